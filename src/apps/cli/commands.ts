@@ -1,0 +1,15 @@
+/** The commands. A command's file exports `configure(command, exit)`: it declares options and an action. */
+import type { Command } from "commander";
+
+export interface CommandModule {
+  /** Declares options and the action on `command`; `exit(code)` sets the exit code when the action is done. */
+  configure(command: Command, exit: (code: number) => void): void;
+}
+
+export interface CommandEntry {
+  readonly name: string;
+  readonly summary: string;
+  readonly load: () => Promise<CommandModule>;
+}
+
+export const COMMANDS: readonly CommandEntry[] = [];

@@ -1,0 +1,54 @@
+/**
+ * The command line: finds the command, runs it, and turns what is thrown into an exit code. One file per command; a
+ * command's module is loaded only when it is called, so that `chorale --help` stays fast.
+ * Exit codes: 0 done, 1 a check failed, 2 bad usage, 3 the environment lacks something.
+ */
+import { Command, CommanderError } from "commander";
+import { ChoraleError, type ErrorCode } from "../../core/index.ts";
+import { COMMANDS } from "./commands.ts";
+
+export const EXIT = { done: 0, checkFailed: 1, usage: 2, environment: 3 } as const;
+
+const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
+  INVALID_ARGUMENT: EXIT.usage,
+  INVALID_FORMAT: EXIT.usage,
+  UNSUPPORTED: EXIT.usage,
+  UNAVAILABLE: EXIT.environment,
+};
+
+/** Runs the command line. @returns the exit code; prints to stdout and stderr, never exits by itself */
+export async function main(argv: readonly string[]): Promise<number> {
+  const program = new Command("chorale")
+    .description("The device-mesh and collective-communication stack for TypeScript.")
+    .exitOverride()
+    .showHelpAfterError("(chorale --help lists the commands, chorale COMMAND --help their options)")
+    .showSuggestionAfterError();
+  let exitCode: number = EXIT.done;
+  const name = argv.find((word) => !word.startsWith("-"));
+  for (const entry of COMMANDS) {
+    const command = program.command(entry.name).description(entry.summary);
+    command.exitOverride();
+    if (entry.name === name) {
+      const module = await entry.load();
+      module.configure(command, (code) => {
+        exitCode = code;
+      });
+    }
+  }
+  try {
+    if (argv.length === 0) {
+      program.outputHelp({ error: true });
+      return EXIT.usage;
+    }
+    await program.parseAsync([...argv], { from: "user" });
+    return exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
+    if (error instanceof ChoraleError) {
+      process.stderr.write(`chorale ${name ?? ""}: ${error.message}\n`);
+      return EXIT_BY_CODE[error.code] ?? EXIT.checkFailed;
+    }
+    process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+    return EXIT.checkFailed;
+  }
+}

@@ -1,0 +1,235 @@
+/**
+ * Every error class of chorale. The `code` is for programs, the message for people: it says what is wrong, shows the
+ * values, and says what is accepted or how to mend it.
+ */
+
+export type ErrorCode =
+  | "INVALID_ARGUMENT"
+  | "INVALID_FORMAT"
+  | "UNSUPPORTED"
+  | "UNAVAILABLE"
+  | "OUT_OF_MEMORY"
+  | "TIMEOUT"
+  | "MISMATCH"
+  | "RANK_FAILED"
+  | "ABORTED"
+  | "CLOSED"
+  | "NATIVE"
+  | "INVARIANT";
+
+/** What every error of chorale is. */
+export abstract class ChoraleError extends Error {
+  abstract readonly code: ErrorCode;
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** Shows a value in an error message: short, on one line, without terminal escapes. */
+export function show(value: unknown): string {
+  let text: string;
+  try {
+    text =
+      typeof value === "string"
+        ? JSON.stringify(value)
+        : typeof value === "bigint"
+          ? `${value}n`
+          : typeof value === "object" && value !== null
+            ? (JSON.stringify(value, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)) ?? String(value))
+            : String(value);
+  } catch {
+    text = Object.prototype.toString.call(value);
+  }
+  text = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?");
+  return text.length > 200 ? `${text.slice(0, 197)}...` : text;
+}
+
+/** An argument is wrong. Nothing was sent or changed. */
+export class InvalidArgumentError extends ChoraleError {
+  readonly code = "INVALID_ARGUMENT";
+  readonly argument: string;
+  readonly value: unknown;
+  readonly accepted: string;
+  constructor(argument: string, value: unknown, accepted: string, options?: ErrorOptions) {
+    super(`${argument} is ${show(value)}; expected ${accepted}`, options);
+    this.argument = argument;
+    this.value = value;
+    this.accepted = accepted;
+  }
+}
+
+/** A file or message does not follow its format. `where` is a path, and after it the field. */
+export class FormatError extends ChoraleError {
+  readonly code = "INVALID_FORMAT";
+  readonly where: string;
+  readonly field: string | undefined;
+  constructor(where: string, problem: string, options?: ErrorOptions & { field?: string }) {
+    super(`${where}${options?.field === undefined ? "" : `: ${options.field}`}: ${problem}`, options);
+    this.where = where;
+    this.field = options?.field;
+  }
+}
+
+/** This cannot be done here, and never could: a dtype with an op, an operation of a backend. */
+export class UnsupportedError extends ChoraleError {
+  readonly code = "UNSUPPORTED";
+  readonly what: string;
+  readonly accepted: string;
+  constructor(what: string, accepted: string, options?: ErrorOptions) {
+    super(`${what} is not supported; ${accepted}`, options);
+    this.what = what;
+    this.accepted = accepted;
+  }
+}
+
+/** What an absent engine or tool is: a value, not a crash. */
+export interface Unavailable {
+  readonly available: false;
+  readonly what: string;
+  readonly why: string;
+  readonly howToGetIt: string;
+}
+
+/** Something that this needs is not on this machine. */
+export class UnavailableError extends ChoraleError {
+  readonly code = "UNAVAILABLE";
+  readonly unavailable: Unavailable;
+  constructor(what: string, why: string, howToGetIt: string, options?: ErrorOptions) {
+    super(`${what} is not available: ${why}. ${howToGetIt}`, options);
+    this.unavailable = { available: false, what, why, howToGetIt };
+  }
+}
+
+/** A bounded memory is full. */
+export class OutOfMemoryError extends ChoraleError {
+  readonly code = "OUT_OF_MEMORY";
+  readonly where: string;
+  readonly requestedBytes: number;
+  readonly availableBytes: number;
+  constructor(
+    where: string,
+    requestedBytes: number,
+    availableBytes: number,
+    howToMend: string,
+    options?: ErrorOptions,
+  ) {
+    super(`${where}: ${requestedBytes} bytes asked for, ${availableBytes} are free. ${howToMend}`, options);
+    this.where = where;
+    this.requestedBytes = requestedBytes;
+    this.availableBytes = availableBytes;
+  }
+}
+
+/** What one rank was last seen doing: `undefined` when it has issued nothing. */
+export interface RankActivity {
+  readonly rank: number;
+  readonly arrived: boolean;
+  readonly lastOp?: string;
+  readonly lastSeq?: number;
+}
+
+/** A deadline passed. Says who came and who did not. */
+export class TimeoutError extends ChoraleError {
+  readonly code = "TIMEOUT";
+  readonly op: string;
+  readonly timeoutMs: number;
+  readonly ranks: readonly RankActivity[];
+  constructor(op: string, timeoutMs: number, ranks: readonly RankActivity[] = [], options?: ErrorOptions) {
+    const list = (arrived: boolean) => ranks.filter((r) => r.arrived === arrived).map((r) => r.rank);
+    const last = ranks
+      .filter((r) => !r.arrived)
+      .map((r) => `rank ${r.rank}: ${r.lastOp === undefined ? "no operation yet" : `${r.lastOp} #${r.lastSeq}`}`);
+    const who =
+      ranks.length === 0
+        ? ""
+        : `; arrived: ranks [${list(true).join(", ")}], missing: ranks [${list(false).join(", ")}] (last operation of ${last.join("; ")})`;
+    super(`${op} did not complete within ${timeoutMs} ms${who}`, options);
+    this.op = op;
+    this.timeoutMs = timeoutMs;
+    this.ranks = ranks;
+  }
+}
+
+/** One side of a mismatch: what a rank asked for. */
+export interface MismatchSide {
+  readonly rank: number;
+  readonly call: string;
+  readonly callSite?: string;
+}
+
+/** Ranks of one group called different things. Thrown on every rank of the group. */
+export class MismatchError extends ChoraleError {
+  readonly code = "MISMATCH";
+  readonly sides: readonly MismatchSide[];
+  constructor(problem: string, sides: readonly MismatchSide[], options?: ErrorOptions) {
+    const lines = sides.map(
+      (s) => `\n  rank ${s.rank}: ${s.call}${s.callSite === undefined ? "" : ` at ${s.callSite}`}`,
+    );
+    super(`${problem}${lines.join("")}`, options);
+    this.sides = sides;
+  }
+}
+
+/** A rank of the world died. Pending work of every survivor fails with this. */
+export class RankFailedError extends ChoraleError {
+  readonly code = "RANK_FAILED";
+  readonly rank: number;
+  readonly generation: number;
+  constructor(rank: number, generation: number, cause: unknown) {
+    super(`rank ${rank} failed (generation ${generation}): ${cause instanceof Error ? cause.message : show(cause)}`, {
+      cause,
+    });
+    this.rank = rank;
+    this.generation = generation;
+  }
+}
+
+/** The caller, or a peer, gave up on purpose. */
+export class AbortedError extends ChoraleError {
+  readonly code = "ABORTED";
+  readonly reason: string;
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`aborted: ${reason}`, options);
+    this.reason = reason;
+  }
+}
+
+/** A world, communicator, tensor or buffer was used after its end, or in another generation than its own. */
+export class ClosedError extends ChoraleError {
+  readonly code = "CLOSED";
+  readonly what: string;
+  constructor(what: string, why: string, options?: ErrorOptions) {
+    super(`${what} ${why}`, options);
+    this.what = what;
+  }
+}
+
+/** A foreign library answered with an error. */
+export class NativeError extends ChoraleError {
+  readonly code = "NATIVE";
+  readonly library: string;
+  readonly symbol: string;
+  readonly status: number;
+  readonly text: string;
+  constructor(library: string, symbol: string, status: number, text: string, options?: ErrorOptions) {
+    super(`${library}: ${symbol} returned ${status}: ${text}`, options);
+    this.library = library;
+    this.symbol = symbol;
+    this.status = status;
+    this.text = text;
+  }
+}
+
+/** A bug of chorale's own. */
+export class InvariantError extends ChoraleError {
+  readonly code = "INVARIANT";
+}
+
+/**
+ * States what must hold if chorale is right.
+ * @throws InvariantError when it does not
+ */
+export function invariant(condition: unknown, message: string): asserts condition {
+  if (!condition) throw new InvariantError(`${message} (this is a bug in chorale)`);
+}

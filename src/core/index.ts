@@ -1,0 +1,6 @@
+export * from "./brands.ts";
+export * from "./dtype.ts";
+export * from "./errors.ts";
+export * from "./reduce-op.ts";
+export * from "./tensor.ts";
+export * from "./units.ts";

@@ -1,0 +1,126 @@
+/**
+ * Tensors: a dtype, a shape and a place. Contiguous, row-major. Where the bytes are (private or shared memory, pinned
+ * or device memory) is the storage's business; code that computes must not assume one WASM memory.
+ */
+import { type ArrayOf, DTYPES, type DType, newArray, viewAs } from "./dtype.ts";
+import { ClosedError, InvalidArgumentError } from "./errors.ts";
+
+export type StorageKind = "private" | "shared" | "pinned" | "device";
+
+/** A block of memory that tensors lie in. */
+export interface Storage {
+  readonly kind: StorageKind;
+  readonly sizeBytes: number;
+  /** Host-addressable memory, absent for device storage. */
+  readonly buffer: ArrayBufferLike | undefined;
+  /** The generation of the world that owns it; 0 for private memory, which no rebuild touches. */
+  readonly generation: number;
+  /** Set when the storage was freed or its world ended; every use is then refused with this text. */
+  readonly closed: string | undefined;
+}
+
+/** Element count of a shape. @throws InvalidArgumentError when a dim is not an integer of 0 or more */
+export function numElements(shape: readonly number[]): number {
+  let count = 1;
+  for (const dim of shape) {
+    if (!Number.isSafeInteger(dim) || dim < 0) {
+      throw new InvalidArgumentError("shape", shape, "dims that are integers, 0 or more");
+    }
+    count *= dim;
+  }
+  if (!Number.isSafeInteger(count)) throw new InvalidArgumentError("shape", shape, "fewer than 2^53 elements");
+  return count;
+}
+
+/** A contiguous, row-major view of a storage. */
+export class Tensor<D extends DType = DType> {
+  readonly dtype: D;
+  readonly shape: readonly number[];
+  /** Number of elements. */
+  readonly size: number;
+  readonly sizeBytes: number;
+  readonly storage: Storage;
+  /** Where the first element lies in `storage`, in bytes. */
+  readonly byteOffset: number;
+  readonly #data: ArrayOf<D> | undefined;
+
+  constructor(dtype: D, shape: readonly number[], storage: Storage, byteOffset = 0) {
+    this.dtype = dtype;
+    this.shape = Object.freeze([...shape]);
+    this.size = numElements(shape);
+    this.sizeBytes = this.size * DTYPES[dtype].sizeBytes;
+    this.storage = storage;
+    this.byteOffset = byteOffset;
+    if (
+      byteOffset % DTYPES[dtype].sizeBytes !== 0 ||
+      byteOffset < 0 ||
+      byteOffset + this.sizeBytes > storage.sizeBytes
+    ) {
+      throw new InvalidArgumentError(
+        "byteOffset",
+        byteOffset,
+        `a multiple of ${DTYPES[dtype].sizeBytes} that leaves ${this.sizeBytes} bytes of the storage's ${storage.sizeBytes}`,
+      );
+    }
+    this.#data = storage.buffer === undefined ? undefined : viewAs(dtype, storage.buffer, byteOffset, this.size);
+  }
+
+  /**
+   * The elements (bit patterns for 16- and 8-bit floats), in place.
+   * @throws ClosedError when the storage was freed
+   * @throws InvalidArgumentError when the tensor is on a device: copy it to the host first
+   */
+  get data(): ArrayOf<D> {
+    if (this.storage.closed !== undefined) throw new ClosedError("tensor", this.storage.closed);
+    if (this.#data === undefined) {
+      throw new InvalidArgumentError(
+        "tensor",
+        this.storage.kind,
+        "a tensor in host memory; copy device tensors to the host",
+      );
+    }
+    return this.#data;
+  }
+
+  /** A view of elements [start, end) as a flat tensor. */
+  slice(start: number, end: number = this.size): Tensor<D> {
+    if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || end < start || end > this.size) {
+      throw new InvalidArgumentError("slice", [start, end], `0 <= start <= end <= ${this.size}`);
+    }
+    return new Tensor(this.dtype, [end - start], this.storage, this.byteOffset + start * DTYPES[this.dtype].sizeBytes);
+  }
+
+  /** The same elements with another shape. */
+  reshape(shape: readonly number[]): Tensor<D> {
+    if (numElements(shape) !== this.size) {
+      throw new InvalidArgumentError("shape", shape, `a shape of ${this.size} elements, as ${show(this.shape)} has`);
+    }
+    return new Tensor(this.dtype, shape, this.storage, this.byteOffset);
+  }
+}
+
+function show(shape: readonly number[]): string {
+  return `[${shape.join(", ")}]`;
+}
+
+/** Wraps memory of this process that no other rank sees. */
+export function privateStorage(buffer: ArrayBufferLike): Storage {
+  return { kind: "private", sizeBytes: buffer.byteLength, buffer, generation: 0, closed: undefined };
+}
+
+/**
+ * Allocates a tensor of zeros in private memory, or wraps `data`.
+ * @example
+ * const t = tensor("f32", [2, 3]) // six zeros
+ */
+export function tensor<D extends DType>(dtype: D, shape: readonly number[], data?: ArrayOf<D>): Tensor<D> {
+  const array = data ?? newArray(dtype, numElements(shape));
+  if (array.length !== numElements(shape)) {
+    throw new InvalidArgumentError(
+      "data",
+      `${array.length} elements`,
+      `${numElements(shape)} elements, for shape ${show(shape)}`,
+    );
+  }
+  return new Tensor(dtype, shape, privateStorage(array.buffer), array.byteOffset);
+}

@@ -1,0 +1,86 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+
+/** The rooms of the house, from the ground up. A room may import only rooms listed above it, and itself. */
+const ROOMS = [
+  "core",
+  "foreign/formats",
+  "foreign/native",
+  "machine/topology",
+  "machine/hardware",
+  "mesh",
+  "authoring/collectives",
+  "authoring/schedule",
+  "authoring/language",
+  "authoring/algorithms",
+  "authoring/simulator",
+  "planner",
+  "runtime/comm",
+  "runtime/executor",
+  "runtime/backends",
+  "runtime/tuner",
+  "runtime/world",
+  "apps/bench",
+  "apps/doctor",
+  "apps/studio",
+  "apps/cli",
+] as const;
+
+const src = fileURLToPath(new URL("../src", import.meta.url));
+
+function roomOf(path: string): string | undefined {
+  return ROOMS.find((room) => path.startsWith(room + "/"));
+}
+
+function imports(file: string): string[] {
+  const text = readFileSync(file, "utf8").replace(/^\s*(\/\/|\*|\/\*).*$/gm, "");
+  return [...text.matchAll(/(?:from|import)\s*\(?\s*["']([^"']+)["']/g)].map((match) => match[1] ?? "");
+}
+
+const files = readdirSync(src, { recursive: true, withFileTypes: true })
+  .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
+  .map((entry) => relative(src, join(entry.parentPath, entry.name)).split(sep).join("/"));
+
+/** What breaks the direction of imports in one file, in words. */
+export function violations(file: string, specifiers: readonly string[]): string[] {
+  const room = roomOf(file);
+  if (room === undefined) return file === "index.ts" ? [] : [`${file} is in no room`];
+  return specifiers
+    .filter((specifier) => specifier.startsWith("."))
+    .flatMap((specifier) => {
+      const target = relative(src, join(src, dirname(file), specifier))
+        .split(sep)
+        .join("/");
+      const targetRoom = roomOf(target);
+      if (targetRoom === undefined) return [`${file} imports ${target}, which is in no room`];
+      return ROOMS.indexOf(targetRoom as never) > ROOMS.indexOf(room as never)
+        ? [`${file} (room ${room}) imports ${target} (room ${targetRoom}), which is above it`]
+        : [];
+    });
+}
+
+describe("the house", () => {
+  it("has rooms that import only rooms beneath them", () => {
+    expect(files.length).toBeGreaterThan(10);
+    expect(files.flatMap((file) => violations(file, imports(join(src, file))))).toEqual([]);
+  });
+
+  it("would notice an import in the wrong direction", () => {
+    expect(violations("core/dtype.ts", ["../mesh/index.ts"])).toHaveLength(1);
+    expect(violations("mesh/index.ts", ["../core/dtype.ts", "node:fs", "zod"])).toEqual([]);
+  });
+
+  it("opens FFI only through foreign/native", () => {
+    const direct = files.filter(
+      (file) => !file.startsWith("foreign/native/") && imports(join(src, file)).includes("koffi"),
+    );
+    expect(direct).toEqual([]);
+  });
+
+  it("has no file over 800 lines", () => {
+    const long = files.filter((file) => readFileSync(join(src, file), "utf8").split("\n").length > 800);
+    expect(long).toEqual([]);
+  });
+});
