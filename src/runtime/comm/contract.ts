@@ -178,3 +178,26 @@ export interface Bootstrap {
   /** Is called once when the world is over. */
   onFailure(listener: (cause: { readonly rank: number; readonly message: string }) => void): void;
 }
+
+/**
+ * One rank's door to an engine: what a folder of `backends/` gives. `world/` makes it (each backend documents how a
+ * rank attaches), owns it, and closes it.
+ */
+export interface Backend extends AsyncDisposable {
+  readonly name: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  /** The communicator of all ranks, group name `world`. */
+  readonly world: Communicator;
+  /** Opens the communicator of `ranks` (world ranks, in group order). Called by exactly its members, in the same order. */
+  group(name: string, ranks: readonly number[]): Promise<Communicator>;
+  /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError */
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
+  /** Gives a tensor's memory back before the world ends. Later use of it is refused. */
+  free(tensor: Tensor): void;
+  /** Says that `rank` is dead: on every survivor, pending and later work fails with `RankFailedError`. */
+  fail(rank: number, cause: string): void;
+  capabilities(): Capabilities;
+  close(): Promise<void>;
+}
