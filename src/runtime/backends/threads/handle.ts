@@ -1,0 +1,38 @@
+/**
+ * What travels from the launching thread to the ranks of a threads world: one shared WebAssembly memory, the compiled
+ * kernels, and plain numbers. Structured-cloneable, so it goes through `workerData` or `postMessage`.
+ */
+import type { Backend } from "../../comm/index.ts";
+
+export interface ThreadsHostOptions {
+  /** Number of ranks, 1 to 256. */
+  readonly ranks: number;
+  /** Most memory for communication buffers and bookkeeping, in bytes; at most 4 GiB, which is also the default. */
+  readonly memoryLimitBytes?: number;
+  /** Number of the world's life, raised at each rebuild; 1 unless told. */
+  readonly generation?: number;
+}
+
+export interface ThreadsHandle {
+  readonly kind: "threads";
+  readonly version: 1;
+  readonly ranks: number;
+  readonly generation: number;
+  readonly limitBytes: number;
+  readonly memory: WebAssembly.Memory;
+  readonly module: WebAssembly.Module;
+}
+
+export interface AttachOptions {
+  /** Deadline of every wait of this rank unless a call says otherwise; 60 s unless told. */
+  readonly timeoutMs?: number;
+  /** Cores that the ranks share, by which waiting spins or sleeps; the machine's unless told. */
+  readonly cores?: number;
+}
+
+/** Makes a world's shared memory. Call it in the launching thread, once per generation. */
+export type CreateThreadsHost = (options: ThreadsHostOptions) => ThreadsHandle;
+/** Opens this thread's end as `rank`. Synchronous: nothing waits for the other ranks. */
+export type AttachThreads = (handle: ThreadsHandle, rank: number, options?: AttachOptions) => Backend;
+/** Says, from any thread, that `rank` is dead; wakes every waiting rank. Idempotent: the first cause stays. */
+export type FailRank = (handle: ThreadsHandle, rank: number, cause: string) => void;

@@ -1,0 +1,1 @@
+export type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
