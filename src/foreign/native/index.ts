@@ -1,1 +1,2 @@
-export {};
+export * from "./ffi.ts";
+export * from "./library.ts";

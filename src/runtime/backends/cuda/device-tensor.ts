@@ -1,0 +1,109 @@
+/**
+ * Tensors in device memory. Their storage names the pool's piece, the device and the generation; an address is only
+ * ever taken from a storage that this module made, so a forged or stale handle is refused, not followed.
+ */
+import {
+  ClosedError,
+  type DevicePtr,
+  type DType,
+  InvalidArgumentError,
+  numElements,
+  type Storage,
+  sizeOf,
+  Tensor,
+} from "../../../core/index.ts";
+import type { CudaDevice } from "./device.ts";
+import type { Allocation, MemoryPool } from "./memory-pool.ts";
+import type { CudaStream } from "./stream.ts";
+
+const genuine = new WeakSet<object>();
+
+/** Device memory of one tensor and its views. Freed once, by `free`, or when nothing refers to it any more. */
+export class DeviceStorage implements Storage {
+  readonly kind = "device";
+  readonly buffer = undefined;
+  readonly sizeBytes: number;
+  readonly generation: number;
+  readonly pool: MemoryPool;
+  readonly allocation: Allocation;
+  closed: string | undefined;
+
+  constructor(pool: MemoryPool, allocation: Allocation, sizeBytes: number, generation: number) {
+    this.pool = pool;
+    this.allocation = allocation;
+    this.sizeBytes = sizeBytes;
+    this.generation = generation;
+    genuine.add(this);
+  }
+
+  get device(): CudaDevice {
+    return this.pool.device;
+  }
+
+  free(): void {
+    if (this.closed !== undefined) return;
+    this.closed = "was freed";
+    this.pool.free(this.allocation);
+  }
+}
+
+/** A tensor nobody refers to gives its memory back: a net under `free`, counted as a leak would be if it were not. */
+const finalizer = new FinalizationRegistry<{ readonly pool: MemoryPool; readonly allocation: Allocation }>(
+  ({ pool, allocation }) => {
+    if (pool.device.poison === undefined) pool.free(allocation);
+  },
+);
+
+/**
+ * Allocates a tensor on the pool's device, for use on `stream`. Its contents are undefined.
+ * @throws OutOfMemoryError, InvalidArgumentError
+ */
+export function deviceTensor<D extends DType>(
+  pool: MemoryPool,
+  stream: CudaStream,
+  dtype: D,
+  shape: readonly number[],
+  options: { readonly generation?: number; readonly label?: string } = {},
+): Tensor<D> {
+  const sizeBytes = numElements(shape) * sizeOf(dtype);
+  const allocation = pool.allocate(sizeBytes, stream, options.label ?? `${dtype}[${shape.join(", ")}]`);
+  const storage = new DeviceStorage(pool, allocation, sizeBytes, options.generation ?? 0);
+  finalizer.register(storage, { pool, allocation });
+  return new Tensor(dtype, shape, storage);
+}
+
+/** The tensor's device storage, or `undefined` for tensors in host memory. @throws InvalidArgumentError for a forged one */
+export function deviceStorageOf(tensor: Tensor): DeviceStorage | undefined {
+  if (tensor.storage.kind !== "device") return undefined;
+  if (!genuine.has(tensor.storage)) {
+    throw new InvalidArgumentError("tensor", "a storage that chorale did not make", "a tensor from world.tensor()");
+  }
+  return tensor.storage as DeviceStorage;
+}
+
+/**
+ * The address of the tensor's first element.
+ * @throws ClosedError when the tensor was freed or is of an older generation than `generation`
+ * @throws InvalidArgumentError when it is not on `device`
+ */
+export function devicePtr(tensor: Tensor, device: CudaDevice, generation?: number): DevicePtr {
+  const storage = deviceStorageOf(tensor);
+  if (storage === undefined) {
+    throw new InvalidArgumentError("tensor", tensor.storage.kind, "a tensor in device memory");
+  }
+  if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
+  if (storage.device !== device) {
+    throw new InvalidArgumentError(
+      "tensor",
+      `a tensor on CUDA device ${storage.device.ordinal}`,
+      `one on CUDA device ${device.ordinal}, which this rank uses`,
+    );
+  }
+  if (generation !== undefined && storage.generation !== 0 && storage.generation !== generation) {
+    throw new ClosedError(
+      "device tensor",
+      `belongs to generation ${storage.generation} of the world, which ended; this is generation ${generation}`,
+    );
+  }
+  return (storage.allocation.address + BigInt(tensor.byteOffset)) as DevicePtr;
+}

@@ -1,0 +1,187 @@
+/**
+ * One CUDA device as this thread uses it: its primary context, its facts, and the health of that context. CUDA keeps
+ * the current context per thread, so a device is opened in the thread that uses it; other threads open their own (the
+ * primary context is shared by the process).
+ *
+ * A sticky error (illegal address, launch failure, ...) ends a context for good. The device is then poisoned: every
+ * later call is refused with the operation that found it. Only ending the process clears it.
+ */
+import { ClosedError, InvalidArgumentError, type NativeError } from "../../../core/index.ts";
+import type { NativeArgument } from "../../../foreign/native/index.ts";
+import type { CudaDriver } from "./driver.ts";
+import { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";
+
+/** What a device is, from the driver. Memory in bytes. */
+export interface CudaDeviceInfo {
+  readonly ordinal: number;
+  readonly name: string;
+  readonly uuid: string;
+  readonly pciAddress: string;
+  readonly memoryBytes: number;
+  readonly computeCapability: readonly [major: number, minor: number];
+  readonly numMultiprocessors: number;
+}
+
+/** What poisoned a context. */
+export interface Poison {
+  readonly operation: string;
+  readonly error: NativeError;
+}
+
+/** The device whose context is current in this thread; all devices of a thread share the driver. */
+const currentDevice = new WeakMap<CudaDriver, CudaDevice>();
+
+export class CudaDevice implements Disposable {
+  readonly driver: CudaDriver;
+  readonly ordinal: number;
+  readonly info: CudaDeviceInfo;
+  readonly context: bigint;
+  #poison: Poison | undefined;
+  #closed = false;
+
+  /** Use `openDevice`. */
+  constructor(driver: CudaDriver, ordinal: number, info: CudaDeviceInfo, context: bigint) {
+    this.driver = driver;
+    this.ordinal = ordinal;
+    this.info = info;
+    this.context = context;
+  }
+
+  get poison(): Poison | undefined {
+    return this.#poison;
+  }
+
+  /** Makes the context current in this thread. @throws ClosedError when the device was closed or its context poisoned */
+  activate(): void {
+    if (this.#closed) throw new ClosedError(`CUDA device ${this.ordinal}`, "was closed");
+    if (this.#poison !== undefined) throw this.poisonError(this.#poison);
+    if (currentDevice.get(this.driver) === this) return;
+    this.driver.check("cuCtxSetCurrent", this.driver.api.cuCtxSetCurrent(this.context));
+    currentDevice.set(this.driver, this);
+  }
+
+  /**
+   * Calls a driver function in this device's context.
+   * @throws NativeError, ClosedError; a sticky status poisons the context and says that `operation` found it
+   */
+  call(symbol: CudaSymbol, operation: string, ...args: readonly NativeArgument[]): void {
+    this.activate();
+    const status = this.driver.api[symbol](...args);
+    if (status !== CUDA_STATUS.success) this.fail(symbol, status, operation);
+  }
+
+  /** Asks for a state that may be "not ready". @returns whether it is ready */
+  poll(symbol: "cuEventQuery" | "cuStreamQuery", operation: string, handle: bigint): boolean {
+    this.activate();
+    const status = this.driver.api[symbol](handle);
+    if (status === CUDA_STATUS.success) return true;
+    if (status === CUDA_STATUS.notReady) return false;
+    return this.fail(symbol, status, operation);
+  }
+
+  /** Free and total memory of the device, bytes. */
+  memoryInfo(): { readonly freeBytes: number; readonly totalBytes: number } {
+    const out = new BigUint64Array(2);
+    this.call("cuMemGetInfo_v2", "memory info", out.subarray(0, 1), out.subarray(1, 2));
+    return { freeBytes: Number(out[0]), totalBytes: Number(out[1]) };
+  }
+
+  /** Waits for all work of the device. Blocks the thread: for tests and for the end of a world. */
+  synchronize(): void {
+    this.call("cuCtxSynchronize", "synchronize");
+  }
+
+  /** Turns a status into the error to throw; remembers it when the context is lost. */
+  fail(symbol: CudaSymbol, status: number, operation: string): never {
+    const error = this.driver.error(symbol, status);
+    if (isSticky(status)) {
+      this.#poison ??= { operation, error };
+      throw this.poisonError(this.#poison);
+    }
+    throw error;
+  }
+
+  private poisonError(poison: Poison): ClosedError {
+    return new ClosedError(
+      `the CUDA context of device ${this.ordinal}`,
+      `was lost: ${poison.operation} found ${poison.error.message}. Every allocation of this process on the device is gone; end the process and start another`,
+      { cause: poison.error },
+    );
+  }
+
+  /** Gives the primary context back. Idempotent; a poisoned context is given back too. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    if (currentDevice.get(this.driver) === this) {
+      currentDevice.delete(this.driver);
+      this.driver.api.cuCtxSetCurrent(null);
+    }
+    this.driver.api.cuDevicePrimaryCtxRelease_v2(this.ordinal);
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+function text(buffer: Uint8Array): string {
+  const end = buffer.indexOf(0);
+  return Buffer.from(buffer.subarray(0, end < 0 ? buffer.length : end)).toString("latin1");
+}
+
+/** Reads what the driver knows of a device, without making a context. */
+export function deviceInfo(driver: CudaDriver, ordinal: number): CudaDeviceInfo {
+  const { api } = driver;
+  const device = new Int32Array(1);
+  driver.check("cuDeviceGet", api.cuDeviceGet(device, ordinal));
+  const handle = device[0] ?? 0;
+  const name = new Uint8Array(256);
+  driver.check("cuDeviceGetName", api.cuDeviceGetName(name, name.length, handle));
+  const uuid = new Uint8Array(16);
+  driver.check("cuDeviceGetUuid_v2", api.cuDeviceGetUuid_v2(uuid, handle));
+  const pci = new Uint8Array(32);
+  driver.check("cuDeviceGetPCIBusId", api.cuDeviceGetPCIBusId(pci, pci.length, handle));
+  const memory = new BigUint64Array(1);
+  driver.check("cuDeviceTotalMem_v2", api.cuDeviceTotalMem_v2(memory, handle));
+  const attribute = (id: number) => {
+    const value = new Int32Array(1);
+    driver.check("cuDeviceGetAttribute", api.cuDeviceGetAttribute(value, id, handle));
+    return value[0] ?? 0;
+  };
+  const hex = Buffer.from(uuid).toString("hex");
+  return {
+    ordinal,
+    name: text(name),
+    uuid: `GPU-${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`,
+    pciAddress: text(pci).toLowerCase(),
+    memoryBytes: Number(memory[0]),
+    computeCapability: [
+      attribute(DEVICE_ATTRIBUTE.computeCapabilityMajor),
+      attribute(DEVICE_ATTRIBUTE.computeCapabilityMinor),
+    ],
+    numMultiprocessors: attribute(DEVICE_ATTRIBUTE.multiprocessorCount),
+  };
+}
+
+/**
+ * Opens a device in this thread: retains its primary context and makes it current.
+ * @param ordinal as CUDA counts the visible devices, from 0
+ * @throws InvalidArgumentError for an ordinal that is not there; NativeError
+ */
+export function openDevice(driver: CudaDriver, ordinal: number): CudaDevice {
+  if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal >= driver.numDevices) {
+    throw new InvalidArgumentError(
+      "device",
+      ordinal,
+      driver.numDevices === 0
+        ? "a machine with a visible CUDA device (CUDA_VISIBLE_DEVICES may mask all of them)"
+        : `a visible CUDA device, 0 to ${driver.numDevices - 1}`,
+    );
+  }
+  const context = new BigUint64Array(1);
+  driver.check("cuDevicePrimaryCtxRetain", driver.api.cuDevicePrimaryCtxRetain(context, ordinal));
+  const device = new CudaDevice(driver, ordinal, deviceInfo(driver, ordinal), context[0] ?? 0n);
+  device.activate();
+  return device;
+}

@@ -1,0 +1,114 @@
+/** The CUDA driver, loaded once per thread, and its errors. */
+import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
+import {
+  addressOf,
+  declareStruct,
+  type MissingLibrary,
+  type NativeFunction,
+  type NativeLibrary,
+  openLibrary,
+  readString,
+  viewMemory,
+} from "../../../foreign/native/index.ts";
+import { CUDA_OPTIONAL_PROTOTYPES, CUDA_PROTOTYPES, CUDA_STATUS, type CudaSymbol } from "./symbols.ts";
+
+/** The driver's functions and what every user of them needs. */
+export class CudaDriver {
+  readonly library: NativeLibrary;
+  readonly api: Readonly<Record<CudaSymbol, NativeFunction>>;
+  /** CUDA version that the driver supports, `[13, 0]`. */
+  readonly version: readonly [major: number, minor: number];
+  /** Visible devices (CUDA_VISIBLE_DEVICES is respected by the driver itself). */
+  readonly numDevices: number;
+  #openIpcHandle: NativeFunction | undefined;
+
+  constructor(library: NativeLibrary) {
+    this.library = library;
+    this.api = library.bind(CUDA_PROTOTYPES);
+    this.check("cuInit", this.api.cuInit(0));
+    const out = new Int32Array(1);
+    this.check("cuDriverGetVersion", this.api.cuDriverGetVersion(out));
+    this.version = [Math.floor((out[0] ?? 0) / 1000), Math.floor(((out[0] ?? 0) % 1000) / 10)];
+    this.check("cuDeviceGetCount", this.api.cuDeviceGetCount(out));
+    this.numDevices = out[0] ?? 0;
+  }
+
+  /** @throws NativeError when `status` is not success */
+  check(symbol: CudaSymbol, status: number): void {
+    if (status !== CUDA_STATUS.success) throw this.error(symbol, status);
+  }
+
+  error(symbol: string, status: number): NativeError {
+    return new NativeError("CUDA driver", symbol, status, this.#errorText(status));
+  }
+
+  addressOf(array: ArrayBufferView): bigint {
+    return addressOf(array);
+  }
+
+  viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
+    return viewMemory(address, sizeBytes);
+  }
+
+  /** cuIpcOpenMemHandle, which takes its 64-byte handle by value. */
+  get openIpcHandle(): NativeFunction {
+    if (this.#openIpcHandle === undefined) {
+      declareStruct("ChoraleIpcMemHandle", { reserved: "uint8_t [64]" });
+      this.#openIpcHandle = this.library.find(CUDA_OPTIONAL_PROTOTYPES.cuIpcOpenMemHandle_v2);
+    }
+    if (this.#openIpcHandle === undefined) {
+      throw new UnavailableError("CUDA IPC", "the driver lacks cuIpcOpenMemHandle_v2", "Update the NVIDIA driver.");
+    }
+    return this.#openIpcHandle;
+  }
+
+  #errorText(status: number): string {
+    const out = new BigUint64Array(1);
+    const name = this.api.cuGetErrorName(status, out) === 0 ? readString(out[0] ?? 0n) : "unknown error";
+    const text = this.api.cuGetErrorString(status, out) === 0 ? readString(out[0] ?? 0n) : "";
+    return text === "" || text === name ? name : `${name}: ${text}`;
+  }
+}
+
+let loaded: CudaDriver | MissingLibrary | Unavailable | undefined;
+
+/** Loads the driver, or says why there is none. Tried once per thread. */
+export function loadCudaDriver(): CudaDriver | Unavailable {
+  if (loaded !== undefined) return loaded;
+  const library = openLibrary({
+    what: "the NVIDIA driver (libcuda)",
+    envVariable: "CHORALE_CUDA_LIBRARY",
+    candidates: [
+      "libcuda.so.1",
+      "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+      "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
+      "/usr/lib/wsl/lib/libcuda.so.1",
+      "/usr/local/nvidia/lib64/libcuda.so.1",
+      "nvcuda.dll",
+    ],
+    howToGetIt:
+      "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",
+  });
+  if ("available" in library) {
+    loaded = library;
+    return loaded;
+  }
+  try {
+    loaded = new CudaDriver(library);
+  } catch (error) {
+    loaded = {
+      available: false,
+      what: "the NVIDIA driver (libcuda)",
+      why: error instanceof Error ? error.message : String(error),
+      howToGetIt: "Run `chorale doctor`: it compares the driver, the kernel module and the devices.",
+    };
+  }
+  return loaded;
+}
+
+/** Loads the driver. @throws UnavailableError */
+export function requireCudaDriver(): CudaDriver {
+  const driver = loadCudaDriver();
+  if ("available" in driver) throw new UnavailableError(driver.what, driver.why, driver.howToGetIt);
+  return driver;
+}

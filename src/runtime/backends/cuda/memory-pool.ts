@@ -1,0 +1,272 @@
+/**
+ * A caching pool of device memory: cuMemAlloc is slow and synchronises, so freed blocks are kept and cut up again. Best
+ * fit within segments, neighbours merge when both are free.
+ *
+ * Reuse is stream-ordered: a block belongs to the stream that it was allocated for, and work on that stream may still be
+ * running when it is freed, because whatever reuses it is queued behind. A block that other streams touched
+ * (`recordUse`) is set aside until their events are done.
+ */
+import { OutOfMemoryError } from "../../../core/index.ts";
+import type { CudaDevice } from "./device.ts";
+import { CudaEvent, type CudaStream } from "./stream.ts";
+import { CUDA_STATUS } from "./symbols.ts";
+
+/** Addresses that cuMemAlloc returns are multiples of 256; 512 keeps blocks apart as PyTorch's allocator does. */
+const ALIGNMENT_BYTES = 512;
+/** Small blocks share segments of this size: the driver's own granularity. */
+const SMALL_SEGMENT_BYTES = 2 * 1024 * 1024;
+
+interface Block {
+  readonly address: bigint;
+  sizeBytes: number;
+  free: boolean;
+  /** Handle of the stream whose order protects the block. */
+  stream: bigint;
+  label: string;
+  previous: Block | undefined;
+  next: Block | undefined;
+  /** Other streams that touched it since it was allocated. */
+  users: Set<CudaStream> | undefined;
+}
+
+/** A piece of device memory. Opaque; `free` takes it back. */
+export interface Allocation {
+  readonly address: bigint;
+  readonly sizeBytes: number;
+}
+
+export interface PoolStats {
+  /** Handed out, bytes and pieces. */
+  readonly usedBytes: number;
+  readonly peakBytes: number;
+  readonly numAllocations: number;
+  /** Taken from the driver, bytes and calls. */
+  readonly reservedBytes: number;
+  readonly numDriverCalls: number;
+  /** The largest piece that fits without the driver, bytes. */
+  readonly largestFreeBytes: number;
+  readonly numOutOfMemory: number;
+}
+
+/** One device's pool in one thread. */
+export class MemoryPool implements Disposable {
+  readonly device: CudaDevice;
+  readonly limitBytes: number;
+  readonly #segments = new Set<Block>();
+  readonly #live = new Map<bigint, Block>();
+  readonly #deferred: { block: Block; events: CudaEvent[] }[] = [];
+  #usedBytes = 0;
+  #peakBytes = 0;
+  #reservedBytes = 0;
+  #numDriverCalls = 0;
+  #numOutOfMemory = 0;
+
+  constructor(device: CudaDevice, options: { readonly limitBytes?: number } = {}) {
+    this.device = device;
+    this.limitBytes = options.limitBytes ?? device.info.memoryBytes;
+  }
+
+  /**
+   * Hands out at least `sizeBytes` (0 is rounded up to one unit) for use on `stream`.
+   * @throws OutOfMemoryError with the pool's state; nothing is changed then
+   */
+  allocate(sizeBytes: number, stream: CudaStream, label = "tensor"): Allocation {
+    const size = Math.max(ALIGNMENT_BYTES, Math.ceil(sizeBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
+    this.#settleDeferred(false);
+    const block = this.#bestFit(size, stream.handle) ?? this.#grow(size, stream.handle) ?? this.#outOfMemory(size);
+    this.#split(block, size);
+    block.free = false;
+    block.stream = stream.handle;
+    block.label = label;
+    this.#live.set(block.address, block);
+    this.#usedBytes += block.sizeBytes;
+    this.#peakBytes = Math.max(this.#peakBytes, this.#usedBytes);
+    return block;
+  }
+
+  /** Says that work on `stream` uses the piece, so that it is not reused before that work is done. */
+  recordUse(allocation: Allocation, stream: CudaStream): void {
+    const block = this.#live.get(allocation.address);
+    if (block === undefined || block.stream === stream.handle) return;
+    block.users ??= new Set();
+    block.users.add(stream);
+  }
+
+  /** Takes a piece back. A piece that is not live is ignored: freeing twice is harmless. */
+  free(allocation: Allocation): void {
+    const block = this.#live.get(allocation.address);
+    if (block === undefined || block !== allocation) return;
+    this.#live.delete(block.address);
+    this.#usedBytes -= block.sizeBytes;
+    const users = block.users;
+    block.users = undefined;
+    if (users === undefined || this.device.poison !== undefined) {
+      this.#release(block);
+      return;
+    }
+    const events = [...users].map((stream) => {
+      const event = CudaEvent.create(this.device);
+      event.record(stream);
+      return event;
+    });
+    this.#deferred.push({ block, events });
+  }
+
+  /** Gives whole free segments back to the driver. @returns bytes given back */
+  trim(): number {
+    this.#settleDeferred(true);
+    let given = 0;
+    for (const segment of [...this.#segments]) {
+      if (!segment.free || segment.next !== undefined) continue;
+      this.device.call("cuMemFree_v2", "pool trim", segment.address);
+      this.#segments.delete(segment);
+      this.#reservedBytes -= segment.sizeBytes;
+      given += segment.sizeBytes;
+    }
+    return given;
+  }
+
+  /** What is handed out and to whom. */
+  leaks(): readonly { readonly label: string; readonly sizeBytes: number }[] {
+    return [...this.#live.values()].map(({ label, sizeBytes }) => ({ label, sizeBytes }));
+  }
+
+  stats(): PoolStats {
+    let largest = 0;
+    for (const block of this.#blocks()) if (block.free) largest = Math.max(largest, block.sizeBytes);
+    return {
+      usedBytes: this.#usedBytes,
+      peakBytes: this.#peakBytes,
+      numAllocations: this.#live.size,
+      reservedBytes: this.#reservedBytes,
+      numDriverCalls: this.#numDriverCalls,
+      largestFreeBytes: largest,
+      numOutOfMemory: this.#numOutOfMemory,
+    };
+  }
+
+  /** Gives everything back to the driver, live pieces too. */
+  close(): void {
+    if (this.device.poison === undefined) {
+      this.#settleDeferred(true);
+      for (const segment of this.#segments) this.device.call("cuMemFree_v2", "pool close", segment.address);
+    }
+    this.#segments.clear();
+    this.#live.clear();
+    this.#deferred.length = 0;
+    this.#usedBytes = 0;
+    this.#reservedBytes = 0;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  *#blocks(): Generator<Block> {
+    for (const segment of this.#segments) {
+      for (let block: Block | undefined = segment; block !== undefined; block = block.next) yield block;
+    }
+  }
+
+  #bestFit(size: number, stream: bigint): Block | undefined {
+    let best: Block | undefined;
+    for (const block of this.#blocks()) {
+      if (!block.free || block.sizeBytes < size || block.stream !== stream) continue;
+      if (best === undefined || block.sizeBytes < best.sizeBytes) best = block;
+    }
+    return best;
+  }
+
+  #grow(size: number, stream: bigint): Block | undefined {
+    const bytes = Math.ceil(size / SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES;
+    return this.#newSegment(bytes, stream) ?? (this.#reclaim() ? this.#newSegment(bytes, stream) : undefined);
+  }
+
+  /** Frees cached segments of all streams, after their work is done. */
+  #reclaim(): boolean {
+    this.device.synchronize();
+    return this.trim() > 0;
+  }
+
+  #newSegment(bytes: number, stream: bigint): Block | undefined {
+    if (this.#reservedBytes + bytes > this.limitBytes) return undefined;
+    this.device.activate();
+    const out = new BigUint64Array(1);
+    this.#numDriverCalls++;
+    const status = this.device.driver.api.cuMemAlloc_v2(out, bytes);
+    if (status === CUDA_STATUS.outOfMemory) return undefined;
+    if (status !== CUDA_STATUS.success) this.device.fail("cuMemAlloc_v2", status, "allocation");
+    const segment: Block = {
+      address: out[0] ?? 0n,
+      sizeBytes: bytes,
+      free: true,
+      stream,
+      label: "",
+      previous: undefined,
+      next: undefined,
+      users: undefined,
+    };
+    this.#segments.add(segment);
+    this.#reservedBytes += bytes;
+    return segment;
+  }
+
+  #outOfMemory(size: number): never {
+    this.#numOutOfMemory++;
+    const { freeBytes, totalBytes } = this.device.memoryInfo();
+    const available = Math.min(freeBytes, this.limitBytes - this.#reservedBytes);
+    throw new OutOfMemoryError(
+      `CUDA device ${this.device.ordinal}`,
+      size,
+      available,
+      `The pool holds ${this.#reservedBytes} bytes (${this.#usedBytes} in use by ${this.#live.size} tensors, limit ${this.limitBytes}); the device has ${freeBytes} of ${totalBytes} bytes free. Free tensors, or use more devices.`,
+    );
+  }
+
+  #split(block: Block, size: number): void {
+    const rest = block.sizeBytes - size;
+    if (rest < ALIGNMENT_BYTES) return;
+    const tail: Block = {
+      address: block.address + BigInt(size),
+      sizeBytes: rest,
+      free: true,
+      stream: block.stream,
+      label: "",
+      previous: block,
+      next: block.next,
+      users: undefined,
+    };
+    if (block.next !== undefined) block.next.previous = tail;
+    block.next = tail;
+    block.sizeBytes = size;
+  }
+
+  #release(block: Block): void {
+    block.free = true;
+    block.label = "";
+    const { next, previous } = block;
+    if (next?.free && next.stream === block.stream) absorbNext(block);
+    if (previous?.free && previous.stream === block.stream) absorbNext(previous);
+  }
+
+  #settleDeferred(wait: boolean): void {
+    for (let i = this.#deferred.length - 1; i >= 0; i--) {
+      const entry = this.#deferred[i];
+      if (entry === undefined) continue;
+      if (wait) for (const event of entry.events) event.synchronize();
+      if (!wait && !entry.events.every((event) => event.isDone())) continue;
+      for (const event of entry.events) event.close();
+      this.#deferred.splice(i, 1);
+      this.#release(entry.block);
+    }
+  }
+}
+
+/** Merges a block with its right neighbour. */
+function absorbNext(block: Block): void {
+  const { next } = block;
+  if (next === undefined) return;
+  block.sizeBytes += next.sizeBytes;
+  block.next = next.next;
+  if (next.next !== undefined) next.next.previous = block;
+}

@@ -1,0 +1,35 @@
+/** Builds test/fixtures/native/fake-gpu.cpp once, and points the CUDA and NCCL loaders of this process at it. */
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const source = fileURLToPath(new URL("../fixtures/native/fake-gpu.cpp", import.meta.url));
+
+/**
+ * Compiles the stand-in (a few seconds, cached by content).
+ * @returns its path, or `undefined` when there is no C++ compiler
+ */
+export function buildFakeGpu(defines: readonly string[] = []): string | undefined {
+  const hash = createHash("sha256").update(readFileSync(source)).update(defines.join()).digest("hex").slice(0, 16);
+  const folder = fileURLToPath(new URL("../../.cache/native", import.meta.url));
+  const target = `${folder}/fake-gpu-${hash}.so`;
+  if (existsSync(target)) return target;
+  mkdirSync(folder, { recursive: true });
+  const temporary = `${target}.${process.pid}`;
+  const flags = ["-std=c++17", "-O1", "-shared", "-fPIC", ...defines.map((d) => `-D${d}`)];
+  const { status, error, stderr } = spawnSync("g++", [...flags, "-o", temporary, source, "-lpthread"]);
+  if (error !== undefined) return undefined;
+  if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
+  renameSync(temporary, target);
+  return target;
+}
+
+/** Builds the stand-in and makes this process (and the workers it starts later) use it. */
+export function useFakeGpu(): boolean {
+  const path = buildFakeGpu();
+  if (path === undefined) return false;
+  process.env["CHORALE_CUDA_LIBRARY"] = path;
+  process.env["CHORALE_NCCL_LIBRARY"] = path;
+  return true;
+}
