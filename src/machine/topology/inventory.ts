@@ -82,7 +82,7 @@ export const deviceSchema = z.object({
 export type Device = z.infer<typeof deviceSchema>;
 
 /** What a node of the topology is. Devices are nodes by their id. */
-export const NODE_KINDS = ["device", "numa", "pcie-switch", "nvswitch", "nic", "network-switch"] as const;
+export const NODE_KINDS = ["device", "numa", "pcie-root", "pcie-switch", "nvswitch", "nic", "network-switch"] as const;
 export const nodeSchema = z.object({
   id: z.string().min(1),
   kind: z.enum(NODE_KINDS),
@@ -124,9 +124,29 @@ export const linkSchema = z.object({
 });
 export type Link = z.infer<typeof linkSchema>;
 
+/**
+ * How two devices (or a device and a NIC) reach each other, as `nvidia-smi topo -m` names it: NV# (bonded NVLinks),
+ * XGMI, ICI, NEURONLINK, GAUDI-ROCE, C2C, or by PCIe: PIX (at most one bridge), PXB (several bridges), PHB (one host
+ * bridge), NODE (host bridges of one NUMA node), SYS (across NUMA nodes).
+ */
+export const pairSchema = z.object({
+  a: z.string(),
+  b: z.string(),
+  relation: z.string(),
+  /** Active parallel links of the direct connection; of the narrower end when a switch lies between. */
+  count: count.optional(),
+  /** Narrowest link on the widest path, one direction. */
+  bandwidthGBps: z.number().positive().optional(),
+  /** Links on that path. */
+  hops: count.optional(),
+});
+export type Pair = z.infer<typeof pairSchema>;
+
 export const topologySchema = z.object({
   nodes: z.array(nodeSchema),
   links: z.array(linkSchema),
+  /** Derived from nodes and links, for readers that do not want to walk a graph; absent in compositions. */
+  pairs: z.array(pairSchema).optional(),
 });
 export type Topology = z.infer<typeof topologySchema>;
 

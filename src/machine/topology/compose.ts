@@ -1,0 +1,164 @@
+/**
+ * Several hosts joined by a network: `16x hgx-h100-8 --nic 8xNDR`. NIC i of every host hangs on rail switch i; with more
+ * than one rail a spine of full bisection joins the rails (NVIDIA DGX SuperPOD reference architecture). Device ids get
+ * the prefix `n<host>.`.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type LinkKind, type TopologyNode } from "./inventory.ts";
+import { findPreset, PRESET_NAMES, presetInventory } from "./presets.ts";
+
+/** Most hosts that one composition may have: 4096 hosts of 8 are more devices than anyone simulates one by one. */
+const MAX_HOSTS = 4096;
+
+export interface NicSpec {
+  readonly count: number;
+  readonly kind: Extract<LinkKind, "infiniband" | "roce" | "ethernet">;
+  readonly rateGbps: number;
+  readonly name: string;
+}
+
+/** Four-lane data rates, Gb/s (InfiniBand Trade Association roadmap). */
+export const INFINIBAND_RATES: Readonly<Record<string, number>> = {
+  QDR: 40,
+  FDR: 56,
+  EDR: 100,
+  HDR: 200,
+  NDR: 400,
+  XDR: 800,
+};
+
+/**
+ * Reads a NIC description: `8xNDR`, `1x100GbE`, `8x400RoCE`.
+ * @throws InvalidArgumentError saying what is accepted
+ */
+export function parseNic(text: string): NicSpec {
+  const accepted = `COUNTxRATE with RATE one of ${Object.keys(INFINIBAND_RATES).join(", ")}, <Gb/s>GbE or <Gb/s>RoCE, such as 8xNDR`;
+  const match = /^(?:(\d{1,2})x)?(?:(QDR|FDR|EDR|HDR|NDR|XDR)|(\d{1,4})(GbE|G?-?RoCE))$/i.exec(text.trim());
+  const count = Number(match?.[1] ?? 1);
+  if (match === null || count < 1 || count > 32) throw new InvalidArgumentError("--nic", text, accepted);
+  const [, , infiniband, rate, suffix] = match;
+  if (infiniband !== undefined) {
+    const name = infiniband.toUpperCase();
+    return { count, kind: "infiniband", rateGbps: INFINIBAND_RATES[name] ?? 0, name };
+  }
+  const rateGbps = Number(rate);
+  if (rateGbps < 1) throw new InvalidArgumentError("--nic", text, accepted);
+  return { count, kind: /gbe/i.test(suffix ?? "") ? "ethernet" : "roce", rateGbps, name: `${rateGbps}${suffix}` };
+}
+
+/**
+ * Joins `count` copies of an inventory (one or more hosts each) by a network with `nic.count` rails.
+ * @throws InvalidArgumentError for a count outside 1 to 4096 hosts
+ */
+export function composeInventory(unit: Inventory, count: number, nic: NicSpec): Inventory {
+  const unitHosts = Math.max(1, ...unit.topology.nodes.map((node) => (node.host ?? 0) + 1));
+  if (!Number.isInteger(count) || count < 1 || count * unitHosts > MAX_HOSTS) {
+    throw new InvalidArgumentError("number of hosts", count, `1 to ${Math.floor(MAX_HOSTS / unitHosts)}`);
+  }
+  const nodes: TopologyNode[] = [];
+  const links: Link[] = [];
+  const devices: Inventory["devices"] = [];
+  const prefix = (copy: number, id: string) => (count === 1 ? id : `n${copy}.${id}`);
+  for (let copy = 0; copy < count; copy++) {
+    for (const device of unit.devices) {
+      devices.push({
+        ...device,
+        id: prefix(copy, device.id),
+        ...(device.parent !== undefined && { parent: prefix(copy, device.parent) }),
+      });
+    }
+    for (const node of unit.topology.nodes) {
+      // A fabric that spans the hosts of a rack belongs to no host of it.
+      const host = node.host === undefined ? (unitHosts > 1 ? undefined : copy) : copy * unitHosts + node.host;
+      const { host: _own, ...rest } = node;
+      nodes.push({ ...rest, id: prefix(copy, node.id), ...(host !== undefined && { host }) });
+    }
+    for (const link of unit.topology.links) links.push({ ...link, a: prefix(copy, link.a), b: prefix(copy, link.b) });
+    for (let host = 0; host < unitHosts; host++) {
+      addNics(nodes, links, unit, nic, { copy, host, unitHosts, prefix: (id) => prefix(copy, id) });
+    }
+  }
+  addNetwork(nodes, links, nic, count * unitHosts);
+  return {
+    schemaVersion: INVENTORY_SCHEMA_VERSION,
+    devices,
+    topology: { nodes, links },
+    environment: { ...unit.environment, hosts: count * unitHosts, nic: `${nic.count}x${nic.name}` },
+    warnings: unit.warnings,
+  };
+}
+
+interface HostPlace {
+  readonly copy: number;
+  readonly host: number;
+  readonly unitHosts: number;
+  readonly prefix: (id: string) => string;
+}
+
+function addNics(nodes: TopologyNode[], links: Link[], unit: Inventory, nic: NicSpec, place: HostPlace): void {
+  const own = unit.topology.nodes.filter((node) => (node.host ?? 0) === place.host);
+  const switches = own.filter((node) => node.kind === "pcie-switch");
+  const attach = switches.length > 0 ? switches : own.filter((node) => node.kind === "numa");
+  const pcieGBps = Math.max(
+    ...unit.topology.links.filter((link) => link.kind === "pcie").map((link) => link.bandwidthGBps ?? 0),
+    (nic.rateGbps / 8) * 1.25,
+  );
+  for (let i = 0; i < nic.count; i++) {
+    const id = place.prefix(place.unitHosts > 1 ? `h${place.host}.nic${i}` : `nic${i}`);
+    const parent = attach[Math.floor((i * attach.length) / nic.count)]?.id;
+    nodes.push({
+      id,
+      kind: "nic",
+      name: nic.name,
+      host: place.copy * place.unitHosts + place.host,
+      details: {
+        state: "ACTIVE",
+        rateGbps: nic.rateGbps,
+        linkLayer: nic.kind === "infiniband" ? "InfiniBand" : "Ethernet",
+      },
+    });
+    if (parent !== undefined) links.push({ a: id, b: place.prefix(parent), kind: "pcie", bandwidthGBps: pcieGBps });
+    links.push({ a: id, b: railOf(nic, i), kind: nic.kind, bandwidthGBps: nic.rateGbps / 8 });
+  }
+}
+
+function railOf(nic: NicSpec, i: number): string {
+  return nic.count === 1 ? "net0" : `rail${i}`;
+}
+
+function addNetwork(nodes: TopologyNode[], links: Link[], nic: NicSpec, hosts: number): void {
+  for (let i = 0; i < nic.count; i++) nodes.push({ id: railOf(nic, i), kind: "network-switch" });
+  if (nic.count === 1) return;
+  nodes.push({ id: "spine0", kind: "network-switch" });
+  for (let i = 0; i < nic.count; i++) {
+    links.push({
+      a: railOf(nic, i),
+      b: "spine0",
+      kind: nic.kind,
+      count: hosts,
+      bandwidthGBps: (nic.rateGbps / 8) * hosts,
+    });
+  }
+}
+
+/**
+ * Reads a preset or a composition: `hgx-h100-8`, `16x hgx-h100-8`, `16x hgx-h100-8 --nic 8xNDR`. Undefined when the text
+ * does not begin with a preset's name (it may be a path).
+ * @throws InvalidArgumentError for a count or NIC that cannot be, or a preset that a count precedes and nobody knows
+ * @example
+ * parseSystem("2x hgx-h100-8 --nic 8xNDR")?.devices.length // 18: two CPUs and sixteen GPUs
+ */
+export function parseSystem(text: string): Inventory | undefined {
+  const match = /^\s*(?:(\d{1,6})\s*x\s*)?([a-z][a-z0-9.-]*)\s*(?:\s--nic[\s=]+(\S+))?\s*$/i.exec(text);
+  if (match === null) return undefined;
+  const [, countText, name = "", nicText] = match;
+  const preset = findPreset(name.toLowerCase());
+  if (preset === undefined) {
+    if (countText === undefined) return undefined;
+    throw new InvalidArgumentError("preset", name, `one of ${PRESET_NAMES.join(", ")}`);
+  }
+  const unit = presetInventory(name.toLowerCase());
+  const count = Number(countText ?? 1);
+  if (nicText === undefined && count === 1) return unit;
+  return composeInventory(unit, count, parseNic(nicText ?? preset.defaultNic));
+}

@@ -1,0 +1,544 @@
+/**
+ * Known systems as data. Device figures come from `parts.ts`; link rates are per direction, as the driver reports them
+ * (NVLink 3/4/5: 25, 26.562 and 53.125 GB/s a link). The host CPU is the one of the reference system, or a common one
+ * where the board is sold without. Each preset says its sources.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { Inventory } from "./inventory.ts";
+import { APPLE_CHIPS, type Part, partByKey } from "./parts.ts";
+import {
+  buildInventory,
+  type CpuSpec,
+  type Fabric,
+  type FabricLink,
+  fullMesh,
+  type HostSpec,
+  pcieGBps,
+  star,
+  torus,
+} from "./preset-builder.ts";
+
+const GIB = 1024 ** 3;
+
+export interface Preset {
+  readonly name: string;
+  readonly summary: string;
+  readonly sources: readonly string[];
+  /** NICs of the reference system's compute network, used when hosts are composed and no `--nic` is given. */
+  readonly defaultNic: string;
+  readonly build: () => Inventory;
+}
+
+function cpu(
+  name: string,
+  sockets: number,
+  coresPerSocket: number,
+  memoryGiB: number,
+  memoryBandwidthGBps: number,
+  numaNodes = sockets,
+): CpuSpec {
+  const vendor = /EPYC|Ryzen/.test(name)
+    ? "AMD"
+    : /Grace|GB10/.test(name)
+      ? "NVIDIA"
+      : /Apple/.test(name)
+        ? "Apple"
+        : "Intel";
+  return { name, vendor, sockets, coresPerSocket, numaNodes, memoryBytes: memoryGiB * GIB, memoryBandwidthGBps };
+}
+
+function part(key: string): Part {
+  const found = partByKey(key);
+  if (found === undefined) throw new InvalidArgumentError("part", key, "a key of PARTS");
+  return found;
+}
+
+const CPUS = {
+  rome: cpu("2x AMD EPYC 7742", 2, 64, 2048, 409.6),
+  sapphireRapids: cpu("2x Intel Xeon Platinum 8480C", 2, 56, 2048, 614.4),
+  emeraldRapids: cpu("2x Intel Xeon Platinum 8570", 2, 56, 2048, 716.8),
+  graniteRapids: cpu("2x Intel Xeon 6776P", 2, 64, 2048, 1024),
+  genoa: cpu("2x AMD EPYC 9654", 2, 96, 2304, 921.6),
+  turin: cpu("2x AMD EPYC 9575F", 2, 64, 3072, 1152),
+  trento: cpu("AMD EPYC 7A53", 1, 64, 512, 204.8, 4),
+  iceLake: cpu("2x Intel Xeon Platinum 8380", 2, 40, 1024, 409.6),
+} as const;
+
+const pcie = (generation: number, width = 16) =>
+  ({ kind: "pcie", generation, bandwidthGBps: pcieGBps(generation, width) }) as const;
+
+function nvswitched(size: number, generation: number, count: number, perLinkGBps: number, switchName: string): Fabric {
+  return { kind: "nvlink", generation, links: star(size, count, count * perLinkGBps), switchName };
+}
+
+/** The eight dies of a four-package MI250X node (Frontier, LUMI): 50 GB/s a link, 4 within a package. */
+const MI250X_LINKS: readonly FabricLink[] = (
+  [
+    [0, 1, 4],
+    [2, 3, 4],
+    [4, 5, 4],
+    [6, 7, 4],
+    [0, 6, 2],
+    [2, 4, 2],
+    [0, 2, 1],
+    [1, 3, 1],
+    [1, 5, 1],
+    [3, 7, 1],
+    [4, 6, 1],
+    [5, 7, 1],
+  ] as const
+).map(([a, b, count]) => ({ a, b, count, bandwidthGBps: 50 * count }));
+
+interface Entry {
+  readonly summary: string;
+  readonly sources: readonly string[];
+  readonly nic: string;
+  readonly host: HostSpec;
+  readonly hosts?: number;
+  readonly fabric?: Fabric;
+}
+
+function hgx(key: string, host: CpuSpec, gen: number, fabric: Fabric, nic: string, source: string): Entry {
+  const chip = part(key);
+  return {
+    summary: `8x ${chip.name}, NVSwitch`,
+    sources: [chip.source, source],
+    nic,
+    host: { cpu: host, part: chip, numDevices: 8, hostLink: pcie(gen), devicesPerPcieSwitch: gen < 5 ? 2 : 1, fabric },
+  };
+}
+
+function mesh8(key: string, host: CpuSpec, fabric: Fabric, nic: string, source: string): Entry {
+  const chip = part(key);
+  return {
+    summary: `8x ${chip.name}, fully connected`,
+    sources: [chip.source, source],
+    nic,
+    host: { cpu: host, part: chip, numDevices: 8, hostLink: pcie(5), devicesPerPcieSwitch: 1, fabric },
+  };
+}
+
+function cards(key: string, num: number, host: CpuSpec, generation: number, source: string, width = 16): Entry {
+  const chip = part(key);
+  return {
+    summary: `${num}x ${chip.name}, PCIe only`,
+    sources: [chip.source, source],
+    nic: "1x100GbE",
+    host: { cpu: host, part: chip, numDevices: num, hostLink: pcie(generation, width), devicesPerPcieSwitch: 0 },
+  };
+}
+
+/** A rack of 18 trays with four GPUs and two Grace CPUs each; every GPU reaches its Grace by NVLink-C2C. */
+function nvl72(key: string, source: string): Entry {
+  const chip = part(key);
+  return {
+    summary: `72x ${chip.name} in one NVLink domain, 18 hosts`,
+    sources: [chip.source, source],
+    nic: key === "gb300" ? "4xXDR" : "4xNDR",
+    host: {
+      cpu: cpu("2x NVIDIA Grace", 2, 72, 960, 1024),
+      part: chip,
+      numDevices: 4,
+      hostLink: { kind: "nvlink-c2c", bandwidthGBps: 225 },
+      devicesPerPcieSwitch: 0,
+    },
+    hosts: 18,
+    fabric: nvswitched(72, 5, 18, 53.125, "18x NVLink Switch (9 trays)"),
+  };
+}
+
+const TABLE: Readonly<Record<string, Entry>> = {
+  "hgx-a100-8": hgx(
+    "a100-80",
+    CPUS.rome,
+    4,
+    nvswitched(8, 3, 12, 25, "6x NVSwitch 2"),
+    "8xHDR",
+    "NVIDIA DGX A100 User Guide",
+  ),
+  "hgx-h100-8": hgx(
+    "h100",
+    CPUS.sapphireRapids,
+    5,
+    nvswitched(8, 4, 18, 26.562, "4x NVSwitch 3"),
+    "8xNDR",
+    "NVIDIA DGX H100/H200 User Guide",
+  ),
+  "hgx-h200-8": hgx(
+    "h200",
+    CPUS.sapphireRapids,
+    5,
+    nvswitched(8, 4, 18, 26.562, "4x NVSwitch 3"),
+    "8xNDR",
+    "NVIDIA DGX H100/H200 User Guide",
+  ),
+  "hgx-b200-8": hgx(
+    "b200",
+    CPUS.emeraldRapids,
+    5,
+    nvswitched(8, 5, 18, 53.125, "2x NVSwitch 4"),
+    "8xNDR",
+    "NVIDIA DGX B200 User Guide",
+  ),
+  "hgx-b300-8": hgx(
+    "b300",
+    CPUS.graniteRapids,
+    6,
+    nvswitched(8, 5, 18, 53.125, "2x NVSwitch 4"),
+    "8xXDR",
+    "NVIDIA DGX B300 User Guide",
+  ),
+  "gb200-nvl72": nvl72("gb200", "NVIDIA GB200 NVL72 data sheet"),
+  "gb300-nvl72": nvl72("gb300", "NVIDIA GB300 NVL72 data sheet"),
+  "dgx-spark": {
+    summary: "one GB10 with 128 GB of memory shared with its CPU",
+    sources: [part("gb10").source],
+    nic: "1x200GbE",
+    host: {
+      cpu: cpu("NVIDIA GB10 (10x Cortex-X925, 10x Cortex-A725)", 1, 20, 128, 273),
+      part: part("gb10"),
+      numDevices: 1,
+      hostLink: { kind: "nvlink-c2c", bandwidthGBps: 273 },
+      devicesPerPcieSwitch: 0,
+    },
+  },
+  gh200: {
+    summary: "one Grace Hopper superchip, 96 GB of HBM3",
+    sources: [part("gh200-96").source],
+    nic: "1xNDR",
+    host: {
+      cpu: cpu("NVIDIA Grace", 1, 72, 480, 512),
+      part: part("gh200-96"),
+      numDevices: 1,
+      hostLink: { kind: "nvlink-c2c", bandwidthGBps: 450 },
+      devicesPerPcieSwitch: 0,
+    },
+  },
+  "mi250x-8": {
+    summary: "four MI250X packages, 8 devices of 64 GiB",
+    sources: [part("mi250x").source, "OLCF Frontier User Guide, compute nodes; LUMI-G hardware documentation"],
+    nic: "4x200GbE",
+    host: {
+      cpu: CPUS.trento,
+      part: part("mi250x"),
+      numDevices: 8,
+      hostLink: { kind: "xgmi", bandwidthGBps: 36 },
+      devicesPerPcieSwitch: 0,
+      fabric: { kind: "xgmi", generation: 3, links: MI250X_LINKS },
+    },
+  },
+  "mi300x-8": mesh8(
+    "mi300x",
+    CPUS.genoa,
+    { kind: "xgmi", generation: 4, links: fullMesh(8, 1, 64) },
+    "8xNDR",
+    "AMD Instinct MI300X platform data sheet: 128 GB/s a link, both directions",
+  ),
+  "mi325x-8": mesh8(
+    "mi325x",
+    CPUS.turin,
+    { kind: "xgmi", generation: 4, links: fullMesh(8, 1, 64) },
+    "8xNDR",
+    "AMD Instinct MI325X platform data sheet: 128 GB/s a link, both directions",
+  ),
+  "mi355x-8": mesh8(
+    "mi355x",
+    CPUS.turin,
+    { kind: "xgmi", generation: 4, links: fullMesh(8, 1, 76.8) },
+    "8xNDR",
+    "AMD Instinct MI355X platform data sheet: 153.6 GB/s a link, both directions",
+  ),
+  "gaudi2-8": mesh8(
+    "gaudi2",
+    CPUS.iceLake,
+    { kind: "gaudi-roce", links: fullMesh(8, 3, 37.5) },
+    "3x100GbE",
+    "HLS-Gaudi2 server: 21 of 24 100 GbE ports join the cards, 3 a pair",
+  ),
+  "gaudi3-8": mesh8(
+    "gaudi3",
+    CPUS.sapphireRapids,
+    { kind: "gaudi-roce", links: fullMesh(8, 3, 75) },
+    "3x200GbE",
+    "Gaudi 3 universal baseboard: 21 of 24 200 GbE ports join the cards, 3 a pair",
+  ),
+  "trn1.32xlarge": neuron(
+    "trainium1",
+    16,
+    [4, 4],
+    48,
+    512,
+    "8x100GbE",
+    "AWS EC2 Trn1: NeuronLink-v2, 16 chips in a 4x4 torus, 384 GB/s a chip and direction",
+  ),
+  "trn2.48xlarge": neuron(
+    "trainium2",
+    16,
+    [4, 4],
+    128,
+    2048,
+    "16x200GbE",
+    "AWS EC2 Trn2: NeuronLink-v3, 16 chips in a 4x4 torus, 1 TB/s a chip",
+  ),
+  "inf2.48xlarge": neuron(
+    "inferentia2",
+    12,
+    [12],
+    96,
+    768,
+    "1x100GbE",
+    "AWS EC2 Inf2: NeuronLink-v2, 12 chips in a ring, 192 GB/s",
+  ),
+  l4: cards("l4", 1, cpu("Intel Xeon (8 vCPU)", 1, 4, 32, 100), 4, "Google Compute Engine g2-standard-8"),
+  "l40s-8": cards("l40s", 8, CPUS.genoa, 4, "NVIDIA OVX reference configuration"),
+  "a10g-4": cards("a10g", 4, cpu("AMD EPYC 7R32", 1, 48, 384, 204.8), 4, "AWS EC2 g5.24xlarge"),
+  "rtx4090-2": cards(
+    "rtx4090",
+    2,
+    cpu("AMD Ryzen 9 7950X", 1, 16, 64, 83.2),
+    4,
+    "two cards on a desktop board, x8 each",
+    8,
+  ),
+  "rtx5090-2": cards(
+    "rtx5090",
+    2,
+    cpu("AMD Ryzen 9 9950X", 1, 16, 64, 89.6),
+    5,
+    "two cards on a desktop board, x8 each",
+    8,
+  ),
+};
+
+function neuron(
+  key: string,
+  num: number,
+  shape: number[],
+  cores: number,
+  memoryGiB: number,
+  nic: string,
+  source: string,
+): Entry {
+  const chip = part(key);
+  // One direction of one NeuronLink: what a chip has in one direction, spread over its neighbours.
+  const perLinkGBps = { trainium1: 96, trainium2: 128, inferentia2: 96 }[key] ?? 48;
+  const links = torus(
+    shape,
+    shape.map(() => true),
+    perLinkGBps,
+  );
+  return {
+    summary: `${num}x ${chip.name}, NeuronLink ${shape.join("x")} ${shape.length > 1 ? "torus" : "ring"}`,
+    sources: [chip.source, source],
+    nic,
+    host: {
+      cpu: cpu("2x Intel Xeon (AWS)", 2, cores / 2, memoryGiB, 409.6),
+      part: chip,
+      numDevices: num,
+      hostLink: pcie(4),
+      devicesPerPcieSwitch: 2,
+      fabric: { kind: "neuronlink", links },
+    },
+  };
+}
+
+const TPU = {
+  v4: { key: "tpu-v4", coresPerChip: 2, iciGBps: 50, dims: 3, maxChips: 4096 },
+  v5p: { key: "tpu-v5p", coresPerChip: 2, iciGBps: 100, dims: 3, maxChips: 8960 },
+  v5e: { key: "tpu-v5e", coresPerChip: 1, iciGBps: 50, dims: 2, maxChips: 256 },
+  v6e: { key: "tpu-v6e", coresPerChip: 1, iciGBps: 112, dims: 2, maxChips: 256 },
+} as const;
+
+/** The most cubic shape of `chips` in the slice's dimensions; undefined when Google offers none of that size. */
+function tpuShape(chips: number, dims: number): number[] | undefined {
+  let best: number[] | undefined;
+  const fill = (shape: number[], left: number): void => {
+    if (shape.length === dims - 1) {
+      const full = [...shape, left].sort((a, b) => a - b);
+      const spread = (s: readonly number[]) => s.reduce((a, b) => a + b, 0);
+      if (best === undefined || spread(full) < spread(best)) best = full;
+      return;
+    }
+    for (let extent = 1; extent <= left; extent++) if (left % extent === 0) fill([...shape, extent], left / extent);
+  };
+  fill([], chips);
+  return best;
+}
+
+/**
+ * A TPU slice under Google's own names: `v4-N` and `v5p-N` count TensorCores (two a chip), `v5e-N` and `v6e-N` chips.
+ * Dimensions of v4/v5p wrap when all are multiples of 4, those of v5e/v6e when 16 long. Four chips a host (one host
+ * for v5e/v6e up to 8).
+ */
+function tpuPreset(name: string): Preset | undefined {
+  const match = /^tpu-(v4|v5e|v5p|v6e)-(\d{1,5})$/.exec(name);
+  if (match === null) return undefined;
+  const spec = TPU[match[1] as keyof typeof TPU];
+  const chips = Number(match[2]) / spec.coresPerChip;
+  const shape =
+    Number.isInteger(chips) && chips >= 1 && chips <= spec.maxChips ? tpuShape(chips, spec.dims) : undefined;
+  const powerOfTwo = Number.isInteger(Math.log2(chips));
+  if (shape === undefined || (!powerOfTwo && (spec.dims === 2 || chips % 64 !== 0))) {
+    const accepted =
+      spec.dims === 2
+        ? "a power of two from 1 to 256 chips"
+        : "2 TensorCores a chip: 8, 16, 32, 64, 128, then multiples of 128";
+    throw new InvalidArgumentError("preset", name, `${match[1]}-N with N as Google offers it (${accepted})`);
+  }
+  const wraps = shape.map((extent) => (spec.dims === 3 ? shape.every((e) => e % 4 === 0) : extent === 16));
+  const perHost = spec.dims === 2 && chips <= 8 ? chips : Math.min(4, chips);
+  const host: HostSpec = {
+    cpu: cpu("AMD EPYC (TPU host)", 2, 56, 512, 409.6),
+    part: part(spec.key),
+    numDevices: perHost,
+    hostLink: pcie(4),
+    devicesPerPcieSwitch: 0,
+  };
+  return {
+    name,
+    summary: `${chips} TPU ${match[1]} chips, ICI ${shape.join("x")}`,
+    sources: [host.part.source, "Google Cloud TPU system architecture: ICI links and slice shapes"],
+    defaultNic: "1x100GbE",
+    build: () => buildInventory(host, chips / perHost, name, { kind: "ici", links: torus(shape, wraps, spec.iciGBps) }),
+  };
+}
+
+const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = {
+  m1: 16,
+  "m1-pro": 32,
+  "m1-max": 64,
+  "m1-ultra": 128,
+  m2: 24,
+  "m2-pro": 32,
+  "m2-max": 96,
+  "m2-ultra": 192,
+  m3: 24,
+  "m3-pro": 36,
+  "m3-max": 128,
+  "m3-ultra": 512,
+  m4: 32,
+  "m4-pro": 64,
+  "m4-max": 128,
+};
+
+const APPLE_CORES: Readonly<Record<string, number>> = {
+  m1: 8,
+  "m1-pro": 10,
+  "m1-max": 10,
+  "m1-ultra": 20,
+  m2: 8,
+  "m2-pro": 12,
+  "m2-max": 12,
+  "m2-ultra": 24,
+  m3: 8,
+  "m3-pro": 12,
+  "m3-max": 16,
+  "m3-ultra": 32,
+  m4: 10,
+  "m4-pro": 14,
+  "m4-max": 16,
+};
+
+/** Bandwidth of the largest variant where Apple sells one chip name with two (M3 Max 300/400, M4 Max 410/546). */
+const APPLE_TOP: Readonly<Record<string, number>> = { "m3-max": 400, "m4-max": 546 };
+
+function applePreset(name: string): Preset | undefined {
+  const memoryGiB = APPLE_MEMORY_GIB[name];
+  if (memoryGiB === undefined) return undefined;
+  const chipName = `Apple ${name.replace(/^m/, "M").replace(/-(.)/, (_, c: string) => ` ${c.toUpperCase()}`)}`;
+  const bandwidth = APPLE_TOP[name] ?? APPLE_CHIPS[chipName]?.memoryBandwidthGBps ?? 0;
+  const source = "Apple technical specifications of the Macs that carry the chip";
+  const chip: Part = {
+    key: name,
+    family: "apple-gpu",
+    vendor: "Apple",
+    name: chipName,
+    memoryBytes: memoryGiB * GIB,
+    memoryBandwidthGBps: bandwidth,
+    peakTflops: {},
+    arch: chipName,
+    unifiedMemory: true,
+    match: /^$/,
+    source,
+  };
+  const host: HostSpec = {
+    cpu: cpu(chipName, 1, APPLE_CORES[name] ?? 8, memoryGiB, bandwidth),
+    part: chip,
+    numDevices: 1,
+    hostLink: { kind: "memory", bandwidthGBps: bandwidth },
+    devicesPerPcieSwitch: 0,
+  };
+  return {
+    name,
+    summary: `${chipName}, ${memoryGiB} GB unified`,
+    sources: [source],
+    defaultNic: "1x10GbE",
+    build: () => buildInventory(host, 1, name),
+  };
+}
+
+const ALIASES: Readonly<Record<string, string>> = {
+  "dgx-a100": "hgx-a100-8",
+  "dgx-h100": "hgx-h100-8",
+  "dgx-h200": "hgx-h200-8",
+  "dgx-b200": "hgx-b200-8",
+  "dgx-b300": "hgx-b300-8",
+};
+
+/** The names that `preset` knows; TPU slices stand for their families. */
+export const PRESET_NAMES: readonly string[] = [
+  ...Object.keys(TABLE),
+  ...Object.keys(ALIASES),
+  "tpu-v4-8",
+  "tpu-v5e-8",
+  "tpu-v5p-8",
+  "tpu-v6e-8",
+  ...Object.keys(APPLE_MEMORY_GIB),
+];
+
+/** Finds a preset by name; undefined when there is none. A family alone (`l40s`, or `l4-4`) takes any count of cards. */
+export function findPreset(name: string): Preset | undefined {
+  const canonical = ALIASES[name] ?? name;
+  const entry = Object.hasOwn(TABLE, canonical) ? TABLE[canonical] : countedCards(canonical);
+  if (entry === undefined) return tpuPreset(canonical) ?? applePreset(canonical);
+  return {
+    name,
+    summary: entry.summary,
+    sources: entry.sources,
+    defaultNic: entry.nic,
+    build: () => buildInventory(entry.host, entry.hosts ?? 1, name, entry.fabric ?? entry.host.fabric),
+  };
+}
+
+/** `l40s-4`, `hgx-h100-4`: the same system with another number of devices, 1 to 16. */
+function countedCards(name: string): Entry | undefined {
+  const match = /^(.*?)(?:-(\d{1,2}))?$/.exec(name);
+  const num = Number(match?.[2] ?? 1);
+  const key = Object.keys(TABLE).find((known) => known.replace(/-\d$/, "") === match?.[1]);
+  const entry = key === undefined ? undefined : TABLE[key];
+  const fabric = entry?.host.fabric;
+  if (entry === undefined || num < 1 || num > 16 || entry.hosts !== undefined || key === "mi250x-8") return undefined;
+  if (fabric !== undefined && num > entry.host.numDevices) return undefined;
+  const links = fabric?.links.filter((l) => l.a < num && (l.b === "switch" || l.b < num));
+  return {
+    ...entry,
+    summary: `${num} of ${entry.summary}`,
+    host: {
+      ...entry.host,
+      numDevices: num,
+      ...(fabric !== undefined && { fabric: { ...fabric, links: links ?? [] } }),
+    },
+  };
+}
+
+/**
+ * Gives the inventory of a known system, such as `hgx-h100-8`, `gb200-nvl72`, `tpu-v5e-16` or `m4-max`.
+ * @throws InvalidArgumentError naming the presets
+ * @example
+ * presetInventory("hgx-h100-8").devices.filter((d) => d.family !== "cpu").length // 8
+ */
+export function presetInventory(name: string): Inventory {
+  const preset = findPreset(name);
+  if (preset === undefined) throw new InvalidArgumentError("preset", name, `one of ${PRESET_NAMES.join(", ")}`);
+  return preset.build();
+}
