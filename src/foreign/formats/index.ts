@@ -1,1 +1,24 @@
-export {};
+/** Readers of foreign files. Every one refuses what breaks its format with a FormatError naming the file and the field. */
+export { type ByteSource, fileSource, memorySource } from "./byte-source.ts";
+export { type EncodeTensor, encodeSafetensors } from "./encode-safetensors.ts";
+export { ConfigReader, type IntOptions, MAX_CONFIG_BYTES, parseConfigText, readConfigFile } from "./hf-config.ts";
+export {
+  LLAMA_ARCHITECTURES,
+  type LlamaArchitecture,
+  type LlamaConfig,
+  parseGenerationEos,
+  parseLlamaConfig,
+  type RopeScaling,
+  readLlamaConfig,
+} from "./hf-config-llama.ts";
+export { MAX_JSON_BYTES, parseStrictJson, readJson, readJsonFile } from "./json.ts";
+export { INDEX_FILE, openWeights, parseIndex, WEIGHTS_FILE, type Weights } from "./model-folder.ts";
+export { readSliceF32, type Slice } from "./read-slice.ts";
+export {
+  MAX_HEADER_BYTES,
+  readSafetensorsHeader,
+  SAFETENSORS_DTYPE_BITS,
+  type SafetensorsDType,
+  type SafetensorsHeader,
+  type SafetensorsTensor,
+} from "./safetensors.ts";

@@ -1,0 +1,560 @@
+/**
+ * The architectures: for each `model_type` of a Hugging Face config, which layers the model has. Field names and
+ * defaults are those of the configuration classes of Hugging Face transformers; parameter counts are checked against
+ * published ones in `architectures.test.ts`.
+ * Refuses what it does not know: a model that is guessed wrong is worse than none.
+ */
+import { UnsupportedError } from "../../core/index.ts";
+import type { ConfigReader } from "../../foreign/formats/index.ts";
+import { type GqaOptions, gqa, languageHead, layer, mla, mlp, moe, norms, tokenEmbedding, weight } from "./build.ts";
+import type { LayerSpec, WeightSpec } from "./spec.ts";
+import { gemma3VisionTower, llama4VisionTower } from "./vision.ts";
+
+/** What an architecture makes of a config; `model/from-config.ts` completes it to a ModelSpec. */
+export interface Draft {
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly contextLength: number | undefined;
+  readonly tied: boolean;
+  readonly isDecoder?: boolean;
+  /** The kind of each layer, in order. Equal kinds must be the same object. */
+  readonly layers: readonly LayerSpec[];
+  readonly embeddings: readonly WeightSpec[];
+  readonly head: readonly WeightSpec[];
+  readonly assumptions?: readonly string[];
+}
+
+type Architecture = (config: ConfigReader) => Draft;
+
+const MAX_LAYERS = 4096;
+
+/** Reads the fields that nearly every decoder has. Defaults are those of the family's configuration class. */
+function basics(
+  config: ConfigReader,
+  defaults: { tied?: boolean; headDim?: number; numHeads?: number; numKvHeads?: number; vocabSize?: number } = {},
+) {
+  const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
+  const numLayers = config.int("num_hidden_layers", { max: MAX_LAYERS });
+  const vocabSize = config.int("vocab_size", {
+    max: 1 << 26,
+    ...(defaults.vocabSize === undefined ? {} : { default: defaults.vocabSize }),
+  });
+  const numHeads = config.int("num_attention_heads", {
+    max: 1 << 16,
+    ...(defaults.numHeads === undefined ? {} : { default: defaults.numHeads }),
+  });
+  const numKvHeads = config.int("num_key_value_heads", { max: 1 << 16, default: defaults.numKvHeads ?? numHeads });
+  if (numHeads % numKvHeads !== 0) {
+    throw config.error(
+      "num_key_value_heads",
+      `is ${numKvHeads}; expected a divisor of num_attention_heads ${numHeads}`,
+    );
+  }
+  const headDim =
+    config.optionalInt("head_dim", { max: 1 << 16 }) ?? defaults.headDim ?? dividedHeads(config, hiddenSize, numHeads);
+  const contextLength = config.optionalInt("max_position_embeddings");
+  const tied = config.bool("tie_word_embeddings", defaults.tied ?? false);
+  return { hiddenSize, numLayers, vocabSize, numHeads, numKvHeads, headDim, contextLength, tied };
+}
+
+function dividedHeads(config: ConfigReader, hiddenSize: number, numHeads: number): number {
+  if (hiddenSize % numHeads !== 0) {
+    throw config.error("hidden_size", `is ${hiddenSize}; expected a multiple of the ${numHeads} heads, or head_dim`);
+  }
+  return hiddenSize / numHeads;
+}
+
+const intermediate = (config: ConfigReader, name = "intermediate_size") => config.int(name, { max: 1 << 22 });
+
+function repeat(count: number, kind: LayerSpec): LayerSpec[] {
+  return Array.from({ length: count }, () => kind);
+}
+
+/** Embedding, final RMS norm and head: what Llama and its descendants have around the layers. */
+function ends(base: ReturnType<typeof basics>, finalNormBias = false) {
+  return {
+    embeddings: [tokenEmbedding(base.vocabSize, base.hiddenSize)],
+    head: [
+      ...norms("final_norm", 1, base.hiddenSize, finalNormBias),
+      ...languageHead(base.vocabSize, base.hiddenSize, base.tied),
+    ],
+  };
+}
+
+/** For each layer whether it attends within the window only: `layer_types` decides, else the family's pattern. */
+function localLayers(config: ConfigReader, numLayers: number, isLocal: (layer: number) => boolean): boolean[] {
+  const types = config.optionalStrings("layer_types");
+  if (types !== undefined && types.length !== numLayers) {
+    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
+  }
+  return Array.from({ length: numLayers }, (_, index) => {
+    const type = types?.[index];
+    return type === undefined ? isLocal(index) : type === "sliding_attention" || type === "chunked_attention";
+  });
+}
+
+/** Layers that differ only in their window. */
+function windowed(
+  local: readonly boolean[],
+  window: number | undefined,
+  make: (window: number | undefined) => LayerSpec,
+) {
+  const global = make(undefined);
+  const inWindow = window === undefined ? global : make(window);
+  return local.map((isLocal) => (isLocal ? inWindow : global));
+}
+
+function decoder(
+  options: (
+    config: ConfigReader,
+    base: ReturnType<typeof basics>,
+  ) => {
+    attention?: Partial<GqaOptions>;
+    numNorms?: number;
+    mlpBias?: boolean;
+    local?: (layer: number) => boolean;
+    window?: number | undefined;
+  } = () => ({}),
+  defaults: Parameters<typeof basics>[1] = {},
+): Architecture {
+  return (config) => {
+    const base = basics(config, defaults);
+    const { attention = {}, numNorms = 2, mlpBias = false, local = () => false, window } = options(config, base);
+    const feedForward = mlp(base.hiddenSize, intermediate(config), { bias: mlpBias });
+    const layers = windowed(localLayers(config, base.numLayers, local), window, (w) =>
+      layer(gqa({ ...base, ...attention, window: w }), feedForward, norms("norm", numNorms, base.hiddenSize)),
+    );
+    return { ...base, ...ends(base), layers };
+  };
+}
+
+const llama = decoder((config) => {
+  const bias = config.bool("attention_bias", false);
+  return { attention: { qkvBias: bias, outBias: bias }, mlpBias: config.bool("mlp_bias", false) };
+});
+
+const mistral = decoder((config) => {
+  const window = config.optionalInt("sliding_window");
+  return { window, local: () => window !== undefined };
+});
+
+const qwen2 = decoder((config) => {
+  const window = config.bool("use_sliding_window", false) ? config.optionalInt("sliding_window") : undefined;
+  const from = config.optionalInt("max_window_layers", { min: 0 }) ?? 0;
+  return { attention: { qkvBias: true }, window, local: (layer) => window !== undefined && layer >= from };
+});
+
+const qwen3 = decoder(
+  (config) => {
+    const bias = config.bool("attention_bias", false);
+    return { attention: { qkvBias: bias, outBias: bias, qkNorm: "perHead" } };
+  },
+  { headDim: 128 },
+);
+
+const gemma = decoder(() => ({}), { tied: true, headDim: 256 });
+
+const gemma2 = decoder(
+  (config) => ({
+    numNorms: 4,
+    window: config.int("sliding_window", { default: 4096 }),
+    local: (layer) => layer % 2 === 0,
+  }),
+  { tied: true, headDim: 256 },
+);
+
+const gemma3Text = decoder(
+  (config) => {
+    const pattern = config.int("sliding_window_pattern", { default: 6 });
+    return {
+      attention: { qkNorm: "perHead" },
+      numNorms: 4,
+      window: config.int("sliding_window", { default: 4096 }),
+      local: (layer) => (layer + 1) % pattern !== 0,
+    };
+  },
+  { tied: true, headDim: 256, numHeads: 8, numKvHeads: 4, vocabSize: 262_208 },
+);
+
+function gemma3(config: ConfigReader): Draft {
+  const text = config.optionalObject("text_config");
+  if (text === undefined) throw config.error("text_config", "is missing");
+  const draft = gemma3Text(text);
+  const vision = config.optionalObject("vision_config");
+  if (vision === undefined) return draft;
+  return { ...draft, embeddings: [...draft.embeddings, ...gemma3VisionTower(vision, draft.hiddenSize)] };
+}
+
+const phi3 = decoder((config) => {
+  const window = config.optionalInt("sliding_window");
+  return { window, local: () => window !== undefined };
+});
+
+const olmo: Architecture = (config) => {
+  const base = basics(config);
+  const kind = layer(gqa(base), mlp(base.hiddenSize, intermediate(config)), []);
+  const { embeddings, head } = ends(base);
+  // OLMo's layer norms have no parameters (arXiv 2402.00838, section 2.1).
+  return {
+    ...base,
+    embeddings,
+    head: head.filter((item) => item.component !== "norm"),
+    layers: repeat(base.numLayers, kind),
+  };
+};
+
+const olmo2 = decoder(() => ({ attention: { qkNorm: "full" } }));
+
+function cohere(config: ConfigReader): Draft {
+  const base = basics(config, { tied: true });
+  const withQkNorm = config.bool("use_qk_norm", false);
+  const attention = gqa(base);
+  // One norm for each head here, unlike the other families (Command R+).
+  const qkNorms = withQkNorm
+    ? [
+        weight("attention.q_norm", "norm", [base.numHeads * base.headDim], { cut: "heads" }),
+        weight("attention.k_norm", "norm", [base.numKvHeads * base.headDim], { cut: "kvHeads" }),
+      ]
+    : [];
+  const window = config.optionalInt("sliding_window");
+  const pattern = config.int("sliding_window_pattern", { default: 4 });
+  const local = localLayers(config, base.numLayers, (index) => window !== undefined && (index + 1) % pattern !== 0);
+  const feedForward = mlp(base.hiddenSize, intermediate(config));
+  const layers = windowed(local, window, (w) => {
+    const part = w === undefined ? attention : gqa({ ...base, window: w });
+    return layer(part, feedForward, [...norms("norm", 1, base.hiddenSize), ...qkNorms]);
+  });
+  return { ...base, ...ends(base), layers };
+}
+
+const mixtral: Architecture = (config) => {
+  const base = basics(config, { numKvHeads: 8 });
+  const window = config.optionalInt("sliding_window");
+  const kind = layer(
+    gqa({ ...base, window }),
+    moe({
+      hiddenSize: base.hiddenSize,
+      expertIntermediateSize: intermediate(config),
+      ...experts(config, "num_local_experts"),
+    }),
+    norms("norm", 2, base.hiddenSize),
+  );
+  return { ...base, ...ends(base), layers: repeat(base.numLayers, kind) };
+};
+
+function experts(config: ConfigReader, field: string, perToken = "num_experts_per_tok") {
+  const numExperts = config.int(field, { max: 1 << 16 });
+  const expertsPerToken = config.int([perToken, "experts_per_token"], { max: 1 << 16 });
+  if (expertsPerToken > numExperts) {
+    throw config.error(perToken, `is ${expertsPerToken}, more than the ${numExperts} of ${field}`);
+  }
+  return { numExperts, expertsPerToken };
+}
+
+function qwenMoe(qk: Partial<GqaOptions>, shared: boolean, headDim?: number): Architecture {
+  return (config) => {
+    const base = basics(config, headDim === undefined ? {} : { headDim });
+    const step = config.int("decoder_sparse_step", { default: 1 });
+    const dense = new Set(config.optionalInts("mlp_only_layers") ?? []);
+    const attention = gqa({ ...base, ...qk });
+    const layerNorms = norms("norm", 2, base.hiddenSize);
+    const sparse = layer(
+      attention,
+      moe({
+        hiddenSize: base.hiddenSize,
+        expertIntermediateSize: intermediate(config, "moe_intermediate_size"),
+        ...experts(config, "num_experts"),
+        ...(shared
+          ? { sharedIntermediateSize: intermediate(config, "shared_expert_intermediate_size"), sharedGate: true }
+          : {}),
+      }),
+      layerNorms,
+    );
+    const isDense = Array.from({ length: base.numLayers }, (_, index) => dense.has(index) || (index + 1) % step !== 0);
+    const plain = isDense.includes(true)
+      ? layer(attention, mlp(base.hiddenSize, intermediate(config)), layerNorms)
+      : sparse;
+    return { ...base, ...ends(base), layers: isDense.map((yes) => (yes ? plain : sparse)) };
+  };
+}
+
+const olmoe: Architecture = (config) => {
+  const base = basics(config);
+  const kind = layer(
+    gqa({ ...base, qkNorm: "full" }),
+    moe({
+      hiddenSize: base.hiddenSize,
+      expertIntermediateSize: intermediate(config),
+      ...experts(config, "num_experts"),
+    }),
+    norms("norm", 2, base.hiddenSize),
+  );
+  return { ...base, ...ends(base), layers: repeat(base.numLayers, kind) };
+};
+
+const gptOss: Architecture = (config) => {
+  const base = basics(config, { headDim: 64, numKvHeads: 8 });
+  const feedForward = moe({
+    hiddenSize: base.hiddenSize,
+    expertIntermediateSize: intermediate(config),
+    bias: true,
+    routerBias: true,
+    ...experts(config, "num_local_experts"),
+  });
+  const local = localLayers(config, base.numLayers, (index) => index % 2 === 0);
+  const layers = windowed(local, config.int("sliding_window", { default: 128 }), (window) =>
+    layer(
+      gqa({ ...base, qkvBias: true, outBias: true, sinks: true, window }),
+      feedForward,
+      norms("norm", 2, base.hiddenSize),
+    ),
+  );
+  return { ...base, ...ends(base), layers };
+};
+
+function llama4Text(config: ConfigReader): Draft {
+  const base = basics(config, { headDim: 128 });
+  const size = intermediate(config);
+  const step = config.int("interleave_moe_layer_step", { default: 1 });
+  const listed = config.optionalInts("moe_layers");
+  const isMoe = (index: number) => (listed === undefined ? (index + 1) % step === 0 : listed.includes(index));
+  const window = config.optionalInt("attention_chunk_size");
+  const local = localLayers(config, base.numLayers, (index) => (index + 1) % 4 !== 0);
+  const layerNorms = norms("norm", 2, base.hiddenSize);
+  const sparseMlp = moe({
+    hiddenSize: base.hiddenSize,
+    expertIntermediateSize: size,
+    sharedIntermediateSize: size,
+    ...experts(config, "num_local_experts"),
+  });
+  const everyLayer = Array.from({ length: base.numLayers }, (_, index) => index);
+  const denseMlp = everyLayer.every(isMoe)
+    ? sparseMlp
+    : mlp(base.hiddenSize, intermediate(config, "intermediate_size_mlp"));
+  const kinds = new Map<string, LayerSpec>();
+  const layers = everyLayer.map((index) => {
+    const near = local[index] === true && window !== undefined;
+    const key = `${isMoe(index)} ${near}`;
+    const made =
+      kinds.get(key) ??
+      layer(gqa({ ...base, window: near ? window : undefined }), isMoe(index) ? sparseMlp : denseMlp, layerNorms);
+    kinds.set(key, made);
+    return made;
+  });
+  return { ...base, ...ends(base), layers };
+}
+
+function llama4(config: ConfigReader): Draft {
+  const text = config.optionalObject("text_config");
+  if (text === undefined) throw config.error("text_config", "is missing");
+  const draft = llama4Text(text);
+  const vision = config.optionalObject("vision_config");
+  if (vision === undefined) return draft;
+  return { ...draft, embeddings: [...draft.embeddings, ...llama4VisionTower(vision, draft.hiddenSize)] };
+}
+
+function gpt2(config: ConfigReader): Draft {
+  const hiddenSize = config.int(["n_embd", "hidden_size"], { max: 1 << 20 });
+  const numLayers = config.int(["n_layer", "num_hidden_layers"], { max: MAX_LAYERS });
+  const numHeads = config.int(["n_head", "num_attention_heads"], { max: 1 << 16 });
+  const vocabSize = config.int("vocab_size", { max: 1 << 26 });
+  const positions = config.int(["n_positions", "n_ctx"], { max: 1 << 26 });
+  const headDim = dividedHeads(config, hiddenSize, numHeads);
+  const tied = config.bool("tie_word_embeddings", true);
+  const kind = layer(
+    gqa({ hiddenSize, numHeads, numKvHeads: numHeads, headDim, qkvBias: true, outBias: true }),
+    mlp(hiddenSize, config.optionalInt("n_inner", { max: 1 << 22 }) ?? 4 * hiddenSize, { gated: false, bias: true }),
+    norms("norm", 2, hiddenSize, true),
+  );
+  return {
+    hiddenSize,
+    vocabSize,
+    numHeads,
+    numKvHeads: numHeads,
+    headDim,
+    contextLength: positions,
+    tied,
+    layers: repeat(numLayers, kind),
+    embeddings: [
+      tokenEmbedding(vocabSize, hiddenSize),
+      weight("position.weight", "embedding", [positions, hiddenSize]),
+    ],
+    head: [...norms("final_norm", 1, hiddenSize, true), ...languageHead(vocabSize, hiddenSize, tied)],
+  };
+}
+
+const gptNeox: Architecture = (config) => {
+  const base = basics(config);
+  const bias = config.bool("attention_bias", true);
+  const kind = layer(
+    gqa({ ...base, numKvHeads: base.numHeads, qkvBias: bias, outBias: bias }),
+    mlp(base.hiddenSize, intermediate(config), { gated: false, bias: true }),
+    norms("norm", 2, base.hiddenSize, true),
+  );
+  return { ...base, numKvHeads: base.numHeads, ...ends(base, true), layers: repeat(base.numLayers, kind) };
+};
+
+function falcon(config: ConfigReader): Draft {
+  const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
+  const numLayers = config.int(["num_hidden_layers", "n_layer"], { max: MAX_LAYERS });
+  const numHeads = config.int(["num_attention_heads", "n_head"], { max: 1 << 16 });
+  const vocabSize = config.int("vocab_size", { max: 1 << 26 });
+  const headDim = dividedHeads(config, hiddenSize, numHeads);
+  const newDecoder = config.bool("new_decoder_architecture", false);
+  const parallel = config.bool("parallel_attn", true);
+  const bias = config.bool("bias", false);
+  const numKvHeads = newDecoder
+    ? config.int(["num_kv_heads", "n_head_kv"], { max: 1 << 16, default: numHeads })
+    : config.bool("multi_query", true)
+      ? 1
+      : numHeads;
+  if (numHeads % numKvHeads !== 0) {
+    throw config.error("num_kv_heads", `is ${numKvHeads}; expected a divisor of num_attention_heads ${numHeads}`);
+  }
+  const numNorms = config.int("num_ln_in_parallel_attn", { default: newDecoder || !parallel ? 2 : 1, max: 2 });
+  const tied = config.bool("tie_word_embeddings", true);
+  const kind = layer(
+    gqa({ hiddenSize, numHeads, numKvHeads, headDim, qkvBias: bias, outBias: bias }),
+    mlp(hiddenSize, config.int("ffn_hidden_size", { default: 4 * hiddenSize, max: 1 << 24 }), { gated: false, bias }),
+    norms("norm", numNorms, hiddenSize, true),
+  );
+  return {
+    hiddenSize,
+    vocabSize,
+    numHeads,
+    numKvHeads,
+    headDim,
+    contextLength: config.optionalInt("max_position_embeddings") ?? 2048,
+    tied,
+    layers: repeat(numLayers, kind),
+    embeddings: [tokenEmbedding(vocabSize, hiddenSize)],
+    head: [...norms("final_norm", 1, hiddenSize, true), ...languageHead(vocabSize, hiddenSize, tied)],
+  };
+}
+
+const deepseek: Architecture = (config) => {
+  const base = basics(config, { headDim: 0 });
+  const qkNopeHeadDim = config.int("qk_nope_head_dim", { max: 1 << 16 });
+  const qkRopeHeadDim = config.int("qk_rope_head_dim", { max: 1 << 16 });
+  const attention = mla({
+    hiddenSize: base.hiddenSize,
+    numHeads: base.numHeads,
+    qLoraRank: config.optionalInt("q_lora_rank", { max: 1 << 20 }),
+    kvLoraRank: config.int("kv_lora_rank", { max: 1 << 20 }),
+    qkNopeHeadDim,
+    qkRopeHeadDim,
+    vHeadDim: config.int("v_head_dim", { max: 1 << 16 }),
+  });
+  const layerNorms = norms("norm", 2, base.hiddenSize);
+  const numDense = config.int("first_k_dense_replace", { min: 0, max: MAX_LAYERS, default: 0 });
+  if (numDense > base.numLayers) {
+    throw config.error("first_k_dense_replace", `is ${numDense}, more than the ${base.numLayers} layers`);
+  }
+  const every = config.int("moe_layer_freq", { default: 1 });
+  const dense = layer(attention, mlp(base.hiddenSize, intermediate(config)), layerNorms);
+  const size = intermediate(config, "moe_intermediate_size");
+  const sparse = layer(
+    attention,
+    moe({
+      hiddenSize: base.hiddenSize,
+      expertIntermediateSize: size,
+      // One correction per expert where the router has no auxiliary loss (V3).
+      routerBias:
+        config.optionalString("topk_method") === "noaux_tc" || config.optionalString("model_type") === "deepseek_v3",
+      sharedIntermediateSize: size * (config.optionalInt("n_shared_experts", { min: 0, max: 1 << 16 }) ?? 0),
+      ...experts(config, "n_routed_experts"),
+    }),
+    layerNorms,
+  );
+  const layers = Array.from({ length: base.numLayers }, (_, index) =>
+    index >= numDense && index % every === 0 ? sparse : dense,
+  );
+  const mtp = config.optionalInt("num_nextn_predict_layers", { min: 0 }) ?? 0;
+  return {
+    ...base,
+    numKvHeads: base.numHeads,
+    headDim: qkNopeHeadDim + qkRopeHeadDim,
+    ...ends(base),
+    layers,
+    ...(mtp === 0 ? {} : { assumptions: [`the ${mtp} multi-token-prediction layer(s) are not loaded`] }),
+  };
+};
+
+const bert: Architecture = (config) => {
+  const base = basics(config, { tied: true });
+  const { hiddenSize, vocabSize } = base;
+  const positions = config.int("max_position_embeddings", { max: 1 << 26 });
+  const types = config.int("type_vocab_size", { min: 0, default: 2 });
+  const kind = layer(
+    gqa({ ...base, numKvHeads: base.numHeads, qkvBias: true, outBias: true }),
+    mlp(hiddenSize, intermediate(config), { gated: false, bias: true }),
+    norms("norm", 2, hiddenSize, true),
+  );
+  return {
+    ...base,
+    numKvHeads: base.numHeads,
+    contextLength: positions,
+    isDecoder: false,
+    tied: true,
+    layers: repeat(base.numLayers, kind),
+    embeddings: [
+      tokenEmbedding(vocabSize, hiddenSize),
+      weight("position.weight", "embedding", [positions, hiddenSize]),
+      ...(types > 0 ? [weight("token_type.weight", "embedding", [types, hiddenSize])] : []),
+      ...norms("embedding_norm", 1, hiddenSize, true),
+    ],
+    head: [weight("pooler.weight", "head", [hiddenSize, hiddenSize]), weight("pooler.bias", "head", [hiddenSize])],
+    assumptions: ["counts the encoder with its pooler, without task heads"],
+  };
+};
+
+/** By `model_type`. */
+export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
+  llama,
+  mistral,
+  mixtral,
+  qwen2,
+  qwen2_moe: qwenMoe({ qkvBias: true }, true),
+  qwen3,
+  qwen3_moe: qwenMoe({ qkNorm: "perHead" }, false, 128),
+  gemma,
+  gemma2,
+  gemma3_text: gemma3Text,
+  gemma3,
+  phi3,
+  gpt2,
+  gpt_neox: gptNeox,
+  gpt_oss: gptOss,
+  falcon,
+  deepseek_v2: deepseek,
+  deepseek_v3: deepseek,
+  cohere,
+  cohere2: cohere,
+  olmo,
+  olmo2,
+  olmoe,
+  llama4_text: llama4Text,
+  llama4,
+  bert,
+  roberta: bert,
+};
+
+/**
+ * Describes a model's layers from its config.
+ * @throws FormatError naming a field that is missing, mistyped or out of range; UnsupportedError for an unknown model_type
+ */
+export function draftOf(config: ConfigReader): Draft {
+  const type = config.optionalString("model_type");
+  if (type === undefined) throw config.error("model_type", "is missing");
+  const architecture = Object.hasOwn(ARCHITECTURES, type) ? ARCHITECTURES[type] : undefined;
+  if (architecture === undefined) {
+    throw new UnsupportedError(
+      `model_type ${JSON.stringify(type)} (${config.where})`,
+      `known ones are ${Object.keys(ARCHITECTURES).join(", ")}`,
+    );
+  }
+  return architecture(config);
+}

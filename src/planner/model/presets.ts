@@ -1,0 +1,364 @@
+/**
+ * Well-known models by name: the fields of their published `config.json` that decide size and shape. The counts that
+ * these configs give are compared with published ones in `architectures.test.ts`.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import { modelFromConfig } from "./from-config.ts";
+import type { ModelSpec } from "./spec.ts";
+
+type Config = Readonly<Record<string, unknown>>;
+
+const bf16 = { dtype: "bfloat16" };
+
+function llama(
+  [hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size]: readonly [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ],
+  max_position_embeddings: number,
+  more: Config = {},
+): Config {
+  return {
+    model_type: "llama",
+    hidden_size,
+    num_hidden_layers,
+    num_attention_heads,
+    num_key_value_heads,
+    intermediate_size,
+    vocab_size,
+    max_position_embeddings,
+    ...bf16,
+    ...more,
+  };
+}
+
+const LLAMA3 = 131_072;
+const qwen25 = { model_type: "qwen2" };
+const qwen3 = { model_type: "qwen3", head_dim: 128 };
+const gemma2 = { model_type: "gemma2", head_dim: 256, sliding_window: 4096, tie_word_embeddings: true };
+const gemma3 = { model_type: "gemma3_text", head_dim: 256, sliding_window: 1024, tie_word_embeddings: true };
+const phi3 = { model_type: "phi3" };
+const mixtral = { model_type: "mixtral", num_local_experts: 8, num_experts_per_tok: 2 };
+const deepseek = {
+  model_type: "deepseek_v3",
+  ...bf16,
+  kv_lora_rank: 512,
+  qk_nope_head_dim: 128,
+  qk_rope_head_dim: 64,
+  v_head_dim: 128,
+};
+const deepseekV3: Config = {
+  ...deepseek,
+  hidden_size: 7168,
+  num_hidden_layers: 61,
+  num_attention_heads: 128,
+  num_key_value_heads: 128,
+  intermediate_size: 18_432,
+  moe_intermediate_size: 2048,
+  n_routed_experts: 256,
+  n_shared_experts: 1,
+  num_experts_per_tok: 8,
+  first_k_dense_replace: 3,
+  q_lora_rank: 1536,
+  vocab_size: 129_280,
+  max_position_embeddings: 163_840,
+  quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] },
+};
+const cohere = { model_type: "cohere", tie_word_embeddings: true };
+const neox = { model_type: "gpt_neox", dtype: "float16", max_position_embeddings: 2048 };
+
+function gptOss(num_hidden_layers: number, num_local_experts: number): Config {
+  return {
+    model_type: "gpt_oss",
+    ...bf16,
+    hidden_size: 2880,
+    num_hidden_layers,
+    num_attention_heads: 64,
+    num_key_value_heads: 8,
+    head_dim: 64,
+    intermediate_size: 2880,
+    num_local_experts,
+    num_experts_per_tok: 4,
+    sliding_window: 128,
+    vocab_size: 201_088,
+    max_position_embeddings: 131_072,
+    quantization_config: { quant_method: "mxfp4" },
+  };
+}
+
+function gpt2(n_embd: number, n_layer: number, n_head: number): Config {
+  return { model_type: "gpt2", dtype: "float32", n_embd, n_layer, n_head, vocab_size: 50_257, n_positions: 1024 };
+}
+
+const LLAMA4_VISION = {
+  hidden_size: 1408,
+  intermediate_size: 5632,
+  num_hidden_layers: 34,
+  patch_size: 14,
+  image_size: 336,
+  projector_input_dim: 4096,
+  projector_output_dim: 4096,
+  vision_output_dim: 4096,
+};
+function llama4(num_local_experts: number, interleave_moe_layer_step: number): Config {
+  return {
+    model_type: "llama4",
+    ...bf16,
+    text_config: {
+      hidden_size: 5120,
+      num_hidden_layers: 48,
+      num_attention_heads: 40,
+      num_key_value_heads: 8,
+      head_dim: 128,
+      intermediate_size: 8192,
+      intermediate_size_mlp: 16_384,
+      num_local_experts,
+      num_experts_per_tok: 1,
+      interleave_moe_layer_step,
+      attention_chunk_size: 8192,
+      vocab_size: 202_048,
+      max_position_embeddings: 1_048_576,
+    },
+    vision_config: LLAMA4_VISION,
+  };
+}
+
+function bert(hidden_size: number, num_hidden_layers: number, num_attention_heads: number): Config {
+  return {
+    model_type: "bert",
+    dtype: "float32",
+    hidden_size,
+    num_hidden_layers,
+    num_attention_heads,
+    intermediate_size: 4 * hidden_size,
+    vocab_size: 30_522,
+    max_position_embeddings: 512,
+    type_vocab_size: 2,
+  };
+}
+
+/** Configs by preset name. */
+export const MODEL_CONFIGS: Readonly<Record<string, Config>> = {
+  "llama-2-7b": llama([4096, 32, 32, 32, 11_008, 32_000], 4096, { dtype: "float16" }),
+  "llama-2-13b": llama([5120, 40, 40, 40, 13_824, 32_000], 4096, { dtype: "float16" }),
+  "llama-2-70b": llama([8192, 80, 64, 8, 28_672, 32_000], 4096, { dtype: "float16" }),
+  "llama-3-8b": llama([4096, 32, 32, 8, 14_336, 128_256], 8192),
+  "llama-3.1-8b": llama([4096, 32, 32, 8, 14_336, 128_256], LLAMA3),
+  "llama-3.1-70b": llama([8192, 80, 64, 8, 28_672, 128_256], LLAMA3),
+  "llama-3.3-70b": llama([8192, 80, 64, 8, 28_672, 128_256], LLAMA3),
+  "llama-3.1-405b": llama([16_384, 126, 128, 8, 53_248, 128_256], LLAMA3),
+  "llama-3.2-1b": llama([2048, 16, 32, 8, 8192, 128_256], LLAMA3, { tie_word_embeddings: true, head_dim: 64 }),
+  "llama-3.2-3b": llama([3072, 28, 24, 8, 8192, 128_256], LLAMA3, { tie_word_embeddings: true, head_dim: 128 }),
+  "llama-4-scout": llama4(16, 1),
+  "llama-4-maverick": llama4(128, 2),
+  "mistral-7b": llama([4096, 32, 32, 8, 14_336, 32_000], 32_768, { model_type: "mistral", sliding_window: 4096 }),
+  "mistral-large-2": llama([12_288, 88, 96, 8, 28_672, 32_768], LLAMA3, { model_type: "mistral", head_dim: 128 }),
+  "mistral-nemo": llama([5120, 40, 32, 8, 14_336, 131_072], LLAMA3, { model_type: "mistral", head_dim: 128 }),
+  "mixtral-8x7b": llama([4096, 32, 32, 8, 14_336, 32_000], 32_768, mixtral),
+  "mixtral-8x22b": llama([6144, 56, 48, 8, 16_384, 32_000], 65_536, mixtral),
+  "qwen2.5-0.5b": llama([896, 24, 14, 2, 4864, 151_936], 32_768, { ...qwen25, tie_word_embeddings: true }),
+  "qwen2.5-1.5b": llama([1536, 28, 12, 2, 8960, 151_936], 32_768, { ...qwen25, tie_word_embeddings: true }),
+  "qwen2.5-7b": llama([3584, 28, 28, 4, 18_944, 152_064], 32_768, qwen25),
+  "qwen2.5-14b": llama([5120, 48, 40, 8, 13_824, 152_064], 32_768, qwen25),
+  "qwen2.5-32b": llama([5120, 64, 40, 8, 27_648, 152_064], 32_768, qwen25),
+  "qwen2.5-72b": llama([8192, 80, 64, 8, 29_568, 152_064], 32_768, qwen25),
+  "qwen2-57b-a14b": llama([3584, 28, 28, 4, 18_944, 151_936], 32_768, {
+    model_type: "qwen2_moe",
+    moe_intermediate_size: 2560,
+    shared_expert_intermediate_size: 20_480,
+    num_experts: 64,
+    num_experts_per_tok: 8,
+  }),
+  "qwen3-0.6b": llama([1024, 28, 16, 8, 3072, 151_936], 40_960, { ...qwen3, tie_word_embeddings: true }),
+  "qwen3-4b": llama([2560, 36, 32, 8, 9728, 151_936], 40_960, { ...qwen3, tie_word_embeddings: true }),
+  "qwen3-8b": llama([4096, 36, 32, 8, 12_288, 151_936], 40_960, qwen3),
+  "qwen3-14b": llama([5120, 40, 40, 8, 17_408, 151_936], 40_960, qwen3),
+  "qwen3-32b": llama([5120, 64, 64, 8, 25_600, 151_936], 40_960, qwen3),
+  "qwen3-30b-a3b": llama([2048, 48, 32, 4, 6144, 151_936], 40_960, {
+    ...qwen3,
+    model_type: "qwen3_moe",
+    moe_intermediate_size: 768,
+    num_experts: 128,
+    num_experts_per_tok: 8,
+  }),
+  "qwen3-235b-a22b": llama([4096, 94, 64, 4, 12_288, 151_936], 40_960, {
+    ...qwen3,
+    model_type: "qwen3_moe",
+    moe_intermediate_size: 1536,
+    num_experts: 128,
+    num_experts_per_tok: 8,
+  }),
+  "gemma-2b": llama([2048, 18, 8, 1, 16_384, 256_000], 8192, {
+    model_type: "gemma",
+    head_dim: 256,
+    tie_word_embeddings: true,
+  }),
+  "gemma-7b": llama([3072, 28, 16, 16, 24_576, 256_000], 8192, {
+    model_type: "gemma",
+    head_dim: 256,
+    tie_word_embeddings: true,
+  }),
+  "gemma-2-2b": llama([2304, 26, 8, 4, 9216, 256_000], 8192, gemma2),
+  "gemma-2-9b": llama([3584, 42, 16, 8, 14_336, 256_000], 8192, gemma2),
+  "gemma-2-27b": llama([4608, 46, 32, 16, 36_864, 256_000], 8192, { ...gemma2, head_dim: 128 }),
+  "gemma-3-1b": llama([1152, 26, 4, 1, 6912, 262_144], 32_768, { ...gemma3, sliding_window: 512 }),
+  "gemma-3-4b": {
+    model_type: "gemma3",
+    ...bf16,
+    text_config: {
+      hidden_size: 2560,
+      intermediate_size: 10_240,
+      num_hidden_layers: 34,
+      sliding_window: 1024,
+      max_position_embeddings: 131_072,
+    },
+    vision_config: {
+      hidden_size: 1152,
+      image_size: 896,
+      intermediate_size: 4304,
+      num_hidden_layers: 27,
+      patch_size: 14,
+    },
+  },
+  "phi-3-mini": llama([3072, 32, 32, 32, 8192, 32_064], 4096, { ...phi3, sliding_window: 2047 }),
+  "phi-3-medium": llama([5120, 40, 40, 10, 17_920, 32_064], 4096, { ...phi3, sliding_window: 2047 }),
+  "phi-4": llama([5120, 40, 40, 10, 17_920, 100_352], 16_384, phi3),
+  "phi-4-mini": llama([3072, 32, 24, 8, 8192, 200_064], 131_072, { ...phi3, tie_word_embeddings: true }),
+  gpt2: gpt2(768, 12, 12),
+  "gpt2-xl": gpt2(1600, 48, 25),
+  "gpt-neox-20b": llama([6144, 44, 64, 64, 24_576, 50_432], 2048, neox),
+  "pythia-6.9b": llama([4096, 32, 32, 32, 16_384, 50_432], 2048, neox),
+  "gpt-oss-20b": gptOss(24, 32),
+  "gpt-oss-120b": gptOss(36, 128),
+  "falcon-7b": {
+    model_type: "falcon",
+    ...bf16,
+    hidden_size: 4544,
+    num_hidden_layers: 32,
+    num_attention_heads: 71,
+    multi_query: true,
+    parallel_attn: true,
+    new_decoder_architecture: false,
+    bias: false,
+    vocab_size: 65_024,
+  },
+  "falcon-40b": {
+    model_type: "falcon",
+    ...bf16,
+    hidden_size: 8192,
+    num_hidden_layers: 60,
+    num_attention_heads: 128,
+    num_kv_heads: 8,
+    parallel_attn: true,
+    new_decoder_architecture: true,
+    bias: false,
+    vocab_size: 65_024,
+  },
+  "falcon-180b": {
+    model_type: "falcon",
+    ...bf16,
+    hidden_size: 14_848,
+    num_hidden_layers: 80,
+    num_attention_heads: 232,
+    num_kv_heads: 8,
+    parallel_attn: true,
+    new_decoder_architecture: true,
+    bias: false,
+    vocab_size: 65_024,
+  },
+  "deepseek-v2-lite": {
+    ...deepseek,
+    model_type: "deepseek_v2",
+    hidden_size: 2048,
+    num_hidden_layers: 27,
+    num_attention_heads: 16,
+    num_key_value_heads: 16,
+    intermediate_size: 10_944,
+    moe_intermediate_size: 1408,
+    n_routed_experts: 64,
+    n_shared_experts: 2,
+    num_experts_per_tok: 6,
+    first_k_dense_replace: 1,
+    vocab_size: 102_400,
+    max_position_embeddings: 163_840,
+  },
+  "deepseek-v2": {
+    ...deepseek,
+    model_type: "deepseek_v2",
+    hidden_size: 5120,
+    num_hidden_layers: 60,
+    num_attention_heads: 128,
+    num_key_value_heads: 128,
+    intermediate_size: 12_288,
+    moe_intermediate_size: 1536,
+    n_routed_experts: 160,
+    n_shared_experts: 2,
+    num_experts_per_tok: 6,
+    first_k_dense_replace: 1,
+    q_lora_rank: 1536,
+    vocab_size: 102_400,
+    max_position_embeddings: 163_840,
+  },
+  "deepseek-v3": deepseekV3,
+  "deepseek-r1": deepseekV3,
+  "command-r": llama([8192, 40, 64, 64, 22_528, 256_000], LLAMA3, { ...cohere, dtype: "float16" }),
+  "command-r-plus": llama([12_288, 64, 96, 8, 33_792, 256_000], LLAMA3, {
+    ...cohere,
+    dtype: "float16",
+    use_qk_norm: true,
+  }),
+  "command-r7b": llama([4096, 32, 32, 8, 14_336, 256_000], 132_096, {
+    ...cohere,
+    model_type: "cohere2",
+    sliding_window: 4096,
+  }),
+  "olmo-1b": llama([2048, 16, 16, 16, 8192, 50_304], 2048, { model_type: "olmo", tie_word_embeddings: true }),
+  "olmo-7b": llama([4096, 32, 32, 32, 11_008, 50_304], 2048, { model_type: "olmo" }),
+  "olmo-2-7b": llama([4096, 32, 32, 32, 11_008, 100_352], 4096, { model_type: "olmo2" }),
+  "olmoe-1b-7b": llama([2048, 16, 16, 16, 1024, 50_304], 4096, {
+    model_type: "olmoe",
+    num_experts: 64,
+    num_experts_per_tok: 8,
+  }),
+  "bert-base": bert(768, 12, 12),
+  "bert-large": bert(1024, 24, 16),
+};
+
+export const MODEL_PRESETS: readonly string[] = Object.keys(MODEL_CONFIGS);
+
+const made = new Map<string, ModelSpec>();
+
+/** Finds a preset's name: case and a leading organisation or "meta-" do not matter. Undefined when there is none. */
+export function findModelPreset(text: string): string | undefined {
+  const plain = text
+    .toLowerCase()
+    .replace(/^.*\//, "")
+    .replace(/^meta-/, "");
+  const short = plain
+    .replace(/-(instruct|it|chat|hf|base|v0\.1)(?=-|$)/g, "")
+    .replace(/^llama-3-70b$/, "llama-3.1-70b");
+  return [plain, short].find((name) => Object.hasOwn(MODEL_CONFIGS, name));
+}
+
+/**
+ * A well-known model by name.
+ * @throws InvalidArgumentError naming the presets
+ * @example
+ * modelPreset("llama-3.1-8b").numLayers // 32
+ */
+export function modelPreset(name: string): ModelSpec {
+  const key = findModelPreset(name);
+  if (key === undefined) {
+    throw new InvalidArgumentError("model", name, `one of ${MODEL_PRESETS.join(", ")}`);
+  }
+  let model = made.get(key);
+  if (model === undefined) {
+    model = modelFromConfig(MODEL_CONFIGS[key], `preset ${key}`, key);
+    made.set(key, model);
+  }
+  return model;
+}
