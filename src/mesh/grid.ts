@@ -10,9 +10,9 @@ const MAX_RANKS = 4096;
  * import { createMesh, formatGrid } from "chorale/mesh";
  *
  * console.log(formatGrid(createMesh({ dp: 2, tp: 3 })));
- * //       tp 0  1  2
- * // dp 0     0  1  2
- * //    1     3  4  5
+ * //      tp 0  1  2
+ * // dp 0    0  1  2
+ * //    1    3  4  5
  */
 export function formatGrid(mesh: DeviceMesh): string {
   if (mesh.size > MAX_RANKS) return `${mesh.label} (${mesh.size} ranks, too many to draw)`;

@@ -12,4 +12,7 @@ export interface CommandEntry {
   readonly load: () => Promise<CommandModule>;
 }
 
-export const COMMANDS: readonly CommandEntry[] = [];
+/** In the order of `chorale --help`; one line each. */
+export const COMMANDS: readonly CommandEntry[] = [
+  { name: "launch", summary: "start a script on N ranks", load: () => import("./launch.ts") },
+];

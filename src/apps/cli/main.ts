@@ -18,8 +18,10 @@ const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
 
 /** Runs the command line. @returns the exit code; prints to stdout and stderr, never exits by itself */
 export async function main(argv: readonly string[]): Promise<number> {
+  const asksVersion = argv[0] === "-V" || argv[0] === "--version";
   const program = new Command("chorale")
     .description("The device-mesh and collective-communication stack for TypeScript.")
+    .version(asksVersion ? await readVersion() : "", "-V, --version", "print the version")
     .exitOverride()
     .showHelpAfterError("(chorale --help lists the commands, chorale COMMAND --help their options)")
     .showSuggestionAfterError();
@@ -51,4 +53,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     return EXIT.checkFailed;
   }
+}
+
+async function readVersion(): Promise<string> {
+  return (await import("../../runtime/world/index.ts")).version();
 }

@@ -1,0 +1,132 @@
+/**
+ * Bootstrap for ranks that are threads of one process: a key-value store in the launcher's thread, reached over each
+ * worker's message port. The threads backend does not need it (its ranks share memory from the start); engines that
+ * exchange ids do.
+ */
+import { InvalidArgumentError, type RankActivity, TimeoutError } from "../../core/index.ts";
+import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import type { FromRank, ToRank } from "./messages.ts";
+
+/** Largest value, bytes: ids and addresses are small, data belongs in collectives. */
+export const MAX_BOOTSTRAP_VALUE_BYTES = 64 * 1024;
+
+type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
+type Failure = { readonly rank: number; readonly message: string };
+
+/** The launcher's side: keeps the values, answers who waits for them. */
+export class BootstrapStore {
+  readonly #values = new Map<string, Uint8Array>();
+  readonly #waiting = new Map<string, ((message: ToRank) => void)[]>();
+  readonly #ranks: ((message: ToRank) => void)[] = [];
+  #failure: Failure | undefined;
+
+  addRank(reply: (message: ToRank) => void): void {
+    this.#ranks.push(reply);
+  }
+
+  handle(message: BootstrapRequest, reply: (message: ToRank) => void): void {
+    switch (message.kind) {
+      case "bootstrap-set":
+        this.#values.set(message.key, message.value);
+        for (const waiter of this.#waiting.get(message.key) ?? []) {
+          waiter({ kind: "bootstrap-value", key: message.key, value: message.value });
+        }
+        this.#waiting.delete(message.key);
+        return;
+      case "bootstrap-get": {
+        const value = this.#values.get(message.key);
+        if (value !== undefined) reply({ kind: "bootstrap-value", key: message.key, value });
+        else this.#waiting.set(message.key, [...(this.#waiting.get(message.key) ?? []), reply]);
+        return;
+      }
+      case "bootstrap-fail":
+        this.fail(message);
+    }
+  }
+
+  /** Tells every rank, once, that the world is over. */
+  fail({ rank, message }: Failure): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = { rank, message };
+    for (const reply of this.#ranks) reply({ kind: "bootstrap-failed", rank, message });
+  }
+}
+
+/** A rank's side. */
+export class PortBootstrap implements Bootstrap {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly #post: (message: FromRank) => void;
+  readonly #waiting = new Map<string, ((value: Uint8Array) => void)[]>();
+  readonly #listeners: ((cause: Failure) => void)[] = [];
+  #failure: Failure | undefined;
+
+  constructor(rank: number, worldSize: number, generation: number, post: (message: FromRank) => void) {
+    this.rank = rank;
+    this.worldSize = worldSize;
+    this.generation = generation;
+    this.#post = post;
+  }
+
+  /** Takes a message that came from the launcher. */
+  receive(message: ToRank): void {
+    if (message.kind === "bootstrap-value") {
+      for (const resolve of this.#waiting.get(message.key) ?? []) resolve(message.value);
+      this.#waiting.delete(message.key);
+    } else if (message.kind === "bootstrap-failed" && this.#failure === undefined) {
+      this.#failure = { rank: message.rank, message: message.message };
+      for (const listener of this.#listeners) listener(this.#failure);
+    }
+  }
+
+  async set(key: string, value: Uint8Array): Promise<void> {
+    if (value.byteLength > MAX_BOOTSTRAP_VALUE_BYTES) {
+      throw new InvalidArgumentError(
+        "value",
+        `${value.byteLength} bytes`,
+        `at most ${MAX_BOOTSTRAP_VALUE_BYTES} bytes`,
+      );
+    }
+    this.#post({ kind: "bootstrap-set", key, value: value.slice() });
+  }
+
+  get(key: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Uint8Array> {
+    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        clearTimeout(timer);
+        options.signal?.removeEventListener("abort", onAbort);
+        const others = (this.#waiting.get(key) ?? []).filter((waiter) => waiter !== onValue);
+        if (others.length === 0) this.#waiting.delete(key);
+        else this.#waiting.set(key, others);
+      };
+      const onValue = (value: Uint8Array) => {
+        leave();
+        resolve(value);
+      };
+      const onAbort = () => {
+        leave();
+        reject(options.signal?.reason);
+      };
+      const timer = setTimeout(() => {
+        leave();
+        const me: RankActivity = { rank: this.rank, arrived: true };
+        reject(new TimeoutError(`bootstrap key ${JSON.stringify(key)}, which no rank has set,`, timeoutMs, [me]));
+      }, timeoutMs);
+      if (options.signal?.aborted) return onAbort();
+      options.signal?.addEventListener("abort", onAbort);
+      this.#waiting.set(key, [...(this.#waiting.get(key) ?? []), onValue]);
+      this.#post({ kind: "bootstrap-get", key });
+    });
+  }
+
+  fail({ rank, message }: Failure): void {
+    this.#post({ kind: "bootstrap-fail", rank, message });
+  }
+
+  onFailure(listener: (cause: Failure) => void): void {
+    if (this.#failure !== undefined) listener(this.#failure);
+    else this.#listeners.push(listener);
+  }
+}

@@ -1,0 +1,48 @@
+/** Errors on their way between threads: name, message, stack, code and cause survive, classes do not. */
+import { ChoraleError, show } from "../../core/index.ts";
+
+export interface ErrorRecord {
+  readonly name: string;
+  readonly message: string;
+  readonly stack: string;
+  readonly code?: string;
+  /** Set for a `RankFailedError`: the rank it speaks of. Such a failure is the consequence of another one. */
+  readonly failedRank?: number;
+  readonly cause?: ErrorRecord;
+}
+
+/** A chain of causes longer than this is cut: it may be a circle. */
+const MAX_CAUSES = 8;
+
+/** Turns whatever was thrown into plain data. Never throws. */
+export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
+  if (!(thrown instanceof Error)) {
+    return plainRecord(typeof thrown === "string" && depth > 0 ? thrown : `threw ${show(thrown)}, which is no Error`);
+  }
+  const { code, rank } = thrown as { code?: unknown; rank?: unknown };
+  const isChorale = thrown instanceof ChoraleError;
+  return {
+    name: String(thrown.name),
+    message: String(thrown.message),
+    stack: String(thrown.stack ?? `${thrown.name}: ${thrown.message}`),
+    ...(typeof code === "string" ? { code } : {}),
+    ...(isChorale && code === "RANK_FAILED" && typeof rank === "number" ? { failedRank: rank } : {}),
+    ...(thrown.cause !== undefined && depth < MAX_CAUSES ? { cause: toErrorRecord(thrown.cause, depth + 1) } : {}),
+  };
+}
+
+/** A record of something that happened, which has no stack. */
+export function plainRecord(message: string): ErrorRecord {
+  return { name: "Error", message, stack: `Error: ${message}` };
+}
+
+/** Rebuilds an error from its record; its stack is that of the thread where it was thrown. */
+export function fromErrorRecord(record: ErrorRecord): Error {
+  const error = new Error(
+    record.message,
+    record.cause === undefined ? undefined : { cause: fromErrorRecord(record.cause) },
+  );
+  error.name = record.name;
+  error.stack = record.stack;
+  return record.code === undefined ? error : Object.assign(error, { code: record.code });
+}

@@ -1,0 +1,144 @@
+/** The world as one rank sees it: who it is, whom it can talk to, and the memory that collectives move without a copy. */
+import { ClosedError, type DType, InvalidArgumentError, type Tensor } from "../../core/index.ts";
+import { type AxisSizes, createMesh, type DeviceMesh, type MeshOptions, type ProcessGroup } from "../../mesh/index.ts";
+import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
+
+/** One rank's world. Made by `joinWorld()`. */
+export interface World extends AsyncDisposable {
+  readonly rank: number;
+  /** Number of ranks. */
+  readonly size: number;
+  /** Number of the world's life, raised at each rebuild. */
+  readonly generation: number;
+  /** Name of the backend. */
+  readonly backend: string;
+  /** What the launcher's user gave after `--`. */
+  readonly args: readonly string[];
+  /** What the program that called `launch()` gave as `data`: a copy. */
+  readonly data: unknown;
+  /** The communicator of all ranks. */
+  readonly comm: Communicator;
+
+  /**
+   * Makes the mesh of this world.
+   * @throws InvalidArgumentError with the equation when the sizes do not multiply to the number of ranks
+   */
+  mesh<const A extends AxisSizes>(axes: A, options?: MeshOptions): DeviceMesh<keyof A & string>;
+
+  /**
+   * Opens (once; later calls give the same one) the communicator of this rank's group along an axis, a product of
+   * axes, or of a custom group (`mesh.getGroup(name)`). All members of the group call it, in the same order.
+   * @throws InvalidArgumentError when this rank is in no such group, or the mesh is of another size than the world
+   */
+  communicator<Axis extends string>(
+    mesh: DeviceMesh<Axis>,
+    axes: NoInfer<Axis> | readonly NoInfer<Axis>[] | ProcessGroup,
+  ): Promise<Communicator>;
+
+  /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError */
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
+  /** Gives a tensor's memory back before the world ends. */
+  free(tensor: Tensor): void;
+  capabilities(): Capabilities;
+  /** True once `close()` was called. */
+  readonly closed: boolean;
+  /** Waits for pending work, frees memory, and throws the failures that nobody looked at. Later use is refused. */
+  close(): Promise<void>;
+}
+
+/** What the launcher told this rank besides its backend. */
+export interface WorldContext {
+  readonly args: readonly string[];
+  readonly data: unknown;
+}
+
+/** Makes the world of an attached backend. */
+export function createWorld(backend: Backend, context: WorldContext): World {
+  return new BackendWorld(backend, context);
+}
+
+class BackendWorld implements World {
+  readonly rank: number;
+  readonly size: number;
+  readonly generation: number;
+  readonly backend: string;
+  readonly args: readonly string[];
+  readonly data: unknown;
+  readonly #backend: Backend;
+  readonly #groups = new Map<string, Promise<Communicator>>();
+  #closing: Promise<void> | undefined;
+
+  constructor(backend: Backend, context: WorldContext) {
+    this.rank = backend.rank;
+    this.size = backend.worldSize;
+    this.generation = backend.generation;
+    this.backend = backend.name;
+    this.args = Object.freeze([...context.args]);
+    this.data = context.data;
+    this.#backend = backend;
+  }
+
+  get comm(): Communicator {
+    return this.#open().world;
+  }
+
+  get closed(): boolean {
+    return this.#closing !== undefined;
+  }
+
+  mesh<const A extends AxisSizes>(axes: A, options: MeshOptions = {}): DeviceMesh<keyof A & string> {
+    return createMesh(axes, { rank: this.rank, ...options, worldSize: this.size });
+  }
+
+  async communicator(mesh: DeviceMesh, which: string | readonly string[] | ProcessGroup): Promise<Communicator> {
+    const backend = this.#open();
+    if (mesh.size !== this.size) {
+      throw new InvalidArgumentError("mesh", `of ${mesh.size} ranks`, `a mesh of this world's ${this.size} ranks`);
+    }
+    const group = isGroup(which) ? mesh.getGroup(which.name) : mesh.group(which, this.rank);
+    if (!group.ranks.includes(this.rank)) {
+      throw new InvalidArgumentError("group", group.name, `a group that rank ${this.rank} is in`);
+    }
+    const isWorld = group.ranks.length === this.size && group.ranks.every((rank, index) => rank === index);
+    if (isWorld) return backend.world;
+    // Two meshes may name different groups alike: the shape and the ranks tell them apart on every member.
+    const name = `${group.name}@${mesh.label}`;
+    const key = `${name}:${group.ranks.join(",")}`;
+    let opened = this.#groups.get(key);
+    if (opened === undefined) {
+      opened = backend.group(name, group.ranks);
+      this.#groups.set(key, opened);
+    }
+    return opened;
+  }
+
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return this.#open().tensor(dtype, shape);
+  }
+
+  free(tensor: Tensor): void {
+    this.#open().free(tensor);
+  }
+
+  capabilities(): Capabilities {
+    return this.#open().capabilities();
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#backend.close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #open(): Backend {
+    if (this.#closing !== undefined) throw new ClosedError("world", "is closed");
+    return this.#backend;
+  }
+}
+
+function isGroup(which: string | readonly string[] | ProcessGroup): which is ProcessGroup {
+  return typeof which === "object" && "ranks" in which;
+}
