@@ -59,10 +59,10 @@ export interface GroupSlice {
 
 interface OpBase {
   /** Index in `ExecutionPlan.sources`: the line of the program that asked for it (the first, when several were fused). */
-  readonly source?: number;
+  readonly source?: number | undefined;
 }
 interface DataOpBase extends OpBase {
-  readonly tbg?: GroupSlice;
+  readonly tbg?: GroupSlice | undefined;
 }
 
 /** Block-wide synchronisation of one strand: everything before is done before anything after. */
@@ -124,9 +124,9 @@ export interface ReduceOp extends DataOpBase {
   readonly src: readonly Range[];
   readonly remoteSrc: readonly RemoteRange[];
   readonly dst: Range;
-  readonly packetDst?: Range;
+  readonly packetDst?: Range | undefined;
   readonly remoteDst: readonly RemoteRange[];
-  readonly channelKind?: ChannelKind;
+  readonly channelKind?: ChannelKind | undefined;
   readonly channels: readonly number[];
 }
 
@@ -171,6 +171,8 @@ export interface SwitchReduceOp extends OpBase {
   readonly op: PlanReduceOp;
   readonly src: SwitchRange;
   readonly dst: Range;
+  /** The rank that a MSCCL++ file names for dst when it is another than the executing one; the executor ignores it. */
+  readonly statedRank?: number | undefined;
 }
 
 /** The switch channel's buffer of every member, at the range, = src. `forward`: src is packets, and packets arrive. */
@@ -179,6 +181,8 @@ export interface SwitchBroadcastOp extends OpBase {
   readonly format: "plain" | "forward";
   readonly src: Range;
   readonly dst: SwitchRange;
+  /** As of `SwitchReduceOp`, for src. */
+  readonly statedRank?: number | undefined;
 }
 
 /** Every member's buffer at dst = op over every member's buffer at src: reduce and broadcast without a local copy. */

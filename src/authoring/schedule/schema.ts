@@ -58,12 +58,20 @@ const simpleOps = [
   z.strictObject({ kind: z.literal("flush"), channelKind: z.literal("port"), channels: counts, ...base }),
   z.strictObject({ kind: z.literal("acquire"), semaphores: counts, ...base }),
   z.strictObject({ kind: z.literal("release"), semaphores: counts, ...base }),
-  z.strictObject({ kind: z.literal("switch-reduce"), op, src: switchRange, dst: range, ...base }),
+  z.strictObject({
+    kind: z.literal("switch-reduce"),
+    op,
+    src: switchRange,
+    dst: range,
+    statedRank: count.optional(),
+    ...base,
+  }),
   z.strictObject({
     kind: z.literal("switch-broadcast"),
     format: z.enum(["plain", "forward"]),
     src: range,
     dst: switchRange,
+    statedRank: count.optional(),
     ...base,
   }),
   z.strictObject({ kind: z.literal("switch-reduce-broadcast"), op, src: switchRange, dst: switchRange, ...base }),
@@ -114,15 +122,20 @@ const size64 = z
   .regex(/^\d{1,20}$/)
   .transform((text) => BigInt(text));
 
+const OPERATION_NAMES: readonly (CollectiveName | "send_recv" | "custom" | "test")[] = [
+  ...COLLECTIVE_NAMES,
+  "send_recv",
+  "custom",
+  "test",
+];
+
 /** Chorale's plan file. `z.toJSONSchema(planSchema, { io: "input" })` is its JSON schema. */
 export const planSchema = z.strictObject({
   schemaVersion: z.literal(PLAN_SCHEMA_VERSION),
   name: z.string().nullable(),
   mode: z.enum(["sound", "mscclpp", "imported"]),
   collective: z.strictObject({
-    operation: z.enum([...COLLECTIVE_NAMES, "send_recv", "custom", "test"] as [
-      CollectiveName | "send_recv" | "custom" | "test",
-    ]),
+    operation: z.enum(OPERATION_NAMES),
     numRanks: count.min(1),
     chunksPerPart: count,
     inPlace: z.boolean(),
