@@ -15,7 +15,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 export async function transpileSources() {
   const out = join(root, ".cache/dev");
   const entries = await readdir(join(root, "src"), { recursive: true, withFileTypes: true });
-  await Promise.all(
+  const results = await Promise.allSettled(
     entries
       .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name) && !/\.(test|test-d)\.tsx?$/.test(entry.name))
       .map(async (entry) => {
@@ -37,6 +37,8 @@ export async function transpileSources() {
         await rename(temporary, target);
       }),
   );
+  // A file that does not parse fails its own tests; it must not keep every other test from running.
+  for (const result of results) if (result.status === "rejected") console.error(String(result.reason));
   return out;
 }
 

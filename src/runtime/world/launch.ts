@@ -115,6 +115,7 @@ export async function runWorld<R, D>(
       generation: FIRST_GENERATION,
       engine,
       module,
+      isFunction: options.run !== undefined,
       args: options.args ?? [],
       data: options.data,
       env: { ...options.env, CHORALE_RANK: String(rank), CHORALE_WORLD_SIZE: String(ranks) },

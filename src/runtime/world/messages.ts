@@ -12,6 +12,8 @@ export interface Job {
   readonly engine: EngineHandle;
   /** The user's module: what to import, and the file that the user named. */
   readonly module: { readonly url: string; readonly path: string };
+  /** The module was made of a function's text. */
+  readonly isFunction: boolean;
   readonly args: readonly string[];
   readonly data: unknown;
   readonly env: Readonly<Record<string, string>>;

@@ -63,11 +63,17 @@ async function run(job: Job): Promise<void> {
       if (!failed) sendResult(value);
     }
   } catch (error) {
-    fail(error);
+    fail(
+      job.isFunction && error instanceof ReferenceError ? new ReferenceError(explain(error), { cause: error }) : error,
+    );
     if (!job.reused) process.exit(1);
   } finally {
     if (!job.reused) port.unref();
   }
+}
+
+function explain(error: ReferenceError): string {
+  return `${error.message}: the function was sent to its rank as text and sees nothing of its surroundings; pass values as \`data\`, and import() what it needs`;
 }
 
 function sendResult(value: unknown): void {

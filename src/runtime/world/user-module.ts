@@ -4,7 +4,7 @@
  * the copy of chorale that is running, other packages are resolved from the user's file and loaded as Node would.
  * A dynamic `import()` of a computed path is left as it is and is not resolved from the user's file.
  */
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules } from "node:module";
 import { tmpdir } from "node:os";
@@ -68,6 +68,8 @@ export async function bundleUserModule(file: string | URL, argument = "module"):
   return module;
 }
 
+/** What stands for the path of a function that was sent as text. */
+export const FUNCTION_PATH = "run.mjs";
 const functions = new Map<string, Promise<UserModule>>();
 
 /**
@@ -77,10 +79,17 @@ const functions = new Map<string, Promise<UserModule>>();
 export function bundleFunction(source: string): Promise<UserModule> {
   let made = functions.get(source);
   if (made === undefined) {
-    // Test runners built on Vite rename the dynamic import.
-    const text = source.replaceAll("__vite_ssr_dynamic_import__(", "import(");
-    const stdin = { contents: `export default (${text});`, resolveDir: process.cwd(), sourcefile: "run.mjs" };
-    made = bundle("run", { stdin }).then(({ code }) => ({ path: "run", url: writeModule(code), inputs: [] }));
+    // Test runners built on Vite rename the dynamic import, and make its path relative to their root.
+    const text = source.replace(/__vite_ssr_dynamic_import__\((["'])(\/[^"']*)?/g, (_, quote: string, path = "") => {
+      const isAbsolute = path === "" || existsSync(path);
+      return `import(${quote}${isAbsolute ? path : join(process.cwd(), path)}`;
+    });
+    const stdin = { contents: `export default (${text});`, resolveDir: process.cwd(), sourcefile: FUNCTION_PATH };
+    made = bundle(FUNCTION_PATH, { stdin }).then(({ code }) => ({
+      path: FUNCTION_PATH,
+      url: writeModule(code),
+      inputs: [],
+    }));
     functions.set(source, made);
   }
   return made;

@@ -1,0 +1,88 @@
+/**
+ * Runs the `@example` of every docstring in src/. An example either imports what it needs from "chorale" or
+ * "chorale/<room>", or uses only what its file exports. What it prints is not checked; that it runs is.
+ */
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, relative, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const src = join(root, "src");
+/** Below the project, so that its aliases hold; of this process, so that two test runs do not meet. */
+const out = join(root, ".cache/examples", String(process.pid));
+
+interface Example {
+  /** `src/core/units.ts:12`. */
+  readonly where: string;
+  readonly file: string;
+  readonly line: number;
+  readonly code: string;
+}
+
+/** Extracts the examples of one file's text. */
+export function examplesOf(file: string, text: string): Example[] {
+  return [...text.matchAll(/\/\*\*[\s\S]*?\*\//g)].flatMap((comment) => {
+    const firstLine = text.slice(0, comment.index).split("\n").length;
+    const lines = comment[0]
+      .replace(/\*\/$/, "")
+      .split("\n")
+      .map((line) => line.replace(/^\s*\/?\*{1,2} ?/, ""));
+    return lines.flatMap((line, index): Example[] => {
+      if (!line.startsWith("@example")) return [];
+      const rest = lines.slice(index + 1);
+      const end = rest.findIndex((next) => /^@[a-z]/.test(next));
+      const code = [line.slice("@example".length), ...(end < 0 ? rest : rest.slice(0, end))]
+        .filter((part) => !part.startsWith("```"))
+        .join("\n")
+        .trim();
+      const at = firstLine + index;
+      return [{ where: `${file}:${at}`, file, line: at, code }];
+    });
+  });
+}
+
+/** Makes the example a module: without imports of its own, it gets the names that it uses from its file. */
+export function moduleOf(example: Example, exported: readonly string[]): string {
+  if (/^import\s/m.test(example.code)) return `${example.code}\nexport {};\n`;
+  const used = exported.filter((name) => new RegExp(`(?<![.\\w$"'])${name}(?![\\w$"'])`).test(example.code));
+  return `import { ${used.join(", ")} } from ${JSON.stringify(join(root, example.file))};\n${example.code}\nexport {};\n`;
+}
+
+const files = readdirSync(src, { recursive: true, withFileTypes: true })
+  .filter((entry) => entry.isFile() && /\.ts$/.test(entry.name) && !/\.test(-d)?\.ts$/.test(entry.name))
+  .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"))
+  .sort();
+const examples = files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8")));
+
+beforeAll(() => {
+  mkdirSync(out, { recursive: true });
+});
+afterAll(() => {
+  rmSync(out, { recursive: true, force: true });
+});
+
+describe("examples in docstrings", () => {
+  it("are found", () => {
+    const text = "/**\n * Adds.\n * @example\n * add(1, 2) // 3\n * @throws never\n */\nexport function add() {}";
+    const found = examplesOf("src/x.ts", text);
+    expect(found).toEqual([{ where: "src/x.ts:3", file: "src/x.ts", line: 3, code: "add(1, 2) // 3" }]);
+    expect(moduleOf(found[0]!, ["add", "other"])).toContain("import { add } from");
+    expect(examples.length).toBeGreaterThan(5);
+  });
+
+  it.each(examples.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
+    const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
+    for (const spy of quiet) spy.mockImplementation((() => true) as never);
+    try {
+      const exported = /^import\s/m.test(example.code)
+        ? []
+        : Object.keys((await import(join(root, example.file))) as object);
+      const path = join(out, `${example.file.replaceAll("/", "__").replace(/\.ts$/, "")}-${example.line}.ts`);
+      writeFileSync(path, moduleOf(example, exported));
+      await import(path);
+    } finally {
+      for (const spy of quiet) spy.mockRestore();
+    }
+  });
+});
