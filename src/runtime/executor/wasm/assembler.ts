@@ -1,0 +1,230 @@
+/**
+ * A small WebAssembly assembler: functions over one imported shared memory, a table of functions for indirect calls,
+ * SIMD and atomics. The idea of writing kernels through a host-language assembler is that of ekzhang/jax-js's
+ * wasmblr; the encodings are in `opcodes.ts`. It does not check types: WebAssembly's own validation does.
+ */
+import { invariant } from "../../../core/index.ts";
+import {
+  LANE_MEMORY_OPCODES,
+  LANE_OPCODES,
+  type LaneMemoryOpcode,
+  type LaneOpcode,
+  MEMORY_OPCODES,
+  type MemoryOpcode,
+  OPCODES,
+  type Opcode,
+  VALUE_TYPES,
+  type ValueType,
+} from "./opcodes.ts";
+
+/** Unsigned LEB128. */
+function unsigned(value: number): number[] {
+  const bytes: number[] = [];
+  let rest = value;
+  do {
+    const low = rest % 128;
+    rest = Math.floor(rest / 128);
+    bytes.push(rest === 0 ? low : low | 128);
+  } while (rest !== 0);
+  return bytes;
+}
+
+/** Signed LEB128 of a 32-bit integer. */
+function signed(value: number): number[] {
+  const bytes: number[] = [];
+  let rest = value | 0;
+  for (;;) {
+    const low = rest & 127;
+    rest >>= 7;
+    if ((rest === 0 && (low & 64) === 0) || (rest === -1 && (low & 64) !== 0)) return [...bytes, low];
+    bytes.push(low | 128);
+  }
+}
+
+const sized = (bytes: readonly number[]) => [...unsigned(bytes.length), ...bytes];
+const vector = (items: readonly (readonly number[])[]) => [...unsigned(items.length), ...items.flat()];
+const text = (value: string) => sized([...new TextEncoder().encode(value)]);
+
+/** A local variable or parameter. */
+export interface Local {
+  readonly index: number;
+  readonly type: ValueType;
+}
+export interface Signature {
+  readonly params: readonly ValueType[];
+  readonly results: readonly ValueType[];
+}
+
+/** The body of one function, written instruction by instruction. */
+export class FunctionBuilder {
+  readonly index: number;
+  readonly signature: Signature;
+  readonly #locals: ValueType[] = [];
+  readonly #code: number[] = [];
+
+  constructor(index: number, signature: Signature) {
+    this.index = index;
+    this.signature = signature;
+  }
+
+  param(index: number): Local {
+    const type = this.signature.params[index];
+    invariant(type !== undefined, `function ${this.index} has no parameter ${index}`);
+    return { index, type };
+  }
+  local(type: ValueType): Local {
+    this.#locals.push(type);
+    return { index: this.signature.params.length + this.#locals.length - 1, type };
+  }
+
+  #opcode(code: number): void {
+    if (code < 0x100) this.#code.push(code);
+    else this.#code.push(code >>> 12, ...unsigned(code & 0xfff));
+  }
+  op(...names: readonly Opcode[]): this {
+    for (const name of names) this.#opcode(OPCODES[name]);
+    return this;
+  }
+  /** A load, store or atomic at `offset` from the address on the stack. Plain accesses claim no alignment. */
+  mem(name: MemoryOpcode, offset = 0): this {
+    const [code, align] = MEMORY_OPCODES[name];
+    this.#opcode(code);
+    this.#code.push(code >>> 12 === 0xfe ? align : 0, ...unsigned(offset));
+    return this;
+  }
+  laneMem(name: LaneMemoryOpcode, offset: number, lane: number): this {
+    this.#opcode(LANE_MEMORY_OPCODES[name][0]);
+    this.#code.push(0, ...unsigned(offset), lane);
+    return this;
+  }
+  lane(name: LaneOpcode, lane: number): this {
+    this.#opcode(LANE_OPCODES[name]);
+    this.#code.push(lane);
+    return this;
+  }
+  /** `i8x16.shuffle`: lane i of the result is byte `lanes[i]` of the two vectors on the stack. */
+  shuffle(lanes: readonly number[]): this {
+    invariant(lanes.length === 16, "a shuffle names 16 lanes");
+    this.#opcode(0xfd00d);
+    this.#code.push(...lanes);
+    return this;
+  }
+  get(...locals: readonly Local[]): this {
+    for (const local of locals) this.#code.push(0x20, ...unsigned(local.index));
+    return this;
+  }
+  set(local: Local): this {
+    this.#code.push(0x21, ...unsigned(local.index));
+    return this;
+  }
+  tee(local: Local): this {
+    this.#code.push(0x22, ...unsigned(local.index));
+    return this;
+  }
+  i32(value: number): this {
+    this.#code.push(0x41, ...signed(value));
+    return this;
+  }
+  /** `v128.const` with the same 32 bits in every lane. */
+  splat32(bits: number): this {
+    const word = [bits & 255, (bits >>> 8) & 255, (bits >>> 16) & 255, bits >>> 24];
+    this.#opcode(0xfd00c);
+    this.#code.push(...word, ...word, ...word, ...word);
+    return this;
+  }
+  /** `v128.const` with the same 64 bits in both lanes. */
+  splat64(low: number, high: number): this {
+    const word = [low, high].flatMap((w) => [w & 255, (w >>> 8) & 255, (w >>> 16) & 255, w >>> 24]);
+    this.#opcode(0xfd00c);
+    this.#code.push(...word, ...word);
+    return this;
+  }
+  block(body: () => void): this {
+    this.#code.push(0x02, 0x40);
+    body();
+    return this.op("end");
+  }
+  loop(body: () => void): this {
+    this.#code.push(0x03, 0x40);
+    body();
+    return this.op("end");
+  }
+  if(body: () => void, otherwise?: () => void): this {
+    this.#code.push(0x04, 0x40);
+    body();
+    if (otherwise !== undefined) {
+      this.op("else");
+      otherwise();
+    }
+    return this.op("end");
+  }
+  br(depth: number): this {
+    this.#code.push(0x0c, depth);
+    return this;
+  }
+  brIf(depth: number): this {
+    this.#code.push(0x0d, depth);
+    return this;
+  }
+  call(target: FunctionBuilder): this {
+    this.#code.push(0x10, ...unsigned(target.index));
+    return this;
+  }
+  /** Calls the table entry whose index is on the stack. */
+  callIndirect(typeIndex: number): this {
+    this.#code.push(0x11, ...unsigned(typeIndex), 0);
+    return this;
+  }
+
+  encode(): number[] {
+    const locals = this.#locals.map((type) => [1, VALUE_TYPES[type]]);
+    return sized([...vector(locals), ...this.#code, OPCODES.end]);
+  }
+}
+
+/** A module that imports the shared memory `env.memory`, up to 4 GiB. */
+export class ModuleBuilder {
+  readonly #types: Signature[] = [];
+  readonly #functions: FunctionBuilder[] = [];
+  readonly #exports: { name: string; index: number }[] = [];
+  readonly #table: number[] = [];
+
+  typeIndex(signature: Signature): number {
+    const key = JSON.stringify(signature);
+    const found = this.#types.findIndex((type) => JSON.stringify(type) === key);
+    return found >= 0 ? found : this.#types.push(signature) - 1;
+  }
+  function(signature: Signature, body: (f: FunctionBuilder) => void, exportName?: string): FunctionBuilder {
+    const f = new FunctionBuilder(this.#functions.length, signature);
+    this.typeIndex(signature);
+    this.#functions.push(f);
+    body(f);
+    if (exportName !== undefined) this.#exports.push({ name: exportName, index: f.index });
+    return f;
+  }
+  /** Adds a function to the table and returns its place there. */
+  tableEntry(f: FunctionBuilder): number {
+    return this.#table.push(f.index) - 1;
+  }
+
+  encode(): Uint8Array<ArrayBuffer> {
+    const section = (id: number, content: readonly number[]) => [id, ...sized(content)];
+    const types = this.#types.map(({ params, results }) => [
+      0x60,
+      ...vector(params.map((type) => [VALUE_TYPES[type]])),
+      ...vector(results.map((type) => [VALUE_TYPES[type]])),
+    ]);
+    const memory = [...text("env"), ...text("memory"), 0x02, 0x03, ...unsigned(0), ...unsigned(65_536)];
+    const chunks = [
+      [0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+      section(1, vector(types)),
+      section(2, vector([memory])),
+      section(3, vector(this.#functions.map((f) => unsigned(this.typeIndex(f.signature))))),
+      section(4, vector([[0x70, 0x01, ...unsigned(this.#table.length), ...unsigned(this.#table.length)]])),
+      section(7, vector(this.#exports.map(({ name, index }) => [...text(name), 0x00, ...unsigned(index)]))),
+      section(9, vector([[0, 0x41, 0, 0x0b, ...vector(this.#table.map((index) => unsigned(index)))]])),
+      section(10, vector(this.#functions.map((f) => f.encode()))),
+    ];
+    return Uint8Array.from(chunks.flat());
+  }
+}

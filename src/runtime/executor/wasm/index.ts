@@ -1,0 +1,4 @@
+export * from "./assembler.ts";
+export * from "./kernel-context.ts";
+export * from "./reduce-kernels.ts";
+export * from "./webassembly.ts";

@@ -1,0 +1,132 @@
+/**
+ * Instruction encodings, from the WebAssembly core specification (with SIMD) and the threads proposal. Only what our
+ * kernels use. Prefixed opcodes carry their prefix in the upper bits: 0xfd0e4 is prefix 0xfd, opcode 0xe4.
+ */
+export const OPCODES = {
+  else: 0x05,
+  end: 0x0b,
+  return: 0x0f,
+  drop: 0x1a,
+  select: 0x1b,
+  "i32.eqz": 0x45,
+  "i32.eq": 0x46,
+  "i32.ne": 0x47,
+  "i32.lt_s": 0x48,
+  "i32.lt_u": 0x49,
+  "i32.gt_u": 0x4b,
+  "i32.le_u": 0x4d,
+  "i32.ge_u": 0x4f,
+  "i32.add": 0x6a,
+  "i32.sub": 0x6b,
+  "i32.mul": 0x6c,
+  "i32.and": 0x71,
+  "i32.or": 0x72,
+  "i32.xor": 0x73,
+  "i32.shl": 0x74,
+  "i32.shr_u": 0x76,
+  "i64.div_s": 0x7f,
+  "i64.div_u": 0x80,
+  "i8x16.splat": 0xfd00f,
+  "i32x4.splat": 0xfd011,
+  "v128.not": 0xfd04d,
+  "v128.and": 0xfd04e,
+  "v128.andnot": 0xfd04f,
+  "v128.or": 0xfd050,
+  "v128.xor": 0xfd051,
+  "v128.bitselect": 0xfd052,
+  "i32x4.eq": 0xfd037,
+  "i32x4.gt_s": 0xfd03b,
+  "i32x4.lt_s": 0xfd039,
+  "i8x16.narrow_i16x8_s": 0xfd065,
+  "i8x16.narrow_i16x8_u": 0xfd066,
+  "i8x16.add": 0xfd06e,
+  "i8x16.min_s": 0xfd076,
+  "i8x16.min_u": 0xfd077,
+  "i8x16.max_s": 0xfd078,
+  "i8x16.max_u": 0xfd079,
+  "i16x8.narrow_i32x4_s": 0xfd085,
+  "i16x8.narrow_i32x4_u": 0xfd086,
+  "i16x8.extend_low_i8x16_s": 0xfd087,
+  "i16x8.extend_high_i8x16_s": 0xfd088,
+  "i16x8.extend_low_i8x16_u": 0xfd089,
+  "i16x8.extend_high_i8x16_u": 0xfd08a,
+  "i16x8.extmul_low_i8x16_u": 0xfd09e,
+  "i16x8.extmul_high_i8x16_u": 0xfd09f,
+  "i32x4.extend_low_i16x8_s": 0xfd0a7,
+  "i32x4.extend_high_i16x8_s": 0xfd0a8,
+  "i32x4.extend_low_i16x8_u": 0xfd0a9,
+  "i32x4.extend_high_i16x8_u": 0xfd0aa,
+  "i32x4.shl": 0xfd0ab,
+  "i32x4.shr_s": 0xfd0ac,
+  "i32x4.shr_u": 0xfd0ad,
+  "i32x4.add": 0xfd0ae,
+  "i32x4.sub": 0xfd0b1,
+  "i32x4.mul": 0xfd0b5,
+  "i32x4.min_s": 0xfd0b6,
+  "i32x4.min_u": 0xfd0b7,
+  "i32x4.max_s": 0xfd0b8,
+  "i32x4.max_u": 0xfd0b9,
+  "i64x2.add": 0xfd0ce,
+  "i64x2.mul": 0xfd0d5,
+  "i64x2.lt_s": 0xfd0d8,
+  "i64x2.gt_s": 0xfd0d9,
+  "f32x4.add": 0xfd0e4,
+  "f32x4.mul": 0xfd0e6,
+  "f32x4.div": 0xfd0e7,
+  "f32x4.min": 0xfd0e8,
+  "f32x4.max": 0xfd0e9,
+  "f64x2.add": 0xfd0f0,
+  "f64x2.mul": 0xfd0f2,
+  "f64x2.div": 0xfd0f3,
+  "f64x2.min": 0xfd0f4,
+  "f64x2.max": 0xfd0f5,
+  "f32x4.convert_i32x4_s": 0xfd0fa,
+  "f32x4.convert_i32x4_u": 0xfd0fb,
+  "i32x4.trunc_sat_f32x4_s": 0xfd0f8,
+  "i32x4.trunc_sat_f32x4_u": 0xfd0f9,
+  "i32x4.trunc_sat_f64x2_s_zero": 0xfd0fc,
+  "i32x4.trunc_sat_f64x2_u_zero": 0xfd0fd,
+  "f64x2.convert_low_i32x4_s": 0xfd0fe,
+  "f64x2.convert_low_i32x4_u": 0xfd0ff,
+} as const;
+export type Opcode = keyof typeof OPCODES;
+
+/** Instructions with a memory argument: encoding and log2 of the natural alignment. */
+export const MEMORY_OPCODES = {
+  "i32.load": [0x28, 2],
+  "i64.load": [0x29, 3],
+  "i32.load8_u": [0x2d, 0],
+  "i32.load16_u": [0x2f, 1],
+  "i32.store": [0x36, 2],
+  "i64.store": [0x37, 3],
+  "i32.store8": [0x3a, 0],
+  "i32.store16": [0x3b, 1],
+  "v128.load": [0xfd000, 4],
+  "v128.load8x8_u": [0xfd002, 3],
+  "v128.load16x4_u": [0xfd004, 3],
+  "v128.store": [0xfd00b, 4],
+  "v128.load32_zero": [0xfd05c, 2],
+  "v128.load64_zero": [0xfd05d, 3],
+  "memory.atomic.notify": [0xfe000, 2],
+  "i32.atomic.load": [0xfe010, 2],
+  "i32.atomic.store": [0xfe017, 2],
+  "i32.atomic.rmw.add": [0xfe01e, 2],
+} as const;
+export type MemoryOpcode = keyof typeof MEMORY_OPCODES;
+
+/** Instructions with a memory argument and a lane. */
+export const LANE_MEMORY_OPCODES = {
+  "v128.store32_lane": [0xfd05a, 2],
+  "v128.store64_lane": [0xfd05b, 3],
+} as const;
+export type LaneMemoryOpcode = keyof typeof LANE_MEMORY_OPCODES;
+
+/** Instructions with a lane. */
+export const LANE_OPCODES = {
+  "i64x2.extract_lane": 0xfd01d,
+  "i64x2.replace_lane": 0xfd01e,
+} as const;
+export type LaneOpcode = keyof typeof LANE_OPCODES;
+
+export const VALUE_TYPES = { i32: 0x7f, i64: 0x7e, f32: 0x7d, f64: 0x7c, v128: 0x7b } as const;
+export type ValueType = keyof typeof VALUE_TYPES;

@@ -1,0 +1,495 @@
+/**
+ * The reduction kernels: one WebAssembly SIMD function per (dtype, operator). A kernel reads any number of inputs and
+ * stores the result to any number of outputs in one pass, so that it is also the copy kernel (one input) and the push
+ * of a result to every rank. Inputs are combined in the order of the table, for every element alike, so a result does
+ * not depend on how the work is cut up.
+ *
+ * Meanings: integers wrap; integer `avg` divides the wrapped sum, truncating towards zero; min and max propagate NaN
+ * and order -0 before +0; 16- and 8-bit floats accumulate in f32 and are rounded once, f8 saturating (core/float-formats).
+ *
+ * A kernel is `(inTable, numIn, outTable, numOut, start, end, context)`: tables of addresses, a range in bytes, and a
+ * context block (see `CONTEXT`) with the divisor of `avg` or the scalar of `preMulSum`, and room for the last bytes
+ * that fill no vector.
+ */
+import {
+  DTYPE_NAMES,
+  type DType,
+  FLOAT_FORMATS,
+  isLegal,
+  type NamedReduceOp,
+  REDUCE_OPS,
+} from "../../../core/index.ts";
+import type { FunctionBuilder, Local, ModuleBuilder, Signature } from "./assembler.ts";
+import type { Opcode } from "./opcodes.ts";
+
+export type KernelOp = NamedReduceOp | "preMulSum";
+export const KERNEL_OPS: readonly KernelOp[] = [...REDUCE_OPS, "preMulSum"];
+/** Most ranks of one reduction: bounds the context block. */
+export const MAX_INPUTS = 256;
+
+/** Layout of a context block, in bytes. */
+export const CONTEXT = {
+  /** 16 bytes: divisor of `avg` or scalar of `preMulSum`, repeated, in the accumulator's type. */
+  parameter: 0,
+  /** One address, that of `tailOut`. */
+  tailOutTable: 16,
+  tailOut: 32,
+  /** Addresses of `tailIn`, 16 bytes apart. */
+  tailInTable: 48,
+  tailIn: 48 + 4 * MAX_INPUTS,
+  sizeBytes: 48 + 4 * MAX_INPUTS + 16 * MAX_INPUTS,
+} as const;
+
+/** How a kernel of this dtype holds its parameter. */
+export type ParameterType = "f32" | "f64" | "i8" | "u8" | "i32" | "u32" | "i64" | "u64";
+export function parameterType(dtype: DType, op: KernelOp): ParameterType {
+  if (op === "avg") {
+    if (dtype === "i8" || dtype === "u8") return "f32";
+    if (dtype === "i32" || dtype === "u32") return "f64";
+  }
+  switch (dtype) {
+    case "f16":
+    case "bf16":
+    case "f8e4m3":
+    case "f8e5m2":
+      return "f32";
+    default:
+      return dtype;
+  }
+}
+
+const KERNEL: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "i32", "i32"], results: [] };
+
+/** Accumulators of a 16-byte group, and how they are loaded, combined, finished and packed. */
+interface Recipe {
+  readonly accumulators: 1 | 2 | 4;
+  /** Loads the group at `address + offset` into `into`. */
+  load(f: FunctionBuilder, address: Local, offset: number, into: readonly Local[]): void;
+  /** acc = acc (op) x */
+  combine(f: FunctionBuilder, acc: Local, x: Local): void;
+  /** Multiplies a loaded vector by the parameter (preMulSum). */
+  scale?: (f: FunctionBuilder, x: Local, parameter: Local) => void;
+  /** Applied once to each accumulator at the end (avg). */
+  finish?: (f: FunctionBuilder, acc: Local, parameter: Local) => void;
+  /** Leaves the 16 bytes to store on the stack. */
+  pack(f: FunctionBuilder, from: readonly Local[], temporaries: readonly Local[]): void;
+}
+
+type Lanes = "i8x16" | "i32x4" | "i64x2" | "f32x4" | "f64x2";
+const LANES: { readonly [D in DType]: Lanes } = {
+  f32: "f32x4",
+  f64: "f64x2",
+  f16: "f32x4",
+  bf16: "f32x4",
+  f8e4m3: "f32x4",
+  f8e5m2: "f32x4",
+  i8: "i8x16",
+  u8: "i8x16",
+  i32: "i32x4",
+  u32: "i32x4",
+  i64: "i64x2",
+  u64: "i64x2",
+};
+
+const EVEN_BYTES = Array.from({ length: 16 }, (_, i) => 2 * i);
+const HIGH_HALF = Array.from({ length: 16 }, (_, i) => 8 + (i % 8));
+const LOW_HALVES = Array.from({ length: 16 }, (_, i) => (i < 8 ? i : 8 + i));
+
+/** x * y of two locals, left on the stack. */
+function multiply(f: FunctionBuilder, lanes: Lanes, x: Local, y: Local): void {
+  if (lanes !== "i8x16") {
+    f.get(x, y).op(`${lanes}.mul`);
+    return;
+  }
+  f.get(x, y).op("i16x8.extmul_low_i8x16_u");
+  f.get(x, y).op("i16x8.extmul_high_i8x16_u");
+  f.shuffle(EVEN_BYTES);
+}
+
+function pick(f: FunctionBuilder, dtype: DType, lanes: Lanes, op: "min" | "max", acc: Local, x: Local): void {
+  if (lanes === "f32x4" || lanes === "f64x2") {
+    f.get(acc, x).op(`${lanes}.${op}`);
+  } else if (lanes !== "i64x2") {
+    f.get(acc, x).op(`${lanes}.${op}_${dtype.startsWith("u") ? "u" : "s"}`);
+  } else {
+    f.get(acc, x);
+    for (const local of [acc, x]) {
+      f.get(local);
+      if (dtype === "u64") f.splat64(0, 0x80000000).op("v128.xor");
+    }
+    f.op(op === "min" ? "i64x2.lt_s" : "i64x2.gt_s", "v128.bitselect");
+  }
+}
+
+function combiner(dtype: DType, op: KernelOp): Recipe["combine"] {
+  const lanes = LANES[dtype];
+  return (f, acc, x) => {
+    switch (op) {
+      case "sum":
+      case "avg":
+      case "preMulSum":
+        f.get(acc, x).op(`${lanes}.add`);
+        break;
+      case "prod":
+        multiply(f, lanes, acc, x);
+        break;
+      case "min":
+      case "max":
+        pick(f, dtype, lanes, op, acc, x);
+        break;
+      case "band":
+      case "bor":
+      case "bxor":
+        f.get(acc, x).op(`v128.${op.slice(1)}` as Opcode);
+    }
+    f.set(acc);
+  };
+}
+
+/** Divides by the number of ranks; integers through a float type that makes the truncated quotient exact. */
+function divide(dtype: DType): NonNullable<Recipe["finish"]> {
+  return (f, acc, parameter) => {
+    const lanes = LANES[dtype];
+    const s = dtype.startsWith("u") ? "u" : "s";
+    switch (lanes) {
+      case "f32x4":
+      case "f64x2":
+        f.get(acc, parameter).op(`${lanes}.div`);
+        break;
+      case "i64x2":
+        f.get(acc);
+        for (const lane of [0, 1]) {
+          f.get(acc).lane("i64x2.extract_lane", lane).get(parameter).lane("i64x2.extract_lane", lane);
+          f.op(`i64.div_${s}`).lane("i64x2.replace_lane", lane);
+        }
+        break;
+      case "i32x4": {
+        const quotient = () =>
+          f.op(`f64x2.convert_low_i32x4_${s}`).get(parameter).op("f64x2.div", `i32x4.trunc_sat_f64x2_${s}_zero`);
+        f.get(acc);
+        quotient();
+        f.get(acc, acc).shuffle(HIGH_HALF);
+        quotient();
+        f.shuffle(LOW_HALVES);
+        break;
+      }
+      case "i8x16": {
+        for (const half of ["low", "high"] as const) {
+          for (const quarter of ["low", "high"] as const) {
+            f.get(acc).op(`i16x8.extend_${half}_i8x16_${s}`, `i32x4.extend_${quarter}_i16x8_${s}`);
+            f.op("f32x4.convert_i32x4_s").get(parameter).op("f32x4.div", "i32x4.trunc_sat_f32x4_s");
+          }
+          f.op("i16x8.narrow_i32x4_s");
+        }
+        f.op(`i8x16.narrow_i16x8_${s}`);
+      }
+    }
+    f.set(acc);
+  };
+}
+
+/** Turns the bits of a small float, one per 32-bit lane on the stack, into f32. */
+function decode(f: FunctionBuilder, dtype: "f16" | "bf16" | "f8e4m3" | "f8e5m2", h: Local, em: Local): void {
+  const { exponentBits, mantissaBits, bias, hasInfinity } = FLOAT_FORMATS[dtype];
+  if (dtype === "bf16") {
+    f.i32(16).op("i32x4.shl");
+    return;
+  }
+  const signBit = 1 << (exponentBits + mantissaBits);
+  const shift = 23 - mantissaBits;
+  const top = (((1 << exponentBits) - 1) << 23) | 0;
+  f.tee(h)
+    .splat32(signBit - 1)
+    .op("v128.and")
+    .i32(shift)
+    .op("i32x4.shl")
+    .tee(em);
+  // The exponent is rebased by an exact multiplication, which also normalises subnormal numbers.
+  f.splat32((254 - bias) << 23).op("f32x4.mul");
+  if (hasInfinity)
+    f.get(em)
+      .splat32(top - 1)
+      .op("i32x4.gt_s")
+      .splat32(0x7f800000)
+      .op("v128.and", "v128.or");
+  else
+    f.get(em)
+      .splat32((signBit - 1) << shift)
+      .op("i32x4.eq")
+      .splat32(0x7fc00000)
+      .op("v128.and", "v128.or");
+  f.get(h)
+    .splat32(signBit)
+    .op("v128.and")
+    .i32(31 - exponentBits - mantissaBits)
+    .op("i32x4.shl", "v128.or");
+}
+
+/** Rounds `x` (f32 lanes) to the bits of a small float, one per 32-bit lane, left on the stack. */
+function encode(f: FunctionBuilder, dtype: "f16" | "bf16" | "f8e4m3" | "f8e5m2", x: Local, a: Local): void {
+  const { exponentBits, mantissaBits, bias, overflowBits, nanBits } = FLOAT_FORMATS[dtype];
+  const shift = 23 - mantissaBits;
+  f.get(x).splat32(0x7fffffff).op("v128.and").set(a);
+  f.splat32(nanBits);
+  if (dtype !== "bf16") {
+    // Subnormal results: adding 2^(1 - bias + 23 - mantissaBits) makes the adder round at the format's smallest step.
+    const magic = (127 + 1 - bias + 23 - mantissaBits) << 23;
+    f.get(a).splat32(magic).op("f32x4.add").splat32(magic).op("i32x4.sub");
+  }
+  f.get(a).get(a).i32(shift).op("i32x4.shr_u").splat32(1).op("v128.and", "i32x4.add");
+  f.splat32((1 << (shift - 1)) - 1)
+    .op("i32x4.add")
+    .i32(shift)
+    .op("i32x4.shr_u");
+  if (dtype !== "bf16") {
+    f.splat32((127 - bias) << mantissaBits).op("i32x4.sub");
+    f.get(a)
+      .splat32((128 - bias) << 23)
+      .op("i32x4.lt_s", "v128.bitselect");
+  }
+  f.splat32(overflowBits).op("i32x4.min_s");
+  f.get(a).splat32(0x7f800000).op("i32x4.gt_s", "v128.bitselect");
+  f.get(x)
+    .i32(31 - exponentBits - mantissaBits)
+    .op("i32x4.shr_u");
+  f.splat32(1 << (exponentBits + mantissaBits)).op("v128.and", "v128.or");
+}
+
+function recipe(dtype: DType, op: KernelOp, scratch: readonly [Local, Local, Local]): Recipe {
+  const combine = combiner(dtype, op);
+  const shared = {
+    combine,
+    ...(op === "avg" ? { finish: divide(dtype) } : {}),
+    ...(op === "preMulSum"
+      ? {
+          scale: (f: FunctionBuilder, x: Local, parameter: Local) => {
+            multiply(f, LANES[dtype], x, parameter);
+            f.set(x);
+          },
+        }
+      : {}),
+  };
+  const [h, em, wide] = scratch;
+  switch (dtype) {
+    case "f16":
+    case "bf16":
+      return {
+        ...shared,
+        accumulators: 2,
+        load(f, address, offset, into) {
+          into.forEach((local, i) => {
+            f.get(address).mem("v128.load16x4_u", offset + 8 * i);
+            decode(f, dtype, h, em);
+            f.set(local);
+          });
+        },
+        pack(f, from) {
+          for (const local of from) encode(f, dtype, local, em);
+          f.op("i16x8.narrow_i32x4_u");
+        },
+      };
+    case "f8e4m3":
+    case "f8e5m2":
+      return {
+        ...shared,
+        accumulators: 4,
+        load(f, address, offset, into) {
+          into.forEach((local, i) => {
+            if (i % 2 === 0)
+              f.get(address)
+                .mem("v128.load8x8_u", offset + 4 * i)
+                .tee(wide);
+            else f.get(wide);
+            f.op(i % 2 === 0 ? "i32x4.extend_low_i16x8_u" : "i32x4.extend_high_i16x8_u");
+            decode(f, dtype, h, em);
+            f.set(local);
+          });
+        },
+        pack(f, from) {
+          from.forEach((local, i) => {
+            encode(f, dtype, local, em);
+            if (i % 2 === 1) f.op("i16x8.narrow_i32x4_u");
+          });
+          f.op("i8x16.narrow_i16x8_u");
+        },
+      };
+    default:
+      return {
+        ...shared,
+        accumulators: 1,
+        load: (f, address, offset, into) => {
+          for (const local of into) f.get(address).mem("v128.load", offset).set(local);
+        },
+        pack: (f, from) => {
+          f.get(...from);
+        },
+      };
+  }
+}
+
+/** Copies fewer than 16 bytes: `(to, from, length)`. */
+function addCopyTail(module: ModuleBuilder): FunctionBuilder {
+  return module.function({ params: ["i32", "i32", "i32"], results: [] }, (f) => {
+    const [to, from, length] = [f.param(0), f.param(1), f.param(2)];
+    const steps = [
+      [8, "i64.load", "i64.store"],
+      [4, "i32.load", "i32.store"],
+      [2, "i32.load16_u", "i32.store16"],
+      [1, "i32.load8_u", "i32.store8"],
+    ] as const;
+    for (const [size, load, store] of steps) {
+      f.get(length).i32(size).op("i32.and");
+      f.if(() => {
+        f.get(to, from).mem(load).mem(store);
+        f.get(to).i32(size).op("i32.add").set(to).get(from).i32(size).op("i32.add").set(from);
+      });
+    }
+  });
+}
+
+function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DType, op: KernelOp): FunctionBuilder {
+  return module.function(KERNEL, (f) => {
+    const [inTable, numIn, outTable, numOut] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [start, end, context] = [f.param(4), f.param(5), f.param(6)];
+    const i = start;
+    const [cursor, inEnd, outEnd, address] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const parameter = f.local("v128");
+    const made = recipe(dtype, op, [f.local("v128"), f.local("v128"), f.local("v128")]);
+    const accumulators = Array.from({ length: 8 }, () => f.local("v128"));
+    const loaded = Array.from({ length: made.accumulators }, () => f.local("v128"));
+    const usesParameter = made.scale !== undefined || made.finish !== undefined;
+
+    if (usesParameter) f.get(context).mem("v128.load", CONTEXT.parameter).set(parameter);
+    f.get(inTable, numIn).i32(2).op("i32.shl", "i32.add").set(inEnd);
+    f.get(outTable, numOut).i32(2).op("i32.shl", "i32.add").set(outEnd);
+
+    const addressAt = () => f.get(cursor).mem("i32.load").get(i).op("i32.add").set(address);
+    const advance = () => f.get(cursor).i32(4).op("i32.add").set(cursor);
+    const accOf = (group: number) => accumulators.slice(group * made.accumulators, (group + 1) * made.accumulators);
+
+    /** Handles `groups` x 16 bytes a turn, as long as they fit. */
+    const tiles = (groups: number) => {
+      const bytes = 16 * groups;
+      const all = Array.from({ length: groups }, (_, group) => group);
+      f.block(() =>
+        f.loop(() => {
+          f.get(i).i32(bytes).op("i32.add").get(end).op("i32.gt_u").brIf(1);
+          f.get(inTable).set(cursor);
+          addressAt();
+          for (const group of all) {
+            made.load(f, address, 16 * group, accOf(group));
+            if (made.scale !== undefined) for (const acc of accOf(group)) made.scale(f, acc, parameter);
+          }
+          advance();
+          f.block(() =>
+            f.loop(() => {
+              f.get(cursor, inEnd).op("i32.ge_u").brIf(1);
+              addressAt();
+              for (const group of all) {
+                made.load(f, address, 16 * group, loaded);
+                accOf(group).forEach((acc, k) => {
+                  const x = loaded[k] as Local;
+                  made.scale?.(f, x, parameter);
+                  made.combine(f, acc, x);
+                });
+              }
+              advance();
+              f.br(0);
+            }),
+          );
+          if (made.finish !== undefined)
+            for (const group of all) for (const acc of accOf(group)) made.finish(f, acc, parameter);
+          if (made.accumulators > 1) {
+            for (const group of all) {
+              made.pack(f, accOf(group), loaded);
+              f.set(accOf(group)[0] as Local);
+            }
+          }
+          f.get(outTable).set(cursor);
+          f.loop(() => {
+            addressAt();
+            for (const group of all) f.get(address, accOf(group)[0] as Local).mem("v128.store", 16 * group);
+            advance();
+            f.get(cursor, outEnd).op("i32.lt_u").brIf(0);
+          });
+          f.get(i).i32(bytes).op("i32.add").set(i).br(0);
+        }),
+      );
+    };
+    tiles(8 / made.accumulators);
+    tiles(1);
+
+    // The last bytes go through the context block, as one whole vector.
+    f.get(i, end).op("i32.lt_u");
+    f.if(() => {
+      const [length, to] = [f.local("i32"), f.local("i32")];
+      f.get(end, i).op("i32.sub").set(length);
+      f.get(inTable).set(cursor).get(context).i32(CONTEXT.tailIn).op("i32.add").set(to);
+      f.loop(() => {
+        addressAt();
+        f.get(to, address, length).call(copyTail);
+        f.get(to).i32(16).op("i32.add").set(to);
+        advance();
+        f.get(cursor, inEnd).op("i32.lt_u").brIf(0);
+      });
+      f.get(context).i32(CONTEXT.tailInTable).op("i32.add").get(numIn);
+      f.get(context).i32(CONTEXT.tailOutTable).op("i32.add").i32(1).i32(0).i32(16).get(context).call(f);
+      f.get(outTable).set(cursor);
+      f.loop(() => {
+        addressAt();
+        f.get(address).get(context).i32(CONTEXT.tailOut).op("i32.add").get(length).call(copyTail);
+        advance();
+        f.get(cursor, outEnd).op("i32.lt_u").brIf(0);
+      });
+    });
+  });
+}
+
+/** The dtype whose kernel also serves `dtype`: signedness does not matter to wrapping sums, nor width to bits. */
+function canonical(dtype: DType, op: KernelOp): DType {
+  if (op === "band" || op === "bor" || op === "bxor") return "i8";
+  if (op === "sum" || op === "prod" || op === "preMulSum") {
+    if (dtype === "u8") return "i8";
+    if (dtype === "u32") return "i32";
+    if (dtype === "u64") return "i64";
+  }
+  return dtype;
+}
+
+/** Where each kernel is in the module's table: `index[dtype][op]`, absent where the operator is not defined. */
+export type KernelIndex = { readonly [D in DType]: { readonly [O in KernelOp]?: number } };
+
+export interface ReduceKernels {
+  readonly index: KernelIndex;
+  /** Type of the kernels, for `call_indirect`. */
+  readonly typeIndex: number;
+}
+
+/** Adds every kernel to `module` and its table. */
+export function addReduceKernels(module: ModuleBuilder): ReduceKernels {
+  const copyTail = addCopyTail(module);
+  const made = new Map<string, number>();
+  const entry = (dtype: DType, op: KernelOp): number => {
+    const key = `${canonical(dtype, op)} ${op}`;
+    let index = made.get(key);
+    if (index === undefined) {
+      index = module.tableEntry(addKernel(module, copyTail, canonical(dtype, op), op));
+      made.set(key, index);
+    }
+    return index;
+  };
+  const index = Object.fromEntries(
+    DTYPE_NAMES.map((dtype) => [
+      dtype,
+      Object.fromEntries(
+        KERNEL_OPS.filter((op) => op === "preMulSum" || isLegal(op, dtype)).map((op) => [op, entry(dtype, op)]),
+      ),
+    ]),
+  ) as KernelIndex;
+  return { index, typeIndex: module.typeIndex(KERNEL) };
+}
+
+/** The table entry that moves bytes: any sum of one input is a copy. */
+export function copyKernel(index: KernelIndex): number {
+  return index.i8.sum as number;
+}
