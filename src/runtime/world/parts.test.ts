@@ -1,0 +1,105 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import { BootstrapStore, PortBootstrap } from "./bootstrap.ts";
+import { LineSplitter } from "./output.ts";
+import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+
+describe("lines", () => {
+  it("come out whole, however the text is cut", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.stringMatching(/^[^\r\n]*$/), { minLength: 1 }),
+        fc.array(fc.nat(20), { minLength: 1 }),
+        (lines, cuts) => {
+          const text = lines.map((line) => `${line}\n`).join("");
+          const seen: string[] = [];
+          const splitter = new LineSplitter((line) => seen.push(line));
+          for (let at = 0, i = 0; at < text.length; i++) {
+            const end = at + (cuts[i % cuts.length] ?? 0) + 1;
+            splitter.push(text.slice(at, end));
+            at = end;
+          }
+          splitter.flush();
+          expect(seen).toEqual(lines);
+        },
+      ),
+    );
+  });
+
+  it("lose a carriage return, keep a last line without end, and stay bounded", () => {
+    const seen: string[] = [];
+    const splitter = new LineSplitter((line) => seen.push(line));
+    splitter.push("a\r\nb");
+    splitter.flush();
+    splitter.flush();
+    expect(seen).toEqual(["a", "b"]);
+    splitter.push("x".repeat(3_000_000));
+    expect(seen.slice(2).map((line) => line.length)).toEqual([1 << 20, 1 << 20]);
+  });
+});
+
+describe("errors between threads", () => {
+  it("keep name, message, stack, code and causes", () => {
+    const error = new InvalidArgumentError("x", 1, "2", { cause: new TypeError("root") });
+    const back = fromErrorRecord(structuredClone(toErrorRecord(error)));
+    expect(back).toMatchObject({ name: "InvalidArgumentError", message: error.message, code: "INVALID_ARGUMENT" });
+    expect(back.stack).toBe(error.stack);
+    expect(back.cause).toMatchObject({ name: "TypeError", message: "root" });
+  });
+
+  it("tell which rank a failure is about, and survive anything that is thrown", () => {
+    expect(toErrorRecord(new RankFailedError(3, 1, "why")).failedRank).toBe(3);
+    expect(toErrorRecord(new RankFailedError(3, 1, "why")).cause?.message).toBe("why");
+    expect(toErrorRecord("text").message).toBe('threw "text", which is no Error');
+    expect(toErrorRecord(undefined).message).toContain("undefined");
+    const circle = new Error("circle");
+    circle.cause = circle;
+    expect(JSON.stringify(toErrorRecord(circle)).length).toBeLessThan(100_000);
+  });
+});
+
+describe("bootstrap", () => {
+  const pair = () => {
+    const store = new BootstrapStore();
+    const ranks = [0, 1].map((rank) => {
+      const door: PortBootstrap = new PortBootstrap(rank, 2, 1, (message) => {
+        if (message.kind.startsWith("bootstrap")) store.handle(message as never, (reply) => door.receive(reply));
+      });
+      store.addRank((reply) => door.receive(reply));
+      return door;
+    });
+    return { store, a: ranks[0]!, b: ranks[1]! };
+  };
+
+  it("gives what a rank set, before or after it is asked for", async () => {
+    const { a, b } = pair();
+    const early = b.get("id");
+    await a.set("id", Uint8Array.of(1, 2));
+    expect(await early).toEqual(Uint8Array.of(1, 2));
+    expect(await b.get("id")).toEqual(Uint8Array.of(1, 2));
+  });
+
+  it("names the key at a timeout, can be aborted, and bounds values", async () => {
+    const { a } = pair();
+    await expect(a.get("never", { timeoutMs: 5 })).rejects.toThrow(TimeoutError);
+    await expect(a.get("never", { timeoutMs: 5 })).rejects.toThrow('"never", which no rank has set');
+    const controller = new AbortController();
+    const waiting = a.get("never", { signal: controller.signal });
+    controller.abort(new Error("stop"));
+    await expect(waiting).rejects.toThrow("stop");
+    await expect(a.set("big", new Uint8Array(65537))).rejects.toThrow("at most 65536 bytes");
+  });
+
+  it("tells every rank once that the world is over", () => {
+    const { a, b } = pair();
+    const heard: string[] = [];
+    a.onFailure(({ rank, message }) => heard.push(`a ${rank} ${message}`));
+    b.onFailure(({ rank, message }) => heard.push(`b ${rank} ${message}`));
+    b.fail({ rank: 1, message: "x" });
+    a.fail({ rank: 0, message: "later" });
+    expect(heard).toEqual(["a 1 x", "b 1 x"]);
+    a.onFailure(({ message }) => heard.push(`late ${message}`));
+    expect(heard.at(-1)).toBe("late x");
+  });
+});

@@ -1,0 +1,110 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { bundleFunction, bundleUserModule, importUserModule } from "./user-module.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function write(name: string, text: string): string {
+  const path = join(folder, name);
+  mkdirSync(join(path, ".."), { recursive: true });
+  writeFileSync(path, text);
+  return path;
+}
+
+describe("a user's module", () => {
+  it("may be TypeScript in several files, with its own import.meta", async () => {
+    write("lib/part.ts", "export const where: string = import.meta.url;\nexport const folder = import.meta.dirname;\n");
+    const path = write(
+      "main.ts",
+      'import { folder, where } from "./lib/part.ts";\nimport { sep } from "node:path";\nimport { EOL } from "os";\n' +
+        "export const here: string = import.meta.url;\nexport { EOL, folder, sep, where };\nexport default (x: number): number => x + 1;\n",
+    );
+    const module = await importUserModule(path);
+    expect(module).toMatchObject({
+      here: pathToFileURL(path).href,
+      where: pathToFileURL(join(folder, "lib/part.ts")).href,
+      folder: join(folder, "lib"),
+    });
+    expect((module["default"] as (x: number) => number)(1)).toBe(2);
+  });
+
+  it("gets the running copy of chorale, whatever is installed beside it", async () => {
+    write("node_modules/chorale/package.json", '{"name":"chorale","exports":"./x.js"}');
+    write("node_modules/chorale/x.js", "throw new Error('the wrong copy')");
+    const path = write(
+      "uses.ts",
+      'import { createMesh } from "chorale/mesh";\nexport const size = createMesh({ tp: 3 }).size;',
+    );
+    expect(await importUserModule(path)).toMatchObject({ size: 3 });
+    const wrong = write("wrong.ts", 'import "chorale/nothing";');
+    await expect(importUserModule(wrong)).rejects.toThrow(
+      /wrong\.ts:1:8: chorale has no entry point chorale\/nothing; there are chorale, /,
+    );
+  });
+
+  it("loads packages as Node would, beside the user's file", async () => {
+    write("node_modules/esm-only/package.json", '{"name":"esm-only","type":"module","exports":{"import":"./main.js"}}');
+    write("node_modules/esm-only/main.js", "export const kind = 'esm'; export const url = import.meta.url;");
+    write("node_modules/old-cjs/package.json", '{"name":"old-cjs","main":"main.js"}');
+    write("node_modules/old-cjs/main.js", "exports.kind = 'cjs';");
+    const path = write(
+      "packages.ts",
+      'import { kind, url } from "esm-only";\nimport * as old from "old-cjs";\nexport const seen = [kind, old.kind];\nexport { url };',
+    );
+    const module = await importUserModule(path);
+    expect(module["seen"]).toEqual(["esm", "cjs"]);
+    expect(module["url"]).toBe(pathToFileURL(join(folder, "node_modules/esm-only/main.js")).href);
+  });
+
+  it("throws with the user's file and line", async () => {
+    const path = write(
+      "throws.ts",
+      "interface Gone {\n  readonly x: number;\n}\nexport const f = (g: Gone): never => {\n  throw new Error('x' + g.x);\n};\n",
+    );
+    const module = await importUserModule(path);
+    let stack = "";
+    try {
+      (module["f"] as (g: { x: number }) => never)({ x: 1 });
+    } catch (error) {
+      stack = (error as Error).stack ?? "";
+    }
+    expect(stack).toContain(`${path}:5:`);
+  });
+
+  it("is bundled once, and again when a file of it changes", async () => {
+    const part = write("again/part.ts", "export const x = 1;");
+    const path = write("again/main.ts", 'export { x } from "./part.ts";');
+    const first = await bundleUserModule(path);
+    expect(first.inputs.toSorted()).toEqual([path, part].toSorted());
+    expect(await bundleUserModule(path)).toBe(first);
+    writeFileSync(part, "export const x = 1000;");
+    expect((await bundleUserModule(path)).url).not.toBe(first.url);
+    expect(await importUserModule(path)).toMatchObject({ x: 1000 });
+  });
+
+  it("is refused when it is missing, of another kind, or does not parse or resolve", async () => {
+    await expect(bundleUserModule(join(folder, "absent.ts"), "SCRIPT")).rejects.toThrow(InvalidArgumentError);
+    await expect(bundleUserModule(folder)).rejects.toThrow("a file that exists");
+    await expect(bundleUserModule(write("data.txt", "x"))).rejects.toThrow("a file that ends in .ts");
+    const syntax = bundleUserModule(write("syntax.ts", "const ok = 1;\nconst x: = 3;\n"));
+    await expect(syntax).rejects.toThrow(FormatError);
+    await expect(syntax).rejects.toThrow(/syntax\.ts:2:10: Unexpected "="\n {4}const x: = 3;/);
+    await expect(bundleUserModule(write("lost.ts", 'import "./nowhere.ts";'))).rejects.toThrow(
+      /lost\.ts:1:8: Could not resolve/,
+    );
+  });
+});
+
+describe("a function's text", () => {
+  it("becomes a module", async () => {
+    const { url } = await bundleFunction("async (x) => (await import('node:path')).posix.sep + x");
+    const { default: f } = (await import(url)) as { default: (x: string) => Promise<string> };
+    expect(await f("a")).toBe("/a");
+    await expect(bundleFunction("function () { [native code] }")).rejects.toThrow(FormatError);
+  });
+});

@@ -1,0 +1,154 @@
+/** `chorale launch`, as a user runs it: the transpiled command line in a process of its own. */
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const ranks = (name: string) => join(root, "test/e2e/ranks", `${name}.ts`);
+const temporary = mkdtempSync(join(tmpdir(), "chorale-e2e-"));
+afterAll(() => rmSync(temporary, { recursive: true, force: true }));
+
+interface Run {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly ms: number;
+}
+
+/** Runs `chorale ARGS`; `onStdout` may signal the process. Its temporary files go to a folder of their own. */
+function chorale(
+  args: readonly string[],
+  onStdout?: (text: string, kill: (signal: NodeJS.Signals) => void) => void,
+): Promise<Run> {
+  const entry = `import { main } from ${JSON.stringify(join(root, ".cache/dev/apps/cli/main.js"))}; process.exitCode = await main(process.argv.slice(1));`;
+  const start = performance.now();
+  const child = spawn(process.execPath, ["--input-type=module", "-e", entry, "--", ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, TMPDIR: temporary },
+    cwd: temporary,
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.on("data", (chunk: Buffer) => {
+    stdout += chunk.toString();
+    onStdout?.(stdout, (signal) => child.kill(signal));
+  });
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (code) => resolve({ code, stdout, stderr, ms: performance.now() - start }));
+  });
+}
+
+describe("chorale launch", () => {
+  it("runs a TypeScript script on every rank and prefixes whole lines", async () => {
+    const run = await chorale(["launch", "-n", "3", ranks("hello"), "--", "a", "--flag"]);
+    expect(run).toMatchObject({ code: 0 });
+    const lines = run.stdout.trimEnd().split("\n");
+    for (const rank of [0, 1, 2]) {
+      const own = lines.filter((line) => line.startsWith(`[${rank}] `)).map((line) => line.slice(4));
+      expect(own).toEqual([
+        `hello from ${rank} sum 6 args a,--flag argv a,--flag`,
+        ...Array.from({ length: 20 }, (_, i) => Array.from({ length: 10 }, (_, j) => i * 10 + j).join(" ")),
+        "no line end",
+      ]);
+    }
+    expect(lines).toHaveLength(3 * 22);
+    expect(run.stderr.trimEnd().split("\n").sort()).toEqual([0, 1, 2].map((rank) => `[${rank}] to stderr`));
+  });
+
+  it("names the rank that failed first, with its stack, and fails the others' work within a second", async () => {
+    const run = await chorale(["launch", "-n", "4", ranks("throws")]);
+    expect(run.code).toBe(1);
+    expect(run.stderr).toContain("chorale launch: rank 1 failed first:\nTypeError: boom on 1\n");
+    expect(run.stderr).toMatch(/at boom \(.*lib\.ts:5:9\)/);
+    expect(run.stderr).toContain("caused by: Error: the root");
+    for (const rank of [0, 2, 3]) {
+      const line = new RegExp(`^\\[${rank}\\] RankFailedError rank=1 generation=1 afterMs=(\\d+)$`, "m").exec(
+        run.stdout,
+      );
+      expect(Number(line?.[1])).toBeLessThan(1000);
+    }
+  });
+
+  it.each([
+    [["exits", "7"], "rank 1 failed first:\nError: called process.exit(7)"],
+    [["exits", "0"], "rank 1 failed first:\nError: called process.exit(0) with its world open"],
+    [["crashes", "timer"], "rank 1 failed first:\nError: in a timer"],
+    [["crashes", "rejection"], "rank 1 failed first:\nError: unhandled"],
+  ])("ends when a rank %j", async ([name = "", arg = ""], message) => {
+    const run = await chorale(["launch", "-n", "3", ranks(name), "--", arg]);
+    expect(run.stderr).toContain(message);
+    expect(run.code).toBe(1);
+  });
+
+  it("ends ranks that no failure can reach, after a grace period", async () => {
+    const run = await chorale(["launch", "-n", "3", ranks("stuck"), "--", "throw"]);
+    expect(run.stderr).toContain("rank 0 failed first:\nError: first");
+    expect(run.stdout.match(/here/g)).toHaveLength(3);
+    expect(run.code).toBe(1);
+  });
+
+  it("ends at its time limit and says who was not done", async () => {
+    const run = await chorale(["launch", "-n", "2", "--timeout", "1", ranks("stuck")]);
+    expect(run.stderr).toContain("(not done: 0, 1) did not complete within 1000 ms");
+    expect(run.code).toBe(1);
+    const never = await chorale(["launch", "-n", "2", "--timeout", "0.5", ranks("never")]);
+    expect(never.code).toBe(1);
+  });
+
+  it.each([
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const)("leaves nothing behind at %s", async (signal, code) => {
+    let sent = false;
+    const run = await chorale(["launch", "-n", "2", ranks("stuck")], (text, kill) => {
+      if (sent || text.match(/here/g)?.length !== 2) return;
+      sent = true;
+      kill(signal);
+    });
+    expect(run.code).toBe(code);
+    expect(run.stderr).toContain(`ended by ${signal}`);
+    expect(readdirSync(temporary)).toEqual([]);
+  });
+
+  it.each([
+    [["launch"], "required option '-n <ranks>' not specified"],
+    [["launch", "-n", "2"], "missing required argument 'script'"],
+    [["launch", "-n", "0", "x.ts"], "expected an integer from 1 to 1024"],
+    [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 1024"],
+    [["launch", "-n", "2", "--backend", "smoke", "x.ts"], "Allowed choices are threads"],
+    [["launch", "-n", "2", "--bogus", "x.ts"], "unknown option '--bogus'"],
+    [["launch", "-n", "2", "--timeout", "soon", "x.ts"], "expected a number of seconds above 0"],
+    [["launch", "-n", "2", "absent.ts"], "expected a file that exists"],
+    [["lunch"], "(Did you mean launch?)"],
+    [[], "Usage: chorale"],
+  ])("refuses %j with exit code 2", async (args, message) => {
+    const run = await chorale(args);
+    expect(run.stderr).toContain(message);
+    expect(run.stdout).toBe("");
+    expect(run.code).toBe(2);
+  });
+
+  it("refuses a script that does not parse, with its line", async () => {
+    const path = join(temporary, "syntax.ts");
+    writeFileSync(path, "const x: = 3;\n");
+    const run = await chorale(["launch", "-n", "2", path]);
+    expect(run.stderr).toContain(`${path}:1:10: Unexpected "="`);
+    expect(run.code).toBe(2);
+    rmSync(path);
+  });
+
+  it("has help and a version", async () => {
+    const help = await chorale(["--help"]);
+    expect(help).toMatchObject({ code: 0, stderr: "" });
+    expect(help.stdout).toContain("launch");
+    expect((await chorale(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+    expect(existsSync(temporary)).toBe(true);
+  });
+});

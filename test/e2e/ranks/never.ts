@@ -1,0 +1,4 @@
+/** Its top-level await never ends. */
+await new Promise(() => {});
+
+export {};
