@@ -1,0 +1,127 @@
+/** NCCL, loaded once per thread: where it is looked for, its version, its functions, its errors. */
+import { readdirSync } from "node:fs";
+import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
+import { declareStruct, type NativeFunction, type NativeLibrary, openLibrary } from "../../../foreign/native/index.ts";
+import {
+  NCCL_OPTIONAL,
+  NCCL_PROTOTYPES,
+  NCCL_RESULT,
+  NCCL_TEXT_PROTOTYPES,
+  type NcclOptionalSymbol,
+  type NcclSymbol,
+  UNIQUE_ID_BYTES,
+  UNIQUE_ID_STRUCT,
+} from "./symbols.ts";
+
+/** Decodes ncclGetVersion: up to 2.8 the code is major * 1000 + minor * 100 + patch, from 2.9 major * 10000. */
+export function decodeVersion(code: number): readonly [major: number, minor: number, patch: number] {
+  return code < 10000
+    ? [Math.floor(code / 1000), Math.floor((code % 1000) / 100), code % 100]
+    : [Math.floor(code / 10000), Math.floor((code % 10000) / 100), code % 100];
+}
+
+export class NcclLibrary {
+  readonly path: string;
+  readonly versionCode: number;
+  /** `2.28.3` */
+  readonly version: string;
+  readonly api: Readonly<Record<NcclSymbol, NativeFunction>>;
+  readonly optional: { readonly [S in NcclOptionalSymbol]?: NativeFunction };
+  readonly #errorString: NativeFunction<string | null> | undefined;
+  readonly #lastError: NativeFunction<string | null> | undefined;
+
+  constructor(library: NativeLibrary) {
+    declareStruct(UNIQUE_ID_STRUCT.name, UNIQUE_ID_STRUCT.members);
+    this.path = library.path;
+    this.api = library.bind(NCCL_PROTOTYPES);
+    const optional: { [S in NcclOptionalSymbol]?: NativeFunction } = {};
+    for (const [symbol, { prototype }] of Object.entries(NCCL_OPTIONAL)) {
+      const fn = library.find(prototype);
+      if (fn !== undefined) optional[symbol as NcclOptionalSymbol] = fn;
+    }
+    this.optional = optional;
+    this.#errorString = library.find<string | null>(NCCL_TEXT_PROTOTYPES.ncclGetErrorString);
+    this.#lastError = library.find<string | null>(NCCL_TEXT_PROTOTYPES.ncclGetLastError);
+    const out = new Int32Array(1);
+    this.check("ncclGetVersion", this.api.ncclGetVersion(out));
+    this.versionCode = out[0] ?? 0;
+    this.version = decodeVersion(this.versionCode).join(".");
+  }
+
+  /** Throws unless `status` is success; "in progress" passes, for the caller polls. @throws NativeError */
+  check(symbol: string, status: number, comm?: bigint): void {
+    if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) throw this.error(symbol, status, comm);
+  }
+
+  /** The error of a status, with NCCL's last words for the communicator. */
+  error(symbol: string, status: number, comm?: bigint): NativeError {
+    const text = this.#errorString?.(status) ?? "unknown result";
+    const last = comm === undefined ? "" : (this.#lastError?.(comm) ?? "");
+    return new NativeError(`NCCL ${this.version}`, symbol, status, last === "" ? text : `${text} (${last.trim()})`);
+  }
+
+  /** An optional function. @throws UnavailableError naming the version that brought it */
+  require(symbol: NcclOptionalSymbol): NativeFunction {
+    const fn = this.optional[symbol];
+    if (fn === undefined) {
+      throw new UnavailableError(
+        symbol,
+        `NCCL ${this.version} at ${this.path} does not export it`,
+        `It needs NCCL ${NCCL_OPTIONAL[symbol].since} or newer.`,
+      );
+    }
+    return fn;
+  }
+
+  /** Draws a unique id: rank 0 of a communicator draws it and the others receive it. */
+  uniqueId(): Uint8Array {
+    const id = new Uint8Array(UNIQUE_ID_BYTES);
+    this.check("ncclGetUniqueId", this.api.ncclGetUniqueId(id));
+    return id;
+  }
+}
+
+/** NCCL of Python wheels: `lib/python3.x/site-packages/nvidia/nccl/lib` of an environment. */
+function wheels(prefix: string | undefined): string[] {
+  if (prefix === undefined) return [];
+  try {
+    return readdirSync(`${prefix}/lib`)
+      .filter((name) => /^python3\.\d+$/.test(name))
+      .map((name) => `${prefix}/lib/${name}/site-packages/nvidia/nccl/lib/libnccl.so.2`);
+  } catch {
+    return [];
+  }
+}
+
+let loaded: NcclLibrary | Unavailable | undefined;
+
+/** Loads NCCL, or says where it was looked for. Tried once per thread. */
+export function loadNccl(): NcclLibrary | Unavailable {
+  if (loaded !== undefined) return loaded;
+  const conda = process.env["CONDA_PREFIX"];
+  const cuda = process.env["CUDA_HOME"];
+  const library = openLibrary({
+    what: "NCCL",
+    envVariable: "CHORALE_NCCL_LIBRARY",
+    candidates: [
+      ...wheels(process.env["VIRTUAL_ENV"]),
+      ...wheels(conda),
+      ...(conda === undefined ? [] : [`${conda}/lib/libnccl.so.2`]),
+      "libnccl.so.2",
+      ...(cuda === undefined ? [] : [`${cuda}/lib64/libnccl.so.2`]),
+      "/usr/lib/x86_64-linux-gnu/libnccl.so.2",
+      "/usr/lib/aarch64-linux-gnu/libnccl.so.2",
+      "/usr/local/lib/libnccl.so.2",
+    ],
+    howToGetIt: "Install libnccl2 (or the nvidia-nccl wheel), or name the library in CHORALE_NCCL_LIBRARY.",
+  });
+  loaded = "available" in library ? library : new NcclLibrary(library);
+  return loaded;
+}
+
+/** Loads NCCL. @throws UnavailableError */
+export function requireNccl(): NcclLibrary {
+  const nccl = loadNccl();
+  if ("available" in nccl) throw new UnavailableError(nccl.what, nccl.why, nccl.howToGetIt);
+  return nccl;
+}
