@@ -1,0 +1,56 @@
+/**
+ * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
+ * [--seed N] [--ranks 2,4] [--backend threads] [--only data|behaviour] [--filter TEXT]`. Ends with
+ * `N passed, N failed, N skipped`, exit code 1 when something failed.
+ */
+import { parseArgs } from "node:util";
+import { parseBackend } from "../../runtime/world/index.ts";
+import { type ConformanceOptions, runConformance } from "./conformance/run.ts";
+
+const { values } = parseArgs({
+  options: {
+    full: { type: "boolean", default: false },
+    seed: { type: "string" },
+    ranks: { type: "string" },
+    backend: { type: "string", default: "threads" },
+    only: { type: "string" },
+    filter: { type: "string" },
+  },
+});
+
+const tty = process.stderr.isTTY === true;
+let lastPercent = -1;
+const options: ConformanceOptions = {
+  backend: parseBackend(values.backend),
+  full: values.full,
+  ...(values.seed === undefined ? {} : { seed: Number(values.seed) }),
+  ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
+  ...(values.only === "data" || values.only === "behaviour" ? { only: values.only } : {}),
+  ...(values.filter === undefined ? {} : { filter: values.filter }),
+  onProgress: (done, total) => {
+    const percent = Math.floor((100 * done) / total);
+    if (tty) process.stderr.write(`\r${done} of ${total} cases`);
+    else if (percent >= lastPercent + 10) {
+      process.stderr.write(`${done} of ${total} cases\n`);
+      lastPercent = percent;
+    }
+  },
+};
+
+const result = await runConformance(options);
+if (tty) process.stderr.write("\r");
+for (const { name, problems } of result.failed) {
+  console.log(`FAILED ${name}`);
+  for (const problem of problems.slice(0, 6)) console.log(`    ${problem.replaceAll("\n", "\n    ")}`);
+  if (problems.length > 6) console.log(`    and ${problems.length - 6} more`);
+}
+for (const name of result.skipped) console.log(`skipped ${name}`);
+console.log(
+  `slowest: ${result.slowest
+    .map(({ name, ms }) => `${name} ${ms} ms`)
+    .slice(0, 3)
+    .join("; ")}`,
+);
+console.log(`backend ${values.backend}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`);
+console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.skipped.length} skipped`);
+process.exitCode = result.failed.length > 0 ? 1 : 0;

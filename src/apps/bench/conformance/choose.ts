@@ -1,0 +1,104 @@
+/**
+ * Which data cases are run: all of them, or a subset in which every legal pair of two choices occurs (each operation
+ * with each dtype, each dtype with each operator, each number of ranks with each count, and so on), drawn from a seed.
+ * Pairwise covering: most defects need no more than two choices to coincide (Kuhn, Wallace, Gallo 2004).
+ */
+import { OPERATION_NAMES, operationInfo } from "../../../authoring/collectives/index.ts";
+import { DTYPE_NAMES, DTYPES, type DType } from "../../../core/index.ts";
+import { type CaseRedop, COUNT_KINDS, type DataCase, type Placement } from "./data-cases.ts";
+import { mix } from "./random.ts";
+
+export const RANK_COUNTS = [1, 2, 3, 4, 5, 8] as const;
+const OPERATORS: readonly CaseRedop[] = ["sum", "prod", "min", "max", "avg", "preMulSum"];
+const BITWISE: readonly CaseRedop[] = ["band", "bor", "bxor"];
+
+function redopsOf(reduces: boolean, dtype: DType): readonly DataCase["redop"][] {
+  return !reduces ? ["none"] : DTYPES[dtype].isFloat ? OPERATORS : [...OPERATORS, ...BITWISE];
+}
+
+function placementsOf(op: DataCase["op"]): readonly Placement[] {
+  if (op === "send" || op === "recv" || op === "barrier") return ["none"];
+  switch (operationInfo(op).inPlace) {
+    case "same":
+      return ["none", "same", "apart"];
+    case "never":
+      return ["none", "apart"];
+    default:
+      return ["none", "own part", "apart"];
+  }
+}
+
+/**
+ * Every legal case. The large count is tried once for each operation, dtype, operator and number of ranks, with
+ * placement, storage and drive taken in turn: it costs a thousand times what the others do.
+ */
+export function allCases(ranks: readonly number[] = RANK_COUNTS): DataCase[] {
+  const cases: DataCase[] = [];
+  let turn = 0;
+  for (const n of ranks) {
+    for (const op of OPERATION_NAMES) {
+      const info = operationInfo(op);
+      if (op === "recv" || (op === "send" && n === 1)) continue; // a send case receives too
+      const dtypes = info.input === "none" ? (["f32"] as const) : DTYPE_NAMES;
+      for (const dtype of dtypes) {
+        for (const redop of redopsOf(info.reduces, dtype)) {
+          const ways = placementsOf(op).flatMap((placement) =>
+            (["tensor", "array"] as const).flatMap((storage) =>
+              (["wait", "await"] as const).map((drive) => ({ placement, storage, drive })),
+            ),
+          );
+          for (const count of info.input === "none" ? (["one"] as const) : COUNT_KINDS) {
+            const chosen = count === "large" ? ways.slice(turn % ways.length, (turn % ways.length) + 1) : ways;
+            turn++;
+            for (const way of chosen) cases.push({ op, dtype, redop, ranks: n, count, ...way });
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+const FIELDS = ["op", "dtype", "redop", "ranks", "count", "placement", "storage", "drive"] as const;
+/** More choices than any field has. */
+const BASE = 16;
+
+/** The pairs of choices of every case, as small numbers. */
+function pairTable(cases: readonly DataCase[]): Uint16Array[] {
+  const codes = FIELDS.map(() => new Map<string | number, number>());
+  return cases.map((c) => {
+    const choice = FIELDS.map((field, i) => {
+      const known = codes[i] as Map<string | number, number>;
+      const code = known.get(c[field]) ?? known.size;
+      known.set(c[field], code);
+      return code;
+    });
+    const pairs: number[] = [];
+    for (let i = 0; i < FIELDS.length; i++) {
+      for (let j = i + 1; j < FIELDS.length; j++) {
+        pairs.push(((i * FIELDS.length + j) * BASE + (choice[i] as number)) * BASE + (choice[j] as number));
+      }
+    }
+    return Uint16Array.from(pairs);
+  });
+}
+
+/** A subset of `cases` with every pair that occurs in `cases`, drawn from `seed`; greedy, best of a few at each step. */
+export function pairwise(cases: readonly DataCase[], seed: number): DataCase[] {
+  const table = pairTable(cases);
+  const order = cases.map((_, i) => i).sort((a, b) => mix(a ^ mix(seed)) - mix(b ^ mix(seed)));
+  const covered = new Uint8Array(2 ** 16);
+  const chosen: DataCase[] = [];
+  // First those that bring many new pairs, then fewer and fewer, and at last every one that brings any.
+  for (const wanted of [24, 18, 12, 8, 4, 2, 1]) {
+    for (const i of order) {
+      const pairs = table[i] as Uint16Array;
+      let fresh = 0;
+      for (const pair of pairs) fresh += 1 - (covered[pair] as number);
+      if (fresh < wanted) continue;
+      chosen.push(cases[i] as DataCase);
+      for (const pair of pairs) covered[pair] = 1;
+    }
+  }
+  return chosen;
+}

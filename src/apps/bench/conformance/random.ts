@@ -1,0 +1,88 @@
+/**
+ * Random data that every rank can make for every other rank: an element is a hash of (seed, rank, index), so that a
+ * slice of any rank's input is there without the rest of it and without asking that rank.
+ */
+import { DTYPES, type DType, type TypedArray } from "../../../core/index.ts";
+
+/** The finalizer of MurmurHash3: every input bit changes half of the output bits. */
+export function mix(x: number): number {
+  let h = x | 0;
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return (h ^ (h >>> 16)) >>> 0;
+}
+
+/** A hash of several numbers. */
+export function hashOf(...values: readonly number[]): number {
+  let h = 0x9e3779b9;
+  for (const value of values) h = mix(h ^ mix(value + 0x7f4a7c15));
+  return h;
+}
+
+/**
+ * `bits`: any pattern, NaNs included, for operations that copy. `numbers`: magnitudes in [1/8, 2) and zeros. `factors`:
+ * magnitudes in [1/2, 2), whose products neither overflow nor lose bits to underflow. Integers are always any pattern.
+ */
+export type Fill = "bits" | "numbers" | "factors";
+
+const LAYOUT = {
+  f16: { exponent: 15, mantissaBits: 10, signBit: 15 },
+  bf16: { exponent: 127, mantissaBits: 7, signBit: 15 },
+  f8e4m3: { exponent: 7, mantissaBits: 3, signBit: 7 },
+  f8e5m2: { exponent: 15, mantissaBits: 2, signBit: 7 },
+  f32: { exponent: 127, mantissaBits: 23, signBit: 31 },
+  f64: { exponent: 1023, mantissaBits: 20, signBit: 31 }, // the upper word
+} as const;
+
+/** Fills `out` with elements [start, start + out.length) of what `rank` has under `seed`. */
+export function fillRandom(dtype: DType, fill: Fill, seed: number, rank: number, start: number, out: TypedArray): void {
+  const salt = hashOf(seed, rank);
+  const hash = (i: number) => mix(Math.imul(start + i, 0x9e3779b1) ^ salt);
+  const isFloat = DTYPES[dtype].isFloat;
+  if (DTYPES[dtype].sizeBytes === 8) {
+    const words = new Uint32Array(out.buffer, out.byteOffset, 2 * out.length);
+    for (let i = 0; i < out.length; i++) {
+      const h = hash(i);
+      words[2 * i] = mix(h + 1);
+      words[2 * i + 1] = isFloat && fill !== "bits" ? pattern("f64", fill, h) : h;
+    }
+    return;
+  }
+  if (isFloat && fill !== "bits") {
+    const name = dtype as keyof typeof LAYOUT;
+    const target = dtype === "f32" ? new Uint32Array(out.buffer, out.byteOffset, out.length) : (out as Uint16Array);
+    for (let i = 0; i < out.length; i++) target[i] = pattern(name, fill, hash(i));
+    return;
+  }
+  const raw = dtype === "f32" ? new Uint32Array(out.buffer, out.byteOffset, out.length) : (out as Int32Array);
+  for (let i = 0; i < out.length; i++) raw[i] = hash(i);
+}
+
+function pattern(name: keyof typeof LAYOUT, fill: Fill, h: number): number {
+  const { exponent, mantissaBits, signBit } = LAYOUT[name];
+  if (fill === "numbers" && (h & 0x3f) === 0) return 0;
+  const sign = ((h >>> 6) & 1) << signBit;
+  const scale = fill === "factors" ? exponent - 1 + ((h >>> 7) & 1) : exponent - 3 + ((h >>> 7) & 3);
+  const mantissa = (h >>> 9) & ((1 << mantissaBits) - 1);
+  return (sign | (scale << mantissaBits) | mantissa) >>> 0;
+}
+
+/** A 32-bit hash of the bytes of an array: equal on all ranks when the results are bit-identical. */
+export function digest(array: TypedArray): number {
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  let h = hashOf(bytes.length);
+  if (bytes.byteOffset % 4 === 0) {
+    const words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length >>> 2);
+    for (let i = 0; i < words.length; i++) h = (Math.imul(h ^ (words[i] ?? 0), 0x01000193) + 0x3c6ef372) | 0;
+    for (let i = bytes.length & ~3; i < bytes.length; i++) h = Math.imul(h ^ (bytes[i] ?? 0), 0x01000193);
+  } else {
+    let i = 0;
+    for (; i + 4 <= bytes.length; i += 4) {
+      const word =
+        (bytes[i] ?? 0) | ((bytes[i + 1] ?? 0) << 8) | ((bytes[i + 2] ?? 0) << 16) | ((bytes[i + 3] ?? 0) << 24);
+      h = (Math.imul(h ^ word, 0x01000193) + 0x3c6ef372) | 0;
+    }
+    for (; i < bytes.length; i++) h = Math.imul(h ^ (bytes[i] ?? 0), 0x01000193);
+  }
+  return h >>> 0;
+}

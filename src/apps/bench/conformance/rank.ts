@@ -1,0 +1,91 @@
+/** The suite on one rank: runs its share of every case, and tells the front end what was wrong. */
+import { performance } from "node:perf_hooks";
+import type { World } from "../../../runtime/world/index.ts";
+import { type DataCase, runDataCase } from "./data-cases.ts";
+import { hashOf } from "./random.ts";
+import { SEMANTIC_CASES } from "./semantics.ts";
+import type { RankContext } from "./types.ts";
+
+/** What the front end sends to each rank. */
+export interface ConformanceJob {
+  readonly seed: number;
+  readonly dataCases: readonly DataCase[];
+  /** Names of the semantic cases. */
+  readonly semanticCases: readonly string[];
+  /** [0]: for cases that watch each other; [1 + rank]: how many cases the rank has begun. */
+  readonly shared: Int32Array;
+}
+
+export interface CaseFailure {
+  /** Place in the job: data cases first, then semantic ones. */
+  readonly index: number;
+  readonly problem: string;
+  /** The rank could not go on with the world. */
+  readonly fatal: boolean;
+}
+
+export interface RankReport {
+  readonly failures: readonly CaseFailure[];
+  /** Digests of the data cases' results, `null` where ranks may differ. */
+  readonly digests: readonly (number | null)[];
+  readonly numDone: number;
+  /** The slowest cases, [index, ms]. */
+  readonly slowest: readonly (readonly [number, number])[];
+}
+
+/** Runs a job. Never throws: what goes wrong is in the report. */
+export async function runConformanceRank(world: World, job: ConformanceJob): Promise<RankReport> {
+  const failures: CaseFailure[] = [];
+  const digests: (number | null)[] = [];
+  const times: [number, number][] = [];
+  let index = 0;
+  const context: RankContext = {
+    world,
+    comm: world.comm,
+    shared: job.shared,
+    fail: (problem) => failures.push({ index, problem, fatal: false }),
+  };
+  const attempt = async (run: () => Promise<void>): Promise<boolean> => {
+    Atomics.store(job.shared, 1 + world.rank, index + 1);
+    const began = performance.now();
+    try {
+      await run();
+      times.push([index, performance.now() - began]);
+      return true;
+    } catch (error) {
+      failures.push({
+        index,
+        problem: error instanceof Error ? (error.stack ?? error.message) : String(error),
+        fatal: true,
+      });
+      world.comm.abort(`conformance case ${index} failed on rank ${world.rank}`);
+      return false;
+    }
+  };
+  const report = (): RankReport => ({
+    failures,
+    digests,
+    numDone: index,
+    slowest: times.sort((a, b) => b[1] - a[1]).slice(0, 5),
+  });
+  for (const c of job.dataCases) {
+    const done = await attempt(async () => {
+      digests[index] = (await runDataCase(context, c, hashOf(job.seed, index))) ?? null;
+    });
+    if (!done) return report();
+    index++;
+  }
+  for (const name of job.semanticCases) {
+    const found = SEMANTIC_CASES.find((c) => c.name === name);
+    Atomics.store(job.shared, 0, 0);
+    const done = await attempt(async () => {
+      await world.comm.barrier({ timeoutMs: 20_000 });
+      if (found === undefined) context.fail("no such case");
+      else await found.run(context);
+      await world.comm.barrier({ timeoutMs: 20_000 });
+    });
+    if (!done) return report();
+    index++;
+  }
+  return report();
+}

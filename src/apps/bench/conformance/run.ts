@@ -1,0 +1,157 @@
+/**
+ * The suite from the outside: starts a world for each number of ranks, compares the ranks' digests, and goes on in a
+ * new world after a case that left the old one unusable.
+ */
+import { availableParallelism } from "node:os";
+import { type BackendName, launch, loadableUrl } from "../../../runtime/world/index.ts";
+import { allCases, pairwise, RANK_COUNTS } from "./choose.ts";
+import { type DataCase, describeCase } from "./data-cases.ts";
+import type { CaseFailure, ConformanceJob, RankReport } from "./rank.ts";
+import { SEMANTIC_CASES } from "./semantics.ts";
+
+export interface ConformanceOptions {
+  readonly backend?: BackendName;
+  /** Every case instead of a pairwise-covering subset. */
+  readonly full?: boolean;
+  /** Where random data, and the subset, come from. Drawn and reported unless given. */
+  readonly seed?: number;
+  readonly ranks?: readonly number[];
+  /** Only cases whose description contains this. */
+  readonly filter?: string;
+  readonly onProgress?: (done: number, total: number) => void;
+  /** Whether data and behaviour cases are both run; both unless told. */
+  readonly only?: "data" | "behaviour";
+}
+
+export interface ConformanceResult {
+  readonly seed: number;
+  readonly numPassed: number;
+  readonly failed: readonly { readonly name: string; readonly problems: readonly string[] }[];
+  readonly skipped: readonly string[];
+  readonly tookMs: number;
+  readonly slowest: readonly { readonly name: string; readonly ms: number }[];
+}
+
+/** The module that each rank runs. */
+const RANK_MODULE = "apps/bench/ranks/conformance-rank";
+
+interface Entry {
+  readonly name: string;
+  readonly data?: DataCase;
+}
+
+/** Runs the suite on a backend. @returns what failed, by case; throws only when the suite itself is broken */
+export async function runConformance(options: ConformanceOptions = {}): Promise<ConformanceResult> {
+  const seed = options.seed ?? Math.floor(Math.random() * 2 ** 31);
+  const began = Date.now();
+  const wanted = options.ranks ?? RANK_COUNTS;
+  const matches = (name: string) => options.filter === undefined || name.includes(options.filter);
+  const everything = options.only === "behaviour" ? [] : allCases(wanted).filter((c) => matches(describeCase(c)));
+  const data = options.full ? everything : pairwise(everything, seed);
+  const behaviour = options.only === "data" ? [] : SEMANTIC_CASES.filter((c) => matches(c.name));
+  const total = data.length + behaviour.length;
+  const failed = new Map<string, string[]>();
+  const times: { name: string; ms: number }[] = [];
+  let done = 0;
+
+  for (const ranks of [...new Set([...wanted, ...behaviour.map((c) => c.ranks)])].sort((a, b) => a - b)) {
+    let queue: Entry[] = [
+      ...data.filter((c) => c.ranks === ranks).map((c) => ({ name: describeCase(c), data: c })),
+      ...behaviour.filter((c) => c.ranks === ranks).map((c) => ({ name: `${c.name} (${c.ranks} ranks)` })),
+    ];
+    while (queue.length > 0) {
+      // Worlds of a bounded number of cases: progress is seen, and a failure costs little.
+      const batch = queue.slice(0, 2000);
+      const numDone = await runBatch(batch, ranks, seed, options, failed, times);
+      queue = queue.slice(Math.max(numDone, 1));
+      done += Math.max(numDone, 1);
+      options.onProgress?.(done, total);
+    }
+  }
+  return {
+    seed,
+    numPassed: total - failed.size,
+    failed: [...failed].map(([name, problems]) => ({ name, problems })),
+    skipped: [],
+    tookMs: Date.now() - began,
+    slowest: times.sort((a, b) => b.ms - a.ms).slice(0, 8),
+  };
+}
+
+/** Runs cases in one world. @returns how many are settled, counting one that broke the world */
+async function runBatch(
+  batch: readonly Entry[],
+  ranks: number,
+  seed: number,
+  options: ConformanceOptions,
+  failed: Map<string, string[]>,
+  times: { name: string; ms: number }[],
+): Promise<number> {
+  const shared = new Int32Array(new SharedArrayBuffer(4 * (1 + ranks)));
+  const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
+  const job: ConformanceJob = {
+    seed,
+    dataCases: batch.flatMap((entry) => entry.data ?? []),
+    semanticCases: batch.filter((entry) => entry.data === undefined).map((entry) => strip(entry.name)),
+    shared,
+  };
+  const note = (index: number, problem: string) => {
+    const name = batch[index]?.name ?? `case ${index}`;
+    failed.set(name, [...(failed.get(name) ?? []), problem]);
+  };
+  const output: string[] = [];
+  let reports: (RankReport | undefined)[];
+  try {
+    reports = await launch<RankReport, ConformanceJob>({
+      ranks,
+      module: loadableUrl(RANK_MODULE),
+      data: job,
+      ...(options.backend === undefined ? {} : { backend: options.backend }),
+      onOutput: ({ rank, text }) => output.push(`[${rank}] ${text}`),
+      timeoutMs: options.full ? 1_800_000 : 240_000,
+    });
+  } catch (error) {
+    const begun = Array.from(shared.subarray(1));
+    const index = Math.max(Math.min(...begun), 1) - 1;
+    note(
+      index,
+      `the world ended: ${error instanceof Error ? error.message : String(error)}; cases begun by rank: ${begun.join(", ")}${output.length > 0 ? `\n${output.slice(-20).join("\n")}` : ""}`,
+    );
+    return index + 1;
+  }
+  return settle(
+    reports.map((r) => r as RankReport),
+    batch,
+    note,
+    times,
+  );
+}
+
+function settle(
+  reports: readonly RankReport[],
+  batch: readonly Entry[],
+  note: (index: number, problem: string) => void,
+  times: { name: string; ms: number }[],
+): number {
+  const fatal = reports.flatMap((report) => report.failures.filter((f) => f.fatal).map((f) => f.index));
+  const end = fatal.length === 0 ? batch.length : Math.min(...fatal) + 1;
+  reports.forEach((report, rank) => {
+    // After the first fatal failure, what other ranks say is a consequence.
+    const relevant = (f: CaseFailure) => f.index < end;
+    for (const failure of report.failures.filter(relevant)) note(failure.index, `rank ${rank}: ${failure.problem}`);
+    for (const [index, ms] of report.slowest) times.push({ name: batch[index]?.name ?? "", ms: Math.round(ms) });
+  });
+  const first = reports[0];
+  for (let index = 0; index < Math.min(end, first?.digests.length ?? 0); index++) {
+    const digests = reports.map((report) => report.digests[index]);
+    if (digests.some((d) => d !== digests[0])) {
+      note(index, `the results differ between ranks (digests ${digests.join(", ")})`);
+    }
+  }
+  return end;
+}
+
+/** Cores that ranks can have to themselves: with fewer than ranks, waiting sleeps instead of spinning. */
+export function coresForRanks(): number {
+  return availableParallelism();
+}
