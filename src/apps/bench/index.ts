@@ -1,3 +1,7 @@
+export { runBenchRank } from "./collectives/rank.ts";
+export { type BenchOptions, bench, sizeRange } from "./collectives/run.ts";
+export { tableFooter, tableHeader, tableRow } from "./collectives/table.ts";
+export type { BenchJob, BenchRow, Drive, Measurement } from "./collectives/types.ts";
 export { allCases, pairwise, RANK_COUNTS } from "./conformance/choose.ts";
 export { type DataCase, describeCase } from "./conformance/data-cases.ts";
 export { type ConformanceJob, type RankReport, runConformanceRank } from "./conformance/rank.ts";
