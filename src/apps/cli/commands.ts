@@ -15,4 +15,9 @@ export interface CommandEntry {
 /** In the order of `chorale --help`; one line each. */
 export const COMMANDS: readonly CommandEntry[] = [
   { name: "launch", summary: "start a script on N ranks", load: () => import("./launch.ts") },
+  {
+    name: "bench",
+    summary: "measure a collective over sizes, with nccl-tests' columns",
+    load: () => import("./bench.ts"),
+  },
 ];
