@@ -1,5 +1,5 @@
 /**
- * Runs the `@example` of every docstring in src/. An example either imports what it needs from "chorale" or
+ * Runs the `@example` of every docstring in src/, and the TypeScript of README.md. An example either imports what it needs from "chorale" or
  * "chorale/<room>", or uses only what its file exports. What it prints is not checked; that it runs is.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -42,6 +42,14 @@ export function examplesOf(file: string, text: string): Example[] {
   });
 }
 
+/** Extracts the TypeScript blocks of a Markdown file. */
+export function blocksOf(file: string, text: string): Example[] {
+  return [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((block) => {
+    const line = text.slice(0, block.index).split("\n").length;
+    return { where: `${file}:${line}`, file, line, code: (block[1] ?? "").trim() };
+  });
+}
+
 /** Makes the example a module: without imports of its own, it gets the names that it uses from its file. */
 export function moduleOf(example: Example, exported: readonly string[]): string {
   if (/^import\s/m.test(example.code)) return `${example.code}\nexport {};\n`;
@@ -53,7 +61,10 @@ const files = readdirSync(src, { recursive: true, withFileTypes: true })
   .filter((entry) => entry.isFile() && /\.ts$/.test(entry.name) && !/\.test(-d)?\.ts$/.test(entry.name))
   .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"))
   .sort();
-const examples = files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8")));
+const examples = [
+  ...files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8"))),
+  ...blocksOf("README.md", readFileSync(join(root, "README.md"), "utf8")),
+];
 
 beforeAll(() => {
   mkdirSync(out, { recursive: true });
@@ -62,7 +73,7 @@ afterAll(() => {
   rmSync(out, { recursive: true, force: true });
 });
 
-describe("examples in docstrings", () => {
+describe("examples in docstrings and README.md", () => {
   it("are found", () => {
     const text = "/**\n * Adds.\n * @example\n * add(1, 2) // 3\n * @throws never\n */\nexport function add() {}";
     const found = examplesOf("src/x.ts", text);
@@ -78,7 +89,7 @@ describe("examples in docstrings", () => {
       const exported = /^import\s/m.test(example.code)
         ? []
         : Object.keys((await import(join(root, example.file))) as object);
-      const path = join(out, `${example.file.replaceAll("/", "__").replace(/\.ts$/, "")}-${example.line}.ts`);
+      const path = join(out, `${example.file.replaceAll("/", "__").replace(/\.(ts|md)$/, "")}-${example.line}.ts`);
       writeFileSync(path, moduleOf(example, exported));
       await import(path);
     } finally {

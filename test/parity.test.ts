@@ -1,0 +1,107 @@
+/** Checks docs/parity.md: every name of ours exists, is public, and the test that is said to show it has that title. */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { describe, expect, it } from "vitest";
+import { parseDType, REDUCE_OPS, sizeOf } from "../src/core/index.ts";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+  exports: Record<string, { default: string }>;
+};
+
+interface Row {
+  readonly line: number;
+  readonly theirs: string;
+  readonly ours: readonly string[];
+  readonly file: string;
+  readonly title: string;
+}
+
+/** Reads the rows of the document's tables; throws for one that does not follow the form. */
+export function rowsOf(text: string): Row[] {
+  return text.split("\n").flatMap((line, index): Row[] => {
+    if (!line.startsWith("| ") || line.startsWith("| kapsl-hal |")) return [];
+    const [theirs = "", ours = "", shown = ""] = line
+      .slice(1)
+      .split("|")
+      .map((cell) => cell.trim());
+    const names = [...ours.matchAll(/`(chorale[\w/]*#[\w.]+)`/g)].map((match) => match[1] ?? "");
+    const [, file, title] = /^`([^`]+)` › (.+)$/.exec(shown) ?? [];
+    if (theirs === "" || names.length === 0 || file === undefined || title === undefined) {
+      throw new Error(
+        `docs/parity.md:${index + 1}: no row of the form | theirs | \`chorale/room#Name\` | \`file\` › title |`,
+      );
+    }
+    return [{ line: index + 1, theirs, ours: names, file, title }];
+  });
+}
+
+/** Whether a test of `text` has a title that begins with `title`. */
+export function hasTitle(text: string, title: string): boolean {
+  return [...text.matchAll(/\b(?:it|test|describe)(?:\.each\([\s\S]*?\))?\(\s*(["'`])((?:\\.|(?!\1)[\s\S])*)\1/g)].some(
+    (match) => (match[2] ?? "").replace(/\\(.)/g, "$1").startsWith(title),
+  );
+}
+
+const rows = rowsOf(readFileSync(join(root, "docs/parity.md"), "utf8"));
+const entryFile = (entry: string) => {
+  const target = exports[`.${entry.slice("chorale".length)}`]?.default;
+  return target === undefined ? undefined : join(root, target.replace("./dist/", "src/").replace(/\.js$/, ".ts"));
+};
+
+describe("docs/parity.md", () => {
+  it("names only what is exported", () => {
+    const entries = new Set(rows.flatMap(({ ours }) => ours.map((name) => name.split("#")[0] ?? "")));
+    const files = [...entries].map((entry) => [entry, entryFile(entry)] as const);
+    expect(files.filter(([, file]) => file === undefined || !existsSync(file))).toEqual([]);
+    const config = ts.readConfigFile(join(root, "tsconfig.json"), (path) => readFileSync(path, "utf8"));
+    const { options } = ts.parseJsonConfigFileContent(config.config, ts.sys, root);
+    const program = ts.createProgram(
+      files.map(([, file]) => file ?? ""),
+      { ...options, noLib: true, types: [] },
+    );
+    const checker = program.getTypeChecker();
+    const problems = rows.flatMap(({ line, ours }) =>
+      ours.flatMap((name) => {
+        const [entry = "", path = ""] = name.split("#");
+        const source = program.getSourceFile(entryFile(entry) ?? "");
+        const module = source === undefined ? undefined : checker.getSymbolAtLocation(source);
+        const [exported = "", member] = path.split(".");
+        let symbol = module === undefined ? undefined : checker.tryGetMemberInModuleExports(exported, module);
+        if (symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias) symbol = checker.getAliasedSymbol(symbol);
+        if (symbol === undefined) return [`line ${line}: ${entry} does not export ${exported}`];
+        if (member === undefined) return [];
+        const type = checker.getDeclaredTypeOfSymbol(symbol);
+        return checker.getPropertyOfType(type, member) === undefined
+          ? [`line ${line}: ${exported} has no member ${member}`]
+          : [];
+      }),
+    );
+    expect(problems).toEqual([]);
+    expect(rows.length).toBeGreaterThan(40);
+  });
+
+  it("names only tests that exist", () => {
+    const problems = rows.flatMap(({ line, file, title }) => {
+      const path = join(root, file);
+      if (!existsSync(path)) return [`line ${line}: there is no ${file}`];
+      return hasTitle(readFileSync(path, "utf8"), title) ? [] : [`line ${line}: ${file} has no test "${title}..."`];
+    });
+    expect(problems).toEqual([]);
+  });
+
+  it("has the dtypes and operators of kapsl-hal", () => {
+    const sizes = { f32: 4, f16: 2, bf16: 2, i32: 4, i64: 8, u8: 1 } as const;
+    for (const [dtype, sizeBytes] of Object.entries(sizes)) expect(sizeOf(parseDType(dtype))).toBe(sizeBytes);
+    for (const op of ["sum", "prod", "min", "max", "avg"]) expect(REDUCE_OPS).toContain(op);
+  });
+
+  it("would notice a wrong row", () => {
+    expect(() => rowsOf("| `x` | nothing | `a.ts` › b |")).toThrow("docs/parity.md:1");
+    expect(hasTitle('it("adds two numbers", () => {})', "adds")).toBe(true);
+    expect(hasTitle("it.each([[1]])(`adds %s`, () => {})", "adds")).toBe(true);
+    expect(hasTitle('// it says "adds"', "adds")).toBe(false);
+  });
+});
