@@ -7,3 +7,9 @@ export { type DataCase, describeCase } from "./conformance/data-cases.ts";
 export { type ConformanceJob, type RankReport, runConformanceRank } from "./conformance/rank.ts";
 export { type ConformanceOptions, type ConformanceResult, runConformance } from "./conformance/run.ts";
 export { SEMANTIC_CASES, type SemanticCase } from "./conformance/semantics.ts";
+export {
+  measureOversubscribed,
+  type OversubscribedJob,
+  type OversubscribedResult,
+  runOversubscribedRank,
+} from "./oversubscribed.ts";

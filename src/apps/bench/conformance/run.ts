@@ -2,7 +2,6 @@
  * The suite from the outside: starts a world for each number of ranks, compares the ranks' digests, and goes on in a
  * new world after a case that left the old one unusable.
  */
-import { availableParallelism } from "node:os";
 import { type BackendName, launch, loadableUrl } from "../../../runtime/world/index.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./choose.ts";
 import { type DataCase, describeCase } from "./data-cases.ts";
@@ -21,6 +20,9 @@ export interface ConformanceOptions {
   readonly onProgress?: (done: number, total: number) => void;
   /** Whether data and behaviour cases are both run; both unless told. */
   readonly only?: "data" | "behaviour";
+  /** What each rank runs instead of `runConformanceRank` itself: for showing that the suite finds what is broken. */
+  readonly module?: URL;
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 export interface ConformanceResult {
@@ -104,7 +106,8 @@ async function runBatch(
   try {
     reports = await launch<RankReport, ConformanceJob>({
       ranks,
-      module: loadableUrl(RANK_MODULE),
+      module: options.module ?? loadableUrl(RANK_MODULE),
+      ...(options.env === undefined ? {} : { env: options.env }),
       data: job,
       ...(options.backend === undefined ? {} : { backend: options.backend }),
       onOutput: ({ rank, text }) => output.push(`[${rank}] ${text}`),
@@ -149,9 +152,4 @@ function settle(
     }
   }
   return end;
-}
-
-/** Cores that ranks can have to themselves: with fewer than ranks, waiting sleeps instead of spinning. */
-export function coresForRanks(): number {
-  return availableParallelism();
 }

@@ -1,0 +1,73 @@
+/** A rank whose all-reduce is broken in one way, named by the variable BROKEN: the suite must notice each. */
+import type { Communicator, Data, Tensor, Work, World } from "chorale";
+import { type ConformanceJob, type RankReport, runConformanceRank } from "chorale/bench";
+
+type Damage = (result: Tensor, input: Data, rank: number) => void;
+
+function bytesOf(array: ArrayBufferView): Uint8Array {
+  return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+}
+
+const DAMAGES: Readonly<Record<string, Damage>> = {
+  "one bit on every rank": ({ data }) => {
+    const bytes = bytesOf(data);
+    if (bytes.length > 0) bytes[0] = (bytes[0] ?? 0) ^ 1;
+  },
+  "one bit of the last element on one rank": ({ data }, _, rank) => {
+    const bytes = bytesOf(data);
+    if (bytes.length > 0 && rank === 1) bytes[bytes.length - 1] = (bytes[bytes.length - 1] ?? 0) ^ 1;
+  },
+  "a byte behind the result": ({ data }) => {
+    const behind = data.byteOffset + data.byteLength;
+    if (behind < data.buffer.byteLength) new Uint8Array(data.buffer)[behind] = 1;
+  },
+  "the input": ({ data }, input) => {
+    const view = ArrayBuffer.isView(input) ? input : input.data;
+    if (view.byteLength > 0 && view.byteOffset !== data.byteOffset) bytesOf(view)[0] = (bytesOf(view)[0] ?? 0) ^ 1;
+  },
+};
+
+function damaged(work: Work<Tensor>, damage: (result: Tensor) => void): Work<Tensor> {
+  return {
+    seq: work.seq,
+    op: work.op,
+    group: work.group,
+    get state() {
+      return work.state;
+    },
+    wait(options) {
+      const result = work.wait(options);
+      damage(result);
+      return result;
+    },
+    then(resolve, reject) {
+      return work
+        .then((result) => {
+          damage(result);
+          return result;
+        })
+        .then(resolve, reject);
+    },
+  };
+}
+
+export default function run(world: World, job: ConformanceJob): Promise<RankReport> {
+  const damage = DAMAGES[process.env.BROKEN ?? ""];
+  if (damage === undefined) throw new Error(`no damage named ${process.env.BROKEN}`);
+  const bind = <T extends object>(target: T, key: string | symbol): unknown => {
+    const value = Reflect.get(target, key, target) as unknown;
+    return typeof value === "function" ? value.bind(target) : value;
+  };
+  const comm = new Proxy(world.comm, {
+    get(target, key) {
+      if (key !== "allReduce") return bind(target, key);
+      const allReduce: Communicator["allReduce"] = (input, options) =>
+        damaged(target.allReduce(input, options), (result) => damage(result, input, target.rank));
+      return allReduce;
+    },
+  });
+  return runConformanceRank(
+    new Proxy(world, { get: (target, key) => (key === "comm" ? comm : bind(target, key)) }),
+    job,
+  );
+}

@@ -1,0 +1,85 @@
+import { allCases, pairwise, runConformance, SEMANTIC_CASES } from "chorale/bench";
+import { describe, expect, it } from "vitest";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+console.log(`conformance seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
+
+/** Failures as text, so that an assertion shows all there is to know. */
+function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
+  return result.failed.map(({ name, problems }) => `${name}: ${problems.slice(0, 3).join(" | ")}`);
+}
+
+describe("the choice of cases", () => {
+  const all = allCases();
+
+  it("has every operation with every dtype and number of ranks", () => {
+    const seen = new Set(all.map((c) => `${c.op} ${c.dtype} ${c.ranks}`));
+    expect(seen.has("reduce_scatter_v f8e5m2 5")).toBe(true);
+    expect(seen.has("all_to_all bf16 8")).toBe(true);
+    expect(all.some((c) => c.redop === "bxor" && c.dtype === "f32")).toBe(false);
+    expect(all.some((c) => c.op === "all_to_all" && c.placement === "same")).toBe(false);
+  });
+
+  it("covers every pair of choices with few cases, whatever the seed", () => {
+    const chosen = pairwise(all, seed);
+    expect(chosen.length).toBeLessThan(260);
+    const pairs = (cases: typeof chosen) =>
+      new Set(
+        cases.flatMap((c) => [
+          `${c.op}/${c.dtype}`,
+          `${c.dtype}/${c.redop}`,
+          `${c.op}/${c.ranks}`,
+          `${c.placement}/${c.count}`,
+          `${c.op}/${c.placement}`,
+        ]),
+      );
+    expect(pairs(chosen)).toEqual(pairs(all));
+    expect(pairwise(all, seed + 1)).not.toEqual(chosen);
+  });
+});
+
+describe("threads backend: data", () => {
+  it("moves and reduces as the reference says (a pairwise-covering subset)", { timeout: 120_000 }, async () => {
+    const result = await runConformance({ backend: "threads", only: "data", seed });
+    expect(texts(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(150);
+  });
+});
+
+describe("threads backend: behaviour", () => {
+  it.each(SEMANTIC_CASES.map(({ name, ranks }) => [name, ranks] as const))(
+    "%s (%d ranks)",
+    { timeout: 90_000 },
+    async (name, ranks) => {
+      const result = await runConformance({
+        backend: "threads",
+        only: "behaviour",
+        filter: name,
+        ranks: [ranks],
+        seed,
+      });
+      expect(texts(result)).toEqual([]);
+      expect(result.numPassed).toBe(1);
+    },
+  );
+});
+
+describe("the suite itself", () => {
+  it.each([
+    "one bit on every rank",
+    "one bit of the last element on one rank",
+    "a byte behind the result",
+    "the input",
+  ])("notices an all-reduce that damages %s", { timeout: 60_000 }, async (damage) => {
+    const result = await runConformance({
+      module: new URL("./broken/broken-rank.ts", import.meta.url),
+      env: { BROKEN: damage },
+      only: "data",
+      filter: "all_reduce f32 sum ranks=2 count=odd output=apart",
+      full: true,
+      seed,
+    });
+    expect(result.failed.length).toBeGreaterThan(0);
+    expect(result.numPassed).toBe(0);
+  });
+});
