@@ -120,8 +120,8 @@ describe("chorale launch", () => {
   it.each([
     [["launch"], "required option '-n <ranks>' not specified"],
     [["launch", "-n", "2"], "missing required argument 'script'"],
-    [["launch", "-n", "0", "x.ts"], "expected an integer from 1 to 1024"],
-    [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 1024"],
+    [["launch", "-n", "0", "x.ts"], "expected an integer from 1 to 256"],
+    [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 256"],
     [["launch", "-n", "2", "--backend", "smoke", "x.ts"], "Allowed choices are threads"],
     [["launch", "-n", "2", "--bogus", "x.ts"], "unknown option '--bogus'"],
     [["launch", "-n", "2", "--timeout", "soon", "x.ts"], "expected a number of seconds above 0"],

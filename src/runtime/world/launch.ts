@@ -20,7 +20,7 @@ import { bundleFunction, bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
 
 /** More threads than this in one process is a typing error, not a world. */
-export const MAX_RANKS = 1024;
+export const MAX_RANKS = 256;
 /** How long the survivors of a failure may clean up before they are ended, ms. */
 export const DEFAULT_GRACE_MS = 2_000;
 /** After a rank left with code 0, how long its peers have to complete what it took part in, ms. */

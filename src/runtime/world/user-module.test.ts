@@ -61,6 +61,12 @@ describe("a user's module", () => {
     expect(module["url"]).toBe(pathToFileURL(join(folder, "node_modules/esm-only/main.js")).href);
   });
 
+  it("may itself lie in an installed package", async () => {
+    write("node_modules/examples/part.ts", "export const part: number = 4;");
+    const path = write("node_modules/examples/main.ts", 'export { part } from "./part.ts";');
+    expect(await importUserModule(path)).toMatchObject({ part: 4 });
+  });
+
   it("throws with the user's file and line", async () => {
     const path = write(
       "throws.ts",

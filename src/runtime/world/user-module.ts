@@ -8,7 +8,7 @@ import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:f
 import { readFile } from "node:fs/promises";
 import { builtinModules } from "node:module";
 import { tmpdir } from "node:os";
-import { dirname, extname, join, resolve } from "node:path";
+import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { BuildFailure, BuildOptions, Loader, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
@@ -154,7 +154,9 @@ const userFiles: Plugin = {
       if (found.external) return found;
       const own = runningCopyOf(found.path);
       if (own !== undefined) return { path: own, external: true };
-      if (!/[\\/]node_modules[\\/]/.test(found.path)) return found;
+      // Files of the user's own are bundled, wherever they lie; so is TypeScript of a package, which Node cannot load.
+      const isPackage = !/^[./]/.test(path) && !isAbsolute(path) && /[\\/]node_modules[\\/]/.test(found.path);
+      if (!isPackage || /\.([mc]?ts|[jt]sx)$/.test(found.path)) return found;
       return { path: pathToFileURL(found.path).href, external: true };
     });
     // A bundled file keeps its own import.meta.url, so that it finds the files beside it.
