@@ -19,6 +19,8 @@ export interface GenerateOptions extends LayoutRequest {
   readonly maxNewTokens: number;
   /** Deadline of a collective, ms: the time by which the slowest rank may be behind. 10 minutes unless told. */
   readonly timeoutMs?: number;
+  /** Largest WASM memory of a rank, bytes; a rank has as many as it needs. 4 GiB less a page unless told. */
+  readonly maxArenaBytes?: number;
 }
 
 /** What became of one prompt. */
@@ -79,7 +81,16 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   const tp = await world.communicator(mesh, "tp");
   const pp = await world.communicator(mesh, "pp");
   const shard = shardOf(config, layout, at);
-  const part = new ModelPart({ folder, config, shard, positions, world, tp, timeoutMs });
+  const part = new ModelPart({
+    folder,
+    config,
+    shard,
+    positions,
+    world,
+    tp,
+    timeoutMs,
+    maxArenaBytes: options.maxArenaBytes,
+  });
   const replica = new Replica(part, pp, world, config, timeoutMs);
   await world.comm.barrier({ timeoutMs });
 

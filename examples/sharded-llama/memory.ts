@@ -47,19 +47,23 @@ export class Arena {
  * @returns the number of blocks in each arena
  * @throws OutOfMemoryError when one block alone is larger than an arena
  */
-export function groupBlocks(blockBytes: readonly number[], scratchBytes: number): readonly number[] {
+export function groupBlocks(
+  blockBytes: readonly number[],
+  scratchBytes: number,
+  maxArenaBytes: number = MAX_ARENA_BYTES,
+): readonly number[] {
   const groups: number[] = [];
-  let used = MAX_ARENA_BYTES + 1;
+  let used = maxArenaBytes + 1;
   for (const bytes of blockBytes) {
-    if (bytes + scratchBytes + ALIGN_BYTES > MAX_ARENA_BYTES) {
+    if (bytes + scratchBytes + ALIGN_BYTES > maxArenaBytes) {
       throw new OutOfMemoryError(
         "one layer, or the head, of this rank",
         bytes + scratchBytes,
-        MAX_ARENA_BYTES,
+        maxArenaBytes,
         "A WASM memory addresses 4 GiB and a layer must fit one: raise tp, or shorten prompt and max-new-tokens.",
       );
     }
-    if (used + bytes > MAX_ARENA_BYTES) {
+    if (used + bytes > maxArenaBytes) {
       groups.push(0);
       used = scratchBytes + ALIGN_BYTES;
     }

@@ -75,6 +75,8 @@ export interface ModelOptions {
   readonly tp: Communicator;
   /** Deadline of a collective: the time by which the slowest rank may be behind. */
   readonly timeoutMs: number;
+  /** Largest WASM memory, bytes; 4 GiB less a page unless told. */
+  readonly maxArenaBytes?: number | undefined;
 }
 
 /** One rank's part of a model, ready to run. */
@@ -122,7 +124,7 @@ export class ModelPart {
       const numLayers = shard.layers[1] - shard.layers[0];
       const blocks = new Array<number>(numLayers).fill(layerBytes(config, sizes, positions));
       if (shard.last) blocks.push(headBytes(sizes));
-      const groups = groupBlocks(blocks, scratchBytes);
+      const groups = groupBlocks(blocks, scratchBytes, options.maxArenaBytes);
       const shareEmbedding = shard.first && shard.last && config.tiedEmbeddings;
       const embeddingBytes = shard.first && !shareEmbedding ? (shard.vocab[1] - shard.vocab[0]) * sizes.hidden * 4 : 0;
       const total = blocks.reduce((sum, bytes) => sum + bytes, embeddingBytes + groups.length * scratchBytes);

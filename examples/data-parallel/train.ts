@@ -1,0 +1,120 @@
+/**
+ * Data-parallel training: every rank has all parameters and a part of each batch; gradients are added up over the ranks.
+ * A layer's gradient joins a bucket as soon as it is known, and a full bucket is all-reduced while the layers before it
+ * are still being differentiated (Li et al. 2020, https://arxiv.org/abs/2006.15704). Waiting comes once, at the end.
+ */
+import { type Communicator, InvalidArgumentError, type Tensor, type Work, type World } from "chorale";
+import { Mlp } from "./mlp.ts";
+import { randomFrom, type Sample, spirals } from "./spirals.ts";
+
+export interface TrainOptions {
+  /** Steps of stochastic gradient descent with momentum. */
+  readonly steps?: number;
+  /** Samples of a step, all ranks together. */
+  readonly batch?: number;
+  /** Gradients are added up in buckets of at least this many elements. */
+  readonly bucketFloats?: number;
+  readonly learningRate?: number;
+  readonly seed?: number;
+}
+
+export interface TrainResult {
+  /** Loss of each step: the mean over the whole batch. */
+  readonly losses: readonly number[];
+  /** Fraction of the training samples that the trained model classifies rightly. */
+  readonly accuracy: number;
+  /** All-reduces of a step. */
+  readonly numBuckets: number;
+  readonly parameters: Float32Array;
+}
+
+const MOMENTUM = 0.9;
+const SIZES = [2, 32, 32, 3];
+const NUM_SAMPLES = 300;
+
+/** One rank's gradient memory and the all-reduces under way. */
+class Gradients {
+  readonly values: Float32Array;
+  readonly #tensor: Tensor<"f32"> | undefined;
+  readonly #comm: Communicator | undefined;
+  readonly #bucketFloats: number;
+  #works: Work<unknown>[] = [];
+  #end: number;
+
+  /** The last element is the loss: it travels with the first bucket, that of the last layer. */
+  constructor(numParameters: number, world: World | undefined, bucketFloats: number) {
+    this.#comm = world?.comm;
+    this.#tensor = world?.tensor("f32", [numParameters + 1]);
+    this.values = this.#tensor?.data ?? new Float32Array(numParameters + 1);
+    this.#bucketFloats = bucketFloats;
+    this.#end = this.values.length;
+  }
+
+  /** Everything from `start` on is complete: send it when it fills a bucket, or is the rest. */
+  ready(start: number): void {
+    if (this.#tensor === undefined || this.#comm === undefined) return;
+    if (this.#end - start < this.#bucketFloats && start > 0) return;
+    this.#works.push(this.#comm.allReduce(this.#tensor.slice(start, this.#end)));
+    this.#end = start;
+  }
+
+  /** Waits for the sums over all ranks. @returns the number of all-reduces */
+  async settle(): Promise<number> {
+    const count = this.#works.length;
+    for (const work of this.#works) await work;
+    this.#works = [];
+    this.#end = this.values.length;
+    return count;
+  }
+}
+
+/**
+ * Trains a classifier of three spirals.
+ * @param world absent: everything on this one rank, without a communicator
+ * @throws InvalidArgumentError when a rank would have no sample of a batch
+ */
+export async function train(world: World | undefined, options: TrainOptions = {}): Promise<TrainResult> {
+  const { steps = 200, batch = 96, bucketFloats = 512, learningRate = 0.05, seed = 7 } = options;
+  const [rank, size] = world === undefined ? [0, 1] : [world.rank, world.size];
+  if (!Number.isInteger(batch) || batch < size || batch > NUM_SAMPLES) {
+    throw new InvalidArgumentError("batch", batch, `an integer from the number of ranks (${size}) to ${NUM_SAMPLES}`);
+  }
+  const random = randomFrom(seed);
+  const samples = spirals(NUM_SAMPLES, random);
+  const model = new Mlp(SIZES);
+  const { numParameters } = model;
+  const parameters = world?.tensor("f32", [numParameters]).data ?? new Float32Array(numParameters);
+  if (rank === 0) model.initialize(parameters, randomFrom(seed + 1));
+  // Ranks start from one model, whatever their random numbers are.
+  await world?.comm.broadcast(parameters);
+
+  const gradients = new Gradients(numParameters, world, bucketFloats);
+  const velocity = new Float32Array(numParameters);
+  const losses: number[] = [];
+  let numBuckets = 0;
+  for (let step = 0; step < steps; step++) {
+    // All ranks draw the same batch; each takes its part. Parts may differ by one sample: the weights are of the whole.
+    const drawn = Array.from({ length: batch }, () => samples[Math.floor(random() * NUM_SAMPLES)] as Sample);
+    const mine = drawn.slice(Math.floor((rank * batch) / size), Math.floor(((rank + 1) * batch) / size));
+    model.backward(parameters, mine, 1 / batch, gradients.values, ({ start }, loss) => {
+      gradients.values[numParameters] = loss;
+      gradients.ready(start);
+    });
+    numBuckets = await gradients.settle();
+    losses.push(gradients.values[numParameters] as number);
+    for (let i = 0; i < numParameters; i++) {
+      velocity[i] = MOMENTUM * velocity[i]! + gradients.values[i]!;
+      parameters[i]! -= learningRate * velocity[i]!;
+    }
+  }
+  const right = samples.filter(({ input, label }) => {
+    const logits = model.forward(parameters, input).at(-1) as Float64Array;
+    return logits.indexOf(Math.max(...logits)) === label;
+  });
+  return { losses, accuracy: right.length / samples.length, numBuckets, parameters: Float32Array.from(parameters) };
+}
+
+/** For `launch({ ranks, module: "…/train.ts", data: options })`. */
+export default function run(world: World, options: TrainOptions): Promise<TrainResult> {
+  return train(world, options);
+}
