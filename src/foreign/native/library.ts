@@ -1,96 +1,176 @@
-/** Finding and loading shared libraries, and binding their symbols. */
+/**
+ * Finds and opens shared libraries: says where it looked, which symbols are there, and turns the status codes of a
+ * library into NativeError. Knows nothing of any particular library.
+ */
 import { existsSync } from "node:fs";
-import { NativeError, type Unavailable } from "../../core/index.ts";
-import { loadFfi, type NativeFunction, type requireFfi } from "./ffi.ts";
+import { isAbsolute, join } from "node:path";
+import type { KoffiFunction, LibraryHandle } from "koffi";
+import { ChoraleError, NativeError, type Unavailable, UnsupportedError } from "../../core/index.ts";
+import { koffi } from "./koffi.ts";
 
-/** Where a library may be. */
-export interface LibrarySearch {
-  /** What people call it: "NVIDIA driver (libcuda)". */
-  readonly what: string;
-  /** An environment variable that names the file, tried first and alone when set. */
-  readonly envVariable: string;
-  /** Names for the system's loader and absolute paths, best first. A path that does not exist is skipped. */
-  readonly candidates: readonly string[];
+export interface LibrarySpec {
+  /** What people call it: `NVML`, `NCCL`. */
+  readonly name: string;
+  /** Sonames, versioned first, as the system's loader finds them: `libnvidia-ml.so.1`. Absolute paths are tried too. */
+  readonly files: readonly string[];
+  /** Folders to look in after the loader's own. */
+  readonly folders?: readonly string[];
+  /** An environment variable whose value, a file or a folder, is tried before all else. */
+  readonly variable?: string;
+  /** Symbols without which it is not the library that is meant. */
+  readonly requires?: readonly string[];
   readonly howToGetIt: string;
-  /** Makes its symbols visible to libraries loaded later (Open MPI's plugins need it). */
-  readonly global?: boolean;
 }
 
-/** What happened at one place that was searched. */
-export interface SearchAttempt {
-  readonly candidate: string;
-  readonly outcome: string;
-}
-
-export type MissingLibrary = Unavailable & { readonly attempts: readonly SearchAttempt[] };
-
-/** A loaded library. */
-export class NativeLibrary {
-  readonly what: string;
+export interface Attempt {
   readonly path: string;
-  readonly #handle: ReturnType<ReturnType<typeof requireFfi>["load"]>;
-
-  constructor(what: string, path: string, handle: ReturnType<ReturnType<typeof requireFfi>["load"]>) {
-    this.what = what;
-    this.path = path;
-    this.#handle = handle;
-  }
-
-  /** Binds the function of a C prototype, or `undefined` when the library does not export it. */
-  find<R = number>(prototype: string): NativeFunction<R> | undefined {
-    try {
-      return this.#handle.func(prototype) as NativeFunction<R>;
-    } catch (error) {
-      if (error instanceof Error && /cannot find function/i.test(error.message)) return undefined;
-      throw error;
-    }
-  }
-
-  /** Says whether the library exports `symbol`. */
-  exports(symbol: string): boolean {
-    return this.find(`void ${symbol}()`) !== undefined;
-  }
-
-  /**
-   * Binds every function of a table of prototypes.
-   * @throws NativeError naming the symbols that the library lacks
-   */
-  bind<S extends string>(prototypes: Readonly<Record<S, string>>): Readonly<Record<S, NativeFunction>> {
-    const names = Object.keys(prototypes) as S[];
-    const bound = names.map((name) => [name, this.find(prototypes[name])] as const);
-    const missing = bound.filter(([, fn]) => fn === undefined).map(([name]) => name);
-    if (missing.length > 0) {
-      throw new NativeError(this.path, missing[0] ?? "", -1, `the library lacks ${missing.join(", ")}: it is too old`);
-    }
-    return Object.fromEntries(bound) as Record<S, NativeFunction>;
-  }
+  readonly why: string;
 }
 
-/** Finds and loads a library, or says where it was looked for and what each place answered. */
-export function openLibrary(search: LibrarySearch): NativeLibrary | MissingLibrary {
-  const attempts: SearchAttempt[] = [];
-  const missing = (why: string): MissingLibrary => ({
-    available: false,
-    what: search.what,
-    why,
-    howToGetIt: search.howToGetIt,
-    attempts,
-  });
-  const ffi = loadFfi();
-  if ("available" in ffi) return missing(`koffi is missing: ${ffi.why}`);
-  const override = process.env[search.envVariable];
-  const candidates = override === undefined || override === "" ? search.candidates : [override];
-  for (const candidate of candidates) {
-    if (candidate.includes("/") && !existsSync(candidate)) {
-      attempts.push({ candidate, outcome: "no such file" });
-      continue;
+/** A library that could not be opened, and every place that was tried. */
+export interface LibraryUnavailable extends Unavailable {
+  readonly tried: readonly Attempt[];
+}
+
+/** A C signature: a result type and argument types, in koffi's names (`int`, `uint32_t`, `void *`, `_Out_ int *`). */
+export interface Signature {
+  readonly result: string;
+  readonly args: readonly string[];
+}
+
+export type NativeValue = number | bigint | string | boolean | null | undefined | object;
+/** A bound function. */
+export type NativeFunction = (...args: NativeValue[]) => NativeValue;
+
+export interface NativeLibrary {
+  readonly available: true;
+  readonly name: string;
+  /** What was handed to the loader. */
+  readonly path: string;
+  /** Says whether the library exports `symbol`. */
+  has(symbol: string): boolean;
+  /**
+   * Binds a function; the same symbol and signature is bound once.
+   * @throws UnsupportedError when the library does not export it
+   */
+  bind(symbol: string, result: string, args: readonly string[]): NativeFunction;
+  /** Like `bind`, but the call runs on a thread of the pool, so that a library that blocks does not stop the event loop. */
+  bindAsync(symbol: string, result: string, args: readonly string[]): (...args: NativeValue[]) => Promise<NativeValue>;
+  /** The address of a symbol. @throws UnsupportedError when the library does not export it */
+  address(symbol: string): bigint;
+  /** Unloads it. Bound functions must not be called afterwards. */
+  close(): void;
+}
+
+/** Says in one line where a library was looked for. */
+export function describeAttempts(attempts: readonly Attempt[]): string {
+  return attempts.map(({ path, why }) => `${path}: ${why}`).join("; ");
+}
+
+/** The paths that would be tried, in order. */
+export function candidates(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.env): string[] {
+  const named = spec.variable === undefined ? undefined : env[spec.variable];
+  const first = named === undefined || named === "" ? [] : [named, ...spec.files.map((file) => join(named, file))];
+  const further = (spec.folders ?? []).flatMap((folder) =>
+    spec.files.filter((file) => !isAbsolute(file)).map((file) => join(folder, file)),
+  );
+  return [...new Set([...first, ...spec.files, ...further])];
+}
+
+/**
+ * Opens the first of a library's candidates that loads and has the required symbols. An absent library, and absent FFI,
+ * is a value that says what was tried.
+ */
+export function openLibrary(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.env): NativeLibrary | LibraryUnavailable {
+  const tried: Attempt[] = [];
+  try {
+    const ffi = koffi();
+    for (const path of candidates(spec, env)) {
+      // A path that does not exist is not worth a loader's message; a bare name is for the loader to find.
+      if (isAbsolute(path) && !existsSync(path)) {
+        tried.push({ path, why: "no such file" });
+        continue;
+      }
+      let handle: LibraryHandle;
+      try {
+        handle = ffi.load(path);
+      } catch (error) {
+        tried.push({ path, why: loaderMessage(error) });
+        continue;
+      }
+      const library = wrap(spec.name, path, handle);
+      const missing = (spec.requires ?? []).filter((symbol) => !library.has(symbol));
+      if (missing.length === 0) return library;
+      tried.push({ path, why: `does not export ${missing.join(", ")}` });
+      library.close();
     }
-    try {
-      return new NativeLibrary(search.what, candidate, ffi.load(candidate, { global: search.global === true }));
-    } catch (error) {
-      attempts.push({ candidate, outcome: error instanceof Error ? error.message : String(error) });
-    }
+  } catch (error) {
+    if (!(error instanceof ChoraleError)) throw error;
+    tried.push({ path: "koffi", why: error.message });
   }
-  const list = attempts.map(({ candidate, outcome }) => `${candidate} (${outcome})`).join("; ");
-  return missing(`looked for ${list}${override ? `, named by ${search.envVariable}` : ""}`);
+  const why = `tried ${describeAttempts(tried) || "nothing"}`;
+  return { available: false, what: spec.name, why, howToGetIt: spec.howToGetIt, tried };
+}
+
+function loaderMessage(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replace(/^Failed to load shared library:?\s*/i, "").split("\n")[0] ?? "could not be loaded";
+}
+
+function wrap(name: string, path: string, handle: LibraryHandle): NativeLibrary {
+  const bound = new Map<string, KoffiFunction>();
+  const present = new Map<string, boolean>();
+  const has = (symbol: string): boolean => {
+    let known = present.get(symbol);
+    if (known === undefined) {
+      try {
+        handle.symbol(symbol);
+        known = true;
+      } catch {
+        known = false;
+      }
+      present.set(symbol, known);
+    }
+    return known;
+  };
+  const find = (symbol: string, result: string, args: readonly string[]): KoffiFunction => {
+    const key = `${symbol}(${args.join(",")})${result}`;
+    const known = bound.get(key);
+    if (known !== undefined) return known;
+    if (!has(symbol)) {
+      throw new UnsupportedError(`${symbol} of ${name}`, `${path} does not export it; a newer ${name} may`);
+    }
+    const fn = handle.func(symbol, result, [...args]);
+    bound.set(key, fn);
+    return fn;
+  };
+  return {
+    available: true,
+    name,
+    path,
+    has,
+    bind: (symbol, result, args) => find(symbol, result, args) as NativeFunction,
+    bindAsync: (symbol, result, args) => {
+      const fn = find(symbol, result, args);
+      return (...values) =>
+        new Promise((resolve, reject) => {
+          fn.async(...values, (error: unknown, value: NativeValue) => (error ? reject(error) : resolve(value)));
+        });
+    },
+    address: (symbol) => {
+      if (!has(symbol)) throw new UnsupportedError(`${symbol} of ${name}`, `${path} does not export it`);
+      return koffi().address(handle.symbol(symbol));
+    },
+    close: () => handle.unload(),
+  };
+}
+
+/**
+ * Checks a status code.
+ * @param text turns a code into words, if the library can
+ * @throws NativeError when `status` is not 0
+ */
+export function checkStatus(library: string, symbol: string, status: NativeValue, text?: (status: number) => string): void {
+  const code = typeof status === "number" ? status : Number(status);
+  if (code !== 0) throw new NativeError(library, symbol, code, text?.(code) ?? "no text for this code");
 }

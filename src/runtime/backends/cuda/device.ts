@@ -7,7 +7,7 @@
  * later call is refused with the operation that found it. Only ending the process clears it.
  */
 import { ClosedError, InvalidArgumentError, type NativeError } from "../../../core/index.ts";
-import type { NativeArgument } from "../../../foreign/native/index.ts";
+import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDriver } from "./driver.ts";
 import { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";
 
@@ -64,7 +64,7 @@ export class CudaDevice implements Disposable {
    * Calls a driver function in this device's context.
    * @throws NativeError, ClosedError; a sticky status poisons the context and says that `operation` found it
    */
-  call(symbol: CudaSymbol, operation: string, ...args: readonly NativeArgument[]): void {
+  call(symbol: CudaSymbol, operation: string, ...args: readonly NativeValue[]): void {
     this.activate();
     const status = this.driver.api[symbol](...args);
     if (status !== CUDA_STATUS.success) this.fail(symbol, status, operation);

@@ -2,12 +2,13 @@
 import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
 import {
   addressOf,
+  bindAll,
+  bindOptional,
   declareStruct,
-  type MissingLibrary,
-  type NativeFunction,
   type NativeLibrary,
   openLibrary,
   readString,
+  type StatusFunction,
   viewMemory,
 } from "../../../foreign/native/index.ts";
 import { CUDA_OPTIONAL_PROTOTYPES, CUDA_PROTOTYPES, CUDA_STATUS, type CudaSymbol } from "./symbols.ts";
@@ -15,16 +16,16 @@ import { CUDA_OPTIONAL_PROTOTYPES, CUDA_PROTOTYPES, CUDA_STATUS, type CudaSymbol
 /** The driver's functions and what every user of them needs. */
 export class CudaDriver {
   readonly library: NativeLibrary;
-  readonly api: Readonly<Record<CudaSymbol, NativeFunction>>;
+  readonly api: Readonly<Record<CudaSymbol, StatusFunction>>;
   /** CUDA version that the driver supports, `[13, 0]`. */
   readonly version: readonly [major: number, minor: number];
   /** Visible devices (CUDA_VISIBLE_DEVICES is respected by the driver itself). */
   readonly numDevices: number;
-  #openIpcHandle: NativeFunction | undefined;
+  #openIpcHandle: StatusFunction | undefined;
 
   constructor(library: NativeLibrary) {
     this.library = library;
-    this.api = library.bind(CUDA_PROTOTYPES);
+    this.api = bindAll(library, CUDA_PROTOTYPES);
     this.check("cuInit", this.api.cuInit(0));
     const out = new Int32Array(1);
     this.check("cuDriverGetVersion", this.api.cuDriverGetVersion(out));
@@ -51,10 +52,14 @@ export class CudaDriver {
   }
 
   /** cuIpcOpenMemHandle, which takes its 64-byte handle by value. */
-  get openIpcHandle(): NativeFunction {
+  get openIpcHandle(): StatusFunction {
     if (this.#openIpcHandle === undefined) {
       declareStruct("ChoraleIpcMemHandle", { reserved: "uint8_t [64]" });
-      this.#openIpcHandle = this.library.find(CUDA_OPTIONAL_PROTOTYPES.cuIpcOpenMemHandle_v2);
+      this.#openIpcHandle = bindOptional(
+        this.library,
+        "cuIpcOpenMemHandle_v2",
+        CUDA_OPTIONAL_PROTOTYPES.cuIpcOpenMemHandle_v2,
+      );
     }
     if (this.#openIpcHandle === undefined) {
       throw new UnavailableError("CUDA IPC", "the driver lacks cuIpcOpenMemHandle_v2", "Update the NVIDIA driver.");
@@ -70,26 +75,21 @@ export class CudaDriver {
   }
 }
 
-let loaded: CudaDriver | MissingLibrary | Unavailable | undefined;
+let loaded: CudaDriver | Unavailable | undefined;
 
 /** Loads the driver, or says why there is none. Tried once per thread. */
 export function loadCudaDriver(): CudaDriver | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary({
-    what: "the NVIDIA driver (libcuda)",
-    envVariable: "CHORALE_CUDA_LIBRARY",
-    candidates: [
-      "libcuda.so.1",
-      "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-      "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
-      "/usr/lib/wsl/lib/libcuda.so.1",
-      "/usr/local/nvidia/lib64/libcuda.so.1",
-      "nvcuda.dll",
-    ],
+    name: "the NVIDIA driver (libcuda)",
+    variable: "CHORALE_CUDA_LIBRARY",
+    files: ["libcuda.so.1", "nvcuda.dll"],
+    folders: ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"],
+    requires: ["cuInit"],
     howToGetIt:
       "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",
   });
-  if ("available" in library) {
+  if (!library.available) {
     loaded = library;
     return loaded;
   }

@@ -1,5 +1,5 @@
 /** Device code: compiled by NVRTC, loaded as a module, launched by name. */
-import type { NativeArgument } from "../../../foreign/native/index.ts";
+import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { Nvrtc } from "./nvrtc.ts";
 import type { CudaStream } from "./stream.ts";
@@ -82,7 +82,7 @@ export class CudaKernel {
   launch(stream: CudaStream, shape: LaunchShape, args: KernelArguments): void {
     const [gx, gy = 1, gz = 1] = shape.grid;
     const [bx, by = 1, bz = 1] = shape.block;
-    const launch: readonly NativeArgument[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, stream.handle];
+    const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, stream.handle];
     this.device.call("cuLaunchKernel", this.name, this.#handle, ...launch, args.pointers, null);
   }
 }

@@ -1,16 +1,16 @@
 /** NVRTC: CUDA C++ to device code at run time. */
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
-import { type NativeFunction, openLibrary } from "../../../foreign/native/index.ts";
+import { bindAll, openLibrary, type StatusFunction } from "../../../foreign/native/index.ts";
 import { NVRTC_PROTOTYPES, type NvrtcSymbol } from "./symbols.ts";
 
 /** Loaded NVRTC. */
 export class Nvrtc {
   readonly path: string;
   readonly version: readonly [major: number, minor: number];
-  readonly #api: Readonly<Record<NvrtcSymbol, NativeFunction>>;
+  readonly #api: Readonly<Record<NvrtcSymbol, StatusFunction>>;
 
-  constructor(path: string, api: Readonly<Record<NvrtcSymbol, NativeFunction>>) {
+  constructor(path: string, api: Readonly<Record<NvrtcSymbol, StatusFunction>>) {
     this.path = path;
     this.#api = api;
     const out = new Int32Array(2);
@@ -80,13 +80,14 @@ function installed(): string[] {
 export function loadNvrtc(): Nvrtc | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary({
-    what: "NVRTC",
-    envVariable: "CHORALE_NVRTC_LIBRARY",
-    candidates: ["libnvrtc.so.13", "libnvrtc.so.12", ...installed(), "libnvrtc.so", "libnvrtc.so.11.2"],
+    name: "NVRTC",
+    variable: "CHORALE_NVRTC_LIBRARY",
+    files: ["libnvrtc.so.13", "libnvrtc.so.12", ...installed(), "libnvrtc.so", "libnvrtc.so.11.2"],
+    requires: ["nvrtcGetCUBIN"],
     howToGetIt:
       "Install the CUDA toolkit's nvrtc package, set CUDA_HOME, or name the library in CHORALE_NVRTC_LIBRARY.",
   });
-  loaded = "available" in library ? library : new Nvrtc(library.path, library.bind(NVRTC_PROTOTYPES));
+  loaded = library.available ? new Nvrtc(library.path, bindAll(library, NVRTC_PROTOTYPES)) : library;
   return loaded;
 }
 

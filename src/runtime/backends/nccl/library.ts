@@ -1,7 +1,15 @@
 /** NCCL, loaded once per thread: where it is looked for, its version, its functions, its errors. */
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
-import { declareStruct, type NativeFunction, type NativeLibrary, openLibrary } from "../../../foreign/native/index.ts";
+import {
+  bindAll,
+  bindOptional,
+  declareStruct,
+  type NativeLibrary,
+  openLibrary,
+  type StatusFunction,
+  type TextFunction,
+} from "../../../foreign/native/index.ts";
 import {
   NCCL_OPTIONAL,
   NCCL_PROTOTYPES,
@@ -12,6 +20,10 @@ import {
   UNIQUE_ID_BYTES,
   UNIQUE_ID_STRUCT,
 } from "./symbols.ts";
+
+function text(library: NativeLibrary, symbol: keyof typeof NCCL_TEXT_PROTOTYPES): TextFunction | undefined {
+  return bindOptional(library, symbol, NCCL_TEXT_PROTOTYPES[symbol]) as TextFunction | undefined;
+}
 
 /** Decodes ncclGetVersion: up to 2.8 the code is major * 1000 + minor * 100 + patch, from 2.9 major * 10000. */
 export function decodeVersion(code: number): readonly [major: number, minor: number, patch: number] {
@@ -25,23 +37,23 @@ export class NcclLibrary {
   readonly versionCode: number;
   /** `2.28.3` */
   readonly version: string;
-  readonly api: Readonly<Record<NcclSymbol, NativeFunction>>;
-  readonly optional: { readonly [S in NcclOptionalSymbol]?: NativeFunction };
-  readonly #errorString: NativeFunction<string | null> | undefined;
-  readonly #lastError: NativeFunction<string | null> | undefined;
+  readonly api: Readonly<Record<NcclSymbol, StatusFunction>>;
+  readonly optional: { readonly [S in NcclOptionalSymbol]?: StatusFunction };
+  readonly #errorString: TextFunction | undefined;
+  readonly #lastError: TextFunction | undefined;
 
   constructor(library: NativeLibrary) {
     declareStruct(UNIQUE_ID_STRUCT.name, UNIQUE_ID_STRUCT.members);
     this.path = library.path;
-    this.api = library.bind(NCCL_PROTOTYPES);
-    const optional: { [S in NcclOptionalSymbol]?: NativeFunction } = {};
+    this.api = bindAll(library, NCCL_PROTOTYPES);
+    const optional: { [S in NcclOptionalSymbol]?: StatusFunction } = {};
     for (const [symbol, { prototype }] of Object.entries(NCCL_OPTIONAL)) {
-      const fn = library.find(prototype);
+      const fn = bindOptional(library, symbol, prototype);
       if (fn !== undefined) optional[symbol as NcclOptionalSymbol] = fn;
     }
     this.optional = optional;
-    this.#errorString = library.find<string | null>(NCCL_TEXT_PROTOTYPES.ncclGetErrorString);
-    this.#lastError = library.find<string | null>(NCCL_TEXT_PROTOTYPES.ncclGetLastError);
+    this.#errorString = text(library, "ncclGetErrorString");
+    this.#lastError = text(library, "ncclGetLastError");
     const out = new Int32Array(1);
     this.check("ncclGetVersion", this.api.ncclGetVersion(out));
     this.versionCode = out[0] ?? 0;
@@ -61,7 +73,7 @@ export class NcclLibrary {
   }
 
   /** An optional function. @throws UnavailableError naming the version that brought it */
-  require(symbol: NcclOptionalSymbol): NativeFunction {
+  require(symbol: NcclOptionalSymbol): StatusFunction {
     const fn = this.optional[symbol];
     if (fn === undefined) {
       throw new UnavailableError(
@@ -101,21 +113,24 @@ export function loadNccl(): NcclLibrary | Unavailable {
   const conda = process.env["CONDA_PREFIX"];
   const cuda = process.env["CUDA_HOME"];
   const library = openLibrary({
-    what: "NCCL",
-    envVariable: "CHORALE_NCCL_LIBRARY",
-    candidates: [
+    name: "NCCL",
+    variable: "CHORALE_NCCL_LIBRARY",
+    files: [
       ...wheels(process.env["VIRTUAL_ENV"]),
       ...wheels(conda),
       ...(conda === undefined ? [] : [`${conda}/lib/libnccl.so.2`]),
       "libnccl.so.2",
-      ...(cuda === undefined ? [] : [`${cuda}/lib64/libnccl.so.2`]),
-      "/usr/lib/x86_64-linux-gnu/libnccl.so.2",
-      "/usr/lib/aarch64-linux-gnu/libnccl.so.2",
-      "/usr/local/lib/libnccl.so.2",
     ],
+    folders: [
+      ...(cuda === undefined ? [] : [`${cuda}/lib64`]),
+      "/usr/lib/x86_64-linux-gnu",
+      "/usr/lib/aarch64-linux-gnu",
+      "/usr/local/lib",
+    ],
+    requires: ["ncclGetUniqueId"],
     howToGetIt: "Install libnccl2 (or the nvidia-nccl wheel), or name the library in CHORALE_NCCL_LIBRARY.",
   });
-  loaded = "available" in library ? library : new NcclLibrary(library);
+  loaded = library.available ? new NcclLibrary(library) : library;
   return loaded;
 }
 
