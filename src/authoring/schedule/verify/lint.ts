@@ -1,0 +1,89 @@
+/** What is allowed but pointless: channels nobody uses, data nobody reads, operations that never run. Warnings. */
+import { formatOp } from "../print.ts";
+import type { Exploration } from "./explore.ts";
+import type { Findings } from "./findings.ts";
+import { type Geometry, iterationsOf } from "./geometry.ts";
+
+/** Adds warnings about a plan that is otherwise right. */
+export function lint(geometry: Geometry, run: Exploration, findings: Findings): void {
+  const { plan } = geometry;
+  const { wrote, used } = run.memory;
+  for (const rank of plan.ranks) {
+    const usedChannels = { memory: new Set<number>(), port: new Set<number>(), switch: new Set<number>() };
+    rank.strands.forEach((strand, s) => {
+      strand.ops.forEach((outer, o) => {
+        const first = geometry.opBase[geometry.strandBase[rank.rank]! + s]![o]!;
+        if (outer.kind === "pipeline" && iterationsOf(outer, geometry.chunkBytes) < 1 && outer.body.length > 0) {
+          findings.at(plan, [rank.rank, s, o], {
+            code: "unreachable",
+            severity: "warning",
+            message: "the loop runs over 0 chunks: its body never runs",
+            hint: "remove it, or give it chunks",
+          });
+        }
+        (outer.kind === "pipeline" ? outer.body : [outer]).forEach((op, b) => {
+          if ("channels" in op && op.channelKind !== undefined)
+            for (const id of op.channels) usedChannels[op.channelKind].add(id);
+          if (op.kind === "put" || op.kind === "get" || op.kind === "reduce") {
+            const remote = op.kind === "get" ? op.src : op.kind === "put" ? op.dst : [...op.remoteSrc, ...op.remoteDst];
+            if (op.channels.length === 0 && op.channelKind === "memory")
+              for (const range of remote)
+                rank.channels.memory.forEach((peer, id) => {
+                  if (peer === range.rank) usedChannels.memory.add(id);
+                });
+          }
+          if (op.kind === "switch-reduce") usedChannels.switch.add(op.src.channel);
+          if (op.kind === "switch-broadcast") usedChannels.switch.add(op.dst.channel);
+          if (op.kind === "switch-reduce-broadcast") {
+            usedChannels.switch.add(op.src.channel);
+            usedChannels.switch.add(op.dst.channel);
+          }
+          const id = first + (outer.kind === "pipeline" ? b : 0);
+          if (wrote[id] === 1 && used[id] === 0) {
+            findings.at(plan, [rank.rank, s, o, outer.kind === "pipeline" ? b : undefined], {
+              code: "dead-copy",
+              severity: "warning",
+              message: `${formatOp(op)}: nothing that it writes is read, nor is it output`,
+              hint: "remove it",
+            });
+          }
+        });
+      });
+    });
+    // An incoming channel needs its counterpart: a channel whose peer signals it is in use although this side is silent.
+    for (const kind of ["memory", "port"] as const) {
+      rank.channels[kind].forEach((peer, id) => {
+        if (usedChannels[kind].has(id) || isHeard(geometry, rank.rank, kind, peer, id)) return;
+        findings.add({
+          code: "unused-channel",
+          severity: "warning",
+          rank: rank.rank,
+          strand: -1,
+          op: -1,
+          message: `${kind} channel ${id} to rank ${peer} is never used`,
+          hint: "remove it: every channel costs the executor memory and set-up time",
+        });
+      });
+    }
+    rank.channels.switch.forEach((_, id) => {
+      if (usedChannels.switch.has(id)) return;
+      findings.add({
+        code: "unused-channel",
+        severity: "warning",
+        rank: rank.rank,
+        strand: -1,
+        op: -1,
+        message: `switch channel ${id} is never used by rank ${rank.rank}`,
+        hint: "members that only receive may ignore this",
+      });
+    });
+  }
+}
+
+/** Says whether the peer's counterpart of a channel exists: then this end is needed to pair with it. */
+function isHeard(geometry: Geometry, rank: number, kind: "memory" | "port", peer: number, id: number): boolean {
+  const own = geometry.plan.ranks[rank]!.channels[kind];
+  const ordinal = own.slice(0, id).filter((other) => other === peer).length;
+  const counterparts = geometry.plan.ranks[peer]?.channels[kind].filter((other) => other === rank).length ?? 0;
+  return ordinal < counterparts;
+}

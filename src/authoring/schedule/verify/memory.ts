@@ -1,0 +1,327 @@
+/**
+ * What every cell holds while the plan is explored, and who touched it. Two conflicting accesses that the
+ * happens-before relation does not order are a race; unlike a detector that stops there, this one goes on: the value
+ * that depends on the race is marked, and only a mark that reaches an output makes the plan wrong. A race found after
+ * its read was executed marks the read for the next run over the same (deterministic) exploration.
+ */
+import type { Clock } from "./clocks.ts";
+import { UNDEFINED, type Values } from "./values.ts";
+
+/** A dynamic operation: strand, place in it, launch. */
+export interface Site {
+  /** Global strand number. */
+  readonly strand: number;
+  readonly op: number;
+  /** Index in a pipeline's body, or -1. */
+  readonly body: number;
+  readonly iteration: number;
+  readonly launch: number;
+  /** Number of the operation in the plan, see `Geometry.opBase`. */
+  readonly id: number;
+}
+
+/** Who accesses: a strand (or a proxy lane) at a point of its life, and at which position of the operation. */
+export interface Accessor {
+  readonly lane: number;
+  /** For other strands: which part of the strand's life a clock must cover to be behind this access. */
+  readonly segment: number;
+  /** For the strand itself: how many block-wide synchronisations came before. */
+  readonly phase: number;
+  readonly clock: Clock;
+  readonly site: Site;
+}
+
+interface Access {
+  readonly lane: number;
+  readonly segment: number;
+  readonly phase: number;
+  readonly position: number;
+  readonly site: Site;
+  readonly value: number;
+  /** 0 for plain data, else the tag of the packets: 1 + launch. */
+  readonly tag: number;
+}
+interface ReadAccess extends Access {
+  readonly id: number;
+  /** For packets: the write that it saw. */
+  readonly from: Access | undefined;
+}
+interface WriteAccess extends Access {
+  /** Packets that this write replaced and that a reader may still have seen. */
+  readonly replaced: readonly Access[];
+}
+
+interface Cell {
+  writes: WriteAccess[];
+  reads: ReadAccess[];
+  races: number[];
+}
+
+export interface Race {
+  readonly id: number;
+  readonly first: Site;
+  readonly second: Site;
+  readonly firstWrites: boolean;
+  readonly secondWrites: boolean;
+  readonly firstTag: number;
+  readonly secondTag: number;
+  readonly cell: number;
+  readonly sameStrand: boolean;
+  /** A reader of packets may never see its packet: wrong whatever becomes of the data. */
+  readonly mayHang: boolean;
+  count: number;
+}
+
+export interface PacketMix {
+  readonly site: Site;
+  readonly cell: number;
+}
+
+const spot = (who: Accessor) => ({ lane: who.lane, segment: who.segment, phase: who.phase, site: who.site });
+
+export class Memory {
+  readonly #values: Values;
+  readonly #cells: (Cell | undefined)[];
+  readonly #initial: Int32Array;
+  readonly #marked: ReadonlyMap<number, number>;
+  readonly #raceIds = new Map<string, Race>();
+  readonly races: Race[] = [];
+  /** Reads found to race after they were executed: read number -> race. */
+  readonly lateMarks = new Map<number, number>();
+  readonly mixes: PacketMix[] = [];
+  /** By operation: 1 when something that it wrote was read. */
+  readonly used: Uint8Array;
+  /** By operation: 1 when it wrote at all. */
+  readonly wrote: Uint8Array;
+  readonly #aliases: Int32Array | undefined;
+  #nextRead = 0;
+
+  /** @param marked reads whose value is known to depend on a race, by number, from an earlier run */
+  constructor(
+    values: Values,
+    geometry: { readonly numCells: number; readonly numOps: number },
+    initial: Int32Array,
+    marked: ReadonlyMap<number, number>,
+    aliases: Int32Array | undefined,
+  ) {
+    this.#values = values;
+    this.#cells = new Array<Cell | undefined>(geometry.numCells);
+    this.used = new Uint8Array(geometry.numOps);
+    this.wrote = new Uint8Array(geometry.numOps);
+    this.#aliases = aliases;
+    this.#initial = initial;
+    this.#marked = marked;
+  }
+
+  #ordered(access: Access, who: Accessor, position: number): boolean {
+    if (access.lane === who.lane) return access.phase < who.phase || access.position === position;
+    return who.clock !== undefined && who.clock[access.lane]! > access.segment;
+  }
+
+  #race(cell: number, a: Access, aWrites: boolean, who: Accessor, bWrites: boolean, bTag: number, mayHang: boolean) {
+    const key = `${a.site.id} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
+    let race = this.#raceIds.get(key);
+    if (race === undefined) {
+      race = {
+        id: this.races.length,
+        first: a.site,
+        second: who.site,
+        firstWrites: aWrites,
+        secondWrites: bWrites,
+        firstTag: a.tag,
+        secondTag: bTag,
+        cell,
+        sameStrand: a.lane === who.lane,
+        mayHang,
+        count: 0,
+      };
+      this.races.push(race);
+      this.#raceIds.set(key, race);
+    }
+    race.count++;
+    return race.id;
+  }
+
+  #alias(index: number): number {
+    return this.#aliases === undefined ? index : this.#aliases[index]!;
+  }
+
+  #cell(index: number): Cell {
+    let cell = this.#cells[index];
+    if (cell === undefined) {
+      cell = { writes: [], reads: [], races: [] };
+      this.#cells[index] = cell;
+    }
+    return cell;
+  }
+
+  /** Says whether packets with this tag lie in the cell. */
+  hasPacket(index: number, tag: number): boolean {
+    return this.#cells[this.#alias(index)]?.writes.some((write) => write.tag === tag) ?? false;
+  }
+
+  /** Reads plain data (`tag` 0) or the packet with `tag`, which must be there. @returns the value */
+  read(address: number, who: Accessor, position: number, tag: number): number {
+    const index = this.#alias(address);
+    const cell = this.#cell(index);
+    for (const write of cell.writes) this.used[write.site.id] = 1;
+    const id = this.#nextRead++;
+    let value: number;
+    let from: Access | undefined;
+    if (tag === 0) value = this.#readPlain(index, cell, who, position);
+    else {
+      [value, from] = this.#readPacket(index, cell, who, position, tag);
+    }
+    const mark = this.#marked.get(id);
+    if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
+    cell.reads.push({ ...spot(who), position, value, tag, id, from });
+    return value;
+  }
+
+  #readPlain(index: number, cell: Cell, who: Accessor, position: number): number {
+    const { writes } = cell;
+    if (writes.length === 0) return this.#initial[index]!;
+    if (writes.length === 1 && this.#ordered(writes[0]!, who, position)) {
+      const write = writes[0]!;
+      if (write.tag !== 0) {
+        this.mixes.push({ site: who.site, cell: index });
+        return UNDEFINED;
+      }
+      return write.value;
+    }
+    const sure = writes.find((write) => this.#ordered(write, who, position));
+    const races: number[] = [];
+    for (const write of writes) {
+      if (sure !== undefined && (write === sure || this.#same(write, sure))) continue;
+      if (this.#ordered(write, who, position)) races.push(...cell.races);
+      else races.push(this.#race(index, write, true, who, false, 0, false));
+    }
+    if (races.length > 0) return this.#values.poison(races);
+    if (sure!.tag !== 0) {
+      this.mixes.push({ site: who.site, cell: index });
+      return UNDEFINED;
+    }
+    return sure!.value;
+  }
+
+  #readPacket(index: number, cell: Cell, who: Accessor, position: number, tag: number): [number, Access] {
+    const races: number[] = [];
+    let source: WriteAccess | undefined;
+    for (const write of cell.writes) {
+      if (write.tag !== tag) {
+        if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
+        else races.push(...cell.races);
+        continue;
+      }
+      if (!this.#ordered(write, who, position)) {
+        for (const old of write.replaced) {
+          if (old.tag === tag && !this.#values.equal(old.value, write.value)) {
+            races.push(this.#race(index, write, true, who, false, tag, false));
+            break;
+          }
+        }
+      }
+      if (source === undefined) source = write;
+      else if (!this.#values.equal(source.value, write.value)) {
+        races.push(this.#race(index, write, true, who, false, tag, false));
+      }
+    }
+    const value = races.length > 0 ? this.#values.poison(races) : source!.value;
+    return [value, source!];
+  }
+
+  /** Contents as they lie there, plain or packets: what a proxy that copies bytes sees. */
+  readRaw(address: number, who: Accessor, position: number): { value: number; tag: number } {
+    const index = this.#alias(address);
+    const cell = this.#cell(index);
+    for (const write of cell.writes) this.used[write.site.id] = 1;
+    const tag = cell.writes.at(-1)?.tag ?? 0;
+    if (tag === 0) return { value: this.read(index, who, position, 0), tag: 0 };
+    const races: number[] = [];
+    for (const write of cell.writes) {
+      if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
+    }
+    const id = this.#nextRead++;
+    let value = races.length > 0 ? this.#values.poison(races) : cell.writes.at(-1)!.value;
+    const mark = this.#marked.get(id);
+    if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
+    cell.reads.push({
+      ...spot(who),
+      position,
+      value,
+      tag,
+      id,
+      from: undefined,
+    });
+    return { value, tag };
+  }
+
+  #same(a: Access, b: Access): boolean {
+    return a.tag === b.tag && this.#values.equal(a.value, b.value);
+  }
+
+  /** Writes `value` as plain data (`tag` 0) or packets. */
+  write(address: number, who: Accessor, position: number, value: number, tag: number): void {
+    const index = this.#alias(address);
+    const cell = this.#cell(index);
+    this.wrote[who.site.id] = 1;
+    const access = { ...spot(who), position, value, tag };
+    const kept: WriteAccess[] = [];
+    const replaced: Access[] = [];
+    for (const write of cell.writes) {
+      if (this.#ordered(write, who, position) || this.#seenBefore(cell, write, who, position)) {
+        if (write.tag !== 0) replaced.push(write, ...write.replaced);
+        continue;
+      }
+      kept.push(write);
+      if (!this.#same(write, access)) cell.races.push(this.#race(index, write, true, who, true, tag, false));
+    }
+    const reads: ReadAccess[] = [];
+    for (const read of cell.reads) {
+      if (this.#ordered(read, who, position)) {
+        if (read.from !== undefined && kept.includes(read.from as WriteAccess)) reads.push(read);
+        continue;
+      }
+      reads.push(read);
+      if (read.tag === tag && this.#values.equal(read.value, value)) continue;
+      const race = this.#race(index, read, false, who, true, tag, read.tag !== 0 && tag !== read.tag);
+      if (!this.#marked.has(read.id)) this.lateMarks.set(read.id, race);
+    }
+    if (kept.length === 0) cell.races = [];
+    kept.push({ ...access, replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced });
+    cell.writes = kept;
+    cell.reads = reads;
+  }
+
+  /** A packet that was read, by a reader that comes before `who`, was written before `who`. */
+  #seenBefore(cell: Cell, write: WriteAccess, who: Accessor, position: number): boolean {
+    if (write.tag === 0) return false;
+    return cell.reads.some((read) => read.from === write && this.#ordered(read, who, position));
+  }
+
+  /**
+   * The value at the end of all strands.
+   * @param finished for a proxy lane, how many of its segments some strand has waited for
+   */
+  final(address: number, finished: (lane: number) => number): FinalCell {
+    const index = this.#alias(address);
+    const cell = this.#cells[index];
+    if (cell === undefined || cell.writes.length === 0) {
+      return { value: this.#initial[index]!, unfinished: undefined, tag: 0, writes: [], reads: cell?.reads ?? [] };
+    }
+    const first = cell.writes[0]!;
+    const unfinished = cell.writes.find((write) => finished(write.lane) <= write.segment)?.site;
+    const agree = cell.writes.every((write) => write === first || this.#same(write, first));
+    const value = agree ? first.value : this.#values.poison(cell.races);
+    return { value, unfinished, tag: first.tag, writes: cell.writes, reads: cell.reads };
+  }
+}
+
+export interface FinalCell {
+  readonly value: number;
+  readonly unfinished: Site | undefined;
+  readonly tag: number;
+  /** The last accesses. */
+  readonly writes: readonly { readonly lane: number; readonly segment: number; readonly site: Site }[];
+  readonly reads: readonly { readonly lane: number; readonly segment: number; readonly site: Site }[];
+}

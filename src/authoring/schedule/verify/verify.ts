@@ -1,0 +1,635 @@
+/**
+ * The verifier: proves that a plan does what its collective asks, under every interleaving, or says what is wrong and
+ * where. The semantics are docs/semantics.md; why one exploration decides is in `explore.ts`. What it refuses to do:
+ * guess. Where it cannot decide within its budget it says `undecided`, as an error.
+ */
+import type { ExecutionPlan } from "../ir.ts";
+import { areOrdered, type Counter, counterTable, type CounterTable, laterWaits, mustPrecede } from "./counters.ts";
+import { reportDeadlock } from "./deadlock.ts";
+import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
+import { type Exploration, explore, type Policy, simple } from "./explore.ts";
+import { type Finding, type FindingCode, Findings, opRef, type OpRef } from "./findings.ts";
+import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS, placeOfCell } from "./geometry.ts";
+import { checkTarget, type Target } from "./limits.ts";
+import { lint } from "./lint.ts";
+import type { Race, Site } from "./memory.ts";
+import { checkPromises } from "./promises.ts";
+import { checkShape } from "./shape.ts";
+import { Values } from "./values.ts";
+
+export interface VerifyOptions {
+  /** Also checks the limits and known defects of this executor. */
+  readonly target?: Target;
+  /** Promises beyond correctness, each off unless asked for. */
+  readonly promises?: {
+    /** A rank's output is complete when that rank ends. */
+    readonly outputAtRankEnd?: boolean;
+    /** Input and output of a rank may be reused when that rank ends. */
+    readonly reuseAtRankEnd?: boolean;
+    /** Launches may follow each other without anything between them. */
+    readonly relaunch?: boolean;
+  };
+  /** Warnings about unused channels, dead copies and the like. On unless told. */
+  readonly lint?: boolean;
+  /** Findings of one code that are listed; the rest is counted. 16 unless told. */
+  readonly maxFindings?: number;
+}
+
+export interface Verdict {
+  /** No finding is an error. */
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+  /** Findings beyond `maxFindings`, by code. */
+  readonly suppressed: Readonly<Partial<Record<FindingCode, number>>>;
+  readonly stats: { readonly operations: number; readonly cells: number; readonly explorations: number };
+}
+
+/** Ways to order contested waits that are tried before giving up. */
+const MAX_ORDERS = 256;
+/** Runs that may be needed until no read is newly marked, or no order newly derived. */
+const MAX_ROUNDS = 12;
+
+/**
+ * Proves a plan right, or says what is wrong with it. Pure: the plan is not changed, nothing is printed.
+ * @returns all findings as data; `ok` when none is an error
+ * @example
+ * verifyPlan({ schemaVersion: 1, name: "idle", mode: "imported", collective: { operation: "barrier", numRanks: 1, chunksPerPart: 1, inPlace: false }, options: { protocol: "Simple", instances: 1, reuseResources: false, numThreadsPerBlock: 32, useDoubleScratchBuffer: false, bufferAlignment: 16, minMessageSizeBytes: 0n, maxMessageSizeBytes: 0n }, ranks: [{ rank: 0, input: { chunks: 0, segments: 1 }, output: { chunks: 0, segments: 1 }, scratch: { chunks: 0, segments: 1 }, channels: { memory: [], port: [], switch: [] }, semaphores: [], strands: [] }], sources: [] }).ok // true
+ */
+export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Verdict {
+  const findings = new Findings(options.maxFindings);
+  const stats = { operations: 0, cells: 0, explorations: 0 };
+  if (checkShape(plan, findings)) {
+    if (options.target !== undefined) checkTarget(plan, options.target, findings);
+    const sizes = chunkSizesToCheck(plan);
+    sizes.forEach((chunkBytes, i) => {
+      const before = findings.hasErrors;
+      if (i > 0 && before) return;
+      const isLast = i === sizes.length - 1;
+      verifyAt(plan, chunkBytes, 1, options, findings, stats, isLast);
+      if (isLast && options.promises?.relaunch === true && !findings.hasErrors) {
+        verifyAt(plan, chunkBytes, 3, { ...options, promises: {} }, findings, stats, false);
+      }
+    });
+  }
+  return {
+    ok: !findings.hasErrors,
+    findings: findings.list,
+    suppressed: Object.fromEntries(findings.suppressed),
+    stats,
+  };
+}
+
+/** Mends nothing, but makes findings of a check of several launches say so. */
+class RelaunchFindings extends Findings {
+  readonly #inner: Findings;
+  constructor(inner: Findings) {
+    super();
+    this.#inner = inner;
+  }
+  override add(finding: Finding): void {
+    if (finding.severity === "warning") return;
+    super.add(finding);
+    this.#inner.add({
+      ...finding,
+      code: "relaunch-race",
+      message: `launched three times in a row: ${finding.message}`,
+      hint: "double-buffer scratch, or synchronise the ranks at the end of the plan",
+    });
+  }
+}
+
+function verifyAt(
+  plan: ExecutionPlan,
+  chunkBytes: number,
+  launches: number,
+  options: VerifyOptions,
+  target: Findings,
+  stats: { operations: number; cells: number; explorations: number },
+  withLint: boolean,
+): void {
+  const findings = launches > 1 ? new RelaunchFindings(target) : target;
+  const wholePlan = (code: FindingCode, message: string, hint: string) =>
+    findings.add({ code, severity: "error", rank: -1, strand: -1, op: -1, message, hint });
+  const geometry = layOut(plan, chunkBytes, launches);
+  if (typeof geometry === "string") {
+    wholePlan("undecided", `the plan is too fine to be checked: ${geometry}`, "use units and groups that divide evenly");
+    return;
+  }
+  const steps = countSteps(geometry);
+  if (steps > MAX_STEPS) {
+    wholePlan("undecided", `the plan has ${steps} operations with its loops unrolled`, `at most ${MAX_STEPS} are checked`);
+    return;
+  }
+  stats.cells = geometry.numCells;
+  const table = counterTable(geometry);
+  const session = new Session(geometry, table, stats);
+  checkCounts(geometry, table, findings);
+  const first = session.settle({ kind: "greedy" });
+  stats.operations = first.steps;
+  if (first.blocked.length > 0) {
+    reportDeadlock(geometry, table, first, findings);
+    return;
+  }
+  for (const clash of first.barrierClashes) {
+    const { rank, strand, op, body } = placeOfSite(geometry, clash.site);
+    findings.at(plan, [rank, strand, op, body], {
+      code: "barrier-mismatch",
+      severity: "error",
+      message: `barrier ${clash.barrier} of rank ${rank} is given different numbers of strands`,
+      hint: "give every operation of a barrier the same numStrands",
+    });
+  }
+  checkBarrierGroups(geometry, findings);
+  const contested = contestedCounters(table, first);
+  if (contested.length === 0) {
+    judge(geometry, session.values, first, options, findings);
+    if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
+    return;
+  }
+  // Several strands compete for the same tokens. If even the slowest order ends, every order does.
+  const needed = (counter: Counter, strand: number, ordinal: number) => {
+    const waits = first.waits.get(counter.id) ?? [];
+    const own = waits.find((wait) => wait.strand === strand && wait.ordinal === ordinal);
+    return own === undefined ? counter.totalWaits : counter.totalWaits - laterWaits(own, waits);
+  };
+  const slowest = session.once({ kind: "pessimistic", needed });
+  if (slowest.blocked.length === 0) {
+    judge(geometry, session.values, first, options, findings);
+    if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
+    return;
+  }
+  judgeOrders(geometry, table, session, new Set(contested.map((counter) => counter.id)), options, findings);
+}
+
+/** Tries every order in which contested waits can be served. */
+function judgeOrders(
+  geometry: Geometry,
+  table: CounterTable,
+  session: Session,
+  contested: ReadonlySet<number>,
+  options: VerifyOptions,
+  findings: Findings,
+): void {
+  let choices: number[] = [];
+  for (let count = 0; ; count++) {
+    if (count >= MAX_ORDERS) {
+      findings.add({
+        code: "undecided",
+        severity: "error",
+        rank: -1,
+        strand: -1,
+        op: -1,
+        message: `strands compete for signals or semaphores in more than ${MAX_ORDERS} orders; those tried were fine`,
+        hint: "give each waiting strand a channel or semaphore of its own",
+      });
+      return;
+    }
+    const run = session.settle({ kind: "choices", contested, choices });
+    if (run.blocked.length > 0) {
+      reportDeadlock(geometry, table, run, findings);
+      return;
+    }
+    judge(geometry, session.values, run, options, findings);
+    if (findings.hasErrors) return;
+    // The next order: raise the last choice that has an alternative left.
+    const taken = run.decisions.map((_, i) => choices[i] ?? 0);
+    let last = taken.length - 1;
+    while (last >= 0 && taken[last]! + 1 >= run.decisions[last]!) last--;
+    if (last < 0) return;
+    choices = [...taken.slice(0, last), taken[last]! + 1];
+  }
+}
+
+/** Runs explorations of one geometry until derived orders and marked reads are stable. */
+class Session {
+  readonly values = new Values();
+  readonly #geometry: Geometry;
+  readonly #table: CounterTable;
+  readonly #stats: { explorations: number };
+  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }) {
+    this.#geometry = geometry;
+    this.#table = table;
+    this.#stats = stats;
+  }
+
+  once(policy: Policy, derived: ReadonlyMap<string, readonly string[]> = new Map(), marked = new Map<number, number>()) {
+    this.#stats.explorations++;
+    return explore({ geometry: this.#geometry, table: this.#table, values: this.values, policy, derived, marked });
+  }
+
+  settle(policy: Policy): Exploration {
+    let derived: ReadonlyMap<string, readonly string[]> = new Map();
+    let run = this.once(policy);
+    if (this.#table.counters.some((counter) => !simple(counter))) {
+      let known = 0;
+      for (let round = 0; round < MAX_ROUNDS && run.blocked.length === 0; round++) {
+        const next = derive(this.#table, run, policy.kind === "choices");
+        const size = [...next.values()].reduce((sum, keys) => sum + keys.length, 0);
+        if (size === known) break;
+        known = size;
+        derived = next;
+        run = this.once(policy, derived);
+      }
+    }
+    if (run.blocked.length > 0) return run;
+    const marked = new Map<number, number>();
+    for (let round = 0; round < MAX_ROUNDS && run.memory.lateMarks.size > 0; round++) {
+      for (const [read, race] of run.memory.lateMarks) marked.set(read, race);
+      run = this.once(policy, derived, marked);
+    }
+    return run;
+  }
+}
+
+/** For waits on counters that several strands share: the signals that surely came before. */
+function derive(table: CounterTable, run: Exploration, ticketsAreFixed: boolean): Map<string, readonly string[]> {
+  const result = new Map<string, readonly string[]>();
+  for (const counter of table.counters) {
+    if (simple(counter)) continue;
+    const signals = run.signals.get(counter.id) ?? [];
+    const waits = run.waits.get(counter.id) ?? [];
+    const keys = run.signalKeys.get(counter.id) ?? [];
+    const fixed = ticketsAreFixed || counter.waiters.size === 1;
+    mustPrecede(counter.initial, signals, waits, fixed).forEach((indices, i) => {
+      const wait = waits[i]!;
+      if (indices.length === 0) return;
+      result.set(
+        `${counter.id}:${wait.strand}:${wait.ordinal}`,
+        indices.map((index) => keys[index]!),
+      );
+    });
+  }
+  return result;
+}
+
+function contestedCounters(table: CounterTable, run: Exploration): Counter[] {
+  return table.counters.filter(
+    (counter) => counter.waiters.size > 1 && !areOrdered(run.waits.get(counter.id) ?? []),
+  );
+}
+
+function countSteps(geometry: Geometry): number {
+  let steps = 0;
+  for (const rank of geometry.plan.ranks) {
+    for (const strand of rank.strands)
+      for (const op of strand.ops)
+        steps += op.kind === "pipeline" ? op.body.length * iterationsOf(op, geometry.chunkBytes) : 1;
+  }
+  return steps * geometry.launches;
+}
+
+/** Compares how often every channel is signalled and awaited, and every semaphore released and acquired. */
+function checkCounts(geometry: Geometry, table: CounterTable, findings: Findings): void {
+  const { plan } = geometry;
+  for (const counter of table.counters) {
+    const { totalSignals: signals, totalWaits: waits, from, to, kind } = counter;
+    if (signals === waits) continue;
+    const loops = loopsOf(geometry, counter);
+    if (kind === "semaphore") {
+      if (waits > signals + counter.initial) continue;
+      findings.add({
+        ...placeOfCounter(geometry, counter),
+        code: "semaphore-not-restored",
+        severity: "error",
+        message: `semaphore ${counter.toId} of rank ${to} is acquired ${waits} times and released ${signals} times: it ends at ${counter.initial + signals - waits} instead of ${counter.initial}`,
+        hint: "release it as often as it is acquired: the next launch begins with what is left",
+      });
+    } else if (signals > waits) {
+      findings.add({
+        ...placeOfCounter(geometry, counter),
+        code: loops ? "loop-mismatch" : "surplus-signal",
+        severity: "error",
+        message:
+          `rank ${from} signals ${kind} channel ${counter.fromId} to rank ${to} ${signals} times, ` +
+          (counter.toId < 0 ? `rank ${to} has no channel that pairs with it` : `rank ${to} waits ${waits} times`) +
+          (loops ? "; the loops at its two ends run a different number of times" : ""),
+        hint: "a signal that is left over satisfies a wait of the next launch too early: add the wait or remove the signal",
+      });
+    } else if (loops) {
+      findings.add({
+        ...placeOfCounter(geometry, counter),
+        code: "loop-mismatch",
+        severity: "error",
+        message: `the loops at the two ends of ${kind} channel ${counter.fromId} from rank ${from} to rank ${to} run a different number of times: ${signals} signals, ${waits} waits`,
+        hint: "give both loops the same unit and the same number of chunks",
+      });
+    }
+  }
+  void plan;
+}
+
+/** Says whether the two ends of a counter are used in loops that run differently often. */
+function loopsOf(geometry: Geometry, counter: Counter): boolean {
+  const iterations = new Set<number>();
+  let inLoops = false;
+  for (const strands of [counter.signallers, counter.waiters]) {
+    for (const g of strands) {
+      const rank = geometry.strandRank[g]!;
+      for (const op of geometry.plan.ranks[rank]!.strands[g - geometry.strandBase[rank]!]!.ops) {
+        if (op.kind !== "pipeline" || !op.body.some((inner) => uses(geometry, rank, inner, counter))) continue;
+        inLoops = true;
+        iterations.add(iterationsOf(op, geometry.chunkBytes));
+      }
+    }
+  }
+  return inLoops && iterations.size > 1;
+}
+
+function uses(_: Geometry, rank: number, op: { kind: string; channels?: readonly number[] }, counter: Counter): boolean {
+  if (op.kind === "signal" || op.kind === "put") {
+    return rank === counter.from && (op.channels ?? []).includes(counter.fromId);
+  }
+  return op.kind === "wait" && rank === counter.to && (op.channels ?? []).includes(counter.toId);
+}
+
+/** The first operation that signals (or else waits on) a counter. */
+function placeOfCounter(geometry: Geometry, counter: Counter): OpRef {
+  const { plan } = geometry;
+  const side = counter.signallers.size > 0 ? counter.signallers : counter.waiters;
+  const kinds = counter.signallers.size > 0 ? ["signal", "release", "put"] : ["wait", "acquire"];
+  for (const g of side) {
+    const rank = geometry.strandRank[g]!;
+    const strand = g - geometry.strandBase[rank]!;
+    const ops = plan.ranks[rank]!.strands[strand]!.ops;
+    for (let o = 0; o < ops.length; o++) {
+      const outer = ops[o]!;
+      const bodies = outer.kind === "pipeline" ? outer.body : [outer];
+      for (let b = 0; b < bodies.length; b++) {
+        const op = bodies[b]!;
+        const id = rank === counter.from && kinds[0] === "signal" ? counter.fromId : counter.toId;
+        const ids = "channels" in op ? op.channels : "semaphores" in op ? op.semaphores : [];
+        const same = "channelKind" in op ? op.channelKind === counter.kind : counter.kind === "semaphore";
+        if (kinds.includes(op.kind) && same && ids.includes(id))
+          return opRef(plan, rank, strand, o, outer.kind === "pipeline" ? b : undefined);
+      }
+    }
+  }
+  return { rank: counter.to, strand: -1, op: -1 };
+}
+
+/** A barrier that more strands name than it meets would meet whoever comes first. */
+function checkBarrierGroups(geometry: Geometry, findings: Findings): void {
+  const { plan } = geometry;
+  for (const rank of plan.ranks) {
+    const groups = new Map<number, { strands: Set<number>; size: number; at: readonly [number, number] }>();
+    rank.strands.forEach((strand, s) => {
+      strand.ops.forEach((outer, o) => {
+        for (const op of outer.kind === "pipeline" ? outer.body : [outer]) {
+          if (op.kind !== "barrier") continue;
+          const group = groups.get(op.barrier) ?? { strands: new Set(), size: op.numStrands, at: [s, o] };
+          group.strands.add(s);
+          groups.set(op.barrier, group);
+        }
+      });
+    });
+    for (const [id, { strands, size, at }] of groups) {
+      if (strands.size <= size) continue;
+      findings.at(plan, [rank.rank, ...at], {
+        code: "barrier-mismatch",
+        severity: "error",
+        message: `barrier ${id} of rank ${rank.rank} meets ${size} strands, but ${strands.size} strands name it: who meets whom depends on timing`,
+        hint: "give each group of strands a barrier of its own",
+      });
+    }
+  }
+}
+
+function placeOfSite(geometry: Geometry, site: Site) {
+  const rank = geometry.strandRank[site.strand]!;
+  return {
+    rank,
+    strand: site.strand - geometry.strandBase[rank]!,
+    op: site.op,
+    body: site.body < 0 ? undefined : site.body,
+  };
+}
+
+/** Compares what the run left in memory with what the collective asks for. */
+function judge(
+  geometry: Geometry,
+  values: Values,
+  run: Exploration,
+  options: VerifyOptions,
+  findings: Findings,
+): void {
+  const { plan, cellsPerChunk: per } = geometry;
+  const expect = expectationOf(plan);
+  const operator = collectiveOperator(plan);
+  const meaningful = plan.collective.operation !== "test";
+  const guilty = new Set<number>();
+  const correct = new Map<number, string>();
+  let undefinedSeen = false;
+  const { inPlace, mayOverwriteInput } = plan.collective;
+  for (let launch = 0; launch < geometry.launches; launch++) {
+    const leafShift = launch * geometry.numLeaves;
+    for (const rank of plan.ranks) {
+      for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
+        const expected = meaningful ? expect(rank.rank, chunk) : undefined;
+        if (meaningful && expected === undefined) continue;
+        for (let i = 0; i < per; i++) {
+          const cell = geometry.base(launch, rank.rank, "output") + chunk * per + i;
+          const final = run.memory.final(cell, run.finished);
+          for (const write of final.writes) run.memory.used[write.site.id] = 1;
+          const place = { rank: rank.rank, buffer: "output" as const, index: chunk };
+          if (final.unfinished !== undefined) {
+            const at = placeOfSite(geometry, final.unfinished);
+            findings.at(plan, [at.rank, at.strand, at.op, at.body], {
+              code: "unfinished-put",
+              severity: "error",
+              chunk: place,
+              message: `nobody waits for the put to output[${chunk}] of rank ${rank.rank}: it may arrive after every strand has ended`,
+              hint: "signal after the put and let the receiver wait, or flush the channel",
+            });
+          }
+          const races = values.racesOf(final.value);
+          if (races !== undefined) {
+            for (const race of races) guilty.add(race);
+            continue;
+          }
+          if (expected === undefined) continue;
+          const shape = `${expected.kind}:${expected.kind === "reduce" ? `${rank.rank}:${chunk}` : expected.kind === "copy" ? `${expected.rank}:${expected.chunk}` : expected.chunk}:${i}`;
+          if (correct.get(final.value) === `${launch}:${shape}`) continue;
+          if (values.isTainted(final.value) && final.writes.length === 0) undefinedSeen = true;
+          const problem = compare(geometry, values, final.value, final.tag, expected, operator, i, leafShift);
+          if (problem === undefined) {
+            correct.set(final.value, `${launch}:${shape}`);
+            continue;
+          }
+          const writer = final.writes[0]?.site;
+          const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
+          const ref: OpRef = at === undefined ? { rank: rank.rank, strand: -1, op: -1 } : opRef(plan, at.rank, at.strand, at.op, at.body);
+          findings.add({ ...ref, ...problem, severity: "error", chunk: place, message: `output[${chunk}] of rank ${rank.rank} ${problem.message}` });
+          break;
+        }
+      }
+      if (!meaningful || (!inPlace && mayOverwriteInput !== true)) {
+        checkInput(geometry, values, run, launch, rank.rank, meaningful, guilty, findings);
+      }
+    }
+  }
+  void undefinedSeen;
+  reportRaces(geometry, run.memory.races, guilty, findings);
+  reportMixes(geometry, run, findings);
+  if (options.promises !== undefined) checkPromises(geometry, run, options.promises, findings);
+}
+
+function checkInput(
+  geometry: Geometry,
+  values: Values,
+  run: Exploration,
+  launch: number,
+  rank: number,
+  meaningful: boolean,
+  guilty: Set<number>,
+  findings: Findings,
+): void {
+  const { plan, cellsPerChunk: per } = geometry;
+  const begin = geometry.base(launch, rank, "input");
+  const leaf = geometry.leafBase[rank]! + launch * geometry.numLeaves;
+  for (let i = 0; i < plan.ranks[rank]!.input.chunks * per; i++) {
+    const final = run.memory.final(begin + i, run.finished);
+    const writer = final.writes[0]?.site;
+    if (writer === undefined) continue;
+    const races = values.racesOf(final.value);
+    if (!meaningful) {
+      for (const race of races ?? []) guilty.add(race);
+      for (const write of final.writes) run.memory.used[write.site.id] = 1;
+      continue;
+    }
+    if (values.equal(final.value, values.leaf(leaf + i))) continue;
+    const at = placeOfSite(geometry, writer);
+    findings.at(plan, [at.rank, at.strand, at.op, at.body], {
+      code: "input-overwritten",
+      severity: "error",
+      chunk: { rank, buffer: "input", index: Math.floor(i / per) },
+      message: `input[${Math.floor(i / per)}] of rank ${rank} is overwritten, and the collective is not in place`,
+      hint: "work in scratch or in the output, or declare the collective in place (or mayOverwriteInput)",
+    });
+    i = (Math.floor(i / per) + 1) * per - 1;
+  }
+}
+
+function compare(
+  geometry: Geometry,
+  values: Values,
+  value: number,
+  tag: number,
+  expected: Expectation,
+  operator: string,
+  cell: number,
+  leafShift: number,
+): Pick<Finding, "code" | "message" | "hint"> | undefined {
+  const { plan, cellsPerChunk: per } = geometry;
+  if (tag !== 0) {
+    return { code: "packet-mix", message: "holds packets, not data", hint: "unpack the packets into the output" };
+  }
+  const flat = values.flatten(value);
+  if (flat.undefined) {
+    return {
+      code: "undefined-output",
+      message: flat.leaves.size === 0 ? "is never written" : "was computed from memory that nobody had written",
+      hint: "write it, or wait until the peer has written what is read",
+    };
+  }
+  const leafOf = (rank: number, chunk: number) => geometry.leafBase[rank]! + leafShift + chunk * per + cell;
+  const wanted = new Map<number, number>();
+  if (expected.kind === "copy") wanted.set(leafOf(expected.rank, expected.chunk), 1);
+  else if (expected.kind === "reduce-all")
+    for (const rank of plan.ranks) wanted.set(leafOf(rank.rank, expected.chunk), 1);
+  else for (const { rank, chunk } of expected.from) wanted.set(leafOf(rank, chunk), 1);
+  const missing = [...wanted.keys()].filter((leaf) => !flat.leaves.has(leaf));
+  const foreign = [...flat.leaves.keys()].filter((leaf) => !wanted.has(leaf));
+  const doubled = [...flat.leaves].filter(([leaf, count]) => wanted.has(leaf) && count > 1).map(([leaf]) => leaf);
+  const name = (leaf: number) => leafName(geometry, leaf);
+  const holds = `; it holds ${list([...flat.leaves.keys()], name)}`;
+  if (foreign.length > 0) {
+    return {
+      code: "misplaced",
+      message: `holds ${list(foreign, name)}, which ${foreign.length === 1 ? "does" : "do"} not belong there${missing.length > 0 ? `, and lacks ${list(missing, name)}` : ""}`,
+      hint: "check the chunk indices of the operations that lead there",
+    };
+  }
+  if (missing.length > 0) {
+    return {
+      code: "missing-contribution",
+      message: `lacks ${list(missing, name)}${holds}`,
+      hint: "one of the operations that should bring it is missing, comes too early, or goes elsewhere",
+    };
+  }
+  if (doubled.length > 0) {
+    return {
+      code: "doubled-contribution",
+      message: `holds ${list(doubled, name)} more than once`,
+      hint: "an operation adds what was added before",
+    };
+  }
+  if (flat.mixed.length > 0 || (flat.op !== undefined && flat.op !== (operator === "avg" ? "sum" : operator))) {
+    const used = flat.mixed.length > 0 ? flat.mixed.join(" and ") : flat.op;
+    return {
+      code: "wrong-operator",
+      message: `was combined with ${used}, the collective reduces with ${operator}`,
+      hint: "use one operator throughout",
+    };
+  }
+  return undefined;
+}
+
+function list(leaves: readonly number[], name: (leaf: number) => string): string {
+  const shown = leaves.slice(0, 4).map(name).join(", ");
+  return leaves.length === 0 ? "nothing" : leaves.length > 4 ? `${shown} and ${leaves.length - 4} more` : shown;
+}
+
+function leafName(geometry: Geometry, leaf: number): string {
+  const launch = Math.floor(leaf / Math.max(1, geometry.numLeaves));
+  const local = leaf - launch * geometry.numLeaves;
+  let rank = geometry.leafBase.length - 1;
+  while (rank > 0 && geometry.leafBase[rank]! > local) rank--;
+  const chunk = Math.floor((local - geometry.leafBase[rank]!) / geometry.cellsPerChunk);
+  return `input[${chunk}] of rank ${rank}${geometry.launches > 1 ? ` (launch ${launch + 1})` : ""}`;
+}
+
+function reportRaces(geometry: Geometry, races: readonly Race[], guilty: ReadonlySet<number>, findings: Findings): void {
+  const { plan } = geometry;
+  const ordered = [...races].sort((a, b) => Number(guilty.has(b.id)) - Number(guilty.has(a.id)));
+  for (const race of ordered) {
+    const wrong = guilty.has(race.id) || race.mayHang;
+    const a = placeOfSite(geometry, race.first);
+    const b = placeOfSite(geometry, race.second);
+    const place = placeOfCell(geometry, race.cell);
+    const verb = (writes: boolean, tag: number) => `${writes ? "writes" : "reads"}${tag > 0 ? " packets" : ""}`;
+    const where = `${place.buffer}[${place.index}] of rank ${place.rank}`;
+    const other = `rank ${b.rank} strand ${b.strand} op ${b.op}${b.body === undefined ? "" : `.${b.body}`}`;
+    const effect = race.mayHang
+      ? "; the reader of packets may wait for ever"
+      : wrong
+        ? "; an output depends on who comes first"
+        : "; no output depends on it";
+    findings.at(plan, [a.rank, a.strand, a.op, a.body], {
+      code: race.sameStrand ? "hazard" : "race",
+      severity: wrong ? "error" : "warning",
+      chunk: place,
+      message: `${verb(race.firstWrites, race.firstTag)} ${where} while ${other} ${verb(race.secondWrites, race.secondTag)} it: nothing orders the two${effect}`,
+      hint: race.sameStrand
+        ? "put a nop or barrier between the two operations: the threads of a strand do not wait for each other"
+        : "let one side signal after its access and the other wait before its own",
+      related: [opRef(plan, b.rank, b.strand, b.op, b.body)],
+    });
+  }
+}
+
+function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): void {
+  const seen = new Set<number>();
+  for (const mix of run.memory.mixes) {
+    if (seen.has(mix.site.id)) continue;
+    seen.add(mix.site.id);
+    const at = placeOfSite(geometry, mix.site);
+    const place = placeOfCell(geometry, mix.cell);
+    findings.at(geometry.plan, [at.rank, at.strand, at.op, at.body], {
+      code: "packet-mix",
+      severity: "warning",
+      chunk: place,
+      message: `reads ${place.buffer}[${place.index}] of rank ${place.rank} as plain data, but packets lie there: what it gets is undefined`,
+      hint: "unpack the packets, or send plain data",
+    });
+  }
+}
