@@ -4,7 +4,7 @@
  */
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
-import type { KoffiFunction, LibraryHandle } from "koffi";
+import type { LibraryHandle } from "koffi";
 import { ChoraleError, NativeError, type Unavailable, UnsupportedError } from "../../core/index.ts";
 import { koffi } from "./koffi.ts";
 
@@ -41,6 +41,8 @@ export interface Signature {
 export type NativeValue = number | bigint | string | boolean | null | undefined | object;
 /** A bound function. */
 export type NativeFunction = (...args: NativeValue[]) => NativeValue;
+
+type KoffiFunction = ReturnType<LibraryHandle["func"]>;
 
 export interface NativeLibrary {
   readonly available: true;
@@ -81,7 +83,10 @@ export function candidates(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.e
  * Opens the first of a library's candidates that loads and has the required symbols. An absent library, and absent FFI,
  * is a value that says what was tried.
  */
-export function openLibrary(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.env): NativeLibrary | LibraryUnavailable {
+export function openLibrary(
+  spec: LibrarySpec,
+  env: NodeJS.ProcessEnv = process.env,
+): NativeLibrary | LibraryUnavailable {
   const tried: Attempt[] = [];
   try {
     const ffi = koffi();
@@ -170,7 +175,12 @@ function wrap(name: string, path: string, handle: LibraryHandle): NativeLibrary 
  * @param text turns a code into words, if the library can
  * @throws NativeError when `status` is not 0
  */
-export function checkStatus(library: string, symbol: string, status: NativeValue, text?: (status: number) => string): void {
+export function checkStatus(
+  library: string,
+  symbol: string,
+  status: NativeValue,
+  text?: (status: number) => string,
+): void {
   const code = typeof status === "number" ? status : Number(status);
   if (code !== 0) throw new NativeError(library, symbol, code, text?.(code) ?? "no text for this code");
 }

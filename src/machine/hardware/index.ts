@@ -1,1 +1,3 @@
-export {};
+export * from "./detect.ts";
+export * from "./machine.ts";
+export * from "./resolve.ts";

@@ -1,5 +1,6 @@
 export * from "./compose.ts";
 export * from "./graph.ts";
+export * from "./ids.ts";
 export * from "./inventory.ts";
 export * from "./parts.ts";
 export { pcieGBps } from "./preset-builder.ts";

@@ -1,4 +1,6 @@
 /** Builds the inventory of a described system: hosts, their PCIe trees, fabrics and NICs. Pure data in, data out. */
+
+import { idPrefix } from "./ids.ts";
 import {
   type Device,
   INVENTORY_SCHEMA_VERSION,
@@ -151,7 +153,7 @@ function addHost({ devices, nodes, links }: Parts, spec: HostSpec, host: number,
   const per = spec.devicesPerPcieSwitch;
   for (let i = 0; i < spec.numDevices; i++) {
     const index = host * spec.numDevices + i;
-    const id = `gpu${index}`.replace("gpu", spec.part.family.endsWith("gpu") ? "gpu" : "acc");
+    const id = `${idPrefix(part.family)}${index}`;
     const numaNode = Math.floor((i * cpu.numaNodes) / spec.numDevices);
     const deviceDtypes = dtypesOf(part.family, part.arch);
     devices.push({

@@ -1,0 +1,31 @@
+/** Loads koffi, the optional FFI package, when it is first needed: a machine without it still plans, verifies and simulates. */
+import { createRequire } from "node:module";
+import type * as KoffiModule from "koffi";
+import { UnavailableError } from "../../core/index.ts";
+
+export type Koffi = typeof KoffiModule;
+
+let loaded: Koffi | Error | undefined;
+
+/**
+ * Gives koffi.
+ * @throws UnavailableError when the package is not installed or has no binary for this platform
+ */
+export function koffi(): Koffi {
+  if (loaded === undefined) {
+    try {
+      loaded = createRequire(import.meta.url)("koffi") as Koffi;
+    } catch (error) {
+      loaded = error instanceof Error ? error : new Error(String(error));
+    }
+  }
+  if (loaded instanceof Error) {
+    throw new UnavailableError(
+      "FFI (the package koffi)",
+      loaded.message.split("\n")[0] ?? "it could not be loaded",
+      "Install it with: npm install koffi",
+      { cause: loaded },
+    );
+  }
+  return loaded;
+}

@@ -1,0 +1,283 @@
+/**
+ * Puts the probes' drafts together: numbers the devices, gives each its place in the PCIe tree and on a NUMA node (by PCI
+ * address, never by position in a list), links everything, and derives how each pair is related.
+ */
+import {
+  type Device,
+  FAST_KINDS,
+  type Family,
+  idPrefix,
+  type Link,
+  type LinkKind,
+  type Pair,
+  pcieGBps,
+  type Topology,
+  type TopologyNode,
+  widestPath,
+} from "../topology/index.ts";
+import { visibleIds } from "./masks.ts";
+import type { Nic } from "./network.ts";
+import { defined, type PciFunction, pciBandwidthGBps, pciRelation, switchesAbove } from "./pci.ts";
+import type { DeviceDraft, ProbeResult } from "./probe.ts";
+import { line } from "./text.ts";
+
+export interface NumaFacts {
+  readonly id: number;
+  readonly distances?: readonly number[];
+  readonly readBandwidthMBps?: number;
+}
+
+export interface Parts {
+  readonly results: readonly ProbeResult[];
+  readonly pci: ReadonlyMap<string, PciFunction>;
+  readonly numa: readonly NumaFacts[];
+  readonly nics: readonly Nic[];
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** Pairs are stated up to this many accelerators; a rack of 72 is the largest domain one host shows. */
+const MAX_PAIRED_DEVICES = 144;
+
+/** Vendors' own probes know more than these two; a device that one of them shows too is dropped here. */
+const LAST_RESORTS: ReadonlySet<Family> = new Set<Family>(["vulkan", "windows-gpu"]);
+
+/** Makes devices and topology of what the probes found. */
+export function assemble(parts: Parts): { devices: Device[]; topology: Topology } {
+  const drafts = withoutDuplicates(parts.results.flatMap((result) => result.devices));
+  const ids = number(drafts);
+  const unmasked = drafts.map((draft) => place(draft, ids, parts.pci));
+  const visible = visibleIds(
+    unmasked.map((device) => ({ ...device })),
+    parts.env,
+  );
+  const devices = unmasked.map((device): Device => ({ ...device, visible: visible.has(device.id) }));
+  const topology = link(parts, devices, ids);
+  const pairs = derivePairs(parts, topology, devices, ids);
+  return { devices, topology: { ...topology, ...(pairs.length > 0 && { pairs }) } };
+}
+
+function withoutDuplicates(drafts: readonly DeviceDraft[]): DeviceDraft[] {
+  const proper = drafts.filter((draft) => !LAST_RESORTS.has(draft.family));
+  const gpus = proper.filter((draft) => idPrefix(draft.family) === "gpu");
+  const addresses = new Set(gpus.map((draft) => draft.pciAddress));
+  return drafts.filter((draft) => {
+    if (!LAST_RESORTS.has(draft.family)) return true;
+    if (draft.pciAddress !== undefined) return !addresses.has(draft.pciAddress);
+    return !gpus.some((gpu) => gpu.vendor === draft.vendor);
+  });
+}
+
+/** `gpu0`, `gpu1`… over all GPU families, likewise npu, tpu and acc; an instance gets its parent's id before its own. */
+function number(drafts: readonly DeviceDraft[]): Map<string, string> {
+  const ids = new Map<string, string>();
+  const next = new Map<string, number>();
+  for (const draft of drafts.filter((d) => d.parentKey === undefined)) {
+    const prefix = idPrefix(draft.family);
+    const index = next.get(prefix) ?? 0;
+    next.set(prefix, index + 1);
+    ids.set(draft.key, `${prefix}${index}`);
+  }
+  for (const draft of drafts) {
+    const parent = draft.parentKey === undefined ? undefined : ids.get(draft.parentKey);
+    if (parent !== undefined) ids.set(draft.key, `${parent}.mig${draft.index}`);
+  }
+  return ids;
+}
+
+function place(
+  draft: DeviceDraft,
+  ids: ReadonlyMap<string, string>,
+  pci: ReadonlyMap<string, PciFunction>,
+): Omit<Device, "visible"> {
+  const { key, parentKey, name, details, pcie, ...rest } = draft;
+  const bus = draft.pciAddress === undefined ? undefined : pci.get(draft.pciAddress);
+  const fromBus =
+    bus === undefined || draft.unifiedMemory === true
+      ? {}
+      : defined({
+          generation: bus.generation,
+          width: bus.width,
+          maxGeneration: bus.maxGeneration,
+          maxWidth: bus.maxWidth,
+        });
+  const both = { ...fromBus, ...pcie };
+  const parent = parentKey === undefined ? undefined : ids.get(parentKey);
+  return {
+    ...rest,
+    id: ids.get(key) ?? key,
+    name: line(name) || "unknown",
+    ...(Object.keys(both).length > 0 && { pcie: both }),
+    ...(rest.numaNode === undefined && bus?.numaNode !== undefined && { numaNode: bus.numaNode }),
+    ...(parent !== undefined && { parent }),
+    ...(details !== undefined && Object.keys(details).length > 0 && { details }),
+  };
+}
+
+class Builder {
+  readonly nodes = new Map<string, TopologyNode>();
+  readonly links: Link[] = [];
+
+  node(id: string, kind: TopologyNode["kind"], extra: Partial<TopologyNode> = {}): string {
+    if (!this.nodes.has(id)) this.nodes.set(id, { id, kind, ...extra });
+    return id;
+  }
+
+  link(a: string, b: string, kind: LinkKind, extra: Partial<Link> = {}): void {
+    if (!this.links.some((l) => l.kind === kind && ((l.a === a && l.b === b) || (l.a === b && l.b === a)))) {
+      this.links.push({ a, b, kind, ...extra });
+    }
+  }
+}
+
+function link(parts: Parts, devices: readonly Device[], ids: ReadonlyMap<string, string>): Topology {
+  const build = new Builder();
+  for (const device of devices) build.node(device.id, "device", { name: device.name });
+  const numa = parts.numa.length > 0 ? parts.numa : [{ id: 0 }];
+  const numaIds = new Set(numa.map((node) => node.id));
+  const numaOf = (id: number | undefined) => `numa${id !== undefined && numaIds.has(id) ? id : (numa[0]?.id ?? 0)}`;
+  for (const node of numa) {
+    const id = build.node(
+      `numa${node.id}`,
+      "numa",
+      node.distances === undefined ? {} : { details: { distances: [...node.distances] } },
+    );
+    const bandwidthGBps = node.readBandwidthMBps === undefined ? undefined : node.readBandwidthMBps / 1000;
+    build.link("cpu0", id, "memory", defined({ bandwidthGBps }));
+    for (const other of numa) if (other.id < node.id) build.link(`numa${other.id}`, id, "host-interconnect");
+  }
+  const attach = (id: string, address: string | undefined, numaNode: number | undefined): void => {
+    const pci = address === undefined ? undefined : parts.pci.get(address);
+    if (pci !== undefined && pci.hostBridge !== undefined) {
+      attachByBus(build, id, pci, numaOf(pci.numaNode ?? numaNode));
+      return;
+    }
+    build.link(
+      id,
+      numaOf(numaNode),
+      "pcie",
+      defined({ bandwidthGBps: pci === undefined ? undefined : pciBandwidthGBps(pci) }),
+    );
+  };
+  for (const device of devices) {
+    if (device.family === "cpu" || device.parent !== undefined) continue;
+    if (device.unifiedMemory === true) {
+      const bandwidthGBps = device.memoryBandwidthGBps;
+      const kind = /GB10|GH200|GB[23]00/.test(device.name) ? "nvlink-c2c" : "memory";
+      build.link(device.id, numaOf(device.numaNode), kind, kind === "memory" ? defined({ bandwidthGBps }) : {});
+    } else if (device.pciAddress !== undefined || device.pcie !== undefined) {
+      const before = build.links.length;
+      attach(device.id, device.pciAddress, device.numaNode);
+      const own = build.links.slice(before).find((l) => l.a === device.id);
+      const { maxGeneration, generation = maxGeneration, width, maxWidth = width } = device.pcie ?? {};
+      const top = maxGeneration ?? generation;
+      const lanes = width ?? maxWidth;
+      if (own !== undefined && own.bandwidthGBps === undefined && top !== undefined && lanes !== undefined) {
+        const bandwidthGBps = pcieGBps(top, lanes);
+        if (bandwidthGBps > 0) own.bandwidthGBps = bandwidthGBps;
+      }
+    }
+  }
+  for (const nic of parts.nics) {
+    const id = build.node(nicId(parts.nics, nic), "nic", {
+      name: nic.name,
+      details: { ...nic.details, ...(nic.pciAddress !== undefined && { pciAddress: nic.pciAddress }) },
+    });
+    attach(id, nic.pciAddress, nic.pciAddress === undefined ? undefined : parts.pci.get(nic.pciAddress)?.numaNode);
+  }
+  for (const result of parts.results) {
+    for (const found of result.switches ?? []) {
+      build.node(switchId(found.key), found.kind, defined({ name: found.name }));
+    }
+    for (const { a, b, ...rest } of result.links ?? []) {
+      const ends = [a, b].map((key) => ids.get(key) ?? (build.nodes.has(switchId(key)) ? switchId(key) : undefined));
+      if (ends[0] !== undefined && ends[1] !== undefined && ends[0] !== ends[1]) {
+        const { kind, ...facts } = rest;
+        build.link(ends[0], ends[1], kind, defined(facts));
+      }
+    }
+  }
+  return { nodes: [...build.nodes.values()], links: build.links };
+}
+
+function switchId(key: string): string {
+  return `${key.replace(/:.*/, "")}0`;
+}
+
+function nicId(nics: readonly Nic[], nic: Nic): string {
+  return `nic${nics.indexOf(nic)}`;
+}
+
+function attachByBus(build: Builder, id: string, pci: PciFunction, numa: string): void {
+  const generation = pci.maxGeneration ?? pci.generation;
+  const facts = defined({ generation, bandwidthGBps: pciBandwidthGBps(pci) });
+  const root = build.node(pci.hostBridge as string, "pcie-root");
+  build.link(root, numa, "host-interconnect");
+  let parent = root;
+  for (const address of switchesAbove(pci)) {
+    const node = build.node(`pcie-${address}`, "pcie-switch");
+    build.link(node, parent, "pcie", facts);
+    parent = node;
+  }
+  build.link(id, parent, "pcie", facts);
+}
+
+function derivePairs(
+  parts: Parts,
+  topology: Topology,
+  devices: readonly Device[],
+  ids: ReadonlyMap<string, string>,
+): Pair[] {
+  const accelerators = devices.filter((d) => d.family !== "cpu" && d.parent === undefined);
+  const nics = topology.nodes.filter((node) => node.kind === "nic");
+  if (accelerators.length === 0 || accelerators.length > MAX_PAIRED_DEVICES) return [];
+  const stated = new Map<string, string>();
+  for (const { a, b, relation } of parts.results.flatMap((r) => r.relations ?? [])) {
+    stated.set([ids.get(a), ids.get(b)].sort().join(" "), relation);
+  }
+  const addressOf = new Map<string, string | undefined>([
+    ...accelerators.map((d) => [d.id, d.pciAddress] as const),
+    ...parts.nics.map((nic) => [nicId(parts.nics, nic), nic.pciAddress] as const),
+  ]);
+  const byBus = (a: string, b: string): string | undefined => {
+    const [first, second] = [a, b].map((id) => parts.pci.get(addressOf.get(id) ?? ""));
+    const relation = first === undefined || second === undefined ? undefined : pciRelation(first, second);
+    return relation ?? stated.get([a, b].sort().join(" "));
+  };
+  const pairs: Pair[] = [];
+  for (const [i, a] of accelerators.entries()) {
+    for (const b of accelerators.slice(i + 1)) {
+      const pair = pairOf(topology, a.id, b.id, byBus(a.id, b.id));
+      if (pair !== undefined) pairs.push(pair);
+    }
+    for (const nic of nics) {
+      const relation = byBus(a.id, nic.id);
+      if (relation !== undefined) pairs.push({ a: a.id, b: nic.id, relation });
+    }
+  }
+  return pairs;
+}
+
+const RELATION_NAMES: Partial<Readonly<Record<LinkKind, string>>> = {
+  xgmi: "XGMI",
+  ici: "ICI",
+  neuronlink: "NEURONLINK",
+  "gaudi-roce": "GAUDI-ROCE",
+  ultrafusion: "ULTRAFUSION",
+  "nvlink-c2c": "C2C",
+};
+
+function pairOf(topology: Topology, a: string, b: string, byBus: string | undefined): Pair | undefined {
+  const path = widestPath(topology, a, b);
+  const first = path?.links[0];
+  if (path !== undefined && first !== undefined && path.links.every((l) => FAST_KINDS.has(l.kind))) {
+    const count = Math.min(...path.links.map((l) => l.count ?? 1));
+    const relation = first.kind === "nvlink" ? `NV${count}` : (RELATION_NAMES[first.kind] ?? first.kind);
+    const known = path.links.every((l) => l.bandwidthGBps !== undefined);
+    return { a, b, relation, count, hops: path.hops, ...(known && { bandwidthGBps: path.bandwidthGBps }) };
+  }
+  if (byBus === undefined) return undefined;
+  const wired = path?.links.filter((l) => l.kind === "pcie") ?? [];
+  const known = wired.length > 0 && wired.every((l) => l.bandwidthGBps !== undefined);
+  const bandwidthGBps = Math.min(...wired.map((l) => l.bandwidthGBps ?? 0));
+  return { a, b, relation: byBus, ...(path !== undefined && { hops: path.hops }), ...(known && { bandwidthGBps }) };
+}

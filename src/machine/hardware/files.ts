@@ -1,0 +1,130 @@
+/**
+ * Reads files of the machine or of a recorded root. Below a root every path is made canonical first and refused when it
+ * leaves the root; only regular files are opened, without blocking, and never more than a bounded part of them is read.
+ */
+import { constants } from "node:fs";
+import { access, lstat, open, opendir, realpath, stat } from "node:fs/promises";
+import { join, resolve, sep } from "node:path";
+import { type Access, type FileSystem, MAX_FILE_BYTES, MAX_FOLDER_ENTRIES } from "./machine.ts";
+import { line } from "./text.ts";
+
+/** Files of this machine (`root` absent) or of the folder `root`. */
+export function openFiles(root?: string): FileSystem {
+  return new RootedFiles(root);
+}
+
+class RootedFiles implements FileSystem {
+  readonly refused: string[] = [];
+  readonly #root: string | undefined;
+  #realRoot: Promise<string | undefined> | undefined;
+
+  constructor(root: string | undefined) {
+    this.#root = root === undefined ? undefined : resolve(root);
+  }
+
+  async readText(path: string, maxBytes = MAX_FILE_BYTES): Promise<string | undefined> {
+    const target = await this.#locate(path);
+    if (target === undefined) return undefined;
+    try {
+      const handle = await open(target, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+      try {
+        if (!(await handle.stat()).isFile()) return undefined;
+        const limit = Math.min(maxBytes, MAX_FILE_BYTES);
+        const chunks: Buffer[] = [];
+        let length = 0;
+        while (length < limit) {
+          // sysfs files are a page at most, and their stat() size says nothing: read until nothing comes.
+          const { bytesRead, buffer } = await handle.read(Buffer.alloc(Math.min(16_384, limit - length)), 0);
+          if (bytesRead === 0) break;
+          chunks.push(buffer.subarray(0, bytesRead));
+          length += bytesRead;
+        }
+        return Buffer.concat(chunks).toString("utf8");
+      } finally {
+        await handle.close();
+      }
+    } catch {
+      return undefined;
+    }
+  }
+
+  async list(path: string): Promise<readonly string[]> {
+    const target = await this.#locate(path);
+    if (target === undefined) return [];
+    try {
+      const names: string[] = [];
+      for await (const entry of await opendir(target)) {
+        names.push(entry.name);
+        if (names.length >= MAX_FOLDER_ENTRIES) break;
+      }
+      return names.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    } catch {
+      return [];
+    }
+  }
+
+  async realPath(path: string): Promise<string | undefined> {
+    const target = await this.#locate(path);
+    if (target === undefined) return undefined;
+    if (this.#root === undefined) return target;
+    const root = await this.#realRootPath();
+    return root === undefined
+      ? undefined
+      : `/${target
+          .slice(root.length + 1)
+          .split(sep)
+          .join("/")}`;
+  }
+
+  async access(path: string): Promise<Access> {
+    const target = await this.#locate(path);
+    if (target === undefined) return "absent";
+    try {
+      await stat(target);
+      await access(target, constants.R_OK | constants.W_OK);
+      return "ok";
+    } catch (error) {
+      return (error as NodeJS.ErrnoException).code === "ENOENT" ? "absent" : "denied";
+    }
+  }
+
+  /** The canonical path on this machine; undefined when there is nothing, or when it leaves the root. */
+  async #locate(path: string): Promise<string | undefined> {
+    try {
+      if (this.#root === undefined) return await realpath(path);
+      const root = await this.#realRootPath();
+      if (root === undefined) return undefined;
+      const wanted = join(root, path);
+      const target = await realpath(wanted);
+      if (target === root || target.startsWith(root + sep)) return target;
+      this.#refuse(path);
+    } catch (error) {
+      // A link that leads out of the root to nothing is refused as well, not merely absent.
+      if (this.#root !== undefined && (await this.#isEscapingLink(path))) this.#refuse(path);
+      else if ((error as NodeJS.ErrnoException).code === "ELOOP") this.#refuse(path);
+    }
+    return undefined;
+  }
+
+  async #isEscapingLink(path: string): Promise<boolean> {
+    try {
+      const wanted = join(this.#root as string, path);
+      if (!(await lstat(wanted)).isSymbolicLink()) return false;
+      const { readlink } = await import("node:fs/promises");
+      const target = resolve(wanted, "..", await readlink(wanted));
+      return target !== this.#root && !target.startsWith(this.#root + sep);
+    } catch {
+      return false;
+    }
+  }
+
+  #refuse(path: string): void {
+    // Bounded: a hostile root may hold a million such links.
+    if (this.refused.length < 16 && !this.refused.includes(path)) this.refused.push(line(path));
+  }
+
+  #realRootPath(): Promise<string | undefined> {
+    this.#realRoot ??= realpath(this.#root as string).catch(() => undefined);
+    return this.#realRoot;
+  }
+}

@@ -1,0 +1,352 @@
+/**
+ * NVIDIA GPUs as `nvidia-smi` prints them. The query's columns are read by the names in the arguments, so that a recording
+ * made with other columns is read as well. A driver too old for a column refuses the whole query: it is asked again with
+ * fewer.
+ */
+import { defined } from "../pci.ts";
+import type { ProbeContext, ProbeWarning } from "../probe.ts";
+import { count, field, line, mib, number, pciAddress } from "../text.ts";
+import { type Answer, ask } from "../tool.ts";
+import { type NvidiaMig, type NvidiaReading, type NvidiaReadings, pairKey } from "./nvidia-reading.ts";
+
+/** Most GPUs of one host; an index above it is a misreading. */
+const MAX_GPUS = 128;
+/** Most processes that are kept of one host. */
+const MAX_PROCESSES = 256;
+
+const BASE_COLUMNS =
+  "index,name,uuid,pci.bus_id,memory.total,memory.used,memory.free,driver_version,temperature.gpu,power.draw,utilization.gpu".split(
+    ",",
+  );
+const ALL_COLUMNS = [
+  ...BASE_COLUMNS,
+  ..."compute_cap,power.limit,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,ecc.mode.current,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,clocks_throttle_reasons.active,mig.mode.current".split(
+    ",",
+  ),
+];
+const FORMAT = "--format=csv,noheader,nounits";
+
+/** What replaces the whole table when there is nothing to tell. */
+const MESSAGES: readonly (readonly [RegExp, string, string])[] = [
+  [
+    /No devices were found/i,
+    "the NVIDIA driver is loaded but finds no device",
+    "Look at dmesg for Xid and NVRM lines; a GPU may have fallen off the bus.",
+  ],
+  [
+    /Driver\/library version mismatch/i,
+    "the NVIDIA kernel module and NVML are of different versions",
+    "Reload the kernel module or reboot after the driver's update.",
+  ],
+  [
+    /couldn't communicate with the NVIDIA driver/i,
+    "nvidia-smi cannot reach the NVIDIA driver",
+    "Load the kernel module (modprobe nvidia) or install the driver.",
+  ],
+  [/Insufficient Permissions/i, "no permission to query the NVIDIA driver", "Give this user access to /dev/nvidia*."],
+];
+
+/** Runs nvidia-smi's four queries side by side. Undefined when there is no usable answer. */
+export async function readNvidiaSmi(
+  context: ProbeContext,
+  warnings: ProbeWarning[],
+): Promise<NvidiaReadings | undefined> {
+  const quiet: ProbeWarning[] = [];
+  const [table, apps, links, topo, header] = await Promise.all([
+    query(context, warnings),
+    ask(
+      context,
+      {
+        tool: "nvidia-smi",
+        args: ["--query-compute-apps=gpu_uuid,pid,process_name,used_gpu_memory", FORMAT],
+        accepts: hasArg("--query-compute-apps"),
+      },
+      quiet,
+    ),
+    ask(
+      context,
+      {
+        tool: "nvidia-smi",
+        args: ["nvlink", "-s"],
+        accepts: (args) => args[0] === "nvlink" && (args.includes("-s") || args.includes("--status")),
+      },
+      quiet,
+    ),
+    ask(
+      context,
+      {
+        tool: "nvidia-smi",
+        args: ["topo", "-m"],
+        accepts: (args) => args[0] === "topo" && (args.includes("-m") || args.includes("--matrix")),
+      },
+      quiet,
+    ),
+    ask(context, { tool: "nvidia-smi", args: [] }, quiet),
+  ]);
+  if (table === undefined) return undefined;
+  warnings.push(...quiet.filter((warning) => /deadline|1 MiB/.test(warning.message)));
+  const { gpus, driverVersion } = parseQuery(table, warnings);
+  const states = parseLinks(links?.stdout ?? "");
+  const processes = parseApps(apps);
+  const migs = gpus.some((gpu) => gpu.migEnabled === true)
+    ? await readMig(context, warnings)
+    : new Map<number, NvidiaMig[]>();
+  const cudaVersion = /CUDA Version:\s*([\d.]+)/.exec(header?.stdout ?? "")?.[1];
+  return {
+    ...defined({ driverVersion, cudaVersion }),
+    matrix: parseMatrix(topo?.stdout ?? ""),
+    gpus: gpus.map((gpu) => ({
+      ...gpu,
+      ...defined({
+        links: states.get(gpu.index),
+        mig: migs.get(gpu.index),
+        processes:
+          apps === undefined
+            ? undefined
+            : processes.filter((p) => p.gpu === gpu.uuid).map(({ gpu: _, ...rest }) => rest),
+      }),
+    })),
+  };
+}
+
+function hasArg(start: string) {
+  return (args: readonly string[]) => args.some((arg) => arg.startsWith(start));
+}
+
+/** Asks for all columns, then for those of old drivers. */
+async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<Answer | undefined> {
+  for (const columns of [ALL_COLUMNS, [...BASE_COLUMNS, "compute_cap"], BASE_COLUMNS]) {
+    const request = {
+      tool: "nvidia-smi",
+      args: [`--query-gpu=${columns.join(",")}`, FORMAT],
+      accepts: hasArg("--query-gpu="),
+    };
+    const result = await context.commands.run(request);
+    if (result === undefined) return undefined;
+    const said = `${result.stdout}\n${result.stderr}`;
+    if (!result.timedOut && /is not a valid field to query/i.test(said)) continue;
+    const known = MESSAGES.find(([pattern]) => pattern.test(said));
+    if (known !== undefined && (result.exitCode !== 0 || !/^\s*\d+\s*,/.test(result.stdout))) {
+      warnings.push({ source: "nvidia-smi", message: known[1], hint: known[2] });
+      return undefined;
+    }
+    // One bad GPU makes the exit code 15 while the rows of the others are still printed.
+    const usable = result.exitCode === 0 || /^\s*\d+\s*,/m.test(result.stdout);
+    const answer = await ask(
+      { ...context, commands: { run: async () => (usable && !result.timedOut ? { ...result, exitCode: 0 } : result) } },
+      request,
+      warnings,
+    );
+    if (answer !== undefined && result.exitCode !== 0 && result.exitCode !== null) {
+      warnings.push({
+        source: "nvidia-smi",
+        message: `nvidia-smi ended with exit code ${result.exitCode}; what it printed is used`,
+      });
+    }
+    return answer;
+  }
+  warnings.push({ source: "nvidia-smi", message: "this nvidia-smi refuses every query that we know" });
+  return undefined;
+}
+
+/** Reads the rows of `--query-gpu`. */
+export function parseQuery(
+  answer: Answer,
+  warnings: ProbeWarning[],
+): { gpus: NvidiaReading[]; driverVersion?: string } {
+  const columns = (answer.argv.find((arg) => arg.startsWith("--query-gpu=")) ?? "")
+    .slice("--query-gpu=".length)
+    .split(",");
+  const nameAt = columns.indexOf("name");
+  const gpus: NvidiaReading[] = [];
+  let driverVersion: string | undefined;
+  for (const row of answer.stdout.split("\n").filter((text) => text.trim() !== "")) {
+    const cells = row.split(",");
+    // A name may hold commas; then the row has cells to spare.
+    const spare = cells.length - columns.length;
+    if (spare > 0 && nameAt >= 0) cells.splice(nameAt, spare + 1, cells.slice(nameAt, nameAt + spare + 1).join(","));
+    const get = (column: string) => {
+      const at = columns.indexOf(column);
+      return at < 0 ? undefined : field(cells[at]);
+    };
+    if (columns.includes("index") && row.trim().toLowerCase().startsWith("index")) continue;
+    const index = columns.includes("index") ? count(get("index")) : gpus.length;
+    if (
+      index === undefined ||
+      index >= MAX_GPUS ||
+      cells.length < columns.length ||
+      gpus.some((g) => g.index === index)
+    ) {
+      if (warnings.length < 32)
+        warnings.push({ source: "nvidia-smi", message: `a row cannot be read: ${line(row).slice(0, 80)}` });
+      continue;
+    }
+    driverVersion ??= get("driver_version");
+    const ecc = get("ecc.mode.current");
+    const mig = get("mig.mode.current");
+    gpus.push({
+      index,
+      ...defined({
+        name: get("name") ?? get("gpu_name"),
+        uuid: get("uuid") ?? get("gpu_uuid"),
+        pciAddress: pciAddress(get("pci.bus_id") ?? get("gpu_bus_id")),
+        memoryTotalBytes: mib(get("memory.total")),
+        memoryUsedBytes: mib(get("memory.used")),
+        memoryFreeBytes: mib(get("memory.free")),
+        computeCapability: /^\d{1,2}\.\d$/.exec(get("compute_cap") ?? "")?.[0],
+        temperatureC: number(get("temperature.gpu")),
+        powerWatts: number(get("power.draw")),
+        powerLimitWatts: number(get("power.limit")),
+        utilizationPercent: number(get("utilization.gpu")),
+        pcieGeneration: count(get("pcie.link.gen.current")),
+        pcieMaxGeneration: count(get("pcie.link.gen.max")),
+        pcieWidth: count(get("pcie.link.width.current")),
+        pcieMaxWidth: count(get("pcie.link.width.max")),
+        eccEnabled: ecc === undefined ? undefined : /^enabled$/i.test(ecc),
+        eccCorrected: count(get("ecc.errors.corrected.volatile.total")),
+        eccUncorrected: count(get("ecc.errors.uncorrected.volatile.total")),
+        smClockMHz: count(get("clocks.sm") ?? get("clocks.current.sm")),
+        memoryClockMHz: count(get("clocks.mem") ?? get("clocks.current.memory")),
+        maxSmClockMHz: count(get("clocks.max.sm")),
+        maxMemoryClockMHz: count(get("clocks.max.mem") ?? get("clocks.max.memory")),
+        throttleReasons: get("clocks_throttle_reasons.active") ?? get("clocks_event_reasons.active"),
+        migEnabled: mig === undefined ? undefined : /^enabled$/i.test(mig),
+      }),
+    });
+  }
+  if (gpus.length === 0 && warnings.length === 0) {
+    warnings.push({ source: "nvidia-smi", message: "nvidia-smi printed no row that can be read" });
+  }
+  return { gpus, ...defined({ driverVersion }) };
+}
+
+/** Reads `nvlink -s`: active links, inactive links and the rate of one, per GPU. */
+export function parseLinks(text: string): Map<number, NonNullable<NvidiaReading["links"]>> {
+  const found = new Map<number, { active: number; inactive: number; linkGBps?: number }>();
+  let current: { active: number; inactive: number; linkGBps?: number } | undefined;
+  for (const row of text.split("\n")) {
+    const gpu = /^GPU (\d{1,3}):/.exec(row);
+    if (gpu !== null) {
+      current = { active: 0, inactive: 0 };
+      found.set(Number(gpu[1]), current);
+      continue;
+    }
+    const state = /^\s*Link (\d{1,2}): (.*)$/.exec(row);
+    if (state === null || current === undefined) continue;
+    const rate = number(state[2]);
+    if (rate !== undefined && rate > 0) {
+      current.active++;
+      current.linkGBps ??= rate;
+    } else current.inactive++;
+  }
+  return found;
+}
+
+/** Reads the cells between GPUs of `topo -m`. */
+export function parseMatrix(text: string): Map<string, string> {
+  const cells = new Map<string, string>();
+  const rows = text.split("\n");
+  const header = rows.find((row) => /^\s*(\[\d+m)?\s*GPU\d/.test(row) && !/\bX\b/.test(row));
+  const columns = (header ?? "")
+    .trim()
+    .split(/\s*\t\s*|\s{2,}/)
+    .map((name) => name.trim());
+  for (const row of rows) {
+    const match = /^\s*GPU(\d{1,3})\s+(.*)$/.exec(row);
+    if (match === null || row === header) continue;
+    const values = (match[2] ?? "").trim().split(/\s+/);
+    for (const [i, name] of columns.entries()) {
+      const other = /^GPU(\d{1,3})$/.exec(name);
+      const value = values[i];
+      if (other === null || value === undefined || !/^(NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PIXB)$/.test(value)) continue;
+      cells.set(pairKey(Number(match[1]), Number(other[1])), value === "SOC" ? "SYS" : value);
+    }
+  }
+  return cells;
+}
+
+function parseApps(answer: Answer | undefined): { gpu: string; pid: number; name?: string; usedBytes?: number }[] {
+  const columns = (answer?.argv.find((arg) => arg.startsWith("--query-compute-apps=")) ?? "").slice(21).split(",");
+  return (answer?.stdout ?? "")
+    .split("\n")
+    .slice(0, MAX_PROCESSES)
+    .flatMap((row) => {
+      const cells = row.split(",");
+      const get = (column: string) => field(cells[columns.indexOf(column)]);
+      const [gpu, pid] = [get("gpu_uuid"), count(get("pid"))];
+      if (gpu === undefined || pid === undefined) return [];
+      return [
+        {
+          gpu,
+          pid,
+          ...defined({
+            name: get("process_name") ?? get("name"),
+            usedBytes: mib(get("used_gpu_memory") ?? get("used_memory")),
+          }),
+        },
+      ];
+    });
+}
+
+/** MIG instances: names and UUIDs from `-L`, memory from the XML of `-q -x`. */
+async function readMig(context: ProbeContext, warnings: ProbeWarning[]): Promise<Map<number, NvidiaMig[]>> {
+  const [list, xml] = await Promise.all([
+    ask(context, { tool: "nvidia-smi", args: ["-L"], accepts: (args) => args[0] === "--list-gpus" }, warnings),
+    ask(
+      context,
+      {
+        tool: "nvidia-smi",
+        args: ["-q", "-x"],
+        accepts: (args) => args.includes("-x") || args.includes("--xml-format"),
+      },
+      [],
+    ),
+  ]);
+  const memoryByKey = parseMigMemory(xml?.stdout ?? "");
+  const found = new Map<number, NvidiaMig[]>();
+  let gpu = -1;
+  for (const row of (list?.stdout ?? "").split("\n")) {
+    const parent = /^GPU (\d{1,3}):/.exec(row);
+    if (parent !== null) gpu = Number(parent[1]);
+    const match = /^\s+MIG (\S+)\s+Device\s+(\d{1,2}): \(UUID: (MIG-[^)]+)\)/.exec(row);
+    if (match === null || gpu < 0) continue;
+    const index = Number(match[2]);
+    const instances = found.get(gpu) ?? [];
+    instances.push({
+      index,
+      name: line(`MIG ${match[1]}`),
+      uuid: line(match[3] ?? ""),
+      ...memoryByKey.get(`${gpu}/${index}`),
+    });
+    found.set(gpu, instances);
+  }
+  return found;
+}
+
+/** Memory of MIG devices by `gpu/index`, from the XML; only tags that hold plain text are looked at. */
+export function parseMigMemory(
+  xml: string,
+): Map<string, Pick<NvidiaMig, "memoryTotalBytes" | "memoryUsedBytes" | "memoryFreeBytes">> {
+  const found = new Map<string, Pick<NvidiaMig, "memoryTotalBytes" | "memoryUsedBytes" | "memoryFreeBytes">>();
+  for (const [gpu, block] of xml
+    .split(/<gpu id=/)
+    .slice(1)
+    .entries()) {
+    for (const part of block.split("<mig_device>").slice(1)) {
+      const device = part.split("</mig_device>")[0] ?? "";
+      const tag = (name: string, within: string) => new RegExp(`<${name}>([^<]{0,64})</${name}>`).exec(within)?.[1];
+      const index = count(tag("index", device));
+      const usage = device.split("<fb_memory_usage>")[1]?.split("</fb_memory_usage>")[0] ?? "";
+      if (index === undefined) continue;
+      found.set(
+        `${gpu}/${index}`,
+        defined({
+          memoryTotalBytes: mib(tag("total", usage)),
+          memoryUsedBytes: mib(tag("used", usage)),
+          memoryFreeBytes: mib(tag("free", usage)),
+        }),
+      );
+    }
+  }
+  return found;
+}

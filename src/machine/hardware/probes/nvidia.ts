@@ -1,0 +1,426 @@
+/**
+ * NVIDIA GPUs: NVML where it answers, else nvidia-smi, else what the PCI bus shows. Builds devices, MIG instances and
+ * NVLinks from the readings.
+ */
+import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import type { NvmlSnapshot } from "../nvml-snapshot.ts";
+import { defined } from "../pci.ts";
+import type {
+  DeviceDraft,
+  LinkDraft,
+  Probe,
+  ProbeContext,
+  ProbeResult,
+  ProbeWarning,
+  RelationDraft,
+  SwitchDraft,
+} from "../probe.ts";
+import { line, memory } from "../text.ts";
+import { numaNodes } from "./cpu.ts";
+import {
+  type NvidiaReading,
+  type NvidiaReadings,
+  nvlinkGeneration,
+  nvlinkOf,
+  pairKey,
+  throttleReasons,
+} from "./nvidia-reading.ts";
+import { readNvidiaSmi } from "./nvidia-smi.ts";
+
+const NVIDIA_VENDOR = 0x10de;
+/** Superchips and modules whose GPU has no memory of its own. */
+const UNIFIED = /\b(GB10|Orin|Thor|Xavier|Tegra|nvgpu)\b/i;
+/** nvmlGpuTopologyLevel_t */
+const LEVELS: Readonly<Record<number, string>> = { 0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS" };
+/** nvmlGpuP2PStatus_t, in words. */
+const PEER_STATUS: Readonly<Record<number, string>> = {
+  1: "the chipset does not support it",
+  2: "the GPU does not support it",
+  3: "the I/O hub does not support it",
+  4: "it is disabled by a registry key",
+  5: "it is not supported",
+};
+
+export const nvidiaProbe: Probe = {
+  name: "nvidia",
+  families: ["nvidia-gpu"],
+  platforms: ["linux", "win32"],
+  run: async (context) => {
+    const warnings: ProbeWarning[] = [];
+    const readings = await read(context, warnings);
+    if (readings !== undefined) return build(context, readings, warnings);
+    return { devices: [], warnings: [...warnings, ...(await driverless(context, warnings))] };
+  },
+};
+
+async function read(context: ProbeContext, warnings: ProbeWarning[]): Promise<NvidiaReadings | undefined> {
+  if (context.nvidiaSource !== "nvidia-smi") {
+    const nvml = await context.nvml();
+    if (!("available" in nvml)) {
+      for (const problem of nvml.problems ?? []) warnings.push({ source: "nvml", message: line(problem) });
+      if (nvml.devices.length > 0) return fromNvml(nvml);
+      warnings.push({
+        source: "nvml",
+        message: "the NVIDIA driver is loaded but finds no device",
+        hint: "Look at dmesg for Xid and NVRM lines; a GPU may have fallen off the bus.",
+      });
+      return undefined;
+    }
+    if (/nvmlInit_v2/.test(nvml.why)) warnings.push({ source: "nvml", message: line(nvml.why), hint: nvml.howToGetIt });
+  }
+  return context.nvidiaSource === "nvml" ? undefined : readNvidiaSmi(context, warnings);
+}
+
+/** NVML's snapshot as readings. */
+export function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
+  const matrix = new Map<string, string>();
+  const peerDenied = new Map<string, string>();
+  const addressToIndex = new Map(snapshot.devices.map((d) => [d.pciAddress, d.index]));
+  const gpus = snapshot.devices.map((device): NvidiaReading => {
+    const active = (device.links ?? []).filter((l) => l.active);
+    const toGpu = new Map<string, number>();
+    for (const link of active) {
+      if (link.remote === "gpu" && link.remotePci !== undefined && addressToIndex.has(link.remotePci)) {
+        toGpu.set(link.remotePci, (toGpu.get(link.remotePci) ?? 0) + 1);
+      }
+    }
+    for (const [other, level] of Object.entries(device.levels ?? {})) {
+      const relation = LEVELS[level];
+      if (relation !== undefined) matrix.set(pairKey(device.index, Number(other)), relation);
+    }
+    for (const [other, status] of Object.entries(device.peerRead ?? {})) {
+      if (status !== 0)
+        peerDenied.set(pairKey(device.index, Number(other)), PEER_STATUS[status] ?? `NVML says ${status}`);
+    }
+    const speed = active.find((l) => l.speedMBps !== undefined)?.speedMBps;
+    const version = active.find((l) => l.version !== undefined)?.version;
+    const {
+      powerMilliwatts,
+      powerLimitMilliwatts,
+      levels: _l,
+      peerRead: _p,
+      links: _k,
+      serial: _s,
+      minorNumber: _m,
+      mig,
+      processes,
+      ...rest
+    } = device;
+    return {
+      ...(rest as Partial<NvidiaReading>),
+      index: device.index,
+      ...defined({
+        mig: mig as NvidiaReading["mig"],
+        processes: processes as NvidiaReading["processes"],
+        powerWatts: powerMilliwatts === undefined ? undefined : powerMilliwatts / 1000,
+        powerLimitWatts: powerLimitMilliwatts === undefined ? undefined : powerLimitMilliwatts / 1000,
+      }),
+      ...(device.links !== undefined && {
+        links: {
+          active: active.length,
+          inactive: device.links.length - active.length,
+          toSwitch: active.filter((l) => l.remote === "switch").length,
+          toGpu,
+          ...defined({ linkGBps: speed === undefined ? undefined : speed / 1000, version }),
+        },
+      }),
+    };
+  });
+  return {
+    ...defined({ driverVersion: snapshot.driverVersion, cudaVersion: snapshot.cudaVersion }),
+    gpus,
+    matrix,
+    peerDenied,
+  };
+}
+
+async function build(context: ProbeContext, readings: NvidiaReadings, warnings: ProbeWarning[]): Promise<ProbeResult> {
+  const devices: DeviceDraft[] = [];
+  for (const gpu of readings.gpus) {
+    devices.push(await deviceOf(context, gpu, readings));
+    for (const mig of gpu.mig ?? []) devices.push(migOf(gpu, mig, readings));
+  }
+  for (const gpu of readings.gpus) {
+    const { active = 0, inactive = 0 } = gpu.links ?? {};
+    if (active > 0 && inactive > 0) {
+      warnings.push({
+        source: "nvidia",
+        message: `GPU ${gpu.index}: ${inactive} of ${active + inactive} NVLinks are inactive`,
+        hint: "nvidia-smi nvlink -s names them; reseat the bridge or reset the fabric if they should be up.",
+      });
+    }
+    if (gpu.eccUncorrected !== undefined && gpu.eccUncorrected > 0) {
+      warnings.push({
+        source: "nvidia",
+        message: `GPU ${gpu.index}: ${gpu.eccUncorrected} uncorrected ECC errors since the driver was loaded`,
+      });
+    }
+  }
+  for (const [pair, why] of readings.peerDenied ?? []) {
+    const [a, b] = pair.split("-");
+    warnings.push({
+      source: "nvidia",
+      message: `GPU ${a} and GPU ${b} cannot read each other's memory: ${why}`,
+      hint: "chorale doctor looks for the cause (ACS, IOMMU).",
+    });
+  }
+  return { devices, warnings, ...(await linksOf(context, readings, warnings)) };
+}
+
+const keyOf = (index: number) => `nvidia:${index}`;
+
+async function deviceOf(context: ProbeContext, gpu: NvidiaReading, readings: NvidiaReadings): Promise<DeviceDraft> {
+  const name = gpu.name ?? "NVIDIA GPU";
+  const part = findPart("nvidia-gpu", name);
+  const arch = gpu.computeCapability ?? part?.arch;
+  const memoryFields = await memoryOf(context, gpu, name);
+  const unified = memoryFields.unifiedMemory === true;
+  const reasons = throttleReasons(gpu.throttleReasons);
+  const dtypes = dtypesOf("nvidia-gpu", arch);
+  // The clock of the memory times two edges times the width of its bus: as the driver tells, before the data sheet.
+  const measured =
+    gpu.maxMemoryClockMHz !== undefined && gpu.memoryBusWidthBits !== undefined
+      ? Math.round((gpu.maxMemoryClockMHz * 2 * gpu.memoryBusWidthBits) / 8000)
+      : undefined;
+  return {
+    key: keyOf(gpu.index),
+    family: "nvidia-gpu",
+    vendor: "NVIDIA",
+    name,
+    index: gpu.index,
+    ...memoryFields,
+    ...(part !== undefined && partFields(part)),
+    ...(part === undefined && measured !== undefined && measured > 0 && !unified && { memoryBandwidthGBps: measured }),
+    ...defined({
+      uuid: gpu.uuid,
+      pciAddress: gpu.pciAddress,
+      dtypes,
+      arch,
+      driverVersion: readings.driverVersion,
+      runtimeVersion: readings.cudaVersion === undefined ? undefined : `CUDA ${readings.cudaVersion}`,
+      temperatureC: gpu.temperatureC,
+      powerWatts: atLeastZero(gpu.powerWatts),
+      powerLimitWatts: atLeastZero(gpu.powerLimitWatts),
+      utilizationPercent: percent(gpu.utilizationPercent),
+    }),
+    ...(!unified && pcieOf(gpu)),
+    details: {
+      ...defined({
+        smClockMHz: gpu.smClockMHz,
+        memoryClockMHz: gpu.memoryClockMHz,
+        maxSmClockMHz: gpu.maxSmClockMHz,
+        maxMemoryClockMHz: gpu.maxMemoryClockMHz,
+      }),
+      ...(gpu.eccEnabled !== undefined && {
+        ecc: { enabled: gpu.eccEnabled, ...defined({ corrected: gpu.eccCorrected, uncorrected: gpu.eccUncorrected }) },
+      }),
+      ...(reasons.length > 0 && { throttleReasons: reasons }),
+      ...(gpu.migEnabled !== undefined && { migEnabled: gpu.migEnabled }),
+      ...(gpu.links !== undefined &&
+        gpu.links.active + gpu.links.inactive > 0 && {
+          nvlinks: { active: gpu.links.active, inactive: gpu.links.inactive },
+        }),
+      ...(gpu.processes !== undefined &&
+        gpu.processes.length > 0 && { processes: gpu.processes.map((p) => ({ ...p })) }),
+    },
+  };
+}
+
+function atLeastZero(value: number | undefined): number | undefined {
+  return value !== undefined && value >= 0 ? value : undefined;
+}
+
+export function percent(value: number | undefined): number | undefined {
+  return value !== undefined && value >= 0 && value <= 100 ? value : undefined;
+}
+
+function pcieOf(gpu: NvidiaReading): Pick<DeviceDraft, "pcie"> {
+  const pcie = defined({
+    generation: gpu.pcieGeneration || undefined,
+    width: gpu.pcieWidth || undefined,
+    maxGeneration: gpu.pcieMaxGeneration || undefined,
+    maxWidth: gpu.pcieMaxWidth || undefined,
+  });
+  return Object.keys(pcie).length > 0 ? { pcie } : {};
+}
+
+/**
+ * Memory of a GPU. Where the driver gives no total, the GPU shares the host's memory (GB10, Jetson), or is a Grace Hopper
+ * whose HBM is a NUMA node without CPUs; a discrete GPU without a total keeps none.
+ */
+async function memoryOf(context: ProbeContext, gpu: NvidiaReading, name: string): Promise<Partial<DeviceDraft>> {
+  const own = defined({
+    memoryBytes: memory(gpu.memoryTotalBytes),
+    memoryUsedBytes: memory(gpu.memoryUsedBytes),
+    memoryFreeBytes: memory(gpu.memoryFreeBytes),
+  });
+  const unified =
+    UNIFIED.test(name) ||
+    (own.memoryBytes === undefined && /^(12\.1|11\.0|8\.7|7\.2)$/.test(gpu.computeCapability ?? ""));
+  if (own.memoryBytes !== undefined) return unified ? { ...own, unifiedMemory: true } : own;
+  if (/\bGH200|GB[23]00\b/.test(name)) {
+    const nodes = (await numaNodes(context)).filter((node) => node.cpus === 0 && (node.memoryBytes ?? 0) > 0);
+    const node = nodes[gpu.index];
+    if (node?.memoryBytes !== undefined) return { ...own, memoryBytes: node.memoryBytes, unifiedMemory: true };
+  }
+  if (!unified && !/\bGH200\b/.test(name)) return own;
+  const system = await context.systemMemory();
+  return {
+    ...own,
+    ...defined({ memoryBytes: system.totalBytes, memoryFreeBytes: system.availableBytes }),
+    unifiedMemory: true,
+  };
+}
+
+function migOf(
+  gpu: NvidiaReading,
+  mig: NonNullable<NvidiaReading["mig"]>[number],
+  readings: NvidiaReadings,
+): DeviceDraft {
+  const part = findPart("nvidia-gpu", gpu.name ?? "");
+  const arch = gpu.computeCapability ?? part?.arch;
+  // NVML names an instance after its GPU, nvidia-smi after its profile alone: keep the profile.
+  const profile = /(?:MIG )?(\d+g\.\d+gb(?:\+\S+)?|\d+c\.\d+g\.\d+gb(?:\+\S+)?)/.exec(mig.name ?? "")?.[1];
+  return {
+    key: `nvidia:${gpu.index}/mig:${mig.index}`,
+    parentKey: keyOf(gpu.index),
+    family: "nvidia-gpu",
+    vendor: "NVIDIA",
+    name: `${gpu.name ?? "NVIDIA GPU"}${profile === undefined ? "" : ` MIG ${profile}`}`,
+    index: mig.index,
+    ...defined({
+      uuid: mig.uuid,
+      memoryBytes: memory(mig.memoryTotalBytes),
+      memoryUsedBytes: memory(mig.memoryUsedBytes),
+      memoryFreeBytes: memory(mig.memoryFreeBytes),
+      dtypes: dtypesOf("nvidia-gpu", arch),
+      arch,
+      driverVersion: readings.driverVersion,
+    }),
+    details: profile === undefined ? {} : { migProfile: profile },
+  };
+}
+
+async function linksOf(context: ProbeContext, readings: NvidiaReadings, warnings: ProbeWarning[]) {
+  const links: LinkDraft[] = [];
+  const switches: SwitchDraft[] = [];
+  const relations: RelationDraft[] = [];
+  const rate = (gpu: NvidiaReading | undefined) => gpu?.links?.linkGBps ?? nvlinkOf(gpu?.computeCapability)?.linkGBps;
+  const generation = (gpu: NvidiaReading | undefined) =>
+    (gpu?.links?.linkGBps === undefined ? undefined : nvlinkGeneration(gpu.links.linkGBps)) ??
+    nvlinkOf(gpu?.computeCapability)?.generation;
+  const link = (gpu: NvidiaReading, b: string, num: number): LinkDraft => ({
+    a: keyOf(gpu.index),
+    b,
+    kind: "nvlink",
+    count: num,
+    ...defined({ generation: generation(gpu), bandwidthGBps: scaled(num, rate(gpu)) }),
+  });
+  const byIndex = new Map(readings.gpus.map((gpu) => [gpu.index, gpu]));
+  const byAddress = new Map(readings.gpus.map((gpu) => [gpu.pciAddress, gpu]));
+  const fabric = await switchedGpus(context, readings);
+  if (fabric.size > 0) {
+    const found = await countSwitches(context);
+    switches.push({ key: "nvswitch", kind: "nvswitch", name: found > 0 ? `${found}x NVSwitch` : "NVSwitch fabric" });
+    for (const [gpu, num] of fabric) links.push(link(gpu, "nvswitch", num));
+  }
+  const bonded = new Map<string, number>();
+  for (const [pair, cell] of readings.matrix) {
+    const [a, b] = pair.split("-").map(Number) as [number, number];
+    const nv = /^NV(\d+)$/.exec(cell);
+    if (nv !== null) bonded.set(pair, Number(nv[1]));
+    else relations.push({ a: keyOf(a), b: keyOf(b), relation: cell });
+  }
+  for (const gpu of readings.gpus) {
+    for (const [address, num] of gpu.links?.toGpu ?? []) {
+      const other = byAddress.get(address);
+      if (other !== undefined) bonded.set(pairKey(gpu.index, other.index), num);
+    }
+  }
+  for (const [pair, num] of bonded) {
+    const [a, b] = pair.split("-").map(Number) as [number, number];
+    const [first, second] = [byIndex.get(a), byIndex.get(b)];
+    if (first === undefined || second === undefined || num < 1) continue;
+    // On a switched fabric the matrix states the same links again, for every pair.
+    if (fabric.has(first) && fabric.has(second)) continue;
+    links.push(link(first, keyOf(b), num));
+  }
+  if (links.length === 0) {
+    const linked = readings.gpus.filter((gpu) => (gpu.links?.active ?? 0) > 0);
+    const [first, second] = linked;
+    if (linked.length === 2 && first !== undefined && second !== undefined) {
+      links.push(link(first, keyOf(second.index), Math.min(first.links?.active ?? 0, second.links?.active ?? 0)));
+    } else if (linked.length > 0) {
+      warnings.push({
+        source: "nvidia",
+        message: `${linked.length} GPUs have active NVLinks, but where these lead is unknown`,
+        hint: "nvidia-smi topo -m gave no matrix.",
+      });
+    }
+  }
+  return { links, switches, relations };
+}
+
+function scaled(num: number, rate: number | undefined): number | undefined {
+  return rate === undefined ? undefined : Number((num * rate).toFixed(3));
+}
+
+/**
+ * The GPUs whose links end at an NVSwitch, with their active links: NVML says so of each link. Otherwise: the matrix shows
+ * a GPU more bonded links to its peers together than it has, or the bus shows NVSwitches.
+ */
+async function switchedGpus(context: ProbeContext, readings: NvidiaReadings): Promise<Map<NvidiaReading, number>> {
+  const fabric = new Map<NvidiaReading, number>();
+  for (const gpu of readings.gpus) if ((gpu.links?.toSwitch ?? 0) > 0) fabric.set(gpu, gpu.links?.toSwitch ?? 0);
+  if (fabric.size > 0) return fabric;
+  const switchesOnBus = (await countSwitches(context)) > 0;
+  for (const gpu of readings.gpus) {
+    if ((gpu.links?.toGpu?.size ?? 0) > 0) continue;
+    const peers = readings.gpus.flatMap((other) => {
+      const nv = other === gpu ? null : /^NV(\d+)$/.exec(readings.matrix.get(pairKey(gpu.index, other.index)) ?? "");
+      return nv === null ? [] : [Number(nv[1])];
+    });
+    const widest = Math.max(0, ...peers);
+    const own = gpu.links?.active ?? widest;
+    const oversubscribed = peers.reduce((sum, n) => sum + n, 0) > own && peers.length > 1;
+    if (own > 0 && (oversubscribed || (switchesOnBus && (peers.length > 0 || readings.matrix.size === 0)))) {
+      fabric.set(gpu, Math.min(own, widest || own));
+    }
+  }
+  return fabric;
+}
+
+/** NVSwitches on the PCI bus: NVIDIA's functions of class "other bridge". Hypervisors usually hide them. */
+async function countSwitches(context: ProbeContext): Promise<number> {
+  const functions = await context.pci();
+  return [...functions.values()].filter((f) => f.vendor === NVIDIA_VENDOR && f.classCode >> 8 === 0x0680).length;
+}
+
+/** GPUs on the bus that no source could read: their driver is missing, or another one holds them. */
+async function driverless(context: ProbeContext, earlier: readonly ProbeWarning[]): Promise<ProbeWarning[]> {
+  const gpus = [...(await context.pci()).values()].filter(
+    (f) => f.vendor === NVIDIA_VENDOR && [0x0300, 0x0302].includes(f.classCode >> 8),
+  );
+  if (gpus.length === 0 || earlier.length > 0) return [];
+  const drivers = [...new Set(gpus.map((f) => f.driver ?? "none"))].join(", ");
+  const denied = (await context.files.access("/dev/nvidiactl")) === "denied";
+  if (denied) {
+    return [
+      {
+        source: "nvidia",
+        message: "no permission to open /dev/nvidiactl",
+        hint: "Give this user access to /dev/nvidia*.",
+      },
+    ];
+  }
+  const names = `${gpus.length} NVIDIA ${gpus.length === 1 ? "GPU is" : "GPUs are"} on the PCI bus`;
+  return [
+    context.noExec && drivers === "nvidia"
+      ? { source: "nvidia", message: `${names}, but neither NVML answers nor may nvidia-smi be run` }
+      : {
+          source: "nvidia",
+          message: `${names} (driver: ${drivers}), but neither NVML nor nvidia-smi answers`,
+          hint: "Install the NVIDIA driver; a GPU held by vfio-pci or nouveau cannot be used by CUDA.",
+        },
+  ];
+}

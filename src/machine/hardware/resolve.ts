@@ -1,0 +1,52 @@
+/** What `--hardware` means: a preset, a composition, an inventory file, or a recorded root. */
+import { readFile, stat } from "node:fs/promises";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { type Inventory, inventorySchema, PRESET_NAMES, parseSystem } from "../topology/index.ts";
+import { detect } from "./detect.ts";
+
+/** Largest inventory file: 4096 hosts of 8 devices are about 40 MB. */
+const MAX_INVENTORY_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Gives the inventory that `text` names: a preset (`hgx-h100-8`), a composition (`16x hgx-h100-8 --nic 8xNDR`), an
+ * inventory file, a recorded root, or `detect` for this machine.
+ * @throws InvalidArgumentError when it is none of these
+ * @throws FormatError when it is a file that holds no inventory
+ */
+export async function resolveHardware(text: string): Promise<Inventory> {
+  if (text === "detect") return detect();
+  const system = parseSystem(text);
+  if (system !== undefined) return system;
+  const kind = await stat(text).then(
+    (found) => (found.isDirectory() ? "folder" : "file"),
+    () => undefined,
+  );
+  if (kind === "folder") return detect({ root: text });
+  if (kind === "file") return readInventory(text);
+  throw new InvalidArgumentError(
+    "--hardware",
+    text,
+    `an inventory file, a recorded root, "detect", or a preset such as ${PRESET_NAMES.slice(0, 8).join(", ")} (16x PRESET --nic 8xNDR joins several)`,
+  );
+}
+
+/**
+ * Reads an inventory from a JSON file, as `chorale detect --json` prints it.
+ * @throws FormatError naming the first field that is wrong
+ */
+export async function readInventory(path: string): Promise<Inventory> {
+  if ((await stat(path)).size > MAX_INVENTORY_BYTES) throw new FormatError(path, "larger than 64 MiB; no inventory is");
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(path, "utf8"));
+  } catch (error) {
+    throw new FormatError(path, "is no JSON", { cause: error });
+  }
+  const parsed = inventorySchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new FormatError(path, issue?.message ?? "is no inventory", {
+    field: issue?.path.join(".") ?? "",
+    cause: parsed.error,
+  });
+}
