@@ -58,6 +58,7 @@ export async function bundleUserModule(file: string | URL, argument = "module"):
   if (LOADERS[extname(path)] === undefined) {
     throw new InvalidArgumentError(argument, path, `a file that ends in ${Object.keys(LOADERS).join(", ")}`);
   }
+  if (runningCopyOf(path) === pathToFileURL(path).href) return { path, url: pathToFileURL(path).href, inputs: [path] };
   const cached = cache.get(path);
   if (cached !== undefined && [...cached.stamps].every(([input, seen]) => stamp(input) === seen)) return cached.module;
 
@@ -181,8 +182,13 @@ const userFiles: Plugin = {
 };
 const resolving = Symbol("resolving");
 
-/** The running copy's file of one of chorale's own sources: those are never bundled, or classes would exist twice. */
+/**
+ * The running copy's file of what is chorale's own, in the source or as loaded: those are never bundled, or their
+ * classes would exist twice.
+ */
 function runningCopyOf(path: string): string | undefined {
+  const copy = fileURLToPath(copyRoot);
+  if (path.startsWith(copy)) return pathToFileURL(path).href;
   const sources = fileURLToPath(new URL("src/", packageRoot));
   if (!path.startsWith(sources)) return undefined;
   return new URL(path.slice(sources.length).replace(/\.tsx?$/, ".js"), copyRoot).href;
