@@ -1,0 +1,69 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { OutOfMemoryError } from "../../../core/index.ts";
+import { ControlSegment, controlBytes, LANE_RING, MAX_GROUPS } from "./segment.ts";
+
+const collective = { kind: "collective" } as const;
+
+function ranks(n: number): ControlSegment[] {
+  const buffer = new SharedArrayBuffer(controlBytes(n));
+  return Array.from({ length: n }, () => new ControlSegment(buffer, n));
+}
+
+describe("ControlSegment", () => {
+  it("gives all members of a group the same place, and other groups others", () => {
+    const [a, b] = ranks(2);
+    const ga = a?.group("tp", [0, 1], 0, 0);
+    const gb = b?.group("tp", [0, 1], 0, 1);
+    const other = b?.group("tp", [0, 1], 1, 1);
+    ga?.publish(collective, 0, { call: 1, count: 2, hash: 3 });
+    expect(gb?.read(0, collective, 0)).toEqual({ call: 1, count: 2, hash: 3 });
+    expect(gb?.issued(0, collective)).toBe(1);
+    expect(gb?.issued(1, collective)).toBe(0);
+    expect(other?.read(0, collective, 0)).toBeUndefined();
+  });
+
+  it("keeps lanes apart and forgets what is older than the ring", () => {
+    const [a] = ranks(3);
+    const g = a?.group("world", [0, 1, 2], 0, 2);
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 1000 }), fc.integer({ min: 0, max: 2 }), (seq, peer) => {
+        g?.publish({ kind: "send", peer }, seq, { call: seq, count: peer, hash: -seq });
+        expect(g?.last(2, { kind: "send", peer })).toEqual({ seq, print: { call: seq, count: peer, hash: -seq | 0 } });
+        expect(g?.read(2, { kind: "send", peer }, seq + LANE_RING)).toBeUndefined();
+        expect(g?.issued(2, { kind: "recv", peer })).toBe(0);
+      }),
+      { seed: 20261120, verbose: 1 },
+    );
+  });
+
+  it("keeps the first failure, of a group and of the world", () => {
+    const [a, b] = ranks(2);
+    const ga = a?.group("dp", [0, 1], 0, 0);
+    const gb = b?.group("dp", [0, 1], 0, 1);
+    const other = b?.group("pp", [1], 0, 0);
+    expect(gb?.failed).toBe(false);
+    ga?.fail({ code: "ABORTED", reason: "first" });
+    gb?.fail({ code: "ABORTED", reason: "second" });
+    expect(gb?.failure).toEqual({ code: "ABORTED", reason: "first" });
+    expect(other?.failed).toBe(false);
+    expect(a?.fail({ code: "RANK_FAILED", rank: 1, generation: 3, cause: "x".repeat(9000) })).toBe(true);
+    expect(b?.fail({ code: "ABORTED", reason: "late" })).toBe(false);
+    expect(other?.failure).toMatchObject({ code: "RANK_FAILED", rank: 1, generation: 3 });
+  });
+
+  it("reuses the slots of groups that every member left", () => {
+    const [a, b] = ranks(2);
+    for (let i = 0; i < 3 * MAX_GROUPS; i++) {
+      const ga = a?.group("g", [0, 1], i, 0);
+      const gb = b?.group("g", [0, 1], i, 1);
+      expect(gb?.blob).toBeUndefined();
+      ga?.setBlob(Uint8Array.of(i & 255, 7));
+      expect([...(gb?.blob ?? [])]).toEqual([i & 255, 7]);
+      ga?.leave();
+      gb?.leave();
+    }
+    for (let i = 0; i < MAX_GROUPS; i++) a?.group("held", [0], i, 0);
+    expect(() => a?.group("one too many", [0], 0, 0)).toThrow(OutOfMemoryError);
+  });
+});

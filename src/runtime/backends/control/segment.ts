@@ -1,0 +1,266 @@
+/**
+ * The control segment: shared memory in which the ranks of one host say what they have issued, so that a backend over a
+ * foreign engine can tell a mismatch, a missing rank and a failure without asking the engine, at the cost of a few
+ * stores a call. It carries no data of collectives. It is a SharedArrayBuffer among threads and a mapped file among
+ * processes; nothing here waits with Atomics.wait, which mapped memory does not have.
+ *
+ * Layout, 32-bit words: a header with the world's failure, then a table of groups. A group has a failure of its own, a
+ * small blob (NCCL's unique id), and per member its *lanes*: lane 0 for collectives, then one per peer for sends and
+ * one per peer for receives. A lane is a counter and a ring of the last calls' fingerprints; the later rank of any two
+ * compares them.
+ */
+import { invariant, OutOfMemoryError } from "../../../core/index.ts";
+import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
+
+/** How many calls a lane remembers: a rank that is further ahead than this is not compared. */
+export const LANE_RING = 64;
+/** Groups that may be open at once. */
+export const MAX_GROUPS = 96;
+
+const MAGIC = 0x63686f72;
+const ENTRY_WORDS = 4;
+const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
+const FAILURE_BYTES = 2048;
+const BLOB_BYTES = 256;
+/** State word, length word, text. */
+const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
+const BLOB_WORDS = 2 + BLOB_BYTES / 4;
+const HEADER_WORDS = 16 + FAILURE_WORDS;
+
+/** The lock is held for microseconds; who holds it longer is dead. */
+const LOCK_STEAL_MS = 1000;
+
+const FREE = 0;
+const WRITING = 1;
+const SET = 2;
+
+/** Three words that must agree, and one that tells calls apart in a dump. */
+export interface Fingerprint {
+  readonly call: number;
+  readonly count: number;
+  readonly hash: number;
+}
+
+const groupWords = (worldSize: number) => 8 + FAILURE_WORDS + BLOB_WORDS + worldSize * (1 + 2 * worldSize) * LANE_WORDS;
+
+/** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
+export function controlBytes(worldSize: number): number {
+  return 4 * (HEADER_WORDS + MAX_GROUPS * groupWords(worldSize));
+}
+
+/** A key of a group: FNV-1a in two words, the first never zero. */
+function groupKey(text: string): readonly [number, number] {
+  let a = 0x811c9dc5;
+  let b = 0x01000193;
+  for (let i = 0; i < text.length; i++) {
+    a = Math.imul(a ^ text.charCodeAt(i), 0x01000193);
+    b = Math.imul(b ^ text.charCodeAt(i), 0x85ebca6b);
+    b ^= b >>> 13;
+  }
+  return [a | 1, b | 0];
+}
+
+/** The segment, as one rank uses it. */
+export class ControlSegment {
+  readonly worldSize: number;
+  readonly #words: Int32Array;
+  readonly #bytes: Uint8Array;
+
+  /** @param buffer of `controlBytes(worldSize)` zeros, or one that another rank has opened */
+  constructor(buffer: ArrayBufferLike, worldSize: number) {
+    invariant(buffer.byteLength >= controlBytes(worldSize), "the control segment is too small");
+    this.worldSize = worldSize;
+    this.#words = new Int32Array(buffer as ArrayBuffer);
+    this.#bytes = new Uint8Array(buffer as ArrayBuffer);
+    Atomics.compareExchange(this.#words, 0, 0, MAGIC);
+    invariant(Atomics.load(this.#words, 0) === MAGIC, "the memory is no control segment");
+  }
+
+  /** The world's failure, once there is one. */
+  get failure(): Failure | undefined {
+    return this.#readFailure(16);
+  }
+
+  /** Ends the world. The first failure stays. @returns whether this one was the first */
+  fail(failure: Failure): boolean {
+    return this.#writeFailure(16, failure);
+  }
+
+  /** Says cheaply whether the world has failed. */
+  get failed(): boolean {
+    return Atomics.load(this.#words, 16) === SET;
+  }
+
+  /**
+   * Opens the group of a name and members; every member opens it with the same text.
+   * @param instance tells groups of one name apart over time: each opening of it has the next number
+   * @throws OutOfMemoryError when too many groups are open
+   */
+  group(name: string, ranks: readonly number[], instance: number, member: number): GroupControl {
+    const [low, high] = groupKey(`${name}|${ranks.join(",")}|${instance}`);
+    const at = this.#locked(() => {
+      const slots = Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize));
+      const words = this.#words;
+      const known = slots.find((slot) => words[slot] === low && words[slot + 1] === high);
+      if (known !== undefined) return known;
+      const free = slots.find((slot) => words[slot] === 0);
+      if (free === undefined) {
+        throw new OutOfMemoryError("control segment", 1, 0, `${MAX_GROUPS} groups are open: close communicators.`);
+      }
+      words[free] = low;
+      words[free + 1] = high;
+      return free;
+    });
+    return new GroupControl(this, this.#words, this.#bytes, at, member, ranks.length);
+  }
+
+  /** For `GroupControl`: one member is done with the group at `at`; the last one frees the slot. */
+  leave(at: number, size: number): void {
+    this.#locked(() => {
+      this.#words[at + 2] = (this.#words[at + 2] ?? 0) + 1;
+      if (this.#words[at + 2] === size) this.#words.fill(0, at, at + groupWords(this.worldSize));
+    });
+  }
+
+  /** Runs `fn` alone among the ranks. A rank that died inside gives the lock up after `LOCK_STEAL_MS`. */
+  #locked<T>(fn: () => T): T {
+    const until = performance.now() + LOCK_STEAL_MS;
+    while (Atomics.compareExchange(this.#words, 1, 0, 1) !== 0) {
+      if (performance.now() > until) break;
+    }
+    try {
+      return fn();
+    } finally {
+      Atomics.store(this.#words, 1, 0);
+    }
+  }
+
+  #readFailure(at: number): Failure | undefined {
+    if (Atomics.load(this.#words, at) !== SET) return undefined;
+    const length = this.#words[at + 1] ?? 0;
+    return decodeFailure(this.#bytes.subarray(4 * (at + 2), 4 * (at + 2) + length));
+  }
+
+  #writeFailure(at: number, failure: Failure): boolean {
+    if (Atomics.compareExchange(this.#words, at, FREE, WRITING) !== FREE) return false;
+    const text = encodeFailure(failure, FAILURE_BYTES);
+    this.#bytes.set(text, 4 * (at + 2));
+    this.#words[at + 1] = text.length;
+    Atomics.store(this.#words, at, SET);
+    return true;
+  }
+
+  /** For `GroupControl`. */
+  readFailureAt(at: number): Failure | undefined {
+    return this.#readFailure(at);
+  }
+
+  /** For `GroupControl`. */
+  writeFailureAt(at: number, failure: Failure): boolean {
+    return this.#writeFailure(at, failure);
+  }
+}
+
+/** Which lane of a member: its collectives, its sends to a peer, its receives from a peer. */
+export type Lane = { readonly kind: "collective" } | { readonly kind: "send" | "recv"; readonly peer: number };
+
+/** One group in the segment, as one member uses it. Member numbers are ranks within the group. */
+export class GroupControl {
+  readonly #segment: ControlSegment;
+  readonly #words: Int32Array;
+  readonly #bytes: Uint8Array;
+  readonly #at: number;
+  readonly #failureAt: number;
+  readonly #blobAt: number;
+  readonly #lanesAt: number;
+  readonly member: number;
+  readonly size: number;
+
+  constructor(segment: ControlSegment, words: Int32Array, bytes: Uint8Array, at: number, member: number, size: number) {
+    this.#segment = segment;
+    this.#words = words;
+    this.#bytes = bytes;
+    this.#at = at;
+    this.#failureAt = at + 8;
+    this.#blobAt = this.#failureAt + FAILURE_WORDS;
+    this.#lanesAt = this.#blobAt + BLOB_WORDS;
+    this.member = member;
+    this.size = size;
+  }
+
+  /** The failure of the group, or of its world. */
+  get failure(): Failure | undefined {
+    return this.#segment.readFailureAt(this.#failureAt) ?? this.#segment.failure;
+  }
+
+  get failed(): boolean {
+    return Atomics.load(this.#words, this.#failureAt) === SET || this.#segment.failed;
+  }
+
+  /** Ends the group. The first failure stays. */
+  fail(failure: Failure): void {
+    this.#segment.writeFailureAt(this.#failureAt, failure);
+  }
+
+  /** Says that this member is done with the group. Call it once; the group must not be used afterwards. */
+  leave(): void {
+    this.#segment.leave(this.#at, this.size);
+  }
+
+  /** Publishes the group's blob (one member does). */
+  setBlob(bytes: Uint8Array): void {
+    invariant(bytes.length <= BLOB_BYTES, "the blob is too large");
+    this.#bytes.set(bytes, 4 * (this.#blobAt + 2));
+    this.#words[this.#blobAt + 1] = bytes.length;
+    Atomics.store(this.#words, this.#blobAt, SET);
+  }
+
+  /** The group's blob, once it is there. */
+  get blob(): Uint8Array | undefined {
+    if (Atomics.load(this.#words, this.#blobAt) !== SET) return undefined;
+    const start = 4 * (this.#blobAt + 2);
+    return this.#bytes.slice(start, start + (this.#words[this.#blobAt + 1] ?? 0));
+  }
+
+  /** Says that this member issues call `seq` of a lane. */
+  publish(lane: Lane, seq: number, print: Fingerprint): void {
+    const at = this.#lane(this.member, lane);
+    const entry = at + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    const words = this.#words;
+    Atomics.store(words, entry, 0);
+    words[entry + 1] = print.call;
+    words[entry + 2] = print.count;
+    words[entry + 3] = print.hash;
+    Atomics.store(words, entry, seq + 1);
+    Atomics.store(words, at, seq + 1);
+  }
+
+  /** How many calls `member` has issued on a lane. */
+  issued(member: number, lane: Lane): number {
+    return Atomics.load(this.#words, this.#lane(member, lane));
+  }
+
+  /** Call `seq` of a lane of `member`; `undefined` before it was issued and after it was forgotten. */
+  read(member: number, lane: Lane, seq: number): Fingerprint | undefined {
+    const entry = this.#lane(member, lane) + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    const words = this.#words;
+    if (Atomics.load(words, entry) !== seq + 1) return undefined;
+    const print = { call: words[entry + 1] ?? 0, count: words[entry + 2] ?? 0, hash: words[entry + 3] ?? 0 };
+    return Atomics.load(words, entry) === seq + 1 ? print : undefined;
+  }
+
+  /** The last call of `member` on a lane, if any. */
+  last(member: number, lane: Lane): { readonly seq: number; readonly print: Fingerprint } | undefined {
+    const issued = this.issued(member, lane);
+    if (issued === 0) return undefined;
+    const print = this.read(member, lane, issued - 1);
+    return print === undefined ? undefined : { seq: issued - 1, print };
+  }
+
+  #lane(member: number, lane: Lane): number {
+    const lanes = 1 + 2 * this.#segment.worldSize;
+    const index =
+      lane.kind === "collective" ? 0 : lane.kind === "send" ? 1 + lane.peer : 1 + this.#segment.worldSize + lane.peer;
+    return this.#lanesAt + (member * lanes + index) * LANE_WORDS;
+  }
+}
