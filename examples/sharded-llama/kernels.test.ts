@@ -127,4 +127,19 @@ describe("kernels", () => {
     kernels.add(x, y, 64);
     expect(f32.subarray(x / 4, x / 4 + 16)).toEqual(gate.map((g) => g + 1));
   });
+
+  it("reaches the upper half of a memory of 4 GiB", () => {
+    const memory = newMemory(65_535);
+    const kernels = kernelsOver(memory);
+    const at = 65_535 * 65_536 - 4096;
+    const view = (offset: number, n: number) => new Float32Array(memory.buffer, at + offset, n);
+    view(0, 8).fill(2);
+    view(64, 64).forEach((_, i, w) => {
+      w[i] = i;
+    });
+    kernels.matmul(at, at + 64, at + 512, 0, 1, 8, 32);
+    expect([...view(512, 8)]).toEqual(Array.from({ length: 8 }, (_, n) => 2 * (8 * 8 * n + 28)));
+    kernels.add(at, at + 512, 32);
+    expect(view(0, 2)).toEqual(Float32Array.of(58, 186));
+  });
 });

@@ -3,12 +3,14 @@ import type { OracleConfig } from "./oracle.ts";
 import type { WeightType } from "./random-model.ts";
 
 export interface OddModel {
+  readonly name: string;
   readonly config: OracleConfig;
   readonly files: { readonly type: WeightType; readonly numFiles: number; readonly seed: number };
 }
 
 export const MODELS: Readonly<Record<string, OddModel>> = {
-  "tied, bf16 in 3 files, llama3 scaling, heads of 10 beside a hidden size of 44, vocabulary 101": {
+  tied: {
+    name: "tied, bf16 in 3 files, llama3 scaling, heads of 10 beside a hidden size of 44, vocabulary 101",
     config: {
       architectures: ["LlamaForCausalLM"],
       hidden_size: 44,
@@ -32,7 +34,8 @@ export const MODELS: Readonly<Record<string, OddModel>> = {
     },
     files: { type: "BF16", numFiles: 3, seed: 11 },
   },
-  "untied, f32, all biases, one KV head, odd MLP": {
+  untied: {
+    name: "untied, f32, all biases, one KV head, odd MLP",
     config: {
       architectures: ["LlamaForCausalLM"],
       hidden_size: 36,
@@ -51,7 +54,8 @@ export const MODELS: Readonly<Record<string, OddModel>> = {
     },
     files: { type: "F32", numFiles: 1, seed: 22 },
   },
-  "Qwen2 biases, f16 in 2 files, linear scaling, a vocabulary of 9": {
+  qwen: {
+    name: "Qwen2 biases, f16 in 2 files, linear scaling, a vocabulary of 9",
     config: {
       architectures: ["Qwen2ForCausalLM"],
       hidden_size: 20,
@@ -69,7 +73,8 @@ export const MODELS: Readonly<Record<string, OddModel>> = {
     },
     files: { type: "F16", numFiles: 2, seed: 33 },
   },
-  "Mistral with a window of 5": {
+  mistral: {
+    name: "Mistral with a window of 5",
     config: {
       architectures: ["MistralForCausalLM"],
       hidden_size: 32,

@@ -1,0 +1,146 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { RankFailedError } from "chorale";
+import { closeRankPool, runRanks } from "chorale/world";
+import { afterAll, describe, expect, it } from "vitest";
+import type { Generated, GenerateOptions } from "./generate.ts";
+import { DEMO_MODEL, demoPlan, GOLDEN } from "./testing/demo.ts";
+import { MODELS } from "./testing/models.ts";
+import { oracleGenerate } from "./testing/oracle.ts";
+import { writeRandomModel } from "./testing/random-model.ts";
+
+const module = new URL("./generate.ts", import.meta.url);
+const folder = mkdtempSync(join(tmpdir(), "chorale-llama-"));
+afterAll(async () => {
+  rmSync(folder, { recursive: true });
+  await closeRankPool();
+});
+
+/** What rank 0 of a world of `ranks` ranks generates. */
+async function generate(ranks: number, data: GenerateOptions): Promise<Generated[]> {
+  const results = await runRanks<Generated[], GenerateOptions>(ranks, { module }, { data });
+  return results[0] as Generated[];
+}
+
+const furthest = (actual: readonly number[], expected: readonly number[]) => {
+  expect(actual).toHaveLength(expected.length);
+  return Math.max(...expected.map((value, i) => Math.abs(value - actual[i]!)));
+};
+
+describe("the demo model", () => {
+  const prompts = GOLDEN.map(({ prompt }) => ({ tokens: prompt }));
+  it.each([
+    [1, 1, 1],
+    [2, 1, 1],
+    [4, 1, 1],
+    [8, 1, 1],
+    [1, 2, 1],
+    [1, 3, 1],
+    [1, 6, 1],
+    [2, 2, 1],
+    [4, 2, 1],
+    [2, 1, 2],
+    [2, 2, 2],
+  ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp) => {
+    const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens: 96 });
+    expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.map(({ greedy }) => greedy));
+    for (const [i, golden] of GOLDEN.entries()) {
+      expect(furthest(results[i]!.lastLogits, golden.last_logits)).toBeLessThan(1e-3);
+      expect(results[i]!.text).toBe(Buffer.from(golden.greedy as number[]).toString());
+      expect(results[i]!.tokensPerSecond).toBeGreaterThan(0);
+    }
+  });
+
+  it("follows the layers of a plan", async () => {
+    const plan = demoPlan({
+      tp: 2,
+      stages: [
+        [0, 1],
+        [1, 6],
+      ],
+    });
+    const options = { model: DEMO_MODEL, plan, prompts: prompts.slice(0, 1), maxNewTokens: 24 };
+    const [result] = await generate(4, options as unknown as GenerateOptions);
+    expect(result?.tokens).toEqual(GOLDEN[0]?.greedy.slice(0, 24));
+  });
+
+  it.each([
+    [3, { tp: 3 }, /8 heads % tp 3 = 2/],
+    [7, { pp: 7 }, /7 > 6 layers/],
+    [2, { tp: 2, prompts: [{ tokens: [256] }] }, /0 to 255/],
+    [2, { tp: 2, maxNewTokens: 510 }, /510 > 512/],
+  ])("is refused on %i ranks with %j", async (ranks, options, message) => {
+    const given = { model: DEMO_MODEL, prompts: prompts.slice(0, 1), maxNewTokens: 4, ...options };
+    const failure = await generate(ranks, given).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(RankFailedError);
+    expect(String((failure as Error).message)).toMatch(message);
+  });
+});
+
+describe("odd models agree with a float64 reference", () => {
+  const prompts = [
+    [1, 5, 2, 3, 0, 6],
+    [7, 8],
+    [3, 3, 3, 4, 1, 2, 0, 8, 8],
+  ];
+  const layouts: Record<string, readonly (readonly [number, number, number])[]> = {
+    tied: [
+      [1, 1, 1],
+      [2, 1, 1],
+      [6, 1, 1],
+      [2, 2, 1],
+      [1, 3, 2],
+    ],
+    untied: [
+      [1, 1, 1],
+      [4, 1, 1],
+      [2, 2, 1],
+      [1, 4, 1],
+    ],
+    qwen: [
+      [1, 1, 1],
+      [4, 1, 1],
+      [2, 3, 1],
+    ],
+    mistral: [
+      [1, 1, 1],
+      [8, 1, 1],
+      [2, 2, 2],
+    ],
+  };
+  for (const [key, { config, files, name }] of Object.entries(MODELS)) {
+    it(name, async () => {
+      const model = join(folder, key);
+      const tensors = writeRandomModel(model, config, files);
+      const expected = prompts.map((prompt) => oracleGenerate(config, tensors, prompt, 12));
+      // The comparison of tokens means something: no two logits are as close as f32 rounds.
+      expect(Math.min(...expected.map(({ smallestGap }) => smallestGap))).toBeGreaterThan(1e-4);
+      for (const [tp, pp, dp] of layouts[key] as readonly (readonly [number, number, number])[]) {
+        const options = { model, tp, pp, dp, prompts: prompts.map((tokens) => ({ tokens })), maxNewTokens: 12 };
+        // Once in memories that hold a layer or two each.
+        for (const maxArenaBytes of tp === 1 && pp === 1 ? [undefined, 200_000] : [undefined]) {
+          const limit = maxArenaBytes === undefined ? {} : { maxArenaBytes };
+          const results = await generate(tp * pp * dp, { ...options, ...limit });
+          for (const [i, { tokens, lastLogits }] of expected.entries()) {
+            const where = `${name}, tp ${tp} pp ${pp} dp ${dp}, prompt ${i}`;
+            expect(results[i]!.tokens, where).toEqual(tokens);
+            expect(furthest(results[i]!.lastLogits, lastLogits), where).toBeLessThan(2e-5);
+            expect(results[i]!.text).toBeNull();
+          }
+        }
+      }
+    });
+  }
+
+  it("stops at an end token, given as a list", async () => {
+    const { config, files } = MODELS["mistral"]!;
+    const model = join(folder, "eos");
+    const tensors = writeRandomModel(model, config, files);
+    const free = oracleGenerate(config, tensors, prompts[0]!, 12).tokens;
+    const ended = { ...config, eos_token_id: [63, free[3]!] };
+    writeRandomModel(model, ended, files);
+    const [result] = await generate(2, { model, tp: 2, prompts: [{ tokens: prompts[0]! }], maxNewTokens: 12 });
+    expect(result?.tokens).toEqual(free.slice(0, free.indexOf(free[3]!) + 1));
+  });
+});
