@@ -1,5 +1,5 @@
 export { runBenchRank } from "./collectives/rank.ts";
-export { type BenchOptions, bench, sizeRange } from "./collectives/run.ts";
+export { type BenchOptions, bench, checkBench, sizeRange } from "./collectives/run.ts";
 export { tableFooter, tableHeader, tableRow } from "./collectives/table.ts";
 export type { BenchJob, BenchRow, Drive, Measurement } from "./collectives/types.ts";
 export { allCases, pairwise, RANK_COUNTS } from "./conformance/choose.ts";
@@ -7,6 +7,19 @@ export { type DataCase, describeCase } from "./conformance/data-cases.ts";
 export { type ConformanceJob, type RankReport, runConformanceRank } from "./conformance/rank.ts";
 export { type ConformanceOptions, type ConformanceResult, runConformance } from "./conformance/run.ts";
 export { SEMANTIC_CASES, type SemanticCase } from "./conformance/semantics.ts";
+export { heading, makeStyle, type Style } from "./demo/draw.ts";
+export type { DemoReport, GenerationSummary, PlanSummary } from "./demo/report.ts";
+export { type DemoListener, type DemoOptions, LOGIT_TOLERANCE, runDemo } from "./demo/run.ts";
+export {
+  showInventory,
+  showPlans,
+  showRanks,
+  showSpeed,
+  showSweepRow,
+  showText,
+  sweepFooter,
+  sweepHeader,
+} from "./demo/show.ts";
 export {
   measureOversubscribed,
   type OversubscribedJob,

@@ -4,7 +4,16 @@ import { type Command, InvalidArgumentError as CommanderArgumentError } from "co
 import { parseOperation } from "../../authoring/collectives/index.ts";
 import { InvalidArgumentError, parseDType, parseReduceOp, parseSize, UnsupportedError } from "../../core/index.ts";
 import { LAUNCH_BACKENDS, parseBackend } from "../../runtime/world/index.ts";
-import { type BenchRow, bench, type Drive, sizeRange, tableFooter, tableHeader, tableRow } from "../bench/index.ts";
+import {
+  type BenchRow,
+  bench,
+  checkBench,
+  type Drive,
+  sizeRange,
+  tableFooter,
+  tableHeader,
+  tableRow,
+} from "../bench/index.ts";
 
 interface Flags {
   readonly ranks: number;
@@ -81,6 +90,19 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const redop = parseReduceOp(flags.redop, "--redop");
   if (flags.graph) throw new UnsupportedError("-G with host backends", "graphs are captured on cuda backends only");
   const rows: BenchRow[] = [];
+  const options = {
+    op,
+    ranks: flags.ranks,
+    sizes,
+    dtype,
+    redop,
+    root: flags.root,
+    drive: drive(flags.drive),
+    check: flags.check === true,
+    ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
+    ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),
+  };
+  checkBench(options);
   for (const backend of backends) {
     const label = `# chorale bench ${op}: ${flags.ranks} ranks, backend ${backend}, ${flags.drive}, ${availableParallelism()} cores`;
     if (!flags.json) process.stdout.write(`${[label, ...tableHeader()].join("\n")}\n`);
@@ -90,17 +112,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
     };
     progress(`measuring size 1 of ${sizes.length}`);
     const found = await bench({
-      op,
+      ...options,
       backend,
-      ranks: flags.ranks,
-      sizes,
-      dtype,
-      redop,
-      root: flags.root,
-      drive: drive(flags.drive),
-      check: flags.check === true,
-      ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
-      ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),
       onRow: (row) => {
         measured++;
         progress("");

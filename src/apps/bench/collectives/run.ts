@@ -50,6 +50,22 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
 }
 
 /**
+ * Checks what can be checked without starting a world.
+ * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
+ */
+export function checkBench(options: BenchOptions): void {
+  const { op, ranks, dtype = "f32", redop = "sum", root = 0 } = options;
+  const info = operationInfo(op);
+  if (info.reduces && !isLegal(redop, dtype)) {
+    throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
+  }
+  if (info.pointToPoint && ranks < 2) throw new InvalidArgumentError("-n", ranks, `2 or more ranks for ${op}`);
+  if (info.rooted && (!Number.isInteger(root) || root < 0 || root >= ranks)) {
+    throw new InvalidArgumentError("--root", root, `a rank, an integer from 0 to ${ranks - 1}`);
+  }
+}
+
+/**
  * Measures an operation. Time is the mean over a loop of calls and over the ranks; bandwidths as nccl-tests define
  * them (algorithm bandwidth is size / time, bus bandwidth that times `busFactor`).
  * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
@@ -60,15 +76,8 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
  * console.log(rows[0]?.wrong); // 0
  */
 export async function bench(options: BenchOptions): Promise<BenchRow[]> {
+  checkBench(options);
   const { op, ranks, dtype = "f32", redop = "sum", root = 0 } = options;
-  const info = operationInfo(op);
-  if (info.reduces && !isLegal(redop, dtype)) {
-    throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
-  }
-  if (info.pointToPoint && ranks < 2) throw new InvalidArgumentError("-n", ranks, `2 or more ranks for ${op}`);
-  if (info.rooted && (!Number.isInteger(root) || root < 0 || root >= ranks)) {
-    throw new InvalidArgumentError("--root", root, `a rank, an integer from 0 to ${ranks - 1}`);
-  }
   const job: BenchJob = {
     op,
     dtype,

@@ -45,7 +45,7 @@ export function tableHeader(): string[] {
   return [
     `#${right("out-of-place", before + Math.floor((each + 12) / 2) - 1)}${right("in-place", each - 2)}`,
     `#${left(["size", "count", "type", "redop", "root"]).slice(1)}${four(["time", "algbw", "busbw", "#wrong"])}${four(["time", "algbw", "busbw", "#wrong"])}`,
-    `#${left(["(B)", "(elements)", "", "", ""]).slice(1)}${four(["(us)", "(GB/s)", "(GB/s)", ""])}${four(["(us)", "(GB/s)", "(GB/s)", ""])}`,
+    `#${left(["(B)", "(elements)", "", "", ""]).slice(1)}${four(["(us)", "(GB/s)", "(GB/s)", ""])}${four(["(us)", "(GB/s)", "(GB/s)", ""])}`.trimEnd(),
   ];
 }
 
