@@ -7,7 +7,8 @@ import { setImmediate } from "node:timers/promises";
 import { type Communicator, InvalidArgumentError, type Tensor, type World } from "chorale";
 import { type LlamaConfig, readLlamaConfig } from "chorale/formats";
 import { type Layout, type LayoutRequest, layoutOf, shardOf, splitEvenly } from "./layout.ts";
-import { ModelPart } from "./model.ts";
+import { checkFreeMemory, memoryNeed } from "./memory.ts";
+import { ModelPart, planModel } from "./model.ts";
 import { encodePrompt, openTokenizer, type Prompt } from "./tokenizer.ts";
 
 export interface GenerateOptions extends LayoutRequest {
@@ -80,17 +81,10 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   const at = mesh.coordsOf(world.rank);
   const tp = await world.communicator(mesh, "tp");
   const pp = await world.communicator(mesh, "pp");
-  const shard = shardOf(config, layout, at);
-  const part = new ModelPart({
-    folder,
-    config,
-    shard,
-    positions,
-    world,
-    tp,
-    timeoutMs,
-    maxArenaBytes: options.maxArenaBytes,
-  });
+  const { maxArenaBytes } = options;
+  const plan = planModel({ folder, config, shard: shardOf(config, layout, at), positions, maxArenaBytes });
+  checkFreeMemory(await world.comm.gatherObjects(memoryNeed(plan.totalBytes), { timeoutMs }));
+  const part = new ModelPart(plan, { world, tp, timeoutMs });
   const replica = new Replica(part, pp, world, config, timeoutMs);
   await world.comm.barrier({ timeoutMs });
 

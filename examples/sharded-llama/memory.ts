@@ -3,7 +3,7 @@
  * addresses 4 GiB, so a rank may have several ("arenas"); a layer and its cache lie in one of them, and the
  * activations (a few KiB a token) are copied where the next layer's arena is another.
  */
-import { freemem } from "node:os";
+import { freemem, hostname } from "node:os";
 import { OutOfMemoryError } from "chorale";
 import { type Kernels, kernelsOver } from "./kernels.ts";
 import { newMemory, PAGE_BYTES } from "./wasm.ts";
@@ -73,18 +73,31 @@ export function groupBlocks(
   return groups;
 }
 
+/** What a rank needs, and what its machine has, before anybody allocates. */
+export interface MemoryNeed {
+  readonly host: string;
+  readonly bytes: number;
+  readonly freeBytes: number;
+}
+
+export const memoryNeed = (bytes: number): MemoryNeed => ({ host: hostname(), bytes, freeBytes: freemem() });
+
 /**
- * Checks that this machine has memory for all ranks that run on it.
+ * Checks that every machine has memory for the ranks that run on it. All ranks see the same needs, so all throw or none.
  * @throws OutOfMemoryError before anything is allocated, instead of a kill by the system after
  */
-export function checkFreeMemory(bytesOfThisRank: number, ranksHere: number): void {
-  const free = freemem();
-  if (bytesOfThisRank * ranksHere > free) {
-    throw new OutOfMemoryError(
-      `${ranksHere} ranks of ${bytesOfThisRank} bytes each (f32 weights, KV cache and scratch)`,
-      bytesOfThisRank * ranksHere,
-      free,
-      "Take a smaller model or fewer replicas (dp).",
-    );
+export function checkFreeMemory(needs: readonly MemoryNeed[]): void {
+  for (const host of new Set(needs.map((need) => need.host))) {
+    const here = needs.filter((need) => need.host === host);
+    const needed = here.reduce((sum, { bytes }) => sum + bytes, 0);
+    const free = Math.min(...here.map(({ freeBytes }) => freeBytes));
+    if (needed > free) {
+      throw new OutOfMemoryError(
+        `f32 weights, KV cache and scratch of ${here.length} ranks on ${host}`,
+        needed,
+        free,
+        "Take a smaller model, fewer replicas (dp), or shorter prompts.",
+      );
+    }
   }
 }

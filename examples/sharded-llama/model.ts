@@ -8,7 +8,7 @@
 import { type Communicator, InvalidArgumentError, type Tensor, type World } from "chorale";
 import { type LlamaConfig, openWeights } from "chorale/formats";
 import type { Shard } from "./layout.ts";
-import { Arena, checkFreeMemory, groupBlocks, roomFor } from "./memory.ts";
+import { Arena, groupBlocks, roomFor } from "./memory.ts";
 import { fillRotations, inverseFrequencies } from "./rope.ts";
 import {
   checkShapes,
@@ -64,19 +64,73 @@ function scratchFloats(
   };
 }
 
+function allocateScratch(arena: Arena, { config, sizes, batch, positions }: ModelPlan): Scratch {
+  const floats = scratchFloats(sizes, batch, positions);
+  const parts = Object.entries(floats).map(([name, count]) => [name, arena.allocate(count)]);
+  const scratch = { arena, ...Object.fromEntries(parts) } as Scratch;
+  const [cos, sin] = [arena.view(scratch.cos, floats.cos), arena.view(scratch.sin, floats.sin)];
+  fillRotations(inverseFrequencies(config), cos, sin, sizes.half);
+  return scratch;
+}
+
 export interface ModelOptions {
   readonly folder: string;
   readonly config: LlamaConfig;
   readonly shard: Shard;
   /** Positions that the KV cache holds. */
   readonly positions: number;
+  /** Largest WASM memory, bytes; 4 GiB less a page unless told. */
+  readonly maxArenaBytes?: number | undefined;
+}
+
+/** Where a rank's part of a model will lie. Nothing is allocated yet. */
+export interface ModelPlan extends ModelOptions {
+  readonly sizes: Sizes;
+  readonly batch: number;
+  /** Bytes of each layer with its cache, then of the head on the last stage. */
+  readonly blockBytes: readonly number[];
+  /** Number of blocks in each arena. */
+  readonly groups: readonly number[];
+  readonly scratchBytes: number;
+  /** The embedding is the head's matrix, which is here too. */
+  readonly sharesEmbedding: boolean;
+  readonly totalBytes: number;
+}
+
+/**
+ * Plans a rank's memory, and checks that the folder's tensors are those of the config.
+ * @throws FormatError when they are not
+ * @throws OutOfMemoryError when a layer does not fit a WASM memory
+ */
+export function planModel(options: ModelOptions): ModelPlan {
+  const { folder, config, shard, positions } = options;
+  const weights = openWeights(folder);
+  try {
+    checkShapes(config, shard, weights);
+  } finally {
+    weights.close();
+  }
+  const sizes = sizesOf(config, shard);
+  const batch = Math.min(positions, MAX_BATCH);
+  const scratch = Object.values(scratchFloats(sizes, batch, positions));
+  const scratchBytes = scratch.reduce((sum, floats) => sum + roomFor(floats), 0);
+  const numLayers = shard.layers[1] - shard.layers[0];
+  const blockBytes = new Array<number>(numLayers).fill(layerBytes(config, sizes, positions));
+  if (shard.last) blockBytes.push(headBytes(sizes));
+  const groups = groupBlocks(blockBytes, scratchBytes, options.maxArenaBytes);
+  const sharesEmbedding = shard.first && shard.last && config.tiedEmbeddings;
+  const embeddingBytes = shard.first && !sharesEmbedding ? (shard.vocab[1] - shard.vocab[0]) * sizes.hidden * 4 : 0;
+  const totalBytes = blockBytes.reduce((sum, bytes) => sum + bytes, embeddingBytes + groups.length * scratchBytes);
+  return { ...options, sizes, batch, blockBytes, groups, scratchBytes, sharesEmbedding, totalBytes };
+}
+
+/** How a rank talks while it computes. */
+export interface ModelLinks {
   readonly world: World;
   /** The tensor-parallel group; used when it has more than one rank. */
   readonly tp: Communicator;
   /** Deadline of a collective: the time by which the slowest rank may be behind. */
   readonly timeoutMs: number;
-  /** Largest WASM memory, bytes; 4 GiB less a page unless told. */
-  readonly maxArenaBytes?: number | undefined;
 }
 
 /** One rank's part of a model, ready to run. */
@@ -99,66 +153,45 @@ export class ModelPart {
   /** Most tokens of one `forward`. */
   readonly batch: number;
 
-  /**
-   * Reads this rank's part of the weights.
-   * @throws FormatError when the folder's tensors are not those of the config
-   * @throws OutOfMemoryError when a layer does not fit a WASM memory, or the ranks do not fit the machine
-   */
-  constructor(options: ModelOptions) {
-    const { config, shard, positions, world } = options;
-    this.#world = world;
+  /** Allocates what was planned, and reads this rank's part of the weights. @throws FormatError */
+  constructor(plan: ModelPlan, links: ModelLinks) {
+    const { folder, config, shard, positions, sizes, blockBytes } = plan;
+    this.#world = links.world;
     this.#config = config;
     this.#shard = shard;
     this.#positions = positions;
-    this.#tp = options.tp.size > 1 ? options.tp : undefined;
-    this.#wait = { timeoutMs: options.timeoutMs };
-    this.batch = Math.min(positions, MAX_BATCH);
-    const sizes = sizesOf(config, shard);
+    this.#tp = links.tp.size > 1 ? links.tp : undefined;
+    this.#wait = { timeoutMs: links.timeoutMs };
+    this.batch = plan.batch;
     this.#sizes = sizes;
 
-    const weights = openWeights(options.folder);
+    const weights = openWeights(folder);
     try {
-      checkShapes(config, shard, weights);
-      const scratch = scratchFloats(sizes, this.batch, positions);
-      const scratchBytes = Object.values(scratch).reduce((sum, floats) => sum + roomFor(floats), 0);
       const numLayers = shard.layers[1] - shard.layers[0];
-      const blocks = new Array<number>(numLayers).fill(layerBytes(config, sizes, positions));
-      if (shard.last) blocks.push(headBytes(sizes));
-      const groups = groupBlocks(blocks, scratchBytes, options.maxArenaBytes);
-      const shareEmbedding = shard.first && shard.last && config.tiedEmbeddings;
-      const embeddingBytes = shard.first && !shareEmbedding ? (shard.vocab[1] - shard.vocab[0]) * sizes.hidden * 4 : 0;
-      const total = blocks.reduce((sum, bytes) => sum + bytes, embeddingBytes + groups.length * scratchBytes);
-      checkFreeMemory(total, world.backend === "threads" ? world.size : 1);
-
       const layers: Layer[] = [];
       let block = 0;
-      for (const count of groups) {
+      for (const count of plan.groups) {
         const end = block + count;
-        const arena = new Arena(blocks.slice(block, end).reduce((sum, bytes) => sum + bytes, scratchBytes));
-        const at = { arena } as Record<string, number | Arena>;
-        for (const [name, floats] of Object.entries(scratch)) at[name] = arena.allocate(floats);
-        const made = at as unknown as Scratch;
-        this.#scratch.set(arena, made);
-        const [cos, sin] = [arena.view(made.cos, scratch.cos), arena.view(made.sin, scratch.sin)];
-        fillRotations(inverseFrequencies(config), cos, sin, sizes.half);
+        const arena = new Arena(blockBytes.slice(block, end).reduce((sum, bytes) => sum + bytes, plan.scratchBytes));
+        this.#scratch.set(arena, allocateScratch(arena, plan));
         for (; block < end; block++) {
           if (block === numLayers) this.#head = readHead(config, shard, weights, arena);
           else layers.push(readLayer(config, shard, weights, arena, shard.layers[0] + block, positions));
         }
       }
       this.#layers = layers;
-      if (shareEmbedding && this.#head !== undefined) {
+      if (plan.sharesEmbedding && this.#head !== undefined) {
         this.#embedding = this.#head.arena.view(this.#head.weight, sizes.vocab * sizes.hidden);
       } else if (shard.first) this.#embedding = readEmbedding(config, shard, weights);
     } finally {
       weights.close();
     }
     this.#here = this.#scratchOf((this.#layers[0] as Layer).arena);
-    this.#shared = world.tensor("f32", [this.batch * sizes.hidden]);
+    this.#shared = links.world.tensor("f32", [this.batch * sizes.hidden]);
     if (shard.last && this.#tp !== undefined) {
       this.#sharedLogits = {
-        mine: world.tensor("f32", [sizes.vocab]),
-        all: world.tensor("f32", [shard.tp * sizes.vocab]),
+        mine: links.world.tensor("f32", [sizes.vocab]),
+        all: links.world.tensor("f32", [shard.tp * sizes.vocab]),
       };
     }
   }
