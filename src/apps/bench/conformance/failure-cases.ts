@@ -137,7 +137,7 @@ function missingCase(drive: "wait" | "await"): SemanticCase {
         holds(
           context,
           `the last operation of rank 1 is named: ${error?.message}`,
-          /barrier/.test(late[0]?.lastOp ?? ""),
+          /barrier|all_?reduce/i.test(late[0]?.lastOp ?? ""),
         );
         await fails(context, "new work afterwards", ["TIMEOUT"], () => group.barrier(SHORT).wait());
       }
