@@ -11,17 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, size, root = 0;
+#define MAX_RANKS 1024
+static int rank, size, root = 0, parts[MAX_RANKS];
 
 /* One call of the collective; `n` is the element count of the larger buffer. */
 static void call(const char *op, float *in, float *out, long n) {
   int part = (int)(n / size), all = (int)n;
+  for (int r = 0; r < size; r++) parts[r] = part;
   if (!strcmp(op, "all_reduce")) MPI_Allreduce(in, out, all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   else if (!strcmp(op, "broadcast")) MPI_Bcast(in, all, MPI_FLOAT, root, MPI_COMM_WORLD);
   else if (!strcmp(op, "reduce")) MPI_Reduce(in, out, all, MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
   else if (!strcmp(op, "all_gather")) MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
   else if (!strcmp(op, "reduce_scatter"))
-    MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    /* Not _block: Open MPI 4.1 reduces that one in a line through one rank, eight times slower at 1 MiB. */
+    MPI_Reduce_scatter(in, out, parts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   else if (!strcmp(op, "all_to_all")) MPI_Alltoall(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
   else if (!strcmp(op, "gather")) MPI_Gather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, root, MPI_COMM_WORLD);
   else if (!strcmp(op, "scatter")) MPI_Scatter(in, part, MPI_FLOAT, out, part, MPI_FLOAT, root, MPI_COMM_WORLD);
@@ -68,8 +71,8 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (argc < 3) {
-    if (rank == 0) fprintf(stderr, "usage: openmpi-peer OP BYTES:ITERATIONS...\n");
+  if (argc < 3 || size > MAX_RANKS) {
+    if (rank == 0) fprintf(stderr, "usage: openmpi-peer OP BYTES:ITERATIONS...; at most %d ranks\n", MAX_RANKS);
     MPI_Finalize();
     return 2;
   }
