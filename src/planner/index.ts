@@ -1,1 +1,25 @@
+/** The planner: a model and an inventory in, sharding plans out. */
+
+export {
+  effectiveBits,
+  FORMAT_NAMES,
+  KV_FORMATS,
+  kvFormat,
+  type WeightFormat,
+  weightFormat,
+} from "./memory/formats.ts";
+export {
+  estimateTrainingMemory,
+  type MethodSpec,
+  TRAINING_METHODS,
+  type TrainingMethod,
+  trainingMethod,
+  type ZeroStage,
+} from "./memory/training.ts";
+export { modelBytes } from "./memory/weights.ts";
+export { ARCHITECTURES } from "./model/architectures.ts";
+export { modelFromConfig, modelFromConfigText } from "./model/from-config.ts";
+export { findModelPreset, MODEL_CONFIGS, MODEL_PRESETS, modelPreset } from "./model/presets.ts";
+export * from "./model/spec.ts";
 export * from "./plan.ts";
+export { type PlanOutcome, type PlanRequest, planModel } from "./plan-model.ts";

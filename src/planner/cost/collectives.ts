@@ -1,0 +1,81 @@
+/**
+ * What a collective costs on the links that a mesh axis really has: NCCL's own ring model on NVIDIA and AMD fabrics,
+ * alpha-beta elsewhere, hierarchical across hosts. Times in microseconds; all are non-increasing in bandwidth.
+ */
+import type { GroupLink } from "../placement/fabric.ts";
+import { ENGINE_BASE_US, NCCL_PROTOCOLS, NCCL_STEP_US } from "./constants.ts";
+
+type Shape = "allReduce" | "allGather" | "reduceScatter";
+
+/** Ring steps, and the share of the data that each device sends in total. */
+function ring(shape: Shape, ranks: number): { steps: number; share: number } {
+  const times = shape === "allReduce" ? 2 : 1;
+  return { steps: times * (ranks - 1), share: (times * (ranks - 1)) / ranks };
+}
+
+function usesNccl(link: GroupLink): boolean {
+  return link.kind === "nvlink" || link.kind === "xgmi" || link.kind === "pcie" || link.scope === "network";
+}
+
+/** One ring over links that are all alike. */
+function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): number {
+  const { steps, share } = ring(shape, ranks);
+  const transferUs = (GBps: number) => (share * bytes) / (GBps * 1e3);
+  if (!usesNccl(link)) {
+    const base = link.scope === "device" ? ENGINE_BASE_US.device : ENGINE_BASE_US.other;
+    const tree = 2 * Math.ceil(Math.log2(ranks)) * (link.latencyUs + bytes / (link.effectiveGBps * 1e3));
+    return base + Math.min(tree, steps * link.latencyUs + transferUs(link.effectiveGBps));
+  }
+  const table = link.scope === "network" ? NCCL_STEP_US.network : link.scope === "host" ? NCCL_STEP_US.pcie : undefined;
+  return Math.min(
+    ...NCCL_PROTOCOLS.map(({ baseUs, stepUs, fraction, capGBps }, index) => {
+      const step = table?.[index] ?? stepUs;
+      return baseUs + steps * step + transferUs(Math.min(link.effectiveGBps * fraction, capGBps));
+    }),
+  );
+}
+
+/** Across hosts: reduce-scatter inside, the collective between hosts on each one's share, all-gather inside. */
+function hierarchicalUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): number {
+  const inner = link.inner;
+  const perHost = Math.max(1, Math.round(ranks / link.hosts));
+  if (inner === undefined || perHost === 1) return flatUs(shape, bytes, ranks, link);
+  const between = flatUs(shape, bytes / perHost, link.hosts, link);
+  const inside =
+    shape === "allReduce"
+      ? flatUs("reduceScatter", bytes, perHost, inner) + flatUs("allGather", bytes, perHost, inner)
+      : flatUs(shape, bytes, perHost, inner);
+  return between + inside;
+}
+
+function collectiveUs(shape: Shape, bytes: number, ranks: number, link: GroupLink | undefined): number {
+  if (ranks <= 1 || link === undefined) return 0;
+  return link.scope === "network" ? hierarchicalUs(shape, bytes, ranks, link) : flatUs(shape, bytes, ranks, link);
+}
+
+/** All-reduce of `bytes` on every rank. */
+export const allReduceUs = (bytes: number, ranks: number, link: GroupLink | undefined) =>
+  collectiveUs("allReduce", bytes, ranks, link);
+
+/** All-gather whose result is `bytes` on every rank. */
+export const allGatherUs = (bytes: number, ranks: number, link: GroupLink | undefined) =>
+  collectiveUs("allGather", bytes, ranks, link);
+
+/** Reduce-scatter of `bytes` on every rank. */
+export const reduceScatterUs = (bytes: number, ranks: number, link: GroupLink | undefined) =>
+  collectiveUs("reduceScatter", bytes, ranks, link);
+
+/** All-to-all in which every rank sends `bytes` in total, its own share kept. */
+export function allToAllUs(bytes: number, ranks: number, link: GroupLink | undefined): number {
+  if (ranks <= 1 || link === undefined) return 0;
+  const base = link.scope === "device" ? ENGINE_BASE_US.device : ENGINE_BASE_US.other;
+  const sent = (bytes * (ranks - 1)) / ranks;
+  return base + link.latencyUs + sent / (link.effectiveGBps * 1e3);
+}
+
+/** One message of `bytes` to the next stage. */
+export function sendUs(bytes: number, link: GroupLink | undefined): number {
+  if (link === undefined) return 0;
+  const base = link.scope === "device" ? ENGINE_BASE_US.device : ENGINE_BASE_US.other / 2;
+  return base + link.latencyUs + bytes / (link.effectiveGBps * 1e3);
+}

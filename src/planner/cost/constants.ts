@@ -1,0 +1,132 @@
+/**
+ * Every number of the cost model that is not a vendor's peak: achievable fractions, fixed costs, protocol figures. Each
+ * says where it comes from. `bench/results/planner-calibration.md` holds the comparison with measurements.
+ */
+import type { Family } from "../../machine/topology/index.ts";
+
+export interface Achievable {
+  /** Fraction of the peak memory bandwidth that streaming weights reaches. */
+  readonly memoryBandwidth: number;
+  /** Fraction of the dense peak that large matrix products reach. */
+  readonly matmul: number;
+  /** Fraction of the dense peak that the attention kernel reaches in prefill. */
+  readonly attention: number;
+  /** Fraction of the peak memory bandwidth that reading the KV cache reaches. */
+  readonly kvBandwidth: number;
+  /** What one layer costs beside its bytes and FLOPs: its small kernels and the gaps between them, us. */
+  readonly layerOverheadUs: number;
+  /** What one step costs beside its layers: sampling and launching, us. */
+  readonly stepOverheadUs: number;
+}
+
+/**
+ * NVIDIA: an 8192-cubed bf16 product at 788 of 989 TFLOP/s and a copy at 4.3 of 4.8 TB/s on an H200; FlashAttention-3 up
+ * to 75 % of the peak at long sequences, FlashAttention-2 about 35 to 50 % on Hopper (arXiv 2407.08608, figure 5). Layer
+ * overhead: about 12 kernels of 1.5 to 3 us each in a replayed graph.
+ */
+const GPU: Achievable = {
+  memoryBandwidth: 0.8,
+  matmul: 0.7,
+  attention: 0.4,
+  kvBandwidth: 0.6,
+  layerOverheadUs: 24,
+  stepOverheadUs: 20,
+};
+/** Accelerators whose compilers fuse a layer into few programs; utilisations as MLPerf submissions show them. */
+const ASIC: Achievable = {
+  ...GPU,
+  memoryBandwidth: 0.75,
+  matmul: 0.6,
+  attention: 0.35,
+  kvBandwidth: 0.55,
+  layerOverheadUs: 20,
+};
+/** Measured with STREAM-like loops and a WASM SIMD product: about half of either peak is what one process gets. */
+const CPU: Achievable = {
+  memoryBandwidth: 0.6,
+  matmul: 0.3,
+  attention: 0.2,
+  kvBandwidth: 0.5,
+  layerOverheadUs: 10,
+  stepOverheadUs: 50,
+};
+const SMALL_NPU: Achievable = { ...CPU, memoryBandwidth: 0.5, matmul: 0.4, layerOverheadUs: 100 };
+
+export const ACHIEVABLE: Readonly<Record<Family, Achievable>> = {
+  cpu: CPU,
+  "nvidia-gpu": GPU,
+  "amd-gpu": { ...GPU, memoryBandwidth: 0.7, matmul: 0.5, attention: 0.3, layerOverheadUs: 35 },
+  "intel-gpu": { ...GPU, memoryBandwidth: 0.7, matmul: 0.5, attention: 0.3, layerOverheadUs: 40 },
+  "apple-gpu": { ...GPU, memoryBandwidth: 0.75, matmul: 0.6, layerOverheadUs: 60 },
+  "apple-npu": SMALL_NPU,
+  vulkan: { ...GPU, memoryBandwidth: 0.6, matmul: 0.3, attention: 0.2, layerOverheadUs: 80 },
+  "intel-npu": SMALL_NPU,
+  "amd-xdna": SMALL_NPU,
+  tpu: ASIC,
+  gaudi: ASIC,
+  neuron: ASIC,
+  "qualcomm-ai": ASIC,
+  cerebras: ASIC,
+  graphcore: ASIC,
+  groq: ASIC,
+  "samsung-npu": SMALL_NPU,
+  "mediatek-npu": SMALL_NPU,
+  "windows-gpu": { ...GPU, memoryBandwidth: 0.6, matmul: 0.3, attention: 0.2, layerOverheadUs: 80 },
+};
+
+/** What is assumed of a device whose part is not known; the plan says so. GB/s and dense TFLOP/s of 16-bit floats. */
+export const ASSUMED_RATES: Readonly<Record<Family, { readonly bandwidthGBps: number; readonly tflops: number }>> = {
+  cpu: { bandwidthGBps: 20, tflops: 0.1 },
+  "nvidia-gpu": { bandwidthGBps: 500, tflops: 60 },
+  "amd-gpu": { bandwidthGBps: 500, tflops: 60 },
+  "intel-gpu": { bandwidthGBps: 400, tflops: 50 },
+  "apple-gpu": { bandwidthGBps: 150, tflops: 8 },
+  "apple-npu": { bandwidthGBps: 60, tflops: 10 },
+  vulkan: { bandwidthGBps: 200, tflops: 10 },
+  "intel-npu": { bandwidthGBps: 60, tflops: 5 },
+  "amd-xdna": { bandwidthGBps: 60, tflops: 5 },
+  tpu: { bandwidthGBps: 800, tflops: 180 },
+  gaudi: { bandwidthGBps: 2400, tflops: 400 },
+  neuron: { bandwidthGBps: 800, tflops: 90 },
+  "qualcomm-ai": { bandwidthGBps: 130, tflops: 90 },
+  cerebras: { bandwidthGBps: 20_000, tflops: 1000 },
+  graphcore: { bandwidthGBps: 5000, tflops: 60 },
+  groq: { bandwidthGBps: 10_000, tflops: 180 },
+  "samsung-npu": { bandwidthGBps: 40, tflops: 4 },
+  "mediatek-npu": { bandwidthGBps: 40, tflops: 4 },
+  "windows-gpu": { bandwidthGBps: 200, tflops: 10 },
+};
+
+/** CPU: 16 f32 operations a cycle and core at 3 GHz, for a core count that the inventory gives. */
+export const CPU_TFLOPS_PER_CORE = 0.05;
+
+/**
+ * NCCL's ring all-reduce on NVLink inside one host: base latency, latency per step and bandwidth cap by protocol, from
+ * its tuning model (NCCL 2.30 src/graph/tuning.cc). `capGBps` is the bus bandwidth that the protocol stops at on Hopper;
+ * `fraction` that of the link it reaches.
+ */
+export const NCCL_PROTOCOLS = [
+  { name: "LL", baseUs: 6.6, stepUs: 0.6, fraction: 0.5, capGBps: 141 },
+  { name: "LL128", baseUs: 14, stepUs: 1.9, fraction: 0.92, capGBps: Number.POSITIVE_INFINITY },
+  { name: "Simple", baseUs: 8.4, stepUs: 3.4, fraction: 1, capGBps: Number.POSITIVE_INFINITY },
+] as const;
+/** The same over PCIe and over the network (same source). */
+export const NCCL_STEP_US = { pcie: [1.0, 2.5, 5.7], network: [2.7, 4.0, 14.0] } as const;
+
+/** Launching a collective on a fabric whose engine is not NCCL or RCCL, us (alpha-beta from the links otherwise). */
+export const ENGINE_BASE_US = { device: 1, other: 10 } as const;
+
+/** Fraction of the gradient all-reduce that hides behind the backward pass (bucketed overlap, PyTorch DDP paper, VLDB 2020). */
+export const GRADIENT_OVERLAP = 0.5;
+/** Fraction of ZeRO-3's parameter gathers that hides behind compute (prefetch, PyTorch FSDP, arXiv 2304.11277). */
+export const GATHER_OVERLAP = 0.5;
+
+/** Largest number of tokens in one forward pass: vLLM's default max_num_batched_tokens for chunked prefill on data-centre GPUs. */
+export const PREFILL_CHUNK_TOKENS = 8192;
+
+/** Memory that a process takes beside the model: driver context, libraries, workspaces, captured graphs. Bytes a rank. */
+export const FRAMEWORK_RESERVE_BYTES = { accelerator: 1024 ** 3, cpu: 64 * 1024 ** 2 } as const;
+/** Buffers of one communicator: NCCL holds channels of 4 MiB (NCCL_BUFFSIZE) for each peer direction. Bytes a rank and axis. */
+export const COMMUNICATOR_BYTES = { accelerator: 256 * 1024 ** 2, cpu: 4 * 1024 ** 2 } as const;
+/** Share of weights, KV cache and activations that allocators lose to rounding and fragmentation. */
+export const FRAGMENTATION = 0.03;

@@ -1,0 +1,62 @@
+/** What one rank on a device can do: bytes and FLOPs a second, as far as the inventory knows, assumed where it does not. */
+import type { DType } from "../../core/index.ts";
+import type { Device } from "../../machine/topology/index.ts";
+import { ACHIEVABLE, type Achievable, ASSUMED_RATES, CPU_TFLOPS_PER_CORE } from "./constants.ts";
+
+export interface Rates {
+  /** Peak, bytes/s. */
+  readonly bandwidth: number;
+  /** Dense peak of the weights' compute dtype, FLOP/s. */
+  readonly flops: number;
+  /** Dense peak of 16-bit floats, which attention runs in, FLOP/s. */
+  readonly attentionFlops: number;
+  readonly achievable: Achievable;
+  /** What was assumed, in words. */
+  readonly assumptions: readonly string[];
+}
+
+/** Which dtypes may stand in for one that the device's table does not have, best first. */
+const FALLBACKS: Partial<Record<DType, readonly DType[]>> = {
+  f8e4m3: ["f8e4m3", "bf16", "f16", "f32"],
+  f8e5m2: ["f8e5m2", "bf16", "f16", "f32"],
+  i8: ["i8", "bf16", "f16", "f32"],
+  bf16: ["bf16", "f16", "f32"],
+  f16: ["f16", "bf16", "f32"],
+  f32: ["f32"],
+};
+
+function peak(device: Device, dtype: DType): number | undefined {
+  for (const name of FALLBACKS[dtype] ?? [dtype]) {
+    const value = device.peakTflops?.[name];
+    if (value !== undefined) return value;
+  }
+  return undefined;
+}
+
+/**
+ * Rates of one of `ranks` ranks that share a device. Speed never comes from a dtype that the hardware lacks: then the
+ * weights are expanded and the next wider dtype's peak counts.
+ */
+export function ratesOf(device: Device, compute: DType, ranks = 1): Rates {
+  const assumptions: string[] = [];
+  const assumed = ASSUMED_RATES[device.family];
+  let bandwidthGBps = device.memoryBandwidthGBps;
+  if (bandwidthGBps === undefined) {
+    bandwidthGBps = assumed.bandwidthGBps;
+    assumptions.push(`${device.name}: memory bandwidth unknown, ${bandwidthGBps} GB/s assumed`);
+  }
+  let tflops = peak(device, compute);
+  if (tflops === undefined) {
+    const cores = device.family === "cpu" ? device.details?.["cores"] : undefined;
+    tflops = typeof cores === "number" && cores > 0 ? cores * CPU_TFLOPS_PER_CORE : assumed.tflops;
+    assumptions.push(`${device.name}: peak rate unknown, ${Number(tflops.toPrecision(3))} TFLOP/s assumed`);
+  }
+  const attention = peak(device, "bf16") ?? tflops;
+  return {
+    bandwidth: (bandwidthGBps * 1e9) / ranks,
+    flops: (tflops * 1e12) / ranks,
+    attentionFlops: (attention * 1e12) / ranks,
+    achievable: ACHIEVABLE[device.family],
+    assumptions,
+  };
+}

@@ -1,0 +1,219 @@
+/**
+ * How long one layer, the embedding and the head take on one rank: a roofline for each group of operators (memory
+ * traffic and FLOPs, whichever is longer), the collectives of the mesh axes, and a fixed cost a layer.
+ */
+
+import { bytesOf, type WeightFormat } from "../memory/formats.ts";
+import { type KvFormat, kvBytesPerToken } from "../memory/kv-cache.ts";
+import { kvHeadsOf, shardShape } from "../memory/weights.ts";
+import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
+import type { GroupLink } from "../placement/fabric.ts";
+import { allGatherUs, allReduceUs, allToAllUs } from "./collectives.ts";
+import type { Rates } from "./device-rates.ts";
+
+/** Microseconds by cause. */
+export interface Cost {
+  memory: number;
+  compute: number;
+  communication: number;
+  overhead: number;
+}
+
+export const NO_COST: Readonly<Cost> = { memory: 0, compute: 0, communication: 0, overhead: 0 };
+
+export function totalUs(cost: Readonly<Cost>): number {
+  return cost.memory + cost.compute + cost.communication + cost.overhead;
+}
+
+export function addCost(a: Readonly<Cost>, b: Readonly<Cost>, times = 1): Cost {
+  return {
+    memory: a.memory + b.memory * times,
+    compute: a.compute + b.compute * times,
+    communication: a.communication + b.communication * times,
+    overhead: a.overhead + b.overhead * times,
+  };
+}
+
+/** How the model is cut, on what it runs and what joins the ranks: fixed for one candidate and device kind. */
+export interface Slice {
+  readonly model: ModelSpec;
+  readonly format: WeightFormat;
+  readonly kv: KvFormat;
+  readonly activationBytes: number;
+  readonly tp: number;
+  readonly ep: number;
+  readonly cp: number;
+  readonly links: {
+    readonly tp: GroupLink | undefined;
+    readonly cp: GroupLink | undefined;
+    readonly ep: GroupLink | undefined;
+  };
+  readonly rates: Rates;
+}
+
+/** One forward pass: `tokens` new tokens of `sequences` sequences, each attending to `context` tokens on average. */
+export interface Pass {
+  readonly tokens: number;
+  readonly sequences: number;
+  /** Tokens that a new token attends to, on average (half the prompt in causal prefill). */
+  readonly context: number;
+  readonly isPrefill: boolean;
+}
+
+interface Group {
+  readonly elements: number;
+  readonly bytes: number;
+}
+
+/** Elements and bytes on one rank of a layer's matrices: attention, dense MLP, routed experts. */
+interface KindShard {
+  readonly attention: Group;
+  readonly dense: Group;
+  readonly expert: Group;
+}
+
+function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec): Group {
+  const hasExperts = slice.model.layerKinds.some((kind) => kind.mlp.kind === "moe");
+  let elements = 0;
+  let bytes = 0;
+  for (const weight of weights) {
+    const shape = shardShape(weight, slice.tp, slice.ep, kvHeadsOf(layer));
+    elements += shape.copies * shape.out * shape.input;
+    bytes += bytesOf(weight, shape, slice.format, hasExperts);
+  }
+  return { elements, bytes };
+}
+
+function shardOf(layer: LayerSpec, slice: Slice): KindShard {
+  const matrices = layer.weights.filter((weight) => weight.shape.length > 1);
+  return {
+    attention: groupOf(
+      matrices.filter((weight) => weight.component === "attention"),
+      slice,
+      layer,
+    ),
+    dense: groupOf(
+      matrices.filter((weight) => weight.component !== "attention" && !weight.perExpert),
+      slice,
+      layer,
+    ),
+    expert: groupOf(
+      matrices.filter((weight) => weight.perExpert),
+      slice,
+      layer,
+    ),
+  };
+}
+
+function roofline(cost: Cost, memoryUs: number, computeUs: number): void {
+  if (memoryUs >= computeUs) cost.memory += memoryUs;
+  else cost.compute += computeUs;
+}
+
+/** Costs of a slice's parts; made once per candidate and device kind. */
+export class LayerTimes {
+  readonly #slice: Slice;
+  readonly #shards: readonly KindShard[];
+
+  constructor(slice: Slice) {
+    this.#slice = slice;
+    this.#shards = slice.model.layerKinds.map((layer) => shardOf(layer, slice));
+  }
+
+  /** One layer of the given kind. */
+  layer(kind: number, pass: Pass): Cost {
+    const { model, rates, tp, ep, cp, links, activationBytes } = this.#slice;
+    const layer = model.layerKinds[kind];
+    const shard = this.#shards[kind];
+    const cost: Cost = { ...NO_COST };
+    if (layer === undefined || shard === undefined) return cost;
+    const { achievable } = rates;
+    const tokens = pass.isPrefill ? pass.tokens / cp : pass.tokens;
+    const readUs = (bytes: number, fraction: number) => (bytes / (rates.bandwidth * fraction)) * 1e6;
+    const matmulUs = (elements: number, rows: number) =>
+      ((2 * elements * rows) / (rates.flops * achievable.matmul)) * 1e6;
+    for (const group of [shard.attention, shard.dense]) {
+      roofline(cost, readUs(group.bytes, achievable.memoryBandwidth), matmulUs(group.elements, tokens));
+    }
+    const hidden = model.hiddenSize;
+    let columns = 0;
+    if (layer.mlp.kind === "moe") {
+      const { numExperts, expertsPerToken } = layer.mlp;
+      // Of the experts that a rank holds, those that at least one token of the ep group chose are read.
+      const chosen = 1 - (1 - expertsPerToken / numExperts) ** (tokens * ep);
+      const perExpert = shard.expert.elements / Math.max(1, Math.ceil(numExperts / ep));
+      roofline(
+        cost,
+        readUs(shard.expert.bytes * chosen, achievable.memoryBandwidth),
+        matmulUs(perExpert, tokens * expertsPerToken),
+      );
+      columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
+      const routed = tokens * expertsPerToken * hidden * activationBytes;
+      cost.communication += 2 * allToAllUs(routed, ep, links.ep);
+    } else {
+      columns = (layer.mlp.gated ? 3 : 2) * layer.mlp.intermediateSize;
+    }
+    // Norms, residuals, rotary embedding and activation function stream their operands through memory.
+    cost.memory += readUs(tokens * (10 * hidden + columns / tp) * activationBytes, achievable.memoryBandwidth);
+    this.#attention(cost, layer, pass, tokens);
+    cost.communication += 2 * allReduceUs(tokens * hidden * activationBytes, tp, links.tp);
+    cost.overhead += achievable.layerOverheadUs;
+    return cost;
+  }
+
+  #attention(cost: Cost, layer: LayerSpec, pass: Pass, tokens: number): void {
+    const { rates, tp, cp, kv, links } = this.#slice;
+    const { attention } = layer;
+    const window = attention.kind === "gqa" ? (attention.window ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
+    const context = Math.min(pass.context, window);
+    const heads = Math.ceil(attention.numHeads / tp);
+    // Dot products with keys and weighted sums of values, two FLOPs an element. Decoding latent attention works in the
+    // compressed space; its prefill expands keys and values.
+    const width =
+      attention.kind === "gqa"
+        ? 2 * attention.headDim
+        : pass.isPrefill
+          ? attention.qkNopeHeadDim + attention.qkRopeHeadDim + attention.vHeadDim
+          : 2 * attention.kvLoraRank + attention.qkRopeHeadDim;
+    const shared = pass.isPrefill ? 1 : cp;
+    const flops = (2 * tokens * context * heads * width) / shared;
+    const cacheBytes =
+      ((pass.isPrefill ? pass.tokens / cp : pass.sequences * context) / shared) * kvBytesPerToken(layer, tp, kv);
+    const computeUs = (flops / (rates.attentionFlops * rates.achievable.attention)) * 1e6;
+    const memoryUs = (cacheBytes / (rates.bandwidth * rates.achievable.kvBandwidth)) * 1e6;
+    roofline(cost, memoryUs, computeUs);
+    if (cp <= 1) return;
+    if (pass.isPrefill) {
+      // Ring attention: keys and values travel around while the scores of the last block are computed.
+      const ringUs = allGatherUs(pass.tokens * kvBytesPerToken(layer, tp, kv), cp, links.cp);
+      cost.communication += Math.max(0, ringUs - Math.max(computeUs, memoryUs));
+    } else {
+      cost.communication += allReduceUs(pass.tokens * heads * width * 2, cp, links.cp);
+    }
+  }
+
+  /** Looking tokens up; the shards of a cut vocabulary are summed. */
+  embedding(pass: Pass): Cost {
+    const { model, tp, cp, links, activationBytes } = this.#slice;
+    const tokens = pass.isPrefill ? pass.tokens / cp : pass.tokens;
+    return { ...NO_COST, communication: allReduceUs(tokens * model.hiddenSize * activationBytes, tp, links.tp) };
+  }
+
+  /** Final norm, head and sampling: of the last token of each sequence. */
+  head(pass: Pass): Cost {
+    const { model, tp, links, rates, format, activationBytes } = this.#slice;
+    const cost: Cost = { ...NO_COST, overhead: rates.achievable.stepOverheadUs };
+    if (!model.isDecoder) return cost;
+    const rows = pass.sequences;
+    const columns = Math.ceil(model.vocabSize / tp);
+    const bits =
+      format.scope === "all" ? format.bits : format.scope === "matrices" ? Math.max(format.bits, 6.5625) : 16;
+    const bytes = (columns * model.hiddenSize * bits) / 8;
+    const memoryUs = (bytes / (rates.bandwidth * rates.achievable.memoryBandwidth)) * 1e6;
+    const computeUs =
+      ((2 * rows * columns * model.hiddenSize) / (rates.attentionFlops * rates.achievable.matmul)) * 1e6;
+    roofline(cost, memoryUs, computeUs);
+    cost.communication += allGatherUs(rows * model.vocabSize * activationBytes, tp, links.tp);
+    return cost;
+  }
+}

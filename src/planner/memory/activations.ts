@@ -1,0 +1,61 @@
+/**
+ * Activations: what a forward pass holds at once (inference), and what it must keep for the backward pass (training).
+ * Training follows "Reducing Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), written out for
+ * gated MLPs, grouped heads and flash attention, which keeps no score matrix.
+ */
+import type { LayerSpec, ModelSpec } from "../model/spec.ts";
+
+/** Columns that the widest part of a layer holds per token on one tp rank: attention, or the MLP (chosen experts). */
+function widths(layer: LayerSpec, tp: number): { attention: number; feedForward: number } {
+  const { attention, mlp } = layer;
+  const perHead = attention.kind === "gqa" ? attention.headDim : attention.qkNopeHeadDim + attention.qkRopeHeadDim;
+  const valueDim = attention.kind === "gqa" ? attention.headDim : attention.vHeadDim;
+  const heads = Math.ceil(attention.numHeads / tp);
+  const kvHeads = attention.kind === "gqa" ? Math.max(1, Math.ceil(attention.numKvHeads / tp)) : heads;
+  const columns =
+    mlp.kind === "dense"
+      ? (mlp.gated ? 3 : 2) * mlp.intermediateSize
+      : 3 * (mlp.expertsPerToken * mlp.expertIntermediateSize + mlp.sharedIntermediateSize);
+  return {
+    attention: heads * perHead + kvHeads * (perHead + valueDim) + heads * valueDim,
+    feedForward: Math.ceil(columns / tp),
+  };
+}
+
+/** Bytes that a forward pass of `tokens` tokens holds at once: residual and normed input, and the widest layer's inside. */
+export function forwardBytes(model: ModelSpec, tokens: number, tp: number, bytesPerElement: number): number {
+  const inside = Math.max(
+    ...model.layerKinds.map((layer) => {
+      const { attention, feedForward } = widths(layer, tp);
+      const expertCopies = layer.mlp.kind === "moe" ? layer.mlp.expertsPerToken * model.hiddenSize : 0;
+      return Math.max(attention, feedForward + expertCopies);
+    }),
+  );
+  return Math.ceil(tokens * (3 * model.hiddenSize + inside) * bytesPerElement);
+}
+
+/** Bytes of logits: of the last tokens in 16 bits on each shard, and gathered in f32 for sampling. */
+export function logitsBytes(model: ModelSpec, rows: number, tp: number, bytesPerElement: number): number {
+  if (!model.isDecoder) return 0;
+  return Math.ceil(rows * (Math.ceil(model.vocabSize / tp) * bytesPerElement + model.vocabSize * 4));
+}
+
+export const CHECKPOINTING = ["none", "selective", "full"] as const;
+export type Checkpointing = (typeof CHECKPOINTING)[number];
+
+/** Bytes that one layer keeps per token for its backward pass on one tp rank; sequence parallel shards the residuals too. */
+export function savedBytesPerToken(
+  model: ModelSpec,
+  layer: LayerSpec,
+  tp: number,
+  bytesPerElement: number,
+  checkpointing: Checkpointing,
+): number {
+  const residual = model.hiddenSize / tp;
+  if (checkpointing === "full") return residual * bytesPerElement;
+  const { attention, feedForward } = widths(layer, tp);
+  // Inputs of both norms and of both linear groups, queries/keys/values/output, and the MLP's columns.
+  const all = 4 * residual + attention + feedForward;
+  // Selective: the activation function and the norms are computed again from what is kept.
+  return (checkpointing === "selective" ? all - feedForward / 3 - residual : all) * bytesPerElement;
+}

@@ -1,0 +1,230 @@
+/**
+ * The formats that weights and KV caches are kept in, with what they really cost: payload, scales, zero points, block
+ * headers. Sources: llama.cpp ggml-common.h (block sizes of GGUF types), OCP Microscaling Formats 1.0 (MXFP4: one E8M0
+ * scale for 32 elements), NVIDIA's NVFP4 description (one E4M3 scale for 16), the GPTQ and AWQ checkpoints' tensors
+ * (qweight, f16 scales, packed qzeros, g_idx), QLoRA (arXiv 2305.14314: NF4 blocks of 64, double quantization).
+ */
+import { type DType, InvalidArgumentError } from "../../core/index.ts";
+import type { WeightSpec } from "../model/spec.ts";
+
+export interface WeightFormat {
+  readonly name: string;
+  /** Bits of one element's payload. */
+  readonly bits: number;
+  /** Elements along the input dim that share a scale; 0: one scale a tensor; Infinity: one an output channel. */
+  readonly group: number;
+  /** Outputs that share a scale (2-D blocks); 1 otherwise. */
+  readonly groupOut: number;
+  readonly scaleBits: number;
+  readonly zeroBits: number;
+  /** Bits for each input channel (GPTQ's g_idx). */
+  readonly perInputBits: number;
+  /** Which weights are in this format; the rest is 16-bit. `matrices`: embeddings and head too (GGUF). */
+  readonly scope: "all" | "linear" | "experts" | "matrices";
+  /** The dtype that the arithmetic runs in; weight-only formats are expanded on the fly. */
+  readonly compute: DType;
+}
+
+function format(name: string, bits: number, more: Partial<Omit<WeightFormat, "name" | "bits">> = {}): WeightFormat {
+  return {
+    name,
+    bits,
+    group: 0,
+    groupOut: 1,
+    scaleBits: 0,
+    zeroBits: 0,
+    perInputBits: 0,
+    scope: "linear",
+    compute: "bf16",
+    ...more,
+  };
+}
+
+const gguf = (name: string, bits: number, group: number) =>
+  format(name, bits, { group, scope: "matrices", compute: "f16" });
+
+const FORMATS: readonly WeightFormat[] = [
+  format("f32", 32, { scope: "all", compute: "f32" }),
+  format("f16", 16, { scope: "all", compute: "f16" }),
+  format("bf16", 16, { scope: "all" }),
+  format("fp8", 8, { scaleBits: 32, compute: "f8e4m3" }),
+  format("fp8-block128", 8, { group: 128, groupOut: 128, scaleBits: 32, compute: "f8e4m3" }),
+  format("mxfp8", 8, { group: 32, scaleBits: 8, compute: "f8e4m3" }),
+  format("mxfp6", 6, { group: 32, scaleBits: 8 }),
+  format("mxfp4", 4, { group: 32, scaleBits: 8, scope: "experts" }),
+  format("nvfp4", 4, { group: 16, scaleBits: 8 }),
+  format("int8", 8, { group: Number.POSITIVE_INFINITY, scaleBits: 16, compute: "i8" }),
+  format("int4", 4, { group: 128, scaleBits: 16, zeroBits: 4 }),
+  format("nf4", 4, { group: 64, scaleBits: 8 + 32 / 256 }),
+  format("int2", 2, { group: 64, scaleBits: 16, zeroBits: 2 }),
+  // Bits a weight of a whole super-block: ggml-common.h.
+  gguf("q4_0", 4.5, 32),
+  gguf("q4_1", 5, 32),
+  gguf("q5_0", 5.5, 32),
+  gguf("q5_1", 6, 32),
+  gguf("q8_0", 8.5, 32),
+  gguf("q2_k", 2.625, 256),
+  gguf("q3_k", 3.4375, 256),
+  gguf("q4_k", 4.5, 256),
+  gguf("q5_k", 5.5, 256),
+  gguf("q6_k", 6.5625, 256),
+  gguf("q8_k", 9.125, 256),
+  gguf("iq1_s", 1.5625, 256),
+  gguf("iq1_m", 1.75, 256),
+  gguf("iq2_xxs", 2.0625, 256),
+  gguf("iq2_xs", 2.3125, 256),
+  gguf("iq2_s", 2.5625, 256),
+  gguf("iq3_xxs", 3.0625, 256),
+  gguf("iq3_s", 3.4375, 256),
+  gguf("iq4_nl", 4.5, 32),
+  gguf("iq4_xs", 4.25, 256),
+  gguf("tq1_0", 1.6875, 256),
+  gguf("tq2_0", 2.0625, 256),
+  gguf("q4_k_m", 4.5, 256),
+  gguf("q5_k_m", 5.5, 256),
+];
+
+const BY_NAME = new Map(FORMATS.map((item) => [item.name, item]));
+
+/** Names that are accepted beside the formats' own. */
+const ALIASES: Readonly<Record<string, string>> = {
+  none: "f32",
+  fp32: "f32",
+  float32: "f32",
+  fp16: "f16",
+  float16: "f16",
+  bfloat16: "bf16",
+  f8: "fp8",
+  f8e4m3: "fp8",
+  float8: "fp8",
+  i8: "int8",
+  q8: "int8",
+  w8a8: "int8",
+  i4: "int4",
+  q4: "int4",
+  gptq: "gptq-4-g128",
+  awq: "awq-4-g128",
+  "bnb-4bit": "nf4",
+  "bnb-8bit": "int8",
+  fp4: "nvfp4",
+};
+
+/** The names, for messages; `gptq-BITS-gGROUP` and `awq-BITS-gGROUP` stand for families. */
+export const FORMAT_NAMES: readonly string[] = [...BY_NAME.keys(), "gptq-4-g128", "awq-4-g128"];
+
+/**
+ * Finds a weight format by name or alias.
+ * @throws InvalidArgumentError naming the formats
+ * @example
+ * weightFormat("mxfp4").bits // 4, and an 8-bit scale for 32 elements
+ */
+export function weightFormat(text: string, argument = "quant"): WeightFormat {
+  const lower = text.toLowerCase();
+  const name = Object.hasOwn(ALIASES, lower) ? (ALIASES[lower] ?? lower) : lower;
+  const known = BY_NAME.get(name);
+  if (known !== undefined) return known;
+  const match = /^(gptq|awq)-([2348])-g(\d{1,5}|channel)$/.exec(name);
+  if (match !== null) {
+    const bits = Number(match[2]);
+    const group = match[3] === "channel" ? Number.POSITIVE_INFINITY : Number(match[3]);
+    if (group > 0) {
+      return format(name, bits, {
+        group,
+        scaleBits: 16,
+        zeroBits: bits,
+        perInputBits: match[1] === "gptq" ? 32 : 0,
+        compute: "f16",
+      });
+    }
+  }
+  throw new InvalidArgumentError(argument, text, `one of ${FORMAT_NAMES.join(", ")}`);
+}
+
+/** llama.cpp's rule for which layers of a K_M mix get more bits (llama-quant.cpp, use_more_bits). */
+export function getsMoreBits(layer: number, numLayers: number): boolean {
+  const eighth = Math.floor(numLayers / 8);
+  return layer < eighth || layer >= Math.floor((7 * numLayers) / 8) || (layer - eighth) % 3 === 2;
+}
+
+/** Bits of one element outside of a format's scope. */
+const REST_BITS = 16;
+
+function inScope(weight: WeightSpec, item: WeightFormat, hasExperts: boolean): boolean {
+  switch (item.scope) {
+    case "all":
+      return true;
+    case "matrices":
+      return (
+        weight.isLinear ||
+        (weight.shape.length === 2 && (weight.component === "embedding" || weight.component === "head"))
+      );
+    case "experts":
+      return weight.isLinear && (weight.perExpert || !hasExperts);
+    case "linear":
+      return weight.isLinear;
+  }
+}
+
+/**
+ * Bytes of a weight (or a shard of it) of the given outer sizes in a format, scales and zero points included.
+ * @param more llama.cpp's mixes: this weight is among those with more bits
+ */
+export function bytesOf(
+  weight: WeightSpec,
+  shape: { readonly copies: number; readonly out: number; readonly input: number },
+  item: WeightFormat,
+  hasExperts: boolean,
+  more = false,
+): number {
+  const { copies, out, input } = shape;
+  const elements = copies * out * input;
+  if (!inScope(weight, item, hasExperts))
+    return Math.ceil((elements * (item.scope === "all" ? item.bits : REST_BITS)) / 8);
+  if (item.scope === "all") return Math.ceil((elements * item.bits) / 8);
+  if (item.scope === "matrices") return Math.ceil((elements * mixedBits(weight, item, more)) / 8);
+  const scales =
+    item.scaleBits === 0
+      ? 0
+      : item.group === 0
+        ? copies
+        : item.group === Number.POSITIVE_INFINITY
+          ? copies * out
+          : copies * Math.ceil(out / item.groupOut) * Math.ceil(input / item.group);
+  const bits = elements * item.bits + scales * (item.scaleBits + item.zeroBits) + copies * input * item.perInputBits;
+  return Math.ceil(bits / 8);
+}
+
+function mixedBits(weight: WeightSpec, item: WeightFormat, more: boolean): number {
+  const isMix = item.name === "q4_k_m" || item.name === "q5_k_m";
+  const sixBits = BY_NAME.get("q6_k")?.bits ?? item.bits;
+  if (weight.component === "head") return Math.max(item.bits, Math.min(sixBits, item.bits < 8 ? sixBits : item.bits));
+  if (!isMix || !more) return item.bits;
+  return weight.name.startsWith("attention.v") || weight.name.includes("down") ? sixBits : item.bits;
+}
+
+/** Bits an element on average over a large matrix: what people quote. */
+export function effectiveBits(item: WeightFormat): number {
+  if (item.scope === "matrices" || item.group === 0 || item.group === Number.POSITIVE_INFINITY) return item.bits;
+  return item.bits + (item.scaleBits + item.zeroBits) / (item.group * item.groupOut);
+}
+
+/** Formats of the KV cache. */
+export const KV_FORMATS: Readonly<Record<string, { readonly bytes: number; readonly scaleBytesPerHead: number }>> = {
+  f32: { bytes: 4, scaleBytesPerHead: 0 },
+  f16: { bytes: 2, scaleBytesPerHead: 0 },
+  bf16: { bytes: 2, scaleBytesPerHead: 0 },
+  fp8: { bytes: 1, scaleBytesPerHead: 0 },
+  int8: { bytes: 1, scaleBytesPerHead: 2 },
+  int4: { bytes: 0.5, scaleBytesPerHead: 4 },
+};
+
+/** Checks the name of a KV format. @throws InvalidArgumentError naming them */
+export function kvFormat(
+  text: string,
+  argument = "kv format",
+): { readonly bytes: number; readonly scaleBytesPerHead: number } {
+  const found = Object.hasOwn(KV_FORMATS, text) ? KV_FORMATS[text] : undefined;
+  if (found === undefined)
+    throw new InvalidArgumentError(argument, text, `one of ${Object.keys(KV_FORMATS).join(", ")}`);
+  return found;
+}

@@ -1,0 +1,46 @@
+/** The KV cache: what one sequence keeps per layer on one rank. */
+import type { LayerSpec, ModelSpec } from "../model/spec.ts";
+
+/** Tokens of one page (vLLM's and SGLang's usual block); a sequence's last page is half empty on average, and counted. */
+export const KV_PAGE_TOKENS = 16;
+
+export interface KvFormat {
+  readonly bytes: number;
+  readonly scaleBytesPerHead: number;
+}
+
+/** KV heads that a rank of tp holds: at least one, as heads are repeated when tp exceeds them. */
+export function kvHeadsPerRank(numKvHeads: number, tp: number): number {
+  return Math.max(1, Math.ceil(numKvHeads / tp));
+}
+
+/** Bytes of one token in one layer's cache on one tp rank. Latent attention caches the same vector on each of them. */
+export function kvBytesPerToken(layer: LayerSpec, tp: number, format: KvFormat): number {
+  const { attention } = layer;
+  if (attention.kind === "mla") {
+    return (attention.kvLoraRank + attention.qkRopeHeadDim) * format.bytes + format.scaleBytesPerHead;
+  }
+  const heads = kvHeadsPerRank(attention.numKvHeads, tp);
+  return 2 * heads * (attention.headDim * format.bytes + format.scaleBytesPerHead);
+}
+
+/** Tokens that a layer caches of a sequence: the window's at most, spread over cp ranks, in whole pages. */
+export function cachedTokens(layer: LayerSpec, contextTokens: number, cp: number): number {
+  const window = layer.attention.kind === "gqa" ? layer.attention.window : undefined;
+  const kept = window === undefined ? contextTokens : Math.min(contextTokens, window);
+  return Math.ceil(Math.ceil(kept / cp) / KV_PAGE_TOKENS) * KV_PAGE_TOKENS;
+}
+
+/** Bytes of the caches of `sequences` sequences, for each layer of the model, on one rank. Zero for encoders. */
+export function kvBytesByLayer(
+  model: ModelSpec,
+  options: { contextTokens: number; sequences: number; tp: number; cp: number; format: KvFormat },
+): readonly number[] {
+  const { contextTokens, sequences, tp, cp, format } = options;
+  const byKind = model.layerKinds.map((kind) =>
+    model.isDecoder
+      ? Math.ceil(sequences * cachedTokens(kind, contextTokens, cp) * kvBytesPerToken(kind, tp, format))
+      : 0,
+  );
+  return model.layers.map((kind) => byKind[kind] ?? 0);
+}

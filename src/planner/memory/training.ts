@@ -1,0 +1,139 @@
+/**
+ * Training methods: how many bytes each parameter costs beside its weight. Mixed-precision Adam keeps bf16 weights and
+ * gradients, and f32 momentum, variance and master weights: 16 bytes a parameter (ZeRO, arXiv 1910.02054, section 3.1).
+ * Adapters: LoRA (arXiv 2106.09685), QLoRA (arXiv 2305.14314), prefix tuning (arXiv 2101.00190).
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { ModelSpec } from "../model/spec.ts";
+import type { WeightFormat } from "./formats.ts";
+import { weightFormat } from "./formats.ts";
+import { modelBytes } from "./weights.ts";
+
+export const TRAINING_METHODS = ["full", "lora", "qlora", "prefix", "dpo", "rlhf", "distillation"] as const;
+export type TrainingMethod = (typeof TRAINING_METHODS)[number];
+
+export type ZeroStage = 0 | 1 | 2 | 3;
+
+export const GRADIENT_BYTES = 2;
+/** Momentum and variance in f32. */
+export const OPTIMIZER_BYTES = 8;
+export const MASTER_BYTES = 4;
+
+export interface MethodSpec {
+  readonly method: TrainingMethod;
+  /** Format of the frozen base of an adapter method; the trained weights are bf16 otherwise. */
+  readonly baseFormat: WeightFormat;
+  /** Copies of the model that are trained (policy, critic). */
+  readonly trainedModels: number;
+  /** Copies that only run forward (reference, reward model, teacher). */
+  readonly frozenModels: number;
+  /** Set for adapter methods: the base is frozen and only these train. */
+  readonly adapter:
+    | { readonly kind: "lora"; readonly rank: number }
+    | { readonly kind: "prefix"; readonly tokens: number }
+    | undefined;
+}
+
+/**
+ * Reads a method's name: `full`, `lora`, `lora-32` (rank), `qlora`, `qlora-8bit`, `prefix`, `dpo`, `rlhf`,
+ * `distillation`.
+ * @throws InvalidArgumentError naming the methods
+ */
+export function trainingMethod(text: string, argument = "train"): MethodSpec {
+  const lower = text.toLowerCase();
+  const bf16 = weightFormat("bf16");
+  const base = { baseFormat: bf16, trainedModels: 1, frozenModels: 0, adapter: undefined };
+  const lora = /^lora(?:-(\d{1,4}))?$/.exec(lower);
+  if (lora !== null) {
+    return { ...base, method: "lora", adapter: { kind: "lora", rank: rankOf(lora[1], argument, text) } };
+  }
+  const qlora = /^qlora(?:-(\d)bit)?$/.exec(lower);
+  if (qlora !== null && [undefined, "2", "3", "4", "8"].includes(qlora[1])) {
+    const bits = qlora[1] ?? "4";
+    const baseFormat = weightFormat(
+      bits === "4" ? "nf4" : bits === "8" ? "int8" : bits === "2" ? "int2" : "gptq-3-g128",
+    );
+    return { ...base, method: "qlora", baseFormat, adapter: { kind: "lora", rank: 16 } };
+  }
+  switch (lower) {
+    case "full":
+      return { ...base, method: "full" };
+    case "prefix":
+      return { ...base, method: "prefix", adapter: { kind: "prefix", tokens: 32 } };
+    case "dpo":
+      return { ...base, method: "dpo", frozenModels: 1 };
+    case "rlhf":
+      // PPO: policy and critic train; reference and reward model run forward (InstructGPT, arXiv 2203.02155).
+      return { ...base, method: "rlhf", trainedModels: 2, frozenModels: 2 };
+    case "distillation":
+      return { ...base, method: "distillation", frozenModels: 1 };
+    default:
+      throw new InvalidArgumentError(
+        argument,
+        text,
+        "full, lora, lora-RANK, qlora, qlora-8bit, prefix, dpo, rlhf or distillation",
+      );
+  }
+}
+
+function rankOf(text: string | undefined, argument: string, whole: string): number {
+  const rank = text === undefined ? 16 : Number(text);
+  if (rank < 1 || rank > 4096) throw new InvalidArgumentError(argument, whole, "a LoRA rank from 1 to 4096");
+  return rank;
+}
+
+/** Trainable elements of one layer's adapters on one tp rank: r * (in + out) for every matrix, cut as the matrix is. */
+export function adapterElements(model: ModelSpec, kind: number, spec: MethodSpec, tp: number, ep: number): number {
+  const layer = model.layerKinds[kind];
+  if (layer === undefined || spec.adapter === undefined) return 0;
+  if (spec.adapter.kind === "prefix") {
+    const kv =
+      layer.attention.kind === "gqa"
+        ? layer.attention.numKvHeads * layer.attention.headDim
+        : layer.attention.kvLoraRank;
+    return Math.ceil((2 * spec.adapter.tokens * kv) / tp);
+  }
+  const { rank } = spec.adapter;
+  return layer.weights.reduce((sum, weight) => {
+    if (!weight.isLinear) return sum;
+    const [out = 0, input = 0] = weight.shape;
+    const cut = weight.cut === "replicated" ? 1 : tp;
+    const wide = weight.cutsInput ? out + input / cut : out / cut + input;
+    return sum + Math.ceil(rank * wide) * (weight.perExpert ? Math.ceil(weight.copies / ep) : weight.copies);
+  }, 0);
+}
+
+export interface TrainingMemory {
+  readonly weightsBytes: number;
+  readonly gradientBytes: number;
+  readonly optimizerBytes: number;
+  readonly masterBytes: number;
+  readonly totalBytes: number;
+}
+
+/**
+ * Bytes that training a model takes on one device without sharding and without activations: what the ancestors call
+ * the training estimate, with the gradients and master weights that they left out.
+ * @example
+ * // 16 bytes a parameter for full fine-tuning:
+ * import { modelPreset } from "chorale/planner";
+ * estimateTrainingMemory(modelPreset("llama-3.1-8b"), trainingMethod("full")).totalBytes / 8030261248 // 16
+ */
+export function estimateTrainingMemory(model: ModelSpec, spec: MethodSpec): TrainingMemory {
+  const copies = spec.trainedModels + spec.frozenModels;
+  const base = modelBytes(model, spec.baseFormat);
+  const adapters = model.layers.reduce((sum, kind) => sum + adapterElements(model, kind, spec, 1, 1), 0);
+  const trained =
+    spec.adapter === undefined ? (modelBytes(model, weightFormat("bf16")) / 2) * spec.trainedModels : adapters;
+  const weightsBytes = base * copies + (spec.adapter === undefined ? 0 : 2 * adapters);
+  const gradientBytes = trained * GRADIENT_BYTES;
+  const optimizerBytes = trained * OPTIMIZER_BYTES;
+  const masterBytes = trained * MASTER_BYTES;
+  return {
+    weightsBytes,
+    gradientBytes,
+    optimizerBytes,
+    masterBytes,
+    totalBytes: weightsBytes + gradientBytes + optimizerBytes + masterBytes,
+  };
+}

@@ -1,0 +1,158 @@
+/**
+ * From devices to what a mesh is made of. Devices of one kind are carved into units of tp devices, nearest together
+ * first (island, then host; never across hosts, save where the fast fabric itself spans them); ep * cp neighbouring
+ * units make a block, which holds one pipeline stage of one replica.
+ */
+import type { Device } from "../../machine/topology/index.ts";
+import { type Fabric, type GroupLink, SCOPES } from "./fabric.ts";
+
+/** Devices that compute alike and have (nearly) the same memory for the plan. */
+export interface DeviceKind {
+  readonly device: Device;
+  /** The least that any of them has, per rank. */
+  readonly availableBytes: number;
+  /** Sorted by host, island, NUMA node, index. An id stands once for every rank that the device hosts. */
+  readonly ids: readonly string[];
+  readonly ranksPerDevice: number;
+}
+
+/** Free memory within this fraction counts as equal; the least of them is used for all. */
+const SAME_MEMORY = 0.02;
+
+export interface KindOptions {
+  readonly useTotalMemory: boolean;
+  readonly ranksPerDevice: number;
+}
+
+/** What a device has for the plan: free memory where that is known, unless total is asked for. */
+export function availableMemory(device: Device, useTotalMemory: boolean): number {
+  return (useTotalMemory ? device.memoryBytes : (device.memoryFreeBytes ?? device.memoryBytes)) ?? 0;
+}
+
+/** Groups devices into kinds. */
+export function deviceKinds(devices: readonly Device[], fabric: Fabric, options: KindOptions): DeviceKind[] {
+  const { ranksPerDevice } = options;
+  const buckets = new Map<string, Device[]>();
+  for (const device of devices) {
+    const key = [device.name, device.arch, device.memoryBandwidthGBps, JSON.stringify(device.peakTflops)].join("|");
+    const list = buckets.get(key) ?? [];
+    list.push(device);
+    buckets.set(key, list);
+  }
+  const kinds: DeviceKind[] = [];
+  const near = (a: Device, b: Device) => {
+    const [p, q] = [fabric.place(a.id), fabric.place(b.id)];
+    return p.host - q.host || p.island - q.island || p.numa - q.numa || a.index - b.index;
+  };
+  for (const bucket of buckets.values()) {
+    const byMemory = bucket
+      .map((device) => ({ device, bytes: availableMemory(device, options.useTotalMemory) }))
+      .sort((a, b) => b.bytes - a.bytes);
+    for (let start = 0; start < byMemory.length; ) {
+      const most = byMemory[start]?.bytes ?? 0;
+      let end = start + 1;
+      while (end < byMemory.length && (byMemory[end]?.bytes ?? 0) >= most * (1 - SAME_MEMORY)) end++;
+      const members = byMemory.slice(start, end);
+      const sorted = members.map((member) => member.device).sort(near);
+      const [device] = sorted;
+      if (device !== undefined) {
+        kinds.push({
+          device,
+          availableBytes: Math.floor((members.at(-1)?.bytes ?? 0) / ranksPerDevice),
+          ids: sorted.flatMap(({ id }) => Array.from({ length: ranksPerDevice }, () => id)),
+          ranksPerDevice,
+        });
+      }
+      start = end;
+    }
+  }
+  return kinds;
+}
+
+/** Units of tp devices, grouped by what joins them. */
+export interface UnitClass {
+  readonly kind: DeviceKind;
+  readonly link: GroupLink;
+  readonly units: readonly (readonly string[])[];
+}
+
+function chunk<T>(items: readonly T[], size: number): { whole: T[][]; rest: T[] } {
+  const whole: T[][] = [];
+  let at = 0;
+  for (; at + size <= items.length; at += size) whole.push(items.slice(at, at + size));
+  return { whole, rest: items.slice(at) };
+}
+
+function groupBy<T>(items: readonly T[], key: (item: T) => number): T[][] {
+  const groups = new Map<number, T[]>();
+  for (const item of items) {
+    const list = groups.get(key(item)) ?? [];
+    list.push(item);
+    groups.set(key(item), list);
+  }
+  return [...groups.values()];
+}
+
+/** Carves a kind into units of tp: first inside islands, then inside hosts out of what is left. */
+export function carveUnits(kind: DeviceKind, fabric: Fabric, tp: number): UnitClass[] {
+  const units: string[][] = [];
+  const left: string[] = [];
+  for (const island of groupBy(kind.ids, (id) => fabric.place(id).island)) {
+    const { whole, rest } = chunk(island, tp);
+    units.push(...whole);
+    left.push(...rest);
+  }
+  for (const host of groupBy(left, (id) => fabric.place(id).host)) units.push(...chunk(host, tp).whole);
+  const classes = new Map<string, { link: GroupLink; units: string[][] }>();
+  for (const unit of units) {
+    const link = fabric.group(unit);
+    if (link === undefined) continue;
+    const key = `${link.scope} ${link.kind} ${link.effectiveGBps.toPrecision(3)}`;
+    const known = classes.get(key) ?? { link, units: [] };
+    known.units.push(unit);
+    classes.set(key, known);
+  }
+  return [...classes.values()].map((found) => ({ kind, ...found }));
+}
+
+/** Blocks of ep * cp units that are alike in every respect that costs time or memory. */
+export interface BlockClass {
+  readonly kind: DeviceKind;
+  readonly links: {
+    readonly tp: GroupLink | undefined;
+    readonly cp: GroupLink | undefined;
+    readonly ep: GroupLink | undefined;
+  };
+  /** Device ids in the order (ep, cp, tp), tp fastest. */
+  readonly blocks: readonly (readonly string[])[];
+}
+
+function worse(a: GroupLink | undefined, b: GroupLink): GroupLink {
+  if (a === undefined) return b;
+  const order = SCOPES.indexOf(a.scope) - SCOPES.indexOf(b.scope);
+  return order > 0 || (order === 0 && a.effectiveGBps <= b.effectiveGBps) ? a : b;
+}
+
+/** Joins ep * cp neighbouring units into blocks; undefined links mean an axis of one. */
+export function carveBlocks(unitClass: UnitClass, fabric: Fabric, ep: number, cp: number): BlockClass | undefined {
+  const { whole } = chunk(unitClass.units, ep * cp);
+  let cpLink: GroupLink | undefined;
+  let epLink: GroupLink | undefined;
+  const blocks: string[][] = [];
+  for (const units of whole) {
+    const heads = units.map((unit) => unit[0] ?? "");
+    const cpGroup = cp > 1 ? fabric.group(heads.slice(0, cp)) : undefined;
+    const epGroup = ep > 1 ? fabric.group(heads.filter((_, index) => index % cp === 0)) : undefined;
+    if ((cp > 1 && cpGroup === undefined) || (ep > 1 && epGroup === undefined)) continue;
+    if (cpGroup !== undefined) cpLink = worse(cpLink, cpGroup);
+    if (epGroup !== undefined) epLink = worse(epLink, epGroup);
+    blocks.push(units.flat());
+  }
+  if (blocks.length === 0) return undefined;
+  const tpSize = unitClass.units[0]?.length ?? 1;
+  return {
+    kind: unitClass.kind,
+    links: { tp: tpSize > 1 ? unitClass.link : undefined, cp: cpLink, ep: epLink },
+    blocks,
+  };
+}

@@ -1,0 +1,169 @@
+/**
+ * The topology as placement sees it: which devices sit together, and what joins a set of them. Four scopes, from near to
+ * far: the same device, an island of fast links, one host, the network. Built once per inventory in one pass over its
+ * links, so that a thousand devices cost milliseconds.
+ */
+import { FAST_KINDS, type Inventory, islands, type LinkKind, linkCost } from "../../machine/topology/index.ts";
+
+export const SCOPES = ["device", "island", "host", "network"] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/** What joins a set of devices: per device, one direction, as large messages reach it. */
+export interface GroupLink {
+  readonly scope: Scope;
+  readonly kind: LinkKind | "none";
+  readonly effectiveGBps: number;
+  readonly latencyUs: number;
+  /** Hosts that the set spans. */
+  readonly hosts: number;
+  /** For sets that span hosts: the link inside a host, where there are several devices in one. */
+  readonly inner?: GroupLink;
+}
+
+export interface Place {
+  readonly host: number;
+  /** Index of the island; unique for a device that stands alone. */
+  readonly island: number;
+  readonly numa: number;
+}
+
+interface FastLink {
+  readonly to: string;
+  readonly kind: LinkKind;
+  readonly effectiveGBps: number;
+  readonly latencyUs: number;
+  readonly toSwitch: boolean;
+}
+
+/** Shared memory of one host, between ranks on one device (worker threads): chorale's own threads backend. */
+const SAME_DEVICE: GroupLink = { scope: "device", kind: "memory", effectiveGBps: 10, latencyUs: 0.5, hosts: 1 };
+
+/** Queries over one inventory. */
+export class Fabric {
+  readonly #places = new Map<string, Place>();
+  readonly #fast = new Map<string, FastLink[]>();
+  readonly #hostLink = new Map<string, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
+  readonly #network = new Map<number, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
+
+  constructor(inventory: Pick<Inventory, "devices" | "topology">) {
+    const { topology, devices } = inventory;
+    const nodes = new Map(topology.nodes.map((node) => [node.id, node]));
+    const islandOf = new Map<string, number>();
+    for (const [index, island] of islands(inventory, { includeMasked: true }).entries()) {
+      for (const id of island.devices) islandOf.set(id, index);
+    }
+    let alone = islandOf.size;
+    const perHost = new Map<number, number>();
+    const isDevice = new Set(devices.map((device) => device.id));
+    for (const device of devices) {
+      const host = nodes.get(device.id)?.host ?? 0;
+      const parent = device.parent === undefined ? undefined : islandOf.get(device.parent);
+      const island = islandOf.get(device.id) ?? parent ?? alone++;
+      this.#places.set(device.id, { host, island, numa: device.numaNode ?? Number.MAX_SAFE_INTEGER });
+      if (device.family !== "cpu" && device.parent === undefined) perHost.set(host, (perHost.get(host) ?? 0) + 1);
+    }
+    const netGBps = new Map<number, number>();
+    for (const link of topology.links) {
+      const cost = linkCost(link, nodes);
+      for (const [own, other] of [
+        [link.a, link.b],
+        [link.b, link.a],
+      ] as const) {
+        const node = nodes.get(own);
+        const far = nodes.get(other);
+        if (isDevice.has(own) && FAST_KINDS.has(link.kind)) {
+          const list = this.#fast.get(own) ?? [];
+          list.push({
+            to: other,
+            kind: link.kind,
+            effectiveGBps: cost.effectiveGBps,
+            latencyUs: cost.latencyUs,
+            toSwitch: !isDevice.has(other),
+          });
+          this.#fast.set(own, list);
+        } else if (isDevice.has(own) && far?.kind !== "device") {
+          this.#hostLink.set(own, { kind: link.kind, effectiveGBps: cost.effectiveGBps, latencyUs: cost.latencyUs });
+        }
+        if (node?.kind === "nic" && (link.kind === "infiniband" || link.kind === "roce" || link.kind === "ethernet")) {
+          const host = node.host ?? 0;
+          netGBps.set(host, (netGBps.get(host) ?? 0) + cost.effectiveGBps);
+          this.#network.set(host, { kind: link.kind, effectiveGBps: 0, latencyUs: 2 * cost.latencyUs });
+        }
+      }
+    }
+    for (const [host, link] of this.#network) {
+      const share = (netGBps.get(host) ?? 0) / Math.max(1, perHost.get(host) ?? 1);
+      this.#network.set(host, { ...link, effectiveGBps: share });
+    }
+  }
+
+  place(id: string): Place {
+    return this.#places.get(id) ?? { host: 0, island: -1, numa: Number.MAX_SAFE_INTEGER };
+  }
+
+  /** What joins these devices; undefined when nothing does (two hosts without a network). One device: its own memory. */
+  group(ids: readonly string[]): GroupLink | undefined {
+    const distinct = [...new Set(ids)];
+    const places = distinct.map((id) => this.place(id));
+    const first = places[0];
+    if (first === undefined || distinct.length === 1) return SAME_DEVICE;
+    if (places.every((place) => place.island === first.island)) {
+      const fast = this.#island(distinct);
+      if (fast !== undefined) return fast;
+    }
+    const hosts = new Set(places.map((place) => place.host));
+    if (hosts.size === 1) return this.#host(distinct);
+    return this.#across(distinct, places, hosts);
+  }
+
+  #island(ids: readonly string[]): GroupLink | undefined {
+    const members = new Set(ids);
+    let effectiveGBps = Number.POSITIVE_INFINITY;
+    let latencyUs = 0;
+    let kind: LinkKind | undefined;
+    for (const id of ids) {
+      const links = this.#fast.get(id) ?? [];
+      const direct = links.filter((link) => link.toSwitch || members.has(link.to));
+      // Members that are joined only through others of the island forward over one of their links.
+      const used = direct.length > 0 ? direct : links.slice(0, 1);
+      if (used.length === 0) return undefined;
+      kind ??= used[0]?.kind;
+      effectiveGBps = Math.min(
+        effectiveGBps,
+        used.reduce((sum, link) => sum + link.effectiveGBps, 0),
+      );
+      latencyUs = Math.max(latencyUs, ...used.map((link) => link.latencyUs * (link.toSwitch ? 2 : 1)));
+    }
+    return kind === undefined ? undefined : { scope: "island", kind, effectiveGBps, latencyUs, hosts: 1 };
+  }
+
+  #host(ids: readonly string[]): GroupLink {
+    const links = ids.map(
+      (id) => this.#hostLink.get(id) ?? { ...linkCost({ a: id, b: "host", kind: "pcie" }), kind: "pcie" as const },
+    );
+    return {
+      scope: "host",
+      kind: links[0]?.kind ?? "pcie",
+      effectiveGBps: Math.min(...links.map((link) => link.effectiveGBps)),
+      latencyUs: 2 * Math.max(...links.map((link) => link.latencyUs)),
+      hosts: 1,
+    };
+  }
+
+  #across(ids: readonly string[], places: readonly Place[], hosts: ReadonlySet<number>): GroupLink | undefined {
+    const links = [...hosts].map((host) => this.#network.get(host));
+    if (links.some((link) => link === undefined)) return undefined;
+    const known = links.filter((link) => link !== undefined);
+    const firstHost = places[0]?.host;
+    const together = ids.filter((_, index) => places[index]?.host === firstHost);
+    const inner = together.length > 1 ? this.group(together) : undefined;
+    return {
+      scope: "network",
+      kind: known[0]?.kind ?? "ethernet",
+      effectiveGBps: Math.min(...known.map((link) => link.effectiveGBps)),
+      latencyUs: Math.max(...known.map((link) => link.latencyUs)),
+      hosts: hosts.size,
+      ...(inner === undefined ? {} : { inner }),
+    };
+  }
+}

@@ -1,0 +1,186 @@
+/**
+ * The planner's front door: a model and an inventory in, the best layouts out, with the reason why each other lost; or,
+ * when nothing fits, why not and what would.
+ */
+import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
+import { type Device, type Family, type Inventory, PRESET_NAMES, presetInventory } from "../machine/topology/index.ts";
+import { modelBytes } from "./memory/weights.ts";
+import type { ModelSpec } from "./model/spec.ts";
+import { availableMemory, deviceKinds } from "./placement/blocks.ts";
+import { Fabric } from "./placement/fabric.ts";
+import { deepFreeze, OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
+import { buildPlan } from "./search/build-plan.ts";
+import { type Constraints, search } from "./search/search.ts";
+import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
+
+export interface PlanRequest extends WorkloadRequest {
+  readonly model: ModelSpec;
+  readonly inventory: Inventory;
+  /** Default: latency. */
+  readonly objective?: Objective;
+  /** Fixes axes: `{ tp: 2, pp: 2 }`. */
+  readonly constrain?: Constraints;
+  /** Fixes the world size. CPUs then host several ranks each where there are fewer devices. */
+  readonly ranks?: number;
+  /** How many plans to give, best first. Default 1. */
+  readonly top?: number;
+  /** Plans with the devices' total memory in place of what is free now. */
+  readonly useTotalMemory?: boolean;
+  /** Called now and then with how far a long search is. */
+  readonly onProgress?: (done: number, total: number) => void;
+}
+
+export interface PlanOutcome {
+  /** Best first; empty when nothing fits. */
+  readonly plans: readonly ShardingPlan[];
+  /** Why other layouts lost, or why none fits. */
+  readonly rejected: readonly Rejected[];
+  /** When nothing fits: the smallest preset that would do. */
+  readonly suggestion: string | undefined;
+  readonly notes: readonly string[];
+  readonly numCandidates: number;
+  readonly numJudged: number;
+}
+
+function checkConstraints(constrain: Constraints): void {
+  for (const [axis, size] of Object.entries(constrain)) {
+    if (!(PLAN_AXES as readonly string[]).includes(axis)) {
+      throw new InvalidArgumentError("constrain", axis, `axes ${PLAN_AXES.join(", ")}`);
+    }
+    if (!Number.isInteger(size) || size < 1 || size > 2 ** 20) {
+      throw new InvalidArgumentError(`constrain ${axis}`, size, "a size of 1 or more");
+    }
+  }
+}
+
+interface Pool {
+  readonly family: Family;
+  readonly devices: readonly Device[];
+}
+
+/**
+ * Devices that one plan may use together: of one family, since ranks of different vendors have no common engine. CPUs
+ * come last: they are the answer only where no accelerator can be.
+ */
+function poolsOf(inventory: Inventory, useTotal: boolean): { pools: readonly Pool[]; notes: readonly string[] } {
+  const notes: string[] = [];
+  const parents = new Set(inventory.devices.flatMap((device) => (device.parent === undefined ? [] : [device.parent])));
+  const byFamily = new Map<Family, Device[]>();
+  for (const device of inventory.devices) {
+    if (!device.visible || parents.has(device.id)) continue;
+    if (availableMemory(device, useTotal) === 0) {
+      notes.push(`${device.id} (${device.name}) is left out: its memory is unknown or full`);
+      continue;
+    }
+    const list = byFamily.get(device.family) ?? [];
+    list.push(device);
+    byFamily.set(device.family, list);
+  }
+  const pools = [...byFamily].map(([family, devices]) => ({ family, devices }));
+  const isCpu = (pool: Pool) => (pool.family === "cpu" ? 1 : 0);
+  // An accelerator's unified memory is the CPU's own: it is planned for once.
+  return { pools: pools.sort((a, b) => isCpu(a) - isCpu(b)), notes };
+}
+
+/** How many ranks each device of a pool hosts: more than one only on CPUs, and only when asked for. */
+function ranksPerDevice(pool: Pool, constrain: Constraints, ranks: number | undefined): number {
+  if (pool.family !== "cpu") return 1;
+  const wanted = ranks ?? PLAN_AXES.reduce((product, axis) => product * (constrain[axis] ?? 1), 1);
+  return Math.max(1, Math.ceil(wanted / pool.devices.length));
+}
+
+function better(a: ShardingPlan, b: ShardingPlan): number {
+  return a.score - b.score || a.mesh.worldSize - b.mesh.worldSize;
+}
+
+/**
+ * Plans a model onto an inventory: searches tensor, pipeline, data, expert and context parallelism, splits layers
+ * unevenly where devices differ, places the chattiest axes on the fastest links, and estimates speed and memory.
+ * @returns frozen plans, best first, and why others lost; no plan when nothing fits
+ * @throws InvalidArgumentError for an argument out of range or a constraint that no axis has
+ * @throws UnsupportedError when the inventory has no device at all
+ * @example
+ * import { modelPreset, planModel } from "chorale/planner";
+ * import { parseSystem } from "chorale/topology";
+ * const inventory = parseSystem("hgx-h100-8");
+ * if (inventory === undefined) throw new Error("no such preset");
+ * const { plans } = planModel({ model: modelPreset("llama-3.1-70b"), inventory });
+ * plans[0]?.mesh.axes; // { dp: 1, pp: 1, ep: 1, cp: 1, tp: 8 }
+ */
+export function planModel(request: PlanRequest): PlanOutcome {
+  const { model, inventory, objective = "latency", constrain = {}, ranks, top = 1, useTotalMemory = false } = request;
+  if (!OBJECTIVES.includes(objective)) {
+    throw new InvalidArgumentError("objective", objective, `one of ${OBJECTIVES.join(", ")}`);
+  }
+  if (!Number.isInteger(top) || top < 1 || top > 1000) throw new InvalidArgumentError("top", top, "1 to 1000");
+  if (ranks !== undefined && (!Number.isInteger(ranks) || ranks < 1 || ranks > 2 ** 20)) {
+    throw new InvalidArgumentError("ranks", ranks, "1 or more");
+  }
+  checkConstraints(constrain);
+  const workload = resolveWorkload(model, request, objective);
+  const { pools, notes } = poolsOf(inventory, useTotalMemory);
+  if (pools.length === 0) {
+    throw new UnsupportedError(
+      "planning on an inventory without usable devices",
+      "give --hardware a preset or a file with visible devices of known memory",
+    );
+  }
+  const fabric = new Fabric(inventory);
+  const plans: ShardingPlan[] = [];
+  const rejected: Rejected[] = [];
+  let numCandidates = 0;
+  let numJudged = 0;
+  for (const pool of pools) {
+    // CPUs are planned for only where accelerators cannot serve.
+    if (pool.family === "cpu" && plans.length > 0) continue;
+    const kinds = deviceKinds(pool.devices, fabric, {
+      useTotalMemory,
+      ranksPerDevice: ranksPerDevice(pool, constrain, ranks),
+    });
+    const context = { model, workload, objective, fabric };
+    const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
+    numCandidates += found.numCandidates;
+    numJudged += found.numJudged;
+    rejected.push(...found.rejected);
+    for (const item of found.best)
+      plans.push(buildPlan(context, item, found.rejected, poolNotes(pool, item.replicas.length, notes)));
+  }
+  plans.sort(better);
+  return {
+    plans: plans.slice(0, top).map(deepFreeze),
+    rejected,
+    suggestion: plans.length > 0 ? undefined : smallestPreset(model, workload, request),
+    notes,
+    numCandidates,
+    numJudged,
+  };
+}
+
+function poolNotes(pool: Pool, _replicas: number, notes: readonly string[]): readonly string[] {
+  return pool.family === "cpu" ? [...notes, "runs on the CPU: no accelerator can serve this"] : notes;
+}
+
+/** The smallest preset, by memory, on which the same question has an answer. */
+function smallestPreset(model: ModelSpec, workload: Workload, request: PlanRequest): string | undefined {
+  const need = modelBytes(model, workload.format);
+  const presets = PRESET_NAMES.filter((name) => !name.includes("N"))
+    .flatMap((name) => {
+      const inventory = presetInventory(name);
+      const bytes = inventory.devices.reduce(
+        (sum, device) => sum + (device.family === "cpu" ? 0 : (device.memoryBytes ?? 0)),
+        0,
+      );
+      return bytes > need ? [{ name, inventory, bytes }] : [];
+    })
+    .sort((a, b) => a.bytes - b.bytes);
+  for (const { name, inventory } of presets) {
+    const accelerators = { ...inventory, devices: inventory.devices.filter((device) => device.family !== "cpu") };
+    const { pools } = poolsOf(accelerators, true);
+    const fabric = new Fabric(accelerators);
+    const kinds = deviceKinds(pools[0]?.devices ?? [], fabric, { useTotalMemory: true, ranksPerDevice: 1 });
+    const context = { model, workload, objective: request.objective ?? "latency", fabric } as const;
+    const found = search({ ...context, kinds, constraints: request.constrain ?? {}, ranks: request.ranks, top: 1 });
+    if (found.best.length > 0) return name;
+  }
+  return undefined;
+}

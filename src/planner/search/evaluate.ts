@@ -1,0 +1,374 @@
+/** Judges one candidate: picks blocks for every replica, splits the layers, and scores the result. */
+import { sendUs } from "../cost/collectives.ts";
+import type { ModelSpec } from "../model/spec.ts";
+import type { BlockClass } from "../placement/blocks.ts";
+import type { Fabric, GroupLink } from "../placement/fabric.ts";
+import type { Objective } from "../plan.ts";
+import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
+import { type Candidate, type Schedule, StageModel } from "./stage.ts";
+import type { Workload } from "./workload.ts";
+
+/** Times of a replica from its split's totals, in microseconds. */
+export interface ReplicaTimes {
+  /** Inference: between two tokens of a sequence. Training: the pipelined part of a step. */
+  readonly stepUs: number;
+  /** Inference: the whole batch's prefill. Training: what follows the last microbatch. */
+  readonly fillUs: number;
+}
+
+/** Pipelining: microbatches follow each other, the slowest stage sets the pace. */
+export function replicaTimes(workload: Workload, schedule: Schedule, totals: Totals): ReplicaTimes {
+  if (workload.mode === "training") {
+    return { stepUs: totals.sumA + (schedule.trainBatches - 1) * totals.maxA, fillUs: totals.maxB };
+  }
+  return {
+    stepUs: Math.max(totals.sumA, schedule.decodeBatches * totals.maxA),
+    fillUs: totals.sumB + (schedule.prefillPasses - 1) * totals.maxB,
+  };
+}
+
+/** Microseconds from the first prompt token to the last output token of a replica's batch; of a training step. */
+export function batchUs(workload: Workload, times: ReplicaTimes): number {
+  return workload.mode === "training"
+    ? times.stepUs + times.fillUs
+    : times.fillUs + workload.outputTokens * times.stepUs;
+}
+
+/** Tokens that one sequence of the batch counts for in throughput: generated ones, or read ones where none are. */
+export function countedTokens(workload: Workload): number {
+  return workload.outputTokens > 0 ? workload.outputTokens : workload.contextTokens;
+}
+
+/** Sequences that a candidate serves: the batch that was asked for, or what all replicas take together. */
+export function totalBatch(workload: Workload, candidate: Candidate): number {
+  return workload.batch ?? candidate.batchPerReplica * candidate.axes.dp * candidate.axes.ep;
+}
+
+/** The objective; lower is better. Latency: ms a request (a step, in training). Throughput: us a token. Memory: bytes. */
+export function scoreOf(
+  workload: Workload,
+  objective: Objective,
+  candidate: Candidate,
+  slowestUs: number,
+  maxMemory: number,
+): number {
+  if (objective === "memory") return maxMemory;
+  if (objective === "latency") return slowestUs / 1e3;
+  return slowestUs / (totalBatch(workload, candidate) * countedTokens(workload));
+}
+
+/** A replica: which class of block each stage runs on, and the split of the layers. */
+export interface Replica {
+  readonly classes: readonly number[];
+  readonly blocks: readonly (readonly string[])[];
+  readonly hops: readonly (GroupLink | undefined)[];
+  readonly split: Split;
+  readonly times: ReplicaTimes;
+}
+
+export interface Evaluated {
+  readonly candidate: Candidate;
+  readonly score: number;
+  readonly replicas: readonly Replica[];
+  readonly stageModels: readonly StageModel[];
+  readonly schedule: Schedule;
+}
+
+/** Why a candidate cannot be. */
+export interface Infeasible {
+  readonly kind: "memory" | "topology";
+  readonly reason: string;
+}
+
+/** Up to this many orders of block classes along a pipeline are all tried; beyond, classes stay together. */
+const MAX_ORDERS = 256;
+
+/** Every order of `length` stages over classes of which `counts` blocks are there. */
+export function classOrders(counts: readonly number[], length: number): readonly (readonly number[])[] {
+  const present = counts.flatMap((count, index) => (count > 0 ? [index] : []));
+  const [only] = present;
+  if (only === undefined) return [];
+  if (present.length === 1) return (counts[only] ?? 0) >= length ? [Array.from({ length }, () => only)] : [];
+  if (present.length ** length <= MAX_ORDERS) {
+    const orders: number[][] = [];
+    const left = [...counts];
+    const extend = (order: readonly number[]): void => {
+      if (order.length === length) {
+        orders.push([...order]);
+        return;
+      }
+      for (const index of present) {
+        if ((left[index] ?? 0) === 0) continue;
+        left[index] = (left[index] ?? 0) - 1;
+        extend([...order, index]);
+        left[index] = (left[index] ?? 0) + 1;
+      }
+    };
+    extend([]);
+    return orders;
+  }
+  // Classes in any order, each in one run: as much of the first as there is, then of the next.
+  const orders = new Map<string, number[]>();
+  const permute = (rest: readonly number[], done: readonly number[]): void => {
+    for (const index of rest) {
+      const sequence = [...done, index];
+      const order = sequence.flatMap((cls) => Array.from({ length: counts[cls] ?? 0 }, () => cls)).slice(0, length);
+      if (order.length === length) orders.set(order.join(), order);
+      if (sequence.length < 4)
+        permute(
+          rest.filter((other) => other !== index),
+          sequence,
+        );
+    }
+  };
+  permute(present, []);
+  return [...orders.values()];
+}
+
+export interface Context {
+  readonly model: ModelSpec;
+  readonly workload: Workload;
+  readonly objective: Objective;
+  readonly fabric: Fabric;
+}
+
+/** Splits the model over one pipeline of blocks; undefined when a stage cannot hold even its share. */
+function splitReplica(
+  context: Context,
+  models: readonly StageModel[],
+  classes: readonly number[],
+  hops: readonly (GroupLink | undefined)[],
+  candidate: Candidate,
+): Split | undefined {
+  const { model, workload, objective } = context;
+  const numStages = candidate.axes.pp;
+  const training = workload.mode === "training";
+  const memo = new Map<number, StageChoice | undefined>();
+  const size = model.numLayers + 1;
+  const cost = (stage: number, first: number, end: number): StageChoice | undefined => {
+    const stageModel = models[classes[stage] ?? 0];
+    if (stageModel === undefined) return undefined;
+    // Stages of one class differ by their ends, their hop, and in training by how many microbatches they hold.
+    const role = training || stage === 0 || stage === numStages - 1 ? stage + 1 : 0;
+    const key = (((classes[stage] ?? 0) * (numStages + 2) + role) * size + first) * size + end;
+    let base = memo.get(key);
+    if (base === undefined && !memo.has(key)) {
+      const memoryBytes = stageModel.memoryBytes(first, end, stage);
+      base =
+        memoryBytes > stageModel.blockClass.kind.availableBytes
+          ? undefined
+          : { ...stageModel.time(first, end, stage === 0, stage === numStages - 1), memoryBytes };
+      memo.set(key, base);
+    }
+    if (base === undefined) return undefined;
+    const hop = hopTimes(stageModel, hops[stage]);
+    return hop === undefined ? base : { a: base.a + hop.a, b: base.b + hop.b, memoryBytes: base.memoryBytes };
+  };
+  const schedule = models[classes[0] ?? 0]?.schedule;
+  if (schedule === undefined) return undefined;
+  return bestSplit(
+    model.numLayers,
+    numStages,
+    cost,
+    (totals) =>
+      scoreOf(
+        workload,
+        objective,
+        candidate,
+        batchUs(workload, replicaTimes(workload, schedule, totals)),
+        totals.maxMemory,
+      ),
+    { withMemory: objective === "memory" },
+  );
+}
+
+/** Sending hidden states to the next stage; forward and back in training. */
+export function hopTimes(stage: StageModel, link: GroupLink | undefined): { a: number; b: number } | undefined {
+  if (link === undefined) return undefined;
+  const { model, workload, schedule, candidate } = stage;
+  const bytes = (tokens: number) => (tokens * model.hiddenSize * workload.activationBytes) / candidate.axes.cp;
+  if (workload.mode === "training") return { a: 2 * sendUs(bytes(workload.contextTokens), link), b: 0 };
+  const decode = schedule.decodeSequences * model.hiddenSize * workload.activationBytes;
+  return { a: workload.outputTokens > 0 ? sendUs(decode, link) : 0, b: sendUs(bytes(schedule.prefillTokens), link) };
+}
+
+/** Links between consecutive blocks of a pipeline; "none" when two of them cannot reach each other. */
+function hopsOf(blocks: readonly (readonly string[])[], fabric: Fabric): readonly (GroupLink | undefined)[] | "none" {
+  const hops: (GroupLink | undefined)[] = [];
+  for (let stage = 0; stage < blocks.length; stage++) {
+    const next = blocks[stage + 1];
+    if (next === undefined) {
+      hops.push(undefined);
+      continue;
+    }
+    const link = fabric.group([blocks[stage]?.[0] ?? "", next[0] ?? ""]);
+    if (link === undefined) return "none";
+    hops.push(link);
+  }
+  return hops;
+}
+
+const signature = (hops: readonly (GroupLink | undefined)[]) =>
+  hops.map((hop) => (hop === undefined ? "-" : `${hop.scope}${hop.effectiveGBps.toPrecision(3)}`)).join();
+
+/** Most combinations of replica orders that are tried when devices differ. */
+const MAX_COMBINATIONS = 2000;
+
+/**
+ * Judges a candidate on the given block classes: every order of classes along the pipeline, every combination of such
+ * pipelines over the replicas (within bounds), the exact split for each. Better orders win by the objective.
+ */
+export function evaluate(
+  context: Context,
+  candidate: Candidate,
+  classes: readonly BlockClass[],
+): Evaluated | Infeasible {
+  const { model, workload, objective, fabric } = context;
+  const { pp, dp, ep } = candidate.axes;
+  const counts = classes.map((blockClass) => blockClass.blocks.length);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (total < pp * dp) {
+    return {
+      kind: "topology",
+      reason: `needs ${pp * dp} groups of ${candidate.axes.tp * candidate.axes.cp * ep} near devices; there are ${total}`,
+    };
+  }
+  // Replicas far apart exchange gradients: the first device of the first and of the last block tell how far.
+  const everyBlock = classes.flatMap((blockClass) => blockClass.blocks);
+  const dpGroup =
+    dp * ep > 1 && workload.mode === "training" ? fabric.group(everyBlock.map((block) => block[0] ?? "")) : undefined;
+  if (dp * ep > 1 && workload.mode === "training" && dpGroup === undefined) {
+    return { kind: "topology", reason: "no network joins the hosts of its replicas" };
+  }
+  const models = classes.map((blockClass) => new StageModel(model, workload, candidate, blockClass, dpGroup));
+  const schedule = models[0]?.schedule;
+  if (schedule === undefined) return { kind: "topology", reason: "there are no devices" };
+  const orders = classOrders(counts, pp);
+  const splits = new Map<string, Split | undefined>();
+  let unreachable = false;
+  const judge = (order: readonly number[], used: number[]): Replica | undefined => {
+    const blocks = order.map((cls) => {
+      const at = used[cls] ?? 0;
+      used[cls] = at + 1;
+      return classes[cls]?.blocks[at] ?? [];
+    });
+    const hops = hopsOf(blocks, fabric);
+    if (hops === "none") {
+      unreachable = true;
+      return undefined;
+    }
+    const key = `${order.join()} ${signature(hops)}`;
+    if (!splits.has(key)) splits.set(key, splitReplica(context, models, order, hops, candidate));
+    const split = splits.get(key);
+    return split && { classes: order, blocks, hops, split, times: replicaTimes(workload, schedule, split) };
+  };
+  const chosen = chooseReplicas(orders, counts, dp, judge, (replicas) => replicasScore(context, candidate, replicas));
+  if (chosen === undefined) {
+    if (unreachable) return { kind: "topology", reason: "no network joins the hosts of its stages" };
+    return { kind: "memory", reason: memoryReason(models, candidate) };
+  }
+  return {
+    candidate,
+    score: replicasScore(context, candidate, chosen),
+    replicas: chosen,
+    stageModels: models,
+    schedule,
+  };
+
+  function replicasScore(ctx: Context, of: Candidate, replicas: readonly Replica[]): number {
+    const slowest = Math.max(...replicas.map((replica) => batchUs(ctx.workload, replica.times)));
+    const fullest = Math.max(...replicas.map((replica) => replica.split.maxMemory));
+    return scoreOf(ctx.workload, objective, of, slowest, fullest);
+  }
+}
+
+/** Tries combinations of pipelines for the replicas; with one class of blocks there is only one. */
+function chooseReplicas(
+  orders: readonly (readonly number[])[],
+  counts: readonly number[],
+  dp: number,
+  judge: (order: readonly number[], used: number[]) => Replica | undefined,
+  score: (replicas: readonly Replica[]) => number,
+): readonly Replica[] | undefined {
+  const fits = (order: readonly number[], used: readonly number[]) => {
+    const need = new Map<number, number>();
+    for (const cls of order) need.set(cls, (need.get(cls) ?? 0) + 1);
+    return [...need].every(([cls, count]) => (used[cls] ?? 0) + count <= (counts[cls] ?? 0));
+  };
+  if (orders.length === 1 || dp === 1) {
+    let best: Replica[] | undefined;
+    for (const order of orders) {
+      const used = counts.map(() => 0);
+      const replicas: Replica[] = [];
+      for (let index = 0; index < dp && fits(order, used); index++) {
+        const replica = judge(order, used);
+        if (replica === undefined) break;
+        replicas.push(replica);
+      }
+      if (replicas.length === dp && (best === undefined || score(replicas) < score(best))) best = replicas;
+    }
+    return best;
+  }
+  let best: readonly Replica[] | undefined;
+  let bestScore = Number.POSITIVE_INFINITY;
+  let tried = 0;
+  const extend = (from: number, replicas: readonly Replica[], used: readonly number[]): void => {
+    if (replicas.length === dp) {
+      tried++;
+      const value = score(replicas);
+      if (value < bestScore) {
+        best = replicas;
+        bestScore = value;
+      }
+      return;
+    }
+    for (let index = from; index < orders.length && tried < MAX_COMBINATIONS; index++) {
+      const order = orders[index] ?? [];
+      if (!fits(order, used)) continue;
+      const nowUsed = [...used];
+      const replica = judge(order, nowUsed);
+      if (replica !== undefined && score([...replicas, replica]) < bestScore)
+        extend(index, [...replicas, replica], nowUsed);
+    }
+  };
+  extend(
+    0,
+    [],
+    counts.map(() => 0),
+  );
+  return best;
+}
+
+/** Which rank is too full when the layers are spread evenly, and what fills it. */
+function memoryReason(models: readonly StageModel[], candidate: Candidate): string {
+  const { pp } = candidate.axes;
+  let worst: { text: string; over: number } | undefined;
+  const largest = models.reduce((a, b) =>
+    b.blockClass.kind.availableBytes > a.blockClass.kind.availableBytes ? b : a,
+  );
+  for (let stage = 0; stage < pp; stage++) {
+    const numLayers = largest.model.numLayers;
+    const first = Math.floor((stage * numLayers) / pp);
+    const end = Math.floor(((stage + 1) * numLayers) / pp);
+    const items = largest.memory(first, end, stage);
+    const bytes = Object.values(items).reduce((sum, item) => sum + item, 0);
+    const over = bytes - largest.blockClass.kind.availableBytes;
+    if (worst === undefined || over > worst.over) {
+      const fullest = Object.entries(items)
+        .sort((a, b) => b[1] - a[1])
+        .slice(0, 2)
+        .map(([name, size]) => `${name} ${gib(size)}`);
+      const name = largest.blockClass.kind.device.name;
+      worst = {
+        over,
+        text: `stage ${stage} needs ${gib(bytes)} a rank (${fullest.join(", ")}); ${name} has ${gib(largest.blockClass.kind.availableBytes)} free`,
+      };
+    }
+  }
+  return worst?.text ?? "does not fit";
+}
+
+/** GiB for people. */
+export function gib(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 2 : 1)} GiB`;
+}

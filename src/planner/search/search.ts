@@ -1,0 +1,336 @@
+/**
+ * Searches all layouts: tp x pp x ep x cp x dp (and ZeRO stage, and batch where it is free). Every legal combination is
+ * a candidate; each gets a lower bound on its score that no placement, split or link can beat; candidates are judged
+ * from the best bound up, and the search ends when the bound passes the best found. A test compares the result with
+ * brute force.
+ */
+import type { WeightFormat } from "../memory/formats.ts";
+import type { ZeroStage } from "../memory/training.ts";
+import type { ModelSpec } from "../model/spec.ts";
+import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
+import { type AxisSizes, PLAN_AXES, type PlanAxis, type Rejected } from "../plan.ts";
+import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
+import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
+import { type Candidate, StageModel } from "./stage.ts";
+import type { Workload } from "./workload.ts";
+
+export type Constraints = Partial<Readonly<Record<PlanAxis, number>>>;
+
+export interface SearchRequest extends Context {
+  readonly kinds: readonly DeviceKind[];
+  readonly constraints: Constraints;
+  /** World size that is asked for exactly. */
+  readonly ranks: number | undefined;
+  readonly top: number;
+  readonly onProgress?: ((done: number, total: number) => void) | undefined;
+}
+
+export interface SearchResult {
+  /** Best first, distinct in their axes. */
+  readonly best: readonly Evaluated[];
+  readonly rejected: readonly Rejected[];
+  readonly numCandidates: number;
+  readonly numJudged: number;
+}
+
+/** Context-parallel sizes that are considered unless one is asked for. */
+const CP_SIZES = [1, 2, 4, 8];
+/** Sequences a replica may have at once when the batch is free; vLLM's default max_num_seqs on large GPUs is 1024. */
+const MAX_FREE_BATCH = 1024;
+const MAX_REJECTED = 64;
+
+interface Bounded {
+  readonly candidate: Candidate;
+  readonly classes: readonly BlockClass[];
+  readonly bound: number;
+}
+
+const key = (axes: AxisSizes, zero: ZeroStage) => `${PLAN_AXES.map((axis) => axes[axis]).join()} ${zero}`;
+
+/** Replica counts that differ in what they do to a batch: the fewest for each share, or as many as there are. */
+export function replicaCounts(batch: number | undefined, most: number, ep: number): number[] {
+  if (batch === undefined) return most >= 1 ? [most] : [];
+  const counts: number[] = [];
+  for (let dp = 1, last = Number.POSITIVE_INFINITY; dp <= most; dp++) {
+    const share = Math.ceil(batch / (dp * ep));
+    if (share === last) continue;
+    counts.push(dp);
+    last = share;
+    if (share === 1) break;
+  }
+  return counts;
+}
+
+function freeBatches(): number[] {
+  const sizes: number[] = [];
+  for (let size = 1; size <= MAX_FREE_BATCH; size *= 2) sizes.push(size);
+  return sizes;
+}
+
+class Enumeration {
+  readonly bounded: Bounded[] = [];
+  readonly rejected: Rejected[] = [];
+  readonly #request: SearchRequest;
+  readonly #numDevices: number;
+
+  constructor(request: SearchRequest) {
+    this.#request = request;
+    this.#numDevices = request.kinds.reduce((sum, kind) => sum + kind.ids.length, 0);
+  }
+
+  run(): void {
+    const { model, workload, kinds, fabric, constraints } = this.#request;
+    const most = Math.max(...kinds.map((kind) => largestDomain(kind, fabric)), 1);
+    for (const tp of sizes(constraints.tp, most)) {
+      const problem = tpProblem(model, workload.format, tp);
+      if (problem !== undefined) {
+        this.#reject({ tp }, "divisibility", problem);
+        continue;
+      }
+      const units = kinds.flatMap((kind) => carveUnits(kind, fabric, tp));
+      if (units.length === 0) {
+        this.#reject({ tp }, "topology", `tp=${tp}: no island or host has ${tp} devices of one kind (at most ${most})`);
+        continue;
+      }
+      this.#withTp(tp, units);
+    }
+  }
+
+  #withTp(tp: number, units: readonly UnitClass[]): void {
+    const { model, workload, fabric, constraints } = this.#request;
+    const numUnits = units.reduce((sum, unit) => sum + unit.units.length, 0);
+    const experts = model.layerKinds.some((kind) => kind.mlp.kind === "moe");
+    for (const ep of sizes(constraints.ep, experts ? numUnits : 1)) {
+      const epReason = epProblem(model, ep);
+      if (epReason !== undefined) {
+        if (constraints.ep !== undefined) this.#reject({ tp, ep }, "divisibility", epReason);
+        continue;
+      }
+      for (const cp of constraints.cp === undefined ? CP_SIZES : [constraints.cp]) {
+        const cpReason = cpProblem(workload, cp);
+        if (cpReason !== undefined) {
+          if (constraints.cp !== undefined) this.#reject({ tp, ep, cp }, "divisibility", cpReason);
+          continue;
+        }
+        const blocks = units.flatMap((unit) => carveBlocks(unit, fabric, ep, cp) ?? []);
+        const numBlocks = blocks.reduce((sum, cls) => sum + cls.blocks.length, 0);
+        if (numBlocks > 0) this.#withBlocks({ tp, ep, cp }, blocks, numBlocks);
+        else if (constraints.ep !== undefined || constraints.cp !== undefined || constraints.tp !== undefined) {
+          this.#reject({ tp, ep, cp }, "topology", `needs ${tp * ep * cp} devices of one kind that reach each other`);
+        }
+      }
+    }
+  }
+
+  #withBlocks(near: { tp: number; ep: number; cp: number }, blocks: readonly BlockClass[], numBlocks: number): void {
+    const { model, workload, constraints, ranks } = this.#request;
+    for (const pp of sizes(constraints.pp, Math.min(numBlocks, model.numLayers))) {
+      const problem = ppProblem(model, pp);
+      if (problem !== undefined) {
+        this.#reject({ ...near, pp }, "divisibility", problem);
+        continue;
+      }
+      const most = Math.floor(numBlocks / pp);
+      const exact = constraints.dp ?? (ranks === undefined ? undefined : ranks / (near.tp * near.ep * near.cp * pp));
+      const counts =
+        exact === undefined
+          ? replicaCounts(workload.batch, most, near.ep)
+          : Number.isInteger(exact) && exact <= most
+            ? [exact]
+            : [];
+      if (counts.length === 0 && constraints.dp !== undefined && most < constraints.dp) {
+        const need = pp * near.tp * near.ep * near.cp * constraints.dp;
+        this.#reject(
+          { ...near, pp, dp: constraints.dp },
+          "topology",
+          `needs ${need} devices; ${this.#numDevices} can be used`,
+        );
+      }
+      for (const dp of counts) this.#withAxes({ dp, pp, ...near }, blocks);
+    }
+  }
+
+  #withAxes(axes: AxisSizes, blocks: readonly BlockClass[]): void {
+    const { workload, ranks } = this.#request;
+    const world = PLAN_AXES.reduce((product, axis) => product * axes[axis], 1);
+    if (ranks !== undefined && world !== ranks) return;
+    const batches = workload.batch === undefined ? freeBatches() : [Math.ceil(workload.batch / (axes.dp * axes.ep))];
+    for (const batchPerReplica of batches) {
+      for (const zeroStage of workload.zeroStages) {
+        if (zeroStage > 0 && axes.dp * axes.ep === 1 && workload.zeroStages.length > 1) continue;
+        const candidate: Candidate = { axes, batchPerReplica, zeroStage };
+        this.bounded.push({ candidate, classes: blocks, bound: this.#bound(candidate, blocks) });
+      }
+    }
+  }
+
+  /** What no placement or split can beat: the fastest class throughout, no hops, perfect balance. */
+  #bound(candidate: Candidate, blocks: readonly BlockClass[]): number {
+    const { model, workload, objective } = this.#request;
+    const { pp } = candidate.axes;
+    let a = Number.POSITIVE_INFINITY;
+    let b = Number.POSITIVE_INFINITY;
+    let memory = Number.POSITIVE_INFINITY;
+    let schedule: StageModel["schedule"] | undefined;
+    for (const blockClass of blocks) {
+      const stage = new StageModel(model, workload, candidate, blockClass, undefined);
+      const whole = stage.time(0, model.numLayers, true, true);
+      a = Math.min(a, whole.a);
+      b = Math.min(b, whole.b);
+      schedule = stage.schedule;
+      if (objective === "memory") {
+        const items = stage.memory(0, model.numLayers, 0);
+        const shared =
+          (items.weights ?? 0) + (items.kvCache ?? 0) + (items.gradients ?? 0) + (items.optimizerStates ?? 0);
+        memory = Math.min(memory, shared / pp);
+      }
+    }
+    if (schedule === undefined) return Number.POSITIVE_INFINITY;
+    // What follows the last microbatch of a training step falls on the stages in parallel.
+    const training = workload.mode === "training";
+    // A split chooses the class per layer, so per-class sums are only a bound when there is one class.
+    const mixed = blocks.length > 1;
+    const least = mixed ? this.#leastPerLayer(candidate, blocks) : { a, b };
+    const totals = {
+      sumA: least.a,
+      maxA: least.a / pp,
+      sumB: training ? least.b / pp : least.b,
+      maxB: least.b / pp,
+      maxMemory: memory,
+    };
+    const us = batchUs(workload, replicaTimes(workload, schedule, totals));
+    // A hair below, so that rounding never makes a bound exceed what it bounds.
+    return scoreOf(workload, objective, candidate, us, memory) * (1 - 1e-9);
+  }
+
+  #leastPerLayer(candidate: Candidate, blocks: readonly BlockClass[]): { a: number; b: number } {
+    const { model, workload } = this.#request;
+    const stages = blocks.map((blockClass) => new StageModel(model, workload, candidate, blockClass, undefined));
+    let a = 0;
+    let b = 0;
+    for (let layer = 0; layer < model.numLayers; layer++) {
+      const times = stages.map((stage) => stage.time(layer, layer + 1, false, false));
+      a += Math.min(...times.map((time) => time.a));
+      b += Math.min(...times.map((time) => time.b));
+    }
+    return { a, b };
+  }
+
+  #reject(axes: Partial<AxisSizes>, kind: Rejected["kind"], reason: string): void {
+    if (this.rejected.length < MAX_REJECTED)
+      this.rejected.push({ axes: { dp: 1, pp: 1, ep: 1, cp: 1, tp: 1, ...axes }, kind, reason });
+  }
+}
+
+/** Sizes to consider: the one that is asked for, or 1 to `most`. */
+function sizes(wanted: number | undefined, most: number): number[] {
+  return wanted === undefined ? Array.from({ length: Math.max(1, most) }, (_, index) => index + 1) : [wanted];
+}
+
+/** The most devices of a kind that one island or one host holds. */
+function largestDomain(kind: DeviceKind, fabric: Context["fabric"]): number {
+  const count = new Map<string, number>();
+  for (const id of kind.ids) {
+    const { host, island } = fabric.place(id);
+    for (const domain of [`host ${host}`, `island ${island}`]) count.set(domain, (count.get(domain) ?? 0) + 1);
+  }
+  return Math.max(...count.values(), 1);
+}
+
+/** Runs the search. */
+export function search(request: SearchRequest): SearchResult {
+  const { workload, objective, top, onProgress } = request;
+  const enumeration = new Enumeration(request);
+  enumeration.run();
+  const candidates = enumeration.bounded.sort((x, y) => x.bound - y.bound);
+  const rejected: Rejected[] = [...enumeration.rejected];
+  const best: Evaluated[] = [];
+  let numJudged = 0;
+  for (const [index, { candidate, classes, bound }] of candidates.entries()) {
+    onProgress?.(index, candidates.length);
+    const worst = best.length < top ? Number.POSITIVE_INFINITY : (best.at(-1)?.score ?? Number.POSITIVE_INFINITY);
+    if (bound > worst) {
+      rejectSlower(rejected, candidates.slice(index), best[0]?.score ?? worst, objective);
+      break;
+    }
+    const judged = evaluate(request, candidate, classes);
+    numJudged++;
+    if ("reason" in judged) {
+      if (workload.batch !== undefined || candidate.batchPerReplica === 1) {
+        push(rejected, { axes: candidate.axes, kind: judged.kind, reason: judged.reason, score: bound });
+      }
+      continue;
+    }
+    keep(best, judged, top, (loser) =>
+      push(rejected, {
+        axes: loser.candidate.axes,
+        kind: "slower",
+        reason: `${scoreText(objective, loser.score)}, against ${scoreText(objective, best[0]?.score ?? 0)}`,
+        score: loser.score,
+      }),
+    );
+  }
+  const winner = best[0]?.candidate;
+  const others = rejected.filter(
+    (item) => winner === undefined || key(item.axes, 0) !== key(winner.axes, 0) || item.kind !== "slower",
+  );
+  return { best, rejected: others, numCandidates: candidates.length, numJudged };
+}
+
+function push(rejected: Rejected[], item: Rejected): void {
+  if (rejected.length < MAX_REJECTED) rejected.push(item);
+}
+
+function rejectSlower(
+  rejected: Rejected[],
+  rest: readonly Bounded[],
+  best: number,
+  objective: Context["objective"],
+): void {
+  const seen = new Set<string>();
+  for (const { candidate, bound } of rest) {
+    const name = key(candidate.axes, 0);
+    if (seen.has(name) || seen.size >= 8) continue;
+    seen.add(name);
+    push(rejected, {
+      axes: candidate.axes,
+      kind: "slower",
+      reason: `at least ${scoreText(objective, bound)} even with perfect balance and free links, against ${scoreText(objective, best)}`,
+      score: bound,
+    });
+  }
+}
+
+/** Inserts into the sorted best; equal scores prefer fewer devices, then less memory. One entry for the same axes. */
+function keep(best: Evaluated[], item: Evaluated, top: number, lost: (loser: Evaluated) => void): void {
+  const same = best.findIndex((known) => key(known.candidate.axes, 0) === key(item.candidate.axes, 0));
+  if (same >= 0) {
+    const known = best[same];
+    if (known !== undefined && !better(item, known)) return;
+    best.splice(same, 1);
+  }
+  const at = best.findIndex((known) => better(item, known));
+  best.splice(at < 0 ? best.length : at, 0, item);
+  while (best.length > top) {
+    const loser = best.pop();
+    if (loser !== undefined) lost(loser);
+  }
+}
+
+function better(x: Evaluated, y: Evaluated): boolean {
+  const scale = Math.max(Math.abs(x.score), Math.abs(y.score)) * 1e-9;
+  if (Math.abs(x.score - y.score) > scale) return x.score < y.score;
+  const world = (item: Evaluated) => PLAN_AXES.reduce((product, axis) => product * item.candidate.axes[axis], 1);
+  if (world(x) !== world(y)) return world(x) < world(y);
+  const peak = (item: Evaluated) => Math.max(...item.replicas.map((replica) => replica.split.maxMemory));
+  return peak(x) < peak(y);
+}
+
+/** A score in words. */
+export function scoreText(objective: Context["objective"], score: number): string {
+  if (objective === "memory") return `${gib(score)} on the fullest rank`;
+  if (objective === "latency") return `${Number(score.toPrecision(4))} ms a request`;
+  return `${Number((1e6 / score).toPrecision(4))} tokens/s`;
+}
+
+export type { ModelSpec, WeightFormat, Workload };
