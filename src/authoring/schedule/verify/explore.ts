@@ -19,7 +19,7 @@ import type { ExecutionPlan, PipelineOp, Range, RemoteRange, SimpleOp, SwitchRan
 import { acquire, type Clock, join, type Snapshot, withStrand } from "./clocks.ts";
 import { type Counter, type CounterTable, counterUse, type SignalEvent, type WaitEvent } from "./counters.ts";
 import { aliasesOf, type Geometry, iterationsOf } from "./geometry.ts";
-import { type Accessor, Memory, type Site } from "./memory.ts";
+import { type Accessor, type Link, Memory, type Past, type Site } from "./memory.ts";
 import type { Values } from "./values.ts";
 
 /** How waits on contested counters are admitted. */
@@ -75,6 +75,12 @@ interface StrandState {
   phase: number;
   clock: Clock;
   parked: boolean;
+  /** For plans with packets: what was performed (see `Past` in `memory.ts`). */
+  known: Clock;
+  phaseStart: number;
+  base: Link | undefined;
+  links: Map<number, Link>;
+  seq: number;
   launch: number;
   op: number;
   body: number;
@@ -101,6 +107,7 @@ class Explorer {
   readonly #strands: StrandState[] = [];
   readonly #lanes: (Lane | undefined)[];
   readonly #hasPorts: boolean;
+  readonly #hasPackets: boolean;
   readonly #size: number;
   readonly #memory: Memory;
   readonly #values: Values;
@@ -131,6 +138,7 @@ class Explorer {
     this.#values = input.values;
     const numStrands = this.#geo.strandRank.length;
     this.#hasPorts = this.#plan.ranks.some((rank) => rank.channels.port.length > 0);
+    this.#hasPackets = usesPackets(this.#plan);
     this.#size = numStrands * (this.#hasPorts ? 2 : 1);
     this.#lanes = new Array<Lane | undefined>(numStrands);
     const initial = new Int32Array(this.#geo.numCells);
@@ -157,6 +165,11 @@ class Explorer {
         phase: 0,
         clock: undefined,
         parked: false,
+        known: undefined,
+        phaseStart: 0,
+        base: undefined,
+        links: new Map(),
+        seq: 0,
         launch: 0,
         op: 0,
         body: 0,
@@ -256,6 +269,7 @@ class Explorer {
   /** Moves past the current operation. */
   #step(strand: StrandState): void {
     this.#steps++;
+    strand.seq++;
     const pipeline = this.#pipeline(strand);
     if (pipeline !== undefined) {
       strand.body++;
@@ -315,18 +329,67 @@ class Explorer {
   #separate(strand: StrandState): void {
     strand.segment++;
     strand.phase++;
+    strand.phaseStart = strand.segment;
+    if (!this.#hasPackets) return;
+    if (strand.links.size > 0) {
+      let known = join(strand.known, strand.clock);
+      const links = [...strand.links.values()];
+      const seen = new Set<Link>();
+      for (let link of links as (Link | undefined)[]) {
+        for (; link !== undefined && link !== strand.base && !seen.has(link); link = link.next) {
+          seen.add(link);
+          const node = link.from;
+          if (node === undefined) continue;
+          known = join(known, node.known);
+          if (node.own > 0) known = withStrand(known, node.lane, node.own, this.#size);
+        }
+      }
+      strand.known = known;
+      strand.base = links.length === 1 ? links[0] : { from: undefined, next: strand.base, more: links };
+      strand.links = new Map();
+    } else strand.known = join(strand.known, strand.clock);
+  }
+
+  /** A strand learns what another had performed. */
+  #learn(strand: StrandState, known: Clock, link: Link | undefined): void {
+    if (!this.#hasPackets) return;
+    strand.known = join(join(strand.known, known), strand.clock);
+    if (link === undefined || link === strand.base) return;
+    strand.base = strand.base === undefined ? link : { from: undefined, next: strand.base, more: [link] };
+  }
+
+  /** Everything a strand has read as packets. */
+  #allLinks(strand: StrandState): Link | undefined {
+    if (!this.#hasPackets || strand.links.size === 0) return strand.base;
+    return { from: undefined, next: strand.base, more: [...strand.links.values()] };
+  }
+
+  #past(strand: StrandState, own: number): Past {
+    return {
+      known: strand.known,
+      own,
+      seq: strand.seq,
+      link: (position) => strand.links.get(position) ?? strand.base,
+    };
   }
 
   /** All members learn what each of them knows. */
   #meet(members: readonly StrandState[]): void {
     let clock: Clock;
+    let known: Clock;
     for (const member of members) {
       this.#separate(member);
       clock = join(clock, member.clock);
+      known = join(known, member.known);
     }
+    const bases = new Set(members.flatMap((member) => (member.base === undefined ? [] : [member.base])));
+    const link: Link | undefined = bases.size === 0 ? undefined : { from: undefined, next: undefined, more: [...bases] };
     const shared = clock === undefined ? new Int32Array(this.#size) : clock.slice();
     for (const member of members) shared[member.g] = Math.max(shared[member.g]!, member.segment);
-    for (const member of members) member.clock = shared;
+    for (const member of members) {
+      member.clock = shared;
+      this.#learn(member, known, link);
+    }
   }
 
   /** Executes one operation. @returns false when it must wait; it will be tried again */
@@ -407,7 +470,7 @@ class Explorer {
         const lane = this.#request(strand);
         base = withStrand(join(lane.clock, base), this.#laneId(strand), lane.segment, this.#size);
       }
-      snapshot = { strand: strand.g, segments: strand.segment + 1, base };
+      snapshot = { strand: strand.g, segments: strand.segment + 1, base, known: strand.known, link: this.#allLinks(strand) };
     } else if (byProxy) this.#request(strand);
     for (const counter of raise) {
       this.#count[counter.id] = this.#count[counter.id]! + 1;
@@ -473,18 +536,23 @@ class Explorer {
         const snapshots = this.#lastSnapshot[counter.id]!;
         const snapshot = at >= 0 ? snapshots[at] : undefined;
         if (at > 0) snapshots[at - 1] = undefined;
-        if (snapshot !== undefined && !relaxed) strand.clock = acquire(strand.clock, snapshot, this.#size);
+        if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot);
       } else {
         push(this.#waits, counter.id, { strand: strand.g, segment, ordinal, ticket, clock: before });
         if (relaxed) continue;
         for (const key of this.#in.derived.get(`${counter.id}:${strand.g}:${ordinal}`) ?? []) {
           const snapshot = this.#snapshotsByKey.get(key);
-          if (snapshot !== undefined) strand.clock = acquire(strand.clock, snapshot, this.#size);
+          if (snapshot !== undefined) this.#acquire(strand, snapshot);
         }
       }
     }
     if (relaxed) strand.segment++;
     else this.#separate(strand);
+  }
+
+  #acquire(strand: StrandState, snapshot: Snapshot): void {
+    strand.clock = acquire(strand.clock, snapshot, this.#size);
+    this.#learn(strand, snapshot.known, snapshot.link as Link | undefined);
   }
 
   #laneId(strand: StrandState): number {
@@ -567,6 +635,16 @@ class Explorer {
     return true;
   }
 
+  /** Reads a packet that is there, and remembers what its arrival proves. */
+  #packet(strand: StrandState, cell: number, who: Accessor, position: number): number {
+    const value = this.#memory.read(cell, who, position, strand.launch + 1);
+    const from = this.#memory.lastPacket;
+    if (from !== undefined) {
+      strand.links.set(position, { from, next: strand.links.get(position) ?? strand.base, more: undefined });
+    }
+    return value;
+  }
+
   #write(cell: number, who: Accessor, position: number, value: number, tag: number): void {
     this.#memory.write(cell, who, position, value, tag);
     if (tag === 0) return;
@@ -585,6 +663,7 @@ class Explorer {
       phase: strand.phase,
       clock: strand.clock,
       site: this.#site(strand),
+      past: this.#past(strand, strand.phaseStart),
     };
     switch (op.kind) {
       case "copy": {
@@ -593,7 +672,7 @@ class Explorer {
         const dst = this.#own(strand, op.dst) + begin;
         if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
         for (let p = 0; p < count; p++) {
-          const value = memory.read(src + p, who, p, op.format === "unpack" ? tag : 0);
+          const value = op.format === "unpack" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
           this.#write(dst + p, who, p, value, op.format === "pack" ? tag : 0);
         }
         return true;
@@ -618,7 +697,9 @@ class Explorer {
         const packetDst = op.packetDst === undefined ? -1 : this.#own(strand, op.packetDst) + begin;
         const targets = op.remoteDst.map((range) => this.#remote(strand, range) + begin);
         for (let p = 0; p < count; p++) {
-          const operands = sources.map((src, i) => memory.read(src + p, who, p, op.packets && i > 0 ? tag : 0));
+          const operands = sources.map((src, i) =>
+            op.packets && i > 0 ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0),
+          );
           for (const src of remotes) operands.push(memory.read(src + p, who, p, 0));
           const value = this.#values.reduce(op.op, operands);
           this.#write(dst + p, who, p, value, 0);
@@ -644,7 +725,7 @@ class Explorer {
         if (packets && !this.#awaitPackets(strand, src, count)) return false;
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
-          const value = memory.read(src + p, who, p, packets ? tag : 0);
+          const value = packets ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
           for (const target of targets) this.#write(target + p, who, p, value, packets ? tag : 0);
         }
         return true;
@@ -690,12 +771,19 @@ class Explorer {
       if (byProxy) {
         // A block that forwards packets waits for them itself and synchronises before it hands them to the proxy.
         if (op.format === "forward" && i === 0) {
-          for (let p = 0; p < count; p++) memory.read(src + p, issuer, p, tag);
+          for (let p = 0; p < count; p++) this.#packet(strand, src + p, issuer, p);
           this.#separate(strand);
         }
         const lane = this.#request(strand);
         const at = lane.segment - 1;
-        who = { ...issuer, lane: this.#laneId(strand), segment: at, phase: at, clock: lane.clock };
+        who = {
+          ...issuer,
+          lane: this.#laneId(strand),
+          segment: at,
+          phase: at,
+          clock: lane.clock,
+          past: { ...this.#past(strand, at), link: () => strand.base },
+        };
       }
       for (let p = 0; p < count; p++) {
         if (byProxy && op.format === "forward") this.#write(dst + p, who, p, memory.read(src + p, who, p, tag), tag);
@@ -703,7 +791,8 @@ class Explorer {
           const raw = memory.readRaw(src + p, who, p);
           this.#write(dst + p, who, p, raw.value, raw.tag);
         } else {
-          const value = memory.read(src + p, who, p, op.format === "forward" ? tag : 0);
+          const value =
+            op.format === "forward" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
           this.#write(dst + p, who, p, value, packets ? tag : 0);
         }
       }
@@ -731,6 +820,17 @@ class Explorer {
     }
     return { site, simple: op, on: { kind: "launch" } };
   }
+}
+
+function usesPackets(plan: ExecutionPlan): boolean {
+  const packets = (op: SimpleOp) =>
+    (op.kind === "copy" && op.format !== "plain") ||
+    (op.kind === "put" && op.format !== "plain") ||
+    (op.kind === "reduce" && op.packets) ||
+    (op.kind === "switch-broadcast" && op.format === "forward");
+  return plan.ranks.some((rank) =>
+    rank.strands.some((strand) => strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(packets) : packets(op)))),
+  );
 }
 
 /** One strand signals and one waits: the j-th wait belongs to the j-th signal. */

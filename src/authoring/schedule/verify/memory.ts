@@ -29,7 +29,43 @@ export interface Accessor {
   readonly phase: number;
   readonly clock: Clock;
   readonly site: Site;
+  /** What surely was *performed* before, for reads only: see `performed`. */
+  readonly past: Past;
 }
+
+/**
+ * What a strand knows to have been performed. More than its clock: a packet makes no other write visible, but the reads
+ * that went into it are over when it arrives (its data depends on them), so that what they read may be overwritten.
+ */
+export interface Past {
+  /** Segments of every lane whose accesses are over. */
+  readonly known: Clock;
+  /** Segments of this lane before its current phase. */
+  readonly own: number;
+  /** Place in the order of the lane's operations. */
+  readonly seq: number;
+  /** Packets read so far at this position, and at any position before the last synchronisation. */
+  readonly link: (position: number) => Link | undefined;
+}
+export interface Link {
+  readonly from: PacketNode | undefined;
+  readonly next: Link | undefined;
+  readonly more: readonly Link[] | undefined;
+}
+/** A write of packets, as seen by those who read them. */
+export interface PacketNode {
+  readonly lane: number;
+  readonly phase: number;
+  readonly position: number;
+  readonly seq: number;
+  readonly known: Clock;
+  /** Segments of the lane that were over. */
+  readonly own: number;
+  readonly time: number;
+  readonly link: Link | undefined;
+}
+/** Packets followed back before giving up on an order; the answer is then "not ordered", which is never unsound. */
+const MAX_FOLLOWED = 20_000;
 
 interface Access {
   readonly lane: number;
@@ -40,6 +76,8 @@ interface Access {
   readonly value: number;
   /** 0 for plain data, else the tag of the packets: 1 + launch. */
   readonly tag: number;
+  readonly seq: number;
+  readonly time: number;
 }
 interface ReadAccess extends Access {
   readonly id: number;
@@ -49,6 +87,7 @@ interface ReadAccess extends Access {
 interface WriteAccess extends Access {
   /** Packets that this write replaced and that a reader may still have seen. */
   readonly replaced: readonly Access[];
+  readonly packet: PacketNode | undefined;
 }
 
 interface Cell {
@@ -77,7 +116,13 @@ export interface PacketMix {
   readonly cell: number;
 }
 
-const spot = (who: Accessor) => ({ lane: who.lane, segment: who.segment, phase: who.phase, site: who.site });
+const spot = (who: Accessor) => ({
+  lane: who.lane,
+  segment: who.segment,
+  phase: who.phase,
+  site: who.site,
+  seq: who.past.seq,
+});
 
 export class Memory {
   readonly #values: Values;
@@ -95,6 +140,9 @@ export class Memory {
   readonly wrote: Uint8Array;
   readonly #aliases: Int32Array | undefined;
   #nextRead = 0;
+  #time = 0;
+  /** The packet that the last `read` with a tag saw. */
+  lastPacket: PacketNode | undefined;
 
   /** @param marked reads whose value is known to depend on a race, by number, from an earlier run */
   constructor(
@@ -174,7 +222,8 @@ export class Memory {
     }
     const mark = this.#marked.get(id);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
-    cell.reads.push({ ...spot(who), position, value, tag, id, from });
+    this.lastPacket = (from as WriteAccess | undefined)?.packet;
+    cell.reads.push({ ...spot(who), position, value, tag, id, from, time: this.#time++ });
     return value;
   }
 
@@ -252,6 +301,7 @@ export class Memory {
       tag,
       id,
       from: undefined,
+      time: this.#time++,
     });
     return { value, tag };
   }
@@ -265,7 +315,7 @@ export class Memory {
     const index = this.#alias(address);
     const cell = this.#cell(index);
     this.wrote[who.site.id] = 1;
-    const access = { ...spot(who), position, value, tag };
+    const access = { ...spot(who), position, value, tag, time: this.#time++ };
     const kept: WriteAccess[] = [];
     const replaced: Access[] = [];
     for (const write of cell.writes) {
@@ -278,7 +328,7 @@ export class Memory {
     }
     const reads: ReadAccess[] = [];
     for (const read of cell.reads) {
-      if (this.#ordered(read, who, position)) {
+      if (this.#ordered(read, who, position) || this.#performed(read, who, position)) {
         if (read.from !== undefined && kept.includes(read.from as WriteAccess)) reads.push(read);
         continue;
       }
@@ -288,9 +338,47 @@ export class Memory {
       if (!this.#marked.has(read.id)) this.lateMarks.set(read.id, race);
     }
     if (kept.length === 0) cell.races = [];
-    kept.push({ ...access, replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced });
+    const packet: PacketNode | undefined =
+      tag === 0
+        ? undefined
+        : {
+            lane: who.lane,
+            phase: who.phase,
+            position,
+            seq: who.past.seq,
+            known: who.past.known,
+            own: who.past.own,
+            time: access.time,
+            link: who.past.link(position),
+          };
+    kept.push({ ...access, replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced, packet });
     cell.writes = kept;
     cell.reads = reads;
+  }
+
+  /** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */
+  #performed(read: ReadAccess, who: Accessor, position: number): boolean {
+    const { past } = who;
+    if (past.known !== undefined && past.known[read.lane]! > read.segment) return true;
+    const stack: (Link | undefined)[] = [past.link(position)];
+    const seen = new Set<Link>();
+    while (stack.length > 0) {
+      const link = stack.pop();
+      if (link === undefined || seen.has(link)) continue;
+      seen.add(link);
+      if (seen.size > MAX_FOLLOWED) return false;
+      const node = link.from;
+      stack.push(link.next);
+      if (link.more !== undefined) stack.push(...link.more);
+      if (node === undefined || node.time < read.time) continue;
+      if (node.lane === read.lane) {
+        if (node.phase > read.phase) return true;
+        if (node.phase === read.phase && node.position === read.position && node.seq >= read.seq) return true;
+      }
+      if (node.known !== undefined && node.known[read.lane]! > read.segment) return true;
+      stack.push(node.link);
+    }
+    return false;
   }
 
   /** A packet that was read, by a reader that comes before `who`, was written before `who`. */
