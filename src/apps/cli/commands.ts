@@ -20,4 +20,5 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "measure a collective over sizes, with nccl-tests' columns",
     load: () => import("./bench.ts"),
   },
+  { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];
