@@ -225,6 +225,7 @@ class WorldRun {
         return;
       case "exiting":
         state.exiting = message;
+        if (state.failed) return;
         if (message.exitCode !== 0) failEngine(this.#engine, rank, `called process.exit(${message.exitCode})`);
         else if (message.worldOpen) this.#leave(rank, "called process.exit(0) with its world open");
         return;
