@@ -80,6 +80,7 @@ export class CudaKernel {
   }
 
   launch(stream: CudaStream, shape: LaunchShape, args: KernelArguments): void {
+    stream.touched = true;
     const [gx, gy = 1, gz = 1] = shape.grid;
     const [bx, by = 1, bz = 1] = shape.block;
     const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, stream.handle];

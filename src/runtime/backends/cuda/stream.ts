@@ -41,6 +41,9 @@ abstract class Handle implements Disposable {
 
 /** A queue of work of a device. Does not synchronise with the legacy default stream. */
 export class CudaStream extends Handle {
+  /** Set by everything of ours that issues work here; cleared by who has ordered another stream behind it. */
+  touched = false;
+
   static create(device: CudaDevice): CudaStream {
     const out = new BigUint64Array(1);
     device.call("cuStreamCreate", "stream", out, NON_BLOCKING);
@@ -120,6 +123,7 @@ export class CudaEvent extends Handle {
 /** A captured graph, ready to run again and again. */
 export class CudaGraph extends Handle {
   launch(stream: CudaStream): void {
+    stream.touched = true;
     this.device.call("cuGraphLaunch", "graph launch", this.handle, stream.handle);
   }
 

@@ -2,7 +2,7 @@
  * What travels from the launching thread to the ranks of a threads world: one shared WebAssembly memory, the compiled
  * kernels, and plain numbers. Structured-cloneable, so it goes through `workerData` or `postMessage`.
  */
-import type { Backend } from "../../comm/index.ts";
+import type { WasmMemory, WasmModule } from "../../executor/index.ts";
 
 export interface ThreadsHostOptions {
   /** Number of ranks, 1 to 256. */
@@ -19,8 +19,8 @@ export interface ThreadsHandle {
   readonly ranks: number;
   readonly generation: number;
   readonly limitBytes: number;
-  readonly memory: WebAssembly.Memory;
-  readonly module: WebAssembly.Module;
+  readonly memory: WasmMemory;
+  readonly module: WasmModule;
 }
 
 export interface AttachOptions {
@@ -29,10 +29,3 @@ export interface AttachOptions {
   /** Cores that the ranks share, by which waiting spins or sleeps; the machine's unless told. */
   readonly cores?: number;
 }
-
-/** Makes a world's shared memory. Call it in the launching thread, once per generation. */
-export type CreateThreadsHost = (options: ThreadsHostOptions) => ThreadsHandle;
-/** Opens this thread's end as `rank`. Synchronous: nothing waits for the other ranks. */
-export type AttachThreads = (handle: ThreadsHandle, rank: number, options?: AttachOptions) => Backend;
-/** Says, from any thread, that `rank` is dead; wakes every waiting rank. Idempotent: the first cause stays. */
-export type FailRank = (handle: ThreadsHandle, rank: number, cause: string) => void;

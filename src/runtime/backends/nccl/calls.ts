@@ -1,0 +1,194 @@
+/**
+ * From one operation to NCCL calls on a stream. Operations that this NCCL lacks are composed: variants with counts from
+ * grouped broadcasts, reductions or sends, all-to-all, gather and scatter (native from 2.28.3) from sends and receives.
+ */
+import { type DType, sizeOf } from "../../../core/index.ts";
+import type { WireOp } from "../../comm/index.ts";
+import type { NcclLibrary } from "./library.ts";
+import { NCCL_DTYPE, NCCL_RESULT } from "./symbols.ts";
+
+/** One operation with addresses, as this rank runs it. Counts in elements. */
+export interface NcclCall {
+  readonly op: WireOp;
+  readonly dtype: DType;
+  /** Elements of a part. */
+  readonly count: number;
+  readonly send: bigint;
+  readonly recv: bigint;
+  /** Root, or the other end of a send or receive. */
+  readonly root: number;
+  /** ncclRedOp_t */
+  readonly redop: number;
+  readonly counts: readonly number[];
+  readonly sendCounts: readonly number[];
+  readonly recvCounts: readonly number[];
+}
+
+/** Where a call runs. */
+export interface CallTarget {
+  readonly library: NcclLibrary;
+  readonly comm: bigint;
+  readonly stream: bigint;
+  readonly rank: number;
+  readonly size: number;
+  /** Copies on the stream, for the part that a rank keeps to itself. */
+  readonly copy: (to: bigint, from: bigint, sizeBytes: number) => void;
+}
+
+/** Says whether a call is made of several NCCL calls, which then must stand in a group. */
+export function isComposed(call: NcclCall, library: NcclLibrary): boolean {
+  switch (call.op) {
+    case "all_gather_v":
+    case "reduce_scatter_v":
+    case "all_to_all_v":
+      return true;
+    case "all_to_all":
+      return library.optional.ncclAlltoAll === undefined;
+    case "gather":
+      return library.optional.ncclGather === undefined;
+    case "scatter":
+      return library.optional.ncclScatter === undefined;
+    default:
+      return false;
+  }
+}
+
+/** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
+export function issue(call: NcclCall, target: CallTarget): number {
+  const { library, comm, stream, rank, size } = target;
+  const { api, optional } = library;
+  const { count, send, recv, root, redop } = call;
+  const dtype = NCCL_DTYPE[call.dtype];
+  const part = BigInt(sizeOf(call.dtype) * count);
+  switch (call.op) {
+    case "all_reduce":
+      return count === 0 ? 0 : api.ncclAllReduce(send, recv, count, dtype, redop, comm, stream);
+    case "broadcast":
+      return count === 0 ? 0 : api.ncclBroadcast(send, recv, count, dtype, root, comm, stream);
+    case "reduce":
+      return count === 0 ? 0 : api.ncclReduce(send, recv, count, dtype, redop, root, comm, stream);
+    case "all_gather":
+      return count === 0 ? 0 : api.ncclAllGather(send, recv, count, dtype, comm, stream);
+    case "reduce_scatter":
+      return count === 0 ? 0 : api.ncclReduceScatter(send, recv, count, dtype, redop, comm, stream);
+    case "send":
+      return count === 0 ? 0 : api.ncclSend(send, count, dtype, root, comm, stream);
+    case "recv":
+      return count === 0 ? 0 : api.ncclRecv(recv, count, dtype, root, comm, stream);
+    case "barrier":
+      return api.ncclAllReduce(send, recv, 1, dtype, 0, comm, stream);
+    case "all_to_all":
+      if (count === 0) return 0;
+      if (optional.ncclAlltoAll !== undefined) return optional.ncclAlltoAll(send, recv, count, dtype, comm, stream);
+      return first(ranks(size), (peer) =>
+        exchange(target, dtype, peer, send + BigInt(peer) * part, count, recv + BigInt(peer) * part, count, part),
+      );
+    case "gather":
+      if (count === 0) return 0;
+      if (optional.ncclGather !== undefined) return optional.ncclGather(send, recv, count, dtype, root, comm, stream);
+      return gatherBySends(call, target, dtype, part);
+    case "scatter":
+      if (count === 0) return 0;
+      if (optional.ncclScatter !== undefined) return optional.ncclScatter(send, recv, count, dtype, root, comm, stream);
+      return scatterBySends(call, target, dtype, part);
+    case "all_gather_v": {
+      const offsets = byteOffsets(call.counts, call.dtype);
+      return first(ranks(size), (r) => {
+        const to = recv + (offsets[r] ?? 0n);
+        const n = call.counts[r] ?? 0;
+        return n === 0 ? 0 : api.ncclBroadcast(r === rank ? send : to, to, n, dtype, r, comm, stream);
+      });
+    }
+    case "reduce_scatter_v": {
+      const offsets = byteOffsets(call.counts, call.dtype);
+      return first(ranks(size), (r) => {
+        const from = send + (offsets[r] ?? 0n);
+        const n = call.counts[r] ?? 0;
+        return n === 0 ? 0 : api.ncclReduce(from, r === rank ? recv : from, n, dtype, redop, r, comm, stream);
+      });
+    }
+    case "all_to_all_v": {
+      const from = byteOffsets(call.sendCounts, call.dtype);
+      const to = byteOffsets(call.recvCounts, call.dtype);
+      return first(ranks(size), (peer) => {
+        const sends = call.sendCounts[peer] ?? 0;
+        const own = BigInt(sends * sizeOf(call.dtype));
+        return exchange(
+          target,
+          dtype,
+          peer,
+          send + (from[peer] ?? 0n),
+          sends,
+          recv + (to[peer] ?? 0n),
+          call.recvCounts[peer] ?? 0,
+          own,
+        );
+      });
+    }
+    default:
+      return NCCL_RESULT.invalidUsage;
+  }
+}
+
+const ranks = (size: number) => Array.from({ length: size }, (_, rank) => rank);
+
+/** Runs all steps even after a failure, so that a group stays balanced, and gives the first status that is not success. */
+function first(peers: readonly number[], step: (peer: number) => number): number {
+  let status = 0;
+  for (const peer of peers) {
+    const answer = step(peer);
+    if (status === 0) status = answer;
+  }
+  return status;
+}
+
+function byteOffsets(counts: readonly number[], dtype: DType): bigint[] {
+  let offset = 0;
+  return counts.map((count) => {
+    const at = offset;
+    offset += count * sizeOf(dtype);
+    return BigInt(at);
+  });
+}
+
+function exchange(
+  target: CallTarget,
+  dtype: number,
+  peer: number,
+  send: bigint,
+  sendCount: number,
+  recv: bigint,
+  recvCount: number,
+  ownBytes: bigint,
+): number {
+  const { library, comm, stream, rank } = target;
+  if (peer === rank) {
+    if (ownBytes > 0n) target.copy(recv, send, Number(ownBytes));
+    return 0;
+  }
+  const sent = sendCount === 0 ? 0 : library.api.ncclSend(send, sendCount, dtype, peer, comm, stream);
+  const received = recvCount === 0 ? 0 : library.api.ncclRecv(recv, recvCount, dtype, peer, comm, stream);
+  return sent === 0 ? received : sent;
+}
+
+function gatherBySends(call: NcclCall, target: CallTarget, dtype: number, part: bigint): number {
+  const { library, comm, stream, rank, size } = target;
+  if (rank !== call.root) return library.api.ncclSend(call.send, call.count, dtype, call.root, comm, stream);
+  return first(ranks(size), (peer) => {
+    const to = call.recv + BigInt(peer) * part;
+    if (peer !== rank) return library.api.ncclRecv(to, call.count, dtype, peer, comm, stream);
+    if (to !== call.send) target.copy(to, call.send, Number(part));
+    return 0;
+  });
+}
+
+function scatterBySends(call: NcclCall, target: CallTarget, dtype: number, part: bigint): number {
+  const { library, comm, stream, rank, size } = target;
+  if (rank !== call.root) return library.api.ncclRecv(call.recv, call.count, dtype, call.root, comm, stream);
+  return first(ranks(size), (peer) => {
+    const from = call.send + BigInt(peer) * part;
+    if (peer !== rank) return library.api.ncclSend(from, call.count, dtype, peer, comm, stream);
+    if (from !== call.recv) target.copy(call.recv, from, Number(part));
+    return 0;
+  });
+}

@@ -1,0 +1,61 @@
+/**
+ * Drives unfinished work of one thread from the event loop. The first turns follow each other at once, because most
+ * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
+ */
+
+/** What can be looked at again. */
+export interface Pollable {
+  /** Looks at what is pending. @returns whether somebody still waits for something */
+  poll(now: number): boolean;
+}
+
+/** Turns of setImmediate before timers take over: about a millisecond. */
+const EAGER_TURNS = 300;
+/** Longest pause between two looks; bounds how late a failure of a peer is noticed. */
+const MAX_PAUSE_MS = 10;
+
+export class Poller {
+  readonly #active = new Set<Pollable>();
+  #turns = 0;
+  #scheduled = false;
+
+  /** Sees to `pollable` until its `poll` says that nobody waits any more. */
+  add(pollable: Pollable): void {
+    this.#active.add(pollable);
+    this.#turns = 0;
+    this.#schedule();
+  }
+
+  remove(pollable: Pollable): void {
+    this.#active.delete(pollable);
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#active.size === 0) return;
+    this.#scheduled = true;
+    if (this.#turns < EAGER_TURNS) setImmediate(this.#turn);
+    else setTimeout(this.#turn, Math.min(MAX_PAUSE_MS, 1 + (this.#turns - EAGER_TURNS) / 100));
+  }
+
+  readonly #turn = (): void => {
+    this.#scheduled = false;
+    this.#turns++;
+    const now = performance.now();
+    for (const pollable of this.#active) {
+      if (!pollable.poll(now)) this.#active.delete(pollable);
+    }
+    this.#schedule();
+  };
+}
+
+const nap = new Int32Array(new SharedArrayBuffer(4));
+
+/** Polls `done` on this thread: spins for about a millisecond, then naps between looks. Throws what `done` throws. */
+export function blockUntil(done: (now: number) => boolean): void {
+  const start = performance.now();
+  for (;;) {
+    const now = performance.now();
+    if (done(now)) return;
+    if (now - start > 1) Atomics.wait(nap, 0, 0, now - start > 20 ? 1 : 0.05);
+  }
+}

@@ -1,0 +1,403 @@
+/**
+ * A communicator's queue: calls run in the order of issue on one stream. It publishes each call's fingerprint and
+ * compares it with what peers published, holds a call back where NCCL would block this thread, marks the stream so that
+ * completion is one read of pinned memory, and ends everything with one cause when something fails.
+ *
+ * Why calls are held back: NCCL connects peers inside the first call of a kind, and that call blocks until the peers
+ * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
+ * until every member has issued it; after that NCCL only enqueues.
+ */
+import { AbortedError, ChoraleError, MismatchError, type RankActivity, TimeoutError } from "../../../core/index.ts";
+import { describeWords, errorOf, failureOf, OpCounters, opCode, type WireOp } from "../../comm/index.ts";
+import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
+import type { PinnedBuffer } from "../cuda/pinned.ts";
+import type { RankDevice } from "../cuda/rank-device.ts";
+import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
+import type { NcclLibrary } from "./library.ts";
+import type { Pollable, Poller } from "./poller.ts";
+import { NCCL_RESULT } from "./symbols.ts";
+import type { NcclWork, WorkDriver } from "./work.ts";
+
+/** Calls in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
+const MAX_IN_FLIGHT = 512;
+/** Calls after which finished ones are looked for while issuing. */
+const HARVEST_EVERY = 64;
+/** Polls of the completion word inside `then`, about 30 us: most small collectives end within it. */
+const AWAIT_SPINS = 1200;
+/** How often NCCL is asked for asynchronous errors while something is pending, ms. */
+const ASYNC_ERROR_PERIOD_MS = 20;
+
+/** One call of a lane. */
+export interface Arrival {
+  readonly lane: Lane;
+  readonly seq: number;
+  readonly print: Fingerprint;
+}
+
+/** What the queue runs: calls on the stream, or a host task (`step`). */
+export interface Entry {
+  readonly op: WireOp;
+  readonly work: NcclWork<unknown>;
+  /** Works of a batch that settle with it, and their results. */
+  readonly members: readonly { readonly work: NcclWork<unknown>; readonly value: unknown }[];
+  readonly arrivals: readonly Arrival[];
+  /** Kinds of call that NCCL may have to connect for. */
+  readonly kinds: readonly string[];
+  /** Issues on the stream. @returns NCCL's status */
+  readonly run: ((comm: bigint) => number) | undefined;
+  /** A task of the host: called until it says that it is done. */
+  readonly step: (() => boolean) | undefined;
+  readonly finish: readonly (() => void)[];
+  readonly value: () => unknown;
+  readonly sizeBytes: number;
+  readonly deadline: number;
+  readonly timeoutMs: number;
+  issuedAt: number;
+  marker: number;
+}
+
+/** How a communicator comes to be: called until it gives NCCL's handle. */
+export type Opening = () => bigint | undefined;
+
+export interface QueueOptions {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly control: GroupControl;
+  readonly stream: CudaStream;
+  readonly poller: Poller;
+  readonly group: string;
+  readonly ranks: readonly number[];
+  readonly opening: Opening;
+  readonly blocking: boolean;
+  /** Aborts NCCL's communicator, with those of the same device that failed too. */
+  readonly abort: (comm: bigint) => void;
+}
+
+export class CommQueue implements Pollable, WorkDriver {
+  readonly counters = new OpCounters();
+  readonly options: QueueOptions;
+  readonly #flag: PinnedBuffer;
+  readonly #done: Uint32Array;
+  readonly #mainDone: CudaEvent;
+  readonly #unissued: Entry[] = [];
+  readonly #issued: Entry[] = [];
+  readonly #warm = new Set<string>();
+  readonly #failures: NcclWork<unknown>[] = [];
+  #comm: bigint | undefined;
+  #marker = 0;
+  #markedUpTo = 0;
+  #numIssued = 0;
+  #cause: ChoraleError | undefined;
+  #lastAsyncCheck = 0;
+  #closed = false;
+
+  constructor(options: QueueOptions) {
+    this.options = options;
+    this.#flag = options.at.pinned.take(4);
+    this.#done = new Uint32Array(this.#flag.buffer, 0, 1);
+    this.#done[0] = 0;
+    this.#mainDone = CudaEvent.create(options.at.device);
+  }
+
+  get pending(): number {
+    return this.#unissued.length + this.#issued.length;
+  }
+
+  /** NCCL's handle, once the communicator is open. */
+  get comm(): bigint | undefined {
+    return this.#comm;
+  }
+
+  get cause(): ChoraleError | undefined {
+    return this.#cause;
+  }
+
+  /** Takes a call that was checked. Never waits. @throws the group's failure, when it has failed */
+  push(entry: Entry): void {
+    this.refuseAfterFailure();
+    this.#announce(entry);
+    if (this.#cause !== undefined) {
+      this.#settleFailed(entry, this.#cause);
+      return;
+    }
+    this.#unissued.push(entry);
+    if (this.#unissued.length === 1) this.#pump();
+    if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
+    this.options.poller.add(this);
+  }
+
+  /** @throws the original cause, when the group has failed */
+  refuseAfterFailure(): void {
+    if (this.#cause === undefined && this.options.control.failed) this.#adopt();
+    if (this.#cause !== undefined) throw this.#cause;
+  }
+
+  advance(work: NcclWork<unknown>, now: number): boolean {
+    this.#progress(now);
+    if (!work.settled) this.#mark();
+    this.#harvest();
+    return work.settled;
+  }
+
+  watch(work: NcclWork<unknown>): void {
+    if (this.advance(work, performance.now())) return;
+    const { marker } = this.#issued.find((entry) => entry.work === work) ?? { marker: 0 };
+    if (marker !== 0) {
+      for (let i = 0; i < AWAIT_SPINS && !this.#reached(marker); i++);
+      this.#harvest();
+    }
+    if (!work.settled) this.options.poller.add(this);
+  }
+
+  poll(now: number): boolean {
+    this.#progress(now);
+    this.#mark();
+    this.#harvest();
+    return this.pending > 0;
+  }
+
+  /** Ends the group, here and on its other members. */
+  fail(error: unknown): void {
+    this.options.control.fail(failureOf(error));
+    this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
+  }
+
+  /** Waits until nothing is pending. */
+  async drain(): Promise<void> {
+    while (this.pending > 0 && this.#cause === undefined) {
+      this.options.poller.add(this);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** Frees what the queue holds. @returns the failures nobody looked at */
+  close(): readonly unknown[] {
+    if (this.#closed) return [];
+    this.#closed = true;
+    this.options.poller.remove(this);
+    this.#mainDone.close();
+    this.options.at.pinned.giveBack(this.#flag);
+    this.options.control.leave();
+    return this.#failures.filter((work) => !work.seen).map((work) => work.error);
+  }
+
+  /** Opens the communicator if need be. @returns whether it is open */
+  open(): boolean {
+    if (this.#comm === undefined && this.#cause === undefined) this.#comm = this.#guard(this.options.opening);
+    return this.#comm !== undefined;
+  }
+
+  /** Publishes the entry's calls and compares them with those of peers that came earlier. */
+  #announce(entry: Entry): void {
+    const { control } = this.options;
+    for (const { lane, seq, print } of entry.arrivals) {
+      control.publish(lane, seq, print);
+      if (lane.kind === "collective") {
+        for (let member = 0; member < control.size; member++) {
+          if (member !== control.member) this.#compare(member, lane, seq, print);
+        }
+      } else {
+        const opposite = lane.kind === "send" ? "recv" : "send";
+        this.#compare(lane.peer, { kind: opposite, peer: control.member }, seq, print);
+      }
+    }
+  }
+
+  #compare(member: number, lane: Lane, seq: number, mine: Fingerprint): void {
+    const { control, ranks, group } = this.options;
+    const theirs = control.read(member, lane, seq);
+    if (theirs === undefined) return;
+    const pair = lane.kind !== "collective";
+    if (theirs.count === mine.count && theirs.hash === mine.hash && (pair || theirs.call === mine.call)) return;
+    const side = (of: number, print: Fingerprint) => ({
+      rank: ranks[of] ?? of,
+      call: describeWords(print.call, print.count >>> 0),
+    });
+    const sides = [side(control.member, mine), side(member, theirs)].sort((a, b) => a.rank - b.rank);
+    this.fail(new MismatchError(`ranks of ${group} disagree on operation #${seq}`, sides));
+  }
+
+  #arrived({ lane, seq }: Arrival): boolean {
+    const { control } = this.options;
+    if (lane.kind !== "collective") {
+      const opposite = lane.kind === "send" ? "recv" : "send";
+      return control.issued(lane.peer, { kind: opposite, peer: control.member }) > seq;
+    }
+    for (let member = 0; member < control.size; member++) {
+      if (control.issued(member, lane) <= seq) return false;
+    }
+    return true;
+  }
+
+  /** Issues from the queue's head what may be issued now. */
+  #pump(): void {
+    if (this.#unissued.length === 0 || !this.open()) return;
+    for (let head = this.#unissued[0]; head !== undefined; head = this.#unissued[0]) {
+      if (this.#issued.length >= MAX_IN_FLIGHT || this.#cause !== undefined) return;
+      const entry = head;
+      if (entry.step !== undefined) {
+        if (this.#guard(entry.step) !== true) return;
+        this.#unissued.shift();
+        this.#settle(entry);
+        continue;
+      }
+      const cold = entry.kinds.some((kind) => !this.#warm.has(kind));
+      if (cold) {
+        if (!entry.arrivals.every((arrival) => this.#arrived(arrival))) return;
+        for (const kind of entry.kinds) this.#warm.add(kind);
+      }
+      if (!this.options.blocking && this.#asyncState() === NCCL_RESULT.inProgress) return;
+      this.#unissued.shift();
+      this.#launch(entry);
+    }
+  }
+
+  #launch(entry: Entry): void {
+    const { at, stream, library } = this.options;
+    const status = this.#guard(() => {
+      at.device.activate();
+      if (at.main.touched && at.main !== stream) {
+        this.#mainDone.record(at.main);
+        stream.waitFor(this.#mainDone);
+        at.main.touched = false;
+      }
+      return entry.run?.(this.#comm ?? 0n) ?? NCCL_RESULT.success;
+    });
+    this.#issued.push(entry);
+    this.#numIssued++;
+    if (this.#cause !== undefined || status === undefined) return;
+    if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
+      this.fail(library.error(entry.op, status, this.#comm));
+    }
+  }
+
+  /** Runs `fn`; what it throws ends the group. */
+  #guard<T>(fn: () => T): T | undefined {
+    try {
+      return fn();
+    } catch (error) {
+      this.fail(error);
+      return undefined;
+    }
+  }
+
+  /** Puts a mark behind everything issued, so that its completion can be read. */
+  #mark(): void {
+    if (this.#markedUpTo === this.#numIssued || this.#cause !== undefined) return;
+    this.#markedUpTo = this.#numIssued;
+    const marker = ++this.#marker;
+    const { at, stream } = this.options;
+    this.#guard(() => {
+      at.device.call("cuStreamWriteValue32_v2", "completion", stream.handle, this.#flag.deviceAddress, marker >>> 0, 0);
+    });
+    for (let i = this.#issued.length - 1; i >= 0 && this.#issued[i]?.marker === 0; i--) {
+      const entry = this.#issued[i];
+      if (entry !== undefined) entry.marker = marker;
+    }
+  }
+
+  #reached(marker: number): boolean {
+    return marker !== 0 && (((this.#done[0] ?? 0) - marker) | 0) >= 0;
+  }
+
+  /** Settles what the stream has finished, in order. */
+  #harvest(): void {
+    let finished = 0;
+    while (finished < this.#issued.length && this.#reached(this.#issued[finished]?.marker ?? 0)) finished++;
+    if (finished === 0) return;
+    for (const entry of this.#issued.splice(0, finished)) this.#settle(entry);
+    if (this.#unissued.length > 0) this.#pump();
+  }
+
+  #settle(entry: Entry): void {
+    const counter = this.counters.byCode[opCode(entry.op)];
+    if (counter !== undefined) {
+      counter.calls++;
+      counter.bytes += entry.sizeBytes;
+      counter.time((performance.now() - entry.issuedAt) * 1000);
+    }
+    this.#guard(() => {
+      for (const finish of entry.finish) finish();
+      for (const { work, value } of entry.members) work.complete(value);
+      entry.work.complete(entry.value());
+    });
+  }
+
+  #settleFailed(entry: Entry, cause: ChoraleError): void {
+    const counter = this.counters.byCode[opCode(entry.op)];
+    if (counter !== undefined) counter.failures++;
+    for (const { work } of entry.members) work.fail(cause);
+    entry.work.fail(cause);
+    this.#failures.push(entry.work);
+  }
+
+  #progress(now: number): void {
+    if (this.#cause !== undefined) return;
+    if (this.options.control.failed) {
+      this.#adopt();
+      return;
+    }
+    this.#pump();
+    const oldest = this.#issued[0] ?? this.#unissued[0];
+    if (oldest === undefined) return;
+    if (now - this.#lastAsyncCheck > ASYNC_ERROR_PERIOD_MS && this.#comm !== undefined) {
+      this.#lastAsyncCheck = now;
+      const state = this.#asyncState();
+      if (state !== NCCL_RESULT.success && state !== NCCL_RESULT.inProgress) {
+        this.fail(this.options.library.error("ncclCommGetAsyncError", state, this.#comm));
+        return;
+      }
+      this.#guard(() => this.options.stream.isDone(`${oldest.op} #${oldest.work.seq} of ${this.options.group}`));
+    }
+    if (now > oldest.deadline) {
+      this.fail(
+        new TimeoutError(
+          `${oldest.op} #${oldest.work.seq} of ${this.options.group}`,
+          oldest.timeoutMs,
+          this.activity(oldest),
+        ),
+      );
+    }
+  }
+
+  /** Which members have issued the entry's calls, and what each did last. */
+  activity(entry: Entry): readonly RankActivity[] {
+    const { control, ranks } = this.options;
+    const arrival = entry.arrivals[0];
+    return ranks.map((rank, member) => {
+      const lane: Lane = { kind: "collective" };
+      const last = control.last(member, lane);
+      const lastOp =
+        last === undefined ? {} : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq };
+      return { rank, arrived: arrival === undefined || this.#memberArrived(member, arrival), ...lastOp };
+    });
+  }
+
+  #memberArrived(member: number, { lane, seq }: Arrival): boolean {
+    const { control } = this.options;
+    if (lane.kind === "collective") return control.issued(member, lane) > seq;
+    if (member !== lane.peer) return true;
+    return control.issued(member, { kind: lane.kind === "send" ? "recv" : "send", peer: control.member }) > seq;
+  }
+
+  #asyncState(): number {
+    const out = new Int32Array(1);
+    const status = this.options.library.api.ncclCommGetAsyncError(this.#comm ?? 0n, out);
+    return status === NCCL_RESULT.success ? (out[0] ?? 0) : status;
+  }
+
+  /** Takes over a failure that a peer wrote. */
+  #adopt(): void {
+    const failure = this.options.control.failure;
+    if (failure !== undefined) this.#end(errorOf(failure));
+  }
+
+  #end(cause: ChoraleError): void {
+    if (this.#cause !== undefined) return;
+    this.#cause = cause;
+    if (this.#comm !== undefined && this.options.at.device.poison === undefined) this.options.abort(this.#comm);
+    for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
+    this.#issued.length = 0;
+    this.#unissued.length = 0;
+  }
+}

@@ -1,0 +1,308 @@
+/** One rank's door to a threads world: its memory, its groups, its way of waiting. */
+import { availableParallelism } from "node:os";
+import { OPERATION_NAMES } from "../../../authoring/collectives/index.ts";
+import {
+  ClosedError,
+  rank as checkRank,
+  DTYPE_NAMES,
+  type DType,
+  InvalidArgumentError,
+  isLegal,
+  numElements,
+  REDUCE_OPS,
+  sizeOf,
+  Tensor,
+  UnsupportedError,
+} from "../../../core/index.ts";
+import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import { instantiate } from "../../executor/index.ts";
+import { ThreadsCommunicator } from "./communicator.ts";
+import { Driver } from "./driver.ts";
+import { FlightRing } from "./flight-ring.ts";
+import { GroupEngine } from "./group-engine.ts";
+import type { AttachOptions, ThreadsHandle } from "./handle.ts";
+import { Heap } from "./heap.ts";
+import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
+import { GROUP, groupLayout, MAGIC, RANK, WORLD } from "./layout.ts";
+import type { ProtocolExports } from "./protocol.ts";
+import { type Arena, SharedStorage } from "./storage.ts";
+
+const CAPABILITIES: Capabilities = Object.freeze({
+  backend: "threads",
+  dtypes: DTYPE_NAMES,
+  reduceOps: Object.fromEntries(
+    DTYPE_NAMES.map((dtype) => [dtype, [...REDUCE_OPS.filter((op) => isLegal(op, dtype)), "preMulSum"]]),
+  ) as Capabilities["reduceOps"],
+  operations: [...OPERATION_NAMES, "broadcast_object", "gather_objects", "batch", "split", "shrink"],
+  deviceTensors: false,
+  hostTensors: true,
+  maxRanks: MAX_RANKS,
+  features: { zeroCopy: true, sharedMemory: true },
+});
+
+export class ThreadsBackend implements Backend {
+  readonly name = "threads";
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly world: Communicator;
+  readonly arena: Arena;
+  readonly timeoutMs: number;
+  readonly #handle: ThreadsHandle;
+  readonly #heap: Heap;
+  readonly #wasm: ProtocolExports;
+  readonly #driver: Driver;
+  readonly #flight: FlightRing;
+  readonly #open = new Set<ThreadsCommunicator>();
+  /** How often this rank opened a group of a name and ranks: the n-th calls of all members belong together. */
+  readonly #opened = new Map<string, number>();
+  /** Gives back the memory of tensors that nobody can reach any more. */
+  readonly #lost: FinalizationRegistry<SharedStorageRecord>;
+
+  constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}) {
+    if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
+      throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
+    }
+    this.rank = checkRank(rank, handle.ranks);
+    this.worldSize = handle.ranks;
+    this.generation = handle.generation;
+    this.arena = { generation: handle.generation, closed: undefined };
+    this.timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.#handle = handle;
+    this.#heap = new Heap(handle.memory, rank);
+    const words = this.#heap.words();
+    if (Atomics.exchange(words, (rankBlock(rank) + RANK.attached) / 4, 1) === 1) {
+      throw new InvalidArgumentError("rank", rank, `a rank that is not attached yet in generation ${this.generation}`);
+    }
+    this.#wasm = instantiate<ProtocolExports>(handle.module, handle.memory);
+    this.#heap.useZero((address, bytes) => {
+      this.#wasm.zero(address, bytes);
+    });
+    const cores = options.cores ?? availableParallelism();
+    this.#driver = new Driver(words, rank, handle.ranks > cores);
+    this.#flight = new FlightRing(words, rank);
+    const heap = this.#heap;
+    this.#lost = new FinalizationRegistry((record) => {
+      if (!record.freed) heap.free(record.address);
+    });
+    this.world = this.open(
+      "world",
+      Array.from({ length: handle.ranks }, (_, r) => r),
+      "world",
+    );
+  }
+
+  async group(name: string, ranks: readonly number[]): Promise<Communicator> {
+    for (const r of ranks) checkRank(r, this.worldSize, "ranks");
+    if (new Set(ranks).size !== ranks.length || !ranks.includes(this.rank)) {
+      throw new InvalidArgumentError(
+        "ranks",
+        ranks,
+        `distinct world ranks, among them the caller's own (${this.rank})`,
+      );
+    }
+    return this.open(name, ranks, "group");
+  }
+
+  /** Opens this rank's end of a group. All members come to the same block by the same key. */
+  open(name: string, ranks: readonly number[], purpose: string): ThreadsCommunicator {
+    this.checkOpen();
+    const kind = `${name}\n${ranks.join(",")}\n${purpose}`;
+    const nth = this.#opened.get(kind) ?? 0;
+    this.#opened.set(kind, nth + 1);
+    const key = new TextEncoder().encode(`${kind}\n${nth}`);
+    const block = this.#findOrMakeGroup(key, new TextEncoder().encode(name).length, ranks);
+    const engine = new GroupEngine({
+      name,
+      ranks: Object.freeze([...ranks]),
+      me: ranks.indexOf(this.rank),
+      generation: this.generation,
+      block,
+      keyBytes: key.length,
+      heap: this.#heap,
+      wasm: this.#wasm,
+      driver: this.#driver,
+      flight: this.#flight,
+    });
+    const communicator = new ThreadsCommunicator(this, engine);
+    this.#open.add(communicator);
+    return communicator;
+  }
+
+  #findOrMakeGroup(key: Uint8Array, nameBytes: number, ranks: readonly number[]): number {
+    const heap = this.#heap;
+    const layout = groupLayout(ranks.length, key.length);
+    const find = (): number => {
+      let group = heap.words()[WORLD.firstGroup]! >>> 0;
+      while (group !== 0) {
+        const words = heap.words(group + GROUP.ranks);
+        const at = words[(group + GROUP.key) / 4]! >>> 0;
+        const length = words[(group + GROUP.keyBytes) / 4]!;
+        if (length === key.length) {
+          const bytes = new Uint8Array(heap.words(at + length).buffer, at, length);
+          if (key.every((byte, i) => byte === bytes[i])) {
+            words[(group + GROUP.references) / 4]! += 1;
+            return group;
+          }
+        }
+        group = words[(group + GROUP.next) / 4]! >>> 0;
+      }
+      return 0;
+    };
+    const found = heap.locked(find);
+    if (found !== 0) return found;
+    const block = heap.allocate(layout.sizeBytes);
+    const words = heap.words(block + layout.sizeBytes);
+    const at = block / 4;
+    words[at + GROUP.size / 4] = ranks.length;
+    words[at + GROUP.references / 4] = 1;
+    words[at + GROUP.keyBytes / 4] = key.length;
+    words[at + GROUP.key / 4] = block + layout.key;
+    words[at + GROUP.nameBytes / 4] = nameBytes;
+    ranks.forEach((r, i) => {
+      words[at + GROUP.ranks / 4 + i] = r;
+    });
+    new Uint8Array(words.buffer, block + layout.key, key.length).set(key);
+    const winner = heap.locked(() => {
+      const other = find();
+      if (other !== 0) return other;
+      const control = heap.words();
+      words[at + GROUP.next / 4] = control[WORLD.firstGroup]!;
+      control[WORLD.firstGroup] = block;
+      for (const r of ranks) {
+        const cause = causeOf(control, r);
+        if (cause !== undefined) markRankFailed(heap, block, r, this.generation, cause);
+      }
+      return block;
+    });
+    if (winner !== block) heap.free(block);
+    return winner;
+  }
+
+  /** Gives back a closed communicator's memory; the last member's also the group's. */
+  release(communicator: ThreadsCommunicator, engine: GroupEngine): void {
+    this.#open.delete(communicator);
+    const heap = this.#heap;
+    const { block, words } = engine;
+    heap.free(engine.member);
+    if (engine.failure !== undefined) return;
+    const last = heap.locked(() => {
+      const references = (block + GROUP.references) / 4;
+      words[references]! -= 1;
+      if (words[references]! > 0) return false;
+      let at: number = WORLD.firstGroup;
+      for (;;) {
+        const next = heap.words()[at]! >>> 0;
+        if (next === 0) return false;
+        const nextWord = (next + GROUP.next) / 4;
+        if (next === block) {
+          heap.words()[at] = heap.words()[nextWord]!;
+          return true;
+        }
+        heap.words(next + GROUP.ranks);
+        at = nextWord;
+      }
+    });
+    if (!last) return;
+    const n = engine.size;
+    for (let i = 0; i < n * n; i++) {
+      const pair = words[(block + engine.layout.pairs) / 4 + i]! >>> 0;
+      if (pair !== 0) heap.free(pair);
+    }
+    heap.free(block);
+  }
+
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return this.#allocate(dtype, shape, true);
+  }
+  /** A tensor whose first contents do not matter, for results. */
+  scratchTensor<D extends DType>(dtype: D, count: number): Tensor<D> {
+    return this.#allocate(dtype, [count], false);
+  }
+
+  #allocate<D extends DType>(dtype: D, shape: readonly number[], zeroed: boolean): Tensor<D> {
+    this.checkOpen();
+    const bytes = numElements(shape) * sizeOf(dtype);
+    const address = this.#heap.allocate(bytes, zeroed);
+    const storage = new SharedStorage(this.arena, this.bufferFor(address + bytes), address, bytes);
+    this.#lost.register(storage, storage.record, storage);
+    return new Tensor(dtype, shape, storage, address);
+  }
+
+  free(tensor: Tensor): void {
+    const { storage } = tensor;
+    if (!(storage instanceof SharedStorage) || storage.arena !== this.arena) {
+      throw new InvalidArgumentError("tensor", storage.kind, "a tensor that this world allocated");
+    }
+    if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
+    storage.freed = "was freed";
+    storage.record.freed = true;
+    this.#lost.unregister(storage);
+    this.#heap.free(storage.address);
+  }
+
+  /** The memory's bytes, at least up to `endAddress`. */
+  bufferFor(endAddress: number): ArrayBufferLike {
+    return this.#heap.words(endAddress).buffer;
+  }
+
+  /** @throws ClosedError for a tensor of another world or generation */
+  checkTensor(tensor: Tensor | undefined): void {
+    const storage = tensor?.storage;
+    if (storage === undefined) return;
+    if (storage.kind === "device") {
+      throw new UnsupportedError("a device tensor on the threads backend", "copy it to the host first");
+    }
+    if (storage.generation !== 0 && storage.generation !== this.generation) {
+      throw new ClosedError(
+        "tensor",
+        `belongs to generation ${storage.generation}; this world is generation ${this.generation}`,
+      );
+    }
+  }
+
+  checkOpen(): void {
+    if (this.arena.closed !== undefined) throw new ClosedError("world", this.arena.closed);
+  }
+
+  fail(rank: number, cause: string): void {
+    failRank(this.#handle, checkRank(rank, this.worldSize), cause);
+  }
+
+  capabilities(): Capabilities {
+    return CAPABILITIES;
+  }
+
+  async close(): Promise<void> {
+    if (this.arena.closed !== undefined) return;
+    let first: { readonly error: unknown } | undefined;
+    for (const communicator of [...this.#open]) {
+      try {
+        await communicator.close();
+      } catch (error) {
+        first ??= { error };
+      }
+    }
+    this.arena.closed = `belongs to generation ${this.generation}, which ended`;
+    this.#driver.close();
+    wake(this.#heap.words(), this.rank);
+    if (first !== undefined) throw first.error;
+  }
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+/** What must outlive a storage to free its memory. */
+export interface SharedStorageRecord {
+  readonly address: number;
+  freed: boolean;
+}
+
+/**
+ * Opens this thread's end of a threads world as `rank`. Synchronous: nothing waits for the other ranks.
+ * @throws InvalidArgumentError for a rank out of range, or attached before
+ */
+export function attachThreads(handle: ThreadsHandle, rank: number, options?: AttachOptions): Backend {
+  return new ThreadsBackend(handle, rank, options);
+}

@@ -1,0 +1,602 @@
+/**
+ * The Communicator of the threads backend: turns callers' arguments into checked work for the group's engine. The
+ * all-reduce of world tensors has a path of its own here, because at small sizes a call costs less than a microsecond.
+ */
+
+import {
+  agreedCount,
+  checkRoot,
+  type OperationName,
+  operationInfo,
+  reportedCount,
+} from "../../../authoring/collectives/index.ts";
+import {
+  AbortedError,
+  ClosedError,
+  DTYPES,
+  type DType,
+  decodeFloat,
+  encodeFloat,
+  InvalidArgumentError,
+  isSmallFloat,
+  type NamedReduceOp,
+  type PreMulSum,
+  type ReduceOp,
+  sizeOf,
+  Tensor,
+  tensor,
+} from "../../../core/index.ts";
+import {
+  type AllToAllVOptions,
+  abortReason,
+  type CallArguments,
+  type CallOptions,
+  type Capabilities,
+  type CommStats,
+  type Communicator,
+  checkArguments,
+  checkOptions,
+  type Data,
+  decodeObject,
+  encodeObject,
+  hashNumbers,
+  MAX_OBJECT_BYTES,
+  type Operand,
+  type OutputOptions,
+  opCode,
+  packCall,
+  type ReduceOptions,
+  type RootOptions,
+  SettledWork,
+  type VOptions,
+  type WireOp,
+  type Work,
+} from "../../comm/index.ts";
+import type { ThreadsBackend } from "./backend.ts";
+import { BatchWork } from "./batch-work.ts";
+import type { GroupEngine } from "./group-engine.ts";
+import { SLOT } from "./layout.ts";
+import { kernelOf, shareStart } from "./move.ts";
+import { PairWork } from "./pair-channels.ts";
+import { IN_SECOND_PHASE, ONE_SHOT_BYTES } from "./protocol.ts";
+import { SharedStorage } from "./storage.ts";
+import { PHASE, ThreadsWork } from "./threads-work.ts";
+
+/** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
+const EAGER_BYTES = 1024 * 1024;
+const NO_OPTIONS: ReduceOptions & RootOptions = Object.freeze({});
+const ALL_REDUCE = opCode("all_reduce");
+
+export class ThreadsCommunicator implements Communicator {
+  readonly backend = "threads";
+  readonly group: string;
+  readonly rank: number;
+  readonly size: number;
+  readonly ranks: readonly number[];
+  readonly generation: number;
+  readonly #engine: GroupEngine;
+  readonly #owner: ThreadsBackend;
+  #batch: ThreadsWork<unknown>[] | undefined;
+  #numSplits = 0;
+  #numShrinks = 0;
+
+  constructor(owner: ThreadsBackend, engine: GroupEngine) {
+    this.#owner = owner;
+    this.#engine = engine;
+    this.group = engine.name;
+    this.rank = engine.me;
+    this.size = engine.size;
+    this.ranks = engine.ranks;
+    this.generation = engine.generation;
+  }
+
+  allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
+    const engine = this.#engine;
+    const output = options.output ?? input;
+    const op = options.op ?? "sum";
+    if (
+      input instanceof Tensor &&
+      output instanceof Tensor &&
+      typeof op === "string" &&
+      engine.isIdle &&
+      engine.failure === undefined &&
+      engine.closed === undefined &&
+      this.#batch === undefined &&
+      input.size > 0 &&
+      options.signal === undefined &&
+      options.timeoutMs === undefined &&
+      options.dtype === undefined &&
+      engine.words[engine.stateWord] === 0
+    ) {
+      const work = this.#fastAllReduce(input, output, op);
+      if (work !== undefined) return work;
+    }
+    return this.#issue({ op: "all_reduce", data: input, options, redop: op });
+  }
+
+  /** All-reduce of whole world tensors. @returns undefined when something asks for the careful path */
+  #fastAllReduce(input: Tensor, output: Tensor, op: NamedReduceOp): Work<Tensor> | undefined {
+    const engine = this.#engine;
+    const { dtype, sizeBytes: bytes, storage, byteOffset: from } = input;
+    const target = output.storage;
+    if (!(storage instanceof SharedStorage) || storage.arena !== this.#owner.arena || storage.closed !== undefined)
+      return undefined;
+    if (input !== output) {
+      if (!(target instanceof SharedStorage) || target.arena !== this.#owner.arena || target.closed !== undefined)
+        return undefined;
+      const apart =
+        from + bytes <= output.byteOffset || output.byteOffset + bytes <= from || from === output.byteOffset;
+      if (output.dtype !== dtype || output.size !== input.size || !apart) return undefined;
+    }
+    const kernel = kernelOf(dtype, op);
+    if (kernel === undefined) return undefined;
+    if (op === "avg") engine.useParameter(dtype, op, engine.size);
+    const seq = engine.nextSeq++;
+    const work = new ThreadsWork<Tensor>(engine, seq, "all_reduce");
+    const call = packCall("all_reduce", dtype, op, 0);
+    const spins = bytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
+    const to = output.byteOffset;
+    if (engine.sampled()) work.issuedAt = performance.now();
+    const oneShot = bytes <= ONE_SHOT_BYTES;
+    let status: number;
+    if (oneShot) {
+      status = engine.wasm.oneShot(engine.member, seq + 1, call, input.size, 0, from, to, bytes, kernel, spins);
+    } else if (bytes <= EAGER_BYTES) {
+      const start = shareStart(bytes, engine.me, engine.size);
+      const end = shareStart(bytes, engine.me + 1, engine.size);
+      status = engine.wasm.twoShot(
+        engine.member,
+        seq + 1,
+        call,
+        input.size,
+        0,
+        from,
+        to,
+        Math.min(start, bytes),
+        Math.min(end, bytes),
+        kernel,
+        spins,
+      );
+    } else {
+      engine.wasm.publish(engine.member, seq + 1, call, input.size, 0, from, to);
+      status = 1;
+    }
+    if (status === 0) {
+      work.completeNow(output);
+      const counter = engine.counters.byCode[ALL_REDUCE]!;
+      counter.calls++;
+      counter.bytes += bytes;
+      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
+      engine.flight.note(engine.block, seq, call, input.size, 1);
+      return work;
+    }
+    work.call = call;
+    work.count = input.size;
+    work.code = ALL_REDUCE;
+    work.input = from;
+    work.output = to;
+    work.bytes = bytes;
+    work.reportedBytes = bytes;
+    work.kernel = kernel;
+    work.oneShot = oneShot;
+    work.timeoutMs = this.#owner.timeoutMs;
+    work.harvest = () => output;
+    if (op === "avg") work.parameter = { dtype, op, value: engine.size };
+    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
+    if (status < 0) engine.mismatch(work);
+    return work;
+  }
+
+  broadcast(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "broadcast", data, options, root: options.root ?? 0 });
+  }
+  reduce(input: Data, options: ReduceOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "reduce", data: input, options, redop: options.op ?? "sum", root: options.root ?? 0 });
+  }
+  allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "all_gather", data: input, options });
+  }
+  allGatherV(input: Data, options: VOptions): Work<Tensor> {
+    return this.#issue({ op: "all_gather_v", data: input, options, counts: options.counts });
+  }
+  reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
+  }
+  reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
+    const { counts } = options;
+    return this.#issue({ op: "reduce_scatter_v", data: input, options, redop: options.op ?? "sum", counts });
+  }
+  allToAll(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "all_to_all", data: input, options });
+  }
+  allToAllV(input: Data, options: AllToAllVOptions): Work<Tensor> {
+    const { sendCounts, recvCounts } = options;
+    return this.#issue({ op: "all_to_all_v", data: input, options, sendCounts, recvCounts });
+  }
+  gather(input: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "gather", data: input, options, root: options.root ?? 0 });
+  }
+  scatter(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#issue({ op: "scatter", data, options, root: options.root ?? 0 });
+  }
+
+  barrier(options: CallOptions = NO_OPTIONS): Work<void> {
+    checkOptions(options);
+    this.#checkUsable();
+    const work = this.#newWork<void>("barrier", options);
+    work.call = packCall("barrier", undefined, undefined, 0);
+    return this.#start(work, this.#engine.driver.issueSpins, options);
+  }
+
+  send(data: Data, peer: number, options: CallOptions = NO_OPTIONS): Work<void> {
+    return this.#pairWork<void>("send", data, peer, options);
+  }
+  recv(output: Data, peer: number, options: CallOptions = NO_OPTIONS): Work<Tensor> {
+    return this.#pairWork<Tensor>("recv", output, peer, options);
+  }
+
+  #pairWork<T>(op: "send" | "recv", data: Data, peer: number, options: CallOptions): Work<T> {
+    const { input: given } = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, peer });
+    this.#checkUsable();
+    const engine = this.#engine;
+    const work = new PairWork<T>(engine, engine.nextPairSeq++, op, peer);
+    work.code = opCode(op);
+    work.timeoutMs = options.timeoutMs ?? this.#owner.timeoutMs;
+    work.call = packCall(op, given.dtype, undefined, peer);
+    work.count = given.count;
+    work.bytes = given.count * sizeOf(given.dtype);
+    work.reportedBytes = work.bytes;
+    work.issuedAt = performance.now();
+    const place = this.#place(given, op === "send");
+    if (op === "send") {
+      work.input = place.address;
+      // A staged copy belongs to the receiver from here on.
+      work.detached = place.staged;
+    } else {
+      work.output = place.address;
+      const result = asTensor(given);
+      work.harvest = () => {
+        if (place.staged) this.#unstage(place.address, given);
+        return result as T;
+      };
+    }
+    return this.#start(work, 0, options);
+  }
+
+  broadcastObject<T>(value: T | undefined, options: CallOptions & RootOptions = NO_OPTIONS): Work<T> {
+    const root = options.root ?? 0;
+    checkOptions(options);
+    checkRoot(root, this.size);
+    const bytes = this.rank === root ? encodeObject(value, MAX_OBJECT_BYTES) : undefined;
+    return this.#objects<T>("broadcast_object", bytes, root, options, (read) => read(root) as T);
+  }
+  gatherObjects<T>(value: T, options: CallOptions = NO_OPTIONS): Work<T[]> {
+    checkOptions(options);
+    const bytes = encodeObject(value, MAX_OBJECT_BYTES);
+    return this.#objects<T[]>("gather_objects", bytes, 0, options, (read) =>
+      Array.from({ length: this.size }, (_, r) => read(r) as T),
+    );
+  }
+
+  split(color: number, key = 0, options: { name?: string } = {}): Work<Communicator | undefined> {
+    if (!Number.isInteger(color) || color < -1)
+      throw new InvalidArgumentError("color", color, "an integer, 0 or more, or -1 for no group");
+    if (!Number.isInteger(key)) throw new InvalidArgumentError("key", key, "an integer");
+    const nth = this.#numSplits++;
+    const bytes = encodeObject([color, key], MAX_OBJECT_BYTES);
+    let members: number[] = [];
+    const work = this.#objects<Communicator | undefined>("split", bytes, 0, NO_OPTIONS, (read) => {
+      const all = Array.from({ length: this.size }, (_, r) => ({ r, pair: read(r) as [number, number] }));
+      members = all
+        .filter(({ pair }) => pair[0] === color)
+        .sort((a, b) => a.pair[1] - b.pair[1] || a.r - b.r)
+        .map(({ r }) => this.ranks[r] as number);
+      if (color === -1) return undefined;
+      const name = options.name ?? `${this.group}/${nth}.${color}`;
+      return this.#owner.open(name, members, `split ${this.#engine.block} ${nth} ${color}`);
+    });
+    return work;
+  }
+
+  shrink(excluded: readonly number[]): Work<Communicator> {
+    this.#checkOpen();
+    for (const r of excluded) checkRoot(r, this.size);
+    if (excluded.includes(this.rank)) {
+      throw new InvalidArgumentError("excluded", excluded, `group ranks other than the caller's own (${this.rank})`);
+    }
+    const gone = [...new Set(excluded)].sort((a, b) => a - b);
+    const rest = this.ranks.filter((_, r) => !gone.includes(r));
+    const nth = this.#numShrinks++;
+    const name = `${this.group}-${gone.join("-")}`;
+    const made = this.#owner.open(name, rest, `shrink ${this.#engine.block} ${nth} ${gone.join(",")}`);
+    return new SettledWork<Communicator>(nth, "shrink", this.group, { value: made });
+  }
+
+  batch(fn: (group: Communicator) => void): Work<void> {
+    this.#checkUsable();
+    if (this.#batch !== undefined)
+      throw new InvalidArgumentError("batch", "a batch inside a batch", "one batch at a time");
+    const works: ThreadsWork<unknown>[] = [];
+    const engine = this.#engine;
+    const before = { seq: engine.nextSeq, pair: engine.nextPairSeq };
+    const cancel = (reason: string) => {
+      engine.nextSeq = before.seq;
+      engine.nextPairSeq = before.pair;
+      for (const work of works) {
+        work.fail(new AbortedError(reason));
+        work.seen = true;
+        work.release?.();
+      }
+    };
+    this.#batch = works;
+    let returned: unknown;
+    try {
+      returned = (fn as (group: Communicator) => unknown)(this);
+    } catch (error) {
+      cancel("the batch's function threw, so nothing of it was sent");
+      throw error;
+    } finally {
+      this.#batch = undefined;
+    }
+    if (typeof (returned as PromiseLike<unknown> | undefined)?.then === "function") {
+      cancel("the batch's function was asynchronous, so nothing of it was sent");
+      throw new InvalidArgumentError(
+        "fn",
+        "a function that returns a promise",
+        "a synchronous function; await the batch's work instead",
+      );
+    }
+    for (const work of works) this.#launch(work, 0);
+    return new BatchWork(engine.nextSeq, this.group, works);
+  }
+
+  preMulSum(scalar: number | bigint): PreMulSum {
+    if (typeof scalar !== "number" && typeof scalar !== "bigint")
+      throw new InvalidArgumentError("scalar", scalar, "a number or bigint");
+    return { kind: "preMulSum", scalar };
+  }
+
+  capabilities(): Capabilities {
+    return this.#owner.capabilities();
+  }
+
+  stats(): CommStats {
+    const { heap, counters, numPending } = this.#engine;
+    return {
+      operations: counters.snapshot(),
+      pending: numPending,
+      memory: { usedBytes: heap.usedBytes, peakBytes: heap.peakBytes, limitBytes: heap.limitBytes },
+    };
+  }
+
+  abort(reason: string): void {
+    if (this.#engine.closed !== undefined) return;
+    this.#engine.failGroup(new AbortedError(reason));
+  }
+
+  async close(): Promise<void> {
+    const engine = this.#engine;
+    if (engine.closed !== undefined) return;
+    engine.closed = "was closed";
+    await engine.drained();
+    this.#owner.release(this, engine);
+    const unseen = engine.unseenFailure();
+    if (unseen !== undefined) throw unseen;
+  }
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #checkOpen(): void {
+    if (this.#engine.closed !== undefined) throw new ClosedError(`group ${this.group}`, this.#engine.closed);
+    this.#owner.checkOpen();
+  }
+  #checkUsable(): void {
+    this.#checkOpen();
+    this.#engine.checkUsable();
+  }
+
+  #newWork<T>(op: WireOp, options: CallOptions): ThreadsWork<T> {
+    const work = new ThreadsWork<T>(this.#engine, this.#engine.nextSeq++, op);
+    work.code = opCode(op);
+    work.timeoutMs = options.timeoutMs ?? this.#owner.timeoutMs;
+    work.issuedAt = performance.now();
+    return work;
+  }
+
+  /** Starts work, or keeps it for the end of the batch. */
+  #start<T>(work: ThreadsWork<T>, spins: number, options: CallOptions): Work<T> {
+    const { signal } = options;
+    if (signal !== undefined) {
+      const listener = () => this.abort(abortReason(signal));
+      signal.addEventListener("abort", listener, { once: true });
+      const release = work.release;
+      work.release = () => {
+        signal.removeEventListener("abort", listener);
+        release?.();
+      };
+    }
+    if (this.#batch !== undefined) this.#batch.push(work as ThreadsWork<unknown>);
+    else this.#launch(work as ThreadsWork<unknown>, spins);
+    return work;
+  }
+
+  #launch(work: ThreadsWork<unknown>, spins: number): void {
+    if (work instanceof PairWork) this.#engine.pairs.submit(work);
+    else this.#engine.submit(work, spins);
+  }
+
+  /** Checks a call, gives its buffers addresses, and starts it. */
+  #issue(args: Omit<CallArguments, "numRanks" | "rank">): Work<Tensor> {
+    const { op, options } = args;
+    const { size: n, rank: me } = this;
+    const checked = checkArguments({ ...args, numRanks: n, rank: me });
+    const { call, input, output } = checked;
+    const info = operationInfo(op);
+    const isRoot = me === (args.root ?? 0);
+    const reads = info.inputAt === "every" || isRoot;
+    const writes = info.outputAt === "every" || isRoot;
+    this.#checkUsable();
+    for (const given of [input, output]) this.#owner.checkTensor(given?.tensor);
+    const engine = this.#engine;
+    const { dtype } = call;
+    const elementBytes = sizeOf(dtype);
+
+    const made: (() => void)[] = [];
+    let target: Operand | undefined;
+    let result: Tensor;
+    if (writes) {
+      const inPlace = info.inPlace === "same" || !reads;
+      target = output ?? (inPlace ? input : undefined);
+      result = target === undefined ? this.#owner.scratchTensor(dtype, checked.outputCount) : asTensor(target);
+    } else result = asTensor(output ?? input);
+
+    let source = 0;
+    let sink = writes && target === undefined ? result.byteOffset : 0;
+    if (reads) {
+      const place = this.#place(input, true);
+      source = place.address;
+      if (target === input) {
+        sink = source;
+        if (place.staged) made.push(() => copyOut(engine, sink, input));
+      }
+      if (place.staged) made.push(() => engine.heap.free(place.address));
+    }
+    if (target !== undefined && sink === 0) {
+      const to = target;
+      const place = this.#place(to, false);
+      sink = place.address;
+      if (place.staged) {
+        made.push(() => copyOut(engine, place.address, to));
+        made.push(() => engine.heap.free(place.address));
+      }
+    }
+
+    const work = this.#newWork<Tensor>(op, options);
+    const count = agreedCount(call);
+    work.call = packCall(op, dtype, args.redop, args.root ?? 0);
+    work.count = count;
+    work.input = source;
+    work.output = sink;
+    work.root = args.root ?? 0;
+    work.bytes = op === "all_to_all_v" ? elementBytes : count * elementBytes;
+    work.harvest = () => result;
+    work.reportedBytes = reported(op, n, args, count) * elementBytes;
+    if (made.length > 0) {
+      work.release = () => {
+        for (const action of made) action();
+      };
+    }
+    if (args.redop !== undefined) this.#setOperator(work, dtype, args.redop);
+    if (args.counts !== undefined) {
+      work.extra ^= hashNumbers(args.counts);
+      work.sizes = args.counts.map((c) => c * elementBytes);
+      let offset = 0;
+      work.offsets = work.sizes.map((bytes) => {
+        offset += bytes;
+        return offset - bytes;
+      });
+      work.detail += ` counts [${args.counts.join(", ")}]`;
+    }
+    if (args.sendCounts !== undefined && args.recvCounts !== undefined) {
+      work.sendCounts = args.sendCounts;
+      work.recvCounts = args.recvCounts;
+      work.detail += ` sendCounts [${args.sendCounts.join(", ")}] recvCounts [${args.recvCounts.join(", ")}]`;
+    }
+    return this.#start(work, work.reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0, options);
+  }
+
+  #setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: ReduceOp): void {
+    work.kernel = kernelOf(dtype, redop);
+    if (redop === "avg") work.parameter = { dtype, op: redop, value: this.size };
+    if (typeof redop === "string") return;
+    const value = DTYPES[dtype].isFloat
+      ? isSmallFloat(dtype)
+        ? decodeFloat(dtype, encodeFloat(dtype, Number(redop.scalar)))
+        : Number(redop.scalar)
+      : redop.scalar;
+    work.parameter = { dtype, op: "preMulSum", value };
+    work.extra = hashNumbers([typeof value === "bigint" ? value : Number(value)]);
+    work.detail = ` with scalar ${redop.scalar}`;
+  }
+
+  /** The address of a caller's buffer: its own in a world tensor, otherwise a staging block, filled if asked. */
+  #place(given: Operand, fill: boolean): { readonly address: number; readonly staged: boolean } {
+    const storage = given.tensor?.storage;
+    if (storage instanceof SharedStorage && storage.arena === this.#owner.arena) {
+      return { address: given.tensor?.byteOffset ?? 0, staged: false };
+    }
+    const bytes = given.count * sizeOf(given.dtype);
+    const address = this.#engine.heap.allocate(bytes, false);
+    if (fill) new Uint8Array(this.#owner.bufferFor(address + bytes), address, bytes).set(bytesOf(given));
+    return { address, staged: true };
+  }
+
+  #unstage(address: number, given: Operand): void {
+    copyOut(this.#engine, address, given);
+    this.#engine.heap.free(address);
+  }
+
+  /** An operation in which ranks publish JSON and read each other's. */
+  #objects<T>(
+    op: WireOp,
+    bytes: Uint8Array | undefined,
+    root: number,
+    options: CallOptions,
+    harvest: (read: (r: number) => unknown) => T,
+  ): Work<T> {
+    this.#checkUsable();
+    const engine = this.#engine;
+    const work = this.#newWork<T>(op, options);
+    work.call = packCall(op, undefined, undefined, root);
+    work.root = root;
+    if (bytes !== undefined) {
+      const address = engine.heap.allocate(bytes.length, false);
+      new Uint8Array(this.#owner.bufferFor(address + bytes.length), address, bytes.length).set(bytes);
+      work.input = address;
+      work.output = bytes.length;
+      work.reportedBytes = bytes.length;
+      work.release = () => engine.heap.free(address);
+    }
+    const texts: Uint8Array[] = [];
+    work.collect = () => {
+      for (let r = 0; r < this.size; r++) {
+        if (op === "broadcast_object" && r !== root) continue;
+        const slot = engine.slotWord(r, work.seq);
+        const address = engine.words[slot + SLOT.input / 4]! >>> 0;
+        const length = engine.words[slot + SLOT.output / 4]! >>> 0;
+        texts[r] = new Uint8Array(this.#owner.bufferFor(address + length), address, length).slice();
+      }
+    };
+    work.harvest = () => harvest((r) => decodeObject(texts[r] as Uint8Array));
+    return this.#start(work, engine.driver.issueSpins, options);
+  }
+}
+
+function reported(
+  op: OperationName,
+  n: number,
+  args: { counts?: readonly number[]; sendCounts?: readonly number[] },
+  count: number,
+): number {
+  if (args.counts !== undefined) return count;
+  if (args.sendCounts !== undefined) return args.sendCounts.reduce((a, b) => a + b, 0);
+  return reportedCount(op, n, count);
+}
+
+function asTensor(given: Operand): Tensor {
+  return given.tensor ?? (tensor(given.dtype, [given.count], given.array as never) as Tensor);
+}
+
+function bytesOf(given: Operand): Uint8Array {
+  const data = given.tensor?.data ?? given.array;
+  if (data === undefined) throw new InvalidArgumentError("tensor", "device memory", "a tensor in host memory");
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** Copies a staged result to the caller's buffer. */
+function copyOut(engine: GroupEngine, address: number, given: Operand): void {
+  const bytes = given.count * sizeOf(given.dtype);
+  const words = engine.heap.words(address + bytes);
+  bytesOf(given).set(new Uint8Array(words.buffer, address, bytes));
+}

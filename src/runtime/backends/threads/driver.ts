@@ -1,0 +1,181 @@
+/**
+ * Drives the unfinished work of one rank: by spinning briefly and then sleeping inside `wait()`, and from the event
+ * loop otherwise. A rank sleeps on its own doorbell, whatever group it waits for, because any of its groups may need
+ * its help for a peer to get on.
+ */
+
+import { rankBlock } from "./host.ts";
+import { RANK, WORLD } from "./layout.ts";
+
+/** What the driver needs to know of a group. */
+export interface Pumpable {
+  /** Advances what can be advanced; spins at most `spins` polls on the first missing peer. @returns whether anything did */
+  pump(spins: number): boolean;
+  readonly hasPending: boolean;
+  /** Fails what is overdue. @returns the earliest deadline of what is left */
+  checkDeadlines(now: number): number;
+}
+interface Drivable {
+  readonly settled: boolean;
+  readonly engine: Pumpable;
+}
+
+/** Polls before a blocking wait goes to sleep, and before an issuing call returns: some 100 us and 10 us. */
+const WAIT_SPINS = 60_000;
+const ISSUE_SPINS = 6_000;
+/** Polls when ranks share cores, where spinning only keeps the awaited peer from running. */
+const SHARED_CORE_SPINS = 20;
+/** Longest sleep without looking at deadlines. */
+const MAX_SLEEP_MS = 1000;
+
+export class Driver {
+  readonly waitSpins: number;
+  readonly issueSpins: number;
+  readonly #words: Int32Array;
+  readonly #door: number;
+  readonly #sleeping: number;
+  readonly #active = new Set<Pumpable>();
+  /** The pending asynchronous wait; a new number makes an old one's end meaningless. */
+  #armed = false;
+  #epoch = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #scheduled = false;
+
+  constructor(words: Int32Array, rank: number, oversubscribed: boolean) {
+    this.#words = words;
+    const at = rankBlock(rank);
+    this.#door = (at + RANK.doorbell) / 4;
+    this.#sleeping = (at + RANK.sleeping) / 4;
+    this.waitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS;
+    this.issueSpins = oversubscribed ? SHARED_CORE_SPINS : ISSUE_SPINS;
+  }
+
+  get sleepersAddress(): number {
+    return WORLD.sleepers * 4;
+  }
+
+  /** Notes that `group` has unfinished work: the event loop will see to it unless somebody waits first. */
+  activate(group: Pumpable): void {
+    this.#active.add(group);
+    if (!this.#scheduled && !this.#armed) {
+      this.#scheduled = true;
+      setImmediate(() => {
+        this.#scheduled = false;
+        if (!this.#armed) this.#turn();
+      });
+    }
+  }
+
+  onAwaited(work: Drivable): void {
+    work.engine.pump(this.issueSpins);
+    if (!work.settled) this.activate(work.engine);
+  }
+
+  /** Blocks until `work` is settled. @returns false when `timeoutMs` passed first */
+  drive(work: Drivable, timeoutMs: number | undefined): boolean {
+    work.engine.pump(this.waitSpins);
+    if (work.settled) return true;
+    this.#disarm();
+    const start = performance.now();
+    for (;;) {
+      this.#pumpAll();
+      if (work.settled) break;
+      const now = performance.now();
+      const limit = timeoutMs === undefined ? Number.POSITIVE_INFINITY : start + timeoutMs;
+      if (now >= limit) {
+        this.#reactivate();
+        return false;
+      }
+      const next = Math.min(this.#deadlines(now), work.engine.checkDeadlines(now), limit, now + MAX_SLEEP_MS);
+      if (work.settled) break;
+      this.#sleep(work, Math.max(0.05, next - now));
+      if (work.settled) break;
+      work.engine.pump(this.waitSpins >> 3);
+    }
+    this.#reactivate();
+    return true;
+  }
+
+  /** Stops everything asynchronous: the rank closes. */
+  close(): void {
+    this.#active.clear();
+    this.#disarm();
+  }
+
+  #sleep(work: Drivable, ms: number): void {
+    const words = this.#words;
+    const rung = Atomics.load(words, this.#door);
+    this.#announceSleep(1);
+    const progressed = this.#pumpAll() || work.engine.pump(0);
+    if (!progressed && !work.settled) Atomics.wait(words, this.#door, rung, ms);
+    this.#announceSleep(-1);
+  }
+
+  #announceSleep(change: 1 | -1): void {
+    Atomics.add(this.#words, WORLD.sleepers, change);
+    Atomics.add(this.#words, this.#sleeping, change);
+  }
+
+  #pumpAll(): boolean {
+    let progressed = false;
+    for (const group of this.#active) {
+      if (group.pump(0)) progressed = true;
+      if (!group.hasPending) this.#active.delete(group);
+    }
+    return progressed;
+  }
+
+  #deadlines(now: number): number {
+    let next = Number.POSITIVE_INFINITY;
+    for (const group of this.#active) next = Math.min(next, group.checkDeadlines(now));
+    return next;
+  }
+
+  /** After a blocking wait: what is left goes back to the event loop. */
+  #reactivate(): void {
+    for (const group of this.#active) {
+      if (group.hasPending) {
+        this.activate(group);
+        return;
+      }
+    }
+  }
+
+  /** One turn of the event loop: advance everything, and wait for the doorbell if something is left. */
+  #turn(): void {
+    this.#pumpAll();
+    if (this.#active.size === 0) return;
+    const words = this.#words;
+    const rung = Atomics.load(words, this.#door);
+    this.#armed = true;
+    this.#announceSleep(1);
+    const epoch = ++this.#epoch;
+    const wake = () => {
+      if (epoch !== this.#epoch || !this.#armed) return;
+      this.#disarm(false);
+      this.#turn();
+    };
+    if (this.#pumpAll()) {
+      // Something moved between the look and the announcement: look again, on the next turn.
+      setImmediate(wake);
+    } else {
+      const result = Atomics.waitAsync(words, this.#door, rung);
+      if (result.async) void result.value.then(wake);
+      else setImmediate(wake);
+    }
+    const now = performance.now();
+    const next = Math.min(this.#deadlines(now), now + MAX_SLEEP_MS);
+    // A timer with a reference: a pending asynchronous wait alone does not keep the event loop alive.
+    this.#timer = setTimeout(wake, Math.max(1, next - now));
+  }
+
+  #disarm(ring = true): void {
+    if (!this.#armed) return;
+    this.#armed = false;
+    this.#epoch++;
+    clearTimeout(this.#timer);
+    this.#announceSleep(-1);
+    // Ends the pending asynchronous wait, so that none is left behind.
+    if (ring) Atomics.notify(this.#words, this.#door);
+  }
+}

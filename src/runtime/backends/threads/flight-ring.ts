@@ -1,0 +1,126 @@
+/**
+ * The flight recorder: a ring of the last operations of each rank, in shared memory, so that any rank, or the
+ * launcher, can say what a dead or silent one did last. Entries cost a handful of stores.
+ */
+import { hostname } from "node:os";
+import {
+  describeWords,
+  FLIGHT_SCHEMA_VERSION,
+  type FlightDump,
+  type FlightEntry,
+  unpackCall,
+} from "../../comm/index.ts";
+import type { ThreadsHandle } from "./handle.ts";
+import { Heap } from "./heap.ts";
+import { causeOf, rankBlock } from "./host.ts";
+import { ENTRY, GROUP, LAUNCHER, RANK, WORLD } from "./layout.ts";
+import type { ThreadsWork } from "./threads-work.ts";
+
+const STATES = ["issued", "done", "failed"] as const;
+const ENTRY_WORDS = RANK.flightEntryBytes / 4;
+
+export class FlightRing {
+  readonly #words: Int32Array;
+  readonly #times: Float64Array;
+  readonly #count: number;
+  readonly #ring: number;
+  #next = 0;
+
+  constructor(words: Int32Array, rank: number) {
+    this.#words = words;
+    this.#times = new Float64Array(words.buffer, 0, words.length >> 1);
+    this.#count = (rankBlock(rank) + RANK.flightCount) / 4;
+    this.#ring = (rankBlock(rank) + RANK.flight) / 4;
+  }
+
+  /** Records a call with its time, and remembers the entry in the work. */
+  issue(work: ThreadsWork<unknown>, group: number): void {
+    work.entry = this.note(group, work.seq, work.call, work.count, 0);
+    this.#times[(work.entry + ENTRY.time / 4) >> 1] = Date.now();
+  }
+
+  /** Records a call without a clock. @returns its entry */
+  note(group: number, seq: number, call: number, count: number, state: 0 | 1 | 2): number {
+    const words = this.#words;
+    const at = this.#ring + (this.#next & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+    this.#next = (this.#next + 1) | 0;
+    words[at] = group;
+    words[at + 1] = seq;
+    words[at + 2] = call;
+    words[at + 3] = count;
+    words[at + 4] = state;
+    this.#times[(at + ENTRY.time / 4) >> 1] = 0;
+    words[this.#count] = this.#next;
+    return at;
+  }
+
+  settle(entry: number, done: boolean): void {
+    if (entry !== 0) this.#words[entry + ENTRY.state / 4] = done ? 1 : 2;
+  }
+
+  /** The last operation of any rank. */
+  lastOf(rank: number): { readonly op: string; readonly seq: number } | undefined {
+    const count = this.#words[(rankBlock(rank) + RANK.flightCount) / 4]!;
+    if (count === 0) return undefined;
+    const at = (rankBlock(rank) + RANK.flight) / 4 + ((count - 1) & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+    return { op: unpackCall(this.#words[at + 2]!).op, seq: this.#words[at + 1]! };
+  }
+}
+
+/**
+ * Reads the flight recorders of all ranks, dead ones included, from any thread that has the handle.
+ * @returns a self-describing value, ready for JSON
+ */
+export function dumpFlight(handle: ThreadsHandle): FlightDump {
+  const heap = new Heap(handle.memory, LAUNCHER);
+  const words = heap.words();
+  const times = new Float64Array(words.buffer, 0, words.length >> 1);
+  const names = new Map<number, string>();
+  const groups: { name: string; ranks: number[]; failure: unknown }[] = [];
+  const decoder = new TextDecoder();
+  heap.locked(() => {
+    for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
+      const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
+      const text = (at: number, length: number) => decoder.decode(new Uint8Array(all.buffer, at, length).slice());
+      const size = all[(group + GROUP.size) / 4]!;
+      const key = all[(group + GROUP.key) / 4]! >>> 0;
+      heap.words(key + all[(group + GROUP.keyBytes) / 4]!);
+      const name = decoder.decode(new Uint8Array(heap.memory.buffer, key, all[(group + GROUP.nameBytes) / 4]!).slice());
+      const failureBytes = all[(group + GROUP.failureBytes) / 4]!;
+      names.set(group | 0, name);
+      groups.push({
+        name,
+        ranks: Array.from(all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size)),
+        failure: failureBytes === 0 ? null : (JSON.parse(text(group + GROUP.failure, failureBytes)) as unknown),
+      });
+      group = all[(group + GROUP.next) / 4]! >>> 0;
+    }
+  });
+  const ranks = Array.from({ length: handle.ranks }, (_, rank) => {
+    const count = words[(rankBlock(rank) + RANK.flightCount) / 4]!;
+    const first = Math.max(0, count - RANK.flightEntries);
+    const entries = Array.from({ length: count - first }, (_, i): FlightEntry => {
+      const at = (rankBlock(rank) + RANK.flight) / 4 + ((first + i) & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+      const call = words[at + 2]!;
+      return {
+        group: names.get(words[at]!) ?? "(closed)",
+        seq: words[at + 1]!,
+        op: unpackCall(call).op,
+        call: describeWords(call, words[at + 3]! >>> 0),
+        state: STATES[words[at + 4]!] ?? "issued",
+        timeMs: times[(at + ENTRY.time / 4) >> 1]!,
+      };
+    });
+    return { rank, failed: causeOf(words, rank), entries };
+  });
+  return {
+    schemaVersion: FLIGHT_SCHEMA_VERSION,
+    backend: "threads",
+    generation: handle.generation,
+    worldSize: handle.ranks,
+    host: hostname(),
+    pid: process.pid,
+    groups,
+    ranks,
+  };
+}

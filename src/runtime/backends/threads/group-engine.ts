@@ -1,0 +1,451 @@
+/**
+ * What one rank does in one group: announce calls in order, wait for the peers, move its share, report failures.
+ * `communicator.ts` turns callers' arguments into work for it.
+ */
+import {
+  type ChoraleError,
+  type DType,
+  MismatchError,
+  type MismatchSide,
+  type RankActivity,
+  RankFailedError,
+  TimeoutError,
+} from "../../../core/index.ts";
+import {
+  callSite,
+  decodeFailure,
+  describeWords,
+  encodeFailure,
+  errorOf,
+  failureOf,
+  OpCounters,
+  SAMPLE_EVERY,
+  unpackCall,
+} from "../../comm/index.ts";
+import { CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
+import type { Driver, Pumpable } from "./driver.ts";
+import type { FlightRing } from "./flight-ring.ts";
+import type { Heap } from "./heap.ts";
+import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
+import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SCRATCH_BYTES, SLOT, TEXT_BYTES } from "./layout.ts";
+import { moveShare } from "./move.ts";
+import { PairChannels } from "./pair-channels.ts";
+import type { ProtocolExports } from "./protocol.ts";
+import { PHASE, type ThreadsWork } from "./threads-work.ts";
+
+export interface EngineParts {
+  readonly name: string;
+  readonly ranks: readonly number[];
+  readonly me: number;
+  readonly generation: number;
+  /** Address of the group block. */
+  readonly block: number;
+  readonly keyBytes: number;
+  readonly heap: Heap;
+  readonly wasm: ProtocolExports;
+  readonly driver: Driver;
+  readonly flight: FlightRing;
+}
+
+export class GroupEngine implements Pumpable {
+  readonly name: string;
+  readonly ranks: readonly number[];
+  readonly me: number;
+  readonly size: number;
+  readonly generation: number;
+  readonly block: number;
+  readonly heap: Heap;
+  readonly wasm: ProtocolExports;
+  readonly driver: Driver;
+  readonly flight: FlightRing;
+  readonly counters = new OpCounters();
+  readonly pairs: PairChannels;
+  /** Address of this member's private block, and of what lies in it. */
+  readonly member: number;
+  readonly context: number;
+  readonly fromTable: number;
+  readonly toTable: number;
+  readonly inWords: number;
+  readonly outWords: number;
+  readonly fromWords: number;
+  readonly toWords: number;
+  /** Views that cover both blocks; a grown memory has longer ones, these stay good. */
+  readonly words: Int32Array;
+  readonly stateWord: number;
+  readonly layout: ReturnType<typeof groupLayout>;
+  nextSeq = 0;
+  nextPairSeq = 0;
+  failure: ChoraleError | undefined;
+  closed: string | undefined;
+  #queue: ThreadsWork<unknown>[] = [];
+  #head = 0;
+  #parameter = "";
+  #ticks = 0;
+  readonly #failed: ThreadsWork<unknown>[] = [];
+
+  constructor(parts: EngineParts) {
+    this.name = parts.name;
+    this.ranks = parts.ranks;
+    this.me = parts.me;
+    this.size = parts.ranks.length;
+    this.generation = parts.generation;
+    this.block = parts.block;
+    this.heap = parts.heap;
+    this.wasm = parts.wasm;
+    this.driver = parts.driver;
+    this.flight = parts.flight;
+    const n = this.size;
+    this.layout = groupLayout(n, parts.keyBytes);
+    const inner = memberLayout(n, CONTEXT.sizeBytes);
+    this.member = this.heap.allocate(inner.sizeBytes);
+    this.words = this.heap.words(Math.max(this.member + inner.sizeBytes, this.block + this.layout.sizeBytes));
+    this.stateWord = (this.block + GROUP.state) / 4;
+    this.context = this.member + inner.context;
+    this.fromTable = this.member + inner.fromTable;
+    this.toTable = this.member + inner.toTable;
+    this.inWords = (this.member + inner.inTable) / 4;
+    this.outWords = (this.member + inner.outTable) / 4;
+    this.fromWords = this.fromTable / 4;
+    this.toWords = this.toTable / 4;
+    initContext(this.words.buffer, this.context);
+    const set = (field: number, value: number) => {
+      this.words[(this.member + field) / 4] = value;
+    };
+    const scratch = (parity: number, rank: number) =>
+      this.block + this.layout.scratch + (parity * n + rank) * SCRATCH_BYTES;
+    set(MEMBER.size, n);
+    set(MEMBER.me, this.me);
+    set(MEMBER.slots, this.block + this.layout.slots);
+    set(MEMBER.slots + 4, this.block + this.layout.slots + n * SLOT.sizeBytes);
+    set(MEMBER.done, this.block + this.layout.done);
+    set(MEMBER.sleepers, this.driver.sleepersAddress);
+    set(MEMBER.context, this.context);
+    set(MEMBER.inTable, this.member + inner.inTable);
+    set(MEMBER.outTable, this.member + inner.outTable);
+    set(MEMBER.outOne, this.member + MEMBER.oneTable);
+    set(MEMBER.doorTable, this.member + inner.doorTable);
+    for (const parity of [0, 1]) {
+      const table = this.member + inner.scratchTable + parity * inner.table;
+      set(MEMBER.scratchTable + 4 * parity, table);
+      set(MEMBER.scratch + 4 * parity, scratch(parity, this.me));
+      for (let r = 0; r < n; r++) this.words[table / 4 + r] = scratch(parity, r);
+    }
+    for (let r = 0; r < n; r++) {
+      this.words[(this.member + inner.doorTable) / 4 + r] = rankBlock(this.ranks[r] as number);
+    }
+    this.pairs = new PairChannels(this);
+  }
+
+  get hasPending(): boolean {
+    return this.#head < this.#queue.length || this.pairs.hasPending;
+  }
+  get numPending(): number {
+    return this.#queue.length - this.#head + this.pairs.numPending;
+  }
+  /** Whether a new collective may start at once. */
+  get isIdle(): boolean {
+    return this.#head === this.#queue.length;
+  }
+
+  /** @throws the group's failure, made known by a peer or found here */
+  checkUsable(): void {
+    if (this.failure !== undefined) throw this.failure;
+    if (this.words[this.stateWord] !== 0) throw this.learnFailure();
+  }
+
+  /** Whether this call's duration is measured. */
+  sampled(): boolean {
+    this.#ticks = (this.#ticks + 1) % SAMPLE_EVERY;
+    return this.#ticks === 0;
+  }
+
+  /** Sets what the next `avg` or `preMulSum` kernel divides or multiplies by. */
+  useParameter(dtype: DType, op: KernelOp, value: number | bigint): void {
+    const key = `${dtype} ${op} ${value}`;
+    if (key === this.#parameter) return;
+    setParameter(this.words.buffer, this.context, dtype, op, value);
+    this.#parameter = key;
+  }
+
+  /** Queues a collective, and starts it if it is first. `spins`: how long to stay for it. */
+  submit(work: ThreadsWork<unknown>, spins: number): void {
+    this.flight.issue(work, this.block);
+    this.#queue.push(work);
+    if (this.#queue.length - this.#head === 1) this.pump(spins);
+    if (!work.settled) this.driver.activate(this);
+  }
+
+  /** Takes over a collective that the fast path began and could not end. */
+  adopt(work: ThreadsWork<unknown>, phase: number): void {
+    this.flight.issue(work, this.block);
+    work.state = "running";
+    work.phase = phase;
+    this.#queue.push(work);
+    this.driver.activate(this);
+  }
+
+  pump(spins: number): boolean {
+    let progressed = this.pairs.pump();
+    let budget = spins;
+    while (this.#head < this.#queue.length) {
+      const work = this.#queue[this.#head] as ThreadsWork<unknown>;
+      const before = work.phase;
+      this.#advance(work, budget);
+      budget = 0;
+      if (work.phase !== before || work.settled) progressed = true;
+      if (!work.settled) break;
+      this.#head++;
+    }
+    if (this.#head === this.#queue.length && this.#head > 0) {
+      this.#queue.length = 0;
+      this.#head = 0;
+    }
+    if (this.hasPending && this.words[this.stateWord] !== 0 && this.failure === undefined) {
+      this.learnFailure();
+      progressed = true;
+    }
+    return progressed;
+  }
+
+  #advance(work: ThreadsWork<unknown>, spins: number): void {
+    if (this.failure !== undefined) {
+      this.#fail(work, this.failure);
+      return;
+    }
+    const { wasm, member } = this;
+    // Slots start as zeros, hence the 1.
+    const stamp = work.seq + 1;
+    if (work.phase === PHASE.queued) {
+      work.state = "running";
+      if (work.sendCounts !== undefined) this.#publishCounts(work);
+      wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
+      work.phase = PHASE.arriving;
+    }
+    if (work.phase === PHASE.arriving) {
+      const status = wasm.arrived(member, stamp, spins);
+      if (status > 0) return;
+      if (status < 0) {
+        this.mismatch(work);
+        return;
+      }
+      work.phase = PHASE.moving;
+    }
+    if (work.phase === PHASE.moving) {
+      if (work.parameter !== undefined) {
+        this.useParameter(work.parameter.dtype, work.parameter.op, work.parameter.value);
+      }
+      const problem = moveShare(this, work);
+      if (problem !== undefined) {
+        this.mismatch(work, problem);
+        return;
+      }
+      if (work.oneShot || work.op === "barrier") {
+        this.finishWork(work);
+        return;
+      }
+      wasm.finish(member, stamp);
+      work.phase = PHASE.finishing;
+    }
+    if (wasm.finished(member, stamp, spins) === 0) this.finishWork(work);
+  }
+
+  /** Ends a work with its result, and counts it. */
+  finishWork(work: ThreadsWork<unknown>): void {
+    work.release?.();
+    const counter = this.counters.byCode[work.code]!;
+    counter.calls++;
+    counter.bytes += work.reportedBytes;
+    if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
+    this.flight.settle(work.entry, true);
+    try {
+      work.complete(work.harvest === undefined ? undefined : work.harvest());
+    } catch (error) {
+      this.#fail(work, error);
+    }
+  }
+
+  #fail(work: ThreadsWork<unknown>, error: unknown): void {
+    if (work.settled) return;
+    this.counters.byCode[work.code]!.failures++;
+    this.flight.settle(work.entry, false);
+    work.fail(error);
+    if (this.#failed.length < 64) this.#failed.push(work);
+  }
+
+  /** Resolves when nothing is pending any more. */
+  async drained(): Promise<void> {
+    while (this.hasPending) {
+      const work = this.#queue[this.#head] ?? this.pairs.heads()[0];
+      if (work === undefined) return;
+      const { seen } = work;
+      await work.then(
+        () => {},
+        () => {},
+      );
+      work.seen = seen;
+    }
+  }
+
+  /** The first failure that nobody waited for. */
+  unseenFailure(): unknown {
+    return this.#failed.find((work) => !work.seen)?.error;
+  }
+
+  /** Fails this rank's pending work and everything after it. */
+  failAll(error: ChoraleError): ChoraleError {
+    this.failure ??= error;
+    const pending = this.#queue.slice(this.#head);
+    this.#queue.length = 0;
+    this.#head = 0;
+    for (const work of [...pending, ...this.pairs.takePending()]) this.#fail(work, this.failure);
+    return this.failure;
+  }
+
+  /** Fails the group on all ranks, unless it failed already: then the first cause counts, here too. */
+  failGroup(error: ChoraleError): ChoraleError {
+    if (this.failure !== undefined) return this.failure;
+    const text = encodeFailure(failureOf(error), GROUP.maxFailureBytes);
+    if (!markFailure(this.heap, this.block, text)) {
+      // A peer was first. Of two reports of one event, our own says more.
+      const theirs = this.#readFailure();
+      if (theirs !== undefined && theirs.code !== error.code) return this.failAll(theirs);
+    }
+    const failure = this.failAll(error);
+    for (const rank of this.ranks) wake(this.words, rank);
+    return failure;
+  }
+
+  /** Makes the failure that a peer, or the launcher, wrote into the group ours. */
+  learnFailure(): ChoraleError {
+    const error = this.#readFailure();
+    return error === undefined ? new RankFailedError(-1, this.generation, "unknown") : this.failAll(error);
+  }
+
+  #readFailure(): ChoraleError | undefined {
+    for (let tries = 0; tries < 100_000 && Atomics.load(this.words, this.stateWord) === -1; tries++);
+    const dead = this.ranks.find((rank) => causeOf(this.words, rank) !== undefined);
+    const length = this.words[(this.block + GROUP.failureBytes) / 4]!;
+    if (length > 0) {
+      return errorOf(decodeFailure(new Uint8Array(this.words.buffer, this.block + GROUP.failure, length)));
+    }
+    return dead === undefined ? undefined : new RankFailedError(dead, this.generation, causeOf(this.words, dead));
+  }
+
+  checkDeadlines(now: number): number {
+    let next = Number.POSITIVE_INFINITY;
+    const head = this.#queue[this.#head];
+    const pending = head === undefined ? this.pairs.heads() : [head, ...this.pairs.heads()];
+    for (const work of pending) {
+      if (work.deadline === 0) work.deadline = now + work.timeoutMs;
+      if (now >= work.deadline) {
+        this.failGroup(new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work)));
+        return Number.POSITIVE_INFINITY;
+      }
+      next = Math.min(next, work.deadline, work.nextLook(now));
+    }
+    return next;
+  }
+
+  #nameOf(work: ThreadsWork<unknown>): string {
+    return `${describeWords(work.call, work.count)} #${work.seq} of group ${this.name}`;
+  }
+
+  /** Who is there and who is not, for an operation that takes too long. */
+  activity(work: ThreadsWork<unknown>): RankActivity[] {
+    return this.ranks.map((rank, r) => {
+      const last = this.flight.lastOf(rank);
+      const arrived = r === this.me || (work.peer === -1 ? this.#arrived(r, work) : work.peer !== r);
+      return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
+    });
+  }
+
+  #slot(r: number, seq: number): number {
+    return (this.block + this.layout.slots + (((seq + 1) & 1) * this.size + r) * SLOT.sizeBytes) / 4;
+  }
+
+  #arrived(r: number, work: ThreadsWork<unknown>): boolean {
+    if (work.phase === PHASE.finishing) {
+      return Atomics.load(this.words, (this.block + this.layout.done + r * LINE) / 4) === work.seq + 1;
+    }
+    return this.#announced(r, work.seq);
+  }
+
+  #announced(r: number, seq: number): boolean {
+    return Atomics.load(this.words, this.#slot(r, seq)) === seq + 1;
+  }
+
+  /** Fails the group with what every rank that came asked for. */
+  mismatch(work: ThreadsWork<unknown>, problem?: string): void {
+    this.#writeText(work);
+    const there = this.ranks.map((_, r) => r).filter((r) => this.#announced(r, work.seq));
+    this.#awaitTexts(work.seq, there);
+    const sides = there.map((r): MismatchSide => {
+      const rank = this.ranks[r] as number;
+      const slot = this.#slot(r, work.seq);
+      const call = describeWords(this.words[slot + SLOT.call / 4]!, this.words[slot + SLOT.count / 4]! >>> 0);
+      const text = this.#readText(r, work.seq);
+      return { rank, call: text?.call ?? call, ...(text?.site === undefined ? {} : { callSite: text.site }) };
+    });
+    const ops = new Set(there.map((r) => unpackCall(this.words[this.#slot(r, work.seq) + SLOT.call / 4]!).op));
+    const what = problem ?? (ops.size > 1 ? "the operations differ" : "the arguments differ");
+    this.failGroup(new MismatchError(`mismatch at operation #${work.seq} of group ${this.name}: ${what}`, sides));
+  }
+
+  #textAt(r: number): number {
+    return this.block + this.layout.texts + r * TEXT_BYTES;
+  }
+
+  /** Tells the peers our side in full; they can read the fingerprint, but not our source. */
+  #writeText(work: ThreadsWork<unknown>): void {
+    const at = this.#textAt(this.me);
+    const site = callSite();
+    const call = describeWords(work.call, work.count) + work.detail;
+    let bytes = new TextEncoder().encode(JSON.stringify({ call, ...(site === undefined ? {} : { site }) }));
+    if (bytes.length > TEXT_BYTES - 8) bytes = new TextEncoder().encode(JSON.stringify({ call: call.slice(0, 200) }));
+    new Uint8Array(this.words.buffer, at + 8, bytes.length).set(bytes);
+    this.words[at / 4 + 1] = bytes.length;
+    Atomics.store(this.words, at / 4, work.seq + 1);
+  }
+
+  #awaitTexts(seq: number, there: readonly number[]): void {
+    for (const r of there) {
+      const word = this.#textAt(r) / 4;
+      for (let tries = 0; tries < 10; tries++) {
+        const seen = Atomics.load(this.words, word);
+        if (seen === seq + 1) break;
+        Atomics.wait(this.words, word, seen, 1);
+      }
+    }
+  }
+
+  #readText(r: number, seq: number): { call: string; site?: string } | undefined {
+    const at = this.#textAt(r);
+    if (Atomics.load(this.words, at / 4) !== seq + 1) return undefined;
+    const length = this.words[at / 4 + 1]!;
+    try {
+      return JSON.parse(new TextDecoder().decode(new Uint8Array(this.words.buffer, at + 8, length).slice()));
+    } catch {
+      return undefined;
+    }
+  }
+
+  #publishCounts(work: ThreadsWork<unknown>): void {
+    const at = this.countsAt(this.me);
+    work.sendCounts?.forEach((count, r) => {
+      this.words[at + r] = count;
+    });
+    work.recvCounts?.forEach((count, r) => {
+      this.words[at + this.size + r] = count;
+    });
+  }
+
+  /** Where rank `r` publishes its counts, as an index of words: what it sends to each, then what it receives. */
+  countsAt(r: number): number {
+    return (this.block + this.layout.counts + r * this.layout.countsStride) / 4;
+  }
+
+  /** Word index of rank `r`'s slot for the running operation. */
+  slotWord(r: number, seq: number): number {
+    return this.#slot(r, seq);
+  }
+}

@@ -1,0 +1,108 @@
+/** The launching thread's side: makes a world's memory, and declares ranks dead. */
+import { bytes as checkedBytes, InvalidArgumentError } from "../../../core/index.ts";
+import { encodeFailure } from "../../comm/index.ts";
+import { MAX_PAGES, newSharedMemory, PAGE_BYTES } from "../../executor/index.ts";
+import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
+import { Heap } from "./heap.ts";
+import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
+import { buildProtocol } from "./protocol.ts";
+
+export const MAX_RANKS = 256;
+const MAX_BYTES = MAX_PAGES * PAGE_BYTES;
+
+/** Address of a rank's block. */
+export function rankBlock(rank: number): number {
+  return WORLD.sizeBytes + rank * RANK.sizeBytes;
+}
+
+/**
+ * Makes the shared memory of a world of `ranks` threads. The handle goes to each of them through `workerData` or
+ * `postMessage`. Address space is reserved up to the limit; memory is committed as it is used.
+ * @throws InvalidArgumentError
+ */
+export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
+  const { ranks, memoryLimitBytes = MAX_BYTES, generation = 1 } = options;
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
+    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
+  }
+  const heapStart = Math.ceil(rankBlock(ranks) / LINE) * LINE;
+  checkedBytes(memoryLimitBytes, "memoryLimitBytes");
+  if (memoryLimitBytes > MAX_BYTES || memoryLimitBytes < 1024 * 1024) {
+    throw new InvalidArgumentError("memoryLimitBytes", memoryLimitBytes, `from 1 MiB to ${MAX_BYTES} (4 GiB)`);
+  }
+  const limitPages = Math.min(MAX_PAGES, Math.ceil((heapStart + memoryLimitBytes) / PAGE_BYTES));
+  const memory = newSharedMemory(Math.min(limitPages, Math.ceil(heapStart / PAGE_BYTES) + 16), limitPages);
+  const words = new Int32Array(memory.buffer);
+  words[WORLD.ranks] = ranks;
+  words[WORLD.generation] = generation;
+  words[WORLD.heapStart] = heapStart / LINE;
+  words[WORLD.heapTop] = heapStart / LINE;
+  words[WORLD.highWater] = heapStart / LINE;
+  words[WORLD.heapLimit] = Math.min(MAX_BYTES, heapStart + memoryLimitBytes) / LINE;
+  words[WORLD.magic] = MAGIC;
+  return {
+    kind: "threads",
+    version: 1,
+    ranks,
+    generation,
+    limitBytes: memoryLimitBytes,
+    memory,
+    module: buildProtocol().module,
+  };
+}
+
+/**
+ * Says that `rank` is dead: pending and later work of every group that it belongs to fails with `RankFailedError`, and
+ * sleeping ranks are woken. From any thread. The first cause stays.
+ */
+export function failRank(handle: ThreadsHandle, rank: number, cause: string): void {
+  const heap = new Heap(handle.memory, LAUNCHER);
+  const words = heap.words();
+  const at = rankBlock(rank);
+  if (Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) !== 0) return;
+  const text = new TextEncoder().encode(cause).subarray(0, RANK.maxCauseBytes);
+  new Uint8Array(handle.memory.buffer, at + RANK.cause, text.length).set(text);
+  words[(at + RANK.causeBytes) / 4] = text.length;
+  Atomics.store(words, (at + RANK.failed) / 4, 1);
+  heap.breakLockOf(rank);
+  heap.locked(() => {
+    for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
+      const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
+      const size = all[(group + GROUP.size) / 4]!;
+      const ranks = all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size);
+      if (ranks.includes(rank)) markRankFailed(heap, group, rank, handle.generation, cause);
+      group = all[(group + GROUP.next) / 4]! >>> 0;
+    }
+  });
+  for (let r = 0; r < handle.ranks; r++) wake(words, r);
+}
+
+/** Wakes a rank whether or not it says that it sleeps. */
+export function wake(words: Int32Array, rank: number): void {
+  const door = (rankBlock(rank) + RANK.doorbell) / 4;
+  Atomics.add(words, door, 1);
+  Atomics.notify(words, door);
+}
+
+/** Writes a failure into a group block, unless it has one. */
+export function markFailure(heap: Heap, group: number, text: Uint8Array): boolean {
+  const words = heap.words(group + GROUP.ranks);
+  if (Atomics.compareExchange(words, (group + GROUP.state) / 4, 0, -1) !== 0) return false;
+  new Uint8Array(words.buffer, group + GROUP.failure, text.length).set(text);
+  words[(group + GROUP.failureBytes) / 4] = text.length;
+  Atomics.store(words, (group + GROUP.state) / 4, 1);
+  return true;
+}
+
+export function markRankFailed(heap: Heap, group: number, rank: number, generation: number, cause: string): void {
+  const failure = { code: "RANK_FAILED", rank, generation, cause } as const;
+  markFailure(heap, group, encodeFailure(failure, GROUP.maxFailureBytes));
+}
+
+/** Why `rank` is dead, or undefined while it lives. */
+export function causeOf(words: Int32Array, rank: number): string | undefined {
+  const at = rankBlock(rank);
+  if (Atomics.load(words, (at + RANK.failed) / 4) !== 1) return undefined;
+  const length = words[(at + RANK.causeBytes) / 4]!;
+  return new TextDecoder().decode(new Uint8Array(words.buffer, at + RANK.cause, length).slice());
+}

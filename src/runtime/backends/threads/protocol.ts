@@ -1,0 +1,289 @@
+/**
+ * The threads backend's inner loops, as WebAssembly functions beside the reduction kernels: announcing a call, polling
+ * the peers, comparing fingerprints, waking sleepers, and two complete all-reduce algorithms that need one call from
+ * JavaScript. All waiting here is bounded by `spins`; JavaScript decides what comes after.
+ *
+ * Status of the waiting functions: 0 all there; 1 + p rank p is missing; -1 - p rank p's call differs from ours.
+ */
+import {
+  addReduceKernels,
+  compileModule,
+  type FunctionBuilder,
+  type KernelIndex,
+  type Local,
+  ModuleBuilder,
+  type Signature,
+  type WasmFunction,
+  type WasmModule,
+} from "../../executor/index.ts";
+import { LINE, MEMBER, RANK, SCRATCH_BYTES, SLOT } from "./layout.ts";
+
+/** What the module exports. Addresses and counts are numbers; above 2^31 they wrap into i32 on the way. */
+export interface ProtocolExports {
+  /** (member, seq, call, count, extra, input, output): announces our call. */
+  readonly publish: WasmFunction;
+  /** (member, seq, spins) -> status: waits for all peers' announcements; fills the tables of inputs and outputs. */
+  readonly arrived: WasmFunction;
+  /** (member, seq): announces that our share of the work is done. */
+  readonly finish: WasmFunction;
+  /** (member, seq, spins) -> status */
+  readonly finished: WasmFunction;
+  /** (kernel, inTable, numIn, outTable, numOut, start, end, context) */
+  readonly reduce: WasmFunction;
+  /** (member, seq, call, count, extra, input, output, bytes, kernel, spins) -> status of `arrived`; done when 0. */
+  readonly oneShot: WasmFunction;
+  /** (member, seq, call, count, extra, input, output, start, end, kernel, spins) -> status; IN_SECOND_PHASE added there. */
+  readonly twoShot: WasmFunction;
+  /** (to, from, bytes) */
+  readonly copy: WasmFunction;
+  /** (to, bytes) */
+  readonly zero: WasmFunction;
+}
+
+/** Added to the status of `twoShot` when our share is done and only the others' end is missing. */
+export const IN_SECOND_PHASE = 0x10000;
+
+const i32s = (count: number): readonly "i32"[] => Array.from({ length: count }, () => "i32");
+const signature = (params: number, results: 0 | 1): Signature => ({ params: i32s(params), results: i32s(results) });
+
+/** The slot array of an operation: two, by the parity of `seq`, because a fast peer may be one operation ahead. */
+function slotsOf(f: FunctionBuilder, member: Local, seq: Local): FunctionBuilder {
+  return f.get(member, seq).i32(1).op("i32.and").i32(2).op("i32.shl", "i32.add").mem("i32.load", MEMBER.slots);
+}
+
+function addRing(module: ModuleBuilder): FunctionBuilder {
+  return module.function(signature(1, 0), (f) => {
+    const member = f.param(0);
+    const [p, n, me, table, door] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
+    f.if(() => f.op("return"));
+    f.get(member).mem("i32.load", MEMBER.size).set(n).get(member).mem("i32.load", MEMBER.me).set(me);
+    f.get(member).mem("i32.load", MEMBER.doorTable).set(table);
+    f.loop(() => {
+      f.get(table).mem("i32.load").set(door);
+      f.get(p, me).op("i32.ne");
+      f.if(() => {
+        f.get(door).mem("i32.atomic.load", RANK.sleeping);
+        f.if(() => {
+          f.get(door).i32(1).mem("i32.atomic.rmw.add", RANK.doorbell).op("drop");
+          f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
+        });
+      });
+      f.get(table).i32(4).op("i32.add").set(table);
+      f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
+    });
+  });
+}
+
+function addPublish(module: ModuleBuilder): FunctionBuilder {
+  return module.function(
+    signature(7, 0),
+    (f) => {
+      const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+      const [extra, input, output] = [f.param(4), f.param(5), f.param(6)];
+      const slot = f.local("i32");
+      slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
+      f.set(slot);
+      f.get(slot, call).mem("i32.store", SLOT.call).get(slot, count).mem("i32.store", SLOT.count);
+      f.get(slot, extra).mem("i32.store", SLOT.extra).get(slot, input).mem("i32.store", SLOT.input);
+      f.get(slot, output).mem("i32.store", SLOT.output);
+      f.get(slot, seq).mem("i32.atomic.store", SLOT.seq);
+    },
+    "publish",
+  );
+}
+
+/** Spins until the word at `address` equals `seq`; leaves the function with 1 + p when `spins` are used up. */
+function spinUntil(f: FunctionBuilder, address: Local, seq: Local, spins: Local, p: Local): void {
+  f.block(() =>
+    f.loop(() => {
+      f.get(address).mem("i32.atomic.load").get(seq).op("i32.eq").brIf(1);
+      f.get(spins).op("i32.eqz");
+      f.if(() => f.get(p).i32(1).op("i32.add", "return"));
+      f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+    }),
+  );
+}
+
+function addArrived(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuilder {
+  return module.function(
+    signature(3, 1),
+    (f) => {
+      const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
+      const [p, n, slot] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      const [call, count, extra] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      const [inTable, outTable] = [f.local("i32"), f.local("i32")];
+      slotsOf(f, member, seq).tee(slot).get(member).mem("i32.load", MEMBER.me);
+      f.i32(SLOT.sizeBytes).op("i32.mul", "i32.add").tee(call);
+      f.mem("i32.load", SLOT.count).set(count).get(call).mem("i32.load", SLOT.extra).set(extra);
+      f.get(call).mem("i32.load", SLOT.call).set(call);
+      f.get(member).mem("i32.load", MEMBER.size).set(n);
+      f.get(member).mem("i32.load", MEMBER.inTable).set(inTable);
+      f.get(member).mem("i32.load", MEMBER.outTable).set(outTable);
+      f.loop(() => {
+        spinUntil(f, slot, seq, spins, p);
+        f.get(slot).mem("i32.load", SLOT.call).get(call).op("i32.xor");
+        f.get(slot).mem("i32.load", SLOT.count).get(count).op("i32.xor", "i32.or");
+        f.get(slot).mem("i32.load", SLOT.extra).get(extra).op("i32.xor", "i32.or");
+        f.if(() => f.i32(-1).get(p).op("i32.sub", "return"));
+        f.get(inTable, slot).mem("i32.load", SLOT.input).mem("i32.store");
+        f.get(outTable, slot).mem("i32.load", SLOT.output).mem("i32.store");
+        f.get(inTable).i32(4).op("i32.add").set(inTable).get(outTable).i32(4).op("i32.add").set(outTable);
+        f.get(slot).i32(SLOT.sizeBytes).op("i32.add").set(slot);
+        f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
+      });
+      f.get(member).call(ring).i32(0);
+    },
+    "arrived",
+  );
+}
+
+function addFinish(module: ModuleBuilder): FunctionBuilder {
+  return module.function(
+    signature(2, 0),
+    (f) => {
+      const [member, seq] = [f.param(0), f.param(1)];
+      f.get(member).mem("i32.load", MEMBER.done).get(member).mem("i32.load", MEMBER.me).i32(LINE);
+      f.op("i32.mul", "i32.add").get(seq).mem("i32.atomic.store");
+    },
+    "finish",
+  );
+}
+
+function addFinished(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuilder {
+  return module.function(
+    signature(3, 1),
+    (f) => {
+      const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
+      const [p, n, word] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      f.get(member).mem("i32.load", MEMBER.size).set(n).get(member).mem("i32.load", MEMBER.done).set(word);
+      f.loop(() => {
+        spinUntil(f, word, seq, spins, p);
+        f.get(word).i32(LINE).op("i32.add").set(word);
+        f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
+      });
+      f.get(member).call(ring).i32(0);
+    },
+    "finished",
+  );
+}
+
+/** Moves with SIMD loads and stores: `memory.copy` is slow on shared memories. */
+function addCopy(module: ModuleBuilder): FunctionBuilder {
+  return module.function(
+    signature(3, 0),
+    (f) => {
+      const [to, from, bytes] = [f.param(0), f.param(1), f.param(2)];
+      const step = (width: number, move: () => void) =>
+        f.block(() =>
+          f.loop(() => {
+            f.get(bytes).i32(width).op("i32.lt_u").brIf(1);
+            move();
+            for (const local of [to, from]) f.get(local).i32(width).op("i32.add").set(local);
+            f.get(bytes).i32(width).op("i32.sub").set(bytes).br(0);
+          }),
+        );
+      step(128, () => {
+        for (let i = 0; i < 128; i += 16) f.get(to, from).mem("v128.load", i).mem("v128.store", i);
+      });
+      step(16, () => f.get(to, from).mem("v128.load").mem("v128.store"));
+      step(4, () => f.get(to, from).mem("i32.load").mem("i32.store"));
+      step(1, () => f.get(to, from).mem("i32.load8_u").mem("i32.store8"));
+    },
+    "copy",
+  );
+}
+
+/** Fills a multiple of 128 bytes with zeros. */
+function addZero(module: ModuleBuilder): void {
+  module.function(
+    signature(2, 0),
+    (f) => {
+      const [to, bytes] = [f.param(0), f.param(1)];
+      f.block(() =>
+        f.loop(() => {
+          f.get(bytes).op("i32.eqz").brIf(1);
+          for (let i = 0; i < 128; i += 16) f.get(to).splat32(0).mem("v128.store", i);
+          f.get(to).i32(128).op("i32.add").set(to).get(bytes).i32(128).op("i32.sub").set(bytes).br(0);
+        }),
+      );
+    },
+    "zero",
+  );
+}
+
+/** Compiles kernels and protocol. Made once per world: the module travels to the ranks with the handle. */
+export function buildProtocol(): { readonly module: WasmModule; readonly kernels: KernelIndex } {
+  const module = new ModuleBuilder();
+  const { index, typeIndex } = addReduceKernels(module);
+  const ring = addRing(module);
+  const publish = addPublish(module);
+  const arrived = addArrived(module, ring);
+  const finish = addFinish(module);
+  const finished = addFinished(module, ring);
+  const copy = addCopy(module);
+  addZero(module);
+
+  module.function(
+    signature(8, 0),
+    (f) => {
+      for (let i = 1; i < 8; i++) f.get(f.param(i));
+      f.get(f.param(0)).callIndirect(typeIndex);
+    },
+    "reduce",
+  );
+
+  module.function(
+    signature(10, 1),
+    (f) => {
+      const [member, seq, call, count, extra] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
+      const [input, output, bytes, kernel, spins] = [f.param(5), f.param(6), f.param(7), f.param(8), f.param(9)];
+      const [status, half] = [f.local("i32"), f.local("i32")];
+      f.get(member, seq).i32(1).op("i32.and").i32(2).op("i32.shl", "i32.add").tee(half);
+      f.mem("i32.load", MEMBER.scratch).get(input, bytes).call(copy);
+      f.get(member, seq, call, count, extra, input, output).call(publish);
+      f.get(member, seq, spins).call(arrived).tee(status);
+      f.if(() => f.get(status).op("return"));
+      f.get(member).mem("i32.load", MEMBER.outOne).get(output).mem("i32.store");
+      f.get(half).mem("i32.load", MEMBER.scratchTable).get(member).mem("i32.load", MEMBER.size);
+      f.get(member).mem("i32.load", MEMBER.outOne).i32(1).i32(0).get(bytes).get(member).mem("i32.load", MEMBER.context);
+      f.get(kernel).callIndirect(typeIndex).i32(0);
+    },
+    "oneShot",
+  );
+
+  module.function(
+    signature(11, 1),
+    (f) => {
+      const [member, seq, call, count, extra] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
+      const [input, output, start, end] = [f.param(5), f.param(6), f.param(7), f.param(8)];
+      const [kernel, spins] = [f.param(9), f.param(10)];
+      const status = f.local("i32");
+      f.get(member, seq, call, count, extra, input, output).call(publish);
+      f.get(member, seq, spins).call(arrived).tee(status);
+      f.if(() => f.get(status).op("return"));
+      f.get(start, end).op("i32.lt_u");
+      f.if(() => {
+        f.get(member).mem("i32.load", MEMBER.inTable).get(member).mem("i32.load", MEMBER.size);
+        f.get(member).mem("i32.load", MEMBER.outTable).get(member).mem("i32.load", MEMBER.size);
+        f.get(start, end).get(member).mem("i32.load", MEMBER.context).get(kernel).callIndirect(typeIndex);
+      });
+      f.get(member, seq).call(finish);
+      f.get(member, seq, spins).call(finished).tee(status);
+      f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
+      f.i32(0);
+    },
+    "twoShot",
+  );
+  return { module: compileModule(module.encode()), kernels: index };
+}
+
+/** The table entries of the kernels, without compiling: the same in every build of the module. */
+let cachedKernels: KernelIndex | undefined;
+export function kernelIndex(): KernelIndex {
+  cachedKernels ??= addReduceKernels(new ModuleBuilder()).index;
+  return cachedKernels;
+}
+
+/** Largest all-reduce for `oneShot`. */
+export const ONE_SHOT_BYTES = SCRATCH_BYTES;

@@ -1,0 +1,36 @@
+/** Tensors' memory in a threads world: a block of its shared memory, usable until freed or until the world ends. */
+import type { Storage } from "../../../core/index.ts";
+
+/** What the blocks of one world have in common, on one rank. */
+export interface Arena {
+  readonly generation: number;
+  /** Set when the world ended on this rank. */
+  closed: string | undefined;
+}
+
+export class SharedStorage implements Storage {
+  readonly kind = "shared";
+  readonly buffer: ArrayBufferLike;
+  /** Address of the first byte: tensors of this storage count their offsets from the start of the memory. */
+  readonly address: number;
+  /** End of the block, from the start of the memory. */
+  readonly sizeBytes: number;
+  readonly arena: Arena;
+  freed: string | undefined;
+  /** What outlives this object, to free the block when nobody can reach it any more. */
+  readonly record: { readonly address: number; freed: boolean };
+
+  constructor(arena: Arena, buffer: ArrayBufferLike, address: number, bytes: number) {
+    this.arena = arena;
+    this.buffer = buffer;
+    this.address = address;
+    this.sizeBytes = address + bytes;
+    this.record = { address, freed: false };
+  }
+  get generation(): number {
+    return this.arena.generation;
+  }
+  get closed(): string | undefined {
+    return this.freed ?? this.arena.closed;
+  }
+}

@@ -1,0 +1,93 @@
+/** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
+import { type DType, TimeoutError } from "../../../core/index.ts";
+import { PendingWork } from "../../comm/index.ts";
+import type { KernelOp } from "../../executor/index.ts";
+import type { Driver } from "./driver.ts";
+import type { GroupEngine } from "./group-engine.ts";
+
+/** Where an operation stands. Only the head of a group's queue is beyond `Queued`. */
+export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3 } as const;
+
+export class ThreadsWork<T> extends PendingWork<T> {
+  readonly engine: GroupEngine;
+  readonly driver: Driver;
+  /** The fingerprint: see comm/wire.ts. */
+  call = 0;
+  count = 0;
+  extra = 0;
+  code = 0;
+  /** Addresses of this rank's input and output, 0 where it has none. */
+  input = 0;
+  output = 0;
+  /** Bytes of a part. */
+  bytes = 0;
+  kernel = 0;
+  /** What the kernel divides or multiplies by. */
+  parameter: { readonly dtype: DType; readonly op: KernelOp; readonly value: number | bigint } | undefined;
+  root = 0;
+  /** The other end of a point-to-point operation, a rank of the group; -1 for collectives. */
+  peer = -1;
+  /** Position among the messages of the pair. */
+  message = -1;
+  /** All-reduce through scratch copies, with one synchronisation. */
+  oneShot = false;
+  phase = 0;
+  timeoutMs = 0;
+  /** On performance.now()'s clock; 0 until the work leaves the fast path. */
+  deadline = 0;
+  /** When the call was issued, if this call is timed; -1 otherwise. */
+  issuedAt = -1;
+  reportedBytes = 0;
+  /** Byte offset of every rank's part, and its size, for operations with unequal parts. */
+  offsets: readonly number[] | undefined;
+  sizes: readonly number[] | undefined;
+  sendOffsets: readonly number[] | undefined;
+  sendCounts: readonly number[] | undefined;
+  recvCounts: readonly number[] | undefined;
+  /** What a mismatch report says beyond the fingerprint. */
+  detail = "";
+  /** Runs when the data is there: copies staged results out, reads objects; gives the result. */
+  harvest: (() => T) | undefined;
+  /** Reads what peers published, before they may take it back. */
+  collect: (() => void) | undefined;
+  /** Frees staging memory. Not run after a failure: a late peer may still write there. */
+  release: (() => void) | undefined;
+  /** The flight recorder's entry, as an index of words. */
+  entry = 0;
+
+  constructor(engine: GroupEngine, seq: number, op: string) {
+    super(seq, op, engine.name);
+    this.engine = engine;
+    this.driver = engine.driver;
+  }
+
+  /** Settles without any of the steps between: the fast path. */
+  completeNow(value: T): void {
+    this.value = value;
+    this.state = "done";
+  }
+
+  /** When this work wants to be looked at even if nobody rings: a send turns to buffering after a while. */
+  nextLook(_now: number): number {
+    return Number.POSITIVE_INFINITY;
+  }
+
+  wait(options?: { timeoutMs?: number }): T {
+    if (this.state === "done") {
+      this.seen = true;
+      return this.value as T;
+    }
+    if (this.state !== "failed" && !this.driver.drive(this, options?.timeoutMs)) {
+      throw new TimeoutError(
+        `${this.op} #${this.seq} of group ${this.group}`,
+        options?.timeoutMs ?? 0,
+        this.engine.activity(this),
+      );
+    }
+    return this.result();
+  }
+
+  protected onAwaited(): void {
+    this.driver.onAwaited(this);
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * From a caller's arguments to one checked call: element types, lengths, roots, aliasing. Shared by all backends, so
+ * that all refuse the same things with the same words, before anything moves.
+ */
+import {
+  type Call,
+  checkCall,
+  checkPlacement,
+  checkTimeout,
+  type OperationName,
+  operationInfo,
+  outputCount,
+  ownOffset,
+  type Region,
+} from "../../authoring/collectives/index.ts";
+import {
+  AbortedError,
+  type DType,
+  dtypeOf,
+  holds,
+  InvalidArgumentError,
+  type ReduceOp,
+  show,
+  sizeOf,
+  Tensor,
+  type TypedArray,
+} from "../../core/index.ts";
+import type { CallOptions, Data, OutputOptions } from "./contract.ts";
+
+/** A caller's buffer, whatever it came as. */
+export interface Operand {
+  readonly dtype: DType;
+  readonly count: number;
+  readonly tensor: Tensor | undefined;
+  readonly array: TypedArray | undefined;
+  readonly region: Region;
+}
+
+/**
+ * Reads an argument as a buffer.
+ * @throws InvalidArgumentError for what is neither tensor nor typed array, and for arrays that need a dtype
+ * @throws ClosedError for a tensor that was freed
+ */
+export function operand(data: Data, dtype: DType | undefined, argument: string): Operand {
+  if (data instanceof Tensor) {
+    if (dtype !== undefined && dtype !== data.dtype) {
+      throw new InvalidArgumentError(
+        `${argument}'s dtype`,
+        data.dtype,
+        `the dtype option, ${dtype}, or no such option`,
+      );
+    }
+    if (data.storage.kind !== "device") void data.data;
+    const region = {
+      storage: data.storage.buffer ?? data.storage,
+      byteOffset: data.byteOffset,
+      sizeBytes: data.sizeBytes,
+    };
+    return { dtype: data.dtype, count: data.size, tensor: data, array: undefined, region };
+  }
+  if (!ArrayBuffer.isView(data) || data instanceof DataView) {
+    throw new InvalidArgumentError(argument, show(data), "a tensor or a typed array");
+  }
+  const resolved = dtype ?? dtypeOf(data);
+  if (resolved === undefined || !holds(resolved, data)) {
+    throw new InvalidArgumentError(
+      argument,
+      `a ${data.constructor.name}`,
+      resolved === undefined
+        ? "an array whose class tells its element type, or the dtype option (f16 or bf16)"
+        : `an array that holds ${resolved}, as the dtype option says`,
+    );
+  }
+  const region = { storage: data.buffer, byteOffset: data.byteOffset, sizeBytes: data.byteLength };
+  return { dtype: resolved, count: data.length, tensor: undefined, array: data, region };
+}
+
+/** What a caller passes, before it is checked. */
+export interface CallArguments {
+  readonly op: OperationName;
+  readonly numRanks: number;
+  readonly rank: number;
+  readonly data: Data;
+  readonly options: OutputOptions;
+  readonly root?: number;
+  readonly peer?: number;
+  readonly redop?: ReduceOp;
+  readonly counts?: readonly number[];
+  readonly sendCounts?: readonly number[];
+  readonly recvCounts?: readonly number[];
+}
+
+export interface CheckedCall {
+  readonly call: Call;
+  readonly input: Operand;
+  /** What the caller passed for the result; absent when it passed none. */
+  readonly output: Operand | undefined;
+  /** Elements of this rank's result; 0 where it has none. */
+  readonly outputCount: number;
+}
+
+/**
+ * Checks everything one rank can know about its call.
+ * @throws InvalidArgumentError, UnsupportedError, ClosedError, AbortedError (a signal that was already raised)
+ */
+export function checkArguments(args: CallArguments): CheckedCall {
+  const { op, numRanks, rank, options } = args;
+  checkOptions(options);
+  const input = operand(args.data, options.dtype, op === "recv" ? "output" : "input");
+  const output =
+    options.output === undefined ? undefined : operand(options.output, outputDType(options, input), "output");
+  const call: Call = {
+    op,
+    numRanks,
+    rank,
+    dtype: input.dtype,
+    inputCount: input.count,
+    outputCount: output?.count,
+    outputDtype: output?.dtype,
+    root: args.root,
+    peer: args.peer,
+    redop: args.redop,
+    counts: args.counts,
+    sendCounts: args.sendCounts,
+    recvCounts: args.recvCounts,
+  };
+  checkCall(call);
+  const info = operationInfo(op);
+  const mine = outputCount(call);
+  const isRoot = rank === (args.root ?? 0);
+  if (output !== undefined && (info.outputAt !== "root" || isRoot)) {
+    const part = info.input === "parts" && (info.inputAt === "every" || isRoot) ? input.count / numRanks : input.count;
+    const own = ownOffset(rank, part, args.counts) * sizeOf(input.dtype);
+    checkPlacement(op, input.region, output.region, own);
+  }
+  return { call, input, output, outputCount: mine };
+}
+
+/** Typed arrays of an ambiguous class take the input's element type. */
+function outputDType(options: OutputOptions, input: Operand): DType | undefined {
+  if (options.output instanceof Tensor) return undefined;
+  return options.dtype ?? (holds(input.dtype, options.output) ? input.dtype : undefined);
+}
+
+/** @throws InvalidArgumentError for a deadline that is none, AbortedError for a signal that was raised before the call */
+export function checkOptions(options: CallOptions): void {
+  checkTimeout(options.timeoutMs);
+  if (options.signal?.aborted === true) throw new AbortedError(abortReason(options.signal));
+}
+
+export function abortReason(signal: AbortSignal): string {
+  return signal.reason instanceof Error ? signal.reason.message : show(signal.reason);
+}
+
+const encoder = new TextEncoder();
+
+/**
+ * Writes the JSON of an object collective.
+ * @throws InvalidArgumentError for what JSON cannot hold, and beyond `maxBytes`
+ */
+export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
+  let text: string;
+  try {
+    text = JSON.stringify({ value });
+  } catch (error) {
+    throw new InvalidArgumentError("value", show(value), `a value that JSON can hold (${(error as Error).message})`);
+  }
+  const bytes = encoder.encode(text);
+  if (bytes.length > maxBytes) {
+    throw new InvalidArgumentError(
+      "value",
+      `${bytes.length} bytes of JSON`,
+      `at most ${maxBytes}: send bulk data as tensors`,
+    );
+  }
+  return bytes;
+}
+
+/** Reads what `encodeObject` wrote. */
+export function decodeObject(bytes: Uint8Array): unknown {
+  return (JSON.parse(new TextDecoder().decode(bytes)) as { value: unknown }).value;
+}

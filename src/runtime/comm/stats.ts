@@ -1,0 +1,40 @@
+/**
+ * Statistics of a communicator. Counting is exact; a clock read costs as much as a small collective, so fast calls are
+ * timed one in `SAMPLE_EVERY` and the total is scaled up.
+ */
+import type { OperationStats } from "./contract.ts";
+import { WIRE_OPS } from "./wire.ts";
+
+export const SAMPLE_EVERY = 16;
+
+/** Counters of one operation. Plain numbers: the fast path adds to them. */
+export class OpCounter {
+  calls = 0;
+  failures = 0;
+  bytes = 0;
+  timedCalls = 0;
+  timedUs = 0;
+  maxUs = 0;
+
+  time(us: number): void {
+    this.timedCalls++;
+    this.timedUs += us;
+    if (us > this.maxUs) this.maxUs = us;
+  }
+}
+
+export class OpCounters {
+  readonly byCode: readonly OpCounter[] = WIRE_OPS.map(() => new OpCounter());
+
+  /** The operations that were called, by name. */
+  snapshot(): Record<string, OperationStats> {
+    return Object.fromEntries(
+      WIRE_OPS.flatMap((op, code) => {
+        const c = this.byCode[code] as OpCounter;
+        if (c.calls === 0 && c.failures === 0) return [];
+        const totalUs = c.timedCalls === 0 ? 0 : (c.timedUs / c.timedCalls) * c.calls;
+        return [[op, { calls: c.calls, failures: c.failures, bytes: c.bytes, totalUs, maxUs: c.maxUs }]];
+      }),
+    );
+  }
+}

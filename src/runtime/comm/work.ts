@@ -1,0 +1,89 @@
+/** The common half of every backend's `Work`: state, the lazy thenable, and who has looked at a failure. */
+import type { Work, WorkState } from "./contract.ts";
+
+/**
+ * A pending operation. A backend's class adds how it is driven: `wait` on this thread, `onAwaited` from the event loop.
+ * No promise exists before somebody asks for one, so a failure that nobody looks at disturbs nobody.
+ */
+export abstract class PendingWork<T> implements Work<T> {
+  readonly seq: number;
+  readonly op: string;
+  readonly group: string;
+  state: WorkState = "queued";
+  /** Set once somebody waited for this work, or attached to it: its failure is then no secret. */
+  seen = false;
+  protected value: T | undefined;
+  error: unknown;
+  #resolve: ((value: unknown) => void) | undefined;
+  #reject: ((error: unknown) => void) | undefined;
+  #promise: Promise<T> | undefined;
+
+  constructor(seq: number, op: string, group: string) {
+    this.seq = seq;
+    this.op = op;
+    this.group = group;
+  }
+
+  abstract wait(options?: { timeoutMs?: number }): T;
+  /** Called when somebody attached to work that is not settled: see that the event loop drives it. */
+  protected abstract onAwaited(): void;
+
+  /** Ends the work with its result. Later calls are ignored. */
+  complete(value: T): void {
+    if (this.state === "done" || this.state === "failed") return;
+    this.value = value;
+    this.state = "done";
+    this.#resolve?.(value);
+  }
+
+  /** Ends the work with an error. Later calls are ignored. */
+  fail(error: unknown): void {
+    if (this.state === "done" || this.state === "failed") return;
+    this.error = error;
+    this.state = "failed";
+    this.#reject?.(error);
+  }
+
+  get settled(): boolean {
+    return this.state === "done" || this.state === "failed";
+  }
+
+  /** The result of settled work, or its error, thrown. */
+  protected result(): T {
+    this.seen = true;
+    if (this.state === "failed") throw this.error;
+    return this.value as T;
+  }
+
+  then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    this.seen = true;
+    if (this.#promise === undefined) {
+      if (this.state === "done") return Promise.resolve(this.value as T).then(onFulfilled, onRejected);
+      if (this.state === "failed") return Promise.reject(this.error).then(onFulfilled, onRejected);
+      this.#promise = new Promise<T>((resolve, reject) => {
+        this.#resolve = resolve as (value: unknown) => void;
+        this.#reject = reject;
+      });
+      const promise = this.#promise.then(onFulfilled, onRejected);
+      this.onAwaited();
+      return promise;
+    }
+    return this.#promise.then(onFulfilled, onRejected);
+  }
+}
+
+/** Work that is settled from the start, or by somebody else's hand: for tests and inert batches. */
+export class SettledWork<T> extends PendingWork<T> {
+  constructor(seq: number, op: string, group: string, outcome: { readonly value: T } | { readonly error: unknown }) {
+    super(seq, op, group);
+    if ("value" in outcome) this.complete(outcome.value);
+    else this.fail(outcome.error);
+  }
+  wait(): T {
+    return this.result();
+  }
+  protected onAwaited(): void {}
+}
