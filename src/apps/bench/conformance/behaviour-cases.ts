@@ -206,12 +206,14 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
     async run(context) {
       const { comm } = context;
       const x = new Int32Array([5]);
+      const untouched = new Int32Array([-7]);
       if (comm.rank === 0) {
         let seen: unknown;
         try {
           comm
             .batch((group) => {
               group.allReduce(x);
+              group.allReduce(x, { output: untouched });
               throw new RangeError("of the user");
             })
             .wait();
@@ -237,6 +239,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
       }
       await works(context, "after the refused batches", comm);
       equal(context, "the data of the refused batch", x[0], 5);
+      equal(context, "the output of the refused batch", untouched[0], -7);
     },
   },
   {
