@@ -12,6 +12,9 @@ export interface RankListener {
   exit(exitCode: number): void;
 }
 
+/** Flags of this process that say what program to run: a thread must not inherit them. */
+const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;
+
 export class RankWorker {
   readonly #worker: Worker;
   #listener: RankListener | undefined;
@@ -22,7 +25,9 @@ export class RankWorker {
   };
 
   constructor() {
-    this.#worker = new Worker(loadableUrl("runtime/world/rank-entry"), { stdout: true, stderr: true });
+    // Threads inherit this process's flags; a list of their own may not hold flags of V8, hence none then.
+    const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? { execArgv: [] } : {};
+    this.#worker = new Worker(loadableUrl("runtime/world/rank-entry"), { stdout: true, stderr: true, ...own });
     this.#worker.stdout.on("data", (chunk: Buffer) => this.#lines.stdout.push(chunk.toString()));
     this.#worker.stderr.on("data", (chunk: Buffer) => this.#lines.stderr.push(chunk.toString()));
     this.#worker.on("message", (message: FromRank) => {
