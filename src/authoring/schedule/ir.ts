@@ -2,7 +2,7 @@
  * The execution plan: what every rank does, strand by strand. Frozen plain data, printable, hashable, JSON-serialisable.
  * Made by `compile` and by the readers of foreign formats; run by the executors, proved by the verifier, timed by the
  * simulator. Operation vocabulary after the MSCCL++ execution plan (microsoft/mscclpp, `python/mscclpp/language`),
- * meaning as docs/plan-semantics.md has it. In short:
+ * meaning as docs/semantics.md has it. In short:
  *
  * - Ranges count chunks. `layout.ts` turns chunks into bytes. `index` is absolute within the buffer.
  * - Strands (thread blocks) of a rank run concurrently; operations of a strand are issued in order, but two data
