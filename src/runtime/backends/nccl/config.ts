@@ -35,11 +35,12 @@ const POINTER_FIELDS = [32, 48] as const;
 export type NcclConfig = { readonly [F in Exclude<keyof typeof INTEGER_FIELDS, "blocking">]?: number };
 
 /**
- * Lays out a non-blocking configuration: init returns at once and is polled, so that the event loop stays alive.
+ * Lays out a configuration.
  * @param versionCode what ncclGetVersion answered
+ * @param blocking whether NCCL's host calls return only when they are done
  * @throws InvalidArgumentError for an unknown field, a value that is not a 32-bit integer, or minCtas > maxCtas
  */
-export function encodeConfig(config: NcclConfig, versionCode: number): Uint8Array {
+export function encodeConfig(config: NcclConfig, versionCode: number, blocking: boolean): Uint8Array {
   const bytes = new Uint8Array(SIZE_BYTES);
   const view = new DataView(bytes.buffer);
   view.setBigUint64(0, BigInt(SIZE_BYTES), true);
@@ -47,7 +48,7 @@ export function encodeConfig(config: NcclConfig, versionCode: number): Uint8Arra
   view.setUint32(12, Math.min(versionCode, NEWEST_KNOWN), true);
   for (const offset of Object.values(INTEGER_FIELDS)) view.setInt32(offset, UNSET, true);
   for (const offset of POINTER_FIELDS) view.setBigUint64(offset, 0n, true);
-  view.setInt32(INTEGER_FIELDS.blocking, 0, true);
+  view.setInt32(INTEGER_FIELDS.blocking, blocking ? 1 : 0, true);
   for (const [field, value] of Object.entries(config)) {
     const offset = field === "blocking" ? undefined : INTEGER_FIELDS[field as keyof NcclConfig];
     if (offset === undefined) {

@@ -47,7 +47,8 @@ export interface Entry {
   readonly run: ((comm: bigint) => number) | undefined;
   /** A task of the host: called until it says that it is done. */
   readonly step: (() => boolean) | undefined;
-  readonly finish: readonly (() => void)[];
+  /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
+  readonly finish: readonly ((ok: boolean) => void)[];
   readonly value: () => unknown;
   readonly sizeBytes: number;
   readonly deadline: number;
@@ -72,6 +73,9 @@ export interface QueueOptions {
   /** Aborts NCCL's communicator, with those of the same device that failed too. */
   readonly abort: (comm: bigint) => void;
 }
+
+/** Where `packCall` keeps the element type. */
+const dtypeBits = (call: number) => (call >>> 6) & 15;
 
 export class CommQueue implements Pollable, WorkDriver {
   readonly counters = new OpCounters();
@@ -207,8 +211,10 @@ export class CommQueue implements Pollable, WorkDriver {
     const { control, ranks, group } = this.options;
     const theirs = control.read(member, lane, seq);
     if (theirs === undefined) return;
-    const pair = lane.kind !== "collective";
-    if (theirs.count === mine.count && theirs.hash === mine.hash && (pair || theirs.call === mine.call)) return;
+    // A send and its receive agree on the element type alone; a collective on everything in the word.
+    const differs =
+      lane.kind === "collective" ? theirs.call !== mine.call : dtypeBits(theirs.call) !== dtypeBits(mine.call);
+    if (!differs && theirs.count === mine.count && theirs.hash === mine.hash) return;
     const side = (of: number, print: Fingerprint) => ({
       rank: ranks[of] ?? of,
       call: describeWords(print.call, print.count >>> 0),
@@ -317,7 +323,7 @@ export class CommQueue implements Pollable, WorkDriver {
       counter.time((performance.now() - entry.issuedAt) * 1000);
     }
     this.#guard(() => {
-      for (const finish of entry.finish) finish();
+      for (const finish of entry.finish) finish(true);
       for (const { work, value } of entry.members) work.complete(value);
       entry.work.complete(entry.value());
     });
@@ -326,6 +332,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #settleFailed(entry: Entry, cause: ChoraleError): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
+    for (const finish of entry.finish) finish(false);
     for (const { work } of entry.members) work.fail(cause);
     entry.work.fail(cause);
     this.#failures.push(entry.work);

@@ -16,7 +16,7 @@ export interface Staged {
   /** Issued on the stream after the call: copies the result towards the host. */
   readonly after: (() => void) | undefined;
   /** Run when the stream is done: writes the result into the caller's memory and gives the buffers back. */
-  readonly finish: (() => void) | undefined;
+  readonly finish: ((ok: boolean) => void) | undefined;
 }
 
 /** Brings a caller's buffer to the device. `reads` and `writes` say what the call does with it. */
@@ -53,8 +53,8 @@ export function stage(
             at.device.call("cuMemcpyDtoHAsync_v2", "staging", pinned.address, from, sizeBytes, stream.handle);
           }
         : undefined,
-    finish: () => {
-      if (use.writes) bytes.set(new Uint8Array(pinned.buffer, 0, sizeBytes));
+    finish: (ok) => {
+      if (ok && use.writes) bytes.set(new Uint8Array(pinned.buffer, 0, sizeBytes));
       at.pool.free(temporary);
       at.pinned.giveBack(pinned);
     },

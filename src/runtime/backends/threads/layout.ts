@@ -82,7 +82,7 @@ export const SLOT = {
 } as const;
 
 /** Largest all-reduce, in bytes, that goes through scratch copies with a single synchronisation. */
-export const SCRATCH_BYTES = 4096;
+export const SCRATCH_BYTES = 512;
 export const TEXT_BYTES = 512;
 
 /** One direction between two ranks. */

@@ -285,5 +285,5 @@ export function kernelIndex(): KernelIndex {
   return cachedKernels;
 }
 
-/** Largest all-reduce for `oneShot`. */
+/** Largest all-reduce for `oneShot`: beyond it, a second synchronisation costs less than reading every input everywhere. */
 export const ONE_SHOT_BYTES = SCRATCH_BYTES;

@@ -1,0 +1,121 @@
+/** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
+import type { Capabilities } from "../../comm/index.ts";
+import type { ControlSegment, GroupControl } from "../control/segment.ts";
+import type { RankDevice } from "../cuda/rank-device.ts";
+import { CudaStream } from "../cuda/stream.ts";
+import { NcclCommunicator } from "./communicator.ts";
+import { encodeConfig, type NcclConfig } from "./config.ts";
+import type { NcclLibrary } from "./library.ts";
+import { Poller } from "./poller.ts";
+import { CommQueue, type Opening } from "./queue.ts";
+import { NCCL_RESULT } from "./symbols.ts";
+
+/** NCCL before 2.22 cannot abort several communicators in a group. */
+const GROUPED_ABORT_SINCE = 22200;
+
+export interface NcclRankOptions {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly segment: ControlSegment;
+  readonly rank: number;
+  readonly timeoutMs: number;
+  readonly capabilities: Capabilities;
+  readonly config: NcclConfig;
+  /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
+  readonly blocking: boolean;
+}
+
+export class NcclRank {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly segment: ControlSegment;
+  readonly worldRank: number;
+  readonly timeoutMs: number;
+  readonly capabilities: Capabilities;
+  readonly config: Uint8Array;
+  readonly blocking: boolean;
+  readonly poller = new Poller();
+  /** Four bytes on the device that barriers reduce. */
+  readonly barrierWord: bigint;
+  readonly #open = new Set<NcclCommunicator>();
+
+  constructor(options: NcclRankOptions) {
+    this.library = options.library;
+    this.at = options.at;
+    this.segment = options.segment;
+    this.worldRank = options.rank;
+    this.timeoutMs = options.timeoutMs;
+    this.capabilities = options.capabilities;
+    this.blocking = options.blocking;
+    this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
+    const word = this.at.pool.allocate(4, this.at.main, "barrier");
+    this.barrierWord = word.address;
+    this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
+    this.at.main.touched = true;
+  }
+
+  get communicators(): readonly NcclCommunicator[] {
+    return [...this.#open];
+  }
+
+  /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
+  communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): NcclCommunicator {
+    const stream = CudaStream.create(this.at.device);
+    const queue = new CommQueue({
+      library: this.library,
+      at: this.at,
+      control,
+      stream,
+      poller: this.poller,
+      group,
+      ranks,
+      opening,
+      blocking: this.blocking,
+      abort: (comm) => this.abort(comm),
+    });
+    const communicator = new NcclCommunicator({ rank: this, queue, group, ranks, member: control.member });
+    this.#open.add(communicator);
+    return communicator;
+  }
+
+  forget(communicator: NcclCommunicator): void {
+    this.#open.delete(communicator);
+    if (this.at.device.poison === undefined) communicator.stream.close();
+  }
+
+  /** Says whether a handle is usable yet. @throws NativeError when NCCL gave up on it */
+  isReady(comm: bigint): boolean {
+    const out = new Int32Array(1);
+    this.library.check("ncclCommGetAsyncError", this.library.api.ncclCommGetAsyncError(comm, out), comm);
+    const state = out[0] ?? 0;
+    this.library.check("communicator", state, comm);
+    return state === NCCL_RESULT.success;
+  }
+
+  /**
+   * Aborts a communicator, together with all others of this device that have failed: one at a time they can deadlock in
+   * a device-wide synchronisation behind each other (NVIDIA/nccl#1013).
+   */
+  abort(comm: bigint): void {
+    const { api, versionCode } = this.library;
+    this.at.device.activate();
+    if (versionCode < GROUPED_ABORT_SINCE) {
+      api.ncclCommAbort(comm);
+      return;
+    }
+    api.ncclGroupStart();
+    api.ncclCommAbort(comm);
+    api.ncclGroupEnd();
+  }
+
+  /** Finalizes and destroys a healthy communicator, without blocking the event loop for its peers. */
+  async destroy(comm: bigint): Promise<void> {
+    const { api } = this.library;
+    this.at.device.activate();
+    api.ncclCommFinalize(comm);
+    const until = performance.now() + this.timeoutMs;
+    while (!this.isReady(comm) && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 1));
+    this.at.device.activate();
+    api.ncclCommDestroy(comm);
+  }
+}
