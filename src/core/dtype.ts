@@ -102,7 +102,7 @@ export function dtypeOf(array: TypedArray): DType | undefined {
 
 /** Says whether `array` is of the class that holds `dtype`. */
 export function holds(dtype: DType, array: unknown): boolean {
-  return array instanceof CONSTRUCTORS[dtype];
+  return CONSTRUCTORS[dtype] !== undefined && array instanceof CONSTRUCTORS[dtype];
 }
 
 /**

@@ -143,7 +143,9 @@ function real(op: ReduceOp, dtype: DType, inputs: readonly TypedArray[], start: 
       for (let i = 0; i < length; i++) values[i] = (values[i] as number) * (x[i] as number);
     }
     const roundings = (dtype === "f64" ? 2 : 1) * (n - 1) * u * 1.01;
-    if (n > 2 || dtype !== "f32") for (let i = 0; i < length; i++) slack[i] = Math.abs(values[i] as number) * roundings;
+    if (n > 2 || dtype !== "f32")
+      for (let i = 0; i < length; i++)
+        slack[i] = Number.isFinite(values[i]) ? Math.abs(values[i] as number) * roundings : 0;
     return { kind: "real", dtype, values, slack };
   }
   if (op !== "sum" && op !== "avg" && typeof op === "string")
@@ -167,7 +169,8 @@ function real(op: ReduceOp, dtype: DType, inputs: readonly TypedArray[], start: 
   const divisor = op === "avg" ? n : 1;
   for (let i = 0; i < length; i++) {
     values[i] = (values[i] as number) / divisor;
-    slack[i] = ((absolute[i] as number) / divisor) * roundings * u * 1.01;
+    // Nothing is uncertain about infinity.
+    slack[i] = Number.isFinite(values[i]) ? ((absolute[i] as number) / divisor) * roundings * u * 1.01 : 0;
   }
   return { kind: "real", dtype, values, slack };
 }

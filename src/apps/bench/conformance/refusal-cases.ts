@@ -19,7 +19,6 @@ const ATTEMPTS: readonly Attempt[] = [
   ["output of another dtype", (c) => c.allReduce(f32(8), { output: new Float64Array(8) })],
   ["output that overlaps", (c) => overlap(8, (a, b) => c.allReduce(a, { output: b }))],
   ["no such operator", (c) => c.allReduce(f32(8), { op: "median" as ReduceOp })],
-  ["operator undefined in JSON", (c) => c.allReduce(f32(8), { op: null as unknown as ReduceOp })],
   ["bitwise operator on floats", (c) => c.allReduce(f32(8), { op: "bxor" })],
   ["fractional scalar on integers", (c) => c.allReduce(new Int32Array(8), { op: c.preMulSum(0.5) })],
   ["scalar too large for u8", (c) => c.allReduce(new Uint8Array(8), { op: c.preMulSum(256) })],

@@ -1,2 +1,2 @@
-/** What each rank of the oversubscription measurement runs. Imports by name: see bench-rank.ts. */
-export { runOversubscribedRank as default } from "chorale/bench";
+/** What each rank of the oversubscription measurement runs. */
+export { runOversubscribedRank as default } from "../oversubscribed.ts";
