@@ -1,6 +1,6 @@
 /** `chorale launch`, as a user runs it: the transpiled command line in a process of its own. */
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,12 +22,13 @@ interface Run {
 function chorale(
   args: readonly string[],
   onStdout?: (text: string, kill: (signal: NodeJS.Signals) => void) => void,
+  env: Readonly<Record<string, string>> = {},
 ): Promise<Run> {
   const entry = `import { main } from ${JSON.stringify(join(root, ".cache/dev/apps/cli/main.js"))}; process.exitCode = await main(process.argv.slice(1));`;
   const start = performance.now();
   const child = spawn(process.execPath, ["--input-type=module", "-e", entry, "--", ...args], {
     stdio: ["ignore", "pipe", "pipe"],
-    env: { ...process.env, TMPDIR: temporary },
+    env: { ...process.env, TMPDIR: temporary, ...env },
     cwd: temporary,
   });
   let stdout = "";
@@ -60,6 +61,15 @@ describe("chorale launch", () => {
     }
     expect(lines).toHaveLength(3 * 22);
     expect(run.stderr.trimEnd().split("\n").sort()).toEqual([0, 1, 2].map((rank) => `[${rank}] to stderr`));
+  });
+
+  it("records what every rank did last where CHORALE_FLIGHT_DIR says", async () => {
+    const flight = join(temporary, "flight");
+    const run = await chorale(["launch", "-n", "2", ranks("throws")], undefined, { CHORALE_FLIGHT_DIR: flight });
+    expect(run.code).toBe(1);
+    const dump: unknown = JSON.parse(readFileSync(join(flight, readdirSync(flight)[0] ?? ""), "utf8"));
+    expect(dump).toMatchObject({ schemaVersion: 1, worldSize: 2, ranks: [{ rank: 0 }, { rank: 1 }] });
+    rmSync(flight, { recursive: true });
   });
 
   it("names the rank that failed first, with its stack, and fails the others' work within a second", async () => {
@@ -96,7 +106,9 @@ describe("chorale launch", () => {
 
   it("ends at its time limit and says who was not done", async () => {
     const run = await chorale(["launch", "-n", "2", "--timeout", "1", ranks("stuck")]);
-    expect(run.stderr).toContain("(not done: 0, 1) did not complete within 1000 ms");
+    expect(run.stderr).toContain(
+      "did not complete within 1000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
+    );
     expect(run.code).toBe(1);
     const never = await chorale(["launch", "-n", "2", "--timeout", "0.5", ranks("never")]);
     expect(never.code).toBe(1);

@@ -4,11 +4,12 @@ import {
   type AttachOptions,
   attachThreads,
   createThreadsHost,
+  dumpFlight,
   failRank,
   type ThreadsHandle,
   type ThreadsHostOptions,
 } from "../backends/threads/index.ts";
-import type { Backend } from "../comm/index.ts";
+import type { Backend, FlightDump } from "../comm/index.ts";
 
 /** Backends whose ranks `launch()` can start. */
 export const LAUNCH_BACKENDS = ["threads"] as const;
@@ -49,4 +50,9 @@ export function attach(handle: EngineHandle, rank: number): Backend {
 /** Says, from the launcher's thread, that a rank is dead. Idempotent: the first cause stays. */
 export function failEngine(handle: EngineHandle, rank: number, cause: string): void {
   failRank(handle.threads, rank, cause);
+}
+
+/** Reads what every rank did last, the dead and the stuck included. */
+export function readFlight(handle: EngineHandle): FlightDump {
+  return dumpFlight(handle.threads);
 }

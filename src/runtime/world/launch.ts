@@ -2,6 +2,8 @@
  * `launch()`: starts a world whose ranks are threads of this process, and waits for it. The first rank that fails
  * ends the world: the others' pending work fails at once, and whoever is still there after a grace period is ended.
  */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { AbortedError, InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import {
@@ -11,6 +13,7 @@ import {
   type EngineHandle,
   failEngine,
   parseBackend,
+  readFlight,
 } from "./engine.ts";
 import type { FromRank } from "./messages.ts";
 import { type OutputLine, printLine } from "./output.ts";
@@ -154,6 +157,7 @@ class WorldRun {
   #finish: () => void = () => {};
   #failures: Failure[] = [];
   #ended: Error | undefined;
+  #recorded = false;
   #grace: NodeJS.Timeout | undefined;
 
   constructor(engine: EngineHandle, size: number, options: CommonOptions<unknown>) {
@@ -186,7 +190,7 @@ class WorldRun {
     const timer =
       timeoutMs === undefined
         ? undefined
-        : setTimeout(() => this.#end(new TimeoutError(this.#activity(), timeoutMs)), timeoutMs);
+        : setTimeout(() => this.#end(new TimeoutError("the world", timeoutMs, this.#activity())), timeoutMs);
     try {
       await this.#finished;
     } finally {
@@ -250,6 +254,7 @@ class WorldRun {
     if (state.failed || this.#ended !== undefined) return;
     state.failed = true;
     this.#failures.push({ rank, error });
+    this.#recordFlight();
     if (error.failedRank === undefined) failEngine(this.#engine, rank, `${error.name}: ${error.message}`);
     this.#store.fail({ rank, message: error.message });
     const graceMs = this.#options.graceMs ?? DEFAULT_GRACE_MS;
@@ -271,6 +276,7 @@ class WorldRun {
   #end(error: Error): void {
     if (this.#ended !== undefined) return;
     this.#ended = error;
+    this.#recordFlight();
     this.#store.fail({ rank: -1, message: error.message });
     for (const { worker } of this.#ranks) worker.terminate();
   }
@@ -282,9 +288,28 @@ class WorldRun {
     if (this.#ranks.length === this.#size && this.#ranks.every(({ over }) => over)) this.#finish();
   }
 
-  #activity(): string {
-    const late = [...this.#ranks.entries()].filter(([, state]) => !state.over && !state.done).map(([rank]) => rank);
-    return `the world of ${this.#size} ranks (not done: ${late.length === 0 ? "none, but threads still run" : late.join(", ")})`;
+  /** Who is done, and what each rank did last. */
+  #activity(): RankActivity[] {
+    const flight = readFlight(this.#engine);
+    return this.#ranks.map((state, rank) => {
+      const last = flight.ranks.find((entry) => entry.rank === rank)?.entries.at(-1);
+      const arrived = state.over || state.done;
+      return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
+    });
+  }
+
+  /** Writes what every rank did last to the folder that CHORALE_FLIGHT_DIR names, for `chorale doctor --flight`. */
+  #recordFlight(): void {
+    const folder = process.env["CHORALE_FLIGHT_DIR"];
+    if (folder === undefined || folder === "" || this.#recorded) return;
+    this.#recorded = true;
+    try {
+      mkdirSync(folder, { recursive: true });
+      const name = `flight-${Date.now()}-${process.pid}-${FIRST_GENERATION}.json`;
+      writeFileSync(join(folder, name), JSON.stringify(readFlight(this.#engine)));
+    } catch (error) {
+      process.stderr.write(`chorale: cannot write to CHORALE_FLIGHT_DIR: ${String(error)}\n`);
+    }
   }
 }
 
