@@ -5,6 +5,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
+import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -66,6 +67,15 @@ const examples = [
   ...blocksOf("README.md", readFileSync(join(root, "README.md"), "utf8")),
 ];
 
+function pathOf({ file, line }: Example): string {
+  return join(out, `${file.replaceAll("/", "__").replace(/\.(ts|md)$/, "")}-${line}.ts`);
+}
+
+async function textOf(example: Example): Promise<string> {
+  const isWhole = /^import\s/m.test(example.code);
+  return moduleOf(example, isWhole ? [] : Object.keys((await import(join(root, example.file))) as object));
+}
+
 beforeAll(() => {
   mkdirSync(out, { recursive: true });
 });
@@ -82,15 +92,36 @@ describe("examples in docstrings and README.md", () => {
     expect(examples.length).toBeGreaterThan(5);
   });
 
+  it("type-check", async () => {
+    const paths = await Promise.all(
+      examples.map(async (example) => {
+        const path = pathOf(example).replace(/\.ts$/, ".check.ts");
+        writeFileSync(path, await textOf(example));
+        return path;
+      }),
+    );
+    const { config } = ts.readConfigFile(join(root, "tsconfig.json"), (path) => readFileSync(path, "utf8"));
+    const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
+    // What an example does not use is no mistake: it shows.
+    const program = ts.createProgram(paths, {
+      ...options,
+      noUnusedLocals: false,
+      rewriteRelativeImportExtensions: false,
+    });
+    const problems = paths.flatMap((path, index) =>
+      ts.getPreEmitDiagnostics(program, program.getSourceFile(path)).map(({ messageText }) => {
+        return `${examples[index]?.where}: ${ts.flattenDiagnosticMessageText(messageText, "\n")}`;
+      }),
+    );
+    expect(problems).toEqual([]);
+  }, 120_000);
+
   it.each(examples.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
     for (const spy of quiet) spy.mockImplementation((() => true) as never);
     try {
-      const exported = /^import\s/m.test(example.code)
-        ? []
-        : Object.keys((await import(join(root, example.file))) as object);
-      const path = join(out, `${example.file.replaceAll("/", "__").replace(/\.(ts|md)$/, "")}-${example.line}.ts`);
-      writeFileSync(path, moduleOf(example, exported));
+      const path = pathOf(example);
+      writeFileSync(path, await textOf(example));
       await import(path);
     } finally {
       for (const spy of quiet) spy.mockRestore();
