@@ -10,24 +10,26 @@ export interface OutputLine {
 }
 
 /** A line longer than this is given out in parts: a rank that never ends its line must not fill the memory. */
-const MAX_LINE_CHARS = 1 << 20;
+const MAX_LINE_CHARS = 1 << 26;
 
 /** Gathers the chunks of one rank's stream and gives out whole lines. */
 export class LineSplitter {
   readonly #emit: (text: string) => void;
+  readonly #maxChars: number;
   #rest = "";
 
-  constructor(emit: (text: string) => void) {
+  constructor(emit: (text: string) => void, maxChars = MAX_LINE_CHARS) {
     this.#emit = emit;
+    this.#maxChars = maxChars;
   }
 
   push(chunk: string): void {
     const lines = (this.#rest + chunk).split("\n");
     this.#rest = lines.pop() ?? "";
     for (const line of lines) this.#emit(line.endsWith("\r") ? line.slice(0, -1) : line);
-    while (this.#rest.length > MAX_LINE_CHARS) {
-      this.#emit(this.#rest.slice(0, MAX_LINE_CHARS));
-      this.#rest = this.#rest.slice(MAX_LINE_CHARS);
+    while (this.#rest.length > this.#maxChars) {
+      this.#emit(this.#rest.slice(0, this.#maxChars));
+      this.#rest = this.#rest.slice(this.#maxChars);
     }
   }
 
