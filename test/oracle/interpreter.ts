@@ -1,0 +1,710 @@
+/**
+ * The oracle: runs a plan once, on real numbers, in one random interleaving on a weakly ordered memory, and says what
+ * went wrong. Written from docs/semantics.md; it shares no code with the verifier and knows nothing of it. It is slow
+ * and simple on purpose: every rule of that page is one place here.
+ */
+import { placeOf, planPostcondition } from "../../src/authoring/schedule/collective.ts";
+import type {
+  BufferKind,
+  ChannelKind,
+  ExecutionPlan,
+  PipelineOp,
+  PlanReduceOp,
+  Range,
+  SimpleOp,
+} from "../../src/authoring/schedule/ir.ts";
+import { Agent, joinInto, OracleMemory, type View } from "./memory.ts";
+import { Random } from "./random.ts";
+
+export interface RunOptions {
+  readonly seed: number;
+  /** Units of a pipeline that a chunk has. 1 unless told. */
+  readonly unitsPerChunk?: number;
+  /** `rank:strand:op` of operations to hold back as long as anything else can happen. */
+  readonly holdBack?: readonly string[];
+}
+/** What went wrong, or nothing. */
+export type Outcome = string | undefined;
+
+interface Element {
+  readonly reads: readonly { readonly place: number; readonly packet: boolean }[];
+  readonly op: PlanReduceOp | undefined;
+  readonly writes: readonly { readonly place: number; readonly packet: boolean }[];
+  readonly seq: number;
+  readonly held: boolean;
+  readonly id: number;
+}
+interface Request {
+  readonly strand: StrandRun;
+  readonly seq: number;
+  readonly view: View;
+  /** Pairs of places to copy, or a counter to raise. */
+  readonly copies: readonly { readonly from: number; readonly to: number }[];
+  readonly mode: "plain" | "raw" | "forward";
+  readonly raise: Counter | undefined;
+  readonly releases: boolean;
+  readonly held: boolean;
+}
+interface Counter {
+  count: number;
+  taken: number;
+  readonly initial: number;
+  readonly views: (View | undefined)[];
+}
+interface StrandRun {
+  readonly index: number;
+  readonly rank: number;
+  readonly strand: number;
+  readonly agent: Agent;
+  op: number;
+  body: number;
+  iteration: number;
+  seq: number;
+  ended: boolean;
+  inBarrier: boolean;
+  forwarding: boolean;
+  readonly queues: Map<number, Element[]>;
+  pending: number;
+  outstanding: number;
+}
+
+const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
+const COMBINE: Readonly<Record<PlanReduceOp, (a: number, b: number) => number>> = {
+  sum: (a, b) => (a + b) >>> 0,
+  avg: (a, b) => (a + b) >>> 0,
+  prod: (a, b) => Math.imul(a, b) >>> 0,
+  min: Math.min,
+  max: Math.max,
+  band: (a, b) => (a & b) >>> 0,
+  bor: (a, b) => (a | b) >>> 0,
+  bxor: (a, b) => (a ^ b) >>> 0,
+};
+const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
+
+/** Runs `plan` once. @returns what went wrong, or undefined */
+export function runOnce(plan: ExecutionPlan, options: RunOptions): Outcome {
+  return new Machine(plan, options).run();
+}
+
+class Machine {
+  readonly #plan: ExecutionPlan;
+  readonly #random: Random;
+  readonly #cells: number;
+  readonly #chunkBytes: number;
+  readonly #offset = new Map<string, number>();
+  readonly #memory: OracleMemory;
+  readonly #initial: number[] = [];
+  readonly #strands: StrandRun[] = [];
+  readonly #proxies: { readonly agent: Agent; readonly queue: Request[] }[] = [];
+  readonly #counters = new Map<string, Counter>();
+  readonly #barriers = new Map<string, StrandRun[]>();
+  readonly #held: ReadonlySet<string>;
+  readonly #hurry: number;
+  readonly #weights: number[];
+
+  constructor(plan: ExecutionPlan, options: RunOptions) {
+    this.#plan = plan;
+    this.#random = new Random(options.seed);
+    this.#held = new Set(options.holdBack ?? []);
+    let cells = 1;
+    let unit = 0;
+    for (const rank of plan.ranks) {
+      for (const strand of rank.strands) {
+        for (const op of strand.ops) {
+          if (op.kind === "pipeline") unit = Math.max(unit, op.unitBytes);
+          for (const inner of op.kind === "pipeline" ? op.body : [op]) {
+            const size = "tbg" in inner && inner.tbg !== undefined ? inner.tbg.size : 1;
+            cells = (cells / gcd(cells, size)) * size;
+          }
+        }
+      }
+    }
+    const units = unit === 0 ? 1 : (options.unitsPerChunk ?? 1);
+    this.#cells = cells * units;
+    this.#chunkBytes = unit === 0 ? 1 : unit * units;
+    let size = 0;
+    for (const rank of plan.ranks) {
+      for (const buffer of ["input", "output", "scratch"] as const) {
+        this.#offset.set(`${rank.rank} ${buffer}`, size);
+        size += Math.max(rank[buffer].chunks, rank.input.chunks, rank.output.chunks) * this.#cells;
+      }
+    }
+    for (let i = 0; i < size; i++) this.#initial.push((this.#random.u32() | 1) >>> 0);
+    this.#memory = new OracleMemory(this.#initial, this.#random);
+    const stale = this.#random.pick([0, 0.2, 0.7]);
+    const eager = this.#random.pick([1, 0.5, 0.05]);
+    this.#hurry = this.#random.pick([0.1, 0.5, 0.95]);
+    for (const rank of plan.ranks) {
+      for (const strand of rank.strands) {
+        this.#strands.push({
+          index: this.#strands.length,
+          rank: rank.rank,
+          strand: strand.id,
+          agent: new Agent(this.#memory, stale, eager),
+          op: 0,
+          body: 0,
+          iteration: 0,
+          seq: 0,
+          ended: false,
+          inBarrier: false,
+          forwarding: false,
+          queues: new Map(),
+          pending: 0,
+          outstanding: 0,
+        });
+      }
+      this.#proxies.push({ agent: new Agent(this.#memory, stale, eager), queue: [] });
+    }
+    // Some agents are much faster than others.
+    const spread = this.#random.pick([0, 3, 8]);
+    this.#weights = [...this.#strands, ...this.#proxies].map(() => 2 ** -this.#random.below(spread + 1));
+  }
+
+  // Places.
+
+  #place(rank: number, buffer: BufferKind, chunk: number, cell: number): number {
+    const at = placeOf(this.#plan, rank, buffer, chunk);
+    return this.#offset.get(`${rank} ${at.buffer}`)! + at.index * this.#cells + cell;
+  }
+
+  /** Places of cells [begin, begin + count) of a range. */
+  #span(rank: number, range: Range, begin: number, count: number): number[] {
+    return Array.from({ length: count }, (_, p) => {
+      const at = begin + p;
+      return this.#place(rank, range.buffer, range.index + Math.floor(at / this.#cells), at % this.#cells);
+    });
+  }
+
+  #counter(key: string, initial = 0): Counter {
+    let counter = this.#counters.get(key);
+    if (counter === undefined) {
+      counter = { count: 0, taken: 0, initial, views: [] };
+      this.#counters.set(key, counter);
+    }
+    return counter;
+  }
+
+  /** The counter of a channel, from `rank` to its peer (`out`) or from the peer to `rank`. */
+  #channel(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
+    const peers = this.#plan.ranks[rank]!.channels[kind];
+    const peer = peers[id]!;
+    const ordinal = peers.slice(0, id).filter((other) => other === peer).length;
+    return this.#counter(out ? `${kind} ${rank}>${peer} ${ordinal}` : `${kind} ${peer}>${rank} ${ordinal}`);
+  }
+
+  #semaphore(rank: number, id: number): Counter {
+    return this.#counter(`semaphore ${rank} ${id}`, this.#plan.ranks[rank]!.semaphores[id]!.initialValue);
+  }
+
+  // Scheduling.
+
+  run(): Outcome {
+    const agents = this.#strands.length + this.#proxies.length;
+    let misses = 0;
+    for (let steps = 0; ; steps++) {
+      if (steps > 2_000_000) return "ran for too long";
+      if (this.#strands.every((strand) => strand.ended)) break;
+      const index = this.#random.below(agents);
+      if (misses < 4 * agents && !this.#random.chance(this.#weights[index]!)) continue;
+      if (this.#act(index, false)) misses = 0;
+      else if (++misses > 4 * agents + 8) {
+        // Nothing at random: try everyone, then those held back.
+        let moved = false;
+        for (const held of [false, true]) {
+          for (let i = 0; i < agents && !moved; i++) moved = this.#act(i, held);
+          if (!moved) moved = this.#surface(held);
+        }
+        if (!moved) return this.#stuck();
+        misses = 0;
+      }
+    }
+    for (const strand of this.#strands) strand.agent.drain();
+    return this.#judge();
+  }
+
+  #act(index: number, evenHeld: boolean): boolean {
+    const strand = this.#strands[index];
+    if (strand === undefined) return this.#proxyStep(index - this.#strands.length, evenHeld);
+    if (strand.agent.buffer.length > 0 && this.#random.chance(0.1)) {
+      const at = this.#random.below(strand.agent.buffer.length);
+      if (evenHeld || !this.#heldWrite(strand, at)) {
+        strand.agent.drainOne(at);
+        return true;
+      }
+    }
+    if (strand.pending > 0 && !this.#random.chance(this.#hurry)) {
+      return this.#perform(strand, evenHeld) || this.#issue(strand, evenHeld);
+    }
+    return this.#issue(strand, evenHeld) || this.#perform(strand, evenHeld);
+  }
+
+  /** Every write becomes visible in the end: lets one do so. */
+  #surface(evenHeld: boolean): boolean {
+    for (const strand of this.#strands) {
+      for (let at = 0; at < strand.agent.buffer.length; at++) {
+        if (!evenHeld && this.#heldWrite(strand, at)) continue;
+        strand.agent.drainOne(at);
+        return true;
+      }
+    }
+    for (const proxy of this.#proxies) {
+      if (proxy.agent.buffer.length === 0) continue;
+      proxy.agent.drainOne(0);
+      return true;
+    }
+    return false;
+  }
+
+  #heldWrite(strand: StrandRun, at: number): boolean {
+    const { place } = strand.agent.buffer[at]!;
+    return strand.agent.buffer.some((entry) => entry.place === place && entry.op < 0);
+  }
+
+  /** Performs an element that may be performed. */
+  #perform(strand: StrandRun, evenHeld: boolean): boolean {
+    const positions = [...strand.queues.keys()];
+    const start = positions.length === 0 ? 0 : this.#random.below(positions.length);
+    for (let i = 0; i < positions.length; i++) {
+      const position = positions[(start + i) % positions.length]!;
+      const queue = strand.queues.get(position)!;
+      const element = queue[0]!;
+      if (element.held && !evenHeld) continue;
+      if (element.reads.some((read) => read.packet && !strand.agent.seesPacket(read.place))) continue;
+      const values = element.reads.map((read) => strand.agent.read(read.place, read.packet));
+      let value = values[0]!;
+      for (const other of values.slice(1)) value = COMBINE[element.op!](value, other);
+      for (const write of element.writes)
+        strand.agent.write(write.place, value, write.packet, element.held ? -1 : element.seq);
+      queue.shift();
+      if (queue.length === 0) strand.queues.delete(position);
+      strand.pending--;
+      return true;
+    }
+    return false;
+  }
+
+  #proxyStep(rank: number, evenHeld: boolean): boolean {
+    const proxy = this.#proxies[rank]!;
+    const request = proxy.queue[0];
+    if (request === undefined || (request.held && !evenHeld)) return false;
+    if (request.raise !== undefined && request.releases) {
+      // The signal comes after all that its strand had done.
+      const { strand } = request;
+      for (const queue of strand.queues.values()) if (queue.some((element) => element.seq <= request.seq)) return false;
+      strand.agent.drain();
+      joinInto(proxy.agent.view, strand.agent.view);
+    }
+    joinInto(proxy.agent.view, request.view);
+    for (const { from, to } of request.copies) {
+      if (request.mode === "raw") {
+        const entry = proxy.agent.readRaw(from);
+        proxy.agent.write(to, entry.value, entry.packet, request.seq);
+      } else {
+        const packet = request.mode === "forward";
+        proxy.agent.write(to, proxy.agent.read(from, packet), packet, request.seq);
+      }
+    }
+    if (request.raise !== undefined) {
+      if (request.releases) proxy.agent.drain();
+      request.raise.count++;
+      request.raise.views.push(request.releases ? new Map(proxy.agent.view) : undefined);
+    }
+    proxy.queue.shift();
+    request.strand.outstanding--;
+    return true;
+  }
+
+  #stuck(): string {
+    const waiting = this.#strands.filter((strand) => !strand.ended);
+    return `stuck: ${waiting
+      .slice(0, 4)
+      .map((s) => `rank ${s.rank} strand ${s.strand} at op ${s.op}${s.pending > 0 ? " (elements wait)" : ""}`)
+      .join(", ")}`;
+  }
+
+  // Issuing.
+
+  #issue(strand: StrandRun, evenHeld: boolean): boolean {
+    if (strand.ended || strand.inBarrier) return false;
+    const outer = this.#plan.ranks[strand.rank]!.strands[strand.strand]!.ops[strand.op];
+    if (outer === undefined) {
+      if (strand.pending > 0) return false;
+      strand.ended = true;
+      return true;
+    }
+    const held = this.#held.has(`${strand.rank}:${strand.strand}:${strand.op}`);
+    if (outer.kind !== "pipeline")
+      return this.#start(strand, outer, undefined, held, evenHeld) && this.#next(strand, outer);
+    const iterations = Math.ceil((outer.numChunks * this.#chunkBytes) / outer.unitBytes);
+    if (iterations < 1 || outer.body.length === 0) {
+      strand.op++;
+      return true;
+    }
+    return this.#start(strand, outer.body[strand.body]!, outer, held, evenHeld) && this.#next(strand, outer);
+  }
+
+  #next(strand: StrandRun, outer: SimpleOp | PipelineOp): boolean {
+    strand.seq++;
+    if (outer.kind === "pipeline") {
+      if (++strand.body < outer.body.length) return true;
+      strand.body = 0;
+      if (++strand.iteration < Math.ceil((outer.numChunks * this.#chunkBytes) / outer.unitBytes)) return true;
+      strand.iteration = 0;
+    }
+    strand.op++;
+    return true;
+  }
+
+  /** Starts an operation. @returns false when it has to wait */
+  #start(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined, held: boolean, evenHeld: boolean): boolean {
+    const relaxed = (op.kind === "signal" || op.kind === "wait") && op.relaxed;
+    const separates = SEPARATES.has(op.kind) || ((op.kind === "signal" || op.kind === "wait") && !relaxed);
+    if (separates && strand.pending > 0) return false;
+    const isData = !separates && !relaxed;
+    if (held && !isData && !evenHeld) return false;
+    switch (op.kind) {
+      case "nop":
+        return true;
+      case "barrier":
+        return this.#barrier(strand, op.barrier, op.numStrands);
+      case "signal":
+        for (const id of op.channels) {
+          const counter = this.#channel(strand.rank, op.channelKind, id, true);
+          if (op.channelKind === "port") this.#request(strand, [], "plain", counter, !relaxed, held);
+          else this.#raise(strand, counter, !relaxed);
+        }
+        return true;
+      case "release":
+        for (const id of op.semaphores) this.#raise(strand, this.#semaphore(strand.rank, id), true);
+        return true;
+      case "wait":
+        return this.#take(
+          strand,
+          op.channels.map((id) => this.#channel(strand.rank, op.channelKind, id, false)),
+          !relaxed,
+        );
+      case "acquire":
+        return this.#take(
+          strand,
+          op.semaphores.map((id) => this.#semaphore(strand.rank, id)),
+          true,
+        );
+      case "flush":
+        return this.#flushed(strand);
+      case "put":
+        if (op.channelKind === "port") return this.#portPut(strand, op, pipeline, held);
+        break;
+      default:
+    }
+    this.#elements(strand, op, pipeline, held);
+    return true;
+  }
+
+  #flushed(strand: StrandRun): boolean {
+    if (strand.outstanding > 0) return false;
+    const proxy = this.#proxies[strand.rank]!;
+    proxy.agent.drain();
+    joinInto(strand.agent.view, proxy.agent.view);
+    return true;
+  }
+
+  #raise(strand: StrandRun, counter: Counter, releases: boolean): void {
+    if (releases) strand.agent.drain();
+    counter.count++;
+    counter.views.push(releases ? new Map(strand.agent.view) : undefined);
+  }
+
+  #take(strand: StrandRun, counters: readonly Counter[], acquires: boolean): boolean {
+    for (const counter of counters) {
+      const wanted = counters.filter((other) => other === counter).length;
+      if (counter.initial + counter.count - counter.taken < wanted) return false;
+    }
+    for (const counter of counters) {
+      counter.taken++;
+      if (!acquires) continue;
+      const seen = counter.taken - counter.initial;
+      for (let i = 0; i < seen; i++) joinInto(strand.agent.view, counter.views[i]);
+    }
+    return true;
+  }
+
+  #barrier(strand: StrandRun, barrier: number, numStrands: number): boolean {
+    const key = `${strand.rank} ${barrier}`;
+    const waiting = this.#barriers.get(key) ?? [];
+    waiting.push(strand);
+    this.#barriers.set(key, waiting);
+    if (waiting.length < numStrands) {
+      strand.inBarrier = true;
+      return false;
+    }
+    this.#barriers.delete(key);
+    for (const member of waiting) member.agent.drain();
+    for (const member of waiting) for (const other of waiting) joinInto(member.agent.view, other.agent.view);
+    for (const member of waiting) {
+      if (member === strand) continue;
+      member.inBarrier = false;
+      this.#next(member, this.#plan.ranks[member.rank]!.strands[member.strand]!.ops[member.op]!);
+    }
+    return true;
+  }
+
+  #request(
+    strand: StrandRun,
+    copies: Request["copies"],
+    mode: Request["mode"],
+    raise: Counter | undefined,
+    releases: boolean,
+    held: boolean,
+  ): void {
+    strand.agent.drain();
+    strand.outstanding++;
+    this.#proxies[strand.rank]!.queue.push({
+      strand,
+      seq: strand.seq,
+      view: new Map(strand.agent.view),
+      copies,
+      mode,
+      raise,
+      releases,
+      held,
+    });
+  }
+
+  /** Which cells of a range of `size` chunks the strand handles now. */
+  #share(strand: StrandRun, op: SimpleOp, size: number, pipeline: PipelineOp | undefined, packets: boolean) {
+    let begin = 0;
+    let end = size * this.#cells;
+    if ("tbg" in op && op.tbg !== undefined) {
+      const part = end / op.tbg.size;
+      begin = part * op.tbg.index;
+      end = begin + part;
+    }
+    if (pipeline !== undefined && !packets) {
+      const unit = (pipeline.unitBytes * this.#cells) / this.#chunkBytes;
+      begin += strand.iteration * unit;
+      end = Math.min(end, begin + unit);
+    }
+    return { begin, count: Math.max(0, end - begin) };
+  }
+
+  #portPut(
+    strand: StrandRun,
+    op: Extract<SimpleOp, { kind: "put" }>,
+    pipeline: PipelineOp | undefined,
+    held: boolean,
+  ): boolean {
+    const packets = op.format !== "plain";
+    if (op.notify === "signal-flush" && strand.forwarding) {
+      // Issued already: it only waits for the proxy.
+      if (!this.#flushed(strand)) return false;
+      strand.forwarding = false;
+      return true;
+    }
+    if (op.format === "forward") {
+      if (strand.pending > 0) return false;
+      for (const source of op.src) {
+        const { begin, count } = this.#share(strand, op, source.size, pipeline, true);
+        const places = this.#span(strand.rank, source, begin, count);
+        if (!places.every((place) => strand.agent.seesPacket(place))) return false;
+        for (const place of places) strand.agent.read(place, true);
+      }
+    }
+    op.dst.forEach((target, i) => {
+      const source = op.src[op.src.length === 1 ? 0 : i]!;
+      const { begin, count } = this.#share(strand, op, source.size, pipeline, packets);
+      const from = this.#span(strand.rank, source, begin, count);
+      const to = this.#span(target.rank, target, begin, count);
+      const mode = op.format === "forward" ? "forward" : op.format === "pack" ? "raw" : "plain";
+      this.#request(
+        strand,
+        from.map((place, p) => ({ from: place, to: to[p]! })),
+        mode,
+        undefined,
+        false,
+        held,
+      );
+    });
+    if (op.notify !== "none")
+      for (const id of op.channels)
+        this.#request(strand, [], "plain", this.#channel(strand.rank, "port", id, true), true, held);
+    if (op.notify !== "signal-flush") return true;
+    strand.forwarding = true;
+    return false;
+  }
+
+  /** Queues the elements of a data operation. */
+  #elements(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined, held: boolean): void {
+    const add = (
+      reads: readonly { places: readonly number[]; packet: boolean }[],
+      reduce: PlanReduceOp | undefined,
+      writes: readonly { places: readonly number[]; packet: boolean }[],
+      count: number,
+    ) => {
+      for (let p = 0; p < count; p++) {
+        const queue = strand.queues.get(p) ?? [];
+        queue.push({
+          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet })),
+          op: reduce,
+          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet })),
+          seq: strand.seq,
+          held,
+          id: strand.op,
+        });
+        strand.queues.set(p, queue);
+        strand.pending++;
+      }
+    };
+    const own = (range: Range, begin: number, count: number) => this.#span(strand.rank, range, begin, count);
+    const members = (range: { channel: number; index: number; size: number }, begin: number, count: number) => {
+      const channel = this.#plan.ranks[strand.rank]!.channels.switch[range.channel]!;
+      return channel.ranks.map((rank) => this.#span(rank, { buffer: channel.buffer, ...range }, begin, count));
+    };
+    switch (op.kind) {
+      case "copy": {
+        const { begin, count } = this.#share(strand, op, op.src.size, pipeline, op.format !== "plain");
+        add(
+          [{ places: own(op.src, begin, count), packet: op.format === "unpack" }],
+          undefined,
+          [{ places: own(op.dst, begin, count), packet: op.format === "pack" }],
+          count,
+        );
+        return;
+      }
+      case "get":
+        op.src.forEach((source, i) => {
+          const { begin, count } = this.#share(strand, op, source.size, pipeline, false);
+          add(
+            [{ places: this.#span(source.rank, source, begin, count), packet: false }],
+            undefined,
+            [{ places: own(op.dst[i]!, begin, count), packet: false }],
+            count,
+          );
+        });
+        return;
+      case "put": {
+        const packet = op.format !== "plain";
+        op.dst.forEach((target, i) => {
+          const source = op.src[op.src.length === 1 ? 0 : i]!;
+          const { begin, count } = this.#share(strand, op, source.size, pipeline, packet);
+          add(
+            [{ places: own(source, begin, count), packet: op.format === "forward" }],
+            undefined,
+            [{ places: this.#span(target.rank, target, begin, count), packet }],
+            count,
+          );
+        });
+        return;
+      }
+      case "reduce": {
+        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, op.packets);
+        add(
+          [
+            ...op.src.map((range, i) => ({ places: own(range, begin, count), packet: op.packets && i > 0 })),
+            ...op.remoteSrc.map((range) => ({ places: this.#span(range.rank, range, begin, count), packet: false })),
+          ],
+          op.op,
+          [
+            { places: own(op.dst, begin, count), packet: false },
+            ...(op.packetDst === undefined ? [] : [{ places: own(op.packetDst, begin, count), packet: true }]),
+            ...op.remoteDst.map((range) => ({
+              places: this.#span(range.rank, range, begin, count),
+              packet: op.packets,
+            })),
+          ],
+          count,
+        );
+        return;
+      }
+      case "switch-reduce": {
+        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, false);
+        add(
+          members(op.src, begin, count).map((places) => ({ places, packet: false })),
+          op.op,
+          [{ places: own(op.dst, begin, count), packet: false }],
+          count,
+        );
+        return;
+      }
+      case "switch-broadcast": {
+        const packet = op.format === "forward";
+        const { begin, count } = this.#share(strand, op, op.src.size, pipeline, packet);
+        add(
+          [{ places: own(op.src, begin, count), packet }],
+          undefined,
+          members(op.dst, begin, count).map((places) => ({ places, packet })),
+          count,
+        );
+        return;
+      }
+      case "switch-reduce-broadcast": {
+        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, false);
+        add(
+          members(op.src, begin, count).map((places) => ({ places, packet: false })),
+          op.op,
+          members(op.dst, begin, count).map((places) => ({ places, packet: false })),
+          count,
+        );
+        return;
+      }
+      default:
+    }
+  }
+
+  // The end.
+
+  #judge(): Outcome {
+    const before = this.#outputs();
+    if (before !== undefined) return before;
+    // What the proxies had not got to yet.
+    for (let guard = 0; guard < 100_000; guard++) {
+      let moved = false;
+      for (let rank = 0; rank < this.#proxies.length; rank++) moved = this.#proxyStep(rank, true) || moved;
+      if (!moved) break;
+    }
+    for (const proxy of this.#proxies) proxy.agent.drain();
+    for (const [key, counter] of this.#counters) {
+      if (counter.count !== counter.taken) return `${key}: raised ${counter.count} times, taken ${counter.taken} times`;
+    }
+    return undefined;
+  }
+
+  #outputs(): Outcome {
+    const post = planPostcondition(this.#plan);
+    const op = this.#plan.collective.reduceOp ?? firstOperator(this.#plan);
+    const input = (rank: number, chunk: number, cell: number) =>
+      this.#initial[this.#place(rank, "input", chunk, cell)]!;
+    for (const rank of this.#plan.ranks) {
+      for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
+        const expected = post?.[rank.rank]?.[chunk];
+        if (expected === undefined || expected === null) continue;
+        for (let cell = 0; cell < this.#cells; cell++) {
+          const from = expected.kind === "copy" ? [expected.from] : expected.from;
+          const wanted = from.map((ref) => input(ref.rank, ref.chunk, cell)).reduce((a, b) => COMBINE[op](a, b));
+          const actual = this.#memory.last(this.#place(rank.rank, "output", chunk, cell));
+          if (actual.packet || actual.value !== wanted)
+            return `output[${chunk}] of rank ${rank.rank} is wrong (cell ${cell})`;
+        }
+      }
+      if (post === undefined || this.#plan.collective.inPlace || this.#plan.collective.mayOverwriteInput === true)
+        continue;
+      for (let chunk = 0; chunk < rank.input.chunks; chunk++) {
+        for (let cell = 0; cell < this.#cells; cell++) {
+          const actual = this.#memory.last(this.#place(rank.rank, "input", chunk, cell));
+          if (actual.value !== input(rank.rank, chunk, cell)) return `input[${chunk}] of rank ${rank.rank} is changed`;
+        }
+      }
+    }
+    return undefined;
+  }
+}
+
+/** The operator of a collective that names none: the one that most reductions use. */
+function firstOperator(plan: ExecutionPlan): PlanReduceOp {
+  const votes = new Map<PlanReduceOp, number>();
+  for (const rank of plan.ranks)
+    for (const strand of rank.strands)
+      for (const outer of strand.ops)
+        for (const op of outer.kind === "pipeline" ? outer.body : [outer])
+          if ("op" in op) votes.set(op.op, (votes.get(op.op) ?? 0) + 1);
+  return [...votes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "sum";
+}
