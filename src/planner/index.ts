@@ -4,6 +4,7 @@ export {
   effectiveBits,
   FORMAT_NAMES,
   KV_FORMATS,
+  type KvFormatName,
   kvFormat,
   type WeightFormat,
   weightFormat,
@@ -19,7 +20,11 @@ export {
 export { modelBytes } from "./memory/weights.ts";
 export { ARCHITECTURES } from "./model/architectures.ts";
 export { modelFromConfig, modelFromConfigText } from "./model/from-config.ts";
+export { modelFromCount, parseParameterCount } from "./model/from-count.ts";
+export { modelFromGguf } from "./model/from-gguf.ts";
+export { loadModel } from "./model/load.ts";
 export { findModelPreset, MODEL_CONFIGS, MODEL_PRESETS, modelPreset } from "./model/presets.ts";
 export * from "./model/spec.ts";
 export * from "./plan.ts";
 export { type PlanOutcome, type PlanRequest, planModel } from "./plan-model.ts";
+export { axesText, explainLines, renderNothing, renderPlan } from "./render.ts";

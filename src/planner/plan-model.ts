@@ -9,7 +9,7 @@ import type { ModelSpec } from "./model/spec.ts";
 import { availableMemory, deviceKinds } from "./placement/blocks.ts";
 import { Fabric } from "./placement/fabric.ts";
 import { deepFreeze, OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
-import { buildPlan } from "./search/build-plan.ts";
+import { buildPlan, modelSummary } from "./search/build-plan.ts";
 import { type Constraints, search } from "./search/search.ts";
 import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
 
@@ -31,6 +31,7 @@ export interface PlanRequest extends WorkloadRequest {
 }
 
 export interface PlanOutcome {
+  readonly model: ShardingPlan["model"];
   /** Best first; empty when nothing fits. */
   readonly plans: readonly ShardingPlan[];
   /** Why other layouts lost, or why none fits. */
@@ -147,6 +148,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
   }
   plans.sort(better);
   return {
+    model: modelSummary(model),
     plans: plans.slice(0, top).map(deepFreeze),
     rejected,
     suggestion: plans.length > 0 ? undefined : smallestPreset(model, workload, request),

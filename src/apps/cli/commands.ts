@@ -14,6 +14,7 @@ export interface CommandEntry {
 
 /** In the order of `chorale --help`; one line each. */
 export const COMMANDS: readonly CommandEntry[] = [
+  { name: "plan", summary: "lay a model out on hardware", load: () => import("./plan.ts") },
   { name: "launch", summary: "start a script on N ranks", load: () => import("./launch.ts") },
   {
     name: "bench",

@@ -1,6 +1,7 @@
 /** Readers of foreign files. Every one refuses what breaks its format with a FormatError naming the file and the field. */
 export { type ByteSource, fileSource, memorySource } from "./byte-source.ts";
 export { type EncodeTensor, encodeSafetensors } from "./encode-safetensors.ts";
+export { type GgufHeader, type GgufTensor, type GgufValue, readGgufHeader } from "./gguf.ts";
 export { ConfigReader, type IntOptions, MAX_CONFIG_BYTES, parseConfigText, readConfigFile } from "./hf-config.ts";
 export {
   LLAMA_ARCHITECTURES,

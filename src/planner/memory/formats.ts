@@ -209,21 +209,22 @@ export function effectiveBits(item: WeightFormat): number {
 }
 
 /** Formats of the KV cache. */
-export const KV_FORMATS: Readonly<Record<string, { readonly bytes: number; readonly scaleBytesPerHead: number }>> = {
+export const KV_FORMATS = {
   f32: { bytes: 4, scaleBytesPerHead: 0 },
   f16: { bytes: 2, scaleBytesPerHead: 0 },
   bf16: { bytes: 2, scaleBytesPerHead: 0 },
   fp8: { bytes: 1, scaleBytesPerHead: 0 },
   int8: { bytes: 1, scaleBytesPerHead: 2 },
   int4: { bytes: 0.5, scaleBytesPerHead: 4 },
-};
+} as const satisfies Readonly<Record<string, { bytes: number; scaleBytesPerHead: number }>>;
+export type KvFormatName = keyof typeof KV_FORMATS;
 
 /** Checks the name of a KV format. @throws InvalidArgumentError naming them */
 export function kvFormat(
   text: string,
   argument = "kv format",
 ): { readonly bytes: number; readonly scaleBytesPerHead: number } {
-  const found = Object.hasOwn(KV_FORMATS, text) ? KV_FORMATS[text] : undefined;
+  const found = Object.hasOwn(KV_FORMATS, text) ? KV_FORMATS[text as KvFormatName] : undefined;
   if (found === undefined)
     throw new InvalidArgumentError(argument, text, `one of ${Object.keys(KV_FORMATS).join(", ")}`);
   return found;

@@ -252,6 +252,23 @@ function trainingEstimates(context: Context, evaluated: Evaluated): TrainingEsti
   };
 }
 
+/** What a plan says of its model. */
+export function modelSummary(model: ModelSpec): ShardingPlan["model"] {
+  const counts = countParameters(model);
+  return {
+    name: model.name,
+    architecture: model.architecture,
+    numParameters: counts.total,
+    numActiveParameters: counts.active,
+    numLayers: model.numLayers,
+    hiddenSize: model.hiddenSize,
+    vocabSize: model.vocabSize,
+    numHeads: model.numHeads,
+    numKvHeads: model.numKvHeads,
+    assumptions: [...model.assumptions],
+  };
+}
+
 /** Makes the plan. */
 export function buildPlan(
   context: Context,
@@ -262,7 +279,6 @@ export function buildPlan(
   const { model, workload, objective } = context;
   const { axes, batchPerReplica, zeroStage } = evaluated.candidate;
   const ranks = ranksOf(model, evaluated);
-  const counts = countParameters(model);
   const fullest = ranks.reduce((a, b) => (b.memory.totalBytes > a.memory.totalBytes ? b : a));
   const shared = Math.max(...evaluated.stageModels.map((stage) => stage.blockClass.kind.ranksPerDevice));
   const notes = [...new Set(evaluated.stageModels.flatMap((stage) => stage.rates.assumptions)), ...extraNotes];
@@ -273,18 +289,7 @@ export function buildPlan(
   const worldSize = PLAN_AXES.reduce((product, axis) => product * axes[axis], 1);
   return {
     schemaVersion: PLAN_SCHEMA_VERSION,
-    model: {
-      name: model.name,
-      architecture: model.architecture,
-      numParameters: counts.total,
-      numActiveParameters: counts.active,
-      numLayers: model.numLayers,
-      hiddenSize: model.hiddenSize,
-      vocabSize: model.vocabSize,
-      numHeads: model.numHeads,
-      numKvHeads: model.numKvHeads,
-      assumptions: [...model.assumptions],
-    },
+    model: modelSummary(model),
     workload: {
       mode: workload.mode,
       ...(workload.method === undefined ? {} : { method: workload.method.method, zeroStage }),

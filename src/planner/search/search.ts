@@ -35,6 +35,8 @@ export interface SearchResult {
 
 /** Context-parallel sizes that are considered unless one is asked for. */
 const CP_SIZES = [1, 2, 4, 8];
+/** Shorter contexts are not spread over ranks unless asked for: engines offer it for long ones only. */
+const MIN_FREE_CP_CONTEXT = 32_768;
 /** Sequences a replica may have at once when the batch is free; vLLM's default max_num_seqs on large GPUs is 1024. */
 const MAX_FREE_BATCH = 1024;
 const MAX_REJECTED = 64;
@@ -106,7 +108,8 @@ class Enumeration {
         if (constraints.ep !== undefined) this.#reject({ tp, ep }, "divisibility", epReason);
         continue;
       }
-      for (const cp of constraints.cp === undefined ? CP_SIZES : [constraints.cp]) {
+      const free = workload.contextTokens >= MIN_FREE_CP_CONTEXT ? CP_SIZES : [1];
+      for (const cp of constraints.cp === undefined ? free : [constraints.cp]) {
         const cpReason = cpProblem(workload, cp);
         if (cpReason !== undefined) {
           if (constraints.cp !== undefined) this.#reject({ tp, ep, cp }, "divisibility", cpReason);
@@ -270,6 +273,7 @@ export function search(request: SearchRequest): SearchResult {
       }),
     );
   }
+  onProgress?.(candidates.length, candidates.length);
   const winner = best[0]?.candidate;
   const others = rejected.filter(
     (item) => winner === undefined || key(item.axes, 0) !== key(winner.axes, 0) || item.kind !== "slower",

@@ -1,7 +1,7 @@
 /** What is asked of the model: how many sequences, how long, in which formats, for inference or training. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { CHECKPOINTING, type Checkpointing } from "../memory/activations.ts";
-import { type KV_FORMATS, kvFormat, type WeightFormat, weightFormat } from "../memory/formats.ts";
+import { type KvFormatName, kvFormat, type WeightFormat, weightFormat } from "../memory/formats.ts";
 import type { KvFormat } from "../memory/kv-cache.ts";
 import { type MethodSpec, trainingMethod, type ZeroStage } from "../memory/training.ts";
 import type { ModelSpec } from "../model/spec.ts";
@@ -16,7 +16,7 @@ export interface WorkloadRequest {
   readonly batch?: number;
   /** Format of the weights. Default: what the model's files have. */
   readonly quant?: string;
-  readonly kv?: keyof typeof KV_FORMATS;
+  readonly kv?: KvFormatName;
   /** Trains with this method in place of serving. */
   readonly train?: string;
   readonly zeroStage?: ZeroStage;

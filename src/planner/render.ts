@@ -1,0 +1,113 @@
+/** Plans as text for people: what runs where, memory, estimates, and why others lost. */
+import { PLAN_AXES, type RankPlan, type Rejected, type ShardingPlan } from "./plan.ts";
+import type { PlanOutcome } from "./plan-model.ts";
+import { gib } from "./search/evaluate.ts";
+
+/** `tp 8 x pp 2`, axes of one left out; `1 rank` when all are one. */
+export function axesText(axes: Readonly<Record<(typeof PLAN_AXES)[number], number>>): string {
+  const named = PLAN_AXES.filter((axis) => axes[axis] > 1).map((axis) => `${axis} ${axes[axis]}`);
+  return named.length === 0 ? "1 rank" : named.join(" x ");
+}
+
+const short = (value: number) => Number(value.toPrecision(3)).toLocaleString("en");
+
+function ms(value: number): string {
+  return value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`;
+}
+
+function memoryText(rank: RankPlan): string {
+  const items = Object.entries(rank.memory.items)
+    .sort((a, b) => b[1] - a[1])
+    .map(([name, bytes]) => `${name} ${gib(bytes)}`);
+  return items.join(", ");
+}
+
+function estimateLines(plan: ShardingPlan): string[] {
+  const { estimates } = plan;
+  const price = estimates.pricePerHour === undefined ? [] : [`price       $${short(estimates.pricePerHour)} an hour`];
+  const cost =
+    estimates.costPerMillionTokens === undefined
+      ? []
+      : [`cost        $${short(estimates.costPerMillionTokens)} a million tokens`];
+  if (estimates.kind === "training") {
+    return [
+      `step        ${ms(estimates.stepMs)}, ${short(estimates.tokensPerSecond)} tokens/s, MFU ${(estimates.mfu * 100).toFixed(0)} %`,
+      `bottleneck  ${estimates.bottleneck}`,
+      ...price,
+      ...cost,
+    ];
+  }
+  const { workload } = plan;
+  return [
+    `prefill     ${ms(estimates.prefillMs)} for ${workload.batch} x ${workload.promptTokens} tokens; first token after ${ms(estimates.ttftMs)}`,
+    ...(workload.outputTokens === 0
+      ? []
+      : [
+          `decode      ${ms(estimates.decodeStepMs)} a token, ${short(estimates.decodeTokensPerSecondPerUser)} tokens/s a user, ${short(estimates.decodeTokensPerSecond)} tokens/s together`,
+        ]),
+    `bottleneck  ${estimates.bottleneck} (memory bandwidth ${(estimates.memoryBandwidthUtilization * 100).toFixed(0)} %, compute ${(estimates.computeUtilization * 100).toFixed(0)} % used)`,
+    ...price,
+    ...cost,
+  ];
+}
+
+/** Ranks, one line for each pipeline stage of each distinct layout; all of them up to 16. */
+function rankLines(plan: ShardingPlan): string[] {
+  const few = plan.ranks.length <= 16;
+  const shown = few
+    ? plan.ranks
+    : plan.ranks.filter(({ coords }) => coords.dp === 0 && coords.tp === 0 && coords.ep === 0 && coords.cp === 0);
+  const lines = shown.map((rank) => {
+    const ends = [rank.embeddings ? "embeddings" : "", rank.head ? "head" : ""]
+      .filter((text) => text !== "")
+      .join(", ");
+    return (
+      `  rank ${String(rank.rank).padStart(4)}  ${rank.deviceId.padEnd(10)} layers ${rank.layers.first}-${rank.layers.end - 1}${ends === "" ? "" : ` + ${ends}`}`.padEnd(
+        64,
+      ) + `${gib(rank.memory.totalBytes)} of ${gib(rank.memory.availableBytes)}`
+    );
+  });
+  return few
+    ? lines
+    : [...lines, `  (first rank of each stage of the first replica; ${plan.ranks.length} ranks in all: see --json)`];
+}
+
+/** A plan as lines of text. */
+export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boolean } = {}): string {
+  const { model, workload, mesh } = plan;
+  const fullest = plan.ranks[plan.memory.fullestRank];
+  const lines = [
+    `${model.name}: ${model.numParameters.toLocaleString("en")} parameters${model.numActiveParameters === model.numParameters ? "" : ` (${model.numActiveParameters.toLocaleString("en")} active)`}, ${workload.weightFormat}, ${workload.contextTokens} tokens of context, batch ${workload.batch}`,
+    `layout      ${axesText(mesh.axes)} on ${new Set(plan.ranks.map((rank) => rank.deviceId)).size} device(s)${workload.zeroStage === undefined ? "" : `, ZeRO stage ${workload.zeroStage}`}`,
+    ...estimateLines(plan),
+    `memory      ${gib(plan.memory.peakRankBytes)} on the fullest rank, ${gib(plan.memory.minHeadroomBytes)} left at least`,
+    ...(fullest === undefined ? [] : [`            ${memoryText(fullest)}`]),
+    ...rankLines(plan),
+    ...model.assumptions.map((text) => `assumed: ${text}`),
+    ...plan.notes.map((text) => `note: ${text}`),
+  ];
+  if (options.explain === true) lines.push(...explainLines(plan.rejected));
+  return lines.join("\n");
+}
+
+/** Why other layouts lost, grouped by kind. */
+export function explainLines(rejected: readonly Rejected[]): string[] {
+  if (rejected.length === 0) return ["no other layout was possible"];
+  const order: readonly Rejected["kind"][] = ["memory", "slower", "topology", "constraint", "divisibility"];
+  const sorted = [...rejected].sort(
+    (a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || (a.score ?? 0) - (b.score ?? 0),
+  );
+  return ["why not:", ...sorted.map((item) => `  ${axesText(item.axes).padEnd(28)} ${item.reason}`)];
+}
+
+/** What to say when nothing fits. */
+export function renderNothing(outcome: PlanOutcome, modelName: string): string {
+  return [
+    `${modelName}: no layout fits`,
+    ...explainLines(outcome.rejected),
+    ...outcome.notes.map((text) => `note: ${text}`),
+    outcome.suggestion === undefined
+      ? "no single preset is large enough: try a smaller --quant, --context or --batch, or several hosts (2x hgx-h200-8)"
+      : `the smallest preset that would do: --hardware ${outcome.suggestion}`,
+  ].join("\n");
+}
