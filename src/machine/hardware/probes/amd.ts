@@ -1,0 +1,225 @@
+/**
+ * AMD GPUs: the amdgpu driver's sysfs and the KFD topology; where these are not (another system's recording, a container
+ * without sysfs), amd-smi's or rocm-smi's JSON. A package split in partitions (MI300 CPX, DPX, QPX) gives one device per
+ * partition, each with its share of the memory.
+ */
+import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { defined } from "../pci.ts";
+import type {
+  DeviceDraft,
+  LinkDraft,
+  Probe,
+  ProbeContext,
+  ProbeResult,
+  ProbeWarning,
+  RelationDraft,
+} from "../probe.ts";
+import { count, field, line } from "../text.ts";
+import { type KfdNode, readKfd, vram } from "./amd-kfd.ts";
+import { readAmdTools } from "./amd-smi.ts";
+import { type Card, readCards, readSensors } from "./drm.ts";
+import { percent } from "./nvidia.ts";
+
+/** PCI device ids of AMD parts whose driver gives no product name (pci.ids). */
+const NAMES: Readonly<Record<number, string>> = {
+  26273: "AMD Instinct MI50/MI60",
+  29580: "AMD Instinct MI100",
+  29704: "AMD Instinct MI250X",
+  29708: "AMD Instinct MI250X/MI250",
+  29711: "AMD Instinct MI210",
+  29856: "AMD Instinct MI300A",
+  29857: "AMD Instinct MI300X",
+  29858: "AMD Instinct MI308X",
+  29861: "AMD Instinct MI325X",
+  29877: "AMD Instinct MI300X VF",
+  30112: "AMD Instinct MI350X",
+  30115: "AMD Instinct MI355X",
+  29631: "AMD Radeon RX 6800/6900",
+  29772: "AMD Radeon RX 7900",
+  29824: "AMD Radeon RX 7600",
+  30032: "AMD Radeon RX 9070",
+  5390: "AMD Radeon 890M",
+  5510: "AMD Radeon 8060S",
+};
+/** Parts that share the memory of their CPU. */
+const UNIFIED_IDS: ReadonlySet<number> = new Set([0x74a0, 0x150e, 0x1586]);
+/** Partitions of a package by compute mode where sysfs does not count them (MI300: 6 or 8 XCDs; CPX is one each). */
+const PARTITIONS: Readonly<Record<string, number>> = { SPX: 1, DPX: 2, TPX: 3, QPX: 4, CPX: 8 };
+
+export const amdProbe: Probe = {
+  name: "amd",
+  families: ["amd-gpu"],
+  platforms: ["linux"],
+  run: async (context) => {
+    const warnings: ProbeWarning[] = [];
+    const cards = (await readCards(context.files, "drm")).filter(
+      (card) => card.driver === "amdgpu" && card.pciAddress !== undefined,
+    );
+    if (cards.length === 0) {
+      const result = await readAmdTools(context, warnings);
+      if (result.devices.length > 0) return { ...result, warnings };
+      return { devices: [], warnings: [...warnings, ...(await driverless(context))] };
+    }
+    return fromSysfs(context, cards, warnings);
+  },
+};
+
+async function fromSysfs(
+  context: ProbeContext,
+  cards: readonly Card[],
+  warnings: ProbeWarning[],
+): Promise<ProbeResult> {
+  const [kfd, driverVersion, rocm] = await Promise.all([
+    readKfd(context.files),
+    context.files.readText("/sys/module/amdgpu/version", 128),
+    context.files.readText("/opt/rocm/.info/version", 128),
+  ]);
+  const common = defined({
+    driverVersion: field(driverVersion),
+    runtimeVersion: field(rocm) === undefined ? undefined : `ROCm ${field(rocm)}`,
+  });
+  const devices: DeviceDraft[] = [];
+  const keyOfNode = new Map<number, string>();
+  const hives = new Map<string, string[]>();
+  for (const card of cards) {
+    const nodes = kfd.filter((node) => node.pciAddress === card.pciAddress).sort((a, b) => a.partition - b.partition);
+    const drafts = await draftsOf(context, card, nodes, devices.length);
+    for (const [i, draft] of drafts.entries()) {
+      devices.push({ ...draft, ...common });
+      const node = nodes[i];
+      if (node !== undefined) keyOfNode.set(node.node, draft.key);
+    }
+    const hive = await hiveOf(context, card);
+    if (hive !== undefined) hives.set(hive, [...(hives.get(hive) ?? []), ...drafts.map((draft) => draft.key)]);
+  }
+  let links = kfdLinks(kfd, keyOfNode);
+  let relations: readonly RelationDraft[] = [];
+  if (links.length === 0 && devices.length > 1) {
+    // Without KFD's links the driver still says which devices form a hive, and rocm-smi may know the rest.
+    const tools = await readAmdTools(
+      context,
+      [],
+      devices.map((d) => d.key),
+    );
+    links = tools.links?.length ? [...tools.links] : meshes(hives);
+    relations = tools.relations ?? [];
+  }
+  return { devices, links, relations, warnings };
+}
+
+async function draftsOf(
+  context: ProbeContext,
+  card: Card,
+  nodes: readonly KfdNode[],
+  firstIndex: number,
+): Promise<DeviceDraft[]> {
+  const read = (name: string) => context.files.readText(`${card.folder}/${name}`, 256);
+  const [product, mode, memoryMode, uniqueId, busy, vbios, own, sensors] = await Promise.all([
+    read("product_name"),
+    read("current_compute_partition"),
+    read("current_memory_partition"),
+    read("unique_id"),
+    read("gpu_busy_percent"),
+    read("vbios_version"),
+    vram(context.files, card.folder),
+    readSensors(context.files, card.folder),
+  ]);
+  const name = named(field(product), card.device);
+  const part = findPart("amd-gpu", name);
+  const compute = field(mode)?.toUpperCase();
+  const total = own.memoryBytes;
+  const num = Math.max(nodes.length, compute === undefined ? 1 : (PARTITIONS[compute] ?? 1), 1);
+  const unified = nodes.some((node) => node.isApu) || UNIFIED_IDS.has(card.device ?? 0);
+  const arch = nodes[0]?.gfx ?? part?.arch;
+  return Array.from({ length: num }, (_, i): DeviceDraft => {
+    const node = nodes[i];
+    const share = num === 1 ? (total ?? node?.memoryBytes) : partitionMemory(node?.memoryBytes, total, num);
+    const used = num === 1 ? own.memoryUsedBytes : undefined;
+    const dtypes = dtypesOf("amd-gpu", arch);
+    return {
+      key: `amd:${card.name}/${i}`,
+      family: "amd-gpu",
+      vendor: "AMD",
+      name: num === 1 ? name : `${name} (${compute ?? "partition"} ${i})`,
+      index: firstIndex + i,
+      ...defined({
+        uuid: num === 1 ? uuidOf(field(uniqueId) ?? node?.uniqueId) : undefined,
+        pciAddress: card.pciAddress,
+        memoryBytes: share,
+        memoryUsedBytes: used,
+        memoryFreeBytes: share !== undefined && used !== undefined && used <= share ? share - used : undefined,
+        dtypes,
+        arch,
+        utilizationPercent: num === 1 ? percent(count(busy)) : undefined,
+      }),
+      // Peaks are of the whole package; a partition has its share of them, which no vendor publishes.
+      ...(part !== undefined && num === 1 && partFields(part)),
+      ...(unified && { unifiedMemory: true }),
+      ...sensors,
+      details: {
+        ...defined({
+          computePartition: compute,
+          memoryPartition: field(memoryMode)?.toUpperCase(),
+          vbiosVersion: field(vbios),
+        }),
+        ...(num > 1 && { partition: i, numPartitions: num, ...(total !== undefined && { packageMemoryBytes: total }) }),
+      },
+    };
+  });
+}
+
+/** KFD divides the package's memory by its partitions since Linux 6.5; before, it states the whole for each. */
+function partitionMemory(kfdBytes: number | undefined, total: number | undefined, num: number): number | undefined {
+  if (total === undefined) return kfdBytes;
+  const share = Math.floor(total / num);
+  return kfdBytes === undefined || kfdBytes > share * 1.5 ? share : kfdBytes;
+}
+
+function named(product: string | undefined, id: number | undefined): string {
+  if (product !== undefined) return /AMD|Radeon/i.test(product) ? product : `AMD ${product}`;
+  return NAMES[id ?? 0] ?? (id === undefined ? "AMD GPU" : `AMD GPU 0x${id.toString(16)}`);
+}
+
+function uuidOf(uniqueId: string | undefined): string | undefined {
+  return uniqueId === undefined || /^0+$/.test(uniqueId) ? undefined : `GPU-${line(uniqueId).replace(/^0x/, "")}`;
+}
+
+async function hiveOf(context: ProbeContext, card: Card): Promise<string | undefined> {
+  for (const name of ["xgmi_hive_info/xgmi_hive_id", "xgmi_hive_id"]) {
+    const id = field(await context.files.readText(`${card.folder}/${name}`, 64));
+    if (id !== undefined && !/^0+$/.test(id)) return id;
+  }
+  return undefined;
+}
+
+function kfdLinks(kfd: readonly KfdNode[], keyOfNode: ReadonlyMap<number, string>): LinkDraft[] {
+  const links: LinkDraft[] = [];
+  for (const node of kfd) {
+    for (const { to, ...facts } of node.links) {
+      const [a, b] = [keyOfNode.get(node.node), keyOfNode.get(to)];
+      if (a !== undefined && b !== undefined && node.node < to) links.push({ a, b, kind: "xgmi", ...facts });
+    }
+  }
+  return links;
+}
+
+/** All devices of a hive reach each other over XGMI; how wide, the hive does not say. */
+function meshes(hives: ReadonlyMap<string, readonly string[]>): LinkDraft[] {
+  return [...hives.values()].flatMap((keys) =>
+    keys.flatMap((a, i) => keys.slice(i + 1).map((b): LinkDraft => ({ a, b, kind: "xgmi" }))),
+  );
+}
+
+async function driverless(context: ProbeContext): Promise<ProbeWarning[]> {
+  const found = [...(await context.pci()).values()].filter(
+    (f) => f.vendor === 0x1002 && [0x0300, 0x0302, 0x0380, 0x1200].includes(f.classCode >> 8) && f.driver !== "amdgpu",
+  );
+  if (found.length === 0) return [];
+  return [
+    {
+      source: "amd",
+      message: `${found.length} AMD ${found.length === 1 ? "GPU is" : "GPUs are"} on the PCI bus, but the amdgpu driver does not hold ${found.length === 1 ? "it" : "them"} (${[...new Set(found.map((f) => f.driver ?? "none"))].join(", ")})`,
+      hint: "Load the module amdgpu.",
+    },
+  ];
+}
