@@ -10,6 +10,14 @@ import { buildProtocol } from "./protocol.ts";
 export const MAX_RANKS = 256;
 const MAX_BYTES = MAX_PAGES * PAGE_BYTES;
 
+let compiled: ReturnType<typeof buildProtocol>["module"] | undefined;
+
+/** Kernels and protocol, compiled once per process: it costs tens of milliseconds, and tests start worlds by the hundred. */
+function protocolModule(): ReturnType<typeof buildProtocol>["module"] {
+  compiled ??= buildProtocol().module;
+  return compiled;
+}
+
 /** Address of a rank's block. */
 export function rankBlock(rank: number): number {
   return WORLD.sizeBytes + rank * RANK.sizeBytes;
@@ -47,7 +55,7 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
     generation,
     limitBytes: memoryLimitBytes,
     memory,
-    module: buildProtocol().module,
+    module: protocolModule(),
   };
 }
 
