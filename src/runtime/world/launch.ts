@@ -4,7 +4,13 @@
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { AbortedError, InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import {
+  AbortedError,
+  InvalidArgumentError,
+  type RankActivity,
+  RankFailedError,
+  TimeoutError,
+} from "../../core/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import {
   type BackendName,
