@@ -255,8 +255,9 @@ export class ThreadsCommunicator implements Communicator {
     } else {
       work.output = place.address;
       const result = asTensor(given);
+      if (place.staged) work.release = () => engine.heap.free(place.address);
       work.harvest = () => {
-        if (place.staged) this.#unstage(place.address, given);
+        if (place.staged) copyOut(engine, place.address, given);
         return result as T;
       };
     }
@@ -442,7 +443,8 @@ export class ThreadsCommunicator implements Communicator {
     const { dtype } = call;
     const elementBytes = sizeOf(dtype);
 
-    const made: (() => void)[] = [];
+    const copies: (() => void)[] = [];
+    const staged: number[] = [];
     let target: Operand | undefined;
     let result: Tensor;
     if (writes) {
@@ -458,17 +460,17 @@ export class ThreadsCommunicator implements Communicator {
       source = place.address;
       if (target === input) {
         sink = source;
-        if (place.staged) made.push(() => copyOut(engine, sink, input));
+        if (place.staged) copies.push(() => copyOut(engine, sink, input));
       }
-      if (place.staged) made.push(() => engine.heap.free(place.address));
+      if (place.staged) staged.push(place.address);
     }
     if (target !== undefined && sink === 0) {
       const to = target;
       const place = this.#place(to, false);
       sink = place.address;
       if (place.staged) {
-        made.push(() => copyOut(engine, place.address, to));
-        made.push(() => engine.heap.free(place.address));
+        copies.push(() => copyOut(engine, place.address, to));
+        staged.push(place.address);
       }
     }
 
@@ -480,14 +482,19 @@ export class ThreadsCommunicator implements Communicator {
     work.output = sink;
     work.root = args.root ?? 0;
     work.bytes = op === "all_to_all_v" ? elementBytes : count * elementBytes;
-    work.harvest = () => result;
+    work.harvest = () => {
+      for (const copy of copies) copy();
+      return result;
+    };
     work.reportedBytes = reported(op, n, args, count) * elementBytes;
-    if (made.length > 0) {
+    if (staged.length > 0) {
       work.release = () => {
-        for (const action of made) action();
+        for (const address of staged) engine.heap.free(address);
       };
     }
     if (args.redop !== undefined) this.#setOperator(work, dtype, args.redop);
+    // As on the fast path, which a peer whose queue is empty takes for this very call: all ranks must move alike.
+    work.oneShot = op === "all_reduce" && typeof args.redop === "string" && count > 0 && work.bytes <= ONE_SHOT_BYTES;
     if (args.counts !== undefined) {
       work.extra ^= hashNumbers(args.counts);
       work.sizes = args.counts.map((c) => c * elementBytes);
@@ -530,11 +537,6 @@ export class ThreadsCommunicator implements Communicator {
     const address = this.#engine.heap.allocate(bytes, false);
     if (fill) new Uint8Array(this.#owner.bufferFor(address + bytes), address, bytes).set(bytesOf(given));
     return { address, staged: true };
-  }
-
-  #unstage(address: number, given: Operand): void {
-    copyOut(this.#engine, address, given);
-    this.#engine.heap.free(address);
   }
 
   /** An operation in which ranks publish JSON and read each other's. */

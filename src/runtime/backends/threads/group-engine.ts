@@ -20,6 +20,7 @@ import {
   failureOf,
   OpCounters,
   SAMPLE_EVERY,
+  traceOfCall,
   unpackCall,
 } from "../../comm/index.ts";
 import { CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
@@ -172,7 +173,9 @@ export class GroupEngine implements Pumpable {
     this.flight.issue(work, this.block);
     this.#queue.push(work);
     if (this.#queue.length - this.#head === 1) this.pump(spins);
-    if (!work.settled) this.driver.activate(this);
+    if (work.settled) return;
+    work.trace = traceOfCall();
+    this.driver.activate(this);
   }
 
   /** Takes over a collective that the fast path began and could not end. */
@@ -180,6 +183,7 @@ export class GroupEngine implements Pumpable {
     this.flight.issue(work, this.block);
     work.state = "running";
     work.phase = phase;
+    work.trace = traceOfCall();
     this.#queue.push(work);
     this.driver.activate(this);
   }
@@ -218,6 +222,10 @@ export class GroupEngine implements Pumpable {
     if (work.phase === PHASE.queued) {
       work.state = "running";
       if (work.sendCounts !== undefined) this.#publishCounts(work);
+      if (work.oneShot) {
+        const scratch = this.block + this.layout.scratch + ((stamp & 1) * this.size + this.me) * SCRATCH_BYTES;
+        wasm.copy(scratch, work.input, work.bytes);
+      }
       wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
       work.phase = PHASE.arriving;
     }
@@ -251,17 +259,17 @@ export class GroupEngine implements Pumpable {
 
   /** Ends a work with its result, and counts it. */
   finishWork(work: ThreadsWork<unknown>): void {
-    work.release?.();
     const counter = this.counters.byCode[work.code]!;
     counter.calls++;
     counter.bytes += work.reportedBytes;
     if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
     this.flight.settle(work.entry, true);
     try {
-      work.complete(work.harvest === undefined ? undefined : work.harvest());
+      work.complete(work.harvest?.());
     } catch (error) {
       this.#fail(work, error);
     }
+    work.release?.();
   }
 
   #fail(work: ThreadsWork<unknown>, error: unknown): void {
@@ -398,7 +406,7 @@ export class GroupEngine implements Pumpable {
   /** Tells the peers our side in full; they can read the fingerprint, but not our source. */
   #writeText(work: ThreadsWork<unknown>): void {
     const at = this.#textAt(this.me);
-    const site = callSite();
+    const site = callSite(work.trace ?? traceOfCall());
     const call = describeWords(work.call, work.count) + work.detail;
     let bytes = new TextEncoder().encode(JSON.stringify({ call, ...(site === undefined ? {} : { site }) }));
     if (bytes.length > TEXT_BYTES - 8) bytes = new TextEncoder().encode(JSON.stringify({ call: call.slice(0, 200) }));
