@@ -23,7 +23,8 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
   },
   "the input": ({ data }, input) => {
     const view = ArrayBuffer.isView(input) ? input : input.data;
-    if (view.byteLength > 0 && view.byteOffset !== data.byteOffset) bytesOf(view)[0] = (bytesOf(view)[0] ?? 0) ^ 1;
+    const apart = view.buffer !== data.buffer || view.byteOffset !== data.byteOffset;
+    if (view.byteLength > 0 && apart) bytesOf(view)[0] = (bytesOf(view)[0] ?? 0) ^ 1;
   },
 };
 
