@@ -96,8 +96,9 @@ export async function train(world: World | undefined, options: TrainOptions = {}
     // All ranks draw the same batch; each takes its part. Parts may differ by one sample: the weights are of the whole.
     const drawn = Array.from({ length: batch }, () => samples[Math.floor(random() * NUM_SAMPLES)] as Sample);
     const mine = drawn.slice(Math.floor((rank * batch) / size), Math.floor(((rank + 1) * batch) / size));
-    model.backward(parameters, mine, 1 / batch, gradients.values, ({ start }, loss) => {
-      gradients.values[numParameters] = loss;
+    model.backward(parameters, mine, 1 / batch, gradients.values, ({ start, end }, loss) => {
+      // With the last layer, before its bucket goes: what was sent must not be touched.
+      if (end === numParameters) gradients.values[numParameters] = loss;
       gradients.ready(start);
     });
     numBuckets = await gradients.settle();

@@ -37,6 +37,8 @@ export interface Generated {
 }
 
 const DEFAULT_TIMEOUT_MS = 600_000;
+/** A replica that is done waits for the others, whose prompts may be longer. The death of a rank ends the wait anyway. */
+const UNTIL_ALL_ARE_DONE_MS = 86_400_000;
 
 /**
  * Checks, without a world, that a model can be laid out so: what `generate` checks first on every rank.
@@ -207,7 +209,7 @@ async function gather(
   logits: readonly Float32Array[],
   { codec, timeoutMs, vocabSize }: Gathering,
 ): Promise<Generated[]> {
-  const found = (await world.comm.gatherObjects(mine, { timeoutMs })).flat();
+  const found = (await world.comm.gatherObjects(mine, { timeoutMs: UNTIL_ALL_ARE_DONE_MS })).flat();
   const texts = await world.comm.broadcastObject(
     world.rank === 0 ? found.map(({ tokens }) => codec?.decode(tokens) ?? null) : undefined,
     { timeoutMs },
