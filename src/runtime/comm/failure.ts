@@ -46,7 +46,7 @@ export function errorOf(failure: Failure): ChoraleError {
     case "ABORTED":
       return new AbortedError(failure.reason);
     case "RANK_FAILED":
-      return new RankFailedError(failure.rank, failure.generation, failure.cause);
+      return new RankFailedError(failure.rank, failure.generation, new Error(failure.cause));
     case "MISMATCH":
       return new MismatchError(failure.problem, failure.sides);
     case "TIMEOUT":
@@ -81,9 +81,16 @@ export function decodeFailure(bytes: Uint8Array): Failure {
   }
 }
 
-/** The caller's place in the source: the first frame outside chorale, or undefined. */
-export function callSite(): string | undefined {
-  const frames = new Error().stack?.split("\n").slice(1) ?? [];
+/** Remembers the stack without formatting it, which is the dear part. */
+export function traceOfCall(): { readonly stack?: string } {
+  const trace: { stack?: string } = {};
+  Error.captureStackTrace(trace, traceOfCall);
+  return trace;
+}
+
+/** The caller's place in the source: the first frame outside chorale's runtime, or undefined. */
+export function callSite(trace: { readonly stack?: string } = traceOfCall()): string | undefined {
+  const frames = trace.stack?.split("\n").slice(1) ?? [];
   const outside = frames.find((line) => !/[/\\]runtime[/\\](comm|backends|world)[/\\]|node:internal/.test(line));
   return outside?.trim().replace(/^at /, "");
 }

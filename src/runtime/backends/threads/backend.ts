@@ -23,7 +23,7 @@ import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
-import { GROUP, groupLayout, MAGIC, RANK, WORLD } from "./layout.ts";
+import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 
@@ -140,10 +140,7 @@ export class ThreadsBackend implements Backend {
         const length = words[(group + GROUP.keyBytes) / 4]!;
         if (length === key.length) {
           const bytes = new Uint8Array(heap.words(at + length).buffer, at, length);
-          if (key.every((byte, i) => byte === bytes[i])) {
-            words[(group + GROUP.references) / 4]! += 1;
-            return group;
-          }
+          if (key.every((byte, i) => byte === bytes[i])) return group;
         }
         group = words[(group + GROUP.next) / 4]! >>> 0;
       }
@@ -155,7 +152,8 @@ export class ThreadsBackend implements Backend {
     const words = heap.words(block + layout.sizeBytes);
     const at = block / 4;
     words[at + GROUP.size / 4] = ranks.length;
-    words[at + GROUP.references / 4] = 1;
+    // Every member counts from the start: one that closes early must not take the group from one that opens late.
+    words[at + GROUP.references / 4] = ranks.length;
     words[at + GROUP.keyBytes / 4] = key.length;
     words[at + GROUP.key / 4] = block + layout.key;
     words[at + GROUP.nameBytes / 4] = nameBytes;
@@ -207,7 +205,7 @@ export class ThreadsBackend implements Backend {
     const n = engine.size;
     for (let i = 0; i < n * n; i++) {
       const pair = words[(block + engine.layout.pairs) / 4 + i]! >>> 0;
-      if (pair !== 0) heap.free(pair);
+      if (pair !== 0) freePair(heap, pair);
     }
     heap.free(block);
   }
@@ -291,6 +289,17 @@ export class ThreadsBackend implements Backend {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
+}
+
+/** Frees a ring of messages, and the copies of those that nobody received. */
+function freePair(heap: Heap, pair: number): void {
+  const words = heap.words(pair + PAIR.sizeBytes);
+  const posted = words[(pair + PAIR.posted) / 4]!;
+  for (let i = words[(pair + PAIR.consumed) / 4]!; i < posted; i++) {
+    const at = (pair + PAIR.messages + (i % PAIR.numMessages) * PAIR.messageBytes) / 4;
+    if (words[at] === MESSAGE_STATE.buffered) heap.free(words[at + MESSAGE.address / 4]! >>> 0);
+  }
+  heap.free(pair);
 }
 
 /** What must outlive a storage to free its memory. */

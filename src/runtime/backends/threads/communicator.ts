@@ -326,6 +326,7 @@ export class ThreadsCommunicator implements Communicator {
       for (const work of works) {
         work.fail(new AbortedError(reason));
         work.seen = true;
+        work.detach?.();
         work.release?.();
       }
     };
@@ -411,11 +412,7 @@ export class ThreadsCommunicator implements Communicator {
     if (signal !== undefined) {
       const listener = () => this.abort(abortReason(signal));
       signal.addEventListener("abort", listener, { once: true });
-      const release = work.release;
-      work.release = () => {
-        signal.removeEventListener("abort", listener);
-        release?.();
-      };
+      work.detach = () => signal.removeEventListener("abort", listener);
     }
     if (this.#batch !== undefined) this.#batch.push(work as ThreadsWork<unknown>);
     else this.#launch(work as ThreadsWork<unknown>, spins);

@@ -270,6 +270,7 @@ export class GroupEngine implements Pumpable {
       this.#fail(work, error);
     }
     work.release?.();
+    work.detach?.();
   }
 
   #fail(work: ThreadsWork<unknown>, error: unknown): void {
@@ -277,6 +278,7 @@ export class GroupEngine implements Pumpable {
     this.counters.byCode[work.code]!.failures++;
     this.flight.settle(work.entry, false);
     work.fail(error);
+    work.detach?.();
     if (this.#failed.length < 64) this.#failed.push(work);
   }
 
@@ -294,9 +296,12 @@ export class GroupEngine implements Pumpable {
     }
   }
 
-  /** The first failure that nobody waited for. */
+  /** The first failure that nobody waited for; among them a peer's report that this rank's calls did not match. */
   unseenFailure(): unknown {
-    return this.#failed.find((work) => !work.seen)?.error;
+    const unseen = this.#failed.find((work) => !work.seen)?.error;
+    if (unseen !== undefined || this.failure !== undefined || this.words[this.stateWord] === 0) return unseen;
+    const failure = this.learnFailure();
+    return failure instanceof MismatchError ? failure : undefined;
   }
 
   /** Fails this rank's pending work and everything after it. */

@@ -52,6 +52,10 @@ export class ThreadsWork<T> extends PendingWork<T> {
   collect: (() => void) | undefined;
   /** Frees staging memory. Not run after a failure: a late peer may still write there. */
   release: (() => void) | undefined;
+  /** Takes the listener off the caller's signal; runs however the work ends. */
+  detach: (() => void) | undefined;
+  /** The stack of the call, for work that left the fast path: formatted only when a mismatch is reported. */
+  trace: { readonly stack?: string } | undefined;
   /** The flight recorder's entry, as an index of words. */
   entry = 0;
 
