@@ -283,7 +283,7 @@ describe("foreign files", () => {
       if (largest > bytes.length) expect.fail(`mutant ${n}: ${largest} bytes for a file of ${bytes.length}`);
       counts[`${kind} ${result}`] = (counts[`${kind} ${result}`] ?? 0) + 1;
     }
-    expect(slowestMs).toBeLessThan(1000);
+    expect(slowestMs).toBeLessThan(10_000);
     // The mutations are neither all harmless nor all fatal.
     for (const key of ["header valid", "header refused", "index refused", "config valid", "config refused"]) {
       expect(counts[key], `${key} of ${JSON.stringify(counts)}`).toBeGreaterThan(100);

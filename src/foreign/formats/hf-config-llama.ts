@@ -252,8 +252,10 @@ export function parseLlamaConfig(json: unknown, where: string): LlamaConfig {
   const isQwen = architecture === "Qwen2ForCausalLM";
   const isLlama = architecture === "LlamaForCausalLM";
   const attentionBias = raw.attention_bias ?? false;
-  // Llama has no window; Qwen2 has one only when told to use it; Mistral has the one it states.
-  const window = isLlama || (isQwen && raw.use_sliding_window !== true) ? undefined : (raw.sliding_window ?? undefined);
+  if (isQwen && raw.use_sliding_window === true) {
+    refuse("use_sliding_window", "is true; windows that differ from layer to layer are not supported");
+  }
+  const window = architecture === "MistralForCausalLM" ? (raw.sliding_window ?? undefined) : undefined;
   const { theta, scaling } = readRope(raw, where);
   const bos = asList(raw.bos_token_id)[0];
   return Object.freeze({
