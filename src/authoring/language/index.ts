@@ -1,1 +1,28 @@
-export {};
+export {
+  type At,
+  type AtOne,
+  Buffer,
+  Builder,
+  Chunk,
+  MemoryChannel,
+  PortChannel,
+  RankHandle,
+  type ReduceOptions,
+  Semaphore,
+  type StrandGroup,
+  SwitchChannel,
+  SwitchView,
+  type SyncAt,
+} from "./builder.ts";
+export * from "./collective.ts";
+export {
+  type AnyProgram,
+  type CompileOptions,
+  compile,
+  type Program,
+  type ProgramFactory,
+  type ProgramOptions,
+  program,
+  writeMscclpp,
+} from "./program.ts";
+export type { Sentence } from "./sentence.ts";

@@ -28,7 +28,8 @@ function conditionOptions(c: PlanCollective, instances: number) {
 export function collectiveChunks(c: PlanCollective, instances = 1): readonly BufferChunks[] | undefined {
   switch (c.operation) {
     case "test":
-      return undefined;
+      if (c.custom === undefined) return undefined;
+      return collectiveChunks({ ...c, operation: "custom" }, instances);
     case "send_recv":
       return Array.from({ length: c.numRanks }, () => ({
         input: c.chunksPerPart * instances,

@@ -1,6 +1,26 @@
 export * from "./collective.ts";
+export { type CompatOptions, checkPairing, lowerRank } from "./compat/lower.ts";
+export { SYNC, type SyncName } from "./draft.ts";
 export * from "./hash.ts";
 export * from "./ir.ts";
 export * from "./layout.ts";
+export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./limits.ts";
+export { type ConformanceResult, checkConformance } from "./mscclpp/conformance.ts";
+export { replay, replayToPlan, replayToText, type Trace } from "./mscclpp/replay.ts";
+export { withTables } from "./mscclpp/tables.ts";
+export { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "./mscclpp/write.ts";
 export { formatOp, printPlan, printRank } from "./print.ts";
+export {
+  type ChannelRecord,
+  MEMORY,
+  PORT,
+  type RankRecord,
+  Recorder,
+  type SemaphoreRecord,
+  type Strands,
+  type SwitchRecord,
+} from "./recorder.ts";
 export { planFromJson, planSchema, planToJson } from "./schema.ts";
+export { pairChannels } from "./sound/auto-sync.ts";
+export { type AutoSyncMode, lowerSound, SOUND_PASSES, type SoundOptions } from "./sound/lower.ts";
+export type { RawChunk } from "./tape.ts";

@@ -65,7 +65,7 @@ export interface RecorderOptions {
   /** Also refuse what MSCCL++ lets pass. */
   readonly strict: boolean;
   /** Where the call being recorded stands in the user's program, or undefined. */
-  readonly locate?: () => SourceLocation | undefined;
+  readonly locate?: (failing: boolean) => SourceLocation | undefined;
 }
 
 export class Recorder {
@@ -110,7 +110,7 @@ export class Recorder {
   /** @throws InvalidArgumentError naming the line of the program, unless `holds` */
   need(holds: boolean, argument: string, value: unknown, accepted: string): asserts holds {
     if (holds) return;
-    const at = this.options.locate?.();
+    const at = this.options.locate?.(true);
     throw new InvalidArgumentError(
       argument,
       value,
@@ -335,15 +335,11 @@ export class Recorder {
   endLoop(): void {
     const loop = this.loop;
     this.need(loop !== undefined, "loop", "none is open", "a loop to end");
+    const seq = this.seq++;
     this.loop = undefined;
     for (const [key, body] of loop.tapes) {
       const strand = this.strand(Math.floor(key / 65536), key % 65536);
-      strand.tape.pipeline(
-        { seq: this.seq++, source: loop.source, tbgIndex: 0, tbgSize: 0 },
-        loop.unit,
-        loop.numChunks,
-        body,
-      );
+      strand.tape.pipeline({ seq, source: loop.source, tbgIndex: 0, tbgSize: 0 }, loop.unit, loop.numChunks, body);
     }
   }
 
@@ -409,7 +405,7 @@ export class Recorder {
   }
 
   private source(): number {
-    const at = this.options.locate?.();
+    const at = this.options.locate?.(false);
     if (at === undefined) return -1;
     const key = `${at.file}:${at.line}:${at.column}`;
     let id = this.sourceIds.get(key);

@@ -1,0 +1,139 @@
+/**
+ * The library as a table: what each algorithm computes, for how many ranks it is defined, whether it can work in place.
+ * The tuner, the bench and the tests walk it. Those that take more than `AlgorithmArgs` get sensible values.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { CollectiveName } from "../collectives/index.ts";
+import type { Program } from "../language/index.ts";
+import * as pairs from "./all-pairs.ts";
+import type { AlgorithmArgs, RootedArgs } from "./args.ts";
+import * as bruck from "./bruck.ts";
+import * as hierarchical from "./hierarchical.ts";
+import * as point from "./point.ts";
+import * as recursive from "./recursive.ts";
+import * as ring from "./ring.ts";
+import * as multicast from "./switch.ts";
+import * as tree from "./tree.ts";
+
+export interface AlgorithmEntry {
+  readonly name: string;
+  readonly collective: CollectiveName | "send_recv";
+  readonly make: (args: RootedArgs & { readonly ranksPerNode?: number }) => Program;
+  /** Counts of ranks that it is defined for. */
+  readonly legal: (numRanks: number) => boolean;
+  /** May run with `inPlace`. */
+  readonly inPlace: boolean;
+  /** Moves packets (small messages). */
+  readonly packets: boolean;
+  /** Needs a switch that reduces. */
+  readonly needsSwitch: boolean;
+}
+
+const any = (n: number) => n >= 2;
+const powers = (n: number) => n >= 2 && (n & (n - 1)) === 0;
+const nodes = (n: number) => n >= 4 && n % 2 === 0;
+
+type Make = AlgorithmEntry["make"];
+const entry = (
+  name: string,
+  collective: AlgorithmEntry["collective"],
+  make: Make,
+  more: Partial<Pick<AlgorithmEntry, "legal" | "inPlace" | "packets" | "needsSwitch">> = {},
+): AlgorithmEntry => ({
+  name,
+  collective,
+  make,
+  legal: any,
+  inPlace: true,
+  packets: false,
+  needsSwitch: false,
+  ...more,
+});
+
+/** Two nodes unless told. */
+const grouped =
+  (make: (args: AlgorithmArgs & { readonly ranksPerNode: number }) => Program): Make =>
+  (args) =>
+    make({ ...args, ranksPerNode: args.ranksPerNode ?? args.numRanks / 2 });
+
+export const ALGORITHMS: readonly AlgorithmEntry[] = [
+  entry("one-shot-all-reduce", "all_reduce", pairs.oneShotAllReduce),
+  entry("one-shot-read-all-reduce", "all_reduce", pairs.oneShotReadAllReduce, { inPlace: false }),
+  entry("one-shot-packet-all-reduce", "all_reduce", pairs.oneShotPacketAllReduce, { packets: true }),
+  entry("two-shot-all-reduce", "all_reduce", pairs.twoShotAllReduce),
+  entry("two-shot-packet-all-reduce", "all_reduce", pairs.twoShotPacketAllReduce, { packets: true }),
+  entry("two-shot-read-all-reduce", "all_reduce", pairs.twoShotReadAllReduce),
+  entry("ring-all-reduce", "all_reduce", ring.ringAllReduce),
+  entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
+  entry("recursive-doubling-all-reduce", "all_reduce", recursive.recursiveDoublingAllReduce),
+  entry("halving-doubling-all-reduce", "all_reduce", recursive.halvingDoublingAllReduce),
+  entry("double-binary-tree-all-reduce", "all_reduce", tree.doubleBinaryTreeAllReduce),
+  entry("binomial-all-reduce", "all_reduce", tree.binomialAllReduce),
+  entry("hierarchical-all-reduce", "all_reduce", grouped(hierarchical.hierarchicalAllReduce), { legal: nodes }),
+  entry("switch-all-reduce", "all_reduce", multicast.switchAllReduce, { needsSwitch: true }),
+  entry("direct-all-gather", "all_gather", pairs.directAllGather),
+  entry("packet-all-gather", "all_gather", pairs.packetAllGather, { packets: true }),
+  entry("ring-all-gather", "all_gather", ring.ringAllGather),
+  entry("bruck-all-gather", "all_gather", bruck.bruckAllGather),
+  entry("recursive-doubling-all-gather", "all_gather", recursive.recursiveDoublingAllGather, { legal: powers }),
+  entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), { legal: nodes }),
+  entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
+  entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
+  entry("packet-reduce-scatter", "reduce_scatter", pairs.packetReduceScatter, { packets: true }),
+  entry("ring-reduce-scatter", "reduce_scatter", ring.ringReduceScatter),
+  entry("halving-reduce-scatter", "reduce_scatter", recursive.halvingReduceScatter, { legal: powers }),
+  entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), {
+    legal: nodes,
+  }),
+  entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
+  entry("chain-broadcast", "broadcast", tree.chainBroadcast),
+  entry("scatter-all-gather-broadcast", "broadcast", tree.scatterAllGatherBroadcast),
+  entry("binomial-reduce", "reduce", tree.binomialReduce),
+  entry("chain-reduce", "reduce", tree.chainReduce),
+  entry("scatter-gather-reduce", "reduce", tree.scatterGatherReduce),
+  entry("direct-all-to-all", "all_to_all", pairs.directAllToAll, { inPlace: false }),
+  entry("pairwise-all-to-all", "all_to_all", point.pairwiseAllToAll, { inPlace: false }),
+  entry("bruck-all-to-all", "all_to_all", bruck.bruckAllToAll, { inPlace: false }),
+  entry("hierarchical-all-to-all", "all_to_all", grouped(hierarchical.hierarchicalAllToAll), {
+    inPlace: false,
+    legal: nodes,
+  }),
+  entry(
+    "direct-all-to-all-v",
+    "all_to_all_v",
+    (args) => {
+      const counts = Array.from({ length: args.numRanks }, (_, i) =>
+        Array.from({ length: args.numRanks }, (_, j) => (i + 2 * j) % 3),
+      );
+      return pairs.directAllToAllV({ ...args, sendCounts: counts });
+    },
+    { inPlace: false },
+  ),
+  entry("direct-gather", "gather", tree.directGather),
+  entry("binomial-gather", "gather", tree.binomialGather),
+  entry("direct-scatter", "scatter", tree.directScatter),
+  entry("binomial-scatter", "scatter", tree.binomialScatter),
+  entry("dissemination-barrier", "barrier", point.disseminationBarrier, { inPlace: false }),
+  entry(
+    "direct-send-recv",
+    "send_recv",
+    (args) =>
+      point.directSendRecv({
+        ...args,
+        sendTo: Array.from({ length: args.numRanks }, (_, r) => (r + 1) % args.numRanks),
+      }),
+    { inPlace: false },
+  ),
+];
+
+/**
+ * Finds an algorithm of the library.
+ * @throws InvalidArgumentError naming them
+ * @example
+ * algorithm("ring-all-reduce").collective // "all_reduce"
+ */
+export function algorithm(name: string): AlgorithmEntry {
+  const found = ALGORITHMS.find((a) => a.name === name);
+  if (found === undefined) throw new InvalidArgumentError("algorithm", name, ALGORITHMS.map((a) => a.name).join(", "));
+  return found;
+}

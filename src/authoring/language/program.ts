@@ -1,0 +1,268 @@
+/**
+ * Programs and their compilation. `program` runs the callback once and keeps what it recorded; `compile` is pure and
+ * may be called again with other options. Nothing is global: any number of programs may be built, also within each other.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import {
+  type AutoSyncMode,
+  type ChannelKind,
+  checkPairing,
+  collectiveChunks,
+  DEFAULT_PLAN_OPTIONS,
+  deepFreeze,
+  type ExecutionPlan,
+  limitViolations,
+  lowerRank,
+  lowerSound,
+  type MscclppHeader,
+  mscclppCollective,
+  type PlanCollective,
+  type PlanOptions,
+  type RankPlan,
+  Recorder,
+  type SourceLocation,
+  writeMscclppPieces,
+} from "../schedule/index.ts";
+import { Builder } from "./builder.ts";
+import { callSite, MAX_LOCATED } from "./source.ts";
+
+/** Options of a program; all but name and collective have MSCCL++'s defaults. */
+export interface ProgramOptions {
+  readonly name: string;
+  readonly collective: PlanCollective;
+  readonly instances?: number;
+  readonly protocol?: PlanOptions["protocol"];
+  /** Join neighbouring operations. */
+  readonly fusion?: boolean;
+  /**
+   * `strand` (default): block-wide synchronisation by dependences. `full`: also between strands and ranks, by the order
+   * in which the program is written. `none`: only what the program says.
+   */
+  readonly autoSync?: AutoSyncMode;
+  readonly reuseResources?: boolean;
+  readonly numThreadsPerBlock?: number;
+  readonly useDoubleScratchBuffer?: boolean;
+  readonly bufferAlignment?: number;
+  readonly minMessageSizeBytes?: number | bigint;
+  readonly maxMessageSizeBytes?: number | bigint;
+  /** How `Builder.copy` reaches another rank; memory unless told. */
+  readonly links?: (from: number, to: number) => ChannelKind;
+  /** Free words for whoever chooses among programs. Not part of the plan. */
+  readonly tags?: Readonly<Record<string, string | number>>;
+  readonly ranksPerNode?: number;
+}
+
+/** A recorded program. */
+export interface Program {
+  readonly name: string;
+  readonly collective: PlanCollective;
+  readonly options: PlanOptions;
+  readonly fusion: boolean;
+  readonly autoSync: AutoSyncMode;
+  readonly tags: Readonly<Record<string, string | number>>;
+  readonly ranksPerNode: number;
+  /** What was recorded. For `compile`. */
+  readonly recorder: Recorder;
+}
+
+/** Type of a program file's default export, and of every entry of the library. */
+export type ProgramFactory<Args = Record<string, never>> = (args: Args) => Program;
+
+/** Marks a program's values; a fresh one for each callback. */
+export interface AnyProgram {
+  readonly program: string;
+}
+
+function sizeOption(argument: string, value: number | bigint): bigint {
+  const big = typeof value === "bigint" ? value : Number.isSafeInteger(value) ? BigInt(value) : -1n;
+  if (big < 0n || big >= 2n ** 64n)
+    throw new InvalidArgumentError(argument, value, "a number of bytes from 0 to 2^64 - 1");
+  return big;
+}
+function countOption(argument: string, value: number): number {
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError(argument, value, "an integer, 1 or more");
+  return value;
+}
+
+/** How many parts a rank's buffers are made of (see `layout.ts`). */
+export function segmentsOf(c: PlanCollective, rank: number): { readonly input: number; readonly output: number } {
+  const n = c.numRanks;
+  const atRoot = rank === (c.root ?? 0);
+  switch (c.operation) {
+    case "all_gather":
+      return { input: 1, output: n };
+    case "reduce_scatter":
+      return { input: n, output: 1 };
+    case "all_to_all":
+      return { input: n, output: n };
+    case "gather":
+      return { input: 1, output: atRoot ? n : 1 };
+    case "scatter":
+      return { input: atRoot ? n : 1, output: 1 };
+    default:
+      return { input: 1, output: 1 };
+  }
+}
+
+/**
+ * Builds a program: runs `build` once and records what it calls.
+ * @throws InvalidArgumentError at the wrong call, with its place in the file
+ * @example
+ * import { allGather, compile, program } from "chorale/language";
+ *
+ * const direct = program({ name: "direct all-gather", collective: allGather(2), autoSync: "full" }, (p) => {
+ *   for (const from of p.ranks) for (const to of p.ranks) p.copy(to.output.at(from.id), from.input.at(0));
+ * });
+ * compile(direct).ranks.length; // 2
+ */
+export function program(
+  options: ProgramOptions,
+  build: <ThisProgram extends AnyProgram>(p: Builder<ThisProgram>) => void,
+): Program {
+  const { name, collective, links = () => "memory" as const } = options;
+  const planOptions: PlanOptions = {
+    protocol: options.protocol ?? DEFAULT_PLAN_OPTIONS.protocol,
+    instances: countOption("instances", options.instances ?? 1),
+    reuseResources: options.reuseResources ?? false,
+    numThreadsPerBlock: countOption(
+      "numThreadsPerBlock",
+      options.numThreadsPerBlock ?? DEFAULT_PLAN_OPTIONS.numThreadsPerBlock,
+    ),
+    useDoubleScratchBuffer: options.useDoubleScratchBuffer ?? false,
+    bufferAlignment: countOption("bufferAlignment", options.bufferAlignment ?? DEFAULT_PLAN_OPTIONS.bufferAlignment),
+    minMessageSizeBytes: sizeOption(
+      "minMessageSizeBytes",
+      options.minMessageSizeBytes ?? DEFAULT_PLAN_OPTIONS.minMessageSizeBytes,
+    ),
+    maxMessageSizeBytes: sizeOption(
+      "maxMessageSizeBytes",
+      options.maxMessageSizeBytes ?? DEFAULT_PLAN_OPTIONS.maxMessageSizeBytes,
+    ),
+  };
+  const chunks = collectiveChunks(collective) ?? [];
+  const located: { recorder?: Recorder } = {};
+  const locate = (failing: boolean): SourceLocation | undefined =>
+    failing || (located.recorder?.numOps ?? 0) < MAX_LOCATED ? callSite() : undefined;
+  const recorder = new Recorder({
+    numRanks: collective.numRanks,
+    inputChunks: (rank) => chunks[rank]?.input ?? 0,
+    outputChunks: (rank) => chunks[rank]?.output ?? 0,
+    strict: true,
+    locate,
+  });
+  located.recorder = recorder;
+  build(new Builder<AnyProgram>(recorder, collective.reduceOp ?? "sum", links));
+  recorder.close();
+  return Object.freeze({
+    name,
+    collective,
+    options: Object.freeze(planOptions),
+    fusion: options.fusion ?? true,
+    autoSync: options.autoSync ?? "strand",
+    tags: options.tags ?? {},
+    ranksPerNode: options.ranksPerNode ?? collective.numRanks,
+    recorder,
+  });
+}
+
+export interface CompileOptions {
+  /** `mscclpp`: exactly the plan that the MSCCL++ 0.9 DSL would make, its defects included. */
+  readonly compat?: "mscclpp";
+  /** `mscclpp`: refuse what its executor cannot hold. */
+  readonly target?: "chorale" | "mscclpp";
+  /** Hears the plan after each pass. */
+  readonly onPass?: (pass: string, plan: ExecutionPlan) => void;
+}
+
+function planOf(p: Program, ranks: readonly RankPlan[], mode: ExecutionPlan["mode"], instances: number): ExecutionPlan {
+  return {
+    schemaVersion: 1,
+    name: p.name,
+    mode,
+    collective: p.collective,
+    options: { ...p.options, instances },
+    ranks,
+    sources: p.recorder.sources,
+  };
+}
+
+/**
+ * Compiles a program to a plan. Pure: the program can be compiled again.
+ * @throws InvalidArgumentError when signals and waits do not pair
+ * @throws UnsupportedError with `target: "mscclpp"` when a limit of its executor is exceeded
+ */
+export function compile(p: Program, options: CompileOptions = {}): ExecutionPlan {
+  const plan = options.compat === "mscclpp" ? compileCompat(p, options) : compileSound(p, options);
+  if (options.target === "mscclpp") requireExecutor(plan);
+  return deepFreeze(plan);
+}
+
+function compileSound(p: Program, { onPass }: CompileOptions): ExecutionPlan {
+  const ranks = lowerSound(p.recorder, {
+    collective: p.collective,
+    segments: (rank) => segmentsOf(p.collective, rank),
+    instances: p.options.instances,
+    fusion: p.fusion,
+    autoSync: p.autoSync,
+    ...(onPass === undefined
+      ? {}
+      : {
+          onPass: (pass: string, make: () => readonly RankPlan[], instances: number) => {
+            onPass(pass, deepFreeze(planOf(p, make(), "sound", instances)));
+          },
+        }),
+  });
+  return planOf(p, ranks, "sound", p.options.instances);
+}
+
+function compileCompat(p: Program, { onPass }: CompileOptions): ExecutionPlan {
+  const ranks = [...compatRanks(p, true)].map((rank) => {
+    const segments = segmentsOf(p.collective, rank.rank);
+    return {
+      ...rank,
+      input: { ...rank.input, segments: segments.input },
+      output: { ...rank.output, segments: segments.output },
+    };
+  });
+  const plan = planOf(p, ranks, "mscclpp", p.options.instances);
+  onPass?.("mscclpp", plan);
+  return plan;
+}
+
+function* compatRanks(p: Program, finished: boolean): Generator<RankPlan> {
+  checkPairing(p.recorder);
+  const options = { instances: p.options.instances, fusion: p.fusion, autoSync: p.autoSync !== "none", finished };
+  for (const record of p.recorder.ranks) yield lowerRank(record, options);
+}
+
+/** @throws UnsupportedError listing what the MSCCL++ executor cannot hold */
+function requireExecutor(plan: ExecutionPlan): void {
+  const [first, ...rest] = limitViolations(plan);
+  if (first === undefined) return;
+  const at = first.source === undefined ? undefined : plan.sources[first.source];
+  const place = `rank ${first.rank}, strand ${first.strand}${first.op === undefined ? "" : `, operation ${first.op}`}${at === undefined ? "" : ` (${at.file}:${at.line})`}`;
+  throw new InvalidArgumentError(
+    `program for the MSCCL++ executor, ${place}`,
+    `${first.message}${rest.length === 0 ? "" : ` and ${rest.length} more`}`,
+    "a program within its limits: fewer ranks or operations a strand, or the chorale target",
+  );
+}
+
+/**
+ * Writes the MSCCL++ plan of a program in pieces, one rank in memory at a time. With `compat`, byte for byte what the
+ * MSCCL++ 0.9 DSL prints.
+ */
+export function writeMscclpp(p: Program, sink: (piece: string) => void, options: CompileOptions = {}): void {
+  const compat = options.compat === "mscclpp";
+  const header: MscclppHeader = {
+    name: p.name,
+    collective: mscclppCollective({ collective: p.collective }),
+    inPlace: p.collective.inPlace,
+    options: p.options,
+  };
+  writeMscclppPieces(
+    header,
+    compat ? compatRanks(p, false) : compile(p, { ...options, target: "mscclpp" }).ranks,
+    sink,
+  );
+}

@@ -1,0 +1,432 @@
+/**
+ * `autoSync: "full"`: the order in which the program was written is taken as its meaning, and everything that a run
+ * needs to respect it is inserted: semaphores between strands of a rank, signals and waits between ranks, flushes
+ * before a source is reused.
+ *
+ * How: operations are visited in program order with a vector clock per strand (Fidge 1988, Mattern 1989): clock[u] is
+ * how many operations of strand u are known to be done. Two accesses conflict when they share a chunk and one writes.
+ * If the earlier one is not covered by the clock of the later one's strand, a pair of synchronising operations joins
+ * them: right after the earlier, right before the later. Pairs follow program order, so they cannot form a cycle; each
+ * pair of strands has its own channel or semaphore, so the k-th wait meets the k-th signal. What the program
+ * synchronises by itself counts. Port puts finish in their proxy: a second clock entry per strand counts those whose
+ * arrival is known. Packets announce themselves to the first reader of a fresh slot and order nothing else.
+ *
+ * At the end each rank waits for what others still write to or read from its input and output: a rank that returns may
+ * use its buffers. Loops are one operation here: what strands owe each other inside one loop is the program's to say.
+ */
+import { UnsupportedError } from "../../../core/index.ts";
+import { type DraftOp, SYNC } from "../draft.ts";
+import type { ChannelKind } from "../ir.ts";
+import type { RankRecord } from "../recorder.ts";
+import { type Access, type AccessContext, accessesOf } from "./access.ts";
+import { IntervalMap } from "./interval-map.ts";
+
+/** An operation in program order, with what was inserted around it. */
+interface Entry {
+  readonly op: DraftOp | undefined;
+  readonly seq: number;
+  readonly strand: number;
+  /** Its number in the strand, from 1. */
+  readonly index: number;
+  /** Number of port puts of the strand, this one included. */
+  readonly puts: number;
+  readonly before: DraftOp[];
+  readonly after: DraftOp[];
+  clock: Int32Array;
+  flushed: boolean;
+}
+
+interface Use {
+  readonly entry: Entry;
+  readonly proxy: boolean;
+  readonly packet: boolean;
+  /** The chunk was never written before. */
+  readonly fresh: boolean;
+}
+interface Slot {
+  readonly writers: readonly Use[];
+  readonly readers: readonly Use[];
+}
+
+/** One strand of a program: its place and its operations with their numbers in program order. */
+export interface OrderedStrand {
+  readonly rank: number;
+  readonly id: number;
+  readonly ops: readonly { readonly op: DraftOp; readonly seq: number }[];
+}
+
+export class AutoSync {
+  private readonly context: AccessContext;
+  private readonly ranks: readonly RankRecord[];
+  private readonly strands: readonly OrderedStrand[];
+  private readonly width: number;
+  private readonly clocks: Int32Array[];
+  private readonly puts: number[];
+  /** Port puts among the first i operations of each strand. */
+  private readonly putsUpTo: readonly Int32Array[];
+  /** Port puts of each strand whose source the proxy may still read. */
+  private readonly unflushed = new Map<number, Entry[]>();
+  private readonly memories = new Map<number, IntervalMap<Slot>>();
+  private readonly queues = new Map<string, (Int32Array | undefined)[]>();
+  private readonly meetings = new Map<string, Entry[]>();
+  private readonly pairs = new Map<string, { readonly kind: ChannelKind; readonly ids: ReadonlyMap<number, number> }>();
+  private readonly semaphores = new Map<string, number>();
+
+  constructor(context: AccessContext, ranks: readonly RankRecord[], strands: readonly OrderedStrand[]) {
+    this.context = context;
+    this.ranks = ranks;
+    this.strands = strands;
+    this.width = strands.length;
+    this.clocks = strands.map(() => new Int32Array(2 * strands.length));
+    this.puts = strands.map(() => 0);
+    this.putsUpTo = strands.map(({ ops }) => {
+      const upTo = new Int32Array(ops.length + 2);
+      ops.forEach(({ op }, i) => {
+        upTo[i + 1] = (upTo[i] as number) + (op.kind === "put" && op.channelKind === "port" ? 1 : 0);
+      });
+      upTo[ops.length + 1] = upTo[ops.length] as number;
+      return upTo;
+    });
+  }
+
+  /** @returns each strand's operations, synchronised. Channels and semaphores are added to the rank records */
+  run(): DraftOp[][] {
+    const entries: Entry[][] = this.strands.map(() => []);
+    const order = this.strands.flatMap(({ ops }, strand) => ops.map(({ op, seq }) => ({ op, seq, strand })));
+    order.sort((a, b) => a.seq - b.seq);
+    for (const { op, seq, strand } of order) {
+      const list = entries[strand] as Entry[];
+      list.push(this.visit(op, seq, strand, list.length + 1));
+    }
+    this.finishRanks(entries);
+    return entries.map((list) =>
+      list.flatMap(({ op, before, after }) => [...before, ...(op === undefined ? [] : [op]), ...after]),
+    );
+  }
+
+  private visit(op: DraftOp, seq: number, strand: number, index: number): Entry {
+    const isPortPut = op.kind === "put" && op.channelKind === "port";
+    if (isPortPut) this.puts[strand] = (this.puts[strand] as number) + 1;
+    const clock = this.clocks[strand] as Int32Array;
+    const entry: Entry = {
+      op,
+      seq,
+      strand,
+      index,
+      puts: this.puts[strand] as number,
+      before: [],
+      after: [],
+      clock,
+      flushed: false,
+    };
+    const accesses = accessesOf(this.context, this.rankOf(strand), op);
+    this.order(entry, accesses);
+    this.tick(entry);
+    this.own(entry, op);
+    for (const access of accesses) this.record(entry, access);
+    return entry;
+  }
+
+  private rankOf(strand: number): number {
+    return (this.strands[strand] as OrderedStrand).rank;
+  }
+
+  /** The strand's clock says that the entry is done, from here on. */
+  private tick(entry: Entry): void {
+    const clock = (this.clocks[entry.strand] as Int32Array).slice();
+    clock[entry.strand] = entry.index;
+    this.clocks[entry.strand] = clock;
+    entry.clock = clock;
+  }
+
+  private join(strand: number, other: Int32Array): void {
+    const clock = (this.clocks[strand] as Int32Array).slice();
+    for (let i = 0; i < clock.length; i++)
+      if ((other[i] as number) > (clock[i] as number)) clock[i] = other[i] as number;
+    this.clocks[strand] = clock;
+  }
+
+  // ---- conflicts
+
+  private memory(id: number): IntervalMap<Slot> {
+    let map = this.memories.get(id);
+    if (map === undefined) {
+      map = new IntervalMap();
+      this.memories.set(id, map);
+    }
+    return map;
+  }
+
+  /** Orders everything that conflicts with `accesses` before `entry`. */
+  private order(entry: Entry, accesses: readonly Access[]): void {
+    const needs = new Set<Use>();
+    const readers = new Set<Use>();
+    for (const a of accesses) {
+      this.memories.get(a.memory)?.visit(a.start, a.end, (slot) => {
+        for (const use of slot.writers) if (a.write || !(a.packet && use.packet && use.fresh)) needs.add(use);
+        if (a.write) for (const use of slot.readers) readers.add(use);
+      });
+    }
+    // Latest first: ordering after it often covers the rest.
+    const all = [
+      ...[...needs].map((use) => ({ use, write: true })),
+      ...[...readers].map((use) => ({ use, write: false })),
+    ];
+    all.sort((x, y) => y.use.entry.seq - x.use.entry.seq);
+    for (const { use, write } of all) if (use.entry.seq !== entry.seq) this.orderAfter(use, write, entry);
+  }
+
+  private orderAfter({ entry: from, proxy }: Use, write: boolean, to: Entry): void {
+    const clock = this.clocks[to.strand] as Int32Array;
+    const arrived = (clock[this.width + from.strand] as number) >= from.puts;
+    const passed = (clock[from.strand] as number) >= from.index;
+    if (proxy && write) {
+      if (arrived) return;
+      if (from.strand === to.strand || this.rankOf(from.strand) === this.rankOf(to.strand)) {
+        throw new UnsupportedError(
+          `reading back at rank ${this.rankOf(to.strand)} what it put through a port channel`,
+          "signal the peer and let it answer, or use a memory channel",
+        );
+      }
+      this.connect(from, to, "port");
+      return;
+    }
+    if (proxy && !arrived && !from.flushed) {
+      const put = from.op;
+      if (put?.kind === "put")
+        from.after.unshift({
+          kind: "flush",
+          channelKind: "port",
+          channels: [...put.channels],
+          sync: SYNC.none,
+          source: put.source,
+        });
+      from.flushed = true;
+    } else if (proxy && arrived) return;
+    if (from.strand === to.strand || passed) return;
+    if (this.rankOf(from.strand) === this.rankOf(to.strand)) this.connectLocally(from, to);
+    else this.connect(from, to, this.kindBetween(this.rankOf(from.strand), this.rankOf(to.strand)));
+  }
+
+  private record(entry: Entry, a: Access): void {
+    const sameOp = (use: Use) => use.entry.seq === entry.seq;
+    this.memory(a.memory).update(a.start, a.end, (old) => {
+      const use: Use = {
+        entry,
+        proxy: a.proxy,
+        packet: a.packet,
+        fresh: old === undefined || old.writers.every(sameOp),
+      };
+      if (old === undefined) return a.write ? { writers: [use], readers: [] } : { writers: [], readers: [use] };
+      if (a.write) return { writers: [...old.writers.filter(sameOp), use], readers: old.readers.filter(sameOp) };
+      // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
+      return {
+        writers: old.writers,
+        readers: [...old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand), use],
+      };
+    });
+  }
+
+  // ---- what is inserted
+
+  private kindBetween(a: number, b: number): ChannelKind {
+    const record = this.ranks[a] as RankRecord;
+    return record.port.includes(b) && !record.memory.includes(b) ? "port" : "memory";
+  }
+
+  private connectLocally(from: Entry, to: Entry): void {
+    const rank = this.rankOf(from.strand);
+    const key = `${from.strand} ${to.strand}`;
+    let id = this.semaphores.get(key);
+    if (id === undefined) {
+      id = (this.ranks[rank] as RankRecord).semaphores.push(0) - 1;
+      this.semaphores.set(key, id);
+    }
+    from.after.push({ kind: "release", semaphores: [id], sync: SYNC.none, source: from.op?.source });
+    to.before.push({ kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.op?.source });
+    this.join(to.strand, from.clock);
+  }
+
+  private connect(from: Entry, to: Entry, kind: ChannelKind): void {
+    const [a, b] = [this.rankOf(from.strand), this.rankOf(to.strand)];
+    const key = `${kind} ${Math.min(from.strand, to.strand)} ${Math.max(from.strand, to.strand)}`;
+    let pair = this.pairs.get(key);
+    if (pair === undefined) {
+      pair = { kind, ids: pairChannels(this.ranks, kind, a, b) };
+      this.pairs.set(key, pair);
+    }
+    from.after.push({
+      kind: "signal",
+      relaxed: false,
+      channelKind: kind,
+      channels: [pair.ids.get(a) as number],
+      sync: SYNC.none,
+      source: from.op?.source,
+    });
+    to.before.push({
+      kind: "wait",
+      relaxed: false,
+      channelKind: kind,
+      channels: [pair.ids.get(b) as number],
+      sync: SYNC.none,
+      source: to.op?.source,
+    });
+    this.join(to.strand, kind === "port" ? this.behindProxy(from.clock, a) : from.clock);
+  }
+
+  /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
+  private behindProxy(clock: Int32Array, rank: number): Int32Array {
+    const carried = clock.slice();
+    this.strands.forEach((strand, s) => {
+      if (strand.rank !== rank) return;
+      const puts = (this.putsUpTo[s] as Int32Array)[clock[s] as number] ?? 0;
+      carried[this.width + s] = Math.max(carried[this.width + s] as number, puts);
+    });
+    return carried;
+  }
+
+  // ---- what the program synchronises itself
+
+  private own(entry: Entry, op: DraftOp): void {
+    const rank = this.rankOf(entry.strand);
+    switch (op.kind) {
+      case "put":
+        if (op.channelKind === "port" && op.notify !== "signal-flush") {
+          this.unflushed.set(entry.strand, [...(this.unflushed.get(entry.strand) ?? []), entry]);
+        }
+        if (op.notify === "none") return;
+        for (const id of op.channels)
+          this.queue(rank, op.channelKind, id, true).push(this.behindProxy(entry.clock, rank));
+        if (op.notify === "signal-flush") entry.flushed = true;
+        return;
+      case "signal":
+        if (op.relaxed) for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(undefined);
+        else {
+          const carried = op.channelKind === "port" ? this.behindProxy(entry.clock, rank) : entry.clock;
+          for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(carried);
+        }
+        return;
+      case "wait":
+        for (const id of op.channels) {
+          const clock = this.queue(rank, op.channelKind, id, false).shift();
+          if (clock !== undefined && !op.relaxed) this.join(entry.strand, clock);
+        }
+        return;
+      case "flush": {
+        const waiting = this.unflushed.get(entry.strand) ?? [];
+        const covered = (e: Entry) => e.op?.kind === "put" && e.op.channels.every((id) => op.channels.includes(id));
+        for (const e of waiting) if (covered(e)) e.flushed = true;
+        this.unflushed.set(
+          entry.strand,
+          waiting.filter((e) => !e.flushed),
+        );
+        return;
+      }
+      case "release":
+        for (const id of op.semaphores) this.semaphoreQueue(rank, id).push(entry.clock);
+        return;
+      case "acquire":
+        for (const id of op.semaphores) {
+          const clock = this.semaphoreQueue(rank, id).shift();
+          if (clock !== undefined) this.join(entry.strand, clock);
+        }
+        return;
+      case "barrier": {
+        const key = `${rank} ${op.barrier}`;
+        const met = [...(this.meetings.get(key) ?? []), entry];
+        if (met.length < op.numStrands) {
+          this.meetings.set(key, met);
+          return;
+        }
+        this.meetings.delete(key);
+        for (const one of met) for (const other of met) this.join(one.strand, other.clock);
+        return;
+      }
+      default:
+        return;
+    }
+  }
+
+  private semaphoreQueue(rank: number, id: number): (Int32Array | undefined)[] {
+    const key = `semaphore ${rank} ${id}`;
+    let queue = this.queues.get(key);
+    if (queue === undefined) {
+      queue = new Array<undefined>((this.ranks[rank] as RankRecord).semaphores[id] ?? 0).fill(undefined);
+      this.queues.set(key, queue);
+    }
+    return queue;
+  }
+
+  /** The clocks of the signals under way on a channel, named by its sending end; `id` is `rank`'s own. */
+  private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Int32Array | undefined)[] {
+    const peers = (this.ranks[rank] as RankRecord)[kind];
+    const peer = peers[id] as number;
+    const ordinal = peers.slice(0, id).filter((p) => p === peer).length;
+    const key = sending ? `${kind} ${rank} ${peer} ${ordinal}` : `${kind} ${peer} ${rank} ${ordinal}`;
+    let queue = this.queues.get(key);
+    if (queue === undefined) {
+      queue = [];
+      this.queues.set(key, queue);
+    }
+    return queue;
+  }
+
+  // ---- the end
+
+  /** Each rank waits, in its first strand, for what others do to its input and output. */
+  private finishRanks(entries: Entry[][]): void {
+    for (const record of this.ranks) {
+      const strand = this.strands.findIndex((s) => s.rank === record.rank);
+      if (strand < 0) continue;
+      const list = entries[strand] as Entry[];
+      const end: Entry = {
+        op: undefined,
+        seq: Number.MAX_SAFE_INTEGER,
+        strand,
+        index: list.length + 1,
+        puts: this.puts[strand] as number,
+        before: [],
+        after: [],
+        clock: this.clocks[strand] as Int32Array,
+        flushed: false,
+      };
+      const uses = new Map<Use, boolean>();
+      for (const buffer of [0, 1]) {
+        this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
+          for (const use of slot.readers) uses.set(use, false);
+          for (const use of slot.writers) uses.set(use, true);
+        });
+      }
+      const foreign = [...uses].filter(([use]) => use.proxy || this.rankOf(use.entry.strand) !== record.rank);
+      foreign.sort(([a], [b]) => b.entry.seq - a.entry.seq);
+      for (const [use, write] of foreign) {
+        if (use.proxy && this.rankOf(use.entry.strand) === record.rank) {
+          if (!write) this.orderAfter(use, false, { ...end, strand: use.entry.strand });
+        } else this.orderAfter(use, write, end);
+      }
+      if (end.before.length > 0) list.push(end);
+    }
+  }
+}
+
+/** Makes a new pair of channels between two ranks: the k-th one way pairs with the k-th the other way. */
+export function pairChannels(
+  ranks: readonly RankRecord[],
+  kind: ChannelKind,
+  a: number,
+  b: number,
+): ReadonlyMap<number, number> {
+  const [from, to] = [ranks[a] as RankRecord, ranks[b] as RankRecord];
+  const count = (record: RankRecord, peer: number) => record[kind].filter((p) => p === peer).length;
+  const add = (record: RankRecord, peer: number) => {
+    const code = kind === "memory" ? 0 : 1;
+    if (!record.channelKinds.includes(code)) record.channelKinds.push(code);
+    return record[kind].push(peer) - 1;
+  };
+  while (count(from, b) < count(to, a)) add(from, b);
+  while (count(to, a) < count(from, b)) add(to, a);
+  return new Map([
+    [a, add(from, b)],
+    [b, add(to, a)],
+  ]);
+}
