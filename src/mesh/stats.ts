@@ -22,7 +22,7 @@ export interface MeshStats {
 /** Compute units of a device: what its probe wrote to `details`; `undefined` when it did not. */
 export function computeUnits(device: Device): number | undefined {
   const { details } = device;
-  for (const key of ["computeUnits", "multiprocessors", "smCount", "physicalCores", "cores", "logicalCpus"]) {
+  for (const key of ["computeUnits", "multiprocessors", "cores", "numCores"]) {
     const value = details?.[key];
     if (typeof value === "number" && value > 0) return value;
   }

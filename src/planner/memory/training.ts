@@ -116,7 +116,7 @@ export interface TrainingMemory {
  * the training estimate, with the gradients and master weights that they left out.
  * @example
  * // 16 bytes a parameter for full fine-tuning:
- * import { modelPreset } from "chorale/planner";
+ * import { estimateTrainingMemory, modelPreset, trainingMethod } from "chorale/planner";
  * estimateTrainingMemory(modelPreset("llama-3.1-8b"), trainingMethod("full")).totalBytes / 8030261248 // 16
  */
 export function estimateTrainingMemory(model: ModelSpec, spec: MethodSpec): TrainingMemory {

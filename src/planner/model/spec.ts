@@ -129,6 +129,7 @@ export interface ParameterCounts {
 /**
  * Counts parameters exactly, by component. Tied embeddings count once (as embedding).
  * @example
+ * import { countParameters, modelPreset } from "chorale/planner";
  * countParameters(modelPreset("gpt2")).total // 124439808
  */
 export function countParameters(model: ModelSpec): ParameterCounts {
