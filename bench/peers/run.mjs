@@ -4,7 +4,7 @@
  * Prints medians, spreads (least to most), ratios, and whether the project's targets are met; exit code 1 when not.
  */
 import { appendFileSync, readFileSync } from "node:fs";
-import { availableParallelism } from "node:os";
+import { availableParallelism, loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { findContenders } from "./contenders.mjs";
 import { checksOf } from "./targets.mjs";
@@ -71,6 +71,8 @@ const us = (t) => (t >= 100 ? t.toFixed(0) : t >= 10 ? t.toFixed(1) : t.toFixed(
 const human = (bytes) =>
   bytes >= 2 ** 20 ? `${bytes / 2 ** 20} MiB` : bytes >= 1024 ? `${bytes / 1024} KiB` : `${bytes} B`;
 
+const loadBefore = loadavg()[0];
+if (loadBefore > 0.5) console.error(`the machine is not idle (load ${loadBefore.toFixed(1)}): expect noise`);
 const engines = new Map();
 let failures = 0;
 let wrong = 0;
@@ -130,7 +132,7 @@ for (const op of ops) {
 const cpu = /model name\s*:\s*(.*)/.exec(readFileSync("/proc/cpuinfo", "utf8"))?.[1] ?? "unknown CPU";
 const summary = [
   "",
-  `${new Date().toISOString().slice(0, 10)}, ${cpu}, ${cores} cores. ${[...engines.values()].join("; ")}.`,
+  `${new Date().toISOString().slice(0, 10)}, ${cpu}, ${cores} cores, load average ${loadBefore.toFixed(1)} before the run. ${[...new Set(engines.values())].join("; ")}.`,
   `Command: \`npm run bench:peers -- ${process.argv.slice(2).join(" ")}\`. Wrong elements: ${wrong}. Targets missed: ${failures}.`,
   ...skipped.map((text) => `Skipped: ${text}.`),
 ];
