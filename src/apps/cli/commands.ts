@@ -14,6 +14,12 @@ export interface CommandEntry {
 
 /** In the order of `chorale --help`; one line each. */
 export const COMMANDS: readonly CommandEntry[] = [
+  {
+    name: "detect",
+    summary: "find accelerators, their state and what surrounds them",
+    load: () => import("./detect.ts"),
+  },
+  { name: "topo", summary: "show how devices are linked, and measure it", load: () => import("./topo.ts") },
   { name: "plan", summary: "lay a model out on hardware", load: () => import("./plan.ts") },
   { name: "launch", summary: "start a script on N ranks", load: () => import("./launch.ts") },
   {
@@ -21,5 +27,6 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "measure a collective over sizes, with nccl-tests' columns",
     load: () => import("./bench.ts"),
   },
+  { name: "doctor", summary: "say what is missing or misconfigured here", load: () => import("./doctor.ts") },
   { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];

@@ -1,1 +1,3 @@
-export {};
+export * from "./checks.ts";
+export * from "./engines.ts";
+export * from "./flight.ts";

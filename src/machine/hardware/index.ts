@@ -1,3 +1,10 @@
+export * from "./cache.ts";
 export * from "./detect.ts";
 export * from "./machine.ts";
+export * from "./measure.ts";
+export { type NvmlSnapshot, nvmlSnapshotSchema } from "./nvml-snapshot.ts";
+export type { ProbeContext } from "./probe.ts";
+export * from "./query.ts";
+export { type RecordOptions, recordMachine } from "./recorder.ts";
 export * from "./resolve.ts";
+export * from "./watch.ts";

@@ -1,0 +1,83 @@
+/** `chorale doctor`: what is missing or misconfigured here; with --flight, what a stuck run was stuck in. */
+import type { Command } from "commander";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { detectOn, openMachine } from "../../machine/hardware/index.ts";
+import { diagnose, type EngineReport, explainFlight, type Finding, findEngines } from "../doctor/index.ts";
+import { EXIT } from "./main.ts";
+
+interface Flags {
+  readonly flight?: string;
+  readonly root?: string;
+  readonly tools?: string;
+  readonly exec: boolean;
+  readonly json?: boolean;
+}
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .option("--flight <folder>", "explain the flight-recorder dumps of a folder (or one dump)")
+    .option("--root <folder>", "examine a recorded root instead of this machine")
+    .option("--tools <folder>", "with --root: run the tools of this folder instead of taking recorded outputs")
+    .option("--no-exec", "start no vendor tool")
+    .option("--json", "print one JSON document")
+    .action(async (flags: Flags) => {
+      exit(await run(flags));
+    });
+}
+
+async function run(flags: Flags): Promise<number> {
+  if (flags.flight !== undefined) {
+    if (flags.root !== undefined)
+      throw new InvalidArgumentError("--flight", flags.flight, "not to be used together with --root");
+    return explainDumps(flags.flight, flags.json === true);
+  }
+  const options = {
+    exec: flags.exec,
+    ...(flags.root !== undefined && { root: flags.root }),
+    ...(flags.tools !== undefined && { tools: flags.tools }),
+  };
+  const machine = await openMachine(options);
+  const inventory = await detectOn(machine, options);
+  const findings = await diagnose(inventory, machine);
+  // A recorded root says nothing about libraries; nothing of this machine may be mixed in.
+  const engines = flags.root === undefined ? findEngines() : [];
+  if (flags.json === true) {
+    process.stdout.write(
+      `${JSON.stringify({ schemaVersion: 1, ok: !hasError(findings), findings, engines, warnings: inventory.warnings }, null, 2)}\n`,
+    );
+  } else process.stdout.write(render(findings, engines));
+  return hasError(findings) ? EXIT.checkFailed : EXIT.done;
+}
+
+function hasError(findings: readonly Finding[]): boolean {
+  return findings.some((finding) => finding.severity === "error");
+}
+
+function render(findings: readonly Finding[], engines: readonly EngineReport[]): string {
+  const lines = findings.flatMap(({ code, severity, message, mend }) => [
+    `${severity.padEnd(8)}${code}: ${message}`,
+    `        ${mend}`,
+  ]);
+  if (findings.length === 0) lines.push("nothing wrong found");
+  if (engines.length > 0) lines.push("", "engines");
+  for (const engine of engines) {
+    lines.push(`  ${engine.available ? "found  " : "absent "} ${engine.name}: ${engine.detail}`);
+    if (engine.howToGetIt !== undefined) lines.push(`          ${engine.howToGetIt}`);
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+async function explainDumps(path: string, json: boolean): Promise<number> {
+  const report = await explainFlight(path);
+  const stuck = report.groups.some((group) => group.verdict !== "complete") || report.failures.length > 0;
+  if (json) process.stdout.write(`${JSON.stringify({ schemaVersion: 1, ok: !stuck, ...report }, null, 2)}\n`);
+  else {
+    const lines = [
+      `world of ${report.worldSize} ranks, ${report.backend}, generation ${report.generation}`,
+      ...report.failures.map(({ rank, failed }) => `rank ${rank} failed: ${failed}`),
+      ...report.groups.map((group) => group.message),
+    ];
+    process.stdout.write(`${lines.join("\n")}\n`);
+  }
+  return stuck ? EXIT.checkFailed : EXIT.done;
+}

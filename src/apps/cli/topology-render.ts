@@ -1,0 +1,121 @@
+/** The topology as a matrix for terminals, and as Graphviz. */
+import { type Inventory, islands, type Link, ringOrder, type TopologyNode } from "../../machine/topology/index.ts";
+import { table } from "./hardware-columns.ts";
+
+const MEANING: Readonly<Record<string, string>> = {
+  "NV#": "a bonded set of # NVLinks, through an NVSwitch or not",
+  XGMI: "AMD Infinity Fabric",
+  ICI: "TPU inter-chip interconnect",
+  NEURONLINK: "NeuronLink",
+  "GAUDI-ROCE": "the Gaudi cards' own Ethernet ports",
+  PIX: "PCIe, at most one switch",
+  PXB: "PCIe, several switches, no host bridge",
+  PHB: "PCIe and one host bridge",
+  NODE: "PCIe and host bridges of one NUMA node",
+  SYS: "PCIe and the link between NUMA nodes",
+};
+
+/** Draws the matrix, then islands, rings, NUMA nodes, NICs and the legend of what occurs. */
+export function renderMatrix(inventory: Inventory): string {
+  const { topology } = inventory;
+  const accelerators = inventory.devices.filter((d) => d.family !== "cpu" && d.parent === undefined);
+  const nics = topology.nodes.filter((node) => node.kind === "nic");
+  const ids = [...accelerators.map((d) => d.id), ...nics.map((nic) => nic.id)];
+  const relation = new Map<string, string>();
+  for (const pair of topology.pairs ?? []) {
+    relation.set(`${pair.a} ${pair.b}`, pair.relation);
+    relation.set(`${pair.b} ${pair.a}`, pair.relation);
+  }
+  const sections: string[] = [];
+  if (accelerators.length > 0) {
+    const numaOf = new Map(accelerators.map((d) => [d.id, d.numaNode]));
+    const rows = accelerators.map((d) => [
+      d.id,
+      ...ids.map((other) => (other === d.id ? "X" : (relation.get(`${d.id} ${other}`) ?? "-"))),
+      String(numaOf.get(d.id) ?? "-"),
+    ]);
+    sections.push(table(["", ...ids, "NUMA"], rows));
+  } else sections.push("no accelerator found");
+  sections.push(...islandLines(inventory), ...nicLines(nics), ...numaLines(topology.nodes));
+  const used = new Set([...relation.values()].map((name) => name.replace(/^NV\d+$/, "NV#")));
+  const legend = Object.entries(MEANING).filter(([name]) => used.has(name));
+  if (legend.length > 0) sections.push(legend.map(([name, meaning]) => `${name.padEnd(10)} ${meaning}`).join("\n"));
+  if (inventory.warnings.length > 0)
+    sections.push(inventory.warnings.map((w) => `warning: ${w.source}: ${w.message}`).join("\n"));
+  return `${sections.join("\n\n")}\n`;
+}
+
+function islandLines(inventory: Inventory): string[] {
+  const all = islands(inventory, { includeMasked: true });
+  if (all.length === 0) return [];
+  const lines = all.map((island) => {
+    if (island.kind === undefined) return `${island.id}: ${island.devices.join(" ")} (alone)`;
+    const width =
+      island.bandwidthGBps === undefined ? "" : `, ${Number(island.bandwidthGBps.toFixed(1))} GB/s at the narrowest`;
+    const ring =
+      island.devices.length > 2 ? `; ring ${ringOrder(inventory.topology, island.devices).order.join(" ")}` : "";
+    return `${island.id}: ${island.devices.join(" ")} (${island.kind}${width}${ring})`;
+  });
+  return [lines.join("\n")];
+}
+
+function nicLines(nics: readonly TopologyNode[]): string[] {
+  if (nics.length === 0) return [];
+  return [
+    nics
+      .map((nic) => {
+        const details = nic.details ?? {};
+        const speed = details["rateGbps"] === undefined ? "" : `, ${String(details["rateGbps"])} Gb/s`;
+        return `${nic.id}: ${nic.name ?? ""} (${String(details["linkLayer"] ?? "unknown")}, ${String(details["state"] ?? "unknown")}${speed})`;
+      })
+      .join("\n"),
+  ];
+}
+
+function numaLines(nodes: readonly TopologyNode[]): string[] {
+  const numa = nodes.filter((node) => node.kind === "numa");
+  if (numa.length < 2) return [];
+  const rows = numa.map((node) => {
+    const distances = node.details?.["distances"];
+    return [node.id, ...(Array.isArray(distances) ? distances.map(String) : [])];
+  });
+  return [`NUMA distances\n${table(["", ...numa.map((node) => node.id)], rows)}`];
+}
+
+const SHAPES: Readonly<Record<TopologyNode["kind"], string>> = {
+  device: "box",
+  numa: "folder",
+  "pcie-root": "house",
+  "pcie-switch": "diamond",
+  nvswitch: "hexagon",
+  nic: "component",
+  "network-switch": "doubleoctagon",
+};
+
+/** Text inside a quoted Graphviz string. */
+function quoted(text: string): string {
+  return `"${text.replace(/[\\"]/g, "\\$&").replace(/\n/g, " ")}"`;
+}
+
+function linkLabel(link: Link): string {
+  const count = link.count !== undefined && link.count > 1 ? `${link.count}x ` : "";
+  const width = link.bandwidthGBps === undefined ? "" : `\\n${Number(link.bandwidthGBps.toFixed(1))} GB/s`;
+  return `"${count}${link.kind}${width}"`;
+}
+
+/** Draws the graph in the DOT language. */
+export function renderDot(inventory: Inventory): string {
+  const names = new Map(inventory.devices.map((device) => [device.id, device.name]));
+  const lines = inventory.topology.nodes.map((node) => {
+    const name = names.get(node.id) ?? node.name;
+    const label =
+      name === undefined || name === node.id
+        ? quoted(node.id)
+        : `${quoted(node.id).slice(0, -1)}\\n${quoted(name).slice(1)}`;
+    return `  ${quoted(node.id)} [shape=${SHAPES[node.kind]}, label=${label}];`;
+  });
+  const edges = inventory.topology.links.map(
+    (link) => `  ${quoted(link.a)} -- ${quoted(link.b)} [label=${linkLabel(link)}];`,
+  );
+  return `graph topology {\n  graph [overlap=false];\n${[...lines, ...edges].join("\n")}\n}\n`;
+}

@@ -1,0 +1,293 @@
+/**
+ * What is wrong with a machine's accelerators, as data: each finding says what, the evidence, and the mend. Reads files and
+ * an inventory only; nothing is changed.
+ */
+import type { Machine } from "../../machine/hardware/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
+
+export type Severity = "error" | "warning" | "info";
+
+export interface Finding {
+  readonly code: string;
+  readonly severity: Severity;
+  readonly message: string;
+  readonly mend: string;
+}
+
+type Check = (inventory: Inventory, machine: Machine) => Promise<Finding[]> | Finding[];
+
+/** Kernel modules, what makes them whole, and the vendors' ids on the PCI bus. */
+const DRIVERS = [
+  { module: "nvidia", family: "nvidia-gpu", vendor: "0x10de", classes: /^0x03/, product: "NVIDIA GPU" },
+  { module: "amdgpu", family: "amd-gpu", vendor: "0x1002", classes: /^0x(03|1200)/, product: "AMD GPU" },
+  { module: "habanalabs", family: "gaudi", vendor: "0x1da3", classes: /^0x12/, product: "Gaudi card" },
+  { module: "qaic", family: "qualcomm-ai", vendor: "0x17cb", classes: /^0x(12|0880)/, product: "Qualcomm AI card" },
+  { module: "neuron", family: "neuron", vendor: "0x1d0f", classes: /^0x(12|0880)/, product: "Neuron device" },
+] as const;
+
+const driverPresence: Check = async (inventory, { files }) => {
+  const findings: Finding[] = [];
+  const addresses = await files.list("/sys/bus/pci/devices");
+  const onBus = await Promise.all(
+    addresses.map(async (address) => {
+      const read = async (name: string) =>
+        ((await files.readText(`/sys/bus/pci/devices/${address}/${name}`, 64)) ?? "").trim();
+      const [vendor, kind, driver] = await Promise.all([
+        read("vendor"),
+        read("class"),
+        files.realPath(`/sys/bus/pci/devices/${address}/driver`),
+      ]);
+      return { address, vendor, kind, driver: driver?.split("/").at(-1) };
+    }),
+  );
+  for (const { module, family, vendor, classes, product } of DRIVERS) {
+    const loaded = (await files.realPath(`/sys/module/${module}`)) !== undefined;
+    const devices = onBus.filter((entry) => entry.vendor === vendor && classes.test(entry.kind));
+    const seen = inventory.devices.some((device) => device.family === family);
+    if (loaded && devices.length === 0 && !seen) {
+      findings.push({
+        code: "DRIVER_WITHOUT_DEVICE",
+        severity: "warning",
+        message: `The kernel module ${module} is loaded, but no ${product} is on the PCI bus.`,
+        mend: "A card that should be there has fallen off the bus or is not seated: look at dmesg, then reboot or reseat it. In a virtual machine, pass it through.",
+      });
+    }
+    const orphaned = devices.filter(
+      (entry) => entry.driver !== module && (family !== "nvidia-gpu" || entry.driver !== "vfio-pci"),
+    );
+    if (orphaned.length > 0 && !seen) {
+      const held = [...new Set(orphaned.map((entry) => entry.driver ?? "no driver"))].join(", ");
+      findings.push({
+        code: "DEVICE_WITHOUT_DRIVER",
+        severity: "error",
+        message: `${orphaned.map((entry) => entry.address).join(", ")}: ${product} held by ${held}, not by ${module}.`,
+        mend: held.includes("nouveau")
+          ? "Blacklist nouveau, install the NVIDIA driver and reboot."
+          : `Install the vendor's driver and load it: modprobe ${module}.`,
+      });
+    }
+    const captured = devices.filter((entry) => entry.driver === "vfio-pci");
+    if (captured.length > 0 && family === "nvidia-gpu") {
+      findings.push({
+        code: "DEVICE_PASSED_THROUGH",
+        severity: "info",
+        message: `${captured.map((entry) => entry.address).join(", ")}: held by vfio-pci for a virtual machine.`,
+        mend: "Unbind vfio-pci and bind the vendor's driver to use it on this host.",
+      });
+    }
+  }
+  return findings;
+};
+
+/** Device nodes without which a runtime cannot start. */
+const NODES: readonly (readonly [string, string])[] = [
+  ["/dev/nvidiactl", "add the user to the group that owns it, or set NVreg_DeviceFileMode=0666 for the module"],
+  ["/dev/nvidia0", "add the user to the group that owns it, or set NVreg_DeviceFileMode=0666 for the module"],
+  ["/dev/nvidia-uvm", "run nvidia-modprobe -u -c=0, and give the user access"],
+  ["/dev/kfd", "add the user to the groups render and video"],
+  ["/dev/neuron0", "install aws-neuronx-dkms's udev rules, or add the user to the owning group"],
+];
+
+const permissions: Check = async (_, { files }) => {
+  const findings: Finding[] = [];
+  for (const [path, mend] of NODES) {
+    if ((await files.access(path)) !== "denied") continue;
+    findings.push({
+      code: "NO_PERMISSION",
+      severity: "error",
+      message: `${path} may not be opened by this user.`,
+      mend: `To mend it: ${mend}.`,
+    });
+  }
+  return findings;
+};
+
+const fromWarnings: Check = (inventory) =>
+  inventory.warnings.flatMap((warning): Finding[] => {
+    if (/different versions/.test(warning.message)) {
+      return [
+        {
+          code: "DRIVER_LIBRARY_MISMATCH",
+          severity: "error",
+          message: "The NVIDIA kernel module and the user-space libraries are of different versions.",
+          mend: "The driver was updated while it ran: reboot, or unload and load the nvidia modules. In a container, remove libnvidia-* that the image brings along.",
+        },
+      ];
+    }
+    if (/NVLinks are inactive/.test(warning.message)) {
+      return [
+        {
+          code: "INACTIVE_LINKS",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "Check nvidia-smi nvlink -s and the fabric manager (systemctl status nvidia-fabricmanager); reseat the bridge.",
+        },
+      ];
+    }
+    if (/cannot read each other's memory/.test(warning.message)) {
+      return [
+        {
+          code: "NO_PEER_ACCESS",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "See the findings on ACS and IOMMU; GPUs under different host bridges of some platforms cannot peer at all.",
+        },
+      ];
+    }
+    if (/uncorrected ECC/.test(warning.message)) {
+      return [
+        {
+          code: "ECC_ERRORS",
+          severity: "error",
+          message: `${warning.message}.`,
+          mend: "Drain the GPU and reset it; replace it if they come back.",
+        },
+      ];
+    }
+    if (/port \d+ is /.test(warning.message)) {
+      return [
+        {
+          code: "PORT_DOWN",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "Check the cable and the switch; ibstat shows the physical state.",
+        },
+      ];
+    }
+    if (/did not end within its deadline|did not return within|printed more than/.test(warning.message)) {
+      return [
+        {
+          code: "TOOL_TROUBLE",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "The vendor's tool or driver hangs: look at dmesg; a reset or reboot is usual.",
+        },
+      ];
+    }
+    return [];
+  });
+
+const masked: Check = (inventory, { env }) => {
+  const hidden = inventory.devices.filter((device) => !device.visible && device.parent === undefined);
+  if (hidden.length === 0) return [];
+  const names = [
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "HABANA_VISIBLE_DEVICES",
+  ];
+  const set = names
+    .filter((name) => env[name] !== undefined)
+    .map((name) => `${name}=${env[name]?.slice(0, 60).replace(/[^\x20-\x7e]/g, "?")}`);
+  return [
+    {
+      code: "MASKED_DEVICES",
+      severity: "info",
+      message: `${hidden.map((device) => device.id).join(", ")} hidden from this process by ${set.join(" ") || "its environment"}.`,
+      mend: "Unset the variable, or name the devices that should be used.",
+    },
+  ];
+};
+
+/** Peer-to-peer copies go through the root complex when ACS redirects them or an IOMMU translates them. */
+const peerToPeer: Check = async (inventory, { files }) => {
+  const gpus = inventory.devices.filter(
+    (device) => device.family.endsWith("-gpu") && device.parent === undefined && device.pciAddress !== undefined,
+  );
+  if (gpus.length < 2) return [];
+  const linked = (inventory.topology.pairs ?? []).every(
+    (pair) => !/^(PIX|PXB|PHB|NODE|SYS)$/.test(pair.relation) || !gpus.some((g) => g.id === pair.b),
+  );
+  if (linked) return [];
+  const findings: Finding[] = [];
+  const commandLine = (await files.readText("/proc/cmdline", 4096)) ?? "";
+  const types = await Promise.all(
+    gpus.map(async (gpu) =>
+      ((await files.readText(`/sys/bus/pci/devices/${gpu.pciAddress}/iommu_group/type`, 64)) ?? "").trim(),
+    ),
+  );
+  if (types.some((type) => /^DMA/.test(type)) && !/iommu=pt/.test(commandLine)) {
+    findings.push({
+      code: "IOMMU_TRANSLATES",
+      severity: "warning",
+      message: `The IOMMU translates the GPUs' transfers (domain type ${types.find((type) => /^DMA/.test(type))}); peer-to-peer copies over PCIe are slow or fail.`,
+      mend: "Boot with iommu=pt, or turn the IOMMU off in the firmware if nothing is passed through.",
+    });
+  }
+  const bridges = (await files.list("/sys/bus/pci/devices")).slice(0, 4096);
+  const redirecting = await Promise.all(
+    bridges.map(async (address) => {
+      const flags = (await files.readText(`/sys/bus/pci/devices/${address}/acs_flags`, 64)) ?? "";
+      return /\bRR\b|ReqRedir\+/.test(flags) ? [address] : [];
+    }),
+  );
+  if (redirecting.flat().length > 0) {
+    findings.push({
+      code: "ACS_REDIRECTS",
+      severity: "warning",
+      message: `Access control services redirect peer-to-peer requests at ${redirecting.flat().slice(0, 4).join(", ")}.`,
+      mend: "Turn ACS off on these bridges (setpci -s BRIDGE ECAP_ACS+6.w=0000) or in the firmware, where isolation is not needed.",
+    });
+  }
+  return findings;
+};
+
+const pcieDegraded: Check = (inventory) =>
+  inventory.devices.flatMap(({ id, pcie }): Finding[] => {
+    const { width, maxWidth } = pcie ?? {};
+    if (width === undefined || maxWidth === undefined || width >= maxWidth) return [];
+    return [
+      {
+        code: "PCIE_NARROW",
+        severity: "warning",
+        message: `${id} runs on ${width} PCIe lanes of ${maxWidth}.`,
+        mend: "The slot may be wired so; otherwise reseat the card or the riser.",
+      },
+    ];
+  });
+
+const fabricManager: Check = async (inventory, { files }) => {
+  const switched = inventory.topology.nodes.some((node) => node.kind === "nvswitch");
+  const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
+  const onBus = await Promise.all(
+    (await files.list("/sys/bus/pci/devices")).map(async (address) => {
+      const [vendor, kind] = await Promise.all(
+        ["vendor", "class"].map(async (name) =>
+          ((await files.readText(`/sys/bus/pci/devices/${address}/${name}`, 64)) ?? "").trim(),
+        ),
+      );
+      return vendor === "0x10de" && kind?.startsWith("0x0680") === true;
+    }),
+  );
+  if (switched || gpus.length < 2 || !onBus.some(Boolean)) return [];
+  return [
+    {
+      code: "NVSWITCH_DOWN",
+      severity: "error",
+      message: "NVSwitches are on the bus, but no GPU has a link to them.",
+      mend: "Start the fabric manager of the driver's own version: systemctl start nvidia-fabricmanager.",
+    },
+  ];
+};
+
+const CHECKS: readonly Check[] = [
+  driverPresence,
+  permissions,
+  fromWarnings,
+  fabricManager,
+  peerToPeer,
+  pcieDegraded,
+  masked,
+];
+
+/**
+ * Examines a machine.
+ * @returns the findings, the gravest first; empty when nothing is wrong
+ */
+export async function diagnose(inventory: Inventory, machine: Machine): Promise<Finding[]> {
+  const found = (await Promise.all(CHECKS.map((check) => check(inventory, machine)))).flat();
+  const order: readonly Severity[] = ["error", "warning", "info"];
+  return found.sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
+}

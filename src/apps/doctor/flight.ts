@@ -1,0 +1,170 @@
+/**
+ * Explains flight-recorder dumps: puts the ranks of a folder's dumps side by side and says which operation each group is
+ * stuck in, who has issued it, who has not, and what those did last.
+ */
+import { readdir, readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+
+/** Largest dump that is read: 1024 ranks with 1000 entries of 100 bytes are about 100 MB. */
+const MAX_DUMP_BYTES = 128 * 1024 * 1024;
+const MAX_DUMPS = 4096;
+
+const entrySchema = z.object({
+  group: z.string(),
+  seq: z.number(),
+  op: z.string(),
+  call: z.string(),
+  state: z.enum(["issued", "done", "failed"]),
+  timeMs: z.number(),
+});
+const dumpSchema = z.object({
+  schemaVersion: z.literal(1),
+  backend: z.string(),
+  generation: z.number(),
+  worldSize: z.number(),
+  groups: z.array(z.object({ name: z.string(), ranks: z.array(z.number()), failure: z.unknown().optional() })),
+  ranks: z.array(z.object({ rank: z.number(), failed: z.string().optional(), entries: z.array(entrySchema) })),
+});
+export type FlightEntry = z.infer<typeof entrySchema>;
+type Dump = z.infer<typeof dumpSchema>;
+
+export interface GroupDiagnosis {
+  readonly group: string;
+  readonly ranks: readonly number[];
+  readonly verdict: "complete" | "stuck" | "mismatch";
+  /** In words, naming the culprit. */
+  readonly message: string;
+  readonly waiting: readonly { readonly rank: number; readonly call: string; readonly seq: number }[];
+  readonly missing: readonly { readonly rank: number; readonly last: string }[];
+}
+
+export interface FlightReport {
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly backend: string;
+  readonly failures: readonly { readonly rank: number; readonly failed: string }[];
+  readonly groups: readonly GroupDiagnosis[];
+}
+
+/**
+ * Reads the dumps of a folder (or one file).
+ * @throws InvalidArgumentError when there is none
+ * @throws FormatError for a file that is no dump
+ */
+export async function explainFlight(path: string): Promise<FlightReport> {
+  const kind = await stat(path).catch(() => undefined);
+  if (kind === undefined)
+    throw new InvalidArgumentError("--flight", path, "a folder of flight-recorder dumps, or one dump");
+  const names = kind.isDirectory()
+    ? (await readdir(path))
+        .filter((name) => name.endsWith(".json"))
+        .sort()
+        .slice(0, MAX_DUMPS)
+        .map((name) => join(path, name))
+    : [path];
+  if (names.length === 0) throw new InvalidArgumentError("--flight", path, "a folder that holds .json dumps");
+  return explain(await Promise.all(names.map(readDump)));
+}
+
+async function readDump(path: string): Promise<Dump> {
+  if ((await stat(path)).size > MAX_DUMP_BYTES) throw new FormatError(path, "larger than 128 MiB; no dump is");
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(path, "utf8"));
+  } catch (error) {
+    throw new FormatError(path, "is no JSON", { cause: error });
+  }
+  const parsed = dumpSchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new FormatError(path, issue?.message ?? "is no flight-recorder dump", {
+    field: issue?.path.join(".") ?? "",
+    cause: parsed.error,
+  });
+}
+
+/** Puts dumps together; of several generations the latest is explained. */
+export function explain(dumps: readonly Dump[]): FlightReport {
+  const generation = Math.max(...dumps.map((dump) => dump.generation));
+  const latest = dumps.filter((dump) => dump.generation === generation);
+  const ranks = new Map<number, readonly FlightEntry[]>();
+  const failures = new Map<number, string>();
+  const groups = new Map<string, readonly number[]>();
+  for (const dump of latest) {
+    for (const group of dump.groups) groups.set(group.name, group.ranks);
+    for (const { rank, failed, entries } of dump.ranks) {
+      if (entries.length >= (ranks.get(rank)?.length ?? 0)) ranks.set(rank, entries);
+      if (failed !== undefined) failures.set(rank, failed);
+    }
+  }
+  return {
+    worldSize: Math.max(...latest.map((dump) => dump.worldSize)),
+    generation,
+    backend: latest[0]?.backend ?? "unknown",
+    failures: [...failures].sort(([a], [b]) => a - b).map(([rank, failed]) => ({ rank, failed })),
+    groups: [...groups].map(([name, members]) => diagnoseGroup(name, members, ranks, failures)),
+  };
+}
+
+function diagnoseGroup(
+  group: string,
+  members: readonly number[],
+  ranks: ReadonlyMap<number, readonly FlightEntry[]>,
+  failures: ReadonlyMap<number, string>,
+): GroupDiagnosis {
+  const of = (rank: number) => (ranks.get(rank) ?? []).filter((entry) => entry.group === group);
+  // A rank is stuck in its oldest operation that is not done.
+  const open = members.flatMap((rank) => {
+    const entry = of(rank).find((e) => e.state !== "done");
+    return entry === undefined ? [] : [{ rank, entry }];
+  });
+  const seq = Math.min(...open.map(({ entry }) => entry.seq));
+  if (open.length === 0)
+    return {
+      group,
+      ranks: members,
+      verdict: "complete",
+      message: `${group}: every operation that was issued is done`,
+      waiting: [],
+      missing: [],
+    };
+  const at = members.flatMap((rank) => {
+    const entry = of(rank).find((e) => e.seq === seq);
+    return entry === undefined ? [] : [{ rank, entry }];
+  });
+  const waiting = at.map(({ rank, entry }) => ({ rank, call: entry.call, seq: entry.seq }));
+  const missing = members
+    .filter((rank) => !at.some((other) => other.rank === rank))
+    .map((rank) => {
+      const last = of(rank).at(-1);
+      const said =
+        last === undefined
+          ? ranks.has(rank)
+            ? "issued nothing in this group"
+            : "left no dump"
+          : `last issued ${last.call} (#${last.seq}, ${last.state})`;
+      const failed = failures.get(rank);
+      return { rank, last: failed === undefined ? said : `${said}; failed: ${failed}` };
+    });
+  const calls = new Map<string, number[]>();
+  for (const { rank, call } of waiting) calls.set(call, [...(calls.get(call) ?? []), rank]);
+  if (calls.size > 1) {
+    const sides = [...calls].map(([call, who]) => `ranks [${who.join(", ")}] called ${call}`).join("; ");
+    return {
+      group,
+      ranks: members,
+      verdict: "mismatch",
+      message: `${group}: operation #${seq} differs between ranks: ${sides}`,
+      waiting,
+      missing,
+    };
+  }
+  const call = waiting[0]?.call ?? "";
+  const message =
+    missing.length === 0
+      ? `${group}: all ranks are in ${call} (#${seq}) and none has finished: the transport is stuck, not the program`
+      : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}`;
+  return { group, ranks: members, verdict: "stuck", message, waiting, missing };
+}
