@@ -11,6 +11,7 @@ import { Fabric } from "./placement/fabric.ts";
 import { deepFreeze, OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
 import { type Constraints, search } from "./search/search.ts";
+import { TableCache } from "./search/stage.ts";
 import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
 
 export interface PlanRequest extends WorkloadRequest {
@@ -138,7 +139,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
       useTotalMemory,
       ranksPerDevice: ranksPerDevice(pool, constrain, ranks),
     });
-    const context = { model, workload, objective, fabric };
+    const context = { model, workload, objective, fabric, cache: new TableCache(model, workload) };
     const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
     numCandidates += found.numCandidates;
     numJudged += found.numJudged;
@@ -147,11 +148,13 @@ export function planModel(request: PlanRequest): PlanOutcome {
       plans.push(buildPlan(context, item, found.rejected, poolNotes(pool, item.replicas.length, notes)));
   }
   plans.sort(better);
+  // More hardware helps where memory is short, not where a rule is broken.
+  const needsMore = plans.length === 0 && rejected.some((item) => item.kind === "memory" || item.kind === "topology");
   return {
     model: modelSummary(model),
     plans: plans.slice(0, top).map(deepFreeze),
     rejected,
-    suggestion: plans.length > 0 ? undefined : smallestPreset(model, workload, request),
+    suggestion: needsMore ? smallestPreset(model, workload, request) : undefined,
     notes,
     numCandidates,
     numJudged,
@@ -180,7 +183,13 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
     const { pools } = poolsOf(accelerators, true);
     const fabric = new Fabric(accelerators);
     const kinds = deviceKinds(pools[0]?.devices ?? [], fabric, { useTotalMemory: true, ranksPerDevice: 1 });
-    const context = { model, workload, objective: request.objective ?? "latency", fabric } as const;
+    const context = {
+      model,
+      workload,
+      objective: request.objective ?? "latency",
+      fabric,
+      cache: new TableCache(model, workload),
+    } as const;
     const found = search({ ...context, kinds, constraints: request.constrain ?? {}, ranks: request.ranks, top: 1 });
     if (found.best.length > 0) return name;
   }

@@ -27,12 +27,12 @@ function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): nu
     return base + Math.min(tree, steps * link.latencyUs + transferUs(link.effectiveGBps));
   }
   const table = link.scope === "network" ? NCCL_STEP_US.network : link.scope === "host" ? NCCL_STEP_US.pcie : undefined;
-  return Math.min(
-    ...NCCL_PROTOCOLS.map(({ baseUs, stepUs, fraction, capGBps }, index) => {
-      const step = table?.[index] ?? stepUs;
-      return baseUs + steps * step + transferUs(Math.min(link.effectiveGBps * fraction, capGBps));
-    }),
-  );
+  let least = Number.POSITIVE_INFINITY;
+  for (const [index, { baseUs, stepUs, fraction, capGBps }] of NCCL_PROTOCOLS.entries()) {
+    const bandwidth = Math.min(link.effectiveGBps * fraction, capGBps);
+    least = Math.min(least, baseUs + steps * (table?.[index] ?? stepUs) + transferUs(bandwidth));
+  }
+  return least;
 }
 
 /** Across hosts: reduce-scatter inside, the collective between hosts on each one's share, all-gather inside. */

@@ -3,7 +3,7 @@
  * far: the same device, an island of fast links, one host, the network. Built once per inventory in one pass over its
  * links, so that a thousand devices cost milliseconds.
  */
-import { FAST_KINDS, type Inventory, islands, type LinkKind, linkCost } from "../../machine/topology/index.ts";
+import { FAST_KINDS, type Inventory, type LinkKind, linkCost, type Topology } from "../../machine/topology/index.ts";
 
 export const SCOPES = ["device", "island", "host", "network"] as const;
 export type Scope = (typeof SCOPES)[number];
@@ -38,6 +38,30 @@ interface FastLink {
 /** Shared memory of one host, between ranks on one device (worker threads): chorale's own threads backend. */
 const SAME_DEVICE: GroupLink = { scope: "device", kind: "memory", effectiveGBps: 10, latencyUs: 0.5, hosts: 1 };
 
+/**
+ * The sets that fast links join, by number of a representative node. (`topology/`'s islands() also finds each one's
+ * narrowest path, which takes longer than planning a thousand devices may.)
+ */
+function islandsOf(topology: Topology): ReadonlyMap<string, number> {
+  const index = new Map(topology.nodes.map((node, at) => [node.id, at]));
+  const parent = topology.nodes.map((_, at) => at);
+  const find = (at: number): number => {
+    let root = at;
+    while (parent[root] !== root) root = parent[root] ?? root;
+    for (let node = at; node !== root; ) {
+      const next = parent[node] ?? root;
+      parent[node] = root;
+      node = next;
+    }
+    return root;
+  };
+  for (const link of topology.links) {
+    const [a, b] = [index.get(link.a), index.get(link.b)];
+    if (FAST_KINDS.has(link.kind) && a !== undefined && b !== undefined) parent[find(a)] = find(b);
+  }
+  return new Map([...index].map(([id, at]) => [id, find(at)]));
+}
+
 /** Queries over one inventory. */
 export class Fabric {
   readonly #places = new Map<string, Place>();
@@ -48,11 +72,8 @@ export class Fabric {
   constructor(inventory: Pick<Inventory, "devices" | "topology">) {
     const { topology, devices } = inventory;
     const nodes = new Map(topology.nodes.map((node) => [node.id, node]));
-    const islandOf = new Map<string, number>();
-    for (const [index, island] of islands(inventory, { includeMasked: true }).entries()) {
-      for (const id of island.devices) islandOf.set(id, index);
-    }
-    let alone = islandOf.size;
+    const islandOf = islandsOf(topology);
+    let alone = topology.nodes.length;
     const perHost = new Map<number, number>();
     const isDevice = new Set(devices.map((device) => device.id));
     for (const device of devices) {
@@ -99,6 +120,18 @@ export class Fabric {
 
   place(id: string): Place {
     return this.#places.get(id) ?? { host: 0, island: -1, numa: Number.MAX_SAFE_INTEGER };
+  }
+
+  /** A link that no two blocks of this inventory are joined by a better one than: the least latency, free of bytes. */
+  nearest(sharesDevices: boolean): GroupLink {
+    if (sharesDevices) return SAME_DEVICE;
+    let latencyUs = Number.POSITIVE_INFINITY;
+    for (const links of this.#fast.values()) for (const link of links) latencyUs = Math.min(latencyUs, link.latencyUs);
+    for (const link of this.#hostLink.values()) latencyUs = Math.min(latencyUs, 2 * link.latencyUs);
+    for (const link of this.#network.values()) latencyUs = Math.min(latencyUs, link.latencyUs);
+    // Devices of one host without a described link take the default of PCIe.
+    latencyUs = Math.min(latencyUs, 2 * linkCost({ a: "", b: "", kind: "pcie" }).latencyUs);
+    return { scope: "island", kind: "none", effectiveGBps: Number.POSITIVE_INFINITY, latencyUs, hosts: 1 };
   }
 
   /** What joins these devices; undefined when nothing does (two hosts without a network). One device: its own memory. */

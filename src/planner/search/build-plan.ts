@@ -203,7 +203,7 @@ function throughputCurve(
   for (let perReplica = 1; perReplica <= 1024; perReplica *= 2) {
     const candidate = { ...evaluated.candidate, batchPerReplica: perReplica };
     const models = evaluated.stageModels.map(
-      (old) => new StageModel(model, workload, candidate, old.blockClass, undefined),
+      (old) => new StageModel(context.cache, model, workload, candidate, old.blockClass, undefined),
     );
     let sumA = 0;
     let maxA = 0;

@@ -5,7 +5,7 @@ import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
 import type { Objective } from "../plan.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
-import { type Candidate, type Schedule, StageModel } from "./stage.ts";
+import { type Candidate, type Schedule, StageModel, type TableCache } from "./stage.ts";
 import type { Workload } from "./workload.ts";
 
 /** Times of a replica from its split's totals, in microseconds. */
@@ -76,8 +76,8 @@ export interface Evaluated {
 
 /** Why a candidate cannot be. */
 export interface Infeasible {
-  readonly kind: "memory" | "topology";
-  readonly reason: string;
+  readonly kind: "memory" | "topology" | "slower";
+  readonly reason: () => string;
 }
 
 /** Up to this many orders of block classes along a pipeline are all tried; beyond, classes stay together. */
@@ -130,43 +130,61 @@ export interface Context {
   readonly workload: Workload;
   readonly objective: Objective;
   readonly fabric: Fabric;
+  readonly cache: TableCache;
+  /** Scores above it are of no interest. */
+  readonly limit?: number;
 }
 
-/** Splits the model over one pipeline of blocks; undefined when a stage cannot hold even its share. */
+/** Splits the model over one pipeline of blocks; says why when there is no split that fits and is fast enough. */
 function splitReplica(
   context: Context,
   models: readonly StageModel[],
   classes: readonly number[],
   hops: readonly (GroupLink | undefined)[],
   candidate: Candidate,
-): Split | undefined {
+): Split | "memory" | "slower" {
   const { model, workload, objective } = context;
   const numStages = candidate.axes.pp;
-  const training = workload.mode === "training";
-  const memo = new Map<number, StageChoice | undefined>();
   const size = model.numLayers + 1;
+  // Times depend on the class and on being first or last, memory on the stage too (microbatches in flight).
+  const memo = new Map<number, Float64Array>();
+  const timeOf = (stage: number, stageModel: StageModel, first: number, end: number): { a: number; b: number } => {
+    const [isFirst, isLast] = [stage === 0, stage === numStages - 1];
+    const role = (classes[stage] ?? 0) * 4 + (isFirst ? 1 : 0) + (isLast ? 2 : 0);
+    let table = memo.get(role);
+    if (table === undefined) {
+      table = new Float64Array(2 * size * size).fill(-1);
+      memo.set(role, table);
+    }
+    const at = 2 * (first * size + end);
+    if (table[at] === -1) {
+      const time = stageModel.time(first, end, isFirst, isLast);
+      table[at] = time.a;
+      table[at + 1] = time.b;
+    }
+    return { a: table[at] ?? 0, b: table[at + 1] ?? 0 };
+  };
+  const hopOf = hops.map((hop, stage) => {
+    const stageModel = models[classes[stage] ?? 0];
+    return (stageModel === undefined ? undefined : hopTimes(stageModel, hop)) ?? { a: 0, b: 0 };
+  });
+  const memoryOf = (stage: number, first: number, end: number): number => {
+    const stageModel = models[classes[stage] ?? 0];
+    if (stageModel === undefined) return Number.POSITIVE_INFINITY;
+    const bytes = stageModel.memoryBytes(first, end, stage);
+    return bytes > stageModel.blockClass.kind.availableBytes ? Number.POSITIVE_INFINITY : bytes;
+  };
   const cost = (stage: number, first: number, end: number): StageChoice | undefined => {
     const stageModel = models[classes[stage] ?? 0];
-    if (stageModel === undefined) return undefined;
-    // Stages of one class differ by their ends, their hop, and in training by how many microbatches they hold.
-    const role = training || stage === 0 || stage === numStages - 1 ? stage + 1 : 0;
-    const key = (((classes[stage] ?? 0) * (numStages + 2) + role) * size + first) * size + end;
-    let base = memo.get(key);
-    if (base === undefined && !memo.has(key)) {
-      const memoryBytes = stageModel.memoryBytes(first, end, stage);
-      base =
-        memoryBytes > stageModel.blockClass.kind.availableBytes
-          ? undefined
-          : { ...stageModel.time(first, end, stage === 0, stage === numStages - 1), memoryBytes };
-      memo.set(key, base);
-    }
-    if (base === undefined) return undefined;
-    const hop = hopTimes(stageModel, hops[stage]);
-    return hop === undefined ? base : { a: base.a + hop.a, b: base.b + hop.b, memoryBytes: base.memoryBytes };
+    const memoryBytes = memoryOf(stage, first, end);
+    if (stageModel === undefined || memoryBytes === Number.POSITIVE_INFINITY) return undefined;
+    const time = timeOf(stage, stageModel, first, end);
+    const hop = hopOf[stage];
+    return { a: time.a + (hop?.a ?? 0), b: time.b + (hop?.b ?? 0), memoryBytes };
   };
   const schedule = models[classes[0] ?? 0]?.schedule;
-  if (schedule === undefined) return undefined;
-  return bestSplit(
+  if (schedule === undefined) return "memory";
+  const split = bestSplit(
     model.numLayers,
     numStages,
     cost,
@@ -178,8 +196,27 @@ function splitReplica(
         batchUs(workload, replicaTimes(workload, schedule, totals)),
         totals.maxMemory,
       ),
-    { withMemory: objective === "memory" },
+    { withMemory: objective === "memory", limit: context.limit ?? Number.POSITIVE_INFINITY },
   );
+  if (split !== undefined) return split;
+  return fitsSomehow(model.numLayers, numStages, memoryOf) ? "slower" : "memory";
+}
+
+/** Whether any split fits: giving each stage in turn as much as it holds leaves the least to the rest. */
+function fitsSomehow(
+  numLayers: number,
+  numStages: number,
+  memoryOf: (stage: number, first: number, end: number) => number,
+): boolean {
+  let first = 0;
+  for (let stage = 0; stage < numStages; stage++) {
+    const most = numLayers - (numStages - stage - 1);
+    let end = stage === numStages - 1 ? numLayers : first + 1;
+    if (memoryOf(stage, first, end) === Number.POSITIVE_INFINITY) return false;
+    while (end < most && memoryOf(stage, first, end + 1) !== Number.POSITIVE_INFINITY) end++;
+    first = end;
+  }
+  return first === numLayers;
 }
 
 /** Sending hidden states to the next stage; forward and back in training. */
@@ -230,7 +267,8 @@ export function evaluate(
   if (total < pp * dp) {
     return {
       kind: "topology",
-      reason: `needs ${pp * dp} groups of ${candidate.axes.tp * candidate.axes.cp * ep} near devices; there are ${total}`,
+      reason: () =>
+        `needs ${pp * dp} groups of ${candidate.axes.tp * candidate.axes.cp * ep} near devices; there are ${total}`,
     };
   }
   // Replicas far apart exchange gradients: the first device of the first and of the last block tell how far.
@@ -238,14 +276,21 @@ export function evaluate(
   const dpGroup =
     dp * ep > 1 && workload.mode === "training" ? fabric.group(everyBlock.map((block) => block[0] ?? "")) : undefined;
   if (dp * ep > 1 && workload.mode === "training" && dpGroup === undefined) {
-    return { kind: "topology", reason: "no network joins the hosts of its replicas" };
+    return { kind: "topology", reason: () => "no network joins the hosts of its replicas" };
   }
-  const models = classes.map((blockClass) => new StageModel(model, workload, candidate, blockClass, dpGroup));
+  const models = classes.map(
+    (blockClass) => new StageModel(context.cache, model, workload, candidate, blockClass, dpGroup),
+  );
   const schedule = models[0]?.schedule;
-  if (schedule === undefined) return { kind: "topology", reason: "there are no devices" };
+  if (schedule === undefined) return { kind: "topology", reason: () => "there are no devices" };
+  const mostMemory = Math.max(...classes.map((blockClass) => blockClass.kind.availableBytes));
+  if (models.every((stage) => stage.leastMemoryBytes() > mostMemory)) {
+    return { kind: "memory", reason: () => memoryReason(models, candidate) };
+  }
   const orders = classOrders(counts, pp);
-  const splits = new Map<string, Split | undefined>();
+  const splits = new Map<string, Split | "memory" | "slower">();
   let unreachable = false;
+  let slower = false;
   const judge = (order: readonly number[], used: number[]): Replica | undefined => {
     const blocks = order.map((cls) => {
       const at = used[cls] ?? 0;
@@ -260,12 +305,15 @@ export function evaluate(
     const key = `${order.join()} ${signature(hops)}`;
     if (!splits.has(key)) splits.set(key, splitReplica(context, models, order, hops, candidate));
     const split = splits.get(key);
-    return split && { classes: order, blocks, hops, split, times: replicaTimes(workload, schedule, split) };
+    if (split === "slower") slower = true;
+    if (split === undefined || split === "slower" || split === "memory") return undefined;
+    return { classes: order, blocks, hops, split, times: replicaTimes(workload, schedule, split) };
   };
   const chosen = chooseReplicas(orders, counts, dp, judge, (replicas) => replicasScore(context, candidate, replicas));
   if (chosen === undefined) {
-    if (unreachable) return { kind: "topology", reason: "no network joins the hosts of its stages" };
-    return { kind: "memory", reason: memoryReason(models, candidate) };
+    if (unreachable) return { kind: "topology", reason: () => "no network joins the hosts of its stages" };
+    if (slower) return { kind: "slower", reason: () => "no split of its layers is as fast" };
+    return { kind: "memory", reason: () => memoryReason(models, candidate) };
   }
   return {
     candidate,

@@ -4,6 +4,7 @@
  * from the best bound up, and the search ends when the bound passes the best found. A test compares the result with
  * brute force.
  */
+import { sendUs } from "../cost/collectives.ts";
 import type { WeightFormat } from "../memory/formats.ts";
 import type { ZeroStage } from "../memory/training.ts";
 import type { ModelSpec } from "../model/spec.ts";
@@ -74,9 +75,12 @@ class Enumeration {
   readonly rejected: Rejected[] = [];
   readonly #request: SearchRequest;
   readonly #numDevices: number;
+  readonly #leastHopUs: number;
 
   constructor(request: SearchRequest) {
     this.#request = request;
+    const shared = request.kinds.some((kind) => kind.ranksPerDevice > 1);
+    this.#leastHopUs = sendUs(0, request.fabric.nearest(shared));
     this.#numDevices = request.kinds.reduce((sum, kind) => sum + kind.ids.length, 0);
   }
 
@@ -169,23 +173,20 @@ class Enumeration {
 
   /** What no placement or split can beat: the fastest class throughout, no hops, perfect balance. */
   #bound(candidate: Candidate, blocks: readonly BlockClass[]): number {
-    const { model, workload, objective } = this.#request;
+    const { model, workload, objective, cache } = this.#request;
     const { pp } = candidate.axes;
     let a = Number.POSITIVE_INFINITY;
     let b = Number.POSITIVE_INFINITY;
     let memory = Number.POSITIVE_INFINITY;
     let schedule: StageModel["schedule"] | undefined;
     for (const blockClass of blocks) {
-      const stage = new StageModel(model, workload, candidate, blockClass, undefined);
+      const stage = new StageModel(cache, model, workload, candidate, blockClass, undefined);
       const whole = stage.time(0, model.numLayers, true, true);
       a = Math.min(a, whole.a);
       b = Math.min(b, whole.b);
       schedule = stage.schedule;
       if (objective === "memory") {
-        const items = stage.memory(0, model.numLayers, 0);
-        const shared =
-          (items.weights ?? 0) + (items.kvCache ?? 0) + (items.gradients ?? 0) + (items.optimizerStates ?? 0);
-        memory = Math.min(memory, shared / pp);
+        memory = Math.min(memory, stage.leastMemoryBytes());
       }
     }
     if (schedule === undefined) return Number.POSITIVE_INFINITY;
@@ -194,10 +195,11 @@ class Enumeration {
     // A split chooses the class per layer, so per-class sums are only a bound when there is one class.
     const mixed = blocks.length > 1;
     const least = mixed ? this.#leastPerLayer(candidate, blocks) : { a, b };
+    const hops = (pp - 1) * this.#leastHopUs;
     const totals = {
-      sumA: least.a,
+      sumA: least.a + (training ? 2 : workload.outputTokens > 0 ? 1 : 0) * hops,
       maxA: least.a / pp,
-      sumB: training ? least.b / pp : least.b,
+      sumB: training ? least.b / pp : least.b + hops,
       maxB: least.b / pp,
       maxMemory: memory,
     };
@@ -207,8 +209,8 @@ class Enumeration {
   }
 
   #leastPerLayer(candidate: Candidate, blocks: readonly BlockClass[]): { a: number; b: number } {
-    const { model, workload } = this.#request;
-    const stages = blocks.map((blockClass) => new StageModel(model, workload, candidate, blockClass, undefined));
+    const { model, workload, cache } = this.#request;
+    const stages = blocks.map((blockClass) => new StageModel(cache, model, workload, candidate, blockClass, undefined));
     let a = 0;
     let b = 0;
     for (let layer = 0; layer < model.numLayers; layer++) {
@@ -256,11 +258,11 @@ export function search(request: SearchRequest): SearchResult {
       rejectSlower(rejected, candidates.slice(index), best[0]?.score ?? worst, objective);
       break;
     }
-    const judged = evaluate(request, candidate, classes);
+    const judged = evaluate({ ...request, limit: worst }, candidate, classes);
     numJudged++;
     if ("reason" in judged) {
       if (workload.batch !== undefined || candidate.batchPerReplica === 1) {
-        push(rejected, { axes: candidate.axes, kind: judged.kind, reason: judged.reason, score: bound });
+        push(rejected, { axes: candidate.axes, kind: judged.kind, reason: judged.reason(), score: bound });
       }
       continue;
     }

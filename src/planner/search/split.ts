@@ -62,18 +62,42 @@ function insert(entries: Entry[], entry: Entry, withMemory: boolean): void {
   }
 }
 
+/** The score of layers spread evenly; Infinity when that does not fit. */
+function evenScore(numLayers: number, numStages: number, cost: StageCost, score: (totals: Totals) => number): number {
+  let totals: Totals = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0 };
+  for (let stage = 0; stage < numStages; stage++) {
+    const first = Math.floor((stage * numLayers) / numStages);
+    const end = Math.floor(((stage + 1) * numLayers) / numStages);
+    const choice = end > first ? cost(stage, first, end) : undefined;
+    if (choice === undefined) return Number.POSITIVE_INFINITY;
+    totals = {
+      sumA: totals.sumA + choice.a,
+      maxA: Math.max(totals.maxA, choice.a),
+      sumB: totals.sumB + choice.b,
+      maxB: Math.max(totals.maxB, choice.b),
+      maxMemory: Math.max(totals.maxMemory, choice.memoryBytes),
+    };
+  }
+  return score(totals);
+}
+
 /**
  * Finds the split that minimises `score`; undefined when none fits. Every stage gets at least one layer.
- * @param cost memory must not fall when a stage gets more layers
+ * @param cost time and memory must not fall when a stage gets more layers
+ * @param score must not fall when a total grows
+ * @param options.limit scores above it are of no interest
  */
 export function bestSplit(
   numLayers: number,
   numStages: number,
   cost: StageCost,
   score: (totals: Totals) => number,
-  options: { readonly withMemory?: boolean } = {},
+  options: { readonly withMemory?: boolean; readonly limit?: number } = {},
 ): Split | undefined {
   const withMemory = options.withMemory ?? false;
+  // Totals only grow and the score with them: what is worse than an even split already cannot end better.
+  const limit =
+    Math.min(options.limit ?? Number.POSITIVE_INFINITY, evenScore(numLayers, numStages, cost, score)) * SAME;
   const start: Entry = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0, end: 0, previous: undefined };
   let states = new Map<number, Entry[]>([[0, [start]]]);
   for (let stage = 0; stage < numStages; stage++) {
@@ -84,22 +108,21 @@ export function bestSplit(
       for (let end = lowest; end <= numLayers - after; end++) {
         const choice = cost(stage, first, end);
         if (choice === undefined) break;
+        const alone = { sumA: choice.a, maxA: choice.a, sumB: choice.b, maxB: choice.b, maxMemory: choice.memoryBytes };
+        if (score(alone) > limit) break;
         const list = next.get(end) ?? [];
         if (list.length === 0) next.set(end, list);
         for (const entry of entries) {
-          insert(
-            list,
-            {
-              sumA: entry.sumA + choice.a,
-              maxA: Math.max(entry.maxA, choice.a),
-              sumB: entry.sumB + choice.b,
-              maxB: Math.max(entry.maxB, choice.b),
-              maxMemory: Math.max(entry.maxMemory, choice.memoryBytes),
-              end,
-              previous: entry,
-            },
-            withMemory,
-          );
+          const grown = {
+            sumA: entry.sumA + choice.a,
+            maxA: Math.max(entry.maxA, choice.a),
+            sumB: entry.sumB + choice.b,
+            maxB: Math.max(entry.maxB, choice.b),
+            maxMemory: Math.max(entry.maxMemory, choice.memoryBytes),
+            end,
+            previous: entry,
+          };
+          if (score(grown) <= limit) insert(list, grown, withMemory);
         }
       }
     }

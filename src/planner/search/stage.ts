@@ -21,7 +21,7 @@ import { shardElements, weightBytes } from "../memory/weights.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { GroupLink } from "../placement/fabric.ts";
-import type { AxisSizes, MemoryItem } from "../plan.ts";
+import { type AxisSizes, MEMORY_ITEMS, type MemoryItem } from "../plan.ts";
 import type { Workload } from "./workload.ts";
 
 /** A layout to be judged: axes, sequences a replica (of one ep rank), ZeRO stage. */
@@ -80,6 +80,89 @@ export interface StageTime {
   readonly b: number;
 }
 
+/** What depends only on how the model is cut (tp, ep, cp) and on the class of blocks: shared by many candidates. */
+interface Tables {
+  readonly rates: Rates;
+  readonly times: LayerTimes;
+  /** For each layer kind, how many of the layers before an index are of that kind. */
+  readonly counts: readonly Float64Array[];
+  readonly weights: Float64Array;
+  readonly elements: Float64Array;
+  readonly adapters: Float64Array;
+  /** Of one sequence. */
+  readonly kv: Float64Array;
+  /** Of one sequence. */
+  readonly saved: Float64Array;
+  /** [embeddings, head, tied head] */
+  readonly endWeights: readonly [number, number, number];
+  readonly endElements: readonly [number, number, number];
+}
+
+/** Remembers tables during one search. */
+export class TableCache {
+  readonly #model: ModelSpec;
+  readonly #workload: Workload;
+  readonly #tables = new Map<BlockClass, Map<string, Tables>>();
+  readonly #counts: readonly Float64Array[];
+
+  constructor(model: ModelSpec, workload: Workload) {
+    this.#model = model;
+    this.#workload = workload;
+    this.#counts = model.layerKinds.map((_, kind) => prefix(model.layers.map((own) => (own === kind ? 1 : 0))));
+  }
+
+  get(blockClass: BlockClass, { tp, ep, cp }: AxisSizes): Tables {
+    const key = `${tp} ${ep} ${cp}`;
+    let ofClass = this.#tables.get(blockClass);
+    if (ofClass === undefined) {
+      ofClass = new Map();
+      this.#tables.set(blockClass, ofClass);
+    }
+    let tables = ofClass.get(key);
+    if (tables === undefined) {
+      tables = this.#make(blockClass, tp, ep, cp);
+      ofClass.set(key, tables);
+    }
+    return tables;
+  }
+
+  #make({ kind, links }: BlockClass, tp: number, ep: number, cp: number): Tables {
+    const model = this.#model;
+    const { format, kv, activationBytes, method, contextTokens, checkpointing, mode } = this.#workload;
+    const rates = ratesOf(kind.device, format.compute, kind.ranksPerDevice);
+    const weights = weightBytes(model, format, tp, ep);
+    const training = mode === "training";
+    const elements = training ? shardElements(model, tp, ep) : undefined;
+    const perKind = (value: (kindIndex: number) => number) => {
+      const values = model.layerKinds.map((_, index) => value(index));
+      return prefix(model.layers.map((index) => values[index] ?? 0));
+    };
+    return {
+      rates,
+      times: new LayerTimes({ model, format, kv, activationBytes, tp, ep, cp, links, rates }),
+      counts: this.#counts,
+      weights: prefix(weights.layers),
+      elements: prefix(elements?.layers ?? []),
+      adapters:
+        method?.adapter === undefined ? prefix([]) : perKind((index) => adapterElements(model, index, method, tp, ep)),
+      kv: prefix(training ? [] : kvBytesByLayer(model, { contextTokens, sequences: 1, tp, cp, format: kv })),
+      saved: training
+        ? perKind((index) => {
+            const layer = model.layerKinds[index];
+            const perToken =
+              layer === undefined ? 0 : savedBytesPerToken(model, layer, tp, activationBytes, checkpointing);
+            return (perToken * contextTokens) / cp;
+          })
+        : prefix([]),
+      endWeights: [weights.embeddings, weights.head, weights.tiedHead],
+      endElements: [elements?.embeddings ?? 0, elements?.head ?? 0, elements?.tiedHead ?? 0],
+    };
+  }
+}
+
+/** Index of each item in MEMORY_ITEMS. */
+const AT = Object.fromEntries(MEMORY_ITEMS.map((name, index) => [name, index])) as Readonly<Record<MemoryItem, number>>;
+
 export class StageModel {
   readonly model: ModelSpec;
   readonly workload: Workload;
@@ -87,22 +170,22 @@ export class StageModel {
   readonly blockClass: BlockClass;
   readonly schedule: Schedule;
   readonly rates: Rates;
-  readonly #times: LayerTimes;
+  readonly #tables: Tables;
   readonly #dpLink: GroupLink | undefined;
-  readonly #a: Float64Array;
-  readonly #b: Float64Array;
-  readonly #weights: Float64Array;
-  readonly #elements: Float64Array;
-  readonly #adapters: Float64Array;
-  readonly #kv: Float64Array;
-  readonly #saved: Float64Array;
-  readonly #ends: {
-    readonly weights: readonly [number, number, number];
-    readonly elements: readonly [number, number, number];
+  /** By layer kind. */
+  readonly #layerTimes: readonly StageTime[];
+  readonly #items = new Float64Array(MEMORY_ITEMS.length);
+  readonly #fixed: {
+    readonly activations: number;
+    readonly logits: number;
+    readonly buffers: number;
+    readonly reserve: number;
   };
-  readonly #endTimes: { readonly embedding: StageTime; readonly head: StageTime };
+  readonly #embedding: StageTime;
+  readonly #head: StageTime;
 
   constructor(
+    cache: TableCache,
     model: ModelSpec,
     workload: Workload,
     candidate: Candidate,
@@ -115,49 +198,12 @@ export class StageModel {
     this.blockClass = blockClass;
     this.schedule = scheduleOf(workload, candidate);
     this.#dpLink = dpLink;
-    const { tp, ep, cp } = candidate.axes;
-    const { kind, links } = blockClass;
-    this.rates = ratesOf(kind.device, workload.format.compute, kind.ranksPerDevice);
-    const { format, kv, activationBytes } = workload;
-    this.#times = new LayerTimes({ model, format, kv, activationBytes, tp, ep, cp, links, rates: this.rates });
-    const byKind = model.layerKinds.map((_, index) => this.#layerTimes(index));
-    this.#a = prefix(model.layers.map((index) => byKind[index]?.a ?? 0));
-    this.#b = prefix(model.layers.map((index) => byKind[index]?.b ?? 0));
-    const weights = weightBytes(model, format, tp, ep);
-    this.#weights = prefix(weights.layers);
-    const training = workload.mode === "training";
-    const elements = training ? shardElements(model, tp, ep) : undefined;
-    this.#elements = prefix(elements?.layers ?? []);
-    const { method } = workload;
-    this.#adapters = prefix(
-      method?.adapter === undefined ? [] : model.layers.map((index) => adapterElements(model, index, method, tp, ep)),
-    );
-    this.#ends = {
-      weights: [weights.embeddings, weights.head, weights.tiedHead],
-      elements: [elements?.embeddings ?? 0, elements?.head ?? 0, elements?.tiedHead ?? 0],
-    };
-    this.#kv = prefix(
-      training
-        ? []
-        : kvBytesByLayer(model, {
-            contextTokens: workload.contextTokens,
-            sequences: candidate.batchPerReplica,
-            tp,
-            cp,
-            format: kv,
-          }),
-    );
-    this.#saved = prefix(
-      training
-        ? model.layers.map((index) => {
-            const layer = model.layerKinds[index];
-            const perToken =
-              layer === undefined ? 0 : savedBytesPerToken(model, layer, tp, activationBytes, workload.checkpointing);
-            return (perToken * workload.contextTokens) / cp;
-          })
-        : [],
-    );
-    this.#endTimes = { embedding: this.#endTime("embedding"), head: this.#endTime("head") };
+    this.#tables = cache.get(blockClass, candidate.axes);
+    this.rates = this.#tables.rates;
+    this.#layerTimes = model.layerKinds.map((_, index) => this.#timeOf((phase) => this.layerCost(index, phase)));
+    this.#embedding = this.#timeOf((phase) => this.endCost("embedding", phase));
+    this.#head = this.#timeOf((phase) => this.endCost("head", phase));
+    this.#fixed = this.#fixedMemory();
   }
 
   get #decodePass(): Pass {
@@ -189,33 +235,31 @@ export class StageModel {
 
   /** The parts of one layer's time, for the breakdown. */
   layerCost(kind: number, phase: "decode" | "prefill" | "train"): Cost {
-    if (phase === "train") return addCost(NO_COST, this.#times.layer(kind, this.#trainPass), this.#trainFactor);
-    if (phase === "decode") return this.#times.layer(kind, this.#decodePass);
-    return this.#times.layer(kind, this.#prefillPass);
+    if (phase === "train") return addCost(NO_COST, this.#tables.times.layer(kind, this.#trainPass), this.#trainFactor);
+    if (phase === "decode") return this.#tables.times.layer(kind, this.#decodePass);
+    return this.#tables.times.layer(kind, this.#prefillPass);
   }
 
   endCost(which: "embedding" | "head", phase: "decode" | "prefill" | "train"): Cost {
     const pass = phase === "train" ? this.#trainPass : phase === "decode" ? this.#decodePass : this.#prefillPass;
-    return addCost(NO_COST, this.#times[which](pass), phase === "train" ? this.#trainFactor : 1);
+    return addCost(NO_COST, this.#tables.times[which](pass), phase === "train" ? this.#trainFactor : 1);
   }
 
-  #layerTimes(kind: number): StageTime {
-    if (this.workload.mode === "training") return { a: totalUs(this.layerCost(kind, "train")), b: 0 };
-    const a = this.workload.outputTokens > 0 ? totalUs(this.layerCost(kind, "decode")) : 0;
-    return { a, b: totalUs(this.layerCost(kind, "prefill")) };
-  }
-
-  #endTime(which: "embedding" | "head"): StageTime {
-    if (this.workload.mode === "training") return { a: totalUs(this.endCost(which, "train")), b: 0 };
-    const a = this.workload.outputTokens > 0 ? totalUs(this.endCost(which, "decode")) : 0;
-    return { a, b: totalUs(this.endCost(which, "prefill")) };
+  #timeOf(cost: (phase: "decode" | "prefill" | "train") => Cost): StageTime {
+    if (this.workload.mode === "training") return { a: totalUs(cost("train")), b: 0 };
+    return { a: this.workload.outputTokens > 0 ? totalUs(cost("decode")) : 0, b: totalUs(cost("prefill")) };
   }
 
   /** Time of layers [first, end), with the embedding or the head where the stage has them. */
   time(first: number, end: number, isFirst: boolean, isLast: boolean): StageTime {
-    const { embedding, head } = this.#endTimes;
-    const a = between(this.#a, first, end) + (isFirst ? embedding.a : 0) + (isLast ? head.a : 0);
-    const b = between(this.#b, first, end) + (isFirst ? embedding.b : 0) + (isLast ? head.b : 0);
+    let a = (isFirst ? this.#embedding.a : 0) + (isLast ? this.#head.a : 0);
+    let b = (isFirst ? this.#embedding.b : 0) + (isLast ? this.#head.b : 0);
+    for (const [kind, time] of this.#layerTimes.entries()) {
+      const sums = this.#tables.counts[kind];
+      const count = sums === undefined ? 0 : between(sums, first, end);
+      a += count * time.a;
+      b += count * time.b;
+    }
     if (this.workload.mode !== "training") return { a, b };
     const { zero, sync } = this.#exchange(first, end, isFirst, isLast);
     return { a: a + zero, b: b + sync };
@@ -224,13 +268,17 @@ export class StageModel {
   #trained(first: number, end: number, isFirst: boolean, isLast: boolean): number {
     const method = this.workload.method;
     if (method === undefined) return 0;
-    if (method.adapter !== undefined) return between(this.#adapters, first, end);
+    if (method.adapter !== undefined) return between(this.#tables.adapters, first, end);
     return this.#all(first, end, isFirst, isLast) * method.trainedModels;
   }
 
   #all(first: number, end: number, isFirst: boolean, isLast: boolean): number {
-    const [embedding, head, tied] = this.#ends.elements;
-    return between(this.#elements, first, end) + (isFirst ? embedding : 0) + (isLast ? head + (isFirst ? 0 : tied) : 0);
+    const [embedding, head, tied] = this.#tables.endElements;
+    return (
+      between(this.#tables.elements, first, end) +
+      (isFirst ? embedding : 0) +
+      (isLast ? head + (isFirst ? 0 : tied) : 0)
+    );
   }
 
   /** What data parallelism costs: ZeRO-3's gathers every microbatch, gradients and optimizer once a step. */
@@ -254,78 +302,95 @@ export class StageModel {
     return { zero: gathers, sync: optimizer + gradients * (1 - GRADIENT_OVERLAP) };
   }
 
-  /** Memory of one rank of the stage, item by item. */
+  /** Memory of one rank of the stage, item by item; items of nothing are absent. */
   memory(first: number, end: number, stage: number): Partial<Record<MemoryItem, number>> {
-    const { axes } = this.candidate;
-    const isFirst = stage === 0;
-    const isLast = stage === axes.pp - 1;
-    const [embedding, head, tied] = this.#ends.weights;
-    const weights =
-      between(this.#weights, first, end) + (isFirst ? embedding : 0) + (isLast ? head + (isFirst ? 0 : tied) : 0);
-    const items: Partial<Record<MemoryItem, number>> =
-      this.workload.mode === "training"
-        ? this.#trainingItems(weights, first, end, stage)
-        : this.#inferenceItems(weights, first, end, isLast);
-    const onCpu = this.blockClass.kind.device.family === "cpu";
-    const numAxes = [axes.tp, axes.pp, axes.ep, axes.cp, this.workload.mode === "training" ? axes.dp : 1].filter(
-      (n) => n > 1,
-    ).length;
-    items.communicationBuffers = numAxes * (onCpu ? COMMUNICATOR_BYTES.cpu : COMMUNICATOR_BYTES.accelerator);
-    items.fragmentation = Object.values(items).reduce((sum, bytes) => sum + bytes, 0) * FRAGMENTATION;
-    items.frameworkReserve = onCpu ? FRAMEWORK_RESERVE_BYTES.cpu : FRAMEWORK_RESERVE_BYTES.accelerator;
-    for (const [item, bytes] of Object.entries(items) as [MemoryItem, number][]) {
-      if (bytes > 0) items[item] = Math.ceil(bytes);
-      else delete items[item];
+    this.#fill(first, end, stage);
+    const items: Partial<Record<MemoryItem, number>> = {};
+    for (const [index, name] of MEMORY_ITEMS.entries()) {
+      const bytes = this.#items[index] ?? 0;
+      if (bytes > 0) items[name] = bytes;
     }
     return items;
   }
 
-  #inferenceItems(weights: number, first: number, end: number, isLast: boolean): Partial<Record<MemoryItem, number>> {
-    const { model, workload, schedule } = this;
-    const { tp, cp } = this.candidate.axes;
-    const tokens = Math.max(Math.ceil(schedule.prefillTokens / cp), schedule.decodeSequences);
-    return {
-      weights,
-      kvCache: between(this.#kv, first, end),
-      activations: forwardBytes(model, tokens, tp, workload.activationBytes),
-      logits: isLast
-        ? logitsBytes(
-            model,
-            Math.max(schedule.decodeSequences, schedule.prefillSequences),
-            tp,
-            workload.activationBytes,
-          )
-        : 0,
-    };
+  /** Sum of `memory`, without making an object: the search asks a million times. */
+  memoryBytes(first: number, end: number, stage: number): number {
+    this.#fill(first, end, stage);
+    let sum = 0;
+    for (const bytes of this.#items) sum += bytes;
+    return sum;
   }
 
-  #trainingItems(weights: number, first: number, end: number, stage: number): Partial<Record<MemoryItem, number>> {
-    const { model, workload, schedule } = this;
+  /** Writes whole bytes by item into `#items`, in the order of MEMORY_ITEMS. */
+  #fill(first: number, end: number, stage: number): void {
+    const items = this.#items;
+    items.fill(0);
+    const { pp } = this.candidate.axes;
+    const [isFirst, isLast] = [stage === 0, stage === pp - 1];
+    const [embedding, head, tied] = this.#tables.endWeights;
+    const weights =
+      between(this.#tables.weights, first, end) +
+      (isFirst ? embedding : 0) +
+      (isLast ? head + (isFirst ? 0 : tied) : 0);
+    if (this.workload.mode === "training") this.#fillTraining(weights, first, end, stage);
+    else {
+      items[AT.weights] = weights;
+      items[AT.kvCache] = between(this.#tables.kv, first, end) * this.candidate.batchPerReplica;
+      items[AT.activations] = this.#fixed.activations;
+    }
+    if (isLast) items[AT.logits] = this.#fixed.logits;
+    items[AT.communicationBuffers] = this.#fixed.buffers;
+    let sum = 0;
+    for (const bytes of items) sum += bytes;
+    items[AT.fragmentation] = sum * FRAGMENTATION;
+    items[AT.frameworkReserve] = this.#fixed.reserve;
+    for (let index = 0; index < items.length; index++) items[index] = Math.ceil(items[index] ?? 0);
+  }
+
+  #fillTraining(weights: number, first: number, end: number, stage: number): void {
+    const items = this.#items;
     const { axes, zeroStage } = this.candidate;
-    const method = workload.method;
-    const isFirst = stage === 0;
-    const isLast = stage === axes.pp - 1;
+    const method = this.workload.method;
     const group = axes.dp * axes.ep;
     const share = (from: ZeroStage) => (zeroStage >= from ? group : 1);
-    const trained = this.#trained(first, end, isFirst, isLast);
-    const tokens = Math.ceil(workload.contextTokens / axes.cp);
+    const trained = this.#trained(first, end, stage === 0, stage === axes.pp - 1);
     // One forward, one backward: a stage holds as many microbatches as there are stages from it to the end.
-    const inFlight = Math.min(axes.pp - stage, schedule.trainBatches);
+    const inFlight = Math.min(axes.pp - stage, this.schedule.trainBatches);
+    items[AT.weights] = (weights * (method?.trainedModels ?? 1)) / share(3);
+    items[AT.referenceModels] = (weights * (method?.frozenModels ?? 0)) / share(3);
+    items[AT.adapters] = method?.adapter === undefined ? 0 : (trained * 2) / share(3);
+    items[AT.gradients] = (trained * GRADIENT_BYTES) / share(2);
+    items[AT.optimizerStates] = (trained * OPTIMIZER_BYTES) / share(1);
+    items[AT.masterWeights] = (trained * MASTER_BYTES) / share(1);
+    items[AT.activations] = between(this.#tables.saved, first, end) * inFlight + this.#fixed.activations;
+  }
+
+  /** What does not depend on the layers. */
+  #fixedMemory(): { activations: number; logits: number; buffers: number; reserve: number } {
+    const { model, workload, schedule } = this;
+    const { axes } = this.candidate;
+    const training = workload.mode === "training";
+    const tokens = training
+      ? Math.ceil(workload.contextTokens / axes.cp)
+      : Math.max(Math.ceil(schedule.prefillTokens / axes.cp), schedule.decodeSequences);
+    const rows = training ? tokens : Math.max(schedule.decodeSequences, schedule.prefillSequences);
+    const onCpu = this.blockClass.kind.device.family === "cpu";
+    const sizes = [axes.tp, axes.pp, axes.ep, axes.cp, training ? axes.dp : 1];
+    const numAxes = sizes.filter((size) => size > 1).length;
     return {
-      weights: (weights * (method?.trainedModels ?? 1)) / share(3),
-      referenceModels: (weights * (method?.frozenModels ?? 0)) / share(3),
-      adapters: method?.adapter === undefined ? 0 : (trained * 2) / share(3),
-      gradients: (trained * GRADIENT_BYTES) / share(2),
-      optimizerStates: (trained * OPTIMIZER_BYTES) / share(1),
-      masterWeights: (trained * MASTER_BYTES) / share(1),
-      activations:
-        between(this.#saved, first, end) * inFlight + forwardBytes(model, tokens, axes.tp, workload.activationBytes),
-      logits: isLast ? logitsBytes(model, tokens, axes.tp, workload.activationBytes) : 0,
+      activations: forwardBytes(model, tokens, axes.tp, workload.activationBytes),
+      logits: logitsBytes(model, rows, axes.tp, workload.activationBytes),
+      buffers: numAxes * (onCpu ? COMMUNICATOR_BYTES.cpu : COMMUNICATOR_BYTES.accelerator),
+      reserve: onCpu ? FRAMEWORK_RESERVE_BYTES.cpu : FRAMEWORK_RESERVE_BYTES.accelerator,
     };
   }
 
-  /** Sum of `memory`. */
-  memoryBytes(first: number, end: number, stage: number): number {
-    return Object.values(this.memory(first, end, stage)).reduce((sum, bytes) => sum + bytes, 0);
+  /** What the fullest of `pp` stages holds at least: an even share of what grows with the layers. */
+  leastMemoryBytes(): number {
+    const { numLayers } = this.model;
+    const { axes } = this.candidate;
+    const { group, zeroStage } = { group: axes.dp * axes.ep, zeroStage: this.candidate.zeroStage };
+    const weights = between(this.#tables.weights, 0, numLayers) / (zeroStage === 3 ? group : 1);
+    return (weights + between(this.#tables.kv, 0, numLayers) * this.candidate.batchPerReplica) / axes.pp;
   }
 }
