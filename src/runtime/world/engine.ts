@@ -1,5 +1,6 @@
 /** The backends that a world can stand on, and how each gives its ranks a door. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { createNcclHost, dumpNcclFlight, failNcclRank, type NcclHandle } from "../backends/nccl/handle.ts";
 import {
   type AttachOptions,
   attachThreads,
@@ -12,7 +13,7 @@ import {
 import type { Backend, FlightDump } from "../comm/index.ts";
 
 /** Backends whose ranks `launch()` can start. */
-export const LAUNCH_BACKENDS = ["threads"] as const;
+export const LAUNCH_BACKENDS = ["threads", "nccl"] as const;
 export type BackendName = (typeof LAUNCH_BACKENDS)[number];
 
 /** Reads a backend's name. @throws InvalidArgumentError naming the backends */
@@ -28,8 +29,8 @@ export type BackendOptions = Omit<ThreadsHostOptions, "ranks" | "generation"> & 
 /** What a rank needs to attach; travels to its worker. */
 export interface EngineHandle {
   readonly backend: BackendName;
-  readonly threads: ThreadsHandle;
-  readonly options: AttachOptions;
+  readonly host: ThreadsHandle | NcclHandle;
+  readonly options: BackendOptions;
 }
 
 /** Makes the launcher's side of a world. @throws OutOfMemoryError, InvalidArgumentError as the backend says */
@@ -39,20 +40,28 @@ export function createEngine(
   generation: number,
   options: BackendOptions = {},
 ): EngineHandle {
-  return { backend, threads: createThreadsHost({ ...options, ranks, generation }), options };
+  const host =
+    backend === "threads"
+      ? createThreadsHost({ ...options, ranks, generation })
+      : createNcclHost({ ranks, generation });
+  return { backend, host, options };
 }
 
-/** Attaches this thread as one rank. */
-export function attach(handle: EngineHandle, rank: number): Backend {
-  return attachThreads(handle.threads, rank, handle.options);
+/** Attaches this thread as one rank. @throws UnavailableError when the backend's engine is not on this machine */
+export async function attach({ host, options }: EngineHandle, rank: number): Promise<Backend> {
+  if (host.kind === "threads") return attachThreads(host, rank, options);
+  // Loaded only where it is used: worlds of threads need neither CUDA nor FFI.
+  const { attachNccl } = await import("../backends/nccl/backend.ts");
+  return attachNccl(host, rank, options);
 }
 
 /** Says, from the launcher's thread, that a rank is dead. Idempotent: the first cause stays. */
-export function failEngine(handle: EngineHandle, rank: number, cause: string): void {
-  failRank(handle.threads, rank, cause);
+export function failEngine({ host }: EngineHandle, rank: number, cause: string): void {
+  if (host.kind === "threads") failRank(host, rank, cause);
+  else failNcclRank(host, rank, cause);
 }
 
 /** Reads what every rank did last, the dead and the stuck included. */
-export function readFlight(handle: EngineHandle): FlightDump {
-  return dumpFlight(handle.threads);
+export function readFlight({ host }: EngineHandle): FlightDump {
+  return host.kind === "threads" ? dumpFlight(host) : dumpNcclFlight(host);
 }

@@ -1,6 +1,6 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, UnavailableError } from "../../core/index.ts";
-import { attach, createEngine } from "./engine.ts";
+import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
 import { createWorld, type World } from "./world.ts";
 
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
@@ -54,7 +54,10 @@ export async function joinWorld(): Promise<World> {
       `Start it with: chorale launch -n ${process.env[foreign.size]} SCRIPT; or unset ${foreign.size} for a world of 1.`,
     );
   }
-  const world = createWorld(attach(createEngine("threads", 1, 1), 0), { args: process.argv.slice(2), data: undefined });
+  const world = createWorld(attachThreads(createThreadsHost({ ranks: 1 }), 0), {
+    args: process.argv.slice(2),
+    data: undefined,
+  });
   slot[SLOT] = { world, launched: false };
   return world;
 }

@@ -110,32 +110,48 @@ export async function runWorld<R, D>(
   }
   const backend = parseBackend(options.backend ?? "threads");
   if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
-  const module =
-    options.run === undefined ? await bundleUserModule(options.module) : await bundleFunction(options.run.toString());
-
-  const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions);
-  const run = new WorldRun(engine, ranks, options);
-  for (let rank = 0; rank < ranks; rank++) {
-    const worker = takeWorker();
-    run.addRank(rank, worker, reused);
-    worker.run({
-      rank,
-      worldSize: ranks,
-      generation: FIRST_GENERATION,
-      engine,
-      module,
-      isFunction: options.run !== undefined,
-      args: options.args ?? [],
-      data: options.data,
-      env: { ...options.env, CHORALE_RANK: String(rank), CHORALE_WORLD_SIZE: String(ranks) },
-      reused,
-    });
+  // Threads take long to start; the module and the shared memory are made meanwhile.
+  const bundling =
+    options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
+  const workers = Array.from({ length: ranks }, takeWorker);
+  let run: WorldRun;
+  try {
+    const module = await bundling;
+    const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions);
+    run = new WorldRun(engine, ranks, options);
+    for (const [rank, worker] of workers.entries()) {
+      run.addRank(rank, worker, reused);
+      worker.run({
+        rank,
+        worldSize: ranks,
+        generation: FIRST_GENERATION,
+        engine,
+        module,
+        isFunction: options.run !== undefined,
+        args: options.args ?? [],
+        data: options.data,
+        env: { ...options.env, CHORALE_RANK: String(rank), CHORALE_WORLD_SIZE: String(ranks) },
+        reused,
+      });
+    }
+  } catch (error) {
+    for (const worker of workers) {
+      worker.listen(undefined);
+      worker.terminate();
+    }
+    throw isCloneError(error)
+      ? new InvalidArgumentError("data", options.data, "a value that structuredClone can copy", { cause: error })
+      : error;
   }
   try {
     return (await run.finish()) as R[];
   } finally {
     for (const worker of run.reusable()) giveBack(worker);
   }
+}
+
+function isCloneError(error: unknown): boolean {
+  return error instanceof Error && error.name === "DataCloneError";
 }
 
 interface RankState {

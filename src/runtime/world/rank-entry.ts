@@ -47,7 +47,7 @@ async function run(job: Job): Promise<void> {
   // A pending top-level await on shared memory does not keep a thread alive: the port does, until the module is done.
   port.ref();
   try {
-    backend = attach(job.engine, job.rank);
+    backend = await attach(job.engine, job.rank);
     world = createWorld(backend, { args: job.args, data: job.data });
     offerWorld(world);
     const main = ((await import(job.module.url)) as { default?: unknown }).default;

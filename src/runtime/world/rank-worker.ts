@@ -18,7 +18,8 @@ const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-
 export class RankWorker {
   readonly #worker: Worker;
   #listener: RankListener | undefined;
-  #exited = false;
+  #crash: { readonly error: unknown } | undefined;
+  #exitCode: number | undefined;
   readonly #lines = {
     stdout: new LineSplitter((text) => this.#listener?.line("stdout", text)),
     stderr: new LineSplitter((text) => this.#listener?.line("stderr", text)),
@@ -34,19 +35,25 @@ export class RankWorker {
       if (message.kind === "output") this.#lines[message.stream].push(message.text);
       else this.#listener?.message(message);
     });
-    this.#worker.on("error", (error) => this.#listener?.crash(error));
+    this.#worker.on("error", (error) => {
+      this.#crash = { error };
+      this.#listener?.crash(error);
+    });
     this.#worker.on("exit", (exitCode) => {
-      this.#exited = true;
+      this.#exitCode = exitCode;
       this.#listener?.exit(exitCode);
     });
   }
 
   get exited(): boolean {
-    return this.#exited;
+    return this.#exitCode !== undefined;
   }
 
+  /** Sets who hears of this worker. A thread that is dead already is reported at once. */
   listen(listener: RankListener | undefined): void {
     this.#listener = listener;
+    if (this.#crash !== undefined) listener?.crash(this.#crash.error);
+    if (this.#exitCode !== undefined) listener?.exit(this.#exitCode);
   }
 
   run(job: Job): void {
