@@ -65,6 +65,11 @@ describe("the demo model", () => {
     expect(result?.tokens).toEqual(GOLDEN[0]?.greedy.slice(0, 24));
   });
 
+  it("leaves replicas without a prompt idle", async () => {
+    const results = await generate(3, { model: DEMO_MODEL, dp: 3, prompts: prompts.slice(0, 2), maxNewTokens: 5 });
+    expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.slice(0, 2).map(({ greedy }) => greedy.slice(0, 5)));
+  });
+
   it.each([
     [3, { tp: 3 }, /8 heads % tp 3 = 2/],
     [7, { pp: 7 }, /7 > 6 layers/],

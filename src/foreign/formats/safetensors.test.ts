@@ -3,7 +3,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
-import { encodeSafetensors, memorySource, openWeights, readSafetensorsHeader, readSliceF32 } from "./index.ts";
+import {
+  type ByteSource,
+  encodeSafetensors,
+  memorySource,
+  openWeights,
+  readSafetensorsHeader,
+  readSliceF32,
+  type Slice,
+} from "./index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-formats-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -170,6 +178,28 @@ describe("readSliceF32", () => {
     expect(read({ stride: 9 })).toThrow(InvalidArgumentError);
     expect(read({}, 69)).toThrow(InvalidArgumentError);
     expect(() => readSliceF32(from, { ...tensor, dtype: "I32" }, new Float32Array(70))).toThrow(FormatError);
+  });
+
+  it("reads only the rank's part: its rows, and its columns where they are worth a read of their own", () => {
+    const count = (shape: [number, number], slice: Slice) => {
+      const size = shape[0] * shape[1];
+      const bytes = encodeSafetensors({ t: { dtype: "F16", shape, bytes: new Uint8Array(size * 2) } });
+      const from = memorySource(bytes);
+      let total = 0;
+      const counting: ByteSource = {
+        ...from,
+        read(into, at) {
+          total += into.length;
+          from.read(into, at);
+        },
+      };
+      readSliceF32(counting, readSafetensorsHeader(from).tensors.get("t")!, new Float32Array(size), slice);
+      return total;
+    };
+    expect(count([64, 100], { rows: [16, 32], stride: 104 })).toBe(16 * 100 * 2);
+    expect(count([64, 20_000], { columns: [10_000, 20_000] })).toBe(64 * 10_000 * 2);
+    // Narrow columns: the rows between the first and the last element that is wanted.
+    expect(count([64, 100], { columns: [50, 60] })).toBe((63 * 100 + 10) * 2);
   });
 
   it("reads wide column slices, larger than the bounce buffer, in parts", () => {
