@@ -22,9 +22,12 @@ const ENTRY_WORDS = 4;
 const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
 const FAILURE_BYTES = 2048;
 const BLOB_BYTES = 256;
+/** Name and members of a group, as JSON, for the flight recorder. */
+const LABEL_BYTES = 512;
 /** State word, length word, text. */
 const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
 const BLOB_WORDS = 2 + BLOB_BYTES / 4;
+const LABEL_WORDS = LABEL_BYTES / 4;
 const HEADER_WORDS = 16 + FAILURE_WORDS;
 
 /** The lock is held for microseconds; who holds it longer is dead. */
@@ -41,7 +44,8 @@ export interface Fingerprint {
   readonly hash: number;
 }
 
-const groupWords = (worldSize: number) => 8 + FAILURE_WORDS + BLOB_WORDS + worldSize * (1 + 2 * worldSize) * LANE_WORDS;
+const groupWords = (worldSize: number) =>
+  8 + LABEL_WORDS + FAILURE_WORDS + BLOB_WORDS + worldSize * (1 + 2 * worldSize) * LANE_WORDS;
 
 /** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
 export function controlBytes(worldSize: number): number {
@@ -107,11 +111,27 @@ export class ControlSegment {
       if (free === undefined) {
         throw new OutOfMemoryError("control segment", 1, 0, `${MAX_GROUPS} groups are open: close communicators.`);
       }
+      const label = new TextEncoder().encode(JSON.stringify({ name: name.slice(0, 100), ranks }));
+      if (label.length <= LABEL_BYTES) {
+        this.#bytes.set(label, 4 * (free + 8));
+        words[free + 3] = label.length;
+      }
       words[free] = low;
       words[free + 1] = high;
       return free;
     });
     return new GroupControl(this, this.#words, this.#bytes, at, member, ranks.length);
+  }
+
+  /** The groups that are open now, each as its member 0 sees it. */
+  groups(): readonly { readonly name: string; readonly ranks: readonly number[]; readonly control: GroupControl }[] {
+    return Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize)).flatMap((at) => {
+      const length = this.#words[at + 3] ?? 0;
+      if (this.#words[at] === 0 || length === 0) return [];
+      const text = new TextDecoder().decode(this.#bytes.slice(4 * (at + 8), 4 * (at + 8) + length));
+      const { name, ranks } = JSON.parse(text) as { name: string; ranks: number[] };
+      return [{ name, ranks, control: new GroupControl(this, this.#words, this.#bytes, at, 0, ranks.length) }];
+    });
   }
 
   /** For `GroupControl`: one member is done with the group at `at`; the last one frees the slot. */
@@ -181,7 +201,7 @@ export class GroupControl {
     this.#words = words;
     this.#bytes = bytes;
     this.#at = at;
-    this.#failureAt = at + 8;
+    this.#failureAt = at + 8 + LABEL_WORDS;
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
     this.member = member;

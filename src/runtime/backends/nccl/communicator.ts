@@ -3,9 +3,16 @@
  * communicator has a stream of its own, ordered behind what the program has issued on the rank's main stream.
  */
 
-import { agreedCount, checkScalar, type OperationName, operationInfo, reportedCount } from "../../../authoring/collectives/index.ts";
+import {
+  agreedCount,
+  checkRoot,
+  type OperationName,
+  operationInfo,
+  reportedCount,
+} from "../../../authoring/collectives/index.ts";
 import {
   AbortedError,
+  ClosedError,
   type DType,
   InvalidArgumentError,
   type PreMulSum,
@@ -24,7 +31,6 @@ import {
   checkOptions,
   type Data,
   DEFAULT_TIMEOUT_MS,
-  decodeObject,
   encodeObject,
   hashNumbers,
   MAX_OBJECT_BYTES,
@@ -38,9 +44,11 @@ import {
   type WireOp,
   type Work,
 } from "../../comm/index.ts";
-import type { Lane } from "../control/segment.ts";
-import { isComposed, issue, type NcclCall } from "./calls.ts";
-import { openShrunk, openSplit } from "./children.ts";
+import type { GroupControl, Lane } from "../control/segment.ts";
+import { type CallTarget, isComposed, issue, type NcclCall } from "./calls.ts";
+import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
+import { ObjectExchange } from "./objects.ts";
+import { PreMulSumOperators } from "./operators.ts";
 import type { Arrival, CommQueue, Entry } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
@@ -55,9 +63,16 @@ interface Prepared {
   readonly call: NcclCall;
   readonly arrival: Arrival;
   readonly kind: string;
+  /** Of a PreMulSum, whose operator needs the open communicator. */
+  readonly scalar: number | bigint | undefined;
   readonly staged: readonly Staged[];
   readonly result: Tensor | undefined;
   readonly sizeBytes: number;
+}
+
+interface BatchedCall {
+  readonly prepared: Prepared;
+  readonly work: NcclWork<unknown>;
 }
 
 interface Extras {
@@ -88,14 +103,14 @@ export class NcclCommunicator implements Communicator {
   readonly generation: number;
   readonly parts: CommunicatorParts;
   readonly #queue: CommQueue;
-  readonly #operators = new Map<string, number>();
+  readonly #operators: PreMulSumOperators;
   #seq = 1;
   #numChildren = 0;
   readonly #sent: number[];
   readonly #received: number[];
   #closed = false;
   /** Calls of an open batch; `undefined` outside of one. */
-  #batch: { readonly prepared: Prepared; readonly work: NcclWork<unknown> }[] | undefined;
+  #batch: BatchedCall[] | undefined;
 
   constructor(parts: CommunicatorParts) {
     this.parts = parts;
@@ -105,6 +120,7 @@ export class NcclCommunicator implements Communicator {
     this.size = parts.ranks.length;
     this.generation = parts.rank.at.generation;
     this.#queue = parts.queue;
+    this.#operators = new PreMulSumOperators(parts.rank.library);
     this.#sent = Array(this.size).fill(0);
     this.#received = Array(this.size).fill(0);
   }
@@ -165,8 +181,9 @@ export class NcclCommunicator implements Communicator {
     const prepared: Prepared = {
       op: "barrier",
       call,
-      arrival: this.#arrival("barrier", packCall("barrier", undefined, undefined, 0), 0, 0),
+      arrival: this.#arrival(packCall("barrier", undefined, undefined, 0), 0, 0),
       kind: "barrier",
+      scalar: undefined,
       staged: [],
       result: undefined,
       sizeBytes: 0,
@@ -177,13 +194,17 @@ export class NcclCommunicator implements Communicator {
   batch(fn: (group: Communicator) => void): Work<void> {
     this.#refuseInBatch("batch");
     this.#open();
-    const calls: NonNullable<typeof this.#batch> = [];
+    const calls: BatchedCall[] = [];
     this.#batch = calls;
     const before = { seq: this.#seq, sent: [...this.#sent], received: [...this.#received] };
     try {
       const returned: unknown = (fn as (group: Communicator) => unknown)(this);
       if (typeof (returned as { then?: unknown } | undefined)?.then === "function") {
-        throw new InvalidArgumentError("fn", "an asynchronous function", "a synchronous one: all calls are issued as one");
+        throw new InvalidArgumentError(
+          "fn",
+          "an asynchronous function",
+          "a synchronous one: all calls are issued as one",
+        );
       }
     } catch (error) {
       this.#seq = before.seq;
@@ -199,35 +220,26 @@ export class NcclCommunicator implements Communicator {
     }
     if (calls.length === 0) return new SettledWork<void>(this.#seq, "batch", this.group, { value: undefined });
     const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
-    return this.#launch(calls.map(({ prepared }) => prepared), "batch", {}, () => undefined, members) as Work<void>;
+    return this.#launch(
+      calls.map(({ prepared }) => prepared),
+      "batch",
+      {},
+      () => undefined,
+      members,
+    ) as Work<void>;
   }
 
   broadcastObject<T>(value: T | undefined, options: CallOptions & RootOptions = {}): Work<T> {
     const root = options.root ?? 0;
-    const bytes = this.rank === root ? encodeObject(value, MAX_OBJECT_BYTES) : new Uint8Array(0);
-    const lengths = new Int32Array([bytes.length]);
-    return this.#sequence("broadcast_object", options, async () => {
-      await this.broadcast(lengths, { ...options, root });
-      const data = this.rank === root ? bytes : new Uint8Array(objectLength(lengths[0]));
-      await this.broadcast(data, { ...options, root });
-      return decodeObject(data) as T;
-    });
+    checkRoot(root, this.size);
+    const mine = this.rank === root ? encodeObject(value, MAX_OBJECT_BYTES) : new Uint8Array(0);
+    return this.#exchange("broadcast_object", mine, root, options, (values) => values[root]) as Work<T>;
   }
 
   gatherObjects<T>(value: T, options: CallOptions = {}): Work<T[]> {
-    const bytes = encodeObject(value, MAX_OBJECT_BYTES);
-    return this.#sequence("gather_objects", options, async () => {
-      const lengths = new Int32Array(this.size);
-      await this.allGather(new Int32Array([bytes.length]), { ...options, output: lengths });
-      const counts = [...lengths].map(objectLength);
-      const all = new Uint8Array(counts.reduce((a, b) => a + b, 0));
-      await this.allGatherV(bytes, { ...options, counts, output: all });
-      let offset = 0;
-      return counts.map((count) => {
-        offset += count;
-        return decodeObject(all.slice(offset - count, offset)) as T;
-      });
-    });
+    return this.#exchange("gather_objects", encodeObject(value, MAX_OBJECT_BYTES), 0, options, (values) => [
+      ...values,
+    ]) as Work<T[]>;
   }
 
   preMulSum(scalar: number | bigint): PreMulSum {
@@ -242,25 +254,61 @@ export class NcclCommunicator implements Communicator {
     if (!Number.isInteger(color) || color < -1 || color > 0x7fffffff) {
       throw new InvalidArgumentError("color", color, "an integer of 0 or more, or -1 for no group");
     }
-    if (!Number.isInteger(key) || Math.abs(key) > 0x7fffffff) throw new InvalidArgumentError("key", key, "a 32-bit integer");
-    const arrival = this.#arrival("split", packCall("split", undefined, undefined, 0), color, key);
-    const child = this.#numChildren++;
-    const name = options.name ?? `${this.group}/split${child}`;
-    let made: Communicator | undefined;
-    const step = openSplit(this, { color, arrival, name, child }, (communicator) => {
-      made = communicator;
-    });
-    return this.#hostTask("split", [{ ...arrival, print: { ...arrival.print } }], step, () => made) as Work<Communicator | undefined>;
+    if (!Number.isInteger(key) || Math.abs(key) > 0x7fffffff)
+      throw new InvalidArgumentError("key", key, "a 32-bit integer");
+    this.#open();
+    const { rank, queue } = this.parts;
+    const name = options.name ?? `${this.group}/split${this.#numChildren}`;
+    const instance = this.#numChildren++;
+    const arrival = this.#arrival(packCall("split", undefined, undefined, 0), color, key);
+    let made: NcclCommunicator | undefined;
+    const step = (): boolean => {
+      const choices = readChoices(queue.options.control, arrival.seq);
+      if (choices === undefined) return false;
+      const native = rank.library.optional.ncclCommSplit !== undefined;
+      const handle = native ? splitNatively(rank, queue.comm ?? 0n, color, key) : undefined;
+      if (color < 0) return true;
+      const members = membersOf(choices, color);
+      const control = this.#childControl(`${name}:${color}`, members, instance);
+      const opening = handle === undefined ? openWithUniqueId(rank, control) : openHandle(rank, handle);
+      if (handle !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
+      made = rank.communicator(name, worldRanks(this, members), control, opening);
+      return true;
+    };
+    const work = new NcclWork<unknown>(queue, arrival.seq, "split", this.group);
+    queue.push(this.#entry({ op: "split", work, arrivals: [arrival], step, value: () => made }, {}));
+    return work as NcclWork<Communicator | undefined>;
   }
 
+  /**
+   * Makes a group without `excluded`. Only the survivors call it, with the same ranks; it works after a failure of the
+   * group. What was pending on this communicator is aborted, and it is good for nothing but `close()` afterwards.
+   */
   shrink(excluded: readonly number[]): Work<Communicator> {
     this.#refuseInBatch("shrink");
-    const valid = Array.isArray(excluded) && new Set(excluded).size === excluded.length;
-    const inRange = valid && excluded.every((rank) => Number.isInteger(rank) && rank >= 0 && rank < this.size && rank !== this.rank);
-    if (!inRange || excluded.length === 0) {
-      throw new InvalidArgumentError("excluded", excluded, `distinct ranks of the group other than this one (${this.rank})`);
+    if (this.#closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
+    const valid = Array.isArray(excluded) && excluded.length > 0 && new Set(excluded).size === excluded.length;
+    if (!valid || !excluded.every((r) => Number.isInteger(r) && r >= 0 && r < this.size && r !== this.rank)) {
+      throw new InvalidArgumentError(
+        "excluded",
+        excluded,
+        `distinct ranks of the group, without this one (${this.rank})`,
+      );
     }
-    return openShrunk(this, [...excluded].sort((a, b) => a - b), this.#numChildren++);
+    const { rank, queue } = this.parts;
+    const members = this.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
+    const name = `${this.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
+    const control = this.#childControl(name, members, 0);
+    const child = rank.communicator(name, worldRanks(this, members), control, openWithUniqueId(rank, control));
+    if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
+    return child.ready() as Work<Communicator>;
+  }
+
+  /** Work that is done when NCCL has connected the group. */
+  ready(): Work<NcclCommunicator> {
+    const work = new NcclWork<unknown>(this.#queue, 0, "split", this.group);
+    this.#queue.push(this.#entry({ op: "split", work, arrivals: [], step: () => true, value: () => this }, {}));
+    return work as NcclWork<NcclCommunicator>;
   }
 
   capabilities(): Capabilities {
@@ -284,10 +332,9 @@ export class NcclCommunicator implements Communicator {
     if (this.#closed) return;
     await this.#queue.drain();
     this.#closed = true;
-    const { api } = this.parts.rank.library;
     const comm = this.#queue.comm;
     if (comm !== undefined && this.#queue.cause === undefined) {
-      for (const op of this.#operators.values()) api.ncclRedOpDestroy(op, comm);
+      this.#operators.close(comm);
       await this.parts.rank.destroy(comm);
     }
     const unseen = this.#queue.close();
@@ -299,20 +346,43 @@ export class NcclCommunicator implements Communicator {
     return this.close();
   }
 
-  /** Runs a host task in the order of the group's calls. */
-  #hostTask(op: WireOp, arrivals: readonly Arrival[], step: () => boolean, value: () => unknown): NcclWork<unknown> {
-    this.#open();
-    const work = new NcclWork<unknown>(this.#queue, this.#seq - 1, op, this.group);
-    this.#queue.push(this.#entry({ op, work, arrivals, step, value }, {}));
-    return work;
+  #childControl(name: string, members: readonly number[], instance: number): GroupControl {
+    const ranks = worldRanks(this, members);
+    return this.parts.rank.segment.group(`${this.group}>${name}`, ranks, instance, members.indexOf(this.rank));
   }
 
-  /** A composed operation that runs through the event loop; its parts are ordinary calls of this group. */
-  #sequence<T>(op: WireOp, options: CallOptions, run: () => Promise<T>): Work<T> {
+  /** Object collectives: see objects.ts. */
+  #exchange(
+    op: "broadcast_object" | "gather_objects",
+    mine: Uint8Array,
+    root: number,
+    options: CallOptions,
+    pick: (values: readonly unknown[]) => unknown,
+  ): NcclWork<unknown> {
     this.#refuseInBatch(op);
     checkOptions(options);
     this.#open();
-    return new PromiseWork(this.#seq, op, this.group, run());
+    const { control } = this.#queue.options;
+    const arrival = this.#arrival(packCall(op, undefined, undefined, root), mine.length, 0);
+    const lengths = () => this.ranks.map((_, member) => control.read(member, COLLECTIVE, arrival.seq)?.count ?? 0);
+    const exchange = new ObjectExchange(this.parts.rank.at, this.stream, mine, lengths);
+    const work = new NcclWork<unknown>(this.#queue, arrival.seq, op, this.group);
+    const entry = this.#entry(
+      {
+        op,
+        work,
+        arrivals: [arrival],
+        kinds: [`${op} ${arrival.seq}`],
+        run: (comm) => exchange.run(this.#callTarget(comm)),
+        finish: [(ok) => exchange.finish(ok)],
+        value: () => pick(exchange.values),
+        sizeBytes: mine.length,
+      },
+      options,
+    );
+    this.#watchSignal(options.signal, work);
+    this.#queue.push(entry);
+    return work;
   }
 
   #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
@@ -331,7 +401,10 @@ export class NcclCommunicator implements Communicator {
   #checkSupported(dtype: DType, redop: ReduceOp | undefined): void {
     const { dtypes, engineVersion } = this.capabilities();
     if (!dtypes.includes(dtype)) {
-      throw new UnsupportedError(`${dtype} with NCCL ${engineVersion} on this device`, `use one of ${dtypes.join(", ")}`);
+      throw new UnsupportedError(
+        `${dtype} with NCCL ${engineVersion} on this device`,
+        `use one of ${dtypes.join(", ")}`,
+      );
     }
     if (typeof redop === "string" && NCCL_REDOP[redop] === undefined) {
       throw new UnsupportedError(`${redop} with NCCL`, `use one of ${Object.keys(NCCL_REDOP).join(", ")}, preMulSum`);
@@ -341,7 +414,7 @@ export class NcclCommunicator implements Communicator {
   /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. */
   #prepare(op: OperationName, checked: CheckedCall, extras: Extras): Prepared {
     const { at } = this.parts.rank;
-    const { call, input, output } = checked;
+    const { call, input } = checked;
     const info = operationInfo(op);
     const root = extras.root ?? 0;
     const reads = op !== "recv" && (info.inputAt !== "root" || this.rank === root);
@@ -361,13 +434,19 @@ export class NcclCommunicator implements Communicator {
       const recv = to?.address ?? from?.address ?? 0n;
       const part = agreedCount(call);
       const sizeBytes = reportedCount(op, this.size, part) * (input.region.sizeBytes / Math.max(1, input.count));
-      const redop = extras.redop === undefined ? 0 : this.#operator(extras.redop, input.dtype);
+      const redop = typeof extras.redop === "string" ? (NCCL_REDOP[extras.redop] ?? 0) : 0;
       const wireRoot = extras.peer ?? root;
       return {
         op,
-        call: { ...ncclCall(op, input.dtype, part, send, recv, wireRoot, redop), counts: extras.counts ?? [], sendCounts: extras.sendCounts ?? [], recvCounts: extras.recvCounts ?? [] },
+        call: {
+          ...ncclCall(op, input.dtype, part, send, recv, wireRoot, redop),
+          counts: extras.counts ?? [],
+          sendCounts: extras.sendCounts ?? [],
+          recvCounts: extras.recvCounts ?? [],
+        },
         arrival: this.#arrivalOf(op, call.dtype, part, extras),
-        kind: kindOf(op, part, output, wireRoot),
+        kind: kindOf(op, part, extras.peer),
+        scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
         staged,
         result: to?.tensor,
         sizeBytes,
@@ -379,24 +458,17 @@ export class NcclCommunicator implements Communicator {
   }
 
   /** Where this rank's result goes: what the caller gave, in place, or fresh memory where the sizes differ. */
-  #target(op: OperationName, { call, input, output, outputCount }: CheckedCall, root: number): Operand {
+  #target(op: OperationName, { input, output, outputCount }: CheckedCall, root: number): Operand {
     if (output !== undefined) return output;
     const inPlace = op === "recv" || (op === "scatter" && this.rank !== root) || operationInfo(op).inPlace === "same";
-    return inPlace ? input : freshOperand(input, outputCount, this.parts.rank.at, this.stream, call);
-  }
-
-  #operator(op: ReduceOp, dtype: DType): number {
-    if (typeof op === "string") return NCCL_REDOP[op] ?? 0;
-    checkScalar(op.scalar, dtype);
-    // NCCL's operator belongs to one communicator and dtype; it is made when the communicator is open, by the call.
-    return -1;
+    return inPlace ? input : freshOperand(input, outputCount, this.parts.rank.at, this.stream);
   }
 
   #arrivalOf(op: OperationName, dtype: DType, part: number, extras: Extras): Arrival {
     const { redop, root = 0, peer } = extras;
     const scalar = typeof redop === "object" ? [redop.scalar] : [];
     const hash = hashNumbers([...(extras.counts ?? []), ...scalar, Math.floor(part / 2 ** 32)]);
-    if (peer === undefined) return this.#arrival(op, packCall(op, dtype, redop, root), part | 0, hash);
+    if (peer === undefined) return this.#arrival(packCall(op, dtype, redop, root), part | 0, hash);
     const counters = op === "send" ? this.#sent : this.#received;
     const seq = counters[peer] ?? 0;
     counters[peer] = seq + 1;
@@ -404,8 +476,23 @@ export class NcclCommunicator implements Communicator {
     return { lane, seq, print: { call: packCall(op as WireOp, dtype, undefined, peer), count: part | 0, hash } };
   }
 
-  #arrival(_op: WireOp, call: number, count: number, hash: number): Arrival {
+  #arrival(call: number, count: number, hash: number): Arrival {
     return { lane: COLLECTIVE, seq: this.#seq++, print: { call, count, hash } };
+  }
+
+  #callTarget(comm: bigint): CallTarget {
+    const { library, at } = this.parts.rank;
+    const { stream, rank, size } = this;
+    return {
+      library,
+      comm,
+      stream: stream.handle,
+      rank,
+      size,
+      copy: (to, from, sizeBytes) => {
+        at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
+      },
+    };
   }
 
   #launch(
@@ -415,38 +502,39 @@ export class NcclCommunicator implements Communicator {
     value: () => unknown,
     members: Entry["members"] = [],
   ): NcclWork<unknown> {
-    const { library, at } = this.parts.rank;
+    const { library } = this.parts.rank;
     const first = calls[0]?.arrival.seq ?? this.#seq;
     const work = new NcclWork<unknown>(this.#queue, first, op, this.group);
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, library));
-    const target = {
-      library,
-      stream: this.stream.handle,
-      rank: this.rank,
-      size: this.size,
-      copy: (to: bigint, from: bigint, sizeBytes: number) => {
-        at.device.call("cuMemcpyDtoDAsync_v2", op, to, from, sizeBytes, this.stream.handle);
-      },
-    };
     const run = (comm: bigint): number => {
+      const resolved = calls.map(({ call, scalar }) =>
+        scalar === undefined ? call : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) },
+      );
+      const target = this.#callTarget(comm);
       let status = grouped ? library.api.ncclGroupStart() : 0;
-      try {
-        for (const { call } of calls) {
-          const answer = issue(this.#withOperator(call, comm), { ...target, comm });
-          if (status === 0) status = answer;
-        }
-      } finally {
-        const ended = grouped ? library.api.ncclGroupEnd() : 0;
-        if (status === 0) status = ended;
+      for (const call of resolved) {
+        const answer = issue(call, target);
+        if (status === 0) status = answer;
       }
+      const ended = grouped ? library.api.ncclGroupEnd() : 0;
       for (const { staged } of calls) for (const { after } of staged) after?.();
-      return status;
+      return status === 0 ? ended : status;
     };
     const finish = calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? []));
     const sizeBytes = calls.reduce((sum, one) => sum + one.sizeBytes, 0);
     const wireOp = calls[0]?.op ?? "barrier";
     const entry = this.#entry(
-      { op: wireOp, work, arrivals: calls.map((one) => one.arrival), run, value, finish, members, sizeBytes, kinds: calls.map((one) => one.kind) },
+      {
+        op: wireOp,
+        work,
+        arrivals: calls.map((one) => one.arrival),
+        run,
+        value,
+        finish,
+        members,
+        sizeBytes,
+        kinds: calls.map((one) => one.kind),
+      },
       options,
     );
     this.#watchSignal(options.signal, work);
@@ -454,14 +542,7 @@ export class NcclCommunicator implements Communicator {
     return work;
   }
 
-  #withOperator(call: NcclCall, _comm: bigint): NcclCall {
-    return call;
-  }
-
-  #entry(
-    parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>,
-    options: CallOptions,
-  ): Entry {
+  #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {
     const timeoutMs = options.timeoutMs ?? this.parts.rank.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     const now = performance.now();
     return {
@@ -480,13 +561,20 @@ export class NcclCommunicator implements Communicator {
   }
 
   #watchSignal(signal: AbortSignal | undefined, work: NcclWork<unknown>): void {
-    signal?.addEventListener("abort", () => {
-      if (!work.settled) this.#queue.fail(new AbortedError(signal.reason instanceof Error ? signal.reason.message : String(signal.reason)));
-    }, { once: true });
+    signal?.addEventListener(
+      "abort",
+      () => {
+        if (!work.settled)
+          this.#queue.fail(
+            new AbortedError(signal.reason instanceof Error ? signal.reason.message : String(signal.reason)),
+          );
+      },
+      { once: true },
+    );
   }
 
   #open(): void {
-    if (this.#closed) throw new InvalidArgumentError("communicator", `${this.group}, which was closed`, "one that is open");
+    if (this.#closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
     this.#queue.refuseAfterFailure();
   }
 
@@ -495,4 +583,26 @@ export class NcclCommunicator implements Communicator {
       throw new UnsupportedError(`${op} inside batch()`, "only collectives, send and recv can be batched");
     }
   }
+}
+
+/** World ranks of members of a group. */
+function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
+  return members.map((member) => parent.ranks[member] ?? member);
+}
+
+/** Calls of one kind are connected by NCCL together: operation, power of two of the size, peer. */
+function kindOf(op: WireOp, count: number, peer: number | undefined): string {
+  return `${op} ${32 - Math.clz32(count)} ${peer ?? ""}`;
+}
+
+function ncclCall(
+  op: WireOp,
+  dtype: DType,
+  count: number,
+  send: bigint,
+  recv: bigint,
+  root: number,
+  redop: number,
+): NcclCall {
+  return { op, dtype, count, send, recv, root, redop, counts: [], sendCounts: [], recvCounts: [] };
 }

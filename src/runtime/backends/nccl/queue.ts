@@ -8,7 +8,7 @@
  * until every member has issued it; after that NCCL only enqueues.
  */
 import { AbortedError, ChoraleError, MismatchError, type RankActivity, TimeoutError } from "../../../core/index.ts";
-import { describeWords, errorOf, failureOf, OpCounters, opCode, type WireOp } from "../../comm/index.ts";
+import { describeWords, errorOf, failureOf, OpCounters, opCode, unpackCall, type WireOp } from "../../comm/index.ts";
 import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
 import type { PinnedBuffer } from "../cuda/pinned.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
@@ -70,9 +70,12 @@ export interface QueueOptions {
   readonly ranks: readonly number[];
   readonly opening: Opening;
   readonly blocking: boolean;
-  /** Aborts NCCL's communicator, with those of the same device that failed too. */
-  readonly abort: (comm: bigint) => void;
+  /** Aborts every communicator of the device that has failed. */
+  readonly abortFailed: () => void;
 }
+
+/** Operations whose other two words carry data that may differ: lengths, color and key. */
+const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
 
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
@@ -94,6 +97,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #cause: ChoraleError | undefined;
   #lastAsyncCheck = 0;
   #closed = false;
+  #surrendered = false;
 
   constructor(options: QueueOptions) {
     this.options = options;
@@ -166,6 +170,13 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
 
+  /** Gives NCCL's handle up to be aborted, once, if the group has failed. */
+  surrender(): bigint | undefined {
+    if (!this.options.control.failed || this.#surrendered) return undefined;
+    this.#surrendered = true;
+    return this.#comm;
+  }
+
   /** Waits until nothing is pending. */
   async drain(): Promise<void> {
     while (this.pending > 0 && this.#cause === undefined) {
@@ -212,9 +223,10 @@ export class CommQueue implements Pollable, WorkDriver {
     const theirs = control.read(member, lane, seq);
     if (theirs === undefined) return;
     // A send and its receive agree on the element type alone; a collective on everything in the word.
-    const differs =
-      lane.kind === "collective" ? theirs.call !== mine.call : dtypeBits(theirs.call) !== dtypeBits(mine.call);
-    if (!differs && theirs.count === mine.count && theirs.hash === mine.hash) return;
+    const collective = lane.kind === "collective";
+    const differs = collective ? theirs.call !== mine.call : dtypeBits(theirs.call) !== dtypeBits(mine.call);
+    const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
+    if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return;
     const side = (of: number, print: Fingerprint) => ({
       rank: ranks[of] ?? of,
       call: describeWords(print.call, print.count >>> 0),
@@ -402,7 +414,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #end(cause: ChoraleError): void {
     if (this.#cause !== undefined) return;
     this.#cause = cause;
-    if (this.#comm !== undefined && this.options.at.device.poison === undefined) this.options.abort(this.#comm);
+    this.options.abortFailed();
     for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
     this.#issued.length = 0;
     this.#unissued.length = 0;

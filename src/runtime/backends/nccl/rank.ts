@@ -71,7 +71,7 @@ export class NcclRank {
       ranks,
       opening,
       blocking: this.blocking,
-      abort: (comm) => this.abort(comm),
+      abortFailed: () => this.abortFailed(),
     });
     const communicator = new NcclCommunicator({ rank: this, queue, group, ranks, member: control.member });
     this.#open.add(communicator);
@@ -93,19 +93,18 @@ export class NcclRank {
   }
 
   /**
-   * Aborts a communicator, together with all others of this device that have failed: one at a time they can deadlock in
-   * a device-wide synchronisation behind each other (NVIDIA/nccl#1013).
+   * Aborts the communicators of this device that have failed, all in one group: one at a time they can deadlock in a
+   * device-wide synchronisation behind each other (NVIDIA/nccl#1013).
    */
-  abort(comm: bigint): void {
+  abortFailed(): void {
+    const handles = this.communicators.flatMap((communicator) => communicator.parts.queue.surrender() ?? []);
+    if (handles.length === 0 || this.at.device.poison !== undefined) return;
     const { api, versionCode } = this.library;
     this.at.device.activate();
-    if (versionCode < GROUPED_ABORT_SINCE) {
-      api.ncclCommAbort(comm);
-      return;
-    }
-    api.ncclGroupStart();
-    api.ncclCommAbort(comm);
-    api.ncclGroupEnd();
+    const grouped = versionCode >= GROUPED_ABORT_SINCE;
+    if (grouped) api.ncclGroupStart();
+    for (const handle of handles) api.ncclCommAbort(handle);
+    if (grouped) api.ncclGroupEnd();
   }
 
   /** Finalizes and destroys a healthy communicator, without blocking the event loop for its peers. */

@@ -1,0 +1,152 @@
+/**
+ * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see ../control); data
+ * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
+ */
+import { type DType, InvalidArgumentError, type Tensor } from "../../../core/index.ts";
+import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import { ControlSegment } from "../control/segment.ts";
+import { openDevice } from "../cuda/device.ts";
+import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
+import { requireCudaDriver } from "../cuda/driver.ts";
+import { MemoryPool } from "../cuda/memory-pool.ts";
+import { PinnedPool } from "../cuda/pinned.ts";
+import type { RankDevice } from "../cuda/rank-device.ts";
+import { CudaStream } from "../cuda/stream.ts";
+import { ncclCapabilities } from "./capabilities.ts";
+import { openWithUniqueId } from "./children.ts";
+import type { NcclCommunicator } from "./communicator.ts";
+import type { NcclConfig } from "./config.ts";
+import type { NcclHandle } from "./handle.ts";
+import { requireNccl } from "./library.ts";
+import { NcclRank } from "./rank.ts";
+
+export interface NcclAttachOptions {
+  /** CUDA ordinal among the visible devices; the rank's number unless told. */
+  readonly device?: number;
+  /** Deadline of every wait; 60 s unless told. */
+  readonly timeoutMs?: number;
+  /** Most memory that the pool takes from the device, bytes; the whole device unless told. */
+  readonly memoryLimitBytes?: number;
+  readonly config?: NcclConfig;
+  /** False makes NCCL's host calls return before they are done; they are polled. Slower per call. */
+  readonly blocking?: boolean;
+  /** An ncclUniqueId (128 bytes) that the program brings for the world's communicator; rank 0's counts. */
+  readonly uniqueId?: Uint8Array;
+}
+
+/**
+ * Attaches this thread as `rank`.
+ * @throws UnavailableError when the driver or NCCL is missing, saying where each was looked for
+ * @throws InvalidArgumentError when there is no device for this rank
+ */
+export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
+  const library = requireNccl();
+  const driver = requireCudaDriver();
+  const ordinal = options.device ?? rank;
+  if (ordinal >= driver.numDevices && options.device === undefined) {
+    throw new InvalidArgumentError(
+      "ranks",
+      handle.ranks,
+      `at most ${driver.numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
+    );
+  }
+  const device = openDevice(driver, ordinal);
+  const limit = options.memoryLimitBytes;
+  const at: RankDevice = {
+    device,
+    pool: new MemoryPool(device, limit === undefined ? {} : { limitBytes: limit }),
+    pinned: new PinnedPool(device),
+    main: CudaStream.create(device),
+    generation: handle.generation,
+  };
+  const segment = new ControlSegment(handle.control, handle.ranks);
+  const ncclRank = new NcclRank({
+    library,
+    at,
+    segment,
+    rank,
+    timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    capabilities: ncclCapabilities(library, device.info),
+    config: options.config ?? {},
+    blocking: options.blocking ?? true,
+  });
+  return new NcclBackend(handle, ncclRank, options.uniqueId);
+}
+
+export class NcclBackend implements Backend {
+  readonly name = "nccl";
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly world: NcclCommunicator;
+  readonly #rank: NcclRank;
+  readonly #instances = new Map<string, number>();
+  #closed = false;
+
+  constructor(handle: NcclHandle, rank: NcclRank, uniqueId: Uint8Array | undefined) {
+    this.rank = rank.worldRank;
+    this.worldSize = handle.ranks;
+    this.generation = handle.generation;
+    this.#rank = rank;
+    const all = Array.from({ length: handle.ranks }, (_, r) => r);
+    const control = rank.segment.group("world", all, 0, this.rank);
+    this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, uniqueId));
+  }
+
+  /** This rank's device, streams and memory, for programs that run kernels of their own. */
+  get device(): RankDevice {
+    return this.#rank.at;
+  }
+
+  async group(name: string, ranks: readonly number[]): Promise<Communicator> {
+    const member = ranks.indexOf(this.rank);
+    if (member < 0) throw new InvalidArgumentError("ranks", ranks, `ranks with this one (${this.rank}) among them`);
+    const key = `${name}:${ranks.join(",")}`;
+    const instance = this.#instances.get(key) ?? 0;
+    this.#instances.set(key, instance + 1);
+    const control = this.#rank.segment.group(name, ranks, instance, member);
+    return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control)).ready();
+  }
+
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    const { at } = this.#rank;
+    const made = deviceTensor(at.pool, at.main, dtype, shape, { generation: this.generation });
+    if (made.sizeBytes > 0) {
+      const address = devicePtr(made, at.device);
+      at.device.call("cuMemsetD8Async", "tensor", address, 0, made.sizeBytes, at.main.handle);
+      at.main.touched = true;
+    }
+    return made;
+  }
+
+  free(tensor: Tensor): void {
+    deviceStorageOf(tensor)?.free();
+  }
+
+  fail(rank: number, cause: string): void {
+    this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+  }
+
+  capabilities(): Capabilities {
+    return this.#rank.capabilities;
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    const { at } = this.#rank;
+    const errors: unknown[] = [];
+    for (const communicator of [...this.#rank.communicators].reverse()) {
+      await communicator.close().catch((error: unknown) => errors.push(error));
+    }
+    at.pinned.close();
+    at.pool.close();
+    at.main.close();
+    at.device.close();
+    if (errors.length > 0) throw errors[0];
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}

@@ -1,0 +1,97 @@
+/** How communicators come to be: from a fresh unique id and by splitting. A group that shrinks gets
+ * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
+import { FormatError, MismatchError } from "../../../core/index.ts";
+import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
+import { decodeVersion } from "./library.ts";
+import type { Opening } from "./queue.ts";
+import type { NcclRank } from "./rank.ts";
+import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
+
+const COLLECTIVE: Lane = { kind: "collective" };
+/** Call 0 of every group is its members' joining; its count word is NCCL's version. */
+const JOIN_SEQ = 0;
+const JOIN_CALL = 0x3f;
+
+/** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
+export function openWithUniqueId(rank: NcclRank, control: GroupControl, ownId?: Uint8Array): Opening {
+  if (ownId !== undefined && ownId.length !== UNIQUE_ID_BYTES) {
+    throw new FormatError("uniqueId", `${ownId.length} bytes; an ncclUniqueId has ${UNIQUE_ID_BYTES}`);
+  }
+  const { library } = rank;
+  let handle: bigint | undefined;
+  // At once: joining is call 0, and calls may be queued before the communicator opens.
+  if (control.member === 0) control.setBlob(ownId ?? library.uniqueId());
+  control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: library.versionCode, hash: 0 });
+  return () => {
+    if (handle !== undefined) return rank.isReady(handle) ? handle : undefined;
+    const id = control.blob;
+    if (id === undefined || !allJoined(rank, control)) return undefined;
+    rank.at.device.activate();
+    const out = new BigUint64Array(1);
+    const status = library.api.ncclCommInitRankConfig(out, control.size, { internal: id }, control.member, rank.config);
+    library.check("ncclCommInitRankConfig", status);
+    handle = out[0] ?? 0n;
+    return status === NCCL_RESULT.success ? handle : undefined;
+  };
+}
+
+/** Says whether all members have joined. @throws MismatchError when their NCCL versions differ */
+function allJoined(rank: NcclRank, control: GroupControl): boolean {
+  const versions: number[] = [];
+  for (let member = 0; member < control.size; member++) {
+    const print = control.read(member, COLLECTIVE, JOIN_SEQ);
+    if (print === undefined) {
+      // A member that is far ahead has overwritten its joining: it has joined.
+      if (control.issued(member, COLLECTIVE) === 0) return false;
+      continue;
+    }
+    versions[member] = print.count;
+  }
+  if (versions.some((version) => version !== rank.library.versionCode)) {
+    throw new MismatchError(
+      "the ranks of a communicator must load the same NCCL",
+      versions.map((version, member) => ({ rank: member, call: `NCCL ${decodeVersion(version).join(".")}` })),
+    );
+  }
+  return true;
+}
+
+/** What every member said in a split, by parent rank. */
+export interface SplitChoice {
+  readonly rank: number;
+  readonly color: number;
+  readonly key: number;
+}
+
+/** Reads every member's choice; `undefined` until all have come. */
+export function readChoices(control: GroupControl, seq: number): readonly SplitChoice[] | undefined {
+  const prints: Fingerprint[] = [];
+  for (let member = 0; member < control.size; member++) {
+    const print = control.read(member, COLLECTIVE, seq);
+    if (print === undefined) return undefined;
+    prints.push(print);
+  }
+  return prints.map(({ count, hash }, rank) => ({ rank, color: count, key: hash }));
+}
+
+/** The members of a color, as parent ranks in their new order. */
+export function membersOf(choices: readonly SplitChoice[], color: number): readonly number[] {
+  return choices
+    .filter((choice) => choice.color === color)
+    .sort((a, b) => a.key - b.key || a.rank - b.rank)
+    .map(({ rank }) => rank);
+}
+
+/** Splits natively (2.18): every parent rank calls it, also those of no color. @returns the handle, undefined for none */
+export function splitNatively(rank: NcclRank, parent: bigint, color: number, key: number): bigint | undefined {
+  const out = new BigUint64Array(1);
+  const split = rank.library.require("ncclCommSplit");
+  rank.at.device.activate();
+  rank.library.check("ncclCommSplit", split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config), parent);
+  return color < 0 ? undefined : out[0];
+}
+
+/** Opens a communicator whose handle NCCL has given, and waits until it is usable. */
+export function openHandle(rank: NcclRank, handle: bigint): Opening {
+  return () => (rank.isReady(handle) ? handle : undefined);
+}

@@ -1,0 +1,5 @@
+export * from "./backend.ts";
+export { NcclCommunicator } from "./communicator.ts";
+export type { NcclConfig } from "./config.ts";
+export * from "./handle.ts";
+export { loadNccl, type NcclLibrary, requireNccl } from "./library.ts";

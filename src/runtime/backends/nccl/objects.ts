@@ -1,0 +1,92 @@
+/**
+ * Object collectives: JSON through device memory. The length of a rank's text travels in its fingerprint, so that one
+ * held-back call moves everything; it runs when all members have come, with the lengths at hand.
+ */
+
+import { InvalidArgumentError } from "../../../core/index.ts";
+import { decodeObject, MAX_OBJECT_BYTES } from "../../comm/index.ts";
+import type { Allocation } from "../cuda/memory-pool.ts";
+import type { PinnedBuffer } from "../cuda/pinned.ts";
+import type { RankDevice } from "../cuda/rank-device.ts";
+import type { CudaStream } from "../cuda/stream.ts";
+import { type CallTarget, issue } from "./calls.ts";
+
+/** An exchange of texts: every member in `senders` gives one, all receive all. */
+export class ObjectExchange {
+  readonly #at: RankDevice;
+  readonly #stream: CudaStream;
+  readonly #mine: Uint8Array;
+  readonly #lengths: () => readonly number[];
+  #device: Allocation | undefined;
+  #pinned: PinnedBuffer | undefined;
+  #counts: readonly number[] = [];
+  /** The texts of all members, empty for those that sent none. */
+  values: readonly unknown[] = [];
+
+  /** @param lengths bytes of every member's text, callable once all have come */
+  constructor(at: RankDevice, stream: CudaStream, mine: Uint8Array, lengths: () => readonly number[]) {
+    this.#at = at;
+    this.#stream = stream;
+    this.#mine = mine;
+    this.#lengths = lengths;
+  }
+
+  /** Issues the exchange inside a group. @returns NCCL's status */
+  run(target: CallTarget): number {
+    const counts = this.#lengths();
+    for (const [rank, count] of counts.entries()) {
+      if (count > MAX_OBJECT_BYTES) {
+        throw new InvalidArgumentError(`object of rank ${rank}`, `${count} bytes`, `at most ${MAX_OBJECT_BYTES}`);
+      }
+    }
+    this.#counts = counts;
+    const total = counts.reduce((a, b) => a + b, 0);
+    const own = counts.slice(0, target.rank).reduce((a, b) => a + b, 0);
+    const device = this.#at.pool.allocate(total, this.#stream, "objects");
+    const pinned = this.#at.pinned.take(total);
+    this.#device = device;
+    this.#pinned = pinned;
+    const send = device.address + BigInt(own);
+    if (this.#mine.length > 0) {
+      new Uint8Array(pinned.buffer).set(this.#mine, own);
+      const from = pinned.address + BigInt(own);
+      this.#at.device.call("cuMemcpyHtoDAsync_v2", "objects", send, from, this.#mine.length, target.stream);
+    }
+    const { library } = target;
+    library.api.ncclGroupStart();
+    const status = issue(
+      {
+        op: "all_gather_v",
+        dtype: "u8",
+        count: 0,
+        send,
+        recv: device.address,
+        root: 0,
+        redop: 0,
+        counts,
+        sendCounts: [],
+        recvCounts: [],
+      },
+      target,
+    );
+    const ended = library.api.ncclGroupEnd();
+    if (total > 0) {
+      this.#at.device.call("cuMemcpyDtoHAsync_v2", "objects", pinned.address, device.address, total, target.stream);
+    }
+    return status === 0 ? ended : status;
+  }
+
+  /** Reads what arrived and gives the memory back. */
+  finish(ok: boolean): void {
+    if (ok && this.#pinned !== undefined) {
+      let offset = 0;
+      const bytes = new Uint8Array(this.#pinned.buffer);
+      this.values = this.#counts.map((count) => {
+        offset += count;
+        return count === 0 ? undefined : decodeObject(bytes.slice(offset - count, offset));
+      });
+    }
+    if (this.#device !== undefined) this.#at.pool.free(this.#device);
+    if (this.#pinned !== undefined) this.#at.pinned.giveBack(this.#pinned);
+  }
+}
