@@ -5,7 +5,7 @@
  * Issuing validates first and then queues; it never waits for a peer beyond a short bounded spin. Calls of a group run
  * in the order of issue, which must be the same on all its ranks. `Work` settles when the data is there.
  */
-import type { DType, NamedReduceOp, PreMulSum, ReduceOp, Tensor, TypedArray } from "../../core/index.ts";
+import type { ArrayOf, DType, NamedReduceOp, PreMulSum, ReduceOp, Tensor, TypedArray } from "../../core/index.ts";
 
 export type WorkState = "queued" | "running" | "done" | "failed";
 
@@ -196,6 +196,10 @@ export interface Backend extends AsyncDisposable {
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /** Gives a tensor's memory back before the world ends. Later use of it is refused. */
   free(tensor: Tensor): void;
+  /** Copies host values into a device tensor of as many elements, and waits. Only of backends with device tensors. */
+  upload?<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void;
+  /** Copies a device tensor to the host, and waits. Only of backends with device tensors. */
+  download?<D extends DType>(source: Tensor<D>): ArrayOf<D>;
   /** Says that `rank` is dead: on every survivor, pending and later work fails with `RankFailedError`. */
   fail(rank: number, cause: string): void;
   capabilities(): Capabilities;

@@ -1,5 +1,12 @@
 /** The world as one rank sees it: who it is, whom it can talk to, and the memory that collectives move without a copy. */
-import { ClosedError, type DType, InvalidArgumentError, type Tensor } from "../../core/index.ts";
+import {
+  type ArrayOf,
+  ClosedError,
+  type DType,
+  InvalidArgumentError,
+  newArray,
+  type Tensor,
+} from "../../core/index.ts";
 import { type AxisSizes, createMesh, type DeviceMesh, type MeshOptions, type ProcessGroup } from "../../mesh/index.ts";
 import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
 
@@ -39,6 +46,13 @@ export interface World extends AsyncDisposable {
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /** Gives a tensor's memory back before the world ends. */
   free(tensor: Tensor): void;
+  /**
+   * Copies host values into a tensor of as many elements, wherever it lies; waits for device tensors.
+   * @throws InvalidArgumentError when the lengths differ
+   */
+  upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void;
+  /** Copies a tensor's elements to fresh private memory, wherever it lies; waits for device tensors. */
+  download<D extends DType>(source: Tensor<D>): ArrayOf<D>;
   capabilities(): Capabilities;
   /** True once `close()` was called. */
   readonly closed: boolean;
@@ -118,6 +132,28 @@ class BackendWorld implements World {
 
   free(tensor: Tensor): void {
     this.#open().free(tensor);
+  }
+
+  upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {
+    const backend = this.#open();
+    if (target.storage.kind === "device" && backend.upload !== undefined) {
+      backend.upload(target, values);
+      return;
+    }
+    if (values.length !== target.size) {
+      throw new InvalidArgumentError("values", `${values.length} elements`, `${target.size}, as the tensor has`);
+    }
+    const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    new Uint8Array(target.data.buffer, target.data.byteOffset, target.sizeBytes).set(bytes);
+  }
+
+  download<D extends DType>(source: Tensor<D>): ArrayOf<D> {
+    const backend = this.#open();
+    if (source.storage.kind === "device" && backend.download !== undefined) return backend.download(source);
+    const copy = newArray(source.dtype, source.size);
+    const { data } = source;
+    new Uint8Array(copy.buffer).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    return copy;
   }
 
   capabilities(): Capabilities {

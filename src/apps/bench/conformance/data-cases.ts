@@ -19,7 +19,7 @@ import {
   type TypedArray,
 } from "../../../core/index.ts";
 import type { CallOptions, Communicator, Data, Work } from "../../../runtime/comm/index.ts";
-import { type Buffer, elementsOf, makeBuffer, type StorageKind } from "./buffers.ts";
+import { type Buffer, elementsOf, makeBuffer, type StorageKind, samePlace } from "./buffers.ts";
 import { digest, type Fill, fillRandom, hashOf } from "./random.ts";
 import type { RankContext } from "./types.ts";
 
@@ -164,8 +164,9 @@ function prepare(context: RankContext, c: DataCase, s: Shape, seed: number): Pre
     const gathers = operationInfo(c.op).inPlace === "own part of output";
     const input = gathers ? large.part(own, own + nIn) : large.data;
     const output = gathers ? large.data : large.part(own, own + nOut);
-    fill(elementsOf(input));
-    return { input, inputView: elementsOf(input), output, buffers: [large], bystander: undefined };
+    const view = (gathers ? large.view.subarray(own, own + nIn) : large.view.subarray(0, nIn)) as TypedArray;
+    fill(view);
+    return { input, inputView: view, output, buffers: [large], bystander: undefined };
   }
   const input = make(nIn);
   fill(input.view);
@@ -232,11 +233,13 @@ export async function runDataCase(context: RankContext, c: DataCase, seed: numbe
     return undefined;
   }
   const prepared = prepare(context, c, s, seed);
+  for (const buffer of prepared.buffers) buffer.push();
   const work = issue(comm, c, s, prepared);
   const result = c.drive === "wait" ? work.wait() : await work;
+  for (const buffer of prepared.buffers) buffer.pull();
   verify(context, c, s, prepared, result, seed);
   const isShared = c.op === "all_reduce" || c.op === "all_gather" || c.op === "all_gather_v" || c.op === "broadcast";
-  const found = isShared ? digest(result.data) : undefined;
+  const found = isShared ? digest(elementsOf(context.world, result)) : undefined;
   for (const buffer of prepared.buffers) buffer.release();
   return found;
 }
@@ -260,13 +263,14 @@ function verify(context: RankContext, c: DataCase, s: Shape, p: Prepared, result
     context.fail(`the result has ${result.size} elements, expected ${expectedLength}`);
     return;
   }
-  verifyElements(context, c, s, result.data, seed, "result");
-  if (p.output !== undefined && elementsOf(p.output).byteOffset !== result.data.byteOffset) {
-    verifyElements(context, c, s, elementsOf(p.output), seed, "output");
+  const { world } = context;
+  verifyElements(context, c, s, elementsOf(world, result), seed, "result");
+  if (p.output !== undefined && !samePlace(p.output, result)) {
+    verifyElements(context, c, s, elementsOf(world, p.output), seed, "output");
   }
   const inPlace = c.placement === "none" && info.inPlace === "same";
-  if (inPlace && elementsOf(p.input).byteOffset !== result.data.byteOffset) {
-    verifyElements(context, c, s, elementsOf(p.input), seed, "buffer in place");
+  if (inPlace && !samePlace(p.input, result)) {
+    verifyElements(context, c, s, elementsOf(world, p.input), seed, "buffer in place");
   }
 }
 
@@ -342,12 +346,16 @@ async function runExchange(context: RankContext, c: DataCase, s: Shape, seed: nu
   const into = makeBuffer(world, c.storage, c.dtype, s.count, s.guard);
   fillRandom(c.dtype, s.fill, seed, comm.rank, 0, out.view);
   const options = { ...CALL, dtype: c.dtype };
+  out.push();
+  into.push();
   const sending = comm.send(out.data, next, options);
   const receiving = comm.recv(into.data, previous, options);
   if (c.drive === "wait") {
     receiving.wait();
     sending.wait();
   } else await Promise.all([sending, receiving]);
+  out.pull();
+  into.pull();
   if (!out.intact() || !into.intact()) context.fail("bytes beside a buffer were written");
   if (!sameAsFilled(c, s, out.view, comm.rank, seed)) context.fail("the sent data was changed");
   if (!sameAsFilled(c, s, into.view, previous, seed)) context.fail("what was received is not what was sent");

@@ -2,7 +2,7 @@
  * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see ../control); data
  * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
  */
-import { type DType, InvalidArgumentError, type Tensor } from "../../../core/index.ts";
+import { type ArrayOf, type DType, InvalidArgumentError, type Tensor } from "../../../core/index.ts";
 import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
 import { ControlSegment } from "../control/segment.ts";
 import { openDevice } from "../cuda/device.ts";
@@ -10,7 +10,7 @@ import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.
 import { requireCudaDriver } from "../cuda/driver.ts";
 import { MemoryPool } from "../cuda/memory-pool.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
+import { download, type RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import { openWithUniqueId } from "./children.ts";
@@ -121,6 +121,14 @@ export class NcclBackend implements Backend {
 
   free(tensor: Tensor): void {
     deviceStorageOf(tensor)?.free();
+  }
+
+  upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {
+    upload(target, values, this.#rank.at);
+  }
+
+  download<D extends DType>(source: Tensor<D>): ArrayOf<D> {
+    return download(source, this.#rank.at);
   }
 
   fail(rank: number, cause: string): void {
