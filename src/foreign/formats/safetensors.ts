@@ -161,7 +161,8 @@ export function readSafetensorsHeader(source: ByteSource): SafetensorsHeader {
   let metadata: Readonly<Record<string, string>> = Object.freeze({});
   const tensors: SafetensorsTensor[] = [];
   for (const [name, entry] of Object.entries(header)) {
-    if (name === "__metadata__") metadata = readMetadata(entry, fail);
+    // A null stands for no metadata, as in the reference implementation.
+    if (name === "__metadata__") metadata = entry === null ? metadata : readMetadata(entry, fail);
     else tensors.push(readTensor(name, entry, dataOffset, dataBytes, fail));
   }
   // The data must be covered exactly: an overlap lets one byte mean two things, a hole hides bytes.
