@@ -40,7 +40,8 @@ function imports(file: string): string[] {
 }
 
 const files = readdirSync(src, { recursive: true, withFileTypes: true })
-  .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
+  // Tests may look at anything: they are not part of what is built.
+  .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name) && !/\.test(-d)?\.tsx?$/.test(entry.name))
   .map((entry) => relative(src, join(entry.parentPath, entry.name)).split(sep).join("/"));
 
 /** What breaks the direction of imports in one file, in words. */
