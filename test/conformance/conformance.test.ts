@@ -79,4 +79,18 @@ describe("the suite itself", () => {
     expect(result.failed.length).toBeGreaterThan(0);
     expect(result.numPassed).toBe(0);
   });
+
+  it("skips, and says so, what a backend does not have", { timeout: 60_000 }, async () => {
+    const result = await runConformance({
+      module: new URL("./broken/broken-rank.ts", import.meta.url),
+      env: { BROKEN: "no bf16" },
+      only: "data",
+      filter: "all_gather bf16 ranks=2 count=odd",
+      full: true,
+      seed,
+    });
+    expect(result.failed).toEqual([]);
+    expect(result.skipped).toEqual([{ why: "no bf16", cases: 12 }]);
+    expect(result.numPassed).toBe(0);
+  });
 });

@@ -44,7 +44,7 @@ for (const { name, problems } of result.failed) {
   for (const problem of problems.slice(0, 6)) console.log(`    ${problem.replaceAll("\n", "\n    ")}`);
   if (problems.length > 6) console.log(`    and ${problems.length - 6} more`);
 }
-for (const name of result.skipped) console.log(`skipped ${name}`);
+for (const { why, cases } of result.skipped) console.log(`skipped ${cases} cases: the backend has ${why}`);
 console.log(
   `slowest: ${result.slowest
     .map(({ name, ms }) => `${name} ${ms} ms`)
@@ -52,5 +52,5 @@ console.log(
     .join("; ")}`,
 );
 console.log(`backend ${values.backend}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`);
-console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.skipped.length} skipped`);
+console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.numSkipped} skipped`);
 process.exitCode = result.failed.length > 0 ? 1 : 0;

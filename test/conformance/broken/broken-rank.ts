@@ -1,4 +1,4 @@
-/** A rank whose all-reduce is broken in one way, named by the variable BROKEN: the suite must notice each. */
+/** A rank whose all-reduce is broken in one way, named by the variable BROKEN, or whose backend has `no` dtype. */
 import type { Communicator, Data, Tensor, Work, World } from "chorale";
 import { type ConformanceJob, type RankReport, runConformanceRank } from "chorale/bench";
 
@@ -53,7 +53,8 @@ function damaged(work: Work<Tensor>, damage: (result: Tensor) => void): Work<Ten
 }
 
 export default function run(world: World, job: ConformanceJob): Promise<RankReport> {
-  const damage = DAMAGES[process.env.BROKEN ?? ""];
+  const without = /^no (\w+)$/.exec(process.env.BROKEN ?? "")?.[1];
+  const damage = without === undefined ? DAMAGES[process.env.BROKEN ?? ""] : () => {};
   if (damage === undefined) throw new Error(`no damage named ${process.env.BROKEN}`);
   const bind = <T extends object>(target: T, key: string | symbol): unknown => {
     const value = Reflect.get(target, key, target) as unknown;
@@ -61,6 +62,10 @@ export default function run(world: World, job: ConformanceJob): Promise<RankRepo
   };
   const comm = new Proxy(world.comm, {
     get(target, key) {
+      if (key === "capabilities") {
+        const table = target.capabilities();
+        return () => ({ ...table, dtypes: table.dtypes.filter((dtype) => dtype !== without) });
+      }
       if (key !== "allReduce") return bind(target, key);
       const allReduce: Communicator["allReduce"] = (input, options) =>
         damaged(target.allReduce(input, options), (result) => damage(result, input, target.rank));

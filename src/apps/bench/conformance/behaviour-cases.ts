@@ -135,6 +135,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "two ranks that both send first complete, small and large",
     ranks: 2,
+    needs: ["send"],
     async run(context) {
       const { comm } = context;
       const peer = 1 - comm.rank;
@@ -151,6 +152,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "messages of a pair arrive in order, pairs do not disturb each other",
     ranks: 4,
+    needs: ["send"],
     async run(context) {
       const { comm } = context;
       const others = [0, 1, 2, 3].filter((r) => r !== comm.rank);
@@ -174,6 +176,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "a batch starts its operations together, in any order of sends and receives",
     ranks: 3,
+    needs: ["batch", "send"],
     async run(context) {
       const { comm } = context;
       const next = (comm.rank + 1) % 3;
@@ -203,6 +206,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "a batch that throws or returns a promise sends nothing",
     ranks: 2,
+    needs: ["batch"],
     async run(context) {
       const { comm } = context;
       const x = new Int32Array([5]);
@@ -245,6 +249,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "split: colors make groups, keys order them, -1 makes none",
     ranks: 5,
+    needs: ["split"],
     async run(context) {
       const { comm } = context;
       const group = await comm.split(comm.rank === 4 ? -1 : comm.rank % 2, -comm.rank, { name: "parity" });
@@ -264,6 +269,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "groups that overlap work at the same time",
     ranks: 4,
+    needs: ["split"],
     async run(context) {
       const { comm } = context;
       const row = await comm.split(comm.rank >> 1, comm.rank, { name: "row" });
@@ -302,6 +308,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "objects travel as JSON, in rank order",
     ranks: 3,
+    needs: ["gather_objects", "broadcast_object"],
     async run(context) {
       const { comm } = context;
       const value = { text: "\u{1f600} \u0000 é", list: [1, null, { deep: true }], rank: comm.rank };
@@ -316,6 +323,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
   {
     name: "statistics count calls, bytes and failures; capabilities name what is there",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "counted");
       for (let i = 0; i < 5; i++) await group.allReduce(new Float32Array(256), SOON);

@@ -3,8 +3,10 @@
  * with each dtype, each dtype with each operator, each number of ranks with each count, and so on), drawn from a seed.
  * Pairwise covering: most defects need no more than two choices to coincide (Kuhn, Wallace, Gallo 2004).
  */
+
 import { OPERATION_NAMES, operationInfo } from "../../../authoring/collectives/index.ts";
 import { DTYPE_NAMES, DTYPES, type DType } from "../../../core/index.ts";
+import type { Capabilities } from "../../../runtime/comm/index.ts";
 import { type CaseRedop, COUNT_KINDS, type DataCase, type Placement } from "./data-cases.ts";
 import { mix } from "./random.ts";
 
@@ -57,6 +59,15 @@ export function allCases(ranks: readonly number[] = RANK_COUNTS): DataCase[] {
     }
   }
   return cases;
+}
+
+/** Why a backend cannot run a case, or `undefined`. Refused calls are not the data cases' business. */
+export function whyNot(c: DataCase, has: Capabilities): string | undefined {
+  if (!has.operations.includes(c.op)) return `no ${c.op}`;
+  if (!has.dtypes.includes(c.dtype)) return `no ${c.dtype}`;
+  if (c.redop !== "none" && !(has.reduceOps[c.dtype] ?? []).includes(c.redop)) return `no ${c.redop} on ${c.dtype}`;
+  if (c.ranks > (has.maxRanks ?? Number.POSITIVE_INFINITY)) return `at most ${has.maxRanks} ranks`;
+  return c.storage === "array" && !has.hostTensors ? "no arrays in host memory" : undefined;
 }
 
 const FIELDS = ["op", "dtype", "redop", "ranks", "count", "placement", "storage", "drive"] as const;

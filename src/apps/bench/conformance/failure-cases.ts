@@ -86,6 +86,7 @@ function mismatchCase(d: Disagreement): SemanticCase {
   return {
     name: `ranks that disagree on the ${d.what} all learn both sides`,
     ranks: 3,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "mismatch");
       await works(context, "before", group);
@@ -115,6 +116,7 @@ function missingCase(drive: "wait" | "await"): SemanticCase {
   return {
     name: `a deadline names the rank that is missing (${drive})`,
     ranks: 3,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "late");
       await group.barrier(SOON);
@@ -156,6 +158,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "wait({ timeoutMs }) is a deadline of its own",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "own deadline");
       if (group.rank === 0)
@@ -169,6 +172,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "a send and a receive of different sizes or dtypes fail on both sides",
     ranks: 2,
+    needs: ["split", "send"],
     async run(context) {
       const odd: readonly [string, (c: Communicator) => Work<unknown>, readonly RegExp[]][] = [
         ["4 elements for 8", (c) => c.recv(f32(8), 0, SHORT), [/\b4\b/, /\b8\b/]],
@@ -198,6 +202,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "what was sent arrives, also when the sender closes the group at once",
     ranks: 2,
+    needs: ["split", "send"],
     async run(context) {
       for (const count of [4, 300_000]) {
         const group = await ownGroup(context, "leaving");
@@ -220,6 +225,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "a receive that nobody answers times out and names the peer",
     ranks: 2,
+    needs: ["split", "send"],
     async run(context) {
       const group = await ownGroup(context, "silent");
       if (group.rank === 0) {
@@ -233,6 +239,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "abort fails the pending work of every rank with its reason",
     ranks: 3,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "aborted");
       const pending = group.rank === 2 ? undefined : group.allReduce(f32(100), SOON);
@@ -250,6 +257,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "an AbortSignal ends a call",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "signal");
       if (group.rank === 0) {
@@ -268,6 +276,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "survivors shrink a group that failed",
     ranks: 4,
+    needs: ["split", "shrink"],
     async run(context) {
       const group = await ownGroup(context, "shrinking");
       if (group.rank !== 2) {
@@ -286,6 +295,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "a failure that nobody looked at is no unhandled rejection, and close() reports it",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "unseen");
       let unhandled = 0;
@@ -310,6 +320,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "a closed group refuses work, and closing twice is fine",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "closed");
       await works(context, "before", group);
@@ -322,6 +333,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
   {
     name: "close waits for work that is pending",
     ranks: 2,
+    needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "closing");
       const x = new Float32Array(100_000).fill(group.rank + 1);

@@ -1,6 +1,7 @@
 /** The suite on one rank: runs its share of every case, and tells the front end what was wrong. */
 import { performance } from "node:perf_hooks";
 import type { World } from "../../../runtime/world/index.ts";
+import { whyNot } from "./choose.ts";
 import { type DataCase, runDataCase } from "./data-cases.ts";
 import { hashOf } from "./random.ts";
 import { SEMANTIC_CASES } from "./semantics.ts";
@@ -28,6 +29,8 @@ export interface RankReport {
   readonly failures: readonly CaseFailure[];
   /** Digests of the data cases' results, `null` where ranks may differ. */
   readonly digests: readonly (number | null)[];
+  /** Cases that the backend cannot run, [index, why]. */
+  readonly skipped: readonly (readonly [number, string])[];
   readonly numDone: number;
   /** The slowest cases, [index, ms]. */
   readonly slowest: readonly (readonly [number, number])[];
@@ -37,6 +40,8 @@ export interface RankReport {
 export async function runConformanceRank(world: World, job: ConformanceJob): Promise<RankReport> {
   const failures: CaseFailure[] = [];
   const digests: (number | null)[] = [];
+  const skipped: [number, string][] = [];
+  const has = world.comm.capabilities();
   const times: [number, number][] = [];
   let index = 0;
   const context: RankContext = {
@@ -65,10 +70,17 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
   const report = (): RankReport => ({
     failures,
     digests,
+    skipped,
     numDone: index,
     slowest: times.sort((a, b) => b[1] - a[1]).slice(0, 5),
   });
   for (const c of job.dataCases) {
+    const why = whyNot(c, has);
+    if (why !== undefined) {
+      skipped.push([index, why]);
+      digests[index++] = null;
+      continue;
+    }
     const done = await attempt(async () => {
       digests[index] = (await runDataCase(context, c, hashOf(job.seed, index))) ?? null;
     });
@@ -77,6 +89,11 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
   }
   for (const name of job.semanticCases) {
     const found = SEMANTIC_CASES.find((c) => c.name === name);
+    const missing = found?.needs?.filter((op) => !has.operations.includes(op)) ?? [];
+    if (missing.length > 0) {
+      skipped.push([index++, `no ${missing.join(", ")}`]);
+      continue;
+    }
     Atomics.store(job.shared, 0, 0);
     const done = await attempt(async () => {
       await world.comm.barrier({ timeoutMs: 20_000 });

@@ -29,7 +29,9 @@ export interface ConformanceResult {
   readonly seed: number;
   readonly numPassed: number;
   readonly failed: readonly { readonly name: string; readonly problems: readonly string[] }[];
-  readonly skipped: readonly string[];
+  /** What the backend cannot do, with the number of cases. */
+  readonly skipped: readonly { readonly why: string; readonly cases: number }[];
+  readonly numSkipped: number;
   readonly tookMs: number;
   readonly slowest: readonly { readonly name: string; readonly ms: number }[];
 }
@@ -54,6 +56,7 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
   const total = data.length + behaviour.length;
   const failed = new Map<string, string[]>();
   const times: { name: string; ms: number }[] = [];
+  const skipped = new Map<string, number>();
   let done = 0;
 
   for (const ranks of [...new Set([...wanted, ...behaviour.map((c) => c.ranks)])].sort((a, b) => a - b)) {
@@ -64,20 +67,28 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
     while (queue.length > 0) {
       // Worlds of a bounded number of cases: progress is seen, and a failure costs little.
       const batch = queue.slice(0, 2000);
-      const numDone = await runBatch(batch, ranks, seed, options, failed, times);
+      const numDone = await runBatch(batch, ranks, seed, options, { failed, times, skipped });
       queue = queue.slice(Math.max(numDone, 1));
       done += Math.max(numDone, 1);
       options.onProgress?.(done, total);
     }
   }
+  const numSkipped = [...skipped.values()].reduce((a, b) => a + b, 0);
   return {
     seed,
-    numPassed: total - failed.size,
+    numPassed: total - failed.size - numSkipped,
     failed: [...failed].map(([name, problems]) => ({ name, problems })),
-    skipped: [],
+    skipped: [...skipped].map(([why, cases]) => ({ why, cases })),
+    numSkipped,
     tookMs: Date.now() - began,
     slowest: times.sort((a, b) => b.ms - a.ms).slice(0, 8),
   };
+}
+
+interface Findings {
+  readonly failed: Map<string, string[]>;
+  readonly times: { name: string; ms: number }[];
+  readonly skipped: Map<string, number>;
 }
 
 /** Runs cases in one world. @returns how many are settled, counting one that broke the world */
@@ -86,8 +97,7 @@ async function runBatch(
   ranks: number,
   seed: number,
   options: ConformanceOptions,
-  failed: Map<string, string[]>,
-  times: { name: string; ms: number }[],
+  found: Findings,
 ): Promise<number> {
   const shared = new Int32Array(new SharedArrayBuffer(4 * (1 + ranks)));
   const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
@@ -99,7 +109,7 @@ async function runBatch(
   };
   const note = (index: number, problem: string) => {
     const name = batch[index]?.name ?? `case ${index}`;
-    failed.set(name, [...(failed.get(name) ?? []), problem]);
+    found.failed.set(name, [...(found.failed.get(name) ?? []), problem]);
   };
   const output: string[] = [];
   let reports: (RankReport | undefined)[];
@@ -126,7 +136,7 @@ async function runBatch(
     reports.map((r) => r as RankReport),
     batch,
     note,
-    times,
+    found,
   );
 }
 
@@ -134,7 +144,7 @@ function settle(
   reports: readonly RankReport[],
   batch: readonly Entry[],
   note: (index: number, problem: string) => void,
-  times: { name: string; ms: number }[],
+  found: Findings,
 ): number {
   const fatal = reports.flatMap((report) => report.failures.filter((f) => f.fatal).map((f) => f.index));
   const end = fatal.length === 0 ? batch.length : Math.min(...fatal) + 1;
@@ -142,9 +152,12 @@ function settle(
     // After the first fatal failure, what other ranks say is a consequence.
     const relevant = (f: CaseFailure) => f.index < end;
     for (const failure of report.failures.filter(relevant)) note(failure.index, `rank ${rank}: ${failure.problem}`);
-    for (const [index, ms] of report.slowest) times.push({ name: batch[index]?.name ?? "", ms: Math.round(ms) });
+    for (const [index, ms] of report.slowest) found.times.push({ name: batch[index]?.name ?? "", ms: Math.round(ms) });
   });
   const first = reports[0];
+  for (const [index, why] of first?.skipped ?? []) {
+    if (index < end) found.skipped.set(why, (found.skipped.get(why) ?? 0) + 1);
+  }
   for (let index = 0; index < Math.min(end, first?.digests.length ?? 0); index++) {
     const digests = reports.map((report) => report.digests[index]);
     if (digests.some((d) => d !== digests[0])) {
