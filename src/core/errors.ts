@@ -14,6 +14,7 @@ export type ErrorCode =
   | "RANK_FAILED"
   | "ABORTED"
   | "CLOSED"
+  | "INVALID_PLAN"
   | "NATIVE"
   | "INVARIANT";
 
@@ -202,6 +203,31 @@ export class ClosedError extends ChoraleError {
   constructor(what: string, why: string, options?: ErrorOptions) {
     super(`${what} ${why}`, options);
     this.what = what;
+  }
+}
+
+/** What is wrong at one place of an execution plan; the verifier's findings are this and more. */
+export interface PlanProblem {
+  readonly code: string;
+  readonly rank: number;
+  readonly strand: number;
+  readonly op: number;
+  readonly message: string;
+  readonly hint: string;
+}
+
+/** A collective program or execution plan does not do what it says. `problems` lists where. */
+export class PlanError extends ChoraleError {
+  readonly code = "INVALID_PLAN";
+  readonly problems: readonly PlanProblem[];
+  constructor(what: string, problems: readonly PlanProblem[], details?: string, options?: ErrorOptions) {
+    const [first] = problems;
+    const more = problems.length > 1 ? ` (and ${problems.length - 1} more)` : "";
+    super(
+      `${what}: ${first === undefined ? "is wrong" : `${first.code}: ${first.message}`}${more}${details === undefined ? "" : `\n${details}`}`,
+      options,
+    );
+    this.problems = problems;
   }
 }
 

@@ -16,13 +16,16 @@ export function oneShotAllReduce(args: AlgorithmArgs): Program {
       const inbox = p.ranks.map((rank) => rank.scratch(n * n));
       for (const rank of p.ranks) {
         for (const peer of p.ranks) {
-          if (peer === rank) continue;
+          // In place the result takes the place of the own input, perhaps before that is added.
+          if (peer === rank && !args.inPlace) continue;
           for (let c = 0; c < n; c++) p.copy(inbox[peer.id]!.at(rank.id * n + c), rank.input.at(c), c);
         }
       }
       for (const rank of p.ranks) {
         for (let c = 0; c < n; c++) {
-          const from = p.ranks.map((peer) => (peer === rank ? rank.input.at(c) : inbox[rank.id]!.at(peer.id * n + c)));
+          const from = p.ranks.map((peer) =>
+            peer === rank && !args.inPlace ? rank.input.at(c) : inbox[rank.id]!.at(peer.id * n + c),
+          );
           p.reduce(rank.output.at(c), from[0]!, from.slice(1), c);
         }
       }
@@ -77,12 +80,12 @@ export function oneShotPacketAllReduce(args: AlgorithmArgs): Program {
         for (let c = 0; c < n; c++) {
           const slot = (peer: number) => inbox[rank.id]!.at(peer * n + c);
           rank.unpackPackets(rank.output.at(c), slot(0), c);
-          if (n > 1)
-            rank.reducePackets(
-              rank.output.at(c),
-              p.ranks.slice(1).map((peer) => slot(peer.id)),
-              { strand: c },
-            );
+          p.reducePackets(
+            rank.output.at(c),
+            rank.output.at(c),
+            p.ranks.slice(1).map((peer) => slot(peer.id)),
+            c,
+          );
         }
       }
     },
@@ -137,10 +140,11 @@ export function twoShotPacketAllReduce(args: AlgorithmArgs): Program {
         const peers = p.ranks.filter((rank) => rank !== owner);
         for (let i = 0; i < n; i++) {
           const c = owner.id * n + i;
-          owner.reducePackets(
+          p.reducePackets(
+            owner.output.at(c),
             owner.input.at(c),
             peers.map((peer) => partial[owner.id]!.at(peer.id * n + i)),
-            { dst: owner.output.at(c), strand: i },
+            i,
           );
           for (const peer of peers) p.copyPackets(result[peer.id]!.at(c), owner.output.at(c), i);
         }
@@ -248,7 +252,7 @@ export function packetReduceScatter(args: AlgorithmArgs): Program {
       }
       for (const owner of p.ranks) {
         const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
-        owner.reducePackets(owner.input.at(owner.id), others, { dst: owner.output.at(0) });
+        p.reducePackets(owner.output.at(0), owner.input.at(owner.id), others);
       }
     },
   );

@@ -11,6 +11,7 @@ import {
   type BufferKind,
   type ChannelKind,
   type ChannelRecord,
+  EXECUTOR_LIMITS,
   MEMORY,
   type PlanReduceOp,
   PORT,
@@ -397,6 +398,12 @@ export class SwitchView<P> {
   }
 }
 
+/** Cuts a list of operands so that each part and the accumulator fit one operation. */
+function slices<T>(list: readonly T[]): T[][] {
+  const most = EXECUTOR_LIMITS.rangesPerOp - 1;
+  return Array.from({ length: Math.ceil(list.length / most) }, (_, i) => list.slice(i * most, (i + 1) * most));
+}
+
 /** What the callback of `program` works with. */
 export class Builder<P> {
   declare readonly [owner]?: (program: P) => P;
@@ -405,7 +412,6 @@ export class Builder<P> {
   private readonly recorder: Recorder;
   private readonly op: PlanReduceOp;
   private readonly links: (from: number, to: number) => ChannelKind;
-  private readonly pairs = new Map<string, ReadonlyMap<number, number>>();
   constructor(recorder: Recorder, op: PlanReduceOp, links: (from: number, to: number) => ChannelKind) {
     this.recorder = recorder;
     this.op = op;
@@ -481,13 +487,16 @@ export class Builder<P> {
   ): void {
     this.recorder.put(this.link(src.rank, dst.rank), "forward", "none", dst, src, strandsOf(at));
   }
-  /** dst = op(src, ...others), by dst's rank; others may be remote when memory channels reach them. */
+  /**
+   * dst = op(src, ...others), by dst's rank; others may be remote when memory channels reach them. Long lists are cut
+   * into several operations that accumulate, so that each fits an executor.
+   */
   reduce(dst: Chunk<P>, src: Chunk<P>, others: readonly Chunk<P>[], at?: At<P>): void {
     const strands = strandsOf(at);
-    const local = others.filter((chunk) => chunk.rank === dst.rank);
     let from = src;
-    if (local.length > 0) {
-      this.recorder.reduce(dst.rank, from, local, dst, this.op, false, strands);
+    const local = others.filter((chunk) => chunk.rank === dst.rank);
+    for (const part of slices(local)) {
+      this.recorder.reduce(dst.rank, from, part, dst, this.op, false, strands);
       from = dst;
     }
     for (const chunk of others) {
@@ -496,14 +505,27 @@ export class Builder<P> {
       from = dst;
     }
   }
+  /** As `reduce`, where the others are packets in scratch of dst's rank. */
+  reducePackets<B extends BufferKind>(
+    dst: Chunk<P>,
+    src: Chunk<P>,
+    others: readonly (Chunk<P, B> & OnlyScratch<B, "packets live in scratch: reducePackets reads chunks of scratch">)[],
+    at?: At<P>,
+  ): void {
+    let from = src;
+    for (const part of slices(others)) {
+      this.recorder.reduce(dst.rank, from, part, dst, this.op, true, strandsOf(at));
+      from = dst;
+    }
+  }
 
   /** The channel that `copy` and `reduce` use from one rank to another. */
   private link(from: number, to: number, kind: ChannelKind = this.links(from, to)): ChannelRecord {
     const key = `${kind} ${Math.min(from, to)} ${Math.max(from, to)}`;
-    let ids = this.pairs.get(key);
+    let ids = this.recorder.links.get(key);
     if (ids === undefined) {
       ids = pairChannels(this.recorder.ranks, kind, from, to);
-      this.pairs.set(key, ids);
+      this.recorder.links.set(key, ids);
     }
     return { kind: kind === "memory" ? MEMORY : PORT, id: ids.get(from) ?? 0, src: from, dst: to };
   }

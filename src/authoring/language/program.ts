@@ -2,7 +2,7 @@
  * Programs and their compilation. `program` runs the callback once and keeps what it recorded; `compile` is pure and
  * may be called again with other options. Nothing is global: any number of programs may be built, also within each other.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, PlanError } from "../../core/index.ts";
 import {
   type AutoSyncMode,
   type ChannelKind,
@@ -20,7 +20,9 @@ import {
   type PlanOptions,
   type RankPlan,
   Recorder,
+  renderFindings,
   type SourceLocation,
+  verifyPlan,
   writeMscclppPieces,
 } from "../schedule/index.ts";
 import { Builder } from "./builder.ts";
@@ -170,6 +172,8 @@ export interface CompileOptions {
   readonly compat?: "mscclpp";
   /** `mscclpp`: refuse what its executor cannot hold. */
   readonly target?: "chorale" | "mscclpp";
+  /** Prove the plan right (default, but for `compat`, which keeps upstream's mistakes). */
+  readonly verify?: boolean;
   /** Hears the plan after each pass. */
   readonly onPass?: (pass: string, plan: ExecutionPlan) => void;
 }
@@ -188,13 +192,26 @@ function planOf(p: Program, ranks: readonly RankPlan[], mode: ExecutionPlan["mod
 
 /**
  * Compiles a program to a plan. Pure: the program can be compiled again.
+ * @throws PlanError when the verifier finds the plan wrong: the program's synchronisation, or the program, is at fault
+ * @throws PlanError with `target: "mscclpp"` when a limit of its executor is exceeded
  * @throws InvalidArgumentError when signals and waits do not pair
- * @throws UnsupportedError with `target: "mscclpp"` when a limit of its executor is exceeded
  */
 export function compile(p: Program, options: CompileOptions = {}): ExecutionPlan {
-  const plan = options.compat === "mscclpp" ? compileCompat(p, options) : compileSound(p, options);
+  const compat = options.compat === "mscclpp";
+  const plan = deepFreeze(compat ? compileCompat(p, options) : compileSound(p, options));
   if (options.target === "mscclpp") requireExecutor(plan);
-  return deepFreeze(plan);
+  if (options.verify ?? !compat) requireProof(plan);
+  return plan;
+}
+
+/** Places that an error lists in full. */
+const MAX_SHOWN = 3;
+
+function requireProof(plan: ExecutionPlan): void {
+  const { ok, findings } = verifyPlan(plan, { lint: false });
+  if (ok) return;
+  const errors = findings.filter((finding) => finding.severity === "error");
+  throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors.slice(0, MAX_SHOWN)));
 }
 
 function compileSound(p: Program, { onPass }: CompileOptions): ExecutionPlan {
@@ -235,17 +252,20 @@ function* compatRanks(p: Program, finished: boolean): Generator<RankPlan> {
   for (const record of p.recorder.ranks) yield lowerRank(record, options);
 }
 
-/** @throws UnsupportedError listing what the MSCCL++ executor cannot hold */
+/** @throws PlanError listing what the MSCCL++ executor cannot hold */
 function requireExecutor(plan: ExecutionPlan): void {
-  const [first, ...rest] = limitViolations(plan);
-  if (first === undefined) return;
-  const at = first.source === undefined ? undefined : plan.sources[first.source];
-  const place = `rank ${first.rank}, strand ${first.strand}${first.op === undefined ? "" : `, operation ${first.op}`}${at === undefined ? "" : ` (${at.file}:${at.line})`}`;
-  throw new InvalidArgumentError(
-    `program for the MSCCL++ executor, ${place}`,
-    `${first.message}${rest.length === 0 ? "" : ` and ${rest.length} more`}`,
-    "a program within its limits: fewer ranks or operations a strand, or the chorale target",
-  );
+  const problems = limitViolations(plan).map((violation) => {
+    const at = violation.source === undefined ? undefined : plan.sources[violation.source];
+    return {
+      code: violation.limit,
+      rank: violation.rank,
+      strand: violation.strand,
+      op: violation.op ?? -1,
+      message: `${violation.message}, at rank ${violation.rank}, strand ${violation.strand}${at === undefined ? "" : ` (${at.file}:${at.line})`}`,
+      hint: "fewer ranks, or fewer operations a strand, or compile for chorale's own executors",
+    };
+  });
+  if (problems.length > 0) throw new PlanError(`${plan.name ?? "program"} for the MSCCL++ executor`, problems);
 }
 
 /**

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import type { SourceLocation } from "../schedule/index.ts";
 
 /** Calls of one program that are located. Beyond, operations carry no line. */
-export const MAX_LOCATED = 20_000;
+export const MAX_LOCATED = 6_000;
 
 const maps = new Map<string, { readonly map: SourceMap; readonly file: string }>();
 
@@ -33,7 +33,7 @@ export function callSite(): SourceLocation | undefined {
   let sites: NodeJS.CallSite[];
   try {
     Error.prepareStackTrace = frames;
-    Error.stackTraceLimit = 12;
+    Error.stackTraceLimit = 8;
     Error.captureStackTrace(holder, callSite);
     sites = holder.stack ?? [];
   } finally {

@@ -24,3 +24,4 @@ export { planFromJson, planSchema, planToJson } from "./schema.ts";
 export { pairChannels } from "./sound/auto-sync.ts";
 export { type AutoSyncMode, lowerSound, SOUND_PASSES, type SoundOptions } from "./sound/lower.ts";
 export type { RawChunk } from "./tape.ts";
+export * from "./verify/index.ts";

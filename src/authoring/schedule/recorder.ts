@@ -73,6 +73,8 @@ export class Recorder {
   readonly sources: SourceLocation[] = [];
   /** Signals minus waits by "kind a b", as MSCCL++ counts them. */
   readonly signals = new Map<number, number>();
+  /** Pairs of channels that the language made for data, by "kind lower higher": nobody signals on them. */
+  readonly links = new Map<string, ReadonlyMap<number, number>>();
   private readonly sourceIds = new Map<string, number>();
   private seq = 0;
   private loop: { unit: number; numChunks: number; tapes: Map<number, Tape>; source: number } | undefined;

@@ -60,7 +60,7 @@ export interface Stamp {
 }
 
 export class Tape {
-  data = new Int32Array(32);
+  data = new Int32Array(192);
   length = 0;
   count = 0;
 

@@ -50,7 +50,9 @@ class Local {
   constructor(strand: Strand, rank: RankPlan) {
     const tables = strand.tables;
     for (const { kind, ids } of tables?.channels ?? [])
-      ids.forEach((id, i) => this.channels.set(id * 4 + KIND[kind], i));
+      ids.forEach((id, i) => {
+        this.channels.set(id * 4 + KIND[kind], i);
+      });
     for (const { kind, refs } of tables?.remoteBuffers ?? []) {
       refs.forEach((ref, i) => {
         const buffer = rank.tables?.remoteBuffers[ref];

@@ -71,8 +71,19 @@ export class AutoSync {
   private readonly meetings = new Map<string, Entry[]>();
   private readonly pairs = new Map<string, { readonly kind: ChannelKind; readonly ids: ReadonlyMap<number, number> }>();
   private readonly semaphores = new Map<string, number>();
+  private readonly links: Map<string, ReadonlyMap<number, number>>;
 
-  constructor(context: AccessContext, ranks: readonly RankRecord[], strands: readonly OrderedStrand[]) {
+  /**
+   * @param links pairs of channels that carry data and no signals, by "kind lower higher": one pair of strands of these
+   *   ranks may signal on them
+   */
+  constructor(
+    context: AccessContext,
+    ranks: readonly RankRecord[],
+    strands: readonly OrderedStrand[],
+    links: ReadonlyMap<string, ReadonlyMap<number, number>> = new Map(),
+  ) {
+    this.links = new Map(links);
     this.context = context;
     this.ranks = ranks;
     this.strands = strands;
@@ -252,7 +263,9 @@ export class AutoSync {
     const key = `${kind} ${Math.min(from.strand, to.strand)} ${Math.max(from.strand, to.strand)}`;
     let pair = this.pairs.get(key);
     if (pair === undefined) {
-      pair = { kind, ids: pairChannels(this.ranks, kind, a, b) };
+      const unused = `${kind} ${Math.min(a, b)} ${Math.max(a, b)}`;
+      pair = { kind, ids: this.links.get(unused) ?? pairChannels(this.ranks, kind, a, b) };
+      this.links.delete(unused);
       this.pairs.set(key, pair);
     }
     from.after.push({
@@ -373,23 +386,12 @@ export class AutoSync {
 
   // ---- the end
 
-  /** Each rank waits, in its first strand, for what others do to its input and output. */
+  /** Each rank waits for what others do to its input and output: in strands by turns, so that none waits for all. */
   private finishRanks(entries: Entry[][]): void {
     for (const record of this.ranks) {
-      const strand = this.strands.findIndex((s) => s.rank === record.rank);
-      if (strand < 0) continue;
-      const list = entries[strand] as Entry[];
-      const end: Entry = {
-        op: undefined,
-        seq: Number.MAX_SAFE_INTEGER,
-        strand,
-        index: list.length + 1,
-        puts: this.puts[strand] as number,
-        before: [],
-        after: [],
-        clock: this.clocks[strand] as Int32Array,
-        flushed: false,
-      };
+      const own = this.strands.flatMap((s, strand) => (s.rank === record.rank ? [strand] : []));
+      if (own.length === 0) continue;
+      const ends = new Map(own.map((strand) => [strand, this.end(strand, (entries[strand] as Entry[]).length + 1)]));
       const uses = new Map<Use, boolean>();
       for (const buffer of [0, 1]) {
         this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
@@ -397,15 +399,33 @@ export class AutoSync {
           for (const use of slot.writers) uses.set(use, true);
         });
       }
-      const foreign = [...uses].filter(([use]) => use.proxy || this.rankOf(use.entry.strand) !== record.rank);
-      foreign.sort(([a], [b]) => b.entry.seq - a.entry.seq);
-      for (const [use, write] of foreign) {
-        if (use.proxy && this.rankOf(use.entry.strand) === record.rank) {
-          if (!write) this.orderAfter(use, false, { ...end, strand: use.entry.strand });
-        } else this.orderAfter(use, write, end);
+      for (const [use, write] of [...uses].sort(([a], [b]) => b.entry.seq - a.entry.seq)) {
+        const from = this.rankOf(use.entry.strand);
+        if (from === record.rank) {
+          if (use.proxy && !write) this.orderAfter(use, false, ends.get(use.entry.strand) as Entry);
+        } else {
+          const turn = (from < record.rank ? from : from - 1) % own.length;
+          this.orderAfter(use, write, ends.get(own[turn] as number) as Entry);
+        }
       }
-      if (end.before.length > 0) list.push(end);
+      for (const [strand, end] of ends) if (end.before.length > 0) (entries[strand] as Entry[]).push(end);
     }
+  }
+
+  /** What stands for the end of a strand. */
+  private end(strand: number, index: number): Entry {
+    const clock = this.clocks[strand] as Int32Array;
+    return {
+      op: undefined,
+      seq: Number.MAX_SAFE_INTEGER,
+      strand,
+      index,
+      puts: this.puts[strand] as number,
+      before: [],
+      after: [],
+      clock,
+      flushed: false,
+    };
   }
 }
 

@@ -54,8 +54,7 @@ function join(context: AccessContext, rank: number, x: DraftOp, y: DraftOp): Dra
     // The fused form writes no local result: only where the broadcast writes it there anyway.
     const own = context.channels(rank).switch[x.src.channel];
     const same = x.src.channel === y.dst.channel && x.src.index === y.dst.index && x.src.size === y.dst.size;
-    const covered =
-      own !== undefined && own.ranks.includes(rank) && own.buffer === x.dst.buffer && x.dst.index === y.dst.index;
+    const covered = own?.ranks.includes(rank) === true && own.buffer === x.dst.buffer && x.dst.index === y.dst.index;
     if (!same || !covered || !sameRange(x.dst, y.src)) return undefined;
     return { kind: "switch-reduce-broadcast", op: x.op, src: x.src, dst: y.dst, source: x.source };
   }

@@ -196,10 +196,12 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
   tell("record");
   const context: AccessContext = { collective, channels: (rank) => channelsOf(records[rank] as RankRecord) };
   if (options.autoSync === "full") {
+    // A rank that does nothing still waits for what it is given.
+    strands = strands.map((s) => (s.ops.length === 0 ? { ...s, ops: [[]] } : s));
     const ordered: OrderedStrand[] = strands.flatMap(({ record, ops }) =>
       ops.map((list, id) => ({ rank: record.rank, id, ops: list.map((op) => ({ op, seq: seqs.get(op) ?? 0 })) })),
     );
-    const synced = new AutoSync(context, records, ordered).run();
+    const synced = new AutoSync(context, records, ordered, recorder.links).run();
     let next = 0;
     strands = strands.map(({ record, ops }) => ({ record, ops: ops.map(() => synced[next++] as DraftOp[]) }));
     tell("auto-sync");
