@@ -1,5 +1,13 @@
 /** The topology as a matrix for terminals, and as Graphviz. */
-import { type Inventory, islands, type Link, ringOrder, type TopologyNode } from "../../machine/topology/index.ts";
+import {
+  type Inventory,
+  islands,
+  type Link,
+  type Pair,
+  relate,
+  ringOrder,
+  type TopologyNode,
+} from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
 
 const MEANING: Readonly<Record<string, string>> = {
@@ -22,7 +30,7 @@ export function renderMatrix(inventory: Inventory): string {
   const nics = topology.nodes.filter((node) => node.kind === "nic");
   const ids = [...accelerators.map((d) => d.id), ...nics.map((nic) => nic.id)];
   const relation = new Map<string, string>();
-  for (const pair of topology.pairs ?? []) {
+  for (const pair of topology.pairs ?? allPairs(inventory, ids)) {
     relation.set(`${pair.a} ${pair.b}`, pair.relation);
     relation.set(`${pair.b} ${pair.a}`, pair.relation);
   }
@@ -43,6 +51,14 @@ export function renderMatrix(inventory: Inventory): string {
   if (inventory.warnings.length > 0)
     sections.push(inventory.warnings.map((w) => `warning: ${w.source}: ${w.message}`).join("\n"));
   return `${sections.join("\n\n")}\n`;
+}
+
+/** Presets and compositions state no pairs; up to this many nodes they are derived here. */
+const MAX_DERIVED = 96;
+
+function allPairs({ topology }: Inventory, ids: readonly string[]): Pair[] {
+  if (ids.length > MAX_DERIVED) return [];
+  return ids.flatMap((a, i) => ids.slice(i + 1).flatMap((b) => relate(topology, a, b) ?? []));
 }
 
 function islandLines(inventory: Inventory): string[] {
@@ -74,7 +90,7 @@ function nicLines(nics: readonly TopologyNode[]): string[] {
 
 function numaLines(nodes: readonly TopologyNode[]): string[] {
   const numa = nodes.filter((node) => node.kind === "numa");
-  if (numa.length < 2) return [];
+  if (numa.length < 2 || numa.every((node) => node.details?.["distances"] === undefined)) return [];
   const rows = numa.map((node) => {
     const distances = node.details?.["distances"];
     return [node.id, ...(Array.isArray(distances) ? distances.map(String) : [])];

@@ -4,16 +4,15 @@
  */
 import {
   type Device,
-  FAST_KINDS,
   type Family,
   idPrefix,
   type Link,
   type LinkKind,
   type Pair,
   pcieGBps,
+  relate,
   type Topology,
   type TopologyNode,
-  widestPath,
 } from "../topology/index.ts";
 import { visibleIds } from "./masks.ts";
 import type { Nic } from "./network.ts";
@@ -246,7 +245,7 @@ function derivePairs(
   const pairs: Pair[] = [];
   for (const [i, a] of accelerators.entries()) {
     for (const b of accelerators.slice(i + 1)) {
-      const pair = pairOf(topology, a.id, b.id, byBus(a.id, b.id));
+      const pair = relate(topology, a.id, b.id, byBus(a.id, b.id));
       if (pair !== undefined) pairs.push(pair);
     }
     for (const nic of nics) {
@@ -255,29 +254,4 @@ function derivePairs(
     }
   }
   return pairs;
-}
-
-const RELATION_NAMES: Partial<Readonly<Record<LinkKind, string>>> = {
-  xgmi: "XGMI",
-  ici: "ICI",
-  neuronlink: "NEURONLINK",
-  "gaudi-roce": "GAUDI-ROCE",
-  ultrafusion: "ULTRAFUSION",
-  "nvlink-c2c": "C2C",
-};
-
-function pairOf(topology: Topology, a: string, b: string, byBus: string | undefined): Pair | undefined {
-  const path = widestPath(topology, a, b);
-  const first = path?.links[0];
-  if (path !== undefined && first !== undefined && path.links.every((l) => FAST_KINDS.has(l.kind))) {
-    const count = Math.min(...path.links.map((l) => l.count ?? 1));
-    const relation = first.kind === "nvlink" ? `NV${count}` : (RELATION_NAMES[first.kind] ?? first.kind);
-    const known = path.links.every((l) => l.bandwidthGBps !== undefined);
-    return { a, b, relation, count, hops: path.hops, ...(known && { bandwidthGBps: path.bandwidthGBps }) };
-  }
-  if (byBus === undefined) return undefined;
-  const wired = path?.links.filter((l) => l.kind === "pcie") ?? [];
-  const known = wired.length > 0 && wired.every((l) => l.bandwidthGBps !== undefined);
-  const bandwidthGBps = Math.min(...wired.map((l) => l.bandwidthGBps ?? 0));
-  return { a, b, relation: byBus, ...(path !== undefined && { hops: path.hops }), ...(known && { bandwidthGBps }) };
 }
