@@ -65,6 +65,13 @@ describe("the demo model", () => {
     expect(result?.tokens).toEqual(GOLDEN[0]?.greedy.slice(0, 24));
   });
 
+  it("takes a long prompt in parts", async () => {
+    const options = { model: DEMO_MODEL, tp: 2, pp: 2, prompts: prompts.slice(1, 2), maxNewTokens: 10, maxBatch: 7 };
+    const [result] = await generate(4, options);
+    expect(result?.tokens).toEqual(GOLDEN[1]!.greedy.slice(0, 10));
+    expect(furthest(result!.lastLogits, GOLDEN[1]!.last_logits)).toBeLessThan(1e-3);
+  });
+
   it("leaves replicas without a prompt idle", async () => {
     const results = await generate(3, { model: DEMO_MODEL, dp: 3, prompts: prompts.slice(0, 2), maxNewTokens: 5 });
     expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.slice(0, 2).map(({ greedy }) => greedy.slice(0, 5)));

@@ -22,6 +22,8 @@ export interface GenerateOptions extends LayoutRequest {
   readonly timeoutMs?: number;
   /** Largest WASM memory of a rank, bytes; a rank has as many as it needs. 4 GiB less a page unless told. */
   readonly maxArenaBytes?: number;
+  /** Most prompt tokens that pass the layers at once; 1024 unless told. Fewer need less scratch memory. */
+  readonly maxBatch?: number;
 }
 
 /** What became of one prompt. */
@@ -61,6 +63,9 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1) {
     throw new InvalidArgumentError("maxNewTokens", maxNewTokens, "an integer of at least 1");
   }
+  if (options.maxBatch !== undefined && (!Number.isInteger(options.maxBatch) || options.maxBatch < 1)) {
+    throw new InvalidArgumentError("maxBatch", options.maxBatch, "an integer of at least 1");
+  }
   if (options.prompts.length === 0) throw new InvalidArgumentError("prompts", [], "at least one prompt");
   const config = readLlamaConfig(folder);
   const layout = layoutOf(config, options, world.size);
@@ -70,12 +75,13 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   const encoded =
     world.rank === 0 ? options.prompts.map((prompt) => encodePrompt(prompt, codec, config.vocabSize)) : undefined;
   const prompts = await world.comm.broadcastObject(encoded, { timeoutMs });
-  const positions = Math.max(...prompts.map((prompt) => prompt.length)) + maxNewTokens;
+  const longestPrompt = prompts.reduce((most, { length }) => Math.max(most, length), 0);
+  const positions = longestPrompt + maxNewTokens;
   if (positions > config.maxPositions) {
     throw new InvalidArgumentError(
       "maxNewTokens",
       maxNewTokens,
-      `prompt + new tokens <= max_position_embeddings, but ${positions - maxNewTokens} + ${maxNewTokens} > ${config.maxPositions}`,
+      `prompt + new tokens <= max_position_embeddings, but ${longestPrompt} + ${maxNewTokens} > ${config.maxPositions}`,
     );
   }
 
@@ -83,8 +89,9 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   const at = mesh.coordsOf(world.rank);
   const tp = await world.communicator(mesh, "tp");
   const pp = await world.communicator(mesh, "pp");
-  const { maxArenaBytes } = options;
-  const plan = planModel({ folder, config, shard: shardOf(config, layout, at), positions, maxArenaBytes });
+  const { maxArenaBytes, maxBatch } = options;
+  const shard = shardOf(config, layout, at);
+  const plan = planModel({ folder, config, shard, positions, longestPrompt, maxArenaBytes, maxBatch });
   checkFreeMemory(await world.comm.gatherObjects(memoryNeed(plan.totalBytes), { timeoutMs }));
   const part = new ModelPart(plan, { world, tp, timeoutMs });
   const replica = new Replica(part, pp, world, config, timeoutMs);

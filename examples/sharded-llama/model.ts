@@ -79,6 +79,10 @@ export interface ModelOptions {
   readonly shard: Shard;
   /** Positions that the KV cache holds. */
   readonly positions: number;
+  /** Tokens of the longest prompt: scratch is made for so many at once, up to `maxBatch`. */
+  readonly longestPrompt: number;
+  /** `MAX_BATCH` unless told. */
+  readonly maxBatch?: number | undefined;
   /** Largest WASM memory, bytes; 4 GiB less a page unless told. */
   readonly maxArenaBytes?: number | undefined;
 }
@@ -111,7 +115,7 @@ export function planModel(options: ModelOptions): ModelPlan {
     weights.close();
   }
   const sizes = sizesOf(config, shard);
-  const batch = Math.min(positions, MAX_BATCH);
+  const batch = Math.min(options.longestPrompt, options.maxBatch ?? MAX_BATCH);
   const scratch = Object.values(scratchFloats(sizes, batch, positions));
   const scratchBytes = scratch.reduce((sum, floats) => sum + roomFor(floats), 0);
   const numLayers = shard.layers[1] - shard.layers[0];
