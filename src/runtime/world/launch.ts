@@ -277,7 +277,7 @@ class WorldRun {
     state.failed = true;
     this.#failures.push({ rank, error });
     this.#recordFlight();
-    if (error.failedRank === undefined) failEngine(this.#engine, rank, `${error.name}: ${error.message}`);
+    failEngine(this.#engine, rank, `${error.name}: ${error.message}`);
     this.#store.fail({ rank, message: error.message });
     const graceMs = this.#options.graceMs ?? DEFAULT_GRACE_MS;
     this.#grace ??= setTimeout(() => {

@@ -100,8 +100,8 @@ function fail(error: unknown): void {
   if (failed) return;
   failed = true;
   const record = toErrorRecord(error);
-  // The consequence of another rank's death is no new cause.
-  if (backend !== undefined && record.failedRank === undefined) backend.fail(backend.rank, describe(record));
+  // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
+  backend?.fail(backend.rank, describe(record));
   post({ kind: "failed", error: record });
 }
 

@@ -198,6 +198,37 @@ describe("a world", () => {
     }
   });
 
+  it("fails along chains of groups that the dead rank is not in", async () => {
+    const lines: string[] = [];
+    const chain = launch({
+      ranks: 4,
+      onOutput: ({ rank, text }) => lines.push(`${rank} ${text}`),
+      run: async (world: World) => {
+        let mesh = world.mesh({ all: 4 });
+        for (const pair of [
+          [0, 1],
+          [1, 2],
+          [2, 3],
+        ])
+          mesh = mesh.addGroup(pair.join(), pair);
+        const pairs = mesh.customGroups.filter(({ ranks }) => ranks.includes(world.rank));
+        const comms = [];
+        for (const pair of pairs) comms.push(await world.communicator(mesh, pair));
+        await world.comm.barrier();
+        if (world.rank === 0) throw new Error("the origin");
+        const start = performance.now();
+        try {
+          await comms[0]?.barrier();
+        } catch (error) {
+          console.log(`${(error as Error).name} ${performance.now() - start < 1000}`);
+          throw error;
+        }
+      },
+    });
+    await expect(chain).rejects.toMatchObject({ rank: 0, cause: { message: "the origin" } });
+    expect(lines.toSorted()).toEqual(["1 RankFailedError true", "2 RankFailedError true", "3 RankFailedError true"]);
+  });
+
   it("refuses the communicator of a group that this rank is not in, and a mesh of another size", async () => {
     const messages = await runRanks(2, async (world: World) => {
       const mesh = world.mesh({ tp: 2 }).addGroup("second", [1]);
