@@ -19,11 +19,10 @@ import {
   encodeFloat,
   InvalidArgumentError,
   isSmallFloat,
-  type NamedReduceOp,
   type PreMulSum,
   type ReduceOp,
   sizeOf,
-  Tensor,
+  type Tensor,
   tensor,
 } from "../../../core/index.ts";
 import {
@@ -54,18 +53,16 @@ import {
 } from "../../comm/index.ts";
 import type { ThreadsBackend } from "./backend.ts";
 import { BatchWork } from "./batch-work.ts";
+import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
-import { kernelOf, shareStart } from "./move.ts";
+import { kernelOf } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
-import { IN_SECOND_PHASE, ONE_SHOT_BYTES } from "./protocol.ts";
+import { ONE_SHOT_BYTES } from "./protocol.ts";
 import { SharedStorage } from "./storage.ts";
-import { PHASE, ThreadsWork } from "./threads-work.ts";
+import { ThreadsWork } from "./threads-work.ts";
 
-/** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
-const EAGER_BYTES = 1024 * 1024;
 const NO_OPTIONS: ReduceOptions & RootOptions = Object.freeze({});
-const ALL_REDUCE = opCode("all_reduce");
 
 export class ThreadsCommunicator implements Communicator {
   readonly backend = "threads";
@@ -76,6 +73,7 @@ export class ThreadsCommunicator implements Communicator {
   readonly generation: number;
   readonly #engine: GroupEngine;
   readonly #owner: ThreadsBackend;
+  readonly #fast: FastCollectives;
   #batch: ThreadsWork<unknown>[] | undefined;
   #numSplits = 0;
   #numShrinks = 0;
@@ -83,6 +81,7 @@ export class ThreadsCommunicator implements Communicator {
   constructor(owner: ThreadsBackend, engine: GroupEngine) {
     this.#owner = owner;
     this.#engine = engine;
+    this.#fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
     this.group = engine.name;
     this.rank = engine.me;
     this.size = engine.size;
@@ -91,136 +90,54 @@ export class ThreadsCommunicator implements Communicator {
   }
 
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const engine = this.#engine;
-    const output = options.output ?? input;
-    const op = options.op ?? "sum";
-    if (
-      input instanceof Tensor &&
-      output instanceof Tensor &&
-      typeof op === "string" &&
-      engine.isIdle &&
-      engine.failure === undefined &&
-      engine.closed === undefined &&
-      this.#batch === undefined &&
-      input.size > 0 &&
-      options.signal === undefined &&
-      options.timeoutMs === undefined &&
-      options.dtype === undefined &&
-      engine.words[engine.stateWord] === 0
-    ) {
-      const work = this.#fastAllReduce(input, output, op);
-      if (work !== undefined) return work;
-    }
-    return this.#issue({ op: "all_reduce", data: input, options, redop: op });
+    const fast = this.#fast.allReduce(input, options);
+    return fast ?? this.#issue({ op: "all_reduce", data: input, options, redop: options.op ?? "sum" });
   }
-
-  /** All-reduce of whole world tensors. @returns undefined when something asks for the careful path */
-  #fastAllReduce(input: Tensor, output: Tensor, op: NamedReduceOp): Work<Tensor> | undefined {
-    const engine = this.#engine;
-    const { dtype, sizeBytes: bytes, storage, byteOffset: from } = input;
-    const target = output.storage;
-    if (!(storage instanceof SharedStorage) || storage.arena !== this.#owner.arena || storage.closed !== undefined)
-      return undefined;
-    if (input !== output) {
-      if (!(target instanceof SharedStorage) || target.arena !== this.#owner.arena || target.closed !== undefined)
-        return undefined;
-      const apart =
-        from + bytes <= output.byteOffset || output.byteOffset + bytes <= from || from === output.byteOffset;
-      if (output.dtype !== dtype || output.size !== input.size || !apart) return undefined;
-    }
-    const kernel = kernelOf(dtype, op);
-    if (kernel === undefined) return undefined;
-    if (op === "avg") engine.useParameter(dtype, op, engine.size);
-    const seq = engine.nextSeq++;
-    const work = new ThreadsWork<Tensor>(engine, seq, "all_reduce");
-    const call = packCall("all_reduce", dtype, op, 0);
-    const spins = bytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
-    const to = output.byteOffset;
-    if (engine.sampled()) work.issuedAt = performance.now();
-    const oneShot = bytes <= ONE_SHOT_BYTES;
-    let status: number;
-    if (oneShot) {
-      status = engine.wasm.oneShot(engine.member, seq + 1, call, input.size, 0, from, to, bytes, kernel, spins);
-    } else if (bytes <= EAGER_BYTES) {
-      const start = shareStart(bytes, engine.me, engine.size);
-      const end = shareStart(bytes, engine.me + 1, engine.size);
-      status = engine.wasm.twoShot(
-        engine.member,
-        seq + 1,
-        call,
-        input.size,
-        0,
-        from,
-        to,
-        Math.min(start, bytes),
-        Math.min(end, bytes),
-        kernel,
-        spins,
-      );
-    } else {
-      engine.wasm.publish(engine.member, seq + 1, call, input.size, 0, from, to);
-      status = 1;
-    }
-    if (status === 0) {
-      work.completeNow(output);
-      const counter = engine.counters.byCode[ALL_REDUCE]!;
-      counter.calls++;
-      counter.bytes += bytes;
-      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
-      engine.flight.note(engine.block, seq, call, input.size, 1);
-      return work;
-    }
-    work.call = call;
-    work.count = input.size;
-    work.code = ALL_REDUCE;
-    work.input = from;
-    work.output = to;
-    work.bytes = bytes;
-    work.reportedBytes = bytes;
-    work.kernel = kernel;
-    work.oneShot = oneShot;
-    work.timeoutMs = this.#owner.timeoutMs;
-    work.harvest = () => output;
-    if (op === "avg") work.parameter = { dtype, op, value: engine.size };
-    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
-    if (status < 0) engine.mismatch(work);
-    return work;
-  }
-
   broadcast(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "broadcast", data, options, root: options.root ?? 0 });
+    const fast = this.#fast.broadcast(data, options);
+    return fast ?? this.#issue({ op: "broadcast", data, options, root: options.root ?? 0 });
   }
   reduce(input: Data, options: ReduceOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "reduce", data: input, options, redop: options.op ?? "sum", root: options.root ?? 0 });
+    const fast = this.#fast.reduce(input, options);
+    return (
+      fast ?? this.#issue({ op: "reduce", data: input, options, redop: options.op ?? "sum", root: options.root ?? 0 })
+    );
   }
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "all_gather", data: input, options });
+    const fast = this.#fast.allGather(input, options);
+    return fast ?? this.#issue({ op: "all_gather", data: input, options });
   }
   allGatherV(input: Data, options: VOptions): Work<Tensor> {
     return this.#issue({ op: "all_gather_v", data: input, options, counts: options.counts });
   }
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
+    const fast = this.#fast.reduceScatter(input, options);
+    return fast ?? this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
   }
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
     const { counts } = options;
     return this.#issue({ op: "reduce_scatter_v", data: input, options, redop: options.op ?? "sum", counts });
   }
   allToAll(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "all_to_all", data: input, options });
+    const fast = this.#fast.allToAll(input, options);
+    return fast ?? this.#issue({ op: "all_to_all", data: input, options });
   }
   allToAllV(input: Data, options: AllToAllVOptions): Work<Tensor> {
     const { sendCounts, recvCounts } = options;
     return this.#issue({ op: "all_to_all_v", data: input, options, sendCounts, recvCounts });
   }
   gather(input: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "gather", data: input, options, root: options.root ?? 0 });
+    const fast = this.#fast.gather(input, options);
+    return fast ?? this.#issue({ op: "gather", data: input, options, root: options.root ?? 0 });
   }
   scatter(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    return this.#issue({ op: "scatter", data, options, root: options.root ?? 0 });
+    const fast = this.#fast.scatter(data, options);
+    return fast ?? this.#issue({ op: "scatter", data, options, root: options.root ?? 0 });
   }
 
   barrier(options: CallOptions = NO_OPTIONS): Work<void> {
+    const fast = this.#fast.barrier(options);
+    if (fast !== undefined) return fast;
     checkOptions(options);
     this.#checkUsable();
     const work = this.#newWork<void>("barrier", options);
@@ -331,6 +248,7 @@ export class ThreadsCommunicator implements Communicator {
       }
     };
     this.#batch = works;
+    engine.batching = true;
     let returned: unknown;
     try {
       returned = (fn as (group: Communicator) => unknown)(this);
@@ -339,6 +257,7 @@ export class ThreadsCommunicator implements Communicator {
       throw error;
     } finally {
       this.#batch = undefined;
+      engine.batching = false;
     }
     if (typeof (returned as PromiseLike<unknown> | undefined)?.then === "function") {
       cancel("the batch's function was asynchronous, so nothing of it was sent");

@@ -78,9 +78,13 @@ export class GroupEngine implements Pumpable {
   nextPairSeq = 0;
   failure: ChoraleError | undefined;
   closed: string | undefined;
+  /** Calls are being collected for a batch. */
+  batching = false;
   #queue: ThreadsWork<unknown>[] = [];
   #head = 0;
-  #parameter = "";
+  #parameter: number | bigint = 0;
+  #parameterType: DType | undefined;
+  #parameterOp: KernelOp | undefined;
   #ticks = 0;
   readonly #failed: ThreadsWork<unknown>[] = [];
 
@@ -162,10 +166,11 @@ export class GroupEngine implements Pumpable {
 
   /** Sets what the next `avg` or `preMulSum` kernel divides or multiplies by. */
   useParameter(dtype: DType, op: KernelOp, value: number | bigint): void {
-    const key = `${dtype} ${op} ${value}`;
-    if (key === this.#parameter) return;
+    if (dtype === this.#parameterType && op === this.#parameterOp && Object.is(value, this.#parameter)) return;
     setParameter(this.words.buffer, this.context, dtype, op, value);
-    this.#parameter = key;
+    this.#parameterType = dtype;
+    this.#parameterOp = op;
+    this.#parameter = value;
   }
 
   /** Queues a collective, and starts it if it is first. `spins`: how long to stay for it. */

@@ -28,6 +28,10 @@ export interface ProtocolExports {
   readonly finish: WasmFunction;
   /** (member, seq, spins) -> status */
   readonly finished: WasmFunction;
+  /** (member, seq, call, count, extra, input, output, spins) -> status: `publish` and `arrived`. */
+  readonly enter: WasmFunction;
+  /** (member, seq, spins) -> status: `finish` and `finished`. */
+  readonly leave: WasmFunction;
   /** (kernel, inTable, numIn, outTable, numOut, start, end, context) */
   readonly reduce: WasmFunction;
   /** (member, seq, call, count, extra, input, output, bytes, kernel, spins) -> status of `arrived`; done when 0. */
@@ -223,6 +227,23 @@ export function buildProtocol(): { readonly module: WasmModule; readonly kernels
   const finished = addFinished(module, ring);
   const copy = addCopy(module);
   addZero(module);
+
+  module.function(
+    signature(8, 1),
+    (f) => {
+      for (let i = 0; i < 7; i++) f.get(f.param(i));
+      f.call(publish).get(f.param(0), f.param(1), f.param(7)).call(arrived);
+    },
+    "enter",
+  );
+  module.function(
+    signature(3, 1),
+    (f) => {
+      f.get(f.param(0), f.param(1)).call(finish);
+      f.get(f.param(0), f.param(1), f.param(2)).call(finished);
+    },
+    "leave",
+  );
 
   module.function(
     signature(8, 0),

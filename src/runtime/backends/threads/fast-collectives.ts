@@ -1,0 +1,323 @@
+/**
+ * Collectives of world tensors without any option but output, operator and root: no staging, no deadline before the
+ * first sleep, one object per call. Everything is checked here too, with comparisons instead of tables; whatever does
+ * not pass goes to the careful path in `communicator.ts`, which says what is wrong. Methods return undefined then.
+ */
+import { type ReduceOp, Tensor } from "../../../core/index.ts";
+import {
+  type Data,
+  type OutputOptions,
+  opCode,
+  packCall,
+  type ReduceOptions,
+  type RootOptions,
+  type WireOp,
+} from "../../comm/index.ts";
+import type { GroupEngine } from "./group-engine.ts";
+import { COPY, kernelOf, moveShare, shareStart } from "./move.ts";
+import { IN_SECOND_PHASE, ONE_SHOT_BYTES } from "./protocol.ts";
+import { type Arena, SharedStorage } from "./storage.ts";
+import { PHASE, ThreadsWork } from "./threads-work.ts";
+
+/** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
+export const EAGER_BYTES = 1024 * 1024;
+
+function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
+  return a + aBytes <= b || b + bBytes <= a;
+}
+
+export class FastCollectives {
+  readonly #engine: GroupEngine;
+  readonly #arena: Arena;
+  readonly #timeoutMs: number;
+
+  constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
+    this.#engine = engine;
+    this.#arena = arena;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Whether a call with these options may take the fast path now. */
+  #ready(options: OutputOptions): boolean {
+    const engine = this.#engine;
+    return (
+      engine.isIdle &&
+      engine.failure === undefined &&
+      engine.closed === undefined &&
+      !engine.batching &&
+      options.signal === undefined &&
+      options.timeoutMs === undefined &&
+      options.dtype === undefined &&
+      engine.words[engine.stateWord] === 0
+    );
+  }
+
+  /** The argument, if it is a tensor of this world that is not empty and not freed. */
+  #own(data: Data | undefined): Tensor | undefined {
+    if (!(data instanceof Tensor) || data.size === 0) return undefined;
+    const { storage } = data;
+    if (!(storage instanceof SharedStorage) || storage.arena !== this.#arena) return undefined;
+    return storage.freed === undefined && this.#arena.closed === undefined ? data : undefined;
+  }
+
+  #isRoot(root: number): boolean {
+    return root >= 0 && root < this.#engine.size && Number.isInteger(root);
+  }
+
+  /** The kernel of a named operator that the dtype has; -1 asks for the careful path. */
+  #kernel(input: Tensor, op: ReduceOp): number {
+    if (typeof op !== "string") return -1;
+    const kernel = kernelOf(input.dtype, op);
+    if (kernel === undefined) return -1;
+    if (op === "avg") this.#engine.useParameter(input.dtype, op, this.#engine.size);
+    return kernel;
+  }
+
+  allReduce(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
+    if (!this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    const output = options.output === undefined ? input : this.#own(options.output);
+    if (input === undefined || output === undefined) return undefined;
+    const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    if (input !== output && !(output.dtype === input.dtype && output.size === input.size)) return undefined;
+    if (from !== to && !apart(from, bytes, to, bytes)) return undefined;
+    const op = options.op ?? "sum";
+    const kernel = this.#kernel(input, op);
+    if (kernel < 0) return undefined;
+    const work = this.#begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
+    work.oneShot = bytes <= ONE_SHOT_BYTES;
+    const engine = this.#engine;
+    const { wasm, member, size: n, me } = engine;
+    const spins = engine.driver.issueSpins;
+    const stamp = work.seq + 1;
+    let status: number;
+    if (work.oneShot) {
+      status = wasm.oneShot(member, stamp, work.call, work.count, 0, from, to, bytes, kernel, spins);
+    } else if (bytes <= EAGER_BYTES) {
+      const start = shareStart(bytes, me, n);
+      const end = shareStart(bytes, me + 1, n);
+      status = wasm.twoShot(member, stamp, work.call, work.count, 0, from, to, start, end, kernel, spins);
+    } else {
+      wasm.publish(member, stamp, work.call, work.count, 0, from, to);
+      status = 1;
+    }
+    return this.#end(work, output, bytes, status);
+  }
+
+  broadcast(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+    const root = options.root ?? 0;
+    if (options.output !== undefined || !this.#isRoot(root) || !this.#ready(options)) return undefined;
+    const tensor = this.#own(data);
+    if (tensor === undefined) return undefined;
+    const at = tensor.byteOffset;
+    const bytes = tensor.sizeBytes;
+    const work = this.#begin(CODES.broadcast, "broadcast", tensor, undefined, root, at, at, tensor.size, bytes, COPY);
+    return this.#run(work, tensor, bytes);
+  }
+
+  reduce(data: Data, options: ReduceOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+    const root = options.root ?? 0;
+    if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    if (input === undefined) return undefined;
+    const isRoot = root === this.#engine.me;
+    const output = options.output === undefined ? input : isRoot ? this.#own(options.output) : undefined;
+    if (output === undefined) return undefined;
+    const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    if (output.dtype !== input.dtype || output.size !== input.size) return undefined;
+    if (from !== to && !apart(from, bytes, to, bytes)) return undefined;
+    const op = options.op ?? "sum";
+    const kernel = this.#kernel(input, op);
+    if (kernel < 0) return undefined;
+    const sink = isRoot ? to : 0;
+    const work = this.#begin(CODES.reduce, "reduce", input, op, root, from, sink, input.size, bytes, kernel);
+    return this.#run(work, output, bytes);
+  }
+
+  allGather(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
+    if (options.output === undefined || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined) return undefined;
+    const { size: n, me } = this.#engine;
+    if (!this.#areParts(input, output, n)) return undefined;
+    const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
+    const work = this.#begin(CODES.all_gather, "all_gather", input, undefined, 0, from, to, input.size, bytes, COPY);
+    return this.#run(work, output, n * bytes);
+  }
+
+  reduceScatter(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
+    if (options.output === undefined || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined) return undefined;
+    const { size: n, me } = this.#engine;
+    if (!this.#areParts(output, input, n)) return undefined;
+    const [from, to, bytes] = [input.byteOffset, output.byteOffset, output.sizeBytes];
+    if (to !== from + me * bytes && !apart(from, n * bytes, to, bytes)) return undefined;
+    const op = options.op ?? "sum";
+    const kernel = this.#kernel(input, op);
+    if (kernel < 0) return undefined;
+    const work = this.#begin(
+      CODES.reduce_scatter,
+      "reduce_scatter",
+      input,
+      op,
+      0,
+      from,
+      to,
+      output.size,
+      bytes,
+      kernel,
+    );
+    return this.#run(work, output, n * bytes);
+  }
+
+  allToAll(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
+    if (options.output === undefined || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined) return undefined;
+    const { size: n } = this.#engine;
+    if (output.dtype !== input.dtype || output.size !== input.size || input.size % n !== 0) return undefined;
+    const [from, to, total] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    if (!apart(from, total, to, total)) return undefined;
+    const count = input.size / n;
+    const work = this.#begin(CODES.all_to_all, "all_to_all", input, undefined, 0, from, to, count, total / n, COPY);
+    return this.#run(work, output, total);
+  }
+
+  gather(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+    const root = options.root ?? 0;
+    if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    if (input === undefined) return undefined;
+    const { size: n, me } = this.#engine;
+    const [from, bytes] = [input.byteOffset, input.sizeBytes];
+    let result = input;
+    let to = 0;
+    if (root === me) {
+      const output = this.#own(options.output);
+      if (output === undefined || !this.#areParts(input, output, n)) return undefined;
+      to = output.byteOffset;
+      if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
+      result = output;
+    } else if (options.output !== undefined) return undefined;
+    const work = this.#begin(CODES.gather, "gather", input, undefined, root, from, to, input.size, bytes, COPY);
+    return this.#run(work, result, n * bytes);
+  }
+
+  scatter(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+    const root = options.root ?? 0;
+    if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
+    const given = this.#own(data);
+    if (given === undefined) return undefined;
+    const { size: n, me } = this.#engine;
+    let from = 0;
+    let output = given;
+    if (root === me) {
+      const own = this.#own(options.output);
+      if (own === undefined || !this.#areParts(own, given, n)) return undefined;
+      output = own;
+      from = given.byteOffset;
+      const part = output.sizeBytes;
+      if (output.byteOffset !== from + me * part && !apart(from, n * part, output.byteOffset, part)) return undefined;
+    } else if (options.output !== undefined) return undefined;
+    const bytes = output.sizeBytes;
+    const to = output.byteOffset;
+    const work = this.#begin(CODES.scatter, "scatter", output, undefined, root, from, to, output.size, bytes, COPY);
+    return this.#run(work, output, n * bytes);
+  }
+
+  barrier(options: OutputOptions): ThreadsWork<void> | undefined {
+    if (!this.#ready(options)) return undefined;
+    const engine = this.#engine;
+    const work = new ThreadsWork<void>(engine, engine.nextSeq++, "barrier");
+    work.code = CODES.barrier;
+    work.call = BARRIER_CALL;
+    if (engine.sampled()) work.issuedAt = performance.now();
+    const status = engine.wasm.enter(engine.member, work.seq + 1, BARRIER_CALL, 0, 0, 0, 0, engine.driver.issueSpins);
+    return this.#end(work, undefined, 0, status);
+  }
+
+  /** Whether `whole` has the dtype of `part` and one part per rank. */
+  #areParts(part: Tensor, whole: Tensor, n: number): boolean {
+    return part.dtype === whole.dtype && part.size * n === whole.size;
+  }
+
+  #begin(
+    code: number,
+    op: WireOp,
+    typed: Tensor,
+    redop: ReduceOp | undefined,
+    root: number,
+    input: number,
+    output: number,
+    count: number,
+    bytes: number,
+    kernel: number,
+  ): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
+    work.code = code;
+    work.call = packCall(op, typed.dtype, redop, root);
+    work.count = count;
+    work.input = input;
+    work.output = output;
+    work.bytes = bytes;
+    work.root = root;
+    work.kernel = kernel;
+    if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
+    if (engine.sampled()) work.issuedAt = performance.now();
+    return work;
+  }
+
+  /** Goes as far as the peers allow without sleeping. */
+  #run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    const { wasm, member } = engine;
+    const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
+    const stamp = work.seq + 1;
+    let status = wasm.enter(member, stamp, work.call, work.count, 0, work.input, work.output, spins);
+    if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
+    if (status === 0) {
+      moveShare(engine, work);
+      status = wasm.leave(member, stamp, spins);
+      if (status !== 0) status += IN_SECOND_PHASE;
+    }
+    return this.#end(work, result, reportedBytes, status);
+  }
+
+  #end<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, status: number): ThreadsWork<T> {
+    const engine = this.#engine;
+    if (status === 0) {
+      work.completeNow(result);
+      const counter = engine.counters.byCode[work.code]!;
+      counter.calls++;
+      counter.bytes += reportedBytes;
+      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
+      engine.flight.note(engine.block, work.seq, work.call, work.count, 1);
+      return work;
+    }
+    work.reportedBytes = reportedBytes;
+    work.timeoutMs = this.#timeoutMs;
+    work.harvest = () => result;
+    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
+    if (status < 0) engine.mismatch(work);
+    return work;
+  }
+}
+
+const CODES = {
+  all_reduce: opCode("all_reduce"),
+  broadcast: opCode("broadcast"),
+  reduce: opCode("reduce"),
+  all_gather: opCode("all_gather"),
+  reduce_scatter: opCode("reduce_scatter"),
+  all_to_all: opCode("all_to_all"),
+  gather: opCode("gather"),
+  scatter: opCode("scatter"),
+  barrier: opCode("barrier"),
+} as const;
+const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);
