@@ -22,7 +22,12 @@ function sides(findings: readonly Finding[]): string[][] {
 
 /** Errors that say the plan does not hold together: the oracle cannot run it. */
 export const isShapeless = (verdict: Verdict): boolean =>
-  verdict.findings.some((f) => f.code === "malformed" || f.code === "wrong-peer" || (f.code === "packet-mix" && f.severity === "error" && f.chunk === undefined));
+  verdict.findings.some(
+    (f) =>
+      f.code === "malformed" ||
+      f.code === "wrong-peer" ||
+      (f.code === "packet-mix" && f.severity === "error" && f.chunk === undefined),
+  );
 
 /** Verifies, then runs until a run fails: `runs` random ones, and for findings some that are steered towards them. */
 export function judge(plan: ExecutionPlan, runs: number, seed: number, steered = 12): Judgement {

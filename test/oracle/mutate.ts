@@ -14,7 +14,13 @@ import type {
 } from "../../src/authoring/schedule/ir.ts";
 import { Random } from "./random.ts";
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] extends (infer U)[] | readonly (infer U)[] ? Mutable<U>[] : T[K] extends object | undefined ? Mutable<T[K]> : T[K] };
+type Mutable<T> = {
+  -readonly [K in keyof T]: T[K] extends (infer U)[] | readonly (infer U)[]
+    ? Mutable<U>[]
+    : T[K] extends object | undefined
+      ? Mutable<T[K]>
+      : T[K];
+};
 type MPlan = Mutable<ExecutionPlan>;
 type MOp = Mutable<Op>;
 type MRange = Mutable<Range>;
@@ -59,7 +65,13 @@ function ranges(op: MOp): (MRange | Mutable<RemoteRange>)[] {
     case "put":
       return [...op.src, ...op.dst];
     case "reduce":
-      return [...op.src, ...op.remoteSrc, op.dst, ...(op.packetDst === undefined ? [] : [op.packetDst]), ...op.remoteDst];
+      return [
+        ...op.src,
+        ...op.remoteSrc,
+        op.dst,
+        ...(op.packetDst === undefined ? [] : [op.packetDst]),
+        ...op.remoteDst,
+      ];
     case "switch-reduce":
       return [op.dst];
     case "switch-broadcast":
@@ -99,7 +111,9 @@ export const BREAKING: Readonly<Record<string, Mutator>> = {
     return `dropped ${at(place)}`;
   },
   "drop-sync": (plan, random) => {
-    const place = pickOp(plan, random, (op) => ["nop", "barrier", "signal", "wait", "flush", "acquire", "release"].includes(op.kind));
+    const place = pickOp(plan, random, (op) =>
+      ["nop", "barrier", "signal", "wait", "flush", "acquire", "release"].includes(op.kind),
+    );
     if (place === undefined) return undefined;
     place.list.splice(place.at, 1);
     return `dropped ${at(place)}`;
@@ -220,7 +234,9 @@ export const BREAKING: Readonly<Record<string, Mutator>> = {
     const delta = random.chance(0.5) ? 1 : -1;
     if (place.op.kind === "pipeline") place.op.numChunks += delta;
     else if (place.op.kind === "barrier") place.op.numStrands += delta;
-    return place.op.kind === "barrier" && place.op.numStrands < 1 ? undefined : `changed the count of ${at(place)} by ${delta}`;
+    return place.op.kind === "barrier" && place.op.numStrands < 1
+      ? undefined
+      : `changed the count of ${at(place)} by ${delta}`;
   },
   semaphore: (plan, random) => {
     const rank = random.below(plan.ranks.length);
@@ -279,7 +295,11 @@ function touched(plan: MPlan, rank: number, op: MOp): { key: string; begin: numb
     // Input and output may share memory: treat them as one place.
     const buffer = range.buffer === "scratch" ? "scratch" : "io";
     const whole = buffer === "io" && plan.collective.inPlace;
-    return { key: `${owner} ${buffer === "io" && !plan.collective.inPlace ? range.buffer : buffer}`, begin: whole ? 0 : range.index, end: whole ? Number.MAX_SAFE_INTEGER : range.index + range.size };
+    return {
+      key: `${owner} ${buffer === "io" && !plan.collective.inPlace ? range.buffer : buffer}`,
+      begin: whole ? 0 : range.index,
+      end: whole ? Number.MAX_SAFE_INTEGER : range.index + range.size,
+    };
   });
 }
 
@@ -302,7 +322,8 @@ export const EQUIVALENT: Readonly<Record<string, Mutator>> = {
   reorder: (plan, random) => {
     const candidates = places(plan).filter((place) => {
       const next = place.list[place.at + 1];
-      if (next === undefined || !separates(place.list[place.at - 1]) || !separates(place.list[place.at + 2])) return false;
+      if (next === undefined || !separates(place.list[place.at - 1]) || !separates(place.list[place.at + 2]))
+        return false;
       const a = touched(plan, place.rank, place.op);
       const b = touched(plan, place.rank, next);
       return (
@@ -315,7 +336,13 @@ export const EQUIVALENT: Readonly<Record<string, Mutator>> = {
     const place = random.pick(candidates);
     // Waiting for packets holds a strand; only operations that never wait commute freely.
     const next = place.list[place.at + 1]!;
-    if ([place.op, next].some((op) => (op.kind === "reduce" && op.packets) || ((op.kind === "copy" || op.kind === "put") && op.format !== "plain"))) return undefined;
+    if (
+      [place.op, next].some(
+        (op) =>
+          (op.kind === "reduce" && op.packets) || ((op.kind === "copy" || op.kind === "put") && op.format !== "plain"),
+      )
+    )
+      return undefined;
     place.list[place.at] = next;
     place.list[place.at + 1] = place.op;
     return `reordered ${at(place)} and the next, which are independent`;
@@ -329,9 +356,13 @@ export const EQUIVALENT: Readonly<Record<string, Mutator>> = {
         op.tbg === undefined &&
         separates(list[i - 1]) &&
         separates(list[i + 1]) &&
-        (op.src.buffer !== op.dst.buffer || op.src.index + op.src.size <= op.dst.index || op.dst.index + op.dst.size <= op.src.index),
+        (op.src.buffer !== op.dst.buffer ||
+          op.src.index + op.src.size <= op.dst.index ||
+          op.dst.index + op.dst.size <= op.src.index),
     );
-    const outside = candidates.filter((place) => (plan.ranks[place.rank]!.strands[place.strand]!.ops as MOp[]) === place.list);
+    const outside = candidates.filter(
+      (place) => (plan.ranks[place.rank]!.strands[place.strand]!.ops as MOp[]) === place.list,
+    );
     if (outside.length === 0) return undefined;
     const place = random.pick(outside);
     if (place.op.kind !== "copy") return undefined;

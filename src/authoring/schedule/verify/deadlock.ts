@@ -67,7 +67,8 @@ function helpers(
       return all.filter((other) => {
         if (other === blocked || rankOf(other) !== rankOf(blocked)) return false;
         if (other.on.kind === "barrier" && other.on.barrier === on.barrier) return false;
-        for (const op of remaining(geometry, other)) if (op.kind === "barrier" && op.barrier === on.barrier) return true;
+        for (const op of remaining(geometry, other))
+          if (op.kind === "barrier" && op.barrier === on.barrier) return true;
         return false;
       });
     case "packet": {
@@ -85,7 +86,9 @@ function helpers(
       });
     }
     case "launch":
-      return all.filter((other) => other !== blocked && rankOf(other) === rankOf(blocked) && other.on.kind !== "launch");
+      return all.filter(
+        (other) => other !== blocked && rankOf(other) === rankOf(blocked) && other.on.kind !== "launch",
+      );
   }
 }
 

@@ -383,7 +383,8 @@ class Explorer {
       known = join(known, member.known);
     }
     const bases = new Set(members.flatMap((member) => (member.base === undefined ? [] : [member.base])));
-    const link: Link | undefined = bases.size === 0 ? undefined : { from: undefined, next: undefined, more: [...bases] };
+    const link: Link | undefined =
+      bases.size === 0 ? undefined : { from: undefined, next: undefined, more: [...bases] };
     const shared = clock === undefined ? new Int32Array(this.#size) : clock.slice();
     for (const member of members) shared[member.g] = Math.max(shared[member.g]!, member.segment);
     for (const member of members) {
@@ -470,7 +471,13 @@ class Explorer {
         const lane = this.#request(strand);
         base = withStrand(join(lane.clock, base), this.#laneId(strand), lane.segment, this.#size);
       }
-      snapshot = { strand: strand.g, segments: strand.segment + 1, base, known: strand.known, link: this.#allLinks(strand) };
+      snapshot = {
+        strand: strand.g,
+        segments: strand.segment + 1,
+        base,
+        known: strand.known,
+        link: this.#allLinks(strand),
+      };
     } else if (byProxy) this.#request(strand);
     for (const counter of raise) {
       this.#count[counter.id] = this.#count[counter.id]! + 1;
@@ -672,7 +679,8 @@ class Explorer {
         const dst = this.#own(strand, op.dst) + begin;
         if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
         for (let p = 0; p < count; p++) {
-          const value = op.format === "unpack" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
+          const value =
+            op.format === "unpack" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
           this.#write(dst + p, who, p, value, op.format === "pack" ? tag : 0);
         }
         return true;
@@ -829,7 +837,9 @@ function usesPackets(plan: ExecutionPlan): boolean {
     (op.kind === "reduce" && op.packets) ||
     (op.kind === "switch-broadcast" && op.format === "forward");
   return plan.ranks.some((rank) =>
-    rank.strands.some((strand) => strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(packets) : packets(op)))),
+    rank.strands.some((strand) =>
+      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(packets) : packets(op))),
+    ),
   );
 }
 

@@ -30,7 +30,12 @@ export function checkTarget(plan: ExecutionPlan, target: Target, findings: Findi
 
 function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void {
   const rank = plan.ranks[r]!;
-  const limit = (place: readonly [number, number, number, (number | undefined)?], what: string, actual: number, max: number) => {
+  const limit = (
+    place: readonly [number, number, number, (number | undefined)?],
+    what: string,
+    actual: number,
+    max: number,
+  ) => {
     if (actual <= max) return;
     findings.at(plan, place, {
       code: "limit-exceeded",
@@ -40,7 +45,12 @@ function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void 
     });
   };
   limit([r, -1, -1], "threads of a block", plan.options.numThreadsPerBlock, MSCCLPP_LIMITS.threadsPerBlock);
-  limit([r, -1, -1], "strands of a rank, which must all run at once", rank.strands.length, MSCCLPP_LIMITS.strandsPerRank);
+  limit(
+    [r, -1, -1],
+    "strands of a rank, which must all run at once",
+    rank.strands.length,
+    MSCCLPP_LIMITS.strandsPerRank,
+  );
   const barriers = new Set<number>();
   rank.strands.forEach((strand, s) => {
     let ops = 0;
@@ -50,13 +60,19 @@ function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void 
       limit([r, s, -1], `${kind} channels of a strand`, ids.size, MSCCLPP_LIMITS.channelsPerKindPerStrand);
     }
     for (const [kind, buffers] of use.remote) {
-      limit([r, s, -1], `remote buffers of a strand (${kind})`, buffers.size, MSCCLPP_LIMITS.remoteBuffersPerKindPerStrand);
+      limit(
+        [r, s, -1],
+        `remote buffers of a strand (${kind})`,
+        buffers.size,
+        MSCCLPP_LIMITS.remoteBuffersPerKindPerStrand,
+      );
     }
     strand.ops.forEach((outer, o) => {
       bodyOf(outer).forEach((op, b) => {
         const place = [r, s, o, outer.kind === "pipeline" ? b : undefined] as const;
         if (op.kind === "barrier") barriers.add(op.barrier);
-        if ("channels" in op) limit(place, "channels of an operation", op.channels.length, MSCCLPP_LIMITS.channelsPerOp);
+        if ("channels" in op)
+          limit(place, "channels of an operation", op.channels.length, MSCCLPP_LIMITS.channelsPerOp);
         if ("semaphores" in op)
           limit(place, "semaphores of an operation", op.semaphores.length, MSCCLPP_LIMITS.semaphoresPerOp);
         if (op.kind === "put" || op.kind === "get") {
@@ -92,7 +108,8 @@ class StrandUse {
           for (const id of op.channels) ids.add(id);
           this.channels.set(op.channelKind, ids);
         }
-        const remote = op.kind === "get" ? op.src : op.kind === "put" ? op.dst : op.kind === "reduce" ? op.remoteDst : [];
+        const remote =
+          op.kind === "get" ? op.src : op.kind === "put" ? op.dst : op.kind === "reduce" ? op.remoteDst : [];
         const more = op.kind === "reduce" ? op.remoteSrc : [];
         for (const range of [...remote, ...more]) {
           const kind = ("channelKind" in op ? op.channelKind : undefined) ?? "memory";

@@ -30,7 +30,12 @@ export function renderFindings(plan: ExecutionPlan, findings: readonly Finding[]
   const sorted = [...findings].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
   return sorted
     .map((finding) => {
-      const where = finding.rank < 0 ? "plan" : finding.op < 0 ? `rank ${finding.rank}` : `rank ${finding.rank} strand ${finding.strand} op ${finding.op}${finding.body === undefined ? "" : `.${finding.body}`}`;
+      const where =
+        finding.rank < 0
+          ? "plan"
+          : finding.op < 0
+            ? `rank ${finding.rank}`
+            : `rank ${finding.rank} strand ${finding.strand} op ${finding.op}${finding.body === undefined ? "" : `.${finding.body}`}`;
       return [
         `${finding.severity} ${finding.code} at ${where}: ${finding.message}`,
         ...around(plan, finding),

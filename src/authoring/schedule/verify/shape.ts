@@ -9,8 +9,8 @@ import {
   type BufferKind,
   type ChannelKind,
   type ExecutionPlan,
-  type Op,
   OP_KINDS,
+  type Op,
   type OpKind,
   type OpOf,
   PLAN_REDUCE_OPS,
@@ -97,7 +97,10 @@ class OpChecker {
 
   sameSizes(sizes: readonly number[]): void {
     if (sizes.some((size) => size !== sizes[0])) {
-      this.#say(`its ranges have ${[...new Set(sizes)].join(" and ")} chunks`, "ranges of one operation are of one size");
+      this.#say(
+        `its ranges have ${[...new Set(sizes)].join(" and ")} chunks`,
+        "ranges of one operation are of one size",
+      );
     }
   }
 
@@ -135,7 +138,8 @@ class OpChecker {
 
   ids(ids: readonly number[], count: number, what: string): void {
     for (const id of ids) {
-      if (!isCount(id) || id >= count) this.#say(`${what} ${id} does not exist`, `rank ${this.#rank.rank} has ${count}`);
+      if (!isCount(id) || id >= count)
+        this.#say(`${what} ${id} does not exist`, `rank ${this.#rank.rank} has ${count}`);
     }
   }
 
@@ -206,7 +210,8 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
   signal: (op, check) => check.channels(op.channelKind, op.channels, undefined),
   wait: (op, check) => check.channels(op.channelKind, op.channels, undefined),
   flush: (op, check) => {
-    if (op.channelKind !== "port") check.say(`flushes a ${String(op.channelKind)} channel`, "only port channels have a proxy");
+    if (op.channelKind !== "port")
+      check.say(`flushes a ${String(op.channelKind)} channel`, "only port channels have a proxy");
     else check.channels("port", op.channels, undefined);
   },
   acquire: (op, check) => check.ids(op.semaphores, check.numSemaphores, "semaphore"),
@@ -230,7 +235,8 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     check.reduceOp(op.op);
   },
   pipeline: (op, check) => {
-    if (!isCount(op.unitBytes) || op.unitBytes < 1) check.say(`has units of ${op.unitBytes} bytes`, "units have 1 byte or more");
+    if (!isCount(op.unitBytes) || op.unitBytes < 1)
+      check.say(`has units of ${op.unitBytes} bytes`, "units have 1 byte or more");
     if (!isCount(op.numChunks)) check.say(`runs over ${op.numChunks} chunks`, "give a number of chunks");
   },
 };

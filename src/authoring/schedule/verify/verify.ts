@@ -4,11 +4,11 @@
  * guess. Where it cannot decide within its budget it says `undecided`, as an error.
  */
 import type { ExecutionPlan } from "../ir.ts";
-import { areOrdered, type Counter, counterTable, type CounterTable, laterWaits, mustPrecede } from "./counters.ts";
+import { areOrdered, type Counter, type CounterTable, counterTable, laterWaits, mustPrecede } from "./counters.ts";
 import { reportDeadlock } from "./deadlock.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
 import { type Exploration, explore, type Policy, simple } from "./explore.ts";
-import { type Finding, type FindingCode, Findings, opRef, type OpRef } from "./findings.ts";
+import { type Finding, type FindingCode, Findings, type OpRef, opRef } from "./findings.ts";
 import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS, placeOfCell } from "./geometry.ts";
 import { checkTarget, type Target } from "./limits.ts";
 import { lint } from "./lint.ts";
@@ -112,12 +112,20 @@ function verifyAt(
     findings.add({ code, severity: "error", rank: -1, strand: -1, op: -1, message, hint });
   const geometry = layOut(plan, chunkBytes, launches);
   if (typeof geometry === "string") {
-    wholePlan("undecided", `the plan is too fine to be checked: ${geometry}`, "use units and groups that divide evenly");
+    wholePlan(
+      "undecided",
+      `the plan is too fine to be checked: ${geometry}`,
+      "use units and groups that divide evenly",
+    );
     return;
   }
   const steps = countSteps(geometry);
   if (steps > MAX_STEPS) {
-    wholePlan("undecided", `the plan has ${steps} operations with its loops unrolled`, `at most ${MAX_STEPS} are checked`);
+    wholePlan(
+      "undecided",
+      `the plan has ${steps} operations with its loops unrolled`,
+      `at most ${MAX_STEPS} are checked`,
+    );
     return;
   }
   stats.cells = geometry.numCells;
@@ -212,7 +220,11 @@ class Session {
     this.#stats = stats;
   }
 
-  once(policy: Policy, derived: ReadonlyMap<string, readonly string[]> = new Map(), marked = new Map<number, number>()) {
+  once(
+    policy: Policy,
+    derived: ReadonlyMap<string, readonly string[]> = new Map(),
+    marked = new Map<number, number>(),
+  ) {
     this.#stats.explorations++;
     return explore({ geometry: this.#geometry, table: this.#table, values: this.values, policy, derived, marked });
   }
@@ -263,9 +275,7 @@ function derive(table: CounterTable, run: Exploration, ticketsAreFixed: boolean)
 }
 
 function contestedCounters(table: CounterTable, run: Exploration): Counter[] {
-  return table.counters.filter(
-    (counter) => counter.waiters.size > 1 && !areOrdered(run.waits.get(counter.id) ?? []),
-  );
+  return table.counters.filter((counter) => counter.waiters.size > 1 && !areOrdered(run.waits.get(counter.id) ?? []));
 }
 
 function countSteps(geometry: Geometry): number {
@@ -335,7 +345,12 @@ function loopsOf(geometry: Geometry, counter: Counter): boolean {
   return inLoops && iterations.size > 1;
 }
 
-function uses(_: Geometry, rank: number, op: { kind: string; channels?: readonly number[] }, counter: Counter): boolean {
+function uses(
+  _: Geometry,
+  rank: number,
+  op: { kind: string; channels?: readonly number[] },
+  counter: Counter,
+): boolean {
   if (op.kind === "signal" || op.kind === "put") {
     return rank === counter.from && (op.channels ?? []).includes(counter.fromId);
   }
@@ -405,13 +420,7 @@ function placeOfSite(geometry: Geometry, site: Site) {
 }
 
 /** Compares what the run left in memory with what the collective asks for. */
-function judge(
-  geometry: Geometry,
-  values: Values,
-  run: Exploration,
-  options: VerifyOptions,
-  findings: Findings,
-): void {
+function judge(geometry: Geometry, values: Values, run: Exploration, options: VerifyOptions, findings: Findings): void {
   const { plan, cellsPerChunk: per } = geometry;
   const expect = expectationOf(plan);
   const operator = collectiveOperator(plan);
@@ -457,8 +466,17 @@ function judge(
           }
           const writer = final.writes[0]?.site;
           const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
-          const ref: OpRef = at === undefined ? { rank: rank.rank, strand: -1, op: -1 } : opRef(plan, at.rank, at.strand, at.op, at.body);
-          findings.add({ ...ref, ...problem, severity: "error", chunk: place, message: `output[${chunk}] of rank ${rank.rank} ${problem.message}` });
+          const ref: OpRef =
+            at === undefined
+              ? { rank: rank.rank, strand: -1, op: -1 }
+              : opRef(plan, at.rank, at.strand, at.op, at.body);
+          findings.add({
+            ...ref,
+            ...problem,
+            severity: "error",
+            chunk: place,
+            message: `output[${chunk}] of rank ${rank.rank} ${problem.message}`,
+          });
           break;
         }
       }
@@ -588,7 +606,12 @@ function leafName(geometry: Geometry, leaf: number): string {
   return `input[${chunk}] of rank ${rank}${geometry.launches > 1 ? ` (launch ${launch + 1})` : ""}`;
 }
 
-function reportRaces(geometry: Geometry, races: readonly Race[], guilty: ReadonlySet<number>, findings: Findings): void {
+function reportRaces(
+  geometry: Geometry,
+  races: readonly Race[],
+  guilty: ReadonlySet<number>,
+  findings: Findings,
+): void {
   const { plan } = geometry;
   const ordered = [...races].sort((a, b) => Number(guilty.has(b.id)) - Number(guilty.has(a.id)));
   for (const race of ordered) {

@@ -1,0 +1,86 @@
+/** What can go wrong with a machine while a plan runs: a slow link, a rank that dies at an operation, a lost NIC. */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { Machine } from "./machine.ts";
+import type { Simulation } from "./simulate.ts";
+
+export type Fault =
+  /** Every link whose name (`a -> b`) contains `link` has `factor` of its bandwidth. */
+  | { readonly kind: "slow-link"; readonly link: string; readonly factor: number }
+  /** All strands of the rank stop before the operation with this index. */
+  | { readonly kind: "dead-rank"; readonly rank: number; readonly atOp: number }
+  /** All links of the node are down. */
+  | { readonly kind: "lost-nic"; readonly nic: string };
+
+/** @throws InvalidArgumentError for a rank, link or NIC that is not there */
+export function applyFaults(machine: Machine, faults: readonly Fault[], numRanks: number) {
+  const capacities = machine.capacities();
+  const deadAt = new Map<number, number>();
+  for (const fault of faults) {
+    if (fault.kind === "dead-rank") {
+      if (!Number.isInteger(fault.rank) || fault.rank < 0 || fault.rank >= numRanks)
+        throw new InvalidArgumentError("fault rank", fault.rank, `a rank from 0 to ${numRanks - 1}`);
+      deadAt.set(fault.rank, Math.min(deadAt.get(fault.rank) ?? Number.POSITIVE_INFINITY, fault.atOp));
+      continue;
+    }
+    if (fault.kind === "slow-link" && !(fault.factor >= 0))
+      throw new InvalidArgumentError("fault factor", fault.factor, "0 or more");
+    const touched = machine.links
+      .map((link, index) => ({ link, index }))
+      .filter(({ link }) =>
+        fault.kind === "slow-link" ? link.name.includes(fault.link) : link.from === fault.nic || link.to === fault.nic,
+      );
+    if (touched.length === 0) {
+      throw new InvalidArgumentError(
+        fault.kind === "slow-link" ? "fault link" : "fault nic",
+        fault.kind === "slow-link" ? fault.link : fault.nic,
+        `a part of one of ${machine.links
+          .slice(0, 4)
+          .map((link) => `"${link.name}"`)
+          .join(", ")}…`,
+      );
+    }
+    for (const { index } of touched)
+      capacities[index] = capacities[index]! * (fault.kind === "slow-link" ? fault.factor : 0);
+  }
+  return { capacities, deadAt };
+}
+
+/**
+ * Reads a fault from the command line: `slow:gpu0 -> nvswitch0:0.5`, `dead:3@12`, `nic:n0.nic2`.
+ * @throws InvalidArgumentError saying what is accepted
+ */
+export function parseFault(text: string): Fault {
+  const accepted = "slow:LINK:FACTOR, dead:RANK@OP or nic:NODE";
+  const [kind, ...rest] = text.split(":");
+  const value = rest.join(":");
+  if (kind === "slow") {
+    const at = value.lastIndexOf(":");
+    const factor = Number(value.slice(at + 1));
+    if (at > 0 && value.slice(at + 1) !== "" && factor >= 0)
+      return { kind: "slow-link", link: value.slice(0, at), factor };
+  }
+  if (kind === "dead") {
+    const match = /^(\d+)@(\d+)$/.exec(value);
+    if (match !== null) return { kind: "dead-rank", rank: Number(match[1]), atOp: Number(match[2]) };
+  }
+  if (kind === "nic" && value !== "") return { kind: "lost-nic", nic: value };
+  throw new InvalidArgumentError("--fault", text, accepted);
+}
+
+/** Says in words who stopped and who waits for whom, or undefined when everything ended. */
+export function explainStuck(result: Simulation): string | undefined {
+  if (result.completed) return undefined;
+  if (result.stuck.length === 0) return "a rank died; nobody waited for it";
+  const byRank = new Map<number, string[]>();
+  for (const { rank, strand, op, why } of result.stuck) {
+    const list = byRank.get(rank) ?? [];
+    list.push(`strand ${strand} at op ${op} waits for ${why}`);
+    byRank.set(rank, list);
+  }
+  return [...byRank]
+    .map(
+      ([rank, list]) =>
+        `rank ${rank}: ${list.slice(0, 3).join("; ")}${list.length > 3 ? `; and ${list.length - 3} more strands` : ""}`,
+    )
+    .join("\n");
+}

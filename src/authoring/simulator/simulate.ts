@@ -1,0 +1,147 @@
+/**
+ * The simulator's front: a plan, a machine and a size in; time, bandwidths, link use, what got stuck and why out.
+ * Deterministic: the same input gives the same output, bit for bit.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
+import { busFactor, OPERATION_NAMES, type OperationName } from "../collectives/index.ts";
+import type { ExecutionPlan } from "../schedule/index.ts";
+import { applyFaults, type Fault } from "./faults.ts";
+import { Machine } from "./machine.ts";
+import { parametersFor, type SystemParameters } from "./parameters.ts";
+import { type OpRecord, runPlan, type StuckStrand } from "./run-plan.ts";
+
+export interface SimulateOptions {
+  readonly inventory: Inventory;
+  /** The size that nccl-tests prints: bytes of the larger of a rank's two buffers. */
+  readonly sizeBytes: number;
+  /** Device of each rank; the accelerators in the inventory's order unless told. */
+  readonly devices?: readonly string[];
+  /** What things cost; found by the accelerators' name unless told. */
+  readonly parameters?: SystemParameters;
+  /** The fabric multicasts and reduces in its switches. Off unless told. */
+  readonly switchOps?: boolean;
+  readonly faults?: readonly Fault[];
+}
+
+export interface LinkUse {
+  readonly link: string;
+  readonly kind: string;
+  readonly bytes: number;
+  /** Share of the link's capacity over the whole run. */
+  readonly utilization: number;
+}
+
+export interface Simulation {
+  readonly sizeBytes: number;
+  readonly timeUs: number;
+  readonly algbwGBps: number;
+  readonly busbwGBps: number;
+  /** False when ranks got stuck: the time is then that of the last thing that happened. */
+  readonly completed: boolean;
+  readonly stuck: readonly StuckStrand[];
+  readonly rankEndUs: readonly number[];
+  /** Links that carried anything, the busiest first. */
+  readonly links: readonly LinkUse[];
+  readonly records: readonly OpRecord[];
+  readonly parameters: SystemParameters;
+  /** Relative error to expect. */
+  readonly uncertainty: number;
+}
+
+/** The factor from algorithm to bus bandwidth of a plan's collective, as nccl-tests has it; 1 where it has none. */
+export function planBusFactor(plan: ExecutionPlan): number {
+  const { operation, numRanks } = plan.collective;
+  return (OPERATION_NAMES as readonly string[]).includes(operation)
+    ? busFactor(operation as OperationName, numRanks)
+    : 1;
+}
+
+/** The accelerators of an inventory, or its CPUs when there are none. */
+export function simulatedDevices(inventory: Inventory): readonly string[] {
+  const usable = inventory.devices.filter((device) => device.visible && device.parent === undefined);
+  const accelerators = usable.filter((device) => device.family !== "cpu");
+  return (accelerators.length > 0 ? accelerators : usable).map((device) => device.id);
+}
+
+/** @throws InvalidArgumentError when the machine has fewer devices than the plan has ranks */
+export function placeRanks(
+  numRanks: number,
+  inventory: Inventory,
+  devices = simulatedDevices(inventory),
+): readonly string[] {
+  if (devices.length < numRanks) {
+    throw new InvalidArgumentError(
+      "topology",
+      `${devices.length} devices`,
+      `a system of ${numRanks} devices or more, one for each rank`,
+    );
+  }
+  return devices.slice(0, numRanks);
+}
+
+/** What the device of rank 0 costs. */
+export function parametersOf(inventory: Inventory, device: string | undefined): SystemParameters {
+  return parametersFor(inventory.devices.find((candidate) => candidate.id === device)?.name ?? "generic");
+}
+
+/** Bytes of a chunk when the larger buffer of a rank has `sizeBytes`. */
+export function chunkBytesOf(plan: ExecutionPlan, sizeBytes: number): number {
+  let chunks = 0;
+  for (const rank of plan.ranks) chunks = Math.max(chunks, rank.input.chunks, rank.output.chunks);
+  return chunks === 0 ? 0 : sizeBytes / chunks;
+}
+
+/**
+ * Runs a plan in simulated time.
+ * @throws InvalidArgumentError when the machine is too small, or a size is not positive
+ * @example
+ * import { presetInventory } from "chorale/topology";
+ * import { compile } from "chorale/language";
+ * import { ringAllReduce } from "chorale/algorithms";
+ * import { simulate } from "chorale/simulator";
+ * const plan = compile(ringAllReduce({ numRanks: 8 }));
+ * simulate(plan, { inventory: presetInventory("hgx-h100-8"), sizeBytes: 2 ** 20 }).completed // true
+ */
+export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulation {
+  const { inventory, sizeBytes } = options;
+  if (!(sizeBytes > 0) || !Number.isFinite(sizeBytes)) {
+    throw new InvalidArgumentError("sizeBytes", sizeBytes, "a size of 1 byte or more");
+  }
+  const devices = placeRanks(plan.ranks.length, inventory, options.devices);
+  const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
+  const machine = new Machine(inventory, devices, parameters);
+  const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan.ranks.length);
+  const run = runPlan({
+    plan,
+    machine,
+    parameters,
+    chunkBytes: chunkBytesOf(plan, sizeBytes),
+    switchOps: options.switchOps ?? false,
+    capacities,
+    deadAt,
+  });
+  const links = machine.links
+    .map((link, index) => ({
+      link: link.name,
+      kind: link.kind as string,
+      bytes: run.linkBytes[index]!,
+      utilization: run.timeUs > 0 ? run.linkBytes[index]! / (link.capacityGBps * 1000 * run.timeUs) : 0,
+    }))
+    .filter((use) => use.bytes > 0)
+    .sort((a, b) => b.utilization - a.utilization);
+  const algbwGBps = run.timeUs > 0 ? sizeBytes / (run.timeUs * 1000) : 0;
+  return {
+    sizeBytes,
+    timeUs: run.timeUs,
+    algbwGBps,
+    busbwGBps: algbwGBps * planBusFactor(plan),
+    completed: run.stuck.length === 0 && deadAt.size === 0,
+    stuck: run.stuck,
+    rankEndUs: run.rankEndUs,
+    links,
+    records: run.records,
+    parameters,
+    uncertainty: parameters.uncertainty,
+  };
+}
