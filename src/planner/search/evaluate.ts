@@ -3,6 +3,7 @@ import { sendUs } from "../cost/collectives.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
+import { type Block, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
 import { type Candidate, type Schedule, StageModel, type TableCache } from "./stage.ts";
@@ -229,22 +230,6 @@ export function hopTimes(stage: StageModel, link: GroupLink | undefined): { a: n
   return { a: workload.outputTokens > 0 ? sendUs(decode, link) : 0, b: sendUs(bytes(schedule.prefillTokens), link) };
 }
 
-/** Links between consecutive blocks of a pipeline; "none" when two of them cannot reach each other. */
-function hopsOf(blocks: readonly (readonly string[])[], fabric: Fabric): readonly (GroupLink | undefined)[] | "none" {
-  const hops: (GroupLink | undefined)[] = [];
-  for (let stage = 0; stage < blocks.length; stage++) {
-    const next = blocks[stage + 1];
-    if (next === undefined) {
-      hops.push(undefined);
-      continue;
-    }
-    const link = fabric.group([blocks[stage]?.[0] ?? "", next[0] ?? ""]);
-    if (link === undefined) return "none";
-    hops.push(link);
-  }
-  return hops;
-}
-
 const signature = (hops: readonly (GroupLink | undefined)[]) =>
   hops.map((hop) => (hop === undefined ? "-" : `${hop.scope}${hop.effectiveGBps.toPrecision(3)}`)).join();
 
@@ -291,17 +276,14 @@ export function evaluate(
   const splits = new Map<string, Split | "memory" | "slower">();
   let unreachable = false;
   let slower = false;
-  const judge = (order: readonly number[], used: number[]): Replica | undefined => {
-    const blocks = order.map((cls) => {
-      const at = used[cls] ?? 0;
-      used[cls] = at + 1;
-      return classes[cls]?.blocks[at] ?? [];
-    });
-    const hops = hopsOf(blocks, fabric);
-    if (hops === "none") {
+  const judge = (order: readonly number[], taken: Set<Block>): Replica | undefined => {
+    const picked = pickBlocks(order, classes, taken, fabric);
+    if (picked === undefined) {
       unreachable = true;
       return undefined;
     }
+    const { blocks, hops } = picked;
+    for (const block of blocks) taken.add(block);
     const key = `${order.join()} ${signature(hops)}`;
     if (!splits.has(key)) splits.set(key, splitReplica(context, models, order, hops, candidate));
     const split = splits.get(key);
@@ -335,32 +317,20 @@ function chooseReplicas(
   orders: readonly (readonly number[])[],
   counts: readonly number[],
   dp: number,
-  judge: (order: readonly number[], used: number[]) => Replica | undefined,
+  judge: (order: readonly number[], taken: Set<Block>) => Replica | undefined,
   score: (replicas: readonly Replica[]) => number,
 ): readonly Replica[] | undefined {
-  const fits = (order: readonly number[], used: readonly number[]) => {
-    const need = new Map<number, number>();
-    for (const cls of order) need.set(cls, (need.get(cls) ?? 0) + 1);
-    return [...need].every(([cls, count]) => (used[cls] ?? 0) + count <= (counts[cls] ?? 0));
-  };
-  if (orders.length === 1 || dp === 1) {
-    let best: Replica[] | undefined;
-    for (const order of orders) {
-      const used = counts.map(() => 0);
-      const replicas: Replica[] = [];
-      for (let index = 0; index < dp && fits(order, used); index++) {
-        const replica = judge(order, used);
-        if (replica === undefined) break;
-        replicas.push(replica);
-      }
-      if (replicas.length === dp && (best === undefined || score(replicas) < score(best))) best = replicas;
-    }
-    return best;
-  }
   let best: readonly Replica[] | undefined;
   let bestScore = Number.POSITIVE_INFINITY;
   let tried = 0;
-  const extend = (from: number, replicas: readonly Replica[], used: readonly number[]): void => {
+  const fits = (order: readonly number[], used: readonly number[]) =>
+    counts.every((count, cls) => (used[cls] ?? 0) + order.filter((own) => own === cls).length <= count);
+  const extend = (
+    from: number,
+    replicas: readonly Replica[],
+    used: readonly number[],
+    taken: ReadonlySet<Block>,
+  ): void => {
     if (replicas.length === dp) {
       tried++;
       const value = score(replicas);
@@ -373,18 +343,35 @@ function chooseReplicas(
     for (let index = from; index < orders.length && tried < MAX_COMBINATIONS; index++) {
       const order = orders[index] ?? [];
       if (!fits(order, used)) continue;
-      const nowUsed = [...used];
-      const replica = judge(order, nowUsed);
-      if (replica !== undefined && score([...replicas, replica]) < bestScore)
-        extend(index, [...replicas, replica], nowUsed);
+      const nowTaken = new Set(taken);
+      const replica = judge(order, nowTaken);
+      if (replica === undefined || score([...replicas, replica]) >= bestScore) continue;
+      extend(
+        index,
+        [...replicas, replica],
+        counts.map((_, cls) => (used[cls] ?? 0) + order.filter((own) => own === cls).length),
+        nowTaken,
+      );
     }
   };
-  extend(
-    0,
-    [],
-    counts.map(() => 0),
-  );
-  return best;
+  if (orders.length > 1) {
+    extend(
+      0,
+      [],
+      counts.map(() => 0),
+      new Set(),
+    );
+    return best;
+  }
+  // One order: replicas follow each other (a thousand of them would be too deep to recurse).
+  const taken = new Set<Block>();
+  const replicas: Replica[] = [];
+  for (let index = 0; index < dp; index++) {
+    const replica = judge(orders[0] ?? [], taken);
+    if (replica === undefined) return undefined;
+    replicas.push(replica);
+  }
+  return orders.length === 0 ? undefined : replicas;
 }
 
 /** Which rank is too full when the layers are spread evenly, and what fills it. */

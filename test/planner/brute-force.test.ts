@@ -1,0 +1,203 @@
+/**
+ * The search against brute force on small cases: every assignment of devices to ranks, every split of the layers, every
+ * combination of axes. What is shared with the search is what a stage costs; how layouts are found, bounded, pruned,
+ * placed and split is done here again, the slow way.
+ */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Inventory } from "../../src/machine/topology/index.ts";
+import { type AxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
+import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.ts";
+import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
+import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
+import { axesProblem } from "../../src/planner/search/legality.ts";
+import { type Candidate, StageModel, TableCache } from "../../src/planner/search/stage.ts";
+import { resolveWorkload } from "../../src/planner/search/workload.ts";
+import { asks, configs, machines, requestOf } from "./cases.ts";
+
+const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 250);
+const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
+
+/** Every way to put `count` of the devices in order. */
+function arrangements(ids: readonly string[], count: number): string[][] {
+  if (count === 0) return [[]];
+  return ids.flatMap((id) =>
+    arrangements(
+      ids.filter((other) => other !== id),
+      count - 1,
+    ).map((rest) => [id, ...rest]),
+  );
+}
+
+/** Every split of `layers` into `stages` runs of one or more. */
+function splits(layers: number, stages: number): number[][] {
+  const from = (first: number, left: number): number[][] =>
+    left === 1
+      ? [[layers]]
+      : Array.from({ length: Math.max(0, layers - first - left + 1) }, (_, at) => first + at + 1).flatMap((end) =>
+          from(end, left - 1).map((rest) => [end, ...rest]),
+        );
+  return layers < stages ? [] : from(0, stages).map((ends) => [0, ...ends]);
+}
+
+function product(axes: AxisSizes): number {
+  return axes.dp * axes.pp * axes.ep * axes.cp * axes.tp;
+}
+
+class BruteForce {
+  readonly #request: PlanRequest;
+  readonly #inventory: Inventory;
+  readonly #fabric: Fabric;
+  readonly #cache: TableCache;
+  readonly #workload;
+  readonly #objective;
+
+  constructor(request: PlanRequest) {
+    this.#request = request;
+    this.#inventory = request.inventory;
+    this.#objective = request.objective ?? "latency";
+    this.#workload = resolveWorkload(request.model, request, this.#objective);
+    this.#fabric = new Fabric(request.inventory);
+    this.#cache = new TableCache(request.model, this.#workload);
+  }
+
+  best(): { score: number; axes: AxisSizes | undefined } {
+    const { model } = this.#request;
+    const num = this.#inventory.devices.length;
+    const batch = this.#workload.batch ?? 1;
+    let best = { score: Number.POSITIVE_INFINITY, axes: undefined as AxisSizes | undefined };
+    for (let tp = 1; tp <= num; tp++) {
+      for (let ep = 1; ep * tp <= num; ep++) {
+        for (let pp = 1; pp * ep * tp <= num; pp++) {
+          for (let dp = 1; dp * pp * ep * tp <= num; dp++) {
+            const axes = { dp, pp, ep, cp: 1, tp };
+            if (axesProblem(model, this.#workload, axes) !== undefined) continue;
+            const candidate: Candidate = { axes, batchPerReplica: Math.ceil(batch / (dp * ep)), zeroStage: 0 };
+            const score = this.#candidate(candidate);
+            if (score < best.score) best = { score, axes };
+          }
+        }
+      }
+    }
+    return best;
+  }
+
+  #candidate(candidate: Candidate): number {
+    const { axes } = candidate;
+    const ids = this.#inventory.devices.map((device) => device.id);
+    const perReplica = product(axes) / axes.dp;
+    const memo = new Map<string, number>();
+    let best = Number.POSITIVE_INFINITY;
+    for (const order of arrangements(ids, product(axes))) {
+      let worst = 0;
+      for (let dp = 0; dp < axes.dp && worst < best; dp++) {
+        const devices = order.slice(dp * perReplica, (dp + 1) * perReplica);
+        const key = devices.join();
+        let score = memo.get(key);
+        if (score === undefined) {
+          score = this.#replica(candidate, devices);
+          memo.set(key, score);
+        }
+        worst = Math.max(worst, score);
+      }
+      best = Math.min(best, worst);
+    }
+    return best;
+  }
+
+  /** The best split of one replica on these devices, in this order. */
+  #replica(candidate: Candidate, devices: readonly string[]): number {
+    const { model } = this.#request;
+    const { pp, ep, tp } = candidate.axes;
+    const stages: StageModel[] = [];
+    const hops: (GroupLink | undefined)[] = [];
+    for (let stage = 0; stage < pp; stage++) {
+      const block = devices.slice(stage * ep * tp, (stage + 1) * ep * tp);
+      const blockClass = this.#block(block, candidate.axes);
+      if (blockClass === undefined) return Number.POSITIVE_INFINITY;
+      stages.push(new StageModel(this.#cache, model, this.#workload, candidate, blockClass, undefined));
+      if (stage + 1 === pp) hops.push(undefined);
+      else {
+        const hop = this.#fabric.group([block[0] ?? "", devices[(stage + 1) * ep * tp] ?? ""]);
+        if (hop === undefined) return Number.POSITIVE_INFINITY;
+        hops.push(hop);
+      }
+    }
+    let best = Number.POSITIVE_INFINITY;
+    for (const bounds of splits(model.numLayers, pp))
+      best = Math.min(best, this.#split(candidate, stages, hops, bounds));
+    return best;
+  }
+
+  #split(
+    candidate: Candidate,
+    stages: readonly StageModel[],
+    hops: readonly (GroupLink | undefined)[],
+    bounds: readonly number[],
+  ): number {
+    const totals = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0 };
+    for (const [index, stage] of stages.entries()) {
+      const [first = 0, end = 0] = [bounds[index], bounds[index + 1]];
+      const memory = Object.values(stage.memory(first, end, index)).reduce((sum, bytes) => sum + bytes, 0);
+      if (memory > stage.blockClass.kind.availableBytes) return Number.POSITIVE_INFINITY;
+      const time = stage.time(first, end, index === 0, index === stages.length - 1);
+      const hop = hopTimes(stage, hops[index]) ?? { a: 0, b: 0 };
+      totals.sumA += time.a + hop.a;
+      totals.maxA = Math.max(totals.maxA, time.a + hop.a);
+      totals.sumB += time.b + hop.b;
+      totals.maxB = Math.max(totals.maxB, time.b + hop.b);
+      totals.maxMemory = Math.max(totals.maxMemory, memory);
+    }
+    const schedule = stages[0]?.schedule;
+    if (schedule === undefined) return Number.POSITIVE_INFINITY;
+    const us = batchUs(this.#workload, replicaTimes(this.#workload, schedule, totals));
+    return scoreOf(this.#workload, this.#objective, candidate, us, totals.maxMemory);
+  }
+
+  /** Devices of one part; tp groups inside a host or an island; everything joined. */
+  #block(ids: readonly string[], { ep, tp }: AxisSizes): BlockClass | undefined {
+    const devices = ids.map((id) => this.#inventory.devices.find((device) => device.id === id));
+    const [device] = devices;
+    if (device === undefined || devices.some((other) => other?.name !== device.name)) return undefined;
+    let tpLink: GroupLink | undefined;
+    for (let at = 0; at < ep; at++) {
+      const group = ids.slice(at * tp, (at + 1) * tp);
+      const link = tp > 1 ? this.#fabric.group(group) : undefined;
+      if (tp > 1 && (link === undefined || link.scope === "network")) return undefined;
+      if (link !== undefined && (tpLink === undefined || link.effectiveGBps < tpLink.effectiveGBps)) tpLink = link;
+    }
+    const epLink = ep > 1 ? this.#fabric.group(ids.filter((_, index) => index % tp === 0)) : undefined;
+    if (ep > 1 && epLink === undefined) return undefined;
+    const kind: DeviceKind = { device, availableBytes: device.memoryBytes ?? 0, ids, ranksPerDevice: 1 };
+    return { kind, links: { tp: tpLink, cp: undefined, ep: epLink }, blocks: [ids] };
+  }
+}
+
+describe("the search", () => {
+  it(`is beaten by nothing in the brute-force space (seed ${seed}, ${numRuns} cases)`, () => {
+    let compared = 0;
+    fc.assert(
+      fc.property(
+        configs.filter((config) => Number(config["num_hidden_layers"] ?? config["n_layer"]) <= 5),
+        machines(5),
+        asks.filter((ask) => ask.train === undefined && (ask.batch !== undefined || ask.objective !== "throughput")),
+        (config, machine, ask) => {
+          const request = requestOf(config, machine, ask);
+          const [plan] = planModel(request).plans;
+          const brute = new BruteForce(request).best();
+          if (plan === undefined) {
+            expect(brute.score).toBe(Number.POSITIVE_INFINITY);
+            return;
+          }
+          compared++;
+          const text = `${JSON.stringify(plan.mesh.axes)} scores ${plan.score}, brute force ${JSON.stringify(brute.axes)} ${brute.score}`;
+          expect(plan.score, text).toBeLessThanOrEqual(brute.score * (1 + 1e-6));
+          // Nor does it promise what no layout gives.
+          expect(plan.score, text).toBeGreaterThanOrEqual(brute.score * (1 - 1e-6));
+        },
+      ),
+      { numRuns, seed },
+    );
+    expect(compared).toBeGreaterThan(numRuns / 3);
+  }, 300_000);
+});
