@@ -10,6 +10,8 @@ import { fileURLToPath } from "node:url";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const cache = fileURLToPath(new URL("../../.cache/peers/", import.meta.url));
+/** Words put before every measured program, such as `taskset -c 2,3`. */
+let prefix = [];
 const SWEEP_LIMIT_MS = 300_000;
 
 /** Answers whether a command runs and exits with 0. */
@@ -19,8 +21,9 @@ function runs(command, args) {
 
 /** Runs a program to its end. @returns its standard output; throws what it said when it fails */
 function output(command, args, env = {}) {
+  const [program, ...rest] = [...prefix, command, ...args];
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(program, rest, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
     let stdout = "";
     let stderr = "";
     child.stdout.on("data", (chunk) => {
@@ -129,7 +132,8 @@ function gloo(ranks) {
 }
 
 /** The contenders that are here, and why the others are not. */
-export function findContenders(ranks, wanted) {
+export function findContenders(ranks, wanted, words = []) {
+  prefix = words;
   const all = [chorale(ranks, "wait"), chorale(ranks, "await")];
   const skipped = [];
   for (const [key, make] of [

@@ -1,10 +1,12 @@
 /**
  * `npm run bench:peers -- -n 2 [--op all_reduce,...|all] [--repeats 7] [--max 64M] [--without gloo] [--out FILE.md]`:
  * the same sizes and ranks on chorale (wait and await), Open MPI and Gloo, interleaved repeat by repeat in one run.
+ * `--prefix "taskset -c 2,3"` starts every measured program so, `--pause MS` waits after each.
  * Prints medians, spreads (least to most), ratios, and whether the project's targets are met; exit code 1 when not.
  */
 import { appendFileSync, readFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
+import { setTimeout } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { findContenders } from "./contenders.mjs";
 import { checksOf } from "./targets.mjs";
@@ -28,6 +30,8 @@ const { values } = parseArgs({
     min: { type: "string", default: "64" },
     max: { type: "string", default: "64M" },
     without: { type: "string", default: "" },
+    prefix: { type: "string", default: "" },
+    pause: { type: "string", default: "0" },
     out: { type: "string" },
     json: { type: "boolean", default: false },
   },
@@ -59,6 +63,7 @@ const sizes = [64, 1024, 4096, 16384, 65536, 2 ** 18, 2 ** 20, 2 ** 22, 2 ** 24,
 const { contenders, skipped } = findContenders(
   ranks,
   ["mpi", "gloo"].filter((key) => !values.without.split(",").includes(key)),
+  values.prefix.split(" ").filter((word) => word !== ""),
 );
 for (const text of skipped) console.error(`skipped ${text}`);
 
@@ -94,6 +99,7 @@ for (const op of ops) {
       if (process.stderr.isTTY)
         process.stderr.write(`\r\u001b[2K${op}: repeat ${repeat + 1} of ${repeats}, ${contender.name}`);
       const result = await contender.run(op, sizes);
+      await setTimeout(Number(values.pause));
       if (result.engine !== undefined) engines.set(contender.key, result.engine);
       if (result.skipped !== undefined) {
         absent.add(contender.key);

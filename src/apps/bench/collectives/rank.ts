@@ -23,6 +23,10 @@ export const ROW_PREFIX = "chorale-bench-row ";
 /** About how long the calls of one size take together when no count is given, ms. */
 const BUDGET_MS = 60;
 const MAX_ITERATIONS = 20_000;
+/** About how long, and how many calls at most, a size is exercised before it is timed. */
+const WARM_MS = 40;
+const WARM_CALLS = 6_000;
+const cell = new Int32Array(new SharedArrayBuffer(4));
 
 interface Buffers {
   readonly input: Tensor;
@@ -217,15 +221,21 @@ async function time(
     else for (let i = 0; i < iterations; i++) await call();
     return performance.now() - began;
   };
-  let iterations = fixed ?? 0;
-  if (fixed === undefined) {
-    // The first calls pay for compilation and for touching the memory, and any may be disturbed: the best of three.
-    await loop(3);
-    const tookMs = Math.max(Math.min(await loop(5), await loop(5), await loop(5)) / 5, 1e-4);
-    const mine = Math.min(MAX_ITERATIONS, Math.max(5, Math.round(BUDGET_MS / tookMs)));
-    iterations = await comm.broadcastObject(mine);
+  // The first calls pay for touching the memory, and any may be disturbed: the best of three. The most patient rank decides.
+  await loop(3);
+  const mine = Math.min(await loop(5), await loop(5), await loop(5)) / 5;
+  const callMs = Math.max(1e-4, ...(await comm.gatherObjects(mine)));
+  const callsIn = (ms: number, least: number, most: number) => Math.min(most, Math.max(least, Math.round(ms / callMs)));
+  if (job.warmup !== undefined) await loop(job.warmup);
+  else {
+    // Compilers work on threads of their own: ranks that spin on all cores must let them.
+    const each = Math.ceil(callsIn(WARM_MS, 4, WARM_CALLS) / 4);
+    for (let i = 0; i < 4; i++) {
+      await loop(each);
+      Atomics.wait(cell, 0, 0, 2);
+    }
   }
-  await loop(job.warmup ?? Math.ceil(iterations / 10) + 2);
+  const iterations = fixed ?? callsIn(BUDGET_MS, 5, MAX_ITERATIONS);
   const tookMs = await loop(iterations);
   const all = await comm.gatherObjects((tookMs * 1e3) / iterations);
   return { us: all.reduce((a, x) => a + x, 0) / all.length, iterations };
