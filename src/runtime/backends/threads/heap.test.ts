@@ -1,0 +1,116 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { OutOfMemoryError } from "../../../core/index.ts";
+import { Heap } from "./heap.ts";
+import { createThreadsHost } from "./host.ts";
+
+const MIB = 1024 * 1024;
+
+function newHeap(memoryLimitBytes: number): Heap {
+  return new Heap(createThreadsHost({ ranks: 2, memoryLimitBytes }).memory, 0);
+}
+
+describe("the heap of a threads world", () => {
+  it("gives aligned zeros, and takes them back", () => {
+    const heap = newHeap(4 * MIB);
+    const a = heap.allocate(1000);
+    expect(a % 128).toBe(0);
+    new Uint8Array(heap.memory.buffer, a, 1000).fill(255);
+    heap.free(a);
+    expect(heap.usedBytes).toBe(0);
+    const b = heap.allocate(1000);
+    expect(b).toBe(a);
+    expect(new Uint8Array(heap.memory.buffer, b, 1000).every((byte) => byte === 0)).toBe(true);
+  });
+
+  it("never hands out memory twice, merges what is freed, and loses none (random orders)", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.boolean(), fc.integer({ min: 0, max: 60_000 }), fc.nat()), {
+          minLength: 1,
+          maxLength: 120,
+        }),
+        (steps) => {
+          const heap = newHeap(64 * MIB);
+          const blocks: { address: number; bytes: number; mark: number }[] = [];
+          const whole = (b: (typeof blocks)[number]) =>
+            new Uint8Array(heap.memory.buffer, b.address, b.bytes).every((byte) => byte === b.mark);
+          let mark = 0;
+          for (const [free, bytes, pick] of steps) {
+            if (free && blocks.length > 0) {
+              const [block] = blocks.splice(pick % blocks.length, 1);
+              if (block === undefined) continue;
+              expect(whole(block)).toBe(true);
+              heap.free(block.address);
+            } else {
+              const address = heap.allocate(bytes);
+              const view = new Uint8Array(heap.memory.buffer, address, bytes);
+              expect(view.every((byte) => byte === 0)).toBe(true);
+              mark = (mark % 255) + 1;
+              view.fill(mark);
+              blocks.push({ address, bytes, mark });
+            }
+          }
+          for (const block of blocks) {
+            expect(whole(block)).toBe(true);
+            heap.free(block.address);
+          }
+          expect(heap.usedBytes).toBe(0);
+          // All is one block again: nearly everything fits at once.
+          heap.free(heap.allocate(63 * MIB, false));
+        },
+      ),
+      { numRuns: 40 },
+    );
+  });
+
+  it("says what is free and how to get more when it is full", () => {
+    const heap = newHeap(4 * MIB);
+    heap.allocate(3 * MIB);
+    const refused = (() => {
+      try {
+        heap.allocate(2 * MIB);
+      } catch (error) {
+        return error;
+      }
+      return undefined;
+    })();
+    expect(refused).toBeInstanceOf(OutOfMemoryError);
+    expect((refused as OutOfMemoryError).requestedBytes).toBe(2 * MIB);
+    expect((refused as OutOfMemoryError).availableBytes).toBeLessThan(MIB);
+    expect((refused as OutOfMemoryError).availableBytes).toBeGreaterThan(MIB - 4096);
+    expect((refused as OutOfMemoryError).message).toContain("memoryLimitBytes");
+    heap.free(heap.allocate(MIB / 2));
+  });
+
+  it("notices a double free", () => {
+    const heap = newHeap(4 * MIB);
+    const a = heap.allocate(10);
+    heap.free(a);
+    expect(() => heap.free(a)).toThrow("freed twice");
+  });
+
+  it("commits memory only as it is used, up to 4 GiB of addresses", () => {
+    const heap = newHeap(4096 * MIB - 1024 * 1024);
+    expect(heap.memory.buffer.byteLength).toBeLessThan(4 * MIB);
+    const before = process.memoryUsage.rss();
+    const blocks = Array.from({ length: 60 }, () => heap.allocate(64 * MIB));
+    expect(blocks.at(-1)).toBeGreaterThan(2 ** 31);
+    expect(process.memoryUsage.rss() - before).toBeLessThan(256 * MIB);
+    for (const block of blocks) heap.free(block);
+    expect(heap.usedBytes).toBe(0);
+  });
+
+  it("takes the lock from a dead holder", () => {
+    const { memory } = createThreadsHost({ ranks: 2 });
+    const [dying, other] = [new Heap(memory, 1), new Heap(memory, 0)];
+    expect(() =>
+      dying.locked(() => {
+        other.breakLockOf(1);
+        other.free(other.allocate(10));
+        throw new Error("died");
+      }),
+    ).toThrow("died");
+    other.free(other.allocate(10));
+  });
+});

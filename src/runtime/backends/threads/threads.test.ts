@@ -1,0 +1,405 @@
+/**
+ * What the conformance suite cannot see from above the contract: sleeping, progress from the event loop, memory,
+ * failures told from outside. Ranks are worker threads; each runs a function's text, so those use only their argument.
+ */
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import { describe, expect, it } from "vitest";
+import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
+import type { Communicator } from "../../comm/index.ts";
+import type { ThreadsBackend } from "./backend.ts";
+import { attachThreads, createThreadsHost, dumpFlight, failRank, type ThreadsHandle } from "./index.ts";
+
+const entry = new URL("../../../../.cache/dev/runtime/backends/threads/index.js", import.meta.url).href;
+
+interface Rank {
+  readonly backend: ThreadsBackend;
+  readonly comm: Communicator;
+  readonly rank: number;
+  readonly n: number;
+  readonly turn: (ms?: number) => Promise<void>;
+  /** Collects garbage now. */
+  readonly gc: () => void;
+}
+interface Outcome {
+  readonly value?: unknown;
+  readonly error?: { readonly name: string; readonly message: string; readonly code?: string; readonly rank?: number };
+}
+
+const CODE = `
+const { parentPort, workerData } = require("node:worker_threads");
+process.on("unhandledRejection", (e) => { parentPort.postMessage({ error: { name: "unhandled", message: String(e) } }); });
+(async () => {
+  const { attachThreads } = await import(workerData.entry);
+  const backend = attachThreads(workerData.handle, workerData.rank, workerData.options);
+  const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
+  const gc = () => { require("node:v8").setFlagsFromString("--expose-gc"); require("node:vm").runInNewContext("gc")(); };
+  try {
+    const fn = (0, eval)("(" + workerData.text + ")");
+    const value = await fn({ backend, comm: backend.world, rank: workerData.rank, n: workerData.handle.ranks, turn, gc });
+    parentPort.postMessage({ value });
+  } catch (e) {
+    parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
+  }
+})();
+`;
+
+/** Runs `fn` on every rank of a new world. A rank's throw is its outcome; `onDeath` says what the launcher does then. */
+async function onRanks(
+  n: number,
+  fn: (rank: Rank) => unknown,
+  options: {
+    readonly handle?: ThreadsHandle;
+    readonly attach?: Record<string, unknown>;
+    readonly onError?: (handle: ThreadsHandle, rank: number, message: string) => void;
+  } = {},
+): Promise<Outcome[]> {
+  const handle = options.handle ?? createThreadsHost({ ranks: n });
+  return Promise.all(
+    Array.from({ length: n }, (_, rank) => {
+      const worker = new Worker(CODE, {
+        eval: true,
+        workerData: { entry, handle, rank, text: fn.toString(), options: { timeoutMs: 20_000, ...options.attach } },
+        execArgv: [],
+      });
+      return new Promise<Outcome>((resolve, reject) => {
+        let outcome: Outcome = { error: { name: "silent", message: "the rank said nothing" } };
+        worker.on("message", (message: Outcome) => {
+          outcome = message;
+          if (message.error !== undefined) options.onError?.(handle, rank, message.error.message);
+        });
+        worker.on("error", reject);
+        worker.on("exit", () => resolve(outcome));
+      });
+    }),
+  );
+}
+
+const values = (outcomes: Outcome[]) => outcomes.map((o) => (o.error === undefined ? o.value : o.error));
+
+describe("a threads world", () => {
+  it("is entered once per rank, with a handle that it made", () => {
+    const handle = createThreadsHost({ ranks: 2 });
+    const backend = attachThreads(handle, 1);
+    expect([backend.rank, backend.worldSize, backend.generation]).toEqual([1, 2, 1]);
+    expect(() => attachThreads(handle, 1)).toThrow(InvalidArgumentError);
+    expect(() => attachThreads(handle, 2)).toThrow(InvalidArgumentError);
+    expect(() => createThreadsHost({ ranks: 0 })).toThrow(InvalidArgumentError);
+    expect(() => createThreadsHost({ ranks: 2, memoryLimitBytes: 2 ** 33 })).toThrow(InvalidArgumentError);
+  });
+
+  it("refuses tensors of another generation, and of itself once it ended", async () => {
+    const old = attachThreads(createThreadsHost({ ranks: 1, generation: 1 }), 0);
+    const now = attachThreads(createThreadsHost({ ranks: 1, generation: 2 }), 0);
+    const tensor = old.tensor("f32", [4]);
+    expect(() => now.world.allReduce(tensor)).toThrow(ClosedError);
+    await old.close();
+    expect(() => tensor.data).toThrow(/generation 1, which ended/);
+    expect(() => old.tensor("f32", [1])).toThrow(ClosedError);
+    expect(() => old.world.barrier()).toThrow(ClosedError);
+    await now.close();
+  });
+
+  it("sums in rank order, so that all ranks and all sizes agree to the last bit", async () => {
+    const outcomes = await onRanks(3, async ({ backend, comm, rank }) => {
+      const bits: number[] = [];
+      for (const count of [1, 100, 200_000, 500_001]) {
+        const t = backend.tensor("f32", [count]);
+        for (let i = 0; i < count; i++) t.data[i] = [1e8, 1, -1e8][rank] as number;
+        await comm.allReduce(t);
+        bits.push(t.data[0] as number, t.data[count - 1] as number);
+      }
+      return bits;
+    });
+    // (1e8 + 1) - 1e8 in float32 is 0; any other order gives 1.
+    expect(values(outcomes)).toEqual([0, 1, 2].map(() => [0, 0, 0, 0, 0, 0, 0, 0]));
+  });
+
+  it("gets on with work that nobody waits for, and settles when the data is there", async () => {
+    const outcomes = await onRanks(2, async ({ comm, rank, turn }) => {
+      const works = Array.from({ length: 5 }, (_, i) => comm.allReduce(new Float64Array(300_000).fill(rank + i)));
+      if (rank === 0) while (works.some((w) => w.state !== "done")) await turn(1);
+      else await Promise.all(works);
+      return works.map((w) => w.wait().data[299_999]);
+    });
+    expect(values(outcomes)).toEqual([
+      [1, 3, 5, 7, 9],
+      [1, 3, 5, 7, 9],
+    ]);
+  });
+
+  it("helps a peer in one group while it waits in another", async () => {
+    const outcomes = await onRanks(2, async ({ backend, comm, rank }) => {
+      const other = await backend.group("other", [0, 1]);
+      const a = backend.tensor("f32", [400_000]);
+      const b = backend.tensor("f32", [400_000]);
+      const first = rank === 0 ? comm : other;
+      const second = rank === 0 ? other : comm;
+      // Each rank waits in one group for a peer that waits in the other, which needs this rank's share there.
+      const pending = first.allReduce(rank === 0 ? a : b);
+      second.allReduce(rank === 0 ? b : a).wait();
+      pending.wait();
+      return "through";
+    });
+    expect(values(outcomes)).toEqual(["through", "through"]);
+  });
+
+  it("keeps groups apart: two halves run different numbers of operations", async () => {
+    const outcomes = await onRanks(4, async ({ comm, rank }) => {
+      const half = await comm.split(rank % 2, -rank);
+      if (half === undefined) return "none";
+      let sum = 0;
+      for (let i = 0; i < (rank % 2 === 0 ? 50 : 80); i++)
+        sum += (await half.allReduce(new Int32Array([rank]))).data[0] as number;
+      const order = half.ranks.join();
+      await half.close();
+      return [order, half.rank, sum];
+    });
+    expect(values(outcomes)).toEqual([
+      ["2,0", 1, 100],
+      ["3,1", 1, 320],
+      ["2,0", 0, 100],
+      ["3,1", 0, 320],
+    ]);
+  });
+
+  it("delivers messages in order, however they were buffered, and frees the copies", async () => {
+    const outcomes = await onRanks(2, async ({ backend, comm, rank, turn }) => {
+      const used = () => comm.stats().memory.usedBytes;
+      await comm.barrier();
+      const peer = 1 - rank;
+      const sizes = [1, 70_000, 3, 200_000, 0, 90_000, 5];
+      // Blocking sends on both sides first: they must end although nobody receives yet.
+      sizes.forEach((count, i) => void comm.send(new Float32Array(count).fill(100 * rank + i), peer).wait());
+      await turn(5);
+      const got = sizes.map((count) => {
+        const into = backend.tensor("f32", [count]);
+        comm.recv(into, peer).wait();
+        const ok = into.data.every((x) => x === into.data[0]);
+        const first = into.data[0];
+        backend.free(into);
+        return ok ? first : "mixed";
+      });
+      await comm.barrier();
+      return { got, used: used() < 300_000 };
+    });
+    const expected = (peer: number) => ({
+      got: [0, 1, 2, 3, undefined, 5, 6].map((i) => (i === undefined ? i : 100 * peer + i)),
+      used: true,
+    });
+    expect(values(outcomes)).toEqual([expected(1), expected(0)]);
+  });
+
+  it("makes a sender wait when too many messages are under way, and gets all of them across", async () => {
+    const outcomes = await onRanks(2, async ({ comm, rank }) => {
+      if (rank === 0) {
+        const works = Array.from({ length: 200 }, (_, i) => comm.send(new Int32Array([i]), 1));
+        await Promise.all(works);
+        return "sent";
+      }
+      const got: number[] = [];
+      for (let i = 0; i < 200; i++) got.push((await comm.recv(new Int32Array(1), 0)).data[0] as number);
+      return got.every((x, i) => x === i);
+    });
+    expect(values(outcomes)).toEqual(["sent", true]);
+  });
+
+  it("gives memory back: staged calls, results, objects, groups", async () => {
+    const outcomes = await onRanks(2, async ({ comm, rank, backend }) => {
+      const used = () => comm.stats().memory.usedBytes;
+      await comm.gatherObjects(rank);
+      await comm.barrier();
+      const before = used();
+      comm.barrier().wait();
+      for (let i = 0; i < 100; i++) {
+        await comm.allReduce(new Float32Array(10_000));
+        await comm.gatherObjects({ rank, i });
+        const t = backend.tensor("f64", [1000]);
+        await comm.broadcast(t);
+        backend.free(t);
+        if (i % 20 === 0) {
+          const group = await comm.split(0);
+          await group?.barrier();
+          await group?.close();
+        }
+      }
+      await comm.barrier();
+      const after = used();
+      await comm.barrier();
+      return after - before < 50_000;
+    });
+    expect(values(outcomes)).toEqual([true, true]);
+  });
+
+  it("frees tensors that nobody can reach any more", async () => {
+    const outcomes = await onRanks(1, async ({ backend, turn, gc }) => {
+      const used = () => backend.world.stats().memory.usedBytes;
+      const before = used();
+      (() => {
+        for (let i = 0; i < 50; i++) backend.tensor("f32", [250_000]);
+      })();
+      const between = used();
+      for (let i = 0; i < 100 && used() > before; i++) {
+        gc();
+        await turn(5);
+      }
+      return [between - before > 40_000_000, used() === before];
+    });
+    expect(values(outcomes)).toEqual([[true, true]]);
+  });
+});
+
+describe("failures", () => {
+  it("tell every rank who died, wherever it waits, and let the survivors go on without", async () => {
+    const outcomes = await onRanks(
+      4,
+      async ({ comm, rank, turn }) => {
+        await comm.barrier();
+        if (rank === 2) throw new Error("out of luck");
+        let failure: { name: string; message: string } | undefined;
+        try {
+          if (rank === 0) comm.barrier().wait();
+          else if (rank === 1) await comm.allReduce(new Float32Array(4));
+          else {
+            const work = comm.recv(new Float32Array(4), 2);
+            while (work.state !== "failed") await turn(1);
+            await work;
+          }
+        } catch (error) {
+          failure = error as Error;
+        }
+        const refused = (() => {
+          try {
+            comm.barrier();
+          } catch (error) {
+            return (error as Error).message === failure?.message;
+          }
+          return false;
+        })();
+        const rest = await comm.shrink([2]);
+        const sum = (await rest.allReduce(new Int32Array([rank]))).data[0];
+        return [failure?.name, failure?.message, refused, rest.ranks.join(), sum];
+      },
+      { onError: failRank },
+    );
+    const expected = ["RankFailedError", "rank 2 failed (generation 1): out of luck", true, "0,1,3", 4];
+    expect(values(outcomes)).toEqual([
+      expected,
+      expected,
+      expect.objectContaining({ message: "out of luck" }),
+      expected,
+    ]);
+  });
+
+  it("leave groups alone that the dead rank was not in", async () => {
+    const outcomes = await onRanks(
+      3,
+      async ({ backend, comm, rank, turn }) => {
+        const pair = rank === 2 ? undefined : await backend.group("pair", [0, 1]);
+        await comm.barrier();
+        if (rank === 2 || pair === undefined) throw new Error("gone");
+        const lost = comm.barrier();
+        while (lost.state !== "failed") await turn(1);
+        return (await pair.allReduce(new Int32Array([rank + 1]))).data[0];
+      },
+      { onError: failRank },
+    );
+    expect(values(outcomes).slice(0, 2)).toEqual([3, 3]);
+  });
+
+  it("are found at close if nobody looked before", async () => {
+    const outcomes = await onRanks(2, async ({ comm, rank, turn }) => {
+      const work = comm.allReduce(new Float32Array(rank + 1));
+      while (work.state !== "failed") await turn(1);
+      const [first, second] = [
+        await comm.close().then(
+          () => "fine",
+          (e: Error) => e.name,
+        ),
+        await comm.close().then(() => "closed"),
+      ];
+      return [first, second];
+    });
+    expect(values(outcomes)).toEqual([
+      ["MismatchError", "closed"],
+      ["MismatchError", "closed"],
+    ]);
+  });
+
+  it("of a wait's own deadline leave the work pending", async () => {
+    const outcomes = await onRanks(2, async ({ comm, rank, turn }) => {
+      if (rank === 1) await turn(200);
+      const work = comm.barrier();
+      let short = "in time";
+      if (rank === 0) {
+        try {
+          work.wait({ timeoutMs: 20 });
+        } catch (error) {
+          short = (error as Error).name;
+        }
+      }
+      work.wait();
+      return [short, work.state];
+    });
+    expect(values(outcomes)).toEqual([
+      ["TimeoutError", "done"],
+      ["in time", "done"],
+    ]);
+  });
+
+  it("are recorded where anybody can read them", async () => {
+    const handle = createThreadsHost({ ranks: 2 });
+    await onRanks(
+      2,
+      async ({ comm, rank }) => {
+        await comm.allReduce(new Float32Array(4), { op: "max" });
+        if (rank === 1) {
+          await comm.recv(new Int32Array(1), 0);
+          throw new Error("bad day");
+        }
+        const lost = comm.barrier();
+        await comm.send(new Int32Array(1), 1);
+        await lost;
+      },
+      { handle, onError: (h, rank, message) => (rank === 1 ? failRank(h, rank, message) : undefined) },
+    );
+    const dump = JSON.parse(JSON.stringify(dumpFlight(handle))) as ReturnType<typeof dumpFlight>;
+    expect(dump.worldSize).toBe(2);
+    expect(dump.groups).toEqual([
+      { name: "world", ranks: [0, 1], failure: { code: "RANK_FAILED", rank: 1, generation: 1, cause: "bad day" } },
+    ]);
+    expect(dump.ranks[1]).toMatchObject({
+      failed: "bad day",
+      entries: [{ op: "all_reduce", call: "all_reduce(f32[4], max)", state: "done" }, { op: "recv" }],
+    });
+    expect(dump.ranks[0]?.entries.map((e) => [e.op, e.state])).toEqual([
+      ["all_reduce", "done"],
+      ["barrier", "failed"],
+      ["send", "done"],
+    ]);
+  });
+});
+
+describe("waiting", () => {
+  it("sleeps: seven ranks that wait for one cost next to no CPU", async () => {
+    const before = process.cpuUsage();
+    const outcomes = await onRanks(8, async ({ comm, rank, turn }) => {
+      comm.barrier().wait();
+      if (rank === 0) await turn(1500);
+      const start = performance.now();
+      const cpu = process.cpuUsage();
+      comm.barrier().wait();
+      const used = process.cpuUsage(cpu);
+      return rank === 1 ? [performance.now() - start, (used.user + used.system) / 1000] : [];
+    });
+    const [waitedMs, cpuMs] = values(outcomes)[1] as [number, number];
+    expect(waitedMs).toBeGreaterThan(500);
+    // The whole process while seven ranks waited; starting up is over by then.
+    expect(cpuMs).toBeLessThan(0.25 * waitedMs + 100);
+    expect(process.cpuUsage(before).user).toBeGreaterThan(0);
+  });
+});
+
+it("is found where the tests look for it", () => {
+  expect(fileURLToPath(entry)).toContain(".cache");
+});
