@@ -1,6 +1,17 @@
 /** The planner: a model and an inventory in, sharding plans out. */
 
 export {
+  DEFAULT_PRICES,
+  type Instance,
+  instancesFor,
+  PRICES_SCHEMA_VERSION,
+  type PriceCatalogue,
+  priceCatalogueSchema,
+  readPrices,
+  withPrice,
+} from "./cost/prices.ts";
+export * from "./export/export.ts";
+export {
   effectiveBits,
   FORMAT_NAMES,
   KV_FORMATS,
@@ -28,3 +39,5 @@ export * from "./model/spec.ts";
 export * from "./plan.ts";
 export { type PlanOutcome, type PlanRequest, planModel } from "./plan-model.ts";
 export { axesText, explainLines, renderNothing, renderPlan } from "./render.ts";
+export * from "./requirements.ts";
+export * from "./what-if.ts";

@@ -15,7 +15,7 @@ import { type Candidate, StageModel, TableCache } from "../../src/planner/search
 import { resolveWorkload } from "../../src/planner/search/workload.ts";
 import { asks, configs, machines, requestOf } from "./cases.ts";
 
-const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 250);
+const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 120);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
 
 /** Every way to put `count` of the devices in order. */

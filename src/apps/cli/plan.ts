@@ -3,8 +3,14 @@ import { writeFile } from "node:fs/promises";
 import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
 import {
+  addDevices,
   axesText,
+  changeLinks,
+  DEFAULT_PRICES,
+  EXPORT_TARGETS,
+  exportPlan,
   type KvFormatName,
   loadModel,
   OBJECTIVES,
@@ -13,8 +19,13 @@ import {
   type PlanAxis,
   type PlanOutcome,
   planModel,
+  readPrices,
+  renderExport,
   renderNothing,
   renderPlan,
+  type ShardingPlan,
+  withoutDevices,
+  withPrice,
 } from "../../planner/index.ts";
 import { EXIT } from "./main.ts";
 
@@ -35,6 +46,11 @@ interface Flags {
   readonly totalMemory?: boolean;
   readonly explain?: boolean;
   readonly outputFile?: string;
+  readonly add?: string[];
+  readonly without?: string[];
+  readonly link?: string[];
+  readonly export?: string;
+  readonly prices?: string;
   readonly json?: boolean;
 }
 
@@ -46,6 +62,24 @@ function whole(least: number): (text: string) => number {
     }
     return value;
   };
+}
+
+function collect(value: string, before: string[] = []): string[] {
+  return [...before, value];
+}
+
+/** The hardware after all what-ifs. */
+function whatIf(inventory: Inventory, flags: Flags): Inventory {
+  const added = (flags.add ?? []).reduce(addDevices, inventory);
+  const fewer = (flags.without ?? []).reduce<Inventory>(withoutDevices, added);
+  return (flags.link ?? []).reduce(changeLinks, fewer);
+}
+
+/** Hosts that the plan's devices are on. */
+function hostsOf(plan: ShardingPlan, inventory: Inventory): number {
+  const used = new Set(plan.ranks.map((rank) => rank.deviceId));
+  const hosts = inventory.topology.nodes.filter((node) => used.has(node.id)).map((node) => node.host ?? 0);
+  return Math.max(1, new Set(hosts).size);
 }
 
 /** Reads `tp=2,pp=2`. */
@@ -90,6 +124,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--zero <stage>", "ZeRO stage 0 to 3 (default: the best)", whole(0))
     .option("--constrain <axes>", "fix axes: tp=2,pp=2")
     .option("--ranks <n>", "fix the number of ranks; a CPU hosts several", whole(1))
+    .option("--add <devices>", "what if there were more: 4xH200 (repeatable)", collect)
+    .option("--without <devices>", "what if these were gone: gpu3, or a family (repeatable)", collect)
+    .option("--link <change>", "what if links were others: nvlink=off, pcie=64, nvlink=x0.5 (repeatable)", collect)
+    .option("--export <engine>", EXPORT_TARGETS.join(", "))
+    .option("--prices <file>", "a price catalogue of your own, in place of the built-in one")
     .option("--top <k>", "show the K best", whole(1), 1)
     .option("--total-memory", "plan with total memory rather than what is free now")
     .option("--explain", "say why each other layout lost")
@@ -106,9 +145,14 @@ async function run(modelText: string, flags: Flags): Promise<number> {
   }
   const objective = parseObjective(flags.objective);
   const constrain = flags.constrain === undefined ? {} : parseConstraints(flags.constrain);
-  const [model, inventory] = await Promise.all([loadModel(modelText), resolveHardware(flags.hardware)]);
+  if (flags.export !== undefined && !EXPORT_TARGETS.some((name) => name === flags.export)) {
+    throw new InvalidArgumentError("--export", flags.export, `one of ${EXPORT_TARGETS.join(", ")}`);
+  }
+  const prices = flags.prices === undefined ? DEFAULT_PRICES : readPrices(flags.prices);
+  const [model, hardware] = await Promise.all([loadModel(modelText), resolveHardware(flags.hardware)]);
+  const inventory = whatIf(hardware, flags);
   const quant = flags.quant ?? flags.dtype;
-  const outcome = planModel({
+  const found = planModel({
     model,
     inventory,
     objective,
@@ -125,10 +169,23 @@ async function run(modelText: string, flags: Flags): Promise<number> {
     ...(flags.ranks === undefined ? {} : { ranks: flags.ranks }),
     onProgress: progress(),
   });
+  const outcome = { ...found, plans: found.plans.map((plan) => withPrice(plan, inventory, prices)) };
+  const exported =
+    outcome.plans[0] === undefined || flags.export === undefined
+      ? undefined
+      : exportPlan(outcome.plans[0], flags.export, {
+          modelPath: modelText,
+          numHosts: hostsOf(outcome.plans[0], inventory),
+        });
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
     await writeFile(flags.outputFile, `${JSON.stringify(outcome.plans[0], null, 2)}\n`);
   }
-  const text = flags.json === true ? JSON.stringify(documentOf(outcome)) : render(outcome, model.name, flags);
+  const text =
+    flags.json === true
+      ? JSON.stringify({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) })
+      : exported === undefined
+        ? render(outcome, model.name, flags)
+        : renderExport(exported);
   process.stdout.write(`${text}\n`);
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
 }

@@ -6,7 +6,7 @@ import { readFileSync, statSync } from "node:fs";
 import { z } from "zod";
 import { FormatError } from "../../core/index.ts";
 import { findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
-import type { ShardingPlan } from "../plan.ts";
+import { deepFreeze, type ShardingPlan } from "../plan.ts";
 
 export const PRICES_SCHEMA_VERSION = 1;
 
@@ -143,5 +143,5 @@ export function withPrice(
     ...(perSecond > 0 ? { costPerMillionTokens: (pricePerHour / 3600 / perSecond) * 1e6 } : {}),
   };
   const note = `price: ${count} x ${instance.provider} ${instance.name}, ${instance.kind}, ${instance.region}, as of ${instance.date}`;
-  return { ...plan, estimates: priced, notes: [...plan.notes, note] };
+  return deepFreeze({ ...plan, estimates: priced, notes: [...plan.notes, note] });
 }
