@@ -27,6 +27,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "measure a collective over sizes, with nccl-tests' columns",
     load: () => import("./bench.ts"),
   },
+  {
+    name: "check",
+    summary: "prove execution plans right, or say what is wrong",
+    load: () => import("./check.ts"),
+  },
   { name: "doctor", summary: "say what is missing or misconfigured here", load: () => import("./doctor.ts") },
   { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];

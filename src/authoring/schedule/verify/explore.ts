@@ -19,7 +19,8 @@ import type { ExecutionPlan, PipelineOp, Range, RemoteRange, SimpleOp, SwitchRan
 import { acquire, type Clock, join, type Snapshot, withStrand } from "./clocks.ts";
 import { type Counter, type CounterTable, counterUse, type SignalEvent, type WaitEvent } from "./counters.ts";
 import { aliasesOf, type Geometry, iterationsOf } from "./geometry.ts";
-import { type Accessor, type Link, Memory, type Past, type Site } from "./memory.ts";
+import { type Accessor, type Link, Memory, type Site } from "./memory.ts";
+import { allLinks, learn, past, type StrandState, separate, usesPackets } from "./strand-state.ts";
 import type { Values } from "./values.ts";
 
 /** How waits on contested counters are admitted. */
@@ -66,27 +67,6 @@ export interface Exploration {
   readonly ends: readonly (readonly { clock: Clock; segments: number }[])[];
   readonly barrierClashes: readonly { rank: number; barrier: number; site: Site }[];
   readonly steps: number;
-}
-
-interface StrandState {
-  readonly g: number;
-  readonly rank: number;
-  segment: number;
-  phase: number;
-  clock: Clock;
-  parked: boolean;
-  /** For plans with packets: what was performed (see `Past` in `memory.ts`). */
-  known: Clock;
-  phaseStart: number;
-  base: Link | undefined;
-  links: Map<number, Link>;
-  seq: number;
-  launch: number;
-  op: number;
-  body: number;
-  iteration: number;
-  done: boolean;
-  queued: boolean;
 }
 
 interface Lane {
@@ -304,7 +284,7 @@ class Explorer {
 
   /** Ends a launch of a rank when all its strands have; the next one begins behind it. */
   #endLaunch(strand: StrandState): void {
-    this.#separate(strand);
+    separate(strand, this.#size, this.#hasPackets);
     this.#ends[strand.g]!.push({ clock: strand.clock, segments: strand.segment });
     if (strand.launch + 1 >= this.#geo.launches) {
       strand.done = true;
@@ -325,60 +305,12 @@ class Explorer {
     }
   }
 
-  /** A block-wide synchronisation: everything before is done before anything after. */
-  #separate(strand: StrandState): void {
-    strand.segment++;
-    strand.phase++;
-    strand.phaseStart = strand.segment;
-    if (!this.#hasPackets) return;
-    if (strand.links.size > 0) {
-      let known = join(strand.known, strand.clock);
-      const links = [...strand.links.values()];
-      const seen = new Set<Link>();
-      for (let link of links as (Link | undefined)[]) {
-        for (; link !== undefined && link !== strand.base && !seen.has(link); link = link.next) {
-          seen.add(link);
-          const node = link.from;
-          if (node === undefined) continue;
-          known = join(known, node.known);
-          if (node.own > 0) known = withStrand(known, node.lane, node.own, this.#size);
-        }
-      }
-      strand.known = known;
-      strand.base = links.length === 1 ? links[0] : { from: undefined, next: strand.base, more: links };
-      strand.links = new Map();
-    } else strand.known = join(strand.known, strand.clock);
-  }
-
-  /** A strand learns what another had performed. */
-  #learn(strand: StrandState, known: Clock, link: Link | undefined): void {
-    if (!this.#hasPackets) return;
-    strand.known = join(join(strand.known, known), strand.clock);
-    if (link === undefined || link === strand.base) return;
-    strand.base = strand.base === undefined ? link : { from: undefined, next: strand.base, more: [link] };
-  }
-
-  /** Everything a strand has read as packets. */
-  #allLinks(strand: StrandState): Link | undefined {
-    if (!this.#hasPackets || strand.links.size === 0) return strand.base;
-    return { from: undefined, next: strand.base, more: [...strand.links.values()] };
-  }
-
-  #past(strand: StrandState, own: number): Past {
-    return {
-      known: strand.known,
-      own,
-      seq: strand.seq,
-      link: (position) => strand.links.get(position) ?? strand.base,
-    };
-  }
-
   /** All members learn what each of them knows. */
   #meet(members: readonly StrandState[]): void {
     let clock: Clock;
     let known: Clock;
     for (const member of members) {
-      this.#separate(member);
+      separate(member, this.#size, this.#hasPackets);
       clock = join(clock, member.clock);
       known = join(known, member.known);
     }
@@ -389,7 +321,7 @@ class Explorer {
     for (const member of members) shared[member.g] = Math.max(shared[member.g]!, member.segment);
     for (const member of members) {
       member.clock = shared;
-      this.#learn(member, known, link);
+      learn(member, known, link, this.#hasPackets);
     }
   }
 
@@ -397,7 +329,7 @@ class Explorer {
   #execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined): boolean {
     switch (op.kind) {
       case "nop":
-        this.#separate(strand);
+        separate(strand, this.#size, this.#hasPackets);
         return true;
       case "barrier":
         return this.#barrier(strand, op.barrier, op.numStrands);
@@ -413,7 +345,7 @@ class Explorer {
         this.#take(strand, op);
         return true;
       case "flush":
-        this.#separate(strand);
+        separate(strand, this.#size, this.#hasPackets);
         this.#joinLane(strand);
         return true;
       default:
@@ -476,7 +408,7 @@ class Explorer {
         segments: strand.segment + 1,
         base,
         known: strand.known,
-        link: this.#allLinks(strand),
+        link: allLinks(strand),
       };
     } else if (byProxy) this.#request(strand);
     for (const counter of raise) {
@@ -494,7 +426,7 @@ class Explorer {
       this.#counterWaiters.delete(counter.id);
     }
     // Relaxed signals and notifying puts are no block-wide synchronisation, but what follows comes after them.
-    if (separates) this.#separate(strand);
+    if (separates) separate(strand, this.#size, this.#hasPackets);
     else strand.segment++;
   }
 
@@ -519,7 +451,10 @@ class Explorer {
       if (!available) {
         if (register) {
           let waiters = this.#counterWaiters.get(counter.id);
-          if (waiters === undefined) this.#counterWaiters.set(counter.id, (waiters = new Set()));
+          if (waiters === undefined) {
+            waiters = new Set();
+            this.#counterWaiters.set(counter.id, waiters);
+          }
           waiters.add(strand);
           if (policy.kind === "choices") this.#contestedReady.add(strand);
         }
@@ -554,12 +489,12 @@ class Explorer {
       }
     }
     if (relaxed) strand.segment++;
-    else this.#separate(strand);
+    else separate(strand, this.#size, this.#hasPackets);
   }
 
   #acquire(strand: StrandState, snapshot: Snapshot): void {
     strand.clock = acquire(strand.clock, snapshot, this.#size);
-    this.#learn(strand, snapshot.known, snapshot.link as Link | undefined);
+    learn(strand, snapshot.known, snapshot.link as Link | undefined, this.#hasPackets);
   }
 
   #laneId(strand: StrandState): number {
@@ -635,7 +570,10 @@ class Explorer {
     for (let i = begin; i < begin + count; i++) {
       if (this.#memory.hasPacket(i, tag)) continue;
       let waiters = this.#packetWaiters.get(i);
-      if (waiters === undefined) this.#packetWaiters.set(i, (waiters = new Set()));
+      if (waiters === undefined) {
+        waiters = new Set();
+        this.#packetWaiters.set(i, waiters);
+      }
       waiters.add(strand);
       return false;
     }
@@ -670,7 +608,7 @@ class Explorer {
       phase: strand.phase,
       clock: strand.clock,
       site: this.#site(strand),
-      past: this.#past(strand, strand.phaseStart),
+      past: past(strand, strand.phaseStart),
     };
     switch (op.kind) {
       case "copy": {
@@ -780,7 +718,7 @@ class Explorer {
         // A block that forwards packets waits for them itself and synchronises before it hands them to the proxy.
         if (op.format === "forward" && i === 0) {
           for (let p = 0; p < count; p++) this.#packet(strand, src + p, issuer, p);
-          this.#separate(strand);
+          separate(strand, this.#size, this.#hasPackets);
         }
         const lane = this.#request(strand);
         const at = lane.segment - 1;
@@ -790,7 +728,7 @@ class Explorer {
           segment: at,
           phase: at,
           clock: lane.clock,
-          past: { ...this.#past(strand, at), link: () => strand.base },
+          past: { ...past(strand, at), link: () => strand.base },
         };
       }
       for (let p = 0; p < count; p++) {
@@ -828,19 +766,6 @@ class Explorer {
     }
     return { site, simple: op, on: { kind: "launch" } };
   }
-}
-
-function usesPackets(plan: ExecutionPlan): boolean {
-  const packets = (op: SimpleOp) =>
-    (op.kind === "copy" && op.format !== "plain") ||
-    (op.kind === "put" && op.format !== "plain") ||
-    (op.kind === "reduce" && op.packets) ||
-    (op.kind === "switch-broadcast" && op.format === "forward");
-  return plan.ranks.some((rank) =>
-    rank.strands.some((strand) =>
-      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(packets) : packets(op))),
-    ),
-  );
 }
 
 /** One strand signals and one waits: the j-th wait belongs to the j-th signal. */

@@ -53,9 +53,8 @@ function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void 
   );
   const barriers = new Set<number>();
   rank.strands.forEach((strand, s) => {
-    let ops = 0;
     const use = new StrandUse(strand);
-    limit([r, s, -1], "operations of a strand", (ops = use.ops), MSCCLPP_LIMITS.opsPerStrand);
+    limit([r, s, -1], "operations of a strand", use.ops, MSCCLPP_LIMITS.opsPerStrand);
     for (const [kind, ids] of use.channels) {
       limit([r, s, -1], `${kind} channels of a strand`, ids.size, MSCCLPP_LIMITS.channelsPerKindPerStrand);
     }
@@ -89,7 +88,6 @@ function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void 
         }
       });
     });
-    void ops;
   });
   limit([r, -1, -1], "barriers of a rank", barriers.size, MSCCLPP_LIMITS.barriers);
 }

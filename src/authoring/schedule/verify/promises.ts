@@ -8,12 +8,14 @@ import type { Findings } from "./findings.ts";
 import { type Geometry, placeOfCell } from "./geometry.ts";
 import type { Site } from "./memory.ts";
 
-export function checkPromises(
-  geometry: Geometry,
-  run: Exploration,
-  promises: { readonly outputAtRankEnd?: boolean; readonly reuseAtRankEnd?: boolean },
-  findings: Findings,
-): void {
+export interface Promises {
+  /** A rank's output is complete when that rank ends. */
+  readonly outputAtRankEnd?: boolean;
+  /** Input and output of a rank may be reused when that rank ends. */
+  readonly reuseAtRankEnd?: boolean;
+}
+
+export function checkPromises(geometry: Geometry, run: Exploration, promises: Promises, findings: Findings): void {
   const { plan } = geometry;
   if (promises.outputAtRankEnd !== true && promises.reuseAtRankEnd !== true) return;
   for (const rank of plan.ranks) {

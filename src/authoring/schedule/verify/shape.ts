@@ -21,6 +21,9 @@ import {
 } from "../ir.ts";
 import type { Findings } from "./findings.ts";
 
+/** Collectives by the names that MSCCL++'s files have for them. */
+const KNOWN_NAMES: ReadonlySet<string> = new Set(["allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"]);
+
 type Complain = (problem: string, hint: string, code?: "malformed" | "wrong-peer" | "packet-mix") => void;
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
@@ -136,6 +139,16 @@ class OpChecker {
     for (const rank of channel.ranks) this.remote({ rank, buffer: channel.buffer, ...slice(range) }, what);
   }
 
+  /** A local range that the file says to be another rank's: only the executing rank's can be meant. */
+  stated(rank: number | undefined, what: string): void {
+    if (rank === undefined || rank === this.#rank.rank) return;
+    this.#say(
+      `its ${what} is said to be on rank ${rank}, but rank ${this.#rank.rank} executes it`,
+      `name a chunk of rank ${this.#rank.rank}`,
+      "wrong-peer",
+    );
+  }
+
   ids(ids: readonly number[], count: number, what: string): void {
     for (const id of ids) {
       if (!isCount(id) || id >= count)
@@ -167,32 +180,33 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     if (op.format === "unpack") check.scratch(op.src, "source");
   },
   get: (op, check) => {
-    op.src.forEach((range) => check.remote(range, "source"));
-    op.dst.forEach((range) => check.range(range, "destination"));
+    for (const range of op.src) check.remote(range, "source");
+    for (const range of op.dst) check.range(range, "destination");
     if (op.src.length !== op.dst.length)
       check.say(`${op.src.length} sources, ${op.dst.length} destinations`, "one each");
-    op.src.forEach((range, i) => check.sameSizes([range.size, op.dst[i]?.size ?? range.size]));
+    for (const [i, range] of op.src.entries()) check.sameSizes([range.size, op.dst[i]?.size ?? range.size]);
     check.channels(op.channelKind, op.channels, ranksOf(op.src));
   },
   put: (op, check) => {
-    op.src.forEach((range) => check.range(range, "source"));
-    op.dst.forEach((range) => check.remote(range, "destination"));
+    for (const range of op.src) check.range(range, "source");
+    for (const range of op.dst) check.remote(range, "destination");
     const oneToMany = op.format === "forward" && op.src.length === 1;
     if (!oneToMany && op.src.length !== op.dst.length)
       check.say(`${op.src.length} sources, ${op.dst.length} destinations`, "give one source for each destination");
-    op.dst.forEach((range, i) => check.sameSizes([range.size, op.src[oneToMany ? 0 : i]?.size ?? range.size]));
+    for (const [i, range] of op.dst.entries())
+      check.sameSizes([range.size, op.src[oneToMany ? 0 : i]?.size ?? range.size]);
     check.channels(op.channelKind, op.channels, ranksOf(op.dst));
     if (op.notify !== "none" && op.channelKind !== "port")
       check.say("puts with a signal over a memory channel", "only port channels signal with a put");
-    if (op.format !== "plain") op.dst.forEach((range) => check.scratch(range, "destination"));
-    if (op.format === "forward") op.src.forEach((range) => check.scratch(range, "source"));
+    if (op.format !== "plain") for (const range of op.dst) check.scratch(range, "destination");
+    if (op.format === "forward") for (const range of op.src) check.scratch(range, "source");
   },
   reduce: (op, check) => {
-    op.src.forEach((range) => check.range(range, "source"));
-    op.remoteSrc.forEach((range) => check.remote(range, "source"));
+    for (const range of op.src) check.range(range, "source");
+    for (const range of op.remoteSrc) check.remote(range, "source");
     check.range(op.dst, "destination");
     if (op.packetDst !== undefined) check.range(op.packetDst, "packet destination");
-    op.remoteDst.forEach((range) => check.remote(range, "destination"));
+    for (const range of op.remoteDst) check.remote(range, "destination");
     if (op.src.length + op.remoteSrc.length === 0) check.say("reduces nothing", "give a source");
     check.sameSizes(
       [...op.src, ...op.remoteSrc, op.dst, ...(op.packetDst === undefined ? [] : [op.packetDst]), ...op.remoteDst].map(
@@ -203,8 +217,8 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     check.channels(op.channelKind, op.channels, ranksOf([...op.remoteSrc, ...op.remoteDst]));
     check.scratch(op.packetDst, "packet destination");
     if (op.packets) {
-      op.src.slice(1).forEach((range) => check.scratch(range, "source"));
-      op.remoteDst.forEach((range) => check.scratch(range, "destination"));
+      for (const range of op.src.slice(1)) check.scratch(range, "source");
+      for (const range of op.remoteDst) check.scratch(range, "destination");
     }
   },
   signal: (op, check) => check.channels(op.channelKind, op.channels, undefined),
@@ -221,11 +235,13 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     check.range(op.dst, "destination");
     check.sameSizes([op.src.size, op.dst.size]);
     check.reduceOp(op.op);
+    check.stated(op.statedRank, "destination");
   },
   "switch-broadcast": (op, check) => {
     check.range(op.src, "source");
     check.onSwitch(op.dst, "destination");
     check.sameSizes([op.src.size, op.dst.size]);
+    check.stated(op.statedRank, "source");
     if (op.format === "forward") check.scratch(op.src, "source");
   },
   "switch-reduce-broadcast": (op, check) => {
@@ -293,7 +309,8 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
           (problem, hint, code = "malformed") =>
             findings.at(plan, [rank.rank, s, o, body], { code, severity: "error", message: problem, hint });
         checkOp(op, new OpChecker(plan, rank, say()));
-        if (op.kind === "pipeline") op.body.forEach((inner, b) => checkOp(inner, new OpChecker(plan, rank, say(b))));
+        if (op.kind === "pipeline")
+          for (const [b, inner] of op.body.entries()) checkOp(inner, new OpChecker(plan, rank, say(b)));
       });
     });
   }
@@ -301,6 +318,17 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
 }
 
 function checkBuffers(plan: ExecutionPlan, complain: (rank: number, message: string, hint: string) => void): void {
+  const { operation, custom } = plan.collective;
+  // A reader that finds chunk counts which no such collective has keeps the file's name for it.
+  if (operation === "custom" && plan.mode === "imported" && custom !== undefined && KNOWN_NAMES.has(custom.name)) {
+    const chunks = plan.ranks.map((rank) => `${rank.input.chunks}/${rank.output.chunks}`).join(", ");
+    complain(
+      -1,
+      `no ${custom.name} of ${plan.ranks.length} ranks has these input/output chunks: ${chunks}`,
+      "make the chunk counts agree with the collective",
+    );
+    return;
+  }
   let expected: ReturnType<typeof collectiveChunks>;
   try {
     expected = collectiveChunks(plan.collective, plan.options.instances);

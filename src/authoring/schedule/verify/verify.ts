@@ -6,14 +6,13 @@
 import type { ExecutionPlan } from "../ir.ts";
 import { areOrdered, type Counter, type CounterTable, counterTable, laterWaits, mustPrecede } from "./counters.ts";
 import { reportDeadlock } from "./deadlock.ts";
-import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
 import { type Exploration, explore, type Policy, simple } from "./explore.ts";
 import { type Finding, type FindingCode, Findings, type OpRef, opRef } from "./findings.ts";
-import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS, placeOfCell } from "./geometry.ts";
+import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS } from "./geometry.ts";
+import { judge, placeOfSite } from "./judge.ts";
 import { checkTarget, type Target } from "./limits.ts";
 import { lint } from "./lint.ts";
-import type { Race, Site } from "./memory.ts";
-import { checkPromises } from "./promises.ts";
+import type { Promises } from "./promises.ts";
 import { checkShape } from "./shape.ts";
 import { Values } from "./values.ts";
 
@@ -21,11 +20,7 @@ export interface VerifyOptions {
   /** Also checks the limits and known defects of this executor. */
   readonly target?: Target;
   /** Promises beyond correctness, each off unless asked for. */
-  readonly promises?: {
-    /** A rank's output is complete when that rank ends. */
-    readonly outputAtRankEnd?: boolean;
-    /** Input and output of a rank may be reused when that rank ends. */
-    readonly reuseAtRankEnd?: boolean;
+  readonly promises?: Promises & {
     /** Launches may follow each other without anything between them. */
     readonly relaunch?: boolean;
   };
@@ -150,7 +145,7 @@ function verifyAt(
   checkBarrierGroups(geometry, findings);
   const contested = contestedCounters(table, first);
   if (contested.length === 0) {
-    judge(geometry, session.values, first, options, findings);
+    judge(geometry, session.values, first, options.promises, findings);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
   }
@@ -162,7 +157,7 @@ function verifyAt(
   };
   const slowest = session.once({ kind: "pessimistic", needed });
   if (slowest.blocked.length === 0) {
-    judge(geometry, session.values, first, options, findings);
+    judge(geometry, session.values, first, options.promises, findings);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
   }
@@ -197,7 +192,7 @@ function judgeOrders(
       reportDeadlock(geometry, table, run, findings);
       return;
     }
-    judge(geometry, session.values, run, options, findings);
+    judge(geometry, session.values, run, options.promises, findings);
     if (findings.hasErrors) return;
     // The next order: raise the last choice that has an alternative left.
     const taken = run.decisions.map((_, i) => choices[i] ?? 0);
@@ -406,253 +401,5 @@ function checkBarrierGroups(geometry: Geometry, findings: Findings): void {
         hint: "give each group of strands a barrier of its own",
       });
     }
-  }
-}
-
-function placeOfSite(geometry: Geometry, site: Site) {
-  const rank = geometry.strandRank[site.strand]!;
-  return {
-    rank,
-    strand: site.strand - geometry.strandBase[rank]!,
-    op: site.op,
-    body: site.body < 0 ? undefined : site.body,
-  };
-}
-
-/** Compares what the run left in memory with what the collective asks for. */
-function judge(geometry: Geometry, values: Values, run: Exploration, options: VerifyOptions, findings: Findings): void {
-  const { plan, cellsPerChunk: per } = geometry;
-  const expect = expectationOf(plan);
-  const operator = collectiveOperator(plan);
-  const meaningful = plan.collective.operation !== "test";
-  const guilty = new Set<number>();
-  const correct = new Map<number, string>();
-  let undefinedSeen = false;
-  const { inPlace, mayOverwriteInput } = plan.collective;
-  for (let launch = 0; launch < geometry.launches; launch++) {
-    const leafShift = launch * geometry.numLeaves;
-    for (const rank of plan.ranks) {
-      for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
-        const expected = meaningful ? expect(rank.rank, chunk) : undefined;
-        if (meaningful && expected === undefined) continue;
-        for (let i = 0; i < per; i++) {
-          const cell = geometry.base(launch, rank.rank, "output") + chunk * per + i;
-          const final = run.memory.final(cell, run.finished);
-          for (const write of final.writes) run.memory.used[write.site.id] = 1;
-          const place = { rank: rank.rank, buffer: "output" as const, index: chunk };
-          if (final.unfinished !== undefined) {
-            const at = placeOfSite(geometry, final.unfinished);
-            findings.at(plan, [at.rank, at.strand, at.op, at.body], {
-              code: "unfinished-put",
-              severity: "error",
-              chunk: place,
-              message: `nobody waits for the put to output[${chunk}] of rank ${rank.rank}: it may arrive after every strand has ended`,
-              hint: "signal after the put and let the receiver wait, or flush the channel",
-            });
-          }
-          const races = values.racesOf(final.value);
-          if (races !== undefined) {
-            for (const race of races) guilty.add(race);
-            continue;
-          }
-          if (expected === undefined) continue;
-          const shape = `${expected.kind}:${expected.kind === "reduce" ? `${rank.rank}:${chunk}` : expected.kind === "copy" ? `${expected.rank}:${expected.chunk}` : expected.chunk}:${i}`;
-          if (correct.get(final.value) === `${launch}:${shape}`) continue;
-          if (values.isTainted(final.value) && final.writes.length === 0) undefinedSeen = true;
-          const problem = compare(geometry, values, final.value, final.tag, expected, operator, i, leafShift);
-          if (problem === undefined) {
-            correct.set(final.value, `${launch}:${shape}`);
-            continue;
-          }
-          const writer = final.writes[0]?.site;
-          const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
-          const ref: OpRef =
-            at === undefined
-              ? { rank: rank.rank, strand: -1, op: -1 }
-              : opRef(plan, at.rank, at.strand, at.op, at.body);
-          findings.add({
-            ...ref,
-            ...problem,
-            severity: "error",
-            chunk: place,
-            message: `output[${chunk}] of rank ${rank.rank} ${problem.message}`,
-          });
-          break;
-        }
-      }
-      if (!meaningful || (!inPlace && mayOverwriteInput !== true)) {
-        checkInput(geometry, values, run, launch, rank.rank, meaningful, guilty, findings);
-      }
-    }
-  }
-  void undefinedSeen;
-  reportRaces(geometry, run.memory.races, guilty, findings);
-  reportMixes(geometry, run, findings);
-  if (options.promises !== undefined) checkPromises(geometry, run, options.promises, findings);
-}
-
-function checkInput(
-  geometry: Geometry,
-  values: Values,
-  run: Exploration,
-  launch: number,
-  rank: number,
-  meaningful: boolean,
-  guilty: Set<number>,
-  findings: Findings,
-): void {
-  const { plan, cellsPerChunk: per } = geometry;
-  const begin = geometry.base(launch, rank, "input");
-  const leaf = geometry.leafBase[rank]! + launch * geometry.numLeaves;
-  for (let i = 0; i < plan.ranks[rank]!.input.chunks * per; i++) {
-    const final = run.memory.final(begin + i, run.finished);
-    const writer = final.writes[0]?.site;
-    if (writer === undefined) continue;
-    const races = values.racesOf(final.value);
-    if (!meaningful) {
-      for (const race of races ?? []) guilty.add(race);
-      for (const write of final.writes) run.memory.used[write.site.id] = 1;
-      continue;
-    }
-    if (values.equal(final.value, values.leaf(leaf + i))) continue;
-    const at = placeOfSite(geometry, writer);
-    findings.at(plan, [at.rank, at.strand, at.op, at.body], {
-      code: "input-overwritten",
-      severity: "error",
-      chunk: { rank, buffer: "input", index: Math.floor(i / per) },
-      message: `input[${Math.floor(i / per)}] of rank ${rank} is overwritten, and the collective is not in place`,
-      hint: "work in scratch or in the output, or declare the collective in place (or mayOverwriteInput)",
-    });
-    i = (Math.floor(i / per) + 1) * per - 1;
-  }
-}
-
-function compare(
-  geometry: Geometry,
-  values: Values,
-  value: number,
-  tag: number,
-  expected: Expectation,
-  operator: string,
-  cell: number,
-  leafShift: number,
-): Pick<Finding, "code" | "message" | "hint"> | undefined {
-  const { plan, cellsPerChunk: per } = geometry;
-  if (tag !== 0) {
-    return { code: "packet-mix", message: "holds packets, not data", hint: "unpack the packets into the output" };
-  }
-  const flat = values.flatten(value);
-  if (flat.undefined) {
-    return {
-      code: "undefined-output",
-      message: flat.leaves.size === 0 ? "is never written" : "was computed from memory that nobody had written",
-      hint: "write it, or wait until the peer has written what is read",
-    };
-  }
-  const leafOf = (rank: number, chunk: number) => geometry.leafBase[rank]! + leafShift + chunk * per + cell;
-  const wanted = new Map<number, number>();
-  if (expected.kind === "copy") wanted.set(leafOf(expected.rank, expected.chunk), 1);
-  else if (expected.kind === "reduce-all")
-    for (const rank of plan.ranks) wanted.set(leafOf(rank.rank, expected.chunk), 1);
-  else for (const { rank, chunk } of expected.from) wanted.set(leafOf(rank, chunk), 1);
-  const missing = [...wanted.keys()].filter((leaf) => !flat.leaves.has(leaf));
-  const foreign = [...flat.leaves.keys()].filter((leaf) => !wanted.has(leaf));
-  const doubled = [...flat.leaves].filter(([leaf, count]) => wanted.has(leaf) && count > 1).map(([leaf]) => leaf);
-  const name = (leaf: number) => leafName(geometry, leaf);
-  const holds = `; it holds ${list([...flat.leaves.keys()], name)}`;
-  if (foreign.length > 0) {
-    return {
-      code: "misplaced",
-      message: `holds ${list(foreign, name)}, which ${foreign.length === 1 ? "does" : "do"} not belong there${missing.length > 0 ? `, and lacks ${list(missing, name)}` : ""}`,
-      hint: "check the chunk indices of the operations that lead there",
-    };
-  }
-  if (missing.length > 0) {
-    return {
-      code: "missing-contribution",
-      message: `lacks ${list(missing, name)}${holds}`,
-      hint: "one of the operations that should bring it is missing, comes too early, or goes elsewhere",
-    };
-  }
-  if (doubled.length > 0) {
-    return {
-      code: "doubled-contribution",
-      message: `holds ${list(doubled, name)} more than once`,
-      hint: "an operation adds what was added before",
-    };
-  }
-  if (flat.mixed.length > 0 || (flat.op !== undefined && flat.op !== (operator === "avg" ? "sum" : operator))) {
-    const used = flat.mixed.length > 0 ? flat.mixed.join(" and ") : flat.op;
-    return {
-      code: "wrong-operator",
-      message: `was combined with ${used}, the collective reduces with ${operator}`,
-      hint: "use one operator throughout",
-    };
-  }
-  return undefined;
-}
-
-function list(leaves: readonly number[], name: (leaf: number) => string): string {
-  const shown = leaves.slice(0, 4).map(name).join(", ");
-  return leaves.length === 0 ? "nothing" : leaves.length > 4 ? `${shown} and ${leaves.length - 4} more` : shown;
-}
-
-function leafName(geometry: Geometry, leaf: number): string {
-  const launch = Math.floor(leaf / Math.max(1, geometry.numLeaves));
-  const local = leaf - launch * geometry.numLeaves;
-  let rank = geometry.leafBase.length - 1;
-  while (rank > 0 && geometry.leafBase[rank]! > local) rank--;
-  const chunk = Math.floor((local - geometry.leafBase[rank]!) / geometry.cellsPerChunk);
-  return `input[${chunk}] of rank ${rank}${geometry.launches > 1 ? ` (launch ${launch + 1})` : ""}`;
-}
-
-function reportRaces(
-  geometry: Geometry,
-  races: readonly Race[],
-  guilty: ReadonlySet<number>,
-  findings: Findings,
-): void {
-  const { plan } = geometry;
-  const ordered = [...races].sort((a, b) => Number(guilty.has(b.id)) - Number(guilty.has(a.id)));
-  for (const race of ordered) {
-    const wrong = guilty.has(race.id) || race.mayHang;
-    const a = placeOfSite(geometry, race.first);
-    const b = placeOfSite(geometry, race.second);
-    const place = placeOfCell(geometry, race.cell);
-    const verb = (writes: boolean, tag: number) => `${writes ? "writes" : "reads"}${tag > 0 ? " packets" : ""}`;
-    const where = `${place.buffer}[${place.index}] of rank ${place.rank}`;
-    const other = `rank ${b.rank} strand ${b.strand} op ${b.op}${b.body === undefined ? "" : `.${b.body}`}`;
-    const effect = race.mayHang
-      ? "; the reader of packets may wait for ever"
-      : wrong
-        ? "; an output depends on who comes first"
-        : "; no output depends on it";
-    findings.at(plan, [a.rank, a.strand, a.op, a.body], {
-      code: race.sameStrand ? "hazard" : "race",
-      severity: wrong ? "error" : "warning",
-      chunk: place,
-      message: `${verb(race.firstWrites, race.firstTag)} ${where} while ${other} ${verb(race.secondWrites, race.secondTag)} it: nothing orders the two${effect}`,
-      hint: race.sameStrand
-        ? "put a nop or barrier between the two operations: the threads of a strand do not wait for each other"
-        : "let one side signal after its access and the other wait before its own",
-      related: [opRef(plan, b.rank, b.strand, b.op, b.body)],
-    });
-  }
-}
-
-function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): void {
-  const seen = new Set<number>();
-  for (const mix of run.memory.mixes) {
-    if (seen.has(mix.site.id)) continue;
-    seen.add(mix.site.id);
-    const at = placeOfSite(geometry, mix.site);
-    const place = placeOfCell(geometry, mix.cell);
-    findings.at(geometry.plan, [at.rank, at.strand, at.op, at.body], {
-      code: "packet-mix",
-      severity: "warning",
-      chunk: place,
-      message: `reads ${place.buffer}[${place.index}] of rank ${place.rank} as plain data, but packets lie there: what it gets is undefined`,
-      hint: "unpack the packets, or send plain data",
-    });
   }
 }

@@ -1,0 +1,116 @@
+/** `chorale check`: proves plans right, or says what is wrong with them. */
+import type { Command } from "commander";
+import {
+  type ExecutionPlan,
+  type Finding,
+  renderFindings,
+  TARGETS,
+  type Target,
+  type VerifyOptions,
+  verifyPlan,
+} from "../../authoring/schedule/index.ts";
+import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { loadPlan, parseArgs } from "./plans.ts";
+
+interface Flags {
+  readonly arg: readonly string[];
+  readonly target?: string;
+  readonly promise: readonly string[];
+  readonly strict?: boolean;
+  readonly json?: boolean;
+}
+
+/** Promises beyond being right, as the command line names them. */
+const PROMISES = { output: "outputAtRankEnd", reuse: "reuseAtRankEnd", relaunch: "relaunch" } as const;
+
+interface Result {
+  readonly file: string;
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+  readonly text: string;
+}
+
+const collect = (value: string, before: readonly string[]) => [...before, value];
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .argument("<file...>", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json)")
+    .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
+    .option("--target <executor>", `also check the limits and defects of an executor: ${TARGETS.join(", ")}`)
+    .option(
+      "--promise <name>",
+      `also check a stronger promise: ${Object.keys(PROMISES).join(", ")}; may be repeated`,
+      collect,
+      [],
+    )
+    .option("--strict", "warnings fail the check too")
+    .option("--json", "print one JSON document")
+    .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
+}
+
+function verifyOptions(flags: Flags): VerifyOptions {
+  const target = TARGETS.find((name) => name === flags.target) as Target | undefined;
+  if (flags.target !== undefined && target === undefined) {
+    throw new InvalidArgumentError("--target", flags.target, TARGETS.join(", "));
+  }
+  const promises: { -readonly [K in (typeof PROMISES)[keyof typeof PROMISES]]?: boolean } = {};
+  for (const name of flags.promise) {
+    const key = PROMISES[name as keyof typeof PROMISES];
+    if (key === undefined) throw new InvalidArgumentError("--promise", name, Object.keys(PROMISES).join(", "));
+    promises[key] = true;
+  }
+  return { promises, ...(target === undefined ? {} : { target }) };
+}
+
+/** What cannot be read or compiled is a finding like any other: the files after it are still checked. */
+function unreadable(error: unknown): readonly Finding[] {
+  const whole = { code: "malformed", severity: "error", rank: -1, strand: -1, op: -1 } as const;
+  if (error instanceof FormatError) return [{ ...whole, message: error.message, hint: "mend the file" }];
+  if (error instanceof PlanError) {
+    return error.problems.map((problem) => ({
+      ...whole,
+      message: `${problem.code}: ${problem.message}`,
+      hint: problem.hint,
+    }));
+  }
+  throw error;
+}
+
+async function check(
+  file: string,
+  args: Readonly<Record<string, unknown>>,
+  options: VerifyOptions,
+  strict: boolean,
+): Promise<Result> {
+  let plan: ExecutionPlan;
+  try {
+    plan = await loadPlan(file, args);
+  } catch (error) {
+    const findings = unreadable(error);
+    return { file, ok: false, findings, text: findings.map((f) => `error ${f.code}: ${f.message}`).join("\n") };
+  }
+  const { ok, findings, suppressed } = verifyPlan(plan, options);
+  const more = Object.entries(suppressed).map(([code, count]) => `... and ${count} more findings of ${code}`);
+  const text = [renderFindings(plan, findings), ...more].filter((part) => part !== "").join("\n");
+  return { file, ok: ok && !(strict && findings.length > 0), findings, text };
+}
+
+async function run(files: readonly string[], flags: Flags): Promise<number> {
+  const options = verifyOptions(flags);
+  const args = parseArgs(flags.arg);
+  const results: Result[] = [];
+  for (const file of files) {
+    const result = await check(file, args, options, flags.strict === true);
+    results.push(result);
+    if (flags.json === true) continue;
+    const count = result.findings.length;
+    process.stdout.write(
+      `${result.file}: ${result.ok ? (count === 0 ? "right" : `right, ${count} warning${count === 1 ? "" : "s"}`) : "wrong"}\n${result.text === "" ? "" : `${result.text}\n`}`,
+    );
+  }
+  if (flags.json === true) {
+    const documents = results.map(({ file, ok, findings }) => ({ file, ok, findings }));
+    process.stdout.write(`${JSON.stringify(documents.length === 1 ? documents[0] : { results: documents })}\n`);
+  }
+  return results.every((result) => result.ok) ? 0 : 1;
+}

@@ -1,0 +1,287 @@
+/**
+ * The verdict on a finished exploration: what the outputs hold against what the collective asks for, what became of the
+ * inputs, and which races matter to either.
+ */
+import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
+import type { Exploration } from "./explore.ts";
+import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
+import { type Geometry, placeOfCell } from "./geometry.ts";
+import type { Race, Site } from "./memory.ts";
+import { checkPromises, type Promises } from "./promises.ts";
+import type { Values } from "./values.ts";
+
+export function placeOfSite(geometry: Geometry, site: Site) {
+  const rank = geometry.strandRank[site.strand]!;
+  return {
+    rank,
+    strand: site.strand - geometry.strandBase[rank]!,
+    op: site.op,
+    body: site.body < 0 ? undefined : site.body,
+  };
+}
+
+/** Compares what the run left in memory with what the collective asks for. */
+export function judge(
+  geometry: Geometry,
+  values: Values,
+  run: Exploration,
+  promises: Promises | undefined,
+  findings: Findings,
+): void {
+  const { plan, cellsPerChunk: per } = geometry;
+  const expect = isOpenSendRecv(plan) ? inferSenders(geometry, values, run) : expectationOf(plan);
+  const operator = collectiveOperator(plan);
+  const meaningful = plan.collective.operation !== "test";
+  const guilty = new Set<number>();
+  const correct = new Map<number, string>();
+  const { inPlace, mayOverwriteInput } = plan.collective;
+  for (let launch = 0; launch < geometry.launches; launch++) {
+    const leafShift = launch * geometry.numLeaves;
+    for (const rank of plan.ranks) {
+      for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
+        const expected = meaningful ? expect(rank.rank, chunk) : undefined;
+        if (meaningful && expected === undefined) continue;
+        for (let i = 0; i < per; i++) {
+          const cell = geometry.base(launch, rank.rank, "output") + chunk * per + i;
+          const final = run.memory.final(cell, run.finished);
+          for (const write of final.writes) run.memory.used[write.site.id] = 1;
+          const place = { rank: rank.rank, buffer: "output" as const, index: chunk };
+          if (final.unfinished !== undefined) {
+            const at = placeOfSite(geometry, final.unfinished);
+            findings.at(plan, [at.rank, at.strand, at.op, at.body], {
+              code: "unfinished-put",
+              severity: "error",
+              chunk: place,
+              message: `nobody waits for the put to output[${chunk}] of rank ${rank.rank}: it may arrive after every strand has ended`,
+              hint: "signal after the put and let the receiver wait, or flush the channel",
+            });
+          }
+          const races = values.racesOf(final.value);
+          if (races !== undefined) {
+            for (const race of races) guilty.add(race);
+            continue;
+          }
+          if (expected === undefined) continue;
+          const shape = `${expected.kind}:${expected.kind === "reduce" ? `${rank.rank}:${chunk}` : expected.kind === "copy" ? `${expected.rank}:${expected.chunk}` : expected.chunk}:${i}`;
+          if (correct.get(final.value) === `${launch}:${shape}`) continue;
+          const problem = compare(geometry, values, final.value, final.tag, expected, operator, i, leafShift);
+          if (problem === undefined) {
+            correct.set(final.value, `${launch}:${shape}`);
+            continue;
+          }
+          const writer = final.writes[0]?.site;
+          const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
+          const ref: OpRef =
+            at === undefined
+              ? { rank: rank.rank, strand: -1, op: -1 }
+              : opRef(plan, at.rank, at.strand, at.op, at.body);
+          findings.add({
+            ...ref,
+            ...problem,
+            severity: "error",
+            chunk: place,
+            message: `output[${chunk}] of rank ${rank.rank} ${problem.message}`,
+          });
+          break;
+        }
+      }
+      if (!meaningful || (!inPlace && mayOverwriteInput !== true)) {
+        checkInput(geometry, values, run, launch, rank.rank, meaningful, guilty, findings);
+      }
+    }
+  }
+  reportRaces(geometry, run.memory.races, guilty, findings);
+  reportMixes(geometry, run, findings);
+  if (promises !== undefined) checkPromises(geometry, run, promises, findings);
+}
+
+function checkInput(
+  geometry: Geometry,
+  values: Values,
+  run: Exploration,
+  launch: number,
+  rank: number,
+  meaningful: boolean,
+  guilty: Set<number>,
+  findings: Findings,
+): void {
+  const { plan, cellsPerChunk: per } = geometry;
+  const begin = geometry.base(launch, rank, "input");
+  const leaf = geometry.leafBase[rank]! + launch * geometry.numLeaves;
+  for (let i = 0; i < plan.ranks[rank]!.input.chunks * per; i++) {
+    const final = run.memory.final(begin + i, run.finished);
+    const writer = final.writes[0]?.site;
+    if (writer === undefined) continue;
+    const races = values.racesOf(final.value);
+    if (!meaningful) {
+      for (const race of races ?? []) guilty.add(race);
+      for (const write of final.writes) run.memory.used[write.site.id] = 1;
+      continue;
+    }
+    if (values.equal(final.value, values.leaf(leaf + i))) continue;
+    const at = placeOfSite(geometry, writer);
+    findings.at(plan, [at.rank, at.strand, at.op, at.body], {
+      code: "input-overwritten",
+      severity: "error",
+      chunk: { rank, buffer: "input", index: Math.floor(i / per) },
+      message: `input[${Math.floor(i / per)}] of rank ${rank} is overwritten, and the collective is not in place`,
+      hint: "work in scratch or in the output, or declare the collective in place (or mayOverwriteInput)",
+    });
+    i = (Math.floor(i / per) + 1) * per - 1;
+  }
+}
+
+function compare(
+  geometry: Geometry,
+  values: Values,
+  value: number,
+  tag: number,
+  expected: Expectation,
+  operator: string,
+  cell: number,
+  leafShift: number,
+): Pick<Finding, "code" | "message" | "hint"> | undefined {
+  const { plan, cellsPerChunk: per } = geometry;
+  if (tag !== 0) {
+    return { code: "packet-mix", message: "holds packets, not data", hint: "unpack the packets into the output" };
+  }
+  const flat = values.flatten(value);
+  if (flat.undefined) {
+    return {
+      code: "undefined-output",
+      message: flat.leaves.size === 0 ? "is never written" : "was computed from memory that nobody had written",
+      hint: "write it, or wait until the peer has written what is read",
+    };
+  }
+  const leafOf = (rank: number, chunk: number) => geometry.leafBase[rank]! + leafShift + chunk * per + cell;
+  const wanted = new Map<number, number>();
+  if (expected.kind === "copy") wanted.set(leafOf(expected.rank, expected.chunk), 1);
+  else if (expected.kind === "reduce-all")
+    for (const rank of plan.ranks) wanted.set(leafOf(rank.rank, expected.chunk), 1);
+  else for (const { rank, chunk } of expected.from) wanted.set(leafOf(rank, chunk), 1);
+  const missing = [...wanted.keys()].filter((leaf) => !flat.leaves.has(leaf));
+  const foreign = [...flat.leaves.keys()].filter((leaf) => !wanted.has(leaf));
+  const doubled = [...flat.leaves].filter(([leaf, count]) => wanted.has(leaf) && count > 1).map(([leaf]) => leaf);
+  const name = (leaf: number) => leafName(geometry, leaf);
+  const holds = `; it holds ${list([...flat.leaves.keys()], name)}`;
+  if (foreign.length > 0) {
+    return {
+      code: "misplaced",
+      message: `holds ${list(foreign, name)}, which ${foreign.length === 1 ? "does" : "do"} not belong there${missing.length > 0 ? `, and lacks ${list(missing, name)}` : ""}`,
+      hint: "check the chunk indices of the operations that lead there",
+    };
+  }
+  if (missing.length > 0) {
+    return {
+      code: "missing-contribution",
+      message: `lacks ${list(missing, name)}${holds}`,
+      hint: "one of the operations that should bring it is missing, comes too early, or goes elsewhere",
+    };
+  }
+  if (doubled.length > 0) {
+    return {
+      code: "doubled-contribution",
+      message: `holds ${list(doubled, name)} more than once`,
+      hint: "an operation adds what was added before",
+    };
+  }
+  if (flat.mixed.length > 0 || (flat.op !== undefined && flat.op !== (operator === "avg" ? "sum" : operator))) {
+    const used = flat.mixed.length > 0 ? flat.mixed.join(" and ") : flat.op;
+    return {
+      code: "wrong-operator",
+      message: `was combined with ${used}, the collective reduces with ${operator}`,
+      hint: "use one operator throughout",
+    };
+  }
+  return undefined;
+}
+
+function list(leaves: readonly number[], name: (leaf: number) => string): string {
+  const shown = leaves.slice(0, 4).map(name).join(", ");
+  return leaves.length === 0 ? "nothing" : leaves.length > 4 ? `${shown} and ${leaves.length - 4} more` : shown;
+}
+
+function leafName(geometry: Geometry, leaf: number): string {
+  const launch = Math.floor(leaf / Math.max(1, geometry.numLeaves));
+  const local = leaf - launch * geometry.numLeaves;
+  let rank = geometry.leafBase.length - 1;
+  while (rank > 0 && geometry.leafBase[rank]! > local) rank--;
+  const chunk = Math.floor((local - geometry.leafBase[rank]!) / geometry.cellsPerChunk);
+  return `input[${chunk}] of rank ${rank}${geometry.launches > 1 ? ` (launch ${launch + 1})` : ""}`;
+}
+
+function reportRaces(
+  geometry: Geometry,
+  races: readonly Race[],
+  guilty: ReadonlySet<number>,
+  findings: Findings,
+): void {
+  const { plan } = geometry;
+  const ordered = [...races].sort((a, b) => Number(guilty.has(b.id)) - Number(guilty.has(a.id)));
+  for (const race of ordered) {
+    const wrong = guilty.has(race.id) || race.mayHang;
+    const a = placeOfSite(geometry, race.first);
+    const b = placeOfSite(geometry, race.second);
+    const place = placeOfCell(geometry, race.cell);
+    const verb = (writes: boolean, tag: number) => `${writes ? "writes" : "reads"}${tag > 0 ? " packets" : ""}`;
+    const where = `${place.buffer}[${place.index}] of rank ${place.rank}`;
+    const other = `rank ${b.rank} strand ${b.strand} op ${b.op}${b.body === undefined ? "" : `.${b.body}`}`;
+    const effect = race.mayHang
+      ? "; the reader of packets may wait for ever"
+      : wrong
+        ? "; an output depends on who comes first"
+        : "; no output depends on it";
+    findings.at(plan, [a.rank, a.strand, a.op, a.body], {
+      code: race.sameStrand ? "hazard" : "race",
+      severity: wrong ? "error" : "warning",
+      chunk: place,
+      message: `${verb(race.firstWrites, race.firstTag)} ${where} while ${other} ${verb(race.secondWrites, race.secondTag)} it: nothing orders the two${effect}`,
+      hint: race.sameStrand
+        ? "put a nop or barrier between the two operations: the threads of a strand do not wait for each other"
+        : "let one side signal after its access and the other wait before its own",
+      related: [opRef(plan, b.rank, b.strand, b.op, b.body)],
+    });
+  }
+}
+
+function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): void {
+  const seen = new Set<number>();
+  for (const mix of run.memory.mixes) {
+    if (seen.has(mix.site.id)) continue;
+    seen.add(mix.site.id);
+    const at = placeOfSite(geometry, mix.site);
+    const place = placeOfCell(geometry, mix.cell);
+    findings.at(geometry.plan, [at.rank, at.strand, at.op, at.body], {
+      code: "packet-mix",
+      severity: "warning",
+      chunk: place,
+      message: `reads ${place.buffer}[${place.index}] of rank ${place.rank} as plain data, but packets lie there: what it gets is undefined`,
+      hint: "unpack the packets, or send plain data",
+    });
+  }
+}
+
+/** A send/recv read from a file that does not say who sends to whom. */
+function isOpenSendRecv(plan: Geometry["plan"]): boolean {
+  return plan.collective.operation === "send_recv" && plan.collective.sendTo === undefined;
+}
+
+/**
+ * For such a plan: every rank has to hold the whole input of one rank, chunk by chunk. Whose is read off the first chunk
+ * that holds one input chunk in its own place.
+ */
+function inferSenders(geometry: Geometry, values: Values, run: Exploration) {
+  const { plan, cellsPerChunk: per } = geometry;
+  const senders = plan.ranks.map((rank) => {
+    for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
+      const { value } = run.memory.final(geometry.base(0, rank.rank, "output") + chunk * per, run.finished);
+      const flat = values.flatten(value);
+      const [leaf] = flat.leaves.keys();
+      if (flat.leaves.size !== 1 || leaf === undefined || flat.undefined) continue;
+      const from = geometry.leafBase.findLastIndex((base) => base <= leaf);
+      if (leaf - geometry.leafBase[from]! === chunk * per) return from;
+    }
+    return (rank.rank + plan.ranks.length - 1) % plan.ranks.length;
+  });
+  return (rank: number, chunk: number): Expectation | undefined => ({ kind: "copy", rank: senders[rank]!, chunk });
+}
