@@ -1,7 +1,7 @@
 /** The launching thread's side: makes a world's memory, and declares ranks dead. */
 import { bytes as checkedBytes, InvalidArgumentError } from "../../../core/index.ts";
 import { encodeFailure } from "../../comm/index.ts";
-import { MAX_PAGES, newSharedMemory, PAGE_BYTES } from "../../executor/index.ts";
+import { MAX_PAGES, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../executor/index.ts";
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
@@ -10,11 +10,11 @@ import { buildProtocol } from "./protocol.ts";
 export const MAX_RANKS = 256;
 const MAX_BYTES = MAX_PAGES * PAGE_BYTES;
 
-let compiled: ReturnType<typeof buildProtocol>["module"] | undefined;
+let compiled: WasmModule | undefined;
 
 /** Kernels and protocol, compiled once per process: it costs tens of milliseconds, and tests start worlds by the hundred. */
-function protocolModule(): ReturnType<typeof buildProtocol>["module"] {
-  compiled ??= buildProtocol().module;
+function protocolModule(): WasmModule {
+  compiled ??= buildProtocol();
   return compiled;
 }
 

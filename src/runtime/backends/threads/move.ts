@@ -4,25 +4,22 @@
  * belongs. Shares are cut so that all ranks have the same work, in whole cache lines.
  */
 import type { DType, ReduceOp } from "../../../core/index.ts";
-import { copyKernel } from "../../executor/index.ts";
+import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SCRATCH_BYTES, SLOT } from "./layout.ts";
-import { kernelIndex } from "./protocol.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const UNIT = 128;
-export const COPY = copyKernel(kernelIndex());
+export const COPY = COPY_KERNEL;
 
 /** First byte of rank `r`'s share of `bytes`; the share ends where the next one starts. */
 export function shareStart(bytes: number, r: number, n: number): number {
   return Math.min(bytes, Math.floor((Math.ceil(bytes / UNIT) * r) / n) * UNIT);
 }
 
-const KERNELS = kernelIndex();
-
 /** Looks up the kernel of an operator; undefined where the dtype does not have it. */
 export function kernelOf(dtype: DType, op: ReduceOp): number {
-  return KERNELS[dtype][typeof op === "string" ? op : "preMulSum"] as number;
+  return KERNEL_INDEX[dtype][typeof op === "string" ? op : "preMulSum"] as number;
 }
 
 /** Moves this rank's share. @returns what is wrong between the ranks' arguments, in words, if anything */

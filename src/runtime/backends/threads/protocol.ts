@@ -9,7 +9,6 @@ import {
   addReduceKernels,
   compileModule,
   type FunctionBuilder,
-  type KernelIndex,
   type Local,
   ModuleBuilder,
   type Signature,
@@ -217,9 +216,9 @@ function addZero(module: ModuleBuilder): void {
 }
 
 /** Compiles kernels and protocol. Made once per world: the module travels to the ranks with the handle. */
-export function buildProtocol(): { readonly module: WasmModule; readonly kernels: KernelIndex } {
+export function buildProtocol(): WasmModule {
   const module = new ModuleBuilder();
-  const { index, typeIndex } = addReduceKernels(module);
+  const typeIndex = addReduceKernels(module);
   const ring = addRing(module);
   const publish = addPublish(module);
   const arrived = addArrived(module, ring);
@@ -296,14 +295,7 @@ export function buildProtocol(): { readonly module: WasmModule; readonly kernels
     },
     "twoShot",
   );
-  return { module: compileModule(module.encode()), kernels: index };
-}
-
-/** The table entries of the kernels, without compiling: the same in every build of the module. */
-let cachedKernels: KernelIndex | undefined;
-export function kernelIndex(): KernelIndex {
-  cachedKernels ??= addReduceKernels(new ModuleBuilder()).index;
-  return cachedKernels;
+  return compileModule(module.encode());
 }
 
 /** Largest all-reduce for `oneShot`: beyond it, a second synchronisation costs less than reading every input everywhere. */

@@ -41,9 +41,19 @@ function signed(value: number): number[] {
   }
 }
 
-const sized = (bytes: readonly number[]) => [...unsigned(bytes.length), ...bytes];
-const vector = (items: readonly (readonly number[])[]) => [...unsigned(items.length), ...items.flat()];
-const text = (value: string) => sized([...new TextEncoder().encode(value)]);
+/** Concatenates; typed arrays throughout, because a module has a quarter of a million bytes. */
+function join(parts: readonly ArrayLike<number>[]): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}
+const sized = (bytes: ArrayLike<number>) => join([unsigned(bytes.length), bytes]);
+const vector = (items: readonly ArrayLike<number>[]) => join([unsigned(items.length), ...items]);
+const text = (value: string) => sized(new TextEncoder().encode(value));
 
 /** A local variable or parameter. */
 export interface Local {
@@ -176,9 +186,9 @@ export class FunctionBuilder {
     return this;
   }
 
-  encode(): number[] {
+  encode(): Uint8Array {
     const locals = this.#locals.map((type) => [1, VALUE_TYPES[type]]);
-    return sized([...vector(locals), ...this.#code, OPCODES.end]);
+    return sized(join([vector(locals), this.#code, [OPCODES.end]]));
   }
 }
 
@@ -208,23 +218,21 @@ export class ModuleBuilder {
   }
 
   encode(): Uint8Array<ArrayBuffer> {
-    const section = (id: number, content: readonly number[]) => [id, ...sized(content)];
-    const types = this.#types.map(({ params, results }) => [
-      0x60,
-      ...vector(params.map((type) => [VALUE_TYPES[type]])),
-      ...vector(results.map((type) => [VALUE_TYPES[type]])),
-    ]);
-    const memory = [...text("env"), ...text("memory"), 0x02, 0x03, ...unsigned(0), ...unsigned(65_536)];
-    const chunks = [
+    const section = (id: number, content: ArrayLike<number>) => join([[id], sized(content)]);
+    const valueTypes = (types: readonly ValueType[]) => vector(types.map((type) => [VALUE_TYPES[type]]));
+    const types = this.#types.map(({ params, results }) => join([[0x60], valueTypes(params), valueTypes(results)]));
+    const memory = join([text("env"), text("memory"), [0x02, 0x03], unsigned(0), unsigned(65_536)]);
+    const tableSize = unsigned(this.#table.length);
+    const elements = vector(this.#table.map((index) => unsigned(index)));
+    return join([
       [0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
       section(1, vector(types)),
       section(2, vector([memory])),
       section(3, vector(this.#functions.map((f) => unsigned(this.typeIndex(f.signature))))),
-      section(4, vector([[0x70, 0x01, ...unsigned(this.#table.length), ...unsigned(this.#table.length)]])),
-      section(7, vector(this.#exports.map(({ name, index }) => [...text(name), 0x00, ...unsigned(index)]))),
-      section(9, vector([[0, 0x41, 0, 0x0b, ...vector(this.#table.map((index) => unsigned(index)))]])),
+      section(4, vector([join([[0x70, 0x01], tableSize, tableSize])])),
+      section(7, vector(this.#exports.map(({ name, index }) => join([text(name), [0x00], unsigned(index)])))),
+      section(9, vector([join([[0, 0x41, 0, 0x0b], elements])])),
       section(10, vector(this.#functions.map((f) => f.encode()))),
-    ];
-    return Uint8Array.from(chunks.flat());
+    ]);
   }
 }

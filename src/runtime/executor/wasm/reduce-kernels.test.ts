@@ -15,16 +15,16 @@ import {
 } from "../../../core/index.ts";
 import { ModuleBuilder } from "./assembler.ts";
 import { initContext, setParameter } from "./kernel-context.ts";
-import { addReduceKernels, CONTEXT, copyKernel, KERNEL_OPS, type KernelOp } from "./reduce-kernels.ts";
+import { addReduceKernels, CONTEXT, COPY_KERNEL, KERNEL_INDEX, KERNEL_OPS, type KernelOp } from "./reduce-kernels.ts";
 import { compileModule, instantiate, newSharedMemory, type WasmFunction } from "./webassembly.ts";
 
 const builder = new ModuleBuilder();
-const kernels = addReduceKernels(builder);
+const typeIndex = addReduceKernels(builder);
 builder.function(
   { params: ["i32", "i32", "i32", "i32", "i32", "i32", "i32", "i32"], results: [] },
   (f) => {
     for (let i = 1; i < 8; i++) f.get(f.param(i));
-    f.get(f.param(0)).callIndirect(kernels.typeIndex);
+    f.get(f.param(0)).callIndirect(typeIndex);
   },
   "reduce",
 );
@@ -113,7 +113,7 @@ function run({ dtype, op, ranks, count, outputs, shift, fill }: Case): void {
   const scalar = 3;
   if (op === "avg") setParameter(buffer, CTX, dtype, op, ranks);
   if (op === "preMulSum") setParameter(buffer, CTX, dtype, op, scalar);
-  const index = kernels.index[dtype][op];
+  const index = KERNEL_INDEX[dtype][op];
   if (index === undefined) throw new Error(`no kernel for ${dtype} ${op}`);
   reduce(index, TABLES, ranks, TABLES + 1024, outputs, 0, count * size, CTX);
   for (let m = 0; m < outputs; m++) {
@@ -152,7 +152,7 @@ const legal = DTYPE_NAMES.flatMap((dtype) =>
 describe("reduction kernels", () => {
   it("exist for every legal dtype and operator", () => {
     expect(legal).toHaveLength(6 * 6 + 6 * 9);
-    for (const { dtype, op } of legal) expect(kernels.index[dtype][op]).toBeTypeOf("number");
+    for (const { dtype, op } of legal) expect(KERNEL_INDEX[dtype][op]).toBeTypeOf("number");
   });
 
   it.each(legal)(
@@ -274,7 +274,7 @@ describe("reduction kernels", () => {
     for (const count of [1, 15, 16, 17, 127, 128, 129, 1000]) {
       run({ dtype: "u8", op: "bor", ranks: 1, count, outputs: 2, shift: 3, fill: randomBits(count) });
     }
-    expect(copyKernel(kernels.index)).toBe(kernels.index.u8.sum);
+    expect(COPY_KERNEL).toBe(KERNEL_INDEX.u8.sum);
     expect(CONTEXT.sizeBytes % 16).toBe(0);
   });
 });

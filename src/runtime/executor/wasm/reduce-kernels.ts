@@ -357,6 +357,7 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     const made = recipe(dtype, op, [f.local("v128"), f.local("v128"), f.local("v128")]);
     const accumulators = Array.from({ length: 8 }, () => f.local("v128"));
     const loaded = Array.from({ length: made.accumulators }, () => f.local("v128"));
+    const fixedPointers = Array.from({ length: 4 }, () => f.local("i32"));
     const usesParameter = made.scale !== undefined || made.finish !== undefined;
 
     if (usesParameter) f.get(context).mem("v128.load", CONTEXT.parameter).set(parameter);
@@ -366,6 +367,49 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     const addressAt = () => f.get(cursor).mem("i32.load").get(i).op("i32.add").set(address);
     const advance = () => f.get(cursor).i32(4).op("i32.add").set(cursor);
     const accOf = (group: number) => accumulators.slice(group * made.accumulators, (group + 1) * made.accumulators);
+
+    /**
+     * The loop for a fixed number of inputs and outputs, with their addresses in registers: a copy, and two ranks, gain
+     * a third from it. What fills no turn is left to the loops below.
+     */
+    const fixed = (inputs: 1 | 2, outputs: 1 | 2) => {
+      f.get(numIn).i32(inputs).op("i32.eq").get(numOut).i32(outputs).op("i32.eq", "i32.and");
+      f.if(() => {
+        const pointers = [
+          ...Array.from({ length: inputs }, (_, k) => ({ table: inTable, k, local: fixedPointers[k] as Local })),
+          ...Array.from({ length: outputs }, (_, k) => ({ table: outTable, k, local: fixedPointers[2 + k] as Local })),
+        ];
+        for (const { table, k, local } of pointers)
+          f.get(table)
+            .mem("i32.load", 4 * k)
+            .get(i)
+            .op("i32.add")
+            .set(local);
+        f.block(() =>
+          f.loop(() => {
+            f.get(i).i32(128).op("i32.add").get(end).op("i32.gt_u").brIf(1);
+            accumulators.forEach((acc, k) => {
+              made.load(f, fixedPointers[0] as Local, 16 * k, [acc]);
+              made.scale?.(f, acc, parameter);
+            });
+            for (const [k, acc] of inputs === 2 ? accumulators.entries() : []) {
+              const x = loaded[0] as Local;
+              made.load(f, fixedPointers[1] as Local, 16 * k, [x]);
+              made.scale?.(f, x, parameter);
+              made.combine(f, acc, x);
+            }
+            if (made.finish !== undefined) for (const acc of accumulators) made.finish(f, acc, parameter);
+            for (let out = 0; out < outputs; out++) {
+              accumulators.forEach((acc, k) => {
+                f.get(fixedPointers[2 + out] as Local, acc).mem("v128.store", 16 * k);
+              });
+            }
+            for (const { local } of pointers) f.get(local).i32(128).op("i32.add").set(local);
+            f.get(i).i32(128).op("i32.add").set(i).br(0);
+          }),
+        );
+      });
+    };
 
     /** Handles `groups` x 16 bytes a turn, as long as they fit. */
     const tiles = (groups: number) => {
@@ -416,6 +460,11 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
         }),
       );
     };
+    if (made.accumulators === 1) {
+      fixed(1, 1);
+      fixed(2, 1);
+      fixed(2, 2);
+    }
     tiles(8 / made.accumulators);
     tiles(1);
 
@@ -459,37 +508,39 @@ function canonical(dtype: DType, op: KernelOp): DType {
 /** Where each kernel is in the module's table: `index[dtype][op]`, absent where the operator is not defined. */
 export type KernelIndex = { readonly [D in DType]: { readonly [O in KernelOp]?: number } };
 
-export interface ReduceKernels {
+interface KernelList {
   readonly index: KernelIndex;
-  /** Type of the kernels, for `call_indirect`. */
-  readonly typeIndex: number;
+  /** The kernels to build, in the order of the table. */
+  readonly entries: readonly { readonly dtype: DType; readonly op: KernelOp }[];
 }
 
-/** Adds every kernel to `module` and its table. */
-export function addReduceKernels(module: ModuleBuilder): ReduceKernels {
-  const copyTail = addCopyTail(module);
-  const made = new Map<string, number>();
-  const entry = (dtype: DType, op: KernelOp): number => {
-    const key = `${canonical(dtype, op)} ${op}`;
-    let index = made.get(key);
-    if (index === undefined) {
-      index = module.tableEntry(addKernel(module, copyTail, canonical(dtype, op), op));
-      made.set(key, index);
-    }
-    return index;
+function listKernels(): KernelList {
+  const entries: { dtype: DType; op: KernelOp }[] = [];
+  const place = (dtype: DType, op: KernelOp): number => {
+    const serving = canonical(dtype, op);
+    const known = entries.findIndex((entry) => entry.dtype === serving && entry.op === op);
+    return known >= 0 ? known : entries.push({ dtype: serving, op }) - 1;
   };
   const index = Object.fromEntries(
     DTYPE_NAMES.map((dtype) => [
       dtype,
       Object.fromEntries(
-        KERNEL_OPS.filter((op) => op === "preMulSum" || isLegal(op, dtype)).map((op) => [op, entry(dtype, op)]),
+        KERNEL_OPS.filter((op) => op === "preMulSum" || isLegal(op, dtype)).map((op) => [op, place(dtype, op)]),
       ),
     ]),
   ) as KernelIndex;
-  return { index, typeIndex: module.typeIndex(KERNEL) };
+  return { index, entries };
+}
+
+/** The kernels' places in the table of a module to which `addReduceKernels` was applied first. */
+export const KERNEL_INDEX: KernelIndex = listKernels().index;
+
+/** Adds every kernel to `module` and, from entry 0, to its table. @returns their type, for `call_indirect` */
+export function addReduceKernels(module: ModuleBuilder): number {
+  const copyTail = addCopyTail(module);
+  for (const { dtype, op } of listKernels().entries) module.tableEntry(addKernel(module, copyTail, dtype, op));
+  return module.typeIndex(KERNEL);
 }
 
 /** The table entry that moves bytes: any sum of one input is a copy. */
-export function copyKernel(index: KernelIndex): number {
-  return index.i8.sum as number;
-}
+export const COPY_KERNEL: number = KERNEL_INDEX.i8.sum as number;
