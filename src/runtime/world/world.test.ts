@@ -312,3 +312,20 @@ describe("a world", () => {
     }
   });
 });
+
+/** Types alone: this function compiles, and is never called. */
+export async function types(world: World): Promise<void> {
+  const mesh = world.mesh({ dp: "auto", tp: 2 });
+  await world.communicator(mesh, "tp");
+  await world.communicator(mesh, ["dp", "tp"]);
+  await world.communicator(mesh, mesh.group("tp"));
+  // @ts-expect-error the mesh has no axis pp
+  await world.communicator(mesh, "pp");
+  // @ts-expect-error the mesh has no axis pp
+  await world.communicator(mesh, ["dp", "pp"]);
+  const numbers: number[] = await runRanks(2, (rank, data) => rank.size + data.x, { data: { x: 1 } });
+  // @ts-expect-error data has no y
+  await runRanks(2, (_, data) => data.y, { data: { x: 1 } });
+  // @ts-expect-error a launch runs a module or a function, not both
+  await launch({ ranks: 2, module: "x.ts", run: () => numbers });
+}
