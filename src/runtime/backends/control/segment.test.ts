@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
-import { ControlSegment, controlBytes, LANE_RING, MAX_GROUPS } from "./segment.ts";
+import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAX_GROUPS } from "./segment.ts";
 
 const collective = { kind: "collective" } as const;
 
@@ -50,6 +50,22 @@ describe("ControlSegment", () => {
     expect(a?.fail({ code: "RANK_FAILED", rank: 1, generation: 3, cause: "x".repeat(9000) })).toBe(true);
     expect(b?.fail({ code: "ABORTED", reason: "late" })).toBe(false);
     expect(other?.failure).toMatchObject({ code: "RANK_FAILED", rank: 1, generation: 3 });
+  });
+
+  it("carries messages between two members, in order, with a bounded number under way", () => {
+    const [a, b] = ranks(2);
+    const from = a?.group("world", [0, 1], 0, 0);
+    const to = b?.group("world", [0, 1], 0, 1);
+    for (let i = 0; i < MAIL_SLOTS; i++) expect(from?.post(1, i, [i, -i])).toBe(true);
+    expect(from?.post(1, MAIL_SLOTS, [99])).toBe(false);
+    expect(to?.mail(0, MAIL_SLOTS)).toBeUndefined();
+    expect([...(to?.mail(0, 3)?.subarray(0, 2) ?? [])]).toEqual([3, -3]);
+    expect(from?.mail(1, 0)).toBeUndefined();
+    to?.acknowledge(0, 0);
+    expect(from?.acknowledged(1)).toBe(1);
+    expect(from?.post(1, MAIL_SLOTS, [99])).toBe(true);
+    expect(to?.mail(0, MAIL_SLOTS)?.[0]).toBe(99);
+    expect(to?.mail(0, 0)).toBeUndefined();
   });
 
   it("reuses the slots of groups that every member left", () => {

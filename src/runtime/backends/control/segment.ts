@@ -18,6 +18,13 @@ export const LANE_RING = 64;
 export const MAX_GROUPS = 96;
 
 const MAGIC = 0x63686f72;
+/** Messages from one member to another that may be under way at once. */
+export const MAIL_SLOTS = 8;
+/** Words of one message: its number and what the sender wrote. */
+export const MAIL_WORDS = 32;
+/** Acknowledged count, then the slots. */
+const PAIR_WORDS = 4 + MAIL_SLOTS * MAIL_WORDS;
+
 const ENTRY_WORDS = 4;
 const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
 const FAILURE_BYTES = 2048;
@@ -45,7 +52,12 @@ export interface Fingerprint {
 }
 
 const groupWords = (worldSize: number) =>
-  8 + LABEL_WORDS + FAILURE_WORDS + BLOB_WORDS + worldSize * (1 + 2 * worldSize) * LANE_WORDS;
+  8 +
+  LABEL_WORDS +
+  FAILURE_WORDS +
+  BLOB_WORDS +
+  worldSize * (1 + 2 * worldSize) * LANE_WORDS +
+  worldSize * worldSize * PAIR_WORDS;
 
 /** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
 export function controlBytes(worldSize: number): number {
@@ -242,6 +254,42 @@ export class GroupControl {
     return this.#bytes.slice(start, start + (this.#words[this.#blobAt + 1] ?? 0));
   }
 
+  /**
+   * Leaves message `number` (from 0, in order) for member `to`. The receiver reads it, uses what it names, and
+   * acknowledges it; until then its slot is taken.
+   * @param words at most MAIL_WORDS - 1
+   * @returns false, with nothing changed, while MAIL_SLOTS messages are not acknowledged
+   */
+  post(to: number, number: number, words: ArrayLike<number>): boolean {
+    if (!this.hasRoom(to, number)) return false;
+    const at = this.#pair(this.member, to) + 4 + (number % MAIL_SLOTS) * MAIL_WORDS;
+    this.#words.set(words, at + 1);
+    Atomics.store(this.#words, at, number + 1);
+    return true;
+  }
+
+  /** Whether message `number` for `to` would find a slot. */
+  hasRoom(to: number, number: number): boolean {
+    return number - this.acknowledged(to) < MAIL_SLOTS;
+  }
+
+  /** How many of this member's messages `to` has acknowledged. */
+  acknowledged(to: number): number {
+    return Atomics.load(this.#words, this.#pair(this.member, to));
+  }
+
+  /** Message `number` from member `from`, once it is there. */
+  mail(from: number, number: number): Int32Array | undefined {
+    const at = this.#pair(from, this.member) + 4 + (number % MAIL_SLOTS) * MAIL_WORDS;
+    if (Atomics.load(this.#words, at) !== number + 1) return undefined;
+    return this.#words.slice(at + 1, at + MAIL_WORDS);
+  }
+
+  /** Says that this member is done with message `number` of `from`; messages are acknowledged in order. */
+  acknowledge(from: number, number: number): void {
+    Atomics.store(this.#words, this.#pair(from, this.member), number + 1);
+  }
+
   /** Says that this member issues call `seq` of a lane. */
   publish(lane: Lane, seq: number, print: Fingerprint): void {
     const at = this.#lane(this.member, lane);
@@ -275,6 +323,12 @@ export class GroupControl {
     if (issued === 0) return undefined;
     const print = this.read(member, lane, issued - 1);
     return print === undefined ? undefined : { seq: issued - 1, print };
+  }
+
+  #pair(from: number, to: number): number {
+    const { worldSize } = this.#segment;
+    const lanes = worldSize * (1 + 2 * worldSize) * LANE_WORDS;
+    return this.#lanesAt + lanes + (from * worldSize + to) * PAIR_WORDS;
   }
 
   #lane(member: number, lane: Lane): number {

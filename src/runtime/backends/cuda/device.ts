@@ -38,6 +38,7 @@ export class CudaDevice implements Disposable {
   readonly context: bigint;
   #poison: Poison | undefined;
   #closed = false;
+  readonly #atClose: (() => void)[] = [];
 
   /** Use `openDevice`. */
   constructor(driver: CudaDriver, ordinal: number, info: CudaDeviceInfo, context: bigint) {
@@ -109,6 +110,11 @@ export class CudaDevice implements Disposable {
     );
   }
 
+  /** Runs `fn` when the device is closed. */
+  onClose(fn: () => void): void {
+    this.#atClose.push(fn);
+  }
+
   /** Gives the primary context back. Idempotent; a poisoned context is given back too. */
   close(): void {
     if (this.#closed) return;
@@ -117,6 +123,7 @@ export class CudaDevice implements Disposable {
       currentDevice.delete(this.driver);
       this.driver.api.cuCtxSetCurrent(null);
     }
+    for (const fn of this.#atClose) fn();
     this.driver.api.cuDevicePrimaryCtxRelease_v2(this.ordinal);
   }
 

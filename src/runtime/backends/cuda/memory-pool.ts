@@ -126,6 +126,17 @@ export class MemoryPool implements Disposable {
     return given;
   }
 
+  /** The driver's allocation that `address` lies in. */
+  segmentOf(address: bigint): bigint | undefined {
+    for (const segment of this.#segments) {
+      let end = segment.address;
+      for (let block: Block | undefined = segment; block !== undefined; block = block.next)
+        end += BigInt(block.sizeBytes);
+      if (address >= segment.address && address < end) return segment.address;
+    }
+    return undefined;
+  }
+
   /** What is handed out and to whom. */
   leaks(): readonly { readonly label: string; readonly sizeBytes: number }[] {
     return [...this.#live.values()].map(({ label, sizeBytes }) => ({ label, sizeBytes }));

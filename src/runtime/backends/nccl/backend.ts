@@ -9,6 +9,7 @@ import { openDevice } from "../cuda/device.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
 import { requireCudaDriver } from "../cuda/driver.ts";
 import { MemoryPool } from "../cuda/memory-pool.ts";
+import { enablePeerAccess } from "../cuda/peer-memory.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
 import { download, type RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
@@ -59,6 +60,13 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     main: CudaStream.create(device),
     generation: handle.generation,
   };
+  const interprocess = !(handle.control instanceof SharedArrayBuffer);
+  if (!interprocess && options.device === undefined) {
+    enablePeerAccess(
+      device,
+      Array.from({ length: handle.ranks }, (_, peer) => peer),
+    );
+  }
   const segment = new ControlSegment(handle.control, handle.ranks);
   const ncclRank = new NcclRank({
     library,
@@ -69,6 +77,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     capabilities: ncclCapabilities(library, device.info),
     config: options.config ?? {},
     blocking: options.blocking ?? true,
+    interprocess,
   });
   return new NcclBackend(handle, ncclRank, options.uniqueId);
 }
@@ -147,6 +156,7 @@ export class NcclBackend implements Backend {
     for (const communicator of [...this.#rank.communicators].reverse()) {
       await communicator.close().catch((error: unknown) => errors.push(error));
     }
+    this.#rank.peers.close();
     at.pinned.close();
     at.pool.close();
     at.main.close();

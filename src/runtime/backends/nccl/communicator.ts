@@ -45,10 +45,12 @@ import {
   type Work,
 } from "../../comm/index.ts";
 import type { GroupControl, Lane } from "../control/segment.ts";
+import type { Allocation } from "../cuda/memory-pool.ts";
 import { type CallTarget, isComposed, issue, type NcclCall } from "./calls.ts";
 import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators } from "./operators.ts";
+import { PairMail } from "./pair-mail.ts";
 import type { Arrival, CommQueue, Entry } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
@@ -106,8 +108,12 @@ export class NcclCommunicator implements Communicator {
   readonly #operators: PreMulSumOperators;
   #seq = 1;
   #numChildren = 0;
+  readonly #mail: PairMail;
+  /** Calls of the send and the receive lane to each peer, and messages among them that went by mail. */
   readonly #sent: number[];
   readonly #received: number[];
+  readonly #mailed: number[];
+  readonly #fetched: number[];
   #closed = false;
   /** Calls of an open batch; `undefined` outside of one. */
   #batch: BatchedCall[] | undefined;
@@ -123,6 +129,9 @@ export class NcclCommunicator implements Communicator {
     this.#operators = new PreMulSumOperators(parts.rank.library);
     this.#sent = Array(this.size).fill(0);
     this.#received = Array(this.size).fill(0);
+    this.#mailed = Array(this.size).fill(0);
+    this.#fetched = Array(this.size).fill(0);
+    this.#mail = new PairMail(parts.queue.options.control, parts.rank.at, parts.rank.peers);
   }
 
   /** The stream that this communicator's calls run on, for events and for kernels that must follow them. */
@@ -166,11 +175,14 @@ export class NcclCommunicator implements Communicator {
   scatter(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("scatter", data, options, { root: options.root ?? 0 });
   }
+  /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
-    return this.#issue("send", data, options, { peer });
+    return this.#batch === undefined ? this.#send(data, peer, options) : this.#issue("send", data, options, { peer });
   }
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
-    return this.#issue("recv", output, options, { peer });
+    return this.#batch === undefined
+      ? this.#recv(output, peer, options)
+      : this.#issue("recv", output, options, { peer });
   }
 
   barrier(options: CallOptions = {}): Work<void> {
@@ -331,6 +343,7 @@ export class NcclCommunicator implements Communicator {
   async close(): Promise<void> {
     if (this.#closed) return;
     await this.#queue.drain();
+    await this.#drainMail();
     this.#closed = true;
     const comm = this.#queue.comm;
     if (comm !== undefined && this.#queue.cause === undefined) {
@@ -344,6 +357,93 @@ export class NcclCommunicator implements Communicator {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  /** Waits until receivers have taken what was sent to them. */
+  async #drainMail(): Promise<void> {
+    const until = performance.now() + this.parts.rank.timeoutMs;
+    while (this.#mail.sweep() > 0 && this.#queue.cause === undefined && performance.now() < until) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    this.#mail.close();
+  }
+
+  /** See pair-mail.ts. */
+  #send(data: Data, peer: number, options: CallOptions): Work<void> {
+    this.#open();
+    const { input } = checkArguments({ op: "send", numRanks: this.size, rank: this.rank, data, options, peer });
+    const { at } = this.parts.rank;
+    const sizeBytes = input.region.sizeBytes;
+    const from = stage(input, at, this.stream, { reads: true, writes: false });
+    const arrival = this.#arrivalOf("send", input.dtype, input.count, { peer });
+    const number = this.#mailed[peer] ?? 0;
+    this.#mailed[peer] = number + 1;
+    let buffer: Allocation | undefined;
+    const entry = {
+      arrivals: [arrival],
+      ready: () => this.#mail.hasRoom(peer, number),
+      regions: [input.region],
+      run: () => {
+        buffer = at.pool.allocate(sizeBytes, this.stream, "send");
+        if (sizeBytes > 0) {
+          const { handle } = this.stream;
+          at.device.call("cuMemcpyDtoDAsync_v2", "send", buffer.address, from.address, sizeBytes, handle);
+        }
+        return 0;
+      },
+      finish: [
+        (ok: boolean) => {
+          if (ok && buffer !== undefined) this.#mail.post(peer, number, buffer, sizeBytes);
+          from.finish?.(ok);
+        },
+      ],
+      sizeBytes,
+      value: () => undefined,
+    };
+    return this.#push("send", arrival.seq, entry, options) as Work<void>;
+  }
+
+  /** See pair-mail.ts. */
+  #recv(output: Data, peer: number, options: CallOptions): Work<Tensor> {
+    this.#open();
+    const checked = checkArguments({ op: "recv", numRanks: this.size, rank: this.rank, data: output, options, peer });
+    const { input } = checked;
+    const sizeBytes = input.region.sizeBytes;
+    const to = stage(input, this.parts.rank.at, this.stream, { reads: false, writes: true });
+    const arrival = this.#arrivalOf("recv", input.dtype, input.count, { peer });
+    const number = this.#fetched[peer] ?? 0;
+    this.#fetched[peer] = number + 1;
+    const entry = {
+      arrivals: [arrival],
+      ready: () => this.#mail.has(peer, number),
+      regions: [input.region],
+      run: () => {
+        this.#mail.fetch(peer, number, to.address, sizeBytes, this.stream.handle);
+        to.after?.();
+        return 0;
+      },
+      finish: [
+        (ok: boolean) => {
+          if (ok) this.#mail.acknowledge(peer, number);
+          to.finish?.(ok);
+        },
+      ],
+      sizeBytes,
+      value: () => to.tensor,
+    };
+    return this.#push("recv", arrival.seq, entry, options) as Work<Tensor>;
+  }
+
+  #push(
+    op: WireOp,
+    seq: number,
+    parts: Pick<Entry, "arrivals" | "value"> & Partial<Entry>,
+    options: CallOptions,
+  ): NcclWork<unknown> {
+    const work = new NcclWork<unknown>(this.#queue, seq, op, this.group);
+    this.#watchSignal(options.signal, work);
+    this.#queue.push(this.#entry({ op, work, ...parts }, options));
+    return work;
   }
 
   #childControl(name: string, members: readonly number[], instance: number): GroupControl {
@@ -548,6 +648,8 @@ export class NcclCommunicator implements Communicator {
     return {
       members: [],
       kinds: [],
+      ready: undefined,
+      regions: [],
       run: undefined,
       step: undefined,
       finish: [],

@@ -20,7 +20,7 @@ export interface NcclHandle {
 }
 
 /** Most ranks of one host: the control segment grows with the square. */
-const MAX_RANKS = 64;
+const MAX_RANKS = 16;
 
 /** Makes what the ranks of one host share. @throws InvalidArgumentError */
 export function createNcclHost(options: { readonly ranks: number; readonly generation?: number }): NcclHandle {

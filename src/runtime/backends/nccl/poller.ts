@@ -26,6 +26,13 @@ export class Poller {
     this.#schedule();
   }
 
+  /** Looks at everything once: for a thread that blocks in one group while its other groups have peers to serve. */
+  pollAll(now: number): void {
+    for (const pollable of this.#active) {
+      if (!pollable.poll(now)) this.#active.delete(pollable);
+    }
+  }
+
   remove(pollable: Pollable): void {
     this.#active.delete(pollable);
   }
@@ -40,22 +47,23 @@ export class Poller {
   readonly #turn = (): void => {
     this.#scheduled = false;
     this.#turns++;
-    const now = performance.now();
-    for (const pollable of this.#active) {
-      if (!pollable.poll(now)) this.#active.delete(pollable);
-    }
+    this.pollAll(performance.now());
     this.#schedule();
   };
 }
 
 const nap = new Int32Array(new SharedArrayBuffer(4));
 
-/** Polls `done` on this thread: spins for about a millisecond, then naps between looks. Throws what `done` throws. */
-export function blockUntil(done: (now: number) => boolean): void {
+/**
+ * Polls `done` on this thread: spins for about a millisecond, then naps between looks, and looks at everything else in
+ * between. Throws what `done` throws.
+ */
+export function blockUntil(poller: Poller, done: (now: number) => boolean): void {
   const start = performance.now();
   for (;;) {
     const now = performance.now();
     if (done(now)) return;
+    if (now - start > 0.05) poller.pollAll(now);
     if (now - start > 1) Atomics.wait(nap, 0, 0, now - start > 20 ? 1 : 0.05);
   }
 }

@@ -7,6 +7,8 @@
  * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
  * until every member has issued it; after that NCCL only enqueues.
  */
+
+import { overlaps, type Region } from "../../../authoring/collectives/index.ts";
 import { AbortedError, ChoraleError, MismatchError, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { describeWords, errorOf, failureOf, OpCounters, opCode, unpackCall, type WireOp } from "../../comm/index.ts";
 import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
@@ -45,6 +47,12 @@ export interface Entry {
   readonly kinds: readonly string[];
   /** Issues on the stream. @returns NCCL's status */
   readonly run: ((comm: bigint) => number) | undefined;
+  /**
+   * For sends and receives, which never block the stream: whether the call can be issued now. Such a call may overtake
+   * others like it that cannot, unless they touch the same memory.
+   */
+  readonly ready: (() => boolean) | undefined;
+  readonly regions: readonly Region[];
   /** A task of the host: called until it says that it is done. */
   readonly step: (() => boolean) | undefined;
   /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
@@ -80,6 +88,11 @@ const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objec
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
 
+function mayOvertake(entry: Entry, earlier: Entry): boolean {
+  if (entry.ready === undefined || earlier.ready === undefined) return false;
+  return !entry.regions.some((a) => earlier.regions.some((b) => overlaps(a, b)));
+}
+
 export class CommQueue implements Pollable, WorkDriver {
   readonly counters = new OpCounters();
   readonly options: QueueOptions;
@@ -105,6 +118,10 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#done = new Uint32Array(this.#flag.buffer, 0, 1);
     this.#done[0] = 0;
     this.#mainDone = CudaEvent.create(options.at.device);
+  }
+
+  get poller(): Poller {
+    return this.options.poller;
   }
 
   get pending(): number {
@@ -247,27 +264,35 @@ export class CommQueue implements Pollable, WorkDriver {
     return true;
   }
 
-  /** Issues from the queue's head what may be issued now. */
+  /** Issues from the queue what may be issued now. */
   #pump(): void {
     if (this.#unissued.length === 0 || !this.open()) return;
-    for (let head = this.#unissued[0]; head !== undefined; head = this.#unissued[0]) {
-      if (this.#issued.length >= MAX_IN_FLIGHT || this.#cause !== undefined) return;
-      const entry = head;
-      if (entry.step !== undefined) {
-        if (this.#guard(entry.step) !== true) return;
-        this.#unissued.shift();
-        this.#settle(entry);
+    const blocked: Entry[] = [];
+    for (let i = 0; i < this.#unissued.length; ) {
+      const entry = this.#unissued[i];
+      if (entry === undefined || this.#issued.length >= MAX_IN_FLIGHT || this.#cause !== undefined) return;
+      if (blocked.some((earlier) => !mayOvertake(entry, earlier)) || !this.#isReady(entry)) {
+        if (entry.ready === undefined) return;
+        blocked.push(entry);
+        i++;
         continue;
       }
-      const cold = entry.kinds.some((kind) => !this.#warm.has(kind));
-      if (cold) {
-        if (!entry.arrivals.every((arrival) => this.#arrived(arrival))) return;
-        for (const kind of entry.kinds) this.#warm.add(kind);
-      }
-      if (!this.options.blocking && this.#asyncState() === NCCL_RESULT.inProgress) return;
-      this.#unissued.shift();
-      this.#launch(entry);
+      if (this.#cause !== undefined) return;
+      this.#unissued.splice(i, 1);
+      if (entry.step === undefined) this.#launch(entry);
+      else this.#settle(entry);
     }
+  }
+
+  /** Whether the entry can be issued without blocking this thread; for a host task, whether it is done. */
+  #isReady(entry: Entry): boolean {
+    if (entry.step !== undefined) return this.#guard(entry.step) === true;
+    if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
+    if (!this.options.blocking && this.#asyncState() === NCCL_RESULT.inProgress) return false;
+    if (entry.kinds.every((kind) => this.#warm.has(kind))) return true;
+    if (!entry.arrivals.every((arrival) => this.#arrived(arrival))) return false;
+    for (const kind of entry.kinds) this.#warm.add(kind);
+    return true;
   }
 
   #launch(entry: Entry): void {
@@ -286,7 +311,10 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.#cause !== undefined || status === undefined) return;
     if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
       this.fail(library.error(entry.op, status, this.#comm));
+      return;
     }
+    // The other end of a send waits for it to be there, not for somebody to look.
+    if (entry.ready !== undefined) this.#mark();
   }
 
   /** Runs `fn`; what it throws ends the group. */

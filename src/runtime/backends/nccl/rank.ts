@@ -1,6 +1,7 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
 import type { Capabilities } from "../../comm/index.ts";
 import type { ControlSegment, GroupControl } from "../control/segment.ts";
+import { PeerMemory } from "../cuda/peer-memory.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { NcclCommunicator } from "./communicator.ts";
@@ -23,6 +24,8 @@ export interface NcclRankOptions {
   readonly config: NcclConfig;
   /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
   readonly blocking: boolean;
+  /** Whether ranks are processes; threads of one process otherwise. */
+  readonly interprocess: boolean;
 }
 
 export class NcclRank {
@@ -37,6 +40,7 @@ export class NcclRank {
   readonly poller = new Poller();
   /** Four bytes on the device that barriers reduce. */
   readonly barrierWord: bigint;
+  readonly peers: PeerMemory;
   readonly #open = new Set<NcclCommunicator>();
 
   constructor(options: NcclRankOptions) {
@@ -48,6 +52,7 @@ export class NcclRank {
     this.capabilities = options.capabilities;
     this.blocking = options.blocking;
     this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
+    this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
     this.barrierWord = word.address;
     this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);

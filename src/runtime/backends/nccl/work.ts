@@ -1,10 +1,11 @@
 /** Pending work of the NCCL backend. */
 import { TimeoutError } from "../../../core/index.ts";
 import { PendingWork } from "../../comm/index.ts";
-import { blockUntil } from "./poller.ts";
+import { blockUntil, type Poller } from "./poller.ts";
 
 /** What drives a work: the communicator's queue. */
 export interface WorkDriver {
+  readonly poller: Poller;
   /** Sees that `work`'s completion will be noticed, and looks at once. @returns whether it is settled */
   advance(work: NcclWork<unknown>, now: number): boolean;
   /** Hands it to the event loop, after a short spin. */
@@ -23,7 +24,7 @@ export class NcclWork<T> extends PendingWork<T> {
     this.seen = true;
     if (!this.settled && !this.#driver.advance(this as NcclWork<unknown>, performance.now())) {
       const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs;
-      blockUntil((now) => {
+      blockUntil(this.#driver.poller, (now) => {
         if (this.#driver.advance(this as NcclWork<unknown>, now)) return true;
         if (now > until) throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, options?.timeoutMs ?? 0);
         return false;

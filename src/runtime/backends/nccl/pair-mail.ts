@@ -1,0 +1,84 @@
+/**
+ * Sends and receives outside of a batch. NCCL's block the stream until the other end comes, and deadlock when two ranks
+ * both send first; a send here copies into a buffer of its own, is done, and leaves a note in the control segment where
+ * the buffer is; the receiver copies from there, over NVLink where there is one, and acknowledges. Inside a batch, sends
+ * and receives are NCCL's own.
+ */
+import { FormatError } from "../../../core/index.ts";
+import type { GroupControl } from "../control/segment.ts";
+import type { Allocation } from "../cuda/memory-pool.ts";
+import type { PeerMemory } from "../cuda/peer-memory.ts";
+import type { RankDevice } from "../cuda/rank-device.ts";
+
+interface Outgoing {
+  readonly to: number;
+  readonly number: number;
+  readonly buffer: Allocation;
+}
+
+/** The messages of one group, as one member sends and receives them. */
+export class PairMail {
+  readonly #control: GroupControl;
+  readonly #at: RankDevice;
+  readonly #peers: PeerMemory;
+  readonly #outgoing: Outgoing[] = [];
+
+  constructor(control: GroupControl, at: RankDevice, peers: PeerMemory) {
+    this.#control = control;
+    this.#at = at;
+    this.#peers = peers;
+  }
+
+  hasRoom(to: number, number: number): boolean {
+    this.sweep();
+    return this.#control.hasRoom(to, number);
+  }
+
+  /** Hands `buffer`, whose contents are there, to `to` as message `number`; it is freed when acknowledged. */
+  post(to: number, number: number, buffer: Allocation, sizeBytes: number): void {
+    this.#control.post(to, number, this.#peers.describe(buffer.address, sizeBytes));
+    this.#outgoing.push({ to, number, buffer });
+  }
+
+  /** Whether message `number` of `from` is there. */
+  has(from: number, number: number): boolean {
+    return this.#control.mail(from, number) !== undefined;
+  }
+
+  /** Copies message `number` of `from` to `address` on the stream. */
+  fetch(from: number, number: number, address: bigint, sizeBytes: number, stream: bigint): void {
+    const note = this.#control.mail(from, number);
+    if (note === undefined) throw new FormatError(`message ${number} of rank ${from}`, "is not there");
+    const source = this.#peers.locate(note);
+    if (source.sizeBytes !== sizeBytes) {
+      throw new FormatError(
+        `message ${number} of rank ${from}`,
+        `has ${source.sizeBytes} bytes, expected ${sizeBytes}`,
+      );
+    }
+    if (sizeBytes > 0) {
+      this.#at.device.call("cuMemcpyDtoDAsync_v2", "recv", address, source.address, sizeBytes, stream);
+    }
+  }
+
+  acknowledge(from: number, number: number): void {
+    this.#control.acknowledge(from, number);
+  }
+
+  /** Frees buffers that receivers are done with. @returns how many are still out */
+  sweep(): number {
+    for (let i = this.#outgoing.length - 1; i >= 0; i--) {
+      const one = this.#outgoing[i];
+      if (one === undefined || this.#control.acknowledged(one.to) <= one.number) continue;
+      this.#at.pool.free(one.buffer);
+      this.#outgoing.splice(i, 1);
+    }
+    return this.#outgoing.length;
+  }
+
+  /** Frees every buffer: the group is over. */
+  close(): void {
+    for (const { buffer } of this.#outgoing) this.#at.pool.free(buffer);
+    this.#outgoing.length = 0;
+  }
+}
