@@ -108,7 +108,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     if (!flags.json) process.stdout.write(`${[label, ...tableHeader()].join("\n")}\n`);
     let measured = 0;
     const progress = (text: string) => {
-      if (process.stderr.isTTY && !flags.json) process.stderr.write(`\r\u001b[2K${text}`);
+      if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
     };
     progress(`measuring size 1 of ${sizes.length}`);
     const found = await bench({

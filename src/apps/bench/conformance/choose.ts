@@ -14,11 +14,13 @@ export const RANK_COUNTS = [1, 2, 3, 4, 5, 8] as const;
 const OPERATORS: readonly CaseRedop[] = ["sum", "prod", "min", "max", "avg", "preMulSum"];
 const BITWISE: readonly CaseRedop[] = ["band", "bor", "bxor"];
 
-function redopsOf(reduces: boolean, dtype: DType): readonly DataCase["redop"][] {
-  return !reduces ? ["none"] : DTYPES[dtype].isFloat ? OPERATORS : [...OPERATORS, ...BITWISE];
+/** The legal operators of an operation and dtype; `none` for operations that do not reduce. */
+export function redopsOf(op: DataCase["op"], dtype: DType): readonly DataCase["redop"][] {
+  return !operationInfo(op).reduces ? ["none"] : DTYPES[dtype].isFloat ? OPERATORS : [...OPERATORS, ...BITWISE];
 }
 
-function placementsOf(op: DataCase["op"]): readonly Placement[] {
+/** The ways of passing an output. */
+export function placementsOf(op: DataCase["op"]): readonly Placement[] {
   if (op === "send" || op === "recv" || op === "barrier") return ["none"];
   switch (operationInfo(op).inPlace) {
     case "same":
@@ -43,7 +45,7 @@ export function allCases(ranks: readonly number[] = RANK_COUNTS): DataCase[] {
       if (op === "recv" || (op === "send" && n === 1)) continue; // a send case receives too
       const dtypes = info.input === "none" ? (["f32"] as const) : DTYPE_NAMES;
       for (const dtype of dtypes) {
-        for (const redop of redopsOf(info.reduces, dtype)) {
+        for (const redop of redopsOf(op, dtype)) {
           const ways = placementsOf(op).flatMap((placement) =>
             (["tensor", "array"] as const).flatMap((storage) =>
               (["wait", "await"] as const).map((drive) => ({ placement, storage, drive })),

@@ -10,6 +10,7 @@ import type { RankContext } from "./types.ts";
 /** What the front end sends to each rank. */
 export interface ConformanceJob {
   readonly seed: number;
+  readonly full: boolean;
   readonly dataCases: readonly DataCase[];
   /** Names of the semantic cases. */
   readonly semanticCases: readonly string[];
@@ -48,6 +49,8 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
     world,
     comm: world.comm,
     shared: job.shared,
+    seed: job.seed,
+    full: job.full,
     fail: (problem) => failures.push({ index, problem, fatal: false }),
   };
   const attempt = async (run: () => Promise<void>): Promise<boolean> => {

@@ -103,6 +103,7 @@ async function runBatch(
   const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
   const job: ConformanceJob = {
     seed,
+    full: options.full ?? false,
     dataCases: batch.flatMap((entry) => entry.data ?? []),
     semanticCases: batch.filter((entry) => entry.data === undefined).map((entry) => strip(entry.name)),
     shared,

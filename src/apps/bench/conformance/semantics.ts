@@ -4,6 +4,7 @@
  */
 import { BEHAVIOUR_CASES } from "./behaviour-cases.ts";
 import { FAILURE_CASES } from "./failure-cases.ts";
+import { RANDOM_PROGRAMS } from "./random-programs.ts";
 import { REFUSAL_CASES } from "./refusal-cases.ts";
 import type { RankContext } from "./types.ts";
 
@@ -15,4 +16,9 @@ export interface SemanticCase {
   run(context: RankContext): Promise<void>;
 }
 
-export const SEMANTIC_CASES: readonly SemanticCase[] = [...BEHAVIOUR_CASES, ...REFUSAL_CASES, ...FAILURE_CASES];
+export const SEMANTIC_CASES: readonly SemanticCase[] = [
+  ...BEHAVIOUR_CASES,
+  ...RANDOM_PROGRAMS,
+  ...REFUSAL_CASES,
+  ...FAILURE_CASES,
+];

@@ -9,4 +9,8 @@ export interface RankContext {
   fail(problem: string): void;
   /** Numbers that all ranks of one process share, for cases that watch each other. */
   readonly shared: Int32Array;
+  /** The same on all ranks. */
+  readonly seed: number;
+  /** Everything is wanted, however long it takes. */
+  readonly full: boolean;
 }
