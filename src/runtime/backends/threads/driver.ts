@@ -11,11 +11,13 @@ import { RANK, WORLD } from "./layout.ts";
 export interface Pumpable {
   /** Advances what can be advanced; spins at most `spins` polls on the first missing peer. @returns whether anything did */
   pump(spins: number): boolean;
+  /** As `pump`, but stays with `work`, a message too, for up to `spins` polls. */
+  spin(work: Drivable, spins: number): void;
   readonly hasPending: boolean;
   /** Fails what is overdue. @returns the earliest deadline of what is left */
   checkDeadlines(now: number): number;
 }
-interface Drivable {
+export interface Drivable {
   readonly settled: boolean;
   readonly engine: Pumpable;
 }
@@ -25,12 +27,23 @@ const WAIT_SPINS = 60_000;
 const ISSUE_SPINS = 6_000;
 /** Polls when ranks share cores, where spinning only keeps the awaited peer from running. */
 const SHARED_CORE_SPINS = 20;
+/**
+ * Spinning pays when the peer runs and is about to come. When it did not come in time, the next waits spin half as
+ * long, down to 1/64; every 64th spins in full again, because two ranks that both sleep never meet while spinning.
+ */
+const MAX_LEVEL = 6;
+const PROBE_EVERY = 64;
 /** Longest sleep without looking at deadlines. */
 const MAX_SLEEP_MS = 1000;
 
 export class Driver {
-  readonly waitSpins: number;
-  readonly issueSpins: number;
+  /** Polls before a blocking wait sleeps, and before an issuing call returns. */
+  waitSpins: number;
+  issueSpins: number;
+  readonly #fullWaitSpins: number;
+  readonly #fullIssueSpins: number;
+  #level = 0;
+  #numWaits = 0;
   readonly #words: Int32Array;
   readonly #door: number;
   readonly #sleeping: number;
@@ -46,8 +59,10 @@ export class Driver {
     const at = rankBlock(rank);
     this.#door = (at + RANK.doorbell) / 4;
     this.#sleeping = (at + RANK.sleeping) / 4;
-    this.waitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS;
-    this.issueSpins = oversubscribed ? SHARED_CORE_SPINS : ISSUE_SPINS;
+    this.#fullWaitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS;
+    this.#fullIssueSpins = oversubscribed ? SHARED_CORE_SPINS : ISSUE_SPINS;
+    this.waitSpins = this.#fullWaitSpins;
+    this.issueSpins = this.#fullIssueSpins;
   }
 
   get sleepersAddress(): number {
@@ -73,8 +88,13 @@ export class Driver {
 
   /** Blocks until `work` is settled. @returns false when `timeoutMs` passed first */
   drive(work: Drivable, timeoutMs: number | undefined): boolean {
-    work.engine.pump(this.waitSpins);
-    if (work.settled) return true;
+    const probing = this.#numWaits++ % PROBE_EVERY === 0;
+    work.engine.spin(work, probing ? this.#fullWaitSpins : this.waitSpins);
+    if (work.settled) {
+      if (this.#level > 0) this.#setLevel(probing ? 0 : this.#level - 1);
+      return true;
+    }
+    this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
     this.#disarm();
     const start = performance.now();
     for (;;) {
@@ -90,10 +110,16 @@ export class Driver {
       if (work.settled) break;
       this.#sleep(work, Math.max(0.05, next - now));
       if (work.settled) break;
-      work.engine.pump(this.waitSpins >> 3);
+      work.engine.spin(work, this.waitSpins >> 2);
     }
     this.#reactivate();
     return true;
+  }
+
+  #setLevel(level: number): void {
+    this.#level = level;
+    this.waitSpins = this.#fullWaitSpins >> level;
+    this.issueSpins = this.#fullIssueSpins >> level;
   }
 
   /** Stops everything asynchronous: the rank closes. */

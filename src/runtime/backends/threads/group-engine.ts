@@ -24,7 +24,7 @@ import {
   unpackCall,
 } from "../../comm/index.ts";
 import { CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
-import type { Driver, Pumpable } from "./driver.ts";
+import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
@@ -214,6 +214,12 @@ export class GroupEngine implements Pumpable {
       progressed = true;
     }
     return progressed;
+  }
+
+  spin(work: Drivable, spins: number): void {
+    this.pump(spins);
+    // A look at the messages takes as long as some twenty polls of the peers' slots.
+    for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 20) this.pairs.pump();
   }
 
   #advance(work: ThreadsWork<unknown>, spins: number): void {

@@ -1,0 +1,105 @@
+/**
+ * What one call of the threads backend costs, through its public API: `node bench/threads-micro.mjs [options]` after
+ * `npm run build`. For profiling and tuning; comparisons with other libraries are bench/peers.
+ *
+ *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
+ *   --lib DIR        another build to measure (default ../dist/)
+ *
+ * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
+ */
+import { parseArgs } from "node:util";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+
+const { values } = parseArgs({
+  args: isMainThread ? process.argv.slice(2) : [],
+  options: {
+    ranks: { type: "string", default: "2" },
+    ops: { type: "string", default: "all_reduce" },
+    sizes: { type: "string", default: "1K,4K,16K,64K,256K,1M,4M,16M,64M" },
+    mode: { type: "string", default: "wait" },
+    repeats: { type: "string", default: "11" },
+    lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
+  },
+});
+
+const bytesOf = (text) => Number.parseFloat(text) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
+const iterationsOf = (bytes) => Math.max(3, Math.min(2000, Math.round((64 * 1024 * 1024) / bytes)));
+
+/** Calls of each operation on f32 tensors whose larger buffer has `bytes` bytes. */
+function caller(op, comm, { whole, other, part }) {
+  const root = comm.rank === 0;
+  return {
+    all_reduce: () => comm.allReduce(whole, { output: other }),
+    broadcast: () => comm.broadcast(whole),
+    reduce: () => comm.reduce(whole, root ? { output: other } : undefined),
+    all_gather: () => comm.allGather(part, { output: other }),
+    reduce_scatter: () => comm.reduceScatter(whole, { output: part }),
+    all_to_all: () => comm.allToAll(whole, { output: other }),
+    gather: () => comm.gather(part, root ? { output: other } : undefined),
+    scatter: () => (root ? comm.scatter(whole, { output: part }) : comm.scatter(part)),
+    barrier: () => comm.barrier(),
+    sendrecv: () => {
+      const sent = comm.send(whole, (comm.rank + 1) % comm.size);
+      comm.recv(other, (comm.rank + comm.size - 1) % comm.size).wait();
+      return sent;
+    },
+  }[op];
+}
+
+async function rank({ handle, index, ops, sizes, mode, repeats, lib }) {
+  const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
+  const backend = attachThreads(handle, index);
+  const comm = backend.world;
+  for (const op of ops) {
+    for (const bytes of sizes) {
+      const count = Math.ceil(bytes / 4 / comm.size) * comm.size;
+      const tensors = {
+        whole: backend.tensor("f32", [count]),
+        other: backend.tensor("f32", [count]),
+        part: backend.tensor("f32", [count / comm.size]),
+      };
+      const call = caller(op, comm, tensors);
+      const iterations = iterationsOf(bytes);
+      const times = backend.tensor("f64", [repeats]);
+      // The first two repeats are for the compilers.
+      for (let repeat = -2; repeat < repeats; repeat++) {
+        comm.barrier().wait();
+        const start = performance.now();
+        if (mode === "wait") for (let i = 0; i < iterations; i++) call().wait();
+        else for (let i = 0; i < iterations; i++) await call();
+        if (repeat >= 0) times.data[repeat] = ((performance.now() - start) * 1000) / iterations;
+      }
+      comm.allReduce(times, { op: "max" }).wait();
+      const sorted = Array.from(times.data).sort((a, b) => a - b);
+      if (index === 0) parentPort.postMessage({ op, bytes, medianUs: sorted[repeats >> 1], minUs: sorted[0] });
+      for (const tensor of [...Object.values(tensors), times]) backend.free(tensor);
+    }
+  }
+  await backend.close();
+}
+
+if (isMainThread) {
+  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", values.lib).href);
+  for (const ranks of values.ranks.split(",").map(Number)) {
+    const handle = createThreadsHost({ ranks });
+    const job = {
+      handle,
+      ops: values.ops.split(","),
+      sizes: values.sizes.split(",").map(bytesOf),
+      mode: values.mode,
+      repeats: Number(values.repeats),
+      lib: values.lib,
+    };
+    await Promise.all(
+      Array.from({ length: ranks }, (_, index) => {
+        const worker = new Worker(new URL(import.meta.url), { workerData: { ...job, index } });
+        worker.on("message", ({ op, bytes, medianUs, minUs }) => {
+          console.log(`${ranks} ${op} ${values.mode} ${bytes} ${medianUs.toFixed(2)} ${minUs.toFixed(2)}`);
+        });
+        return new Promise((resolve, reject) => worker.on("error", reject).on("exit", resolve));
+      }),
+    );
+  }
+} else {
+  await rank(workerData);
+}
