@@ -26,6 +26,8 @@ const MAX_IN_FLIGHT = 512;
 const HARVEST_EVERY = 64;
 /** Polls of the completion word inside `then`, about 30 us: most small collectives end within it. */
 const AWAIT_SPINS = 1200;
+/** How long calls that are whole may take to end after the group has failed, ms. */
+const FINISH_MS = 100;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
 const ASYNC_ERROR_PERIOD_MS = 20;
 
@@ -111,6 +113,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #lastAsyncCheck = 0;
   #closed = false;
   #surrendered = false;
+  #finishing = false;
 
   constructor(options: QueueOptions) {
     this.options = options;
@@ -183,7 +186,9 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Ends the group, here and on its other members. */
   fail(error: unknown): void {
+    if (this.#cause !== undefined) return;
     this.options.control.fail(failureOf(error));
+    this.#finishWhole();
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
 
@@ -289,7 +294,8 @@ export class CommQueue implements Pollable, WorkDriver {
     if (entry.step !== undefined) return this.#guard(entry.step) === true;
     if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
     if (!this.options.blocking && this.#asyncState() === NCCL_RESULT.inProgress) return false;
-    if (entry.kinds.every((kind) => this.#warm.has(kind))) return true;
+    const failed = this.options.control.failed;
+    if (!failed && entry.kinds.every((kind) => this.#warm.has(kind))) return true;
     if (!entry.arrivals.every((arrival) => this.#arrived(arrival))) return false;
     for (const kind of entry.kinds) this.#warm.add(kind);
     return true;
@@ -436,7 +442,28 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Takes over a failure that a peer wrote. */
   #adopt(): void {
     const failure = this.options.control.failure;
-    if (failure !== undefined) this.#end(errorOf(failure));
+    if (failure === undefined || this.#cause !== undefined) return;
+    this.#pump();
+    this.#finishWhole();
+    this.#end(errorOf(failure));
+  }
+
+  /**
+   * Lets the calls that every member has issued come to their end before the group does: their results are there, this
+   * rank only has not looked yet.
+   */
+  #finishWhole(): void {
+    if (this.#finishing || this.options.at.device.poison !== undefined) return;
+    this.#finishing = true;
+    const broken = this.#issued.findIndex((entry) => !entry.arrivals.every((arrival) => this.#arrived(arrival)));
+    // A mark behind a call that never ends is never reached: then only what was marked before it can be told.
+    if (broken < 0) this.#mark();
+    const whole = this.#issued.slice(0, broken < 0 ? undefined : broken).filter((entry) => entry.marker !== 0);
+    const last = whole.at(-1);
+    if (last === undefined) return;
+    const until = performance.now() + FINISH_MS;
+    while (!this.#reached(last.marker) && this.#cause === undefined && performance.now() < until);
+    this.#harvest();
   }
 
   #end(cause: ChoraleError): void {
