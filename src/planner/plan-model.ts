@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
 import { type Device, type Family, type Inventory, PRESET_NAMES, presetInventory } from "../machine/topology/index.ts";
+import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
 import { availableMemory, deviceKinds } from "./placement/blocks.ts";
@@ -37,7 +38,7 @@ export interface PlanOutcome {
   readonly plans: readonly ShardingPlan[];
   /** Why other layouts lost, or why none fits. */
   readonly rejected: readonly Rejected[];
-  /** When nothing fits: the smallest preset that would do. */
+  /** When nothing fits, or only the CPU does: the smallest preset that would do. */
   readonly suggestion: string | undefined;
   readonly notes: readonly string[];
   readonly numCandidates: number;
@@ -143,13 +144,20 @@ export function planModel(request: PlanRequest): PlanOutcome {
     const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
     numCandidates += found.numCandidates;
     numJudged += found.numJudged;
-    rejected.push(...found.rejected);
-    for (const item of found.best)
-      plans.push(buildPlan(context, item, found.rejected, poolNotes(pool, item.replicas.length, notes)));
+    for (const item of found.rejected) {
+      if (!rejected.some((known) => known.reason === item.reason)) rejected.push(item);
+    }
+    for (const item of found.best) plans.push(buildPlan(context, item, found.rejected, poolNotes(pool, pools, notes)));
   }
   plans.sort(better);
   // More hardware helps where memory is short, not where a rule is broken.
-  const needsMore = plans.length === 0 && rejected.some((item) => item.kind === "memory" || item.kind === "topology");
+  const onCpu =
+    pools.length > 1 &&
+    plans.some((plan) =>
+      pools.some(({ family, devices }) => family === "cpu" && devices.some(({ id }) => id === plan.ranks[0]?.deviceId)),
+    );
+  const needsMore =
+    (plans.length === 0 || onCpu) && rejected.some((item) => item.kind === "memory" || item.kind === "topology");
   return {
     model: modelSummary(model),
     plans: plans.slice(0, top).map(deepFreeze),
@@ -161,13 +169,17 @@ export function planModel(request: PlanRequest): PlanOutcome {
   };
 }
 
-function poolNotes(pool: Pool, _replicas: number, notes: readonly string[]): readonly string[] {
-  return pool.family === "cpu" ? [...notes, "runs on the CPU: no accelerator can serve this"] : notes;
+/** Said of a plan on CPUs where there are accelerators: they were not enough. */
+function poolNotes(pool: Pool, pools: readonly Pool[], notes: readonly string[]): readonly string[] {
+  const passedOver = pool.family === "cpu" && pools.some((other) => other.family !== "cpu");
+  return passedOver ? [...notes, "runs on the CPU: no accelerator here can serve this"] : notes;
 }
 
 /** The smallest preset, by memory, on which the same question has an answer. */
 function smallestPreset(model: ModelSpec, workload: Workload, request: PlanRequest): string | undefined {
-  const need = modelBytes(model, workload.format);
+  const { method } = workload;
+  const need =
+    method === undefined ? modelBytes(model, workload.format) : estimateTrainingMemory(model, method).totalBytes;
   const presets = PRESET_NAMES.filter((name) => !name.includes("N"))
     .flatMap((name) => {
       const inventory = presetInventory(name);
@@ -190,7 +202,14 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
       fabric,
       cache: new TableCache(model, workload),
     } as const;
-    const found = search({ ...context, kinds, constraints: request.constrain ?? {}, ranks: request.ranks, top: 1 });
+    const found = search({
+      ...context,
+      kinds,
+      constraints: request.constrain ?? {},
+      ranks: request.ranks,
+      top: 1,
+      firstFit: true,
+    });
     if (found.best.length > 0) return name;
   }
   return undefined;

@@ -106,8 +106,10 @@ export function renderNothing(outcome: PlanOutcome, modelName: string): string {
     `${modelName}: no layout fits`,
     ...explainLines(outcome.rejected),
     ...outcome.notes.map((text) => `note: ${text}`),
-    outcome.suggestion === undefined
-      ? "no single preset is large enough: try a smaller --quant, --context or --batch, or several hosts (2x hgx-h200-8)"
-      : `the smallest preset that would do: --hardware ${outcome.suggestion}`,
+    outcome.rejected.every((item) => item.kind === "divisibility" || item.kind === "constraint")
+      ? "no hardware mends this: the model's shape forbids it"
+      : outcome.suggestion === undefined
+        ? "no single preset is large enough: try a smaller --quant, --context or --batch, or several hosts (2x hgx-h200-8)"
+        : `the smallest preset that would do: --hardware ${outcome.suggestion}`,
   ].join("\n");
 }

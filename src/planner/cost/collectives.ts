@@ -3,7 +3,7 @@
  * alpha-beta elsewhere, hierarchical across hosts. Times in microseconds; all are non-increasing in bandwidth.
  */
 import type { GroupLink } from "../placement/fabric.ts";
-import { ENGINE_BASE_US, NCCL_PROTOCOLS, NCCL_STEP_US } from "./constants.ts";
+import { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US, NCCL_PROTOCOLS, NCCL_STEP_US } from "./constants.ts";
 
 type Shape = "allReduce" | "allGather" | "reduceScatter";
 
@@ -32,7 +32,7 @@ function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): nu
     const bandwidth = Math.min(link.effectiveGBps * fraction, capGBps);
     least = Math.min(least, baseUs + steps * (table?.[index] ?? stepUs) + transferUs(bandwidth));
   }
-  return least;
+  return least + COLLECTIVE_LAUNCH_US;
 }
 
 /** Across hosts: reduce-scatter inside, the collective between hosts on each one's share, all-gather inside. */

@@ -9,6 +9,7 @@ import { kvHeadsOf, shardShape } from "../memory/weights.ts";
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
 import type { GroupLink } from "../placement/fabric.ts";
 import { allGatherUs, allReduceUs, allToAllUs } from "./collectives.ts";
+import { ELEMENTWISE_PASSES } from "./constants.ts";
 import type { Rates } from "./device-rates.ts";
 
 /** Microseconds by cause. */
@@ -154,7 +155,10 @@ export class LayerTimes {
       columns = (layer.mlp.gated ? 3 : 2) * layer.mlp.intermediateSize;
     }
     // Norms, residuals, rotary embedding and activation function stream their operands through memory.
-    cost.memory += readUs(tokens * (10 * hidden + columns / tp) * activationBytes, achievable.memoryBandwidth);
+    cost.memory += readUs(
+      tokens * (ELEMENTWISE_PASSES.hidden * hidden + (ELEMENTWISE_PASSES.columns * columns) / tp) * activationBytes,
+      achievable.memoryBandwidth,
+    );
     this.#attention(cost, layer, pass, tokens);
     cost.communication += 2 * allReduceUs(tokens * hidden * activationBytes, tp, links.tp);
     cost.overhead += achievable.layerOverheadUs;

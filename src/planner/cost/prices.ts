@@ -116,14 +116,20 @@ export function instancesFor(
   const [first] = devices;
   if (first === undefined || devices.some((device) => device.name !== first.name)) return [];
   const { family, name } = first;
+  const { tp, cp, ep } = plan.mesh.axes;
+  const perBlock = tp * cp * ep;
   const key = findPart(family, name)?.key;
-  return prices.instances
-    .filter((instance) => key !== undefined && (instance.part === key || partByKey(instance.part)?.name === name))
-    .map((instance) => {
-      const count = Math.ceil(used.size / instance.numDevices);
-      return { instance, count, pricePerHour: count * instance.pricePerHour };
-    })
-    .sort((a, b) => a.pricePerHour - b.pricePerHour || a.count - b.count);
+  return (
+    prices.instances
+      .filter((instance) => key !== undefined && (instance.part === key || partByKey(instance.part)?.name === name))
+      // A pipeline stage of a replica stays within one instance: its collectives need the fast links.
+      .filter((instance) => instance.numDevices >= perBlock)
+      .map((instance) => {
+        const count = Math.ceil(used.size / (perBlock * Math.floor(instance.numDevices / perBlock)));
+        return { instance, count, pricePerHour: count * instance.pricePerHour };
+      })
+      .sort((a, b) => a.pricePerHour - b.pricePerHour || a.count - b.count)
+  );
 }
 
 /** Fills a plan's price and cost in, where the catalogue has its devices; the plan as it was otherwise. */

@@ -240,7 +240,11 @@ function trainingEstimates(context: Context, evaluated: Evaluated): TrainingEsti
   const steady = addCost(NO_COST, cost, trainBatches / pp);
   const sync = replica?.times.fillUs ?? 0;
   const causes = parts({ ...steady, communication: steady.communication + sync }, stepUs - sync - totalUs(steady));
-  const flops = 3 * flopsPerToken(model, workload.contextTokens / 2) * tokens;
+  const { method } = workload;
+  // Forward, and backward twice as long; frozen weights have no gradients, and frozen models no backward pass.
+  const passes =
+    method === undefined ? 3 : method.trainedModels * (method.adapter === undefined ? 3 : 2) + method.frozenModels;
+  const flops = passes * flopsPerToken(model, workload.contextTokens / 2) * tokens;
   return {
     kind: "training",
     stepMs: stepUs / 1e3,

@@ -23,6 +23,8 @@ export interface SearchRequest extends Context {
   /** World size that is asked for exactly. */
   readonly ranks: number | undefined;
   readonly top: number;
+  /** Any layout will do: stop at the first that fits. */
+  readonly firstFit?: boolean;
   readonly onProgress?: ((done: number, total: number) => void) | undefined;
 }
 
@@ -253,6 +255,7 @@ export function search(request: SearchRequest): SearchResult {
   let numJudged = 0;
   for (const [index, { candidate, classes, bound }] of candidates.entries()) {
     onProgress?.(index, candidates.length);
+    if (request.firstFit === true && best.length > 0) break;
     const worst = best.length < top ? Number.POSITIVE_INFINITY : (best.at(-1)?.score ?? Number.POSITIVE_INFINITY);
     if (bound > worst) {
       rejectSlower(rejected, candidates.slice(index), best[0]?.score ?? worst, objective);

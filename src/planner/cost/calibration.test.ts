@@ -1,0 +1,126 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../machine/topology/index.ts";
+import { modelFromConfig } from "../model/from-config.ts";
+import { planModel } from "../plan-model.ts";
+import { allReduceUs, reduceScatterUs } from "./collectives.ts";
+import { COLLECTIVE_LAUNCH_US } from "./constants.ts";
+
+interface Row {
+  readonly model: string;
+  readonly hidden: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly mlp: number;
+  readonly vocab: number;
+  readonly tp: number;
+  readonly phase: "decode" | "prefill";
+  readonly batch: number;
+  readonly context: number;
+  readonly ms: number;
+}
+
+const { rows } = JSON.parse(
+  readFileSync(new URL("../../../bench/results/planner-calibration.json", import.meta.url), "utf8"),
+) as { rows: Row[] };
+const inventory = parseSystem("hgx-h200-8");
+
+function predictMs(row: Row): number {
+  if (inventory === undefined) throw new Error("no preset");
+  const model = modelFromConfig({
+    model_type: "llama",
+    hidden_size: row.hidden,
+    num_hidden_layers: row.layers,
+    num_attention_heads: row.heads,
+    num_key_value_heads: row.kvHeads,
+    head_dim: row.headDim,
+    intermediate_size: row.mlp,
+    vocab_size: row.vocab,
+    max_position_embeddings: 131_072,
+    dtype: "bfloat16",
+  });
+  const { plans } = planModel({
+    model,
+    inventory,
+    constrain: { dp: 1, pp: 1, ep: 1, cp: 1, tp: row.tp },
+    batch: row.batch,
+    contextTokens: row.context,
+    outputTokens: row.phase === "decode" ? 1 : 0,
+  });
+  const estimates = plans[0]?.estimates;
+  if (estimates?.kind !== "inference") throw new Error("no plan");
+  return row.phase === "decode" ? estimates.decodeStepMs : estimates.prefillMs;
+}
+
+const median = (values: readonly number[]) => [...values].sort((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
+const errors = (some: readonly Row[]) => some.map((row) => Math.abs(predictMs(row) / row.ms - 1));
+
+describe("predictions against PyTorch on H200 (bench/results/planner-calibration.json)", () => {
+  it("have measurements from 1 B to 30 B, batch 1 to 64, on one GPU and on four", () => {
+    expect(new Set(rows.map((row) => row.model))).toEqual(new Set(["1b", "3b", "8b", "14b", "30b"]));
+    expect(new Set(rows.map((row) => row.batch))).toEqual(new Set([1, 4, 16, 64]));
+    expect(new Set(rows.map((row) => `${row.phase} ${row.tp}`)).size).toBe(4);
+  });
+
+  it.each([
+    ["decode", 1],
+    ["decode", 4],
+    ["prefill", 1],
+    ["prefill", 4],
+  ] as const)("%s on %i GPU(s): median error within 25 %%", (phase, tp) => {
+    const some = rows.filter((row) => row.phase === phase && row.tp === tp);
+    expect(some.length).toBeGreaterThanOrEqual(15);
+    expect(median(errors(some))).toBeLessThan(0.25);
+  });
+
+  it("shapes that nothing was fitted to: median error within 25 %", () => {
+    const held = rows.filter((row) => !["1b", "8b"].includes(row.model));
+    expect(median(errors(held))).toBeLessThan(0.25);
+  });
+});
+
+describe("collectives against NCCL 2.28 on four H200", () => {
+  const link = { scope: "island", kind: "nvlink", effectiveGBps: 368, latencyUs: 1.9, hosts: 1 } as const;
+
+  // nccl-tests, one process, a thread a GPU, graph replay, no multicast; microseconds.
+  it.each([
+    [1024, 12.2],
+    [65_536, 10.9],
+    [1 << 20, 19.1],
+    [4 << 20, 41.6],
+    [16 << 20, 101],
+    [64 << 20, 316],
+    [256 << 20, 1173],
+  ])("all-reduce of %i bytes takes about %d us", (bytes, measured) => {
+    // nccl-tests has no other stream to join.
+    const predicted = allReduceUs(bytes, 4, link) - COLLECTIVE_LAUNCH_US;
+    expect(predicted / measured).toBeGreaterThan(0.75);
+    expect(predicted / measured).toBeLessThan(1.25);
+  });
+
+  it("reduce-scatter of 256 MiB takes about 660 us", () => {
+    expect(reduceScatterUs(256 << 20, 4, link) / 660).toBeGreaterThan(0.75);
+    expect(reduceScatterUs(256 << 20, 4, link) / 660).toBeLessThan(1.3);
+  });
+
+  it("costs nothing alone, grows with size, and falls with bandwidth", () => {
+    expect(allReduceUs(1 << 20, 1, link)).toBe(0);
+    let last = 0;
+    for (let bytes = 1; bytes < 2 ** 32; bytes *= 3) {
+      const now = allReduceUs(bytes, 8, link);
+      expect(now).toBeGreaterThan(last);
+      expect(allReduceUs(bytes, 8, { ...link, effectiveGBps: 736 })).toBeLessThanOrEqual(now);
+      last = now;
+    }
+  });
+
+  it("crosses hosts in three steps: cheaper than one ring over the slow link, dearer than staying inside", () => {
+    const net = { scope: "network", kind: "infiniband", effectiveGBps: 48, latencyUs: 1.35, hosts: 2 } as const;
+    const inside = allReduceUs(64 << 20, 16, link);
+    const hierarchical = allReduceUs(64 << 20, 16, { ...net, inner: link });
+    expect(hierarchical).toBeLessThan(allReduceUs(64 << 20, 16, net));
+    expect(hierarchical).toBeGreaterThan(inside);
+  });
+});
