@@ -53,8 +53,8 @@ function parse(text) {
   };
 }
 
-function sweepArguments(sizes, scale) {
-  return sizes.map(({ bytes, iterations }) => `${bytes}:${Math.max(3, Math.round(iterations / scale))}`);
+function sweepArguments(sizes, scale = () => 1) {
+  return sizes.map(({ bytes, iterations }) => `${bytes}:${Math.max(4, Math.round(iterations / scale(bytes)))}`);
 }
 
 function chorale(ranks, drive) {
@@ -62,7 +62,7 @@ function chorale(ranks, drive) {
     name: drive === "wait" ? "chorale wait" : "chorale await",
     key: drive,
     run: async (op, sizes) =>
-      parse(await output(process.execPath, [`${here}ours.mjs`, ranks, drive, op, ...sweepArguments(sizes, 1)])),
+      parse(await output(process.execPath, [`${here}ours.mjs`, ranks, drive, op, ...sweepArguments(sizes)])),
   };
 }
 
@@ -92,7 +92,7 @@ function openMpi(ranks) {
       name: "Open MPI",
       key: "mpi",
       run: async (op, sizes) =>
-        parse(await output("mpirun", [...start, binary, op, ...sweepArguments(sizes, 1)], MPI_ENV)),
+        parse(await output("mpirun", [...start, binary, op, ...sweepArguments(sizes)], MPI_ENV)),
     };
   }
   const python = pythonWith("mpi4py");
@@ -102,7 +102,7 @@ function openMpi(ranks) {
     key: "mpi",
     run: async (op, sizes) =>
       parse(
-        await output("mpirun", [...start, python, `${here}openmpi_peer.py`, op, ...sweepArguments(sizes, 1)], MPI_ENV),
+        await output("mpirun", [...start, python, `${here}openmpi_peer.py`, op, ...sweepArguments(sizes)], MPI_ENV),
       ),
   };
 }
@@ -116,8 +116,7 @@ function gloo(ranks) {
     run: async (op, sizes) => {
       const folder = mkdtempSync(join(tmpdir(), "chorale-gloo-"));
       try {
-        // A call takes a thousand times as long as the others' at small sizes.
-        const args = sweepArguments(sizes, 20);
+        const args = sweepArguments(sizes, (bytes) => (bytes <= 65536 ? 100 : bytes <= 2 ** 20 ? 20 : 2));
         const outputs = await Promise.all(
           Array.from({ length: ranks }, (_, rank) =>
             output(python, [`${here}gloo_peer.py`, String(rank), String(ranks), join(folder, "store"), op, ...args]),
