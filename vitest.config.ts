@@ -23,6 +23,8 @@ export default defineConfig({
   resolve: { alias },
   test: {
     include: ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts", "bench/**/*.test.ts"],
+    // Fixtures are recordings of machines, with links that lead anywhere.
+    exclude: ["**/node_modules/**", "test/fixtures/**"],
     globalSetup: ["test/global-setup.ts"],
     testTimeout: 30_000,
     hookTimeout: 30_000,
