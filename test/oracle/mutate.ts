@@ -183,12 +183,15 @@ export const BREAKING: Readonly<Record<string, Mutator>> = {
   "off-by-one": (plan, random) => {
     const place = pickOp(plan, random, (op) => ranges(op).length + switchRanges(op).length > 0);
     if (place === undefined) return undefined;
-    const all = [...ranges(place.op), ...switchRanges(place.op)];
-    const range = random.pick(all);
+    const plain = ranges(place.op);
+    const onSwitch = switchRanges(place.op);
+    const i = random.below(plain.length + onSwitch.length);
     const delta = random.chance(0.5) ? 1 : -1;
-    range.index += delta;
-    if (range.index < 0) return undefined;
-    if ("buffer" in range) {
+    const range = plain[i];
+    const moved = range ?? onSwitch[i - plain.length]!;
+    moved.index += delta;
+    if (moved.index < 0) return undefined;
+    if (range !== undefined) {
       const rank = isRemote(range) ? range.rank : place.rank;
       if (range.index + range.size > chunksOf(plan, rank, range.buffer)) return undefined;
     }

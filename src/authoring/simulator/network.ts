@@ -58,7 +58,7 @@ export class Network {
   }
 
   at(time: number, action: () => void): void {
-    this.queue.push(time < this.now ? this.now : time, action);
+    this.queue.push(Math.max(time, this.now), action);
   }
 
   /** Starts a flow now. `onDone` runs when its last byte has left the path's slowest link. */

@@ -88,7 +88,13 @@ interface WriteAccess extends Access {
   /** Packets that this write replaced and that a reader may still have seen. */
   readonly replaced: readonly Access[];
   readonly packet: PacketNode | undefined;
+  /** Earlier writes of the same value that this one replaced: whoever comes after one of them cannot tell. */
+  readonly same: readonly Access[];
+  /** The place held this value from the beginning. */
+  readonly sameAsInitial: boolean;
 }
+/** Earlier writes of one value that are remembered; forgetting one can only make the verdict stricter. */
+const MAX_SAME = 8;
 
 interface Cell {
   writes: WriteAccess[];
@@ -227,10 +233,18 @@ export class Memory {
     return value;
   }
 
+  /** What a write left is certainly there: it came before, or only repeats what did. */
+  #certain(write: WriteAccess, who: Accessor, position: number): boolean {
+    return (
+      this.#ordered(write, who, position) ||
+      (write.tag === 0 && (write.sameAsInitial || write.same.some((earlier) => this.#ordered(earlier, who, position))))
+    );
+  }
+
   #readPlain(index: number, cell: Cell, who: Accessor, position: number): number {
     const { writes } = cell;
     if (writes.length === 0) return this.#initial[index]!;
-    if (writes.length === 1 && this.#ordered(writes[0]!, who, position)) {
+    if (writes.length === 1 && this.#certain(writes[0]!, who, position)) {
       const write = writes[0]!;
       if (write.tag !== 0) {
         this.mixes.push({ site: who.site, cell: index });
@@ -238,7 +252,7 @@ export class Memory {
       }
       return write.value;
     }
-    const sure = writes.find((write) => this.#ordered(write, who, position));
+    const sure = writes.find((write) => this.#certain(write, who, position));
     const races: number[] = [];
     for (const write of writes) {
       if (sure !== undefined && (write === sure || this.#same(write, sure))) continue;
@@ -318,9 +332,15 @@ export class Memory {
     const access = { ...spot(who), position, value, tag, time: this.#time++ };
     const kept: WriteAccess[] = [];
     const replaced: Access[] = [];
+    const same: Access[] = [];
+    let sameAsInitial = cell.writes.length === 0 && tag === 0 && this.#values.equal(this.#initial[index]!, value);
     for (const write of cell.writes) {
       if (this.#ordered(write, who, position) || this.#seenBefore(cell, write, who, position)) {
         if (write.tag !== 0) replaced.push(write, ...write.replaced);
+        if (this.#same(write, access)) {
+          same.push(write, ...write.same);
+          sameAsInitial ||= write.sameAsInitial;
+        }
         continue;
       }
       kept.push(write);
@@ -351,7 +371,13 @@ export class Memory {
             time: access.time,
             link: who.past.link(position),
           };
-    kept.push({ ...access, replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced, packet });
+    kept.push({
+      ...access,
+      replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced,
+      packet,
+      same: same.slice(-MAX_SAME),
+      sameAsInitial,
+    });
     cell.writes = kept;
     cell.reads = reads;
   }
@@ -398,7 +424,10 @@ export class Memory {
       return { value: this.#initial[index]!, unfinished: undefined, tag: 0, writes: [], reads: cell?.reads ?? [] };
     }
     const first = cell.writes[0]!;
-    const unfinished = cell.writes.find((write) => finished(write.lane) <= write.segment)?.site;
+    const over = (access: Access) => finished(access.lane) > access.segment;
+    const unfinished = cell.writes.find(
+      (write) => !over(write) && !write.sameAsInitial && !write.same.some(over),
+    )?.site;
     const agree = cell.writes.every((write) => write === first || this.#same(write, first));
     const value = agree ? first.value : this.#values.poison(cell.races);
     return { value, unfinished, tag: first.tag, writes: cell.writes, reads: cell.reads };

@@ -1,0 +1,52 @@
+/**
+ * Runs the mutation campaign of the verifier: `node scripts/mutation-test.mjs [--mutants 20000] [--seed 1] [--runs 24]`.
+ * Ends with a line of totals and exits 1 when the verifier passed a mutant that a run breaks, or flagged an equivalent.
+ */
+import { mkdirSync } from "node:fs";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { build } from "esbuild";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const { values } = parseArgs({
+  options: {
+    mutants: { type: "string", default: "20000" },
+    seed: { type: "string", default: "1" },
+    runs: { type: "string", default: "24" },
+    "max-ops": { type: "string", default: "220" },
+  },
+});
+const outfile = `${root}.cache/mutation/campaign.mjs`;
+mkdirSync(`${root}.cache/mutation`, { recursive: true });
+await build({
+  entryPoints: [`${root}test/oracle/campaign.ts`],
+  outfile,
+  bundle: true,
+  platform: "node",
+  format: "esm",
+  target: "node20",
+  packages: "external",
+  logLevel: "error",
+});
+const { campaign } = await import(pathToFileURL(outfile).href);
+const started = performance.now();
+const result = campaign({
+  mutants: Number(values.mutants),
+  seed: Number(values.seed),
+  runs: Number(values.runs),
+  maxOps: Number(values["max-ops"]),
+  onProgress: (line) => console.error(line),
+});
+for (const [key, { count, example }] of [...result.unconfirmed].sort((a, b) => b[1].count - a[1].count)) {
+  console.log(`--- flagged without a failing run, ${count}x: ${key}\n${example}\n`);
+}
+for (const line of result.missed) console.log(`MISSED ${line}`);
+for (const line of result.falseAlarms) console.log(`FALSE ALARM ${line}`);
+const share = ((100 * result.confirmed) / Math.max(1, result.flagged)).toFixed(2);
+console.log(
+  `${result.bases} plans, ${result.mutants} mutants (${result.shapeless} do not hold together), ${result.passed} passed, ` +
+    `${result.flagged} flagged of which ${result.confirmed} (${share} %) have a failing run, ${result.missed.length} missed, ` +
+    `${result.equivalents} equivalent changes with ${result.falseAlarms.length} false alarms, ${result.runs} runs, ` +
+    `${((performance.now() - started) / 1000).toFixed(0)} s`,
+);
+process.exitCode = result.missed.length + result.falseAlarms.length > 0 ? 1 : 0;
