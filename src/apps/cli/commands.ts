@@ -32,6 +32,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "prove execution plans right, or say what is wrong",
     load: () => import("./check.ts"),
   },
+  {
+    name: "compile",
+    summary: "compile a collective program to an execution plan",
+    load: () => import("./compile.ts"),
+  },
   { name: "doctor", summary: "say what is missing or misconfigured here", load: () => import("./doctor.ts") },
   { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];

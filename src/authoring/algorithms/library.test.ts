@@ -14,7 +14,10 @@ describe.each(ALGORITHMS)("$name", (entry) => {
       for (const inPlace of entry.inPlace && numRanks <= 8 ? [false, true] : [false]) {
         for (const root of ROOTED.includes(entry.collective) && numRanks <= 5 ? [0, numRanks - 1] : [0]) {
           const plan = compile(entry.make({ numRanks, inPlace, root }), { verify: false });
-          expect(verifyPlan(plan, { promises }).findings, `${numRanks} ranks, inPlace ${inPlace}, root ${root}`).toEqual([]);
+          expect(
+            verifyPlan(plan, { promises }).findings,
+            `${numRanks} ranks, inPlace ${inPlace}, root ${root}`,
+          ).toEqual([]);
         }
       }
     }
@@ -24,14 +27,17 @@ describe.each(ALGORITHMS)("$name", (entry) => {
     for (const numRanks of [2, 3, 4, 5, 6].filter(entry.legal)) {
       for (const inPlace of entry.inPlace ? [false, true] : [false]) {
         const plan = compile(entry.make({ numRanks, inPlace, root: numRanks - 1 }), { verify: false });
-        for (let seed = 1; seed <= 4; seed++) expect(interpret(plan, seed), `${numRanks} ranks, seed ${seed}`).toBeUndefined();
+        for (let seed = 1; seed <= 4; seed++)
+          expect(interpret(plan, seed), `${numRanks} ranks, seed ${seed}`).toBeUndefined();
       }
     }
   });
 
   it("is right with instances, and over port channels where it only puts", () => {
     const numRanks = entry.legal(3) ? 3 : 4;
-    const variants = /read|packet|switch/.test(entry.name) ? [{ instances: 3 }] : [{ instances: 3 }, { channel: "port" as const }];
+    const variants = /read|packet|switch/.test(entry.name)
+      ? [{ instances: 3 }]
+      : [{ instances: 3 }, { channel: "port" as const }];
     for (const variant of variants) {
       const plan = compile(entry.make({ numRanks, ...variant }), { verify: false });
       expect(verifyPlan(plan, { promises }).findings).toEqual([]);

@@ -1,20 +1,26 @@
 /**
  * Where in the user's program a call stands. Capturing costs some 2 us, so only the first calls of a large program are
  * located (`MAX_LOCATED`); errors are always located. Frames of this room and of schedule/ are passed over. Files that
- * `importUserModule` compiled have a source map and are shown at their original lines.
+ * were compiled and carry a source map are shown at their original lines.
  */
-import { SourceMap } from "node:module";
+import { findSourceMap, type SourceMap } from "node:module";
+import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { SourceLocation } from "../schedule/index.ts";
 
 /** Calls of one program that are located. Beyond, operations carry no line. */
 export const MAX_LOCATED = 6_000;
 
-const maps = new Map<string, { readonly map: SourceMap; readonly file: string }>();
+/** Source maps by compiled file; null: it has none. Node knows those of files imported with source maps enabled. */
+const maps = new Map<string, SourceMap | null>();
 
-/** Makes locations in the compiled file `url` show as those of `file`. */
-export function registerSourceMap(url: string, file: string, map: ConstructorParameters<typeof SourceMap>[0]): void {
-  maps.set(url, { map: new SourceMap(map), file });
+function mapOf(file: string): SourceMap | null {
+  let map = maps.get(file);
+  if (map === undefined) {
+    map = findSourceMap(file) ?? findSourceMap(path(file)) ?? null;
+    maps.set(file, map);
+  }
+  return map;
 }
 
 const OWN = [new URL("./", import.meta.url).href, new URL("../schedule/", import.meta.url).href];
@@ -24,6 +30,7 @@ function isOwn(file: string): boolean {
   return OWN.some((folder) => url.startsWith(folder)) && !/\.test\.[cm]?[jt]s(\?|$)/.test(url);
 }
 
+const path = (name: string) => (name.startsWith("file:") ? fileURLToPath(name) : name);
 const frames = (_: Error, sites: NodeJS.CallSite[]): NodeJS.CallSite[] => sites;
 
 /** The nearest frame outside chorale's own files. */
@@ -45,14 +52,15 @@ export function callSite(): SourceLocation | undefined {
     if (name === null || name === undefined || name.startsWith("node:") || isOwn(name)) continue;
     const line = site.getLineNumber() ?? 0;
     const column = site.getColumnNumber() ?? 0;
-    const mapped = maps.get(name);
-    if (mapped !== undefined) {
-      const entry = mapped.map.findEntry(line - 1, column - 1);
-      if ("originalLine" in entry)
-        return { file: mapped.file, line: entry.originalLine + 1, column: entry.originalColumn + 1 };
-      return { file: mapped.file, line, column };
+    const entry = mapOf(name)?.findEntry(line - 1, column - 1);
+    if (entry !== undefined && "originalLine" in entry) {
+      const { originalSource, originalLine, originalColumn } = entry;
+      const file = originalSource.startsWith("file:")
+        ? fileURLToPath(originalSource)
+        : resolve(dirname(path(name)), originalSource);
+      return { file, line: originalLine + 1, column: originalColumn + 1 };
     }
-    return { file: name.startsWith("file:") ? fileURLToPath(name) : name, line, column };
+    return { file: path(name), line, column };
   }
   return undefined;
 }

@@ -1,11 +1,15 @@
 export * from "./collective.ts";
 export { type CompatOptions, checkPairing, lowerRank } from "./compat/lower.ts";
+export { diffPlans, type PlanDifference, printDiff } from "./diff.ts";
 export { SYNC, type SyncName } from "./draft.ts";
 export * from "./hash.ts";
 export * from "./ir.ts";
 export * from "./layout.ts";
 export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./limits.ts";
-export { type ConformanceResult, checkConformance } from "./mscclpp/conformance.ts";
+export { writeMscclXml } from "./msccl/export.ts";
+export { readMscclXml } from "./msccl/import.ts";
+export { type ConformanceResult, checkConformance, parseExact } from "./mscclpp/conformance.ts";
+export { readMscclpp } from "./mscclpp/read.ts";
 export { replay, replayToPlan, replayToText, type Trace } from "./mscclpp/replay.ts";
 export { withTables } from "./mscclpp/tables.ts";
 export { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "./mscclpp/write.ts";

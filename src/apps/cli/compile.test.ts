@@ -1,0 +1,118 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { afterAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { planFromJson, readMscclpp, readMscclXml, verifyPlan } from "../../authoring/schedule/index.ts";
+import { main } from "./main.ts";
+
+const programs = fileURLToPath(new URL("../../../test/fixtures/programs/", import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), "chorale-compile-"));
+afterAll(() => {
+  rmSync(folder, { recursive: true });
+});
+
+let out = "";
+let err = "";
+beforeEach(() => {
+  out = "";
+  err = "";
+  vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+    out += String(text);
+    return true;
+  });
+  vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    err += String(text);
+    return true;
+  });
+});
+
+/** In a process of its own: the test runner moves the lines of what it imports. */
+function compileOutside(...args: string[]) {
+  const cli = pathToFileURL(fileURLToPath(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url))).href;
+  const script = `const { main } = await import(${JSON.stringify(cli)}); process.exitCode = await main(process.argv.slice(1));`;
+  return spawnSync(process.execPath, ["--input-type=module", "-e", script, "--", "compile", ...args], {
+    encoding: "utf8",
+  });
+}
+
+const compile = (...args: string[]) => main(["compile", ...args]);
+const file = (name: string) => join(folder, name);
+
+describe("chorale compile", () => {
+  it("prints a user's program by rank and strand, with its own lines", () => {
+    const { status, stdout } = compileOutside(`${programs}parameters.ts`, "--arg", "numRanks=3");
+    expect(status).toBe(0);
+    expect(stdout).toContain("plan gather: all_gather, 3 ranks");
+    expect(stdout).toMatch(/put rank 1 output\[0\] <- input\[0\] via memory \d+ {2}\/\/ parameters\.ts:8/);
+  });
+
+  it("refuses arguments that the program's schema refuses, and says which", async () => {
+    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=1")).toBe(2);
+    expect(err).toContain("--arg numRanks is 1");
+    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks")).toBe(2);
+    expect(err).toContain("name=value");
+  });
+
+  it("proves what it compiles: a program without synchronisation is named with its lines", async () => {
+    const { status, stderr } = compileOutside(`${programs}broken.ts`);
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/hasty: (race|undefined-output|missing-contribution)/);
+    expect(stderr).toContain("broken.ts:14");
+    expect(await compile(`${programs}broken.ts`, "--no-verify")).toBe(0);
+  });
+
+  it("writes the formats of executors, and reads them back as the same plan", async () => {
+    for (const name of ["plan.json", "plan.xml"]) {
+      expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", file(name))).toBe(0);
+    }
+    expect(
+      await compile("ring-all-reduce", "--arg", "numRanks=3", "--target", "json", "-o", file("mscclpp.json")),
+    ).toBe(0);
+    expect(verifyPlan(planFromJson(readFileSync(file("plan.json"), "utf8"))).ok).toBe(true);
+    expect(verifyPlan(readMscclpp(readFileSync(file("mscclpp.json"), "utf8"))).ok).toBe(true);
+    expect(verifyPlan(readMscclXml(readFileSync(file("plan.xml"), "utf8"))).ok).toBe(true);
+    expect(await compile("--diff", file("plan.json"), file("mscclpp.json"))).toBe(0);
+    expect(out).toContain("no difference");
+  });
+
+  it("shows how two plans differ, and exits with 1", async () => {
+    expect(await compile("ring-all-gather", "--arg", "numRanks=2", "-o", file("a.json"))).toBe(0);
+    expect(await compile("direct-all-gather", "--arg", "numRanks=2", "-o", file("b.json"))).toBe(0);
+    expect(await compile("--diff", file("a.json"), file("b.json"))).toBe(1);
+    expect(out).toMatch(/^@ rank 0 strand 0$/m);
+    expect(out).toMatch(/^[-+] copy output\[0\] <- input\[0\]$/m);
+  });
+
+  it("shows the plan after each pass", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "all")).toBe(0);
+    for (const pass of ["record", "auto-sync", "fuse", "sync: proved right", "tables: proved right"])
+      expect(out).toContain(`=== after ${pass}`);
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "magic")).toBe(2);
+    expect(err).toContain("record, auto-sync, fuse");
+  });
+
+  it("refuses what the MSCCL++ executor cannot hold, with the place", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=16", "--target", "json", "-o", file("big.json"))).toBe(
+      1,
+    );
+    expect(err).toMatch(/149 operations in a strand, the executor holds 64, at rank 0, strand 0/);
+  });
+
+  it("makes MSCCL++'s own plan on request", async () => {
+    expect(
+      await compile("direct-all-gather", "--arg", "numRanks=2", "--compat", "mscclpp", "-o", file("compat.json")),
+    ).toBe(0);
+    expect(readFileSync(file("compat.json"), "utf8")).toMatch(
+      /^\{\n {2}"name": "direct-all-gather",\n {2}"collective": "allgather"/,
+    );
+  });
+
+  it("names files and formats that there are not", async () => {
+    expect(await compile("nowhere.json")).toBe(2);
+    expect(err).toContain("ring-all-reduce");
+    expect(await compile("ring-all-reduce", "--target", "wasm")).toBe(2);
+    expect(await compile()).toBe(2);
+  });
+});

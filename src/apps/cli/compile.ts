@@ -1,0 +1,224 @@
+/** `chorale compile`: a program to a plan, shown, compared or written in the format of an executor. */
+import { closeSync, openSync, writeFileSync, writeSync } from "node:fs";
+import { type Command, Option } from "commander";
+import { writeMscclpp } from "../../authoring/language/index.ts";
+import {
+  diffPlans,
+  type ExecutionPlan,
+  limitViolations,
+  mscclppCollective,
+  planToJson,
+  printDiff,
+  printPlan,
+  renderFindings,
+  SOUND_PASSES,
+  verifyPlan,
+  withTables,
+  writeMscclppPieces,
+  writeMscclXml,
+} from "../../authoring/schedule/index.ts";
+import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
+
+interface Flags {
+  readonly arg: readonly string[];
+  readonly compat?: "mscclpp";
+  readonly target?: "json" | "xml" | "cuda" | "text" | "chorale";
+  readonly printAfter?: string;
+  readonly diff?: boolean;
+  readonly output?: string;
+  readonly json?: boolean;
+  readonly verify: boolean;
+  readonly rank?: readonly string[];
+}
+
+const collect = (value: string, list: readonly string[]) => [...list, value];
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .argument("<file...>", "a program (.ts, .js), a plan (.json, .xml) or an algorithm of the library; two with --diff")
+    .option("--arg <k=v>", "an argument of the program, as often as needed", collect, [])
+    .addOption(
+      new Option("--compat <what>", "make exactly what the MSCCL++ 0.9 DSL makes, its mistakes included").choices([
+        "mscclpp",
+      ]),
+    )
+    .addOption(
+      new Option("--target <format>", "text, chorale's own JSON, MSCCL++'s JSON, MSCCL's XML, or CUDA source").choices([
+        "text",
+        "chorale",
+        "json",
+        "xml",
+        "cuda",
+      ]),
+    )
+    .option("--print-after <pass>", `show the plan after a pass: ${SOUND_PASSES.join(", ")}, or all`)
+    .option("--diff", "show how two plans differ; exit code 1 when they do")
+    .option("--rank <ranks...>", "of the text, only these ranks")
+    .option("-o, --output <file>", "write there instead of to the terminal")
+    .option("--json", "chorale's own JSON on stdout (as --target chorale)")
+    .option("--no-verify", "do not prove the plan right")
+    .action(async (files: readonly string[], flags: Flags) => {
+      exit(await run(files, flags));
+    });
+}
+
+async function run(files: readonly string[], flags: Flags): Promise<number> {
+  const args = parseProgramArgs(flags.arg);
+  const options = { verify: flags.verify, ...(flags.compat === undefined ? {} : { compat: flags.compat }) };
+  if (flags.diff === true) {
+    const [a, b, ...more] = files;
+    if (a === undefined || b === undefined || more.length > 0)
+      throw new InvalidArgumentError("--diff", files, "two files");
+    const differences = diffPlans(await loadPlan(a, args, options), await loadPlan(b, args, options));
+    write(
+      flags,
+      flags.json === true
+        ? `${JSON.stringify({ same: differences.length === 0, differences }, null, 2)}\n`
+        : differences.length === 0
+          ? "no difference\n"
+          : `${printDiff(differences)}\n`,
+    );
+    return differences.length === 0 ? 0 : 1;
+  }
+  const [file, ...rest] = files;
+  if (file === undefined || rest.length > 0)
+    throw new InvalidArgumentError("FILE", files, "one file, or two with --diff");
+  if (flags.printAfter !== undefined) return printAfter(file, args, flags);
+  const target =
+    flags.target ?? (flags.json === true ? "chorale" : flags.compat !== undefined ? "json" : targetOf(flags.output));
+  if (target === "json" && isProgramFile(file)) {
+    const program = await loadProgram(file, args);
+    stream(flags.output, (sink) => {
+      writeMscclpp(program, sink, options);
+    });
+    return 0;
+  }
+  const plan = await loadPlan(file, args, options);
+  switch (target) {
+    case "text":
+      write(flags, `${printPlan(plan, flags.rank?.map(Number))}\n`);
+      return 0;
+    case "chorale":
+      write(flags, `${planToJson(plan, 2)}\n`);
+      return 0;
+    case "xml":
+      write(flags, writeMscclXml(plan));
+      return 0;
+    case "json":
+      writeJson(plan, flags);
+      return 0;
+    case "cuda":
+      throw new UnsupportedError(
+        "CUDA source on the command line",
+        "the cuda backend generates it when it prepares a plan",
+      );
+  }
+}
+
+/** The format that an output file's name asks for. */
+function targetOf(output: string | undefined): "text" | "chorale" | "xml" {
+  return output === undefined
+    ? "text"
+    : output.endsWith(".xml")
+      ? "xml"
+      : output.endsWith(".json")
+        ? "chorale"
+        : "text";
+}
+
+/** Shows the plan after each pass, with what the verifier says of it. */
+async function printAfter(file: string, args: ReturnType<typeof parseProgramArgs>, flags: Flags): Promise<number> {
+  if (!isProgramFile(file))
+    throw new InvalidArgumentError("--print-after", file, "a program: a plan's file has no passes");
+  const wanted = flags.printAfter ?? "all";
+  const known: readonly string[] = [...SOUND_PASSES, "mscclpp", "all"];
+  if (!known.includes(wanted)) throw new InvalidArgumentError("--print-after", wanted, known.join(", "));
+  const out: string[] = [];
+  await loadPlan(file, args, {
+    verify: false,
+    ...(flags.compat === undefined ? {} : { compat: flags.compat }),
+    onPass: (pass, plan) => {
+      if (wanted !== "all" && wanted !== pass) return;
+      out.push(`=== after ${pass}${verdict(pass, plan)}`, printPlan(plan, flags.rank?.map(Number)), "");
+    },
+  });
+  if (out.length === 0)
+    throw new InvalidArgumentError("--print-after", wanted, "a pass that this program goes through; all shows them");
+  write(flags, `${out.join("\n")}\n`);
+  return 0;
+}
+
+function verdict(pass: string, plan: ExecutionPlan): string {
+  // Before synchronisation a plan need not be right.
+  if (pass === "record" || pass === "auto-sync" || pass === "fuse") return "";
+  const { ok, findings } = verifyPlan(plan, { lint: false });
+  return ok ? ": proved right" : `: ${findings.length} findings, first ${findings[0]?.code}`;
+}
+
+/** A plan that was read, as MSCCL++'s JSON: only within its executor's limits. */
+function writeJson(plan: ExecutionPlan, flags: Flags): void {
+  const problems = limitViolations(plan);
+  if (flags.verify && problems.length > 0) {
+    throw new PlanError(
+      "this plan for the MSCCL++ executor",
+      problems.map((p) => ({
+        code: p.limit,
+        rank: p.rank,
+        strand: p.strand,
+        op: p.op ?? -1,
+        message: p.message,
+        hint: "--no-verify writes it all the same",
+      })),
+      renderFindings(plan, []),
+    );
+  }
+  const header = {
+    name: plan.name,
+    collective: mscclppCollective(plan),
+    inPlace: plan.collective.inPlace,
+    options: plan.options,
+  };
+  stream(flags.output, (sink) => {
+    writeMscclppPieces(header, plan.ranks.map(withTables), sink);
+  });
+}
+
+function write(flags: Flags, text: string): void {
+  if (flags.output === undefined) process.stdout.write(text);
+  else writeFileSync(flags.output, text);
+}
+
+/** Bytes that are gathered before they are written. */
+const BUFFER_BYTES = 1 << 20;
+
+/** Writes pieces of ASCII text to a file, or to stdout, without ever holding all of it. */
+export function stream(output: string | undefined, produce: (sink: (piece: string) => void) => void): void {
+  const fd = output === undefined ? 1 : openSync(output, "w");
+  const buffer = Buffer.allocUnsafe(BUFFER_BYTES);
+  let used = 0;
+  const flush = (bytes: Uint8Array) => {
+    let at = 0;
+    while (at < bytes.length) {
+      try {
+        at += writeSync(fd, bytes, at);
+      } catch (error) {
+        // A pipe that is full; its reader is at work.
+        if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;
+      }
+    }
+  };
+  try {
+    produce((piece) => {
+      if (piece.length > BUFFER_BYTES - used) {
+        flush(buffer.subarray(0, used));
+        used = 0;
+      }
+      if (piece.length > BUFFER_BYTES) flush(Buffer.from(piece, "latin1"));
+      else used += buffer.write(piece, used, "latin1");
+    });
+    flush(buffer.subarray(0, used));
+  } finally {
+    if (output !== undefined) closeSync(fd);
+  }
+}
