@@ -40,9 +40,16 @@ export function deviceKinds(devices: readonly Device[], fabric: Fabric, options:
     buckets.set(key, list);
   }
   const kinds: DeviceKind[] = [];
+  // Islands follow each other by NUMA node too: a device that stands alone is an island of its own.
+  const numaOf = new Map<number, number>();
+  for (const { id } of devices) {
+    const { island, numa } = fabric.place(id);
+    numaOf.set(island, Math.min(numa, numaOf.get(island) ?? Number.POSITIVE_INFINITY));
+  }
   const near = (a: Device, b: Device) => {
     const [p, q] = [fabric.place(a.id), fabric.place(b.id)];
-    return p.host - q.host || p.island - q.island || p.numa - q.numa || a.index - b.index;
+    const nodes = (numaOf.get(p.island) ?? 0) - (numaOf.get(q.island) ?? 0);
+    return p.host - q.host || nodes || p.island - q.island || p.numa - q.numa || a.index - b.index;
   };
   for (const bucket of buckets.values()) {
     const byMemory = bucket

@@ -42,8 +42,12 @@ export function pickBlocks(
   if (inOrder !== undefined && free.reduce((sum, blocks) => sum + blocks.length, 0) > MAX_COMPARED) return inOrder;
   let best = inOrder;
   let bestCost = inOrder === undefined ? Number.POSITIVE_INFINITY : costOf(inOrder);
-  let bestLeft = Number.POSITIVE_INFINITY;
   const starts = startsOf(free[order[0] ?? 0] ?? [], fabric);
+  let bestLeft = Number.POSITIVE_INFINITY;
+  if (inOrder !== undefined) {
+    const place = placeKey(inOrder.blocks[0], fabric);
+    bestLeft = starts.find((start) => placeKey(start.block, fabric) === place)?.numNear ?? bestLeft;
+  }
   for (const { block, numNear } of starts) {
     const picked = nearest(order, free, block, fabric);
     if (picked === undefined) continue;
@@ -85,12 +89,16 @@ function sequential(order: readonly number[], free: readonly (readonly Block[])[
   return { blocks, hops };
 }
 
+function placeKey(block: Block | undefined, fabric: Fabric): string {
+  const { host, island } = fabric.place(block?.[0] ?? "");
+  return `${host} ${island}`;
+}
+
 /** One block for each island (and host) that has free ones, and how many it has. */
 function startsOf(blocks: readonly Block[], fabric: Fabric): { block: Block; numNear: number }[] {
   const byPlace = new Map<string, { block: Block; numNear: number }>();
   for (const block of blocks) {
-    const { host, island } = fabric.place(block[0] ?? "");
-    const key = `${host} ${island}`;
+    const key = placeKey(block, fabric);
     const known = byPlace.get(key);
     if (known === undefined) byPlace.set(key, { block, numNear: 1 });
     else known.numNear++;
