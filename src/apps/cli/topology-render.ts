@@ -58,7 +58,7 @@ const MAX_DERIVED = 96;
 
 function allPairs({ topology }: Inventory, ids: readonly string[]): Pair[] {
   if (ids.length > MAX_DERIVED) return [];
-  return ids.flatMap((a, i) => ids.slice(i + 1).flatMap((b) => relate(topology, a, b) ?? []));
+  return ids.flatMap((a, i) => ids.slice(i + 1).flatMap((b) => relate(topology, a, b, "by-path") ?? []));
 }
 
 function islandLines(inventory: Inventory): string[] {

@@ -96,7 +96,7 @@ export function defined<T extends object>(values: T): { [K in keyof T]?: Exclude
 
 /** Every function of the machine whose class or address is asked for; a bounded number is read at a time. */
 export async function readAllPci(files: FileSystem): Promise<ReadonlyMap<string, PciFunction>> {
-  const addresses = (await files.list(PCI_DEVICES)).filter((name) => pciAddress(name) !== undefined);
+  const addresses = (await files.list(PCI_DEVICES)).filter((name) => pciAddress(name) !== undefined).sort();
   const found = await Promise.all(
     addresses.map(async (name) => {
       const address = pciAddress(name) as string;

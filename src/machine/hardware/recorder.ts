@@ -71,6 +71,11 @@ export function redactor(): Redact {
   return (text) => IDENTIFYING.reduce((result, pattern) => result.replace(pattern, stand), text);
 }
 
+/** Only the mount of the root tells about a container; the others tell about their owner. */
+function rootMount(mounts: string | undefined): string | undefined {
+  return mounts?.split("\n").find((row) => /^\S+ \S+ \S+ \S+ \/ /.test(row));
+}
+
 class Recording {
   readonly machine: Machine;
   readonly #inner: Machine;
@@ -86,8 +91,9 @@ class Recording {
     const files: FileSystem = {
       readText: async (path, maxBytes) => {
         const text = await inner.files.readText(path, maxBytes);
-        if (text !== undefined && text.length >= (this.#texts.get(path)?.length ?? 0)) this.#texts.set(path, text);
-        return text;
+        const kept = path === "/proc/self/mountinfo" ? rootMount(text) : text;
+        if (kept !== undefined && kept.length >= (this.#texts.get(path)?.length ?? 0)) this.#texts.set(path, kept);
+        return kept;
       },
       list: async (path) => {
         const all = await inner.files.list(path);

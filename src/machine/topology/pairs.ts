@@ -12,8 +12,8 @@ const RELATION_NAMES: Partial<Readonly<Record<LinkKind, string>>> = {
 
 /**
  * Derives the relation of two nodes from the widest path between them.
- * @param byBus the PCIe relation, where it is known better than the graph shows; without it, it is read off the path
- * @returns undefined when nothing joins the two, or only links that have no such name
+ * @param byBus the PCIe relation, if it is known; `"by-path"` reads it off the path, for a graph that is complete
+ * @returns undefined when nothing joins the two, or only links whose relation is not known
  * @throws InvalidArgumentError for an id that is no node
  */
 export function relate(topology: Topology, a: string, b: string, byBus?: string): Pair | undefined {
@@ -25,8 +25,8 @@ export function relate(topology: Topology, a: string, b: string, byBus?: string)
     const known = path.links.every((l) => l.bandwidthGBps !== undefined);
     return { a, b, relation, count, hops: path.hops, ...(known && { bandwidthGBps: path.bandwidthGBps }) };
   }
-  const relation = byBus ?? (path === undefined ? undefined : busRelation(topology, path.nodes));
-  if (relation === undefined) return undefined;
+  const relation = byBus !== "by-path" || path === undefined ? byBus : busRelation(topology, path.nodes);
+  if (relation === undefined || relation === "by-path") return undefined;
   const wired = path?.links.filter((l) => l.kind === "pcie") ?? [];
   const known = wired.length > 0 && wired.every((l) => l.bandwidthGBps !== undefined);
   const bandwidthGBps = Math.min(...wired.map((l) => l.bandwidthGBps ?? 0));

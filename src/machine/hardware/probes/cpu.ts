@@ -68,7 +68,8 @@ export const cpuProbe: Probe = {
       index: 0,
       ...defined({
         memoryBytes,
-        memoryFreeBytes: minimum(memoryOf.availableBytes, memoryBytes),
+        memoryFreeBytes:
+          memoryOf.availableBytes === undefined ? undefined : minimum(memoryOf.availableBytes, memoryBytes),
         memoryBandwidthGBps: bandwidthGBps > 0 ? bandwidthGBps : undefined,
       }),
       dtypes: dtypesOf("cpu", undefined) ?? [],
