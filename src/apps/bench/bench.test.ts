@@ -138,6 +138,8 @@ describe("chorale bench", () => {
     [["bench", "gossip"], /one of all_reduce/],
     [["bench", "all_reduce", "-n", "0"], /integer of 1 or more/],
     [["bench", "all_reduce", "-b", "lots"], /-b is "lots"/],
+    [["bench", "all_reduce", "-b", "0"], /-b is 0/],
+    [["bench", "all_reduce", "-b", "2K", "-e", "1K"], /-e is 1024/],
     [["bench", "all_reduce", "-f", "1"], /above 1/],
     [["bench", "all_reduce", "--dtype", "f128"], /one of f32/],
     [["bench", "all_reduce", "--redop", "band"], /bitwise/],

@@ -15,11 +15,14 @@ import {
   tableRow,
 } from "../bench/index.ts";
 
+const DEFAULT_MIN = 2 ** 10;
+const DEFAULT_MAX = 16 * 2 ** 20;
+
 interface Flags {
   readonly ranks: number;
   readonly backend: string;
-  readonly min: string;
-  readonly max: string;
+  readonly min?: string;
+  readonly max?: string;
   readonly factor: number;
   readonly dtype: string;
   readonly redop: string;
@@ -56,8 +59,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option("-n, --ranks <n>", "number of ranks", whole(1), Math.max(2, Math.min(availableParallelism(), 8)))
     .option("--backend <name>", `${LAUNCH_BACKENDS.join(", ")}, or all`, "threads")
-    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers", "1K")
-    .option("-e, --max <size>", "last size", "16M")
+    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
+    .option("-e, --max <size>", "last size (16M unless given)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type", "f32")
     .option("--redop <op>", "sum, prod, min, max, avg, band, bor, bxor", "sum")
@@ -85,7 +88,9 @@ async function run(operation: string, flags: Flags): Promise<number> {
   }
   const op = parseOperation(operation);
   const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [parseBackend(flags.backend, "--backend")];
-  const sizes = sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
+  const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
+  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
+  const sizes = sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor);
   const dtype = parseDType(flags.dtype, "--dtype");
   const redop = parseReduceOp(flags.redop, "--redop");
   if (flags.graph) throw new UnsupportedError("-G with host backends", "graphs are captured on cuda backends only");
