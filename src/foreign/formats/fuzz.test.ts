@@ -3,12 +3,16 @@
  * no allocation beyond the file's size. Typed arrays are counted as they are made, through their constructors.
  * Set CHORALE_FUZZ_SEED to repeat a run.
  */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { describe, expect, it } from "vitest";
 import { decodeTable, FormatError } from "../../core/index.ts";
 import {
   encodeSafetensors,
   memorySource,
+  openWeights,
   parseGenerationEos,
   parseIndex,
   parseLlamaConfig,
@@ -288,6 +292,37 @@ describe("foreign files", () => {
     for (const key of ["header valid", "header refused", "index refused", "config valid", "config refused"]) {
       expect(counts[key], `${key} of ${JSON.stringify(counts)}`).toBeGreaterThan(100);
     }
+  });
+
+  it(`are read or refused from disk too: 300 folders with mutated weights and indexes, seed ${seed}`, () => {
+    const random = randomFrom(seed + 1);
+    const dir = mkdtempSync(join(tmpdir(), "chorale-fuzz-"));
+    const counts = { valid: 0, refused: 0 };
+    try {
+      for (let n = 0; n < 300; n++) {
+        // One file, or two with an index: one of the three is mutated, the others are sound.
+        const sharded = n % 3 > 0;
+        const sound = (name: string) =>
+          encodeSafetensors({ [name]: { dtype: "U8", shape: [16], bytes: new Uint8Array(16) } });
+        const files: Record<string, Uint8Array> = sharded
+          ? {
+              "model-00001-of-00002.safetensors": sound("a"),
+              "model-00002-of-00002.safetensors": sound("b"),
+              "model.safetensors.index.json": text(n % 3 === 1 ? mutateJson(INDEX, random) : INDEX, random),
+            }
+          : { "model.safetensors": headerFile(random) };
+        if (n % 3 === 2) {
+          files["model-00001-of-00002.safetensors"] = mutateBytes(sound("a"), random);
+        }
+        for (const [name, bytes] of Object.entries(files)) writeFileSync(join(dir, name), bytes);
+        counts[outcome(() => openWeights(dir).close())]++;
+        for (const name of Object.keys(files)) rmSync(join(dir, name));
+      }
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
+    expect(counts.valid, JSON.stringify(counts)).toBeGreaterThan(20);
+    expect(counts.refused, JSON.stringify(counts)).toBeGreaterThan(100);
   });
 
   it("would notice an allocation", () => {
