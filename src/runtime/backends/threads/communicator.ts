@@ -58,7 +58,6 @@ import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { kernelOf } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
-import { ONE_SHOT_BYTES } from "./protocol.ts";
 import { SharedStorage } from "./storage.ts";
 import { ThreadsWork } from "./threads-work.ts";
 
@@ -153,8 +152,11 @@ export class ThreadsCommunicator implements Communicator {
   }
 
   #pairWork<T>(op: "send" | "recv", data: Data, peer: number, options: CallOptions): Work<T> {
+    const fast = this.#fast.message<T>(op, data, peer, options);
+    if (fast !== undefined) return fast;
     const { input: given } = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, peer });
     this.#checkUsable();
+    this.#owner.checkTensor(given.tensor);
     const engine = this.#engine;
     const work = new PairWork<T>(engine, engine.nextPairSeq++, op, peer);
     work.code = opCode(op);
@@ -163,7 +165,6 @@ export class ThreadsCommunicator implements Communicator {
     work.count = given.count;
     work.bytes = given.count * sizeOf(given.dtype);
     work.reportedBytes = work.bytes;
-    work.issuedAt = performance.now();
     const place = this.#place(given, op === "send");
     if (op === "send") {
       work.input = place.address;
@@ -244,6 +245,7 @@ export class ThreadsCommunicator implements Communicator {
         work.fail(new AbortedError(reason));
         work.seen = true;
         work.detach?.();
+        if (work instanceof PairWork && work.detached) engine.heap.free(work.input);
         work.release?.();
       }
     };
@@ -409,8 +411,6 @@ export class ThreadsCommunicator implements Communicator {
       };
     }
     if (args.redop !== undefined) this.#setOperator(work, dtype, args.redop);
-    // As on the fast path, which a peer whose queue is empty takes for this very call: all ranks must move alike.
-    work.oneShot = op === "all_reduce" && typeof args.redop === "string" && count > 0 && work.bytes <= ONE_SHOT_BYTES;
     if (args.counts !== undefined) {
       work.extra ^= hashNumbers(args.counts);
       work.sizes = args.counts.map((c) => c * elementBytes);

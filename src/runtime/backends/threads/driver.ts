@@ -9,8 +9,12 @@ import { RANK, WORLD } from "./layout.ts";
 
 /** What the driver needs to know of a group. */
 export interface Pumpable {
-  /** Advances what can be advanced; spins at most `spins` polls on the first missing peer. @returns whether anything did */
-  pump(spins: number): boolean;
+  /**
+   * Advances what can be advanced; spins at most `spins` polls on the first missing peer. With `buffering`, messages
+   * whose receivers do not come are copied away.
+   * @returns whether anything advanced
+   */
+  pump(spins: number, buffering?: boolean): boolean;
   /** As `pump`, but stays with `work`, a message too, for up to `spins` polls. */
   spin(work: Drivable, spins: number): void;
   readonly hasPending: boolean;
@@ -81,20 +85,24 @@ export class Driver {
     }
   }
 
+  /** Stays a moment with work that somebody awaits, then leaves it to the event loop. */
   onAwaited(work: Drivable): void {
-    work.engine.pump(this.issueSpins);
+    this.#stay(work, this.#fullIssueSpins, this.issueSpins);
     if (!work.settled) this.activate(work.engine);
+  }
+
+  /** Spins for `work` as long as that paid lately. */
+  #stay(work: Drivable, full: number, usual: number): void {
+    const probing = this.#numWaits++ % PROBE_EVERY === 0;
+    work.engine.spin(work, probing ? full : usual);
+    if (!work.settled) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
+    else if (this.#level > 0) this.#setLevel(probing ? 0 : this.#level - 1);
   }
 
   /** Blocks until `work` is settled. @returns false when `timeoutMs` passed first */
   drive(work: Drivable, timeoutMs: number | undefined): boolean {
-    const probing = this.#numWaits++ % PROBE_EVERY === 0;
-    work.engine.spin(work, probing ? this.#fullWaitSpins : this.waitSpins);
-    if (work.settled) {
-      if (this.#level > 0) this.#setLevel(probing ? 0 : this.#level - 1);
-      return true;
-    }
-    this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
+    this.#stay(work, this.#fullWaitSpins, this.waitSpins);
+    if (work.settled) return true;
     this.#disarm();
     const start = performance.now();
     for (;;) {
@@ -132,7 +140,7 @@ export class Driver {
     const words = this.#words;
     const rung = Atomics.load(words, this.#door);
     this.#announceSleep(1);
-    const progressed = this.#pumpAll() || work.engine.pump(0);
+    const progressed = this.#pumpAll() || work.engine.pump(0, true);
     if (!progressed && !work.settled) Atomics.wait(words, this.#door, rung, ms);
     this.#announceSleep(-1);
   }
@@ -145,7 +153,7 @@ export class Driver {
   #pumpAll(): boolean {
     let progressed = false;
     for (const group of this.#active) {
-      if (group.pump(0)) progressed = true;
+      if (group.pump(0, true)) progressed = true;
       if (!group.hasPending) this.#active.delete(group);
     }
     return progressed;

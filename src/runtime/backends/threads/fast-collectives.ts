@@ -15,7 +15,8 @@ import {
 } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY, kernelOf, moveShare, shareStart } from "./move.ts";
-import { IN_SECOND_PHASE, ONE_SHOT_BYTES } from "./protocol.ts";
+import { PairWork } from "./pair-channels.ts";
+import { IN_SECOND_PHASE } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { PHASE, ThreadsWork } from "./threads-work.ts";
 
@@ -39,9 +40,13 @@ export class FastCollectives {
 
   /** Whether a call with these options may take the fast path now. */
   #ready(options: OutputOptions): boolean {
+    return this.#engine.isIdle && this.#isPlain(options);
+  }
+
+  /** Whether nothing about the call or the group asks for the careful path. */
+  #isPlain(options: OutputOptions): boolean {
     const engine = this.#engine;
     return (
-      engine.isIdle &&
       engine.failure === undefined &&
       engine.closed === undefined &&
       !engine.batching &&
@@ -85,15 +90,12 @@ export class FastCollectives {
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
     const work = this.#begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
-    work.oneShot = bytes <= ONE_SHOT_BYTES;
     const engine = this.#engine;
     const { wasm, member, size: n, me } = engine;
     const spins = engine.driver.issueSpins;
     const stamp = work.seq + 1;
     let status: number;
-    if (work.oneShot) {
-      status = wasm.oneShot(member, stamp, work.call, work.count, 0, from, to, bytes, kernel, spins);
-    } else if (bytes <= EAGER_BYTES) {
+    if (bytes <= EAGER_BYTES) {
       const start = shareStart(bytes, me, n);
       const end = shareStart(bytes, me + 1, n);
       status = wasm.twoShot(member, stamp, work.call, work.count, 0, from, to, start, end, kernel, spins);
@@ -241,6 +243,30 @@ export class FastCollectives {
     return this.#end(work, undefined, 0, status);
   }
 
+  /** A send or receive of a whole world tensor. */
+  message<T>(op: "send" | "recv", data: Data, peer: number, options: OutputOptions): PairWork<T> | undefined {
+    const engine = this.#engine;
+    const soundPeer = Number.isInteger(peer) && peer >= 0 && peer < engine.size && peer !== engine.me;
+    if (!soundPeer || !this.#isPlain(options)) return undefined;
+    const tensor = this.#own(data);
+    if (tensor === undefined) return undefined;
+    const work = new PairWork<T>(engine, engine.nextPairSeq++, op, peer);
+    work.code = op === "send" ? CODES.send : CODES.recv;
+    work.timeoutMs = this.#timeoutMs;
+    work.call = packCall(op, tensor.dtype, undefined, peer);
+    work.count = tensor.size;
+    work.bytes = tensor.sizeBytes;
+    work.reportedBytes = tensor.sizeBytes;
+    if (engine.sampled()) work.issuedAt = performance.now();
+    if (op === "send") work.input = tensor.byteOffset;
+    else {
+      work.output = tensor.byteOffset;
+      work.harvest = () => tensor as T;
+    }
+    engine.pairs.submit(work);
+    return work;
+  }
+
   /** Whether `whole` has the dtype of `part` and one part per rank. */
   #areParts(part: Tensor, whole: Tensor, n: number): boolean {
     return part.dtype === whole.dtype && part.size * n === whole.size;
@@ -319,5 +345,7 @@ const CODES = {
   gather: opCode("gather"),
   scatter: opCode("scatter"),
   barrier: opCode("barrier"),
+  send: opCode("send"),
+  recv: opCode("recv"),
 } as const;
 const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);

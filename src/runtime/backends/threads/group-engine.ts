@@ -28,7 +28,7 @@ import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
-import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SCRATCH_BYTES, SLOT, TEXT_BYTES } from "./layout.ts";
+import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, TEXT_BYTES } from "./layout.ts";
 import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
@@ -116,8 +116,6 @@ export class GroupEngine implements Pumpable {
     const set = (field: number, value: number) => {
       this.words[(this.member + field) / 4] = value;
     };
-    const scratch = (parity: number, rank: number) =>
-      this.block + this.layout.scratch + (parity * n + rank) * SCRATCH_BYTES;
     set(MEMBER.size, n);
     set(MEMBER.me, this.me);
     set(MEMBER.slots, this.block + this.layout.slots);
@@ -127,14 +125,7 @@ export class GroupEngine implements Pumpable {
     set(MEMBER.context, this.context);
     set(MEMBER.inTable, this.member + inner.inTable);
     set(MEMBER.outTable, this.member + inner.outTable);
-    set(MEMBER.outOne, this.member + MEMBER.oneTable);
     set(MEMBER.doorTable, this.member + inner.doorTable);
-    for (const parity of [0, 1]) {
-      const table = this.member + inner.scratchTable + parity * inner.table;
-      set(MEMBER.scratchTable + 4 * parity, table);
-      set(MEMBER.scratch + 4 * parity, scratch(parity, this.me));
-      for (let r = 0; r < n; r++) this.words[table / 4 + r] = scratch(parity, r);
-    }
     for (let r = 0; r < n; r++) {
       this.words[(this.member + inner.doorTable) / 4 + r] = rankBlock(this.ranks[r] as number);
     }
@@ -193,8 +184,8 @@ export class GroupEngine implements Pumpable {
     this.driver.activate(this);
   }
 
-  pump(spins: number): boolean {
-    let progressed = this.pairs.pump();
+  pump(spins: number, buffering = false): boolean {
+    let progressed = this.pairs.pump(buffering);
     let budget = spins;
     while (this.#head < this.#queue.length) {
       const work = this.#queue[this.#head] as ThreadsWork<unknown>;
@@ -219,7 +210,7 @@ export class GroupEngine implements Pumpable {
   spin(work: Drivable, spins: number): void {
     this.pump(spins);
     // A look at the messages takes as long as some twenty polls of the peers' slots.
-    for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 20) this.pairs.pump();
+    for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 20) this.pairs.pump(false);
   }
 
   #advance(work: ThreadsWork<unknown>, spins: number): void {
@@ -233,10 +224,6 @@ export class GroupEngine implements Pumpable {
     if (work.phase === PHASE.queued) {
       work.state = "running";
       if (work.sendCounts !== undefined) this.#publishCounts(work);
-      if (work.oneShot) {
-        const scratch = this.block + this.layout.scratch + ((stamp & 1) * this.size + this.me) * SCRATCH_BYTES;
-        wasm.copy(scratch, work.input, work.bytes);
-      }
       wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
       work.phase = PHASE.arriving;
     }
@@ -258,7 +245,7 @@ export class GroupEngine implements Pumpable {
         this.mismatch(work, problem);
         return;
       }
-      if (work.oneShot || work.op === "barrier") {
+      if (work.op === "barrier") {
         this.finishWork(work);
         return;
       }

@@ -81,8 +81,6 @@ export const SLOT = {
   sizeBytes: LINE,
 } as const;
 
-/** Largest all-reduce, in bytes, that goes through scratch copies with a single synchronisation. */
-export const SCRATCH_BYTES = 512;
 export const TEXT_BYTES = 512;
 
 /** One direction between two ranks. */
@@ -108,11 +106,7 @@ export const MEMBER = {
   context: 24,
   inTable: 28,
   outTable: 32,
-  scratchTable: 36,
-  scratch: 44,
-  outOne: 52,
-  oneTable: 56,
-  doorTable: 60,
+  doorTable: 36,
   sizeBytes: 128,
 } as const;
 
@@ -125,10 +119,9 @@ export function groupLayout(size: number, keyBytes: number) {
   const countsStride = roundUp(8 * size, LINE);
   const counts = done + size * LINE;
   const texts = counts + size * countsStride;
-  const scratch = texts + size * TEXT_BYTES;
-  const pairs = scratch + 2 * size * SCRATCH_BYTES;
+  const pairs = texts + size * TEXT_BYTES;
   const key = pairs + 4 * size * size;
-  return { slots, done, counts, countsStride, texts, scratch, pairs, key, sizeBytes: key + keyBytes };
+  return { slots, done, counts, countsStride, texts, pairs, key, sizeBytes: key + keyBytes };
 }
 
 /** Offsets in a member's private block: the fixed part, the kernel context, then tables of addresses. */
@@ -139,16 +132,13 @@ export function memberLayout(size: number, contextBytes: number) {
   const outTable = inTable + table;
   const fromTable = outTable + table;
   const toTable = fromTable + table;
-  const scratchTable = toTable + table;
-  const doorTable = scratchTable + 2 * table;
+  const doorTable = toTable + table;
   return {
     context,
     inTable,
     outTable,
     fromTable,
     toTable,
-    scratchTable,
-    table,
     doorTable,
     sizeBytes: doorTable + table,
   };

@@ -6,7 +6,7 @@
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
-import { SCRATCH_BYTES, SLOT } from "./layout.ts";
+import { SLOT } from "./layout.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const UNIT = 128;
@@ -27,14 +27,13 @@ export function moveShare(engine: GroupEngine, work: ThreadsWork<unknown>): stri
   const { size: n, me, words, inWords, outWords, fromWords, toWords } = engine;
   const part = work.bytes;
   switch (work.op) {
-    case "all_reduce":
-      if (work.oneShot) oneShot(engine, work);
-      else {
-        const [start, end] = [shareStart(part, me, n), shareStart(part, me + 1, n)];
-        const inTable = inWords * 4;
-        if (start < end) engine.wasm.reduce(work.kernel, inTable, n, outWords * 4, n, start, end, engine.context);
+    case "all_reduce": {
+      const [start, end] = [shareStart(part, me, n), shareStart(part, me + 1, n)];
+      if (start < end) {
+        engine.wasm.reduce(work.kernel, inWords * 4, n, outWords * 4, n, start, end, engine.context);
       }
       return undefined;
+    }
     case "broadcast": {
       const source = words[inWords + work.root]!;
       let targets = 0;
@@ -107,17 +106,6 @@ function move(engine: GroupEngine, from: number, to: number, bytes: number): voi
   engine.words[engine.fromWords] = from;
   engine.words[engine.toWords] = to;
   run(engine, COPY, 1, 1, 0, bytes);
-}
-
-/** The end of an all-reduce whose inputs were copied to scratch: everything is read there. */
-function oneShot(engine: GroupEngine, work: ThreadsWork<unknown>): void {
-  const parity = (work.seq + 1) & 1;
-  const { layout, block, size, words, fromWords, toWords } = engine;
-  for (let r = 0; r < size; r++) {
-    words[fromWords + r] = block + layout.scratch + (parity * size + r) * SCRATCH_BYTES;
-  }
-  words[toWords] = work.output;
-  run(engine, work.kernel, size, 1, 0, work.bytes);
 }
 
 function allToAllV(engine: GroupEngine, work: ThreadsWork<unknown>): string | undefined {

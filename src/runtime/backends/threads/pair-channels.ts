@@ -1,10 +1,11 @@
 /**
  * Point to point: one ring of message descriptors per ordered pair of ranks. The receiver copies straight from the
- * sender's buffer when both are there. A sender whose receiver does not come copies its data into communication memory
- * and is done, at once for small messages, after a while for large ones, so two ranks that both send first complete.
- * At most `PAIR.numMessages` messages of a pair are under way; beyond that a sender waits for its receiver.
+ * sender's buffer when both are there. A sender that is waited for, and whose receiver does not come, copies its data
+ * into communication memory and is done, at once for small messages, after a while for large ones, so two ranks that
+ * both send first complete. At most `PAIR.numMessages` messages of a pair are under way; beyond that a sender waits
+ * for its receiver.
  */
-import { DTYPE_NAMES, MismatchError, OutOfMemoryError } from "../../../core/index.ts";
+import { MismatchError, OutOfMemoryError } from "../../../core/index.ts";
 import { unpackCall } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { rankBlock, wake } from "./host.ts";
@@ -20,7 +21,8 @@ export class PairWork<T> extends ThreadsWork<T> {
   readonly sending: boolean;
   /** Index of the message's first word; 0 until it is posted. */
   slot = 0;
-  postedAt = 0;
+  /** When the receiver was first missed; 0 before. */
+  missedAt = 0;
   /** The input already lies in a block of its own, which the receiver frees. */
   detached = false;
 
@@ -31,24 +33,35 @@ export class PairWork<T> extends ThreadsWork<T> {
   }
 
   override nextLook(now: number): number {
-    return this.sending && this.slot !== 0
-      ? Math.max(now + 0.1, this.postedAt + RENDEZVOUS_MS)
-      : Number.POSITIVE_INFINITY;
+    const late = this.sending && this.slot !== 0 && this.missedAt !== 0;
+    return late ? Math.max(now + 0.1, this.missedAt + RENDEZVOUS_MS) : Number.POSITIVE_INFINITY;
   }
+}
+
+/** What this rank knows of one peer. */
+interface Peer {
+  readonly rank: number;
+  readonly sends: PairWork<unknown>[];
+  readonly receives: PairWork<unknown>[];
+  /** Addresses of the two rings, 0 until they are needed, and views that cover them. */
+  outgoing: number;
+  incoming: number;
+  outWords: Int32Array;
+  inWords: Int32Array;
+  numPosted: number;
+  numTaken: number;
 }
 
 export class PairChannels {
   readonly #engine: GroupEngine;
-  /** Messages in order, by peer. */
-  readonly #sends = new Map<number, PairWork<unknown>[]>();
-  readonly #receives = new Map<number, PairWork<unknown>[]>();
-  readonly #blocks = new Map<number, number>();
-  readonly #posted = new Map<number, number>();
-  readonly #taken = new Map<number, number>();
+  readonly #peers: (Peer | undefined)[];
+  /** Those with unfinished messages. */
+  readonly #active: Peer[] = [];
   #pending = 0;
 
   constructor(engine: GroupEngine) {
     this.#engine = engine;
+    this.#peers = new Array<Peer | undefined>(engine.size).fill(undefined);
   }
 
   get hasPending(): boolean {
@@ -60,69 +73,72 @@ export class PairChannels {
 
   /** Queues a send or receive and lets it begin. */
   submit(work: PairWork<unknown>): void {
-    const { flight, block, driver } = this.#engine;
-    flight.issue(work, block);
-    const queues = work.sending ? this.#sends : this.#receives;
-    const queue = queues.get(work.peer);
-    if (queue === undefined) queues.set(work.peer, [work]);
-    else queue.push(work);
+    const { driver, flight, block } = this.#engine;
+    work.entry = flight.note(block, work.seq, work.call, work.count, 0);
+    const peer = this.#peer(work.peer);
+    if (peer.sends.length + peer.receives.length === 0) this.#active.push(peer);
+    (work.sending ? peer.sends : peer.receives).push(work);
     this.#pending++;
     work.state = "running";
-    this.pump();
+    if (work.sending) this.#pumpSends(peer, false);
+    else this.#pumpReceives(peer);
+    this.#retire();
     if (!work.settled) driver.activate(this.#engine);
   }
 
   /** The oldest unfinished message of every pair: the ones that deadlines are checked for. */
   heads(): PairWork<unknown>[] {
-    if (this.#pending === 0) return [];
-    return [...this.#sends.values(), ...this.#receives.values()].flatMap((queue) => queue.slice(0, 1));
+    return this.#active.flatMap(({ sends, receives }) => [...sends.slice(0, 1), ...receives.slice(0, 1)]);
   }
 
   takePending(): PairWork<unknown>[] {
-    const all = [...this.#sends.values(), ...this.#receives.values()].flat();
-    this.#sends.clear();
-    this.#receives.clear();
+    const all = this.#active.flatMap(({ sends, receives }) => [...sends.splice(0), ...receives.splice(0)]);
+    this.#active.length = 0;
     this.#pending = 0;
     return all;
   }
 
-  pump(): boolean {
+  /** Moves what can be moved; with `buffering`, also copies sends away whose receivers do not come. */
+  pump(buffering: boolean): boolean {
     if (this.#pending === 0) return false;
-    let progressed = false;
-    for (const queue of this.#receives.values()) if (this.#pumpReceives(queue)) progressed = true;
-    for (const queue of this.#sends.values()) if (this.#pumpSends(queue)) progressed = true;
-    return progressed;
+    const before = this.#pending;
+    for (let i = 0; i < this.#active.length; i++) {
+      const peer = this.#active[i] as Peer;
+      if (peer.receives.length > 0) this.#pumpReceives(peer);
+      if (peer.sends.length > 0) this.#pumpSends(peer, buffering);
+    }
+    this.#retire();
+    return this.#pending !== before;
   }
 
-  #settle(work: PairWork<unknown>): void {
+  /** Drops peers without unfinished messages from the active ones. */
+  #retire(): void {
+    for (let i = this.#active.length - 1; i >= 0; i--) {
+      const peer = this.#active[i] as Peer;
+      if (peer.sends.length + peer.receives.length === 0) this.#active.splice(i, 1);
+    }
+  }
+
+  #settle(queue: PairWork<unknown>[]): void {
+    const work = queue.shift();
+    if (work === undefined) return;
     this.#pending--;
     this.#engine.finishWork(work);
   }
 
-  #pumpSends(queue: PairWork<unknown>[]): boolean {
-    let progressed = false;
-    for (const work of queue) {
-      if (work.slot === 0) {
-        if (!this.#post(work)) break;
-        progressed = true;
-      }
-    }
-    while (queue.length > 0) {
-      const work = queue[0] as PairWork<unknown>;
-      if (work.slot === 0 || !this.#sent(work)) break;
-      queue.shift();
-      this.#settle(work);
-      progressed = true;
-    }
-    return progressed;
+  #pumpSends(peer: Peer, buffering: boolean): void {
+    const { sends } = peer;
+    for (const work of sends) if (work.slot === 0 && !this.#post(peer, work)) break;
+    while (sends.length > 0 && this.#isSent(peer, sends[0] as PairWork<unknown>, buffering)) this.#settle(sends);
   }
 
   /** Puts a message into the ring. @returns false when the ring is full */
-  #post(work: PairWork<unknown>): boolean {
-    const { me } = this.#engine;
-    const block = this.#block(me, work.peer);
-    const words = this.#engine.heap.words(block + PAIR.sizeBytes);
-    const index = this.#posted.get(work.peer) ?? 0;
+  #post(peer: Peer, work: PairWork<unknown>): boolean {
+    if (peer.outgoing === 0) {
+      peer.outgoing = this.#ring(this.#engine.me, peer.rank);
+      peer.outWords = this.#engine.heap.words(peer.outgoing + PAIR.sizeBytes);
+    }
+    const { outWords: words, outgoing: block, numPosted: index } = peer;
     if (index - Atomics.load(words, (block + PAIR.consumed) / 4) >= PAIR.numMessages) return false;
     const slot = messageWord(block, index);
     words[slot + MESSAGE.dtype / 4] = work.call;
@@ -130,24 +146,28 @@ export class PairChannels {
     words[slot + MESSAGE.address / 4] = work.input;
     words[slot] = work.detached ? MESSAGE_STATE.buffered : MESSAGE_STATE.posted;
     Atomics.store(words, (block + PAIR.posted) / 4, index + 1);
-    this.#posted.set(work.peer, index + 1);
+    peer.numPosted = index + 1;
     work.slot = slot;
     work.message = index;
-    work.postedAt = performance.now();
-    this.#ring(work.peer);
+    this.#wake(peer.rank);
     return true;
   }
 
-  /** Whether a posted message no longer needs the sender's buffer; buffers it when it is time to. */
-  #sent(work: PairWork<unknown>): boolean {
+  /** Whether a posted message no longer needs the sender's buffer; copies it away when it is time to. */
+  #isSent(peer: Peer, work: PairWork<unknown>, buffering: boolean): boolean {
+    if (work.slot === 0) return false;
     if (work.detached) return true;
-    const { heap, wasm } = this.#engine;
-    const words = heap.words(work.slot * 4 + PAIR.sizeBytes);
+    const words = peer.outWords;
     const state = Atomics.load(words, work.slot);
     if (state === MESSAGE_STATE.consumed) return true;
-    if (state !== MESSAGE_STATE.posted) return false;
-    const bytes = work.bytes;
-    if (bytes > EAGER_BYTES && performance.now() - work.postedAt < RENDEZVOUS_MS) return false;
+    if (state !== MESSAGE_STATE.posted || !buffering) return false;
+    const { bytes } = work;
+    if (bytes > EAGER_BYTES) {
+      const now = performance.now();
+      if (work.missedAt === 0) work.missedAt = now;
+      if (now - work.missedAt < RENDEZVOUS_MS) return false;
+    }
+    const { heap, wasm } = this.#engine;
     let copy: number;
     try {
       copy = heap.allocate(bytes, false);
@@ -156,37 +176,33 @@ export class PairChannels {
       if (error instanceof OutOfMemoryError) return false;
       throw error;
     }
-    if (
-      Atomics.compareExchange(words, work.slot, MESSAGE_STATE.posted, MESSAGE_STATE.buffering) !== MESSAGE_STATE.posted
-    ) {
+    const { posted, buffering: claimed, buffered } = MESSAGE_STATE;
+    if (Atomics.compareExchange(words, work.slot, posted, claimed) !== posted) {
       heap.free(copy);
       return false;
     }
     wasm.copy(copy, work.input, bytes);
     words[work.slot + MESSAGE.address / 4] = copy;
-    Atomics.store(words, work.slot, MESSAGE_STATE.buffered);
-    this.#ring(work.peer);
+    Atomics.store(words, work.slot, buffered);
+    this.#wake(peer.rank);
     return true;
   }
 
-  #pumpReceives(queue: PairWork<unknown>[]): boolean {
-    let progressed = false;
-    while (queue.length > 0 && this.#receive(queue[0] as PairWork<unknown>)) {
-      const work = queue.shift() as PairWork<unknown>;
-      this.#settle(work);
-      progressed = true;
-    }
-    return progressed;
+  #pumpReceives(peer: Peer): void {
+    const { receives } = peer;
+    while (receives.length > 0 && this.#receive(peer, receives[0] as PairWork<unknown>)) this.#settle(receives);
   }
 
-  #receive(work: PairWork<unknown>): boolean {
+  #receive(peer: Peer, work: PairWork<unknown>): boolean {
     const { heap, wasm, me } = this.#engine;
-    const block = this.#block(work.peer, me);
-    const words = heap.words(block + PAIR.sizeBytes);
-    const index = this.#taken.get(work.peer) ?? 0;
+    if (peer.incoming === 0) {
+      peer.incoming = this.#ring(peer.rank, me);
+      peer.inWords = heap.words(peer.incoming + PAIR.sizeBytes);
+    }
+    const { inWords: words, incoming: block, numTaken: index } = peer;
     if (Atomics.load(words, (block + PAIR.posted) / 4) <= index) return false;
     const slot = messageWord(block, index);
-    if (!this.#agrees(work, words, slot)) return false;
+    if (!this.#agrees(peer, work, words, slot)) return false;
     let state = Atomics.load(words, slot);
     if (state === MESSAGE_STATE.posted) {
       state = Atomics.compareExchange(words, slot, MESSAGE_STATE.posted, MESSAGE_STATE.taking);
@@ -197,26 +213,25 @@ export class PairChannels {
     if (state === MESSAGE_STATE.buffered) heap.free(address);
     Atomics.store(words, slot, MESSAGE_STATE.consumed);
     Atomics.store(words, (block + PAIR.consumed) / 4, index + 1);
-    this.#taken.set(work.peer, index + 1);
-    this.#ring(work.peer);
+    peer.numTaken = index + 1;
+    this.#wake(peer.rank);
     return true;
   }
 
   /** Fails the group when sender and receiver mean different messages. */
-  #agrees(work: PairWork<unknown>, words: Int32Array, slot: number): boolean {
-    const theirs = unpackCall(words[slot + MESSAGE.dtype / 4]!).dtype;
-    const ours = unpackCall(work.call).dtype;
+  #agrees(peer: Peer, work: PairWork<unknown>, words: Int32Array, slot: number): boolean {
+    const theirs = words[slot + MESSAGE.dtype / 4]!;
     const count = words[slot + MESSAGE.count / 4]! >>> 0;
-    if (theirs === ours && count === work.count) return true;
+    if (count === work.count && ((theirs ^ work.call) & DTYPE_BITS) === 0) return true;
     const { ranks, me, name } = this.#engine;
-    const index = this.#taken.get(work.peer) ?? 0;
-    const text = (dtype: string | undefined, n: number) => `${dtype ?? DTYPE_NAMES[0]}[${n}]`;
+    const [from, to] = [ranks[peer.rank] as number, ranks[me] as number];
+    const text = (call: number, n: number) => `${unpackCall(call).dtype}[${n}]`;
     this.#engine.failGroup(
       new MismatchError(
-        `mismatch at message #${index} from rank ${ranks[work.peer]} to rank ${ranks[me]} of group ${name}: the sizes or dtypes differ`,
+        `mismatch at message #${peer.numTaken} from rank ${from} to rank ${to} of group ${name}: the sizes or dtypes differ`,
         [
-          { rank: ranks[work.peer] as number, call: `send(${text(theirs, count)}, peer ${me})` },
-          { rank: ranks[me] as number, call: `recv(${text(ours, work.count)}, peer ${work.peer})` },
+          { rank: from, call: `send(${text(theirs, count)}, peer ${me})` },
+          { rank: to, call: `recv(${text(work.call, work.count)}, peer ${peer.rank})` },
         ],
       ),
     );
@@ -224,31 +239,48 @@ export class PairChannels {
   }
 
   /** Wakes a peer that sleeps. */
-  #ring(peer: number): void {
-    const words = this.#engine.words;
+  #wake(peer: number): void {
+    const { words, ranks } = this.#engine;
     if (Atomics.load(words, WORLD.sleepers) === 0) return;
-    const rank = this.#engine.ranks[peer] as number;
+    const rank = ranks[peer] as number;
     if (Atomics.load(words, (rankBlock(rank) + RANK.sleeping) / 4) > 0) wake(words, rank);
   }
 
-  /** The ring from one rank to another, made by whoever needs it first. */
-  #block(from: number, to: number): number {
-    const { size, layout, heap, words } = this.#engine;
-    const key = from * size + to;
-    const known = this.#blocks.get(key);
+  #peer(rank: number): Peer {
+    const known = this.#peers[rank];
     if (known !== undefined) return known;
-    const at = (this.#engine.block + layout.pairs) / 4 + key;
-    let block = Atomics.load(words, at) >>> 0;
-    if (block === 0) {
-      const made = heap.allocate(PAIR.sizeBytes);
-      const before = Atomics.compareExchange(words, at, 0, made) >>> 0;
-      if (before !== 0) heap.free(made);
-      block = before === 0 ? made : before;
-    }
-    this.#blocks.set(key, block);
-    return block;
+    const { words } = this.#engine;
+    const peer: Peer = {
+      rank,
+      sends: [],
+      receives: [],
+      outgoing: 0,
+      incoming: 0,
+      outWords: words,
+      inWords: words,
+      numPosted: 0,
+      numTaken: 0,
+    };
+    this.#peers[rank] = peer;
+    return peer;
+  }
+
+  /** The ring from one rank to another, made by whoever needs it first. */
+  #ring(from: number, to: number): number {
+    const { size, layout, heap, words, block } = this.#engine;
+    const at = (block + layout.pairs) / 4 + from * size + to;
+    const known = Atomics.load(words, at) >>> 0;
+    if (known !== 0) return known;
+    const made = heap.allocate(PAIR.sizeBytes);
+    const before = Atomics.compareExchange(words, at, 0, made) >>> 0;
+    if (before === 0) return made;
+    heap.free(made);
+    return before;
   }
 }
+
+/** Where `packCall` keeps the dtype. */
+const DTYPE_BITS = 15 << 6;
 
 function messageWord(block: number, index: number): number {
   return (block + PAIR.messages + (index % PAIR.numMessages) * PAIR.messageBytes) / 4;

@@ -1,7 +1,6 @@
 /**
  * The threads backend's inner loops, as WebAssembly functions beside the reduction kernels: announcing a call, polling
- * the peers, comparing fingerprints, waking sleepers, and two complete all-reduce algorithms that need one call from
- * JavaScript. All waiting here is bounded by `spins`; JavaScript decides what comes after.
+ * the peers, comparing fingerprints, waking sleepers, and a complete all-reduce that needs one call from JavaScript. All waiting here is bounded by `spins`; JavaScript decides what comes after.
  *
  * Status of the waiting functions: 0 all there; 1 + p rank p is missing; -1 - p rank p's call differs from ours.
  */
@@ -15,7 +14,7 @@ import {
   type WasmFunction,
   type WasmModule,
 } from "../../executor/index.ts";
-import { LINE, MEMBER, RANK, SCRATCH_BYTES, SLOT } from "./layout.ts";
+import { LINE, MEMBER, RANK, SLOT } from "./layout.ts";
 
 /** What the module exports. Addresses and counts are numbers; above 2^31 they wrap into i32 on the way. */
 export interface ProtocolExports {
@@ -33,8 +32,6 @@ export interface ProtocolExports {
   readonly leave: WasmFunction;
   /** (kernel, inTable, numIn, outTable, numOut, start, end, context) */
   readonly reduce: WasmFunction;
-  /** (member, seq, call, count, extra, input, output, bytes, kernel, spins) -> status of `arrived`; done when 0. */
-  readonly oneShot: WasmFunction;
   /** (member, seq, call, count, extra, input, output, start, end, kernel, spins) -> status; IN_SECOND_PHASE added there. */
   readonly twoShot: WasmFunction;
   /** (to, from, bytes) */
@@ -224,7 +221,7 @@ export function buildProtocol(): WasmModule {
   const arrived = addArrived(module, ring);
   const finish = addFinish(module);
   const finished = addFinished(module, ring);
-  const copy = addCopy(module);
+  addCopy(module);
   addZero(module);
 
   module.function(
@@ -254,25 +251,6 @@ export function buildProtocol(): WasmModule {
   );
 
   module.function(
-    signature(10, 1),
-    (f) => {
-      const [member, seq, call, count, extra] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
-      const [input, output, bytes, kernel, spins] = [f.param(5), f.param(6), f.param(7), f.param(8), f.param(9)];
-      const [status, half] = [f.local("i32"), f.local("i32")];
-      f.get(member, seq).i32(1).op("i32.and").i32(2).op("i32.shl", "i32.add").tee(half);
-      f.mem("i32.load", MEMBER.scratch).get(input, bytes).call(copy);
-      f.get(member, seq, call, count, extra, input, output).call(publish);
-      f.get(member, seq, spins).call(arrived).tee(status);
-      f.if(() => f.get(status).op("return"));
-      f.get(member).mem("i32.load", MEMBER.outOne).get(output).mem("i32.store");
-      f.get(half).mem("i32.load", MEMBER.scratchTable).get(member).mem("i32.load", MEMBER.size);
-      f.get(member).mem("i32.load", MEMBER.outOne).i32(1).i32(0).get(bytes).get(member).mem("i32.load", MEMBER.context);
-      f.get(kernel).callIndirect(typeIndex).i32(0);
-    },
-    "oneShot",
-  );
-
-  module.function(
     signature(11, 1),
     (f) => {
       const [member, seq, call, count, extra] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
@@ -297,6 +275,3 @@ export function buildProtocol(): WasmModule {
   );
   return compileModule(module.encode());
 }
-
-/** Largest all-reduce for `oneShot`: beyond it, a second synchronisation costs less than reading every input everywhere. */
-export const ONE_SHOT_BYTES = SCRATCH_BYTES;

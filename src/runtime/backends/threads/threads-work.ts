@@ -29,8 +29,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
   peer = -1;
   /** Position among the messages of the pair. */
   message = -1;
-  /** All-reduce through scratch copies, with one synchronisation. */
-  oneShot = false;
   phase = 0;
   timeoutMs = 0;
   /** On performance.now()'s clock; 0 until the work leaves the fast path. */
