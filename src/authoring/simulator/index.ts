@@ -1,3 +1,8 @@
+export { readAstraNetwork } from "./astra.ts";
+export { toChakra } from "./chakra.ts";
+export { type Crossover, type Curve, crossovers, type SizePoint } from "./compare.ts";
+export { criticalPath, describeCriticalPath, type PathStep } from "./critical-path.ts";
+export { H200_4 } from "./data/h200-4-2026-11-20.ts";
 export { applyFaults, explainStuck, type Fault, parseFault } from "./faults.ts";
 export { type DirectedLink, Machine, type Route } from "./machine.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";
@@ -11,3 +16,23 @@ export {
   simulate,
   simulatedDevices,
 } from "./simulate.ts";
+export {
+  NCCL_GENERATIONS,
+  type NcclAlgorithm,
+  type NcclEstimate,
+  ncclEstimate,
+  type NcclMachine,
+  type NcclProtocol,
+  ncclTime,
+} from "./nccl-model.ts";
+export { runSketch, type Sketch, type SketchRun, type SketchStep, symmetryOf } from "./sketch.ts";
+export {
+  binaryTreePlace,
+  directSketch,
+  doubleTreeSketch,
+  hierarchicalSketch,
+  ringAllReduceSketch,
+  ringHalfSketch,
+  twoShotSketch,
+} from "./sketches.ts";
+export { toTrace, type TraceEvent } from "./trace.ts";

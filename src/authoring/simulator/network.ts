@@ -27,8 +27,11 @@ interface FlowClass {
   service: number;
   updatedAt: number;
   rate: number;
+  /** Target of the flow that the pending event ends. */
+  nextTarget: number;
   version: number;
   mark: number;
+  settled: boolean;
 }
 
 export class Network {
@@ -37,6 +40,10 @@ export class Network {
   readonly #capacity: Float64Array;
   readonly #busyBytes: Float64Array;
   readonly #classesOf: Set<FlowClass>[];
+  /** Room for one sharing: capacity left and flows not settled, by link. */
+  readonly #left: Float64Array;
+  readonly #open: Int32Array;
+  readonly #linkMark: Int32Array;
   readonly #classes = new Map<string, FlowClass>();
   readonly #dirty = new Set<FlowClass>();
   #mark = 0;
@@ -47,6 +54,9 @@ export class Network {
     this.#capacity = Float64Array.from(capacities, (gbps) => gbps * 1000);
     this.#busyBytes = new Float64Array(capacities.length);
     this.#classesOf = capacities.map(() => new Set());
+    this.#left = new Float64Array(capacities.length);
+    this.#open = new Int32Array(capacities.length);
+    this.#linkMark = new Int32Array(capacities.length).fill(-1);
   }
 
   /** Bytes that each link has carried. */
@@ -79,8 +89,10 @@ export class Network {
         service: 0,
         updatedAt: this.now,
         rate: 0,
+        nextTarget: -1,
         version: 0,
         mark: 0,
+        settled: false,
       };
       this.#classes.set(name, flowClass);
     }
@@ -116,15 +128,16 @@ export class Network {
     for (const start of dirty) {
       if (start.mark === mark) continue;
       const component: FlowClass[] = [];
-      const links = new Set<number>();
+      const links: number[] = [];
       const stack = [start];
       start.mark = mark;
       while (stack.length > 0) {
         const flowClass = stack.pop()!;
         component.push(flowClass);
         for (const link of flowClass.links) {
-          if (links.has(link)) continue;
-          links.add(link);
+          if (this.#linkMark[link] === mark) continue;
+          this.#linkMark[link] = mark;
+          links.push(link);
           for (const other of this.#classesOf[link]!) {
             if (other.mark === mark) continue;
             other.mark = mark;
@@ -137,56 +150,71 @@ export class Network {
   }
 
   /** Progressive filling of one component. */
-  #share(component: readonly FlowClass[], links: ReadonlySet<number>): void {
-    const left = new Map<number, { capacity: number; flows: number }>();
-    for (const link of links) left.set(link, { capacity: this.#capacity[link]!, flows: 0 });
-    const open = component.filter((flowClass) => {
+  #share(component: readonly FlowClass[], links: readonly number[]): void {
+    const capacity = this.#left;
+    const flows = this.#open;
+    for (const link of links) {
+      capacity[link] = this.#capacity[link]!;
+      flows[link] = 0;
+    }
+    const open: FlowClass[] = [];
+    for (const flowClass of component) {
       this.#serve(flowClass);
-      return flowClass.pending.length > 0;
-    });
-    for (const flowClass of open) for (const link of flowClass.links) left.get(link)!.flows += flowClass.pending.length;
-    const order = [...open].sort((a, b) => a.capBytesPerUs - b.capBytesPerUs);
-    const settled = new Set<FlowClass>();
-    let nextByCap = 0;
-    while (settled.size < open.length) {
-      let share = Number.POSITIVE_INFINITY;
-      let narrowest = -1;
-      for (const [link, state] of left) {
-        if (state.flows === 0) continue;
-        const fair = Math.max(0, state.capacity) / state.flows;
-        if (fair < share) {
-          share = fair;
-          narrowest = link;
-        }
+      if (flowClass.pending.length === 0) continue;
+      open.push(flowClass);
+      flowClass.settled = false;
+      for (const link of flowClass.links) flows[link] = flows[link]! + flowClass.pending.length;
+    }
+    open.sort((a, b) => a.capBytesPerUs - b.capBytesPerUs);
+    const fix = (flowClass: FlowClass, rate: number) => {
+      flowClass.settled = true;
+      this.#setRate(flowClass, rate);
+      const count = flowClass.pending.length;
+      for (const link of flowClass.links) {
+        capacity[link] = capacity[link]! - rate * count;
+        flows[link] = flows[link]! - count;
       }
-      while (nextByCap < order.length && settled.has(order[nextByCap]!)) nextByCap++;
-      const capped = order[nextByCap];
-      const fix = (flowClass: FlowClass, rate: number) => {
-        settled.add(flowClass);
-        this.#setRate(flowClass, rate);
-        for (const link of flowClass.links) {
-          const state = left.get(link)!;
-          state.capacity -= rate * flowClass.pending.length;
-          state.flows -= flowClass.pending.length;
+    };
+    let left = open.length;
+    let nextByCap = 0;
+    while (left > 0) {
+      let share = Number.POSITIVE_INFINITY;
+      for (const link of links) {
+        if (flows[link] === 0) continue;
+        const fair = capacity[link]! <= 0 ? 0 : capacity[link]! / flows[link]!;
+        if (fair < share) share = fair;
+      }
+      while (nextByCap < open.length && open[nextByCap]!.settled) nextByCap++;
+      const capped = open[nextByCap]!;
+      if (capped.capBytesPerUs <= share || share === Number.POSITIVE_INFINITY) {
+        // Everyone whose own cap is no more than the fair share has what it can use.
+        for (let i = nextByCap; i < open.length && open[i]!.capBytesPerUs <= Math.max(share, capped.capBytesPerUs); i++) {
+          if (open[i]!.settled) continue;
+          fix(open[i]!, open[i]!.capBytesPerUs);
+          left--;
         }
-      };
-      if (capped !== undefined && capped.capBytesPerUs <= share) fix(capped, capped.capBytesPerUs);
-      else if (narrowest < 0) {
-        for (const flowClass of open) if (!settled.has(flowClass)) fix(flowClass, flowClass.capBytesPerUs);
-      } else {
-        // Everyone on the narrowest link, and on links that are exactly as narrow, is settled at this share.
-        for (const flowClass of this.#classesOf[narrowest]!) {
-          if (!settled.has(flowClass) && flowClass.pending.length > 0) fix(flowClass, share);
+        continue;
+      }
+      // Links that are as narrow as the narrowest settle everyone on them at this share.
+      const limit = share * (1 + 1e-12);
+      for (const link of links) {
+        if (flows[link] === 0 || Math.max(0, capacity[link]!) / flows[link]! > limit) continue;
+        for (const flowClass of this.#classesOf[link]!) {
+          if (flowClass.settled || flowClass.pending.length === 0) continue;
+          fix(flowClass, share);
+          left--;
         }
-        left.get(narrowest)!.flows = 0;
       }
     }
   }
 
   #setRate(flowClass: FlowClass, rate: number): void {
-    flowClass.rate = rate;
-    const version = ++flowClass.version;
     const first = flowClass.pending[0];
+    // Nothing changed for this class: the event that ends its first flow stands.
+    if (rate === flowClass.rate && first?.target === flowClass.nextTarget) return;
+    flowClass.rate = rate;
+    flowClass.nextTarget = first?.target ?? -1;
+    const version = ++flowClass.version;
     if (first === undefined || rate <= 0) return;
     const time = this.now + Math.max(0, first.target - flowClass.service) / rate;
     this.queue.push(time, () => {
@@ -196,6 +224,7 @@ export class Network {
 
   #finish(flowClass: FlowClass): void {
     this.#serve(flowClass);
+    flowClass.nextTarget = -1;
     const done: Pending[] = [];
     // Whoever would end within the same moment ends now.
     const reach = flowClass.service + flowClass.rate * SAME_MOMENT_US;
@@ -207,6 +236,7 @@ export class Network {
     if (flowClass.pending.length === 0) {
       flowClass.rate = 0;
       flowClass.service = 0;
+      flowClass.nextTarget = -1;
       for (const link of flowClass.links) {
         this.#classesOf[link]!.delete(flowClass);
         for (const other of this.#classesOf[link]!) this.#dirty.add(other);
