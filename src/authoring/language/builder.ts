@@ -24,12 +24,12 @@ import {
   SYNC,
   type SyncName,
 } from "../schedule/index.ts";
-import type { NoGroup, OnlyScratch, Sentence } from "./sentence.ts";
+import type { OnlyScratch, Sentence } from "./sentence.ts";
 
-declare const owner: unique symbol;
+declare const valuesOfDifferentProgramsDoNotMix: unique symbol;
 /** Marks a value as belonging to program P, and to no other. */
 interface Of<P> {
-  readonly [owner]?: (program: P) => P;
+  readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
 }
 
 /** Several strands that share each operation they are given: each does an equal slice. */
@@ -39,15 +39,26 @@ export interface StrandGroup<P> extends Of<P> {
 
 /** Which strand does an operation: its number (0 unless told) or a group. */
 export type At<P> = number | StrandGroup<P> | { readonly strand?: number | StrandGroup<P> };
-/** For operations that one strand does alone. */
-export type AtOne = number | { readonly strand?: number };
-/** For synchronising operations: also where the strand's threads meet before and after (`both` unless told). */
-export type SyncAt = number | { readonly strand?: number; readonly sync?: SyncName };
-export type RelaxedAt = number | { readonly strand?: number; readonly sync?: SyncName; readonly relaxed?: boolean };
 
-type OneStrandOnly<A> = NoGroup<A, "a synchronising operation is done by one strand: it takes no strand group">;
-type OneStrandPut<A> = NoGroup<A, "a put that signals is done by one strand: it takes no strand group">;
-type OneStrandSwitch<A> = NoGroup<A, "a switch operation is done by one strand: it takes no strand group">;
+/** Which strand synchronises, and where its threads meet: before and after (`both` unless told). */
+export interface SyncOptions {
+  readonly strand?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group">;
+  readonly sync?: SyncName;
+}
+export interface RelaxedOptions extends SyncOptions {
+  /** Orders nothing. */
+  readonly relaxed?: boolean;
+}
+export interface PortSignalOptions extends SyncOptions {
+  readonly relaxed?: Sentence<"a port channel has no relaxed signal">;
+}
+export interface PortWaitOptions extends SyncOptions {
+  readonly relaxed?: Sentence<"a port channel has no relaxed wait">;
+}
+export interface SwitchReduceOptions {
+  readonly strand?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">;
+  readonly op?: PlanReduceOp;
+}
 
 interface StrandLike {
   readonly strands: readonly number[];
@@ -73,14 +84,16 @@ function syncOf(at: unknown): number {
 
 /** A run of chunks of one buffer of one rank. */
 export class Chunk<P, B extends BufferKind = BufferKind> implements RawChunk {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   /** Type only: which buffer. */
   declare readonly kind?: B;
   readonly rank: number;
   readonly buffer: number;
   readonly index: number;
   readonly size: number;
-  constructor(rank: number, buffer: number, index: number, size: number) {
+  readonly owner: object;
+  constructor(owner: object, rank: number, buffer: number, index: number, size: number) {
+    this.owner = owner;
     this.rank = rank;
     this.buffer = buffer;
     this.index = index;
@@ -93,7 +106,7 @@ export class Chunk<P, B extends BufferKind = BufferKind> implements RawChunk {
 
 /** A buffer of a rank: its input, its output, or scratch. Chunks are taken by slice. */
 export class Buffer<P, B extends BufferKind = BufferKind> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   readonly rank: number;
   /** Number of chunks. */
   readonly size: number;
@@ -124,7 +137,7 @@ export class Buffer<P, B extends BufferKind = BufferKind> {
         `0 <= start <= end <= ${this.size}`,
       );
     }
-    return new Chunk(this.rank, this.code, this.offset + start, end - start);
+    return new Chunk(this.recorder, this.rank, this.code, this.offset + start, end - start);
   }
   /** All of it. */
   get all(): Chunk<P, B> {
@@ -141,7 +154,7 @@ export interface ReduceOptions<P> {
 
 /** A rank and what it does alone. */
 export class RankHandle<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   readonly id: number;
   readonly input: Buffer<P, "input">;
   readonly output: Buffer<P, "output">;
@@ -212,7 +225,7 @@ function reduceOptions<P>(at: unknown): { readonly dst?: Chunk<P>; readonly op?:
 
 /** Counts; strands of one rank release and acquire it. A plan must leave it at its initial value. */
 export class Semaphore<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   private readonly recorder: Recorder;
   private readonly record: SemaphoreRecord;
   constructor(recorder: Recorder, record: SemaphoreRecord) {
@@ -220,18 +233,22 @@ export class Semaphore<P> {
     this.record = record;
   }
   /** Waits until it is above 0 and takes 1. */
-  acquire<A extends SyncAt>(at?: A & OneStrandOnly<A>): void {
+  acquire(
+    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
+  ): void {
     this.recorder.acquireOrRelease("acquire", this.record, oneOf(at), syncOf(at));
   }
   /** Adds 1. */
-  release<A extends SyncAt>(at?: A & OneStrandOnly<A>): void {
+  release(
+    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
+  ): void {
     this.recorder.acquireOrRelease("release", this.record, oneOf(at), syncOf(at));
   }
 }
 
 /** One direction between two ranks; the k-th one way pairs with the k-th the other way. */
 class Channel<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   protected readonly recorder: Recorder;
   protected readonly record: ChannelRecord;
   constructor(recorder: Recorder, record: ChannelRecord) {
@@ -269,11 +286,21 @@ export class MemoryChannel<P> extends Channel<P> {
   declare readonly putWithSignal: Sentence<"putWithSignal is of port channels: on a memory channel call put, then signal">;
   declare readonly putWithSignalAndFlush: Sentence<"putWithSignalAndFlush is of port channels: on a memory channel call put, then signal">;
   /** Raises the peer's counter; what was written before is visible to its waiter, unless relaxed. */
-  signal<A extends RelaxedAt>(at?: A & OneStrandOnly<A>): void {
+  signal(
+    at?:
+      | number
+      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
+      | RelaxedOptions,
+  ): void {
     this.recorder.signalOrWait("signal", this.record, isRelaxed(at), oneOf(at), syncOf(at));
   }
   /** Waits for one more signal of the peer. */
-  wait<A extends RelaxedAt>(at?: A & OneStrandOnly<A>): void {
+  wait(
+    at?:
+      | number
+      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
+      | RelaxedOptions,
+  ): void {
     this.recorder.signalOrWait("wait", this.record, isRelaxed(at), oneOf(at), syncOf(at));
   }
   /** dst = remote src. */
@@ -301,39 +328,51 @@ export class PortChannel<P> extends Channel<P> {
   declare readonly kind: "port";
   declare readonly get: Sentence<"a port channel cannot get: its proxy only puts; let the peer put, or use a memory channel">;
   declare readonly reduce: Sentence<"a port channel cannot reduce: put to scratch and reduce there, or use a memory channel">;
-  signal<A extends SyncAt>(
-    at?: A &
-      OneStrandOnly<A> &
-      (A extends { readonly relaxed: boolean } ? Sentence<"a port channel has no relaxed signal"> : unknown),
+  signal(
+    at?:
+      | number
+      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
+      | PortSignalOptions,
   ): void {
     this.recorder.signalOrWait("signal", this.record, false, oneOf(at), syncOf(at));
   }
-  wait<A extends SyncAt>(
-    at?: A &
-      OneStrandOnly<A> &
-      (A extends { readonly relaxed: boolean } ? Sentence<"a port channel has no relaxed wait"> : unknown),
+  wait(
+    at?:
+      | number
+      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
+      | PortWaitOptions,
   ): void {
     this.recorder.signalOrWait("wait", this.record, false, oneOf(at), syncOf(at));
   }
   /** Waits until the proxy is done with all that was put before: the sources may be reused. */
-  flush<A extends SyncAt>(at?: A & OneStrandOnly<A>): void {
+  flush(
+    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
+  ): void {
     this.recorder.flush(this.record, oneOf(at), syncOf(at));
   }
   /** Puts packets (the source is in packet form already). */
-  putPackets<B extends BufferKind, A extends At<P>>(
+  putPackets<B extends BufferKind>(
     dst: Chunk<P, B> &
       OnlyScratch<B, "packets live in scratch: the destination of putPackets must be a chunk of the peer's scratch">,
     src: Chunk<P>,
-    at?: A & NoGroup<A, "putPackets over a port channel is done by one strand: it takes no strand group">,
+    at?: number | Sentence<"putPackets over a port channel is done by one strand: it takes no strand group">,
   ): void {
     this.recorder.put(this.record, "pack", "none", dst, src, oneOf(at));
   }
   /** Puts, then raises the peer's counter. */
-  putWithSignal<A extends AtOne>(dst: Chunk<P>, src: Chunk<P>, at?: A & OneStrandPut<A>): void {
+  putWithSignal(
+    dst: Chunk<P>,
+    src: Chunk<P>,
+    at?: number | Sentence<"a put that signals is done by one strand: it takes no strand group">,
+  ): void {
     this.recorder.put(this.record, "plain", "signal", dst, src, oneOf(at));
   }
   /** Puts, raises the peer's counter, and waits until the source may be reused. */
-  putWithSignalAndFlush<A extends AtOne>(dst: Chunk<P>, src: Chunk<P>, at?: A & OneStrandPut<A>): void {
+  putWithSignalAndFlush(
+    dst: Chunk<P>,
+    src: Chunk<P>,
+    at?: number | Sentence<"a put that signals is done by one strand: it takes no strand group">,
+  ): void {
     this.recorder.put(this.record, "plain", "signal-flush", dst, src, oneOf(at));
   }
 }
@@ -344,7 +383,7 @@ function isRelaxed(at: unknown): boolean {
 
 /** One buffer of several ranks as one multicast range: the switch reduces and broadcasts. */
 export class SwitchChannel<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   readonly ranks: readonly number[];
   private readonly recorder: Recorder;
   private readonly record: SwitchRecord;
@@ -366,7 +405,7 @@ export class SwitchChannel<P> {
 }
 
 export class SwitchView<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   private readonly recorder: Recorder;
   private readonly record: SwitchRecord;
   private readonly rank: number;
@@ -376,23 +415,27 @@ export class SwitchView<P> {
     this.rank = rank;
   }
   /** dst = op over all members' buffers at [offset, offset + size of dst). */
-  reduce<A extends number | { readonly strand?: number; readonly op?: PlanReduceOp }>(
+  reduce(
     dst: Chunk<P>,
     offset: number,
-    at?: A & OneStrandSwitch<A>,
+    at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group"> | SwitchReduceOptions,
   ): void {
     const { op } = reduceOptions<P>(at);
     this.recorder.switchReduce(this.record, this.rank, offset, dst.size, dst, op ?? "sum", oneOf(at));
   }
   /** All members' buffers at [offset, offset + size of src) = src. */
-  broadcast<A extends AtOne>(src: Chunk<P>, offset: number, at?: A & OneStrandSwitch<A>): void {
+  broadcast(
+    src: Chunk<P>,
+    offset: number,
+    at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">,
+  ): void {
     this.recorder.switchBroadcast(this.record, this.rank, false, src, offset, src.size, oneOf(at));
   }
   /** Waits for packets in own scratch and broadcasts them to all members' scratch. */
-  broadcastPackets<B extends BufferKind, A extends AtOne>(
+  broadcastPackets<B extends BufferKind>(
     src: Chunk<P, B> & OnlyScratch<B, "packets live in scratch: broadcastPackets sends a chunk of scratch">,
     offset: number,
-    at?: A & OneStrandSwitch<A>,
+    at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">,
   ): void {
     this.recorder.switchBroadcast(this.record, this.rank, true, src, offset, src.size, oneOf(at));
   }
@@ -406,7 +449,7 @@ function slices<T>(list: readonly T[]): T[][] {
 
 /** What the callback of `program` works with. */
 export class Builder<P> {
-  declare readonly [owner]?: (program: P) => P;
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   /** All ranks, in order. */
   readonly ranks: readonly RankHandle<P>[];
   private readonly recorder: Recorder;
@@ -427,20 +470,25 @@ export class Builder<P> {
     this.recorder.need(rank !== undefined, "rank", id, `0 to ${this.numRanks - 1}`);
     return rank;
   }
+  /** The number of a rank of this program. */
+  private own(rank: RankHandle<P>): number {
+    this.recorder.need(this.ranks[rank.id] === rank, "rank", "a rank of another program", "one of this program");
+    return rank.id;
+  }
   /** A memory channel. Make one the other way too: signals need it. */
   memoryChannel(from: RankHandle<P>, to: RankHandle<P>): MemoryChannel<P> {
-    return new MemoryChannel(this.recorder, this.recorder.channel(MEMORY, to.id, from.id));
+    return new MemoryChannel(this.recorder, this.recorder.channel(MEMORY, this.own(to), this.own(from)));
   }
   /** A port channel. Make one the other way too: signals need it. */
   portChannel(from: RankHandle<P>, to: RankHandle<P>): PortChannel<P> {
-    return new PortChannel(this.recorder, this.recorder.channel(PORT, to.id, from.id));
+    return new PortChannel(this.recorder, this.recorder.channel(PORT, this.own(to), this.own(from)));
   }
   /** A switch channel over one buffer of several ranks. Scratch must have been reserved before it is used. */
   switchChannel(ranks: readonly RankHandle<P>[], buffer: BufferKind): SwitchChannel<P> {
     return new SwitchChannel(
       this.recorder,
       this.recorder.switchChannel(
-        ranks.map((r) => r.id),
+        ranks.map((rank) => this.own(rank)),
         BUFFERS.indexOf(buffer),
       ),
     );
@@ -453,7 +501,7 @@ export class Builder<P> {
       strands,
       "different strands, at least one",
     );
-    return { strands: [...strands] };
+    return { strands: [...strands] } as unknown as StrandGroup<P>;
   }
   /** Runs what `body` records once for every `unitBytes` of `numChunks` chunks. */
   loop(options: { readonly unitBytes: number; readonly numChunks: number }, body: () => void): void {

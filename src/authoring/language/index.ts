@@ -1,6 +1,5 @@
 export {
   type At,
-  type AtOne,
   Buffer,
   Builder,
   Chunk,
@@ -12,11 +11,10 @@ export {
   type StrandGroup,
   SwitchChannel,
   SwitchView,
-  type SyncAt,
+  type SyncOptions,
 } from "./builder.ts";
 export * from "./collective.ts";
 export {
-  type AnyProgram,
   type CompileOptions,
   compile,
   type Program,

@@ -28,9 +28,12 @@ import {
 import { Builder } from "./builder.ts";
 import { callSite, MAX_LOCATED } from "./source.ts";
 
-/** Options of a program; all but name and collective have MSCCL++'s defaults. */
-export interface ProgramOptions {
-  readonly name: string;
+/**
+ * Options of a program; all but name and collective have MSCCL++'s defaults. A name that is written out is also the mark
+ * on the types of the program's values: those of another program are refused.
+ */
+export interface ProgramOptions<Name extends string = string> {
+  readonly name: Name;
   readonly collective: PlanCollective;
   readonly instances?: number;
   readonly protocol?: PlanOptions["protocol"];
@@ -69,11 +72,6 @@ export interface Program {
 
 /** Type of a program file's default export, and of every entry of the library. */
 export type ProgramFactory<Args = Record<string, never>> = (args: Args) => Program;
-
-/** Marks a program's values; a fresh one for each callback. */
-export interface AnyProgram {
-  readonly program: string;
-}
 
 function sizeOption(argument: string, value: number | bigint): bigint {
   const big = typeof value === "bigint" ? value : Number.isSafeInteger(value) ? BigInt(value) : -1n;
@@ -117,9 +115,9 @@ export function segmentsOf(c: PlanCollective, rank: number): { readonly input: n
  * });
  * compile(direct).ranks.length; // 2
  */
-export function program(
-  options: ProgramOptions,
-  build: <ThisProgram extends AnyProgram>(p: Builder<ThisProgram>) => void,
+export function program<const Name extends string>(
+  options: ProgramOptions<Name>,
+  build: (p: Builder<Name>) => void,
 ): Program {
   const { name, collective, links = () => "memory" as const } = options;
   const planOptions: PlanOptions = {
@@ -153,7 +151,7 @@ export function program(
     locate,
   });
   located.recorder = recorder;
-  build(new Builder<AnyProgram>(recorder, collective.reduceOp ?? "sum", links));
+  build(new Builder<Name>(recorder, collective.reduceOp ?? "sum", links));
   recorder.close();
   return Object.freeze({
     name,

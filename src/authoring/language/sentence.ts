@@ -12,10 +12,3 @@ export interface Sentence<Why extends string> {
 
 /** Nothing for scratch; for other buffers the sentence. */
 export type OnlyScratch<B extends BufferKind, Why extends string> = [B] extends ["scratch"] ? unknown : Sentence<Why>;
-
-/** Nothing for a buffer that may be written; input of a program is written only where the collective is in place. */
-export type NoGroup<A, Why extends string> = A extends { readonly strands: readonly number[] }
-  ? Sentence<Why>
-  : A extends { readonly strand: { readonly strands: readonly number[] } }
-    ? Sentence<Why>
-    : unknown;

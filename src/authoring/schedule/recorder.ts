@@ -357,8 +357,10 @@ export class Recorder {
     if (a.size !== b.size) this.need(false, "sizes of the two sides", [a.size, b.size], "equal numbers of chunks");
   }
 
-  private inside({ rank, buffer, index, size }: RawChunk): void {
+  private inside({ rank, buffer, index, size, owner }: RawChunk): void {
     if (!this.options.strict) return;
+    if (owner !== undefined && owner !== this)
+      this.need(false, "chunk", "a chunk of another program", "one of this program");
     const record = this.ranks[rank] as RankRecord;
     const room = buffer === SCRATCH ? record.scratchChunks : buffer === 0 ? record.inputChunks : record.outputChunks;
     if (index < 0 || size < 0 || index + size > room) {

@@ -21,6 +21,8 @@ export interface RawChunk {
   readonly buffer: number;
   readonly index: number;
   readonly size: number;
+  /** The recorder that it belongs to, when whoever made it knows. */
+  readonly owner?: object;
 }
 
 const CODES = [
