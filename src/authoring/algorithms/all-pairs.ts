@@ -7,6 +7,11 @@
 import { allGather, allReduce, allToAll, allToAllV, type Program, program, reduceScatter } from "../language/index.ts";
 import { type AlgorithmArgs, settings } from "./args.ts";
 
+/** The other ranks, from the next one on: if all began with rank 0, its link would carry everything at once. */
+function after<T extends { readonly id: number }>(ranks: readonly T[], rank: T): readonly T[] {
+  return [...ranks.slice(rank.id + 1), ...ranks.slice(0, rank.id)];
+}
+
 /** Everybody puts its input to everybody, and reduces all of it: 1 step, n - 1 times the data. */
 export function oneShotAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
@@ -100,14 +105,14 @@ export function twoShotAllReduce(args: AlgorithmArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n));
       for (const rank of p.ranks) {
-        for (const owner of p.ranks) if (owner !== rank) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
+        for (const owner of after(p.ranks, rank)) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
       }
       for (const owner of p.ranks) {
         const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
         p.reduce(owner.output.at(owner.id), owner.input.at(owner.id), others);
       }
       for (const owner of p.ranks) {
-        for (const rank of p.ranks) if (rank !== owner) p.copy(rank.output.at(owner.id), owner.output.at(owner.id));
+        for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(owner.id), owner.output.at(owner.id));
       }
     },
   );
@@ -176,7 +181,7 @@ export function twoShotReadAllReduce(args: AlgorithmArgs): Program {
           owner.input.at(c),
           p.ranks.filter((rank) => rank !== owner).map((rank) => rank.input.at(c)),
         );
-        for (const rank of p.ranks) if (rank !== owner) p.copy(rank.output.at(c), owner.output.at(c));
+        for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(c), owner.output.at(c));
       }
     },
   );
