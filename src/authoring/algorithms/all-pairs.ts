@@ -20,7 +20,7 @@ export function oneShotAllReduce(args: AlgorithmArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n * n));
       for (const rank of p.ranks) {
-        for (const peer of p.ranks) {
+        for (const peer of [...after(p.ranks, rank), rank]) {
           // In place the result takes the place of the own input, perhaps before that is added.
           if (peer === rank && !args.inPlace) continue;
           for (let c = 0; c < n; c++) p.copy(inbox[peer.id]!.at(rank.id * n + c), rank.input.at(c), c);
@@ -77,7 +77,7 @@ export function oneShotPacketAllReduce(args: AlgorithmArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n * n));
       for (const rank of p.ranks) {
-        for (const peer of p.ranks) {
+        for (const peer of [...after(p.ranks, rank), rank]) {
           for (let c = 0; c < n; c++) p.copyPackets(inbox[peer.id]!.at(rank.id * n + c), rank.input.at(c), c);
         }
       }

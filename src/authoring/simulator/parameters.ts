@@ -38,7 +38,7 @@ export const systemParametersSchema = z.object({
   /** What one thread block moves to or from another device, and within its own. */
   blockRemoteGBps: gbps,
   blockLocalGBps: gbps,
-  /** Packets: payload that one block sends, and receives, a second. */
+  /** Packets: payload that one block sends a second. */
   blockPacketGBps: gbps,
   /** Share of a link's rate that stores and loads reach, when all buffers fit the last-level cache and when not. */
   efficiencyCached: z.number().positive().max(1),
@@ -56,15 +56,15 @@ const H200: SystemParameters = {
   name: "h200",
   source: "fitted to 4x H200, NVLink 4, driver 580.159, CUDA 13.0, 2026-11-20",
   uncertainty: 0.1,
-  launchUs: 0.9,
-  endUs: 0.3,
+  launchUs: 1.3,
+  endUs: 0.8,
   opUs: 0.05,
   syncUs: 0.03,
   barrierUs: 0.8,
   signalUs: 0.1,
-  fenceUs: 0.5,
+  fenceUs: 1,
   waitUs: 0.1,
-  latencyUs: { nvlink: 0.65, pcie: 0.9, infiniband: 2.5, roce: 3, ethernet: 10 },
+  latencyUs: { nvlink: 0.75, pcie: 0.9, infiniband: 2.5, roce: 3, ethernet: 10 },
   portPushUs: 0.4,
   proxyUs: 1.2,
   blockRemoteGBps: 14,

@@ -773,7 +773,7 @@ class PlanRunner {
   ): void {
     const { rank } = strand;
     const record = strand.open;
-    const ownWork = this.#net.now + readBytes / (this.#p.blockPacketGBps * 1000);
+    const ownWork = this.#net.now + readBytes / (this.#p.blockLocalGBps * 1000);
     const remote = targets.filter((target) => target.rank !== rank);
     let left = 1 + remote.length;
     let cause = -1;
