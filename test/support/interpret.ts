@@ -70,8 +70,8 @@ export function interpret(plan: ExecutionPlan, seed: number): string | undefined
   });
   const combine: Record<string, (a: number, b: number) => number> = {
     sum: (a, b) => a + b,
-    min: Math.min,
-    max: Math.max,
+    min: (a, b) => Math.min(a, b),
+    max: (a, b) => Math.max(a, b),
   };
   const proxies: (() => void)[][] = plan.ranks.map(() => []);
   const barriers = new Map<string, { met: number; round: number }>();
