@@ -3,17 +3,10 @@
  * communicator has a stream of its own, ordered behind what the program has issued on the rank's main stream.
  */
 
-import {
-  agreedCount,
-  checkRoot,
-  type OperationName,
-  operationInfo,
-  reportedCount,
-} from "../../../authoring/collectives/index.ts";
+import { checkRoot, type OperationName } from "../../../authoring/collectives/index.ts";
 import {
   AbortedError,
   ClosedError,
-  type DType,
   InvalidArgumentError,
   type PreMulSum,
   type ReduceOp,
@@ -30,60 +23,32 @@ import {
   checkArguments,
   checkOptions,
   type Data,
-  DEFAULT_TIMEOUT_MS,
   encodeObject,
-  hashNumbers,
   MAX_OBJECT_BYTES,
-  type Operand,
   type OutputOptions,
   packCall,
   type ReduceOptions,
   type RootOptions,
   SettledWork,
   type VOptions,
-  type WireOp,
   type Work,
 } from "../../comm/index.ts";
-import type { GroupControl, Lane } from "../control/segment.ts";
-import type { Allocation } from "../cuda/memory-pool.ts";
+import type { GroupControl } from "../control/segment.ts";
 import { type CallTarget, isComposed, issue, type NcclCall } from "./calls.ts";
 import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators } from "./operators.ts";
+import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
-import type { Arrival, CommQueue, Entry } from "./queue.ts";
+import { checkSupported, type PrepareContext, type Prepared, prepareCall } from "./prepare.ts";
+import type { CommQueue, Entry } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
-import { freshOperand, type Staged, stage } from "./staging.ts";
-import { NCCL_REDOP } from "./symbols.ts";
+import { CallSequence, COLLECTIVE, type Extras } from "./sequence.ts";
 import { NcclWork } from "./work.ts";
-
-const COLLECTIVE: Lane = { kind: "collective" };
-
-/** One call of a batch, or the only call of an operation. */
-interface Prepared {
-  readonly op: WireOp;
-  readonly call: NcclCall;
-  readonly arrival: Arrival;
-  readonly kind: string;
-  /** Of a PreMulSum, whose operator needs the open communicator. */
-  readonly scalar: number | bigint | undefined;
-  readonly staged: readonly Staged[];
-  readonly result: Tensor | undefined;
-  readonly sizeBytes: number;
-}
 
 interface BatchedCall {
   readonly prepared: Prepared;
   readonly work: NcclWork<unknown>;
-}
-
-interface Extras {
-  readonly root?: number;
-  readonly peer?: number;
-  readonly redop?: ReduceOp;
-  readonly counts?: readonly number[];
-  readonly sendCounts?: readonly number[];
-  readonly recvCounts?: readonly number[];
 }
 
 /** Everything a communicator is made of. */
@@ -106,14 +71,11 @@ export class NcclCommunicator implements Communicator {
   readonly parts: CommunicatorParts;
   readonly #queue: CommQueue;
   readonly #operators: PreMulSumOperators;
-  #seq = 1;
   #numChildren = 0;
+  readonly #sequence: CallSequence;
+  readonly #context: PrepareContext;
   readonly #mail: PairMail;
-  /** Calls of the send and the receive lane to each peer, and messages among them that went by mail. */
-  readonly #sent: number[];
-  readonly #received: number[];
-  readonly #mailed: number[];
-  readonly #fetched: number[];
+  readonly #pairs: PairCalls;
   #closed = false;
   /** Calls of an open batch; `undefined` outside of one. */
   #batch: BatchedCall[] | undefined;
@@ -127,11 +89,11 @@ export class NcclCommunicator implements Communicator {
     this.generation = parts.rank.at.generation;
     this.#queue = parts.queue;
     this.#operators = new PreMulSumOperators(parts.rank.library);
-    this.#sent = Array(this.size).fill(0);
-    this.#received = Array(this.size).fill(0);
-    this.#mailed = Array(this.size).fill(0);
-    this.#fetched = Array(this.size).fill(0);
-    this.#mail = new PairMail(parts.queue.options.control, parts.rank.at, parts.rank.peers);
+    this.#sequence = new CallSequence(this.size);
+    const { at } = parts.rank;
+    this.#context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size };
+    this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);
+    this.#pairs = new PairCalls(this.#context, this.#mail);
   }
 
   /** The stream that this communicator's calls run on, for events and for kernels that must follow them. */
@@ -177,23 +139,39 @@ export class NcclCommunicator implements Communicator {
   }
   /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
-    return this.#batch === undefined ? this.#send(data, peer, options) : this.#issue("send", data, options, { peer });
+    if (this.#batch !== undefined) return this.#issue("send", data, options, { peer });
+    return this.#push(
+      this.#pairs.send(this.#check("send", data, options, { peer }).input, peer),
+      options,
+    ) as Work<void>;
   }
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
-    return this.#batch === undefined
-      ? this.#recv(output, peer, options)
-      : this.#issue("recv", output, options, { peer });
+    if (this.#batch !== undefined) return this.#issue("recv", output, options, { peer });
+    return this.#push(
+      this.#pairs.recv(this.#check("recv", output, options, { peer }).input, peer),
+      options,
+    ) as Work<Tensor>;
   }
 
   barrier(options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("barrier");
     checkOptions(options);
     const word = this.parts.rank.barrierWord;
-    const call = ncclCall("barrier", "i32", 1, word, word, 0, 0);
+    const none = { counts: [], sendCounts: [], recvCounts: [] };
+    const call: NcclCall = {
+      op: "barrier",
+      dtype: "i32",
+      count: 1,
+      send: word,
+      recv: word,
+      root: 0,
+      redop: 0,
+      ...none,
+    };
     const prepared: Prepared = {
       op: "barrier",
       call,
-      arrival: this.#arrival(packCall("barrier", undefined, undefined, 0), 0, 0),
+      arrival: this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0),
       kind: "barrier",
       scalar: undefined,
       staged: [],
@@ -208,20 +186,14 @@ export class NcclCommunicator implements Communicator {
     this.#open();
     const calls: BatchedCall[] = [];
     this.#batch = calls;
-    const before = { seq: this.#seq, sent: [...this.#sent], received: [...this.#received] };
     try {
-      const returned: unknown = (fn as (group: Communicator) => unknown)(this);
-      if (typeof (returned as { then?: unknown } | undefined)?.then === "function") {
-        throw new InvalidArgumentError(
-          "fn",
-          "an asynchronous function",
-          "a synchronous one: all calls are issued as one",
-        );
-      }
+      this.#sequence.atomically(() => {
+        const returned: unknown = (fn as (group: Communicator) => unknown)(this);
+        if (typeof (returned as { then?: unknown } | undefined)?.then === "function") {
+          throw new InvalidArgumentError("fn", "an asynchronous function", "a synchronous one: its calls start as one");
+        }
+      });
     } catch (error) {
-      this.#seq = before.seq;
-      this.#sent.splice(0, this.size, ...before.sent);
-      this.#received.splice(0, this.size, ...before.received);
       for (const { prepared, work } of calls) {
         for (const { finish } of prepared.staged) finish?.(false);
         work.fail(new AbortedError("the batch that this call belongs to was not issued", { cause: error }));
@@ -230,7 +202,8 @@ export class NcclCommunicator implements Communicator {
     } finally {
       this.#batch = undefined;
     }
-    if (calls.length === 0) return new SettledWork<void>(this.#seq, "batch", this.group, { value: undefined });
+    if (calls.length === 0)
+      return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
     const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
     return this.#launch(
       calls.map(({ prepared }) => prepared),
@@ -272,7 +245,7 @@ export class NcclCommunicator implements Communicator {
     const { rank, queue } = this.parts;
     const name = options.name ?? `${this.group}/split${this.#numChildren}`;
     const instance = this.#numChildren++;
-    const arrival = this.#arrival(packCall("split", undefined, undefined, 0), color, key);
+    const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
     let made: NcclCommunicator | undefined;
     const step = (): boolean => {
       const choices = readChoices(queue.options.control, arrival.seq);
@@ -287,9 +260,9 @@ export class NcclCommunicator implements Communicator {
       made = rank.communicator(name, worldRanks(this, members), control, opening);
       return true;
     };
-    const work = new NcclWork<unknown>(queue, arrival.seq, "split", this.group);
-    queue.push(this.#entry({ op: "split", work, arrivals: [arrival], step, value: () => made }, {}));
-    return work as NcclWork<Communicator | undefined>;
+    return this.#push({ op: "split", arrivals: [arrival], step, value: () => made }, {}) as Work<
+      Communicator | undefined
+    >;
   }
 
   /**
@@ -318,9 +291,8 @@ export class NcclCommunicator implements Communicator {
 
   /** Work that is done when NCCL has connected the group. */
   ready(): Work<NcclCommunicator> {
-    const work = new NcclWork<unknown>(this.#queue, 0, "split", this.group);
-    this.#queue.push(this.#entry({ op: "split", work, arrivals: [], step: () => true, value: () => this }, {}));
-    return work as NcclWork<NcclCommunicator>;
+    const entry = { op: "split", arrivals: [], step: () => true, value: () => this } as const;
+    return this.#push(entry, {}) as Work<NcclCommunicator>;
   }
 
   capabilities(): Capabilities {
@@ -368,81 +340,15 @@ export class NcclCommunicator implements Communicator {
     this.#mail.close();
   }
 
-  /** See pair-mail.ts. */
-  #send(data: Data, peer: number, options: CallOptions): Work<void> {
-    this.#open();
-    const { input } = checkArguments({ op: "send", numRanks: this.size, rank: this.rank, data, options, peer });
-    const { at } = this.parts.rank;
-    const sizeBytes = input.region.sizeBytes;
-    const from = stage(input, at, this.stream, { reads: true, writes: false });
-    const arrival = this.#arrivalOf("send", input.dtype, input.count, { peer });
-    const number = this.#mailed[peer] ?? 0;
-    this.#mailed[peer] = number + 1;
-    let buffer: Allocation | undefined;
-    const entry = {
-      arrivals: [arrival],
-      ready: () => this.#mail.hasRoom(peer, number),
-      regions: [input.region],
-      run: () => {
-        buffer = at.pool.allocate(sizeBytes, this.stream, "send");
-        if (sizeBytes > 0) {
-          const { handle } = this.stream;
-          at.device.call("cuMemcpyDtoDAsync_v2", "send", buffer.address, from.address, sizeBytes, handle);
-        }
-        return 0;
-      },
-      finish: [
-        (ok: boolean) => {
-          if (ok && buffer !== undefined) this.#mail.post(peer, number, buffer, sizeBytes);
-          from.finish?.(ok);
-        },
-      ],
-      sizeBytes,
-      value: () => undefined,
-    };
-    return this.#push("send", arrival.seq, entry, options) as Work<void>;
-  }
-
-  /** See pair-mail.ts. */
-  #recv(output: Data, peer: number, options: CallOptions): Work<Tensor> {
-    this.#open();
-    const checked = checkArguments({ op: "recv", numRanks: this.size, rank: this.rank, data: output, options, peer });
-    const { input } = checked;
-    const sizeBytes = input.region.sizeBytes;
-    const to = stage(input, this.parts.rank.at, this.stream, { reads: false, writes: true });
-    const arrival = this.#arrivalOf("recv", input.dtype, input.count, { peer });
-    const number = this.#fetched[peer] ?? 0;
-    this.#fetched[peer] = number + 1;
-    const entry = {
-      arrivals: [arrival],
-      ready: () => this.#mail.has(peer, number),
-      regions: [input.region],
-      run: () => {
-        this.#mail.fetch(peer, number, to.address, sizeBytes, this.stream.handle);
-        to.after?.();
-        return 0;
-      },
-      finish: [
-        (ok: boolean) => {
-          if (ok) this.#mail.acknowledge(peer, number);
-          to.finish?.(ok);
-        },
-      ],
-      sizeBytes,
-      value: () => to.tensor,
-    };
-    return this.#push("recv", arrival.seq, entry, options) as Work<Tensor>;
-  }
-
+  /** Puts an entry into the queue. */
   #push(
-    op: WireOp,
-    seq: number,
-    parts: Pick<Entry, "arrivals" | "value"> & Partial<Entry>,
+    parts: Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry>,
     options: CallOptions,
+    name: string = parts.op,
   ): NcclWork<unknown> {
-    const work = new NcclWork<unknown>(this.#queue, seq, op, this.group);
+    const work = new NcclWork<unknown>(this.#queue, parts.arrivals[0]?.seq ?? 0, name, this.group);
     this.#watchSignal(options.signal, work);
-    this.#queue.push(this.#entry({ op, work, ...parts }, options));
+    this.#queue.push(this.#entry({ work, ...parts }, options));
     return work;
   }
 
@@ -463,121 +369,37 @@ export class NcclCommunicator implements Communicator {
     checkOptions(options);
     this.#open();
     const { control } = this.#queue.options;
-    const arrival = this.#arrival(packCall(op, undefined, undefined, root), mine.length, 0);
+    const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
     const lengths = () => this.ranks.map((_, member) => control.read(member, COLLECTIVE, arrival.seq)?.count ?? 0);
     const exchange = new ObjectExchange(this.parts.rank.at, this.stream, mine, lengths);
-    const work = new NcclWork<unknown>(this.#queue, arrival.seq, op, this.group);
-    const entry = this.#entry(
-      {
-        op,
-        work,
-        arrivals: [arrival],
-        kinds: [`${op} ${arrival.seq}`],
-        run: (comm) => exchange.run(this.#callTarget(comm)),
-        finish: [(ok) => exchange.finish(ok)],
-        value: () => pick(exchange.values),
-        sizeBytes: mine.length,
-      },
-      options,
-    );
-    this.#watchSignal(options.signal, work);
-    this.#queue.push(entry);
-    return work;
+    const entry = {
+      op,
+      arrivals: [arrival],
+      kinds: [`${op} ${arrival.seq}`],
+      run: (comm: bigint) => exchange.run(this.#callTarget(comm)),
+      finish: [(ok: boolean) => exchange.finish(ok)],
+      value: () => pick(exchange.values),
+      sizeBytes: mine.length,
+    };
+    return this.#push(entry, options);
+  }
+
+  /** Checks all that one rank can know of a call. Nothing is changed when it throws. */
+  #check(op: OperationName, data: Data, options: OutputOptions, extras: Extras): CheckedCall {
+    this.#open();
+    const checked = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, ...extras });
+    checkSupported(this.capabilities(), checked.call.dtype, extras.redop);
+    return checked;
   }
 
   #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
-    this.#open();
-    const checked = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, ...extras });
-    this.#checkSupported(checked.call.dtype, extras.redop);
-    const prepared = this.#prepare(op, checked, extras);
+    const prepared = prepareCall(this.#context, op, this.#check(op, data, options, extras), extras);
     if (this.#batch !== undefined) {
       const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
       this.#batch.push({ prepared, work });
       return work as NcclWork<T>;
     }
     return this.#launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
-  }
-
-  #checkSupported(dtype: DType, redop: ReduceOp | undefined): void {
-    const { dtypes, engineVersion } = this.capabilities();
-    if (!dtypes.includes(dtype)) {
-      throw new UnsupportedError(
-        `${dtype} with NCCL ${engineVersion} on this device`,
-        `use one of ${dtypes.join(", ")}`,
-      );
-    }
-    if (typeof redop === "string" && NCCL_REDOP[redop] === undefined) {
-      throw new UnsupportedError(`${redop} with NCCL`, `use one of ${Object.keys(NCCL_REDOP).join(", ")}, preMulSum`);
-    }
-  }
-
-  /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. */
-  #prepare(op: OperationName, checked: CheckedCall, extras: Extras): Prepared {
-    const { at } = this.parts.rank;
-    const { call, input } = checked;
-    const info = operationInfo(op);
-    const root = extras.root ?? 0;
-    const reads = op !== "recv" && (info.inputAt !== "root" || this.rank === root);
-    const gives = op !== "send" && (info.outputAt !== "root" || this.rank === root);
-    const target = gives ? this.#target(op, checked, root) : undefined;
-    const staged: Staged[] = [];
-    const bring = (operand: Operand, use: { reads: boolean; writes: boolean }) => {
-      const one = stage(operand, at, this.stream, use);
-      staged.push(one);
-      return one;
-    };
-    try {
-      const same = target === input;
-      const from = reads || same ? bring(input, { reads, writes: same }) : undefined;
-      const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
-      const send = from?.address ?? to?.address ?? 0n;
-      const recv = to?.address ?? from?.address ?? 0n;
-      const part = agreedCount(call);
-      const sizeBytes = reportedCount(op, this.size, part) * (input.region.sizeBytes / Math.max(1, input.count));
-      const redop = typeof extras.redop === "string" ? (NCCL_REDOP[extras.redop] ?? 0) : 0;
-      const wireRoot = extras.peer ?? root;
-      return {
-        op,
-        call: {
-          ...ncclCall(op, input.dtype, part, send, recv, wireRoot, redop),
-          counts: extras.counts ?? [],
-          sendCounts: extras.sendCounts ?? [],
-          recvCounts: extras.recvCounts ?? [],
-        },
-        arrival: this.#arrivalOf(op, call.dtype, part, extras),
-        kind: kindOf(op, part, extras.peer),
-        scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
-        staged,
-        result: to?.tensor,
-        sizeBytes,
-      };
-    } catch (error) {
-      for (const { finish } of staged) finish?.(false);
-      throw error;
-    }
-  }
-
-  /** Where this rank's result goes: what the caller gave, in place, or fresh memory where the sizes differ. */
-  #target(op: OperationName, { input, output, outputCount }: CheckedCall, root: number): Operand {
-    if (output !== undefined) return output;
-    const inPlace = op === "recv" || (op === "scatter" && this.rank !== root) || operationInfo(op).inPlace === "same";
-    return inPlace ? input : freshOperand(input, outputCount, this.parts.rank.at, this.stream);
-  }
-
-  #arrivalOf(op: OperationName, dtype: DType, part: number, extras: Extras): Arrival {
-    const { redop, root = 0, peer } = extras;
-    const scalar = typeof redop === "object" ? [redop.scalar] : [];
-    const hash = hashNumbers([...(extras.counts ?? []), ...scalar, Math.floor(part / 2 ** 32)]);
-    if (peer === undefined) return this.#arrival(packCall(op, dtype, redop, root), part | 0, hash);
-    const counters = op === "send" ? this.#sent : this.#received;
-    const seq = counters[peer] ?? 0;
-    counters[peer] = seq + 1;
-    const lane: Lane = { kind: op === "send" ? "send" : "recv", peer };
-    return { lane, seq, print: { call: packCall(op as WireOp, dtype, undefined, peer), count: part | 0, hash } };
-  }
-
-  #arrival(call: number, count: number, hash: number): Arrival {
-    return { lane: COLLECTIVE, seq: this.#seq++, print: { call, count, hash } };
   }
 
   #callTarget(comm: bigint): CallTarget {
@@ -603,8 +425,6 @@ export class NcclCommunicator implements Communicator {
     members: Entry["members"] = [],
   ): NcclWork<unknown> {
     const { library } = this.parts.rank;
-    const first = calls[0]?.arrival.seq ?? this.#seq;
-    const work = new NcclWork<unknown>(this.#queue, first, op, this.group);
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, library));
     const run = (comm: bigint): number => {
       const resolved = calls.map(({ call, scalar }) =>
@@ -620,30 +440,24 @@ export class NcclCommunicator implements Communicator {
       for (const { staged } of calls) for (const { after } of staged) after?.();
       return status === 0 ? ended : status;
     };
-    const finish = calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? []));
-    const sizeBytes = calls.reduce((sum, one) => sum + one.sizeBytes, 0);
-    const wireOp = calls[0]?.op ?? "barrier";
-    const entry = this.#entry(
+    return this.#push(
       {
-        op: wireOp,
-        work,
+        op: calls[0]?.op ?? "barrier",
         arrivals: calls.map((one) => one.arrival),
+        kinds: calls.map((one) => one.kind),
         run,
         value,
-        finish,
         members,
-        sizeBytes,
-        kinds: calls.map((one) => one.kind),
+        finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),
+        sizeBytes: calls.reduce((sum, one) => sum + one.sizeBytes, 0),
       },
       options,
+      op,
     );
-    this.#watchSignal(options.signal, work);
-    this.#queue.push(entry);
-    return work;
   }
 
   #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {
-    const timeoutMs = options.timeoutMs ?? this.parts.rank.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    const timeoutMs = options.timeoutMs ?? this.parts.rank.timeoutMs;
     const now = performance.now();
     return {
       members: [],
@@ -690,21 +504,4 @@ export class NcclCommunicator implements Communicator {
 /** World ranks of members of a group. */
 function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
   return members.map((member) => parent.ranks[member] ?? member);
-}
-
-/** Calls of one kind are connected by NCCL together: operation, power of two of the size, peer. */
-function kindOf(op: WireOp, count: number, peer: number | undefined): string {
-  return `${op} ${32 - Math.clz32(count)} ${peer ?? ""}`;
-}
-
-function ncclCall(
-  op: WireOp,
-  dtype: DType,
-  count: number,
-  send: bigint,
-  recv: bigint,
-  root: number,
-  redop: number,
-): NcclCall {
-  return { op, dtype, count, send, recv, root, redop, counts: [], sendCounts: [], recvCounts: [] };
 }

@@ -1,0 +1,66 @@
+/** The numbers of a communicator's calls: what each is as a fingerprint, and its place in its lane. */
+import type { DType, ReduceOp } from "../../../core/index.ts";
+import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
+import type { Lane } from "../control/segment.ts";
+import type { Arrival } from "./queue.ts";
+
+export const COLLECTIVE: Lane = { kind: "collective" };
+
+/** What a call has besides its buffers. */
+export interface Extras {
+  readonly root?: number;
+  readonly peer?: number;
+  readonly redop?: ReduceOp;
+  readonly counts?: readonly number[];
+  readonly sendCounts?: readonly number[];
+  readonly recvCounts?: readonly number[];
+}
+
+/** Counts the calls of one communicator by lane. */
+export class CallSequence {
+  /** Call 0 is the members' joining. */
+  #collective = 1;
+  readonly #sent: number[];
+  readonly #received: number[];
+
+  constructor(size: number) {
+    this.#sent = Array(size).fill(0);
+    this.#received = Array(size).fill(0);
+  }
+
+  /** Number of the next collective. */
+  get next(): number {
+    return this.#collective;
+  }
+
+  /** The next collective, with the three words of its fingerprint. */
+  collective(call: number, count: number, hash: number): Arrival {
+    return { lane: COLLECTIVE, seq: this.#collective++, print: { call, count, hash } };
+  }
+
+  /** The next call of an operation. @param part elements of a part, on which all ranks must agree */
+  of(op: WireOp, dtype: DType, part: number, extras: Extras): Arrival {
+    const { redop, root = 0, peer } = extras;
+    const scalar = typeof redop === "object" ? [redop.scalar] : [];
+    const hash = hashNumbers([...(extras.counts ?? []), ...scalar, Math.floor(part / 2 ** 32)]);
+    if (peer === undefined) return this.collective(packCall(op, dtype, redop, root), part | 0, hash);
+    const counters = op === "send" ? this.#sent : this.#received;
+    const seq = counters[peer] ?? 0;
+    counters[peer] = seq + 1;
+    const lane: Lane = { kind: op === "send" ? "send" : "recv", peer };
+    return { lane, seq, print: { call: packCall(op, dtype, undefined, peer), count: part | 0, hash } };
+  }
+
+  /** Runs `fn`; if it throws, its calls were never made. */
+  atomically<T>(fn: () => T): T {
+    const before = { collective: this.#collective, sent: [...this.#sent], received: [...this.#received] };
+    try {
+      return fn();
+    } catch (error) {
+      this.#collective = before.collective;
+      this.#sent.splice(0, this.#sent.length, ...before.sent);
+      this.#received.splice(0, this.#received.length, ...before.received);
+      throw error;
+    }
+  }
+}
