@@ -1,0 +1,218 @@
+/** `chorale plan` as a person or a script calls it. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { z } from "zod";
+import { main } from "../../src/apps/cli/main.ts";
+import { type Inventory, parseSystem } from "../../src/machine/topology/index.ts";
+import { isValidPlan, parsePlan, type ShardingPlan, shardingPlanSchema } from "../../src/planner/index.ts";
+
+const demoModel = fileURLToPath(new URL("../../examples/sharded-llama/model", import.meta.url));
+const schemaFile = new URL("../../schemas/plan.schema.json", import.meta.url);
+const root = mkdtempSync(join(tmpdir(), "chorale-plan-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+let out: string[] = [];
+let err: string[] = [];
+beforeEach(() => {
+  out = [];
+  err = [];
+  vi.spyOn(process.stdout, "write").mockImplementation((text) => out.push(String(text)) > 0);
+  vi.spyOn(process.stderr, "write").mockImplementation((text) => err.push(String(text)) > 0);
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+async function plan(...words: string[]): Promise<{ code: number; out: string; err: string }> {
+  out = [];
+  err = [];
+  const code = await main(["plan", ...words]);
+  return { code, out: out.join(""), err: err.join("") };
+}
+
+interface Document {
+  readonly model: { readonly numParameters: number };
+  readonly plans: readonly ShardingPlan[];
+  readonly rejected: readonly { readonly reason: string }[];
+  readonly suggestion?: string;
+}
+
+/** A machine with one CPU of two cores. */
+const cpuOnly: Inventory = {
+  schemaVersion: 1,
+  devices: [
+    {
+      id: "cpu0",
+      family: "cpu",
+      vendor: "a vendor",
+      name: "a CPU",
+      index: 0,
+      memoryBytes: 8 * 2 ** 30,
+      visible: true,
+      details: { cores: 2 },
+    },
+  ],
+  topology: { nodes: [{ id: "cpu0", kind: "device", host: 0 }], links: [] },
+  warnings: [],
+};
+
+describe("chorale plan", () => {
+  it("prints one JSON document, on stdout alone", async () => {
+    const { code, out: text, err: noise } = await plan("llama-3.1-70b", "--hardware", "hgx-h100-8", "--json");
+    const document = JSON.parse(text) as Document;
+    expect([code, noise]).toEqual([0, ""]);
+    expect(document.model.numParameters).toBe(70_553_706_496);
+    expect(document.plans[0]?.mesh.axes).toMatchObject({ tp: 8, pp: 1, dp: 1 });
+    expect(document.plans[0] !== undefined && isValidPlan(document.plans[0])).toBe(true);
+    expect(parsePlan(document)).toEqual(document.plans[0]);
+  });
+
+  it("plans the demo model with tp=2, pp=2 on one CPU, whose ranks share it, and writes the plan to a file", async () => {
+    const hardware = join(root, "cpu.json");
+    const file = join(root, "plan.json");
+    writeFileSync(hardware, JSON.stringify(cpuOnly));
+    const { code, out: text } = await plan(demoModel, "--hardware", hardware, "--constrain", "tp=2,pp=2", "-o", file);
+    expect(code).toBe(0);
+    const written = parsePlan(JSON.parse(readFileSync(file, "utf8")), file);
+    expect(written.mesh).toMatchObject({
+      axes: { dp: 1, pp: 2, ep: 1, cp: 1, tp: 2 },
+      worldSize: 4,
+      ranksPerDevice: 4,
+    });
+    expect(written.ranks.map((rank) => [rank.deviceId, rank.layers.first, rank.layers.end])).toEqual([
+      ["cpu0", 0, 3],
+      ["cpu0", 0, 3],
+      ["cpu0", 3, 6],
+      ["cpu0", 3, 6],
+    ]);
+    // Four ranks share eight gibibytes.
+    expect(written.ranks[0]?.memory.availableBytes).toBe(2 * 2 ** 30);
+    expect(text).toContain("each device hosts 4 ranks");
+    expect(written.model.numParameters).toBe(2_533_824);
+  });
+
+  it("shows the layout, the speed, the memory and, asked, why others lost", async () => {
+    const { out: text } = await plan("llama-3.1-8b", "--hardware", "hgx-h100-8", "--explain", "--top", "2");
+    expect(text).toContain("# 1: ");
+    expect(text).toContain("# 2: ");
+    expect(text).toMatch(/layout {6}tp 8/);
+    expect(text).toMatch(/decode {6}[\d.]+ ms a token/);
+    expect(text).toContain("tp=3: 32 attention heads are not divisible by 3");
+    expect(text).toMatch(/price {7}\$/);
+  });
+
+  it("says what is missing when nothing fits, names the smallest preset that would do, and exits 1", async () => {
+    const { code, out: text } = await plan("llama-3.1-405b", "--hardware", "rtx4090-2");
+    expect(code).toBe(1);
+    expect(text).toContain("no layout fits");
+    const preset = /--hardware (\S+)/.exec(text)?.[1] ?? "";
+    expect(parseSystem(preset)).toBeDefined();
+    const { code: second } = await plan("llama-3.1-405b", "--hardware", preset, "--json");
+    expect(second).toBe(0);
+  });
+
+  it("answers what-ifs", async () => {
+    const speed = async (...words: string[]) => {
+      const document = JSON.parse(
+        (await plan("llama-3.1-70b", "--hardware", "hgx-h200-8", "--json", ...words)).out,
+      ) as Document;
+      return document.plans[0]?.score ?? Number.NaN;
+    };
+    const base = await speed();
+    expect(await speed("--link", "nvlink=off")).toBeGreaterThan(base);
+    expect(await speed("--without", "gpu0,gpu1,gpu2,gpu3", "--without", "gpu4")).toBeGreaterThan(base);
+    expect(await speed("--quant", "fp8")).toBeLessThan(base);
+    expect(await speed("--add", "8xH200", "--context", "2048")).toBeLessThanOrEqual(await speed("--context", "2048"));
+  });
+
+  it("exports, takes prices of one's own, trains", async () => {
+    expect((await plan("llama-3.1-8b", "--hardware", "l4", "--export", "vllm")).out).toContain(
+      "vllm serve llama-3.1-8b --max-model-len 8192",
+    );
+    const prices = join(root, "prices.json");
+    const instance = {
+      provider: "own",
+      name: "rack",
+      part: "l4",
+      numDevices: 1,
+      interconnect: "none",
+      region: "here",
+      pricePerHour: 0.1,
+      kind: "reserved-3y",
+      date: "2026-01",
+    };
+    writeFileSync(prices, JSON.stringify({ schemaVersion: 1, currency: "USD", instances: [instance] }));
+    expect((await plan("llama-3.1-8b", "--hardware", "l4", "--prices", prices)).out).toContain("$0.1 an hour");
+    writeFileSync(
+      prices,
+      JSON.stringify({ schemaVersion: 1, currency: "USD", instances: [{ ...instance, date: "yesterday" }] }),
+    );
+    expect(await plan("llama-3.1-8b", "--hardware", "l4", "--prices", prices)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("instances.0.date"),
+    });
+    const trained = JSON.parse(
+      (await plan("llama-3.1-8b", "--hardware", "hgx-h100-8", "--train", "qlora", "--context", "2048", "--json")).out,
+    ) as Document;
+    expect(trained.plans[0]?.estimates.kind).toBe("training");
+  });
+
+  it.each([
+    [["nonsense"], /model is "nonsense"; expected a folder/],
+    [["gpt2", "--hardware", "hgx-h100-9"], /hardware|preset/],
+    [["gpt2", "--hardware", "l4", "--constrain", "xp=2"], /AXIS=SIZE/],
+    [["gpt2", "--hardware", "l4", "--constrain", "tp=2,tp=4"], /AXIS=SIZE/],
+    [["gpt2", "--hardware", "l4", "--objective", "fast"], /latency, throughput, memory/],
+    [["gpt2", "--hardware", "l4", "--quant", "int5"], /one of f32/],
+    [["gpt2", "--hardware", "l4", "--dtype", "f16", "--quant", "int8"], /not both/],
+    [["gpt2", "--hardware", "l4", "--context", "9999"], /1 to 1024/],
+    [["gpt2", "--hardware", "l4", "--batch", "0"], /an integer of 1 or more/],
+    [["gpt2", "--hardware", "l4", "--kv", "fp3"], /one of f32/],
+    [["gpt2", "--hardware", "l4", "--train", "magic"], /qlora/],
+    [["gpt2", "--hardware", "l4", "--zero", "7", "--train", "full"], /0, 1, 2 or 3/],
+    [["gpt2", "--hardware", "l4", "--export", "ollama"], /vllm, sglang/],
+    [["gpt2", "--hardware", "l4", "--without", "gpu7"], /gpu7/],
+    [["gpt2", "--hardware", "l4", "--frobnicate"], /unknown option/],
+    [[], /missing required argument/],
+  ] as const)("refuses %j with exit code 2, saying what is accepted", async (words, message) => {
+    const { code, out: text, err: said } = await plan(...words);
+    expect([code, text]).toEqual([2, ""]);
+    expect(said).toMatch(message);
+  });
+
+  it("publishes the plan's schema (CHORALE_UPDATE=1 writes schemas/plan.schema.json anew)", () => {
+    const schema = z.toJSONSchema(shardingPlanSchema);
+    if (process.env.CHORALE_UPDATE === "1") writeFileSync(schemaFile, `${JSON.stringify(schema, null, 2)}\n`);
+    expect(JSON.parse(readFileSync(schemaFile, "utf8"))).toEqual(JSON.parse(JSON.stringify(schema)));
+  });
+});
+
+describe("speed of planning", () => {
+  /** CPU time, so that a busy machine does not matter; the least of three. */
+  function cpuMs(work: () => void): number {
+    return Math.min(
+      ...[0, 1, 2].map(() => {
+        const before = process.cpuUsage();
+        work();
+        const { user, system } = process.cpuUsage(before);
+        return (user + system) / 1000;
+      }),
+    );
+  }
+
+  it("Llama-3.1-405B on 1,024 GPUs takes less than 2 s, one GPU less than 50 ms", async () => {
+    const { modelPreset, planModel } = await import("../../src/planner/index.ts");
+    const inventory = parseSystem("128x hgx-h100-8");
+    const one = parseSystem("l4");
+    if (inventory === undefined || one === undefined) throw new Error("no preset");
+    for (const objective of ["latency", "throughput"] as const) {
+      expect(cpuMs(() => void planModel({ model: modelPreset("llama-3.1-405b"), inventory, objective }))).toBeLessThan(
+        2000,
+      );
+    }
+    expect(cpuMs(() => void planModel({ model: modelPreset("llama-3.1-8b"), inventory: one }))).toBeLessThan(50);
+  });
+});
