@@ -53,7 +53,10 @@ export function campaignBases(maxOps: number): { readonly name: string; readonly
               continue;
             }
             if (countOps(plan) > maxOps) continue;
-            bases.push({ name: `${algorithm.name} n=${numRanks}${inPlace ? " in place" : ""} x${instances} ${channel}`, plan });
+            bases.push({
+              name: `${algorithm.name} n=${numRanks}${inPlace ? " in place" : ""} x${instances} ${channel}`,
+              plan,
+            });
           }
         }
       }
@@ -110,8 +113,22 @@ export function campaign(options: CampaignOptions): CampaignResult {
       }
     }
     if (mutants % 1000 === 0) {
-      options.onProgress?.(`${mutants} mutants: ${passed} passed, ${flagged} flagged, ${confirmed} confirmed, ${missed.length} missed`);
+      options.onProgress?.(
+        `${mutants} mutants: ${passed} passed, ${flagged} flagged, ${confirmed} confirmed, ${missed.length} missed`,
+      );
     }
   }
-  return { bases: bases.length, mutants, passed, flagged, confirmed, shapeless, runs, missed, equivalents, falseAlarms, unconfirmed };
+  return {
+    bases: bases.length,
+    mutants,
+    passed,
+    flagged,
+    confirmed,
+    shapeless,
+    runs,
+    missed,
+    equivalents,
+    falseAlarms,
+    unconfirmed,
+  };
 }

@@ -37,6 +37,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "compile a collective program to an execution plan",
     load: () => import("./compile.ts"),
   },
+  { name: "sim", summary: "time plans on a machine that need not be here", load: () => import("./sim.ts") },
   { name: "doctor", summary: "say what is missing or misconfigured here", load: () => import("./doctor.ts") },
   { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];

@@ -7,7 +7,12 @@
  * direction. In a FullyConnected dimension every pair has a link of its own.
  */
 import { FormatError } from "../../core/index.ts";
-import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type TopologyNode } from "../../machine/topology/index.ts";
+import {
+  INVENTORY_SCHEMA_VERSION,
+  type Inventory,
+  type Link,
+  type TopologyNode,
+} from "../../machine/topology/index.ts";
 import { parseYamlSubset, type YamlValue } from "./yaml-subset.ts";
 
 const SHAPES = ["Ring", "Switch", "FullyConnected"] as const;
@@ -29,11 +34,19 @@ function list(map: ReadonlyMap<string, YamlValue>, key: string, where: string): 
   return typeof value === "object" ? value : [value];
 }
 
-function numbers(map: ReadonlyMap<string, YamlValue>, key: string, where: string, dims: number, least: number): number[] {
+function numbers(
+  map: ReadonlyMap<string, YamlValue>,
+  key: string,
+  where: string,
+  dims: number,
+  least: number,
+): number[] {
   const values = list(map, key, where);
-  if (values.length !== dims) throw new FormatError(where, `has ${values.length} entries for ${dims} dimensions`, { field: key });
+  if (values.length !== dims)
+    throw new FormatError(where, `has ${values.length} entries for ${dims} dimensions`, { field: key });
   return values.map((value) => {
-    if (typeof value !== "number" || !(value >= least)) throw new FormatError(where, `has ${value}; expected ${least} or more`, { field: key });
+    if (typeof value !== "number" || !(value >= least))
+      throw new FormatError(where, `has ${value}; expected ${least} or more`, { field: key });
     return value;
   });
 }
@@ -48,13 +61,15 @@ export function readAstraNetwork(text: string, where = "network.yml"): Inventory
   const map = parseYamlSubset(text, where);
   const shapes = list(map, "topology", where).map((name) => {
     const shape = SHAPES.find((candidate) => candidate === name);
-    if (shape === undefined) throw new FormatError(where, `has ${name}; expected ${SHAPES.join(", ")}`, { field: "topology" });
+    if (shape === undefined)
+      throw new FormatError(where, `has ${name}; expected ${SHAPES.join(", ")}`, { field: "topology" });
     return shape;
   });
   const sizes = numbers(map, "npus_count", where, shapes.length, 1);
   const bandwidths = numbers(map, "bandwidth", where, shapes.length, Number.MIN_VALUE);
   const latencies = numbers(map, "latency", where, shapes.length, 0);
-  for (const size of sizes) if (!Number.isInteger(size)) throw new FormatError(where, `has ${size}`, { field: "npus_count" });
+  for (const size of sizes)
+    if (!Number.isInteger(size)) throw new FormatError(where, `has ${size}`, { field: "npus_count" });
   const dims: Dimension[] = shapes.map((shape, i) => ({
     shape,
     size: sizes[i]!,
@@ -63,8 +78,12 @@ export function readAstraNetwork(text: string, where = "network.yml"): Inventory
     latencyUs: Math.max(latencies[i]! / 1000, 1e-9),
   }));
   const total = dims.reduce((product, dim) => product * dim.size, 1);
-  if (total > MAX_NPUS) throw new FormatError(where, `has ${total} NPUs; at most ${MAX_NPUS} are simulated`, { field: "npus_count" });
-  const numLinks = dims.reduce((sum, dim) => sum + (dim.shape === "FullyConnected" ? (total * (dim.size - 1)) / 2 : total), 0);
+  if (total > MAX_NPUS)
+    throw new FormatError(where, `has ${total} NPUs; at most ${MAX_NPUS} are simulated`, { field: "npus_count" });
+  const numLinks = dims.reduce(
+    (sum, dim) => sum + (dim.shape === "FullyConnected" ? (total * (dim.size - 1)) / 2 : total),
+    0,
+  );
   if (numLinks > MAX_LINKS) throw new FormatError(where, `has ${numLinks} links; at most ${MAX_LINKS} are simulated`);
   return build(dims, total, where);
 }

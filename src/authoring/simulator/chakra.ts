@@ -35,7 +35,10 @@ function transfersOf(plan: ExecutionPlan, record: OpRecord, index: number): Tran
       return op.src.map((range) => into(range.rank, record.bytes / op.src.length));
     case "reduce": {
       const share = op.remoteSrc.length > 0 ? record.bytes / op.remoteSrc.length : record.bytes;
-      return [...op.remoteSrc.map((range) => into(range.rank, share)), ...op.remoteDst.map((range) => out(range.rank, share))];
+      return [
+        ...op.remoteSrc.map((range) => into(range.rank, share)),
+        ...op.remoteDst.map((range) => out(range.rank, share)),
+      ];
     }
     case "switch-broadcast":
       return record.peers.map((peer) => out(peer, record.bytes));
@@ -56,7 +59,14 @@ export function toChakra(plan: ExecutionPlan, result: Simulation): Uint8Array[] 
   /** The nodes that stand for a record on its own rank, and the receives that it caused on others, by rank. */
   const own: number[][] = records.map(() => []);
   const receivesAt: { rank: number; id: number }[][] = records.map(() => []);
-  const add = (rank: number, name: string, type: number, deps: readonly number[], durationUs: number, attributes: readonly [string, number, number][]) => {
+  const add = (
+    rank: number,
+    name: string,
+    type: number,
+    deps: readonly number[],
+    durationUs: number,
+    attributes: readonly [string, number, number][],
+  ) => {
     const id = nextId++;
     const node = new ProtoWriter().varint(1, id).text(2, name).varint(3, type).packed(5, deps);
     if (durationUs > 0) node.varint(7, Math.max(1, Math.round(durationUs)));

@@ -5,6 +5,15 @@ export { criticalPath, describeCriticalPath, type PathStep } from "./critical-pa
 export { H200_4 } from "./data/h200-4-2026-11-20.ts";
 export { applyFaults, explainStuck, type Fault, parseFault } from "./faults.ts";
 export { type DirectedLink, Machine, type Route } from "./machine.ts";
+export {
+  NCCL_GENERATIONS,
+  type NcclAlgorithm,
+  type NcclEstimate,
+  type NcclMachine,
+  type NcclProtocol,
+  ncclEstimate,
+  ncclTime,
+} from "./nccl-model.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";
 export type { OpRecord, StuckStrand } from "./run-plan.ts";
 export {
@@ -16,15 +25,6 @@ export {
   simulate,
   simulatedDevices,
 } from "./simulate.ts";
-export {
-  NCCL_GENERATIONS,
-  type NcclAlgorithm,
-  type NcclEstimate,
-  ncclEstimate,
-  type NcclMachine,
-  type NcclProtocol,
-  ncclTime,
-} from "./nccl-model.ts";
 export { runSketch, type Sketch, type SketchRun, type SketchStep, symmetryOf } from "./sketch.ts";
 export {
   binaryTreePlace,
@@ -35,4 +35,4 @@ export {
   ringHalfSketch,
   twoShotSketch,
 } from "./sketches.ts";
-export { toTrace, type TraceEvent } from "./trace.ts";
+export { type TraceEvent, toTrace } from "./trace.ts";

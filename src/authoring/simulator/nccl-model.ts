@@ -74,11 +74,7 @@ export function ncclTime(
     return NVLS_US + (numNodes > 1 ? HOP_US.net.tree.Simple : 0) + sizeBytes / (1000 * bandwidth * NVLS_EFFICIENCY);
   }
   const busbw =
-    protocol === "LL"
-      ? Math.min(llMaxGBps, bandwidth * 0.5)
-      : protocol === "LL128"
-        ? bandwidth * 0.92
-        : bandwidth;
+    protocol === "LL" ? Math.min(llMaxGBps, bandwidth * 0.5) : protocol === "LL128" ? bandwidth * 0.92 : bandwidth;
   if (algorithm === "ring") {
     const steps = ringSteps(op, n);
     const netSteps = numNodes > 1 ? (op === "all_reduce" ? 2 * (numNodes - 1) : numNodes - 1) : 0;
@@ -92,7 +88,8 @@ export function ncclTime(
   const latency =
     BASE_US.tree[protocol] +
     2 * ((perNode - 1) * intra.tree[protocol] + Math.log2(numNodes) * HOP_US.net.tree[protocol]);
-  const treeBandwidth = protocol === "LL" ? (bandwidth * 0.92) / 3.8 : protocol === "LL128" ? busbw * 0.92 : busbw * 0.92;
+  const treeBandwidth =
+    protocol === "LL" ? (bandwidth * 0.92) / 3.8 : protocol === "LL128" ? busbw * 0.92 : busbw * 0.92;
   return latency + sizeBytes / (1000 * treeBandwidth * 0.5);
 }
 

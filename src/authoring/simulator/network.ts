@@ -188,7 +188,11 @@ export class Network {
       const capped = open[nextByCap]!;
       if (capped.capBytesPerUs <= share || share === Number.POSITIVE_INFINITY) {
         // Everyone whose own cap is no more than the fair share has what it can use.
-        for (let i = nextByCap; i < open.length && open[i]!.capBytesPerUs <= Math.max(share, capped.capBytesPerUs); i++) {
+        for (
+          let i = nextByCap;
+          i < open.length && open[i]!.capBytesPerUs <= Math.max(share, capped.capBytesPerUs);
+          i++
+        ) {
           if (open[i]!.settled) continue;
           fix(open[i]!, open[i]!.capBytesPerUs);
           left--;

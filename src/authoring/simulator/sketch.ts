@@ -111,7 +111,12 @@ export function symmetryOf(sketch: Sketch, machine: Machine): number | undefined
  * Runs a sketch.
  * @throws InvalidArgumentError when the machine has fewer devices than the sketch has ranks
  */
-export function runSketch(sketch: Sketch, machine: Machine, parameters: SystemParameters, useSymmetry = true): SketchRun {
+export function runSketch(
+  sketch: Sketch,
+  machine: Machine,
+  parameters: SystemParameters,
+  useSymmetry = true,
+): SketchRun {
   if (machine.devices.length < sketch.numRanks) {
     throw new InvalidArgumentError("machine", `${machine.devices.length} devices`, `${sketch.numRanks} or more`);
   }
@@ -216,7 +221,8 @@ class SketchRunner {
           return;
         }
         this.#arrived.set(key, here - 1);
-        lane.time += this.#p.waitUs + this.#p.syncUs + (step.reduceBytes ?? 0) / (2000 * this.#p.blockLocalGBps * SKETCH_BLOCKS);
+        lane.time +=
+          this.#p.waitUs + this.#p.syncUs + (step.reduceBytes ?? 0) / (2000 * this.#p.blockLocalGBps * SKETCH_BLOCKS);
       }
       lane.index++;
       lane.sent = false;
@@ -231,7 +237,10 @@ class SketchRunner {
     this.#messages++;
     const start = lane.time + p.opUs + (route.crossesHosts ? p.portPushUs + p.proxyUs : 0);
     this.#net.at(start, () => {
-      const links = this.#shift === undefined ? route.links : route.links.map((link) => (this.#orbit[link]! < 0 ? link : this.#orbit[link]!));
+      const links =
+        this.#shift === undefined
+          ? route.links
+          : route.links.map((link) => (this.#orbit[link]! < 0 ? link : this.#orbit[link]!));
       const cap = route.crossesHosts ? Number.POSITIVE_INFINITY : p.blockRemoteGBps * SKETCH_BLOCKS;
       this.#net.start(links, links.join(), bytes, cap, () => {
         lane.time = this.#net.now + p.signalUs;

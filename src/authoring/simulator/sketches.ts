@@ -163,7 +163,8 @@ export function hierarchicalSketch(numRanks: number, sizeBytes: number, ranksPer
       const node = Math.floor(rank / ranksPerNode);
       const at = rank % ranksPerNode;
       const near = (position: number) => node * ranksPerNode + mod(position, ranksPerNode);
-      if (index < local) return { sendTo: near(at + index + 1), bytes: part, receiveFrom: near(at - index - 1), reduceBytes: part };
+      if (index < local)
+        return { sendTo: near(at + index + 1), bytes: part, receiveFrom: near(at - index - 1), reduceBytes: part };
       if (index < local + across) {
         const step = index - local;
         return {

@@ -18,12 +18,21 @@ export interface TraceEvent {
 }
 
 /** Makes the trace document of a run. */
-export function toTrace(plan: ExecutionPlan, result: Simulation): { readonly traceEvents: readonly TraceEvent[]; readonly displayTimeUnit: "ns" } {
+export function toTrace(
+  plan: ExecutionPlan,
+  result: Simulation,
+): { readonly traceEvents: readonly TraceEvent[]; readonly displayTimeUnit: "ns" } {
   const traceEvents: TraceEvent[] = [];
   for (const rank of plan.ranks) {
     traceEvents.push({ ph: "M", name: "process_name", pid: rank.rank, tid: 0, args: { name: `rank ${rank.rank}` } });
     for (const strand of rank.strands)
-      traceEvents.push({ ph: "M", name: "thread_name", pid: rank.rank, tid: strand.id, args: { name: `strand ${strand.id}` } });
+      traceEvents.push({
+        ph: "M",
+        name: "thread_name",
+        pid: rank.rank,
+        tid: strand.id,
+        args: { name: `strand ${strand.id}` },
+      });
   }
   const reached = new Map<string, number>();
   const ordered = result.records

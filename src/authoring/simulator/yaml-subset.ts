@@ -10,7 +10,8 @@ export type YamlValue = YamlScalar | readonly YamlScalar[];
 function scalar(text: string, where: string): YamlScalar {
   const plain = /^"([^"]*)"$|^'([^']*)'$/.exec(text);
   if (plain !== null) return plain[1] ?? plain[2] ?? "";
-  if (text === "" || /[[\]{}:&*!|>%@`"']/.test(text)) throw new FormatError(where, `cannot read ${JSON.stringify(text)}`);
+  if (text === "" || /[[\]{}:&*!|>%@`"']/.test(text))
+    throw new FormatError(where, `cannot read ${JSON.stringify(text)}`);
   const number = Number(text);
   return Number.isFinite(number) ? number : text;
 }
@@ -36,7 +37,8 @@ export function parseYamlSubset(text: string, where = "yaml"): ReadonlyMap<strin
       continue;
     }
     // A list may go on over several lines.
-    while (!value.includes("]") && i + 1 < lines.length) value += ` ${(lines[++i] ?? "").replace(/(^|\s)#.*$/, "").trim()}`;
+    while (!value.includes("]") && i + 1 < lines.length)
+      value += ` ${(lines[++i] ?? "").replace(/(^|\s)#.*$/, "").trim()}`;
     const inner = /^\[(.*)\]$/.exec(value.trim());
     if (inner === null) throw new FormatError(place, `the list of ${key} does not end`);
     const items = (inner[1] ?? "").trim();

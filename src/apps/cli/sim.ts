@@ -1,0 +1,296 @@
+/** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
+import { OPERATION_NAMES, type OperationName } from "../../authoring/collectives/index.ts";
+import type { ExecutionPlan } from "../../authoring/schedule/index.ts";
+import {
+  type Curve,
+  crossovers,
+  describeCriticalPath,
+  explainStuck,
+  type Fault,
+  NCCL_GENERATIONS,
+  type NcclMachine,
+  ncclEstimate,
+  parametersFor,
+  parseFault,
+  parseParameters,
+  readAstraNetwork,
+  type SimulateOptions,
+  type Simulation,
+  type SystemParameters,
+  simulate,
+  simulatedDevices,
+  toChakra,
+  toTrace,
+} from "../../authoring/simulator/index.ts";
+import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
+import { resolveHardware } from "../../machine/hardware/index.ts";
+import { type Inventory, islands } from "../../machine/topology/index.ts";
+import { loadPlan, parseArgs } from "./plans.ts";
+
+interface Flags {
+  readonly topology: string;
+  readonly min: string;
+  readonly max: string;
+  readonly factor: number;
+  readonly dtype: string;
+  readonly arg: readonly string[];
+  readonly fault: readonly string[];
+  readonly devices?: string;
+  readonly parameters?: string;
+  readonly switch?: boolean;
+  readonly nccl?: boolean;
+  readonly trace?: string;
+  readonly chakra?: string;
+  readonly json?: boolean;
+}
+
+const collect = (value: string, before: readonly string[]) => [...before, value];
+/** More rows than this are a slip of a flag. */
+const MAX_ROWS = 200;
+
+function factor(text: string): number {
+  const value = Number(text);
+  if (!(value > 1)) throw new CommanderArgumentError("expected a number above 1.");
+  return value;
+}
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .argument("<file...>", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several are compared")
+    .requiredOption(
+      "--topology <what>",
+      "preset, N x PRESET, inventory file, recorded root, or ASTRA-sim network (.yml)",
+    )
+    .option("-b, --min <size>", "first size: the larger of a rank's two buffers", "1K")
+    .option("-e, --max <size>", "last size", "256M")
+    .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
+    .option("--dtype <dtype>", "element type of the columns", "f32")
+    .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
+    .option("--devices <ids>", "device of each rank, comma-separated; the accelerators in order unless given")
+    .option("--parameters <what>", "a system's name, or a file that `chorale tune --fit` wrote")
+    .option("--switch", "the fabric multicasts and reduces in its switches")
+    .option("--nccl", "add what NCCL's own model expects of NCCL")
+    .option("--fault <what>", "slow:LINK:FACTOR, dead:RANK@OP or nic:NODE; may be repeated", collect, [])
+    .option("--trace <file>", "write the last size's run as a trace for Perfetto")
+    .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
+    .option("--json", "print one JSON document")
+    .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
+}
+
+async function loadTopology(what: string): Promise<Inventory> {
+  if (!/\.ya?ml$/.test(what)) return resolveHardware(what);
+  let text: string;
+  try {
+    text = await readFile(what, "utf8");
+  } catch {
+    throw new InvalidArgumentError("--topology", what, "a file that can be read");
+  }
+  return readAstraNetwork(text, what);
+}
+
+async function loadParameters(flags: Flags, inventory: Inventory): Promise<SystemParameters> {
+  const device = inventory.devices.find((d) => d.id === simulatedDevices(inventory)[0])?.name ?? "generic";
+  const { parameters } = flags;
+  if (parameters === undefined) return /\.ya?ml$/.test(flags.topology) ? parametersFor("ideal") : parametersFor(device);
+  if (!parameters.endsWith(".json")) {
+    const found = parametersFor(parameters);
+    if (found.name !== parameters)
+      throw new InvalidArgumentError("--parameters", parameters, "the name of a system, or a .json file");
+    return found;
+  }
+  try {
+    return parseParameters(JSON.parse(await readFile(parameters, "utf8")), parametersFor(device).name);
+  } catch (error) {
+    if (error instanceof InvalidArgumentError) throw error;
+    throw new InvalidArgumentError("--parameters", parameters, "a JSON file that can be read");
+  }
+}
+
+function sizes(flags: Flags): number[] {
+  const min = parseSize(flags.min, "-b");
+  const max = parseSize(flags.max, "-e");
+  if (min < 1 || max < min) throw new InvalidArgumentError("-b", flags.min, `a size from 1 to -e, ${flags.max}`);
+  const result: number[] = [];
+  for (let size: number = min; size <= max; size *= flags.factor) {
+    result.push(Math.round(size));
+    if (result.length > MAX_ROWS)
+      throw new InvalidArgumentError("-f", flags.factor, `a factor that gives ${MAX_ROWS} sizes or fewer`);
+  }
+  return result;
+}
+
+/** NCCL's view of the ranks' devices: its counted link rates, by generation. */
+function ncclMachine(inventory: Inventory, numRanks: number, switchOps: boolean): NcclMachine {
+  const devices = simulatedDevices(inventory).slice(0, numRanks);
+  const own = inventory.devices.find((device) => device.id === devices[0]);
+  const name = own?.name ?? "";
+  const generation = /B200|B300|GB/.test(name)
+    ? "blackwell"
+    : /H\d|GH/.test(name)
+      ? "hopper"
+      : /A\d/.test(name)
+        ? "ampere"
+        : "volta";
+  const { linkGBps, llMaxGBps } = NCCL_GENERATIONS[generation];
+  const links = inventory.topology.links.filter(
+    (link) => link.kind === "nvlink" && (link.a === devices[0] || link.b === devices[0]),
+  );
+  const count = links.reduce((sum, link) => sum + (link.count ?? 1), 0);
+  const members = islands(inventory).map((island) => island.devices.filter((id) => devices.includes(id)).length);
+  const numNodes = Math.max(1, members.filter((n) => n > 0).length);
+  const nics = inventory.topology.links.filter((link) => ["infiniband", "roce", "ethernet"].includes(link.kind));
+  return {
+    numRanks,
+    numNodes,
+    intraGBps: count > 0 ? count * linkGBps : 20,
+    interGBps: (nics[0]?.bandwidthGBps ?? 12.5) * Math.max(1, numRanks / numNodes),
+    llMaxGBps,
+    nvlink: count > 0,
+    nvls: switchOps,
+  };
+}
+
+const round = (value: number, digits: number) => Number(value.toFixed(digits));
+
+function row(result: Simulation) {
+  return {
+    sizeBytes: result.sizeBytes,
+    timeUs: round(result.timeUs, 4),
+    algbwGBps: round(result.algbwGBps, 4),
+    busbwGBps: round(result.busbwGBps, 4),
+    completed: result.completed,
+  };
+}
+
+function printTable(plan: ExecutionPlan, results: readonly Simulation[], dtype: keyof typeof DTYPES): string {
+  const { operation, reduceOp, root } = plan.collective;
+  const redop = /reduce/.test(operation) ? (reduceOp ?? "sum") : "none";
+  const lines = [
+    "#       size         count    type   redop    root     time   algbw   busbw",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)",
+  ];
+  for (const { sizeBytes, timeUs, algbwGBps, busbwGBps, completed } of results) {
+    const count = Math.floor(sizeBytes / DTYPES[dtype].sizeBytes);
+    lines.push(
+      `${String(sizeBytes).padStart(12)}  ${String(count).padStart(12)}  ${dtype.padStart(6)}  ${redop.padStart(6)}  ${String(root ?? -1).padStart(6)}  ` +
+        (completed
+          ? `${timeUs.toFixed(2).padStart(7)}  ${algbwGBps.toFixed(2).padStart(6)}  ${busbwGBps.toFixed(2).padStart(6)}`
+          : "  never"),
+    );
+  }
+  return lines.join("\n");
+}
+
+async function run(files: readonly string[], flags: Flags): Promise<number> {
+  const dtype = parseDType(flags.dtype, "--dtype");
+  const list = sizes(flags);
+  const faults: Fault[] = flags.fault.map(parseFault);
+  const inventory = await loadTopology(flags.topology);
+  const parameters = await loadParameters(flags, inventory);
+  const args = parseArgs(flags.arg);
+  const runs: { file: string; plan: ExecutionPlan; results: Simulation[] }[] = [];
+  for (const file of files) {
+    const plan = await loadPlan(file, args);
+    const options = (sizeBytes: number): SimulateOptions => ({
+      inventory,
+      sizeBytes,
+      parameters,
+      switchOps: flags.switch === true,
+      faults,
+      ...(flags.devices === undefined ? {} : { devices: flags.devices.split(",") }),
+    });
+    runs.push({ file, plan, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
+  }
+  const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
+  const nccl = flags.nccl === true ? ncclCurve(runs[0]!.plan, inventory, list, flags.switch === true) : undefined;
+  if (nccl !== undefined) curves.push(nccl);
+  const changes = curves.length > 1 ? crossovers(curves) : [];
+  await writeFiles(runs, flags);
+  if (flags.json === true) {
+    const documents = runs.map(({ file, plan, results }) => {
+      const last = results.at(-1)!;
+      return {
+        file,
+        rows: results.map(row),
+        links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
+        criticalPath: describeCriticalPath(plan, last),
+        ...(last.completed ? {} : { stuck: last.stuck }),
+      };
+    });
+    const shared = {
+      topology: flags.topology,
+      parameters: parameters.name,
+      uncertainty: parameters.uncertainty,
+      ...(nccl === undefined ? {} : { nccl: nccl.points.map((p) => ({ ...p, timeUs: round(p.timeUs, 4) })) }),
+    };
+    const document =
+      runs.length === 1 ? { ...documents[0], ...shared } : { results: documents, crossovers: changes, ...shared };
+    process.stdout.write(`${JSON.stringify(document)}\n`);
+  } else process.stdout.write(render(runs, curves, changes, parameters, nccl, dtype));
+  return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;
+}
+
+function ncclCurve(plan: ExecutionPlan, inventory: Inventory, list: readonly number[], switchOps: boolean): Curve {
+  const { operation, numRanks } = plan.collective;
+  if (!(OPERATION_NAMES as readonly string[]).includes(operation))
+    throw new InvalidArgumentError("--nccl", operation, "an operation that NCCL's model covers");
+  const machine = ncclMachine(inventory, numRanks, switchOps);
+  return {
+    name: "NCCL's model",
+    points: list.map((sizeBytes) => ({
+      sizeBytes,
+      timeUs: ncclEstimate(operation as OperationName, sizeBytes, machine).timeUs,
+    })),
+  };
+}
+
+async function writeFiles(
+  runs: readonly { plan: ExecutionPlan; results: readonly Simulation[] }[],
+  flags: Flags,
+): Promise<void> {
+  const { plan, results } = runs[0]!;
+  const last = results.at(-1)!;
+  if (flags.trace !== undefined) await writeFile(flags.trace, JSON.stringify(toTrace(plan, last)));
+  if (flags.chakra === undefined) return;
+  await mkdir(flags.chakra, { recursive: true });
+  for (const [rank, bytes] of toChakra(plan, last).entries())
+    await writeFile(join(flags.chakra, `trace.${rank}.et`), bytes);
+}
+
+function render(
+  runs: readonly { file: string; plan: ExecutionPlan; results: readonly Simulation[] }[],
+  curves: readonly Curve[],
+  changes: ReturnType<typeof crossovers>,
+  parameters: SystemParameters,
+  nccl: Curve | undefined,
+  dtype: keyof typeof DTYPES,
+): string {
+  const out: string[] = [
+    `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * parameters.uncertainty)} %`,
+  ];
+  for (const { file, plan, results } of runs) {
+    const last = results.at(-1)!;
+    out.push(`# ${file}: ${plan.name ?? "plan"}, ${plan.ranks.length} ranks`, printTable(plan, results, dtype));
+    const stuck = explainStuck(last);
+    if (stuck !== undefined) out.push(`# it does not end:\n${stuck}`);
+    out.push(`# at ${formatSize(last.sizeBytes)}: ${describeCriticalPath(plan, last)}`);
+    for (const use of last.links.slice(0, 8))
+      out.push(`#   ${use.link}: ${(100 * use.utilization).toFixed(1)} % used, ${formatSize(Math.round(use.bytes))}`);
+  }
+  if (nccl !== undefined) {
+    out.push("# NCCL's model:");
+    for (const point of nccl.points)
+      out.push(`${String(point.sizeBytes).padStart(12)}  ${point.timeUs.toFixed(2).padStart(10)} us`);
+  }
+  if (curves.length > 1) {
+    out.push(
+      ...(changes.length === 0
+        ? ["# one is fastest at all sizes"]
+        : changes.map((c) => `# below ${formatSize(c.sizeBytes)} ${c.below} is faster, above it ${c.above}`)),
+    );
+  }
+  return `${out.join("\n")}\n`;
+}
