@@ -3,7 +3,7 @@
  * A layer's gradient joins a bucket as soon as it is known, and a full bucket is all-reduced while the layers before it
  * are still being differentiated (Li et al. 2020, https://arxiv.org/abs/2006.15704). Waiting comes once, at the end.
  */
-import { type Communicator, InvalidArgumentError, type Tensor, type Work, type World } from "chorale";
+import { InvalidArgumentError, type Tensor, type Work, type World } from "chorale";
 import { Mlp } from "./mlp.ts";
 import { randomFrom, type Sample, spirals } from "./spirals.ts";
 
@@ -36,14 +36,14 @@ const NUM_SAMPLES = 300;
 class Gradients {
   readonly values: Float32Array;
   readonly #tensor: Tensor<"f32"> | undefined;
-  readonly #comm: Communicator | undefined;
+  readonly #world: World | undefined;
   readonly #bucketFloats: number;
   #works: Work<unknown>[] = [];
   #end: number;
 
   /** The last element is the loss: it travels with the first bucket, that of the last layer. */
   constructor(numParameters: number, world: World | undefined, bucketFloats: number) {
-    this.#comm = world?.comm;
+    this.#world = world;
     this.#tensor = world?.tensor("f32", [numParameters + 1]);
     this.values = this.#tensor?.data ?? new Float32Array(numParameters + 1);
     this.#bucketFloats = bucketFloats;
@@ -52,9 +52,9 @@ class Gradients {
 
   /** Everything from `start` on is complete: send it when it fills a bucket, or is the rest. */
   ready(start: number): void {
-    if (this.#tensor === undefined || this.#comm === undefined) return;
+    if (this.#tensor === undefined || this.#world === undefined) return;
     if (this.#end - start < this.#bucketFloats && start > 0) return;
-    this.#works.push(this.#comm.allReduce(this.#tensor.slice(start, this.#end)));
+    this.#works.push(this.#world.comm.allReduce(this.#tensor.slice(start, this.#end)));
     this.#end = start;
   }
 
@@ -65,6 +65,10 @@ class Gradients {
     this.#works = [];
     this.#end = this.values.length;
     return count;
+  }
+
+  free(): void {
+    if (this.#tensor !== undefined) this.#world?.free(this.#tensor);
   }
 }
 
@@ -83,10 +87,12 @@ export async function train(world: World | undefined, options: TrainOptions = {}
   const samples = spirals(NUM_SAMPLES, random);
   const model = new Mlp(SIZES);
   const { numParameters } = model;
-  const parameters = world?.tensor("f32", [numParameters]).data ?? new Float32Array(numParameters);
+  // The tensor must stay reachable: its memory is given back with it, whoever still holds a view of the elements.
+  const shared = world?.tensor("f32", [numParameters]);
+  const parameters = shared?.data ?? new Float32Array(numParameters);
   if (rank === 0) model.initialize(parameters, randomFrom(seed + 1));
   // Ranks start from one model, whatever their random numbers are.
-  await world?.comm.broadcast(parameters);
+  if (shared !== undefined) await world?.comm.broadcast(shared);
 
   const gradients = new Gradients(numParameters, world, bucketFloats);
   const velocity = new Float32Array(numParameters);
@@ -112,7 +118,10 @@ export async function train(world: World | undefined, options: TrainOptions = {}
     const logits = model.forward(parameters, input).at(-1) as Float64Array;
     return logits.indexOf(Math.max(...logits)) === label;
   });
-  return { losses, accuracy: right.length / samples.length, numBuckets, parameters: Float32Array.from(parameters) };
+  const result = Float32Array.from(parameters);
+  gradients.free();
+  if (shared !== undefined) world?.free(shared);
+  return { losses, accuracy: right.length / samples.length, numBuckets, parameters: result };
 }
 
 /** For `launch({ ranks, module: "…/train.ts", data: options })`. */
