@@ -55,7 +55,14 @@ export function assemble(parts: Parts): { devices: Device[]; topology: Topology 
   return { devices, topology: { ...topology, ...(pairs.length > 0 && { pairs }) } };
 }
 
-function withoutDuplicates(drafts: readonly DeviceDraft[]): DeviceDraft[] {
+function withoutDuplicates(all: readonly DeviceDraft[]): DeviceDraft[] {
+  // A tool that prints a row twice means one device; the first one counts.
+  const seen = new Set<string>();
+  const drafts = all.filter((draft) => {
+    const known = seen.has(draft.key);
+    seen.add(draft.key);
+    return !known;
+  });
   const proper = drafts.filter((draft) => !LAST_RESORTS.has(draft.family));
   const gpus = proper.filter((draft) => idPrefix(draft.family) === "gpu");
   const addresses = new Set(gpus.map((draft) => draft.pciAddress));
@@ -88,7 +95,8 @@ function place(
   ids: ReadonlyMap<string, string>,
   pci: ReadonlyMap<string, PciFunction>,
 ): Omit<Device, "visible"> {
-  const { key, parentKey, name, details, pcie, ...rest } = draft;
+  const { key, parentKey, name, details, pcie, ...stated } = draft;
+  const rest = sound(stated);
   const bus = draft.pciAddress === undefined ? undefined : pci.get(draft.pciAddress);
   const fromBus =
     bus === undefined || draft.unifiedMemory === true
@@ -110,6 +118,22 @@ function place(
     ...(parent !== undefined && { parent }),
     ...(details !== undefined && Object.keys(details).length > 0 && { details }),
   };
+}
+
+/** What no device can be is a misreading and left out: negative watts, a memory used twice over, node 70000. */
+function sound<T extends Partial<Device>>(draft: T): T {
+  const within = (value: number | undefined, low: number, high: number) =>
+    value !== undefined && value >= low && value <= high;
+  const copy = { ...draft };
+  const total = copy.memoryBytes ?? Number.POSITIVE_INFINITY;
+  if (!within(copy.powerWatts, 0, 100_000)) delete copy.powerWatts;
+  if (!within(copy.powerLimitWatts, 0, 100_000)) delete copy.powerLimitWatts;
+  if (!within(copy.temperatureC, -80, 300)) delete copy.temperatureC;
+  if (!within(copy.utilizationPercent, 0, 100)) delete copy.utilizationPercent;
+  if (!within(copy.memoryUsedBytes, 0, total)) delete copy.memoryUsedBytes;
+  if (!within(copy.memoryFreeBytes, 0, total)) delete copy.memoryFreeBytes;
+  if (!within(copy.numaNode, 0, 65_535)) delete copy.numaNode;
+  return copy;
 }
 
 class Builder {

@@ -53,7 +53,7 @@ async function readV2(files: FileSystem, path: string): Promise<Limits> {
 
 async function readV1(files: FileSystem, membership: string): Promise<Limits> {
   const pathOf = (controller: string) =>
-    new RegExp(`^\\d+:(?:[^:]*,)?${controller}(?:,[^:]*)?:(/.*)$`, "m").exec(membership)?.[1];
+    new RegExp(`^\\d+:(?:[^:\\n]*,)?${controller}(?:,[^:\\n]*)?:(/.*)$`, "m").exec(membership)?.[1];
   let memoryBytes: number | undefined;
   for (const folder of upwards(pathOf("memory") ?? "/")) {
     const bytes = count(await files.readText(`/sys/fs/cgroup/memory${folder}/memory.limit_in_bytes`, 64));

@@ -72,11 +72,15 @@ export function pciAddress(text: string | undefined): string | undefined {
   return `${domain}:${match[2]}:${match[3]}.${match[4]}`.toLowerCase();
 }
 
+/** Most fields of one line of CSV. */
+const MAX_FIELDS = 128;
+
 /** Splits a line of CSV; fields may be quoted with doubled quotes inside. */
-export function csvLine(text: string): string[] {
+export function csvLine(row: string): string[] {
+  const text = row.slice(0, MAX_LINE);
   const fields: string[] = [];
   let at = 0;
-  while (at <= text.length) {
+  while (at <= text.length && fields.length < MAX_FIELDS) {
     const quoted = /^\s*"((?:[^"]|"")*)"\s*(?:,|$)/.exec(text.slice(at));
     if (quoted !== null) {
       fields.push((quoted[1] ?? "").replaceAll('""', '"'));
@@ -130,4 +134,31 @@ export function scalar(value: unknown): string | undefined {
   return typeof value === "string" || typeof value === "number" || typeof value === "boolean"
     ? String(value)
     : undefined;
+}
+
+/** Longest line that is looked at; the widest that tools print, a topology matrix of 128 GPUs, has about 1500 characters. */
+const MAX_LINE = 8192;
+/** Most lines that are looked at; full `vulkaninfo` of four GPUs has about 9000. */
+const MAX_LINES = 65_536;
+
+/** The lines of an output, each and all bounded: what a hostile tool prints must cost no more than it is long. */
+export function linesOf(text: string): string[] {
+  const lines: string[] = [];
+  for (let at = 0; at <= text.length && lines.length < MAX_LINES; ) {
+    const end = text.indexOf("\n", at);
+    const stop = end < 0 ? text.length : end;
+    lines.push(text.slice(at, Math.min(stop, at + MAX_LINE)));
+    at = stop + 1;
+  }
+  return lines;
+}
+
+/** The value of a line `name: value` (or with another separator), case ignored; the first one counts. */
+export function namedValue(lines: readonly string[], name: string, separator = ":"): string | undefined {
+  const wanted = name.toLowerCase();
+  for (const row of lines) {
+    const at = row.indexOf(separator);
+    if (at >= 0 && row.slice(0, at).trim().toLowerCase() === wanted) return field(row.slice(at + separator.length));
+  }
+  return undefined;
 }

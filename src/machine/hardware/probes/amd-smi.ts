@@ -2,7 +2,7 @@
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
-import { count, field, json, line, memory, number, pciAddress, record, scalar } from "../text.ts";
+import { count, field, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
 import { percent } from "./nvidia.ts";
 
@@ -179,9 +179,9 @@ export function parseTopo(text: string, keys: readonly string[]): { links: LinkD
       );
   }
   let section: "type" | "weight" | undefined;
-  for (const row of text.split("\n")) {
-    if (/=== .*(Weight|Link Type) between two GPUs/i.test(row)) section = /weight/i.test(row) ? "weight" : "type";
-    else if (/^=+ .*=+$/.test(row)) section = undefined;
+  for (const row of linesOf(text)) {
+    if (/(weight|link type) between two GPUs/i.test(row)) section = /weight/i.test(row) ? "weight" : "type";
+    else if (row.startsWith("=")) section = undefined;
     const match = /^GPU(\d{1,3})\s+(\S.*)$/.exec(row);
     if (match === null || section === undefined || /^GPU\d/.test(match[2] ?? "")) continue;
     for (const [b, cell] of (match[2] ?? "").trim().split(/\s+/).entries()) put(Number(match[1]), b, section, cell);

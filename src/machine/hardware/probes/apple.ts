@@ -5,7 +5,7 @@
 import { APPLE_CHIPS, dtypesOf } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, json, line, memory, record, scalar } from "../text.ts";
+import { count, field, json, line, linesOf, memory, namedValue, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
 
 /** SoC numbers of the device tree (Asahi Linux). */
@@ -64,7 +64,8 @@ function firstOf(value: unknown, key: string): readonly unknown[] {
 function parseHardware(text: string): Hardware {
   const [own] = firstOf(json(text), "SPHardwareDataType");
   const get = (name: string) => field(scalar(record(own)?.[name]));
-  const say = (name: string) => field(new RegExp(`^\\s*${name}:\\s*(.+)$`, "m").exec(text)?.[1]);
+  const rows = linesOf(text);
+  const say = (name: string) => namedValue(rows, name);
   const chip = get("chip_type") ?? (own === undefined ? say("Chip") : undefined);
   return defined({
     chip,

@@ -5,12 +5,15 @@
 import type { Family } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { field, json, line, memory, number, pciAddress, record, scalar } from "../text.ts";
+import { json, line, linesOf, memory, namedValue, number, pciAddress, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
 import { accelCards } from "./accel.ts";
 import { devNodes } from "./drm.ts";
 
 type Facts = Partial<Omit<DeviceDraft, "key" | "family" | "vendor" | "index">>;
+
+/** Most cards of one host. */
+const MAX_DEVICES = 64;
 
 function devicesOf(family: Family, vendor: string, name: string, found: readonly Facts[]): DeviceDraft[] {
   return found.map((facts, index) => ({
@@ -62,7 +65,8 @@ export const qualcommProbe: Probe = {
       .split(/^QID \d+/m)
       .slice(1, 65)
       .map((block): Facts => {
-        const get = (name: string) => field(new RegExp(`^\\s*${name}\\s*:\\s*(.+)$`, "mi").exec(block)?.[1]);
+        const rows = linesOf(block);
+        const get = (name: string) => namedValue(rows, name);
         const bytes = size(get("Dram Total"));
         const free = size(get("Dram Free"));
         return {
@@ -100,7 +104,7 @@ export const cerebrasProbe: Probe = {
       ),
     ]);
     const text = answer?.stdout ?? "";
-    const memoryBytes = size(/^.*(?:memory|sram).*?(\d+(?:\.\d+)?\s*[KMGT]i?B)\s*$/im.exec(text)?.[1]);
+    const memoryBytes = sizeNamed(text);
     const model = /\b(CS-[23]|WSE-?[23])\b/.exec(text)?.[1];
     const told: Facts[] =
       text.trim() === "" ? [] : [defined({ memoryBytes, name: model === undefined ? undefined : `Cerebras ${model}` })];
@@ -140,9 +144,12 @@ export const graphcoreProbe: Probe = {
       ),
     ]);
     const memoryBytes = ipuMemory(info?.stdout ?? "");
-    const told = [
-      ...(list?.stdout ?? "").matchAll(/Id:\s*\[?(\d+)\]?,\s*type:\s*\[?PCIe\]?[^\n]*?\[?([0-9a-f:.]{7,12})\]?/gi),
-    ].map((match): Facts => defined({ pciAddress: pciAddress(match[2]) }));
+    const told = linesOf(list?.stdout ?? "")
+      .slice(0, MAX_DEVICES)
+      .flatMap((row): Facts[] => {
+        if (!/Id:\s?\[?\d{1,4}\]?,\s{0,8}type:\s{0,8}\[?PCIe/i.test(row)) return [];
+        return [defined({ pciAddress: pciAddress(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/i.exec(row)?.[0]) })];
+      });
     const found = most(
       told,
       bus,
@@ -152,11 +159,21 @@ export const graphcoreProbe: Probe = {
   },
 };
 
+/** The size at the end of the first line that speaks of memory: `On-chip SRAM: 44 GB`. */
+function sizeNamed(text: string): number | undefined {
+  for (const row of linesOf(text)) {
+    const end = row.trimEnd().slice(-24);
+    const match = /memory|sram/i.test(row) ? /(\d{1,9}(?:\.\d{1,3})?\s?[KMGT]i?B)$/i.exec(end) : null;
+    if (match !== null) return size(match[1]);
+  }
+  return undefined;
+}
+
 /** Bytes of one IPU's own memory: JSON (`sram_size`, `memory`) or a line with a unit. */
 function ipuMemory(text: string): number | undefined {
   const own = record(json(text));
   if (own !== undefined) return memory(number(scalar(own["memory"] ?? own["sram_size"])));
-  return size(/(?:memory|sram)[^\n\d]*?(\d+(?:\.\d+)?\s*[KMG]i?B)/i.exec(text)?.[1]);
+  return sizeNamed(text);
 }
 
 export const groqProbe: Probe = {

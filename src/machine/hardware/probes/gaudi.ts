@@ -5,7 +5,7 @@
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, line, mib, number, pciAddress } from "../text.ts";
+import { count, field, line, linesOf, mib, number, pciAddress } from "../text.ts";
 import { ask } from "../tool.ts";
 import { accelCards } from "./accel.ts";
 import { readSensors } from "./drm.ts";
@@ -60,8 +60,7 @@ async function readHlSmi(context: ProbeContext, warnings: ProbeWarning[]): Promi
   )
     .split(",")
     .map((c) => c.trim());
-  return answer.stdout
-    .split("\n")
+  return linesOf(answer.stdout)
     .filter((row) => row.trim() !== "")
     .slice(0, MAX_CARDS + 1)
     .flatMap((row) => {

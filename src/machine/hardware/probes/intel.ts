@@ -1,7 +1,7 @@
 /** Intel GPUs: the xe and i915 drivers' sysfs, names and memory from xpu-smi where it is installed. */
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeResult, ProbeWarning } from "../probe.ts";
-import { count, csvLine, field, hex, json, memory, number, pciAddress, record, scalar } from "../text.ts";
+import { count, csvLine, field, hex, json, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
 import { type Card, readCards, readSensors } from "./drm.ts";
 
@@ -69,7 +69,7 @@ async function discover(context: ProbeContext, warnings: ProbeWarning[]): Promis
 
 /** Columns are found by their headings, whatever was asked for and in which order. */
 function fromCsv(text: string, warnings: ProbeWarning[]): ToolDevice[] {
-  const [head, ...rows] = text.split("\n").filter((row) => row.trim() !== "");
+  const [head, ...rows] = linesOf(text).filter((row) => row.trim() !== "");
   const columns = csvLine(head ?? "").map((name) => name.trim().toLowerCase());
   const idAt = columns.indexOf("device id");
   if (idAt < 0) {

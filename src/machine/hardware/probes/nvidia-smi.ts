@@ -5,12 +5,14 @@
  */
 import { defined } from "../pci.ts";
 import type { ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, line, mib, number, pciAddress } from "../text.ts";
+import { count, field, line, linesOf, mib, number, pciAddress } from "../text.ts";
 import { type Answer, ask } from "../tool.ts";
 import { type NvidiaMig, type NvidiaReading, type NvidiaReadings, pairKey } from "./nvidia-reading.ts";
 
 /** Most GPUs of one host; an index above it is a misreading. */
 const MAX_GPUS = 128;
+/** Most rows of one table that are read: a GPU or a process each. */
+const MAX_ROWS = 1024;
 /** Most processes that are kept of one host. */
 const MAX_PROCESSES = 256;
 
@@ -113,6 +115,11 @@ function hasArg(start: string) {
   return (args: readonly string[]) => args.some((arg) => arg.startsWith(start));
 }
 
+/** Whether a table has a row that begins with an index. */
+function hasRow(text: string): boolean {
+  return linesOf(text).some((row) => /^\s*\d{1,9}\s*,/.test(row));
+}
+
 /** Asks for all columns, then for those of old drivers. */
 async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<Answer | undefined> {
   for (const columns of [ALL_COLUMNS, [...BASE_COLUMNS, "compute_cap"], BASE_COLUMNS]) {
@@ -126,12 +133,12 @@ async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<A
     const said = `${result.stdout}\n${result.stderr}`;
     if (!result.timedOut && /is not a valid field to query/i.test(said)) continue;
     const known = MESSAGES.find(([pattern]) => pattern.test(said));
-    if (known !== undefined && (result.exitCode !== 0 || !/^\s*\d+\s*,/.test(result.stdout))) {
+    if (known !== undefined && (result.exitCode !== 0 || !hasRow(result.stdout))) {
       warnings.push({ source: "nvidia-smi", message: known[1], hint: known[2] });
       return undefined;
     }
     // One bad GPU makes the exit code 15 while the rows of the others are still printed.
-    const usable = result.exitCode === 0 || /^\s*\d+\s*,/m.test(result.stdout);
+    const usable = result.exitCode === 0 || hasRow(result.stdout);
     const answer = await ask(
       { ...context, commands: { run: async () => (usable && !result.timedOut ? { ...result, exitCode: 0 } : result) } },
       request,
@@ -160,7 +167,9 @@ export function parseQuery(
   const nameAt = columns.indexOf("name");
   const gpus: NvidiaReading[] = [];
   let driverVersion: string | undefined;
-  for (const row of answer.stdout.split("\n").filter((text) => text.trim() !== "")) {
+  for (const row of linesOf(answer.stdout)
+    .filter((text) => text.trim() !== "")
+    .slice(0, MAX_ROWS)) {
     const cells = row.split(",");
     // A name may hold commas; then the row has cells to spare.
     const spare = cells.length - columns.length;
@@ -224,7 +233,7 @@ export function parseQuery(
 export function parseLinks(text: string): Map<number, NonNullable<NvidiaReading["links"]>> {
   const found = new Map<number, { active: number; inactive: number; linkGBps?: number }>();
   let current: { active: number; inactive: number; linkGBps?: number } | undefined;
-  for (const row of text.split("\n")) {
+  for (const row of linesOf(text)) {
     const gpu = /^GPU (\d{1,3}):/.exec(row);
     if (gpu !== null) {
       current = { active: 0, inactive: 0 };
@@ -245,12 +254,9 @@ export function parseLinks(text: string): Map<number, NonNullable<NvidiaReading[
 /** Reads the cells between GPUs of `topo -m`. */
 export function parseMatrix(text: string): Map<string, string> {
   const cells = new Map<string, string>();
-  const rows = text.split("\n");
-  const header = rows.find((row) => /^\s*(\[\d+m)?\s*GPU\d/.test(row) && !/\bX\b/.test(row));
-  const columns = (header ?? "")
-    .trim()
-    .split(/\s*\t\s*|\s{2,}/)
-    .map((name) => name.trim());
+  const rows = linesOf(text);
+  const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
+  const columns = (header ?? "").trim().split(/\s+/);
   for (const row of rows) {
     const match = /^\s*GPU(\d{1,3})\s+(.*)$/.exec(row);
     if (match === null || row === header) continue;
@@ -267,8 +273,7 @@ export function parseMatrix(text: string): Map<string, string> {
 
 function parseApps(answer: Answer | undefined): { gpu: string; pid: number; name?: string; usedBytes?: number }[] {
   const columns = (answer?.argv.find((arg) => arg.startsWith("--query-compute-apps=")) ?? "").slice(21).split(",");
-  return (answer?.stdout ?? "")
-    .split("\n")
+  return linesOf(answer?.stdout ?? "")
     .slice(0, MAX_PROCESSES)
     .flatMap((row) => {
       const cells = row.split(",");
@@ -305,7 +310,7 @@ async function readMig(context: ProbeContext, warnings: ProbeWarning[]): Promise
   const memoryByKey = parseMigMemory(xml?.stdout ?? "");
   const found = new Map<number, NvidiaMig[]>();
   let gpu = -1;
-  for (const row of (list?.stdout ?? "").split("\n")) {
+  for (const row of linesOf(list?.stdout ?? "")) {
     const parent = /^GPU (\d{1,3}):/.exec(row);
     if (parent !== null) gpu = Number(parent[1]);
     const match = /^\s+MIG (\S+)\s+Device\s+(\d{1,2}): \(UUID: (MIG-[^)]+)\)/.exec(row);

@@ -4,7 +4,7 @@
  */
 import { defined } from "../pci.ts";
 import { type DeviceDraft, NOTHING, type Probe, type ProbeContext, type ProbeWarning } from "../probe.ts";
-import { field, hex, memory } from "../text.ts";
+import { hex, linesOf, memory, namedValue } from "../text.ts";
 import { ask } from "../tool.ts";
 
 const VENDORS: Readonly<Record<number, string>> = {
@@ -68,7 +68,8 @@ function blocks(text: string): { index: number; body: string }[] {
 function parseSummary(text: string) {
   // The full output has each GPU's block twice (presentation first): the one that names the device counts.
   return blocks(text).flatMap(({ index, body }) => {
-    const get = (name: string) => field(new RegExp(`^\\s*${name}\\s*=\\s*(.+)$`, "m").exec(body)?.[1]);
+    const rows = linesOf(body);
+    const get = (name: string) => namedValue(rows, name, "=");
     const name = get("deviceName");
     const kind = get("deviceType") ?? "";
     if (name === undefined || /CPU|VIRTUAL/.test(kind) || /llvmpipe|swiftshader|softpipe/i.test(name)) return [];
@@ -94,7 +95,7 @@ function parseHeaps(text: string): Map<number, number> {
     const heaps = body.split(/memoryHeaps\[\d+\]:/).slice(1, 17);
     let total = 0;
     for (const heap of heaps) {
-      const size = /^\s*size\s*=\s*(\d{1,16})\b/m.exec(heap)?.[1];
+      const size = /^(\d{1,16})\b/.exec(namedValue(linesOf(heap.slice(0, 4096)), "size", "=") ?? "")?.[1];
       if (size !== undefined && /HEAP_DEVICE_LOCAL_BIT/.test(heap)) total += Number(size);
     }
     const bytes = memory(total);

@@ -4,7 +4,7 @@
  */
 import { defined } from "../pci.ts";
 import { type DeviceDraft, NOTHING, type Probe, type ProbeWarning } from "../probe.ts";
-import { count, csvLine, field, json, memory, number, record, scalar } from "../text.ts";
+import { count, csvLine, field, json, linesOf, memory, number, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
 
 const CLASS_KEY = "HKLM:\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}\\0*";
@@ -118,8 +118,7 @@ function controller(get: (name: string) => string | undefined): Controller {
 }
 
 function fromCsv(text: string): Controller[] {
-  const rows = text
-    .split("\n")
+  const rows = linesOf(text)
     .map((row) => row.trim())
     .filter((row) => row !== "" && !row.startsWith("#TYPE"));
   const columns = csvLine(rows[0] ?? "");
