@@ -92,7 +92,10 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
   }
   for (const name of job.semanticCases) {
     const found = SEMANTIC_CASES.find((c) => c.name === name);
-    const missing = found?.needs?.filter((op) => !has.operations.includes(op)) ?? [];
+    const missing = [
+      ...(found?.needs?.filter((op) => !has.operations.includes(op)) ?? []),
+      ...(found?.needsFeatures?.filter((feature) => has.features[feature] === false) ?? []),
+    ];
     if (missing.length > 0) {
       skipped.push([index++, `no ${missing.join(", ")}`]);
       continue;

@@ -13,6 +13,8 @@ export interface SemanticCase {
   readonly ranks: number;
   /** Operations that the backend must have; otherwise the case is skipped, visibly. */
   readonly needs?: readonly string[];
+  /** Features that the backend must not say it lacks. */
+  readonly needsFeatures?: readonly string[];
   run(context: RankContext): Promise<void>;
 }
 
