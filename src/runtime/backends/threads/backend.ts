@@ -58,6 +58,8 @@ export class ThreadsBackend implements Backend {
   readonly #opened = new Map<string, number>();
   /** Gives back the memory of tensors that nobody can reach any more. */
   readonly #lost: FinalizationRegistry<SharedStorageRecord>;
+  /** Whoever holds `tensor.data` can reach the memory, also without the tensor. (A `subarray` of it does not count.) */
+  readonly #views = new WeakMap<object, SharedStorage>();
 
   constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}) {
     if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
@@ -224,7 +226,9 @@ export class ThreadsBackend implements Backend {
     const address = this.#heap.allocate(bytes, zeroed);
     const storage = new SharedStorage(this.arena, this.bufferFor(address + bytes), address, bytes);
     this.#lost.register(storage, storage.record, storage);
-    return new Tensor(dtype, shape, storage, address);
+    const tensor = new Tensor(dtype, shape, storage, address);
+    this.#views.set(tensor.data, storage);
+    return tensor;
   }
 
   free(tensor: Tensor): void {

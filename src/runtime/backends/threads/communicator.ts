@@ -107,6 +107,8 @@ export class ThreadsCommunicator implements Communicator {
     return fast ?? this.#issue({ op: "all_gather", data: input, options });
   }
   allGatherV(input: Data, options: VOptions): Work<Tensor> {
+    const fast = this.#fast.allGatherV(input, options);
+    if (fast !== undefined) return fast;
     return this.#issue({ op: "all_gather_v", data: input, options, counts: options.counts });
   }
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
@@ -114,6 +116,8 @@ export class ThreadsCommunicator implements Communicator {
     return fast ?? this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
   }
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
+    const fast = this.#fast.reduceScatterV(input, options);
+    if (fast !== undefined) return fast;
     const { counts } = options;
     return this.#issue({ op: "reduce_scatter_v", data: input, options, redop: options.op ?? "sum", counts });
   }

@@ -6,11 +6,13 @@
 import { type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type Data,
+  hashNumbers,
   type OutputOptions,
   opCode,
   packCall,
   type ReduceOptions,
   type RootOptions,
+  type VOptions,
   type WireOp,
 } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -27,10 +29,22 @@ function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
   return a + aBytes <= b || b + bBytes <= a;
 }
 
+/** A buffer of parts of different sizes, in bytes. */
+interface Parts {
+  readonly counts: readonly number[];
+  readonly elementBytes: number;
+  readonly sizes: readonly number[];
+  readonly offsets: readonly number[];
+  readonly total: number;
+  readonly hash: number;
+  readonly detail: string;
+}
+
 export class FastCollectives {
   readonly #engine: GroupEngine;
   readonly #arena: Arena;
   readonly #timeoutMs: number;
+  #parts: Parts | undefined;
 
   constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
     this.#engine = engine;
@@ -84,8 +98,7 @@ export class FastCollectives {
     const output = options.output === undefined ? input : this.#own(options.output);
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
-    if (input !== output && !(output.dtype === input.dtype && output.size === input.size)) return undefined;
-    if (from !== to && !apart(from, bytes, to, bytes)) return undefined;
+    if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
@@ -108,13 +121,14 @@ export class FastCollectives {
 
   broadcast(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
     const root = options.root ?? 0;
-    if (options.output !== undefined || !this.#isRoot(root) || !this.#ready(options)) return undefined;
-    const tensor = this.#own(data);
-    if (tensor === undefined) return undefined;
-    const at = tensor.byteOffset;
-    const bytes = tensor.sizeBytes;
-    const work = this.#begin(CODES.broadcast, "broadcast", tensor, undefined, root, at, at, tensor.size, bytes, COPY);
-    return this.#run(work, tensor, bytes);
+    if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
+    const input = this.#own(data);
+    const output = options.output === undefined ? input : this.#own(options.output);
+    if (input === undefined || output === undefined) return undefined;
+    const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
+    const work = this.#begin(CODES.broadcast, "broadcast", input, undefined, root, from, to, input.size, bytes, COPY);
+    return this.#run(work, output, bytes);
   }
 
   reduce(data: Data, options: ReduceOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -123,11 +137,10 @@ export class FastCollectives {
     const input = this.#own(data);
     if (input === undefined) return undefined;
     const isRoot = root === this.#engine.me;
-    const output = options.output === undefined ? input : isRoot ? this.#own(options.output) : undefined;
+    const output = options.output === undefined ? input : this.#own(options.output);
     if (output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
-    if (output.dtype !== input.dtype || output.size !== input.size) return undefined;
-    if (from !== to && !apart(from, bytes, to, bytes)) return undefined;
+    if (isRoot && !(this.#areAlike(input, output) && (from === to || apart(from, bytes, to, bytes)))) return undefined;
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
@@ -267,6 +280,70 @@ export class FastCollectives {
     return work;
   }
 
+  allGatherV(data: Data, options: VOptions): ThreadsWork<Tensor> | undefined {
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    const { me } = this.#engine;
+    const parts = this.#layOut(options.counts, input);
+    if (parts === undefined || output.dtype !== input.dtype) return undefined;
+    const [from, to, own] = [input.byteOffset, output.byteOffset, parts.sizes[me]!];
+    if (input.sizeBytes !== own || output.sizeBytes !== parts.total) return undefined;
+    if (from !== to + parts.offsets[me]! && !apart(from, own, to, parts.total)) return undefined;
+    const work = this.#begin(CODES.all_gather_v, "all_gather_v", input, undefined, 0, from, to, output.size, 0, COPY);
+    return this.#runParts(work, parts, output);
+  }
+
+  reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): ThreadsWork<Tensor> | undefined {
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    const { me } = this.#engine;
+    const parts = this.#layOut(options.counts, input);
+    if (parts === undefined || output.dtype !== input.dtype) return undefined;
+    const [from, to, own] = [input.byteOffset, output.byteOffset, parts.sizes[me]!];
+    if (output.sizeBytes !== own || input.sizeBytes !== parts.total) return undefined;
+    if (to !== from + parts.offsets[me]! && !apart(from, parts.total, to, own)) return undefined;
+    const op = options.op ?? "sum";
+    const kernel = this.#kernel(input, op);
+    if (kernel < 0) return undefined;
+    const work = this.#begin(CODES.reduce_scatter_v, "reduce_scatter_v", input, op, 0, from, to, input.size, 0, kernel);
+    return this.#runParts(work, parts, output);
+  }
+
+  /** Where the parts of a buffer lie; undefined for counts that are none. Training loops pass the same ones again. */
+  #layOut(counts: readonly number[], typed: Tensor): Parts | undefined {
+    const { size: n } = this.#engine;
+    const elementBytes = typed.sizeBytes / typed.size;
+    const last = this.#parts;
+    if (!Array.isArray(counts) || counts.length !== n) return undefined;
+    if (last !== undefined && last.elementBytes === elementBytes && last.counts.every((c, r) => c === counts[r]))
+      return last;
+    if (!counts.every((c) => Number.isSafeInteger(c) && c >= 0)) return undefined;
+    const sizes = counts.map((c) => c * elementBytes);
+    let total = 0;
+    const offsets = sizes.map((bytes) => {
+      total += bytes;
+      return total - bytes;
+    });
+    const detail = ` counts [${counts.join(", ")}]`;
+    this.#parts = { counts: [...counts], elementBytes, sizes, offsets, total, hash: hashNumbers(counts), detail };
+    return this.#parts;
+  }
+
+  #runParts(work: ThreadsWork<Tensor>, parts: Parts, result: Tensor): ThreadsWork<Tensor> {
+    work.offsets = parts.offsets;
+    work.sizes = parts.sizes;
+    work.extra = parts.hash;
+    work.detail = parts.detail;
+    return this.#run(work, result, parts.total);
+  }
+
+  /** Whether two tensors have the same dtype and number of elements. */
+  #areAlike(a: Tensor, b: Tensor): boolean {
+    return a === b || (a.dtype === b.dtype && a.size === b.size);
+  }
+
   /** Whether `whole` has the dtype of `part` and one part per rank. */
   #areParts(part: Tensor, whole: Tensor, n: number): boolean {
     return part.dtype === whole.dtype && part.size * n === whole.size;
@@ -305,7 +382,8 @@ export class FastCollectives {
     const { wasm, member } = engine;
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
     const stamp = work.seq + 1;
-    let status = wasm.enter(member, stamp, work.call, work.count, 0, work.input, work.output, spins);
+    const { call, count, extra, input, output } = work;
+    let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
     if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
     if (status === 0) {
       moveShare(engine, work);
@@ -341,6 +419,8 @@ const CODES = {
   reduce: opCode("reduce"),
   all_gather: opCode("all_gather"),
   reduce_scatter: opCode("reduce_scatter"),
+  all_gather_v: opCode("all_gather_v"),
+  reduce_scatter_v: opCode("reduce_scatter_v"),
   all_to_all: opCode("all_to_all"),
   gather: opCode("gather"),
   scatter: opCode("scatter"),
