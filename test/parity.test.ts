@@ -1,5 +1,5 @@
-/** Checks docs/parity.md: every name of ours exists, is public, and the test that is said to show it has that title. */
-import { existsSync, readFileSync } from "node:fs";
+/** Checks docs/parity.md and its parts (docs/parity-*.md): every name of ours exists, is public, and the test that is said to show it has that title. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
@@ -20,9 +20,9 @@ interface Row {
 }
 
 /** Reads the rows of the document's tables; throws for one that does not follow the form. */
-export function rowsOf(text: string): Row[] {
+export function rowsOf(text: string, document = "docs/parity.md"): Row[] {
   return text.split("\n").flatMap((line, index): Row[] => {
-    if (!line.startsWith("| ") || line.startsWith("| kapsl-hal |")) return [];
+    if (!line.startsWith("| ") || /^\| (kapsl-hal|ai-hwaccel) \|/.test(line)) return [];
     const [theirs = "", ours = "", shown = ""] = line
       .slice(1)
       .split("|")
@@ -31,7 +31,7 @@ export function rowsOf(text: string): Row[] {
     const [, file, title] = /^`([^`]+)` › (.+)$/.exec(shown) ?? [];
     if (theirs === "" || names.length === 0 || file === undefined || title === undefined) {
       throw new Error(
-        `docs/parity.md:${index + 1}: no row of the form | theirs | \`chorale/room#Name\` | \`file\` › title |`,
+        `${document}:${index + 1}: no row of the form | theirs | \`chorale/room#Name\` | \`file\` › title |`,
       );
     }
     return [{ line: index + 1, theirs, ours: names, file, title }];
@@ -45,7 +45,9 @@ export function hasTitle(text: string, title: string): boolean {
   );
 }
 
-const rows = rowsOf(readFileSync(join(root, "docs/parity.md"), "utf8"));
+const rows = readdirSync(join(root, "docs"))
+  .filter((name) => /^parity(-[a-z]+)*\.md$/.test(name))
+  .flatMap((name) => rowsOf(readFileSync(join(root, "docs", name), "utf8"), `docs/${name}`));
 const entryFile = (entry: string) => {
   const target = exports[`.${entry.slice("chorale".length)}`]?.default;
   return target === undefined ? undefined : join(root, target.replace("./dist/", "src/").replace(/\.js$/, ".ts"));

@@ -24,6 +24,7 @@ export {
   estimateTrainingMemory,
   type MethodSpec,
   TRAINING_METHODS,
+  type TrainingMemory,
   type TrainingMethod,
   trainingMethod,
   type ZeroStage,
