@@ -1,5 +1,5 @@
 /** `chorale compile`: a program to a plan, shown, compared or written in the format of an executor. */
-import { closeSync, openSync, writeFileSync, writeSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { writeMscclpp } from "../../authoring/language/index.ts";
 import {
@@ -19,6 +19,7 @@ import {
 } from "../../authoring/schedule/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
 import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
+import { stream } from "./stream.ts";
 
 interface Flags {
   readonly arg: readonly string[];
@@ -187,38 +188,4 @@ function writeJson(plan: ExecutionPlan, flags: Flags): void {
 function write(flags: Flags, text: string): void {
   if (flags.output === undefined) process.stdout.write(text);
   else writeFileSync(flags.output, text);
-}
-
-/** Bytes that are gathered before they are written. */
-const BUFFER_BYTES = 1 << 20;
-
-/** Writes pieces of ASCII text to a file, or to stdout, without ever holding all of it. */
-export function stream(output: string | undefined, produce: (sink: (piece: string) => void) => void): void {
-  const fd = output === undefined ? 1 : openSync(output, "w");
-  const buffer = Buffer.allocUnsafe(BUFFER_BYTES);
-  let used = 0;
-  const flush = (bytes: Uint8Array) => {
-    let at = 0;
-    while (at < bytes.length) {
-      try {
-        at += writeSync(fd, bytes, at);
-      } catch (error) {
-        // A pipe that is full; its reader is at work.
-        if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;
-      }
-    }
-  };
-  try {
-    produce((piece) => {
-      if (piece.length > BUFFER_BYTES - used) {
-        flush(buffer.subarray(0, used));
-        used = 0;
-      }
-      if (piece.length > BUFFER_BYTES) flush(Buffer.from(piece, "latin1"));
-      else used += buffer.write(piece, used, "latin1");
-    });
-    flush(buffer.subarray(0, used));
-  } finally {
-    if (output !== undefined) closeSync(fd);
-  }
 }
