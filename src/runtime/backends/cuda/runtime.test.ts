@@ -34,7 +34,7 @@ describe.skipIf(!present)("CUDA device runtime over a stand-in driver (needs g++
       computeCapability: [9, 0],
       numMultiprocessors: 132,
     });
-    expect(() => openDevice(device.driver, 4)).toThrow(InvalidArgumentError);
+    expect(() => openDevice(device.driver, 8)).toThrow(InvalidArgumentError);
   });
 
   it("copies through pinned memory, in stream order", () => {

@@ -1,0 +1,37 @@
+import { runConformance, SEMANTIC_CASES } from "chorale/bench";
+import { describe, expect, it } from "vitest";
+import { buildFakeGpu } from "../helpers/fake-gpu.ts";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const library = buildFakeGpu();
+const env = {
+  CHORALE_CUDA_LIBRARY: library ?? "",
+  CHORALE_NCCL_LIBRARY: library ?? "",
+};
+
+function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
+  return result.failed.map(({ name, problems }) => `${name}: ${problems.slice(0, 3).join(" | ")}`);
+}
+
+/** On a machine with GPUs the same suite runs over NCCL itself: `npm run conformance:full -- --backend nccl`. */
+describe.skipIf(library === undefined)("nccl backend over a stand-in library (needs g++)", () => {
+  it("moves and reduces as the reference says", { timeout: 240_000 }, async () => {
+    const result = await runConformance({
+      backend: "nccl",
+      only: "data",
+      seed,
+      ranks: [1, 2, 3],
+      env,
+      filter: "count=uneven",
+    });
+    expect(texts(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(50);
+  });
+
+  it("behaves as the contract says", { timeout: 240_000 }, async () => {
+    const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env });
+    expect(texts(result)).toEqual([]);
+    expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
+    expect(result.skipped.map(({ why }) => why)).toEqual([expect.stringContaining("minMaxPropagatesNan")]);
+  });
+});
