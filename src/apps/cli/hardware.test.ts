@@ -1,0 +1,251 @@
+/** detect, topo and doctor as a user calls them. */
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { inventorySchema, presetInventory } from "../../machine/topology/index.ts";
+import { main } from "./main.ts";
+
+const fixtures = fileURLToPath(new URL("../../../test/fixtures", import.meta.url));
+const root = (name: string) => join(fixtures, "machines/roots", name);
+
+async function run(...argv: string[]) {
+  let [out, err] = ["", ""];
+  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+    out += String(text);
+    return true;
+  });
+  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    err += String(text);
+    return true;
+  });
+  try {
+    return { code: await main(argv), out, err };
+  } finally {
+    stdout.mockRestore();
+    stderr.mockRestore();
+  }
+}
+
+afterEach(() => vi.restoreAllMocks());
+
+describe("chorale detect", () => {
+  it("prints a table for people", async () => {
+    const { code, out } = await run("detect", "--root", root("nvidia-a100-mig"), "--columns", "id,name,memory,status");
+    expect(code).toBe(0);
+    const rows = out.split("\n").map((row) => row.trim().split(/ {2,}/));
+    expect(rows.slice(0, 5)).toEqual([
+      ["ID", "NAME", "MEMORY", "STATUS"],
+      ["cpu0", "AMD EPYC 7742 64-Core Processor", "64 GiB", "visible"],
+      ["gpu0", "NVIDIA A100-SXM4-40GB", "40 GiB", "visible"],
+      ["gpu0.mig0", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "19.5 GiB", "visible"],
+      ["gpu0.mig1", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "4.75 GiB", "visible"],
+    ]);
+    expect(out).toMatch(/\n1 accelerator, 40 GiB of their memory visible\n$/);
+  });
+
+  it("prints one JSON document, and nothing else, on stdout", async () => {
+    const { code, out } = await run("detect", "--root", root("amd-mi300x-8"), "--json");
+    expect(code).toBe(0);
+    const inventory = inventorySchema.parse(JSON.parse(out));
+    expect(inventory.devices).toHaveLength(9);
+  });
+
+  it("prints TSV with the columns asked for, bare numbers, in the order asked for", async () => {
+    const { out } = await run(
+      "detect",
+      "--root",
+      root("gaudi3-8"),
+      "--format",
+      "tsv",
+      "--columns",
+      "id,mem,bw,util",
+      "--sort",
+      "temp",
+      "--family",
+      "gaudi",
+    );
+    const rows = out
+      .trimEnd()
+      .split("\n")
+      .map((row) => row.split("\t"));
+    expect(rows[0]).toEqual(["id", "memory", "bandwidth", "utilization"]);
+    expect(rows.slice(1).map((row) => row[0])).toEqual([
+      "acc7",
+      "acc6",
+      "acc5",
+      "acc4",
+      "acc3",
+      "acc2",
+      "acc1",
+      "acc0",
+    ]);
+    expect(rows[1]).toEqual(["acc7", String(131072 * 1024 ** 2), "3700", "0"]);
+  });
+
+  it("exits with 1 when an alert is raised, and says why on stderr", async () => {
+    const hot = await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "temperature>=35");
+    expect(hot.code).toBe(1);
+    expect(hot.err.match(/alert temperature>=35: gpu\d/g)).toHaveLength(8);
+    expect((await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "memory>90%")).code).toBe(0);
+    expect((await run("detect", "--root", root("nvidia-rtx4090-2"), "--alert", "free<30G")).code).toBe(1);
+  });
+
+  it("refuses what it does not know with 2, and says what is accepted", async () => {
+    for (const [argv, accepted] of [
+      [["--columns", "id,colour"], /memory/],
+      [["--sort", "colour"], /memory/],
+      [["--family", "gpu"], /nvidia-gpu/],
+      [["--format", "xml"], /tsv/],
+      [["--alert", "memory=90"], /memory>90%/],
+      [["--alert", "name>3%"], /memory>90%/],
+      [["--watch", "soon"], /0\.1 to 86400/],
+      [["--tools", "/tmp"], /--root/],
+      [["--frobnicate"], /frobnicate/],
+      [["--root", "/no/such/root"], /proc/],
+    ] as const) {
+      const { code, err } = await run("detect", ...argv);
+      expect([argv, code]).toEqual([argv, 2]);
+      expect(err).toMatch(accepted);
+    }
+  });
+
+  it("records a root that replays to the printed inventory, and refuses a folder in use", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "chorale-record-"));
+    const printed = await run(
+      "detect",
+      "--root",
+      root("nvidia-a100-8-nvswitch"),
+      "--record",
+      join(folder, "r"),
+      "--no-redact",
+      "--json",
+    );
+    expect(printed.code).toBe(0);
+    const replayed = await run("detect", "--root", join(folder, "r"), "--json");
+    expect(replayed.out).toBe(printed.out);
+    const original = JSON.parse(
+      (await run("detect", "--root", root("nvidia-a100-8-nvswitch"), "--json")).out,
+    ) as unknown;
+    expect(JSON.parse(printed.out)).toEqual(original);
+    expect((await run("detect", "--record", join(folder, "r"))).code).toBe(2);
+  });
+
+  it("redacts serial numbers, UUIDs and addresses unless told not to, equal ones equally", async () => {
+    const folder = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
+    await run("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", folder, "--json");
+    const nvml = readFileSync(join(folder, "nvml.json"), "utf8");
+    expect(nvml).not.toContain("aaaa-bbbb-cccc");
+    expect(nvml).toMatch(/"uuid": "GPU-[0-9a-f]{8}-/);
+    const again = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
+    await run("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", again, "--json");
+    expect(readFileSync(join(again, "nvml.json"), "utf8")).toBe(nvml);
+  });
+
+  it("runs emulated tools beside a root and says so", async () => {
+    const { code, out, err } = await run(
+      "detect",
+      "--root",
+      root("groq-card"),
+      "--tools",
+      join(fixtures, "tools/h200"),
+      "--format",
+      "tsv",
+      "--columns",
+      "id,name",
+    );
+    expect(code).toBe(0);
+    expect(err).toMatch(/are executed/);
+    expect(out.trimEnd().split("\n")).toHaveLength(1 + 1 + 4 + 1);
+  });
+
+  it("tells timings on stderr", async () => {
+    const { err } = await run("detect", "--root", root("groq-card"), "--timings", "--json");
+    expect(err).toMatch(/^nvidia\s+[\d.]+ ms$/m);
+    expect(err).toMatch(/^total\s+[\d.]+ ms$/m);
+  });
+});
+
+describe("chorale topo", () => {
+  it("draws the matrix with islands, NICs and the legend of what occurs", async () => {
+    const { code, out } = await run("topo", "--root", root("nvidia-a100-8-nvswitch"));
+    expect(code).toBe(0);
+    const rows = out.split("\n");
+    expect(rows[0]?.trim().split(/\s+/)).toEqual([
+      "gpu0",
+      "gpu1",
+      "gpu2",
+      "gpu3",
+      "gpu4",
+      "gpu5",
+      "gpu6",
+      "gpu7",
+      "nic0",
+      "nic1",
+      "nic2",
+      "nic3",
+      "NUMA",
+    ]);
+    expect(rows[3]?.split(/\s+/)).toEqual([
+      "gpu2",
+      "NV12",
+      "NV12",
+      "X",
+      "NV12",
+      "NV12",
+      "NV12",
+      "NV12",
+      "NV12",
+      "SYS",
+      "PXB",
+      "SYS",
+      "SYS",
+      "1",
+    ]);
+    expect(out).toMatch(/island0: gpu0 .* gpu7 \(nvlink, 300 GB\/s at the narrowest/);
+    expect(out).toMatch(/nic0: mlx5_0 \(InfiniBand, ACTIVE, 200 Gb\/s\)/);
+    expect(out).toMatch(/^PXB/m);
+    expect(out).not.toMatch(/^XGMI/m);
+  });
+
+  it("gives JSON with islands and rings, and Graphviz", async () => {
+    const { out } = await run("topo", "--root", root("amd-two-xgmi-islands"), "--json");
+    const { islands } = JSON.parse(out) as { islands: { devices: string[]; rings: { order: string[] }[] }[] };
+    expect(islands.map((island) => island.devices.length)).toEqual([4, 4]);
+    // The rings of the node: 0-1-2-3 and 4-5-7-6.
+    expect(islands[1]?.rings[0]?.order).toHaveLength(4);
+    const dot = (await run("topo", "--root", root("amd-two-xgmi-islands"), "--format", "dot")).out;
+    expect(dot).toMatch(/^graph topology \{/);
+    expect(dot).toContain('"gpu0" -- "gpu1" [label="xgmi"]');
+    expect(dot.match(/\[shape=box/g)).toHaveLength(9);
+  });
+
+  it("draws presets, compositions and inventory files", async () => {
+    expect((await run("topo", "--hardware", "mi300x-8")).out).toMatch(/^gpu0\s+X\s+XGMI/m);
+    expect((await run("topo", "--hardware", "2x l40s-8 --nic 1xNDR")).out).toMatch(/n1\.gpu7/);
+    const file = join(mkdtempSync(join(tmpdir(), "chorale-file-")), "inventory.json");
+    writeFileSync(file, JSON.stringify(presetInventory("rtx4090-2")));
+    expect((await run("topo", "--hardware", file)).out).toMatch(/^gpu0\s+X\s+PHB/m);
+    writeFileSync(file, "{}");
+    expect((await run("topo", "--hardware", file)).code).toBe(2);
+    expect((await run("topo", "--hardware", "no-such-thing")).err).toMatch(/hgx-h100-8/);
+  });
+
+  it("refuses to measure what is not this machine", async () => {
+    expect((await run("topo", "--measure", "--root", root("groq-card"))).code).toBe(2);
+    expect((await run("topo", "--format", "png")).code).toBe(2);
+  });
+});
+
+describe("chorale doctor", () => {
+  it("exits with 1 on an error and says the mend; a recording says nothing of this machine's libraries", async () => {
+    const { code, out } = await run("doctor", "--root", root("nvidia-version-mismatch"));
+    expect(code).toBe(1);
+    expect(out).toMatch(/^error\s+DRIVER_LIBRARY_MISMATCH/m);
+    expect(out).not.toMatch(/engines/);
+    const well = await run("doctor", "--root", root("gaudi2-8"), "--json");
+    expect(well.code).toBe(0);
+    expect(JSON.parse(well.out)).toMatchObject({ ok: true, findings: [], engines: [] });
+  });
+});

@@ -1,0 +1,189 @@
+import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { detectOn, openMachine } from "../../machine/hardware/index.ts";
+import { diagnose, explain, explainFlight, findEngines } from "./index.ts";
+
+const fixtures = fileURLToPath(new URL("../../../test/fixtures/machines/roots", import.meta.url));
+
+async function examine(root: string) {
+  const machine = await openMachine({ root });
+  return diagnose(await detectOn(machine), machine);
+}
+
+/** A recorded root of the given files and links. */
+function rootOf(files: Readonly<Record<string, string>>, links: Readonly<Record<string, string>> = {}): string {
+  const root = mkdtempSync(join(tmpdir(), "chorale-doctor-"));
+  for (const [path, text] of Object.entries({ "/proc/meminfo": "MemTotal: 1048576 kB\n", ...files })) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  }
+  for (const [path, target] of Object.entries(links)) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    symlinkSync(relative(dirname(join(root, path)), join(root, target)), join(root, path));
+  }
+  return root;
+}
+
+const pci = (address: string, vendor: string, kind: string, more: Readonly<Record<string, string>> = {}) => {
+  const folder = `/sys/devices/pci0000:00/${address}`;
+  return Object.fromEntries(
+    Object.entries({ vendor, device: "0x2204", class: kind, numa_node: "0", ...more }).map(([name, text]) => [
+      `${folder}/${name}`,
+      `${text}\n`,
+    ]),
+  );
+};
+const onBus = (address: string) => ({ [`/sys/bus/pci/devices/${address}`]: `/sys/devices/pci0000:00/${address}` });
+
+describe("the doctor", () => {
+  it.each([
+    ["nvidia-version-mismatch", "DRIVER_LIBRARY_MISMATCH", "error", /reboot/],
+    ["nvidia-nouveau", "DEVICE_WITHOUT_DRIVER", "error", /Blacklist nouveau/],
+    ["amd-no-driver", "DEVICE_WITHOUT_DRIVER", "error", /modprobe amdgpu/],
+    ["nvidia-l4-4-masked", "MASKED_DEVICES", "info", /Unset/],
+    ["nvidia-a100-pcie-inactive-links", "INACTIVE_LINKS", "warning", /nvlink -s/],
+    ["nvidia-nvml-a40-bridges", "ECC_ERRORS", "error", /Drain/],
+    ["nvidia-nvml-a40-bridges", "NO_PEER_ACCESS", "warning", /ACS and IOMMU/],
+    ["network-ib-down-roce", "PORT_DOWN", "warning", /cable/],
+    ["nvidia-rtx4090-2", "PCIE_NARROW", "warning", /slot/],
+    ["nvidia-smi-timed-out", "TOOL_TROUBLE", "warning", /dmesg/],
+  ])("finds in %s: %s", async (name, code, severity, mend) => {
+    const finding = (await examine(join(fixtures, name))).find((f) => f.code === code);
+    expect(finding).toMatchObject({ code, severity });
+    expect(finding?.mend).toMatch(mend);
+  });
+
+  it.each(["nvidia-a100-8-nvswitch", "amd-mi300x-8", "gaudi3-8", "neuron-trn1.32xlarge"])(
+    "has nothing to say of %s",
+    async (name) => {
+      expect(await examine(join(fixtures, name))).toEqual([]);
+    },
+  );
+
+  it("finds a driver without a device", async () => {
+    const findings = await examine(rootOf({ "/sys/module/nvidia/version": "550.54\n" }));
+    expect(findings).toMatchObject([
+      { code: "DRIVER_WITHOUT_DEVICE", message: expect.stringContaining("nvidia") as unknown },
+    ]);
+  });
+
+  it("finds device nodes that may not be opened", async () => {
+    const root = rootOf({
+      "/dev/nvidiactl": "",
+      "/dev/kfd": "",
+      "/meta.json": JSON.stringify({ access: { "/dev/nvidiactl": "denied", "/dev/kfd": "denied" } }),
+    });
+    const findings = (await examine(root)).filter((f) => f.code === "NO_PERMISSION");
+    expect(findings.map((f) => f.message.split(" ")[0])).toEqual(["/dev/nvidiactl", "/dev/kfd"]);
+    expect(findings[1]?.mend).toContain("render");
+  });
+
+  it("finds an IOMMU that translates and bridges that redirect, between GPUs that talk over PCIe", async () => {
+    const gpu = (n: number) =>
+      pci(`0000:00:0${n}.0`, "0x1002", "0x030000", { "iommu_group/type": "DMA-FQ", mem_info_vram_total: "8589934592" });
+    const root = rootOf(
+      {
+        ...gpu(1),
+        ...gpu(2),
+        ...pci("0000:00:1c.0", "0x8086", "0x060400", { acs_flags: "SV RR CR UF" }),
+        "/sys/bus/pci/drivers/amdgpu/new_id": "",
+        "/proc/cmdline": "quiet intel_iommu=on\n",
+      },
+      {
+        ...onBus("0000:00:01.0"),
+        ...onBus("0000:00:02.0"),
+        ...onBus("0000:00:1c.0"),
+        "/sys/devices/pci0000:00/0000:00:01.0/driver": "/sys/bus/pci/drivers/amdgpu",
+        "/sys/devices/pci0000:00/0000:00:02.0/driver": "/sys/bus/pci/drivers/amdgpu",
+        "/sys/class/drm/card0/device": "/sys/devices/pci0000:00/0000:00:01.0",
+        "/sys/class/drm/card1/device": "/sys/devices/pci0000:00/0000:00:02.0",
+      },
+    );
+    const codes = (await examine(root)).map((f) => f.code);
+    expect(codes).toContain("IOMMU_TRANSLATES");
+    expect(codes).toContain("ACS_REDIRECTS");
+  });
+
+  it("says of every engine whether it is here, where it was looked for and how to get it", () => {
+    const engines = findEngines([
+      { name: "NCCL", files: ["libnccl-none.so.2"], folders: ["/nowhere"], howToGetIt: "Install libnccl2." },
+    ]);
+    expect(engines).toMatchObject([{ name: "NCCL", available: false, howToGetIt: "Install libnccl2." }]);
+    expect(engines[0]?.detail).toContain("/nowhere/libnccl-none.so.2: no such file");
+  });
+});
+
+describe("a flight-recorder dump", () => {
+  const entry = (seq: number, call: string, state: "issued" | "done" | "failed" = "done") => ({
+    group: "world",
+    seq,
+    op: call.split("(")[0] ?? "",
+    call,
+    state,
+    timeMs: 0,
+  });
+  const dump = (
+    ranks: readonly { rank: number; failed?: string; entries: ReturnType<typeof entry>[] }[],
+    generation = 0,
+  ) => ({
+    schemaVersion: 1 as const,
+    backend: "tcp",
+    generation,
+    worldSize: 4,
+    groups: [{ name: "world", ranks: [0, 1, 2, 3] }],
+    ranks: [...ranks],
+  });
+  const done = (rank: number) => ({ rank, entries: [entry(1, "barrier()")] });
+
+  it("names who has not come, and what that rank did last", () => {
+    const waiting = [0, 1, 2].map((rank) => ({
+      rank,
+      entries: [entry(1, "barrier()"), entry(2, "all_reduce(f32, 8)", "issued")],
+    }));
+    const { groups } = explain([dump([...waiting, done(3)])]);
+    expect(groups).toMatchObject([{ verdict: "stuck", missing: [{ rank: 3 }] }]);
+    expect(groups[0]?.message).toBe(
+      "world: all_reduce(f32, 8) (#2) waits for ranks [3]: rank 3 last issued barrier() (#1, done)",
+    );
+  });
+
+  it("tells a mismatch, a transport that is stuck, and a rank that left no dump", () => {
+    const at = (rank: number, call: string) => ({ rank, entries: [entry(1, call, "issued")] });
+    expect(
+      explain([dump([0, 1, 2, 3].map((rank) => at(rank, rank < 3 ? "barrier()" : "broadcast(f32, 4)")))]).groups[0]
+        ?.message,
+    ).toBe(
+      "world: operation #1 differs between ranks: ranks [0, 1, 2] called barrier(); ranks [3] called broadcast(f32, 4)",
+    );
+    expect(explain([dump([0, 1, 2, 3].map((rank) => at(rank, "barrier()")))]).groups[0]?.message).toMatch(
+      /the transport is stuck/,
+    );
+    expect(explain([dump([0, 1, 2].map((rank) => at(rank, "barrier()")))]).groups[0]?.missing).toEqual([
+      { rank: 3, last: "left no dump" },
+    ]);
+    expect(explain([dump([0, 1, 2, 3].map(done))]).groups[0]?.verdict).toBe("complete");
+  });
+
+  it("is read from a folder of one dump a rank, the latest generation first", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "chorale-flight-"));
+    for (const rank of [0, 1, 2])
+      writeFileSync(
+        join(folder, `rank${rank}.json`),
+        JSON.stringify(dump([{ rank, entries: [entry(5, "barrier()", "issued")] }], 2)),
+      );
+    writeFileSync(join(folder, "old.json"), JSON.stringify(dump([done(3)], 1)));
+    writeFileSync(
+      join(folder, "rank3.json"),
+      JSON.stringify(dump([{ rank: 3, failed: "out of memory", entries: [] }], 2)),
+    );
+    const report = await explainFlight(folder);
+    expect(report).toMatchObject({ generation: 2, failures: [{ rank: 3, failed: "out of memory" }] });
+    expect(report.groups[0]?.message).toMatch(/rank 3 issued nothing in this group; failed: out of memory/);
+    writeFileSync(join(folder, "bad.json"), "{}");
+    await expect(explainFlight(folder)).rejects.toThrow(/bad.json/);
+    await expect(explainFlight("/no/such")).rejects.toThrow(/--flight/);
+  });
+});
