@@ -3,6 +3,9 @@ import { closeRankPool, runRanks } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
 import { type TrainOptions, type TrainResult, train } from "./train.ts";
 
+/** Eight ranks on two busy cores take their time. */
+const PATIENT = { timeout: 120_000 };
+
 const module = new URL("./train.ts", import.meta.url);
 const onRanks = (ranks: number, data: TrainOptions) => runRanks<TrainResult, TrainOptions>(ranks, { module }, { data });
 afterAll(closeRankPool);
@@ -13,7 +16,7 @@ afterAll(closeRankPool);
  */
 const TOLERANCE = 1e-4;
 
-describe("training on several ranks", () => {
+describe("training on several ranks", PATIENT, () => {
   it.each([1, 2, 3, 4, 8])("has the losses of one rank: %i ranks", async (ranks) => {
     const options = { steps: 100 };
     const alone = await train(undefined, options);

@@ -10,6 +10,9 @@ import { MODELS } from "./testing/models.ts";
 import { oracleGenerate } from "./testing/oracle.ts";
 import { writeRandomModel } from "./testing/random-model.ts";
 
+/** Eight ranks on two busy cores take their time. */
+const PATIENT = { timeout: 120_000 };
+
 const module = new URL("./generate.ts", import.meta.url);
 const folder = mkdtempSync(join(tmpdir(), "chorale-llama-"));
 afterAll(async () => {
@@ -28,7 +31,7 @@ const furthest = (actual: readonly number[], expected: readonly number[]) => {
   return Math.max(...expected.map((value, i) => Math.abs(value - actual[i]!)));
 };
 
-describe("the demo model", () => {
+describe("the demo model", PATIENT, () => {
   const prompts = GOLDEN.map(({ prompt }) => ({ tokens: prompt }));
   it.each([
     [1, 1, 1],
@@ -90,7 +93,7 @@ describe("the demo model", () => {
   });
 });
 
-describe("odd models agree with a float64 reference", () => {
+describe("odd models agree with a float64 reference", PATIENT, () => {
   const prompts = [
     [1, 5, 2, 3, 0, 6],
     [7, 8],

@@ -3,6 +3,9 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { DEMO_MODEL, GOLDEN } from "./testing/demo.ts";
 
+/** Eight ranks on two busy cores take their time. */
+const PATIENT = { timeout: 120_000 };
+
 const cli = new URL("../../.cache/dev/apps/cli/main.js", import.meta.url);
 const script = fileURLToPath(new URL("./main.ts", import.meta.url));
 const program = `import { main } from ${JSON.stringify(cli.href)}; process.exitCode = await main(process.argv.slice(1));`;
@@ -13,7 +16,7 @@ function launch(ranks: number, ...words: string[]) {
   return spawnSync(process.execPath, args, { encoding: "utf8", timeout: 60_000 });
 }
 
-describe("the command line", () => {
+describe("the command line", PATIENT, () => {
   const golden = GOLDEN[0]!;
   const bytes = ["--prompt-bytes", golden.prompt.join(",")];
 

@@ -4,6 +4,9 @@ import { closeRankPool, runRanks } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
 import type { Generated, GenerateOptions } from "./generate.ts";
 
+/** Eight ranks on two busy cores take their time. */
+const PATIENT = { timeout: 120_000 };
+
 /** What `testing/transformers/make.py` wrote: folders that transformers saved, and what it computes for them. */
 interface Golden {
   readonly text: string;
@@ -16,7 +19,7 @@ interface Golden {
 const module = new URL("./generate.ts", import.meta.url);
 afterAll(closeRankPool);
 
-describe("folders that Hugging Face transformers saved: text in, text out", () => {
+describe("folders that Hugging Face transformers saved: text in, text out", PATIENT, () => {
   it.each([
     ["llama", "tied, llama3 scaling, bf16 in 4 files, heads of 14, two end tokens", 1, 1],
     ["llama", "KV heads on several ranks, vocabulary of 301 on 6", 6, 1],
