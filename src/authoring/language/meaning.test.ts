@@ -11,7 +11,12 @@ import { allReduce, compile, copied, customCollective, type Program, program, re
 const sum = (...chunks: number[]): ChunkValue => reduced(chunks.map((chunk) => ({ rank: 0, chunk })));
 
 /** One rank whose input has `chunks` chunks and whose output must be `post`. */
-function alone(name: string, chunks: number, post: readonly (ChunkValue | null)[], more: { op?: "min"; instances?: number; autoSync?: "none" } = {}) {
+function alone(
+  name: string,
+  chunks: number,
+  post: readonly (ChunkValue | null)[],
+  more: { op?: "min"; instances?: number; autoSync?: "none" } = {},
+) {
   const { op, ...options } = more;
   return {
     name,
@@ -29,7 +34,8 @@ function alone(name: string, chunks: number, post: readonly (ChunkValue | null)[
 function both(p: Program, options: { verify?: boolean } = {}): { compat: ExecutionPlan; sound: ExecutionPlan } {
   return { compat: compile(p, { compat: "mscclpp" }), sound: compile(p, options) };
 }
-const codes = (plan: ExecutionPlan) => new Set(verifyPlan(plan, { lint: false }).findings.map((finding) => finding.code));
+const codes = (plan: ExecutionPlan) =>
+  new Set(verifyPlan(plan, { lint: false }).findings.map((finding) => finding.code));
 
 describe("a meaning that upstream changes", () => {
   it("two reductions into one place: the last one wins, not their sum", () => {
@@ -71,7 +77,8 @@ describe("a meaning that upstream changes", () => {
         collective: customCollective("switch", 2, {
           inputChunks: () => 1,
           outputChunks: () => 3,
-          post: (_, chunk) => (chunk === offset || chunk === 2 ? reduced([0, 1].map((rank) => ({ rank, chunk: 0 }))) : null),
+          post: (_, chunk) =>
+            chunk === offset || chunk === 2 ? reduced([0, 1].map((rank) => ({ rank, chunk: 0 }))) : null,
         }),
       },
       (p) => {
@@ -140,7 +147,10 @@ describe("a meaning that upstream changes", () => {
         rank.unpackPackets(rank.output.at(0), copy.at(0), 1);
       }),
     );
-    const places = (plan: ExecutionPlan) => plan.ranks[0]?.strands.flatMap(({ ops }) => ops.flatMap((op) => (op.kind === "reduce" ? [op.packetDst?.index] : [])));
+    const places = (plan: ExecutionPlan) =>
+      plan.ranks[0]?.strands.flatMap(({ ops }) =>
+        ops.flatMap((op) => (op.kind === "reduce" ? [op.packetDst?.index] : [])),
+      );
     expect(places(compat)).toEqual([1, 1]);
     expect(places(sound)).toEqual([2, 3]);
     expect(codes(compat).size).toBeGreaterThan(0);
@@ -166,14 +176,17 @@ describe("a meaning that upstream changes", () => {
   });
 
   it("input and output of an in-place collective are one memory", () => {
-    const inPlace = program({ name: "aliases", collective: allReduce(1, { chunks: 2, inPlace: true }), autoSync: "strand" }, (p) => {
-      const rank = p.rank(0);
-      const s = rank.scratch(2);
-      rank.copy(s.all, rank.input.all);
-      rank.copy(rank.output.slice(0, 1), s.slice(0, 1));
-      rank.copy(s.slice(1, 2), rank.input.slice(0, 1));
-      rank.copy(rank.output.slice(1, 2), rank.input.slice(1, 2));
-    });
+    const inPlace = program(
+      { name: "aliases", collective: allReduce(1, { chunks: 2, inPlace: true }), autoSync: "strand" },
+      (p) => {
+        const rank = p.rank(0);
+        const s = rank.scratch(2);
+        rank.copy(s.all, rank.input.all);
+        rank.copy(rank.output.slice(0, 1), s.slice(0, 1));
+        rank.copy(s.slice(1, 2), rank.input.slice(0, 1));
+        rank.copy(rank.output.slice(1, 2), rank.input.slice(1, 2));
+      },
+    );
     const nops = (plan: ExecutionPlan) => plan.ranks[0]?.strands[0]?.ops.filter((op) => op.kind === "nop").length ?? 0;
     const { compat, sound } = both(inPlace);
     expect(nops(sound)).toBeGreaterThan(nops(compat));
@@ -186,7 +199,9 @@ describe("a meaning that upstream changes", () => {
       rank.reduce(rank.input.at(0), [rank.input.at(1)], { dst: rank.output.at(0), op: "min" });
     });
     expect(interpret(compile(p), 1)).toBeUndefined();
-    expect(limitViolations(compile(p)).map((v) => v.message)).toEqual(["the executor sums whatever the plan says: min would be wrong"]);
+    expect(limitViolations(compile(p)).map((v) => v.message)).toEqual([
+      "the executor sums whatever the plan says: min would be wrong",
+    ]);
     expect(() => compile(p, { target: "mscclpp" })).toThrow(/min would be wrong/);
   });
 

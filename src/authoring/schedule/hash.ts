@@ -6,9 +6,14 @@ import type { ExecutionPlan } from "./ir.ts";
 
 /** 16 hexadecimal digits that depend on everything that a plan does, and on nothing else. */
 export function hashPlan(plan: ExecutionPlan): string {
-  const text = JSON.stringify({ ...plan, name: null, mode: null, sources: null }, (key, value: unknown) =>
-    typeof value === "bigint" ? value.toString() : key === "source" || key === "tables" ? undefined : value,
-  );
+  const text = JSON.stringify({ ...plan, name: null, mode: null, sources: null }, (key, value: unknown) => {
+    if (typeof value === "bigint") return value.toString();
+    if (key === "source" || key === "tables") return undefined;
+    // Fields in alphabetical order: a plan read from a file may have them in another.
+    return typeof value === "object" && value !== null && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([x], [y]) => (x < y ? -1 : 1)))
+      : value;
+  });
   let a = 0x811c9dc5;
   let b = 0x9747b28c;
   for (let i = 0; i < text.length; i++) {

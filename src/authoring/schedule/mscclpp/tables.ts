@@ -77,6 +77,6 @@ export function withTables(rank: RankPlan): RankPlan {
   return {
     ...rank,
     strands,
-    tables: { channelKinds, remoteBuffers: buffers.map((b) => ({ ...b, access: [...b.access] })) },
+    tables: { remoteBuffers: buffers.map((b) => ({ ...b, access: [...b.access] })), channelKinds },
   };
 }
