@@ -428,3 +428,43 @@ describe("what if, requirements, fewest devices", () => {
     ).toHaveLength(1);
   });
 });
+
+describe("placement of the mesh's axes", () => {
+  const hostOf = (inventory: Inventory) => {
+    const hosts = new Map(inventory.topology.nodes.map((node) => [node.id, node.host]));
+    return (id: string) => hosts.get(id);
+  };
+
+  it("tensor parallel ranks share an island, stages of a pipeline are next to each other", () => {
+    const inventory = system("4x hgx-h100-8");
+    const host = hostOf(inventory);
+    const wide = plan("llama-3.1-405b", inventory, {
+      objective: "throughput",
+      batch: 64,
+      constrain: { tp: 4, pp: 4, dp: 2 },
+    });
+    for (let block = 0; block < 8; block++) {
+      const hosts = wide.ranks.slice(block * 4, block * 4 + 4).map((rank) => host(rank.deviceId));
+      expect(new Set(hosts).size).toBe(1);
+    }
+    // Two stages a host: every other hop stays inside.
+    const first = wide.ranks
+      .filter(({ coords }) => coords.dp === 0 && coords.tp === 0)
+      .map((rank) => host(rank.deviceId));
+    expect(first).toEqual([0, 0, 1, 1]);
+  });
+
+  it("in training, gradients take the fast links where they are more than the activations", () => {
+    const inventory = changeLinks(system("2x hgx-h100-8"), "infiniband=2");
+    const host = hostOf(inventory);
+    const trained = plan("llama-3.1-8b", inventory, {
+      train: "full",
+      zeroStage: 1,
+      batch: 8,
+      contextTokens: 512,
+      constrain: { tp: 1, pp: 2, dp: 8 },
+    });
+    const replicas = trained.ranks.filter(({ coords }) => coords.pp === 0).map((rank) => host(rank.deviceId));
+    expect(new Set(replicas).size).toBe(1);
+  });
+});

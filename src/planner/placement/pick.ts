@@ -62,6 +62,17 @@ export function pickBlocks(
   return best;
 }
 
+/** Picks the next free blocks in order; undefined when two that follow each other have no link. */
+export function nextBlocks(
+  order: readonly number[],
+  classes: readonly BlockClass[],
+  taken: ReadonlySet<Block>,
+  fabric: Fabric,
+): Picked | undefined {
+  const free = classes.map(({ blocks }) => blocks.filter((block) => !taken.has(block)));
+  return sequential(order, free, fabric);
+}
+
 function costOf({ hops }: Picked): number {
   return hops.reduce((sum, hop) => sum + sendUs(PROBE_BYTES, hop), 0);
 }

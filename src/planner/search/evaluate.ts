@@ -3,7 +3,7 @@ import { sendUs } from "../cost/collectives.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
-import { type Block, pickBlocks } from "../placement/pick.ts";
+import { type Block, nextBlocks, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
 import { type Candidate, type Schedule, StageModel, type TableCache } from "./stage.ts";
@@ -237,10 +237,54 @@ const signature = (hops: readonly (GroupLink | undefined)[]) =>
 const MAX_COMBINATIONS = 2000;
 
 /**
+ * Judges a candidate on the given block classes. In training, replicas exchange gradients and stages hand activations
+ * on: both ways round are tried, a pipeline's stages next to each other, and a stage's replicas next to each other, so
+ * that the axis that talks more gets the faster links.
+ */
+export function evaluate(
+  context: Context,
+  candidate: Candidate,
+  classes: readonly BlockClass[],
+): Evaluated | Infeasible {
+  const { pp, dp } = candidate.axes;
+  const near = evaluateArranged(context, candidate, classes);
+  const [only] = classes;
+  if (context.workload.mode !== "training" || pp === 1 || dp === 1 || only === undefined || classes.length > 1)
+    return near;
+  const limit = Math.min(
+    context.limit ?? Number.POSITIVE_INFINITY,
+    "reason" in near ? Number.POSITIVE_INFINITY : near.score,
+  );
+  const other = evaluateArranged({ ...context, limit }, candidate, [replicasTogether(only, pp, dp)]);
+  if ("reason" in other) return near;
+  return "reason" in near || other.score < near.score ? other : near;
+}
+
+/** Puts the same stage of all replicas next to each other: block s * dp + r serves stage s of replica r. */
+function replicasTogether(blockClass: BlockClass, pp: number, dp: number): BlockClass {
+  const blocks = Array.from({ length: pp * dp }, (_, at) => {
+    const [replica, stage] = [Math.floor(at / pp), at % pp];
+    return blockClass.blocks[stage * dp + replica] ?? [];
+  });
+  return { ...blockClass, blocks };
+}
+
+/** One device of each rank that exchanges gradients with a rank of the first stage; of all stages where kinds differ. */
+function peersOf(classes: readonly BlockClass[], candidate: Candidate): readonly string[] {
+  const { pp, dp, cp, tp } = candidate.axes;
+  const [only] = classes;
+  const blocks =
+    classes.length === 1 && only !== undefined
+      ? Array.from({ length: dp }, (_, replica) => only.blocks[replica * pp] ?? [])
+      : classes.flatMap((blockClass) => blockClass.blocks);
+  return blocks.flatMap((block) => block.filter((_, at) => at % (cp * tp) === 0));
+}
+
+/**
  * Judges a candidate on the given block classes: every order of classes along the pipeline, every combination of such
  * pipelines over the replicas (within bounds), the exact split for each. Better orders win by the objective.
  */
-export function evaluate(
+function evaluateArranged(
   context: Context,
   candidate: Candidate,
   classes: readonly BlockClass[],
@@ -256,11 +300,9 @@ export function evaluate(
         `needs ${pp * dp} groups of ${candidate.axes.tp * candidate.axes.cp * ep} near devices; there are ${total}`,
     };
   }
-  // Replicas far apart exchange gradients: the first device of the first and of the last block tell how far.
-  const everyBlock = classes.flatMap((blockClass) => blockClass.blocks);
-  const dpGroup =
-    dp * ep > 1 && workload.mode === "training" ? fabric.group(everyBlock.map((block) => block[0] ?? "")) : undefined;
-  if (dp * ep > 1 && workload.mode === "training" && dpGroup === undefined) {
+  const exchanges = dp * ep > 1 && workload.mode === "training";
+  const dpGroup = exchanges ? fabric.group(peersOf(classes, candidate)) : undefined;
+  if (exchanges && dpGroup === undefined) {
     return { kind: "topology", reason: () => "no network joins the hosts of its replicas" };
   }
   const models = classes.map(
@@ -277,7 +319,8 @@ export function evaluate(
   let unreachable = false;
   let slower = false;
   const judge = (order: readonly number[], taken: Set<Block>): Replica | undefined => {
-    const picked = pickBlocks(order, classes, taken, fabric);
+    // Gradients are exchanged between the blocks in their order, so it stands.
+    const picked = exchanges ? nextBlocks(order, classes, taken, fabric) : pickBlocks(order, classes, taken, fabric);
     if (picked === undefined) {
       unreachable = true;
       return undefined;

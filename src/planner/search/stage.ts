@@ -102,7 +102,8 @@ interface Tables {
 export class TableCache {
   readonly #model: ModelSpec;
   readonly #workload: Workload;
-  readonly #tables = new Map<BlockClass, Map<string, Tables>>();
+  /** By the links of a class: its kind and links decide, not which blocks it lists. */
+  readonly #tables = new Map<BlockClass["links"], Map<string, Tables>>();
   readonly #counts: readonly Float64Array[];
 
   constructor(model: ModelSpec, workload: Workload) {
@@ -113,10 +114,10 @@ export class TableCache {
 
   get(blockClass: BlockClass, { tp, ep, cp }: AxisSizes): Tables {
     const key = `${tp} ${ep} ${cp}`;
-    let ofClass = this.#tables.get(blockClass);
+    let ofClass = this.#tables.get(blockClass.links);
     if (ofClass === undefined) {
       ofClass = new Map();
-      this.#tables.set(blockClass, ofClass);
+      this.#tables.set(blockClass.links, ofClass);
     }
     let tables = ofClass.get(key);
     if (tables === undefined) {
