@@ -30,7 +30,7 @@ function timeAt(curve: Curve, sizeBytes: number): number {
 /**
  * Finds the sizes at which the fastest curve changes. All curves must have the same sizes, ascending.
  * @example
- * crossovers([{ name: "a", points: [{ sizeBytes: 0, timeUs: 1 }, { sizeBytes: 100, timeUs: 11 }] }, { name: "b", points: [{ sizeBytes: 0, timeUs: 6 }, { sizeBytes: 100, timeUs: 6 }] }])[0].sizeBytes // 50
+ * crossovers([{ name: "a", points: [{ sizeBytes: 0, timeUs: 1 }, { sizeBytes: 100, timeUs: 11 }] }, { name: "b", points: [{ sizeBytes: 0, timeUs: 6 }, { sizeBytes: 100, timeUs: 6 }] }])[0]?.sizeBytes // 50
  */
 export function crossovers(curves: readonly Curve[]): Crossover[] {
   const sizes = curves[0]?.points.map((point) => point.sizeBytes) ?? [];
