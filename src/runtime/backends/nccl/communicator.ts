@@ -34,6 +34,7 @@ import {
   type Work,
 } from "../../comm/index.ts";
 import type { GroupControl } from "../control/segment.ts";
+import type { CudaGraph } from "../cuda/stream.ts";
 import { type CallTarget, isComposed, issue, type NcclCall } from "./calls.ts";
 import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import { ObjectExchange } from "./objects.ts";
@@ -182,7 +183,17 @@ export class NcclCommunicator implements Communicator {
   }
 
   batch(fn: (group: Communicator) => void): Work<void> {
-    this.#refuseInBatch("batch");
+    const calls = this.#collect("batch", fn);
+    if (calls.length === 0)
+      return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
+    const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
+    const prepared = calls.map((one) => one.prepared);
+    return this.#launch(prepared, "batch", {}, () => undefined, members) as Work<void>;
+  }
+
+  /** Runs `fn` and gives the calls that it made, none of them issued. A throw leaves everything as it was. */
+  #collect(what: string, fn: (group: Communicator) => void): readonly BatchedCall[] {
+    this.#refuseInBatch(what);
     this.#open();
     const calls: BatchedCall[] = [];
     this.#batch = calls;
@@ -196,21 +207,62 @@ export class NcclCommunicator implements Communicator {
     } catch (error) {
       for (const { prepared, work } of calls) {
         for (const { finish } of prepared.staged) finish?.(false);
-        work.fail(new AbortedError("the batch that this call belongs to was not issued", { cause: error }));
+        work.fail(new AbortedError(`the ${what} that this call belongs to was not issued`, { cause: error }));
       }
       throw error;
     } finally {
       this.#batch = undefined;
     }
-    if (calls.length === 0)
-      return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
-    const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
-    return this.#launch(
-      calls.map(({ prepared }) => prepared),
-      "batch",
-      {},
-      () => undefined,
-      members,
+    return calls;
+  }
+
+  /**
+   * Records what `fn` calls as a graph, to be run again and again by `replay` without issuing each call. All ranks
+   * capture the same calls, on device tensors, each of which was made at least once before: NCCL connects peers in the
+   * first call of a kind. The tensors stay bound to the graph.
+   * @throws InvalidArgumentError when work is pending, a call was never made, or a buffer is in host memory
+   */
+  capture(fn: (group: Communicator) => void): CudaGraph {
+    const calls = this.#collect("capture", fn);
+    const cold = calls.find(({ prepared }) => !this.#queue.isWarm(prepared.kind));
+    const staged = calls.find(({ prepared }) => prepared.staged.some((one) => one.finish !== undefined));
+    const problem =
+      this.#queue.pending > 0
+        ? "with nothing pending: await what was issued before"
+        : cold !== undefined
+          ? `calls that were made before; make ${cold.prepared.op} once outside of the graph`
+          : staged !== undefined
+            ? "calls on device tensors only"
+            : undefined;
+    for (const { prepared, work } of calls) {
+      for (const { finish } of prepared.staged) finish?.(false);
+      work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
+    }
+    if (problem !== undefined) throw new InvalidArgumentError("capture", `${calls.length} calls`, problem);
+    return this.stream.capture(() => {
+      const status = this.#runCalls(
+        calls.map(({ prepared }) => prepared),
+        this.#queue.comm ?? 0n,
+        false,
+      );
+      this.parts.rank.library.check("capture", status, this.#queue.comm);
+    });
+  }
+
+  /** Runs a captured graph behind everything issued so far. */
+  replay(graph: CudaGraph, options: CallOptions = {}): Work<void> {
+    this.#refuseInBatch("replay");
+    checkOptions(options);
+    this.#open();
+    const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
+    const run = () => {
+      graph.launch(this.stream);
+      return 0;
+    };
+    return this.#push(
+      { op: "barrier", arrivals: [arrival], run, value: () => undefined },
+      options,
+      "replay",
     ) as Work<void>;
   }
 
@@ -426,20 +478,7 @@ export class NcclCommunicator implements Communicator {
   ): NcclWork<unknown> {
     const { library } = this.parts.rank;
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, library));
-    const run = (comm: bigint): number => {
-      const resolved = calls.map(({ call, scalar }) =>
-        scalar === undefined ? call : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) },
-      );
-      const target = this.#callTarget(comm);
-      let status = grouped ? library.api.ncclGroupStart() : 0;
-      for (const call of resolved) {
-        const answer = issue(call, target);
-        if (status === 0) status = answer;
-      }
-      const ended = grouped ? library.api.ncclGroupEnd() : 0;
-      for (const { staged } of calls) for (const { after } of staged) after?.();
-      return status === 0 ? ended : status;
-    };
+    const run = (comm: bigint) => this.#runCalls(calls, comm, grouped);
     return this.#push(
       {
         op: calls[0]?.op ?? "barrier",
@@ -454,6 +493,23 @@ export class NcclCommunicator implements Communicator {
       options,
       op,
     );
+  }
+
+  /** Issues calls on the stream. @returns NCCL's first status that is not success */
+  #runCalls(calls: readonly Prepared[], comm: bigint, grouped: boolean): number {
+    const { api } = this.parts.rank.library;
+    const resolved = calls.map(({ call, scalar }) =>
+      scalar === undefined ? call : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) },
+    );
+    const target = this.#callTarget(comm);
+    let status = grouped ? api.ncclGroupStart() : 0;
+    for (const call of resolved) {
+      const answer = issue(call, target);
+      if (status === 0) status = answer;
+    }
+    const ended = grouped ? api.ncclGroupEnd() : 0;
+    for (const { staged } of calls) for (const { after } of staged) after?.();
+    return status === 0 ? ended : status;
   }
 
   #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {

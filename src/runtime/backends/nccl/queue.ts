@@ -123,6 +123,11 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#mainDone = CudaEvent.create(options.at.device);
   }
 
+  /** Whether a call of this kind can be issued without NCCL connecting anybody. */
+  isWarm(kind: string): boolean {
+    return this.#warm.has(kind);
+  }
+
   get poller(): Poller {
     return this.options.poller;
   }
