@@ -35,7 +35,16 @@ const NPU_NAMES: Readonly<Record<number, string>> = {
 
 /** The accel devices of a kind. */
 export async function accelCards(context: ProbeContext, kind: AccelKind): Promise<Card[]> {
-  return (await readCards(context.files, "accel")).filter((card) => kindOf(card) === kind);
+  const all = await readCards(context.files, "accel");
+  const kinds = await Promise.all(all.map((card) => kindOnDisk(context, card)));
+  return all.filter((_, i) => kinds[i] === kind);
+}
+
+/** The kind by driver or vendor, or by a file that only Google's driver makes. */
+async function kindOnDisk(context: ProbeContext, card: Card): Promise<AccelKind | undefined> {
+  const known = kindOf(card);
+  if (known !== undefined || card.driver !== undefined) return known;
+  return (await context.files.readText(`${card.folder}/tpu_version`, 64)) === undefined ? undefined : "tpu";
 }
 
 function kindOf(card: Card): AccelKind | undefined {
@@ -91,8 +100,9 @@ export const unknownAccelProbe: Probe = {
     // Google's older driver makes /dev/accel* without the accel class: the bus tells.
     const google = [...(await context.pci()).values()].filter((f) => f.vendor === 0x1ae0).length;
     const orphans = nodes.filter((name) => !known.has(name));
+    const kinds = await Promise.all(cards.map((card) => kindOnDisk(context, card)));
     const warnings: ProbeWarning[] = cards
-      .filter((card) => kindOf(card) === undefined)
+      .filter((_, i) => kinds[i] === undefined)
       .map((card) => ({
         source: "accel",
         message: `/dev/accel device ${card.name} has the driver ${card.driver ?? "(unknown)"}, which belongs to no family that we know`,

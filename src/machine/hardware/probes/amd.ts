@@ -52,9 +52,7 @@ export const amdProbe: Probe = {
   platforms: ["linux"],
   run: async (context) => {
     const warnings: ProbeWarning[] = [];
-    const cards = (await readCards(context.files, "drm")).filter(
-      (card) => card.driver === "amdgpu" && card.pciAddress !== undefined,
-    );
+    const cards = await amdCards(context);
     if (cards.length === 0) {
       const result = await readAmdTools(context, warnings);
       if (result.devices.length > 0) return { ...result, warnings };
@@ -63,6 +61,19 @@ export const amdProbe: Probe = {
     return fromSysfs(context, cards, warnings);
   },
 };
+
+/** Cards of the amdgpu driver; where a copy of sysfs lost the driver's link, its memory file tells. */
+async function amdCards(context: ProbeContext): Promise<Card[]> {
+  const all = await readCards(context.files, "drm");
+  const own = await Promise.all(
+    all.map(async (card) => {
+      if (card.driver !== undefined) return card.driver === "amdgpu";
+      if (card.vendor !== undefined && card.vendor !== 0x1002) return false;
+      return (await context.files.readText(`${card.folder}/mem_info_vram_total`, 64)) !== undefined;
+    }),
+  );
+  return all.filter((_, i) => own[i] === true);
+}
 
 async function fromSysfs(
   context: ProbeContext,

@@ -34,7 +34,7 @@ export async function readCards(files: FileSystem, kind: "drm" | "accel"): Promi
         name,
         folder,
         ...defined({
-          driver: driver?.split("/").at(-1) ?? (await driverFromUevent(files, folder)),
+          driver: driverName(driver) ?? (await driverFromUevent(files, folder)),
           vendor: hex(vendor),
           device: hex(device),
           pciAddress: pciAddress(real?.split("/").at(-1)) ?? (await slotFromUevent(files, folder)),
@@ -42,6 +42,12 @@ export async function readCards(files: FileSystem, kind: "drm" | "accel"): Promi
       };
     }),
   );
+}
+
+/** The link's end; a copy of sysfs without links has a folder of that name, which tells nothing. */
+function driverName(path: string | undefined): string | undefined {
+  const name = path?.split("/").at(-1);
+  return name === "driver" ? undefined : name;
 }
 
 async function driverFromUevent(files: FileSystem, folder: string): Promise<string | undefined> {

@@ -9,6 +9,8 @@ import { count, field, line, linesOf, mib, number, pciAddress } from "../text.ts
 import { type Answer, ask } from "../tool.ts";
 import { type NvidiaMig, type NvidiaReading, type NvidiaReadings, pairKey } from "./nvidia-reading.ts";
 
+/** nvidia-smi's return value 2: a supplied argument or flag is invalid (its manual, "return value"). */
+const INVALID_ARGUMENT = 2;
 /** Most GPUs of one host; an index above it is a misreading. */
 const MAX_GPUS = 128;
 /** Most rows of one table that are read: a GPU or a process each. */
@@ -25,6 +27,13 @@ const ALL_COLUMNS = [
   ..."compute_cap,power.limit,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,ecc.mode.current,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,clocks_throttle_reasons.active,mig.mode.current".split(
     ",",
   ),
+];
+/** Asked in this order until one is understood. */
+const QUERIES = [
+  ALL_COLUMNS,
+  [...BASE_COLUMNS, "compute_cap"],
+  BASE_COLUMNS,
+  ["index", "name", "uuid", "memory.total"],
 ];
 const FORMAT = "--format=csv,noheader,nounits";
 
@@ -122,7 +131,7 @@ function hasRow(text: string): boolean {
 
 /** Asks for all columns, then for those of old drivers. */
 async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<Answer | undefined> {
-  for (const columns of [ALL_COLUMNS, [...BASE_COLUMNS, "compute_cap"], BASE_COLUMNS]) {
+  for (const columns of QUERIES) {
     const request = {
       tool: "nvidia-smi",
       args: [`--query-gpu=${columns.join(",")}`, FORMAT],
@@ -131,7 +140,9 @@ async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<A
     const result = await context.commands.run(request);
     if (result === undefined) return undefined;
     const said = `${result.stdout}\n${result.stderr}`;
-    if (!result.timedOut && /is not a valid field to query/i.test(said)) continue;
+    const isLast = columns === QUERIES.at(-1);
+    const refused = result.exitCode === INVALID_ARGUMENT || /is not a valid field to query/i.test(said);
+    if (refused && !result.timedOut && !isLast) continue;
     const known = MESSAGES.find(([pattern]) => pattern.test(said));
     if (known !== undefined && (result.exitCode !== 0 || !hasRow(result.stdout))) {
       warnings.push({ source: "nvidia-smi", message: known[1], hint: known[2] });
@@ -152,7 +163,6 @@ async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<A
     }
     return answer;
   }
-  warnings.push({ source: "nvidia-smi", message: "this nvidia-smi refuses every query that we know" });
   return undefined;
 }
 
