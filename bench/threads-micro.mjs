@@ -28,12 +28,16 @@ const iterationsOf = (bytes) => Math.max(3, Math.min(2000, Math.round((64 * 1024
 /** Calls of each operation on f32 tensors whose larger buffer has `bytes` bytes. */
 function caller(op, comm, { whole, other, part }) {
   const root = comm.rank === 0;
+  const counts = Array.from({ length: comm.size }, () => part.size);
   return {
     all_reduce: () => comm.allReduce(whole, { output: other }),
     broadcast: () => comm.broadcast(whole),
     reduce: () => comm.reduce(whole, root ? { output: other } : undefined),
     all_gather: () => comm.allGather(part, { output: other }),
     reduce_scatter: () => comm.reduceScatter(whole, { output: part }),
+    all_gather_v: () => comm.allGatherV(part, { counts, output: other }),
+    reduce_scatter_v: () => comm.reduceScatterV(whole, { counts, output: part }),
+    all_to_all_v: () => comm.allToAllV(whole, { sendCounts: counts, recvCounts: counts, output: other }),
     all_to_all: () => comm.allToAll(whole, { output: other }),
     gather: () => comm.gather(part, root ? { output: other } : undefined),
     scatter: () => (root ? comm.scatter(whole, { output: part }) : comm.scatter(part)),
@@ -61,8 +65,8 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib }) {
       const call = caller(op, comm, tensors);
       const iterations = iterationsOf(bytes);
       const times = backend.tensor("f64", [repeats]);
-      // The first two repeats are for the compilers.
-      for (let repeat = -2; repeat < repeats; repeat++) {
+      // The first repeats are for the compilers.
+      for (let repeat = bytes <= 65536 ? -8 : -2; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();
         if (mode === "wait") for (let i = 0; i < iterations; i++) call().wait();

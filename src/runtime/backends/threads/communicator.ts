@@ -126,6 +126,8 @@ export class ThreadsCommunicator implements Communicator {
     return fast ?? this.#issue({ op: "all_to_all", data: input, options });
   }
   allToAllV(input: Data, options: AllToAllVOptions): Work<Tensor> {
+    const fast = this.#fast.allToAllV(input, options);
+    if (fast !== undefined) return fast;
     const { sendCounts, recvCounts } = options;
     return this.#issue({ op: "all_to_all_v", data: input, options, sendCounts, recvCounts });
   }
@@ -169,6 +171,7 @@ export class ThreadsCommunicator implements Communicator {
     work.count = given.count;
     work.bytes = given.count * sizeOf(given.dtype);
     work.reportedBytes = work.bytes;
+    work.keep = given;
     const place = this.#place(given, op === "send");
     if (op === "send") {
       work.input = place.address;
@@ -403,6 +406,7 @@ export class ThreadsCommunicator implements Communicator {
     work.input = source;
     work.output = sink;
     work.root = args.root ?? 0;
+    work.keep = [input, output];
     work.bytes = op === "all_to_all_v" ? elementBytes : count * elementBytes;
     work.harvest = () => {
       for (const copy of copies) copy();
@@ -426,8 +430,8 @@ export class ThreadsCommunicator implements Communicator {
       work.detail += ` counts [${args.counts.join(", ")}]`;
     }
     if (args.sendCounts !== undefined && args.recvCounts !== undefined) {
-      work.sendCounts = args.sendCounts;
-      work.recvCounts = args.recvCounts;
+      work.sendCounts = [...args.sendCounts];
+      work.recvCounts = [...args.recvCounts];
       work.detail += ` sendCounts [${args.sendCounts.join(", ")}] recvCounts [${args.recvCounts.join(", ")}]`;
     }
     return this.#start(work, work.reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0, options);

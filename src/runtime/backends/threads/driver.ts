@@ -22,21 +22,25 @@ export interface Pumpable {
   checkDeadlines(now: number): number;
 }
 export interface Drivable {
+  readonly seq: number;
   readonly settled: boolean;
   readonly engine: Pumpable;
 }
 
-/** Polls before a blocking wait goes to sleep, and before an issuing call returns: some 100 us and 10 us. */
+/** Polls before a blocking wait goes to sleep, an `await` goes to the event loop, an issuing call returns: 100, 50, 10 us. */
 const WAIT_SPINS = 60_000;
+const AWAIT_SPINS = 30_000;
 const ISSUE_SPINS = 6_000;
 /** Polls when ranks share cores, where spinning only keeps the awaited peer from running. */
 const SHARED_CORE_SPINS = 20;
 /**
  * Spinning pays when the peer runs and is about to come. When it did not come in time, the next waits spin half as
- * long, down to 1/64; every 64th spins in full again, because two ranks that both sleep never meet while spinning.
+ * long, down to 1/64. But ranks that all sleep never meet while spinning, since waking takes longer than they spin. So
+ * at every 64th operation, whose number is the same on all ranks, everybody starts afresh, and stays long for a few.
  */
 const MAX_LEVEL = 6;
 const PROBE_EVERY = 64;
+const PROBES = 3;
 /** Longest sleep without looking at deadlines. */
 const MAX_SLEEP_MS = 1000;
 
@@ -46,8 +50,8 @@ export class Driver {
   issueSpins: number;
   readonly #fullWaitSpins: number;
   readonly #fullIssueSpins: number;
+  readonly #awaitSpins: number;
   #level = 0;
-  #numWaits = 0;
   readonly #words: Int32Array;
   readonly #door: number;
   readonly #sleeping: number;
@@ -65,6 +69,7 @@ export class Driver {
     this.#sleeping = (at + RANK.sleeping) / 4;
     this.#fullWaitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS;
     this.#fullIssueSpins = oversubscribed ? SHARED_CORE_SPINS : ISSUE_SPINS;
+    this.#awaitSpins = oversubscribed ? SHARED_CORE_SPINS : AWAIT_SPINS;
     this.waitSpins = this.#fullWaitSpins;
     this.issueSpins = this.#fullIssueSpins;
   }
@@ -85,23 +90,27 @@ export class Driver {
     }
   }
 
+  /** Is told the number of each operation, for a fresh start now and then. */
+  count(seq: number): void {
+    if (seq % PROBE_EVERY === 0 && this.#level > 0) this.#setLevel(0);
+  }
+
   /** Stays a moment with work that somebody awaits, then leaves it to the event loop. */
   onAwaited(work: Drivable): void {
-    this.#stay(work, this.#fullIssueSpins, this.issueSpins);
+    this.#stay(work, this.#awaitSpins >> this.#level);
     if (!work.settled) this.activate(work.engine);
   }
 
   /** Spins for `work` as long as that paid lately. */
-  #stay(work: Drivable, full: number, usual: number): void {
-    const probing = this.#numWaits++ % PROBE_EVERY === 0;
-    work.engine.spin(work, probing ? full : usual);
+  #stay(work: Drivable, usual: number): void {
+    work.engine.spin(work, work.seq % PROBE_EVERY < PROBES ? this.#fullWaitSpins : usual);
     if (!work.settled) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
-    else if (this.#level > 0) this.#setLevel(probing ? 0 : this.#level - 1);
+    else if (this.#level > 0) this.#setLevel(this.#level - 1);
   }
 
   /** Blocks until `work` is settled. @returns false when `timeoutMs` passed first */
   drive(work: Drivable, timeoutMs: number | undefined): boolean {
-    this.#stay(work, this.#fullWaitSpins, this.waitSpins);
+    this.#stay(work, this.waitSpins);
     if (work.settled) return true;
     this.#disarm();
     const start = performance.now();

@@ -5,6 +5,7 @@
  */
 import { type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
+  type AllToAllVOptions,
   type Data,
   hashNumbers,
   type OutputOptions,
@@ -38,6 +39,18 @@ interface Parts {
   readonly total: number;
   readonly hash: number;
   readonly detail: string;
+}
+
+/** The sum of one count per rank; -1 when they are no counts. */
+function sumOfCounts(counts: readonly number[], n: number): number {
+  if (counts.length !== n) return -1;
+  let sum = 0;
+  for (let r = 0; r < n; r++) {
+    const count = counts[r]!;
+    if (!Number.isSafeInteger(count) || count < 0) return -1;
+    sum += count;
+  }
+  return sum;
 }
 
 export class FastCollectives {
@@ -242,6 +255,7 @@ export class FastCollectives {
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
     const work = this.#begin(CODES.scatter, "scatter", output, undefined, root, from, to, output.size, bytes, COPY);
+    work.keep = given;
     return this.#run(work, output, n * bytes);
   }
 
@@ -270,6 +284,7 @@ export class FastCollectives {
     work.count = tensor.size;
     work.bytes = tensor.sizeBytes;
     work.reportedBytes = tensor.sizeBytes;
+    work.keep = tensor;
     if (engine.sampled()) work.issuedAt = performance.now();
     if (op === "send") work.input = tensor.byteOffset;
     else {
@@ -309,6 +324,24 @@ export class FastCollectives {
     if (kernel < 0) return undefined;
     const work = this.#begin(CODES.reduce_scatter_v, "reduce_scatter_v", input, op, 0, from, to, input.size, 0, kernel);
     return this.#runParts(work, parts, output);
+  }
+
+  allToAllV(data: Data, options: AllToAllVOptions): ThreadsWork<Tensor> | undefined {
+    const input = this.#own(data);
+    const output = this.#own(options.output);
+    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    const { sendCounts, recvCounts } = options;
+    const { me, size: n } = this.#engine;
+    if (output.dtype !== input.dtype || !Array.isArray(sendCounts) || !Array.isArray(recvCounts)) return undefined;
+    if (sumOfCounts(sendCounts, n) !== input.size || sumOfCounts(recvCounts, n) !== output.size) return undefined;
+    const [from, to] = [input.byteOffset, output.byteOffset];
+    if (sendCounts[me] !== recvCounts[me] || !apart(from, input.sizeBytes, to, output.sizeBytes)) return undefined;
+    const elementBytes = input.sizeBytes / input.size;
+    const work = this.#begin(CODES.all_to_all_v, "all_to_all_v", input, undefined, 0, from, to, 0, elementBytes, COPY);
+    work.sendCounts = sendCounts;
+    work.recvCounts = recvCounts;
+    this.#engine.publishCounts(sendCounts, recvCounts);
+    return this.#run(work, output, input.sizeBytes);
   }
 
   /** Where the parts of a buffer lie; undefined for counts that are none. Training loops pass the same ones again. */
@@ -363,6 +396,7 @@ export class FastCollectives {
   ): ThreadsWork<Tensor> {
     const engine = this.#engine;
     const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
+    engine.driver.count(work.seq);
     work.code = code;
     work.call = packCall(op, typed.dtype, redop, root);
     work.count = count;
@@ -370,6 +404,7 @@ export class FastCollectives {
     work.output = output;
     work.bytes = bytes;
     work.root = root;
+    work.keep = typed;
     work.kernel = kernel;
     if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
     if (engine.sampled()) work.issuedAt = performance.now();
@@ -386,7 +421,12 @@ export class FastCollectives {
     let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
     if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
     if (status === 0) {
-      moveShare(engine, work);
+      const problem = moveShare(engine, work);
+      if (problem !== undefined) {
+        this.#end(work, result, reportedBytes, 1);
+        engine.mismatch(work, problem);
+        return work;
+      }
       status = wasm.leave(member, stamp, spins);
       if (status !== 0) status += IN_SECOND_PHASE;
     }
@@ -422,6 +462,7 @@ const CODES = {
   all_gather_v: opCode("all_gather_v"),
   reduce_scatter_v: opCode("reduce_scatter_v"),
   all_to_all: opCode("all_to_all"),
+  all_to_all_v: opCode("all_to_all_v"),
   gather: opCode("gather"),
   scatter: opCode("scatter"),
   barrier: opCode("barrier"),

@@ -167,6 +167,7 @@ export class GroupEngine implements Pumpable {
   /** Queues a collective, and starts it if it is first. `spins`: how long to stay for it. */
   submit(work: ThreadsWork<unknown>, spins: number): void {
     this.flight.issue(work, this.block);
+    this.driver.count(work.seq);
     this.#queue.push(work);
     if (this.#queue.length - this.#head === 1) this.pump(spins);
     if (work.settled) return;
@@ -223,7 +224,9 @@ export class GroupEngine implements Pumpable {
     const stamp = work.seq + 1;
     if (work.phase === PHASE.queued) {
       work.state = "running";
-      if (work.sendCounts !== undefined) this.#publishCounts(work);
+      if (work.sendCounts !== undefined && work.recvCounts !== undefined) {
+        this.publishCounts(work.sendCounts, work.recvCounts);
+      }
       wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
       work.phase = PHASE.arriving;
     }
@@ -267,6 +270,7 @@ export class GroupEngine implements Pumpable {
     } catch (error) {
       this.#fail(work, error);
     }
+    work.keep = undefined;
     work.release?.();
     work.detach?.();
   }
@@ -440,14 +444,13 @@ export class GroupEngine implements Pumpable {
     }
   }
 
-  #publishCounts(work: ThreadsWork<unknown>): void {
+  /** Shows the peers what this rank sends and receives, before it announces an all-to-all. */
+  publishCounts(sendCounts: readonly number[], recvCounts: readonly number[]): void {
     const at = this.countsAt(this.me);
-    work.sendCounts?.forEach((count, r) => {
-      this.words[at + r] = count;
-    });
-    work.recvCounts?.forEach((count, r) => {
-      this.words[at + this.size + r] = count;
-    });
+    for (let r = 0; r < this.size; r++) {
+      this.words[at + r] = sendCounts[r]!;
+      this.words[at + this.size + r] = recvCounts[r]!;
+    }
   }
 
   /** Where rank `r` publishes its counts, as an index of words: what it sends to each, then what it receives. */

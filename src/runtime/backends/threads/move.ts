@@ -6,7 +6,6 @@
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
-import { SLOT } from "./layout.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const UNIT = 128;
@@ -109,22 +108,25 @@ function move(engine: GroupEngine, from: number, to: number, bytes: number): voi
 }
 
 function allToAllV(engine: GroupEngine, work: ThreadsWork<unknown>): string | undefined {
-  const { size: n, me, words } = engine;
-  const sends = (r: number, peer: number) => words[engine.countsAt(r) + peer]! >>> 0;
-  const receives = (r: number, peer: number) => words[engine.countsAt(r) + n + peer]! >>> 0;
+  const { size: n, me, words, inWords } = engine;
   for (let a = 0; a < n; a++) {
+    const sends = engine.countsAt(a);
     for (let b = 0; b < n; b++) {
-      if (sends(a, b) !== receives(b, a)) {
-        return `rank ${engine.ranks[a]} sends ${sends(a, b)} elements to rank ${engine.ranks[b]}, which expects ${receives(b, a)}`;
+      const sent = words[sends + b]!;
+      const expected = words[engine.countsAt(b) + n + a]!;
+      if (sent !== expected) {
+        return `rank ${engine.ranks[a]} sends ${sent >>> 0} elements to rank ${engine.ranks[b]}, which expects ${expected >>> 0}`;
       }
     }
   }
   const elementBytes = work.bytes;
+  const receives = engine.countsAt(me) + n;
   let target = work.output;
   for (let r = 0; r < n; r++) {
-    let source = words[engine.slotWord(r, work.seq) + SLOT.input / 4]! >>> 0;
-    for (let peer = 0; peer < me; peer++) source += sends(r, peer) * elementBytes;
-    const bytes = receives(me, r) * elementBytes;
+    const sends = engine.countsAt(r);
+    let source = words[inWords + r]!;
+    for (let peer = 0; peer < me; peer++) source += (words[sends + peer]! >>> 0) * elementBytes;
+    const bytes = (words[receives + r]! >>> 0) * elementBytes;
     move(engine, source, target, bytes);
     target += bytes;
   }

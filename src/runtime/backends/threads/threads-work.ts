@@ -48,6 +48,8 @@ export class ThreadsWork<T> extends PendingWork<T> {
   harvest: (() => T) | undefined;
   /** Reads what peers published, before they may take it back. */
   collect: (() => void) | undefined;
+  /** The caller's buffers: their memory must not be collected while peers may read it. */
+  keep: unknown;
   /** Frees staging memory. Not run after a failure: a late peer may still write there. */
   release: (() => void) | undefined;
   /** Takes the listener off the caller's signal; runs however the work ends. */

@@ -231,6 +231,58 @@ describe("a threads world", () => {
     expect(values(outcomes)).toEqual([true, true]);
   });
 
+  it("keeps an argument that only pending work knows", async () => {
+    const outcomes = await onRanks(2, async ({ backend, comm, rank, turn, gc }) => {
+      const output = backend.tensor("i32", [1000]);
+      const issue = () => {
+        const input = backend.tensor("i32", [1000]);
+        input.data.fill(rank + 1);
+        return comm.allReduce(input, { output });
+      };
+      if (rank === 1) {
+        for (let i = 0; i < 30; i++) await turn(2);
+        await issue();
+      } else {
+        const work = issue();
+        for (let i = 0; i < 10; i++) {
+          gc();
+          await turn(2);
+          // What was freed by mistake would be handed out again here.
+          backend.free(backend.tensor("i32", [1000]));
+        }
+        await work;
+      }
+      return output.data[999];
+    });
+    expect(values(outcomes)).toEqual([3, 3]);
+  });
+
+  it("works beyond the first 2 GiB of addresses", async () => {
+    const outcomes = await onRanks(2, async ({ backend, comm, rank }) => {
+      const ballast = rank === 0 ? Array.from({ length: 36 }, () => backend.tensor("u8", [64 * 1024 * 1024])) : [];
+      await comm.barrier();
+      const high = await comm.split(0);
+      const x = backend.tensor("f32", [5000]);
+      const y = backend.tensor("f32", [10_000]);
+      if (high === undefined) return "no group";
+      x.data.fill(rank + 1);
+      await high.allGather(x, { output: y });
+      const gathered = [y.data[0], y.data[9999]];
+      await high.allReduce(x);
+      await high.send(new Int32Array([rank]), 1 - rank);
+      const [got] = (await high.recv(new Int32Array(1), 1 - rank)).data;
+      const objects = await high.gatherObjects(rank);
+      await high.allReduce(new Float64Array([1]));
+      await high.close();
+      for (const tensor of ballast) backend.free(tensor);
+      return [x.byteOffset > 2 ** 31, gathered, x.data[4999], got, objects];
+    });
+    expect(values(outcomes)).toEqual([
+      [true, [1, 2], 3, 1, [0, 1]],
+      [true, [1, 2], 3, 0, [0, 1]],
+    ]);
+  });
+
   it("frees tensors that nobody can reach any more", async () => {
     const outcomes = await onRanks(1, async ({ backend, turn, gc }) => {
       const used = () => backend.world.stats().memory.usedBytes;
