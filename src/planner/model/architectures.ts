@@ -6,83 +6,11 @@
  */
 import { UnsupportedError } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
-import { type GqaOptions, gqa, languageHead, layer, mla, mlp, moe, norms, tokenEmbedding, weight } from "./build.ts";
-import type { LayerSpec, WeightSpec } from "./spec.ts";
+import { type GqaOptions, gqa, layer, mla, mlp, moe, norms, weight } from "./build.ts";
+import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS, repeat } from "./draft.ts";
+import { bert, falcon, gpt2, gptNeox } from "./gpt-families.ts";
+import type { LayerSpec } from "./spec.ts";
 import { gemma3VisionTower, llama4VisionTower } from "./vision.ts";
-
-/** What an architecture makes of a config; `model/from-config.ts` completes it to a ModelSpec. */
-export interface Draft {
-  readonly hiddenSize: number;
-  readonly vocabSize: number;
-  readonly numHeads: number;
-  readonly numKvHeads: number;
-  readonly headDim: number;
-  readonly contextLength: number | undefined;
-  readonly tied: boolean;
-  readonly isDecoder?: boolean;
-  /** The kind of each layer, in order. Equal kinds must be the same object. */
-  readonly layers: readonly LayerSpec[];
-  readonly embeddings: readonly WeightSpec[];
-  readonly head: readonly WeightSpec[];
-  readonly assumptions?: readonly string[];
-}
-
-type Architecture = (config: ConfigReader) => Draft;
-
-const MAX_LAYERS = 4096;
-
-/** Reads the fields that nearly every decoder has. Defaults are those of the family's configuration class. */
-function basics(
-  config: ConfigReader,
-  defaults: { tied?: boolean; headDim?: number; numHeads?: number; numKvHeads?: number; vocabSize?: number } = {},
-) {
-  const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
-  const numLayers = config.int("num_hidden_layers", { max: MAX_LAYERS });
-  const vocabSize = config.int("vocab_size", {
-    max: 1 << 26,
-    ...(defaults.vocabSize === undefined ? {} : { default: defaults.vocabSize }),
-  });
-  const numHeads = config.int("num_attention_heads", {
-    max: 1 << 16,
-    ...(defaults.numHeads === undefined ? {} : { default: defaults.numHeads }),
-  });
-  const numKvHeads = config.int("num_key_value_heads", { max: 1 << 16, default: defaults.numKvHeads ?? numHeads });
-  if (numHeads % numKvHeads !== 0) {
-    throw config.error(
-      "num_key_value_heads",
-      `is ${numKvHeads}; expected a divisor of num_attention_heads ${numHeads}`,
-    );
-  }
-  const headDim =
-    config.optionalInt("head_dim", { max: 1 << 16 }) ?? defaults.headDim ?? dividedHeads(config, hiddenSize, numHeads);
-  const contextLength = config.optionalInt("max_position_embeddings");
-  const tied = config.bool("tie_word_embeddings", defaults.tied ?? false);
-  return { hiddenSize, numLayers, vocabSize, numHeads, numKvHeads, headDim, contextLength, tied };
-}
-
-function dividedHeads(config: ConfigReader, hiddenSize: number, numHeads: number): number {
-  if (hiddenSize % numHeads !== 0) {
-    throw config.error("hidden_size", `is ${hiddenSize}; expected a multiple of the ${numHeads} heads, or head_dim`);
-  }
-  return hiddenSize / numHeads;
-}
-
-const intermediate = (config: ConfigReader, name = "intermediate_size") => config.int(name, { max: 1 << 22 });
-
-function repeat(count: number, kind: LayerSpec): LayerSpec[] {
-  return Array.from({ length: count }, () => kind);
-}
-
-/** Embedding, final RMS norm and head: what Llama and its descendants have around the layers. */
-function ends(base: ReturnType<typeof basics>, finalNormBias = false) {
-  return {
-    embeddings: [tokenEmbedding(base.vocabSize, base.hiddenSize)],
-    head: [
-      ...norms("final_norm", 1, base.hiddenSize, finalNormBias),
-      ...languageHead(base.vocabSize, base.hiddenSize, base.tied),
-    ],
-  };
-}
 
 /** For each layer whether it attends within the window only: `layer_types` decides, else the family's pattern. */
 function localLayers(config: ConfigReader, numLayers: number, isLocal: (layer: number) => boolean): boolean[] {
@@ -356,85 +284,6 @@ function llama4(config: ConfigReader): Draft {
   return { ...draft, embeddings: [...draft.embeddings, ...llama4VisionTower(vision, draft.hiddenSize)] };
 }
 
-function gpt2(config: ConfigReader): Draft {
-  const hiddenSize = config.int(["n_embd", "hidden_size"], { max: 1 << 20 });
-  const numLayers = config.int(["n_layer", "num_hidden_layers"], { max: MAX_LAYERS });
-  const numHeads = config.int(["n_head", "num_attention_heads"], { max: 1 << 16 });
-  const vocabSize = config.int("vocab_size", { max: 1 << 26 });
-  const positions = config.int(["n_positions", "n_ctx"], { max: 1 << 26 });
-  const headDim = dividedHeads(config, hiddenSize, numHeads);
-  const tied = config.bool("tie_word_embeddings", true);
-  const kind = layer(
-    gqa({ hiddenSize, numHeads, numKvHeads: numHeads, headDim, qkvBias: true, outBias: true }),
-    mlp(hiddenSize, config.optionalInt("n_inner", { max: 1 << 22 }) ?? 4 * hiddenSize, { gated: false, bias: true }),
-    norms("norm", 2, hiddenSize, true),
-  );
-  return {
-    hiddenSize,
-    vocabSize,
-    numHeads,
-    numKvHeads: numHeads,
-    headDim,
-    contextLength: positions,
-    tied,
-    layers: repeat(numLayers, kind),
-    embeddings: [
-      tokenEmbedding(vocabSize, hiddenSize),
-      weight("position.weight", "embedding", [positions, hiddenSize]),
-    ],
-    head: [...norms("final_norm", 1, hiddenSize, true), ...languageHead(vocabSize, hiddenSize, tied)],
-  };
-}
-
-const gptNeox: Architecture = (config) => {
-  const base = basics(config);
-  const bias = config.bool("attention_bias", true);
-  const kind = layer(
-    gqa({ ...base, numKvHeads: base.numHeads, qkvBias: bias, outBias: bias }),
-    mlp(base.hiddenSize, intermediate(config), { gated: false, bias: true }),
-    norms("norm", 2, base.hiddenSize, true),
-  );
-  return { ...base, numKvHeads: base.numHeads, ...ends(base, true), layers: repeat(base.numLayers, kind) };
-};
-
-function falcon(config: ConfigReader): Draft {
-  const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
-  const numLayers = config.int(["num_hidden_layers", "n_layer"], { max: MAX_LAYERS });
-  const numHeads = config.int(["num_attention_heads", "n_head"], { max: 1 << 16 });
-  const vocabSize = config.int("vocab_size", { max: 1 << 26 });
-  const headDim = dividedHeads(config, hiddenSize, numHeads);
-  const newDecoder = config.bool("new_decoder_architecture", false);
-  const parallel = config.bool("parallel_attn", true);
-  const bias = config.bool("bias", false);
-  const numKvHeads = newDecoder
-    ? config.int(["num_kv_heads", "n_head_kv"], { max: 1 << 16, default: numHeads })
-    : config.bool("multi_query", true)
-      ? 1
-      : numHeads;
-  if (numHeads % numKvHeads !== 0) {
-    throw config.error("num_kv_heads", `is ${numKvHeads}; expected a divisor of num_attention_heads ${numHeads}`);
-  }
-  const numNorms = config.int("num_ln_in_parallel_attn", { default: newDecoder || !parallel ? 2 : 1, max: 2 });
-  const tied = config.bool("tie_word_embeddings", true);
-  const kind = layer(
-    gqa({ hiddenSize, numHeads, numKvHeads, headDim, qkvBias: bias, outBias: bias }),
-    mlp(hiddenSize, config.int("ffn_hidden_size", { default: 4 * hiddenSize, max: 1 << 24 }), { gated: false, bias }),
-    norms("norm", numNorms, hiddenSize, true),
-  );
-  return {
-    hiddenSize,
-    vocabSize,
-    numHeads,
-    numKvHeads,
-    headDim,
-    contextLength: config.optionalInt("max_position_embeddings") ?? 2048,
-    tied,
-    layers: repeat(numLayers, kind),
-    embeddings: [tokenEmbedding(vocabSize, hiddenSize)],
-    head: [...norms("final_norm", 1, hiddenSize, true), ...languageHead(vocabSize, hiddenSize, tied)],
-  };
-}
-
 const deepseek: Architecture = (config) => {
   const base = basics(config, { headDim: 0 });
   const qkNopeHeadDim = config.int("qk_nope_head_dim", { max: 1 << 16 });
@@ -480,34 +329,6 @@ const deepseek: Architecture = (config) => {
     ...ends(base),
     layers,
     ...(mtp === 0 ? {} : { assumptions: [`the ${mtp} multi-token-prediction layer(s) are not loaded`] }),
-  };
-};
-
-const bert: Architecture = (config) => {
-  const base = basics(config, { tied: true });
-  const { hiddenSize, vocabSize } = base;
-  const positions = config.int("max_position_embeddings", { max: 1 << 26 });
-  const types = config.int("type_vocab_size", { min: 0, default: 2 });
-  const kind = layer(
-    gqa({ ...base, numKvHeads: base.numHeads, qkvBias: true, outBias: true }),
-    mlp(hiddenSize, intermediate(config), { gated: false, bias: true }),
-    norms("norm", 2, hiddenSize, true),
-  );
-  return {
-    ...base,
-    numKvHeads: base.numHeads,
-    contextLength: positions,
-    isDecoder: false,
-    tied: true,
-    layers: repeat(base.numLayers, kind),
-    embeddings: [
-      tokenEmbedding(vocabSize, hiddenSize),
-      weight("position.weight", "embedding", [positions, hiddenSize]),
-      ...(types > 0 ? [weight("token_type.weight", "embedding", [types, hiddenSize])] : []),
-      ...norms("embedding_norm", 1, hiddenSize, true),
-    ],
-    head: [weight("pooler.weight", "head", [hiddenSize, hiddenSize]), weight("pooler.bias", "head", [hiddenSize])],
-    assumptions: ["counts the encoder with its pooler, without task heads"],
   };
 };
 
