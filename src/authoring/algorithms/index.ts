@@ -4,6 +4,7 @@ export type { AlgorithmArgs, HierarchicalArgs, RootedArgs } from "./args.ts";
 export * from "./bruck.ts";
 export * from "./hierarchical.ts";
 export * from "./library.ts";
+export * from "./mscclpp.ts";
 export * from "./point.ts";
 export * from "./recursive.ts";
 export * from "./ring.ts";
