@@ -26,6 +26,8 @@ const MAX_ITERATIONS = 20_000;
 /** About how long, and how many calls at most, a size is exercised before it is timed. */
 const WARM_MS = 40;
 const WARM_CALLS = 6_000;
+/** The first size finds nothing compiled. */
+const FIRST_LONGER = 5;
 const cell = new Int32Array(new SharedArrayBuffer(4));
 
 interface Buffers {
@@ -50,7 +52,7 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRo
       const wrong = job.check ? await check(comm, job, buffers, count, inPlace) : null;
       fill(buffers.input.data, job.dtype, comm.rank, 0);
       const call = caller(comm, job, buffers, count, inPlace);
-      const timing = await time(comm, call, job, fixed);
+      const timing = await time(comm, call, job, fixed, index === 0);
       const algbwGBps = timing.us === 0 ? 0 : (reported * elementBytes) / timing.us / 1e3;
       const measurement: Measurement = {
         timeUs: timing.us,
@@ -213,6 +215,7 @@ async function time(
   call: () => Work<unknown>,
   job: BenchJob,
   fixed: number | undefined,
+  first: boolean,
 ): Promise<{ us: number; iterations: number }> {
   const loop = async (iterations: number): Promise<number> => {
     comm.barrier().wait();
@@ -229,7 +232,8 @@ async function time(
   if (job.warmup !== undefined) await loop(job.warmup);
   else {
     // Compilers work on threads of their own: ranks that spin on all cores must let them.
-    const each = Math.ceil(callsIn(WARM_MS, 4, WARM_CALLS) / 4);
+    const longer = first ? FIRST_LONGER : 1;
+    const each = Math.ceil(callsIn(WARM_MS * longer, 4, WARM_CALLS * longer) / 4);
     for (let i = 0; i < 4; i++) {
       await loop(each);
       Atomics.wait(cell, 0, 0, 2);
