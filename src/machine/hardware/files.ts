@@ -38,6 +38,8 @@ class RootedFiles implements FileSystem {
           if (bytesRead === 0) break;
           chunks.push(buffer.subarray(0, bytesRead));
           length += bytesRead;
+          // sysfs gives a file at once; /proc may give it in pieces.
+          if (bytesRead < 4096 && path.startsWith("/sys/")) break;
         }
         return Buffer.concat(chunks).toString("utf8");
       } finally {
@@ -64,9 +66,9 @@ class RootedFiles implements FileSystem {
   }
 
   async realPath(path: string): Promise<string | undefined> {
+    if (this.#root === undefined) return realpath(path).catch(() => undefined);
     const target = await this.#locate(path);
     if (target === undefined) return undefined;
-    if (this.#root === undefined) return target;
     const root = await this.#realRootPath();
     return root === undefined
       ? undefined
@@ -91,7 +93,7 @@ class RootedFiles implements FileSystem {
   /** The canonical path on this machine; undefined when there is nothing, or when it leaves the root. */
   async #locate(path: string): Promise<string | undefined> {
     try {
-      if (this.#root === undefined) return await realpath(path);
+      if (this.#root === undefined) return path;
       const root = await this.#realRootPath();
       if (root === undefined) return undefined;
       const wanted = join(root, path);
