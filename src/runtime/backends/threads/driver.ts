@@ -81,13 +81,14 @@ export class Driver {
   /** Notes that `group` has unfinished work: the event loop will see to it unless somebody waits first. */
   activate(group: Pumpable): void {
     this.#active.add(group);
-    if (!this.#scheduled && !this.#armed) {
-      this.#scheduled = true;
-      setImmediate(() => {
-        this.#scheduled = false;
-        if (!this.#armed) this.#turn();
-      });
-    }
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      // Also when a wait is pending: it knows neither this work's deadline nor whether its peers came before.
+      this.#disarm();
+      this.#turn();
+    });
   }
 
   /** Is told the number of each operation, for a fresh start now and then. */
@@ -193,32 +194,32 @@ export class Driver {
     this.#armed = true;
     this.#announceSleep(1);
     const epoch = ++this.#epoch;
-    const wake = () => {
+    const wake = (rings: boolean) => {
       if (epoch !== this.#epoch || !this.#armed) return;
-      this.#disarm(false);
+      this.#disarm(rings);
       this.#turn();
     };
     if (this.#pumpAll()) {
       // Something moved between the look and the announcement: look again, on the next turn.
-      setImmediate(wake);
+      setImmediate(wake, false);
     } else {
       const result = Atomics.waitAsync(words, this.#door, rung);
-      if (result.async) void result.value.then(wake);
-      else setImmediate(wake);
+      if (result.async) void result.value.then(() => wake(false));
+      else setImmediate(wake, false);
     }
     const now = performance.now();
     const next = Math.min(this.#deadlines(now), now + MAX_SLEEP_MS);
     // A timer with a reference: a pending asynchronous wait alone does not keep the event loop alive.
-    this.#timer = setTimeout(wake, Math.max(1, next - now));
+    this.#timer = setTimeout(wake, Math.max(1, next - now), true);
   }
 
+  /** Ends the asynchronous wait. `ring`: unless it ended already, so that none is left behind. */
   #disarm(ring = true): void {
     if (!this.#armed) return;
     this.#armed = false;
     this.#epoch++;
     clearTimeout(this.#timer);
     this.#announceSleep(-1);
-    // Ends the pending asynchronous wait, so that none is left behind.
     if (ring) Atomics.notify(this.#words, this.#door);
   }
 }

@@ -210,8 +210,8 @@ export class GroupEngine implements Pumpable {
 
   spin(work: Drivable, spins: number): void {
     this.pump(spins);
-    // A look at the messages takes as long as some twenty polls of the peers' slots.
-    for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 20) this.pairs.pump(false);
+    // A look at the messages takes as long as some forty polls of the peers' slots.
+    for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 40) this.pairs.pump(false);
   }
 
   #advance(work: ThreadsWork<unknown>, spins: number): void {

@@ -128,6 +128,32 @@ describe("a threads world", () => {
     ]);
   });
 
+  it("drives work that is issued while other work already sleeps, and minds its deadline", async () => {
+    const outcomes = await onRanks(2, async ({ backend, comm, rank, turn }) => {
+      const [early, late] = [await backend.group("early", [0, 1]), await backend.group("late", [0, 1])];
+      const t = backend.tensor("f32", [1_000_000]);
+      if (rank === 1) {
+        const big = late.allReduce(t);
+        while (big.state !== "done") await turn(1);
+        await comm.barrier();
+        return "done";
+      }
+      const pending = early.barrier();
+      await turn(30);
+      const start = performance.now();
+      await late.allReduce(t);
+      const tookMs = performance.now() - start;
+      await comm.barrier();
+      const began = performance.now();
+      const missed = await late.barrier({ timeoutMs: 60 }).then(
+        () => "came",
+        (error: Error) => error.name,
+      );
+      return [pending.state, tookMs < 500, missed, performance.now() - began < 700];
+    });
+    expect(values(outcomes)).toEqual([["running", true, "TimeoutError", true], "done"]);
+  });
+
   it("helps a peer in one group while it waits in another", async () => {
     const outcomes = await onRanks(2, async ({ backend, comm, rank }) => {
       const other = await backend.group("other", [0, 1]);
