@@ -1,0 +1,71 @@
+/** Checks docs/parity-dsl.md: every name of ours is exported as written, and every test that is named exists. */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { describe, expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const ROOMS = {
+  language: "authoring/language",
+  schedule: "authoring/schedule",
+  algorithms: "authoring/algorithms",
+} as const;
+const lines = readFileSync(join(root, "docs/parity-dsl.md"), "utf8").split("\n");
+const rows = lines.flatMap((text, i) => {
+  if (!text.startsWith("| ") || text.startsWith("| MSCCL++ DSL |")) return [];
+  const [theirs = "", ours = "", shown = ""] = text.slice(1).split(" | ");
+  const [, file = "", title = ""] = /`([^`]+)` › (.+?)( \|)?$/.exec(shown) ?? [];
+  return [
+    {
+      line: i + 1,
+      theirs,
+      names: [...ours.matchAll(/`chorale\/(\w+)#([\w.]+)`/g)].map((m) => [m[1] ?? "", m[2] ?? ""] as const),
+      file,
+      title,
+    },
+  ];
+});
+
+describe("docs/parity-dsl.md", () => {
+  it("has a row for every part of the DSL", () => {
+    expect(rows.length).toBeGreaterThan(55);
+    expect(rows.filter((row) => row.names.length === 0 || row.file === "" || row.title === "")).toEqual([]);
+  });
+
+  it("names only what is exported", () => {
+    const config = ts.readConfigFile(join(root, "tsconfig.json"), (path) => ts.sys.readFile(path));
+    const { options } = ts.parseJsonConfigFileContent(config.config, ts.sys, root);
+    const files = Object.fromEntries(
+      Object.entries(ROOMS).map(([name, room]) => [name, join(root, "src", room, "index.ts")]),
+    );
+    const program = ts.createProgram(Object.values(files), { ...options, noLib: true, types: [] });
+    const checker = program.getTypeChecker();
+    const problems = rows.flatMap(({ line, names }) =>
+      names.flatMap(([room, path]) => {
+        const source = program.getSourceFile(files[room] ?? "");
+        const module = source === undefined ? undefined : checker.getSymbolAtLocation(source);
+        const [exported = "", member] = path.split(".");
+        let symbol = module === undefined ? undefined : checker.tryGetMemberInModuleExports(exported, module);
+        if (symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias) symbol = checker.getAliasedSymbol(symbol);
+        if (symbol === undefined) return [`line ${line}: chorale/${room} does not export ${exported}`];
+        if (member === undefined) return [];
+        return checker.getPropertyOfType(checker.getDeclaredTypeOfSymbol(symbol), member) === undefined
+          ? [`line ${line}: ${exported} has no member ${member}`]
+          : [];
+      }),
+    );
+    expect(problems).toEqual([]);
+  });
+
+  it("names only tests that exist", () => {
+    const problems = rows.flatMap(({ line, file, title }) => {
+      const path = join(root, file);
+      if (!existsSync(path)) return [`line ${line}: there is no ${file}`];
+      return readFileSync(path, "utf8").includes(`("${title}`)
+        ? []
+        : [`line ${line}: ${file} has no test "${title}..."`];
+    });
+    expect(problems).toEqual([]);
+  });
+});
