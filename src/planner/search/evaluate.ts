@@ -233,7 +233,7 @@ export function hopTimes(stage: StageModel, link: GroupLink | undefined): { a: n
 const signature = (hops: readonly (GroupLink | undefined)[]) =>
   hops.map((hop) => (hop === undefined ? "-" : `${hop.scope}${hop.effectiveGBps.toPrecision(3)}`)).join();
 
-/** Most combinations of replica orders that are tried when devices differ. */
+/** Most pipelines that are tried, over all combinations of replicas, when devices differ. */
 const MAX_COMBINATIONS = 2000;
 
 /**
@@ -368,6 +368,8 @@ function chooseReplicas(
   let tried = 0;
   const fits = (order: readonly number[], used: readonly number[]) =>
     counts.every((count, cls) => (used[cls] ?? 0) + order.filter((own) => own === cls).length <= count);
+  const add = (used: readonly number[], order: readonly number[]) =>
+    counts.map((_, cls) => (used[cls] ?? 0) + order.filter((own) => own === cls).length);
   const extend = (
     from: number,
     replicas: readonly Replica[],
@@ -375,7 +377,6 @@ function chooseReplicas(
     taken: ReadonlySet<Block>,
   ): void => {
     if (replicas.length === dp) {
-      tried++;
       const value = score(replicas);
       if (value < bestScore) {
         best = replicas;
@@ -386,6 +387,7 @@ function chooseReplicas(
     for (let index = from; index < orders.length && tried < MAX_COMBINATIONS; index++) {
       const order = orders[index] ?? [];
       if (!fits(order, used)) continue;
+      tried++;
       const nowTaken = new Set(taken);
       const replica = judge(order, nowTaken);
       if (replica === undefined || score([...replicas, replica]) >= bestScore) continue;
@@ -397,24 +399,30 @@ function chooseReplicas(
       );
     }
   };
-  if (orders.length > 1) {
+  // The same order for all replicas first (a thousand of them would be too deep to recurse): a good bound for the rest.
+  for (const order of orders) {
+    const taken = new Set<Block>();
+    const replicas: Replica[] = [];
+    for (let used = counts.map(() => 0); replicas.length < dp && fits(order, used); used = add(used, order)) {
+      const replica = judge(order, taken);
+      if (replica === undefined) break;
+      replicas.push(replica);
+    }
+    const value = replicas.length === dp ? score(replicas) : Number.POSITIVE_INFINITY;
+    if (value < bestScore) {
+      best = replicas;
+      bestScore = value;
+    }
+  }
+  if (orders.length > 1 && dp > 1) {
     extend(
       0,
       [],
       counts.map(() => 0),
       new Set(),
     );
-    return best;
   }
-  // One order: replicas follow each other (a thousand of them would be too deep to recurse).
-  const taken = new Set<Block>();
-  const replicas: Replica[] = [];
-  for (let index = 0; index < dp; index++) {
-    const replica = judge(orders[0] ?? [], taken);
-    if (replica === undefined) return undefined;
-    replicas.push(replica);
-  }
-  return orders.length === 0 ? undefined : replicas;
+  return best;
 }
 
 /** Which rank is too full when the layers are spread evenly, and what fills it. */
