@@ -7,6 +7,7 @@ import {
   type DevicePtr,
   type DType,
   InvalidArgumentError,
+  invariant,
   numElements,
   type Storage,
   sizeOf,
@@ -26,6 +27,8 @@ export class DeviceStorage implements Storage {
   readonly generation: number;
   readonly pool: MemoryPool;
   readonly allocation: Allocation;
+  /** The address as a number: CUDA addresses have 57 bits at most in theory and 49 in practice; checked when made. */
+  readonly baseAddress: number;
   closed: string | undefined;
 
   constructor(pool: MemoryPool, allocation: Allocation, sizeBytes: number, generation: number) {
@@ -33,6 +36,8 @@ export class DeviceStorage implements Storage {
     this.allocation = allocation;
     this.sizeBytes = sizeBytes;
     this.generation = generation;
+    this.baseAddress = Number(allocation.address);
+    invariant(Number.isSafeInteger(this.baseAddress), "a device address beyond 2^53");
     genuine.add(this);
   }
 
@@ -87,6 +92,11 @@ export function deviceStorageOf(tensor: Tensor): DeviceStorage | undefined {
  * @throws InvalidArgumentError when it is not on `device`
  */
 export function devicePtr(tensor: Tensor, device: CudaDevice, generation?: number): DevicePtr {
+  return BigInt(deviceAddress(tensor, device, generation)) as DevicePtr;
+}
+
+/** `devicePtr` as a number, which costs no allocation: for paths that run once a call. */
+export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: number): number {
   const storage = deviceStorageOf(tensor);
   if (storage === undefined) {
     throw new InvalidArgumentError("tensor", tensor.storage.kind, "a tensor in device memory");
@@ -105,5 +115,5 @@ export function devicePtr(tensor: Tensor, device: CudaDevice, generation?: numbe
       `belongs to generation ${storage.generation} of the world, which ended; this is generation ${generation}`,
     );
   }
-  return (storage.allocation.address + BigInt(tensor.byteOffset)) as DevicePtr;
+  return storage.baseAddress + tensor.byteOffset;
 }

@@ -87,7 +87,7 @@ export class MemoryPool implements Disposable {
   /** Says that work on `stream` uses the piece, so that it is not reused before that work is done. */
   recordUse(allocation: Allocation, stream: CudaStream): void {
     const block = this.#live.get(allocation.address);
-    if (block === undefined || block.stream === stream.handle) return;
+    if (block === undefined || block.stream === stream.handle || block.users?.has(stream) === true) return;
     block.users ??= new Set();
     block.users.add(stream);
   }

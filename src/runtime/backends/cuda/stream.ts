@@ -71,9 +71,12 @@ export class CudaStream extends Handle {
     const graph = new BigUint64Array(1);
     try {
       fn();
-    } finally {
-      this.device.call("cuStreamEndCapture", "capture", this.handle, graph);
+    } catch (error) {
+      const { api } = this.device.driver;
+      if (api.cuStreamEndCapture(this.handle, graph) === 0) api.cuGraphDestroy(graph[0] ?? 0n);
+      throw error;
     }
+    this.device.call("cuStreamEndCapture", "capture", this.handle, graph);
     const exec = new BigUint64Array(1);
     try {
       this.device.call("cuGraphInstantiateWithFlags", "graph instantiation", exec, graph[0] ?? 0n, 0n);

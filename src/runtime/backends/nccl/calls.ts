@@ -13,8 +13,8 @@ export interface NcclCall {
   readonly dtype: DType;
   /** Elements of a part. */
   readonly count: number;
-  readonly send: bigint;
-  readonly recv: bigint;
+  readonly send: number;
+  readonly recv: number;
   /** Root, or the other end of a send or receive. */
   readonly root: number;
   /** ncclRedOp_t */
@@ -32,7 +32,7 @@ export interface CallTarget {
   readonly rank: number;
   readonly size: number;
   /** Copies on the stream, for the part that a rank keeps to itself. */
-  readonly copy: (to: bigint, from: bigint, sizeBytes: number) => void;
+  readonly copy: (to: number, from: number, sizeBytes: number) => void;
 }
 
 /** Says whether a call is made of several NCCL calls, which then must stand in a group. */
@@ -58,8 +58,9 @@ export function issue(call: NcclCall, target: CallTarget): number {
   const { library, comm, stream, rank, size } = target;
   const { api, optional } = library;
   const { count, send, recv, root, redop } = call;
+  if (size === 1 && redop < FIRST_DYNAMIC_OP) return alone(call, target);
   const dtype = NCCL_DTYPE[call.dtype];
-  const part = BigInt(sizeOf(call.dtype) * count);
+  const part = sizeOf(call.dtype) * count;
   switch (call.op) {
     case "all_reduce":
       return count === 0 ? 0 : api.ncclAllReduce(send, recv, count, dtype, redop, comm, stream);
@@ -81,7 +82,7 @@ export function issue(call: NcclCall, target: CallTarget): number {
       if (count === 0) return 0;
       if (optional.ncclAlltoAll !== undefined) return optional.ncclAlltoAll(send, recv, count, dtype, comm, stream);
       return first(ranks(size), (peer) =>
-        exchange(target, dtype, peer, send + BigInt(peer) * part, count, recv + BigInt(peer) * part, count, part),
+        exchange(target, dtype, peer, send + peer * part, count, recv + peer * part, count, part),
       );
     case "gather":
       if (count === 0) return 0;
@@ -94,7 +95,7 @@ export function issue(call: NcclCall, target: CallTarget): number {
     case "all_gather_v": {
       const offsets = byteOffsets(call.counts, call.dtype);
       return first(ranks(size), (r) => {
-        const to = recv + (offsets[r] ?? 0n);
+        const to = recv + (offsets[r] ?? 0);
         const n = call.counts[r] ?? 0;
         return n === 0 ? 0 : api.ncclBroadcast(r === rank ? send : to, to, n, dtype, r, comm, stream);
       });
@@ -102,7 +103,7 @@ export function issue(call: NcclCall, target: CallTarget): number {
     case "reduce_scatter_v": {
       const offsets = byteOffsets(call.counts, call.dtype);
       return first(ranks(size), (r) => {
-        const from = send + (offsets[r] ?? 0n);
+        const from = send + (offsets[r] ?? 0);
         const n = call.counts[r] ?? 0;
         return n === 0 ? 0 : api.ncclReduce(from, r === rank ? recv : from, n, dtype, redop, r, comm, stream);
       });
@@ -112,14 +113,14 @@ export function issue(call: NcclCall, target: CallTarget): number {
       const to = byteOffsets(call.recvCounts, call.dtype);
       return first(ranks(size), (peer) => {
         const sends = call.sendCounts[peer] ?? 0;
-        const own = BigInt(sends * sizeOf(call.dtype));
+        const own = sends * sizeOf(call.dtype);
         return exchange(
           target,
           dtype,
           peer,
-          send + (from[peer] ?? 0n),
+          send + (from[peer] ?? 0),
           sends,
-          recv + (to[peer] ?? 0n),
+          recv + (to[peer] ?? 0),
           call.recvCounts[peer] ?? 0,
           own,
         );
@@ -128,6 +129,19 @@ export function issue(call: NcclCall, target: CallTarget): number {
     default:
       return NCCL_RESULT.invalidUsage;
   }
+}
+
+/** Operators from here on were made at run time. */
+const FIRST_DYNAMIC_OP = 5;
+
+/** In a group of one every operation is a copy. NCCL 2.28 has no kernels for some of them (fp8, averages). */
+function alone(call: NcclCall, { copy }: CallTarget): number {
+  const parts = call.counts.length > 0 ? call.counts : call.sendCounts;
+  const total = parts.length > 0 ? parts.reduce((a, b) => a + b, 0) : call.count;
+  if (call.op !== "barrier" && call.send !== call.recv && total > 0) {
+    copy(call.recv, call.send, total * sizeOf(call.dtype));
+  }
+  return 0;
 }
 
 const ranks = (size: number) => Array.from({ length: size }, (_, rank) => rank);
@@ -142,12 +156,12 @@ function first(peers: readonly number[], step: (peer: number) => number): number
   return status;
 }
 
-function byteOffsets(counts: readonly number[], dtype: DType): bigint[] {
+function byteOffsets(counts: readonly number[], dtype: DType): number[] {
   let offset = 0;
   return counts.map((count) => {
     const at = offset;
     offset += count * sizeOf(dtype);
-    return BigInt(at);
+    return at;
   });
 }
 
@@ -155,15 +169,15 @@ function exchange(
   target: CallTarget,
   dtype: number,
   peer: number,
-  send: bigint,
+  send: number,
   sendCount: number,
-  recv: bigint,
+  recv: number,
   recvCount: number,
-  ownBytes: bigint,
+  ownBytes: number,
 ): number {
   const { library, comm, stream, rank } = target;
   if (peer === rank) {
-    if (ownBytes > 0n) target.copy(recv, send, Number(ownBytes));
+    if (ownBytes > 0) target.copy(recv, send, ownBytes);
     return 0;
   }
   const sent = sendCount === 0 ? 0 : library.api.ncclSend(send, sendCount, dtype, peer, comm, stream);
@@ -171,24 +185,24 @@ function exchange(
   return sent === 0 ? received : sent;
 }
 
-function gatherBySends(call: NcclCall, target: CallTarget, dtype: number, part: bigint): number {
+function gatherBySends(call: NcclCall, target: CallTarget, dtype: number, part: number): number {
   const { library, comm, stream, rank, size } = target;
   if (rank !== call.root) return library.api.ncclSend(call.send, call.count, dtype, call.root, comm, stream);
   return first(ranks(size), (peer) => {
-    const to = call.recv + BigInt(peer) * part;
+    const to = call.recv + peer * part;
     if (peer !== rank) return library.api.ncclRecv(to, call.count, dtype, peer, comm, stream);
-    if (to !== call.send) target.copy(to, call.send, Number(part));
+    if (to !== call.send) target.copy(to, call.send, part);
     return 0;
   });
 }
 
-function scatterBySends(call: NcclCall, target: CallTarget, dtype: number, part: bigint): number {
+function scatterBySends(call: NcclCall, target: CallTarget, dtype: number, part: number): number {
   const { library, comm, stream, rank, size } = target;
   if (rank !== call.root) return library.api.ncclRecv(call.recv, call.count, dtype, call.root, comm, stream);
   return first(ranks(size), (peer) => {
-    const from = call.send + BigInt(peer) * part;
+    const from = call.send + peer * part;
     if (peer !== rank) return library.api.ncclSend(from, call.count, dtype, peer, comm, stream);
-    if (from !== call.recv) target.copy(call.recv, from, Number(part));
+    if (from !== call.recv) target.copy(call.recv, from, part);
     return 0;
   });
 }

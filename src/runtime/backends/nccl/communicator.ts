@@ -8,6 +8,7 @@ import {
   AbortedError,
   ClosedError,
   InvalidArgumentError,
+  isSmallFloat,
   type PreMulSum,
   type ReduceOp,
   type Tensor,
@@ -34,18 +35,21 @@ import {
   type Work,
 } from "../../comm/index.ts";
 import type { GroupControl } from "../control/segment.ts";
-import type { CudaGraph } from "../cuda/stream.ts";
-import { type CallTarget, isComposed, issue, type NcclCall } from "./calls.ts";
+import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
+import { isComposed, issue, type NcclCall } from "./calls.ts";
 import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import { ObjectExchange } from "./objects.ts";
-import { PreMulSumOperators } from "./operators.ts";
+import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
-import { checkSupported, type PrepareContext, type Prepared, prepareCall } from "./prepare.ts";
+import { checkSupported, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
 import type { CommQueue, Entry } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { CallSequence, COLLECTIVE, type Extras } from "./sequence.ts";
 import { NcclWork } from "./work.ts";
+
+const NONE: readonly never[] = Object.freeze([]);
+const NO_OPTIONS = Object.freeze({});
 
 interface BatchedCall {
   readonly prepared: Prepared;
@@ -80,6 +84,8 @@ export class NcclCommunicator implements Communicator {
   #closed = false;
   /** Calls of an open batch; `undefined` outside of one. */
   #batch: BatchedCall[] | undefined;
+  /** Calls go into a graph instead of the queue. */
+  #recording = false;
 
   constructor(parts: CommunicatorParts) {
     this.parts = parts;
@@ -92,7 +98,8 @@ export class NcclCommunicator implements Communicator {
     this.#operators = new PreMulSumOperators(parts.rank.library);
     this.#sequence = new CallSequence(this.size);
     const { at } = parts.rank;
-    this.#context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size };
+    const dtypes = new Set(parts.rank.capabilities.dtypes);
+    this.#context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size, dtypes };
     this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);
     this.#pairs = new PairCalls(this.#context, this.#mail);
   }
@@ -102,7 +109,33 @@ export class NcclCommunicator implements Communicator {
     return this.#queue.options.stream;
   }
 
-  allReduce(input: Data, options: ReduceOptions = {}): Work<Tensor> {
+  /**
+   * Makes what is issued on `stream` from now on (the rank's main stream, say) wait on the device for every call made
+   * here so far. Calls of a kind never made before are waited for here until all members have made them. The rank's
+   * main stream needs nothing in the other direction; kernels on this communicator's own `stream` need only this.
+   * @throws the group's failure
+   */
+  orderBefore(stream: CudaStream = this.stream): void {
+    this.#queue.orderBefore(stream);
+  }
+
+  /** Makes calls made here from now on wait on the device for what `stream` has been given so far. */
+  orderAfter(stream: CudaStream): void {
+    this.#queue.orderAfter(stream);
+  }
+
+  /**
+   * Blocks this thread until everything on this communicator's stream is done, kernels of the program included, and
+   * looks after the group meanwhile: a peer that fails ends the wait.
+   * @throws the group's failure, TimeoutError
+   */
+  synchronize(options: { readonly timeoutMs?: number } = {}): void {
+    this.#queue.synchronize(options.timeoutMs ?? this.parts.rank.timeoutMs);
+  }
+
+  allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
+    const quick = this.#quickly("all_reduce", input, options, options.op ?? "sum");
+    if (quick !== undefined) return quick;
     return this.#issue("all_reduce", input, options, { redop: options.op ?? "sum" });
   }
   broadcast(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
@@ -111,13 +144,17 @@ export class NcclCommunicator implements Communicator {
   reduce(input: Data, options: ReduceOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("reduce", input, options, { root: options.root ?? 0, redop: options.op ?? "sum" });
   }
-  allGather(input: Data, options: OutputOptions = {}): Work<Tensor> {
+  allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
+    const quick = this.#quickly("all_gather", input, options, undefined);
+    if (quick !== undefined) return quick;
     return this.#issue("all_gather", input, options, {});
   }
   allGatherV(input: Data, options: VOptions): Work<Tensor> {
     return this.#issue("all_gather_v", input, options, { counts: options.counts });
   }
-  reduceScatter(input: Data, options: ReduceOptions = {}): Work<Tensor> {
+  reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
+    const quick = this.#quickly("reduce_scatter", input, options, options.op ?? "sum");
+    if (quick !== undefined) return quick;
     return this.#issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
   }
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
@@ -140,14 +177,14 @@ export class NcclCommunicator implements Communicator {
   }
   /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
-    if (this.#batch !== undefined) return this.#issue("send", data, options, { peer });
+    if (this.#batch !== undefined || this.#recording) return this.#issue("send", data, options, { peer });
     return this.#push(
       this.#pairs.send(this.#check("send", data, options, { peer }).input, peer),
       options,
     ) as Work<void>;
   }
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
-    if (this.#batch !== undefined) return this.#issue("recv", output, options, { peer });
+    if (this.#batch !== undefined || this.#recording) return this.#issue("recv", output, options, { peer });
     return this.#push(
       this.#pairs.recv(this.#check("recv", output, options, { peer }).input, peer),
       options,
@@ -217,36 +254,42 @@ export class NcclCommunicator implements Communicator {
   }
 
   /**
-   * Records what `fn` calls as a graph, to be run again and again by `replay` without issuing each call. All ranks
-   * capture the same calls, on device tensors, each of which was made at least once before: NCCL connects peers in the
-   * first call of a kind. The tensors stay bound to the graph.
+   * Records what `fn` calls as a graph, to be run again and again by `replay` without issuing each call; kernels and
+   * copies that `fn` puts on `group.stream` are recorded in their place among the calls. All ranks capture the same
+   * calls, on device tensors, each of which was made at least once before: NCCL connects peers in the first call of a
+   * kind. The tensors stay bound to the graph.
    * @throws InvalidArgumentError when work is pending, a call was never made, or a buffer is in host memory
    */
-  capture(fn: (group: Communicator) => void): CudaGraph {
-    const calls = this.#collect("capture", fn);
-    const cold = calls.find(({ prepared }) => !this.#queue.isWarm(prepared.kind));
-    const staged = calls.find(({ prepared }) => prepared.staged.some((one) => one.finish !== undefined));
-    const problem =
-      this.#queue.pending > 0
-        ? "with nothing pending: await what was issued before"
-        : cold !== undefined
-          ? `calls that were made before; make ${cold.prepared.op} once outside of the graph`
-          : staged !== undefined
-            ? "calls on device tensors only"
-            : undefined;
-    for (const { prepared, work } of calls) {
-      for (const { finish } of prepared.staged) finish?.(false);
-      work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
+  capture(fn: (group: NcclCommunicator) => void): CudaGraph {
+    this.#refuseInBatch("capture");
+    this.#open();
+    if (this.#queue.pending > 0) {
+      throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
     }
-    if (problem !== undefined) throw new InvalidArgumentError("capture", `${calls.length} calls`, problem);
-    return this.stream.capture(() => {
-      const status = this.#runCalls(
-        calls.map(({ prepared }) => prepared),
-        this.#queue.comm ?? 0n,
-        false,
+    this.#recording = true;
+    try {
+      return this.stream.capture(() => this.#sequence.atomically(() => fn(this)));
+    } finally {
+      this.#recording = false;
+    }
+  }
+
+  /** Puts a call into the graph that is being recorded. */
+  #record(prepared: Prepared): NcclWork<unknown> {
+    const { op, staged } = prepared;
+    for (const { finish } of staged) finish?.(false);
+    if (!this.#queue.isWarm(prepared.kind)) {
+      throw new InvalidArgumentError(
+        "capture",
+        op,
+        `calls that were made before; make ${op} once outside of the graph`,
       );
-      this.parts.rank.library.check("capture", status, this.#queue.comm);
-    });
+    }
+    const status = this.#runCalls([prepared], this.#queue.comm ?? 0n, false);
+    this.parts.rank.library.check("capture", status, this.#queue.comm);
+    const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
+    work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
+    return work;
   }
 
   /** Runs a captured graph behind everything issued so far. */
@@ -428,7 +471,7 @@ export class NcclCommunicator implements Communicator {
       op,
       arrivals: [arrival],
       kinds: [`${op} ${arrival.seq}`],
-      run: (comm: bigint) => exchange.run(this.#callTarget(comm)),
+      run: (comm: bigint) => exchange.run(this.#queue.options.target(comm)),
       finish: [(ok: boolean) => exchange.finish(ok)],
       value: () => pick(exchange.values),
       sizeBytes: mine.length,
@@ -444,29 +487,60 @@ export class NcclCommunicator implements Communicator {
     return checked;
   }
 
+  /** See prepareQuickly. */
+  #quickly(
+    op: "all_reduce" | "all_gather" | "reduce_scatter",
+    input: Data,
+    options: OutputOptions,
+    redop: ReduceOp | undefined,
+  ): Work<Tensor> | undefined {
+    this.#open();
+    if (this.#batch !== undefined) return undefined;
+    const prepared = prepareQuickly(this.#context, op, input, options, redop);
+    if (prepared === undefined) return undefined;
+    const { timeoutMs } = this.parts.rank;
+    const now = performance.now();
+    const work = new NcclWork<Tensor>(this.#queue, prepared.arrival.seq, op, this.group);
+    this.#queue.push({
+      op: prepared.op,
+      work: work as NcclWork<unknown>,
+      members: NONE,
+      arrivals: [prepared.arrival],
+      kinds: [prepared.kind],
+      single: prepared.call,
+      run: undefined,
+      ready: undefined,
+      regions: NONE,
+      step: undefined,
+      finish: NONE,
+      result: prepared.result,
+      value: undefined,
+      sizeBytes: prepared.sizeBytes,
+      timeoutMs,
+      deadline: now + timeoutMs,
+      issuedAt: now,
+      marker: 0,
+    });
+    return work;
+  }
+
   #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
-    const prepared = prepareCall(this.#context, op, this.#check(op, data, options, extras), extras);
+    const checked = this.#check(op, data, options, extras);
+    if (this.#recording) {
+      for (const operand of [checked.input, checked.output]) {
+        if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
+          throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
+        }
+      }
+      return this.#record(prepareCall(this.#context, op, checked, extras)) as NcclWork<T>;
+    }
+    const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
       const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
       this.#batch.push({ prepared, work });
       return work as NcclWork<T>;
     }
     return this.#launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
-  }
-
-  #callTarget(comm: bigint): CallTarget {
-    const { library, at } = this.parts.rank;
-    const { stream, rank, size } = this;
-    return {
-      library,
-      comm,
-      stream: stream.handle,
-      rank,
-      size,
-      copy: (to, from, sizeBytes) => {
-        at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
-      },
-    };
   }
 
   #launch(
@@ -498,10 +572,13 @@ export class NcclCommunicator implements Communicator {
   /** Issues calls on the stream. @returns NCCL's first status that is not success */
   #runCalls(calls: readonly Prepared[], comm: bigint, grouped: boolean): number {
     const { api } = this.parts.rank.library;
-    const resolved = calls.map(({ call, scalar }) =>
-      scalar === undefined ? call : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) },
-    );
-    const target = this.#callTarget(comm);
+    const resolved = calls.map(({ call, scalar }) => {
+      if (scalar === undefined) return call;
+      // NCCL 2.28 leaves fp8 unscaled in a group of one rank.
+      const alone = this.size === 1 && isSmallFloat(call.dtype) && scaleOnHost(this.#context, call, scalar);
+      return alone ? { ...call, send: call.recv } : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) };
+    });
+    const target = this.#queue.options.target(comm);
     let status = grouped ? api.ncclGroupStart() : 0;
     for (const call of resolved) {
       const answer = issue(call, target);
@@ -519,6 +596,8 @@ export class NcclCommunicator implements Communicator {
       members: [],
       kinds: [],
       ready: undefined,
+      single: undefined,
+      result: undefined,
       regions: [],
       run: undefined,
       step: undefined,
@@ -551,8 +630,9 @@ export class NcclCommunicator implements Communicator {
   }
 
   #refuseInBatch(op: string): void {
-    if (this.#batch !== undefined) {
-      throw new UnsupportedError(`${op} inside batch()`, "only collectives, send and recv can be batched");
+    if (this.#batch !== undefined || this.#recording) {
+      const where = this.#recording ? "capture()" : "batch()";
+      throw new UnsupportedError(`${op} inside ${where}`, "only collectives, send and recv can stand there");
     }
   }
 }

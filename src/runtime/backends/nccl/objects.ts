@@ -46,7 +46,8 @@ export class ObjectExchange {
     const pinned = this.#at.pinned.take(total);
     this.#device = device;
     this.#pinned = pinned;
-    const send = device.address + BigInt(own);
+    const base = Number(device.address);
+    const send = base + own;
     if (this.#mine.length > 0) {
       new Uint8Array(pinned.buffer).set(this.#mine, own);
       const from = pinned.address + BigInt(own);
@@ -60,7 +61,7 @@ export class ObjectExchange {
         dtype: "u8",
         count: 0,
         send,
-        recv: device.address,
+        recv: base,
         root: 0,
         redop: 0,
         counts,

@@ -46,7 +46,7 @@ export class PairMail {
   }
 
   /** Copies message `number` of `from` to `address` on the stream. */
-  fetch(from: number, number: number, address: bigint, sizeBytes: number, stream: bigint): void {
+  fetch(from: number, number: number, address: number, sizeBytes: number, stream: bigint): void {
     const note = this.#control.mail(from, number);
     if (note === undefined) throw new FormatError(`message ${number} of rank ${from}`, "is not there");
     const source = this.#peers.locate(note);

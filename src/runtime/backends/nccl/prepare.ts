@@ -1,7 +1,16 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
 import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../authoring/collectives/index.ts";
-import { type DType, type ReduceOp, sizeOf, type Tensor, UnsupportedError } from "../../../core/index.ts";
-import type { Capabilities, CheckedCall, Operand, WireOp } from "../../comm/index.ts";
+import { type DType, type ReduceOp, sizeOf, Tensor, UnsupportedError } from "../../../core/index.ts";
+import {
+  type Capabilities,
+  type CheckedCall,
+  type Data,
+  type Operand,
+  type OutputOptions,
+  opCode,
+  type WireOp,
+} from "../../comm/index.ts";
+import { deviceAddress, deviceStorageOf } from "../cuda/device-tensor.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
@@ -10,13 +19,18 @@ import type { CallSequence, Extras } from "./sequence.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
 
+/** Calls that NCCL connects together have one kind. */
+export type CallKind = number | string;
+
+/** Kind of a collective: operation and power of two of the size. */
+const kindOf = (op: WireOp, part: number): number => opCode(op) * 64 + 32 - Math.clz32(part);
+
 /** One call of a batch, or the only call of an operation. */
 export interface Prepared {
   readonly op: WireOp;
   readonly call: NcclCall;
   readonly arrival: Arrival;
-  /** Calls of one kind are connected by NCCL together: operation, power of two of the size, peer. */
-  readonly kind: string;
+  readonly kind: CallKind;
   /** Of a PreMulSum, whose operator needs the open communicator. */
   readonly scalar: number | bigint | undefined;
   readonly staged: readonly Staged[];
@@ -30,6 +44,8 @@ export interface PrepareContext {
   readonly sequence: CallSequence;
   readonly rank: number;
   readonly size: number;
+  /** What NCCL has here. */
+  readonly dtypes: ReadonlySet<DType>;
 }
 
 /** @throws UnsupportedError for a dtype or operator that NCCL does not have here */
@@ -77,8 +93,8 @@ export function prepareCall(
         op,
         dtype: input.dtype,
         count: part,
-        send: from?.address ?? to?.address ?? 0n,
-        recv: to?.address ?? from?.address ?? 0n,
+        send: from?.address ?? to?.address ?? 0,
+        recv: to?.address ?? from?.address ?? 0,
         root: extras.peer ?? root,
         redop: typeof extras.redop === "string" ? (NCCL_REDOP[extras.redop] ?? 0) : 0,
         counts: extras.counts ?? [],
@@ -86,7 +102,7 @@ export function prepareCall(
         recvCounts: extras.recvCounts ?? [],
       },
       arrival,
-      kind: `${op} ${32 - Math.clz32(part)} ${extras.peer ?? ""}`,
+      kind: extras.peer === undefined ? kindOf(op, part) : `${op} ${kindOf(op, part)} ${extras.peer}`,
       scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
       staged,
       result: to?.tensor,
@@ -108,4 +124,65 @@ function targetOf(
   if (output !== undefined) return output;
   const inPlace = op === "recv" || (op === "scatter" && rank !== root) || operationInfo(op).inPlace === "same";
   return inPlace ? input : freshOperand(input, outputCount, at, stream);
+}
+
+const NONE: readonly never[] = Object.freeze([]);
+
+/**
+ * The short way for what programs call in their inner loops: device tensors, a named operator, no options but the
+ * output. It checks the same things with fewer objects.
+ * @returns undefined when the call is not of that form, or something is wrong with it: the long way then says what
+ */
+export function prepareQuickly(
+  context: PrepareContext,
+  op: "all_reduce" | "all_gather" | "reduce_scatter",
+  input: Data,
+  options: OutputOptions,
+  redop: ReduceOp | undefined,
+): Prepared | undefined {
+  const { at, size, stream, dtypes } = context;
+  const { output = input, dtype, signal, timeoutMs } = options;
+  if (dtype !== undefined || signal !== undefined || timeoutMs !== undefined || typeof redop === "object")
+    return undefined;
+  if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
+  if (input.storage.kind !== "device" || output.storage.kind !== "device") return undefined;
+  const ncclOp = redop === undefined ? 0 : NCCL_REDOP[redop];
+  const fits =
+    op === "all_reduce"
+      ? output.size === input.size
+      : op === "all_gather"
+        ? output.size === input.size * size
+        : output.size * size === input.size;
+  const apart = input.storage !== output.storage || (op === "all_reduce" && input.byteOffset === output.byteOffset);
+  if (!fits || !apart || output.dtype !== input.dtype || ncclOp === undefined || !dtypes.has(input.dtype))
+    return undefined;
+  const send = deviceAddress(input, at.device, at.generation);
+  const recv = deviceAddress(output, at.device, at.generation);
+  for (const tensor of [input, output]) {
+    const storage = deviceStorageOf(tensor);
+    storage?.pool.recordUse(storage.allocation, stream);
+  }
+  const part = op === "reduce_scatter" ? output.size : input.size;
+  const largest = op === "all_gather" ? output : input;
+  return {
+    op,
+    call: {
+      op,
+      dtype: input.dtype,
+      count: part,
+      send,
+      recv,
+      root: 0,
+      redop: ncclOp,
+      counts: NONE,
+      sendCounts: NONE,
+      recvCounts: NONE,
+    },
+    arrival: context.sequence.plain(op, input.dtype, part, redop),
+    kind: kindOf(op, part),
+    scalar: undefined,
+    staged: NONE,
+    result: output,
+    sizeBytes: largest.sizeBytes,
+  };
 }

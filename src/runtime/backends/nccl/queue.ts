@@ -15,8 +15,10 @@ import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
 import type { PinnedBuffer } from "../cuda/pinned.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
+import { type CallTarget, issue, type NcclCall } from "./calls.ts";
 import type { NcclLibrary } from "./library.ts";
-import type { Pollable, Poller } from "./poller.ts";
+import { blockUntil, type Pollable, type Poller } from "./poller.ts";
+import type { CallKind } from "./prepare.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
 
@@ -46,7 +48,9 @@ export interface Entry {
   readonly members: readonly { readonly work: NcclWork<unknown>; readonly value: unknown }[];
   readonly arrivals: readonly Arrival[];
   /** Kinds of call that NCCL may have to connect for. */
-  readonly kinds: readonly string[];
+  readonly kinds: readonly CallKind[];
+  /** The only call, where there is one and nothing is staged: issued without a closure. */
+  readonly single: NcclCall | undefined;
   /** Issues on the stream. @returns NCCL's status */
   readonly run: ((comm: bigint) => number) | undefined;
   /**
@@ -59,7 +63,9 @@ export interface Entry {
   readonly step: (() => boolean) | undefined;
   /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
   readonly finish: readonly ((ok: boolean) => void)[];
-  readonly value: () => unknown;
+  /** The result, where it is known from the start; otherwise `value` makes it. */
+  readonly result: unknown;
+  readonly value: (() => unknown) | undefined;
   readonly sizeBytes: number;
   readonly deadline: number;
   readonly timeoutMs: number;
@@ -80,6 +86,8 @@ export interface QueueOptions {
   readonly ranks: readonly number[];
   readonly opening: Opening;
   readonly blocking: boolean;
+  /** Where calls run, once the communicator is open. */
+  readonly target: (comm: bigint) => CallTarget;
   /** Aborts every communicator of the device that has failed. */
   readonly abortFailed: () => void;
 }
@@ -101,11 +109,13 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #flag: PinnedBuffer;
   readonly #done: Uint32Array;
   readonly #mainDone: CudaEvent;
+  readonly #order: CudaEvent;
   readonly #unissued: Entry[] = [];
   readonly #issued: Entry[] = [];
-  readonly #warm = new Set<string>();
+  readonly #warm = new Set<CallKind>();
   readonly #failures: NcclWork<unknown>[] = [];
   #comm: bigint | undefined;
+  #target: CallTarget | undefined;
   #marker = 0;
   #markedUpTo = 0;
   #numIssued = 0;
@@ -121,10 +131,11 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#done = new Uint32Array(this.#flag.buffer, 0, 1);
     this.#done[0] = 0;
     this.#mainDone = CudaEvent.create(options.at.device);
+    this.#order = CudaEvent.create(options.at.device);
   }
 
   /** Whether a call of this kind can be issued without NCCL connecting anybody. */
-  isWarm(kind: string): boolean {
+  isWarm(kind: CallKind): boolean {
     return this.#warm.has(kind);
   }
 
@@ -212,12 +223,49 @@ export class CommQueue implements Pollable, WorkDriver {
     }
   }
 
+  /** Makes what is issued on `stream` from now on wait for every call made here so far. */
+  orderBefore(stream: CudaStream): void {
+    this.refuseAfterFailure();
+    // Calls that are held back (see above) are not on the stream yet.
+    if (this.#unissued.length > 0) {
+      blockUntil(this.poller, (now) => {
+        this.poll(now);
+        this.refuseAfterFailure();
+        return this.#unissued.length === 0;
+      });
+    }
+    if (stream === this.options.stream) return;
+    this.#order.record(this.options.stream);
+    stream.waitFor(this.#order);
+  }
+
+  /** Makes calls made here from now on wait for what `stream` has been given so far. */
+  orderAfter(stream: CudaStream): void {
+    this.refuseAfterFailure();
+    if (stream === this.options.stream) return;
+    this.#order.record(stream);
+    this.options.stream.waitFor(this.#order);
+  }
+
+  /** Blocks this thread until the stream has done everything. @throws the group's failure, TimeoutError */
+  synchronize(timeoutMs: number): void {
+    const until = performance.now() + timeoutMs;
+    blockUntil(this.poller, (now) => {
+      this.poll(now);
+      this.refuseAfterFailure();
+      if (this.#unissued.length === 0 && this.options.stream.isDone(`work of ${this.options.group}`)) return true;
+      if (now > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
+      return false;
+    });
+  }
+
   /** Frees what the queue holds. @returns the failures nobody looked at */
   close(): readonly unknown[] {
     if (this.#closed) return [];
     this.#closed = true;
     this.options.poller.remove(this);
     this.#mainDone.close();
+    this.#order.close();
     this.options.at.pinned.giveBack(this.#flag);
     this.options.control.leave();
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
@@ -315,7 +363,9 @@ export class CommQueue implements Pollable, WorkDriver {
         stream.waitFor(this.#mainDone);
         at.main.touched = false;
       }
-      return entry.run?.(this.#comm ?? 0n) ?? NCCL_RESULT.success;
+      const comm = this.#comm ?? 0n;
+      if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
+      return entry.run?.(comm) ?? NCCL_RESULT.success;
     });
     this.#issued.push(entry);
     this.#numIssued++;
@@ -326,6 +376,11 @@ export class CommQueue implements Pollable, WorkDriver {
     }
     // The other end of a send waits for it to be there, not for somebody to look.
     if (entry.ready !== undefined) this.#mark();
+  }
+
+  #targetOf(comm: bigint): CallTarget {
+    this.#target ??= this.options.target(comm);
+    return this.#target;
   }
 
   /** Runs `fn`; what it throws ends the group. */
@@ -345,7 +400,11 @@ export class CommQueue implements Pollable, WorkDriver {
     const marker = ++this.#marker;
     const { at, stream } = this.options;
     this.#guard(() => {
-      at.device.call("cuStreamWriteValue32_v2", "completion", stream.handle, this.#flag.deviceAddress, marker >>> 0, 0);
+      const { device } = at;
+      device.activate();
+      const write = device.driver.api.cuStreamWriteValue32_v2;
+      const status = write(stream.handle, this.#flag.deviceAddress, marker >>> 0, 0);
+      if (status !== 0) device.fail("cuStreamWriteValue32_v2", status, "completion");
     });
     for (let i = this.#issued.length - 1; i >= 0 && this.#issued[i]?.marker === 0; i--) {
       const entry = this.#issued[i];
@@ -376,7 +435,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#guard(() => {
       for (const finish of entry.finish) finish(true);
       for (const { work, value } of entry.members) work.complete(value);
-      entry.work.complete(entry.value());
+      entry.work.complete(entry.value === undefined ? entry.result : entry.value());
     });
   }
 

@@ -39,7 +39,7 @@ export class NcclRank {
   readonly blocking: boolean;
   readonly poller = new Poller();
   /** Four bytes on the device that barriers reduce. */
-  readonly barrierWord: bigint;
+  readonly barrierWord: number;
   readonly peers: PeerMemory;
   readonly #open = new Set<NcclCommunicator>();
 
@@ -54,7 +54,7 @@ export class NcclRank {
     this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
     this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
-    this.barrierWord = word.address;
+    this.barrierWord = Number(word.address);
     this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
     this.at.main.touched = true;
   }
@@ -76,6 +76,16 @@ export class NcclRank {
       ranks,
       opening,
       blocking: this.blocking,
+      target: (comm) => ({
+        library: this.library,
+        comm,
+        stream: stream.handle,
+        rank: control.member,
+        size: ranks.length,
+        copy: (to, from, sizeBytes) => {
+          this.at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
+        },
+      }),
       abortFailed: () => this.abortFailed(),
     });
     const communicator = new NcclCommunicator({ rank: this, queue, group, ranks, member: control.member });

@@ -6,6 +6,9 @@ import type { Arrival } from "./queue.ts";
 
 export const COLLECTIVE: Lane = { kind: "collective" };
 
+/** The third word of calls below 2^32 elements that have nothing else to agree on. */
+const SMALL_HASH = hashNumbers([0]);
+
 /** What a call has besides its buffers. */
 export interface Extras {
   readonly root?: number;
@@ -36,6 +39,12 @@ export class CallSequence {
   /** The next collective, with the three words of its fingerprint. */
   collective(call: number, count: number, hash: number): Arrival {
     return { lane: COLLECTIVE, seq: this.#collective++, print: { call, count, hash } };
+  }
+
+  /** The next collective without counts or scalar. @param part elements of a part */
+  plain(op: WireOp, dtype: DType, part: number, redop: ReduceOp | undefined): Arrival {
+    const hash = part < 2 ** 32 ? SMALL_HASH : hashNumbers([Math.floor(part / 2 ** 32)]);
+    return this.collective(packCall(op, dtype, redop, 0), part | 0, hash);
   }
 
   /** The next call of an operation. @param part elements of a part, on which all ranks must agree */

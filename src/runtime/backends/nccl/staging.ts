@@ -4,13 +4,13 @@
  */
 import { type ArrayOf, type DType, InvalidArgumentError, type Tensor, tensor } from "../../../core/index.ts";
 import type { Operand } from "../../comm/index.ts";
-import { type DeviceStorage, devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
+import { type DeviceStorage, deviceAddress, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 
 /** A buffer of a call, on the device. */
 export interface Staged {
-  readonly address: bigint;
+  readonly address: number;
   /** What the caller gets as the result. */
   readonly tensor: Tensor;
   /** Issued on the stream after the call: copies the result towards the host. */
@@ -28,7 +28,7 @@ export function stage(
 ): Staged {
   const given = operand.tensor;
   if (given !== undefined && deviceStorageOf(given) !== undefined) {
-    const address = devicePtr(given, at.device, at.generation);
+    const address = deviceAddress(given, at.device, at.generation);
     const storage = deviceStorageOf(given) as DeviceStorage;
     storage.pool.recordUse(storage.allocation, stream);
     return { address, tensor: given, after: undefined, finish: undefined };
@@ -44,7 +44,7 @@ export function stage(
     at.device.call("cuMemcpyHtoDAsync_v2", "staging", temporary.address, pinned.address, sizeBytes, stream.handle);
   }
   return {
-    address: temporary.address,
+    address: Number(temporary.address),
     tensor: given ?? tensor(operand.dtype, [array.length], array as ArrayOf<DType>),
     after:
       use.writes && sizeBytes > 0
