@@ -21,8 +21,9 @@ interface Row {
 
 /** Reads the rows of the document's tables; throws for one that does not follow the form. */
 export function rowsOf(text: string, document = "docs/parity.md"): Row[] {
-  return text.split("\n").flatMap((line, index): Row[] => {
-    if (!line.startsWith("| ") || /^\| (kapsl-hal|ai-hwaccel) \|/.test(line)) return [];
+  return text.split("\n").flatMap((line, index, lines): Row[] => {
+    // A line above a rule is the table's head.
+    if (!line.startsWith("| ") || lines[index + 1]?.startsWith("|---") === true) return [];
     const [theirs = "", ours = "", shown = ""] = line
       .slice(1)
       .split("|")
