@@ -23,6 +23,7 @@ import {
   table,
 } from "./hardware-columns.ts";
 import { EXIT } from "./main.ts";
+import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
   readonly json?: boolean;
@@ -102,7 +103,9 @@ async function run(flags: Flags): Promise<number> {
     for (const { name, milliseconds } of timings)
       process.stderr.write(`${name.padEnd(14)} ${milliseconds.toFixed(1)} ms\n`);
   }
-  return alertsOf(inventory, view);
+  const code = alertsOf(inventory, view);
+  leaveIfStuck(inventory, code);
+  return code;
 }
 
 interface View {

@@ -4,6 +4,7 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import { diagnose, type EngineReport, explainFlight, type Finding, findEngines } from "../doctor/index.ts";
 import { EXIT } from "./main.ts";
+import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
   readonly flight?: string;
@@ -46,7 +47,9 @@ async function run(flags: Flags): Promise<number> {
       `${JSON.stringify({ schemaVersion: 1, ok: !hasError(findings), findings, engines, warnings: inventory.warnings }, null, 2)}\n`,
     );
   } else process.stdout.write(render(findings, engines));
-  return hasError(findings) ? EXIT.checkFailed : EXIT.done;
+  const code = hasError(findings) ? EXIT.checkFailed : EXIT.done;
+  leaveIfStuck(inventory, code);
+  return code;
 }
 
 function hasError(findings: readonly Finding[]): boolean {

@@ -1,7 +1,9 @@
 /** detect, topo and doctor as a user calls them. */
+import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { inventorySchema, presetInventory } from "../../machine/topology/index.ts";
@@ -164,6 +166,24 @@ describe("chorale detect", () => {
     const { err } = await run("detect", "--root", root("groq-card"), "--timings", "--json");
     expect(err).toMatch(/^nvidia\s+[\d.]+ ms$/m);
     expect(err).toMatch(/^total\s+[\d.]+ ms$/m);
+  });
+});
+
+describe("chorale detect --watch", () => {
+  it("prints one JSON document a line until it is told to stop, and then exits with 0", async () => {
+    const script = `import { main } from ${JSON.stringify(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href)};
+      process.exitCode = await main(["detect", "--root", ${JSON.stringify(root("groq-card"))}, "--watch", "0.1", "--json"]);`;
+    const child = spawn(process.execPath, ["--input-type=module", "-e", script], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const sequences: number[] = [];
+    for await (const line of createInterface({ input: child.stdout })) {
+      sequences.push((JSON.parse(line) as { sequence: number }).sequence);
+      if (sequences.length === 3) child.kill("SIGTERM");
+    }
+    const code = child.exitCode ?? (await new Promise<number | null>((resolve) => child.once("exit", resolve)));
+    expect(sequences.slice(0, 3)).toEqual([0, 1, 2]);
+    expect(code).toBe(0);
   });
 });
 

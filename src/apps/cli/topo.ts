@@ -5,6 +5,7 @@ import { detect, measureLinks, type PairMeasurement, resolveHardware } from "../
 import { type Inventory, islands, ringOrders } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
 import { EXIT } from "./main.ts";
+import { leaveIfStuck } from "./stuck.ts";
 import { renderDot, renderMatrix } from "./topology-render.ts";
 
 interface Flags {
@@ -57,6 +58,7 @@ async function run(flags: Flags): Promise<number> {
   if (format === "dot") process.stdout.write(renderDot(inventory));
   else if (format === "json") process.stdout.write(`${JSON.stringify(document(inventory, measured), null, 2)}\n`);
   else process.stdout.write(renderMatrix(inventory) + (measured === undefined ? "" : `\n${renderMeasured(measured)}`));
+  leaveIfStuck(inventory, EXIT.done);
   return EXIT.done;
 }
 

@@ -1,3 +1,4 @@
+export { exitNow } from "./exit.ts";
 export { type Koffi, koffi } from "./koffi.ts";
 export * from "./library.ts";
 export * from "./memory.ts";

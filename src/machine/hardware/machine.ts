@@ -15,8 +15,8 @@ export const MAX_FILE_BYTES = 1024 * 1024;
 export const MAX_FOLDER_ENTRIES = 4096;
 /** Time that one command may take. `nvidia-smi` without persistence mode initialises GPUs one after the other. */
 export const COMMAND_TIMEOUT_MS = 10_000;
-/** Time that one probe may take, all its commands together. */
-export const PROBE_TIMEOUT_MS = 15_000;
+/** Time that one probe may take: a library that hangs, and after it the tool that stands in for it. */
+export const PROBE_TIMEOUT_MS = 25_000;
 
 export interface CommandRequest {
   /** Name of the tool, without folder. */

@@ -65,4 +65,22 @@ describe("recorded machines", () => {
       expect(nics.map(({ name: nic, details }) => ({ name: nic, details }))).toEqual(expected.nics);
     }
   });
+
+  it("the real host says the same through nvidia-smi as through NVML", async () => {
+    const root = join(folder, "real/nvidia-h200-4");
+    const [nvml, smi] = await Promise.all([
+      detect({ root, nvidiaSource: "nvml" }),
+      detect({ root, nvidiaSource: "nvidia-smi" }),
+    ]);
+    // nvidia-smi rounds to MiB and hundredths of a watt, and was called a moment later.
+    const rounded = ({ devices }: Inventory) =>
+      devices.map((d) => ({
+        ...d,
+        powerWatts: Math.round(d.powerWatts ?? 0),
+        memoryFreeBytes: Math.round((d.memoryFreeBytes ?? 0) / 1024 ** 2),
+      }));
+    expect(rounded(smi)).toEqual(rounded(nvml));
+    expect(smi.topology).toEqual(nvml.topology);
+    expect(smi.warnings).toEqual(nvml.warnings);
+  });
 });

@@ -87,6 +87,20 @@ describe.skipIf(!hasCompiler)("NVML through FFI (needs cc)", () => {
     });
   });
 
+  it("gives up on a driver that hangs, and the command ends with its inventory all the same", async () => {
+    const script = `import { main } from ${JSON.stringify(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href)};
+      process.exitCode = await main(["detect", "--json", "--no-exec"]);`;
+    const begin = performance.now();
+    const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], {
+      env: { ...process.env, FAKE_NVML_HANG: "1", CHORALE_NVML: path, CHORALE_NVML_TIMEOUT_MS: "300" },
+    });
+    expect(performance.now() - begin).toBeLessThan(20_000);
+    const inventory = JSON.parse(stdout) as { warnings: { source: string; message: string }[] };
+    expect(inventory.warnings).toContainEqual(
+      expect.objectContaining({ source: "nvml", message: "nvmlInit_v2 did not return within 0.3 s" }),
+    );
+  });
+
   it("measures every ordered pair over the driver's copies, and gives everything back", async () => {
     const library = { name: "fake CUDA", files: [compileLibrary("cuda-driver")], requires: ["cuInit"], howToGetIt: "" };
     const inventory = await detectOn(

@@ -32,7 +32,7 @@ export const NVML_LIBRARY: LibrarySpec = {
   howToGetIt: "It comes with the NVIDIA driver; in a container, start it with the NVIDIA container toolkit.",
 };
 
-/** Time that one call may take. Initialising GPUs without persistence mode takes a second each. */
+/** Time that one call may take; CHORALE_NVML_TIMEOUT_MS sets another. Initialising GPUs without persistence mode takes a second each. */
 const CALL_TIMEOUT_MS = 10_000;
 /** Most devices, links and processes that are asked for: more than any machine has, and a bound on a lying library. */
 const MAX_DEVICES = 128;
@@ -51,9 +51,11 @@ class Nvml {
   readonly #library: NativeLibrary;
   readonly problems = new Set<string>();
   #dead = false;
+  readonly #timeoutMs: number;
 
-  constructor(library: NativeLibrary) {
+  constructor(library: NativeLibrary, timeoutMs: number) {
     this.#library = library;
+    this.#timeoutMs = timeoutMs;
   }
 
   /** Calls a function that returns nvmlReturn_t. @returns whether it succeeded */
@@ -67,13 +69,13 @@ class Nvml {
     const call = this.#library.bindAsync(symbol, "int", types)(...values);
     let timer: NodeJS.Timeout | undefined;
     const deadline = new Promise<undefined>((resolve) => {
-      timer = setTimeout(() => resolve(undefined), CALL_TIMEOUT_MS);
+      timer = setTimeout(() => resolve(undefined), this.#timeoutMs);
     });
     const status = await Promise.race([call, deadline]);
     clearTimeout(timer);
     if (status === undefined) {
       this.#dead = true;
-      this.problems.add(`${symbol} did not return within ${CALL_TIMEOUT_MS / 1000} s`);
+      this.problems.add(`${symbol} did not return within ${this.#timeoutMs / 1000} s`);
       return undefined;
     }
     return Number(status);
@@ -93,14 +95,19 @@ class Nvml {
 }
 
 /** Asks NVML for everything; `Unavailable` when there is no library or no driver. Never throws. */
-export async function collectNvml(spec: LibrarySpec = NVML_LIBRARY): Promise<NvmlSnapshot | Unavailable> {
+export async function collectNvml(
+  spec: LibrarySpec = NVML_LIBRARY,
+  callTimeoutMs = Number(process.env["CHORALE_NVML_TIMEOUT_MS"]) || CALL_TIMEOUT_MS,
+): Promise<NvmlSnapshot | Unavailable> {
   const library = openLibrary(spec);
   if (!library.available) return library;
-  const nvml = new Nvml(library);
+  const nvml = new Nvml(library, callTimeoutMs);
   const status = await nvml.status("nvmlInit_v2", []);
   if (status !== 0) {
     const why =
-      status === undefined ? "nvmlInit_v2 did not return" : `nvmlInit_v2 returned ${status} (${initProblem(status)})`;
+      status === undefined
+        ? `nvmlInit_v2 did not return within ${callTimeoutMs / 1000} s`
+        : `nvmlInit_v2 returned ${status} (${initProblem(status)})`;
     return {
       available: false,
       what: "NVML",

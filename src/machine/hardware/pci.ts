@@ -126,7 +126,7 @@ function isInteresting(classCode: number): boolean {
 export function pciRelation(a: PciFunction, b: PciFunction): PciRelation | undefined {
   if (a.hostBridge === undefined || b.hostBridge === undefined) return undefined;
   if (a.hostBridge !== b.hostBridge) {
-    if (a.numaNode === undefined || b.numaNode === undefined) return "SYS";
+    // Both without a node: the machine has one.
     return a.numaNode === b.numaNode ? "NODE" : "SYS";
   }
   let common = 0;

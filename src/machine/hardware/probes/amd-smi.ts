@@ -2,8 +2,9 @@
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
-import { count, field, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
+import { count, field, hex, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
+import { AMD_NAMES } from "./amd-names.ts";
 import { percent } from "./nvidia.ts";
 
 /** A weight of the KFD topology: 15 is one XGMI hop. */
@@ -137,8 +138,7 @@ function fromRocmSmi(text: string | undefined, warnings: ProbeWarning[]): Device
         : model !== undefined && !/^0x/.test(model)
           ? model
           : undefined;
-    const name =
-      named ?? (get("Device ID", "GPU ID") === undefined ? "AMD GPU" : `AMD GPU ${get("Device ID", "GPU ID")}`);
+    const name = named ?? byId(get("Device ID", "GPU ID", "Card Model", "Card model"));
     const unique = get("Unique ID");
     return [
       draft(Number(match[1]), /AMD|Radeon/i.test(name) ? name : `AMD ${name}`, get("GFX Version"), {
@@ -156,6 +156,11 @@ function fromRocmSmi(text: string | undefined, warnings: ProbeWarning[]): Device
       }),
     ];
   });
+}
+
+/** A part by its PCI device id, `0x74a1`. */
+function byId(id: string | undefined): string {
+  return AMD_NAMES[hex(id) ?? 0] ?? (id === undefined ? "AMD GPU" : `AMD GPU ${id}`);
 }
 
 /** Reads `--showtopo`, as text or as JSON: which pairs XGMI joins directly, and which only PCIe. */

@@ -16,31 +16,11 @@ import type {
 } from "../probe.ts";
 import { count, field, line } from "../text.ts";
 import { type KfdNode, readKfd, vram } from "./amd-kfd.ts";
+import { AMD_NAMES } from "./amd-names.ts";
 import { readAmdTools } from "./amd-smi.ts";
 import { type Card, readCards, readSensors } from "./drm.ts";
 import { percent } from "./nvidia.ts";
 
-/** PCI device ids of AMD parts whose driver gives no product name (pci.ids). */
-const NAMES: Readonly<Record<number, string>> = {
-  26273: "AMD Instinct MI50/MI60",
-  29580: "AMD Instinct MI100",
-  29704: "AMD Instinct MI250X",
-  29708: "AMD Instinct MI250X/MI250",
-  29711: "AMD Instinct MI210",
-  29856: "AMD Instinct MI300A",
-  29857: "AMD Instinct MI300X",
-  29858: "AMD Instinct MI308X",
-  29861: "AMD Instinct MI325X",
-  29877: "AMD Instinct MI300X VF",
-  30112: "AMD Instinct MI350X",
-  30115: "AMD Instinct MI355X",
-  29631: "AMD Radeon RX 6800/6900",
-  29772: "AMD Radeon RX 7900",
-  29824: "AMD Radeon RX 7600",
-  30032: "AMD Radeon RX 9070",
-  5390: "AMD Radeon 890M",
-  5510: "AMD Radeon 8060S",
-};
 /** Parts that share the memory of their CPU. */
 const UNIFIED_IDS: ReadonlySet<number> = new Set([0x74a0, 0x150e, 0x1586]);
 /** Partitions of a package by compute mode where sysfs does not count them (MI300: 6 or 8 XCDs; CPX is one each). */
@@ -188,7 +168,7 @@ function partitionMemory(kfdBytes: number | undefined, total: number | undefined
 
 function named(product: string | undefined, id: number | undefined): string {
   if (product !== undefined) return /AMD|Radeon/i.test(product) ? product : `AMD ${product}`;
-  return NAMES[id ?? 0] ?? (id === undefined ? "AMD GPU" : `AMD GPU 0x${id.toString(16)}`);
+  return AMD_NAMES[id ?? 0] ?? (id === undefined ? "AMD GPU" : `AMD GPU 0x${id.toString(16)}`);
 }
 
 function uuidOf(uniqueId: string | undefined): string | undefined {

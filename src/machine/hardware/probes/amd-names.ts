@@ -1,0 +1,21 @@
+/** PCI device ids of AMD parts whose driver gives no product name (pci.ids). */
+export const AMD_NAMES: Readonly<Record<number, string>> = {
+  26273: "AMD Instinct MI50/MI60",
+  29580: "AMD Instinct MI100",
+  29704: "AMD Instinct MI250X",
+  29708: "AMD Instinct MI250X/MI250",
+  29711: "AMD Instinct MI210",
+  29856: "AMD Instinct MI300A",
+  29857: "AMD Instinct MI300X",
+  29858: "AMD Instinct MI308X",
+  29861: "AMD Instinct MI325X",
+  29877: "AMD Instinct MI300X VF",
+  30112: "AMD Instinct MI350X",
+  30115: "AMD Instinct MI355X",
+  29631: "AMD Radeon RX 6800/6900",
+  29772: "AMD Radeon RX 7900",
+  29824: "AMD Radeon RX 7600",
+  30032: "AMD Radeon RX 9070",
+  5390: "AMD Radeon 890M",
+  5510: "AMD Radeon 8060S",
+};
