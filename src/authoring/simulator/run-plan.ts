@@ -353,8 +353,11 @@ class PlanRunner {
       const { latencyUs } = this.#machine.route(strand.rank, peer);
       if (kind === "port") this.#proxied(strand, peer, 0, record, (at) => this.#arrive(counter, at, record));
       else {
-        const fenced = relaxed ? strand.time : Math.max(strand.time + this.#p.fenceUs, strand.visibleAt);
-        this.#arrive(counter, fenced + latencyUs, record);
+        // A signal does not overtake what was stored before it; a fence costs what waiting for that costs.
+        const at = relaxed
+          ? strand.time + latencyUs
+          : Math.max(strand.time + this.#p.fenceUs + latencyUs, strand.visibleAt);
+        this.#arrive(counter, at, record);
       }
     }
   }

@@ -97,9 +97,9 @@ interface WriteAccess extends Access {
 const MAX_SAME = 8;
 
 interface Cell {
-  writes: WriteAccess[];
-  reads: ReadAccess[];
-  races: number[];
+  writes: readonly WriteAccess[];
+  reads: readonly ReadAccess[];
+  races: readonly number[];
 }
 
 export interface Race {
@@ -122,13 +122,7 @@ export interface PacketMix {
   readonly cell: number;
 }
 
-const spot = (who: Accessor) => ({
-  lane: who.lane,
-  segment: who.segment,
-  phase: who.phase,
-  site: who.site,
-  seq: who.past.seq,
-});
+const NONE: readonly never[] = [];
 
 export class Memory {
   readonly #values: Values;
@@ -203,7 +197,7 @@ export class Memory {
   #cell(index: number): Cell {
     let cell = this.#cells[index];
     if (cell === undefined) {
-      cell = { writes: [], reads: [], races: [] };
+      cell = { writes: NONE, reads: NONE, races: NONE };
       this.#cells[index] = cell;
     }
     return cell;
@@ -229,7 +223,7 @@ export class Memory {
     const mark = this.#marked.get(id);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
     this.lastPacket = (from as WriteAccess | undefined)?.packet;
-    cell.reads.push({ ...spot(who), position, value, tag, id, from, time: this.#time++ });
+    this.#remember(cell, who, position, value, tag, id, from);
     return value;
   }
 
@@ -308,15 +302,7 @@ export class Memory {
     let value = races.length > 0 ? this.#values.poison(races) : cell.writes.at(-1)!.value;
     const mark = this.#marked.get(id);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
-    cell.reads.push({
-      ...spot(who),
-      position,
-      value,
-      tag,
-      id,
-      from: undefined,
-      time: this.#time++,
-    });
+    this.#remember(cell, who, position, value, tag, id, undefined);
     return { value, tag };
   }
 
@@ -324,62 +310,91 @@ export class Memory {
     return a.tag === b.tag && this.#values.equal(a.value, b.value);
   }
 
+  #remember(
+    cell: Cell,
+    who: Accessor,
+    position: number,
+    value: number,
+    tag: number,
+    id: number,
+    from: Access | undefined,
+  ): void {
+    const { lane, segment, phase, site, past } = who;
+    const read = { lane, segment, phase, position, site, value, tag, seq: past.seq, time: this.#time++, id, from };
+    if (cell.reads === NONE) cell.reads = [read];
+    else (cell.reads as ReadAccess[]).push(read);
+  }
+
   /** Writes `value` as plain data (`tag` 0) or packets. */
   write(address: number, who: Accessor, position: number, value: number, tag: number): void {
     const index = this.#alias(address);
     const cell = this.#cell(index);
     this.wrote[who.site.id] = 1;
-    const access = { ...spot(who), position, value, tag, time: this.#time++ };
-    const kept: WriteAccess[] = [];
-    const replaced: Access[] = [];
-    const same: Access[] = [];
-    let sameAsInitial = cell.writes.length === 0 && tag === 0 && this.#values.equal(this.#initial[index]!, value);
+    const { lane, segment, phase, site, past } = who;
+    const time = this.#time++;
+    const access = { lane, segment, phase, position, site, value, tag, seq: past.seq, time };
+    let kept: WriteAccess[] | undefined;
+    let replaced: Access[] | undefined;
+    let same: Access[] | undefined;
+    let sameAsInitial = cell.writes.length === 0 && tag === 0 && this.#initial[index] === value && value !== UNDEFINED;
     for (const write of cell.writes) {
       if (this.#ordered(write, who, position) || this.#seenBefore(cell, write, who, position)) {
-        if (write.tag !== 0) replaced.push(write, ...write.replaced);
-        if (this.#same(write, access)) {
+        if (write.tag !== 0) {
+          replaced ??= [];
+          replaced.push(write, ...write.replaced);
+        }
+        if (write.tag === tag && write.value === value) {
+          same ??= [];
           same.push(write, ...write.same);
           sameAsInitial ||= write.sameAsInitial;
         }
         continue;
       }
+      kept ??= [];
       kept.push(write);
-      if (!this.#same(write, access)) cell.races.push(this.#race(index, write, true, who, true, tag, false));
+      if (!this.#same(write, access)) {
+        cell.races = [...cell.races, this.#race(index, write, true, who, true, tag, false)];
+      }
     }
-    const reads: ReadAccess[] = [];
+    let reads: ReadAccess[] | undefined;
     for (const read of cell.reads) {
       if (this.#ordered(read, who, position) || this.#performed(read, who, position)) {
-        if (read.from !== undefined && kept.includes(read.from as WriteAccess)) reads.push(read);
+        if (read.from === undefined || kept === undefined || !kept.includes(read.from as WriteAccess)) continue;
+        reads ??= [];
+        reads.push(read);
         continue;
       }
+      reads ??= [];
       reads.push(read);
       if (read.tag === tag && this.#values.equal(read.value, value)) continue;
       const race = this.#race(index, read, false, who, true, tag, read.tag !== 0 && tag !== read.tag);
       if (!this.#marked.has(read.id)) this.lateMarks.set(read.id, race);
     }
-    if (kept.length === 0) cell.races = [];
+    if (kept === undefined) {
+      cell.races = NONE;
+      kept = [];
+    }
     const packet: PacketNode | undefined =
       tag === 0
         ? undefined
-        : {
-            lane: who.lane,
-            phase: who.phase,
-            position,
-            seq: who.past.seq,
-            known: who.past.known,
-            own: who.past.own,
-            time: access.time,
-            link: who.past.link(position),
-          };
+        : { lane, phase, position, seq: past.seq, known: past.known, own: past.own, time, link: past.link(position) };
     kept.push({
-      ...access,
-      replaced: replaced.length > 4 ? replaced.slice(0, 4) : replaced,
+      lane,
+      segment,
+      phase,
+      position,
+      site,
+      value,
+      tag,
+      seq: past.seq,
+      time,
+      replaced: replaced === undefined ? NONE : replaced.slice(0, 4),
       packet,
-      same: same.slice(-MAX_SAME),
+      same: same === undefined ? NONE : same.slice(-MAX_SAME),
       sameAsInitial,
     });
     cell.writes = kept;
-    cell.reads = reads;
+    cell.reads = reads ?? NONE;
   }
 
   /** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */

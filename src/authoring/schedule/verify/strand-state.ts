@@ -24,15 +24,27 @@ export interface StrandState {
   queued: boolean;
 }
 
+/**
+ * Up to this many lanes a strand keeps a clock of what was performed. Beyond, clocks would fill the memory (4,096 strands
+ * of 64 ranks: 16 KB each, one for each strand and phase); the packets are followed back one by one instead.
+ */
+const MAX_KNOWN_LANES = 600;
+
 /** A block-wide synchronisation: everything before is done before anything after. */
 export function separate(strand: StrandState, size: number, hasPackets: boolean): void {
   strand.segment++;
   strand.phase++;
   strand.phaseStart = strand.segment;
   if (!hasPackets) return;
-  if (strand.links.size > 0) {
+  const keepsClock = size <= MAX_KNOWN_LANES;
+  if (!keepsClock) strand.known = strand.clock;
+  if (strand.links.size === 0) {
+    if (keepsClock) strand.known = join(strand.known, strand.clock);
+    return;
+  }
+  const links = [...strand.links.values()];
+  if (keepsClock) {
     let known = join(strand.known, strand.clock);
-    const links = [...strand.links.values()];
     const seen = new Set<Link>();
     for (let link of links as (Link | undefined)[]) {
       for (; link !== undefined && link !== strand.base && !seen.has(link); link = link.next) {
@@ -44,15 +56,16 @@ export function separate(strand: StrandState, size: number, hasPackets: boolean)
       }
     }
     strand.known = known;
-    strand.base = links.length === 1 ? links[0] : { from: undefined, next: strand.base, more: links };
-    strand.links = new Map();
-  } else strand.known = join(strand.known, strand.clock);
+  }
+  strand.base = links.length === 1 ? links[0] : { from: undefined, next: strand.base, more: links };
+  strand.links = new Map();
 }
 
 /** A strand learns what another had performed. */
 export function learn(strand: StrandState, known: Clock, link: Link | undefined, hasPackets: boolean): void {
   if (!hasPackets) return;
-  strand.known = join(join(strand.known, known), strand.clock);
+  const size = strand.clock?.length ?? known?.length ?? 0;
+  strand.known = size > MAX_KNOWN_LANES ? strand.clock : join(join(strand.known, known), strand.clock);
   if (link === undefined || link === strand.base) return;
   strand.base = strand.base === undefined ? link : { from: undefined, next: strand.base, more: [link] };
 }

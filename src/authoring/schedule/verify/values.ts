@@ -30,6 +30,11 @@ export class Values {
   readonly #races: (readonly number[] | undefined)[] = [undefined];
   /** 1 for nodes with undefined memory somewhere inside. */
   readonly #tainted: number[] = [1];
+  /**
+   * Sum of a random-looking number for each leaf, as often as it is in: values that differ here differ (unless operands may
+   * come twice). Spares flattening most pairs.
+   */
+  readonly #print: number[] = [0];
   readonly #leafIds = new Map<number, number>();
   readonly #index = new Map<number, number[]>();
   readonly #poison = new Map<string, number>();
@@ -41,6 +46,7 @@ export class Values {
     this.#leaf.push(leaf);
     this.#races.push(undefined);
     this.#tainted.push(tainted);
+    this.#print.push(leaf < 0 ? 0 : fingerprint(leaf));
     return this.#kids.length - 1;
   }
 
@@ -98,6 +104,9 @@ export class Values {
       }
     }
     const id = this.#push(kids, name, -1, tainted);
+    let print = 0;
+    for (const kid of kids) print = (print + this.#print[kid]!) | 0;
+    this.#print[id] = print;
     if (bucket === undefined) this.#index.set(hash, [id]);
     else bucket.push(id);
     return id;
@@ -148,12 +157,21 @@ export class Values {
     if (a === b) return this.#races[a] === undefined && this.#tainted[a] === 0;
     if (this.#races[a] !== undefined || this.#races[b] !== undefined) return false;
     if (this.#tainted[a] === 1 || this.#tainted[b] === 1) return false;
+    const op = this.#ops[a] ?? this.#ops[b];
+    if ((op === undefined || !IDEMPOTENT.has(op)) && this.#print[a] !== this.#print[b]) return false;
     const x = this.flatten(a);
     const y = this.flatten(b);
     if (x.mixed.length > 0 || y.mixed.length > 0 || x.op !== y.op || x.leaves.size !== y.leaves.size) return false;
     for (const [leaf, count] of x.leaves) if (y.leaves.get(leaf) !== count) return false;
     return true;
   }
+}
+
+function fingerprint(leaf: number): number {
+  let x = (leaf + 0x9e3779b9) | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return x ^ (x >>> 16);
 }
 
 /** A small binary heap that gives the largest number first. */

@@ -1,0 +1,35 @@
+/**
+ * Times the verifier on large plans: `npm run build && node bench/verify-speed.mjs`. Each case runs in a process of its
+ * own, so that peak memory is its own.
+ */
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+const CASES = {
+  "two-shot-packet-all-reduce 64": ["twoShotPacketAllReduce", { numRanks: 64 }],
+  "one-shot-packet-all-reduce 64": ["oneShotPacketAllReduce", { numRanks: 64 }],
+  "ring-all-reduce 256": ["ringAllReduce", { numRanks: 256 }],
+};
+const name = process.argv[2];
+if (name === undefined) {
+  console.log("| plan | operations | compile s | verify s | peak RSS MB |\n|---|---|---|---|---|");
+  for (const key of Object.keys(CASES)) {
+    const { stdout, stderr } = spawnSync(process.execPath, [fileURLToPath(import.meta.url), key], { encoding: "utf8" });
+    process.stdout.write(stdout === "" ? `${key}: ${stderr.slice(-400)}\n` : stdout);
+  }
+} else {
+  const dist = new URL(process.env.CHORALE_DIST ?? "../dist/", import.meta.url);
+  const algorithms = await import(new URL("authoring/algorithms/index.js", dist).href);
+  const { compile } = await import(new URL("authoring/language/index.js", dist).href);
+  const { verifyPlan, countOps } = await import(new URL("authoring/schedule/index.js", dist).href);
+  const [make, args] = CASES[name];
+  const t0 = performance.now();
+  const plan = compile(algorithms[make](args), { verify: false });
+  const t1 = performance.now();
+  const before = process.resourceUsage().maxRSS / 1024;
+  const verdict = verifyPlan(plan);
+  const t2 = performance.now();
+  console.log(
+    `| ${name} (${verdict.ok ? "right" : "WRONG"}) | ${countOps(plan)} | ${((t1 - t0) / 1000).toFixed(2)} | ${((t2 - t1) / 1000).toFixed(2)} | ${(process.resourceUsage().maxRSS / 1024).toFixed(0)} (${before.toFixed(0)} before) |`,
+  );
+}
