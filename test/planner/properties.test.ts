@@ -78,8 +78,10 @@ describe("every plan", () => {
         if (plan === undefined) return;
         planned++;
         turn++;
-        const scale = turn % 2 === 0 ? { bandwidth: 1.7, flops: 1 } : { bandwidth: 1, flops: 1.7 };
-        const [faster] = planModel(requestOf(config, machine, ask, scale)).plans;
+        // Faster memory, faster arithmetic or faster links, in turn.
+        const scale = { bandwidth: turn % 3 === 0 ? 1.7 : 1, flops: turn % 3 === 1 ? 1.7 : 1 };
+        const links = turn % 3 === 2 ? { ...machine, linkGBps: machine.linkGBps * 1.7 } : machine;
+        const [faster] = planModel(requestOf(config, links, ask, scale)).plans;
         expect(faster).toBeDefined();
         if (faster !== undefined) atMost(faster.score, plan.score);
       }),
