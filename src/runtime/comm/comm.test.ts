@@ -11,8 +11,10 @@ import {
   tensor,
 } from "../../core/index.ts";
 import {
+  type Communicator,
   callSite,
   checkArguments,
+  collectBatch,
   decodeFailure,
   decodeObject,
   describeWords,
@@ -21,6 +23,7 @@ import {
   errorOf,
   failureOf,
   hashNumbers,
+  inertBatch,
   OpCounters,
   opCode,
   PendingWork,
@@ -225,6 +228,42 @@ describe("objects", () => {
     }
     expect(() => encodeObject("x".repeat(2000), 1000)).toThrow(InvalidArgumentError);
     expect(() => encodeObject(1n, 1000)).toThrow(InvalidArgumentError);
+  });
+});
+
+describe("a batch", () => {
+  it("can be filled without sending anything", () => {
+    const calls = inertBatch(
+      (group) => {
+        for (let peer = 0; peer < group.size; peer++) if (peer !== group.rank) group.send(new Int32Array(2), peer);
+        group.barrier().wait();
+      },
+      { rank: 1, size: 3 },
+    );
+    expect(calls.map(({ method, args }) => [method, args[1]])).toEqual([
+      ["send", 0],
+      ["send", 2],
+      ["barrier", undefined],
+    ]);
+  });
+
+  it("is taken back when its function throws or returns a promise", () => {
+    const reasons: string[] = [];
+    const group = {} as Communicator;
+    const fail = () => {
+      throw new RangeError("mine");
+    };
+    expect(() => collectBatch(fail, group, (reason) => reasons.push(reason))).toThrow(RangeError);
+    const later = (async () => {}) as () => void;
+    expect(() => collectBatch(later, group, (reason) => reasons.push(reason))).toThrow(InvalidArgumentError);
+    expect(() => inertBatch(later)).toThrow(InvalidArgumentError);
+    expect(reasons).toHaveLength(2);
+    collectBatch(
+      () => {},
+      group,
+      (reason) => reasons.push(reason),
+    );
+    expect(reasons).toHaveLength(2);
   });
 });
 

@@ -192,6 +192,8 @@ export interface Backend extends AsyncDisposable {
   readonly world: Communicator;
   /** Opens the communicator of `ranks` (world ranks, in group order). Called by exactly its members, in the same order. */
   group(name: string, ranks: readonly number[]): Promise<Communicator>;
+  /** On backends with devices, what this rank holds of its own: `deviceOf(world)` gives it its type. */
+  readonly device?: object;
   /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /** Gives a tensor's memory back before the world ends. Later use of it is refused. */

@@ -1,3 +1,4 @@
+export * from "./batch.ts";
 export * from "./call.ts";
 export * from "./contract.ts";
 export * from "./failure.ts";

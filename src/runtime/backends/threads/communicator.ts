@@ -35,6 +35,7 @@ import {
   type Communicator,
   checkArguments,
   checkOptions,
+  collectBatch,
   type Data,
   decodeObject,
   encodeObject,
@@ -258,23 +259,11 @@ export class ThreadsCommunicator implements Communicator {
     };
     this.#batch = works;
     engine.batching = true;
-    let returned: unknown;
     try {
-      returned = (fn as (group: Communicator) => unknown)(this);
-    } catch (error) {
-      cancel("the batch's function threw, so nothing of it was sent");
-      throw error;
+      collectBatch(fn, this, cancel);
     } finally {
       this.#batch = undefined;
       engine.batching = false;
-    }
-    if (typeof (returned as PromiseLike<unknown> | undefined)?.then === "function") {
-      cancel("the batch's function was asynchronous, so nothing of it was sent");
-      throw new InvalidArgumentError(
-        "fn",
-        "a function that returns a promise",
-        "a synchronous function; await the batch's work instead",
-      );
     }
     for (const work of works) this.#launch(work, 0);
     return new BatchWork(engine.nextSeq, this.group, works);
