@@ -4,11 +4,14 @@
  */
 import { performance } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
-import { type Communicator, InvalidArgumentError, type Tensor, type World } from "chorale";
+import { type Communicator, type DType, InvalidArgumentError, type Tensor, tensor, type World } from "chorale";
 import { type LlamaConfig, readLlamaConfig } from "chorale/formats";
+import { deviceOf } from "chorale/world";
+import { GpuModelPart } from "./gpu/model.ts";
 import { type Layout, type LayoutRequest, layoutOf, shardOf, splitEvenly } from "./layout.ts";
 import { checkFreeMemory, memoryNeed } from "./memory.ts";
 import { ModelPart, planModel } from "./model.ts";
+import type { Logits, Part } from "./part.ts";
 import { encodePrompt, openTokenizer, type Prompt } from "./tokenizer.ts";
 
 export interface GenerateOptions extends LayoutRequest {
@@ -91,9 +94,15 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   const pp = await world.communicator(mesh, "pp");
   const { maxArenaBytes, maxBatch } = options;
   const shard = shardOf(config, layout, at);
-  const plan = planModel({ folder, config, shard, positions, longestPrompt, maxArenaBytes, maxBatch });
-  checkFreeMemory(await world.comm.gatherObjects(memoryNeed(plan.totalBytes), { timeoutMs }));
-  const part = new ModelPart(plan, { world, tp, timeoutMs });
+  const links = { world, tp, timeoutMs };
+  let part: Part;
+  if (deviceOf(world) === undefined) {
+    const plan = planModel({ folder, config, shard, positions, longestPrompt, maxArenaBytes, maxBatch });
+    checkFreeMemory(await world.comm.gatherObjects(memoryNeed(plan.totalBytes), { timeoutMs }));
+    part = new ModelPart(plan, links);
+  } else {
+    part = new GpuModelPart({ config, shard, positions, longestPrompt, maxBatch, weights: { folder } }, links);
+  }
   const replica = new Replica(part, pp, world, config, timeoutMs);
   await world.comm.barrier({ timeoutMs });
 
@@ -113,9 +122,14 @@ export async function generate(world: World, options: GenerateOptions): Promise<
   return gather(world, layout, prompts.length, mine, logits, { codec, timeoutMs, vocabSize: config.vocabSize });
 }
 
+/** A small tensor that the program reads and writes itself: in host memory, also where the world's tensors are not. */
+function hostTensor<D extends DType>(world: World, dtype: D, shape: readonly number[]): Tensor<D> {
+  return deviceOf(world) === undefined ? world.tensor(dtype, shape) : tensor(dtype, shape);
+}
+
 /** One replica's pipeline, as one of its ranks sees it. */
 class Replica {
-  readonly #part: ModelPart;
+  readonly #part: Part;
   readonly #pp: Communicator;
   readonly #config: LlamaConfig;
   readonly #timeoutMs: number;
@@ -123,25 +137,31 @@ class Replica {
   readonly #token: Tensor<"i32">;
   readonly #logits: Tensor<"f32">;
 
-  constructor(part: ModelPart, pp: Communicator, world: World, config: LlamaConfig, timeoutMs: number) {
+  constructor(part: Part, pp: Communicator, world: World, config: LlamaConfig, timeoutMs: number) {
     this.#part = part;
     this.#pp = pp;
     this.#config = config;
     this.#timeoutMs = timeoutMs;
     this.#world = world;
-    this.#token = world.tensor("i32", [1]);
-    this.#logits = world.tensor("f32", [config.vocabSize]);
+    this.#token = hostTensor(world, "i32", [1]);
+    this.#logits = hostTensor(world, "f32", [config.vocabSize]);
   }
 
   /** Runs a prompt; `lastLogits` is filled on the first stage. */
   async run(prompt: readonly number[], maxNewTokens: number): Promise<{ tokens: number[]; lastLogits: Float32Array }> {
-    const { batch } = this.#part;
+    const { batch, decode } = this.#part;
     const tokens: number[] = [];
     let lastLogits = new Float32Array(0);
     let position = 0;
     let input: readonly number[] = prompt;
     while (tokens.length < maxNewTokens) {
-      let logits: Float32Array | undefined;
+      if (tokens.length > 0 && decode !== undefined && this.#pp.size === 1) {
+        tokens.push(decode(position++));
+        await setImmediate();
+        if (this.#config.eosTokenIds.includes(tokens.at(-1) as number)) break;
+        continue;
+      }
+      let logits: Logits | undefined;
       for (let at = 0; at < input.length; at += batch) {
         const part = input.slice(at, at + batch);
         logits = this.#step(part, position, at + batch >= input.length);
@@ -164,7 +184,7 @@ class Replica {
   }
 
   /** One pass through this rank's stage; gives the logits on the last stage, when they are `wanted`. */
-  #step(tokens: readonly number[], position: number, wanted: boolean): Float32Array | undefined {
+  #step(tokens: readonly number[], position: number, wanted: boolean): Logits | undefined {
     const count = tokens.length;
     const { rank, size } = this.#pp;
     if (rank === 0) this.#part.embed(tokens);
@@ -175,13 +195,9 @@ class Replica {
     return undefined;
   }
 
-  /** The most likely token, from the last stage to all: the first of equals, as everywhere. */
-  async #next(logits: Float32Array | undefined): Promise<number> {
-    if (logits !== undefined) {
-      let best = 0;
-      for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[best]!) best = i;
-      this.#token.data[0] = best;
-    }
+  /** The most likely token, from the last stage to all. */
+  async #next(logits: Logits | undefined): Promise<number> {
+    if (logits !== undefined) this.#token.data[0] = logits.mostLikely();
     if (this.#pp.size > 1) {
       const options = { root: this.#pp.size - 1, timeoutMs: this.#timeoutMs };
       this.#pp.broadcast(this.#token, options).wait({ timeoutMs: this.#timeoutMs });
@@ -191,10 +207,10 @@ class Replica {
     return this.#token.data[0] as number;
   }
 
-  async #logitsToFirst(logits: Float32Array | undefined): Promise<Float32Array<ArrayBuffer>> {
+  async #logitsToFirst(logits: Logits | undefined): Promise<Float32Array<ArrayBuffer>> {
     const { rank, size } = this.#pp;
     const options = { timeoutMs: this.#timeoutMs };
-    if (logits !== undefined) this.#logits.data.set(logits);
+    if (logits !== undefined) this.#logits.data.set(logits.values());
     if (size > 1 && rank === size - 1) await this.#pp.send(this.#logits, 0, options);
     if (size > 1 && rank === 0) await this.#pp.recv(this.#logits, size - 1, options);
     return Float32Array.from(this.#logits.data);
@@ -222,7 +238,7 @@ async function gather(
     { timeoutMs },
   );
   const results: Generated[] = [];
-  const row = world.tensor("f32", [vocabSize]);
+  const row = hostTensor(world, "f32", [vocabSize]);
   for (let replica = 0; replica < layout.dp; replica++) {
     const [first, end] = splitEvenly(numPrompts, layout.dp, replica);
     const root = replica * layout.pp * layout.tp;

@@ -9,6 +9,7 @@ import { type Communicator, InvalidArgumentError, type Tensor, type World } from
 import { type LlamaConfig, openWeights } from "chorale/formats";
 import type { Shard } from "./layout.ts";
 import { Arena, groupBlocks, roomFor } from "./memory.ts";
+import { HostLogits, type Logits, type Part } from "./part.ts";
 import { fillRotations, inverseFrequencies } from "./rope.ts";
 import {
   checkShapes,
@@ -138,7 +139,7 @@ export interface ModelLinks {
 }
 
 /** One rank's part of a model, ready to run. */
-export class ModelPart {
+export class ModelPart implements Part {
   readonly #world: World;
   readonly #config: LlamaConfig;
   readonly #shard: Shard;
@@ -263,7 +264,7 @@ export class ModelPart {
   /**
    * The logits of the last of `count` tokens, [vocabSize], on every rank of the last stage. Valid until the next call.
    */
-  logits(count: number): Float32Array {
+  logits(count: number): Logits {
     const head = this.#head as Head;
     this.#moveTo(head.arena, count);
     const { hidden, vocab } = this.#sizes;
@@ -275,7 +276,7 @@ export class ModelPart {
     kernels.rmsnorm(scratch.x + (count - 1) * rowBytes, head.norm, scratch.normed, 1, rowBytes, hiddenSize, rmsNormEps);
     kernels.matmul(scratch.normed, head.weight, scratch.logits, 0, 1, vocab, rowBytes);
     const mine = head.arena.view(scratch.logits, vocab);
-    if (this.#sharedLogits === undefined || this.#tp === undefined) return mine.subarray(0, vocabSize);
+    if (this.#sharedLogits === undefined || this.#tp === undefined) return new HostLogits(mine.subarray(0, vocabSize));
     const { mine: input, all: output } = this.#sharedLogits;
     input.data.set(mine);
     this.#tp.allGather(input, { output, ...this.#wait }).wait(this.#wait);
@@ -284,7 +285,7 @@ export class ModelPart {
       const rows = Math.min(vocabRows, vocabSize - r * vocabRows);
       if (rows > 0) logits.set(output.data.subarray(r * vocab, r * vocab + rows), r * vocabRows);
     }
-    return logits;
+    return new HostLogits(logits);
   }
 
   #attention(layer: Layer, count: number, position: number): void {

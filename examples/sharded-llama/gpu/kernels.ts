@@ -11,7 +11,7 @@ export const MAX_TOKENS_PER_PASS = 8;
 /** Value of the WEIGHT macro by dtype. */
 export const WEIGHT_MACRO = { bf16: 0, f16: 1, f32: 2 } as const;
 
-export const source = String.raw`
+export const source = `
 typedef unsigned short u16;
 typedef unsigned int u32;
 
@@ -165,17 +165,20 @@ extern "C" __global__ void rope_and_cache(float* qkv, float* keys, float* values
   }
 }
 
-// Causal attention of T tokens over the cache. out[t] = heads * D. grid (T, heads), block a multiple of 32, dynamic shared
-// memory: (context + 32) floats, where context is the longest that the launch may see.
+// Causal attention of T tokens over the cache, of the last window positions where window > 0. out[t] = heads * D.
+// grid (T, heads), block a multiple of 32 and at least D. Dynamic shared memory: 32 + context + blockDim floats, where
+// context is the number of positions that the cache holds.
 extern "C" __global__ void attention(float* out, const float* qkv, const float* keys, const float* values, const int* start,
-    int heads, int kvHeads, int headDim, float scale) {
+    int heads, int kvHeads, int headDim, int context, int window, float scale) {
   extern __shared__ float shared[];
   float* scores = shared + 32;
+  float* parts = scores + context;
   int t = blockIdx.x, head = blockIdx.y, kv = head / (heads / kvHeads), length = *start + t + 1;
+  int first = window > 0 && length > window ? length - window : 0;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   const float* q = qkv + (size_t)t * (heads + 2 * kvHeads) * headDim + (size_t)head * headDim;
   float best = -3.4e38f;
-  for (int p = warp; p < length; p += warps) {
+  for (int p = first + warp; p < length; p += warps) {
     const float* k = keys + ((size_t)p * kvHeads + kv) * headDim;
     float dot = 0.f;
     for (int i = lane; i < headDim; i += 32) dot += q[i] * k[i];
@@ -185,16 +188,24 @@ extern "C" __global__ void attention(float* out, const float* qkv, const float* 
   }
   best = block_max(best, shared);
   float sum = 0.f;
-  for (int p = threadIdx.x; p < length; p += blockDim.x) {
+  for (int p = first + threadIdx.x; p < length; p += blockDim.x) {
     float e = __expf(scores[p] - best);
     scores[p] = e;
     sum += e;
   }
   sum = block_sum(sum, shared);
   float inverse = 1.f / sum;
-  for (int i = threadIdx.x; i < headDim; i += blockDim.x) {
-    float acc = 0.f;
-    for (int p = 0; p < length; p++) acc += scores[p] * values[((size_t)p * kvHeads + kv) * headDim + i];
+  // Threads in groups of D: each group sums every groups-th position.
+  int groups = blockDim.x / headDim, group = threadIdx.x / headDim, i = threadIdx.x - group * headDim;
+  float acc = 0.f;
+  if (group < groups) {
+    #pragma unroll 4
+    for (int p = first + group; p < length; p += groups) acc += scores[p] * values[((size_t)p * kvHeads + kv) * headDim + i];
+    parts[threadIdx.x] = acc;
+  }
+  __syncthreads();
+  if (group == 0) {
+    for (int g = 1; g < groups; g++) acc += parts[g * headDim + i];
     out[(size_t)t * heads * headDim + (size_t)head * headDim + i] = acc * inverse;
   }
 }
@@ -231,7 +242,7 @@ extern "C" __global__ void argmax(int* token, const float* logits, int n, int* p
   if (threadIdx.x == 0) {
     for (int w = 1; w < (int)(blockDim.x >> 5); w++)
       if (bestOf[w] > best || (bestOf[w] == best && indexOf[w] < index)) { best = bestOf[w]; index = indexOf[w]; }
-    token[0] = index;
+    token[0] = index == 0x7fffffff ? 0 : index;
     if (position) *position += 1;
   }
 }

@@ -5,4 +5,4 @@ export { loadableUrl, packageRoot, version } from "./location.ts";
 export type { OutputLine, OutputStream } from "./output.ts";
 export { closeRankPool, runRanks } from "./run-ranks.ts";
 export { bundleUserModule, importUserModule, type UserModule } from "./user-module.ts";
-export type { World } from "./world.ts";
+export { deviceOf, type World } from "./world.ts";

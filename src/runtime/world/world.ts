@@ -8,6 +8,7 @@ import {
   type Tensor,
 } from "../../core/index.ts";
 import { type AxisSizes, createMesh, type DeviceMesh, type MeshOptions, type ProcessGroup } from "../../mesh/index.ts";
+import type { RankDevice } from "../backends/cuda/index.ts";
 import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
 
 /** One rank's world. Made by `joinWorld()`. */
@@ -71,6 +72,25 @@ export function createWorld(backend: Backend, context: WorldContext): World {
   return new BackendWorld(backend, context);
 }
 
+const devices = new WeakMap<World, object>();
+
+/**
+ * Gives this rank's device (context, memory pool, pinned memory, main stream), for programs that run kernels of their
+ * own (chorale/cuda). Work on its `main` stream comes before the collectives that are called after it; see
+ * `NcclCommunicator.orderBefore` for the other direction. It lives as long as the world.
+ * @returns `undefined` on backends without devices
+ * @example
+ * import type { World } from "chorale";
+ * import { deviceOf } from "chorale/world";
+ *
+ * export default function run(world: World): string {
+ *   return deviceOf(world)?.device.info.name ?? "no GPU";
+ * }
+ */
+export function deviceOf(world: World): RankDevice | undefined {
+  return devices.get(world) as RankDevice | undefined;
+}
+
 class BackendWorld implements World {
   readonly rank: number;
   readonly size: number;
@@ -90,6 +110,7 @@ class BackendWorld implements World {
     this.args = Object.freeze([...context.args]);
     this.data = context.data;
     this.#backend = backend;
+    if (backend.device !== undefined) devices.set(this, backend.device);
   }
 
   get comm(): Communicator {

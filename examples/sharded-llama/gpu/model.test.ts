@@ -1,0 +1,90 @@
+/**
+ * The GPU model over the stand-in of a GPU whose kernels are those of kernels.ts, run on the host: everything but the
+ * device's own arithmetic. On a host with GPUs bench/gpu-llama.mjs checks the same tokens on them.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "chorale/world";
+import { afterAll, describe, expect, it } from "vitest";
+import type { Generated, GenerateOptions } from "../generate.ts";
+import { DEMO_MODEL, GOLDEN } from "../testing/demo.ts";
+import { useEmulatedGpu } from "../testing/emulated-gpu.ts";
+import { MODELS } from "../testing/models.ts";
+import { oracleGenerate } from "../testing/oracle.ts";
+import { writeRandomModel } from "../testing/random-model.ts";
+import { encode } from "./weights.ts";
+
+const available = useEmulatedGpu();
+const module = new URL("../generate.ts", import.meta.url);
+const folder = mkdtempSync(join(tmpdir(), "chorale-gpu-llama-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function generate(ranks: number, data: GenerateOptions): Promise<Generated[]> {
+  const [results] = await launch<Generated[], GenerateOptions>({
+    ranks,
+    module,
+    data,
+    backend: "nccl",
+    timeoutMs: 120_000,
+  });
+  return results as Generated[];
+}
+
+const furthest = (actual: readonly number[], expected: readonly number[]) =>
+  Math.max(...expected.map((value, i) => Math.abs(value - (actual[i] ?? Number.NaN))));
+
+describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ compiler)", { timeout: 180_000 }, () => {
+  const prompts = [
+    [1, 5, 2, 3, 0, 6, 1, 1, 4, 2, 8],
+    [7, 8],
+  ];
+  const layouts: Record<string, readonly (readonly [number, number])[]> = {
+    tied: [
+      [1, 1],
+      [2, 1],
+    ],
+    untied: [
+      [4, 1],
+      [2, 2],
+    ],
+    qwen: [[2, 1]],
+    mistral: [
+      [2, 1],
+      [1, 2],
+    ],
+  };
+  for (const [key, { config, files, name }] of Object.entries(MODELS)) {
+    it(`agrees with a float64 reference: ${name}`, async () => {
+      const model = join(folder, key);
+      const tensors = writeRandomModel(model, config, files);
+      const expected = prompts.map((prompt) => oracleGenerate(config, tensors, prompt, 6));
+      for (const [tp, pp] of layouts[key] ?? []) {
+        const options = { model, tp, pp, prompts: prompts.map((tokens) => ({ tokens })), maxNewTokens: 6 };
+        const results = await generate(tp * pp, { ...options, maxBatch: 9 });
+        for (const [i, { tokens, lastLogits }] of expected.entries()) {
+          const where = `tp ${tp} pp ${pp}, prompt ${i}`;
+          expect(results[i]?.tokens, where).toEqual(tokens);
+          expect(furthest(results[i]?.lastLogits ?? [], lastLogits), where).toBeLessThan(5e-5);
+        }
+      }
+    });
+  }
+
+  it("gives the demo model's first tokens on two GPUs", async () => {
+    const [golden] = GOLDEN;
+    const tokens = (golden?.prompt ?? []).slice(0, 4096);
+    const [result] = await generate(2, { model: DEMO_MODEL, tp: 2, prompts: [{ tokens }], maxNewTokens: 4 });
+    expect(result?.tokens).toEqual(golden?.greedy.slice(0, 4));
+    expect(furthest(result?.lastLogits ?? [], golden?.last_logits ?? [])).toBeLessThan(1e-3);
+  });
+});
+
+describe("weights on their way to the device", () => {
+  it("come out as the file has them", () => {
+    const bits = Uint16Array.of(0x3f80, 0xbf80, 0x0001, 0x7f80, 0x4049, 0x8000);
+    const values = new Float32Array(Uint32Array.from(bits, (b) => b << 16).buffer);
+    expect(encode("bf16", values)).toEqual(bits);
+    expect(encode("f16", Float32Array.of(1, -2, 2 ** -24, 65504))).toEqual(Uint16Array.of(0x3c00, 0xc000, 1, 0x7bff));
+  });
+});
