@@ -27,6 +27,7 @@ const options: ConformanceOptions = {
   ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
   ...(values.only === "data" || values.only === "behaviour" ? { only: values.only } : {}),
   ...(values.filter === undefined ? {} : { filter: values.filter }),
+  onFailure: (name) => process.stderr.write(`${tty ? "\r" : ""}FAILED ${name}\n`),
   onProgress: (done, total) => {
     const percent = Math.floor((100 * done) / total);
     if (tty) process.stderr.write(`\r${done} of ${total} cases`);

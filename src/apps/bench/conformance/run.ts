@@ -18,6 +18,8 @@ export interface ConformanceOptions {
   /** Only cases whose description contains this. */
   readonly filter?: string;
   readonly onProgress?: (done: number, total: number) => void;
+  /** Told at once of the first problem of each case. */
+  readonly onFailure?: (name: string, problem: string) => void;
   /** Whether data and behaviour cases are both run; both unless told. */
   readonly only?: "data" | "behaviour";
   /** What each rank runs instead of `runConformanceRank` itself: for showing that the suite finds what is broken. */
@@ -110,6 +112,7 @@ async function runBatch(
   };
   const note = (index: number, problem: string) => {
     const name = batch[index]?.name ?? `case ${index}`;
+    if (!found.failed.has(name)) options.onFailure?.(name, problem);
     found.failed.set(name, [...(found.failed.get(name) ?? []), problem]);
   };
   const output: string[] = [];
