@@ -1,0 +1,425 @@
+import { describe, expect, it } from "vitest";
+import { DEFAULT_PLAN_OPTIONS, type ExecutionPlan, type Op, type PlanCollective, type Range } from "../ir.ts";
+import { type FindingCode, renderFindings, type VerifyOptions, verifyPlan } from "./index.ts";
+
+const at = (buffer: Range["buffer"], index: number, size = 1): Range => ({ buffer, index, size });
+const far = (rank: number, buffer: Range["buffer"], index: number, size = 1) => ({ rank, buffer, index, size });
+const nop: Op = { kind: "nop" };
+const copy = (dst: Range, src: Range, format: "plain" | "pack" | "unpack" = "plain"): Op => ({
+  kind: "copy",
+  format,
+  src,
+  dst,
+});
+const put = (dst: ReturnType<typeof far>, src: Range, format: "plain" | "pack" = "plain"): Op => ({
+  kind: "put",
+  format,
+  notify: "none",
+  channelKind: "memory",
+  channels: [0],
+  src: [src],
+  dst: [dst],
+});
+const signal = (relaxed = false, channel = 0): Op => ({
+  kind: "signal",
+  relaxed,
+  channelKind: "memory",
+  channels: [channel],
+});
+const wait = (relaxed = false, channel = 0): Op => ({
+  kind: "wait",
+  relaxed,
+  channelKind: "memory",
+  channels: [channel],
+});
+const acquire = (id: number): Op => ({ kind: "acquire", semaphores: [id] });
+const release = (id: number): Op => ({ kind: "release", semaphores: [id] });
+const sum = (dst: Range, ...src: Range[]): Op => ({
+  kind: "reduce",
+  op: "sum",
+  packets: false,
+  src,
+  remoteSrc: [],
+  dst,
+  remoteDst: [],
+  channels: [],
+});
+
+/** Two ranks (or as many as `ops` has) joined by one channel each way, or by `port` channels; ops by rank and strand. */
+function planOf(
+  ops: readonly (readonly (readonly Op[])[])[],
+  chunks: { input: number; output: number; scratch?: number; semaphores?: readonly number[] },
+  collective: Partial<PlanCollective> = {},
+): ExecutionPlan {
+  const n = ops.length;
+  const peers = (rank: number) => Array.from({ length: n }, (_, r) => r).filter((r) => r !== rank);
+  return {
+    schemaVersion: 1,
+    name: "test",
+    mode: "imported",
+    collective: { operation: "test", numRanks: n, chunksPerPart: 1, inPlace: false, ...collective },
+    options: DEFAULT_PLAN_OPTIONS,
+    ranks: ops.map((strands, rank) => ({
+      rank,
+      input: { chunks: chunks.input, segments: 1 },
+      output: { chunks: chunks.output, segments: 1 },
+      scratch: { chunks: chunks.scratch ?? 0, segments: 1 },
+      channels: { memory: peers(rank), port: peers(rank), switch: [] },
+      semaphores: (chunks.semaphores ?? []).map((initialValue) => ({ initialValue })),
+      strands: strands.map((list, id) => ({ id, ops: list })),
+    })),
+    sources: [],
+  };
+}
+const codes = (plan: ExecutionPlan, options: VerifyOptions = { lint: false }): FindingCode[] => [
+  ...new Set(
+    verifyPlan(plan, options)
+      .findings.filter((f) => f.severity === "error")
+      .map((f) => f.code),
+  ),
+];
+const broadcast = { operation: "broadcast", root: 0 } as const;
+const allReduce = { operation: "all_reduce" } as const;
+/** Rank 0 copies its input to its own and rank 1's output. */
+const send = (between: readonly Op[], receiver: readonly Op[]) => {
+  const plan = planOf(
+    [[[copy(at("output", 0), at("input", 0)), put(far(1, "output", 0), at("input", 0)), ...between]], [receiver]],
+    { input: 1, output: 1 },
+    broadcast,
+  );
+  return { ...plan, ranks: plan.ranks.map((r) => (r.rank === 1 ? { ...r, input: { chunks: 0, segments: 1 } } : r)) };
+};
+
+describe("results", () => {
+  it("passes a right plan", () => expect(codes(send([signal()], [wait()]))).toEqual([]));
+  it("misses a contribution, doubles one, misplaces one", () => {
+    const reduce = (...src: Range[]) =>
+      planOf(
+        [
+          [[put(far(1, "scratch", 0), at("input", 0)), signal(), wait(), sum(at("output", 0), ...src)]],
+          [
+            [
+              put(far(0, "scratch", 0), at("input", 0)),
+              signal(),
+              wait(),
+              sum(at("output", 0), at("input", 0), at("scratch", 0)),
+            ],
+          ],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+        allReduce,
+      );
+    expect(codes(reduce(at("input", 0), at("scratch", 0)))).toEqual([]);
+    expect(codes(reduce(at("input", 0)))).toEqual(["missing-contribution"]);
+    expect(codes(reduce(at("input", 0), at("scratch", 0), at("scratch", 0)))).toEqual(["doubled-contribution"]);
+    expect(
+      codes(
+        planOf(
+          [[[copy(at("output", 0), at("input", 1)), copy(at("output", 1), at("input", 0))]]],
+          { input: 2, output: 2 },
+          { ...allReduce, chunksPerPart: 2 },
+        ),
+      ),
+    ).toEqual(["misplaced"]);
+  });
+  it("finds outputs that nobody writes, and overwritten inputs", () => {
+    expect(codes(planOf([[[]]], { input: 1, output: 1 }, allReduce))).toEqual(["undefined-output"]);
+    const overwrites = planOf(
+      [[[copy(at("output", 0), at("input", 0)), nop, copy(at("input", 0), at("scratch", 0))]]],
+      { input: 1, output: 1, scratch: 1 },
+      allReduce,
+    );
+    expect(codes(overwrites)).toEqual(["input-overwritten"]);
+    expect(codes({ ...overwrites, collective: { ...overwrites.collective, mayOverwriteInput: true } })).toEqual([]);
+  });
+});
+
+describe("order", () => {
+  const twoSteps = (between: readonly Op[]) =>
+    planOf(
+      [
+        [
+          [
+            copy(at("scratch", 0, 2), at("input", 0, 2)),
+            ...between,
+            copy(at("output", 0), at("scratch", 0)),
+            copy(at("output", 1), at("scratch", 1)),
+          ],
+        ],
+      ],
+      { input: 2, output: 2, scratch: 2 },
+      { ...allReduce, chunksPerPart: 2 },
+    );
+  it("orders the same position without synchronisation, other positions not", () => {
+    // output[1] reads position 1 of the first copy at its own position 0.
+    expect(codes(twoSteps([]))).toEqual(["hazard"]);
+    expect(codes(twoSteps([nop]))).toEqual([]);
+    expect(
+      codes(
+        planOf(
+          [[[copy(at("scratch", 0, 2), at("input", 0, 2)), copy(at("output", 0, 2), at("scratch", 0, 2))]]],
+          { input: 2, output: 2, scratch: 2 },
+          { ...allReduce, chunksPerPart: 2 },
+        ),
+      ),
+    ).toEqual([]);
+  });
+  it("needs a signal that releases and a wait that acquires", () => {
+    const through = (s: Op, w: Op) => {
+      const plan = planOf(
+        [
+          [[put(far(1, "scratch", 0), at("input", 0)), s, copy(at("output", 0), at("input", 0))]],
+          [[w, copy(at("output", 0), at("scratch", 0))]],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+        broadcast,
+      );
+      return codes({
+        ...plan,
+        ranks: plan.ranks.map((r) => (r.rank === 1 ? { ...r, input: { chunks: 0, segments: 1 } } : r)),
+      });
+    };
+    expect(through(signal(), wait())).toEqual([]);
+    expect(through(signal(true), wait())).toEqual(["race"]);
+    expect(through(signal(), wait(true))).toEqual(["race"]);
+  });
+  it("knows when a race reaches no output", () => {
+    const verdict = verifyPlan(
+      planOf(
+        [
+          [
+            [copy(at("output", 0), at("input", 0)), copy(at("scratch", 0), at("input", 0))],
+            [copy(at("scratch", 0), at("output", 0))],
+          ],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+        allReduce,
+      ),
+    );
+    expect(verdict.ok).toBe(true);
+    expect(verdict.findings.map((f) => f.code)).toContain("race");
+  });
+  it("takes equal concurrent writes as benign", () => {
+    const same: Op[] = [copy(at("output", 0), at("input", 0))];
+    expect(codes(planOf([[same, same]], { input: 1, output: 1 }, allReduce))).toEqual([]);
+  });
+  it("lets a packet prove that what went into it was read", () => {
+    // Rank 1 sends back the sum; rank 0 may overwrite the input that it had sent, in place.
+    const packets = (extra: readonly Op[]) =>
+      planOf(
+        [
+          [
+            [put(far(1, "scratch", 0), at("input", 0), "pack")],
+            [...extra, copy(at("input", 0), at("scratch", 0), "unpack")],
+          ],
+          [
+            [
+              {
+                kind: "reduce",
+                op: "sum",
+                packets: true,
+                src: [at("input", 0), at("scratch", 0)],
+                remoteSrc: [],
+                dst: at("input", 0),
+                remoteDst: [far(0, "scratch", 0)],
+                channelKind: "memory",
+                channels: [0],
+              },
+            ],
+          ],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+        { ...allReduce, inPlace: true },
+      );
+    expect(codes(packets([]))).toEqual([]);
+  });
+  it("has proxies read the source later", () => {
+    const port = (...rest: Op[]) => {
+      const plan = planOf(
+        [
+          [
+            [
+              copy(at("scratch", 0), at("input", 0)),
+              nop,
+              {
+                kind: "put",
+                format: "plain",
+                notify: "signal",
+                channelKind: "port",
+                channels: [0],
+                src: [at("scratch", 0)],
+                dst: [far(1, "output", 0)],
+              },
+              ...rest,
+              copy(at("scratch", 0), at("scratch", 1)),
+              copy(at("output", 0), at("input", 0)),
+            ],
+          ],
+          [[{ kind: "wait", relaxed: false, channelKind: "port", channels: [0] }]],
+        ],
+        { input: 1, output: 1, scratch: 2 },
+        broadcast,
+      );
+      return codes({
+        ...plan,
+        ranks: plan.ranks.map((r) => (r.rank === 1 ? { ...r, input: { chunks: 0, segments: 1 } } : r)),
+      });
+    };
+    expect(port(nop)).toEqual(["race"]);
+    expect(port({ kind: "flush", channelKind: "port", channels: [0] })).toEqual([]);
+  });
+});
+
+describe("ends", () => {
+  it("spells a wait cycle out", () => {
+    const plan = planOf([[[wait(), signal()]], [[wait(), signal()]]], { input: 0, output: 0 });
+    const { findings } = verifyPlan(plan);
+    expect(findings[0]).toMatchObject({ code: "deadlock", rank: 0, strand: 0, op: 0 });
+    expect(findings[0]?.message).toMatch(/wait cycle: rank 0 .* rank 1/);
+    expect(findings[0]?.related).toHaveLength(1);
+    expect(renderFindings(plan, findings)).toContain("> ");
+  });
+  it("finds lost and surplus signals, by channel", () => {
+    expect(codes(planOf([[[wait()]], [[]]], { input: 0, output: 0 }))).toEqual(["unmatched-wait"]);
+    expect(codes(planOf([[[signal()]], [[]]], { input: 0, output: 0 }))).toEqual(["surplus-signal"]);
+  });
+  it("wants semaphores back at their beginning", () => {
+    expect(codes(planOf([[[release(0)]]], { input: 0, output: 0, semaphores: [0] }))).toEqual([
+      "semaphore-not-restored",
+    ]);
+    expect(codes(planOf([[[acquire(0)]]], { input: 0, output: 0, semaphores: [0] }))).toEqual(["deadlock"]);
+    expect(codes(planOf([[[acquire(0), release(0)]]], { input: 0, output: 0, semaphores: [1] }))).toEqual([]);
+  });
+  it("decides for locks, whoever comes first", () => {
+    const critical = (other: number): Op[] => [
+      acquire(0),
+      sum(at("output", 0), at("output", 0), at("scratch", other)),
+      nop,
+      release(0),
+    ];
+    const lock = (initial: number) =>
+      planOf(
+        [
+          [
+            [copy(at("output", 0), at("input", 0)), copy(at("scratch", 0), at("input", 1)), release(1), release(1)],
+            [acquire(1), ...critical(0)],
+            [acquire(1), ...critical(0)],
+          ],
+        ],
+        { input: 2, output: 1, scratch: 1, semaphores: [initial, 0] },
+        {
+          operation: "custom",
+          custom: {
+            name: "x",
+            inputChunks: [2],
+            outputChunks: [1],
+            post: [
+              [
+                {
+                  kind: "reduce",
+                  from: [
+                    { rank: 0, chunk: 0 },
+                    { rank: 0, chunk: 1 },
+                    { rank: 0, chunk: 1 },
+                  ],
+                },
+              ],
+            ],
+          },
+        },
+      );
+    // With the lock both additions count (the test's post-condition wants input[1] twice, which is "doubled"): no race.
+    expect(codes(lock(1))).toEqual(["doubled-contribution"]);
+    expect(codes(lock(2))).toEqual(["race"]);
+    // Two locks taken in opposite order.
+    expect(
+      codes(
+        planOf(
+          [
+            [
+              [acquire(0), acquire(1), release(1), release(0)],
+              [acquire(1), acquire(0), release(0), release(1)],
+            ],
+          ],
+          { input: 0, output: 0, semaphores: [1, 1] },
+        ),
+      ),
+    ).toEqual(["deadlock"]);
+  });
+  it("finds barriers that do not fit", () => {
+    const barrier = (numStrands: number): Op => ({ kind: "barrier", barrier: 0, numStrands });
+    expect(codes(planOf([[[barrier(2)], [barrier(2)]]], { input: 0, output: 0 }))).toEqual([]);
+    expect(codes(planOf([[[barrier(2)], []]], { input: 0, output: 0 }))).toEqual(["barrier-mismatch"]);
+    expect(codes(planOf([[[barrier(2)], [barrier(2)], [barrier(2)], [barrier(2)]]], { input: 0, output: 0 }))).toEqual([
+      "barrier-mismatch",
+    ]);
+  });
+  it("finds loops that run a different number of times", () => {
+    const loop = (numChunks: number, op: Op): Op => ({
+      kind: "pipeline",
+      unitBytes: 64,
+      numChunks,
+      body: [op as never],
+    });
+    expect(codes(planOf([[[loop(2, signal())]], [[loop(2, wait())]]], { input: 0, output: 0 }))).toEqual([]);
+    expect(codes(planOf([[[loop(3, signal())]], [[loop(2, wait())]]], { input: 0, output: 0 }))).toEqual([
+      "loop-mismatch",
+    ]);
+  });
+});
+
+describe("more", () => {
+  it("checks stronger promises only when asked", () => {
+    const late = send([signal()], []);
+    const plan = send([signal()], [wait()]);
+    expect(codes(plan, { promises: { outputAtRankEnd: true, reuseAtRankEnd: true } })).toEqual([]);
+    expect(codes(late)).toEqual(["surplus-signal"]);
+    const silent = send([], []);
+    expect(codes(silent)).toEqual([]);
+    expect(codes(silent, { promises: { outputAtRankEnd: true } })).toEqual(["late-output"]);
+  });
+  it("sees scratch reused by the next launch", () => {
+    const ring = (rest: readonly Op[]) =>
+      planOf(
+        [0, 1].map((r) => [
+          [
+            put(far(1 - r, "scratch", 0), at("input", 0)),
+            signal(),
+            wait(),
+            sum(at("output", 0), at("input", 0), at("scratch", 0)),
+            ...rest,
+          ],
+        ]),
+        { input: 1, output: 1, scratch: 1 },
+        allReduce,
+      );
+    expect(codes(ring([]))).toEqual([]);
+    expect(codes(ring([]), { promises: { relaunch: true } })).toEqual(["relaunch-race"]);
+    expect(codes(ring([signal(), wait()]), { promises: { relaunch: true } })).toEqual([]);
+  });
+  it("names limits and defects of an executor", () => {
+    const many = planOf([[Array.from({ length: 65 }, () => nop)]], { input: 0, output: 0 });
+    expect(codes(many)).toEqual([]);
+    expect(codes(many, { target: "mscclpp" })).toEqual(["limit-exceeded"]);
+    const max: Op = { ...sum(at("output", 0), at("input", 0)), op: "max" } as Op;
+    expect(codes(planOf([[[max]]], { input: 1, output: 1 }), { target: "mscclpp" })).toEqual(["target-defect"]);
+  });
+  it("lints", () => {
+    const { ok, findings } = verifyPlan(
+      planOf(
+        [[[copy(at("scratch", 0), at("input", 0)), copy(at("output", 0), at("input", 0))]]],
+        { input: 1, output: 1, scratch: 1 },
+        allReduce,
+      ),
+    );
+    expect(ok).toBe(true);
+    expect(findings.map((f) => f.code)).toEqual(["dead-copy"]);
+  });
+  it("refuses what does not hold together", () => {
+    expect(codes(planOf([[[copy(at("output", 0), at("input", 7))]]], { input: 1, output: 1 }))).toEqual(["malformed"]);
+    expect(codes(planOf([[[signal(false, 9)]], [[]]], { input: 0, output: 0 }))).toEqual(["malformed"]);
+    expect(codes(planOf([[[]], [[]]], { input: 1, output: 1 }, { ...allReduce, numRanks: 3 }))).toEqual(["malformed"]);
+    const wrongPeer = planOf([[[put(far(2, "output", 0), at("input", 0))]], [[]], [[]]], { input: 1, output: 1 });
+    expect(codes(wrongPeer)).toEqual(["wrong-peer"]);
+  });
+});
