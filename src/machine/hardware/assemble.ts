@@ -52,7 +52,7 @@ export function assemble(parts: Parts): { devices: Device[]; topology: Topology 
   const devices = unmasked.map((device): Device => ({ ...device, visible: visible.has(device.id) }));
   const topology = link(parts, devices, ids);
   const pairs = derivePairs(parts, topology, devices, ids);
-  return { devices, topology: { ...topology, ...(pairs.length > 0 && { pairs }) } };
+  return { devices, topology: { ...topology, pairs } };
 }
 
 function withoutDuplicates(all: readonly DeviceDraft[]): DeviceDraft[] {

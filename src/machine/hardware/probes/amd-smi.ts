@@ -3,7 +3,7 @@ import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
 import { count, field, hex, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
-import { ask } from "../tool.ts";
+import { type Answer, ask } from "../tool.ts";
 import { AMD_NAMES } from "./amd-names.ts";
 import { percent } from "./nvidia.ts";
 
@@ -35,7 +35,9 @@ export async function readAmdTools(
     ask(context, { tool: "rocm-smi", args: ["--showtopo"], accepts: has("--showtopo") }, warnings),
   ]);
   const devices = keys === undefined ? fromAmdSmi(fixed?.stdout, metric?.stdout) : [];
-  if (keys === undefined && devices.length === 0) devices.push(...fromRocmSmi(rocm?.stdout, warnings));
+  if (keys === undefined && devices.length === 0) {
+    devices.push(...fromRocmSmi([rocm?.stdout, ...(await furtherAnswers(context, rocm))], warnings));
+  }
   const names = keys ?? devices.map((device) => device.key);
   return { devices, ...parseTopo(topo?.stdout ?? "", names) };
 }
@@ -115,12 +117,45 @@ function fromAmdSmi(fixed: string | undefined, metric: string | undefined): Devi
   });
 }
 
-function fromRocmSmi(text: string | undefined, warnings: ProbeWarning[]): DeviceDraft[] {
-  const value = record(json(text?.slice(text.indexOf("{"))));
-  if (value === undefined) {
-    if (text !== undefined && text.trim() !== "")
+/** A recording may hold what we ask at once in several calls: product names in one, memory in another. */
+async function furtherAnswers(context: ProbeContext, first: Answer | undefined): Promise<string[]> {
+  if (first === undefined) return [];
+  const flags = [
+    "--showproductname",
+    "--showmeminfo",
+    "--showuse",
+    "--showtemp",
+    "--showpower",
+    "--showbus",
+    "--showuniqueid",
+  ];
+  const missing = flags.filter((flag) => !first.argv.includes(flag));
+  const answers = await Promise.all(
+    missing.map((flag) =>
+      ask(
+        context,
+        {
+          tool: "rocm-smi",
+          args: [flag, ...(flag === "--showmeminfo" ? ["vram"] : []), "--json"],
+          accepts: (args) => args.includes(flag) && args.includes("--json"),
+        },
+        [],
+      ),
+    ),
+  );
+  return answers.flatMap((answer) => answer?.stdout ?? []);
+}
+
+/** Reads rocm-smi's JSON; what further answers say of a card is added to what the first one says. */
+function fromRocmSmi(texts: readonly (string | undefined)[], warnings: ProbeWarning[]): DeviceDraft[] {
+  const value: Record<string, Readonly<Record<string, unknown>>> = Object.create(null);
+  for (const text of texts) {
+    const own = record(json(text?.slice(text.indexOf("{"))));
+    if (own === undefined && text !== undefined && text.trim() !== "") {
       warnings.push({ source: "rocm-smi", message: "rocm-smi printed no JSON" });
-    return [];
+    }
+    for (const [key, card] of Object.entries(own ?? {}).slice(0, MAX_GPUS + 1))
+      value[key] = { ...record(card), ...value[key] };
   }
   const driver = field(scalar(at(value, "system", "Driver version")));
   return Object.entries(value).flatMap(([key, card]): DeviceDraft[] => {

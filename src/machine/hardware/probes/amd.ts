@@ -72,8 +72,8 @@ async function fromSysfs(
   const devices: DeviceDraft[] = [];
   const keyOfNode = new Map<number, string>();
   const hives = new Map<string, string[]>();
-  for (const card of cards) {
-    const nodes = kfd.filter((node) => node.pciAddress === card.pciAddress).sort((a, b) => a.partition - b.partition);
+  for (const [i, card] of cards.entries()) {
+    const nodes = nodesOf(card, i, cards, kfd);
     const drafts = await draftsOf(context, card, nodes, devices.length);
     for (const [i, draft] of drafts.entries()) {
       devices.push({ ...draft, ...common });
@@ -96,6 +96,12 @@ async function fromSysfs(
     relations = tools.relations ?? [];
   }
   return { devices, links, relations, warnings };
+}
+
+/** The KFD nodes of a card: by PCI address, or by order where a copy of sysfs lost the addresses. */
+function nodesOf(card: Card, index: number, cards: readonly Card[], kfd: readonly KfdNode[]): KfdNode[] {
+  if (card.pciAddress === undefined) return kfd.length === cards.length ? kfd.slice(index, index + 1) : [];
+  return kfd.filter((node) => node.pciAddress === card.pciAddress).sort((a, b) => a.partition - b.partition);
 }
 
 async function draftsOf(
