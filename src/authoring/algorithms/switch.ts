@@ -14,7 +14,7 @@ export function switchAllReduce(args: AlgorithmArgs): Program {
     const outputs = inPlace ? inputs : p.switchChannel(p.ranks, "output");
     for (const rank of p.ranks) {
       const sum = inPlace ? rank.input.at(rank.id) : rank.output.at(rank.id);
-      inputs.at(rank).reduce(sum, rank.id, { strand: 0, op: args.op ?? "sum" });
+      inputs.at(rank).reduce(sum, rank.id);
       outputs.at(rank).broadcast(sum, rank.id);
     }
   });

@@ -57,7 +57,7 @@ export interface PortWaitOptions extends SyncOptions {
 }
 export interface SwitchReduceOptions {
   readonly strand?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">;
-  readonly op?: PlanReduceOp;
+  readonly op?: Exclude<PlanReduceOp, "avg">;
 }
 
 interface StrandLike {
@@ -149,7 +149,7 @@ export interface ReduceOptions<P> {
   readonly strand?: number | StrandGroup<P>;
   /** Where the result goes; the first source unless told. */
   readonly dst?: Chunk<P>;
-  readonly op?: PlanReduceOp;
+  readonly op?: Exclude<PlanReduceOp, "avg">;
 }
 
 /** A rank and what it does alone. */
@@ -251,9 +251,12 @@ class Channel<P> {
   declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
   protected readonly recorder: Recorder;
   protected readonly record: ChannelRecord;
-  constructor(recorder: Recorder, record: ChannelRecord) {
+  /** The collective's operator, for reductions that name none. */
+  protected readonly op: PlanReduceOp;
+  constructor(recorder: Recorder, record: ChannelRecord, op: PlanReduceOp) {
     this.recorder = recorder;
     this.record = record;
+    this.op = op;
   }
   /** The rank whose strands use it. */
   get from(): number {
@@ -319,7 +322,7 @@ export class MemoryChannel<P> extends Channel<P> {
   /** dst = op(src, ...remote); dst is src unless told. */
   reduce(src: Chunk<P>, remote: readonly Chunk<P>[], at?: number | StrandGroup<P> | ReduceOptions<P>): void {
     const { dst, op } = reduceOptions<P>(at);
-    this.recorder.channelReduce(this.record, src, remote, dst ?? src, op ?? "sum", strandsOf(at));
+    this.recorder.channelReduce(this.record, src, remote, dst ?? src, op ?? this.op, strandsOf(at));
   }
 }
 
@@ -387,10 +390,12 @@ export class SwitchChannel<P> {
   readonly ranks: readonly number[];
   private readonly recorder: Recorder;
   private readonly record: SwitchRecord;
-  constructor(recorder: Recorder, record: SwitchRecord) {
+  private readonly op: PlanReduceOp;
+  constructor(recorder: Recorder, record: SwitchRecord, op: PlanReduceOp) {
     this.recorder = recorder;
     this.record = record;
     this.ranks = record.ranks;
+    this.op = op;
   }
   /** The channel as one member uses it. @throws InvalidArgumentError when `rank` is none */
   at(rank: RankHandle<P>): SwitchView<P> {
@@ -400,7 +405,7 @@ export class SwitchChannel<P> {
       rank.id,
       `one of its members ${this.ranks.join(", ")}`,
     );
-    return new SwitchView(this.recorder, this.record, rank.id);
+    return new SwitchView(this.recorder, this.record, rank.id, this.op);
   }
 }
 
@@ -409,10 +414,12 @@ export class SwitchView<P> {
   private readonly recorder: Recorder;
   private readonly record: SwitchRecord;
   private readonly rank: number;
-  constructor(recorder: Recorder, record: SwitchRecord, rank: number) {
+  private readonly op: PlanReduceOp;
+  constructor(recorder: Recorder, record: SwitchRecord, rank: number, op: PlanReduceOp) {
     this.recorder = recorder;
     this.record = record;
     this.rank = rank;
+    this.op = op;
   }
   /** dst = op over all members' buffers at [offset, offset + size of dst). */
   reduce(
@@ -421,7 +428,7 @@ export class SwitchView<P> {
     at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group"> | SwitchReduceOptions,
   ): void {
     const { op } = reduceOptions<P>(at);
-    this.recorder.switchReduce(this.record, this.rank, offset, dst.size, dst, op ?? "sum", oneOf(at));
+    this.recorder.switchReduce(this.record, this.rank, offset, dst.size, dst, op ?? this.op, oneOf(at));
   }
   /** All members' buffers at [offset, offset + size of src) = src. */
   broadcast(
@@ -477,11 +484,11 @@ export class Builder<P> {
   }
   /** A memory channel. Make one the other way too: signals need it. */
   memoryChannel(from: RankHandle<P>, to: RankHandle<P>): MemoryChannel<P> {
-    return new MemoryChannel(this.recorder, this.recorder.channel(MEMORY, this.own(to), this.own(from)));
+    return new MemoryChannel(this.recorder, this.recorder.channel(MEMORY, this.own(to), this.own(from)), this.op);
   }
   /** A port channel. Make one the other way too: signals need it. */
   portChannel(from: RankHandle<P>, to: RankHandle<P>): PortChannel<P> {
-    return new PortChannel(this.recorder, this.recorder.channel(PORT, this.own(to), this.own(from)));
+    return new PortChannel(this.recorder, this.recorder.channel(PORT, this.own(to), this.own(from)), this.op);
   }
   /** A switch channel over one buffer of several ranks. Scratch must have been reserved before it is used. */
   switchChannel(ranks: readonly RankHandle<P>[], buffer: BufferKind): SwitchChannel<P> {
@@ -491,6 +498,7 @@ export class Builder<P> {
         ranks.map((rank) => this.own(rank)),
         BUFFERS.indexOf(buffer),
       ),
+      this.op,
     );
   }
   /** @throws InvalidArgumentError when a strand is named twice */

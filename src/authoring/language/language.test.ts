@@ -419,3 +419,30 @@ describe("programs", () => {
     expect(() => planFromJson({ ...JSON.parse(text(plan)), mode: "fast" })).toThrow(/mode/);
   });
 });
+
+describe("operators", () => {
+  it("of a collective are those of its reductions, wherever they are done", () => {
+    const least = { collective: allReduce(2, { chunks: 4, op: "min" }) } as const;
+    expect(
+      ops((p) => {
+        const [a, b] = [p.rank(0), p.rank(1)];
+        a.reduce(a.input.at(0), [a.input.at(1)]);
+        p.memoryChannel(a, b).reduce(a.input.at(0), [b.input.at(0)]);
+        p.switchChannel(p.ranks, "input").at(a).reduce(a.output.at(0), 0);
+        p.reduce(a.output.at(0), a.input.at(0), [a.input.at(1)]);
+      }, least),
+    ).toEqual([
+      "reduce input[0] <- min(input[0], input[1])",
+      "reduce input[0] <- min(input[0], rank 1 input[0]) via memory 0",
+      "switch-reduce output[0] <- min(switch 0[0])",
+      "reduce output[0] <- min(input[0], input[1])",
+    ]);
+  });
+
+  it("of an average are sums: it is divided once, by whoever runs the plan", () => {
+    const mean = { collective: allReduce(2, { chunks: 4, op: "avg" }) } as const;
+    expect(ops((p) => p.rank(0).reduce(p.rank(0).input.at(0), [p.rank(0).input.at(1)]), mean)).toEqual([
+      "reduce input[0] <- sum(input[0], input[1])",
+    ]);
+  });
+});

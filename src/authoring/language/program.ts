@@ -151,7 +151,9 @@ export function program<const Name extends string>(
     locate,
   });
   located.recorder = recorder;
-  build(new Builder<Name>(recorder, collective.reduceOp ?? "sum", links));
+  // An average is a sum that whoever runs the plan divides once, at the end.
+  const op = collective.reduceOp ?? "sum";
+  build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links));
   recorder.close();
   return Object.freeze({
     name,

@@ -22,7 +22,10 @@ export const PLAN_SCHEMA_VERSION = 1;
 export const BUFFERS = ["input", "output", "scratch"] as const;
 export type BufferKind = (typeof BUFFERS)[number];
 
-/** Operators that a plan may name. MSCCL++'s files know only sum, min and max. `avg` is a sum, scaled once at the end. */
+/**
+ * Operators that a plan may name. MSCCL++'s files know only sum, min and max. A collective's `avg`: its operations are
+ * sums, and whoever runs the plan divides each result once by the number of ranks.
+ */
 export const PLAN_REDUCE_OPS = ["sum", "prod", "min", "max", "avg", "band", "bor", "bxor"] as const;
 export type PlanReduceOp = (typeof PLAN_REDUCE_OPS)[number];
 

@@ -21,6 +21,14 @@ import type { RankRecord } from "../recorder.ts";
 import { type Access, type AccessContext, accessesOf } from "./access.ts";
 import { IntervalMap } from "./interval-map.ts";
 
+/** What is known to be done: `base[u]` operations of strand u, and of its own strand all up to `index`. */
+interface Clock {
+  /** Shared until something is joined. Entries beyond the number of strands: port puts of each that have arrived. */
+  readonly base: Int32Array;
+  readonly strand: number;
+  readonly index: number;
+}
+
 /** An operation in program order, with what was inserted around it. */
 interface Entry {
   readonly op: DraftOp | undefined;
@@ -32,7 +40,7 @@ interface Entry {
   readonly puts: number;
   readonly before: DraftOp[];
   readonly after: DraftOp[];
-  clock: Int32Array;
+  clock: Clock;
   flushed: boolean;
 }
 
@@ -60,6 +68,7 @@ export class AutoSync {
   private readonly ranks: readonly RankRecord[];
   private readonly strands: readonly OrderedStrand[];
   private readonly width: number;
+  /** What each strand knows of the others. */
   private readonly clocks: Int32Array[];
   private readonly puts: number[];
   /** Port puts among the first i operations of each strand. */
@@ -67,7 +76,7 @@ export class AutoSync {
   /** Port puts of each strand whose source the proxy may still read. */
   private readonly unflushed = new Map<number, Entry[]>();
   private readonly memories = new Map<number, IntervalMap<Slot>>();
-  private readonly queues = new Map<string, (Int32Array | undefined)[]>();
+  private readonly queues = new Map<string, (Clock | undefined)[]>();
   private readonly meetings = new Map<string, Entry[]>();
   private readonly pairs = new Map<string, { readonly kind: ChannelKind; readonly ids: ReadonlyMap<number, number> }>();
   private readonly semaphores = new Map<string, number>();
@@ -88,7 +97,9 @@ export class AutoSync {
     this.ranks = ranks;
     this.strands = strands;
     this.width = strands.length;
-    this.clocks = strands.map(() => new Int32Array(2 * strands.length));
+    const hasPorts = strands.some(({ ops }) => ops.some(({ op }) => op.kind === "put" && op.channelKind === "port"));
+    const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
+    this.clocks = strands.map(() => nothing);
     this.puts = strands.map(() => 0);
     this.putsUpTo = strands.map(({ ops }) => {
       const upTo = new Int32Array(ops.length + 2);
@@ -118,7 +129,6 @@ export class AutoSync {
   private visit(op: DraftOp, seq: number, strand: number, index: number): Entry {
     const isPortPut = op.kind === "put" && op.channelKind === "port";
     if (isPortPut) this.puts[strand] = (this.puts[strand] as number) + 1;
-    const clock = this.clocks[strand] as Int32Array;
     const entry: Entry = {
       op,
       seq,
@@ -127,7 +137,7 @@ export class AutoSync {
       puts: this.puts[strand] as number,
       before: [],
       after: [],
-      clock,
+      clock: { base: this.clocks[strand] as Int32Array, strand, index },
       flushed: false,
     };
     const accesses = accessesOf(this.context, this.rankOf(strand), op);
@@ -142,19 +152,17 @@ export class AutoSync {
     return (this.strands[strand] as OrderedStrand).rank;
   }
 
-  /** The strand's clock says that the entry is done, from here on. */
+  /** The entry carries what its strand knows by now. */
   private tick(entry: Entry): void {
-    const clock = (this.clocks[entry.strand] as Int32Array).slice();
-    clock[entry.strand] = entry.index;
-    this.clocks[entry.strand] = clock;
-    entry.clock = clock;
+    entry.clock = { base: this.clocks[entry.strand] as Int32Array, strand: entry.strand, index: entry.index };
   }
 
-  private join(strand: number, other: Int32Array): void {
-    const clock = (this.clocks[strand] as Int32Array).slice();
-    for (let i = 0; i < clock.length; i++)
-      if ((other[i] as number) > (clock[i] as number)) clock[i] = other[i] as number;
-    this.clocks[strand] = clock;
+  private join(strand: number, other: Clock): void {
+    const base = (this.clocks[strand] as Int32Array).slice();
+    for (let i = 0; i < base.length; i++)
+      if ((other.base[i] as number) > (base[i] as number)) base[i] = other.base[i] as number;
+    base[other.strand] = Math.max(base[other.strand] as number, other.index);
+    this.clocks[strand] = base;
   }
 
   // ---- conflicts
@@ -288,14 +296,16 @@ export class AutoSync {
   }
 
   /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
-  private behindProxy(clock: Int32Array, rank: number): Int32Array {
-    const carried = clock.slice();
+  private behindProxy(clock: Clock, rank: number): Clock {
+    const base = clock.base.slice();
+    if (base.length === this.width) return clock;
     this.strands.forEach((strand, s) => {
       if (strand.rank !== rank) return;
-      const puts = (this.putsUpTo[s] as Int32Array)[clock[s] as number] ?? 0;
-      carried[this.width + s] = Math.max(carried[this.width + s] as number, puts);
+      const done = s === clock.strand ? clock.index : (clock.base[s] as number);
+      const puts = (this.putsUpTo[s] as Int32Array)[done] ?? 0;
+      base[this.width + s] = Math.max(base[this.width + s] as number, puts);
     });
-    return carried;
+    return { ...clock, base };
   }
 
   // ---- what the program synchronises itself
@@ -360,7 +370,7 @@ export class AutoSync {
     }
   }
 
-  private semaphoreQueue(rank: number, id: number): (Int32Array | undefined)[] {
+  private semaphoreQueue(rank: number, id: number): (Clock | undefined)[] {
     const key = `semaphore ${rank} ${id}`;
     let queue = this.queues.get(key);
     if (queue === undefined) {
@@ -371,7 +381,7 @@ export class AutoSync {
   }
 
   /** The clocks of the signals under way on a channel, named by its sending end; `id` is `rank`'s own. */
-  private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Int32Array | undefined)[] {
+  private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Clock | undefined)[] {
     const peers = (this.ranks[rank] as RankRecord)[kind];
     const peer = peers[id] as number;
     const ordinal = peers.slice(0, id).filter((p) => p === peer).length;
@@ -414,7 +424,6 @@ export class AutoSync {
 
   /** What stands for the end of a strand. */
   private end(strand: number, index: number): Entry {
-    const clock = this.clocks[strand] as Int32Array;
     return {
       op: undefined,
       seq: Number.MAX_SAFE_INTEGER,
@@ -423,7 +432,7 @@ export class AutoSync {
       puts: this.puts[strand] as number,
       before: [],
       after: [],
-      clock,
+      clock: { base: this.clocks[strand] as Int32Array, strand, index },
       flushed: false,
     };
   }
