@@ -37,11 +37,15 @@ export interface Parts {
 /** Pairs are stated up to this many accelerators; a rack of 72 is the largest domain one host shows. */
 const MAX_PAIRED_DEVICES = 144;
 
+/** Most NICs that a tool may name. */
+const MAX_TOOL_NICS = 64;
+
 /** Vendors' own probes know more than these two; a device that one of them shows too is dropped here. */
 const LAST_RESORTS: ReadonlySet<Family> = new Set<Family>(["vulkan", "windows-gpu"]);
 
 /** Makes devices and topology of what the probes found. */
-export function assemble(parts: Parts): { devices: Device[]; topology: Topology } {
+export function assemble(found: Parts): { devices: Device[]; topology: Topology } {
+  const parts = { ...found, nics: found.nics.length > 0 ? found.nics : nicsOfTools(found.results) };
   const drafts = withoutDuplicates(parts.results.flatMap((result) => result.devices));
   const ids = number(drafts);
   const unmasked = drafts.map((draft) => place(draft, ids, parts.pci));
@@ -53,6 +57,14 @@ export function assemble(parts: Parts): { devices: Device[]; topology: Topology 
   const topology = link(parts, devices, ids);
   const pairs = derivePairs(parts, topology, devices, ids);
   return { devices, topology: { ...topology, pairs } };
+}
+
+/** The NICs that only a tool names, where sysfs shows none: all that is known is that they are there. */
+function nicsOfTools(results: readonly ProbeResult[]): Nic[] {
+  const names = results
+    .flatMap((r) => r.relations ?? [])
+    .flatMap(({ b }) => (b.startsWith("nic:") ? [b.slice(4)] : []));
+  return [...new Set(names)].slice(0, MAX_TOOL_NICS).map((name) => ({ name, details: {} }));
 }
 
 function withoutDuplicates(all: readonly DeviceDraft[]): DeviceDraft[] {
@@ -255,7 +267,8 @@ function derivePairs(
   if (accelerators.length === 0 || accelerators.length > MAX_PAIRED_DEVICES) return [];
   const stated = new Map<string, string>();
   for (const { a, b, relation } of parts.results.flatMap((r) => r.relations ?? [])) {
-    stated.set([ids.get(a), ids.get(b)].sort().join(" "), relation);
+    const nic = b.startsWith("nic:") ? parts.nics.find(({ name }) => name === b.slice(4)) : undefined;
+    stated.set([ids.get(a), nic === undefined ? ids.get(b) : nicId(parts.nics, nic)].sort().join(" "), relation);
   }
   const addressOf = new Map<string, string | undefined>([
     ...accelerators.map((d) => [d.id, d.pciAddress] as const),

@@ -30,7 +30,7 @@ export interface SwitchDraft {
   readonly name?: string;
 }
 
-/** A relation that a tool states, kept for where sysfs does not tell. */
+/** A relation that a tool states, kept for where sysfs does not tell; `b` may be a NIC, `nic:mlx5_0`. */
 export interface RelationDraft {
   readonly a: string;
   readonly b: string;

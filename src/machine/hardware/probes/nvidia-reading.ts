@@ -57,6 +57,8 @@ export interface NvidiaReadings {
   readonly gpus: readonly NvidiaReading[];
   /** Cells of `nvidia-smi topo -m`, by GPU index: `NV18`, `PIX`, `SYS`. */
   readonly matrix: ReadonlyMap<string, string>;
+  /** How a GPU reaches a NIC, as `topo -m` says. */
+  readonly nics?: readonly { readonly gpu: number; readonly nic: string; readonly relation: string }[];
   /** Pairs whose peer access the driver refuses, by GPU index, and why. */
   readonly peerDenied?: ReadonlyMap<string, string>;
 }

@@ -106,6 +106,7 @@ export async function readNvidiaSmi(
   return {
     ...defined({ driverVersion, cudaVersion }),
     matrix: parseMatrix(topo?.stdout ?? ""),
+    nics: parseNics(topo?.stdout ?? ""),
     gpus: gpus.map((gpu) => ({
       ...gpu,
       ...defined({
@@ -279,6 +280,35 @@ export function parseMatrix(text: string): Map<string, string> {
     }
   }
   return cells;
+}
+
+/** The NICs of `topo -m` by their real names, and how each GPU reaches them. */
+export function parseNics(text: string): { gpu: number; nic: string; relation: string }[] {
+  const rows = linesOf(text);
+  const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
+  const columns = (header ?? "").trim().split(/\s+/);
+  const legend = new Map(
+    rows.flatMap((row) => {
+      const match = /^\s{0,8}(NIC\d{1,3}): (\S{1,64})\s*$/.exec(row);
+      return match === null ? [] : [[match[1] ?? "", match[2] ?? ""] as const];
+    }),
+  );
+  const found: { gpu: number; nic: string; relation: string }[] = [];
+  for (const row of rows) {
+    const match = row === header ? null : /^\s{0,8}GPU(\d{1,3})\s+(\S.*)$/.exec(row);
+    const values = (match?.[2] ?? "").trim().split(/\s+/);
+    for (const [i, name] of columns.slice(0, MAX_ROWS).entries()) {
+      const relation = /^(PIX|PXB|PHB|NODE|SYS|SOC)$/.exec(values[i] ?? "")?.[1];
+      if (match === null || relation === undefined || !/^(NIC\d|mlx\d|hfi\d|bnxt_re|irdma|rocep|ibp)/.test(name))
+        continue;
+      found.push({
+        gpu: Number(match[1]),
+        nic: line(legend.get(name) ?? name),
+        relation: relation === "SOC" ? "SYS" : relation,
+      });
+    }
+  }
+  return found;
 }
 
 function parseApps(answer: Answer | undefined): { gpu: string; pid: number; name?: string; usedBytes?: number }[] {

@@ -331,6 +331,9 @@ async function linksOf(context: ProbeContext, readings: NvidiaReadings, warnings
     if (nv !== null) bonded.set(pair, Number(nv[1]));
     else relations.push({ a: keyOf(a), b: keyOf(b), relation: cell });
   }
+  for (const { gpu, nic, relation } of readings.nics ?? []) {
+    relations.push({ a: keyOf(gpu), b: `nic:${nic}`, relation });
+  }
   for (const gpu of readings.gpus) {
     for (const [address, num] of gpu.links?.toGpu ?? []) {
       const other = byAddress.get(address);
