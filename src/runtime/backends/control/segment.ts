@@ -35,7 +35,10 @@ const LABEL_BYTES = 512;
 const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
 const BLOB_WORDS = 2 + BLOB_BYTES / 4;
 const LABEL_WORDS = LABEL_BYTES / 4;
-const HEADER_WORDS = 16 + FAILURE_WORDS;
+const TURNS_AT = 16 + FAILURE_WORDS;
+/** Ranks that may take turns: see `GroupControl.turn`. */
+const MAX_TURN_RANKS = 64;
+const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
@@ -237,6 +240,60 @@ export class GroupControl {
   /** Says that this member is done with the group. Call it once; the group must not be used afterwards. */
   leave(): void {
     this.#segment.leave(this.#at, this.size);
+  }
+
+  /** Says that this member will make no more calls. */
+  announceClose(): void {
+    Atomics.add(this.#words, this.#at + 4, 1);
+  }
+
+  /** Whether every member will make no more calls. */
+  get allClosing(): boolean {
+    return Atomics.load(this.#words, this.#at + 4) >= this.size;
+  }
+
+  /**
+   * Asks for the turn of call `seq`, which will block this thread until all members make it. Ranks that take part in
+   * several such calls could block in different ones, each waiting for the other; so each rank offers itself to one
+   * call at a time, the one of the lowest number, and member 0 locks all members at once when all offer the same.
+   * Ask again until it is granted; then make the call, and say so with `endTurn`.
+   * @param ranks world ranks of the members
+   * @returns whether it is this call's turn
+   */
+  turn(seq: number, ranks: readonly number[]): boolean {
+    const words = this.#words;
+    const id = this.#turnId(seq);
+    if (Atomics.load(words, this.#at + 5) === id) return true;
+    const own = TURNS_AT + (ranks[this.member] ?? 0);
+    const current = Atomics.load(words, own);
+    if ((current & 1) === 1) return false;
+    if (current !== 0 && current >> 1 < id) return false;
+    if (current !== id << 1 && Atomics.compareExchange(words, own, current, id << 1) !== current) return false;
+    if (this.member !== 0) return false;
+    const locked: number[] = [];
+    for (const rank of ranks) {
+      if (Atomics.compareExchange(words, TURNS_AT + rank, id << 1, (id << 1) | 1) !== id << 1) break;
+      locked.push(rank);
+    }
+    if (locked.length === ranks.length) {
+      Atomics.store(words, this.#at + 5, id);
+      return true;
+    }
+    for (const rank of locked) Atomics.store(words, TURNS_AT + rank, id << 1);
+    return false;
+  }
+
+  /** Ends this member's turn of call `seq`, or takes its offer back. */
+  endTurn(seq: number, ranks: readonly number[]): void {
+    const own = TURNS_AT + (ranks[this.member] ?? 0);
+    const id = this.#turnId(seq);
+    Atomics.compareExchange(this.#words, own, id << 1, 0);
+    Atomics.compareExchange(this.#words, own, (id << 1) | 1, 0);
+  }
+
+  #turnId(seq: number): number {
+    const slot = (this.#at - HEADER_WORDS) / groupWords(this.#segment.worldSize);
+    return (slot + 1) * 2 ** 20 + (seq % 2 ** 20);
   }
 
   /** Publishes the group's blob (one member does). */

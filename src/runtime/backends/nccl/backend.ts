@@ -99,7 +99,7 @@ export class NcclBackend implements Backend {
     this.#rank = rank;
     const all = Array.from({ length: handle.ranks }, (_, r) => r);
     const control = rank.segment.group("world", all, 0, this.rank);
-    this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, uniqueId));
+    this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, all, uniqueId));
   }
 
   /** This rank's device, streams and memory, for programs that run kernels of their own. */
@@ -114,7 +114,7 @@ export class NcclBackend implements Backend {
     const instance = this.#instances.get(key) ?? 0;
     this.#instances.set(key, instance + 1);
     const control = this.#rank.segment.group(name, ranks, instance, member);
-    return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control)).ready();
+    return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control, ranks)).ready();
   }
 
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
@@ -156,6 +156,7 @@ export class NcclBackend implements Backend {
     for (const communicator of [...this.#rank.communicators].reverse()) {
       await communicator.close().catch((error: unknown) => errors.push(error));
     }
+    await this.#rank.settleRetired();
     this.#rank.peers.close();
     at.pinned.close();
     at.pool.close();

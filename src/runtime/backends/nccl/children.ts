@@ -13,7 +13,12 @@ const JOIN_SEQ = 0;
 const JOIN_CALL = 0x3f;
 
 /** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
-export function openWithUniqueId(rank: NcclRank, control: GroupControl, ownId?: Uint8Array): Opening {
+export function openWithUniqueId(
+  rank: NcclRank,
+  control: GroupControl,
+  ranks: readonly number[],
+  ownId?: Uint8Array,
+): Opening {
   if (ownId !== undefined && ownId.length !== UNIQUE_ID_BYTES) {
     throw new FormatError("uniqueId", `${ownId.length} bytes; an ncclUniqueId has ${UNIQUE_ID_BYTES}`);
   }
@@ -26,9 +31,11 @@ export function openWithUniqueId(rank: NcclRank, control: GroupControl, ownId?: 
     if (handle !== undefined) return rank.isReady(handle) ? handle : undefined;
     const id = control.blob;
     if (id === undefined || !allJoined(rank, control)) return undefined;
+    if (control.size > 1 && !control.turn(JOIN_SEQ, ranks)) return undefined;
     rank.at.device.activate();
     const out = new BigUint64Array(1);
     const status = library.api.ncclCommInitRankConfig(out, control.size, { internal: id }, control.member, rank.config);
+    control.endTurn(JOIN_SEQ, ranks);
     library.check("ncclCommInitRankConfig", status);
     handle = out[0] ?? 0n;
     return status === NCCL_RESULT.success ? handle : undefined;

@@ -344,13 +344,15 @@ export class NcclCommunicator implements Communicator {
     let made: NcclCommunicator | undefined;
     const step = (): boolean => {
       const choices = readChoices(queue.options.control, arrival.seq);
-      if (choices === undefined) return false;
+      if (choices === undefined || !queue.turn(arrival.seq)) return false;
       const native = rank.library.optional.ncclCommSplit !== undefined;
       const handle = native ? splitNatively(rank, queue.comm ?? 0n, color, key) : undefined;
+      queue.endTurn(arrival.seq);
       if (color < 0) return true;
       const members = membersOf(choices, color);
       const control = this.#childControl(`${name}:${color}`, members, instance);
-      const opening = handle === undefined ? openWithUniqueId(rank, control) : openHandle(rank, handle);
+      const opening =
+        handle === undefined ? openWithUniqueId(rank, control, worldRanks(this, members)) : openHandle(rank, handle);
       if (handle !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
       made = rank.communicator(name, worldRanks(this, members), control, opening);
       return true;
@@ -379,7 +381,12 @@ export class NcclCommunicator implements Communicator {
     const members = this.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
     const name = `${this.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
     const control = this.#childControl(name, members, 0);
-    const child = rank.communicator(name, worldRanks(this, members), control, openWithUniqueId(rank, control));
+    const child = rank.communicator(
+      name,
+      worldRanks(this, members),
+      control,
+      openWithUniqueId(rank, control, worldRanks(this, members)),
+    );
     if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
     return child.ready() as Work<Communicator>;
   }
@@ -413,12 +420,9 @@ export class NcclCommunicator implements Communicator {
     await this.#drainMail();
     this.#closed = true;
     const comm = this.#queue.comm;
-    if (comm !== undefined && this.#queue.cause === undefined) {
-      this.#operators.close(comm);
-      await this.parts.rank.destroy(comm);
-    }
     const unseen = this.#queue.close();
-    this.parts.rank.forget(this);
+    if (comm !== undefined && this.#queue.cause === undefined) this.#operators.close(comm);
+    this.parts.rank.retire(this);
     if (unseen.length > 0) throw unseen[0];
   }
 

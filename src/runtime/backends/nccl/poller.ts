@@ -9,20 +9,20 @@ export interface Pollable {
   poll(now: number): boolean;
 }
 
-/** Turns of setImmediate before timers take over: about a millisecond. */
-const EAGER_TURNS = 300;
+/** How long turns of the event loop follow each other before timers take over, ms: most collectives end within it. */
+const EAGER_MS = 3;
 /** Longest pause between two looks; bounds how late a failure of a peer is noticed. */
 const MAX_PAUSE_MS = 10;
 
 export class Poller {
   readonly #active = new Set<Pollable>();
-  #turns = 0;
+  #since = 0;
   #scheduled = false;
 
   /** Sees to `pollable` until its `poll` says that nobody waits any more. */
   add(pollable: Pollable): void {
     this.#active.add(pollable);
-    this.#turns = 0;
+    this.#since = performance.now();
     this.#schedule();
   }
 
@@ -40,13 +40,13 @@ export class Poller {
   #schedule(): void {
     if (this.#scheduled || this.#active.size === 0) return;
     this.#scheduled = true;
-    if (this.#turns < EAGER_TURNS) setImmediate(this.#turn);
-    else setTimeout(this.#turn, Math.min(MAX_PAUSE_MS, 1 + (this.#turns - EAGER_TURNS) / 100));
+    const waitedMs = performance.now() - this.#since;
+    if (waitedMs < EAGER_MS) setImmediate(this.#turn);
+    else setTimeout(this.#turn, Math.min(MAX_PAUSE_MS, 1 + waitedMs / 100));
   }
 
   readonly #turn = (): void => {
     this.#scheduled = false;
-    this.#turns++;
     this.pollAll(performance.now());
     this.#schedule();
   };

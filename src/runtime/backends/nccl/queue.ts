@@ -28,6 +28,11 @@ const MAX_IN_FLIGHT = 512;
 const HARVEST_EVERY = 64;
 /** Polls of the completion word inside `then`, about 30 us: most small collectives end within it. */
 const AWAIT_SPINS = 1200;
+/** Call 0 of a group is its opening. */
+export const OPENING_SEQ = 0;
+/** The number of a group's last call, its destruction, where turns are taken. */
+export const CLOSING_SEQ = 2 ** 20 - 1;
+
 /** How long calls that are whole may take to end after the group has failed, ms. */
 const FINISH_MS = 100;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
@@ -116,6 +121,8 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #failures: NcclWork<unknown>[] = [];
   #comm: bigint | undefined;
   #target: CallTarget | undefined;
+  /** The call whose turn this rank has taken. */
+  #turnOf: Entry | undefined;
   #marker = 0;
   #markedUpTo = 0;
   #numIssued = 0;
@@ -259,15 +266,15 @@ export class CommQueue implements Pollable, WorkDriver {
     });
   }
 
-  /** Frees what the queue holds. @returns the failures nobody looked at */
+  /** Ends the queue, for which nothing may be pending. @returns the failures nobody looked at */
   close(): readonly unknown[] {
     if (this.#closed) return [];
     this.#closed = true;
+    if (this.#cause === undefined && this.options.control.failed) this.#adopt();
     this.options.poller.remove(this);
     this.#mainDone.close();
-    this.#order.close();
     this.options.at.pinned.giveBack(this.#flag);
-    this.options.control.leave();
+    this.options.control.announceClose();
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
   }
 
@@ -350,8 +357,19 @@ export class CommQueue implements Pollable, WorkDriver {
     const failed = this.options.control.failed;
     if (!failed && entry.kinds.every((kind) => this.#warm.has(kind))) return true;
     if (!entry.arrivals.every((arrival) => this.#arrived(arrival))) return false;
+    if (!this.turn(entry.work.seq)) return false;
+    this.#turnOf = entry;
     for (const kind of entry.kinds) this.#warm.add(kind);
     return true;
+  }
+
+  /** Whether it is this group's turn to make a call that blocks until all its members make it. */
+  turn(seq: number): boolean {
+    return this.options.control.size === 1 || this.options.control.turn(seq, this.options.ranks);
+  }
+
+  endTurn(seq: number): void {
+    this.options.control.endTurn(seq, this.options.ranks);
   }
 
   #launch(entry: Entry): void {
@@ -367,6 +385,10 @@ export class CommQueue implements Pollable, WorkDriver {
       if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
       return entry.run?.(comm) ?? NCCL_RESULT.success;
     });
+    if (this.#turnOf === entry) {
+      this.#turnOf = undefined;
+      this.endTurn(entry.work.seq);
+    }
     this.#issued.push(entry);
     this.#numIssued++;
     if (this.#cause !== undefined || status === undefined) return;
@@ -533,6 +555,8 @@ export class CommQueue implements Pollable, WorkDriver {
   #end(cause: ChoraleError): void {
     if (this.#cause !== undefined) return;
     this.#cause = cause;
+    for (const { work } of this.#unissued) this.endTurn(work.seq);
+    this.endTurn(OPENING_SEQ);
     this.options.abortFailed();
     for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
     this.#issued.length = 0;

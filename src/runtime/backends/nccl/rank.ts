@@ -8,7 +8,7 @@ import { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
 import type { NcclLibrary } from "./library.ts";
 import { Poller } from "./poller.ts";
-import { CommQueue, type Opening } from "./queue.ts";
+import { CLOSING_SEQ, CommQueue, type Opening } from "./queue.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
 /** NCCL before 2.22 cannot abort several communicators in a group. */
@@ -42,6 +42,7 @@ export class NcclRank {
   readonly barrierWord: number;
   readonly peers: PeerMemory;
   readonly #open = new Set<NcclCommunicator>();
+  readonly #retired = new Set<NcclCommunicator>();
 
   constructor(options: NcclRankOptions) {
     this.library = options.library;
@@ -93,9 +94,47 @@ export class NcclRank {
     return communicator;
   }
 
-  forget(communicator: NcclCommunicator): void {
+  /**
+   * Takes over a communicator that its program has closed. NCCL destroys a communicator on all members at once and
+   * blocks until they do; so it happens when the last member has closed, in the background.
+   */
+  retire(communicator: NcclCommunicator): void {
     this.#open.delete(communicator);
+    this.#retired.add(communicator);
+    this.poller.add({ poll: () => !this.#tryDestroy(communicator) });
+  }
+
+  /** Waits for retired communicators, and aborts those whose peers never closed. */
+  async settleRetired(): Promise<void> {
+    const until = performance.now() + this.timeoutMs;
+    while (this.#retired.size > 0 && performance.now() < until) {
+      for (const communicator of this.#retired) this.#tryDestroy(communicator);
+      if (this.#retired.size > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    for (const communicator of this.#retired) {
+      const { comm } = communicator.parts.queue;
+      if (comm !== undefined && this.at.device.poison === undefined) this.library.api.ncclCommAbort(comm);
+    }
+    this.#retired.clear();
+  }
+
+  /** Destroys a retired communicator if all members have closed. @returns whether it is gone */
+  #tryDestroy(communicator: NcclCommunicator): boolean {
+    if (!this.#retired.has(communicator)) return true;
+    const { queue } = communicator.parts;
+    const { control } = queue.options;
+    const alive = queue.comm !== undefined && queue.cause === undefined && !control.failed;
+    if (alive && !(control.allClosing && queue.turn(CLOSING_SEQ))) return false;
+    if (queue.comm !== undefined && this.at.device.poison === undefined) {
+      this.at.device.activate();
+      if (alive) this.library.api.ncclCommDestroy(queue.comm);
+      else if (queue.cause === undefined) this.library.api.ncclCommAbort(queue.comm);
+    }
+    if (alive) queue.endTurn(CLOSING_SEQ);
+    this.#retired.delete(communicator);
+    control.leave();
     if (this.at.device.poison === undefined) communicator.stream.close();
+    return true;
   }
 
   /** Says whether a handle is usable yet. @throws NativeError when NCCL gave up on it */
@@ -120,16 +159,5 @@ export class NcclRank {
     if (grouped) api.ncclGroupStart();
     for (const handle of handles) api.ncclCommAbort(handle);
     if (grouped) api.ncclGroupEnd();
-  }
-
-  /** Finalizes and destroys a healthy communicator, without blocking the event loop for its peers. */
-  async destroy(comm: bigint): Promise<void> {
-    const { api } = this.library;
-    this.at.device.activate();
-    api.ncclCommFinalize(comm);
-    const until = performance.now() + this.timeoutMs;
-    while (!this.isReady(comm) && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 1));
-    this.at.device.activate();
-    api.ncclCommDestroy(comm);
   }
 }
