@@ -266,3 +266,8 @@ extern "C" __global__ void fill_random(weight_t* w, unsigned long long count, u3
   }
 }
 `;
+
+/** Names of the kernels in the source. */
+export const KERNEL_NAMES = [...source.matchAll(/__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(/g)].map(
+  ([, name]) => name as string,
+);

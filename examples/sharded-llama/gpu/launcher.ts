@@ -10,7 +10,7 @@ import {
   type RankDevice,
   requireNvrtc,
 } from "chorale/cuda";
-import { MAX_TOKENS_PER_PASS, source, WEIGHT_MACRO } from "./kernels.ts";
+import { KERNEL_NAMES, MAX_TOKENS_PER_PASS, source, WEIGHT_MACRO } from "./kernels.ts";
 
 /** How the weights lie on the device. */
 export type WeightType = keyof typeof WEIGHT_MACRO;
@@ -42,7 +42,8 @@ export class Launcher implements Disposable {
   readonly dtype: WeightType;
   readonly #at: RankDevice;
   readonly #module: CudaModule;
-  readonly #kernels = new Map<string, { readonly kernel: CudaKernel; readonly args: KernelArguments }>();
+  readonly #kernels = new Map<string, CudaKernel>();
+  readonly #args = new Map<string, KernelArguments>();
 
   /** @throws UnavailableError without NVRTC; NativeError with the compiler's log */
   constructor(at: RankDevice, stream: CudaStream, dtype: WeightType) {
@@ -50,6 +51,8 @@ export class Launcher implements Disposable {
     this.stream = stream;
     this.dtype = dtype;
     this.#module = CudaModule.compile(at.device, requireNvrtc(), source, [`-DWEIGHT=${WEIGHT_MACRO[dtype]}`]);
+    // All now: CUDA loads lazily, and may wait for the whole device then, where a collective waits for a peer.
+    for (const name of KERNEL_NAMES) this.#kernels.set(name, this.#module.kernel(name));
   }
 
   embed(out: bigint, table: bigint, tokens: bigint, count: number, hidden: number, first: number, rows: number): void {
@@ -165,16 +168,16 @@ export class Launcher implements Disposable {
   }
 
   #launch(name: string, shape: LaunchShape, args: readonly KernelArgument[], sharedBytes = 0): void {
-    let known = this.#kernels.get(name);
+    const kernel = this.#kernels.get(name) as CudaKernel;
+    let known = this.#args.get(name);
     if (known === undefined) {
-      const kernel = this.#module.kernel(name);
       if (sharedBytes > DEFAULT_SHARED_BYTES) kernel.allowSharedBytes(sharedBytes);
-      known = { kernel, args: new KernelArguments(this.#at.device, args) };
-      this.#kernels.set(name, known);
+      known = new KernelArguments(this.#at.device, args);
+      this.#args.set(name, known);
     }
     // The driver copies the values during the launch: one set of arguments a kernel is enough.
-    for (let i = 0; i < args.length; i++) known.args.set(i, args[i] as KernelArgument);
-    known.kernel.launch(this.stream, shape, known.args);
+    for (let i = 0; i < args.length; i++) known.set(i, args[i] as KernelArgument);
+    kernel.launch(this.stream, shape, known);
   }
 }
 

@@ -80,6 +80,8 @@ export class GpuModelPart implements Part {
   readonly batch: number;
   /** False leaves the collectives of tensor parallelism out: wrong numbers, to measure what they cost. */
   collectives = true;
+  /** False issues every decoding step call by call. */
+  graphs = true;
   readonly #world: World;
   readonly #at: RankDevice;
   readonly #config: LlamaConfig;
@@ -288,7 +290,7 @@ export class GpuModelPart implements Part {
 
   #decodeStep(): void {
     // NCCL connects peers in the first call of a kind, which no graph can hold: one step goes without.
-    if (this.#steps++ === 0) {
+    if (this.#steps++ === 0 || !this.graphs) {
       this.#decodeOnce();
       return;
     }

@@ -5,9 +5,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
-import { source, WEIGHT_MACRO } from "../gpu/kernels.ts";
-
-const KERNELS = [...source.matchAll(/__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(/g)].map(([, name]) => name);
+import { KERNEL_NAMES, source, WEIGHT_MACRO } from "../gpu/kernels.ts";
 
 function hostSource(): string {
   const text = source
@@ -16,7 +14,7 @@ function hostSource(): string {
     .replace(/asm\("cvt\.f32\.f16[^;]*;[^;]*;/, "_Float16 h; memcpy(&h, &w, 2); f = (float)h;")
     .replace(/asm\("cvt\.rn\.f16\.f32[^;]*;[^;]*;/, "_Float16 half = (_Float16)f; memcpy(&w[i], &half, 2);");
   const variants = Object.values(WEIGHT_MACRO).map((weight) => {
-    const entries = KERNELS.map((name) => `emulator::kernels["${weight}${name}"] = emulator::wrap(${name});`);
+    const entries = KERNEL_NAMES.map((name) => `emulator::kernels["${weight}${name}"] = emulator::wrap(${name});`);
     return `#define WEIGHT ${weight}
 namespace weight${weight} {
 ${text}

@@ -1,0 +1,166 @@
+/**
+ * sharded-llama on GPUs: first the tokens, then the speed. Run on a host with GPUs after `npm run build`:
+ *   node bench/gpu-llama.mjs [--golden] [--bench] [--tp 1,2,4] [--repeats 5] [--steps 64] [--tiny] [--out FILE.json]
+ * --golden: the example's models on 1, 2 and 4 GPUs, by tensor and by pipeline parallelism, give the tokens that
+ *   transformers gives (golden.json beside each).
+ * --bench: a model of Llama 3.1 8B's shape with random bf16 weights: tokens a second at batch 1, and the share of time
+ *   in collectives, which is what the same graph without them saves.
+ */
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { launch } from "chorale/world";
+
+const { values } = parseArgs({
+  options: {
+    golden: { type: "boolean" },
+    bench: { type: "boolean" },
+    tp: { type: "string" },
+    repeats: { type: "string" },
+    steps: { type: "string" },
+    tiny: { type: "boolean" },
+    out: { type: "string" },
+  },
+});
+const both = values.golden !== true && values.bench !== true;
+const sizes = (values.tp ?? "1,2,4").split(",").map(Number);
+const most = Math.max(...sizes);
+const example = new URL("../examples/sharded-llama/", import.meta.url);
+const report = { date: new Date().toISOString(), golden: [], decode: [] };
+
+/** Runs on `ranks` GPUs. Every launch has a deadline: nothing here can hang a lent machine. */
+const onGpus = (ranks, module, data) => launch({ ranks, module, data, backend: "nccl", timeoutMs: 40_000 });
+
+const furthest = (actual, expected) =>
+  Math.max(...expected.map((value, i) => Math.abs(value - (actual[i] ?? Infinity))));
+
+async function golden() {
+  const demo = JSON.parse(readFileSync(new URL("model/golden.json", example), "utf8"));
+  const cases = [
+    {
+      name: "demo",
+      model: fileURLToPath(new URL("model", example)),
+      prompts: demo.map(({ prompt }) => ({ tokens: prompt })),
+      greedy: demo.map((one) => one.greedy),
+      logits: demo.map((one) => one.last_logits),
+      layouts: [
+        [1, 1],
+        [2, 1],
+        [4, 1],
+        [1, 2],
+        [1, 4],
+        [2, 2],
+      ],
+      tolerance: 1e-3,
+    },
+  ];
+  const saved = new URL("testing/transformers/", example);
+  for (const name of readdirSync(saved).filter((entry) => !entry.includes("."))) {
+    const one = JSON.parse(readFileSync(new URL(`${name}/golden.json`, saved), "utf8"));
+    cases.push({
+      name,
+      model: fileURLToPath(new URL(name, saved)),
+      prompts: [{ text: one.text }],
+      greedy: [one.tokens],
+      logits: [one.lastLogits],
+      layouts: [
+        [1, 1],
+        [2, 2],
+      ],
+      tolerance: 1e-3,
+    });
+  }
+  for (const { name, model, prompts, greedy, logits, layouts, tolerance } of cases) {
+    for (const [tp, pp] of layouts) {
+      if (tp * pp > most) continue;
+      const row = { name, tp, pp, same: false, furthestLogit: undefined, tokensPerSecond: undefined };
+      report.golden.push(row);
+      try {
+        const data = { model, tp, pp, prompts, maxNewTokens: greedy[0].length };
+        const [results] = await onGpus(tp * pp, new URL("generate.ts", example), data);
+        row.furthestLogit = Math.max(...results.map(({ lastLogits }, i) => furthest(lastLogits, logits[i])));
+        const sameTokens = results.every(({ tokens }, i) => JSON.stringify(tokens) === JSON.stringify(greedy[i]));
+        row.same = sameTokens && row.furthestLogit < tolerance;
+        row.tokensPerSecond = results[0].tokensPerSecond;
+      } catch (error) {
+        row.error = String(error?.stack ?? error).slice(0, 1500);
+      }
+      const { same, furthestLogit, tokensPerSecond, error } = row;
+      const speed = `${tokensPerSecond?.toFixed(0)} tokens/s`;
+      console.log(
+        `${same ? "ok  " : "FAIL"} ${name} tp ${tp} pp ${pp}: logits within ${furthestLogit}, ${speed}`,
+        error ?? "",
+      );
+    }
+  }
+}
+
+const SHAPE = {
+  architecture: "LlamaForCausalLM",
+  hiddenSize: 4096,
+  intermediateSize: 14336,
+  numLayers: 32,
+  numHeads: 32,
+  numKvHeads: 8,
+  headDim: 128,
+  vocabSize: 128256,
+  maxPositions: 8192,
+  rmsNormEps: 1e-5,
+  ropeTheta: 500000,
+  ropeScaling: { kind: "default" },
+  qkvBias: false,
+  outputBias: false,
+  mlpBias: false,
+  tiedEmbeddings: false,
+  slidingWindow: undefined,
+  bosTokenId: undefined,
+  eosTokenIds: [],
+  dtype: "bfloat16",
+};
+/** Of the same kind, for trying the program itself. */
+const TINY = {
+  ...SHAPE,
+  hiddenSize: 64,
+  intermediateSize: 96,
+  numLayers: 2,
+  numHeads: 8,
+  numKvHeads: 4,
+  headDim: 8,
+  vocabSize: 96,
+};
+
+async function bench() {
+  const data = {
+    config: values.tiny ? TINY : SHAPE,
+    dtype: "bf16",
+    promptTokens: values.tiny ? 4 : 128,
+    steps: Number(values.steps ?? 64),
+    repeats: Number(values.repeats ?? 5),
+  };
+  console.log(
+    "tp | tokens/s | graph ms | awaited ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
+  );
+  for (const tp of sizes) {
+    try {
+      const [row] = await onGpus(tp, new URL("gpu-llama/rank.ts", import.meta.url), data);
+      report.decode.push(row);
+      const ms = [row.graphMs, row.graphAwaitedMs, row.eagerMs, row.silentMs]
+        .map((value) => value.toFixed(3))
+        .join(" | ");
+      const share = `${(100 * row.collectiveShare).toFixed(1)} %`;
+      const rates = `${row.weightGBPerSecond.toFixed(0)} | ${row.prefillTokensPerSecond.toFixed(0)}`;
+      console.log(`${tp} | ${row.tokensPerSecond.toFixed(1)} | ${ms} | ${share} | ${rates}`);
+    } catch (error) {
+      report.decode.push({ tp, error: String(error?.stack ?? error).slice(0, 1500) });
+      console.log(`tp ${tp} failed: ${error?.stack ?? error}`);
+    }
+  }
+}
+
+if (both || values.golden) await golden();
+if (both || values.bench) await bench();
+if (values.out !== undefined) writeFileSync(values.out, JSON.stringify(report, null, 1));
+console.log(JSON.stringify(report));
+process.exit(
+  [...report.golden, ...report.decode].some(({ error, same }) => error !== undefined || same === false) ? 1 : 0,
+);
