@@ -1,4 +1,7 @@
-/** Writes schemas/inventory.schema.json from the zod schema: node scripts/schemas.mjs [LIBRARY]   (default dist) */
+/**
+ * Writes schemas/inventory.schema.json from the zod schema: node scripts/schemas.mjs [LIBRARY] (default dist), and after it
+ * `npx biome check --write schemas`, for the layout.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";

@@ -10,7 +10,7 @@ import { describe, expect, it } from "vitest";
 import { type Inventory, inventorySchema, islands, presetInventory } from "../topology/index.ts";
 import { cachedDetector, detect, detectOn, findDevices, openMachine, watch } from "./index.ts";
 import type { CommandResult, Machine } from "./machine.ts";
-import { acceleratorMemory, bestDevice } from "./query.ts";
+import { acceleratorMemory, bestDevice, ingestionSeconds } from "./query.ts";
 
 const GiB = 1024 ** 3;
 const MiB = 1024 ** 2;
@@ -325,6 +325,14 @@ describe("defects of the ancestor's detection", () => {
     expect(findDevices(masked).map((d) => d.id)).toEqual(["gpu0", "gpu2"]);
     expect(findDevices(masked, { includeMasked: true })).toHaveLength(4);
     expect(() => findDevices(h100, { count: 0 })).toThrow(/1 or more/);
+  });
+
+  it("storage's time to read is that of the fastest link, and unknown where no class is known", async () => {
+    const slurm = await recorded("slurm-storage-cgroup-v1");
+    // 7.877 GB/s: four lanes of 16 GT/s with 128/130 coding.
+    expect(ingestionSeconds(slurm, 140e9)).toBeCloseTo(140 / 7.877, 3);
+    expect(ingestionSeconds(await recorded("groq-card"), 1e9)).toBeUndefined();
+    expect(() => ingestionSeconds(slurm, -1)).toThrow(/0 or more/);
   });
 
   it("a partition of an MI300X has its share of the memory, not all of it", async () => {

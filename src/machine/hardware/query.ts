@@ -108,3 +108,19 @@ export function acceleratorMemory(inventory: Inventory, options: { readonly incl
   const shared = Math.max(0, ...own.filter((d) => d.unifiedMemory === true).map((d) => d.memoryBytes ?? 0));
   return discrete + (options.includeUnified === false ? 0 : shared);
 }
+
+/**
+ * Estimates the seconds that reading `bytes` takes from the fastest storage of the inventory, by its bandwidth class: a
+ * lower bound, the link's or interface's rate. Undefined when no storage's class is known.
+ * @throws InvalidArgumentError for a negative size
+ */
+export function ingestionSeconds(inventory: Inventory, bytes: number): number | undefined {
+  if (!(bytes >= 0)) throw new InvalidArgumentError("bytes", bytes, "a size, 0 or more");
+  const storage = inventory.environment?.["storage"];
+  const rates = (Array.isArray(storage) ? storage : []).flatMap((entry) => {
+    const rate =
+      typeof entry === "object" && entry !== null && !Array.isArray(entry) ? entry["bandwidthClassGBps"] : undefined;
+    return typeof rate === "number" && rate > 0 ? [rate] : [];
+  });
+  return rates.length === 0 ? undefined : bytes / (Math.max(...rates) * 1e9);
+}
