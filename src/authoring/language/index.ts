@@ -1,18 +1,5 @@
-export {
-  type At,
-  Buffer,
-  Builder,
-  Chunk,
-  MemoryChannel,
-  PortChannel,
-  RankHandle,
-  type ReduceOptions,
-  Semaphore,
-  type StrandGroup,
-  SwitchChannel,
-  SwitchView,
-  type SyncOptions,
-} from "./builder.ts";
+export { Builder } from "./builder.ts";
+export { MemoryChannel, PortChannel, SwitchChannel, SwitchView } from "./channels.ts";
 export * from "./collective.ts";
 export {
   type CompileOptions,
@@ -23,4 +10,6 @@ export {
   program,
   writeMscclpp,
 } from "./program.ts";
+export { RankHandle, Semaphore } from "./rank.ts";
 export type { Sentence } from "./sentence.ts";
+export { type At, Buffer, Chunk, type ReduceOptions, type StrandGroup, type SyncOptions } from "./values.ts";
