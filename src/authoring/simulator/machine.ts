@@ -58,6 +58,9 @@ const SLOWNESS: readonly LinkKind[] = [
   "ethernet",
 ];
 
+/** A device that does not state its memory's bandwidth is never held up by it. */
+const UNKNOWN_MEMORY_GBPS = 1e15;
+
 export class Machine {
   readonly links: DirectedLink[] = [];
   readonly devices: readonly string[];
@@ -103,7 +106,7 @@ export class Machine {
           `a node of the topology (${[...this.#nodes.keys()].slice(0, 8).join(", ")}…)`,
         );
       }
-      const capacityGBps = known.get(id)?.memoryBandwidthGBps ?? 1e6;
+      const capacityGBps = known.get(id)?.memoryBandwidthGBps ?? UNKNOWN_MEMORY_GBPS;
       this.links.push({ name: `${id} memory`, from: id, to: id, kind: "memory", capacityGBps });
       return this.links.length - 1;
     });

@@ -680,7 +680,10 @@ class PlanRunner {
     let left = 1 + loads.length + stores.length;
     let readyAt = 0;
     let visibleAt = 0;
-    const bytes = loads.reduce((sum, load) => sum + load.share.bytes, 0);
+    const bytes = Math.max(
+      loads.reduce((sum, load) => sum + load.share.bytes, 0),
+      stores[0]?.bytes ?? 0,
+    );
     const peers = [...loads.map((load) => load.from), ...stores.map((store) => store.to)];
     const one = () => {
       if (--left > 0) return;

@@ -139,6 +139,11 @@ class OpChecker {
     for (const rank of channel.ranks) this.remote({ rank, buffer: channel.buffer, ...slice(range) }, what);
   }
 
+  /** A word out of a few. */
+  word(value: string, accepted: readonly string[], what: string): void {
+    if (!accepted.includes(value)) this.#say(`${what} is ${String(value)}`, `use one of ${accepted.join(", ")}`);
+  }
+
   /** A local range that the file says to be another rank's: only the executing rank's can be meant. */
   stated(rank: number | undefined, what: string): void {
     if (rank === undefined || rank === this.#rank.rank) return;
@@ -176,6 +181,7 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     check.range(op.src, "source");
     check.range(op.dst, "destination");
     check.sameSizes([op.src.size, op.dst.size]);
+    check.word(op.format, ["plain", "pack", "unpack"], "format");
     if (op.format === "pack") check.scratch(op.dst, "destination");
     if (op.format === "unpack") check.scratch(op.src, "source");
   },
@@ -190,6 +196,8 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
   put: (op, check) => {
     for (const range of op.src) check.range(range, "source");
     for (const range of op.dst) check.remote(range, "destination");
+    check.word(op.format, ["plain", "pack", "forward"], "format");
+    check.word(op.notify, ["none", "signal", "signal-flush"], "notify");
     const oneToMany = op.format === "forward" && op.src.length === 1;
     if (!oneToMany && op.src.length !== op.dst.length)
       check.say(`${op.src.length} sources, ${op.dst.length} destinations`, "give one source for each destination");
@@ -241,6 +249,7 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     check.range(op.src, "source");
     check.onSwitch(op.dst, "destination");
     check.sameSizes([op.src.size, op.dst.size]);
+    check.word(op.format, ["plain", "forward"], "format");
     check.stated(op.statedRank, "source");
     if (op.format === "forward") check.scratch(op.src, "source");
   },
@@ -303,6 +312,8 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
   if (findings.list.length > before) return false;
   for (const rank of plan.ranks) {
     rank.strands.forEach((strand, s) => {
+      if (strand.id !== s)
+        atPlan(rank.rank, `strands[${s}] has the id ${strand.id}`, "number strands from 0, in order");
       strand.ops.forEach((op, o) => {
         const say =
           (body?: number): Complain =>

@@ -1,0 +1,140 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { ringAllReduce } from "../../authoring/algorithms/index.ts";
+import { compile } from "../../authoring/language/index.ts";
+import { planToJson } from "../../authoring/schedule/index.ts";
+import { main } from "./main.ts";
+
+let folder = "";
+const file = (name: string) => join(folder, name);
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "chorale-check-"));
+  const plan = compile(ringAllReduce({ numRanks: 4 }));
+  writeFileSync(file("right.json"), planToJson(plan));
+  const wrong = structuredClone(plan) as unknown as { ranks: { strands: { ops: { kind: string }[] }[] }[] };
+  const ops = wrong.ranks[1]!.strands[0]!.ops;
+  ops.splice(
+    ops.findIndex((op) => op.kind === "signal"),
+    1,
+  );
+  writeFileSync(file("wrong.json"), planToJson(wrong as never));
+  writeFileSync(file("broken.json"), '{"name": "x", "gpus": 3}');
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function run(...argv: string[]): Promise<{ code: number; out: string; err: string }> {
+  let out = "";
+  let err = "";
+  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+    out += String(text);
+    return true;
+  });
+  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    err += String(text);
+    return true;
+  });
+  try {
+    return { code: await main(argv), out, err };
+  } finally {
+    stdout.mockRestore();
+    stderr.mockRestore();
+  }
+}
+
+describe("chorale check", () => {
+  it("exits 0 for a right plan and 1 for a wrong one, with JSON for one file", async () => {
+    const right = await run("check", file("right.json"), "--json");
+    expect(right.code).toBe(0);
+    expect(JSON.parse(right.out)).toMatchObject({ ok: true, findings: [] });
+    const wrong = await run("check", file("wrong.json"), "--json");
+    expect(wrong.code).toBe(1);
+    expect(JSON.parse(wrong.out).findings[0]).toMatchObject({
+      code: "unmatched-wait",
+      rank: 2,
+      message: expect.any(String),
+      hint: expect.any(String),
+    });
+  });
+  it("checks several files in one go, what cannot be read among them", async () => {
+    const { code, out } = await run("check", file("right.json"), file("broken.json"), file("wrong.json"), "--json");
+    expect(code).toBe(1);
+    const { results } = JSON.parse(out) as { results: { file: string; ok: boolean; findings: { code: string }[] }[] };
+    expect(results.map((result) => result.ok)).toEqual([true, false, false]);
+    expect(results[1]?.findings[0]?.code).toBe("malformed");
+  });
+  it("shows the operations around a finding, and refuses bad usage", async () => {
+    const { out } = await run("check", file("wrong.json"));
+    expect(out).toContain("error unmatched-wait at rank 2 strand 0");
+    expect(out).toMatch(/> +\d+ {2}wait/);
+    expect((await run("check", file("nothing.json"))).code).toBe(2);
+    expect((await run("check", file("right.json"), "--promise", "everything")).code).toBe(2);
+    expect((await run("check")).code).toBe(2);
+  });
+});
+
+describe("chorale sim", () => {
+  it("prints rows, writes traces, compares", async () => {
+    const trace = file("trace.json");
+    const one = await run(
+      "sim",
+      file("right.json"),
+      "--topology",
+      "hgx-h100-8",
+      "-b",
+      "1K",
+      "-e",
+      "1M",
+      "-f",
+      "32",
+      "--trace",
+      trace,
+      "--json",
+    );
+    expect(one.code).toBe(0);
+    const { rows } = JSON.parse(one.out) as {
+      rows: { sizeBytes: number; timeUs: number; algbwGBps: number; busbwGBps: number }[];
+    };
+    expect(rows.map((row) => row.sizeBytes)).toEqual([1024, 32768, 1048576]);
+    for (const row of rows) expect(row.busbwGBps / row.algbwGBps).toBeCloseTo(1.5, 1);
+    expect((JSON.parse(readFileSync(trace, "utf8")) as { traceEvents: unknown[] }).traceEvents.length).toBeGreaterThan(
+      50,
+    );
+    const two = await run(
+      "sim",
+      file("right.json"),
+      file("right.json"),
+      "--topology",
+      "hgx-h100-8",
+      "-e",
+      "4K",
+      "--nccl",
+      "--json",
+    );
+    expect(JSON.parse(two.out)).toMatchObject({ results: [{}, {}], crossovers: expect.any(Array) });
+  });
+  it("tells people what happened, and exits 1 when it never ends", async () => {
+    const { code, out } = await run(
+      "sim",
+      file("right.json"),
+      "--topology",
+      "hgx-h100-8",
+      "-b",
+      "1M",
+      "-e",
+      "1M",
+      "--fault",
+      "dead:1@3",
+    );
+    expect(code).toBe(1);
+    expect(out).toContain("never");
+    expect(out).toMatch(/rank 2: strand 0 .* waits for a signal of rank 1/);
+  });
+  it("refuses bad usage", async () => {
+    expect((await run("sim", file("right.json"))).code).toBe(2);
+    expect((await run("sim", file("right.json"), "--topology", "hgx-h100-8", "-b", "2M", "-e", "1M")).code).toBe(2);
+    expect((await run("sim", file("right.json"), "--topology", "hgx-h100-8", "--fault", "x")).code).toBe(2);
+  });
+});

@@ -1,0 +1,260 @@
+import { describe, expect, it } from "vitest";
+import {
+  composeInventory,
+  type Inventory,
+  parseNic,
+  parseSystem,
+  presetInventory,
+} from "../../machine/topology/index.ts";
+import { ALGORITHMS } from "../algorithms/index.ts";
+import { compile } from "../language/index.ts";
+import {
+  crossovers,
+  describeCriticalPath,
+  directSketch,
+  doubleTreeSketch,
+  explainStuck,
+  H200_4,
+  hierarchicalSketch,
+  Machine,
+  ncclEstimate,
+  parseFault,
+  readAstraNetwork,
+  ringAllReduceSketch,
+  runSketch,
+  SYSTEMS,
+  simulate,
+  simulatedDevices,
+  symmetryOf,
+  toChakra,
+  toTrace,
+} from "./index.ts";
+import { Network } from "./network.ts";
+
+const plan = (name: string, numRanks: number, more: { instances?: number; inPlace?: boolean } = {}) => {
+  const algorithm = ALGORITHMS.find((a) => a.name === name);
+  if (algorithm === undefined) throw new Error(name);
+  return compile(algorithm.make({ numRanks, ...more }), { verify: false });
+};
+const ALPHA = 0.5;
+const BETA_GBPS = 50;
+const astra = (shape: string, n: number): Inventory =>
+  readAstraNetwork(
+    `topology: [ ${shape} ]\nnpus_count: [ ${n} ]\nbandwidth: [ ${BETA_GBPS}.0 ]\nlatency: [ ${ALPHA * 1000} ]`,
+  );
+const ideal = (name: string, n: number, sizeBytes: number, shape: string) =>
+  simulate(plan(name, n), { inventory: astra(shape, n), sizeBytes, parameters: SYSTEMS["ideal"]! }).timeUs;
+
+describe("the network", () => {
+  it("shares a link fairly and gives back what ends", () => {
+    const net = new Network([10]);
+    const ends: number[] = [];
+    net.start([0], "a", 100_000, Number.POSITIVE_INFINITY, () => ends.push(net.now));
+    net.start([0], "b", 200_000, Number.POSITIVE_INFINITY, () => ends.push(net.now));
+    net.run();
+    // Two at 5 GB/s until the first is done at 20 us, the other's second half at 10 GB/s.
+    expect(ends).toEqual([20, 30]);
+  });
+  it("is max-min fair: who is held up elsewhere leaves room", () => {
+    const net = new Network([10, 2]);
+    const ends = new Map<string, number>();
+    net.start([0, 1], "slow", 20_000, Number.POSITIVE_INFINITY, () => ends.set("slow", net.now));
+    net.start([0], "fast", 80_000, Number.POSITIVE_INFINITY, () => ends.set("fast", net.now));
+    net.run();
+    expect(ends.get("slow")).toBeCloseTo(10, 9);
+    expect(ends.get("fast")).toBeCloseTo(10, 9);
+  });
+  it("honours caps", () => {
+    const net = new Network([10]);
+    let end = 0;
+    net.start([0], "a", 10_000, 4, () => {
+      end = net.now;
+    });
+    net.run();
+    expect(end).toBeCloseTo(2.5, 12);
+  });
+});
+
+describe("closed forms, exactly where nothing is contended", () => {
+  const S = 2 ** 20;
+  const transfer = (bytes: number) => ALPHA + bytes / (BETA_GBPS * 1000);
+  it.each([2, 4, 8, 16])("ring all-reduce: 2 (n - 1) (a + S / n b), n = %i", (n) => {
+    expect(ideal("ring-all-reduce", n, S, n === 2 ? "FullyConnected" : "Ring")).toBeCloseTo(
+      2 * (n - 1) * transfer(S / n),
+      6,
+    );
+  });
+  it.each([4, 8])("ring all-gather: (n - 1) (a + S / n b), n = %i", (n) => {
+    expect(ideal("ring-all-gather", n, S, "Ring")).toBeCloseTo((n - 1) * transfer(S / n), 6);
+  });
+  it.each([2, 4, 8])("recursive doubling: log2 n (a + S b), n = %i", (n) => {
+    expect(ideal("recursive-doubling-all-reduce", n, S, "FullyConnected")).toBeCloseTo(Math.log2(n) * transfer(S), 6);
+  });
+  it.each([2, 4, 8])("halving and doubling: 2 log2 n a + 2 (n - 1) / n S b, n = %i", (n) => {
+    expect(ideal("halving-doubling-all-reduce", n, S, "FullyConnected")).toBeCloseTo(
+      2 * Math.log2(n) * ALPHA + ((2 * (n - 1)) / n) * (S / (BETA_GBPS * 1000)),
+      6,
+    );
+  });
+  it.each([4, 8])("binomial broadcast: ceil(log2 n) (a + S b), n = %i", (n) => {
+    expect(ideal("binomial-broadcast", n, S, "FullyConnected")).toBeCloseTo(Math.ceil(Math.log2(n)) * transfer(S), 6);
+  });
+});
+
+describe("measured", () => {
+  const inventory = presetInventory("hgx-h200-8");
+  /** Instances of the plans, by size: the prototypes' grids grew with the size too. */
+  const oneShot = plan("one-shot-packet-all-reduce", 4, { instances: 16 });
+  const twoShot = new Map(
+    [8, 24, 64].map((i) => [i, plan("two-shot-read-all-reduce", 4, { instances: i, inPlace: true })]),
+  );
+  const bound = (sizeBytes: number) => (sizeBytes <= 2 ** 20 ? 0.3 : 0.1);
+  it("one-shot packets on 4x H200: within 30 % to 1 MiB", () => {
+    H200_4.oneShotPacketsUs.forEach((measured, i) => {
+      const sizeBytes = H200_4.sizesBytes[i]!;
+      const { timeUs } = simulate(oneShot, { inventory, sizeBytes });
+      expect(Math.abs(timeUs / measured - 1), `${sizeBytes}: ${timeUs} for ${measured}`).toBeLessThan(bound(sizeBytes));
+    });
+  });
+  it("two-shot on 4x H200: within 30 % to 1 MiB, 10 % above", () => {
+    H200_4.twoShotUs.forEach((measured, i) => {
+      const sizeBytes = H200_4.sizesBytes[i]!;
+      const instances = sizeBytes <= 2 ** 18 ? 8 : sizeBytes <= 2 ** 22 ? 24 : 64;
+      const { timeUs } = simulate(twoShot.get(instances)!, { inventory, sizeBytes });
+      expect(Math.abs(timeUs / measured - 1), `${sizeBytes}: ${timeUs} for ${measured}`).toBeLessThan(bound(sizeBytes));
+    });
+  });
+  it("NCCL's own model: within 30 % to 1 MiB, 10 % above, of both measurements", () => {
+    const machine = {
+      numRanks: 4,
+      numNodes: 1,
+      intraGBps: 18 * 20.6,
+      interGBps: 0,
+      llMaxGBps: 141,
+      nvlink: true,
+      nvls: false,
+    };
+    H200_4.sizesBytes.forEach((sizeBytes, i) => {
+      const { timeUs } = ncclEstimate("all_reduce", sizeBytes, machine);
+      for (const measured of [H200_4.ncclAllReduceUs[i]!, H200_4.ncclTestsAllReduceUs[i]!])
+        expect(Math.abs(timeUs / measured - 1), `${sizeBytes}: ${timeUs} for ${measured}`).toBeLessThan(
+          bound(sizeBytes),
+        );
+    });
+  });
+});
+
+describe("at scale", () => {
+  it("proves symmetry before it uses it, and gets the same time with and without", () => {
+    const inventory = parseSystem("4x hgx-h100-8")!;
+    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
+    for (const sketch of [ringAllReduceSketch(32, 2 ** 26, 8), hierarchicalSketch(32, 2 ** 26, 8)]) {
+      const short = runSketch(sketch, machine, SYSTEMS["h100"]!);
+      const long = runSketch(sketch, machine, SYSTEMS["h100"]!, false);
+      expect(short.simulatedRanks).toBe(8);
+      expect(long.simulatedRanks).toBe(32);
+      expect(short.timeUs).toBeCloseTo(long.timeUs, 6);
+      expect(short.messages).toBe(long.messages);
+    }
+  });
+  it("refuses a shift that does not hold", () => {
+    const inventory = parseSystem("4x hgx-h100-8")!;
+    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
+    // A shift by one maps links within a host to links between hosts.
+    expect(symmetryOf(ringAllReduceSketch(32, 2 ** 20, 1), machine)).toBeUndefined();
+    const uneven = { ...ringAllReduceSketch(32, 2 ** 20, 8), numSteps: (rank: number) => (rank === 9 ? 1 : 62) };
+    expect(symmetryOf(uneven, machine)).toBeUndefined();
+  });
+  it("times an ideal ring of any size by the closed form, trees complete", () => {
+    const inventory = astra("Ring", 64);
+    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["ideal"]!);
+    expect(runSketch(ringAllReduceSketch(64, 2 ** 20, 1), machine, SYSTEMS["ideal"]!).timeUs).toBeCloseTo(
+      126 * (ALPHA + 2 ** 14 / 50_000),
+      2,
+    );
+    const cluster = composeInventory(presetInventory("hgx-h100-8"), 3, parseNic("8xNDR"));
+    const big = new Machine(cluster, simulatedDevices(cluster), SYSTEMS["h100"]!);
+    const tree = runSketch(doubleTreeSketch(24, 2 ** 20, 8, 4), big, SYSTEMS["h100"]!);
+    // Every rank but the root sends each chunk up and gets it down, in both trees.
+    expect(tree.messages).toBe(2 * 2 * 23 * 4);
+    expect(
+      runSketch(
+        directSketch("all-to-all", 8, 2 ** 20, false),
+        new Machine(cluster, simulatedDevices(cluster).slice(0, 8), SYSTEMS["h100"]!),
+        SYSTEMS["h100"]!,
+      ).messages,
+    ).toBe(56);
+  });
+});
+
+describe("what comes out", () => {
+  const inventory = presetInventory("hgx-h100-8");
+  const ring = plan("ring-all-reduce", 8);
+  const result = simulate(ring, { inventory, sizeBytes: 2 ** 22 });
+  it("repeats itself exactly", () => expect(simulate(ring, { inventory, sizeBytes: 2 ** 22 })).toEqual(result));
+  it("traces without overlap", () => {
+    const ends = new Map<string, number>();
+    for (const event of toTrace(ring, result).traceEvents) {
+      if (event.ph !== "X") continue;
+      const track = `${event.pid} ${event.tid}`;
+      expect(event.ts).toBeGreaterThanOrEqual(ends.get(track) ?? 0);
+      ends.set(track, event.ts! + event.dur!);
+    }
+    expect(ends.size).toBe(8);
+  });
+  it("tells the critical path", () =>
+    expect(describeCriticalPath(ring, result)).toMatch(/operations in a row: .*moving data/));
+  it("writes Chakra traces with as many sends as receives", () => {
+    const files = toChakra(ring, result);
+    expect(files).toHaveLength(8);
+    const text = files.map((file) => Buffer.from(file).toString("latin1")).join("");
+    expect(text.match(/send \d to \d/g)).toHaveLength(8 * 14);
+    expect(text.match(/recv \d to \d/g)).toHaveLength(8 * 14);
+    // Length, then field 1 (version) of the metadata.
+    expect([...files[0]!.slice(0, 8)]).toEqual([7, 0x0a, 5, ...Buffer.from("0.0.4")]);
+  });
+  it("finds where the lead changes", () => {
+    const line = (name: string, alpha: number, beta: number) => ({
+      name,
+      points: [0, 1000, 2000].map((sizeBytes) => ({ sizeBytes, timeUs: alpha + beta * sizeBytes })),
+    });
+    expect(crossovers([line("a", 0, 2), line("b", 500, 1)])).toEqual([{ below: "a", above: "b", sizeBytes: 500 }]);
+  });
+});
+
+describe("faults", () => {
+  const inventory = presetInventory("hgx-h100-8");
+  const ring = plan("ring-all-reduce", 8);
+  const base = simulate(ring, { inventory, sizeBytes: 2 ** 26 });
+  it("slows down with a slow link", () => {
+    const slow = simulate(ring, { inventory, sizeBytes: 2 ** 26, faults: [parseFault("slow:gpu3 -> nvswitch:0.001")] });
+    expect(slow.timeUs).toBeGreaterThan(base.timeUs * 2);
+    expect(slow.completed).toBe(true);
+  });
+  it("says who waits for whom when a rank dies", () => {
+    const dead = simulate(ring, { inventory, sizeBytes: 2 ** 20, faults: [parseFault("dead:3@4")] });
+    expect(dead.completed).toBe(false);
+    expect(dead.stuck.map((s) => s.rank)).not.toContain(3);
+    expect(dead.stuck.find((s) => s.rank === 4)?.waitsFor).toEqual([3]);
+    expect(explainStuck(dead)).toContain("rank 4: strand 0");
+  });
+  it("stops at a lost NIC", () => {
+    const two = parseSystem("2x hgx-h100-8")!;
+    const nic = two.topology.nodes.find((node) => node.kind === "nic" && node.host === 0)!;
+    const across = plan("ring-all-reduce", 16);
+    expect(simulate(across, { inventory: two, sizeBytes: 2 ** 20 }).completed).toBe(true);
+    const lost = two.topology.nodes
+      .filter((node) => node.kind === "nic" && node.host === nic.host)
+      .map((node) => parseFault(`nic:${node.id}`));
+    expect(simulate(across, { inventory: two, sizeBytes: 2 ** 20, faults: lost }).completed).toBe(false);
+  });
+  it("refuses what is not there", () => {
+    expect(() => parseFault("explode:gpu0")).toThrow(/slow:LINK:FACTOR/);
+    expect(() => simulate(ring, { inventory, sizeBytes: 1024, faults: [{ kind: "lost-nic", nic: "nope" }] })).toThrow(
+      /fault nic/,
+    );
+    expect(() => simulate(plan("ring-all-reduce", 9), { inventory, sizeBytes: 1024 })).toThrow(/8 devices/);
+    expect(() => readAstraNetwork("topology: [ Torus ]")).toThrow(/Ring, Switch, FullyConnected/);
+    expect(() => readAstraNetwork("topology:\n  - Ring")).toThrow(/network.yml:1/);
+  });
+});
