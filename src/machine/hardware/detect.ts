@@ -107,11 +107,20 @@ export async function detectOn(machine: Machine, options: DetectOptions = {}): P
   options.onTiming?.({ name: "total", milliseconds: performance.now() - begin });
   return {
     schemaVersion: INVENTORY_SCHEMA_VERSION,
-    devices,
-    topology,
-    environment,
+    devices: clean(devices),
+    topology: clean(topology),
+    environment: clean(environment),
     warnings: tidy(all),
   };
+}
+
+/** Control characters that a recording or a driver brings into any text end here; equal texts stay equal. */
+function clean<T>(value: T): T {
+  if (typeof value === "string")
+    return (/[\u0000-\u001f\u007f-\u009f\u202a-\u202e]/.test(value) ? line(value) : value) as T;
+  if (Array.isArray(value)) return value.map((entry: unknown) => clean(entry)) as T;
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, clean(entry as unknown)])) as T;
 }
 
 function contextOf(machine: Machine, options: DetectOptions): ProbeContext {

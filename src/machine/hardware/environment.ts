@@ -63,7 +63,7 @@ export async function readEnvironment(context: ProbeContext): Promise<Facts> {
     platform: context.platform,
     arch: context.arch,
     ...defined({
-      kernel: /^Linux version (\S+)/.exec(version ?? "")?.[1],
+      kernel: field(/^Linux version (\S{1,128})/.exec(version ?? "")?.[1]),
       container,
       kubernetes,
       slurm: readSlurm(env),
