@@ -4,7 +4,7 @@ import { compile } from "../language/index.ts";
 import { hashPlan, verifyPlan } from "../schedule/index.ts";
 import { ALGORITHMS, algorithm } from "./index.ts";
 
-const RANKS = [2, 3, 4, 5, 6, 7, 8, 12, 15, 16];
+const RANKS = [2, 3, 4, 5, 6, 7, 8, 15, 16];
 const ROOTED = ["broadcast", "reduce", "gather", "scatter"];
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
