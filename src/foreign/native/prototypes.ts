@@ -79,3 +79,14 @@ export function viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
 export function readString(address: bigint): string {
   return address === 0n ? "" : koffi().decode.string(address);
 }
+
+const RTLD_LAZY_NODELETE = 0x1001;
+
+/**
+ * Keeps a library mapped until the process ends. koffi closes a library when the thread that opened it ends, and drivers
+ * and NCCL run threads of their own in their code.
+ */
+export function keepLoaded(library: NativeLibrary): void {
+  if (process.platform !== "linux") return;
+  koffi().load(null).func("void *dlopen(const char *path, int flags)")(library.path, RTLD_LAZY_NODELETE);
+}

@@ -5,6 +5,7 @@ import {
   bindAll,
   bindOptional,
   declareStruct,
+  keepLoaded,
   type NativeLibrary,
   openLibrary,
   readString,
@@ -94,6 +95,7 @@ export function loadCudaDriver(): CudaDriver | Unavailable {
     return loaded;
   }
   try {
+    keepLoaded(library);
     loaded = new CudaDriver(library);
   } catch (error) {
     loaded = {

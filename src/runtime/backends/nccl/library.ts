@@ -5,6 +5,7 @@ import {
   bindAll,
   bindOptional,
   declareStruct,
+  keepLoaded,
   type NativeLibrary,
   openLibrary,
   type StatusFunction,
@@ -130,6 +131,7 @@ export function loadNccl(): NcclLibrary | Unavailable {
     requires: ["ncclGetUniqueId"],
     howToGetIt: "Install libnccl2 (or the nvidia-nccl wheel), or name the library in CHORALE_NCCL_LIBRARY.",
   });
+  if (library.available) keepLoaded(library);
   loaded = library.available ? new NcclLibrary(library) : library;
   return loaded;
 }
