@@ -22,7 +22,7 @@ const run = async (world, sizes) => {
     const y = output.slice(0, sizeBytes / 4);
     const call = () => comm.allReduce(x, { output: y });
     const iterations = sizeBytes <= 1 << 20 ? 200 : 30;
-    for (let k = 0; k < 300; k++) call().wait();
+    for (let k = 0; k < (sizeBytes === 1024 ? 3000 : 200); k++) call().wait();
     for (let k = 0; k < 100; k++) await call();
     const times = { backToBackUs: [], waitUs: [], awaitUs: [], graphUs: [] };
     const measure = async (name, calls, body) => {
