@@ -13,8 +13,13 @@ export const MEMORY = 0;
 export const PORT = 1;
 export const SWITCH = 2;
 
+/** One member of a group, doing its own slice only. */
+export interface GroupMember {
+  readonly group: readonly number[];
+  readonly strand: number;
+}
 /** One strand or a group of them; a group shares the operation. */
-export type Strands = number | readonly number[];
+export type Strands = number | readonly number[] | GroupMember;
 
 export class StrandRecord {
   readonly tape = new Tape();
@@ -348,7 +353,8 @@ export class Recorder {
   // ---- within
 
   private rank(rank: number, argument: string): RankRecord {
-    const record = this.ranks[rank];
+    // MSCCL++ counts negative ranks from the end, without meaning to.
+    const record = this.ranks[rank < 0 && !this.options.strict ? this.ranks.length + rank : rank];
     this.need(record !== undefined, argument, rank, `0 to ${this.ranks.length - 1}`);
     return record;
   }
@@ -374,7 +380,7 @@ export class Recorder {
   }
 
   private switchId(s: SwitchRecord, rank: number, chunk: RawChunk, index: number, size: number): number {
-    const member = s.ranks.indexOf(rank);
+    const member = s.ranks.lastIndexOf(rank);
     this.need(member >= 0, "rank on a switch channel", rank, `one of its members ${s.ranks.join(", ")}`);
     this.need(
       s.ranks.includes(chunk.rank),
@@ -441,6 +447,13 @@ export class Recorder {
       return;
     }
     const seq = this.seq++;
+    if ("group" in strands) {
+      const { group, strand } = strands;
+      const tbgIndex = group.indexOf(strand);
+      this.need(tbgIndex >= 0, "strand", strand, `one of its group ${group.join(", ")}`);
+      this.one(rank, strand, append, { seq, source, tbgIndex, tbgSize: group.length }, channel, remotes);
+      return;
+    }
     this.need(strands.length > 0, "strands", strands, "at least one");
     for (let i = 0; i < strands.length; i++) {
       this.one(

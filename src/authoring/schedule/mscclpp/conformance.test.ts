@@ -4,14 +4,23 @@ import { gunzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { checkConformance, parseExact } from "./conformance.ts";
 
-const fixture = fileURLToPath(new URL("../../../../test/fixtures/mscclpp/fuzz.jsonl.gz", import.meta.url));
-const lines = gunzipSync(readFileSync(fixture)).toString().trim().split("\n");
+const read = (name: string) => {
+  const file = fileURLToPath(new URL(`../../../../test/fixtures/mscclpp/${name}.jsonl.gz`, import.meta.url));
+  return gunzipSync(readFileSync(file)).toString().trim().split("\n");
+};
+const lines = read("fuzz");
 
 describe("MSCCL++ conformance", () => {
   it("makes the same plan, or fails, for every fuzz program of the fixture", () => {
     expect(lines.length).toBeGreaterThan(300);
     const problems = lines.map((line) => checkConformance(line)).filter((result) => result.problem !== undefined);
     expect(problems).toEqual([]);
+  });
+
+  it("does so for odd arguments, wrong programs and double post-processing", () => {
+    const edges = read("edges");
+    expect(edges.length).toBeGreaterThan(100);
+    expect(edges.map((line) => checkConformance(line)).filter((result) => result.problem !== undefined)).toEqual([]);
   });
 
   it("would notice a plan that differs, and an error that is missing", () => {

@@ -205,9 +205,13 @@ function replayCall(
   const id = call.id ?? 0;
   const sync = SYNC[call.data_sync ?? "both"];
   const strands = (): Strands => {
-    const chosen = call.tb ?? call.tbg;
-    recorder.need(chosen !== undefined && chosen !== null, "tb", chosen, "a thread block or a group of them");
-    return chosen;
+    const { tb: one, tbg: group } = call;
+    if (group !== undefined && group !== null) {
+      recorder.need(new Set(group).size === group.length, "tbg", group, "different thread blocks");
+      return one === undefined || one === null ? group : { group, strand: one };
+    }
+    recorder.need(one !== undefined && one !== null, "tb", one, "a thread block or a group of them");
+    return one;
   };
   const tb = () => call.tb as number;
   const at = (value: TraceCall["dst"]) => raw(value as TraceChunk);
