@@ -2,7 +2,7 @@
  * Reads files of the machine or of a recorded root. Below a root every path is made canonical first and refused when it
  * leaves the root; only regular files are opened, without blocking, and never more than a bounded part of them is read.
  */
-import { constants } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readdirSync, readSync, realpathSync } from "node:fs";
 import { access, lstat, open, opendir, realpath, stat } from "node:fs/promises";
 import { join, resolve, sep } from "node:path";
 import { type Access, type FileSystem, MAX_FILE_BYTES, MAX_FOLDER_ENTRIES } from "./machine.ts";
@@ -12,6 +12,52 @@ import { line } from "./text.ts";
 export function openFiles(root?: string): FileSystem {
   return new RootedFiles(root);
 }
+
+/**
+ * Files of the live kernel that are answered from its memory, without asking a device: reading them at once costs
+ * microseconds, a round through the thread pool many times that. Everything else may block on a sick device and is read on
+ * the pool.
+ */
+const FROM_KERNEL_MEMORY = /^\/(proc|sys\/devices\/system|sys\/devices\/virtual\/dmi|sys\/fs\/cgroup|sys\/module)\//;
+
+function readNow(path: string, limit: number): string | undefined {
+  let file: number | undefined;
+  try {
+    file = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+    if (!fstatSync(file).isFile()) return undefined;
+    const chunks: Buffer[] = [];
+    for (let length = 0; length < limit; ) {
+      const buffer = Buffer.alloc(Math.min(65_536, limit - length));
+      const bytesRead = readSync(file, buffer, 0, buffer.length, null);
+      if (bytesRead === 0) break;
+      chunks.push(buffer.subarray(0, bytesRead));
+      length += bytesRead;
+    }
+    return Buffer.concat(chunks).toString("utf8");
+  } catch {
+    return undefined;
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
+}
+
+function listNow(path: string): readonly string[] {
+  try {
+    return readdirSync(path).slice(0, MAX_FOLDER_ENTRIES).sort(byNumber);
+  } catch {
+    return [];
+  }
+}
+
+function resolveNow(path: string): string | undefined {
+  try {
+    return realpathSync.native(path);
+  } catch {
+    return undefined;
+  }
+}
+
+const { compare: byNumber } = new Intl.Collator("en", { numeric: true });
 
 class RootedFiles implements FileSystem {
   readonly refused: string[] = [];
@@ -23,6 +69,8 @@ class RootedFiles implements FileSystem {
   }
 
   async readText(path: string, maxBytes = MAX_FILE_BYTES): Promise<string | undefined> {
+    if (this.#root === undefined && FROM_KERNEL_MEMORY.test(path))
+      return readNow(path, Math.min(maxBytes, MAX_FILE_BYTES));
     const target = await this.#locate(path);
     if (target === undefined) return undefined;
     try {
@@ -51,6 +99,8 @@ class RootedFiles implements FileSystem {
   }
 
   async list(path: string): Promise<readonly string[]> {
+    // A live folder of sysfs or /dev is the kernel's own list of names.
+    if (this.#root === undefined) return listNow(path);
     const target = await this.#locate(path);
     if (target === undefined) return [];
     try {
@@ -59,14 +109,14 @@ class RootedFiles implements FileSystem {
         names.push(entry.name);
         if (names.length >= MAX_FOLDER_ENTRIES) break;
       }
-      return names.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+      return names.sort(byNumber);
     } catch {
       return [];
     }
   }
 
   async realPath(path: string): Promise<string | undefined> {
-    if (this.#root === undefined) return realpath(path).catch(() => undefined);
+    if (this.#root === undefined) return resolveNow(path);
     const target = await this.#locate(path);
     if (target === undefined) return undefined;
     const root = await this.#realRootPath();
