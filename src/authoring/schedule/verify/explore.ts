@@ -22,6 +22,7 @@ import { aliasesOf, type Geometry, iterationsOf } from "./geometry.ts";
 import { type Accessor, type Link, Memory, type Site } from "./memory.ts";
 import { allLinks, learn, past, type StrandState, separate, usesPackets } from "./strand-state.ts";
 import type { Values } from "./values.ts";
+import { countWrites } from "./write-counts.ts";
 
 /** How waits on contested counters are admitted. */
 export type Policy =
@@ -39,6 +40,8 @@ export interface ExploreInput {
   /** For counters shared by several strands: signals that precede a wait, by `counter:strand:ordinal`. */
   readonly derived: ReadonlyMap<string, readonly string[]>;
   readonly marked: ReadonlyMap<number, number>;
+  /** Reads are wanted at the end, also of places that nobody writes any more. */
+  readonly keepReads: boolean;
 }
 
 export interface Blocked {
@@ -131,7 +134,14 @@ class Explorer {
         }
       }
     }
-    this.#memory = new Memory(this.#values, this.#geo, initial, input.marked, aliasesOf(this.#geo));
+    this.#memory = new Memory(
+      this.#values,
+      this.#geo,
+      initial,
+      input.marked,
+      aliasesOf(this.#geo),
+      input.keepReads ? undefined : countWrites(this.#geo),
+    );
     const counters = input.table.counters.length;
     this.#count = new Int32Array(counters);
     this.#taken = new Int32Array(counters);

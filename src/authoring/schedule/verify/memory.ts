@@ -52,12 +52,13 @@ export interface Link {
   readonly next: Link | undefined;
   readonly more: readonly Link[] | undefined;
 }
-/** A write of packets, as seen by those who read them. */
+/** A write of packets, as seen by those who read them: the write itself. */
 export interface PacketNode {
   readonly lane: number;
   readonly phase: number;
   readonly position: number;
   readonly seq: number;
+  /** What the writer knew to have been performed. */
   readonly known: Clock;
   /** Segments of the lane that were over. */
   readonly own: number;
@@ -87,7 +88,10 @@ interface ReadAccess extends Access {
 interface WriteAccess extends Access {
   /** Packets that this write replaced and that a reader may still have seen. */
   readonly replaced: readonly Access[];
-  readonly packet: PacketNode | undefined;
+  /** Of packets only, see `PacketNode`. */
+  readonly known: Clock;
+  readonly own: number;
+  readonly link: Link | undefined;
   /** Earlier writes of the same value that this one replaced: whoever comes after one of them cannot tell. */
   readonly same: readonly Access[];
   /** The place held this value from the beginning. */
@@ -97,6 +101,7 @@ interface WriteAccess extends Access {
 const MAX_SAME = 8;
 
 interface Cell {
+  readonly index: number;
   writes: readonly WriteAccess[];
   reads: readonly ReadAccess[];
   races: readonly number[];
@@ -139,6 +144,8 @@ export class Memory {
   /** By operation: 1 when it wrote at all. */
   readonly wrote: Uint8Array;
   readonly #aliases: Int32Array | undefined;
+  /** Writes to each cell that are still to come; reads of cells without any need not be remembered. */
+  readonly #writesLeft: Uint8Array | undefined;
   #nextRead = 0;
   #time = 0;
   /** The packet that the last `read` with a tag saw. */
@@ -151,7 +158,9 @@ export class Memory {
     initial: Int32Array,
     marked: ReadonlyMap<number, number>,
     aliases: Int32Array | undefined,
+    writesLeft: Uint8Array | undefined,
   ) {
+    this.#writesLeft = writesLeft;
     this.#values = values;
     this.#cells = new Array<Cell | undefined>(geometry.numCells);
     this.used = new Uint8Array(geometry.numOps);
@@ -197,7 +206,7 @@ export class Memory {
   #cell(index: number): Cell {
     let cell = this.#cells[index];
     if (cell === undefined) {
-      cell = { writes: NONE, reads: NONE, races: NONE };
+      cell = { index, writes: NONE, reads: NONE, races: NONE };
       this.#cells[index] = cell;
     }
     return cell;
@@ -222,7 +231,7 @@ export class Memory {
     }
     const mark = this.#marked.get(id);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
-    this.lastPacket = (from as WriteAccess | undefined)?.packet;
+    this.lastPacket = from as WriteAccess | undefined;
     this.#remember(cell, who, position, value, tag, id, from);
     return value;
   }
@@ -319,6 +328,7 @@ export class Memory {
     id: number,
     from: Access | undefined,
   ): void {
+    if (this.#writesLeft?.[cell.index] === 0) return;
     const { lane, segment, phase, site, past } = who;
     const read = { lane, segment, phase, position, site, value, tag, seq: past.seq, time: this.#time++, id, from };
     if (cell.reads === NONE) cell.reads = [read];
@@ -330,6 +340,9 @@ export class Memory {
     const index = this.#alias(address);
     const cell = this.#cell(index);
     this.wrote[who.site.id] = 1;
+    const left = this.#writesLeft;
+    // 255 stands for that many or more: such cells are always remembered.
+    if (left !== undefined && left[index] !== 255) left[index] = left[index]! - 1;
     const { lane, segment, phase, site, past } = who;
     const time = this.#time++;
     const access = { lane, segment, phase, position, site, value, tag, seq: past.seq, time };
@@ -374,10 +387,6 @@ export class Memory {
       cell.races = NONE;
       kept = [];
     }
-    const packet: PacketNode | undefined =
-      tag === 0
-        ? undefined
-        : { lane, phase, position, seq: past.seq, known: past.known, own: past.own, time, link: past.link(position) };
     kept.push({
       lane,
       segment,
@@ -389,7 +398,9 @@ export class Memory {
       seq: past.seq,
       time,
       replaced: replaced === undefined ? NONE : replaced.slice(0, 4),
-      packet,
+      known: tag === 0 ? undefined : past.known,
+      own: past.own,
+      link: tag === 0 ? undefined : past.link(position),
       same: same === undefined ? NONE : same.slice(-MAX_SAME),
       sameAsInitial,
     });

@@ -125,7 +125,7 @@ function verifyAt(
   }
   stats.cells = geometry.numCells;
   const table = counterTable(geometry);
-  const session = new Session(geometry, table, stats);
+  const session = new Session(geometry, table, stats, options.promises?.reuseAtRankEnd === true);
   checkCounts(geometry, table, findings);
   const first = session.settle({ kind: "greedy" });
   stats.operations = first.steps;
@@ -209,7 +209,9 @@ class Session {
   readonly #geometry: Geometry;
   readonly #table: CounterTable;
   readonly #stats: { explorations: number };
-  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }) {
+  readonly #keepReads: boolean;
+  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }, keepReads: boolean) {
+    this.#keepReads = keepReads;
     this.#geometry = geometry;
     this.#table = table;
     this.#stats = stats;
@@ -221,7 +223,15 @@ class Session {
     marked = new Map<number, number>(),
   ) {
     this.#stats.explorations++;
-    return explore({ geometry: this.#geometry, table: this.#table, values: this.values, policy, derived, marked });
+    return explore({
+      geometry: this.#geometry,
+      table: this.#table,
+      values: this.values,
+      policy,
+      derived,
+      marked,
+      keepReads: this.#keepReads,
+    });
   }
 
   settle(policy: Policy): Exploration {
