@@ -1,6 +1,6 @@
 /**
  * sharded-llama on GPUs: first the tokens, then the speed. Run on a host with GPUs after `npm run build`:
- *   node bench/gpu-llama.mjs [--golden] [--bench] [--tp 1,2,4] [--repeats 5] [--steps 64] [--tiny] [--out FILE.json]
+ *   node bench/gpu-llama.mjs [--golden] [--bench] [--tp 1,2,4] [--repeats 5] [--steps 64] [--context 128,1024] [--tiny] [--out FILE.json]
  * --golden: the example's models on 1, 2 and 4 GPUs, by tensor and by pipeline parallelism, give the tokens that
  *   transformers gives (golden.json beside each).
  * --bench: a model of Llama 3.1 8B's shape with random bf16 weights: tokens a second at batch 1, and the share of time
@@ -18,6 +18,7 @@ const { values } = parseArgs({
     tp: { type: "string" },
     repeats: { type: "string" },
     steps: { type: "string" },
+    context: { type: "string" },
     tiny: { type: "boolean" },
     out: { type: "string" },
   },
@@ -129,16 +130,17 @@ const TINY = {
   vocabSize: 96,
 };
 
-async function bench() {
+async function bench(context) {
   const data = {
     config: values.tiny ? TINY : SHAPE,
     dtype: "bf16",
     promptTokens: values.tiny ? 4 : 128,
+    context,
     steps: Number(values.steps ?? 64),
     repeats: Number(values.repeats ?? 5),
   };
   console.log(
-    "tp | tokens/s | graph ms | awaited ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
+    "context | tp | tokens/s | graph ms | awaited ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
   );
   for (const tp of sizes) {
     try {
@@ -149,7 +151,7 @@ async function bench() {
         .join(" | ");
       const share = `${(100 * row.collectiveShare).toFixed(1)} %`;
       const rates = `${row.weightGBPerSecond.toFixed(0)} | ${row.prefillTokensPerSecond.toFixed(0)}`;
-      console.log(`${tp} | ${row.tokensPerSecond.toFixed(1)} | ${ms} | ${share} | ${rates}`);
+      console.log(`${row.context} | ${tp} | ${row.tokensPerSecond.toFixed(1)} | ${ms} | ${share} | ${rates}`);
     } catch (error) {
       report.decode.push({ tp, error: String(error?.stack ?? error).slice(0, 1500) });
       console.log(`tp ${tp} failed: ${error?.stack ?? error}`);
@@ -158,7 +160,9 @@ async function bench() {
 }
 
 if (both || values.golden) await golden();
-if (both || values.bench) await bench();
+if (both || values.bench) {
+  for (const context of (values.context ?? "128,1024").split(",").map(Number)) await bench(context);
+}
 if (values.out !== undefined) writeFileSync(values.out, JSON.stringify(report, null, 1));
 console.log(JSON.stringify(report));
 process.exit(

@@ -12,12 +12,15 @@ export interface GpuBenchOptions {
   readonly dtype: WeightType;
   /** Tokens of the prompt, decoded steps of one measurement, and how often it is repeated; medians are given. */
   readonly promptTokens: number;
+  /** Position of the first step, at least the prompt's length: what lies between is zeros in the cache. */
+  readonly context: number;
   readonly steps: number;
   readonly repeats: number;
 }
 
 export interface GpuBenchRow {
   readonly tp: number;
+  readonly context: number;
   readonly device: string;
   readonly loadSeconds: number;
   readonly weightGB: number;
@@ -41,6 +44,7 @@ const median = (values: number[]) => values.sort((a, b) => a - b)[values.length 
 
 export default async function run(world: World, options: GpuBenchOptions): Promise<GpuBenchRow> {
   const { config, dtype, promptTokens, steps, repeats } = options;
+  const context = Math.max(promptTokens, options.context);
   const tpSize = world.size;
   const layout = layoutOf(config, { tp: tpSize }, tpSize);
   const mesh = world.mesh({ dp: 1, pp: 1, tp: tpSize });
@@ -51,7 +55,7 @@ export default async function run(world: World, options: GpuBenchOptions): Promi
     {
       config,
       shard: shardOf(config, layout, { pp: 0, tp: world.rank }),
-      positions: promptTokens + steps + 8,
+      positions: context + steps + 8,
       longestPrompt: promptTokens,
       weights: { random: dtype },
     },
@@ -81,14 +85,14 @@ export default async function run(world: World, options: GpuBenchOptions): Promi
     return median(times);
   };
   const prefillMs = await timed(() => void prefill());
-  const pipelined = () => part.decodeSteps(promptTokens, steps);
+  const pipelined = () => part.decodeSteps(context, steps);
 
   const tokens = [first];
   prefill();
   for (let i = 0; i < 8; i++) tokens.push(part.decode(promptTokens + i));
   const graphMs = (await timed(pipelined)) / steps;
   const awaited = () => {
-    for (let i = 0; i < steps; i++) part.decode(promptTokens + i);
+    for (let i = 0; i < steps; i++) part.decode(context + i);
   };
   const graphAwaitedMs = (await timed(awaited)) / steps;
   part.graphs = false;
@@ -103,6 +107,7 @@ export default async function run(world: World, options: GpuBenchOptions): Promi
   await world.comm.barrier({ timeoutMs });
   return {
     tp: tpSize,
+    context,
     device: deviceOf(world)?.device.info.name ?? "none",
     loadSeconds,
     weightGB: weightBytes / 1e9,

@@ -85,6 +85,22 @@ extern "C" __global__ void rms_norm(float* out, const float* x, const weight_t* 
     out[(size_t)blockIdx.x * hidden + i] = row[i] * scale * to_float(w[i]);
 }
 
+// x[t] += y[t], then as rms_norm.
+extern "C" __global__ void __launch_bounds__(1024) add_rms_norm(float* out, float* x, const float* y, const weight_t* w, int hidden, float eps) {
+  __shared__ float shared[32];
+  float* row = x + (size_t)blockIdx.x * hidden;
+  const float* more = y + (size_t)blockIdx.x * hidden;
+  float sum = 0.f;
+  for (int i = threadIdx.x; i < hidden; i += blockDim.x) {
+    float v = row[i] + more[i];
+    row[i] = v;
+    sum += v * v;
+  }
+  float scale = rsqrtf(block_sum(sum, shared) / hidden + eps);
+  for (int i = threadIdx.x; i < hidden; i += blockDim.x)
+    out[(size_t)blockIdx.x * hidden + i] = row[i] * scale * to_float(w[i]);
+}
+
 // y[t][n] = sum_k w[n][k] * x[t][k] (+ bias[n]) (+ y[t][n] if accumulate). A warp takes rows n, n + warps, ...
 template <int T>
 __device__ void matmul_rows(float* y, const weight_t* w, const float* x, const weight_t* bias, int N, int K, int accumulate) {
@@ -129,6 +145,10 @@ __device__ void matmul_rows(float* y, const weight_t* w, const float* x, const w
     }
   }
 }
+// One token: decoding. Fewer registers, so that more warps read at once.
+extern "C" __global__ void __launch_bounds__(256) matmul_one(float* y, const weight_t* w, const float* x, const weight_t* bias, int N, int K, int accumulate) {
+  matmul_rows<1>(y, w, x, bias, N, K, accumulate);
+}
 extern "C" __global__ void __launch_bounds__(256) matmul(float* y, const weight_t* w, const float* x, const weight_t* bias, int T, int N, int K, int accumulate) {
   switch (T) {
     case 1: matmul_rows<1>(y, w, x, bias, N, K, accumulate); break;
@@ -168,7 +188,7 @@ extern "C" __global__ void rope_and_cache(float* qkv, float* keys, float* values
 // Causal attention of T tokens over the cache, of the last window positions where window > 0. out[t] = heads * D.
 // grid (T, heads), block a multiple of 32 and at least D. Dynamic shared memory: 32 + context + blockDim floats, where
 // context is the number of positions that the cache holds.
-extern "C" __global__ void attention(float* out, const float* qkv, const float* keys, const float* values, const int* start,
+extern "C" __global__ void __launch_bounds__(1024) attention(float* out, const float* qkv, const float* keys, const float* values, const int* start,
     int heads, int kvHeads, int headDim, int context, int window, float scale) {
   extern __shared__ float shared[];
   float* scores = shared + 32;
@@ -178,13 +198,24 @@ extern "C" __global__ void attention(float* out, const float* qkv, const float* 
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   const float* q = qkv + (size_t)t * (heads + 2 * kvHeads) * headDim + (size_t)head * headDim;
   float best = -3.4e38f;
-  for (int p = first + warp; p < length; p += warps) {
-    const float* k = keys + ((size_t)p * kvHeads + kv) * headDim;
-    float dot = 0.f;
-    for (int i = lane; i < headDim; i += 32) dot += q[i] * k[i];
-    dot = warp_sum(dot) * scale;
-    if (lane == 0) scores[p] = dot;
-    best = fmaxf(best, dot);
+  // Four positions at a time: their loads do not wait for each other.
+  size_t step = (size_t)kvHeads * headDim;
+  for (int p = first + 4 * warp; p < length; p += 4 * warps) {
+    const float* k = keys + (size_t)p * step + (size_t)kv * headDim;
+    int some = length - p < 4 ? length - p : 4;
+    float dots[4] = {0.f, 0.f, 0.f, 0.f};
+    for (int i = lane; i < headDim; i += 32) {
+      #pragma unroll
+      for (int j = 0; j < 4; j++) if (j < some) dots[j] += q[i] * k[j * step + i];
+    }
+    #pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float dot = warp_sum(dots[j]) * scale;
+      if (j < some) {
+        if (lane == 0) scores[p + j] = dot;
+        best = fmaxf(best, dot);
+      }
+    }
   }
   best = block_max(best, shared);
   float sum = 0.f;
@@ -199,7 +230,7 @@ extern "C" __global__ void attention(float* out, const float* qkv, const float* 
   int groups = blockDim.x / headDim, group = threadIdx.x / headDim, i = threadIdx.x - group * headDim;
   float acc = 0.f;
   if (group < groups) {
-    #pragma unroll 4
+    #pragma unroll 8
     for (int p = first + group; p < length; p += groups) acc += scores[p] * values[((size_t)p * kvHeads + kv) * headDim + i];
     parts[threadIdx.x] = acc;
   }
@@ -231,6 +262,7 @@ extern "C" __global__ void argmax(int* token, const float* logits, int n, int* p
   __shared__ int indexOf[32];
   float best = -3.4e38f;
   int index = 0x7fffffff;
+  #pragma unroll 8
   for (int i = threadIdx.x; i < n; i += blockDim.x) if (logits[i] > best) { best = logits[i]; index = i; }
   for (int offset = 16; offset > 0; offset >>= 1) {
     float other = __shfl_xor_sync(0xffffffffu, best, offset);

@@ -18,7 +18,7 @@ export const WEIGHT_BYTES: Readonly<Record<WeightType, number>> = { bf16: 2, f16
 
 const BLOCK = 256;
 const WARPS = BLOCK / 32;
-const ATTENTION_BLOCK = 512;
+const ATTENTION_BLOCK = 1024;
 /** Dynamic shared memory that every kernel may use; more has to be asked for. */
 const DEFAULT_SHARED_BYTES = 48 * 1024;
 const F32 = 4;
@@ -65,6 +65,12 @@ export class Launcher implements Disposable {
     this.#launch("rms_norm", { grid: [count], block: [1024] }, args);
   }
 
+  /** x += y, then as `rmsNorm`. */
+  addRmsNorm(out: bigint, x: bigint, y: bigint, weight: bigint, count: number, hidden: number, eps: number): void {
+    const args = [pointer(out), pointer(x), pointer(y), pointer(weight), integer(hidden), real(eps)];
+    this.#launch("add_rms_norm", { grid: [count], block: [1024] }, args);
+  }
+
   /** y[t] = W x[t] (+ bias), or y[t] += ... with `accumulate`. W is [rows, columns]; a `bias` of 0 is none. */
   matmul(
     y: bigint,
@@ -78,6 +84,12 @@ export class Launcher implements Disposable {
   ): void {
     if (rows === 0) return;
     const shape: LaunchShape = { grid: [Math.ceil(rows / WARPS)], block: [BLOCK] };
+    const more = accumulate ? 1 : 0;
+    if (count === 1) {
+      const buffers = [y, weight, x, bias].map(pointer);
+      this.#launch("matmul_one", shape, [...buffers, ...[rows, columns, more].map(integer)]);
+      return;
+    }
     for (let t = 0; t < count; t += MAX_TOKENS_PER_PASS) {
       this.#launch("matmul", shape, [
         pointer(y + BigInt(t * rows * F32)),
@@ -87,7 +99,7 @@ export class Launcher implements Disposable {
         integer(Math.min(MAX_TOKENS_PER_PASS, count - t)),
         integer(rows),
         integer(columns),
-        integer(accumulate ? 1 : 0),
+        integer(more),
       ]);
     }
   }

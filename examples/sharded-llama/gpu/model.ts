@@ -106,6 +106,8 @@ export class GpuModelPart implements Part {
   /** What the device's position is once all that was issued is done. */
   #position = 0;
   #steps = 0;
+  /** The partial result is still to be added to the residual stream: the next norm does both. */
+  #pending = false;
   #graph: CudaGraph | undefined;
 
   /** Allocates everything and loads this rank's weights. @throws FormatError, OutOfMemoryError, UnavailableError */
@@ -224,6 +226,7 @@ export class GpuModelPart implements Part {
   }
 
   receive(from: Communicator, count: number): void {
+    this.#pending = false;
     const pp = ncclOf(from);
     const wait = { timeoutMs: this.#timeoutMs };
     pp.orderAfter(this.#stream);
@@ -314,6 +317,7 @@ export class GpuModelPart implements Part {
   }
 
   #embed(tokens: bigint, count: number): void {
+    this.#pending = false;
     const [start, end] = this.#shard.vocab;
     const { hiddenSize } = this.#config;
     this.#run.embed(this.#buffers.x, this.#embedding ?? 0n, tokens, count, hiddenSize, start, end - start);
@@ -325,15 +329,19 @@ export class GpuModelPart implements Part {
       this.#passAttention(layer, count);
       this.#passMlp(layer, count);
     }
+    // With one token, the head's norm adds it.
+    if (!this.#pending || (count === 1 && this.#head !== undefined)) return;
+    this.#run.add(this.#buffers.x, devicePtr(this.#partial, this.#at.device), count * this.#config.hiddenSize);
+    this.#pending = false;
   }
 
   #passAttention(layer: GpuLayer, count: number): void {
     const run = this.#run;
-    const { hiddenSize, rmsNormEps } = this.#config;
+    const { hiddenSize } = this.#config;
     const { heads, kvHeads, headDim } = this.#attention;
     const { x, normed, qkv, attended, position } = this.#buffers;
     const rows = (heads + 2 * kvHeads) * headDim;
-    run.rmsNorm(normed, x, layer.inputNorm, count, hiddenSize, rmsNormEps);
+    this.#norm(x, layer.inputNorm, count);
     run.matmul(qkv, layer.qkv, normed, layer.qkvBias, count, rows, hiddenSize, false);
     const buffers = { qkv, keys: layer.keys, values: layer.values };
     run.ropeAndCache(buffers, this.#buffers, position, count, this.#attention);
@@ -343,10 +351,10 @@ export class GpuModelPart implements Part {
 
   #passMlp(layer: GpuLayer, count: number): void {
     const run = this.#run;
-    const { hiddenSize, rmsNormEps } = this.#config;
+    const { hiddenSize } = this.#config;
     const { x, normed, gateUp, activated } = this.#buffers;
     const inner = this.#shard.intermediate[1] - this.#shard.intermediate[0];
-    run.rmsNorm(normed, x, layer.postNorm, count, hiddenSize, rmsNormEps);
+    this.#norm(x, layer.postNorm, count);
     run.matmul(gateUp, layer.gateUp, normed, layer.gateUpBias, count, 2 * inner, hiddenSize, false);
     run.siluMul(activated, gateUp, count, inner);
     this.#project(layer.down, activated, layer.downBias, count, inner);
@@ -363,17 +371,28 @@ export class GpuModelPart implements Part {
     const partial = devicePtr(this.#partial, this.#at.device);
     this.#run.matmul(partial, weight, input, bias, count, hiddenSize, columns, false);
     this.#sum(this.#partial, count * hiddenSize);
-    this.#run.add(x, partial, count * hiddenSize);
+    this.#pending = true;
+  }
+
+  /** The norm of the residual stream at `from`, after adding what is still to be added to it. */
+  #norm(from: bigint, weight: bigint, count: number): void {
+    const { hiddenSize, rmsNormEps } = this.#config;
+    const { normed } = this.#buffers;
+    if (this.#pending) {
+      const partial = devicePtr(this.#partial, this.#at.device);
+      this.#run.addRmsNorm(normed, from, partial, weight, count, hiddenSize, rmsNormEps);
+      this.#pending = false;
+    } else this.#run.rmsNorm(normed, from, weight, count, hiddenSize, rmsNormEps);
   }
 
   #passHead(count: number): void {
     const head = this.#head as GpuHead;
-    const { hiddenSize, rmsNormEps } = this.#config;
+    const { hiddenSize } = this.#config;
     const { x, normed } = this.#buffers;
     const [start, end] = this.#shard.vocab;
     const last = x + BigInt((count - 1) * hiddenSize * 4);
     const mine = devicePtr(this.#mine, this.#at.device);
-    this.#run.rmsNorm(normed, last, head.norm, 1, hiddenSize, rmsNormEps);
+    this.#norm(last, head.norm, 1);
     this.#run.matmul(mine, head.weight, normed, 0n, 1, end - start, hiddenSize, false);
     if (this.#tp === undefined || !this.collectives) return;
     this.#tp.allGather(this.#mine, { output: this.#all, timeoutMs: this.#timeoutMs });
