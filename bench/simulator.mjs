@@ -24,7 +24,9 @@ function scale(system, parameters, rows) {
     );
   }
 }
-console.log("| system | 1 GiB | ranks | messages | simulated ranks | time ms | algbw GB/s | CPU s |\n|---|---|---|---|---|---|---|---|");
+console.log(
+  "| system | 1 GiB | ranks | messages | simulated ranks | time ms | algbw GB/s | CPU s |\n|---|---|---|---|---|---|---|---|",
+);
 scale("128x hgx-h100-8", "h100", [
   ["ring all-reduce", (n) => S.ringAllReduceSketch(n, SIZE, 8), 1024],
   ["double binary tree all-reduce, 64 chunks", (n) => S.doubleTreeSketch(n, SIZE, 8, 64), 1024],
@@ -39,15 +41,34 @@ scale("gb200-nvl72", "b200", [
   ["direct all-to-all", (n) => S.directSketch("all-to-all", n, SIZE, false), 72],
 ]);
 
-console.log("\n| bytes | one-shot measured | simulated | two-shot measured | simulated | NCCL measured | nccl-tests | NCCL's model |\n|---|---|---|---|---|---|---|---|");
+console.log(
+  "\n| bytes | one-shot measured | simulated | two-shot measured | simulated | NCCL measured | nccl-tests | NCCL's model |\n|---|---|---|---|---|---|---|---|",
+);
 const inventory = T.presetInventory("hgx-h200-8");
 const oneShot = compile(A.oneShotPacketAllReduce({ numRanks: 4, instances: 16 }), { verify: false });
-const twoShot = new Map([8, 24, 64].map((i) => [i, compile(A.twoShotReadAllReduce({ numRanks: 4, instances: i, inPlace: true }), { verify: false })]));
-const nccl = { numRanks: 4, numNodes: 1, intraGBps: 18 * 20.6, interGBps: 0, llMaxGBps: 141, nvlink: true, nvls: false };
-const off = (simulated, measured) => `${simulated.toFixed(2)} (${simulated >= measured ? "+" : ""}${(100 * (simulated / measured - 1)).toFixed(0)} %)`;
+const twoShot = new Map(
+  [8, 24, 64].map((i) => [
+    i,
+    compile(A.twoShotReadAllReduce({ numRanks: 4, instances: i, inPlace: true }), { verify: false }),
+  ]),
+);
+const nccl = {
+  numRanks: 4,
+  numNodes: 1,
+  intraGBps: 18 * 20.6,
+  interGBps: 0,
+  llMaxGBps: 141,
+  nvlink: true,
+  nvls: false,
+};
+const off = (simulated, measured) =>
+  `${simulated.toFixed(2)} (${simulated >= measured ? "+" : ""}${(100 * (simulated / measured - 1)).toFixed(0)} %)`;
 S.H200_4.sizesBytes.forEach((sizeBytes, i) => {
   const measured = S.H200_4.oneShotPacketsUs[i];
-  const one = measured === undefined ? ["-", "-"] : [measured, off(S.simulate(oneShot, { inventory, sizeBytes }).timeUs, measured)];
+  const one =
+    measured === undefined
+      ? ["-", "-"]
+      : [measured, off(S.simulate(oneShot, { inventory, sizeBytes }).timeUs, measured)];
   const instances = sizeBytes <= 2 ** 18 ? 8 : sizeBytes <= 2 ** 22 ? 24 : 64;
   const two = S.simulate(twoShot.get(instances), { inventory, sizeBytes }).timeUs;
   const model = S.ncclEstimate("all_reduce", sizeBytes, nccl);

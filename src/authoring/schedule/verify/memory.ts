@@ -131,7 +131,8 @@ const NONE: readonly never[] = [];
 
 export class Memory {
   readonly #values: Values;
-  readonly #cells: (Cell | undefined)[];
+  /** Most cells hold one write and nothing else: then that write stands for the cell. */
+  readonly #cells: (Cell | WriteAccess | undefined)[];
   readonly #initial: Int32Array;
   readonly #marked: ReadonlyMap<number, number>;
   readonly #raceIds = new Map<string, Race>();
@@ -162,7 +163,7 @@ export class Memory {
   ) {
     this.#writesLeft = writesLeft;
     this.#values = values;
-    this.#cells = new Array<Cell | undefined>(geometry.numCells);
+    this.#cells = new Array<Cell | WriteAccess | undefined>(geometry.numCells);
     this.used = new Uint8Array(geometry.numOps);
     this.wrote = new Uint8Array(geometry.numOps);
     this.#aliases = aliases;
@@ -203,18 +204,23 @@ export class Memory {
     return this.#aliases === undefined ? index : this.#aliases[index]!;
   }
 
+  /** The cell, made up where nothing is stored for it yet: `#store` keeps it. */
   #cell(index: number): Cell {
-    let cell = this.#cells[index];
-    if (cell === undefined) {
-      cell = { index, writes: NONE, reads: NONE, races: NONE };
-      this.#cells[index] = cell;
-    }
-    return cell;
+    const entry = this.#cells[index];
+    if (entry === undefined) return { index, writes: NONE, reads: NONE, races: NONE };
+    return "writes" in entry ? entry : { index, writes: [entry], reads: NONE, races: NONE };
+  }
+
+  #store(cell: Cell): void {
+    const only = cell.writes.length === 1 && cell.reads.length === 0 && cell.races.length === 0;
+    this.#cells[cell.index] = only ? cell.writes[0]! : cell;
   }
 
   /** Says whether packets with this tag lie in the cell. */
   hasPacket(index: number, tag: number): boolean {
-    return this.#cells[this.#alias(index)]?.writes.some((write) => write.tag === tag) ?? false;
+    const entry = this.#cells[this.#alias(index)];
+    if (entry === undefined) return false;
+    return "writes" in entry ? entry.writes.some((write) => write.tag === tag) : entry.tag === tag;
   }
 
   /** Reads plain data (`tag` 0) or the packet with `tag`, which must be there. @returns the value */
@@ -333,6 +339,7 @@ export class Memory {
     const read = { lane, segment, phase, position, site, value, tag, seq: past.seq, time: this.#time++, id, from };
     if (cell.reads === NONE) cell.reads = [read];
     else (cell.reads as ReadAccess[]).push(read);
+    this.#store(cell);
   }
 
   /** Writes `value` as plain data (`tag` 0) or packets. */
@@ -406,6 +413,7 @@ export class Memory {
     });
     cell.writes = kept;
     cell.reads = reads ?? NONE;
+    this.#store(cell);
   }
 
   /** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */
@@ -445,7 +453,7 @@ export class Memory {
    */
   final(address: number, finished: (lane: number) => number): FinalCell {
     const index = this.#alias(address);
-    const cell = this.#cells[index];
+    const cell = this.#cells[index] === undefined ? undefined : this.#cell(index);
     if (cell === undefined || cell.writes.length === 0) {
       return { value: this.#initial[index]!, unfinished: undefined, tag: 0, writes: [], reads: cell?.reads ?? [] };
     }
