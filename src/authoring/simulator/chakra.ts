@@ -8,7 +8,7 @@
  */
 import type { ExecutionPlan } from "../schedule/index.ts";
 import { ProtoWriter } from "./protobuf.ts";
-import type { OpRecord } from "./run-plan.ts";
+import type { OpRecord } from "./run-state.ts";
 import type { Simulation } from "./simulate.ts";
 
 const NODE = { COMP: 4, SEND: 5, RECV: 6 } as const;

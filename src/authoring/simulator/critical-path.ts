@@ -3,7 +3,7 @@
  * Told in words, with what the time went to.
  */
 import { type ExecutionPlan, formatOp, type Op } from "../schedule/index.ts";
-import type { OpRecord } from "./run-plan.ts";
+import type { OpRecord } from "./run-state.ts";
 import type { Simulation } from "./simulate.ts";
 
 export interface PathStep {

@@ -15,7 +15,7 @@ export {
   ncclTime,
 } from "./nccl-model.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";
-export type { OpRecord, StuckStrand } from "./run-plan.ts";
+export type { OpRecord, StuckStrand } from "./run-state.ts";
 export {
   type LinkUse,
   placeRanks,

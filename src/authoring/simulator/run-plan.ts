@@ -4,95 +4,21 @@
  * a signal after it. Packets are seen one by one: who forwards them need not wait for the last. Port operations go to
  * the rank's proxy. All costs are `parameters.ts`'s; what is shared is `network.ts`'s business.
  */
-import type {
-  BufferKind,
-  ChannelKind,
-  ExecutionPlan,
-  PipelineOp,
-  RankPlan,
-  SimpleOp,
-  SwitchRange,
-} from "../schedule/index.ts";
+import type { BufferKind, ChannelKind, ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../schedule/index.ts";
 import type { Machine, Route } from "./machine.ts";
 import { Network } from "./network.ts";
 import { PacketBoard } from "./packets.ts";
 import type { SystemParameters } from "./parameters.ts";
-
-/** One executed operation. */
-export interface OpRecord {
-  readonly rank: number;
-  readonly strand: number;
-  readonly op: number;
-  readonly body: number;
-  readonly iteration: number;
-  readonly startUs: number;
-  endUs: number;
-  /** The operation before it on its strand, and the one of another strand that it waited for; -1 for none. */
-  readonly previous: number;
-  cause: number;
-  /** Ranks that its data went to or came from. */
-  peers: readonly number[];
-  bytes: number;
-}
-
-export interface StuckStrand {
-  readonly rank: number;
-  readonly strand: number;
-  readonly op: number;
-  readonly why: string;
-  /** Ranks that it waits for. */
-  readonly waitsFor: readonly number[];
-}
-
-export interface RunPlanInput {
-  readonly plan: ExecutionPlan;
-  readonly machine: Machine;
-  readonly parameters: SystemParameters;
-  readonly chunkBytes: number;
-  /** Switch operations use the fabric's multicast and in-switch reduction; otherwise they are loops over the members. */
-  readonly switchOps: boolean;
-  readonly capacities: readonly number[];
-  /** Rank -> index of the operation at which all its strands stop. */
-  readonly deadAt: ReadonlyMap<number, number>;
-}
-
-export interface PlanRun {
-  readonly timeUs: number;
-  readonly rankEndUs: readonly number[];
-  readonly records: readonly OpRecord[];
-  /** Bytes carried by each directed link, losses of the protocol included. */
-  readonly linkBytes: Float64Array;
-  readonly stuck: readonly StuckStrand[];
-}
-
-interface Counter {
-  readonly from: number;
-  arrived: number;
-  taken: number;
-  /** Record of each signal, in order of arrival. */
-  readonly records: number[];
-  readonly waiting: Set<Strand>;
-}
-interface Strand {
-  readonly rank: number;
-  readonly index: number;
-  op: number;
-  body: number;
-  iteration: number;
-  /** Its own time; never before the network's. */
-  time: number;
-  /** When everything that it stored is visible. */
-  visibleAt: number;
-  lastRecord: number;
-  /** Record of the operation in progress, when others already refer to it; -1 otherwise. */
-  open: number;
-  outstanding: number;
-  flushing: boolean;
-  done: boolean;
-  dead: boolean;
-  startedAt: number;
-  waitingFor: { why: string; ranks: readonly number[] } | undefined;
-}
+import {
+  type Counter,
+  iterationsOf,
+  type OpRecord,
+  type PlanRun,
+  packetSources,
+  type RunPlanInput,
+  type Strand,
+  share,
+} from "./run-state.ts";
 
 export function runPlan(input: RunPlanInput): PlanRun {
   return new PlanRunner(input).run();
@@ -179,10 +105,6 @@ class PlanRunner {
     return this.#plan.ranks[strand.rank]!;
   }
 
-  #iterations(op: PipelineOp): number {
-    return Math.max(0, Math.ceil((op.numChunks * this.#in.chunkBytes) / op.unitBytes - 1e-9));
-  }
-
   /** Runs a strand until it has to wait for something. The network's time is the strand's when it begins. */
   #advance(strand: Strand): void {
     if (strand.done || strand.dead) return;
@@ -202,7 +124,7 @@ class PlanRunner {
       let pipeline: PipelineOp | undefined;
       let op: SimpleOp;
       if (outer.kind === "pipeline") {
-        if (outer.body.length === 0 || this.#iterations(outer) === 0) {
+        if (outer.body.length === 0 || iterationsOf(this.#in.chunkBytes, outer) === 0) {
           strand.op++;
           continue;
         }
@@ -220,7 +142,7 @@ class PlanRunner {
     if (pipeline !== undefined) {
       if (++strand.body < pipeline.body.length) return;
       strand.body = 0;
-      if (++strand.iteration < this.#iterations(pipeline)) return;
+      if (++strand.iteration < iterationsOf(this.#in.chunkBytes, pipeline)) return;
       strand.iteration = 0;
     }
     strand.op++;
@@ -351,7 +273,7 @@ class PlanRunner {
       const counter = this.#channel(strand.rank, kind, id, true);
       const peer = this.#rankPlan(strand).channels[kind][id]!;
       const { latencyUs } = this.#machine.route(strand.rank, peer);
-      if (kind === "port") this.#proxied(strand, peer, 0, record, (at) => this.#arrive(counter, at, record));
+      if (kind === "port") this.#proxied(strand, peer, 0, (at) => this.#arrive(counter, at, record));
       else {
         // A signal does not overtake what was stored before it; a fence costs what waiting for that costs.
         const at = relaxed
@@ -409,13 +331,12 @@ class PlanRunner {
   // Port channels.
 
   /** Hands a request to the rank's proxy; `delivered` is told when it is visible at the peer. */
-  #proxied(strand: Strand, peer: number, bytes: number, record: number, delivered: (at: number) => void): void {
+  #proxied(strand: Strand, peer: number, bytes: number, delivered: (at: number) => void): void {
     strand.time += this.#p.portPushUs;
     strand.outstanding++;
     const begin = Math.max(this.#proxyFree[strand.rank]!, strand.time) + this.#p.proxyUs;
     this.#proxyFree[strand.rank] = begin;
     const route = this.#machine.route(strand.rank, peer);
-    void record;
     this.#net.at(begin, () => {
       this.#net.start(
         route.links,
@@ -452,22 +373,6 @@ class PlanRunner {
 
   // Data.
 
-  /** Chunks [begin, end) of a range of `size` chunks that the strand handles now, relative to its first. */
-  #share(strand: Strand, op: SimpleOp, size: number, pipeline: PipelineOp | undefined, packets: boolean) {
-    let begin = 0;
-    let end = size;
-    if ("tbg" in op && op.tbg !== undefined) {
-      begin = (size / op.tbg.size) * op.tbg.index;
-      end = begin + size / op.tbg.size;
-    }
-    if (pipeline !== undefined && !packets) {
-      const unit = pipeline.unitBytes / this.#in.chunkBytes;
-      begin += strand.iteration * unit;
-      end = Math.min(end, begin + unit);
-    }
-    return { begin, end: Math.max(begin, end), bytes: Math.max(0, end - begin) * this.#in.chunkBytes };
-  }
-
   /** Bytes that the links see for `bytes` of payload between two ranks. */
   #onWire(rank: number, route: Route, bytes: number, packets: boolean): number {
     const payload = packets ? 2 * bytes : bytes;
@@ -492,27 +397,11 @@ class PlanRunner {
     return false;
   }
 
-  /** Ranges that an operation reads as packets, in chunks of its rank's scratch. */
-  #packetSources(strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined): { begin: number; end: number }[] {
-    const ranges =
-      op.kind === "copy" || op.kind === "switch-broadcast"
-        ? [op.src]
-        : op.kind === "put"
-          ? op.src
-          : op.kind === "reduce"
-            ? op.src.slice(1)
-            : [];
-    return ranges.map((range) => {
-      const share = this.#share(strand, op, range.size, pipeline, true);
-      return { begin: range.index + share.begin, end: range.index + share.end };
-    });
-  }
-
   /** Whether the first packets of every source have come. */
   #begun(strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined): number | undefined {
     const board = this.#boards[strand.rank]!.begun;
     let cause = -1;
-    for (const { begin, end } of this.#packetSources(strand, op, pipeline)) {
+    for (const { begin, end } of packetSources(strand, this.#in.chunkBytes, op, pipeline)) {
       const record = board.covers(begin, end, () => {
         strand.time = Math.max(strand.startedAt, this.#net.now);
         this.#advance(strand);
@@ -530,7 +419,7 @@ class PlanRunner {
   #whenArrived(strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined, then: (cause: number) => void): void {
     const board = this.#boards[strand.rank]!.done;
     let cause = -1;
-    for (const { begin, end } of this.#packetSources(strand, op, pipeline)) {
+    for (const { begin, end } of packetSources(strand, this.#in.chunkBytes, op, pipeline)) {
       const record = board.covers(begin, end, () => this.#whenArrived(strand, op, pipeline, then));
       if (record === undefined) return;
       cause = Math.max(cause, record);
@@ -564,18 +453,18 @@ class PlanRunner {
       );
       op.dst.forEach((target, i) => {
         const source = op.src[op.src.length === 1 ? 0 : i]!;
-        const share = this.#share(strand, op, source.size, pipeline, packets);
-        total += share.bytes;
-        this.#proxied(strand, target.rank, packets ? 2 * share.bytes : share.bytes, record, (at) => {
+        const part = share(strand, this.#in.chunkBytes, op, source.size, pipeline, packets);
+        total += part.bytes;
+        this.#proxied(strand, target.rank, packets ? 2 * part.bytes : part.bytes, (at) => {
           if (!packets) return;
-          const [begin, end] = [target.index + share.begin, target.index + share.end];
+          const [begin, end] = [target.index + part.begin, target.index + part.end];
           this.#post(target.rank, target.buffer, begin, end, at, record, true);
           this.#post(target.rank, target.buffer, begin, end, at, record, false);
         });
         if (op.notify === "none") return;
         const channel = op.channels[i] ?? op.channels[0]!;
         const counter = this.#channel(strand.rank, "port", channel, true);
-        this.#proxied(strand, target.rank, 0, record, (at) => this.#arrive(counter, at, record));
+        this.#proxied(strand, target.rank, 0, (at) => this.#arrive(counter, at, record));
       });
       this.#records[record]!.bytes = total;
       this.#records[record]!.endUs = strand.time;
@@ -611,20 +500,20 @@ class PlanRunner {
     switch (op.kind) {
       case "copy": {
         const packed = op.format !== "plain";
-        const share = this.#share(strand, op, op.src.size, pipeline, packed);
+        const part = share(strand, this.#in.chunkBytes, op, op.src.size, pipeline, packed);
         if (op.format === "unpack") {
-          this.#afterPackets(strand, op, pipeline, share.bytes, [], share.bytes);
+          this.#afterPackets(strand, op, pipeline, part.bytes, [], part.bytes);
           return;
         }
-        local((packed ? 3 : 2) * share.bytes, () => {
+        local((packed ? 3 : 2) * part.bytes, () => {
           strand.time = this.#net.now;
           const record = strand.open;
           if (packed) {
-            const [begin, end] = [op.dst.index + share.begin, op.dst.index + share.end];
+            const [begin, end] = [op.dst.index + part.begin, op.dst.index + part.end];
             this.#post(rank, op.dst.buffer, begin, end, strand.time, record, true);
             this.#post(rank, op.dst.buffer, begin, end, strand.time, record, false);
           }
-          this.#finish(strand, -1, [], share.bytes);
+          this.#finish(strand, -1, [], part.bytes);
         });
         return;
       }
@@ -632,7 +521,7 @@ class PlanRunner {
         const flows = op.src.map((source) => ({
           from: source.rank,
           to: rank,
-          share: this.#share(strand, op, source.size, pipeline, false),
+          share: share(strand, this.#in.chunkBytes, op, source.size, pipeline, false),
         }));
         this.#loads(strand, flows, [], () => {});
         return;
@@ -642,18 +531,18 @@ class PlanRunner {
         return;
       case "reduce":
         if (op.packets) {
-          const share = this.#share(strand, op, op.dst.size, pipeline, true);
+          const part = share(strand, this.#in.chunkBytes, op, op.dst.size, pipeline, true);
           const targets = op.remoteDst.map((range) => ({
             rank: range.rank,
             buffer: range.buffer,
-            begin: range.index + share.begin,
-            end: range.index + share.end,
+            begin: range.index + part.begin,
+            end: range.index + part.end,
           }));
           if (op.packetDst !== undefined) {
-            const begin = op.packetDst.index + share.begin;
-            targets.push({ rank, buffer: op.packetDst.buffer, begin, end: op.packetDst.index + share.end });
+            const begin = op.packetDst.index + part.begin;
+            targets.push({ rank, buffer: op.packetDst.buffer, begin, end: op.packetDst.index + part.end });
           }
-          this.#afterPackets(strand, op, pipeline, share.bytes, targets, share.bytes * Math.max(1, op.src.length - 1));
+          this.#afterPackets(strand, op, pipeline, part.bytes, targets, part.bytes * Math.max(1, op.src.length - 1));
           return;
         }
         this.#reduce(strand, op, pipeline);
@@ -750,12 +639,12 @@ class PlanRunner {
     }
     op.dst.forEach((target, i) => {
       const source = op.src[op.src.length === 1 ? 0 : i]!;
-      const share = this.#share(strand, op, source.size, pipeline, packets);
-      bytes += share.bytes;
+      const part = share(strand, this.#in.chunkBytes, op, source.size, pipeline, packets);
+      bytes += part.bytes;
       const route = this.#machine.route(rank, target.rank);
-      const [begin, end] = [target.index + share.begin, target.index + share.end];
+      const [begin, end] = [target.index + part.begin, target.index + part.end];
       if (packets) this.#post(target.rank, target.buffer, begin, end, this.#net.now + route.latencyUs, record, true);
-      this.#net.start(route.links, route.key, this.#onWire(rank, route, share.bytes, packets), cap, () => {
+      this.#net.start(route.links, route.key, this.#onWire(rank, route, part.bytes, packets), cap, () => {
         const visible = this.#net.now + route.latencyUs;
         strand.visibleAt = Math.max(strand.visibleAt, visible);
         if (packets && op.format === "forward") {
@@ -826,27 +715,23 @@ class PlanRunner {
 
   #reduce(strand: Strand, op: Extract<SimpleOp, { kind: "reduce" }>, pipeline: PipelineOp | undefined): void {
     const { rank } = strand;
-    const share = this.#share(strand, op, op.dst.size, pipeline, false);
+    const part = share(strand, this.#in.chunkBytes, op, op.dst.size, pipeline, false);
     const memory = [this.#machine.memoryLink(rank)];
-    const localBytes = (op.src.length + 1) * share.bytes;
+    const localBytes = (op.src.length + 1) * part.bytes;
     if (op.remoteSrc.length + op.remoteDst.length === 0) {
       this.#net.start(memory, `m${rank}`, localBytes, 2 * this.#p.blockLocalGBps, () => {
         strand.time = this.#net.now;
-        this.#finish(strand, -1, [], share.bytes);
+        this.#finish(strand, -1, [], part.bytes);
       });
       return;
     }
-    const loads = op.remoteSrc.map((source) => ({ from: source.rank, to: rank, share }));
+    const loads = op.remoteSrc.map((source) => ({ from: source.rank, to: rank, share: part }));
     this.#loads(
       strand,
       loads,
-      op.remoteDst.map((target) => ({ to: target.rank, bytes: share.bytes })),
+      op.remoteDst.map((target) => ({ to: target.rank, bytes: part.bytes })),
       () => {},
     );
-  }
-
-  #members(strand: Strand, range: SwitchRange): readonly number[] {
-    return this.#rankPlan(strand).channels.switch[range.channel]!.ranks;
   }
 
   #switchOp(
@@ -857,22 +742,23 @@ class PlanRunner {
     const { rank } = strand;
     const size = op.kind === "switch-broadcast" ? op.src.size : op.dst.size;
     const packets = op.kind === "switch-broadcast" && op.format === "forward";
-    const share = this.#share(strand, op, size, pipeline, packets);
-    const members = this.#members(strand, op.kind === "switch-broadcast" ? op.dst : op.src);
+    const part = share(strand, this.#in.chunkBytes, op, size, pipeline, packets);
+    const members =
+      this.#rankPlan(strand).channels.switch[(op.kind === "switch-broadcast" ? op.dst : op.src).channel]!.ranks;
     const others = members.filter((member) => member !== rank);
     const posts = () => {
       if (!packets || op.kind !== "switch-broadcast") return;
       const channel = this.#rankPlan(strand).channels.switch[op.dst.channel]!;
       for (const member of members) {
         const at = this.#net.now + this.#machine.route(rank, member).latencyUs;
-        const [begin, end] = [op.dst.index + share.begin, op.dst.index + share.end];
+        const [begin, end] = [op.dst.index + part.begin, op.dst.index + part.end];
         this.#post(member, channel.buffer, begin, end, at, strand.open, true);
         this.#post(member, channel.buffer, begin, end, at, strand.open, false);
       }
     };
     if (!this.#in.switchOps || others.length === 0) {
-      const loads = op.kind === "switch-broadcast" ? [] : others.map((from) => ({ from, to: rank, share }));
-      const stores = op.kind === "switch-reduce" ? [] : others.map((to) => ({ to, bytes: share.bytes }));
+      const loads = op.kind === "switch-broadcast" ? [] : others.map((from) => ({ from, to: rank, share: part }));
+      const stores = op.kind === "switch-reduce" ? [] : others.map((to) => ({ to, bytes: part.bytes }));
       this.#loads(strand, loads, stores, posts);
       return;
     }
@@ -884,7 +770,7 @@ class PlanRunner {
     if (op.kind !== "switch-reduce") phases.push([up(rank), ...members.map(down)]);
     const latency = this.#machine.route(rank, others[0]!).latencyUs;
     const wire =
-      (packets ? 2 * share.bytes : share.bytes) / (packets ? this.#p.packetEfficiency : this.#efficiency[rank]!);
+      (packets ? 2 * part.bytes : part.bytes) / (packets ? this.#p.packetEfficiency : this.#efficiency[rank]!);
     let left = phases.length;
     phases.forEach((links, i) => {
       this.#net.at(this.#net.now + latency * (op.kind === "switch-broadcast" ? 0 : 1 + i), () =>
@@ -894,7 +780,7 @@ class PlanRunner {
             strand.time = this.#net.now;
             strand.visibleAt = Math.max(strand.visibleAt, strand.time + latency);
             posts();
-            this.#finish(strand, -1, others, share.bytes);
+            this.#finish(strand, -1, others, part.bytes);
           });
         }),
       );

@@ -9,7 +9,8 @@ import type { ExecutionPlan } from "../schedule/index.ts";
 import { applyFaults, type Fault } from "./faults.ts";
 import { Machine } from "./machine.ts";
 import { parametersFor, type SystemParameters } from "./parameters.ts";
-import { type OpRecord, runPlan, type StuckStrand } from "./run-plan.ts";
+import { runPlan } from "./run-plan.ts";
+import type { OpRecord, StuckStrand } from "./run-state.ts";
 
 export interface SimulateOptions {
   readonly inventory: Inventory;
