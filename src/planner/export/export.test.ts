@@ -65,10 +65,28 @@ describe("export", () => {
     );
   });
 
+  it("vLLM on several hosts needs Ray, for replicas too", () => {
+    const command = (dp: number) =>
+      exportPlan(
+        plan("llama-3.1-8b", "2x hgx-h100-8", { constrain: { tp: 8, pp: 2 / dp, dp }, batch: 2, contextTokens: 4096 }),
+        "vllm",
+        { numHosts: 2 },
+      );
+    expect(command(1).command).toMatch(/--distributed-executor-backend ray$/);
+    expect(command(2).command).toMatch(/--distributed-executor-backend ray --data-parallel-backend ray$/);
+    expect(command(1).notes.join()).toContain("Ray cluster of the 2 hosts");
+    expect(exportPlan(served, "vllm").command).not.toContain("ray");
+  });
+
   it("TensorRT-LLM", () => {
     expect(exportPlan(served, "tensorrt-llm", { modelPath: "m" }).command).toBe(
       "trtllm-serve m --tp_size 4 --pp_size 2 --max_batch_size 32 --max_seq_len 4096",
     );
+    // No flag quantizes: a reader must know that the checkpoint has to be fp8 itself.
+    expect(exportPlan(served, "tensorrt-llm").notes).toEqual([
+      "the checkpoint itself must be in fp8 (ModelOpt)",
+      "the checkpoint itself must ask for a KV cache in fp8",
+    ]);
   });
 
   it("Megatron-LM", () => {
@@ -106,7 +124,7 @@ describe("export", () => {
       contextTokens: 4096,
     });
     expect(exportPlan(piped, "llama.cpp", { modelPath: "llama.gguf" }).command).toMatch(
-      /^llama-server -m llama\.gguf -ngl 81 --split-mode layer --tensor-split \d+,\d+ -c 8192 -np 2 --cache-type-k q8_0 --cache-type-v q8_0$/,
+      /^llama-server -m llama\.gguf -ngl 81 --split-mode layer --tensor-split \d+,\d+ -c 8192 -np 2 -fa --cache-type-k q8_0 --cache-type-v q8_0$/,
     );
     const rows = plan("llama-3.1-70b", "l40s-8", {
       quant: "q4_k_m",
@@ -153,6 +171,9 @@ describe("export", () => {
     expect(() => exportPlan(served, "deepspeed")).toThrow(/is for training/);
     expect(() => exportPlan(trained, "deepspeed")).toThrow(/--constrain pp=1/);
     expect(() => exportPlan(served, "llama.cpp")).toThrow(/not both/);
+    expect(() => exportPlan(plan("llama-3.1-8b", "l4", { quant: "fp8", contextTokens: 512 }), "llama.cpp")).toThrow(
+      /weights in fp8 .*q4_k_m/,
+    );
     expect(() => exportPlan(wide, "megatron-lm")).toThrow(/--zero 1/);
     expect(() => exportPlan(plan("llama-3.1-8b", "l4", { quant: "q4_k_m", contextTokens: 512 }), "vllm")).toThrow(
       /weights in q4_k_m/,

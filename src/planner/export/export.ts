@@ -41,6 +41,8 @@ export const FLAGS: Readonly<Record<ExportTarget, readonly string[]>> = {
     "--dtype",
     "--quantization",
     "--kv-cache-dtype",
+    "--distributed-executor-backend",
+    "--data-parallel-backend",
   ],
   sglang: [
     "--model-path",
@@ -81,7 +83,7 @@ export const FLAGS: Readonly<Record<ExportTarget, readonly string[]>> = {
     "--recompute-granularity",
   ],
   torchrun: ["--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"],
-  "llama.cpp": ["-m", "-ngl", "--split-mode", "--tensor-split", "-c", "-np", "--cache-type-k", "--cache-type-v"],
+  "llama.cpp": ["-m", "-ngl", "--split-mode", "--tensor-split", "-c", "-np", "-fa", "--cache-type-k", "--cache-type-v"],
   chorale: ["-n", "--model", "--plan", "--prompt"],
 };
 
@@ -165,7 +167,7 @@ function sizes(pairs: readonly (readonly [string, number])[]): string[] {
 
 type Exporter = (plan: ShardingPlan, model: string, numHosts: number) => Omit<Exported, "target" | "version">;
 
-const vllm: Exporter = (plan, model) => {
+const vllm: Exporter = (plan, model, numHosts) => {
   needs(plan, "vllm", "inference");
   refuse(plan, "vllm", ["cp"], "it shards no prefill over ranks");
   const { tp, pp, dp, ep } = plan.mesh.axes;
@@ -186,12 +188,17 @@ const vllm: Exporter = (plan, model) => {
     String(plan.workload.batchPerReplica),
     ...servingFormat(plan, "vllm"),
     ...(plan.workload.kvFormat === "fp8" ? ["--kv-cache-dtype", "fp8"] : []),
+    // Its own processes stay on one host; several hosts are a Ray cluster.
+    ...(numHosts > 1 ? ["--distributed-executor-backend", "ray"] : []),
+    ...(numHosts > 1 && dp * ep > 1 ? ["--data-parallel-backend", "ray"] : []),
   ];
+  const spread = ep > 1 && dp > 1 ? [`its experts are spread over all ${dp * ep * tp} ranks, ours over ${ep}`] : [];
+  const cluster = numHosts > 1 ? [`run it on one host of a Ray cluster of the ${numHosts} hosts (ray start)`] : [];
   return {
     command: words.join(" "),
     env: isEven(counts) ? {} : { VLLM_PP_LAYER_PARTITION: counts.join(",") },
     files: {},
-    notes: ep > 1 && dp > 1 ? [`its experts are spread over all ${dp * ep * tp} ranks, ours over ${ep}`] : [],
+    notes: [...spread, ...cluster],
   };
 };
 
@@ -228,7 +235,7 @@ function unevenNote(plan: ShardingPlan): string[] {
   return isEven(counts) ? [] : [`splits layers evenly; the plan has ${counts.join(", ")}`];
 }
 
-const tensorrt: Exporter = (plan, model) => {
+const tensorrt: Exporter = (plan, model, numHosts) => {
   needs(plan, "tensorrt-llm", "inference");
   refuse(plan, "tensorrt-llm", ["cp"], "trtllm-serve has no flag for it");
   const { tp, pp, ep, dp } = plan.mesh.axes;
@@ -245,7 +252,14 @@ const tensorrt: Exporter = (plan, model) => {
     "--max_seq_len",
     String(plan.workload.contextTokens),
   ];
-  const notes = dp > 1 ? [`start it ${dp} times, one for each replica, behind a load balancer`] : [];
+  const { weightFormat, kvFormat } = plan.workload;
+  const notes = [
+    ...(dp > 1 ? [`start it ${dp} times, one for each replica, behind a load balancer`] : []),
+    ...(numHosts > 1 ? [`start it under mpirun or srun over the ${numHosts} hosts, with trtllm-llmapi-launch`] : []),
+    // It has no flag for either: the checkpoint's own files say.
+    ...(/^(f32|f16|bf16)$/.test(weightFormat) ? [] : [`the checkpoint itself must be in ${weightFormat} (ModelOpt)`]),
+    ...(/^(f32|f16|bf16)$/.test(kvFormat) ? [] : [`the checkpoint itself must ask for a KV cache in ${kvFormat}`]),
+  ];
   return { command: words.join(" "), env: {}, files: {}, notes: [...notes, ...unevenNote(plan)] };
 };
 
@@ -331,7 +345,9 @@ const megatron: Exporter = (plan, _model, numHosts) => {
     command: words.join(" "),
     env: { CUDA_DEVICE_MAX_CONNECTIONS: "1" },
     files: {},
-    notes: ["data and tokenizer arguments are yours"],
+    notes: [
+      "data, tokenizer, and the shape of the MLP, experts, norms and positions are yours: the plan does not hold them",
+    ],
   };
 };
 
@@ -356,6 +372,9 @@ const torchrun: Exporter = (plan, _model, numHosts) => {
   };
 };
 
+/** Formats that a GGUF file can have. */
+const GGUF_FORMATS = /^(f32|f16|bf16|mxfp4|i?t?q\d.*)$/;
+
 const llamaCpp: Exporter = (plan, model) => {
   needs(plan, "llama.cpp", "inference");
   refuse(plan, "llama.cpp", ["dp", "ep", "cp"], "it splits by layers or rows only");
@@ -365,6 +384,13 @@ const llamaCpp: Exporter = (plan, model) => {
       `tp=${tp} with pp=${pp} in ${EXPORT_VERSIONS["llama.cpp"]}`,
       "it splits by layers or by rows, not both",
     );
+  const { weightFormat } = plan.workload;
+  if (!GGUF_FORMATS.test(weightFormat)) {
+    throw new UnsupportedError(
+      `weights in ${weightFormat} in ${EXPORT_VERSIONS["llama.cpp"]}`,
+      "it reads GGUF types: plan with --dtype bf16 or --quant q8_0, q6_k, q4_k_m, …",
+    );
+  }
   const onCpu = plan.ranks.every((rank) => rank.deviceId.includes("cpu"));
   const { kvFormat } = plan.workload;
   const cache: Readonly<Record<string, string>> = { f32: "f32", bf16: "bf16", int8: "q8_0", int4: "q4_0" };
@@ -385,9 +411,12 @@ const llamaCpp: Exporter = (plan, model) => {
       : []),
     // Its context is shared by the slots.
     ...["-c", String(plan.workload.contextTokens * plan.workload.batch), "-np", String(plan.workload.batch)],
+    // A quantized V cache is refused without flash attention.
+    ...(kvFormat === "int8" || kvFormat === "int4" ? ["-fa"] : []),
     ...(type === undefined ? [] : ["--cache-type-k", type, "--cache-type-v", type]),
   ];
-  return { command: words.join(" "), env: {}, files: {}, notes: [] };
+  const notes = model.endsWith(".gguf") ? [] : [`convert the model to a GGUF file in ${weightFormat} first`];
+  return { command: words.join(" "), env: {}, files: {}, notes };
 };
 
 const chorale: Exporter = (plan, model) => {
