@@ -56,6 +56,19 @@ function checkConstraints(constrain: Constraints): void {
   }
 }
 
+/** A world size that no completion of the fixed axes multiplies to is a contradiction, not a lack of hardware. */
+function checkRanks(ranks: number | undefined, constrain: Constraints): void {
+  if (ranks === undefined) return;
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > 2 ** 20)
+    throw new InvalidArgumentError("ranks", ranks, "1 or more");
+  const fixed = PLAN_AXES.flatMap((axis) => (constrain[axis] === undefined ? [] : [`${axis}=${constrain[axis]}`]));
+  const product = PLAN_AXES.reduce((total, axis) => total * (constrain[axis] ?? 1), 1);
+  if (fixed.length === PLAN_AXES.length ? product !== ranks : ranks % product !== 0) {
+    const accepted = fixed.length === PLAN_AXES.length ? `${product}` : `a multiple of ${product}`;
+    throw new InvalidArgumentError("ranks", ranks, `${accepted}, as ${fixed.join(" x ")} asks`);
+  }
+}
+
 interface Pool {
   readonly family: Family;
   readonly devices: readonly Device[];
@@ -116,10 +129,8 @@ export function planModel(request: PlanRequest): PlanOutcome {
     throw new InvalidArgumentError("objective", objective, `one of ${OBJECTIVES.join(", ")}`);
   }
   if (!Number.isInteger(top) || top < 1 || top > 1000) throw new InvalidArgumentError("top", top, "1 to 1000");
-  if (ranks !== undefined && (!Number.isInteger(ranks) || ranks < 1 || ranks > 2 ** 20)) {
-    throw new InvalidArgumentError("ranks", ranks, "1 or more");
-  }
   checkConstraints(constrain);
+  checkRanks(ranks, constrain);
   const workload = resolveWorkload(model, request, objective);
   const { pools, notes } = poolsOf(inventory, useTotalMemory);
   if (pools.length === 0) {
@@ -147,7 +158,9 @@ export function planModel(request: PlanRequest): PlanOutcome {
     for (const item of found.rejected) {
       if (!rejected.some((known) => known.reason === item.reason)) rejected.push(item);
     }
-    for (const item of found.best) plans.push(buildPlan(context, item, found.rejected, poolNotes(pool, pools, notes)));
+    // A plan on the CPU is explained by what accelerators could not do, too.
+    const why = pool.family === "cpu" ? [...rejected] : found.rejected;
+    for (const item of found.best) plans.push(buildPlan(context, item, why, poolNotes(pool, pools, notes)));
   }
   plans.sort(better);
   // More hardware helps where memory is short, not where a rule is broken.

@@ -106,6 +106,7 @@ export function renderNothing(outcome: PlanOutcome, modelName: string): string {
     `${modelName}: no layout fits`,
     ...explainLines(outcome.rejected),
     ...outcome.notes.map((text) => `note: ${text}`),
+    outcome.rejected.length > 0 &&
     outcome.rejected.every((item) => item.kind === "divisibility" || item.kind === "constraint")
       ? "no hardware mends this: the model's shape forbids it"
       : outcome.suggestion === undefined

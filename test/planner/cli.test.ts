@@ -114,6 +114,29 @@ describe("chorale plan", () => {
     expect(second).toBe(0);
   });
 
+  it("says of a plan on the CPU why accelerators lost, and which would do", async () => {
+    const { code, out: text } = await plan("llama-3.1-405b", "--hardware", "hgx-h100-8", "--explain");
+    expect(code).toBe(0);
+    expect(text).toContain("runs on the CPU");
+    expect(text).toMatch(/tp 8 .*needs .* GiB a rank .*H100 80GB HBM3 has 79\.6 GiB free/);
+    expect(parseSystem(/would do: --hardware (\S+)/.exec(text)?.[1] ?? "")).toBeDefined();
+  });
+
+  it("refuses flags that contradict each other or would be ignored, and a file that cannot be written", async () => {
+    const at = ["llama-3.1-8b", "--hardware", "hgx-h100-8"];
+    const refused = async (...words: string[]) => {
+      const { code, err: text } = await plan(...at, ...words);
+      expect(code, text).toBe(2);
+      return text;
+    };
+    expect(await refused("--zero", "2")).toContain("--train METHOD");
+    expect(await refused("--train", "full", "--kv", "fp8")).toContain("no KV cache");
+    expect(await refused("--train", "full", "--output", "5")).toContain("generates no tokens");
+    expect(await refused("--constrain", "tp=2", "--ranks", "3")).toContain("a multiple of 2, as tp=2 asks");
+    expect(await refused("--constrain", "tp=2,pp=1,dp=1,ep=1,cp=1", "--ranks", "4")).toContain("expected 2, as");
+    expect(await refused("-o", join(root, "nowhere", "plan.json"))).toContain("--output-file");
+  });
+
   it("answers what-ifs", async () => {
     const speed = async (...words: string[]) => {
       const document = JSON.parse(

@@ -139,10 +139,31 @@ export function configure(command: Command, exit: (code: number) => void): void 
     });
 }
 
+/** Flags that mean nothing in the mode asked for are refused: a plan that ignored one would look as if it heeded it. */
+function checkMode(flags: Flags): void {
+  if (flags.train === undefined) {
+    if (flags.zero !== undefined) throw new InvalidArgumentError("--zero", flags.zero, "--train METHOD beside it");
+    return;
+  }
+  if (flags.kv !== undefined) throw new InvalidArgumentError("--kv", flags.kv, "no --train: training has no KV cache");
+  if (flags.output !== undefined) {
+    throw new InvalidArgumentError("--output", flags.output, "no --train: training generates no tokens");
+  }
+}
+
+async function writePlan(file: string, plan: ShardingPlan): Promise<void> {
+  try {
+    await writeFile(file, `${JSON.stringify(plan, null, 2)}\n`);
+  } catch (cause) {
+    throw new InvalidArgumentError("--output-file", file, `a file that can be written: ${(cause as Error).message}`);
+  }
+}
+
 async function run(modelText: string, flags: Flags): Promise<number> {
   if (flags.dtype !== undefined && flags.quant !== undefined) {
     throw new InvalidArgumentError("--quant", flags.quant, "either --dtype or --quant, not both");
   }
+  checkMode(flags);
   const objective = parseObjective(flags.objective);
   const constrain = flags.constrain === undefined ? {} : parseConstraints(flags.constrain);
   if (flags.export !== undefined && !EXPORT_TARGETS.some((name) => name === flags.export)) {
@@ -178,7 +199,7 @@ async function run(modelText: string, flags: Flags): Promise<number> {
           numHosts: hostsOf(outcome.plans[0], inventory),
         });
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
-    await writeFile(flags.outputFile, `${JSON.stringify(outcome.plans[0], null, 2)}\n`);
+    await writePlan(flags.outputFile, outcome.plans[0]);
   }
   const text =
     flags.json === true
@@ -220,10 +241,12 @@ function documentOf(outcome: PlanOutcome): object {
 
 function render(outcome: PlanOutcome, name: string, flags: Flags): string {
   if (outcome.plans.length === 0) return renderNothing(outcome, name);
-  return outcome.plans
-    .map((plan, index) => {
-      const title = outcome.plans.length === 1 ? "" : `# ${index + 1}: ${axesText(plan.mesh.axes)}\n`;
-      return title + renderPlan(plan, { explain: flags.explain === true });
-    })
-    .join("\n\n");
+  const plans = outcome.plans.map((plan, index) => {
+    const title = outcome.plans.length === 1 ? "" : `# ${index + 1}: ${axesText(plan.mesh.axes)}\n`;
+    return title + renderPlan(plan, { explain: flags.explain === true });
+  });
+  const { suggestion } = outcome;
+  return suggestion === undefined
+    ? plans.join("\n\n")
+    : `${plans.join("\n\n")}\nthe smallest preset whose accelerators would do: --hardware ${suggestion}`;
 }
