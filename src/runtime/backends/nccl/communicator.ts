@@ -499,7 +499,7 @@ export class NcclCommunicator implements Communicator {
     redop: ReduceOp | undefined,
   ): Work<Tensor> | undefined {
     this.#open();
-    if (this.#batch !== undefined) return undefined;
+    if (this.#batch !== undefined || this.#recording) return undefined;
     const prepared = prepareQuickly(this.#context, op, input, options, redop);
     if (prepared === undefined) return undefined;
     const { timeoutMs } = this.parts.rank;
