@@ -2,7 +2,7 @@
  * Tensors: a dtype, a shape and a place. Contiguous, row-major. Where the bytes are (private or shared memory, pinned
  * or device memory) is the storage's business; code that computes must not assume one WASM memory.
  */
-import { type ArrayOf, DTYPES, type DType, newArray, viewAs } from "./dtype.ts";
+import { type ArrayOf, DTYPES, type DType, newArray, parseDType, viewAs } from "./dtype.ts";
 import { ClosedError, InvalidArgumentError } from "./errors.ts";
 
 export type StorageKind = "private" | "shared" | "pinned" | "device";
@@ -21,6 +21,8 @@ export interface Storage {
 
 /** Element count of a shape. @throws InvalidArgumentError when a dim is not an integer of 0 or more */
 export function numElements(shape: readonly number[]): number {
+  if (!Array.isArray(shape))
+    throw new InvalidArgumentError("shape", shape, "an array of dims, such as [1024] or [2, 3]");
   let count = 1;
   for (const dim of shape) {
     if (!Number.isSafeInteger(dim) || dim < 0) {
@@ -114,6 +116,7 @@ export function privateStorage(buffer: ArrayBufferLike): Storage {
  * const t = tensor("f32", [2, 3]) // six zeros
  */
 export function tensor<D extends DType>(dtype: D, shape: readonly number[], data?: ArrayOf<D>): Tensor<D> {
+  parseDType(dtype);
   const array = data ?? newArray(dtype, numElements(shape));
   if (array.length !== numElements(shape)) {
     throw new InvalidArgumentError(

@@ -194,7 +194,7 @@ export interface Backend extends AsyncDisposable {
   group(name: string, ranks: readonly number[]): Promise<Communicator>;
   /** On backends with devices, what this rank holds of its own: `deviceOf(world)` gives it its type. */
   readonly device?: object;
-  /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError */
+  /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /** Gives a tensor's memory back before the world ends. Later use of it is refused. */
   free(tensor: Tensor): void;

@@ -43,7 +43,12 @@ export interface World extends AsyncDisposable {
     axes: NoInfer<Axis> | readonly NoInfer<Axis>[] | ProcessGroup,
   ): Promise<Communicator>;
 
-  /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError */
+  /**
+   * Allocates a tensor of zeros that collectives move without a copy. Its memory serves another tensor once it was
+   * freed, or once the tensor, its slices and its `data` were all garbage-collected. A `subarray` of `data` keeps none
+   * of it alive: hold the tensor, or `slice()` it, for as long as a subarray is in use.
+   * @throws OutOfMemoryError; InvalidArgumentError for a dtype or shape that is none
+   */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /** Gives a tensor's memory back before the world ends. */
   free(tensor: Tensor): void;

@@ -9,6 +9,7 @@ import {
   InvalidArgumentError,
   isLegal,
   numElements,
+  parseDType,
   REDUCE_OPS,
   sizeOf,
   Tensor,
@@ -213,7 +214,7 @@ export class ThreadsBackend implements Backend {
   }
 
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return this.#allocate(dtype, shape, true);
+    return this.#allocate(parseDType(dtype), shape, true) as Tensor<D>;
   }
   /** A tensor whose first contents do not matter, for results. */
   scratchTensor<D extends DType>(dtype: D, count: number): Tensor<D> {
@@ -232,6 +233,8 @@ export class ThreadsBackend implements Backend {
   }
 
   free(tensor: Tensor): void {
+    if (!(tensor instanceof Tensor))
+      throw new InvalidArgumentError("tensor", tensor, "a tensor that this world allocated");
     const { storage } = tensor;
     if (!(storage instanceof SharedStorage) || storage.arena !== this.arena) {
       throw new InvalidArgumentError("tensor", storage.kind, "a tensor that this world allocated");

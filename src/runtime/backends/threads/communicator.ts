@@ -264,6 +264,7 @@ export class ThreadsCommunicator implements Communicator {
     } finally {
       this.#batch = undefined;
       engine.batching = false;
+      for (const work of works) work.held = false;
     }
     for (const work of works) this.#launch(work, 0);
     return new BatchWork(engine.nextSeq, this.group, works);
@@ -331,8 +332,10 @@ export class ThreadsCommunicator implements Communicator {
       signal.addEventListener("abort", listener, { once: true });
       work.detach = () => signal.removeEventListener("abort", listener);
     }
-    if (this.#batch !== undefined) this.#batch.push(work as ThreadsWork<unknown>);
-    else this.#launch(work as ThreadsWork<unknown>, spins);
+    if (this.#batch !== undefined) {
+      work.held = true;
+      this.#batch.push(work as ThreadsWork<unknown>);
+    } else this.#launch(work as ThreadsWork<unknown>, spins);
     return work;
   }
 

@@ -1,5 +1,5 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
-import { type DType, TimeoutError } from "../../../core/index.ts";
+import { type DType, InvalidArgumentError, TimeoutError } from "../../../core/index.ts";
 import { PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver } from "./driver.ts";
@@ -44,6 +44,8 @@ export class ThreadsWork<T> extends PendingWork<T> {
   recvCounts: readonly number[] | undefined;
   /** What a mismatch report says beyond the fingerprint. */
   detail = "";
+  /** True while the batch that it was issued in is still being filled. */
+  held = false;
   /** Runs when the data is there: copies staged results out, reads objects; gives the result. */
   harvest: (() => T) | undefined;
   /** Reads what peers published, before they may take it back. */
@@ -80,6 +82,13 @@ export class ThreadsWork<T> extends PendingWork<T> {
     if (this.state === "done") {
       this.seen = true;
       return this.value as T;
+    }
+    if (this.held) {
+      throw new InvalidArgumentError(
+        "wait",
+        `for ${this.op} inside the batch that issues it`,
+        "to wait for the batch's work, which starts when its function has returned",
+      );
     }
     if (this.state !== "failed" && !this.driver.drive(this, options?.timeoutMs)) {
       throw new TimeoutError(
