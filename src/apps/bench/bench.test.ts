@@ -146,6 +146,7 @@ describe("chorale bench", () => {
     [["bench", "all_reduce", "--backend", "carrier-pigeon"], /one of threads/],
     [["bench", "all_reduce", "--drive", "poll"], /wait or await/],
     [["bench", "send", "-n", "1"], /2 or more ranks/],
+    [["bench", "all_reduce", "-n", "1000000000"], /-n is 1000000000; expected an integer from 1 to 256/],
     [["bench", "broadcast", "-n", "2", "--root", "2"], /0 to 1/],
     [["bench", "all_reduce", "-G"], /cuda/],
     [["bench", "all_reduce", "--fast"], /unknown option/],

@@ -7,7 +7,7 @@ import {
   type NamedReduceOp,
   UnsupportedError,
 } from "../../../core/index.ts";
-import { type BackendName, launch, loadableUrl } from "../../../runtime/world/index.ts";
+import { type BackendName, launch, loadableUrl, MAX_RANKS } from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./rank.ts";
 import type { BenchJob, BenchRow, Drive } from "./types.ts";
 
@@ -56,6 +56,9 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
 export function checkBench(options: BenchOptions): void {
   const { op, ranks, dtype = "f32", redop = "sum", root = 0 } = options;
   const info = operationInfo(op);
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
+    throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
+  }
   if (info.reduces && !isLegal(redop, dtype)) {
     throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
   }
