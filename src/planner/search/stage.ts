@@ -69,6 +69,14 @@ function prefix(values: readonly number[]): Float64Array {
   return sums;
 }
 
+/**
+ * Of what a rank holds of each layer, the part that ep cuts: the experts, which only replicas (dp) hold again. ZeRO spreads
+ * it over dp, not over dp x ep. From the whole layers and the cut ones; nothing where ep cuts nothing.
+ */
+function cutByEp(whole: readonly number[], cut: readonly number[], ep: number): Float64Array {
+  return prefix(cut.map((value, index) => (ep === 1 ? 0 : ((whole[index] ?? value) - value) / (ep - 1))));
+}
+
 const between = (sums: Float64Array, first: number, end: number) => (sums[end] ?? 0) - (sums[first] ?? 0);
 
 /**
@@ -89,6 +97,10 @@ interface Tables {
   readonly weights: Float64Array;
   readonly elements: Float64Array;
   readonly adapters: Float64Array;
+  /** The experts' part of weights, elements and adapters, where ep cuts them. Training only. */
+  readonly expertWeights: Float64Array;
+  readonly expertElements: Float64Array;
+  readonly expertAdapters: Float64Array;
   /** Of one sequence. */
   readonly kv: Float64Array;
   /** Of one sequence. */
@@ -136,25 +148,32 @@ export class TableCache {
     const elements = training ? shardElements(model, tp, ep) : undefined;
     const perKind = (value: (kindIndex: number) => number) => {
       const values = model.layerKinds.map((_, index) => value(index));
-      return prefix(model.layers.map((index) => values[index] ?? 0));
+      return model.layers.map((index) => values[index] ?? 0);
     };
+    const adaptersAt = (ways: number) =>
+      method?.adapter === undefined ? [] : perKind((index) => adapterElements(model, index, method, tp, ways));
+    const adapters = adaptersAt(ep);
     return {
       rates,
       times: new LayerTimes({ model, format, kv, activationBytes, tp, ep, cp, links, rates }),
       counts: this.#counts,
       weights: prefix(weights.layers),
       elements: prefix(elements?.layers ?? []),
-      adapters:
-        method?.adapter === undefined ? prefix([]) : perKind((index) => adapterElements(model, index, method, tp, ep)),
+      adapters: prefix(adapters),
+      expertWeights: cutByEp(training ? weightBytes(model, format, tp, 1).layers : [], weights.layers, ep),
+      expertElements: cutByEp(training ? shardElements(model, tp, 1).layers : [], elements?.layers ?? [], ep),
+      expertAdapters: cutByEp(adaptersAt(1), adapters, ep),
       kv: prefix(training ? [] : kvBytesByLayer(model, { contextTokens, sequences: 1, tp, cp, format: kv })),
-      saved: training
-        ? perKind((index) => {
-            const layer = model.layerKinds[index];
-            const perToken =
-              layer === undefined ? 0 : savedBytesPerToken(model, layer, tp, activationBytes, checkpointing);
-            return (perToken * contextTokens) / cp;
-          })
-        : prefix([]),
+      saved: prefix(
+        training
+          ? perKind((index) => {
+              const layer = model.layerKinds[index];
+              const perToken =
+                layer === undefined ? 0 : savedBytesPerToken(model, layer, tp, activationBytes, checkpointing);
+              return (perToken * contextTokens) / cp;
+            })
+          : [],
+      ),
       endWeights: [weights.embeddings, weights.head, weights.tiedHead],
       endElements: [elements?.embeddings ?? 0, elements?.head ?? 0, elements?.tiedHead ?? 0],
     };
@@ -273,6 +292,20 @@ export class StageModel {
     return this.#all(first, end, isFirst, isLast) * method.trainedModels;
   }
 
+  /** The part of `#trained` that ep cuts. */
+  #trainedExperts(first: number, end: number): number {
+    const method = this.workload.method;
+    if (method === undefined) return 0;
+    if (method.adapter !== undefined) return between(this.#tables.expertAdapters, first, end);
+    return between(this.#tables.expertElements, first, end) * method.trainedModels;
+  }
+
+  /** What a rank keeps of `all` from a ZeRO stage on: experts are spread over dp, all else over dp x ep. */
+  #kept(all: number, experts: number, from: ZeroStage): number {
+    const { axes, zeroStage } = this.candidate;
+    return zeroStage >= from ? (all - experts) / (axes.dp * axes.ep) + experts / axes.dp : all;
+  }
+
   #all(first: number, end: number, isFirst: boolean, isLast: boolean): number {
     const [embedding, head, tied] = this.#tables.endElements;
     return (
@@ -287,19 +320,22 @@ export class StageModel {
     const { axes, zeroStage } = this.candidate;
     const group = axes.dp * axes.ep;
     const trained = this.#trained(first, end, isFirst, isLast);
-    const shards = zeroStage >= 1 ? group : 1;
-    const states = (trained * (GRADIENT_BYTES + 2 * OPTIMIZER_BYTES + 2 * MASTER_BYTES)) / shards;
+    const experts = this.#trainedExperts(first, end);
+    const states = this.#kept(trained, experts, 1) * (GRADIENT_BYTES + 2 * OPTIMIZER_BYTES + 2 * MASTER_BYTES);
     const optimizer = (states / (this.rates.bandwidth * this.rates.achievable.memoryBandwidth)) * 1e6;
     if (group === 1) return { zero: 0, sync: optimizer };
-    const bytes = trained * GRADIENT_BYTES;
-    const gradients =
+    const exchangeUs = (elements: number, ranks: number) =>
       zeroStage === 0
-        ? allReduceUs(bytes, group, this.#dpLink)
-        : reduceScatterUs(bytes, group, this.#dpLink) + allGatherUs(bytes, group, this.#dpLink);
-    const gathers =
-      zeroStage === 3
-        ? 2 * allGatherUs(this.#all(first, end, isFirst, isLast) * 2, group, this.#dpLink) * (1 - GATHER_OVERLAP)
-        : 0;
+        ? allReduceUs(elements * GRADIENT_BYTES, ranks, this.#dpLink)
+        : reduceScatterUs(elements * GRADIENT_BYTES, ranks, this.#dpLink) +
+          allGatherUs(elements * GRADIENT_BYTES, ranks, this.#dpLink);
+    const gradients = exchangeUs(trained - experts, group) + (experts > 0 ? exchangeUs(experts, axes.dp) : 0);
+    const all = this.#all(first, end, isFirst, isLast);
+    const allExperts = between(this.#tables.expertElements, first, end);
+    const gatherUs =
+      allGatherUs((all - allExperts) * 2, group, this.#dpLink) +
+      (allExperts > 0 ? allGatherUs(allExperts * 2, axes.dp, this.#dpLink) : 0);
+    const gathers = zeroStage === 3 ? 2 * gatherUs * (1 - GATHER_OVERLAP) : 0;
     return { zero: gathers, sync: optimizer + gradients * (1 - GRADIENT_OVERLAP) };
   }
 
@@ -350,19 +386,19 @@ export class StageModel {
 
   #fillTraining(weights: number, first: number, end: number, stage: number): void {
     const items = this.#items;
-    const { axes, zeroStage } = this.candidate;
+    const { axes } = this.candidate;
     const method = this.workload.method;
-    const group = axes.dp * axes.ep;
-    const share = (from: ZeroStage) => (zeroStage >= from ? group : 1);
     const trained = this.#trained(first, end, stage === 0, stage === axes.pp - 1);
+    const experts = this.#trainedExperts(first, end);
+    const kept = this.#kept(weights, between(this.#tables.expertWeights, first, end), 3);
     // One forward, one backward: a stage holds as many microbatches as there are stages from it to the end.
     const inFlight = Math.min(axes.pp - stage, this.schedule.trainBatches);
-    items[AT.weights] = (weights * (method?.trainedModels ?? 1)) / share(3);
-    items[AT.referenceModels] = (weights * (method?.frozenModels ?? 0)) / share(3);
-    items[AT.adapters] = method?.adapter === undefined ? 0 : (trained * 2) / share(3);
-    items[AT.gradients] = (trained * GRADIENT_BYTES) / share(2);
-    items[AT.optimizerStates] = (trained * OPTIMIZER_BYTES) / share(1);
-    items[AT.masterWeights] = (trained * MASTER_BYTES) / share(1);
+    items[AT.weights] = kept * (method?.trainedModels ?? 1);
+    items[AT.referenceModels] = kept * (method?.frozenModels ?? 0);
+    items[AT.adapters] = method?.adapter === undefined ? 0 : this.#kept(trained, experts, 3) * 2;
+    items[AT.gradients] = this.#kept(trained, experts, 2) * GRADIENT_BYTES;
+    items[AT.optimizerStates] = this.#kept(trained, experts, 1) * OPTIMIZER_BYTES;
+    items[AT.masterWeights] = this.#kept(trained, experts, 1) * MASTER_BYTES;
     items[AT.activations] = between(this.#tables.saved, first, end) * inFlight + this.#fixed.activations;
   }
 

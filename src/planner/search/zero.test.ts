@@ -1,0 +1,65 @@
+/**
+ * ZeRO cannot make bytes vanish: mixed-precision Adam keeps 16 bytes of every parameter somewhere (2 weights, 2
+ * gradients, 4 master, 8 moments), so all ranks together hold at least that, however the mesh is cut.
+ */
+import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../machine/topology/index.ts";
+import { modelPreset } from "../model/presets.ts";
+import type { AxisSizes, MemoryItem, ShardingPlan } from "../plan.ts";
+import { planModel } from "../plan-model.ts";
+
+const inventory = parseSystem("hgx-b300-8");
+const STATES: readonly MemoryItem[] = ["weights", "gradients", "optimizerStates", "masterWeights"];
+
+function trained(model: string, axes: Partial<AxisSizes>, zeroStage: 0 | 1 | 2 | 3, train = "full"): ShardingPlan {
+  if (inventory === undefined) throw new Error("no preset");
+  const constrain = { dp: 1, pp: 1, ep: 1, cp: 1, tp: 1, ...axes };
+  const [plan] = planModel({
+    ...{ model: modelPreset(model), inventory, train, zeroStage, constrain },
+    ...{ batch: 8, contextTokens: 512, useTotalMemory: true },
+  }).plans;
+  if (plan === undefined) throw new Error("no plan");
+  return plan;
+}
+
+function bytesPerParameter(plan: ShardingPlan): number {
+  const of = (items: Partial<Record<MemoryItem, number>>) => STATES.reduce((sum, name) => sum + (items[name] ?? 0), 0);
+  return plan.ranks.reduce((sum, rank) => sum + of(rank.memory.items), 0) / plan.model.numParameters;
+}
+
+describe("training states over all ranks", () => {
+  it.each([
+    // Experts are cut by ep already: only dp holds them again. ZeRO-3 leaves exactly one copy of everything.
+    ["mixtral-8x7b", { ep: 8 }, 3, 16],
+    ["mixtral-8x7b", { ep: 4, dp: 2 }, 3, 16],
+    ["mixtral-8x7b", { ep: 2, tp: 4 }, 3, 16],
+    ["llama-3.1-8b", { dp: 8 }, 3, 16],
+    ["llama-3.1-8b", { dp: 2, tp: 4 }, 3, 16],
+    // ZeRO-1 repeats weights and gradients (4 bytes) on each of two replicas.
+    ["llama-3.1-8b", { dp: 2, pp: 2, tp: 2 }, 1, 20],
+  ] as const)("%s with %o at ZeRO-%i: %i bytes a parameter", (model, axes, stage, expected) => {
+    expect(bytesPerParameter(trained(model, axes, stage))).toBeCloseTo(expected, 1);
+  });
+
+  it("at ZeRO-2 only what is not an expert is repeated over ep", () => {
+    const parameters = 46_702_792_704;
+    const others = parameters - 32 * 8 * 3 * 4096 * 14_336;
+    // Eight copies of their 16-bit weights in place of one.
+    const expected = 16 + (7 * 2 * others) / parameters;
+    expect(bytesPerParameter(trained("mixtral-8x7b", { ep: 8 }, 2))).toBeCloseTo(expected, 2);
+  });
+
+  it("adapters of experts are not spread over ep twice", () => {
+    const adapters = (stage: 0 | 3) =>
+      trained("mixtral-8x7b", { ep: 4 }, stage, "lora").ranks.reduce(
+        (sum, rank) => sum + (rank.memory.items.optimizerStates ?? 0),
+        0,
+      );
+    // Rank 16 in 32 layers, eight bytes of Adam an element: 8 experts of a fused gate and up and of a down matrix, and
+    // the four of attention. One copy of each over all ranks.
+    const experts = 8 * (2 * 14_336 + 4096 + (4096 + 14_336));
+    const attention = 2 * (4096 + 4096) + 2 * (4096 + 1024);
+    expect(adapters(3)).toBe(32 * 16 * 8 * (experts + attention));
+    expect(adapters(3)).toBeLessThan(adapters(0));
+  });
+});
