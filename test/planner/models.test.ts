@@ -163,6 +163,37 @@ describe("models from files", () => {
     expect(modelBytes(spec, weightFormat("q4_k_m"))).toBe(q4(256 * 512) + 2 * layer + 256 * 4 + q6(256 * 512));
   });
 
+  it("a Llama 4 GGUF has its experts' width, its dense layers and its windows", async () => {
+    const num = (value: number) => ["u32", value] as const;
+    // Maverick's text model, as llama.cpp's converter names its fields; a header without tensors.
+    const file = encodeGguf(
+      {
+        "general.architecture": ["string", "llama4"],
+        "llama4.block_count": num(48),
+        "llama4.embedding_length": num(5120),
+        "llama4.feed_forward_length": num(16_384),
+        "llama4.expert_feed_forward_length": num(8192),
+        "llama4.interleave_moe_layer_step": num(2),
+        "llama4.attention.head_count": num(40),
+        "llama4.attention.head_count_kv": num(8),
+        "llama4.attention.key_length": num(128),
+        "llama4.context_length": num(1_048_576),
+        "llama4.expert_count": num(128),
+        "llama4.expert_used_count": num(1),
+        "llama4.vocab_size": num(202_048),
+      },
+      [],
+    );
+    const spec = modelFromGguf(await readGgufHeader(memorySource(file, "maverick.gguf")));
+    const text = modelPreset("llama-4-maverick");
+    expect(spec.layers.map((kind) => spec.layerKinds[kind]?.mlp.kind)).toEqual(
+      text.layers.map((kind) => text.layerKinds[kind]?.mlp.kind),
+    );
+    const { experts, mlp, attention } = countParameters(text).byComponent;
+    expect(countParameters(spec).byComponent).toMatchObject({ experts, mlp, attention });
+    expect(spec.layerKinds.some(({ attention: a }) => a.kind === "gqa" && a.window === 8192)).toBe(true);
+  });
+
   it("a folder with one GGUF is that model; a header without data is planned with, and says so", async () => {
     const spec = await loadModel(folder({ "only.gguf": llamaGguf({ withData: false }) }));
     expect(spec.assumptions).toContain("the file is a header without data");

@@ -184,7 +184,15 @@ function fixUps(config: Record<string, unknown>, type: string, metadata: GgufHea
     if (metadata.has("deepseek2.expert_gating_func"))
       config["topk_method"] = Number(metadata.get("deepseek2.expert_gating_func")) === 2 ? "noaux_tc" : "greedy";
   }
-  if (type === "llama4_text") config["intermediate_size_mlp"] = config["intermediate_size"];
+  if (type === "llama4_text") {
+    // llama.cpp's converter names the dense width feed_forward_length and the experts' expert_feed_forward_length.
+    config["intermediate_size_mlp"] = config["intermediate_size"];
+    config["intermediate_size"] = config["moe_intermediate_size"] ?? config["intermediate_size"];
+    const step = metadata.get("llama4.interleave_moe_layer_step");
+    if (step !== undefined) config["interleave_moe_layer_step"] = Number(step);
+    // Its loader takes three of four layers to attend within chunks of 8192.
+    config["attention_chunk_size"] = config["sliding_window"] ?? 8192;
+  }
 }
 
 /** Errors of the config reader speak of config fields; a GGUF's reader wants the metadata key. */
