@@ -1,4 +1,5 @@
 /** `chorale demo`: the main job, end to end, on this machine. */
+import { constants } from "node:os";
 import type { Command } from "commander";
 import {
   heading,
@@ -24,6 +25,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
 }
 
 async function run(json: boolean): Promise<number> {
+  // By exit(), so that the files made for the ranks are removed.
+  for (const name of ["SIGINT", "SIGTERM"] as const)
+    process.once(name, () => process.exit(128 + constants.signals[name]));
   const style = makeStyle(process.stdout.isTTY === true && process.env.NO_COLOR === undefined);
   const columns = Math.min(COLUMNS, process.stdout.columns ?? COLUMNS);
   const print = (...lines: string[]) => {

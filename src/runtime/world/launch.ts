@@ -117,6 +117,8 @@ export async function runWorld<R, D>(
   let run: WorldRun;
   try {
     const module = await bundling;
+    // A signal that came meanwhile fires no event any more.
+    if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
     const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions);
     run = new WorldRun(engine, ranks, options);
     for (const [rank, worker] of workers.entries()) {
@@ -139,6 +141,8 @@ export async function runWorld<R, D>(
       worker.listen(undefined);
       worker.terminate();
     }
+    // Ctrl-C ends the bundler as well: its failure is a consequence.
+    if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
     throw isCloneError(error)
       ? new InvalidArgumentError("data", options.data, "a value that structuredClone can copy", { cause: error })
       : error;

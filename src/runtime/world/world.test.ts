@@ -89,6 +89,16 @@ describe("launch", () => {
     expect(process.env["CHORALE_TEST_VALUE"]).toBeUndefined();
   });
 
+  it("ends by a signal that comes while its module is still bundled", async () => {
+    const controller = new AbortController();
+    const lines: string[] = [];
+    const module = new URL("./stuck.ts", ranksFolder);
+    const early = launch({ ranks: 2, module, signal: controller.signal, onOutput: ({ text }) => lines.push(text) });
+    controller.abort("too early");
+    await expect(early).rejects.toThrow("aborted: too early");
+    expect(lines).toEqual([]);
+  });
+
   it("ends by its signal and its time limit, though ranks are stuck", async () => {
     const controller = new AbortController();
     const lines: string[] = [];
