@@ -350,7 +350,17 @@ describe("the ancestor's planner defects", () => {
     expect(cheapest?.count).toBe(2);
     const priced = withPrice(big, inventory);
     expect(priced.estimates.pricePerHour).toBe(2 * 55.04);
-    expect(priced.estimates.costPerMillionTokens).toBeCloseTo(((2 * 55.04) / 3600 / speed(big)) * 1e6, 6);
+    // What is bought is the whole request: its prefill is paid for by the tokens that it generates.
+    const { estimates, workload } = big;
+    const requestHours = estimates.kind === "inference" ? estimates.requestMs / 3.6e6 : Number.NaN;
+    const each = (2 * 55.04 * requestHours) / (workload.batch * workload.outputTokens);
+    expect(priced.estimates.costPerMillionTokens).toBeCloseTo(each * 1e6, 6);
+    const encoder = withPrice(plan("bert-base", "l4", { batch: 64 }), system("l4")).estimates;
+    const prefillMs = encoder.kind === "inference" ? encoder.prefillMs : Number.NaN;
+    expect(encoder.costPerMillionTokens).toBeCloseTo(((0.71 * prefillMs) / 3.6e6 / (64 * 512)) * 1e6, 6);
+    // The parts of an encoder's many passes are the time that they take.
+    const parts = Object.values(encoder.breakdownMs).reduce((sum, value) => sum + value, 0);
+    expect(parts).toBeCloseTo(prefillMs, 6);
   });
 });
 

@@ -100,13 +100,14 @@ export const inferenceEstimatesSchema = z.object({
   /** Time to first token + outputTokens decode steps. */
   requestMs: time,
   bottleneck: z.enum(BOTTLENECKS),
-  /** Where a decode step's time goes, in ms; they sum to the busiest path. */
+  /** Where a decode step's time goes, in ms (the prefill's, where nothing is generated); they sum to it. */
   breakdownMs: z.record(z.string(), time),
   /** Fraction of the devices' peak memory bandwidth and FLOP rate that decoding uses. */
   memoryBandwidthUtilization: z.number().min(0).max(1),
   computeUtilization: z.number().min(0).max(1),
   /** Decode at other batch sizes, as far as memory allows. */
   throughputCurve: z.array(z.object({ batch: positive, decodeStepMs: time, tokensPerSecond: time })),
+  /** Of generated tokens, the prefill of their prompts included; of read ones where none are generated. */
   costPerMillionTokens: z.number().nonnegative().optional(),
   pricePerHour: z.number().nonnegative().optional(),
 });

@@ -24,11 +24,14 @@ function memoryText(rank: RankPlan): string {
 
 function estimateLines(plan: ShardingPlan): string[] {
   const { estimates } = plan;
+  const generates = plan.workload.outputTokens > 0;
   const price = estimates.pricePerHour === undefined ? [] : [`price       $${short(estimates.pricePerHour)} an hour`];
   const cost =
     estimates.costPerMillionTokens === undefined
       ? []
-      : [`cost        $${short(estimates.costPerMillionTokens)} a million tokens`];
+      : [
+          `cost        $${short(estimates.costPerMillionTokens)} a million ${generates ? "generated tokens, prompts included" : "tokens"}`,
+        ];
   if (estimates.kind === "training") {
     return [
       `step        ${ms(estimates.stepMs)}, ${short(estimates.tokensPerSecond)} tokens/s, MFU ${(estimates.mfu * 100).toFixed(0)} %`,

@@ -1,6 +1,7 @@
 /**
  * Prices of cloud instances: a dated catalogue, replaceable by a file of the user's. On-demand list prices in US dollars
- * an hour, in the region named; they change, so every row has its date.
+ * an hour, in the region named; they change, so every row has its date. The rows were written down by hand from what the
+ * providers' public lists said around that date, not fetched from them: a starting point, to be checked before money moves.
  */
 import { readFileSync, statSync } from "node:fs";
 import { z } from "zod";
@@ -132,6 +133,13 @@ export function instancesFor(
   );
 }
 
+/** What is paid for: trained tokens; generated ones, the prefill of their prompts included; read ones where none are. */
+function tokensPerSecond({ estimates, workload }: ShardingPlan): number {
+  if (estimates.kind === "training") return estimates.tokensPerSecond;
+  const tokens = workload.batch * (workload.outputTokens > 0 ? workload.outputTokens : workload.contextTokens);
+  return estimates.requestMs > 0 ? (tokens * 1e3) / estimates.requestMs : 0;
+}
+
 /** Fills a plan's price and cost in, where the catalogue has its devices; the plan as it was otherwise. */
 export function withPrice(
   plan: ShardingPlan,
@@ -141,7 +149,7 @@ export function withPrice(
   const [cheapest] = instancesFor(plan, inventory, prices);
   if (cheapest === undefined) return plan;
   const { estimates } = plan;
-  const perSecond = estimates.kind === "training" ? estimates.tokensPerSecond : estimates.decodeTokensPerSecond;
+  const perSecond = tokensPerSecond(plan);
   const { instance, count, pricePerHour } = cheapest;
   const priced = {
     ...estimates,

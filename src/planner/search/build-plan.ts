@@ -164,11 +164,9 @@ function inferenceEstimates(context: Context, evaluated: Evaluated): InferenceEs
   const generates = workload.outputTokens > 0;
   const cost = replica === undefined ? NO_COST : pathCost(model, evaluated, replica, generates ? "decode" : "prefill");
   const wholeUs = generates ? stepUs : fillUs;
-  const repeats = generates ? 1 : evaluated.schedule.prefillPasses;
-  const causes = parts(
-    addCost(NO_COST, cost, generates ? 1 : 1),
-    wholeUs - totalUs(cost) * (generates || axes.pp > 1 ? 1 : repeats),
-  );
+  // One decode step; one prefill pass through a pipeline, whose others are its bubble; every pass where there is none.
+  const path = addCost(NO_COST, cost, generates || axes.pp > 1 ? 1 : evaluated.schedule.prefillPasses);
+  const causes = parts(path, wholeUs - totalUs(path));
   const perSecond = generates && stepUs > 0 ? (batch * 1e6) / stepUs : 0;
   const fraction = evaluated.stageModels[0]?.rates.achievable.memoryBandwidth ?? 1;
   const busyUs = (cost.memory * fraction * evaluated.schedule.decodeBatches) / axes.pp;
