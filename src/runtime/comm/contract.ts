@@ -196,7 +196,10 @@ export interface Backend extends AsyncDisposable {
   readonly device?: object;
   /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
-  /** Gives a tensor's memory back before the world ends. Later use of it is refused. */
+  /**
+   * Gives a tensor's memory back before the world ends, the whole of it also for a slice. Later use of it is refused.
+   * @throws InvalidArgumentError for a tensor that is not this world's, or (where the backend can tell) in use by pending work
+   */
   free(tensor: Tensor): void;
   /** Copies host values into a device tensor of as many elements, and waits. Only of backends with device tensors. */
   upload?<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void;

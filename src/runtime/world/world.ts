@@ -50,7 +50,10 @@ export interface World extends AsyncDisposable {
    * @throws OutOfMemoryError; InvalidArgumentError for a dtype or shape that is none
    */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
-  /** Gives a tensor's memory back before the world ends. */
+  /**
+   * Gives a tensor's memory back before the world ends: all of it, also when given a slice. Later use is refused.
+   * @throws InvalidArgumentError for a tensor of another world, or one that pending work still uses
+   */
   free(tensor: Tensor): void;
   /**
    * Copies host values into a tensor of as many elements, wherever it lies; waits for device tensors.

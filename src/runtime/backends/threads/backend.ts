@@ -240,6 +240,12 @@ export class ThreadsBackend implements Backend {
       throw new InvalidArgumentError("tensor", storage.kind, "a tensor that this world allocated");
     }
     if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
+    for (const communicator of this.#open) {
+      const work = communicator.pendingIn(storage.address, storage.sizeBytes);
+      if (work === undefined) continue;
+      const use = `${work.op} #${work.seq} of group ${work.group}`;
+      throw new InvalidArgumentError("tensor", `in use by ${use}`, "one whose operations are done: await them first");
+    }
     storage.freed = "was freed";
     storage.record.freed = true;
     this.#lost.unregister(storage);

@@ -289,6 +289,11 @@ export class ThreadsCommunicator implements Communicator {
     };
   }
 
+  /** The pending work whose buffers begin in [start, end) of the shared memory, if any. */
+  pendingIn(start: number, end: number): Work<unknown> | undefined {
+    return this.#engine.pendingIn(start, end);
+  }
+
   abort(reason: string): void {
     if (this.#engine.closed !== undefined) return;
     this.#engine.failGroup(new AbortedError(reason));

@@ -138,6 +138,17 @@ export class GroupEngine implements Pumpable {
   get numPending(): number {
     return this.#queue.length - this.#head + this.pairs.numPending;
   }
+  /** The pending work whose buffers begin in [start, end) of the shared memory, if any. */
+  pendingIn(start: number, end: number): ThreadsWork<unknown> | undefined {
+    const within = (address: number) => address >= start && address < end;
+    // Work that keeps no buffer of a caller carries objects: its fields are no addresses of tensors.
+    const uses = (work: ThreadsWork<unknown>) => work.keep !== undefined && (within(work.input) || within(work.output));
+    for (let i = this.#head; i < this.#queue.length; i++) {
+      const work = this.#queue[i] as ThreadsWork<unknown>;
+      if (uses(work)) return work;
+    }
+    return this.pairs.hasPending ? this.pairs.all().find(uses) : undefined;
+  }
   /** Whether a new collective may start at once. */
   get isIdle(): boolean {
     return this.#head === this.#queue.length;

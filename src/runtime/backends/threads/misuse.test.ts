@@ -35,3 +35,35 @@ it("refuses dtypes, shapes and tensors that are none", async () => {
   expect(() => backend.free(undefined as never)).toThrow(InvalidArgumentError);
   expect(backend.world.stats().memory.usedBytes).toBe(before);
 });
+
+it("refuses to free a tensor that pending work still uses, until that is done", async () => {
+  const handle = createThreadsHost({ ranks: 2 });
+  await using a = attachThreads(handle, 0);
+  await using b = attachThreads(handle, 1);
+  const x = a.tensor("f32", [1000]);
+  const y = a.tensor("f32", [4]);
+  const z = a.tensor("f32", [4]);
+  const reduced = a.world.allReduce(x.slice(10));
+  const received = a.world.recv(y, 1);
+  expect(() => a.free(x)).toThrow(/tensor is "in use by all_reduce #0 of group world".*await/);
+  expect(() => a.free(y)).toThrow(/in use by recv #0/);
+  a.free(z);
+  const sent = b.world.send(new Float32Array([1, 2, 3, 4]), 0);
+  await Promise.all([reduced, b.world.allReduce(new Float32Array(990)), received, sent]);
+  expect([...y.data]).toEqual([1, 2, 3, 4]);
+  a.free(x);
+  a.free(y);
+});
+
+it("frees a tensor although an object collective is pending", async () => {
+  const handle = createThreadsHost({ ranks: 2 });
+  await using a = attachThreads(handle, 0);
+  await using b = attachThreads(handle, 1);
+  const tensors = Array.from({ length: 20 }, () => a.tensor("u8", [4096]));
+  // The length of the text is a number that lies within the addresses of the tensors.
+  const { byteOffset } = tensors[10]!;
+  const mine = a.world.gatherObjects("x".repeat(byteOffset));
+  for (const tensor of tensors) a.free(tensor);
+  const [all] = await Promise.all([mine, b.world.gatherObjects("y")]);
+  expect(all[1]).toBe("y");
+});

@@ -91,6 +91,11 @@ export class PairChannels {
     return this.#active.flatMap(({ sends, receives }) => [...sends.slice(0, 1), ...receives.slice(0, 1)]);
   }
 
+  /** Every unfinished message. */
+  all(): PairWork<unknown>[] {
+    return this.#active.flatMap(({ sends, receives }) => [...sends, ...receives]);
+  }
+
   takePending(): PairWork<unknown>[] {
     const all = this.#active.flatMap(({ sends, receives }) => [...sends.splice(0), ...receives.splice(0)]);
     this.#active.length = 0;
