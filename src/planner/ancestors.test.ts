@@ -422,6 +422,7 @@ describe("what if, requirements, fewest devices", () => {
     const fewest = minDevices(request);
     expect(fewest?.numDevices).toBe(2);
     expect(minDevices({ ...request, model: modelPreset("llama-3.1-405b") })).toBeUndefined();
+    expect(minDevices({ ...request, constrain: { tp: 4 } })?.numDevices).toBe(4);
   });
 
   it("what is suggested when nothing fits does fit", () => {

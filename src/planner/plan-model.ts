@@ -56,17 +56,21 @@ function checkConstraints(constrain: Constraints): void {
   }
 }
 
-/** A world size that no completion of the fixed axes multiplies to is a contradiction, not a lack of hardware. */
-function checkRanks(ranks: number | undefined, constrain: Constraints): void {
-  if (ranks === undefined) return;
-  if (!Number.isInteger(ranks) || ranks < 1 || ranks > 2 ** 20)
-    throw new InvalidArgumentError("ranks", ranks, "1 or more");
+/** What a world size must be for the fixed axes to multiply to it with the free ones; undefined when it is. */
+export function ranksProblem(ranks: number, constrain: Constraints): string | undefined {
   const fixed = PLAN_AXES.flatMap((axis) => (constrain[axis] === undefined ? [] : [`${axis}=${constrain[axis]}`]));
   const product = PLAN_AXES.reduce((total, axis) => total * (constrain[axis] ?? 1), 1);
-  if (fixed.length === PLAN_AXES.length ? product !== ranks : ranks % product !== 0) {
-    const accepted = fixed.length === PLAN_AXES.length ? `${product}` : `a multiple of ${product}`;
-    throw new InvalidArgumentError("ranks", ranks, `${accepted}, as ${fixed.join(" x ")} asks`);
-  }
+  const allFixed = fixed.length === PLAN_AXES.length;
+  if (allFixed ? product === ranks : ranks % product === 0) return undefined;
+  return `${allFixed ? product : `a multiple of ${product}`}, as ${fixed.join(" x ")} asks`;
+}
+
+/** A contradiction between the two is wrong usage, not a lack of hardware. */
+function checkRanks(ranks: number | undefined, constrain: Constraints): void {
+  if (ranks === undefined) return;
+  const inRange = Number.isInteger(ranks) && ranks >= 1 && ranks <= 2 ** 20;
+  const problem = inRange ? ranksProblem(ranks, constrain) : "1 or more";
+  if (problem !== undefined) throw new InvalidArgumentError("ranks", ranks, problem);
 }
 
 interface Pool {

@@ -6,7 +6,7 @@ import { InvalidArgumentError } from "../core/index.ts";
 import { type Device, FAMILIES, type Family, type Inventory, islands } from "../machine/topology/index.ts";
 import { availableMemory } from "./placement/blocks.ts";
 import type { ShardingPlan } from "./plan.ts";
-import { type PlanRequest, planModel } from "./plan-model.ts";
+import { type PlanRequest, planModel, ranksProblem } from "./plan-model.ts";
 
 /** What a device must be. Every field that is given must hold. */
 export interface DeviceRequirement {
@@ -144,6 +144,7 @@ export function minDevices(
   const { inventory } = request;
   const most = inventory.devices.filter((device) => device.visible && device.family !== "cpu").length;
   for (let ranks = 1; ranks <= most; ranks++) {
+    if (ranksProblem(ranks, request.constrain ?? {}) !== undefined) continue;
     const accelerators = { ...inventory, devices: inventory.devices.filter((device) => device.family !== "cpu") };
     const [plan] = planModel({ ...request, inventory: accelerators, ranks }).plans;
     if (plan !== undefined) return { numDevices: ranks, plan };

@@ -10,6 +10,7 @@ import {
   changeLinks,
   DEFAULT_PRICES,
   EXPORT_TARGETS,
+  type Exported,
   exportPlan,
   type KvFormatName,
   loadModel,
@@ -24,6 +25,7 @@ import {
   renderNothing,
   renderPlan,
   type ShardingPlan,
+  visibleDevices,
   withoutDevices,
   withPrice,
 } from "../../planner/index.ts";
@@ -80,6 +82,15 @@ function hostsOf(plan: ShardingPlan, inventory: Inventory): number {
   const used = new Set(plan.ranks.map((rank) => rank.deviceId));
   const hosts = inventory.topology.nodes.filter((node) => used.has(node.id)).map((node) => node.host ?? 0);
   return Math.max(1, new Set(hosts).size);
+}
+
+function exportOf(plan: ShardingPlan, target: string, modelPath: string, inventory: Inventory): Exported {
+  const numHosts = hostsOf(plan, inventory);
+  return exportPlan(plan, target, {
+    modelPath,
+    numHosts,
+    ...(numHosts === 1 ? { env: visibleDevices(plan, inventory) } : {}),
+  });
 }
 
 /** Reads `tp=2,pp=2`. */
@@ -194,10 +205,7 @@ async function run(modelText: string, flags: Flags): Promise<number> {
   const exported =
     outcome.plans[0] === undefined || flags.export === undefined
       ? undefined
-      : exportPlan(outcome.plans[0], flags.export, {
-          modelPath: modelText,
-          numHosts: hostsOf(outcome.plans[0], inventory),
-        });
+      : exportOf(outcome.plans[0], flags.export, modelText, inventory);
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
     await writePlan(flags.outputFile, outcome.plans[0]);
   }

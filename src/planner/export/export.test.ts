@@ -3,7 +3,8 @@ import { parseSystem } from "../../machine/topology/index.ts";
 import { modelPreset } from "../model/presets.ts";
 import { parsePlan, type ShardingPlan } from "../plan.ts";
 import { type PlanRequest, planModel } from "../plan-model.ts";
-import { EXPORT_TARGETS, EXPORT_VERSIONS, exportPlan, FLAGS, renderExport } from "./export.ts";
+import { withoutDevices } from "../what-if.ts";
+import { EXPORT_TARGETS, EXPORT_VERSIONS, exportPlan, FLAGS, renderExport, visibleDevices } from "./export.ts";
 
 function plan(model: string, hardware: string, more: Partial<PlanRequest> = {}): ShardingPlan {
   const inventory = parseSystem(hardware);
@@ -76,6 +77,19 @@ describe("export", () => {
     expect(command(2).command).toMatch(/--distributed-executor-backend ray --data-parallel-backend ray$/);
     expect(command(1).notes.join()).toContain("Ray cluster of the 2 hosts");
     expect(exportPlan(served, "vllm").command).not.toContain("ray");
+  });
+
+  it("shows the engine the plan's devices where they are not the first ones", () => {
+    const whole = parseSystem("hgx-h100-8");
+    if (whole === undefined) throw new Error("no preset");
+    const inventory = withoutDevices(whole, "gpu1");
+    const [best] = planModel({ model: modelPreset("llama-3.1-8b"), inventory, constrain: { tp: 4 } }).plans;
+    if (best === undefined) throw new Error("no plan");
+    const env = visibleDevices(best, inventory);
+    expect(env).toEqual({ CUDA_VISIBLE_DEVICES: best.ranks.map((rank) => rank.deviceId.slice(3)).join(",") });
+    expect(env["CUDA_VISIBLE_DEVICES"]?.split(",")).not.toContain("1");
+    expect(exportPlan(best, "vllm", { env }).env).toEqual(env);
+    expect(visibleDevices(served, whole)).toEqual({});
   });
 
   it("TensorRT-LLM", () => {

@@ -3,89 +3,11 @@
  * flags that this version has (`FLAGS`, checked by a test). What an engine cannot do is an error, not a wrong flag.
  */
 import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
 import type { PlanAxis, ShardingPlan } from "../plan.ts";
+import { EXPORT_TARGETS, EXPORT_VERSIONS, type ExportTarget } from "./engines.ts";
 
-export const EXPORT_TARGETS = [
-  "vllm",
-  "sglang",
-  "tensorrt-llm",
-  "deepspeed",
-  "megatron-lm",
-  "torchrun",
-  "llama.cpp",
-  "chorale",
-] as const;
-export type ExportTarget = (typeof EXPORT_TARGETS)[number];
-
-/** Versions that the flags were looked up in. */
-export const EXPORT_VERSIONS: Readonly<Record<ExportTarget, string>> = {
-  vllm: "vLLM 0.10",
-  sglang: "SGLang 0.5",
-  "tensorrt-llm": "TensorRT-LLM 1.0",
-  deepspeed: "DeepSpeed 0.16",
-  "megatron-lm": "Megatron Core 0.12",
-  torchrun: "PyTorch 2.4",
-  "llama.cpp": "llama.cpp b6000",
-  chorale: "chorale 0.1",
-};
-
-/** Flags that may be written, by engine. */
-export const FLAGS: Readonly<Record<ExportTarget, readonly string[]>> = {
-  vllm: [
-    "--tensor-parallel-size",
-    "--pipeline-parallel-size",
-    "--data-parallel-size",
-    "--enable-expert-parallel",
-    "--max-model-len",
-    "--max-num-seqs",
-    "--dtype",
-    "--quantization",
-    "--kv-cache-dtype",
-    "--distributed-executor-backend",
-    "--data-parallel-backend",
-  ],
-  sglang: [
-    "--model-path",
-    "--tp-size",
-    "--pp-size",
-    "--dp-size",
-    "--ep-size",
-    "--context-length",
-    "--max-running-requests",
-    "--dtype",
-    "--quantization",
-    "--kv-cache-dtype",
-    "--nnodes",
-    "--node-rank",
-    "--dist-init-addr",
-  ],
-  "tensorrt-llm": ["--tp_size", "--pp_size", "--ep_size", "--max_batch_size", "--max_seq_len"],
-  deepspeed: ["--num_gpus", "--num_nodes", "--hostfile", "--deepspeed_config"],
-  "megatron-lm": [
-    "--tensor-model-parallel-size",
-    "--pipeline-model-parallel-size",
-    "--context-parallel-size",
-    "--expert-model-parallel-size",
-    "--decoder-first-pipeline-num-layers",
-    "--decoder-last-pipeline-num-layers",
-    "--num-layers",
-    "--hidden-size",
-    "--num-attention-heads",
-    "--group-query-attention",
-    "--num-query-groups",
-    "--seq-length",
-    "--max-position-embeddings",
-    "--micro-batch-size",
-    "--global-batch-size",
-    "--bf16",
-    "--use-distributed-optimizer",
-    "--sequence-parallel",
-    "--recompute-granularity",
-  ],
-  torchrun: ["--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"],
-  "llama.cpp": ["-m", "-ngl", "--split-mode", "--tensor-split", "-c", "-np", "-fa", "--cache-type-k", "--cache-type-v"],
-  chorale: ["-n", "--model", "--plan", "--prompt"],
-};
+export { EXPORT_TARGETS, EXPORT_VERSIONS, type ExportTarget, FLAGS } from "./engines.ts";
 
 /** What comes out: the command, environment variables that it needs, and files to write beside it. */
 export interface Exported {
@@ -102,6 +24,29 @@ export interface ExportOptions {
   readonly modelPath?: string;
   /** Hosts that the plan's devices are on, in order; from `hostsOf`. Default 1. */
   readonly numHosts?: number;
+  /** Environment that shows the engine the plan's devices only, in rank order; from `visibleDevices`. */
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** What limits a driver to some of its devices. */
+const VISIBLE: Readonly<Record<string, string>> = {
+  "nvidia-gpu": "CUDA_VISIBLE_DEVICES",
+  "amd-gpu": "HIP_VISIBLE_DEVICES",
+};
+
+/**
+ * The environment variable without which an engine would take the first devices of the host in place of the plan's;
+ * empty where these are the plan's, in that order, and for plans over several hosts.
+ */
+export function visibleDevices(
+  plan: ShardingPlan,
+  inventory: Pick<Inventory, "devices">,
+): Readonly<Record<string, string>> {
+  const devices = new Map(inventory.devices.map((device) => [device.id, device]));
+  const used = [...new Set(plan.ranks.map((rank) => rank.deviceId))].map((id) => devices.get(id));
+  const name = VISIBLE[used[0]?.family ?? ""];
+  const indexes = used.map((device) => device?.index ?? 0);
+  return name === undefined || indexes.every((value, at) => value === at) ? {} : { [name]: indexes.join(",") };
 }
 
 /** Numbers of layers in each stage of the first replica. */
@@ -454,7 +399,13 @@ export function exportPlan(plan: ShardingPlan, target: string, options: ExportOp
   const name = EXPORT_TARGETS.find((known) => known === target);
   if (name === undefined) throw new InvalidArgumentError("--export", target, `one of ${EXPORT_TARGETS.join(", ")}`);
   const model = shellWord(options.modelPath ?? plan.model.name);
-  return { target: name, version: EXPORT_VERSIONS[name], ...EXPORTERS[name](plan, model, options.numHosts ?? 1) };
+  const exported = EXPORTERS[name](plan, model, options.numHosts ?? 1);
+  const notes = [...exported.notes];
+  const env = { ...(name === "chorale" ? {} : options.env), ...exported.env };
+  if (name === "deepspeed" && options.env !== undefined && Object.keys(options.env).length > 0) {
+    notes.push("its launcher ignores visible devices beside --num_gpus: pass --include localhost:INDEXES in its place");
+  }
+  return { target: name, version: EXPORT_VERSIONS[name], ...exported, env, notes };
 }
 
 /** An export as text: files first, then the command with its environment. */
