@@ -108,6 +108,10 @@ export async function runWorld<R, D>(
   if (timeoutMs !== undefined && !(timeoutMs > 0)) {
     throw new InvalidArgumentError("timeoutMs", timeoutMs, "a number of milliseconds above 0");
   }
+  if ((options.module === undefined) === (options.run === undefined)) {
+    const given = options.run === undefined ? "neither" : "both";
+    throw new InvalidArgumentError("module and run", given, "one of them: a file, or a function that each rank runs");
+  }
   const backend = parseBackend(options.backend ?? "threads");
   if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.

@@ -89,6 +89,11 @@ describe("launch", () => {
     expect(process.env["CHORALE_TEST_VALUE"]).toBeUndefined();
   });
 
+  it("wants a module or a function", async () => {
+    await expect(launch({ ranks: 1 } as never)).rejects.toThrow('module and run is "neither"; expected one of them');
+    await expect(launch({ ranks: 1, module: "x.ts", run: () => 0 } as never)).rejects.toThrow('"both"');
+  });
+
   it("ends by a signal that comes while its module is still bundled", async () => {
     const controller = new AbortController();
     const lines: string[] = [];
