@@ -55,6 +55,8 @@ describe("sizes", () => {
     expect(() => sizeRange(0, 64, 2)).toThrow(/-b is 0/);
     expect(() => sizeRange(64, 8, 2)).toThrow(/-e is 8/);
     expect(() => sizeRange(8, 64, 1)).toThrow(/-f is 1/);
+    expect(() => sizeRange(1024, 2 ** 24, 1 + 1e-7)).toThrow(/at most 1000 sizes/);
+    expect(sizeRange(1024, 2 ** 24, Number.POSITIVE_INFINITY)).toEqual([1024]);
   });
 });
 

@@ -63,6 +63,11 @@ describe("chorale compile", () => {
     expect(await compile(`${programs}broken.ts`, "--no-verify")).toBe(0);
   });
 
+  it("says in a line why it cannot write there", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", folder)).toBe(2);
+    expect(err).toMatch(/^chorale compile: EISDIR: [^\n]*\n$/);
+  });
+
   it("writes the formats of executors, and reads them back as the same plan", async () => {
     for (const name of ["plan.json", "plan.xml"]) {
       expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", file(name))).toBe(0);

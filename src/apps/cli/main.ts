@@ -50,9 +50,21 @@ export async function main(argv: readonly string[]): Promise<number> {
       process.stderr.write(`chorale ${name ?? ""}: ${error.message}\n`);
       return EXIT_BY_CODE[error.code] ?? EXIT.checkFailed;
     }
+    if (isFileError(error)) {
+      process.stderr.write(`chorale ${name ?? ""}: ${error.message}\n`);
+      return LACKING.has(error.code) ? EXIT.environment : EXIT.usage;
+    }
     process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     return EXIT.checkFailed;
   }
+}
+
+/** What the system answers when the machine is at its end; its other answers are about the path that was given. */
+const LACKING: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EROFS"]);
+
+/** A file that the system did not let us read or write, such as an output that is a folder. */
+function isFileError(error: unknown): error is Error & { readonly code: string } {
+  return error instanceof Error && "syscall" in error && "path" in error && "code" in error;
 }
 
 async function readVersion(): Promise<string> {

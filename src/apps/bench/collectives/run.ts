@@ -32,11 +32,13 @@ export interface BenchOptions {
   readonly timeoutMs?: number;
 }
 
+/** More sizes than this are a typing error of the factor, not a table. */
+const MAX_SIZES = 1000;
 const RANK_MODULE = "apps/bench/ranks/bench-rank";
 
 /**
  * The sizes from `min` to `max`, each `factor` times the one before, as nccl-tests' -b -e -f.
- * @throws InvalidArgumentError when they are not positive, or the factor is not above 1
+ * @throws InvalidArgumentError when they are not positive, or the factor is not above 1 or makes more than 1000 sizes
  * @example
  * sizeRange(1024, 4096, 2) // [1024, 2048, 4096]
  */
@@ -44,6 +46,13 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
   if (!(min > 0)) throw new InvalidArgumentError("-b", min, "a size above 0");
   if (!(max >= min)) throw new InvalidArgumentError("-e", max, `a size of at least ${min}, the first one (-b)`);
   if (!(factor > 1)) throw new InvalidArgumentError("-f", factor, "a factor above 1");
+  if (Math.log(max / min) / Math.log(factor) > MAX_SIZES) {
+    throw new InvalidArgumentError(
+      "-f",
+      factor,
+      `a factor that makes at most ${MAX_SIZES} sizes from ${min} to ${max}`,
+    );
+  }
   const sizes: number[] = [];
   for (let size = min; size <= max; size *= factor) sizes.push(Math.round(size));
   return sizes;
