@@ -1,6 +1,6 @@
 /** What NCCL can do here, from the library's version and symbols and the device's architecture, never from a build flag. */
 import { DTYPE_NAMES, DTYPES, type DType } from "../../../core/index.ts";
-import type { Capabilities } from "../../comm/index.ts";
+import { type Capabilities, WIRE_OPS } from "../../comm/index.ts";
 import type { CudaDeviceInfo } from "../cuda/device.ts";
 import type { NcclLibrary } from "./library.ts";
 import { NCCL_OPTIONAL, type NcclOptionalSymbol } from "./symbols.ts";
@@ -8,27 +8,7 @@ import { NCCL_OPTIONAL, type NcclOptionalSymbol } from "./symbols.ts";
 const NAMED_OPS = ["sum", "prod", "min", "max", "avg", "preMulSum"] as const;
 
 /** Every operation of the contract: what NCCL lacks is composed of what it has. */
-const OPERATIONS = [
-  "all_reduce",
-  "broadcast",
-  "reduce",
-  "all_gather",
-  "all_gather_v",
-  "reduce_scatter",
-  "reduce_scatter_v",
-  "all_to_all",
-  "all_to_all_v",
-  "gather",
-  "scatter",
-  "barrier",
-  "send",
-  "recv",
-  "broadcast_object",
-  "gather_objects",
-  "split",
-  "shrink",
-  "batch",
-] as const;
+const OPERATIONS = [...WIRE_OPS, "shrink", "batch"];
 
 /** fp8 came with 2.24; reductions of it need sm_90 or newer (nccl.h, user guide "types"). */
 export function supportsFp8(library: NcclLibrary, device: CudaDeviceInfo): boolean {
