@@ -113,6 +113,10 @@ describe("chorale detect", () => {
     }
   });
 
+  it.runIf(process.platform === "linux")("refuses to record where no folder can be made, at once", async () => {
+    expect((await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--record", "/proc/none/below")).code).toBe(2);
+  });
+
   it("records a root that replays to the printed inventory, and refuses a folder in use", async () => {
     const folder = mkdtempSync(join(tmpdir(), "chorale-record-"));
     const printed = await run(

@@ -67,7 +67,11 @@ function islandLines(inventory: Inventory): string[] {
   const lines = all.map((island) => {
     if (island.kind === undefined) return `${island.id}: ${island.devices.join(" ")} (alone)`;
     const width =
-      island.bandwidthGBps === undefined ? "" : `, ${Number(island.bandwidthGBps.toFixed(1))} GB/s at the narrowest`;
+      island.bandwidthGBps === undefined
+        ? ""
+        : island.bandwidthGBps === 0
+          ? ", not every pair directly linked"
+          : `, ${Number(island.bandwidthGBps.toFixed(1))} GB/s at the narrowest`;
     const ring =
       island.devices.length > 2 ? `; ring ${ringOrder(inventory.topology, island.devices).order.join(" ")}` : "";
     return `${island.id}: ${island.devices.join(" ")} (${island.kind}${width}${ring})`;

@@ -104,6 +104,16 @@ const permissions: Check = async (_, { files }) => {
 
 const fromWarnings: Check = (inventory) =>
   inventory.warnings.flatMap((warning): Finding[] => {
+    if (/driver is loaded but finds no device/.test(warning.message)) {
+      return [
+        {
+          code: "DRIVER_WITHOUT_DEVICE",
+          severity: "warning",
+          message: `${warning.source}: ${warning.message}.`,
+          mend: "Look at dmesg for Xid and NVRM lines: a GPU may have fallen off the bus. Reboot or reseat it; in a container or virtual machine, pass it through.",
+        },
+      ];
+    }
     if (/different versions/.test(warning.message)) {
       return [
         {
@@ -287,7 +297,12 @@ const CHECKS: readonly Check[] = [
  * @returns the findings, the gravest first; empty when nothing is wrong
  */
 export async function diagnose(inventory: Inventory, machine: Machine): Promise<Finding[]> {
-  const found = (await Promise.all(CHECKS.map((check) => check(inventory, machine)))).flat();
+  const all = (await Promise.all(CHECKS.map((check) => check(inventory, machine)))).flat();
+  // The bus and the vendor's tool may both say that a driver has no device; once is enough.
+  const first = all.findIndex((finding) => finding.code === "DRIVER_WITHOUT_DEVICE" && /nvidia/i.test(finding.message));
+  const found = all.filter(
+    (finding, i) => i <= first || finding.code !== "DRIVER_WITHOUT_DEVICE" || !/nvidia/i.test(finding.message),
+  );
   const order: readonly Severity[] = ["error", "warning", "info"];
   return found.sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
 }

@@ -41,6 +41,7 @@ const onBus = (address: string) => ({ [`/sys/bus/pci/devices/${address}`]: `/sys
 describe("the doctor", () => {
   it.each([
     ["nvidia-version-mismatch", "DRIVER_LIBRARY_MISMATCH", "error", /reboot/],
+    ["nvidia-no-devices", "DRIVER_WITHOUT_DEVICE", "warning", /dmesg/],
     ["nvidia-nouveau", "DEVICE_WITHOUT_DRIVER", "error", /Blacklist nouveau/],
     ["amd-no-driver", "DEVICE_WITHOUT_DRIVER", "error", /modprobe amdgpu/],
     ["nvidia-l4-4-masked", "MASKED_DEVICES", "info", /Unset/],

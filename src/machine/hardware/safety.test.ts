@@ -9,6 +9,7 @@ import { processRunner } from "./exec.ts";
 import { openFiles } from "./files.ts";
 import type { CommandRequest, CommandResult, CommandRunner } from "./machine.ts";
 import { MAX_COMMAND_OUTPUT_BYTES } from "./machine.ts";
+import { number } from "./text.ts";
 
 const scratch = () => mkdtempSync(join(tmpdir(), "chorale-safety-"));
 
@@ -256,5 +257,47 @@ describe.skipIf(process.platform === "win32")("a hostile root (posix)", () => {
   it("that is none is refused", async () => {
     await expect(detect({ root: scratch() })).rejects.toThrow(/--root/);
     await expect(detect({ root: "/no/such/folder" })).rejects.toThrow(/--root/);
+  });
+});
+
+describe("a figure with an exponent", () => {
+  it.each(["1e400", "1E+21", "1e-7 W"])("is none, rather than its first digits: %s", (text) => {
+    expect(number(text)).toBeUndefined();
+  });
+
+  it.each([
+    ["31", 31],
+    ["70.12 W", 70.12],
+    ["5 e", 5],
+  ])("while a unit is ignored: %s", (text, value) => {
+    expect(number(text)).toBe(value);
+  });
+});
+
+describe("an island of GPUs in a row", () => {
+  it.each([
+    ["a", "b", "c"],
+    ["b", "a", "c"],
+  ])("carries nothing directly between its ends, whichever device is first: %s %s %s", (...ids) => {
+    const found = islands({
+      devices: ids.map((id, index) => ({
+        id,
+        family: "nvidia-gpu" as const,
+        vendor: "NVIDIA",
+        name: "GPU",
+        index,
+        dtypes: [],
+        visible: true,
+      })),
+      topology: {
+        nodes: ids.map((id) => ({ id, kind: "device" as const })),
+        links: [
+          { a: "a", b: "b", kind: "nvlink" as const, bandwidthGBps: 50 },
+          { a: "b", b: "c", kind: "nvlink" as const, bandwidthGBps: 25 },
+        ],
+        pairs: [],
+      },
+    });
+    expect(found).toMatchObject([{ devices: ids, bandwidthGBps: 0 }]);
   });
 });

@@ -29,9 +29,9 @@ export function field(text: string | undefined): string | undefined {
   return ABSENT.test(value) ? undefined : value;
 }
 
-/** A finite number at the start of a field, a unit after it ignored: `31`, `70.12 W`, `600.00`. */
+/** A finite number at the start of a field, a unit after it ignored: `31`, `70.12 W`, `600.00`; `1e400` is none. */
 export function number(text: string | undefined): number | undefined {
-  const match = /^([+-]?\d{1,18}(?:\.\d{1,9})?)(?:\s*[A-Za-z%°/].*)?$/.exec(field(text) ?? "");
+  const match = /^([+-]?\d{1,18}(?:\.\d{1,9})?)(?!e[+-]?\d)(?:\s*[A-Za-z%°/].*)?$/i.exec(field(text) ?? "");
   return match === null ? undefined : Number(match[1]);
 }
 

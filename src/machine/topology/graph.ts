@@ -311,10 +311,16 @@ function isMember(device: Device, includeMasked: boolean): boolean {
   return device.family !== "cpu" && device.parent === undefined && (device.visible || includeMasked);
 }
 
-/** Width between the least connected two. From one device to all others suffices: width is ultrametric. */
+/**
+ * Width between the least connected two, 0 when no path joins them. From one device to all others suffices where all
+ * that lies between them forwards, since width is ultrametric then; GPUs that are linked directly do not forward.
+ */
 function narrowest(topology: Topology, devices: readonly string[], allowed: (link: Link) => boolean): number {
-  const [first = "", ...rest] = devices;
-  return Math.min(...rest.map((id) => search(topology, first, id, wider, allowed)?.bandwidthGBps ?? 0));
+  const own = new Set(devices);
+  const direct = topology.links.some((l) => own.has(l.a) && own.has(l.b) && allowed(l) && !ROUTING_KINDS.has(l.kind));
+  const sources = direct ? devices.slice(0, -1) : devices.slice(0, 1);
+  const width = (from: string, to: string) => search(topology, from, to, wider, allowed)?.bandwidthGBps ?? 0;
+  return Math.min(...sources.flatMap((from, i) => devices.slice(i + 1).map((to) => width(from, to))));
 }
 
 export interface Ring {
