@@ -68,6 +68,22 @@ describe("chorale compile", () => {
     expect(err).toMatch(/^chorale compile: EISDIR: [^\n]*\n$/);
   });
 
+  it("refuses a folder to read and ranks that are no numbers", async () => {
+    expect(await compile(folder)).toBe(2);
+    expect(err).toMatch(/expected a file, not a folder/);
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--rank", "x")).toBe(2);
+    expect(err).toMatch(/--rank is "x"/);
+  });
+
+  it("ends quietly when the reader of its output has left", () => {
+    const cli = fileURLToPath(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url));
+    const script = `const { main } = await import(${JSON.stringify(pathToFileURL(cli).href)}); process.exitCode = await main(process.argv.slice(1));`;
+    const words = ["compile", "ring-all-reduce", "--arg", "numRanks=24", "--compat", "mscclpp"];
+    const piped = ["-c", 'set -o pipefail; "$0" "$@" | true', process.execPath, "--input-type=module", "-e", script];
+    const { status, stderr } = spawnSync("bash", [...piped, "--", ...words], { encoding: "utf8" });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+  });
+
   it("writes the formats of executors, and reads them back as the same plan", async () => {
     for (const name of ["plan.json", "plan.xml"]) {
       expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", file(name))).toBe(0);

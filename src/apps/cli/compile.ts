@@ -98,7 +98,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const plan = await loadPlan(file, args, options);
   switch (target) {
     case "text":
-      write(flags, `${printPlan(plan, flags.rank?.map(Number))}\n`);
+      write(flags, `${printPlan(plan, ranksOf(flags))}\n`);
       return 0;
     case "chorale":
       write(flags, `${planToJson(plan, 2)}\n`);
@@ -115,6 +115,14 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
         "the cuda backend generates it when it prepares a plan",
       );
   }
+}
+
+/** The ranks to show. @throws InvalidArgumentError for what is no number of a rank */
+function ranksOf(flags: Flags): readonly number[] | undefined {
+  return flags.rank?.map((text) => {
+    if (!/^\d+$/.test(text)) throw new InvalidArgumentError("--rank", text, "numbers of ranks, from 0");
+    return Number(text);
+  });
 }
 
 /** The format that an output file's name asks for. */
@@ -141,7 +149,7 @@ async function printAfter(file: string, args: ReturnType<typeof parseProgramArgs
     ...(flags.compat === undefined ? {} : { compat: flags.compat }),
     onPass: (pass, plan) => {
       if (wanted !== "all" && wanted !== pass) return;
-      out.push(`=== after ${pass}${verdict(pass, plan)}`, printPlan(plan, flags.rank?.map(Number)), "");
+      out.push(`=== after ${pass}${verdict(pass, plan)}`, printPlan(plan, ranksOf(flags)), "");
     },
   });
   if (out.length === 0)

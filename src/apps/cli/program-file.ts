@@ -3,7 +3,7 @@
  * Program`, optionally a zod schema `args`), a plan (chorale's JSON, MSCCL++'s JSON, MSCCL's XML), or the name of an
  * algorithm of the library.
  */
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
 import { type CompileOptions, compile, type Program } from "../../authoring/language/index.ts";
@@ -106,6 +106,7 @@ export async function loadPlan(file: string, args: ProgramArgs, options: Compile
     const names = ALGORITHMS.map((a) => a.name).join(", ");
     throw new InvalidArgumentError("FILE", file, `a program (.ts), a plan (.json, .xml), or an algorithm: ${names}`);
   }
+  if (statSync(file).isDirectory()) throw new InvalidArgumentError("FILE", file, "a file, not a folder");
   const text = await readFile(file, "utf8");
   if (file.endsWith(".xml") || text.trimStart().startsWith("<")) return readMscclXml(text, file);
   let json: unknown;

@@ -3,6 +3,8 @@ import { closeSync, openSync, writeSync } from "node:fs";
 
 /** Bytes that are gathered before they are written. */
 const BUFFER_BYTES = 1 << 20;
+/** Thrown within `stream` when who read stdout has left, as in `chorale compile … | head`: no error, but the end. */
+const READER_LEFT = new Error("the reader left");
 
 /** Writes pieces of ASCII text to a file, or to stdout, without ever holding all of it. */
 export function stream(output: string | undefined, produce: (sink: (piece: string) => void) => void): void {
@@ -15,8 +17,10 @@ export function stream(output: string | undefined, produce: (sink: (piece: strin
       try {
         at += writeSync(fd, bytes, at);
       } catch (error) {
-        // A pipe that is full; its reader is at work.
-        if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;
+        const { code } = error as NodeJS.ErrnoException;
+        if (code === "EPIPE" && output === undefined) throw READER_LEFT;
+        // Else a pipe that is full; its reader is at work.
+        if (code !== "EAGAIN") throw error;
       }
     }
   };
@@ -30,6 +34,8 @@ export function stream(output: string | undefined, produce: (sink: (piece: strin
       else used += buffer.write(piece, used, "latin1");
     });
     flush(buffer.subarray(0, used));
+  } catch (error) {
+    if (error !== READER_LEFT) throw error;
   } finally {
     if (output !== undefined) closeSync(fd);
   }

@@ -134,22 +134,47 @@ export interface CustomOptions {
   readonly op?: PlanReduceOp;
 }
 
-/** A collective of the user's own. */
+/**
+ * A collective of the user's own.
+ * @throws InvalidArgumentError for sizes that are no counts, and for a condition that asks for an input chunk that no
+ * rank has
+ */
 export function customCollective(name: string, numRanks: number, options: CustomOptions): PlanCollective {
+  const base = make("custom", numRanks, 1, {
+    inPlace: options.aliases !== undefined,
+    ...(options.op === undefined ? {} : { op: options.op }),
+  });
   const ranks = Array.from({ length: numRanks }, (_, rank) => rank);
-  const outputChunks = ranks.map(options.outputChunks);
+  const sizes = (argument: string, count: (rank: number) => number) =>
+    ranks.map((rank) => {
+      const size = count(rank);
+      if (!Number.isInteger(size) || size < 0)
+        throw new InvalidArgumentError(`${argument}(${rank}) of ${name}`, size, "a whole number of chunks");
+      return size;
+    });
+  const inputChunks = sizes("inputChunks", options.inputChunks);
+  const outputChunks = sizes("outputChunks", options.outputChunks);
+  const post = (rank: number, chunk: number): ChunkValue | null => {
+    const value = options.post(rank, chunk);
+    for (const from of value === null ? [] : value.kind === "copy" ? [value.from] : value.from) {
+      const has = inputChunks[from.rank] ?? 0;
+      if (!Number.isInteger(from.chunk) || from.chunk < 0 || from.chunk >= has) {
+        throw new InvalidArgumentError(
+          `post(${rank}, ${chunk}) of ${name}`,
+          `input[${from.chunk}] of rank ${from.rank}`,
+          has === 0 ? "a rank that has input" : `a chunk below ${has}, which rank ${from.rank} has as input`,
+        );
+      }
+    }
+    return value;
+  };
   return Object.freeze({
-    ...make("custom", numRanks, 1, {
-      inPlace: options.aliases !== undefined,
-      ...(options.op === undefined ? {} : { op: options.op }),
-    }),
+    ...base,
     custom: {
       name,
-      inputChunks: ranks.map(options.inputChunks),
+      inputChunks,
       outputChunks,
-      post: ranks.map((rank) =>
-        Array.from({ length: outputChunks[rank] ?? 0 }, (_, chunk) => options.post(rank, chunk)),
-      ),
+      post: ranks.map((rank) => Array.from({ length: outputChunks[rank] ?? 0 }, (_, chunk) => post(rank, chunk))),
       ...(options.aliases === undefined ? {} : { aliases: options.aliases }),
     },
   });

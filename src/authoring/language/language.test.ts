@@ -57,6 +57,27 @@ describe("buffers and chunks", () => {
   });
 });
 
+describe("programs that cannot be", () => {
+  it("are refused: a callback that is async, a mode that there is not", () => {
+    expect(() => program(BARE, (async () => {}) as (p: Builder<"p">) => void)).toThrow(/a callback that is not async/);
+    expect(() => program({ ...BARE, autoSync: "ful" as "full" }, () => undefined)).toThrow(
+      /autoSync is "ful"; expected none, strand, full/,
+    );
+  });
+
+  it("are refused: custom collectives of impossible sizes, or that ask for chunks of nobody", () => {
+    const sizes = { inputChunks: () => 1, outputChunks: () => 1, post: () => null };
+    expect(() => customCollective("c", 2, { ...sizes, outputChunks: () => 1.5 })).toThrow(
+      /outputChunks\(0\) of c is 1.5/,
+    );
+    expect(() => customCollective("c", 2, { ...sizes, inputChunks: () => -1 })).toThrow(/inputChunks\(0\) of c is -1/);
+    expect(() => customCollective("c", 2, { ...sizes, post: () => copied(0, 1) })).toThrow(
+      /post\(0, 0\) of c is "input\[1\] of rank 0"; expected a chunk below 1/,
+    );
+    expect(() => customCollective("c", 2, { ...sizes, post: () => copied(9, 0) })).toThrow(/a rank that has input/);
+  });
+});
+
 describe("operations of a rank", () => {
   it("copy, copyPackets and unpackPackets", () => {
     expect(
@@ -242,7 +263,9 @@ describe("channels", () => {
       there[0].signal();
       back[1].wait();
     });
-    expect(() => compile(wrong)).toThrow(/memory channel 0 from rank 0 to rank 1 is "1 more signals than waits"/);
+    expect(() => compile(wrong)).toThrow(
+      /memory channel 0 from rank 0 to rank 1 is "1 more signals than waits".*last signal: .*language\.test\.ts:\d+/,
+    );
     // Upstream counts by pair of ranks only.
     expect(() => compile(wrong, { compat: "mscclpp" })).not.toThrow();
   });

@@ -73,6 +73,8 @@ export interface Program {
 /** Type of a program file's default export, and of every entry of the library. */
 export type ProgramFactory<Args = Record<string, never>> = (args: Args) => Program;
 
+const AUTO_SYNC: readonly AutoSyncMode[] = ["none", "strand", "full"];
+
 function sizeOption(argument: string, value: number | bigint): bigint {
   const big = typeof value === "bigint" ? value : Number.isSafeInteger(value) ? BigInt(value) : -1n;
   if (big < 0n || big >= 2n ** 64n)
@@ -119,7 +121,8 @@ export function program<const Name extends string>(
   options: ProgramOptions<Name>,
   build: (p: Builder<Name>) => void,
 ): Program {
-  const { name, collective, links = () => "memory" as const } = options;
+  const { name, collective, links = () => "memory" as const, autoSync = "strand" } = options;
+  if (!AUTO_SYNC.includes(autoSync)) throw new InvalidArgumentError("autoSync", autoSync, AUTO_SYNC.join(", "));
   const planOptions: PlanOptions = {
     protocol: options.protocol ?? DEFAULT_PLAN_OPTIONS.protocol,
     instances: countOption("instances", options.instances ?? 1),
@@ -153,14 +156,19 @@ export function program<const Name extends string>(
   located.recorder = recorder;
   // An average is a sum that whoever runs the plan divides once, at the end.
   const op = collective.reduceOp ?? "sum";
-  build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links));
+  // A function that returns nothing may also be async: what it called after its first await would be lost.
+  const returned: unknown = build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links));
+  if (returned instanceof Promise) {
+    returned.catch(() => undefined);
+    throw new InvalidArgumentError("what the callback of program returns", "a promise", "a callback that is not async");
+  }
   recorder.close();
   return Object.freeze({
     name,
     collective,
     options: Object.freeze(planOptions),
     fusion: options.fusion ?? true,
-    autoSync: options.autoSync ?? "strand",
+    autoSync,
     tags: options.tags ?? {},
     ranksPerNode: options.ranksPerNode ?? collective.numRanks,
     recorder,

@@ -10,11 +10,12 @@ import { type DraftOp, type DraftSimple, finish } from "../draft.ts";
 import {
   BUFFERS,
   type BufferKind,
-  type ChannelKind,
   type Op,
   type PlanCollective,
+  type PutOp,
   type RankChannels,
   type RankPlan,
+  type SourceLocation,
 } from "../ir.ts";
 import { withTables } from "../mscclpp/tables.ts";
 import type { RankRecord, Recorder } from "../recorder.ts";
@@ -55,32 +56,44 @@ function channelsOf(record: RankRecord): RankChannels {
 
 /**
  * Checks signals against waits channel by channel: the k-th channel from a to b is heard by the k-th from b to a.
- * @throws InvalidArgumentError naming the channel
+ * @throws InvalidArgumentError naming the channel, and the last line that signals or waits too often
  */
-function checkChannelPairing(ranks: readonly RankRecord[], strands: readonly Strands[]): void {
+function checkChannelPairing(
+  ranks: readonly RankRecord[],
+  strands: readonly Strands[],
+  sources: readonly SourceLocation[],
+): void {
   const balance = new Map<string, number>();
-  const count = (rank: number, kind: ChannelKind, id: number, change: 1 | -1) => {
+  const last = { [1]: new Map<string, number | undefined>(), [-1]: new Map<string, number | undefined>() };
+  const count = (
+    rank: number,
+    { channelKind: kind, source }: Pick<PutOp, "channelKind" | "source">,
+    id: number,
+    change: 1 | -1,
+  ) => {
     const peers = (ranks[rank] as RankRecord)[kind];
     const peer = peers[id] as number;
     const ordinal = peers.slice(0, id).filter((p) => p === peer).length;
     const [a, b] = change > 0 ? [rank, peer] : [peer, rank];
     const key = `${kind} channel ${ordinal} from rank ${a} to rank ${b}`;
     balance.set(key, (balance.get(key) ?? 0) + change);
+    last[change].set(key, source);
   };
   const visit = (rank: number, op: DraftOp): void => {
     if (op.kind === "pipeline") for (const inner of op.body) visit(rank, inner);
-    else if (op.kind === "signal") for (const id of op.channels) count(rank, op.channelKind, id, 1);
-    else if (op.kind === "wait") for (const id of op.channels) count(rank, op.channelKind, id, -1);
-    else if (op.kind === "put" && op.notify !== "none")
-      for (const id of op.channels) count(rank, op.channelKind, id, 1);
+    else if (op.kind === "signal") for (const id of op.channels) count(rank, op, id, 1);
+    else if (op.kind === "wait") for (const id of op.channels) count(rank, op, id, -1);
+    else if (op.kind === "put" && op.notify !== "none") for (const id of op.channels) count(rank, op, id, 1);
   };
   for (const { record, ops } of strands) for (const strand of ops) for (const op of strand) visit(record.rank, op);
   for (const [channel, surplus] of balance) {
     if (surplus === 0) continue;
+    const at = sources[last[surplus > 0 ? 1 : -1].get(channel) ?? -1];
+    const where = at === undefined ? "" : ` (last ${surplus > 0 ? "signal" : "wait"}: ${at.file}:${at.line})`;
     throw new InvalidArgumentError(
       channel,
       `${Math.abs(surplus)} ${surplus > 0 ? "more" : "fewer"} signals than waits`,
-      "as many waits at its far end as signals",
+      `as many waits at its far end as signals${where}`,
     );
   }
 }
@@ -207,7 +220,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     tell("auto-sync");
   }
   seqs.clear();
-  checkChannelPairing(records, strands);
+  checkChannelPairing(records, strands, recorder.sources);
   // Instances share out each range; ranges that only partly overlap would be shared out differently.
   if (instances > 1 && mixesGranularity(strands)) {
     strands = strands.map(({ record, ops }) => ({ record, ops: ops.map((list) => list.flatMap(splitOp)) }));
