@@ -23,6 +23,7 @@ import {
   type Communicator,
   checkArguments,
   checkOptions,
+  collectBatch,
   type Data,
   encodeObject,
   MAX_OBJECT_BYTES,
@@ -220,7 +221,7 @@ export class NcclCommunicator implements Communicator {
   }
 
   batch(fn: (group: Communicator) => void): Work<void> {
-    const calls = this.#collect("batch", fn);
+    const calls = this.#collect(fn);
     if (calls.length === 0)
       return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
     const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
@@ -229,24 +230,19 @@ export class NcclCommunicator implements Communicator {
   }
 
   /** Runs `fn` and gives the calls that it made, none of them issued. A throw leaves everything as it was. */
-  #collect(what: string, fn: (group: Communicator) => void): readonly BatchedCall[] {
-    this.#refuseInBatch(what);
+  #collect(fn: (group: Communicator) => void): readonly BatchedCall[] {
+    this.#refuseInBatch("batch");
     this.#open();
     const calls: BatchedCall[] = [];
-    this.#batch = calls;
-    try {
-      this.#sequence.atomically(() => {
-        const returned: unknown = (fn as (group: Communicator) => unknown)(this);
-        if (typeof (returned as { then?: unknown } | undefined)?.then === "function") {
-          throw new InvalidArgumentError("fn", "an asynchronous function", "a synchronous one: its calls start as one");
-        }
-      });
-    } catch (error) {
+    const cancel = (reason: string) => {
       for (const { prepared, work } of calls) {
         for (const { finish } of prepared.staged) finish?.(false);
-        work.fail(new AbortedError(`the ${what} that this call belongs to was not issued`, { cause: error }));
+        work.fail(new AbortedError(reason));
       }
-      throw error;
+    };
+    this.#batch = calls;
+    try {
+      this.#sequence.atomically(() => collectBatch(fn, this, cancel));
     } finally {
       this.#batch = undefined;
     }

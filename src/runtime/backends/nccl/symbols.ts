@@ -14,12 +14,9 @@ export const NCCL_PROTOTYPES = {
   ncclGetUniqueId: "int ncclGetUniqueId(void *id)",
   ncclCommInitRankConfig:
     "int ncclCommInitRankConfig(void *comm, int numRanks, ChoraleNcclUniqueId id, int rank, void *config)",
-  ncclCommFinalize: "int ncclCommFinalize(void *comm)",
   ncclCommDestroy: "int ncclCommDestroy(void *comm)",
   ncclCommAbort: "int ncclCommAbort(void *comm)",
   ncclCommGetAsyncError: "int ncclCommGetAsyncError(void *comm, void *state)",
-  ncclCommCount: "int ncclCommCount(void *comm, void *count)",
-  ncclCommUserRank: "int ncclCommUserRank(void *comm, void *rank)",
   ncclRedOpCreatePreMulSum:
     "int ncclRedOpCreatePreMulSum(void *op, void *scalar, int dtype, int residence, void *comm)",
   ncclRedOpDestroy: "int ncclRedOpDestroy(int op, void *comm)",
@@ -127,6 +124,3 @@ export const SCALAR_HOST_IMMEDIATE = 1;
 
 /** ncclCommSplit's "no group for me". */
 export const SPLIT_NO_COLOR = -1;
-
-/** ncclCommShrink after a failure: abort what is pending on the parent first. */
-export const SHRINK_ABORT = 1;
