@@ -208,5 +208,11 @@ export interface Backend extends AsyncDisposable {
   /** Says that `rank` is dead: on every survivor, pending and later work fails with `RankFailedError`. */
   fail(rank: number, cause: string): void;
   capabilities(): Capabilities;
+  /**
+   * Ends this rank's part at once, without waiting for anybody: pending work fails with `cause`, what the rank holds is
+   * freed, tensors and groups are refused from here on. Idempotent; safe after any failure. Peers are not told: the
+   * launcher does that. For a rank that dies, and for `world.rebuild()`.
+   */
+  abandon(cause: Error): void;
   close(): Promise<void>;
 }

@@ -2,6 +2,8 @@
 import { availableParallelism } from "node:os";
 import { OPERATION_NAMES } from "../../../authoring/collectives/index.ts";
 import {
+  AbortedError,
+  ChoraleError,
   ClosedError,
   rank as checkRank,
   DTYPE_NAMES,
@@ -55,6 +57,7 @@ export class ThreadsBackend implements Backend {
   readonly #driver: Driver;
   readonly #flight: FlightRing;
   readonly #open = new Set<ThreadsCommunicator>();
+  #abandoned = false;
   /** How often this rank opened a group of a name and ranks: the n-th calls of all members belong together. */
   readonly #opened = new Map<string, number>();
   /** Gives back the memory of tensors that nobody can reach any more. */
@@ -86,7 +89,7 @@ export class ThreadsBackend implements Backend {
     this.#flight = new FlightRing(words, rank);
     const heap = this.#heap;
     this.#lost = new FinalizationRegistry((record) => {
-      if (!record.freed) heap.free(record.address);
+      if (!record.freed && !this.#abandoned) heap.free(record.address);
     });
     this.world = this.open(
       "world",
@@ -170,7 +173,8 @@ export class ThreadsBackend implements Backend {
       const control = heap.words();
       words[at + GROUP.next / 4] = control[WORLD.firstGroup]!;
       control[WORLD.firstGroup] = block;
-      for (const r of ranks) {
+      const ended = control[WORLD.failedRank]! - 1;
+      for (const r of ended < 0 ? ranks : [...ranks, ended]) {
         const cause = causeOf(control, r);
         if (cause !== undefined) markRankFailed(heap, block, r, this.generation, cause);
       }
@@ -183,6 +187,7 @@ export class ThreadsBackend implements Backend {
   /** Gives back a closed communicator's memory; the last member's also the group's. */
   release(communicator: ThreadsCommunicator, engine: GroupEngine): void {
     this.#open.delete(communicator);
+    if (this.#abandoned) return;
     const heap = this.#heap;
     const { block, words } = engine;
     heap.free(engine.member);
@@ -282,6 +287,18 @@ export class ThreadsBackend implements Backend {
 
   capabilities(): Capabilities {
     return CAPABILITIES;
+  }
+
+  /** Nothing is given back to the shared heap: the generation's whole memory goes when its last rank lets go of it. */
+  abandon(cause: Error): void {
+    if (this.#abandoned || this.arena.closed !== undefined) return;
+    this.#abandoned = true;
+    const reason = cause instanceof AbortedError ? cause.reason : cause.message;
+    this.arena.closed = `belongs to generation ${this.generation}, which ended: ${reason}`;
+    const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message, { cause });
+    for (const communicator of this.#open) communicator.abandon(error, this.arena.closed);
+    this.#open.clear();
+    this.#driver.close();
   }
 
   async close(): Promise<void> {

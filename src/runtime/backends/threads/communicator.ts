@@ -12,6 +12,7 @@ import {
 } from "../../../authoring/collectives/index.ts";
 import {
   AbortedError,
+  type ChoraleError,
   ClosedError,
   DTYPES,
   type DType,
@@ -297,6 +298,13 @@ export class ThreadsCommunicator implements Communicator {
   abort(reason: string): void {
     if (this.#engine.closed !== undefined) return;
     this.#engine.failGroup(new AbortedError(reason));
+  }
+
+  /** Ends this rank's end of the group, without a word to the peers. */
+  abandon(error: ChoraleError, why: string): void {
+    if (this.#engine.closed !== undefined && !this.#engine.hasPending) return;
+    this.#engine.closed = why;
+    this.#engine.failAll(error);
   }
 
   async close(): Promise<void> {

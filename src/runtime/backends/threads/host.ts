@@ -61,24 +61,49 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
 
 /**
  * Says that `rank` is dead: pending and later work of every group that it belongs to fails with `RankFailedError`, and
- * sleeping ranks are woken. From any thread. The first cause stays.
+ * sleeping ranks are woken. From any thread. The first cause stays; a lock that the rank took since is broken again.
  */
 export function failRank(handle: ThreadsHandle, rank: number, cause: string): void {
   const heap = new Heap(handle.memory, LAUNCHER);
   const words = heap.words();
   const at = rankBlock(rank);
-  if (Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) !== 0) return;
+  if (Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) !== 0) {
+    heap.breakLockOf(rank);
+    return;
+  }
   const text = new TextEncoder().encode(cause).subarray(0, RANK.maxCauseBytes);
   new Uint8Array(handle.memory.buffer, at + RANK.cause, text.length).set(text);
   words[(at + RANK.causeBytes) / 4] = text.length;
   Atomics.store(words, (at + RANK.failed) / 4, 1);
   heap.breakLockOf(rank);
+  markGroups(handle, heap, rank, cause, (ranks) => ranks.includes(rank));
+}
+
+/**
+ * Says that this generation of the world is over, because of `rank`: as `failRank`, but for every group, so that ranks
+ * that talk only among themselves learn of it too.
+ */
+export function failWorld(handle: ThreadsHandle, rank: number, cause: string): void {
+  failRank(handle, rank, cause);
+  const heap = new Heap(handle.memory, LAUNCHER);
+  if (Atomics.compareExchange(heap.words(), WORLD.failedRank, 0, rank + 1) !== 0) return;
+  markGroups(handle, heap, rank, causeOf(heap.words(), rank) ?? cause, () => true);
+}
+
+function markGroups(
+  handle: ThreadsHandle,
+  heap: Heap,
+  rank: number,
+  cause: string,
+  concerns: (ranks: Int32Array) => boolean,
+): void {
+  const words = heap.words();
   heap.locked(() => {
     for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
       const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
       const size = all[(group + GROUP.size) / 4]!;
       const ranks = all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size);
-      if (ranks.includes(rank)) markRankFailed(heap, group, rank, handle.generation, cause);
+      if (concerns(ranks)) markRankFailed(heap, group, rank, handle.generation, cause);
       group = all[(group + GROUP.next) / 4]! >>> 0;
     }
   });

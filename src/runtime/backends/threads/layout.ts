@@ -14,6 +14,8 @@ export const WORLD = {
   generation: 2,
   /** First group block, 0 when there is none; the list and the heap are guarded by the same lock. */
   firstGroup: 3,
+  /** 1 + the rank whose end ended the generation for everybody; 0 while it lives. Groups opened later are born failed. */
+  failedRank: 4,
   /** The heap's lock (0 free, else 1 + rank of its holder, or 0xffff for the launcher). */
   lock: 32,
   heapStart: 33,
