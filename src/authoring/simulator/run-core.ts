@@ -1,0 +1,161 @@
+/**
+ * What every part of a run shares: the plan, the machine and its network, the strands, and the book of what was executed.
+ * A strand advances until an operation has to wait; whoever ends that operation calls `finish`.
+ */
+import type { ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../schedule/index.ts";
+import type { Machine, Route } from "./machine.ts";
+import { Network } from "./network.ts";
+import type { SystemParameters } from "./parameters.ts";
+import { iterationsOf, type OpRecord, type RunPlanInput, type Strand } from "./run-state.ts";
+
+/** Executes an operation. False when it goes on later, by itself. */
+export type Execute = (strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined) => boolean;
+
+export class RunCore {
+  readonly input: RunPlanInput;
+  readonly plan: ExecutionPlan;
+  readonly costs: SystemParameters;
+  readonly machine: Machine;
+  readonly net: Network;
+  readonly strands: Strand[] = [];
+  readonly records: OpRecord[] = [];
+  readonly #execute: Execute;
+  /** Share of the links' rates that a rank's plain stores and loads reach. */
+  readonly efficiency: readonly number[];
+
+  constructor(input: RunPlanInput, execute: Execute) {
+    this.input = input;
+    this.plan = input.plan;
+    this.costs = input.parameters;
+    this.machine = input.machine;
+    this.net = new Network(input.capacities);
+    this.#execute = execute;
+    this.efficiency = this.plan.ranks.map((rank) => {
+      const shared = this.plan.collective.inPlace ? Math.min(rank.input.chunks, rank.output.chunks) : 0;
+      const chunks = rank.input.chunks + rank.output.chunks + rank.scratch.chunks - shared;
+      const fits = chunks * input.chunkBytes <= this.costs.cacheBytes;
+      return fits ? this.costs.efficiencyCached : this.costs.efficiency;
+    });
+    for (const rank of this.plan.ranks) {
+      for (const strand of rank.strands) {
+        this.strands.push({
+          rank: rank.rank,
+          index: strand.id,
+          op: 0,
+          body: 0,
+          iteration: 0,
+          time: this.costs.launchUs,
+          visibleAt: 0,
+          lastRecord: -1,
+          open: -1,
+          outstanding: 0,
+          flushing: false,
+          done: false,
+          dead: false,
+          startedAt: 0,
+          waitingFor: undefined,
+        });
+      }
+    }
+  }
+
+  get chunkBytes(): number {
+    return this.input.chunkBytes;
+  }
+  rankPlan(strand: Strand): RankPlan {
+    return this.plan.ranks[strand.rank]!;
+  }
+  /** The pipeline that a strand is in. */
+  pipelineOf(strand: Strand): PipelineOp | undefined {
+    const outer = this.rankPlan(strand).strands[strand.index]!.ops[strand.op];
+    return outer?.kind === "pipeline" ? outer : undefined;
+  }
+
+  /** Runs a strand until it has to wait for something. The network's time is the strand's when it begins. */
+  advance(strand: Strand): void {
+    if (strand.done || strand.dead) return;
+    if (strand.time < this.net.now) strand.time = this.net.now;
+    const ops = this.rankPlan(strand).strands[strand.index]!.ops;
+    const deadAt = this.input.deadAt.get(strand.rank) ?? Number.POSITIVE_INFINITY;
+    for (;;) {
+      const outer = ops[strand.op];
+      if (outer === undefined) {
+        strand.done = true;
+        return;
+      }
+      if (strand.op >= deadAt) {
+        strand.dead = true;
+        return;
+      }
+      let pipeline: PipelineOp | undefined;
+      let op: SimpleOp;
+      if (outer.kind === "pipeline") {
+        if (outer.body.length === 0 || iterationsOf(this.chunkBytes, outer) === 0) {
+          strand.op++;
+          continue;
+        }
+        pipeline = outer;
+        op = outer.body[strand.body]!;
+      } else op = outer;
+      strand.startedAt = strand.time;
+      if (!this.#execute(strand, op, pipeline)) return;
+      this.step(strand, pipeline);
+    }
+  }
+
+  /** To the strand's next operation. */
+  step(strand: Strand, pipeline: PipelineOp | undefined): void {
+    strand.waitingFor = undefined;
+    if (pipeline !== undefined) {
+      if (++strand.body < pipeline.body.length) return;
+      strand.body = 0;
+      if (++strand.iteration < iterationsOf(this.chunkBytes, pipeline)) return;
+      strand.iteration = 0;
+    }
+    strand.op++;
+  }
+
+  /** Books the current operation of a strand as ended, or completes the record that it opened. @returns its number */
+  record(strand: Strand, cause: number, peers: readonly number[], bytes: number): number {
+    if (strand.open >= 0) {
+      const open = strand.open;
+      const record = this.records[open]!;
+      strand.open = -1;
+      record.endUs = strand.time;
+      record.cause = cause;
+      record.peers = peers;
+      record.bytes = bytes;
+      return open;
+    }
+    const id = this.records.length;
+    this.records.push({
+      rank: strand.rank,
+      strand: strand.index,
+      op: strand.op,
+      body: this.pipelineOf(strand) === undefined ? -1 : strand.body,
+      iteration: strand.iteration,
+      startUs: strand.startedAt,
+      endUs: strand.time,
+      previous: strand.lastRecord,
+      cause,
+      peers,
+      bytes,
+    });
+    strand.lastRecord = id;
+    return id;
+  }
+
+  /** Ends the current operation of a strand that had waited, and goes on. */
+  finish(strand: Strand, cause: number, peers: readonly number[], bytes: number): void {
+    if (strand.time < this.net.now) strand.time = this.net.now;
+    this.record(strand, cause, peers, bytes);
+    this.step(strand, this.pipelineOf(strand));
+    this.advance(strand);
+  }
+
+  /** Bytes that the links see for `bytes` of payload between two ranks. */
+  onWire(rank: number, route: Route, bytes: number, packets: boolean): number {
+    const payload = packets ? 2 * bytes : bytes;
+    return payload / (route.efficiency ?? (packets ? this.costs.packetEfficiency : this.efficiency[rank]!));
+  }
+}
