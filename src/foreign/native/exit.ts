@@ -15,3 +15,22 @@ export function exitNow(code: number): never {
   }
   process.exit(code);
 }
+
+/** prctl(2): the signal that the kernel sends when the parent's thread that started this process ends. */
+const PR_SET_PDEATHSIG = 1;
+const SIGKILL = 9;
+
+/**
+ * Asks the kernel to kill this process when its parent ends, also when this process is stuck. Linux only, and only where
+ * FFI is there; elsewhere it does nothing.
+ * @param parentPid the parent's number: a parent that ended before the call cannot be waited for
+ */
+export function endWithParent(parentPid: number): void {
+  if (process.platform !== "linux") return;
+  try {
+    koffi().load(null).func("int prctl(int option, unsigned long value)")(PR_SET_PDEATHSIG, SIGKILL);
+  } catch {
+    return;
+  }
+  if (process.ppid !== parentPid) process.kill(process.pid, "SIGKILL");
+}

@@ -1,5 +1,6 @@
-export { exitNow } from "./exit.ts";
+export { endWithParent, exitNow } from "./exit.ts";
 export { type Koffi, koffi } from "./koffi.ts";
 export * from "./library.ts";
+export { mapShared, type SharedMapping } from "./mapping.ts";
 export * from "./memory.ts";
 export * from "./prototypes.ts";

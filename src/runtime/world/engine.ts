@@ -1,6 +1,12 @@
 /** The backends that a world can stand on, and how each gives its ranks a door. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { createNcclHost, dumpNcclFlight, failNcclRank, type NcclHandle } from "../backends/nccl/handle.ts";
+import {
+  createNcclHost,
+  dumpNcclFlight,
+  failNcclRank,
+  type NcclHandle,
+  releaseNcclHost,
+} from "../backends/nccl/handle.ts";
 import {
   type AttachOptions,
   attachThreads,
@@ -11,6 +17,7 @@ import {
   type ThreadsHostOptions,
 } from "../backends/threads/index.ts";
 import type { Backend, FlightDump } from "../comm/index.ts";
+import type { Isolation } from "./rank-host.ts";
 
 /** Backends whose ranks `launch()` can start. */
 export const LAUNCH_BACKENDS = ["threads", "nccl"] as const;
@@ -33,18 +40,39 @@ export interface EngineHandle {
   readonly options: BackendOptions;
 }
 
-/** Makes the launcher's side of a world. @throws OutOfMemoryError, InvalidArgumentError as the backend says */
+/** Checks that the backend's ranks can be isolated so. @throws InvalidArgumentError */
+export function checkIsolation(backend: BackendName, isolation: Isolation): void {
+  if (backend === "threads" && isolation === "process") {
+    throw new InvalidArgumentError(
+      "isolation",
+      isolation,
+      '"thread" with the threads backend, whose ranks share the memory of one process; the nccl backend takes both',
+    );
+  }
+}
+
+/**
+ * Makes the launcher's side of a world, or of its next generation. `releaseEngine` takes it down.
+ * @throws OutOfMemoryError, InvalidArgumentError as the backend says; of processes UnavailableError without FFI
+ */
 export function createEngine(
   backend: BackendName,
   ranks: number,
   generation: number,
   options: BackendOptions = {},
+  isolation: Isolation = "thread",
 ): EngineHandle {
+  checkIsolation(backend, isolation);
   const host =
     backend === "threads"
       ? createThreadsHost({ ...options, ranks, generation })
-      : createNcclHost({ ranks, generation });
+      : createNcclHost({ ranks, generation, interprocess: isolation === "process" });
   return { backend, host, options };
+}
+
+/** Takes down what `createEngine` made, once no rank of it is left. Idempotent. */
+export function releaseEngine({ host }: EngineHandle): void {
+  if (host.kind === "nccl") releaseNcclHost(host);
 }
 
 /** Attaches this thread as one rank. @throws UnavailableError when the backend's engine is not on this machine */

@@ -15,14 +15,18 @@ import { BootstrapStore } from "./bootstrap.ts";
 import {
   type BackendName,
   type BackendOptions,
+  checkIsolation,
   createEngine,
   type EngineHandle,
   failEngine,
   parseBackend,
   readFlight,
+  releaseEngine,
 } from "./engine.ts";
 import type { FromRank } from "./messages.ts";
 import { type OutputLine, printLine } from "./output.ts";
+import { type Isolation, parseIsolation, type RankHost } from "./rank-host.ts";
+import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
 import { type ErrorRecord, fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { bundleFunction, bundleUserModule } from "./user-module.ts";
@@ -45,6 +49,8 @@ interface CommonOptions<D> {
   /** Any value that structuredClone can copy: `world.data`, and the second argument of the rank's function. */
   readonly data?: D;
   readonly backend?: BackendName;
+  /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (nccl only). */
+  readonly isolation?: Isolation;
   /** Limit of the communication memory, default deadline of every wait, and the like. */
   readonly backendOptions?: BackendOptions;
   /** Receives each line that a rank prints. Unless given, lines are printed as `[rank] text`. */
@@ -91,15 +97,16 @@ export type LaunchOptions<R, D> = CommonOptions<D> &
  * console.log(sums); // [3, 3]
  */
 export async function launch<R = unknown, D = undefined>(options: LaunchOptions<R, D>): Promise<R[]> {
-  return runWorld(options, () => new RankWorker(), false);
+  const isolation = parseIsolation(options.isolation ?? "thread");
+  return runWorld(options, () => (isolation === "process" ? new RankProcess() : new RankWorker()), false);
 }
 
 /** Runs a world on workers that `takeWorker` gives. With `reused`, a rank ends with its function and gives its worker back. */
 export async function runWorld<R, D>(
   options: LaunchOptions<R, D>,
-  takeWorker: () => RankWorker,
+  takeWorker: () => RankHost,
   reused: boolean,
-  giveBack: (worker: RankWorker) => void = () => {},
+  giveBack: (worker: RankHost) => void = () => {},
 ): Promise<R[]> {
   const { ranks, timeoutMs } = options;
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
@@ -113,17 +120,19 @@ export async function runWorld<R, D>(
     throw new InvalidArgumentError("module and run", given, "one of them: a file, or a function that each rank runs");
   }
   const backend = parseBackend(options.backend ?? "threads");
+  const isolation = parseIsolation(options.isolation ?? "thread");
+  checkIsolation(backend, isolation);
   if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
   const bundling =
     options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
   const workers = Array.from({ length: ranks }, takeWorker);
-  let run: WorldRun;
+  let run: WorldRun | undefined;
   try {
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
     if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
-    const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions);
+    const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions, isolation);
     run = new WorldRun(engine, ranks, options);
     for (const [rank, worker] of workers.entries()) {
       run.addRank(rank, worker, reused);
@@ -141,6 +150,7 @@ export async function runWorld<R, D>(
       });
     }
   } catch (error) {
+    run?.close();
     for (const worker of workers) {
       worker.listen(undefined);
       worker.terminate();
@@ -155,6 +165,7 @@ export async function runWorld<R, D>(
     return (await run.finish()) as R[];
   } finally {
     for (const worker of run.reusable()) giveBack(worker);
+    run.close();
   }
 }
 
@@ -163,7 +174,7 @@ function isCloneError(error: unknown): boolean {
 }
 
 interface RankState {
-  readonly worker: RankWorker;
+  readonly worker: RankHost;
   done: boolean;
   over: boolean;
   failed: boolean;
@@ -199,7 +210,7 @@ class WorldRun {
     });
   }
 
-  addRank(rank: number, worker: RankWorker, reused: boolean): void {
+  addRank(rank: number, worker: RankHost, reused: boolean): void {
     const state: RankState = { worker, done: false, over: false, failed: false };
     const emit = this.#options.onOutput ?? printLine;
     this.#ranks[rank] = state;
@@ -208,7 +219,7 @@ class WorldRun {
       line: (stream, text) => emit({ rank, stream, text }),
       message: (message) => this.#onMessage(rank, state, message, reused),
       crash: (error) => this.#fail(rank, state, toErrorRecord(error)),
-      exit: (exitCode) => this.#onExit(rank, state, exitCode),
+      exit: (exitCode, reason) => this.#onExit(rank, state, exitCode, reason),
     });
   }
 
@@ -240,10 +251,15 @@ class WorldRun {
   }
 
   /** Workers that can serve another world: their rank ended well, and so did everybody else's. */
-  reusable(): RankWorker[] {
+  reusable(): RankHost[] {
     const clean = this.#ended === undefined && this.#failures.length === 0;
     if (!clean) for (const { worker } of this.#ranks) worker.terminate();
     return clean ? this.#ranks.filter(({ worker }) => !worker.exited).map(({ worker }) => worker) : [];
+  }
+
+  /** Gives back what the ranks shared. */
+  close(): void {
+    releaseEngine(this.#engine);
   }
 
   #onMessage(rank: number, state: RankState, message: FromRank, reused: boolean): void {
@@ -270,10 +286,10 @@ class WorldRun {
     }
   }
 
-  #onExit(rank: number, state: RankState, exitCode: number): void {
+  #onExit(rank: number, state: RankState, exitCode: number, reason: string): void {
     if (state.over) return;
     if (!state.failed && this.#ended === undefined && (exitCode !== 0 || !state.done)) {
-      const left = state.exiting === undefined ? exitReason(exitCode) : `called process.exit(${exitCode})`;
+      const left = state.exiting === undefined ? reason : `called process.exit(${exitCode})`;
       if (exitCode !== 0) this.#fail(rank, state, plainRecord(left));
       else this.#leave(rank, left);
     }
@@ -341,10 +357,4 @@ class WorldRun {
       process.stderr.write(`chorale: cannot write to CHORALE_FLIGHT_DIR: ${String(error)}\n`);
     }
   }
-}
-
-function exitReason(exitCode: number): string {
-  return exitCode === 13
-    ? "its thread had nothing left to do while a top-level await was still pending (exit code 13)"
-    : `its thread exited with code ${exitCode}`;
 }

@@ -1,23 +1,22 @@
 /**
- * What a rank's worker thread runs: it attaches to the backend, offers the world to `joinWorld()`, imports the user's
+ * What a rank's thread or process runs: it attaches to the backend, offers the world to `joinWorld()`, imports the user's
  * module and calls its default function, and reports how it went. A rank that fails says so to its peers through the
  * backend's shared memory first, because the launcher's thread may be busy.
  */
 import { StringDecoder } from "node:string_decoder";
-import { parentPort } from "node:worker_threads";
-import { InvalidArgumentError, invariant, show } from "../../core/index.ts";
+import { InvalidArgumentError, show } from "../../core/index.ts";
 import type { Backend } from "../comm/index.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { attach } from "./engine.ts";
 import { offerWorld } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
+import { openLink } from "./rank-link.ts";
 import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
-invariant(parentPort !== null, "rank-entry runs in a worker thread only");
-const port = parentPort;
-const post = (message: FromRank) => port.postMessage(message);
+const link = openLink();
+const post = (message: FromRank) => link.post(message);
 
 let bootstrap: PortBootstrap | undefined;
 let backend: Backend | undefined;
@@ -25,15 +24,21 @@ let world: World | undefined;
 let failed = false;
 
 process.setSourceMapsEnabled(true);
-sendOutputAtOnce("stdout");
-sendOutputAtOnce("stderr");
-reportExit();
+// A process writes to its pipes at once by itself.
+if (link.kind === "thread") {
+  sendOutputAtOnce("stdout");
+  sendOutputAtOnce("stderr");
+}
+const exitSilently = reportExit();
 
 process.on("uncaughtExceptionMonitor", (error) => {
-  if (process.listenerCount("uncaughtException") === 0) fail(error);
+  if (process.listenerCount("uncaughtException") > 0) return;
+  fail(error);
+  // The launcher tells the error: Node would print it a second time.
+  if (link.kind === "process") exitSilently(1);
 });
 
-port.on("message", (message: ToRank) => {
+link.onMessage((message: ToRank) => {
   if (message.kind === "run") void run(message.job);
   else bootstrap?.receive(message);
 });
@@ -44,8 +49,8 @@ async function run(job: Job): Promise<void> {
   const { path } = job.module;
   process.argv = [process.argv[0] ?? process.execPath, path, ...job.args];
   bootstrap = new PortBootstrap(job.rank, job.worldSize, job.generation, post);
-  // A pending top-level await on shared memory does not keep a thread alive: the port does, until the module is done.
-  port.ref();
+  // A pending top-level await on shared memory does not keep a rank alive: the link does, until the module is done.
+  link.ref();
   try {
     backend = await attach(job.engine, job.rank);
     world = createWorld(backend, { args: job.args, data: job.data });
@@ -68,7 +73,7 @@ async function run(job: Job): Promise<void> {
     );
     if (!job.reused) process.exit(1);
   } finally {
-    if (!job.reused) port.unref();
+    if (!job.reused) link.unref();
   }
 }
 
@@ -135,11 +140,13 @@ interface WritableInternals {
   _writev(chunks: readonly { chunk: string | Uint8Array; encoding: BufferEncoding }[], done: () => void): void;
 }
 
-function reportExit(): void {
+/** Makes process.exit() say so first. @returns the exit that says nothing */
+function reportExit(): (code: number) => never {
   const exit = process.exit.bind(process);
   process.exit = (code) => {
     const exitCode = Number(code ?? process.exitCode ?? 0);
     post({ kind: "exiting", exitCode, worldOpen: world !== undefined && !world.closed });
     return exit(code ?? undefined);
   };
+  return exit;
 }

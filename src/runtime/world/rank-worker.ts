@@ -2,20 +2,14 @@
 import { Worker } from "node:worker_threads";
 import { loadableUrl } from "./location.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
-import { LineSplitter, type OutputStream } from "./output.ts";
+import { LineSplitter } from "./output.ts";
+import { exitReason, type RankHost, type RankListener } from "./rank-host.ts";
 
-export interface RankListener {
-  line(stream: OutputStream, text: string): void;
-  message(message: FromRank): void;
-  /** An error that the rank could not report itself, such as running out of heap. */
-  crash(error: unknown): void;
-  exit(exitCode: number): void;
-}
+/** Flags of this process that say what program to run: a rank must not inherit them. */
+export const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;
 
-/** Flags of this process that say what program to run: a thread must not inherit them. */
-const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;
-
-export class RankWorker {
+export class RankWorker implements RankHost {
+  readonly kind = "thread";
   readonly #worker: Worker;
   #listener: RankListener | undefined;
   #crash: { readonly error: unknown } | undefined;
@@ -41,7 +35,7 @@ export class RankWorker {
     });
     this.#worker.on("exit", (exitCode) => {
       this.#exitCode = exitCode;
-      this.#listener?.exit(exitCode);
+      this.#listener?.exit(exitCode, exitReason("thread", exitCode));
     });
   }
 
@@ -49,11 +43,10 @@ export class RankWorker {
     return this.#exitCode !== undefined;
   }
 
-  /** Sets who hears of this worker. A thread that is dead already is reported at once. */
   listen(listener: RankListener | undefined): void {
     this.#listener = listener;
     if (this.#crash !== undefined) listener?.crash(this.#crash.error);
-    if (this.#exitCode !== undefined) listener?.exit(this.#exitCode);
+    if (this.#exitCode !== undefined) listener?.exit(this.#exitCode, exitReason("thread", this.#exitCode));
   }
 
   run(job: Job): void {
@@ -64,19 +57,16 @@ export class RankWorker {
     this.#worker.postMessage(message);
   }
 
-  /** Gives out the last line, when it has no line end. */
   flush(): void {
     this.#lines.stdout.flush();
     this.#lines.stderr.flush();
   }
 
-  /** An idle worker must not keep the process alive. */
   setIdle(idle: boolean): void {
     if (idle) this.#worker.unref();
     else this.#worker.ref();
   }
 
-  /** Ends the thread, also when it blocks in a wait. The exit is reported to the listener. */
   terminate(): void {
     void this.#worker.terminate();
   }

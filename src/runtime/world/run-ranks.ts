@@ -1,10 +1,11 @@
 /** For tests: worlds by the hundred, on worker threads that are kept between them. */
 import { type LaunchOptions, runWorld } from "./launch.ts";
+import type { RankHost } from "./rank-host.ts";
 import { RankWorker } from "./rank-worker.ts";
 
 /** Idle threads that are kept. More than this many ranks at once are started anew each time. */
 const MAX_IDLE = 16;
-const idle: RankWorker[] = [];
+const idle: RankHost[] = [];
 
 /**
  * Runs a function, or a module's default function, on `n` ranks and gives their results by rank. Unlike `launch()` it
@@ -39,7 +40,7 @@ export async function closeRankPool(): Promise<void> {
   await Promise.all(exits);
 }
 
-function take(): RankWorker {
+function take(): RankHost {
   let worker = idle.pop();
   while (worker?.exited) worker = idle.pop();
   worker ??= new RankWorker();
@@ -47,7 +48,7 @@ function take(): RankWorker {
   return worker;
 }
 
-function give(worker: RankWorker): void {
+function give(worker: RankHost): void {
   worker.listen(undefined);
   if (idle.length >= MAX_IDLE) {
     worker.terminate();

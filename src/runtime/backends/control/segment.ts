@@ -85,12 +85,13 @@ export class ControlSegment {
   readonly #words: Int32Array;
   readonly #bytes: Uint8Array;
 
-  /** @param buffer of `controlBytes(worldSize)` zeros, or one that another rank has opened */
-  constructor(buffer: ArrayBufferLike, worldSize: number) {
-    invariant(buffer.byteLength >= controlBytes(worldSize), "the control segment is too small");
+  /** @param buffer of `controlBytes(worldSize)` zeros from `byteOffset`, or one that another rank has opened */
+  constructor(buffer: ArrayBufferLike, worldSize: number, byteOffset = 0) {
+    const sizeBytes = controlBytes(worldSize);
+    invariant(buffer.byteLength >= byteOffset + sizeBytes, "the control segment is too small");
     this.worldSize = worldSize;
-    this.#words = new Int32Array(buffer as ArrayBuffer);
-    this.#bytes = new Uint8Array(buffer as ArrayBuffer);
+    this.#words = new Int32Array(buffer as ArrayBuffer, byteOffset, sizeBytes / 4);
+    this.#bytes = new Uint8Array(buffer as ArrayBuffer, byteOffset, sizeBytes);
     Atomics.compareExchange(this.#words, 0, 0, MAGIC);
     invariant(Atomics.load(this.#words, 0) === MAGIC, "the memory is no control segment");
   }

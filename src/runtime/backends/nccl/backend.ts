@@ -4,7 +4,7 @@
  */
 import { type ArrayOf, type DType, InvalidArgumentError, type Tensor } from "../../../core/index.ts";
 import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
-import { ControlSegment } from "../control/segment.ts";
+import type { OpenControl } from "../control/mapped.ts";
 import { openDevice } from "../cuda/device.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
 import { requireCudaDriver } from "../cuda/driver.ts";
@@ -17,7 +17,7 @@ import { ncclCapabilities } from "./capabilities.ts";
 import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { NcclConfig } from "./config.ts";
-import type { NcclHandle } from "./handle.ts";
+import { type NcclHandle, openNcclControl } from "./handle.ts";
 import { requireNccl } from "./library.ts";
 import { NcclRank } from "./rank.ts";
 
@@ -67,11 +67,11 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       Array.from({ length: handle.ranks }, (_, peer) => peer),
     );
   }
-  const segment = new ControlSegment(handle.control, handle.ranks);
+  const control = openNcclControl(handle);
   const ncclRank = new NcclRank({
     library,
     at,
-    segment,
+    segment: control.segment,
     rank,
     timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
     capabilities: ncclCapabilities(library, device.info),
@@ -79,7 +79,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     blocking: options.blocking ?? true,
     interprocess,
   });
-  return new NcclBackend(handle, ncclRank, options.uniqueId);
+  return new NcclBackend(handle, ncclRank, control, options.uniqueId);
 }
 
 export class NcclBackend implements Backend {
@@ -89,14 +89,16 @@ export class NcclBackend implements Backend {
   readonly generation: number;
   readonly world: NcclCommunicator;
   readonly #rank: NcclRank;
+  readonly #control: OpenControl;
   readonly #instances = new Map<string, number>();
   #closed = false;
 
-  constructor(handle: NcclHandle, rank: NcclRank, uniqueId: Uint8Array | undefined) {
+  constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, uniqueId: Uint8Array | undefined) {
     this.rank = rank.worldRank;
     this.worldSize = handle.ranks;
     this.generation = handle.generation;
     this.#rank = rank;
+    this.#control = shared;
     const all = Array.from({ length: handle.ranks }, (_, r) => r);
     const control = rank.segment.group("world", all, 0, this.rank);
     this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, all, uniqueId));
@@ -162,6 +164,7 @@ export class NcclBackend implements Backend {
     at.pool.close();
     at.main.close();
     at.device.close();
+    this.#control.close();
     if (errors.length > 0) throw errors[0];
   }
 

@@ -8,6 +8,13 @@ import {
   type FlightEntry,
   unpackCall,
 } from "../../comm/index.ts";
+import {
+  createMappedControl,
+  type MappedControl,
+  type OpenControl,
+  openMappedControl,
+  removeMappedControl,
+} from "../control/mapped.ts";
 import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
@@ -16,32 +23,71 @@ export interface NcclHandle {
   readonly ranks: number;
   readonly generation: number;
   /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
-  readonly control: ArrayBufferLike;
+  readonly control: SharedArrayBuffer | MappedControl;
 }
 
 /** Most ranks of one host: the control segment grows with the square. */
 const MAX_RANKS = 16;
 
-/** Makes what the ranks of one host share. @throws InvalidArgumentError */
-export function createNcclHost(options: { readonly ranks: number; readonly generation?: number }): NcclHandle {
+/** Segments of processes that this one has made: it says who died, and reads what they did last. */
+const made = new Map<string, OpenControl>();
+
+/**
+ * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end.
+ * @throws InvalidArgumentError; of processes also OutOfMemoryError, and UnavailableError without FFI
+ */
+export function createNcclHost(options: {
+  readonly ranks: number;
+  readonly generation?: number;
+  /** Whether the ranks are processes; threads of this one otherwise. */
+  readonly interprocess?: boolean;
+}): NcclHandle {
   const { ranks, generation = 1 } = options;
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}, one rank per GPU of the host`);
   }
-  return { kind: "nccl", ranks, generation, control: new SharedArrayBuffer(controlBytes(ranks)) };
+  if (options.interprocess !== true) {
+    return { kind: "nccl", ranks, generation, control: new SharedArrayBuffer(controlBytes(ranks)) };
+  }
+  const control = createMappedControl({ ranks, generation });
+  try {
+    made.set(control.path, openMappedControl(control, { ranks, generation }, { attach: false }));
+  } catch (error) {
+    removeMappedControl(control);
+    throw error;
+  }
+  return { kind: "nccl", ranks, generation, control };
 }
 
-/** Says, from any thread, that `rank` is dead: pending work of every survivor fails. The first cause stays. */
+/** Opens the control segment as one rank. @throws FormatError when the file is not what the handle says */
+export function openNcclControl(handle: NcclHandle): OpenControl {
+  const { control, ranks } = handle;
+  if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
+  return openMappedControl(control, handle, { attach: true });
+}
+
+/** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
+export function releaseNcclHost({ control }: NcclHandle): void {
+  if (control instanceof SharedArrayBuffer) return;
+  removeMappedControl(control);
+  made.get(control.path)?.close();
+  made.delete(control.path);
+}
+
+function segmentOf({ control, ranks }: NcclHandle): ControlSegment | undefined {
+  return control instanceof SharedArrayBuffer ? new ControlSegment(control, ranks) : made.get(control.path)?.segment;
+}
+
+/** Says, from the thread that made the handle (among threads: any), that `rank` is dead. The first cause stays. */
 export function failNcclRank(handle: NcclHandle, rank: number, cause: string): void {
-  const segment = new ControlSegment(handle.control, handle.ranks);
-  segment.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
+  segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
 }
 
 /** Reads what every rank issued last, also of ranks that are dead or stuck. Collectives only; the GPU keeps no times. */
 export function dumpNcclFlight(handle: NcclHandle): FlightDump {
-  const segment = new ControlSegment(handle.control, handle.ranks);
-  const groups = segment.groups();
-  const failure = segment.failure;
+  const segment = segmentOf(handle);
+  const groups = segment?.groups() ?? [];
+  const failure = segment?.failure;
   return {
     schemaVersion: FLIGHT_SCHEMA_VERSION,
     backend: "nccl",

@@ -1,0 +1,63 @@
+/** A file mapped into memory that processes share: mmap(2) of the C library, on Linux and macOS. */
+import { NativeError, UnavailableError } from "../../core/index.ts";
+import { koffi } from "./koffi.ts";
+
+const PROT_READ_WRITE = 1 | 2;
+const MAP_SHARED = 1;
+/** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, the last of which differs. */
+const MAP_NOTHING_HERE = 0x02 | 0x10 | (process.platform === "darwin" ? 0x1000 : 0x20);
+
+interface Functions {
+  mmap(address: bigint | number, length: number, protection: number, flags: number, fd: number, offset: number): number;
+  munmap(address: bigint | number, length: number): number;
+}
+let functions: Functions | undefined;
+
+function libc(): Functions {
+  if (process.platform !== "linux" && process.platform !== "darwin") {
+    throw new UnavailableError("memory of several processes", `this is ${process.platform}`, "Use ranks as threads.");
+  }
+  if (functions === undefined) {
+    const library = koffi().load(null);
+    functions = {
+      mmap: library.func("mmap", "intptr_t", ["intptr_t", "size_t", "int", "int", "int", "int64_t"]),
+      munmap: library.func("munmap", "int", ["intptr_t", "size_t"]),
+    };
+  }
+  return functions;
+}
+
+/** Memory of a file. `Atomics.load`, `store` and `compareExchange` work on it; `Atomics.wait` does not. */
+export interface SharedMapping {
+  readonly buffer: ArrayBuffer;
+  /**
+   * Lets the file go. Views that are still around then see zeros of this process alone: memory that vanished would end
+   * the process at the next look.
+   */
+  close(): void;
+}
+
+const collected = new FinalizationRegistry<{ readonly address: number; readonly sizeBytes: number }>(
+  ({ address, sizeBytes }) => void libc().munmap(address, sizeBytes),
+);
+
+/**
+ * Maps the first `sizeBytes` of an open file for reading and writing. The descriptor may be closed afterwards.
+ * @throws UnavailableError without FFI, or on other systems; NativeError
+ */
+export function mapShared(fd: number, sizeBytes: number): SharedMapping {
+  const { mmap } = libc();
+  const address = mmap(0, sizeBytes, PROT_READ_WRITE, MAP_SHARED, fd, 0);
+  if (address === -1) throw new NativeError("C library", "mmap", koffi().errno(), `cannot map ${sizeBytes} bytes`);
+  const buffer = koffi().view(BigInt(address), sizeBytes);
+  collected.register(buffer, { address, sizeBytes });
+  let closed = false;
+  return {
+    buffer,
+    close: () => {
+      if (closed) return;
+      closed = true;
+      mmap(address, sizeBytes, PROT_READ_WRITE, MAP_NOTHING_HERE, -1, 0);
+    },
+  };
+}
