@@ -281,7 +281,8 @@ export class NcclCommunicator implements Communicator {
         `calls that were made before; make ${op} once outside of the graph`,
       );
     }
-    const status = this.#runCalls([prepared], this.#queue.comm ?? 0n, false);
+    const composed = isComposed(prepared.call, this.parts.rank.library);
+    const status = this.#runCalls([prepared], this.#queue.comm ?? 0n, composed);
     this.parts.rank.library.check("capture", status, this.#queue.comm);
     const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
