@@ -11,6 +11,7 @@ await bench({
   iterationsBySize: pairs.map(([, iterations]) => iterations),
   check: true,
   inPlace: false,
+  repeats: 1,
   timeoutMs: 280_000,
   onRow: ({ sizeBytes, timeUs, wrong }) => console.log(JSON.stringify({ op, sizeBytes, timeUs, wrong })),
 });

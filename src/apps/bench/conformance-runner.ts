@@ -1,6 +1,7 @@
 /**
  * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
- * [--seed N] [--ranks 2,4] [--backend threads] [--only data|behaviour] [--filter TEXT]`. Ends with
+ * [--seed N] [--ranks 2,4] [--backend threads] [--only data|behaviour] [--filter TEXT]
+ * [--interleavings N]`. Ends with
  * `N passed, N failed, N skipped`, exit code 1 when something failed.
  */
 import { parseArgs } from "node:util";
@@ -15,6 +16,7 @@ const { values } = parseArgs({
     backend: { type: "string", default: "threads" },
     only: { type: "string" },
     filter: { type: "string" },
+    interleavings: { type: "string" },
   },
 });
 
@@ -27,6 +29,7 @@ const options: ConformanceOptions = {
   ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
   ...(values.only === "data" || values.only === "behaviour" ? { only: values.only } : {}),
   ...(values.filter === undefined ? {} : { filter: values.filter }),
+  ...(values.interleavings === undefined ? {} : { interleavings: Number(values.interleavings) }),
   onFailure: (name) => process.stderr.write(`${tty ? "\r" : ""}FAILED ${name}\n`),
   onProgress: (done, total) => {
     const percent = Math.floor((100 * done) / total);

@@ -1,7 +1,16 @@
 export { runBenchRank } from "./collectives/rank.ts";
-export { type BenchOptions, bench, checkBench, sizeRange } from "./collectives/run.ts";
+export { availableRanks, type BenchOptions, bench, checkBench, sizeRange } from "./collectives/run.ts";
 export { tableFooter, tableHeader, tableRow } from "./collectives/table.ts";
-export type { BenchJob, BenchRow, Drive, Measurement } from "./collectives/types.ts";
+export {
+  type BenchJob,
+  type BenchRedop,
+  type BenchReport,
+  type BenchRow,
+  DRIVES,
+  type Drive,
+  type Measurement,
+  PRE_MUL_SCALAR,
+} from "./collectives/types.ts";
 export { allCases, pairwise, RANK_COUNTS } from "./conformance/choose.ts";
 export { type DataCase, describeCase } from "./conformance/data-cases.ts";
 export { type ConformanceJob, type RankReport, runConformanceRank } from "./conformance/rank.ts";

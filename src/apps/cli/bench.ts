@@ -2,24 +2,42 @@
 import { availableParallelism } from "node:os";
 import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
 import { parseOperation } from "../../authoring/collectives/index.ts";
-import { InvalidArgumentError, parseDType, parseReduceOp, parseSize, UnsupportedError } from "../../core/index.ts";
-import { LAUNCH_BACKENDS, parseBackend } from "../../runtime/world/index.ts";
 import {
+  type ChoraleError,
+  InvalidArgumentError,
+  parseDType,
+  parseReduceOp,
+  parseSize,
+  REDUCE_OPS,
+  UnavailableError,
+  UnsupportedError,
+} from "../../core/index.ts";
+import { type BackendName, LAUNCH_BACKENDS, parseBackend } from "../../runtime/world/index.ts";
+import {
+  availableRanks,
+  type BenchOptions,
+  type BenchRedop,
   type BenchRow,
   bench,
   checkBench,
+  DRIVES,
   type Drive,
   sizeRange,
   tableFooter,
   tableHeader,
   tableRow,
 } from "../bench/index.ts";
+import { EXIT } from "./main.ts";
 
 const DEFAULT_MIN = 2 ** 10;
 const DEFAULT_MAX = 16 * 2 ** 20;
+/** Calls of one graph unless -G says. */
+const DEFAULT_GRAPH_CALLS = 20;
+/** More ranks than this must be asked for. */
+const MOST_UNASKED = 8;
 
 interface Flags {
-  readonly ranks: number;
+  readonly ranks?: number;
   readonly backend: string;
   readonly min?: string;
   readonly max?: string;
@@ -27,10 +45,11 @@ interface Flags {
   readonly dtype: string;
   readonly redop: string;
   readonly root: number;
-  readonly drive: string;
+  readonly drive?: string;
   readonly iterations?: number;
+  readonly repeats?: number;
   readonly warmup?: number;
-  readonly graph?: boolean;
+  readonly graph?: number | true;
   readonly check?: boolean;
   readonly json?: boolean;
 }
@@ -57,26 +76,39 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "<operation>",
       "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, send, barrier, ...",
     )
-    .option("-n, --ranks <n>", "number of ranks", whole(1), Math.max(2, Math.min(availableParallelism(), 8)))
+    .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
     .option("--backend <name>", `${LAUNCH_BACKENDS.join(", ")}, or all`, "threads")
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
     .option("-e, --max <size>", "last size (16M unless given)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type", "f32")
-    .option("--redop <op>", "sum, prod, min, max, avg, band, bor, bxor", "sum")
+    .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum`, "sum")
     .option("--root <rank>", "root of rooted operations", whole(0), 0)
-    .option("--drive <how>", "wait: each call by wait(); await: by the event loop", "wait")
-    .option("--iterations <n>", "calls per size; chosen by time unless given", whole(1))
+    .option(
+      "--drive <how>",
+      "wait: each call by wait(); await: by the event loop; queue: back to back, as nccl-tests (wait on threads, queue on nccl unless given)",
+    )
+    .option("--iterations <n>", "calls per loop; chosen by time unless given", whole(1))
+    .option("--repeats <n>", "loops per size; the median counts", whole(1), 5)
     .option("--warmup <n>", "calls before the timed ones", whole(0))
-    .option("-G, --graph", "capture the calls in a graph (cuda backends)")
+    .option(
+      "-G, --graph [calls]",
+      `capture this many calls (${DEFAULT_GRAPH_CALLS} unless given) in a graph and time its replay (nccl)`,
+      whole(1),
+    )
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
 
 function drive(text: string): Drive {
-  if (text !== "wait" && text !== "await") throw new InvalidArgumentError("--drive", text, "wait or await");
-  return text;
+  const found = DRIVES.find((name) => name === text);
+  if (found === undefined) throw new InvalidArgumentError("--drive", text, "wait, await or queue");
+  return found;
+}
+
+function redop(text: string): BenchRedop {
+  return text === "preMulSum" ? text : parseReduceOp(text, "--redop");
 }
 
 async function run(operation: string, flags: Flags): Promise<number> {
@@ -87,49 +119,91 @@ async function run(operation: string, flags: Flags): Promise<number> {
     );
   }
   const op = parseOperation(operation);
-  const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [parseBackend(flags.backend, "--backend")];
+  const all = flags.backend === "all";
+  const backends = all ? LAUNCH_BACKENDS : [parseBackend(flags.backend, "--backend")];
   const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
   const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
-  const sizes = sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor);
-  const dtype = parseDType(flags.dtype, "--dtype");
-  const redop = parseReduceOp(flags.redop, "--redop");
-  if (flags.graph) throw new UnsupportedError("-G with host backends", "graphs are captured on cuda backends only");
-  const rows: BenchRow[] = [];
-  const options = {
+  const options: Omit<BenchOptions, "ranks"> = {
     op,
-    ranks: flags.ranks,
-    sizes,
-    dtype,
-    redop,
+    sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
+    dtype: parseDType(flags.dtype, "--dtype"),
+    redop: redop(flags.redop),
     root: flags.root,
-    drive: drive(flags.drive),
     check: flags.check === true,
+    ...(flags.drive === undefined ? {} : { drive: drive(flags.drive) }),
     ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
+    ...(flags.repeats === undefined ? {} : { repeats: flags.repeats }),
     ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),
+    ...(flags.graph === undefined ? {} : { graphCalls: flags.graph === true ? DEFAULT_GRAPH_CALLS : flags.graph }),
   };
-  checkBench(options);
+  // What no backend can do is bad usage, whichever engines are here.
+  checkBench({ ...options, ranks: flags.ranks ?? 2, backend: all ? "nccl" : (backends[0] ?? "threads") });
+  const rows: BenchRow[] = [];
+  const skipped: { backend: BackendName; why: string }[] = [];
   for (const backend of backends) {
-    const label = `# chorale bench ${op}: ${flags.ranks} ranks, backend ${backend}, ${flags.drive}, ${availableParallelism()} cores`;
-    if (!flags.json) process.stdout.write(`${[label, ...tableHeader()].join("\n")}\n`);
-    let measured = 0;
-    const progress = (text: string) => {
-      if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
-    };
-    progress(`measuring size 1 of ${sizes.length}`);
+    try {
+      rows.push(...(await measure({ ...options, backend, ranks: await ranksFor(backend, flags) }, flags)));
+    } catch (error) {
+      if (!all || !isSkippable(error)) throw error;
+      skipped.push({ backend, why: error.message });
+      if (!flags.json) process.stdout.write(`# ${backend} skipped: ${error.message}\n`);
+    }
+  }
+  if (flags.json) {
+    process.stdout.write(`${JSON.stringify({ schemaVersion: 1, rows, skipped }, null, 2)}\n`);
+  }
+  if (rows.length === 0 && skipped.length > 0) return EXIT.environment;
+  const isWrong = rows.some((row) => (row.wrong ?? 0) > 0 || (row.inPlace?.wrong ?? 0) > 0);
+  return isWrong ? EXIT.checkFailed : EXIT.done;
+}
+
+/** With --backend all, an engine that is not here, or cannot do this, is left out and named. */
+function isSkippable(error: unknown): error is ChoraleError {
+  return (
+    error instanceof UnavailableError ||
+    error instanceof UnsupportedError ||
+    (error instanceof InvalidArgumentError && error.argument === "-n")
+  );
+}
+
+async function ranksFor(backend: BackendName, flags: Flags): Promise<number> {
+  if (flags.ranks !== undefined) return flags.ranks;
+  if (backend === "threads") return Math.max(2, Math.min(availableParallelism(), MOST_UNASKED));
+  return Math.min(await availableRanks(backend), MOST_UNASKED);
+}
+
+/** Measures on one backend, and prints the table as it grows. */
+async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]> {
+  const { op, ranks, backend = "threads", sizes, graphCalls = 0 } = options;
+  const graph = graphCalls > 0 ? `, graphs of ${graphCalls} calls` : "";
+  const how = options.drive ?? (backend === "nccl" ? "queue" : "wait");
+  const label = `# chorale bench ${op}: ${ranks} ranks, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
+  let measured = 0;
+  const progress = (text: string) => {
+    if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
+  };
+  let isHeaded = false;
+  const print = (lines: readonly string[]) => {
+    if (flags.json) return;
+    if (!isHeaded) process.stdout.write(`${[label, ...tableHeader()].join("\n")}\n`);
+    isHeaded = true;
+    process.stdout.write(`${lines.join("\n")}\n`);
+  };
+  progress(`measuring size 1 of ${sizes.length}`);
+  try {
     const found = await bench({
       ...options,
-      backend,
       onRow: (row) => {
         measured++;
         progress("");
-        if (!flags.json) process.stdout.write(`${tableRow(row)}\n`);
+        print([tableRow(row)]);
         if (measured < sizes.length) progress(`measuring size ${measured + 1} of ${sizes.length}`);
       },
     });
     progress("");
-    if (!flags.json) process.stdout.write(`${tableFooter(found).join("\n")}\n`);
-    rows.push(...found);
+    print(tableFooter(found));
+    return found;
+  } finally {
+    progress("");
   }
-  if (flags.json) process.stdout.write(`${JSON.stringify({ schemaVersion: 1, rows }, null, 2)}\n`);
-  return rows.some((row) => (row.wrong ?? 0) > 0 || (row.inPlace?.wrong ?? 0) > 0) ? 1 : 0;
 }

@@ -1,15 +1,9 @@
 /** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
 import { type OperationName, operationInfo } from "../../../authoring/collectives/index.ts";
-import {
-  type DType,
-  InvalidArgumentError,
-  isLegal,
-  type NamedReduceOp,
-  UnsupportedError,
-} from "../../../core/index.ts";
+import { type DType, InvalidArgumentError, isLegal, UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { type BackendName, launch, loadableUrl, MAX_RANKS } from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./rank.ts";
-import type { BenchJob, BenchRow, Drive } from "./types.ts";
+import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./types.ts";
 
 export interface BenchOptions {
   readonly op: OperationName;
@@ -19,12 +13,18 @@ export interface BenchOptions {
   readonly sizes: readonly number[];
   readonly backend?: BackendName;
   readonly dtype?: DType;
-  readonly redop?: NamedReduceOp;
+  readonly redop?: BenchRedop;
   readonly root?: number;
+  /** `queue` on backends with devices, as nccl-tests measures, and `wait` on others, unless told. */
   readonly drive?: Drive;
+  /** Calls per loop; chosen by time unless given. */
   readonly iterations?: number;
   readonly iterationsBySize?: readonly number[];
+  /** Loops per size, of which the median counts; 5 unless told. */
+  readonly repeats?: number;
   readonly warmup?: number;
+  /** Captures so many calls in a graph and times its replay; nccl only. */
+  readonly graphCalls?: number;
   readonly check?: boolean;
   readonly inPlace?: boolean;
   /** Called for each row when it is measured. */
@@ -34,6 +34,9 @@ export interface BenchOptions {
 
 /** More sizes than this are a typing error of the factor, not a table. */
 const MAX_SIZES = 1000;
+/** More calls in one graph than this are a typing error. */
+const MAX_GRAPH_CALLS = 10_000;
+const DEFAULT_REPEATS = 5;
 const RANK_MODULE = "apps/bench/ranks/bench-rank";
 
 /**
@@ -63,24 +66,58 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
  * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
  */
 export function checkBench(options: BenchOptions): void {
-  const { op, ranks, dtype = "f32", redop = "sum", root = 0 } = options;
+  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
   const info = operationInfo(op);
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
   }
-  if (info.reduces && !isLegal(redop, dtype)) {
+  if (info.reduces && redop !== "preMulSum" && !isLegal(redop, dtype)) {
     throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
   }
   if (info.pointToPoint && ranks < 2) throw new InvalidArgumentError("-n", ranks, `2 or more ranks for ${op}`);
   if (info.rooted && (!Number.isInteger(root) || root < 0 || root >= ranks)) {
     throw new InvalidArgumentError("--root", root, `a rank, an integer from 0 to ${ranks - 1}`);
   }
+  if (!Number.isInteger(graphCalls) || graphCalls < 0 || graphCalls > MAX_GRAPH_CALLS) {
+    throw new InvalidArgumentError("-G", graphCalls, `a number of calls per graph, 1 to ${MAX_GRAPH_CALLS}`);
+  }
+  if (graphCalls > 0 && (options.backend ?? "threads") === "threads") {
+    throw new UnsupportedError(
+      "-G with the backend threads",
+      "graphs are captured on cuda backends only, such as nccl",
+    );
+  }
+  if (graphCalls > 0 && (info.pointToPoint || op === "barrier")) {
+    throw new UnsupportedError(`-G with ${op}`, "a graph holds collectives that move data");
+  }
+}
+
+/**
+ * The most ranks that a backend can have on this machine.
+ * @throws UnavailableError when its engine is not here, saying what would enable it
+ */
+export async function availableRanks(backend: BackendName): Promise<number> {
+  if (backend === "threads") return MAX_RANKS;
+  // Loaded only where it is asked for: the threads backend needs neither CUDA nor FFI.
+  const [{ requireCudaDriver }, { requireNccl }] = await Promise.all([
+    import("../../../runtime/backends/cuda/index.ts"),
+    import("../../../runtime/backends/nccl/index.ts"),
+  ]);
+  const { numDevices } = requireCudaDriver();
+  requireNccl();
+  if (numDevices === 0) {
+    const mask = process.env["CUDA_VISIBLE_DEVICES"];
+    const how = mask === undefined ? "Run it where nvidia-smi lists a GPU." : "Unset CUDA_VISIBLE_DEVICES.";
+    throw new UnavailableError("NCCL", "the CUDA driver shows no device", `${how} chorale doctor says more.`);
+  }
+  return numDevices;
 }
 
 /**
  * Measures an operation. Time is the mean over a loop of calls and over the ranks; bandwidths as nccl-tests define
  * them (algorithm bandwidth is size / time, bus bandwidth that times `busFactor`).
- * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
+ * @throws InvalidArgumentError, UnsupportedError for what the dtype or the backend does not have
+ * @throws UnavailableError when the backend's engine is not on this machine
  * @example
  * import { bench } from "chorale/bench";
  *
@@ -89,30 +126,38 @@ export function checkBench(options: BenchOptions): void {
  */
 export async function bench(options: BenchOptions): Promise<BenchRow[]> {
   checkBench(options);
-  const { op, ranks, dtype = "f32", redop = "sum", root = 0 } = options;
+  const { op, ranks, backend = "threads", dtype = "f32", redop = "sum", root = 0 } = options;
+  const most = await availableRanks(backend);
+  if (ranks > most) {
+    throw new InvalidArgumentError("-n", ranks, `at most ${most}, the visible CUDA devices: NCCL wants one per rank`);
+  }
   const job: BenchJob = {
     op,
     dtype,
     redop,
     root,
     sizes: op === "barrier" ? [0] : options.sizes,
-    drive: options.drive ?? "wait",
+    drive: options.drive ?? (backend === "nccl" ? "queue" : "wait"),
+    repeats: options.repeats ?? DEFAULT_REPEATS,
+    graphCalls: options.graphCalls ?? 0,
     check: options.check ?? false,
     inPlace: options.inPlace ?? true,
     ...(options.iterations === undefined ? {} : { iterations: options.iterations }),
     ...(options.iterationsBySize === undefined ? {} : { iterationsBySize: options.iterationsBySize }),
     ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
   };
-  const [rows] = await launch<BenchRow[], BenchJob>({
+  const [report] = await launch<BenchReport, BenchJob>({
     ranks,
     module: loadableUrl(RANK_MODULE),
     data: job,
-    ...(options.backend === undefined ? {} : { backend: options.backend }),
+    backend,
     ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
     onOutput: ({ rank, stream, text }) => {
       if (text.startsWith(ROW_PREFIX)) options.onRow?.(JSON.parse(text.slice(ROW_PREFIX.length)) as BenchRow);
       else process.stderr.write(`[${rank}${stream === "stderr" ? " stderr" : ""}] ${text}\n`);
     },
   });
-  return rows ?? [];
+  if (report === undefined) return [];
+  if ("unsupported" in report) throw new UnsupportedError(report.unsupported, report.accepted);
+  return [...report.rows];
 }

@@ -2,31 +2,47 @@
 import type { OperationName } from "../../../authoring/collectives/index.ts";
 import type { DType, NamedReduceOp } from "../../../core/index.ts";
 
-/** `wait`: each call is driven to its end by `wait()`. `await`: by the event loop. */
-export type Drive = "wait" | "await";
+/**
+ * `wait`: each call is driven to its end by `wait()`. `await`: by the event loop. `queue`: calls are issued back to back
+ * and only the last one is waited for, as nccl-tests does it.
+ */
+export const DRIVES = ["wait", "await", "queue"] as const;
+export type Drive = (typeof DRIVES)[number];
+
+/** `preMulSum` multiplies every input by 2 before the sum; the scalar is `PRE_MUL_SCALAR`. */
+export type BenchRedop = NamedReduceOp | "preMulSum";
+export const PRE_MUL_SCALAR = 2;
 
 export interface BenchJob {
   readonly op: OperationName;
   readonly dtype: DType;
-  readonly redop: NamedReduceOp;
+  readonly redop: BenchRedop;
   readonly root: number;
   /** Sizes as nccl-tests prints them: the larger of a rank's two buffers, bytes. */
   readonly sizes: readonly number[];
   readonly drive: Drive;
-  /** Calls per size; chosen by time when absent. */
+  /** Calls per loop; chosen by time when absent. */
   readonly iterations?: number;
-  /** Calls per size, by place in `sizes`; before `iterations`. */
+  /** Calls per loop, by place in `sizes`; before `iterations`. */
   readonly iterationsBySize?: readonly number[];
+  /** Loops per size; the median of their means counts. */
+  readonly repeats: number;
   readonly warmup?: number;
+  /** Calls captured in one graph that is replayed; 0: every call is issued. */
+  readonly graphCalls: number;
   /** Checks the result of one call per size and placement. */
   readonly check: boolean;
   /** Measures the in-place form too. */
   readonly inPlace: boolean;
 }
 
-/** One measurement: mean time of a call over the ranks, and bandwidths in GB/s (1e9 bytes). */
+/** One measurement: time of a call (a loop's mean, averaged over the ranks), and bandwidths in GB/s (1e9 bytes). */
 export interface Measurement {
+  /** The median over the loops. */
   readonly timeUs: number;
+  /** The fastest and the slowest loop. */
+  readonly minUs: number;
+  readonly maxUs: number;
   readonly algbwGBps: number;
   readonly busbwGBps: number;
   /** Wrong elements over all ranks; `null` when not checked. */
@@ -43,11 +59,20 @@ export interface BenchRow extends Measurement {
   readonly count: number;
   readonly dtype: DType;
   /** `none` for operations that do not reduce. */
-  readonly redop: NamedReduceOp | "none";
+  readonly redop: BenchRedop | "none";
   /** -1 for operations without a root, as nccl-tests prints it. */
   readonly root: number;
   readonly drive: Drive;
+  /** Calls per loop. */
   readonly iterations: number;
+  readonly repeats: number;
+  /** Calls per graph; 0 when every call was issued. */
+  readonly graphCalls: number;
   /** `null` for operations that have no in-place form. */
   readonly inPlace: Measurement | null;
 }
+
+/** What a rank gives back: rows, or why the backend cannot do it here. */
+export type BenchReport =
+  | { readonly rows: readonly BenchRow[] }
+  | { readonly unsupported: string; readonly accepted: string };

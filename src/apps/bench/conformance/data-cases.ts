@@ -343,7 +343,7 @@ function verifyElements(
 const COARSER = { f16: 2 ** 13, bf16: 2 ** 16, f8e4m3: 2 ** 20, f8e5m2: 2 ** 21 } as const;
 
 /** Engines that round 16- and 8-bit sums at every step, and say so, may be off by as much more than f32 is. */
-function asPrecise(expected: Expected, { features }: Capabilities): Expected {
+export function asPrecise(expected: Expected, { features }: Capabilities): Expected {
   if (features["accumulatesInF32"] !== false || expected.kind === "bits") return expected;
   const factor = (COARSER as Readonly<Record<string, number>>)[expected.dtype] ?? 1;
   return { ...expected, slack: expected.slack.map((s) => s * factor) };

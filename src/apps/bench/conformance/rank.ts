@@ -11,6 +11,7 @@ import type { RankContext } from "./types.ts";
 export interface ConformanceJob {
   readonly seed: number;
   readonly full: boolean;
+  readonly interleavings: number;
   readonly dataCases: readonly DataCase[];
   /** Names of the semantic cases. */
   readonly semanticCases: readonly string[];
@@ -51,6 +52,7 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
     shared: job.shared,
     seed: job.seed,
     full: job.full,
+    interleavings: job.interleavings,
     fail: (problem) => failures.push({ index, problem, fatal: false }),
   };
   const attempt = async (run: () => Promise<void>): Promise<boolean> => {

@@ -15,6 +15,8 @@ export interface ConformanceOptions {
   /** Where random data, and the subset, come from. Drawn and reported unless given. */
   readonly seed?: number;
   readonly ranks?: readonly number[];
+  /** Random interleavings of groups; 1,000 with `full` and 40 otherwise, unless told. */
+  readonly interleavings?: number;
   /** Only cases whose description contains this. */
   readonly filter?: string;
   readonly onProgress?: (done: number, total: number) => void;
@@ -38,6 +40,8 @@ export interface ConformanceResult {
   readonly slowest: readonly { readonly name: string; readonly ms: number }[];
 }
 
+const INTERLEAVINGS = 40;
+const INTERLEAVINGS_OF_FULL = 1000;
 /** The module that each rank runs. */
 const RANK_MODULE = "apps/bench/ranks/conformance-rank";
 
@@ -106,6 +110,7 @@ async function runBatch(
   const job: ConformanceJob = {
     seed,
     full: options.full ?? false,
+    interleavings: options.interleavings ?? (options.full ? INTERLEAVINGS_OF_FULL : INTERLEAVINGS),
     dataCases: batch.flatMap((entry) => entry.data ?? []),
     semanticCases: batch.filter((entry) => entry.data === undefined).map((entry) => strip(entry.name)),
     shared,

@@ -4,6 +4,7 @@
  */
 import { BEHAVIOUR_CASES } from "./behaviour-cases.ts";
 import { FAILURE_CASES } from "./failure-cases.ts";
+import { INTERLEAVING_CASES } from "./interleaving-cases.ts";
 import { RANDOM_PROGRAMS } from "./random-programs.ts";
 import { REFUSAL_CASES } from "./refusal-cases.ts";
 import type { RankContext } from "./types.ts";
@@ -21,6 +22,7 @@ export interface SemanticCase {
 export const SEMANTIC_CASES: readonly SemanticCase[] = [
   ...BEHAVIOUR_CASES,
   ...RANDOM_PROGRAMS,
+  ...INTERLEAVING_CASES,
   ...REFUSAL_CASES,
   ...FAILURE_CASES,
 ];

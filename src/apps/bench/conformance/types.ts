@@ -13,4 +13,6 @@ export interface RankContext {
   readonly seed: number;
   /** Everything is wanted, however long it takes. */
   readonly full: boolean;
+  /** Rounds of the case of random interleavings. */
+  readonly interleavings: number;
 }

@@ -1,0 +1,133 @@
+/** `chorale bench --backend nccl`, over the stand-in GPU library: real launches, real FFI, no GPU. */
+import { spawnSync } from "node:child_process";
+import { describe, expect, it } from "vitest";
+import { buildFakeGpu, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { main } from "../cli/main.ts";
+import { bench, checkBench } from "./index.ts";
+
+const available = buildFakeGpu() !== undefined;
+
+async function run(argv: readonly string[]): Promise<{ code: number; out: string; err: string }> {
+  const text = { out: "", err: "" };
+  const { write } = process.stdout;
+  const { write: writeError } = process.stderr;
+  const take = (which: "out" | "err") =>
+    ((chunk: string | Uint8Array) => {
+      text[which] += String(chunk);
+      return true;
+    }) as typeof write;
+  process.stdout.write = take("out");
+  process.stderr.write = take("err");
+  try {
+    return { code: await main(argv), ...text };
+  } finally {
+    process.stdout.write = write;
+    process.stderr.write = writeError;
+  }
+}
+
+describe("bench where NCCL is missing", () => {
+  it("ends with exit code 3 and says what would enable it; `all` goes on without it, visibly", () => {
+    const env = { ...process.env, CHORALE_CUDA_LIBRARY: "/nowhere/lib.so", CHORALE_NCCL_LIBRARY: "/nowhere/lib.so" };
+    const cli = new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href;
+    const script = `const { main } = await import(${JSON.stringify(cli)}); process.exitCode = await main(process.argv.slice(1));`;
+    const start = (...words: string[]) =>
+      spawnSync(process.execPath, ["--input-type=module", "-e", script, "bench", ...words], { encoding: "utf8", env });
+    const alone = start("all_reduce", "--backend", "nccl", "-n", "2");
+    expect(alone.status).toBe(3);
+    expect(alone.stderr).toMatch(/libcuda\) is not available.*\/nowhere.*Install/s);
+    const sizes = ["-b", "1K", "-e", "1K", "--iterations", "3", "--repeats", "1", "--warmup", "0", "-n", "2"];
+    const both = start("all_reduce", "--backend", "all", "--json", ...sizes);
+    expect(both.status).toBe(0);
+    const found = JSON.parse(both.stdout) as {
+      rows: { backend: string }[];
+      skipped: { backend: string; why: string }[];
+    };
+    expect(found.rows.map((row) => row.backend)).toEqual(["threads"]);
+    expect(found.skipped).toEqual([{ backend: "nccl", why: expect.stringMatching(/not available/) }]);
+    const table = start("all_reduce", "--backend", "all", ...sizes);
+    expect(table.stdout).toMatch(/^# nccl skipped: the NVIDIA driver \(libcuda\) is not available/m);
+  });
+});
+
+describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)", () => {
+  useFakeGpu();
+  const quick = { backend: "nccl", ranks: 2, sizes: [64, 4096], iterations: 3, repeats: 2, warmup: 0 } as const;
+
+  it("measures and checks every operation, in place and apart", { timeout: 60_000 }, async () => {
+    for (const op of [
+      "all_reduce",
+      "broadcast",
+      "reduce",
+      "all_gather",
+      "all_gather_v",
+      "reduce_scatter",
+      "reduce_scatter_v",
+      "all_to_all",
+      "all_to_all_v",
+      "gather",
+      "scatter",
+      "send",
+      "barrier",
+    ] as const) {
+      const rows = await bench({ ...quick, op, check: true });
+      expect([op, ...rows.map((row) => row.wrong)]).toEqual(op === "barrier" ? [op, 0] : [op, 0, 0]);
+      expect(rows.every((row) => row.timeUs > 0 && (row.inPlace?.wrong ?? 0) === 0)).toBe(true);
+      expect(rows.every((row) => row.minUs <= row.timeUs && row.timeUs <= row.maxUs)).toBe(true);
+      expect(rows[0]).toMatchObject({ backend: "nccl", drive: "queue", iterations: 3, repeats: 2, graphCalls: 0 });
+      const alwaysApart = op === "all_to_all" || op === "all_to_all_v" || op === "send" || op === "barrier";
+      expect([op, rows[0]?.inPlace === null]).toEqual([op, alwaysApart]);
+    }
+  });
+
+  it("reduces every dtype and operator that NCCL has, and says what it has not", { timeout: 60_000 }, async () => {
+    for (const dtype of ["f16", "bf16", "f64", "i8", "u64", "f8e4m3"] as const) {
+      const [row] = await bench({ ...quick, op: "all_reduce", dtype, sizes: [512], check: true });
+      expect(row).toMatchObject({ dtype, wrong: 0, inPlace: { wrong: 0 } });
+    }
+    for (const redop of ["prod", "min", "max", "avg", "preMulSum"] as const) {
+      const [row] = await bench({ ...quick, op: "reduce_scatter", redop, sizes: [512], check: true });
+      expect(row).toMatchObject({ redop, wrong: 0 });
+    }
+    await expect(bench({ ...quick, op: "all_reduce", dtype: "i32", redop: "bor" })).rejects.toThrow(
+      /bor on i32 with the backend nccl .* is not supported; it has sum/,
+    );
+  });
+
+  it("captures calls in graphs and times their replay", { timeout: 60_000 }, async () => {
+    for (const op of ["all_reduce", "all_gather", "all_to_all_v", "scatter"] as const) {
+      const rows = await bench({ ...quick, op, graphCalls: 4, iterations: 8, check: true });
+      expect(rows.map(({ wrong, graphCalls, iterations }) => ({ wrong, graphCalls, iterations }))).toEqual([
+        { wrong: 0, graphCalls: 4, iterations: 8 },
+        { wrong: 0, graphCalls: 4, iterations: 8 },
+      ]);
+    }
+    expect(() => checkBench({ ...quick, op: "all_reduce", graphCalls: 4, backend: "threads" })).toThrow(/nccl/);
+  });
+
+  it("waits for each call where it is told to", async () => {
+    for (const drive of ["wait", "await"] as const) {
+      const [row] = await bench({ ...quick, op: "all_reduce", drive, sizes: [1024] });
+      expect(row).toMatchObject({ drive, wrong: null });
+    }
+  });
+
+  it("prints nccl-tests' table, and JSON", { timeout: 60_000 }, async () => {
+    const words = ["-n", "2", "-b", "1K", "-e", "4K", "--iterations", "2", "--repeats", "1", "--warmup", "0"];
+    const table = await run(["bench", "all_reduce", "--backend", "nccl", "--check", "-G", ...words]);
+    expect(table).toMatchObject({ code: 0, err: "" });
+    expect(table.out).toMatch(/^# chorale bench all_reduce: 2 ranks, backend nccl, queue, graphs of 20 calls/);
+    expect(table.out.split("\n").filter((line) => /^ +\d+ +\d+ +f32 +sum +-1 /.test(line))).toHaveLength(2);
+    expect(table.out).toMatch(/# Wrong elements : 0 OK/);
+    const json = await run(["bench", "broadcast", "--backend", "nccl", "--json", ...words]);
+    expect(JSON.parse(json.out)).toMatchObject({
+      rows: [{ backend: "nccl", sizeBytes: 1024, busbwGBps: expect.any(Number) }, {}],
+    });
+  });
+
+  it("refuses more ranks than there are devices before a world is started", async () => {
+    const found = await run(["bench", "all_reduce", "--backend", "nccl", "-n", "99"]);
+    expect(found.code).toBe(2);
+    expect(found.err).toMatch(/-n is 99; expected at most \d+, the visible CUDA devices/);
+  });
+});
