@@ -1,10 +1,14 @@
 /**
- * Runs the mutation campaign of the verifier: `node scripts/mutation-test.mjs [--mutants 20000] [--seed 1] [--runs 24]`.
+ * Runs the mutation campaign of the verifier: `node scripts/mutation-test.mjs [--mutants 20000] [--seed 1] [--runs 24]
+ * [--data DIR] [--base NAME] [--kind NAME]`. DIR holds MSCCL++'s programs.jsonl.gz, whose plans are mutated too; without
+ * it, ../shared/conformance/mscclpp beside the repository where that is there.
  * Ends with a line of totals and exits 1 when the verifier passed a mutant that a run breaks, or flagged an equivalent.
  */
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
+import { gunzipSync } from "node:zlib";
 import { build } from "esbuild";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -14,12 +18,15 @@ const { values } = parseArgs({
     seed: { type: "string", default: "1" },
     runs: { type: "string", default: "24" },
     "max-ops": { type: "string", default: "220" },
+    data: { type: "string" },
+    base: { type: "string" },
+    kind: { type: "string" },
   },
 });
 const outfile = `${root}.cache/mutation/campaign.mjs`;
 mkdirSync(`${root}.cache/mutation`, { recursive: true });
 await build({
-  entryPoints: [`${root}test/oracle/campaign.ts`],
+  entryPoints: [`${root}test/oracle/index.ts`],
   outfile,
   bundle: true,
   platform: "node",
@@ -28,13 +35,19 @@ await build({
   packages: "external",
   logLevel: "error",
 });
-const { campaign } = await import(pathToFileURL(outfile).href);
+const { campaign, mscclppBases } = await import(pathToFileURL(outfile).href);
+const file = join(resolve(values.data ?? join(root, "../shared/conformance/mscclpp")), "programs.jsonl.gz");
+if (!existsSync(file)) console.log(`SKIPPED: MSCCL++'s programs, no ${file} (name its folder with --data DIR)`);
+const maxOps = Number(values["max-ops"]);
+const more = existsSync(file) ? mscclppBases(gunzipSync(readFileSync(file)).toString().trim().split("\n"), maxOps) : [];
 const started = performance.now();
 const result = campaign({
   mutants: Number(values.mutants),
   seed: Number(values.seed),
   runs: Number(values.runs),
-  maxOps: Number(values["max-ops"]),
+  maxOps,
+  more,
+  only: { base: values.base, kind: values.kind },
   onProgress: (line) => console.error(line),
 });
 for (const [key, { count, example }] of [...result.unconfirmed].sort((a, b) => b[1].count - a[1].count)) {
@@ -43,8 +56,9 @@ for (const [key, { count, example }] of [...result.unconfirmed].sort((a, b) => b
 for (const line of result.missed) console.log(`MISSED ${line}`);
 for (const line of result.falseAlarms) console.log(`FALSE ALARM ${line}`);
 const share = ((100 * result.confirmed) / Math.max(1, result.flagged)).toFixed(2);
+console.log([...result.perKind].map(([kind, count]) => `${kind} ${count}`).join(", "));
 console.log(
-  `${result.bases} plans, ${result.mutants} mutants (${result.shapeless} do not hold together), ${result.passed} passed, ` +
+  `${result.bases} plans (${more.length} of MSCCL++), ${result.mutants} mutants (${result.relaunched} launched three times; ${result.shapeless} do not hold together), ${result.passed} passed, ` +
     `${result.flagged} flagged of which ${result.confirmed} (${share} %) have a failing run, ${result.missed.length} missed, ` +
     `${result.equivalents} equivalent changes with ${result.falseAlarms.length} false alarms, ${result.runs} runs, ` +
     `${((performance.now() - started) / 1000).toFixed(0)} s`,

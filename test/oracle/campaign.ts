@@ -1,14 +1,13 @@
 /**
- * The mutation campaign: from every algorithm of the library, at several sizes, mutants that the verifier and the oracle
- * judge independently. What must not be: a mutant that the verifier passes and a run of the oracle breaks; an equivalent
+ * The mutation campaign: from every algorithm of the library, at several sizes, and from other plans that are given,
+ * mutants that the verifier and the oracle judge independently. What must not be: a mutant that the verifier passes and a run of the oracle breaks; an equivalent
  * change that the verifier flags. What is counted: flagged mutants with a failing run.
  */
-import { ALGORITHMS } from "../../src/authoring/algorithms/index.ts";
-import { compile } from "../../src/authoring/language/index.ts";
-import { countOps, type ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
 import { renderFindings, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
-import { isShapeless, judge } from "./judge.ts";
+import { type Base, libraryBases } from "./bases.ts";
+import { isShapeless, type Judgement, judge } from "./judge.ts";
 import { BREAKING, EQUIVALENT, mutate } from "./mutate.ts";
+import { Random } from "./random.ts";
 
 export interface CampaignOptions {
   readonly mutants: number;
@@ -17,6 +16,10 @@ export interface CampaignOptions {
   readonly runs: number;
   /** Plans with more operations are left out: runs would take too long. */
   readonly maxOps: number;
+  /** Plans besides the library's. */
+  readonly more?: readonly Base[];
+  /** Only plans and mutants whose names contain these. */
+  readonly only?: { readonly base?: string | undefined; readonly kind?: string | undefined };
   readonly onProgress?: (line: string) => void;
 }
 
@@ -29,6 +32,9 @@ export interface CampaignResult {
   /** Mutants that do not hold together (an index out of range): flagged without running. */
   readonly shapeless: number;
   readonly runs: number;
+  /** Mutants that were launched three times in a row. */
+  readonly relaunched: number;
+  readonly perKind: ReadonlyMap<string, number>;
   readonly missed: readonly string[];
   readonly equivalents: number;
   readonly falseAlarms: readonly string[];
@@ -36,38 +42,14 @@ export interface CampaignResult {
   readonly unconfirmed: ReadonlyMap<string, { count: number; readonly example: string }>;
 }
 
-/** Every algorithm at 2 to 5 ranks, in and out of place, with one and two instances, over memory and port channels. */
-export function campaignBases(maxOps: number): { readonly name: string; readonly plan: ExecutionPlan }[] {
-  const bases: { name: string; plan: ExecutionPlan }[] = [];
-  for (const algorithm of ALGORITHMS) {
-    for (const numRanks of [2, 3, 4, 5]) {
-      if (!algorithm.legal(numRanks)) continue;
-      for (const inPlace of algorithm.inPlace ? [false, true] : [false]) {
-        for (const instances of numRanks <= 3 ? [1, 2] : [1]) {
-          for (const channel of ["memory", "port"] as const) {
-            if (channel === "port" && (numRanks > 3 || algorithm.needsSwitch)) continue;
-            let plan: ExecutionPlan;
-            try {
-              plan = compile(algorithm.make({ numRanks, inPlace, instances, channel }));
-            } catch {
-              continue;
-            }
-            if (countOps(plan) > maxOps) continue;
-            bases.push({
-              name: `${algorithm.name} n=${numRanks}${inPlace ? " in place" : ""} x${instances} ${channel}`,
-              plan,
-            });
-          }
-        }
-      }
-    }
-  }
-  return bases;
-}
-
 export function campaign(options: CampaignOptions): CampaignResult {
-  const bases = campaignBases(options.maxOps);
-  const kinds = Object.keys(BREAKING);
+  const { only } = options;
+  const bases = [...libraryBases(options.maxOps), ...(options.more ?? [])].filter(({ name }) =>
+    name.includes(only?.base ?? ""),
+  );
+  const kinds = Object.keys(BREAKING).filter((kind) => kind.includes(only?.kind ?? ""));
+  const perKind = new Map<string, number>();
+  let relaunched = 0;
   const missed: string[] = [];
   const falseAlarms: string[] = [];
   const unconfirmed = new Map<string, { count: number; example: string }>();
@@ -78,9 +60,10 @@ export function campaign(options: CampaignOptions): CampaignResult {
   let shapeless = 0;
   let equivalents = 0;
   let runs = 0;
-  for (let i = 0; mutants < options.mutants && i < options.mutants * 20; i++) {
+  for (let i = 0; mutants < options.mutants && i < options.mutants * 40; i++) {
     const seed = options.seed + i;
     const base = bases[i % bases.length]!;
+    const random = new Random(seed);
     const same = mutate(base.plan, EQUIVALENT, seed);
     if (same !== undefined) {
       equivalents++;
@@ -91,12 +74,28 @@ export function campaign(options: CampaignOptions): CampaignResult {
     const mutant = mutate(base.plan, BREAKING, seed, kinds[Math.floor(i / bases.length) % kinds.length]);
     if (mutant === undefined) continue;
     mutants++;
-    const { verdict, failure, runs: count } = judge(mutant.plan, options.runs, seed);
+    perKind.set(mutant.kind, (perKind.get(mutant.kind) ?? 0) + 1);
+    // Every other plan that may be launched again at once is.
+    const launches = base.relaunches && random.chance(0.5) ? 3 : 1;
+    if (launches > 1) relaunched++;
+    const {
+      verdict,
+      failure,
+      runs: count,
+    } = judge(mutant.plan, {
+      runs: options.runs,
+      seed,
+      launches,
+      sendTo: base.sendTo,
+    });
     runs += count;
     if (isShapeless(verdict)) shapeless++;
     else if (verdict.ok) {
       passed++;
-      if (failure !== undefined) missed.push(`${base.name}: ${mutant.what}: ${failure.what} (seed ${failure.seed})`);
+      if (failure !== undefined)
+        missed.push(
+          `${base.name}: ${mutant.what}: ${failure.what} (mutant seed ${seed}, run seed ${failure.seed}, ${launches} launches)`,
+        );
     } else {
       flagged++;
       if (failure !== undefined) confirmed++;
@@ -108,7 +107,7 @@ export function campaign(options: CampaignOptions): CampaignResult {
         else
           unconfirmed.set(key, {
             count: 1,
-            example: `${base.name} (seed ${seed}): ${mutant.what}\n${renderFindings(mutant.plan, errors.slice(0, 1))}`,
+            example: `${base.name} (seed ${seed}, ${launches} launches): ${mutant.what}\n${renderFindings(mutant.plan, errors.slice(0, 1))}`,
           });
       }
     }
@@ -126,6 +125,8 @@ export function campaign(options: CampaignOptions): CampaignResult {
     confirmed,
     shapeless,
     runs,
+    relaunched,
+    perKind,
     missed,
     equivalents,
     falseAlarms,

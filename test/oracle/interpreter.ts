@@ -22,14 +22,23 @@ export interface RunOptions {
   readonly unitsPerChunk?: number;
   /** `rank:strand:op` of operations to hold back as long as anything else can happen. */
   readonly holdBack?: readonly string[];
+  /** Launches one after the other, each rank on its own. 1 unless told. */
+  readonly launches?: number;
+  /** Seed of what lies in memory at the beginning; that of the schedule unless told. */
+  readonly contents?: number;
 }
 /** What went wrong, or nothing. */
 export type Outcome = string | undefined;
+/** A run, with what input and output hold at its end. */
+export interface Run {
+  readonly outcome: Outcome;
+  readonly contents: string;
+}
 
 interface Element {
-  readonly reads: readonly { readonly place: number; readonly packet: boolean }[];
+  readonly reads: readonly { readonly place: number; readonly packet: number }[];
   readonly op: PlanReduceOp | undefined;
-  readonly writes: readonly { readonly place: number; readonly packet: boolean }[];
+  readonly writes: readonly { readonly place: number; readonly packet: number }[];
   readonly seq: number;
   readonly held: boolean;
   readonly id: number;
@@ -41,6 +50,7 @@ interface Request {
   /** Pairs of places to copy, or a counter to raise. */
   readonly copies: readonly { readonly from: number; readonly to: number }[];
   readonly mode: "plain" | "raw" | "forward";
+  readonly tag: number;
   readonly raise: Counter | undefined;
   readonly releases: boolean;
   readonly held: boolean;
@@ -56,6 +66,9 @@ interface StrandRun {
   readonly rank: number;
   readonly strand: number;
   readonly agent: Agent;
+  launch: number;
+  /** Done with this launch, and waiting for the rank's other strands to be. */
+  parked: boolean;
   op: number;
   body: number;
   iteration: number;
@@ -86,6 +99,13 @@ export function runOnce(plan: ExecutionPlan, options: RunOptions): Outcome {
   return new Machine(plan, options).run();
 }
 
+/** Runs `plan` once, for plans whose collective says nothing: two runs on equal contents have to end alike. */
+export function runAndLook(plan: ExecutionPlan, options: RunOptions): Run {
+  const machine = new Machine(plan, options);
+  const outcome = machine.run();
+  return { outcome, contents: machine.contents() };
+}
+
 class Machine {
   readonly #plan: ExecutionPlan;
   readonly #random: Random;
@@ -101,6 +121,7 @@ class Machine {
   readonly #held: ReadonlySet<string>;
   readonly #hurry: number;
   readonly #weights: number[];
+  readonly #launches: number;
 
   constructor(plan: ExecutionPlan, options: RunOptions) {
     this.#plan = plan;
@@ -122,14 +143,26 @@ class Machine {
     const units = unit === 0 ? 1 : (options.unitsPerChunk ?? 1);
     this.#cells = cells * units;
     this.#chunkBytes = unit === 0 ? 1 : unit * units;
+    this.#launches = options.launches ?? 1;
     let size = 0;
     for (const rank of plan.ranks) {
-      for (const buffer of ["input", "output", "scratch"] as const) {
-        this.#offset.set(`${rank.rank} ${buffer}`, size);
-        size += Math.max(rank[buffer].chunks, rank.input.chunks, rank.output.chunks) * this.#cells;
+      // Every launch has an input and an output of its own; scratch is one, or two halves that take turns.
+      const halves = plan.options.useDoubleScratchBuffer ? 2 : 1;
+      for (let launch = 0; launch < this.#launches; launch++) {
+        for (const buffer of ["input", "output", "scratch"] as const) {
+          const shared = buffer === "scratch" && launch >= halves;
+          this.#offset.set(`${launch} ${rank.rank} ${buffer}`, size);
+          if (shared)
+            this.#offset.set(
+              `${launch} ${rank.rank} scratch`,
+              this.#offset.get(`${launch % halves} ${rank.rank} scratch`)!,
+            );
+          else size += Math.max(rank[buffer].chunks, rank.input.chunks, rank.output.chunks) * this.#cells;
+        }
       }
     }
-    for (let i = 0; i < size; i++) this.#initial.push((this.#random.u32() | 1) >>> 0);
+    const contents = options.contents === undefined ? this.#random : new Random(options.contents);
+    for (let i = 0; i < size; i++) this.#initial.push((contents.u32() | 1) >>> 0);
     this.#memory = new OracleMemory(this.#initial, this.#random);
     const stale = this.#random.pick([0, 0.2, 0.7]);
     const eager = this.#random.pick([1, 0.5, 0.05]);
@@ -141,6 +174,8 @@ class Machine {
           rank: rank.rank,
           strand: strand.id,
           agent: new Agent(this.#memory, stale, eager),
+          launch: 0,
+          parked: false,
           op: 0,
           body: 0,
           iteration: 0,
@@ -162,16 +197,16 @@ class Machine {
 
   // Places.
 
-  #place(rank: number, buffer: BufferKind, chunk: number, cell: number): number {
+  #place(launch: number, rank: number, buffer: BufferKind, chunk: number, cell: number): number {
     const at = placeOf(this.#plan, rank, buffer, chunk);
-    return this.#offset.get(`${rank} ${at.buffer}`)! + at.index * this.#cells + cell;
+    return this.#offset.get(`${launch} ${rank} ${at.buffer}`)! + at.index * this.#cells + cell;
   }
 
   /** Places of cells [begin, begin + count) of a range. */
-  #span(rank: number, range: Range, begin: number, count: number): number[] {
+  #span(launch: number, rank: number, range: Range, begin: number, count: number): number[] {
     return Array.from({ length: count }, (_, p) => {
       const at = begin + p;
-      return this.#place(rank, range.buffer, range.index + Math.floor(at / this.#cells), at % this.#cells);
+      return this.#place(launch, rank, range.buffer, range.index + Math.floor(at / this.#cells), at % this.#cells);
     });
   }
 
@@ -269,7 +304,8 @@ class Machine {
       const queue = strand.queues.get(position)!;
       const element = queue[0]!;
       if (element.held && !evenHeld) continue;
-      if (element.reads.some((read) => read.packet && !strand.agent.seesPacket(read.place))) continue;
+      if (element.reads.some((read) => read.packet !== 0 && !strand.agent.seesPacket(read.place, read.packet)))
+        continue;
       const values = element.reads.map((read) => strand.agent.read(read.place, read.packet));
       let value = values[0]!;
       for (const other of values.slice(1)) value = COMBINE[element.op!](value, other);
@@ -300,7 +336,7 @@ class Machine {
         const entry = proxy.agent.readRaw(from);
         proxy.agent.write(to, entry.value, entry.packet, request.seq);
       } else {
-        const packet = request.mode === "forward";
+        const packet = request.mode === "forward" ? request.tag : 0;
         proxy.agent.write(to, proxy.agent.read(from, packet), packet, request.seq);
       }
     }
@@ -325,11 +361,11 @@ class Machine {
   // Issuing.
 
   #issue(strand: StrandRun, evenHeld: boolean): boolean {
-    if (strand.ended || strand.inBarrier) return false;
+    if (strand.ended || strand.inBarrier || strand.parked) return false;
     const outer = this.#plan.ranks[strand.rank]!.strands[strand.strand]!.ops[strand.op];
     if (outer === undefined) {
       if (strand.pending > 0) return false;
-      strand.ended = true;
+      this.#endLaunch(strand);
       return true;
     }
     const held = this.#held.has(`${strand.rank}:${strand.strand}:${strand.op}`);
@@ -341,6 +377,24 @@ class Machine {
       return true;
     }
     return this.#start(strand, outer.body[strand.body]!, outer, held, evenHeld) && this.#next(strand, outer);
+  }
+
+  /** The rank's next launch begins when all its strands are done with this one, and sees what they did. */
+  #endLaunch(strand: StrandRun): void {
+    if (strand.launch + 1 >= this.#launches) {
+      strand.ended = true;
+      return;
+    }
+    strand.parked = true;
+    const own = this.#strands.filter((other) => other.rank === strand.rank);
+    if (own.some((other) => !other.parked)) return;
+    for (const member of own) member.agent.drain();
+    for (const member of own) for (const other of own) joinInto(member.agent.view, other.agent.view);
+    for (const member of own) {
+      member.parked = false;
+      member.launch++;
+      member.op = member.body = member.iteration = 0;
+    }
   }
 
   #next(strand: StrandRun, outer: SimpleOp | PipelineOp): boolean {
@@ -464,6 +518,7 @@ class Machine {
       view: new Map(strand.agent.view),
       copies,
       mode,
+      tag: strand.launch + 1,
       raise,
       releases,
       held,
@@ -504,16 +559,16 @@ class Machine {
       if (strand.pending > 0) return false;
       for (const source of op.src) {
         const { begin, count } = this.#share(strand, op, source.size, pipeline, true);
-        const places = this.#span(strand.rank, source, begin, count);
-        if (!places.every((place) => strand.agent.seesPacket(place))) return false;
-        for (const place of places) strand.agent.read(place, true);
+        const places = this.#span(strand.launch, strand.rank, source, begin, count);
+        if (!places.every((place) => strand.agent.seesPacket(place, strand.launch + 1))) return false;
+        for (const place of places) strand.agent.read(place, strand.launch + 1);
       }
     }
     op.dst.forEach((target, i) => {
       const source = op.src[op.src.length === 1 ? 0 : i]!;
       const { begin, count } = this.#share(strand, op, source.size, pipeline, packets);
-      const from = this.#span(strand.rank, source, begin, count);
-      const to = this.#span(target.rank, target, begin, count);
+      const from = this.#span(strand.launch, strand.rank, source, begin, count);
+      const to = this.#span(strand.launch, target.rank, target, begin, count);
       const mode = op.format === "forward" ? "forward" : op.format === "pack" ? "raw" : "plain";
       this.#request(
         strand,
@@ -543,9 +598,9 @@ class Machine {
       for (let p = 0; p < count; p++) {
         const queue = strand.queues.get(p) ?? [];
         queue.push({
-          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet })),
+          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? strand.launch + 1 : 0 })),
           op: reduce,
-          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet })),
+          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? strand.launch + 1 : 0 })),
           seq: strand.seq,
           held,
           id: strand.op,
@@ -554,10 +609,13 @@ class Machine {
         strand.pending++;
       }
     };
-    const own = (range: Range, begin: number, count: number) => this.#span(strand.rank, range, begin, count);
+    const own = (range: Range, begin: number, count: number) =>
+      this.#span(strand.launch, strand.rank, range, begin, count);
     const members = (range: { channel: number; index: number; size: number }, begin: number, count: number) => {
       const channel = this.#plan.ranks[strand.rank]!.channels.switch[range.channel]!;
-      return channel.ranks.map((rank) => this.#span(rank, { buffer: channel.buffer, ...range }, begin, count));
+      return channel.ranks.map((rank) =>
+        this.#span(strand.launch, rank, { buffer: channel.buffer, ...range }, begin, count),
+      );
     };
     switch (op.kind) {
       case "copy": {
@@ -574,7 +632,7 @@ class Machine {
         op.src.forEach((source, i) => {
           const { begin, count } = this.#share(strand, op, source.size, pipeline, false);
           add(
-            [{ places: this.#span(source.rank, source, begin, count), packet: false }],
+            [{ places: this.#span(strand.launch, source.rank, source, begin, count), packet: false }],
             undefined,
             [{ places: own(op.dst[i]!, begin, count), packet: false }],
             count,
@@ -589,7 +647,7 @@ class Machine {
           add(
             [{ places: own(source, begin, count), packet: op.format === "forward" }],
             undefined,
-            [{ places: this.#span(target.rank, target, begin, count), packet }],
+            [{ places: this.#span(strand.launch, target.rank, target, begin, count), packet }],
             count,
           );
         });
@@ -600,14 +658,17 @@ class Machine {
         add(
           [
             ...op.src.map((range, i) => ({ places: own(range, begin, count), packet: op.packets && i > 0 })),
-            ...op.remoteSrc.map((range) => ({ places: this.#span(range.rank, range, begin, count), packet: false })),
+            ...op.remoteSrc.map((range) => ({
+              places: this.#span(strand.launch, range.rank, range, begin, count),
+              packet: false,
+            })),
           ],
           op.op,
           [
             { places: own(op.dst, begin, count), packet: false },
             ...(op.packetDst === undefined ? [] : [{ places: own(op.packetDst, begin, count), packet: true }]),
             ...op.remoteDst.map((range) => ({
-              places: this.#span(range.rank, range, begin, count),
+              places: this.#span(strand.launch, range.rank, range, begin, count),
               packet: op.packets,
             })),
           ],
@@ -653,8 +714,10 @@ class Machine {
   // The end.
 
   #judge(): Outcome {
-    const before = this.#outputs();
-    if (before !== undefined) return before;
+    for (let launch = 0; launch < this.#launches; launch++) {
+      const before = this.#outputs(launch);
+      if (before !== undefined) return before;
+    }
     // What the proxies had not got to yet.
     for (let guard = 0; guard < 100_000; guard++) {
       let moved = false;
@@ -668,11 +731,27 @@ class Machine {
     return undefined;
   }
 
-  #outputs(): Outcome {
+  /** What input and output hold. */
+  contents(): string {
+    const all: string[] = [];
+    for (const rank of this.#plan.ranks) {
+      for (const buffer of ["input", "output"] as const) {
+        for (let chunk = 0; chunk < rank[buffer].chunks; chunk++) {
+          for (let cell = 0; cell < this.#cells; cell++) {
+            const { value, packet } = this.#memory.last(this.#place(0, rank.rank, buffer, chunk, cell));
+            all.push(`${value}${packet === 0 ? "" : "p"}`);
+          }
+        }
+      }
+    }
+    return all.join();
+  }
+
+  #outputs(launch: number): Outcome {
     const post = planPostcondition(this.#plan);
     const op = this.#plan.collective.reduceOp ?? firstOperator(this.#plan);
     const input = (rank: number, chunk: number, cell: number) =>
-      this.#initial[this.#place(rank, "input", chunk, cell)]!;
+      this.#initial[this.#place(launch, rank, "input", chunk, cell)]!;
     for (const rank of this.#plan.ranks) {
       for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
         const expected = post?.[rank.rank]?.[chunk];
@@ -680,8 +759,8 @@ class Machine {
         for (let cell = 0; cell < this.#cells; cell++) {
           const from = expected.kind === "copy" ? [expected.from] : expected.from;
           const wanted = from.map((ref) => input(ref.rank, ref.chunk, cell)).reduce((a, b) => COMBINE[op](a, b));
-          const actual = this.#memory.last(this.#place(rank.rank, "output", chunk, cell));
-          if (actual.packet || actual.value !== wanted)
+          const actual = this.#memory.last(this.#place(launch, rank.rank, "output", chunk, cell));
+          if (actual.packet !== 0 || actual.value !== wanted)
             return `output[${chunk}] of rank ${rank.rank} is wrong (cell ${cell})`;
         }
       }
@@ -689,7 +768,7 @@ class Machine {
         continue;
       for (let chunk = 0; chunk < rank.input.chunks; chunk++) {
         for (let cell = 0; cell < this.#cells; cell++) {
-          const actual = this.#memory.last(this.#place(rank.rank, "input", chunk, cell));
+          const actual = this.#memory.last(this.#place(launch, rank.rank, "input", chunk, cell));
           if (actual.value !== input(rank.rank, chunk, cell)) return `input[${chunk}] of rank ${rank.rank} is changed`;
         }
       }

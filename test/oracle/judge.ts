@@ -1,13 +1,24 @@
 /** Compares verifier and oracle on one plan. */
 import type { ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
 import { type Finding, type Verdict, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
-import { runOnce } from "./interpreter.ts";
+import { runAndLook } from "./interpreter.ts";
 
 export interface Judgement {
   readonly verdict: Verdict;
   /** The first run that failed, if one did: what went wrong, and its seed. */
   readonly failure: { readonly what: string; readonly seed: number } | undefined;
   readonly runs: number;
+}
+
+export interface JudgeOptions {
+  readonly runs: number;
+  readonly seed: number;
+  /** Runs steered towards each side of each finding. 12 unless told. */
+  readonly steered?: number;
+  /** Launches in a row; with more than one, the verifier is asked for that promise. 1 unless told. */
+  readonly launches?: number;
+  /** Whom each rank sends to, for a send/recv whose file does not say: only the oracle is told. */
+  readonly sendTo?: readonly (number | null)[] | undefined;
 }
 
 /** Operations that a finding names: to be held back by the oracle's scheduler, one side or the other. */
@@ -30,13 +41,25 @@ export const isShapeless = (verdict: Verdict): boolean =>
   );
 
 /** Verifies, then runs until a run fails: `runs` random ones, and for findings some that are steered towards them. */
-export function judge(plan: ExecutionPlan, runs: number, seed: number, steered = 12): Judgement {
-  const verdict = verifyPlan(plan, { lint: false });
+export function judge(plan: ExecutionPlan, options: JudgeOptions): Judgement {
+  const { runs, seed, steered = 12, launches = 1, sendTo } = options;
+  const verdict = verifyPlan(plan, { lint: false, promises: { relaunch: launches > 1 } });
   if (isShapeless(verdict)) return { verdict, failure: undefined, runs: 0 };
+  const told = sendTo === undefined ? plan : { ...plan, collective: { ...plan.collective, sendTo } };
+  // Where the collective says nothing, a flagged plan has to end differently in two runs.
+  const open = !verdict.ok && plan.collective.operation === "test";
+  const contents = new Map<number, string>();
   let count = 0;
   const attempt = (s: number, holdBack: readonly string[]) => {
     count++;
-    return runOnce(plan, { seed: s, unitsPerChunk: 1 + (s % 2), holdBack });
+    const unitsPerChunk = 1 + (s % 2);
+    const fixed = open ? { contents: seed } : {};
+    const run = runAndLook(told, { seed: s, unitsPerChunk, holdBack, launches, ...fixed });
+    if (!open || run.outcome !== undefined) return run.outcome;
+    const before = contents.get(unitsPerChunk);
+    if (before !== undefined && before !== run.contents) return "what the buffers hold at the end depends on timing";
+    contents.set(unitsPerChunk, run.contents);
+    return undefined;
   };
   for (let i = 0; i < runs; i++) {
     const what = attempt(seed + i, []);
@@ -51,4 +74,15 @@ export function judge(plan: ExecutionPlan, runs: number, seed: number, steered =
     }
   }
   return { verdict, failure: undefined, runs: count };
+}
+
+/** Whom each rank of a right send/recv sends to, as a run of it shows; undefined where no rank's input arrives whole. */
+export function sendersOf(plan: ExecutionPlan): readonly (number | null)[] | undefined {
+  const n = plan.ranks.length;
+  const works = (sendTo: readonly number[]) =>
+    runAndLook({ ...plan, collective: { ...plan.collective, sendTo } }, { seed: 1 }).outcome === undefined;
+  const shifts = Array.from({ length: n }, (_, shift) =>
+    Array.from({ length: n }, (_, rank) => (rank + 1 + shift) % n),
+  );
+  return shifts.find(works);
 }

@@ -9,7 +9,8 @@ import type { Random } from "./random.ts";
 export type View = Map<number, number>;
 interface Entry {
   readonly value: number;
-  readonly packet: boolean;
+  /** 0 for plain data; for packets 1 + the launch that wrote them. */
+  readonly packet: number;
 }
 interface Buffered extends Entry {
   readonly place: number;
@@ -25,7 +26,7 @@ export class OracleMemory {
   readonly #history: Entry[][];
   readonly #random: Random;
   constructor(initial: readonly number[], random: Random) {
-    this.#history = initial.map((value) => [{ value, packet: false }]);
+    this.#history = initial.map((value) => [{ value, packet: 0 }]);
     this.#random = random;
   }
   last(place: number): Entry {
@@ -61,24 +62,25 @@ export class Agent {
     return this.buffer.findLast((entry) => entry.place === place);
   }
 
-  /** Says whether a packet may be seen at a place. */
-  seesPacket(place: number): boolean {
-    if (this.#own(place)?.packet === true) return true;
+  /** Says whether a packet of a launch may be seen at a place. */
+  seesPacket(place: number, packet: number): boolean {
+    if (this.#own(place)?.packet === packet) return true;
     const history = this.#memory.history(place);
-    for (let i = history.length - 1; i >= (this.view.get(place) ?? 0); i--) if (history[i]!.packet) return true;
+    for (let i = history.length - 1; i >= (this.view.get(place) ?? 0); i--)
+      if (history[i]!.packet === packet) return true;
     return false;
   }
 
-  read(place: number, packet: boolean): number {
+  read(place: number, packet: number): number {
     const { random } = this.#memory;
     const own = this.#own(place);
     if (own !== undefined) return own.packet === packet ? own.value : random.u32();
     const history = this.#memory.history(place);
     const from = this.view.get(place) ?? 0;
     let index = history.length - 1;
-    if (packet) {
+    if (packet !== 0) {
       const seen: number[] = [];
-      for (let i = from; i < history.length; i++) if (history[i]!.packet) seen.push(i);
+      for (let i = from; i < history.length; i++) if (history[i]!.packet === packet) seen.push(i);
       if (seen.length === 0) return random.u32();
       index = random.pick(seen);
     } else if (index > from && random.chance(this.#stale)) index = from + random.below(index - from + 1);
@@ -96,7 +98,7 @@ export class Agent {
     return history.at(-1)!;
   }
 
-  write(place: number, value: number, packet: boolean, op: number): void {
+  write(place: number, value: number, packet: number, op: number): void {
     this.buffer.push({ place, value, packet, op });
     if (this.#memory.random.chance(this.#eager)) this.drainOne(this.buffer.length - 1);
   }

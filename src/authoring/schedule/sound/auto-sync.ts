@@ -56,6 +56,8 @@ interface Slot {
   readonly readers: readonly Use[];
 }
 
+const NONE: readonly Use[] = [];
+
 /** One strand of a program: its place and its operations with their numbers in program order. */
 export interface OrderedStrand {
   readonly rank: number;
@@ -229,20 +231,26 @@ export class AutoSync {
 
   private record(entry: Entry, a: Access): void {
     const sameOp = (use: Use) => use.entry.seq === entry.seq;
-    this.memory(a.memory).update(a.start, a.end, (old) => {
-      const use: Use = {
-        entry,
-        proxy: a.proxy,
-        packet: a.packet,
-        fresh: old === undefined || old.writers.every(sameOp),
-      };
-      if (old === undefined) return a.write ? { writers: [use], readers: [] } : { writers: [], readers: [use] };
+    const useOf = (fresh: boolean): Use => ({ entry, proxy: a.proxy, packet: a.packet, fresh });
+    const change = (old: Slot | undefined): Slot => {
+      const use = useOf(old === undefined || old.writers.every(sameOp));
+      if (old === undefined) return a.write ? { writers: [use], readers: NONE } : { writers: NONE, readers: [use] };
       if (a.write) return { writers: [...old.writers.filter(sameOp), use], readers: old.readers.filter(sameOp) };
       // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
       return {
         writers: old.writers,
         readers: [...old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand), use],
       };
+    };
+    // Chunks that were used alike stay one slot: a large program has a million of them.
+    const changed = new Map<Slot | undefined, Slot>();
+    this.memory(a.memory).update(a.start, a.end, (old) => {
+      let slot = changed.get(old);
+      if (slot === undefined) {
+        slot = change(old);
+        changed.set(old, slot);
+      }
+      return slot;
     });
   }
 
