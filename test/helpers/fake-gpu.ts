@@ -1,17 +1,25 @@
 /** Builds test/fixtures/native/fake-gpu.cpp once, and points the CUDA and NCCL loaders of this process at it. */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const source = fileURLToPath(new URL("../fixtures/native/fake-gpu.cpp", import.meta.url));
+const processes = fileURLToPath(new URL("../fixtures/native/fake-gpu-processes.hpp", import.meta.url));
 
 /**
  * Compiles the stand-in (a few seconds, cached by content).
  * @returns its path, or `undefined` when there is no C++ compiler
  */
 export function buildFakeGpu(defines: readonly string[] = []): string | undefined {
-  const hash = createHash("sha256").update(readFileSync(source)).update(defines.join()).digest("hex").slice(0, 16);
+  const hash = createHash("sha256")
+    .update(readFileSync(source))
+    .update(readFileSync(processes))
+    .update(defines.join())
+    .digest("hex")
+    .slice(0, 16);
   const folder = fileURLToPath(new URL("../../.cache/native", import.meta.url));
   const target = `${folder}/fake-gpu-${hash}.so`;
   if (existsSync(target)) return target;
@@ -23,6 +31,12 @@ export function buildFakeGpu(defines: readonly string[] = []): string | undefine
   if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
   renameSync(temporary, target);
   return target;
+}
+
+/** Makes the folder by which processes share one set of stand-in devices (`FAKE_GPU_FOLDER`). */
+export function fakeGpuFolder(): { readonly path: string; remove(): void } {
+  const path = mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "fake-gpu-"));
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
 /** Builds the stand-in and makes this process (and the workers it starts later) use it. */

@@ -1,11 +1,11 @@
 /**
  * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
- * [--seed N] [--ranks 2,4] [--backend threads] [--only data|behaviour] [--filter TEXT]
+ * [--seed N] [--ranks 2,4] [--backend threads] [--isolation thread|process] [--only data|behaviour] [--filter TEXT]
  * [--interleavings N]`. Ends with
  * `N passed, N failed, N skipped`, exit code 1 when something failed.
  */
 import { parseArgs } from "node:util";
-import { parseBackend } from "../../runtime/world/index.ts";
+import { parseBackend, parseIsolation } from "../../runtime/world/index.ts";
 import { type ConformanceOptions, runConformance } from "./conformance/run.ts";
 
 const { values } = parseArgs({
@@ -14,6 +14,7 @@ const { values } = parseArgs({
     seed: { type: "string" },
     ranks: { type: "string" },
     backend: { type: "string", default: "threads" },
+    isolation: { type: "string", default: "thread" },
     only: { type: "string" },
     filter: { type: "string" },
     interleavings: { type: "string" },
@@ -24,6 +25,7 @@ const tty = process.stderr.isTTY === true;
 let lastPercent = -1;
 const options: ConformanceOptions = {
   backend: parseBackend(values.backend),
+  isolation: parseIsolation(values.isolation),
   full: values.full,
   ...(values.seed === undefined ? {} : { seed: Number(values.seed) }),
   ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
@@ -55,6 +57,8 @@ console.log(
     .slice(0, 3)
     .join("; ")}`,
 );
-console.log(`backend ${values.backend}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`);
+console.log(
+  `backend ${values.backend}, ranks as ${values.isolation === "process" ? "processes" : "threads"}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`,
+);
 console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.numSkipped} skipped`);
 process.exitCode = result.failed.length > 0 ? 1 : 0;

@@ -5,6 +5,7 @@ import { whyNot } from "./choose.ts";
 import { type DataCase, runDataCase } from "./data-cases.ts";
 import { hashOf } from "./random.ts";
 import { SEMANTIC_CASES } from "./semantics.ts";
+import { openSharedWords, type SharedWords } from "./shared-words.ts";
 import type { RankContext } from "./types.ts";
 
 /** What the front end sends to each rank. */
@@ -16,7 +17,7 @@ export interface ConformanceJob {
   /** Names of the semantic cases. */
   readonly semanticCases: readonly string[];
   /** [0]: for cases that watch each other; [1 + rank]: how many cases the rank has begun. */
-  readonly shared: Int32Array;
+  readonly shared: SharedWords;
 }
 
 export interface CaseFailure {
@@ -46,17 +47,18 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
   const has = world.comm.capabilities();
   const times: [number, number][] = [];
   let index = 0;
+  const shared = openSharedWords(job.shared);
   const context: RankContext = {
     world,
     comm: world.comm,
-    shared: job.shared,
+    shared,
     seed: job.seed,
     full: job.full,
     interleavings: job.interleavings,
     fail: (problem) => failures.push({ index, problem, fatal: false }),
   };
   const attempt = async (run: () => Promise<void>): Promise<boolean> => {
-    Atomics.store(job.shared, 1 + world.rank, index + 1);
+    Atomics.store(shared, 1 + world.rank, index + 1);
     const began = performance.now();
     try {
       await run();
@@ -102,7 +104,7 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
       skipped.push([index++, `no ${missing.join(", ")}`]);
       continue;
     }
-    Atomics.store(job.shared, 0, 0);
+    Atomics.store(shared, 0, 0);
     const done = await attempt(async () => {
       await world.comm.barrier({ timeoutMs: 20_000 });
       if (found === undefined) context.fail("no such case");

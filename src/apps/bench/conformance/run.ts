@@ -2,14 +2,17 @@
  * The suite from the outside: starts a world for each number of ranks, compares the ranks' digests, and goes on in a
  * new world after a case that left the old one unusable.
  */
-import { type BackendName, launch, loadableUrl } from "../../../runtime/world/index.ts";
+import { type BackendName, type Isolation, launch, loadableUrl } from "../../../runtime/world/index.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./choose.ts";
 import { type DataCase, describeCase } from "./data-cases.ts";
 import type { CaseFailure, ConformanceJob, RankReport } from "./rank.ts";
 import { SEMANTIC_CASES } from "./semantics.ts";
+import { makeSharedWords } from "./shared-words.ts";
 
 export interface ConformanceOptions {
   readonly backend?: BackendName;
+  /** Whether ranks are threads, unless told, or processes. */
+  readonly isolation?: Isolation;
   /** Every case instead of a pairwise-covering subset. */
   readonly full?: boolean;
   /** Where random data, and the subset, come from. Drawn and reported unless given. */
@@ -105,7 +108,8 @@ async function runBatch(
   options: ConformanceOptions,
   found: Findings,
 ): Promise<number> {
-  const shared = new Int32Array(new SharedArrayBuffer(4 * (1 + ranks)));
+  const isolation = options.isolation ?? "thread";
+  const shared = makeSharedWords(1 + ranks, isolation);
   const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
   const job: ConformanceJob = {
     seed,
@@ -113,7 +117,7 @@ async function runBatch(
     interleavings: options.interleavings ?? (options.full ? INTERLEAVINGS_OF_FULL : INTERLEAVINGS),
     dataCases: batch.flatMap((entry) => entry.data ?? []),
     semanticCases: batch.filter((entry) => entry.data === undefined).map((entry) => strip(entry.name)),
-    shared,
+    shared: shared.handle,
   };
   const note = (index: number, problem: string) => {
     const name = batch[index]?.name ?? `case ${index}`;
@@ -128,18 +132,21 @@ async function runBatch(
       module: options.module ?? loadableUrl(RANK_MODULE),
       ...(options.env === undefined ? {} : { env: options.env }),
       data: job,
+      isolation,
       ...(options.backend === undefined ? {} : { backend: options.backend }),
       onOutput: ({ rank, text }) => output.push(`[${rank}] ${text}`),
       timeoutMs: options.full ? 1_800_000 : 240_000,
     });
   } catch (error) {
-    const begun = Array.from(shared.subarray(1));
+    const begun = Array.from(shared.words.subarray(1));
     const index = Math.max(Math.min(...begun), 1) - 1;
     note(
       index,
       `the world ended: ${error instanceof Error ? error.message : String(error)}; cases begun by rank: ${begun.join(", ")}${output.length > 0 ? `\n${output.slice(-20).join("\n")}` : ""}`,
     );
     return index + 1;
+  } finally {
+    shared.close();
   }
   return settle(
     reports.map((r) => r as RankReport),

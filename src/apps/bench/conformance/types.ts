@@ -7,7 +7,7 @@ export interface RankContext {
   readonly comm: Communicator;
   /** Notes what is wrong, and goes on: a rank that stops early would leave the others waiting. */
   fail(problem: string): void;
-  /** Numbers that all ranks of one process share, for cases that watch each other. */
+  /** Numbers that all ranks share, for cases that watch each other. */
   readonly shared: Int32Array;
   /** The same on all ranks. */
   readonly seed: number;
