@@ -13,29 +13,37 @@ export const MAX_BOOTSTRAP_VALUE_BYTES = 64 * 1024;
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
 type Failure = { readonly rank: number; readonly message: string };
 
-/** The launcher's side: keeps the values, answers who waits for them. */
+/** The launcher's side, for one generation: keeps the values, answers who waits for them. */
 export class BootstrapStore {
+  readonly #generation: number;
   readonly #values = new Map<string, Uint8Array>();
   readonly #waiting = new Map<string, ((message: ToRank) => void)[]>();
   readonly #ranks: ((message: ToRank) => void)[] = [];
   #failure: Failure | undefined;
 
+  constructor(generation: number) {
+    this.#generation = generation;
+  }
+
   addRank(reply: (message: ToRank) => void): void {
     this.#ranks.push(reply);
   }
 
+  /** Answers a request; one of another generation came late, and is dropped. */
   handle(message: BootstrapRequest, reply: (message: ToRank) => void): void {
+    const generation = this.#generation;
+    if (message.generation !== generation) return;
     switch (message.kind) {
       case "bootstrap-set":
         this.#values.set(message.key, message.value);
         for (const waiter of this.#waiting.get(message.key) ?? []) {
-          waiter({ kind: "bootstrap-value", key: message.key, value: message.value });
+          waiter({ kind: "bootstrap-value", generation, key: message.key, value: message.value });
         }
         this.#waiting.delete(message.key);
         return;
       case "bootstrap-get": {
         const value = this.#values.get(message.key);
-        if (value !== undefined) reply({ kind: "bootstrap-value", key: message.key, value });
+        if (value !== undefined) reply({ kind: "bootstrap-value", generation, key: message.key, value });
         else this.#waiting.set(message.key, [...(this.#waiting.get(message.key) ?? []), reply]);
         return;
       }
@@ -48,7 +56,8 @@ export class BootstrapStore {
   fail({ rank, message }: Failure): void {
     if (this.#failure !== undefined) return;
     this.#failure = { rank, message };
-    for (const reply of this.#ranks) reply({ kind: "bootstrap-failed", rank, message });
+    const generation = this.#generation;
+    for (const reply of this.#ranks) reply({ kind: "bootstrap-failed", generation, rank, message });
   }
 }
 
@@ -58,9 +67,10 @@ export class PortBootstrap implements Bootstrap {
   readonly worldSize: number;
   readonly generation: number;
   readonly #post: (message: FromRank) => void;
-  readonly #waiting = new Map<string, ((value: Uint8Array) => void)[]>();
+  readonly #waiting = new Map<string, ((value: Uint8Array | Error) => void)[]>();
   readonly #listeners: ((cause: Failure) => void)[] = [];
   #failure: Failure | undefined;
+  #closed: Error | undefined;
 
   constructor(rank: number, worldSize: number, generation: number, post: (message: FromRank) => void) {
     this.rank = rank;
@@ -69,8 +79,9 @@ export class PortBootstrap implements Bootstrap {
     this.#post = post;
   }
 
-  /** Takes a message that came from the launcher. */
+  /** Takes a message that came from the launcher; one of another generation is dropped. */
   receive(message: ToRank): void {
+    if (!("generation" in message) || message.generation !== this.generation) return;
     if (message.kind === "bootstrap-value") {
       for (const resolve of this.#waiting.get(message.key) ?? []) resolve(message.value);
       this.#waiting.delete(message.key);
@@ -78,6 +89,15 @@ export class PortBootstrap implements Bootstrap {
       this.#failure = { rank: message.rank, message: message.message };
       for (const listener of this.#listeners) listener(this.#failure);
     }
+  }
+
+  /** Ends it: whoever waits for a key gets `cause`. */
+  close(cause: Error): void {
+    if (this.#closed !== undefined) return;
+    this.#closed = cause;
+    for (const waiters of [...this.#waiting.values()]) for (const leave of waiters) leave(cause);
+    this.#waiting.clear();
+    this.#listeners.length = 0;
   }
 
   async set(key: string, value: Uint8Array): Promise<void> {
@@ -88,7 +108,8 @@ export class PortBootstrap implements Bootstrap {
         `at most ${MAX_BOOTSTRAP_VALUE_BYTES} bytes`,
       );
     }
-    this.#post({ kind: "bootstrap-set", key, value: value.slice() });
+    if (this.#closed !== undefined) throw this.#closed;
+    this.#post({ kind: "bootstrap-set", generation: this.generation, key, value: value.slice() });
   }
 
   get(key: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Uint8Array> {
@@ -101,9 +122,10 @@ export class PortBootstrap implements Bootstrap {
         if (others.length === 0) this.#waiting.delete(key);
         else this.#waiting.set(key, others);
       };
-      const onValue = (value: Uint8Array) => {
+      const onValue = (value: Uint8Array | Error) => {
         leave();
-        resolve(value);
+        if (value instanceof Error) reject(value);
+        else resolve(value);
       };
       const onAbort = () => {
         leave();
@@ -114,15 +136,16 @@ export class PortBootstrap implements Bootstrap {
         const me: RankActivity = { rank: this.rank, arrived: true };
         reject(new TimeoutError(`bootstrap key ${JSON.stringify(key)}, which no rank has set,`, timeoutMs, [me]));
       }, timeoutMs);
+      if (this.#closed !== undefined) return onValue(this.#closed);
       if (options.signal?.aborted) return onAbort();
       options.signal?.addEventListener("abort", onAbort);
       this.#waiting.set(key, [...(this.#waiting.get(key) ?? []), onValue]);
-      this.#post({ kind: "bootstrap-get", key });
+      this.#post({ kind: "bootstrap-get", generation: this.generation, key });
     });
   }
 
   fail({ rank, message }: Failure): void {
-    this.#post({ kind: "bootstrap-fail", rank, message });
+    this.#post({ kind: "bootstrap-fail", generation: this.generation, rank, message });
   }
 
   onFailure(listener: (cause: Failure) => void): void {

@@ -13,6 +13,7 @@ import {
   createThreadsHost,
   dumpFlight,
   failRank,
+  failWorld,
   type ThreadsHandle,
   type ThreadsHostOptions,
 } from "../backends/threads/index.ts";
@@ -87,6 +88,17 @@ export async function attach({ host, options }: EngineHandle, rank: number): Pro
 export function failEngine({ host }: EngineHandle, rank: number, cause: string): void {
   if (host.kind === "threads") failRank(host, rank, cause);
   else failNcclRank(host, rank, cause);
+}
+
+/** As `failEngine`, but for every group: the generation is over, also for ranks that talk only among themselves. */
+export function failGeneration({ host }: EngineHandle, rank: number, cause: string): void {
+  if (host.kind === "threads") failWorld(host, rank, cause);
+  else failNcclRank(host, rank, cause);
+}
+
+/** Frees what a killed thread held in the engine's libraries, from any thread of the process. Idempotent. */
+export async function reapEngine({ host }: EngineHandle, _rank: number): Promise<void> {
+  if (host.kind === "threads") return;
 }
 
 /** Reads what every rank did last, the dead and the stuck included. */

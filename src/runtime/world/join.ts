@@ -1,7 +1,7 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, UnavailableError } from "../../core/index.ts";
 import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
-import { createWorld, type World } from "./world.ts";
+import { createWorld, isRebuilding, type World } from "./world.ts";
 
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
 const SLOT = Symbol.for("chorale.world");
@@ -45,6 +45,7 @@ export async function joinWorld(): Promise<World> {
   const slot = globalThis as Slot;
   const offered = slot[SLOT];
   if (offered !== undefined && !offered.world.closed) return offered.world;
+  if (offered !== undefined && isRebuilding(offered.world)) return offered.world.rebuild();
   if (offered?.launched) throw new ClosedError("world", `was closed by this rank (${offered.world.rank})`);
   const foreign = FOREIGN.find(({ rank, size }) => process.env[rank] !== undefined && Number(process.env[size]) > 1);
   if (foreign !== undefined) {
@@ -54,10 +55,16 @@ export async function joinWorld(): Promise<World> {
       `Start it with: chorale launch -n ${process.env[foreign.size]} SCRIPT; or unset ${foreign.size} for a world of 1.`,
     );
   }
-  const world = createWorld(attachThreads(createThreadsHost({ ranks: 1 }), 0), {
+  return soloWorld(1);
+}
+
+/** The world of a rank that nobody launched: it rebuilds without asking anybody. */
+function soloWorld(generation: number): World {
+  const world = createWorld(attachThreads(createThreadsHost({ ranks: 1, generation }), 0), {
     args: process.argv.slice(2),
     data: undefined,
+    rebuild: { refusal: undefined, request: async () => soloWorld(generation + 1) },
   });
-  slot[SLOT] = { world, launched: false };
+  (globalThis as Slot)[SLOT] = { world, launched: false };
   return world;
 }

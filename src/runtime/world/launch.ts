@@ -1,47 +1,23 @@
 /**
- * `launch()`: starts a world whose ranks are threads of this process, and waits for it. The first rank that fails
- * ends the world: the others' pending work fails at once, and whoever is still there after a grace period is ended.
+ * `launch()`: checks what it is asked for, starts a world whose ranks are threads of this process or processes of their
+ * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
-import { mkdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import {
-  AbortedError,
-  InvalidArgumentError,
-  type RankActivity,
-  RankFailedError,
-  TimeoutError,
-} from "../../core/index.ts";
-import { BootstrapStore } from "./bootstrap.ts";
-import {
-  type BackendName,
-  type BackendOptions,
-  checkIsolation,
-  createEngine,
-  type EngineHandle,
-  failEngine,
-  parseBackend,
-  readFlight,
-  releaseEngine,
-} from "./engine.ts";
-import type { FromRank } from "./messages.ts";
-import { type OutputLine, printLine } from "./output.ts";
+import { AbortedError, InvalidArgumentError } from "../../core/index.ts";
+import { type BackendName, type BackendOptions, checkIsolation, parseBackend } from "./engine.ts";
+import type { WorldEvent } from "./events.ts";
+import type { OutputLine } from "./output.ts";
 import { type Isolation, parseIsolation, type RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
-import { type ErrorRecord, fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
+import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
+import { Supervisor } from "./supervisor.ts";
 import { bundleFunction, bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
 
 /** More threads than this in one process is a typing error, not a world. */
 export const MAX_RANKS = 256;
-/** How long the survivors of a failure may clean up before they are ended, ms. */
-export const DEFAULT_GRACE_MS = 2_000;
-/** After a rank left with code 0, how long its peers have to complete what it took part in, ms. */
-const LEAVE_MS = 500;
-/** Generation 0 is private memory's. */
-const FIRST_GENERATION = 1;
 
-interface CommonOptions<D> {
+interface CommonOptions<D> extends RestartOptions {
   /** Number of ranks. */
   readonly ranks: number;
   /** Words for the script: `world.args`, and the end of `process.argv`. */
@@ -63,6 +39,8 @@ interface CommonOptions<D> {
   readonly env?: Readonly<Record<string, string>>;
   /** Ends the world. */
   readonly signal?: AbortSignal;
+  /** Hears what happens to the world: failures, rebuilds, generations. Also on the diagnostics channel `chorale:world`. */
+  readonly onEvent?: (event: WorldEvent) => void;
 }
 
 /** A function that each rank runs. It sees nothing of its surroundings but its arguments and what it imports itself. */
@@ -101,14 +79,14 @@ export async function launch<R = unknown, D = undefined>(options: LaunchOptions<
   return runWorld(options, () => (isolation === "process" ? new RankProcess() : new RankWorker()), false);
 }
 
-/** Runs a world on workers that `takeWorker` gives. With `reused`, a rank ends with its function and gives its worker back. */
+/** Runs a world on hosts that `takeHost` gives. With `reused`, a rank ends with its function and gives its host back. */
 export async function runWorld<R, D>(
   options: LaunchOptions<R, D>,
-  takeWorker: () => RankHost,
+  takeHost: () => RankHost,
   reused: boolean,
-  giveBack: (worker: RankHost) => void = () => {},
+  giveBack: (host: RankHost) => void = () => {},
 ): Promise<R[]> {
-  const { ranks, timeoutMs } = options;
+  const { ranks, timeoutMs, signal } = options;
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
   }
@@ -122,239 +100,53 @@ export async function runWorld<R, D>(
   const backend = parseBackend(options.backend ?? "threads");
   const isolation = parseIsolation(options.isolation ?? "thread");
   checkIsolation(backend, isolation);
-  if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
+  const policy = restartPolicy(options, ranks);
+  if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
   const bundling =
     options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
-  const workers = Array.from({ length: ranks }, takeWorker);
-  let run: WorldRun | undefined;
+  const hosts = Array.from({ length: ranks }, takeHost);
+  let supervisor: Supervisor;
   try {
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
-    if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
-    const engine = createEngine(backend, ranks, FIRST_GENERATION, options.backendOptions, isolation);
-    run = new WorldRun(engine, ranks, options);
-    for (const [rank, worker] of workers.entries()) {
-      run.addRank(rank, worker, reused);
-      worker.run({
-        rank,
-        worldSize: ranks,
-        generation: FIRST_GENERATION,
-        engine,
-        module,
-        isFunction: options.run !== undefined,
-        args: options.args ?? [],
-        data: options.data,
-        env: { ...options.env, CHORALE_RANK: String(rank), CHORALE_WORLD_SIZE: String(ranks) },
-        reused,
-      });
-    }
+    if (signal?.aborted) throw new AbortedError(String(signal.reason));
+    const isFunction = options.run !== undefined;
+    const job = { module, isFunction, args: options.args ?? [], data: options.data, reused };
+    const { backendOptions, graceMs, env, onOutput, onEvent } = options;
+    const limits = { policy, timeoutMs, graceMs, signal };
+    supervisor = new Supervisor({
+      ranks,
+      backend,
+      backendOptions,
+      isolation,
+      ...limits,
+      env,
+      onOutput,
+      onEvent,
+      job,
+      takeHost,
+    });
+    supervisor.start(hosts);
   } catch (error) {
-    run?.close();
-    for (const worker of workers) {
-      worker.listen(undefined);
-      worker.terminate();
+    for (const host of hosts) {
+      host.listen(undefined);
+      host.terminate();
     }
     // Ctrl-C ends the bundler as well: its failure is a consequence.
-    if (options.signal?.aborted) throw new AbortedError(String(options.signal.reason));
+    if (signal?.aborted) throw new AbortedError(String(signal.reason));
     throw isCloneError(error)
       ? new InvalidArgumentError("data", options.data, "a value that structuredClone can copy", { cause: error })
       : error;
   }
   try {
-    return (await run.finish()) as R[];
+    return (await supervisor.finish()) as R[];
   } finally {
-    for (const worker of run.reusable()) giveBack(worker);
-    run.close();
+    for (const host of supervisor.reusable()) giveBack(host);
+    supervisor.close();
   }
 }
 
 function isCloneError(error: unknown): boolean {
   return error instanceof Error && error.name === "DataCloneError";
-}
-
-interface RankState {
-  readonly worker: RankHost;
-  done: boolean;
-  over: boolean;
-  failed: boolean;
-  exiting?: { readonly exitCode: number; readonly worldOpen: boolean };
-  value?: unknown;
-}
-
-interface Failure {
-  readonly rank: number;
-  readonly error: ErrorRecord;
-}
-
-/** One life of one world, from the launcher's side. */
-class WorldRun {
-  readonly #engine: EngineHandle;
-  readonly #size: number;
-  readonly #options: CommonOptions<unknown>;
-  readonly #ranks: RankState[] = [];
-  readonly #store = new BootstrapStore();
-  readonly #finished: Promise<void>;
-  #finish: () => void = () => {};
-  #failures: Failure[] = [];
-  #ended: Error | undefined;
-  #recorded = false;
-  #grace: NodeJS.Timeout | undefined;
-
-  constructor(engine: EngineHandle, size: number, options: CommonOptions<unknown>) {
-    this.#engine = engine;
-    this.#size = size;
-    this.#options = options;
-    this.#finished = new Promise((resolve) => {
-      this.#finish = resolve;
-    });
-  }
-
-  addRank(rank: number, worker: RankHost, reused: boolean): void {
-    const state: RankState = { worker, done: false, over: false, failed: false };
-    const emit = this.#options.onOutput ?? printLine;
-    this.#ranks[rank] = state;
-    this.#store.addRank((message) => worker.send(message));
-    worker.listen({
-      line: (stream, text) => emit({ rank, stream, text }),
-      message: (message) => this.#onMessage(rank, state, message, reused),
-      crash: (error) => this.#fail(rank, state, toErrorRecord(error)),
-      exit: (exitCode, reason) => this.#onExit(rank, state, exitCode, reason),
-    });
-  }
-
-  /** Waits for every rank. */
-  async finish(): Promise<unknown[]> {
-    const { timeoutMs, signal } = this.#options;
-    const onAbort = () => this.#end(new AbortedError(String(signal?.reason ?? "the caller gave up")));
-    signal?.addEventListener("abort", onAbort);
-    const timer =
-      timeoutMs === undefined
-        ? undefined
-        : setTimeout(() => this.#end(new TimeoutError("the world", timeoutMs, this.#activity())), timeoutMs);
-    try {
-      await this.#finished;
-    } finally {
-      clearTimeout(timer);
-      clearTimeout(this.#grace);
-      signal?.removeEventListener("abort", onAbort);
-    }
-    if (this.#ended !== undefined) throw this.#ended;
-    // A failure that only reports another rank's is a consequence.
-    const first = this.#failures.find(({ error }) => error.failedRank === undefined) ?? this.#failures[0];
-    if (first !== undefined) {
-      const { rank, error } = first;
-      const origin = error.failedRank === undefined ? error : (error.cause ?? error);
-      throw new RankFailedError(error.failedRank ?? rank, FIRST_GENERATION, fromErrorRecord(origin));
-    }
-    return this.#ranks.map((state) => state.value);
-  }
-
-  /** Workers that can serve another world: their rank ended well, and so did everybody else's. */
-  reusable(): RankHost[] {
-    const clean = this.#ended === undefined && this.#failures.length === 0;
-    if (!clean) for (const { worker } of this.#ranks) worker.terminate();
-    return clean ? this.#ranks.filter(({ worker }) => !worker.exited).map(({ worker }) => worker) : [];
-  }
-
-  /** Gives back what the ranks shared. */
-  close(): void {
-    releaseEngine(this.#engine);
-  }
-
-  #onMessage(rank: number, state: RankState, message: FromRank, reused: boolean): void {
-    switch (message.kind) {
-      case "done":
-        state.done = true;
-        state.value = message.value;
-        if (reused) this.#over(state);
-        return;
-      case "failed":
-        this.#fail(rank, state, message.error);
-        if (reused) state.worker.terminate();
-        return;
-      case "exiting":
-        state.exiting = message;
-        if (state.failed) return;
-        if (message.exitCode !== 0) failEngine(this.#engine, rank, `called process.exit(${message.exitCode})`);
-        else if (message.worldOpen) this.#leave(rank, "called process.exit(0) with its world open");
-        return;
-      case "output":
-        return;
-      default:
-        this.#store.handle(message, (reply) => state.worker.send(reply));
-    }
-  }
-
-  #onExit(rank: number, state: RankState, exitCode: number, reason: string): void {
-    if (state.over) return;
-    if (!state.failed && this.#ended === undefined && (exitCode !== 0 || !state.done)) {
-      const left = state.exiting === undefined ? reason : `called process.exit(${exitCode})`;
-      if (exitCode !== 0) this.#fail(rank, state, plainRecord(left));
-      else this.#leave(rank, left);
-    }
-    this.#over(state);
-  }
-
-  #fail(rank: number, state: RankState, error: ErrorRecord): void {
-    if (state.failed || this.#ended !== undefined) return;
-    state.failed = true;
-    this.#failures.push({ rank, error });
-    this.#recordFlight();
-    failEngine(this.#engine, rank, `${error.name}: ${error.message}`);
-    this.#store.fail({ rank, message: error.message });
-    const graceMs = this.#options.graceMs ?? DEFAULT_GRACE_MS;
-    this.#grace ??= setTimeout(() => {
-      for (const { worker, over } of this.#ranks) if (!over) worker.terminate();
-    }, graceMs);
-  }
-
-  /**
-   * A rank left early with code 0. That is no failure of its own: whoever still waits for it after a while fails. At
-   * once would be too soon, for the rank's last data may be on its way out of shared memory.
-   */
-  #leave(rank: number, how: string): void {
-    const timer = setTimeout(() => failEngine(this.#engine, rank, how), LEAVE_MS);
-    void this.#finished.then(() => clearTimeout(timer));
-  }
-
-  /** Ends the world from outside: no grace. */
-  #end(error: Error): void {
-    if (this.#ended !== undefined) return;
-    this.#ended = error;
-    this.#recordFlight();
-    this.#store.fail({ rank: -1, message: error.message });
-    for (const { worker } of this.#ranks) worker.terminate();
-  }
-
-  #over(state: RankState): void {
-    if (state.over) return;
-    state.over = true;
-    state.worker.flush();
-    if (this.#ranks.length === this.#size && this.#ranks.every(({ over }) => over)) this.#finish();
-  }
-
-  /** Who is done, and what each rank did last. */
-  #activity(): RankActivity[] {
-    const flight = readFlight(this.#engine);
-    return this.#ranks.map((state, rank) => {
-      const last = flight.ranks.find((entry) => entry.rank === rank)?.entries.at(-1);
-      const arrived = state.over || state.done;
-      return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
-    });
-  }
-
-  /** Writes what every rank did last to the folder that CHORALE_FLIGHT_DIR names, for `chorale doctor --flight`. */
-  #recordFlight(): void {
-    const folder = process.env["CHORALE_FLIGHT_DIR"];
-    if (folder === undefined || folder === "" || this.#recorded) return;
-    this.#recorded = true;
-    try {
-      mkdirSync(folder, { recursive: true });
-      const name = `flight-${Date.now()}-${process.pid}-${FIRST_GENERATION}.json`;
-      writeFileSync(join(folder, name), JSON.stringify(readFlight(this.#engine)));
-    } catch (error) {
-      process.stderr.write(`chorale: cannot write to CHORALE_FLIGHT_DIR: ${String(error)}\n`);
-    }
-  }
 }

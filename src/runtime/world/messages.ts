@@ -1,38 +1,80 @@
-/** What the launcher and a rank's worker say to each other over the worker's message port. */
+/** What the launcher and a rank say to each other. Plain data that structuredClone and IPC can carry. */
 import type { EngineHandle } from "./engine.ts";
 import type { OutputStream } from "./output.ts";
 import type { ErrorRecord } from "./remote-error.ts";
 
-/** Everything a worker needs to be one rank of one world. */
-export interface Job {
+/** What a killed thread of an earlier generation left behind, for a rank of the next one to free. */
+export interface Reap {
+  readonly engine: EngineHandle;
+  readonly rank: number;
+}
+
+/** A rank's place in one generation of the world. */
+export interface Place {
   readonly rank: number;
   readonly worldSize: number;
   readonly generation: number;
   /** How to attach; shared memory within. */
   readonly engine: EngineHandle;
+  readonly env: Readonly<Record<string, string>>;
+  /** To be freed before attaching. */
+  readonly reap: readonly Reap[];
+}
+
+/** Everything a worker needs to be one rank of one world. */
+export interface Job extends Place {
   /** The user's module: what to import, and the file that the user named. */
   readonly module: { readonly url: string; readonly path: string };
   /** The module was made of a function's text. */
   readonly isFunction: boolean;
   readonly args: readonly string[];
   readonly data: unknown;
-  readonly env: Readonly<Record<string, string>>;
   /** The worker serves other worlds afterwards: the rank ends with its function, not with the thread. */
   readonly reused: boolean;
+  /** How `world.rebuild()` answers before anybody is asked. */
+  readonly rebuild: {
+    /** Why it is refused; absent when it may be tried. */
+    readonly refusal?: string;
+    /** The longest that the launcher takes for a rebuild, ms. */
+    readonly limitMs: number;
+  };
 }
 
 export type ToRank =
   | { readonly kind: "run"; readonly job: Job }
-  | { readonly kind: "bootstrap-value"; readonly key: string; readonly value: Uint8Array }
-  | { readonly kind: "bootstrap-failed"; readonly rank: number; readonly message: string };
+  | { readonly kind: "rebuilt"; readonly place: Place }
+  | {
+      readonly kind: "rebuild-refused";
+      readonly generation: number;
+      readonly reason: string;
+      readonly cause?: ErrorRecord;
+    }
+  | {
+      readonly kind: "bootstrap-value";
+      readonly generation: number;
+      readonly key: string;
+      readonly value: Uint8Array;
+    }
+  /** The generation is over: a rank failed, or left it to rebuild. */
+  | { readonly kind: "bootstrap-failed"; readonly generation: number; readonly rank: number; readonly message: string };
 
 export type FromRank =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly text: string }
-  /** The module's work is over and its result is here. */
-  | { readonly kind: "done"; readonly value: unknown }
-  | { readonly kind: "failed"; readonly error: ErrorRecord }
+  /** The rank has attached to its generation, and freed what it was asked to. */
+  | { readonly kind: "attached"; readonly generation: number }
+  /** The module's work is over and its result is here. `final`: its world is closed. */
+  | { readonly kind: "done"; readonly value: unknown; readonly final: boolean }
+  /** `lost`: why nothing of this process can use the rank's device any more. */
+  | { readonly kind: "failed"; readonly error: ErrorRecord; readonly lost?: string }
   /** The rank called process.exit(). */
   | { readonly kind: "exiting"; readonly exitCode: number; readonly worldOpen: boolean }
-  | { readonly kind: "bootstrap-set"; readonly key: string; readonly value: Uint8Array }
-  | { readonly kind: "bootstrap-get"; readonly key: string }
-  | { readonly kind: "bootstrap-fail"; readonly rank: number; readonly message: string };
+  /** The rank has left its generation and waits for the next. */
+  | { readonly kind: "rebuild"; readonly generation: number; readonly timeoutMs?: number; readonly lost?: string }
+  | {
+      readonly kind: "bootstrap-set";
+      readonly generation: number;
+      readonly key: string;
+      readonly value: Uint8Array;
+    }
+  | { readonly kind: "bootstrap-get"; readonly generation: number; readonly key: string }
+  | { readonly kind: "bootstrap-fail"; readonly generation: number; readonly rank: number; readonly message: string };

@@ -61,7 +61,7 @@ describe("errors between threads", () => {
 
 describe("bootstrap", () => {
   const pair = () => {
-    const store = new BootstrapStore();
+    const store = new BootstrapStore(1);
     const ranks = [0, 1].map((rank) => {
       const door: PortBootstrap = new PortBootstrap(rank, 2, 1, (message) => {
         if (message.kind.startsWith("bootstrap")) store.handle(message as never, (reply) => door.receive(reply));

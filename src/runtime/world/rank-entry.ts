@@ -5,23 +5,15 @@
  */
 import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show } from "../../core/index.ts";
-import type { Backend } from "../comm/index.ts";
-import { PortBootstrap } from "./bootstrap.ts";
-import { attach } from "./engine.ts";
-import { offerWorld } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
 import { openLink } from "./rank-link.ts";
-import { toErrorRecord } from "./remote-error.ts";
-import { createWorld, type World } from "./world.ts";
+import { RankSession } from "./rank-session.ts";
 
 const link = openLink();
 const post = (message: FromRank) => link.post(message);
 
-let bootstrap: PortBootstrap | undefined;
-let backend: Backend | undefined;
-let world: World | undefined;
-let failed = false;
+let session: RankSession | undefined;
 
 process.setSourceMapsEnabled(true);
 // A process writes to its pipes at once by itself.
@@ -33,42 +25,39 @@ const exitSilently = reportExit();
 
 process.on("uncaughtExceptionMonitor", (error) => {
   if (process.listenerCount("uncaughtException") > 0) return;
-  fail(error);
+  session?.fail(error);
   // The launcher tells the error: Node would print it a second time.
   if (link.kind === "process") exitSilently(1);
 });
 
 link.onMessage((message: ToRank) => {
   if (message.kind === "run") void run(message.job);
-  else bootstrap?.receive(message);
+  else session?.receive(message);
 });
 
 async function run(job: Job): Promise<void> {
-  failed = false;
-  Object.assign(process.env, job.env);
+  const rank = new RankSession(job, post);
+  session = rank;
   const { path } = job.module;
   process.argv = [process.argv[0] ?? process.execPath, path, ...job.args];
-  bootstrap = new PortBootstrap(job.rank, job.worldSize, job.generation, post);
   // A pending top-level await on shared memory does not keep a rank alive: the link does, until the module is done.
   link.ref();
   try {
-    backend = await attach(job.engine, job.rank);
-    world = createWorld(backend, { args: job.args, data: job.data });
-    offerWorld(world);
+    const world = await rank.open();
     const main = ((await import(job.module.url)) as { default?: unknown }).default;
     if (typeof main !== "function") {
       if (job.reused || main !== undefined) {
         throw new InvalidArgumentError(`default export of ${path}`, typeof main, "an async function (world, data)");
       }
-      closeWhenIdle(world);
-      if (!failed) post({ kind: "done", value: undefined });
+      closeWhenIdle(rank);
+      if (!rank.failed) post({ kind: "done", value: undefined, final: false });
     } else {
       const value: unknown = await main(world, job.data);
-      await world.close();
-      if (!failed) sendResult(value);
+      await rank.close();
+      if (!rank.failed) sendResult(value);
     }
   } catch (error) {
-    fail(
+    rank.fail(
       job.isFunction && error instanceof ReferenceError ? new ReferenceError(explain(error), { cause: error }) : error,
     );
     if (!job.reused) process.exit(1);
@@ -83,7 +72,7 @@ function explain(error: ReferenceError): string {
 
 function sendResult(value: unknown): void {
   try {
-    post({ kind: "done", value });
+    post({ kind: "done", value, final: true });
   } catch (cause) {
     throw new InvalidArgumentError("result of the rank", show(value), "a value that structuredClone can copy", {
       cause,
@@ -92,26 +81,13 @@ function sendResult(value: unknown): void {
 }
 
 /** A module without a default function is over when its thread has nothing left to do. */
-function closeWhenIdle(open: World): void {
+function closeWhenIdle(rank: RankSession): void {
   process.once("beforeExit", () => {
-    open.close().catch((error: unknown) => {
-      fail(error);
+    rank.close().catch((error: unknown) => {
+      rank.fail(error);
       process.exit(1);
     });
   });
-}
-
-function fail(error: unknown): void {
-  if (failed) return;
-  failed = true;
-  const record = toErrorRecord(error);
-  // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
-  backend?.fail(backend.rank, describe(record));
-  post({ kind: "failed", error: record });
-}
-
-function describe(record: { readonly name: string; readonly message: string }): string {
-  return `${record.name}: ${record.message}`;
 }
 
 /**
@@ -145,7 +121,9 @@ function reportExit(): (code: number) => never {
   const exit = process.exit.bind(process);
   process.exit = (code) => {
     const exitCode = Number(code ?? process.exitCode ?? 0);
-    post({ kind: "exiting", exitCode, worldOpen: world !== undefined && !world.closed });
+    const worldOpen = session?.worldOpen === true;
+    post({ kind: "exiting", exitCode, worldOpen });
+    if (worldOpen) session?.abandon(`process.exit(${exitCode})`);
     return exit(code ?? undefined);
   };
   return exit;

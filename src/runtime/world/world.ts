@@ -1,15 +1,18 @@
 /** The world as one rank sees it: who it is, whom it can talk to, and the memory that collectives move without a copy. */
 import {
+  AbortedError,
   type ArrayOf,
   ClosedError,
   type DType,
   InvalidArgumentError,
   newArray,
   type Tensor,
+  UnsupportedError,
 } from "../../core/index.ts";
 import { type AxisSizes, createMesh, type DeviceMesh, type MeshOptions, type ProcessGroup } from "../../mesh/index.ts";
 import type { RankDevice } from "../backends/cuda/index.ts";
 import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
+import { checkMs } from "./restart-policy.ts";
 
 /** One rank's world. Made by `joinWorld()`. */
 export interface World extends AsyncDisposable {
@@ -26,6 +29,11 @@ export interface World extends AsyncDisposable {
   readonly data: unknown;
   /** The communicator of all ranks. */
   readonly comm: Communicator;
+  /**
+   * Is aborted when this generation is over: a rank failed (the reason is its `RankFailedError`), or this rank rebuilds.
+   * For a rank that waits for something else than its peers, such as requests from outside.
+   */
+  readonly signal: AbortSignal;
 
   /**
    * Makes the mesh of this world.
@@ -63,7 +71,20 @@ export interface World extends AsyncDisposable {
   /** Copies a tensor's elements to fresh private memory, wherever it lies; waits for device tensors. */
   download<D extends DType>(source: Tensor<D>): ArrayOf<D>;
   capabilities(): Capabilities;
-  /** True once `close()` was called. */
+  /**
+   * Leaves this generation at once, whatever is pending, and gives the world of the next one: the survivors after a
+   * failure, and, as the launcher was told, ranks that were started again (they run the module from its start, with
+   * `generation` above 1) or nobody in place of the dead, the ranks then being numbered anew in their old order. Every
+   * survivor calls it, after a failure or without one. Tensors and groups of this world are refused from then on; `joinWorld()` gives the new world. Later calls give the same world.
+   * @param options.timeoutMs how long this rank waits for the others, which are ended when they have not come by then;
+   *   at most (and unless given) the launcher's `rebuildTimeoutMs`
+   * @throws UnsupportedError when the launcher was told to end the world at a failure (`onFailure`); nothing changed then
+   * @throws AbortedError when the launcher refuses, with the first failure as its cause: no rebuild is left, a rank has
+   *   returned already, too few are left, or the CUDA context of this process is lost
+   * @throws ClosedError after `close()`; TimeoutError when the launcher does not answer
+   */
+  rebuild(options?: { readonly timeoutMs?: number }): Promise<World>;
+  /** True once `close()` or `rebuild()` was called. */
   readonly closed: boolean;
   /** Waits for pending work, frees memory, and throws the failures that nobody looked at. Later use is refused. */
   close(): Promise<void>;
@@ -73,11 +94,24 @@ export interface World extends AsyncDisposable {
 export interface WorldContext {
   readonly args: readonly string[];
   readonly data: unknown;
+  /** Sets who hears, once, that the generation is over. */
+  readonly onFailure?: (listener: (error: Error) => void) => void;
+  readonly rebuild: {
+    /** Why a rebuild cannot be, known before anybody is asked. */
+    readonly refusal: string | undefined;
+    /** Asks for the next generation; the backend of this one is abandoned already, with `cause`. */
+    request(cause: Error, timeoutMs: number | undefined): Promise<World>;
+  };
 }
 
 /** Makes the world of an attached backend. */
 export function createWorld(backend: Backend, context: WorldContext): World {
   return new BackendWorld(backend, context);
+}
+
+/** Whether this rank has left the world for the next generation, and `rebuild()` gives that. */
+export function isRebuilding(world: World): boolean {
+  return (world as { rebuilding?: boolean }).rebuilding === true;
 }
 
 const devices = new WeakMap<World, object>();
@@ -107,8 +141,11 @@ class BackendWorld implements World {
   readonly args: readonly string[];
   readonly data: unknown;
   readonly #backend: Backend;
+  readonly #context: WorldContext;
   readonly #groups = new Map<string, Promise<Communicator>>();
+  readonly #over = new AbortController();
   #closing: Promise<void> | undefined;
+  #rebuilding: Promise<World> | undefined;
 
   constructor(backend: Backend, context: WorldContext) {
     this.rank = backend.rank;
@@ -118,11 +155,22 @@ class BackendWorld implements World {
     this.args = Object.freeze([...context.args]);
     this.data = context.data;
     this.#backend = backend;
+    this.#context = context;
+    context.onFailure?.((error) => this.#over.abort(error));
     if (backend.device !== undefined) devices.set(this, backend.device);
   }
 
   get comm(): Communicator {
     return this.#open().world;
+  }
+
+  get signal(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  /** For `isRebuilding`. */
+  get rebuilding(): boolean {
+    return this.#rebuilding !== undefined;
   }
 
   get closed(): boolean {
@@ -189,6 +237,28 @@ class BackendWorld implements World {
     return this.#open().capabilities();
   }
 
+  rebuild(options: { readonly timeoutMs?: number } = {}): Promise<World> {
+    try {
+      this.#rebuilding ??= this.#leave(options.timeoutMs);
+      return this.#rebuilding;
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  #leave(timeoutMs: number | undefined): Promise<World> {
+    checkMs("timeoutMs", timeoutMs, 1);
+    if (this.#closing !== undefined) throw new ClosedError("world", "is closed, and cannot be rebuilt");
+    const { refusal, request } = this.#context.rebuild;
+    if (refusal !== undefined) throw new UnsupportedError("world.rebuild() in this world", refusal);
+    const cause = new AbortedError(`world.rebuild() left it for generation ${this.generation + 1}`);
+    this.#closing = Promise.resolve();
+    this.#backend.abandon(cause);
+    const next = request(cause, timeoutMs);
+    this.#over.abort(cause);
+    return next;
+  }
+
   close(): Promise<void> {
     this.#closing ??= this.#backend.close();
     return this.#closing;
@@ -199,6 +269,13 @@ class BackendWorld implements World {
   }
 
   #open(): Backend {
+    if (this.#rebuilding !== undefined) {
+      const next = this.generation + 1;
+      throw new ClosedError(
+        `world of generation ${this.generation}`,
+        `was left for generation ${next}: use the world that rebuild() gave`,
+      );
+    }
     if (this.#closing !== undefined) throw new ClosedError("world", "is closed");
     return this.#backend;
   }

@@ -1,0 +1,100 @@
+/** One generation of a world, from the launcher's side: its members, what they share, and what became of them. */
+import type { RankActivity } from "../../core/index.ts";
+import { BootstrapStore } from "./bootstrap.ts";
+import { type EngineHandle, readFlight } from "./engine.ts";
+import type { Reap } from "./messages.ts";
+import type { RankHost } from "./rank-host.ts";
+import type { ErrorRecord } from "./remote-error.ts";
+
+/** A rank of one generation. Its host may serve the next one too. */
+export interface Member {
+  readonly generation: Generation;
+  readonly host: RankHost;
+  readonly rank: number;
+  /** What it frees before it attaches. */
+  readonly reap: readonly Reap[];
+  attached: boolean;
+  /** Has left the generation, and waits for the next. */
+  joined: boolean;
+  /** Its module's work is over, and `value` is here. */
+  done: boolean;
+  /** Done, and its world is closed. */
+  final: boolean;
+  /** Its thread or process is gone, or serves others. */
+  over: boolean;
+  failed: boolean;
+  exiting: { readonly exitCode: number; readonly worldOpen: boolean } | undefined;
+  /** Why the launcher ended it. */
+  ended: string | undefined;
+  value: unknown;
+}
+
+export interface RankFailure {
+  readonly rank: number;
+  readonly error: ErrorRecord;
+}
+
+export class Generation {
+  readonly number: number;
+  readonly engine: EngineHandle;
+  readonly store: BootstrapStore;
+  readonly members: Member[] = [];
+  readonly failures: RankFailure[] = [];
+  readonly startedMs = performance.now();
+  /** Its groups were told that it is over. */
+  condemned = false;
+  recorded = false;
+
+  constructor(number: number, engine: EngineHandle) {
+    this.number = number;
+    this.engine = engine;
+    this.store = new BootstrapStore(number);
+  }
+
+  /** Adds the next rank. */
+  add(host: RankHost, reap: readonly Reap[] = []): Member {
+    const member: Member = {
+      generation: this,
+      host,
+      rank: this.members.length,
+      reap,
+      attached: false,
+      joined: false,
+      done: false,
+      final: false,
+      over: false,
+      failed: false,
+      exiting: undefined,
+      ended: undefined,
+      value: undefined,
+    };
+    this.members.push(member);
+    this.store.addRank((message) => host.send(message));
+    return member;
+  }
+
+  /** The failure that the others follow from: one that only reports another rank's is a consequence. */
+  get firstFailure(): RankFailure | undefined {
+    return this.failures.find(({ error }) => error.failedRank === undefined) ?? this.failures[0];
+  }
+
+  /** Who is done, and what each rank did last. */
+  activity(): RankActivity[] {
+    const flight = readFlight(this.engine);
+    return this.members.map(({ rank, over, done }) => {
+      const last = flight.ranks.find((entry) => entry.rank === rank)?.entries.at(-1);
+      return { rank, arrived: over || done, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
+    });
+  }
+}
+
+/** Whether the rank has ended well: nobody may count on it, and it is not run again. */
+export function hasFinished(member: Member): boolean {
+  if (member.failed || member.joined) return false;
+  return member.final || (member.over && (member.done || member.exiting?.worldOpen === false));
+}
+
+/** Whether the rank waits for the next generation, and can be in it. */
+export function isSurvivor({ joined, failed, over }: Member): boolean {
+  return joined && !failed && !over;
+}

@@ -1,0 +1,166 @@
+/**
+ * One rank's life through the generations of its world: attaches to each, leaves it at once when its program calls
+ * `rebuild()`, asks the launcher for the next, and says what the launcher must know when the rank fails.
+ */
+import { AbortedError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import type { RankDevice } from "../backends/cuda/index.ts";
+import type { Backend } from "../comm/index.ts";
+import { PortBootstrap } from "./bootstrap.ts";
+import { attach, reapEngine } from "./engine.ts";
+import { offerWorld } from "./join.ts";
+import type { FromRank, Job, Place, ToRank } from "./messages.ts";
+import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { createWorld, type World } from "./world.ts";
+
+/** What is between a rank's own deadline and the launcher's, which is to come first, ms. */
+const MARGIN_MS = 10_000;
+
+interface Answer {
+  readonly generation: number;
+  resolve(place: Place): void;
+  reject(error: Error): void;
+}
+
+export class RankSession {
+  readonly #job: Job;
+  readonly #post: (message: FromRank) => void;
+  #bootstrap: PortBootstrap | undefined;
+  #backend: Backend | undefined;
+  #world: World | undefined;
+  #rebuilding: Promise<World> | undefined;
+  #answer: Answer | undefined;
+  #failed = false;
+  #refused = false;
+
+  constructor(job: Job, post: (message: FromRank) => void) {
+    this.#job = job;
+    this.#post = post;
+  }
+
+  /** Whether this rank has said that it failed. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  /** Whether the rank would leave others waiting if it ended now. */
+  get worldOpen(): boolean {
+    return this.#answer !== undefined || (this.#world !== undefined && !this.#world.closed);
+  }
+
+  /** Attaches to the first generation of this rank's life. @throws what the backend says */
+  open(): Promise<World> {
+    return this.#attach(this.#job);
+  }
+
+  /** Closes the newest world, after a rebuild that is under way. */
+  async close(): Promise<void> {
+    while (this.#rebuilding !== undefined) {
+      const current = this.#rebuilding;
+      await current;
+      if (this.#rebuilding === current) this.#rebuilding = undefined;
+    }
+    await this.#world?.close();
+  }
+
+  /** Takes a message of the launcher. */
+  receive(message: ToRank): void {
+    if (message.kind === "rebuilt") this.#answer?.resolve(message.place);
+    else if (message.kind === "rebuild-refused") {
+      if (message.generation !== this.#answer?.generation) return;
+      const { reason, cause } = message;
+      const options = cause === undefined ? {} : { cause: fromErrorRecord(cause) };
+      const first = cause === undefined ? "" : `; the first failure: ${cause.name}: ${cause.message}`;
+      this.#refused = true;
+      this.#answer.reject(new AbortedError(`world.rebuild() was refused: ${reason}${first}`, options));
+    } else this.#bootstrap?.receive(message);
+  }
+
+  /** Says that this rank failed: to its peers through the backend, to the launcher, and gives back what it holds. */
+  fail(error: unknown): void {
+    if (this.#failed) return;
+    this.#failed = true;
+    const record = toErrorRecord(error);
+    const lost = lostDevice(this.#backend);
+    // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
+    this.#backend?.fail(this.#backend.rank, `${record.name}: ${record.message}`);
+    this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
+    this.abandon(`${record.name}: ${record.message}`);
+  }
+
+  /** Gives back what this rank holds, without waiting for anybody: it ends. */
+  abandon(why: string): void {
+    this.#backend?.abandon(new AbortedError(`this rank ended: ${why}`));
+  }
+
+  async #attach(place: Place): Promise<World> {
+    const { rank, worldSize, generation, engine } = place;
+    Object.assign(process.env, place.env);
+    const bootstrap = new PortBootstrap(rank, worldSize, generation, this.#post);
+    this.#bootstrap = bootstrap;
+    this.#backend = undefined;
+    for (const left of place.reap) await reapEngine(left.engine, left.rank);
+    const backend = await attach(engine, rank);
+    this.#backend = backend;
+    const world = createWorld(backend, {
+      args: this.#job.args,
+      data: this.#job.data,
+      onFailure: (listener) =>
+        bootstrap.onFailure(({ rank: dead, message }) =>
+          listener(dead < 0 ? new AbortedError(message) : new RankFailedError(dead, generation, new Error(message))),
+        ),
+      rebuild: {
+        refusal: this.#job.rebuild.refusal,
+        request: (cause, timeoutMs) => {
+          bootstrap.close(cause);
+          this.#rebuilding = this.#rebuild(backend, timeoutMs);
+          return this.#rebuilding;
+        },
+      },
+    });
+    this.#world = world;
+    offerWorld(world);
+    this.#post({ kind: "attached", generation });
+    return world;
+  }
+
+  async #rebuild(left: Backend, timeoutMs: number | undefined): Promise<World> {
+    const { generation } = left;
+    const lost = lostDevice(left);
+    const limitMs = this.#job.rebuild.limitMs + MARGIN_MS;
+    try {
+      const place = await new Promise<Place>((resolve, reject) => {
+        const timer = setTimeout(
+          () => reject(new TimeoutError(`world.rebuild() of generation ${generation}`, limitMs)),
+          limitMs,
+        );
+        const settle =
+          <V>(how: (value: V) => void) =>
+          (value: V) => {
+            clearTimeout(timer);
+            this.#answer = undefined;
+            how(value);
+          };
+        this.#answer = { generation, resolve: settle(resolve), reject: settle(reject) };
+        this.#post({
+          kind: "rebuild",
+          generation,
+          ...(timeoutMs === undefined ? {} : { timeoutMs }),
+          ...(lost === undefined ? {} : { lost }),
+        });
+      });
+      return await this.#attach(place);
+    } catch (error) {
+      // The others must not wait for a rank that did not arrive. Of a refusal the launcher knows.
+      if (!this.#refused) this.fail(error);
+      throw error;
+    } finally {
+      this.#answer = undefined;
+    }
+  }
+}
+
+/** Why this process cannot use the rank's device any more, if so. */
+function lostDevice(backend: Backend | undefined): string | undefined {
+  const poison = (backend?.device as RankDevice | undefined)?.device.poison;
+  return poison === undefined ? undefined : `${poison.operation} found ${poison.error.message}`;
+}

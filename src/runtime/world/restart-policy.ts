@@ -1,0 +1,116 @@
+/**
+ * What a world does when a rank fails: end, start the dead ranks again, or go on without them; how often, how fast, and
+ * how long survivors may take to come. The limit within a window is that of supervision trees (one for one, so many
+ * restarts in so many seconds, as Erlang/OTP's and Akka's supervisors count); the growing delay keeps a rank that dies
+ * at its start from being started in a loop.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import { DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+
+export const FAILURE_POLICIES = ["end", "respawn", "shrink"] as const;
+export type FailurePolicy = (typeof FAILURE_POLICIES)[number];
+
+/** Rebuilds of a world that are allowed unless told. */
+export const DEFAULT_RESTARTS = 3;
+/** The delay between a failure and the next generation grows up to this, ms. */
+export const MAX_RESTART_DELAY_MS = 30_000;
+/** Longest time that any limit of a rebuild may be set to, ms: what a timer can hold. */
+const MAX_MS = 2 ** 31 - 1;
+
+export interface RestartOptions {
+  /**
+   * What happens when a rank fails. `end` (unless given): the world ends. `respawn`: the next generation has as many
+   * ranks; the dead ones run the module from its start. `shrink`: the next generation has the survivors only.
+   * `restarts` alone means `respawn`.
+   */
+  readonly onFailure?: FailurePolicy;
+  /** Most rebuilds; 3 unless given. With `restartWindowMs`: most rebuilds within any such time. */
+  readonly restarts?: number;
+  /** Counts only the rebuilds of the last so many ms; all of them unless given. */
+  readonly restartWindowMs?: number;
+  /** Wait before a rebuild, ms; doubles with each of the counted rebuilds, up to 30 s. None unless given. */
+  readonly restartDelayMs?: number;
+  /** How long survivors may take to call `world.rebuild()` before they are ended as well, ms; 60 s unless given. */
+  readonly rebuildTimeoutMs?: number;
+  /** With `shrink`: the world ends when fewer ranks are left; 1 unless given. */
+  readonly minRanks?: number;
+}
+
+export interface RestartPolicy {
+  readonly onFailure: FailurePolicy;
+  readonly restarts: number;
+  readonly restartWindowMs: number;
+  readonly restartDelayMs: number;
+  readonly rebuildTimeoutMs: number;
+  readonly minRanks: number;
+}
+
+/** Reads a policy's name. @throws InvalidArgumentError naming the policies */
+export function parseFailurePolicy(text: string, argument = "onFailure"): FailurePolicy {
+  const policy = FAILURE_POLICIES.find((known) => known === text);
+  if (policy === undefined) throw new InvalidArgumentError(argument, text, `one of ${FAILURE_POLICIES.join(", ")}`);
+  return policy;
+}
+
+/** Checks the options and fills in what was not given. @throws InvalidArgumentError */
+export function restartPolicy(options: RestartOptions, ranks: number): RestartPolicy {
+  const { restarts, restartWindowMs, restartDelayMs, rebuildTimeoutMs, minRanks } = options;
+  if (restarts !== undefined && (!Number.isInteger(restarts) || restarts < 0)) {
+    throw new InvalidArgumentError("restarts", restarts, "an integer, 0 or more");
+  }
+  const onFailure = parseFailurePolicy(options.onFailure ?? ((restarts ?? 0) > 0 ? "respawn" : "end"));
+  if (onFailure === "end" && (restarts ?? 0) > 0) {
+    throw new InvalidArgumentError("restarts", restarts, '0, or onFailure "respawn" or "shrink"');
+  }
+  if (minRanks !== undefined && (!Number.isInteger(minRanks) || minRanks < 1 || minRanks > ranks)) {
+    throw new InvalidArgumentError("minRanks", minRanks, `an integer from 1 to the number of ranks, ${ranks}`);
+  }
+  checkMs("restartWindowMs", restartWindowMs, 1);
+  checkMs("restartDelayMs", restartDelayMs, 0);
+  checkMs("rebuildTimeoutMs", rebuildTimeoutMs, 1);
+  return {
+    onFailure,
+    restarts: onFailure === "end" ? 0 : (restarts ?? DEFAULT_RESTARTS),
+    restartWindowMs: restartWindowMs ?? Number.POSITIVE_INFINITY,
+    restartDelayMs: restartDelayMs ?? 0,
+    rebuildTimeoutMs: rebuildTimeoutMs ?? DEFAULT_TIMEOUT_MS,
+    minRanks: minRanks ?? 1,
+  };
+}
+
+/** @throws InvalidArgumentError for what is no time, or no timer can wait for */
+export function checkMs(argument: string, value: number | undefined, atLeast: number): void {
+  if (value === undefined || (value >= atLeast && value <= MAX_MS)) return;
+  throw new InvalidArgumentError(argument, value, `a number of milliseconds from ${atLeast} to ${MAX_MS}`);
+}
+
+/** Counts rebuilds. */
+export class RestartBudget {
+  readonly #policy: RestartPolicy;
+  /** When each counted rebuild began, ms on any clock that only grows. */
+  #begun: number[] = [];
+
+  constructor(policy: RestartPolicy) {
+    this.#policy = policy;
+  }
+
+  /**
+   * Takes one rebuild.
+   * @returns how long to wait before it, ms; `undefined` when none is left
+   */
+  take(nowMs: number): { readonly delayMs: number } | undefined {
+    const { restarts, restartWindowMs, restartDelayMs } = this.#policy;
+    this.#begun = this.#begun.filter((begun) => nowMs - begun < restartWindowMs);
+    if (this.#begun.length >= restarts) return undefined;
+    const delayMs = Math.min(MAX_RESTART_DELAY_MS, restartDelayMs * 2 ** this.#begun.length);
+    this.#begun.push(nowMs);
+    return { delayMs };
+  }
+
+  /** What is used up, in words. */
+  describe(): string {
+    const { restarts, restartWindowMs } = this.#policy;
+    const within = Number.isFinite(restartWindowMs) ? ` within ${restartWindowMs} ms` : "";
+    return restarts === 1 ? `the one rebuild${within} is used up` : `all ${restarts} rebuilds${within} are used up`;
+  }
+}
