@@ -3,3 +3,4 @@ export { NcclCommunicator } from "./communicator.ts";
 export type { NcclConfig } from "./config.ts";
 export * from "./handle.ts";
 export { loadNccl, type NcclLibrary, requireNccl } from "./library.ts";
+export { NCCL_OPTIONAL } from "./symbols.ts";
