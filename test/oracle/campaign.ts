@@ -1,7 +1,8 @@
 /**
  * The mutation campaign: from every algorithm of the library, at several sizes, and from other plans that are given,
- * mutants that the verifier and the oracle judge independently. What must not be: a mutant that the verifier passes and a run of the oracle breaks; an equivalent
- * change that the verifier flags. What is counted: flagged mutants with a failing run.
+ * mutants that the verifier and the oracle judge independently. What must not be: a mutant that the verifier passes and
+ * a run of the oracle breaks; an equivalent change that the verifier flags. What is counted: flagged mutants with a
+ * failing run.
  */
 import { renderFindings, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
 import { type Base, libraryBases } from "./bases.ts";
@@ -78,16 +79,13 @@ export function campaign(options: CampaignOptions): CampaignResult {
     // Every other plan that may be launched again at once is.
     const launches = base.relaunches && random.chance(0.5) ? 3 : 1;
     if (launches > 1) relaunched++;
-    const {
-      verdict,
-      failure,
-      runs: count,
-    } = judge(mutant.plan, {
-      runs: options.runs,
-      seed,
-      launches,
-      sendTo: base.sendTo,
-    });
+    let judgement: Judgement;
+    try {
+      judgement = judge(mutant.plan, { runs: options.runs, seed, launches, sendTo: base.sendTo });
+    } catch (cause) {
+      throw new Error(`${base.name} (seed ${seed}, ${launches} launches): ${mutant.what}`, { cause });
+    }
+    const { verdict, failure, runs: count } = judgement;
     runs += count;
     if (isShapeless(verdict)) shapeless++;
     else if (verdict.ok) {

@@ -129,10 +129,14 @@ class Machine {
     this.#held = new Set(options.holdBack ?? []);
     let cells = 1;
     let unit = 0;
+    let finest = 0;
     for (const rank of plan.ranks) {
       for (const strand of rank.strands) {
         for (const op of strand.ops) {
-          if (op.kind === "pipeline") unit = Math.max(unit, op.unitBytes);
+          if (op.kind === "pipeline") {
+            unit = Math.max(unit, op.unitBytes);
+            finest = gcd(finest, op.unitBytes);
+          }
           for (const inner of op.kind === "pipeline" ? op.body : [op]) {
             const size = "tbg" in inner && inner.tbg !== undefined ? inner.tbg.size : 1;
             cells = (cells / gcd(cells, size)) * size;
@@ -141,7 +145,9 @@ class Machine {
       }
     }
     const units = unit === 0 ? 1 : (options.unitsPerChunk ?? 1);
-    this.#cells = cells * units;
+    // Every unit is a whole number of cells, and so is every part of a group.
+    const perChunk = unit === 0 ? 1 : (unit * units) / finest;
+    this.#cells = (cells / gcd(cells, perChunk)) * perChunk;
     this.#chunkBytes = unit === 0 ? 1 : unit * units;
     this.#launches = options.launches ?? 1;
     let size = 0;

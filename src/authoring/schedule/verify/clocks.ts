@@ -33,13 +33,13 @@ export function withStrand(clock: Clock, strand: number, segments: number, size:
 }
 
 /** What a release carries: everything up to a segment of one strand, and what that strand had heard of. */
-export interface Snapshot<L = unknown> {
+export interface Snapshot {
   readonly strand: number;
   readonly segments: number;
   readonly base: Clock;
-  /** What was performed before (see `Past` in `memory.ts`); absent in plans without packets. */
+  /** What was performed before (see `Past` in `access-log.ts`); absent in plans without packets. */
   readonly known: Clock;
-  readonly link: L;
+  readonly link: number;
 }
 
 export function acquire(clock: Clock, snapshot: Snapshot, size: number): Clock {

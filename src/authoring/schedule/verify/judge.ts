@@ -2,11 +2,13 @@
  * The verdict on a finished exploration: what the outputs hold against what the collective asks for, what became of the
  * inputs, and which races matter to either.
  */
+
+import type { Site } from "./access-log.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
 import type { Exploration } from "./explore.ts";
 import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
 import { type Geometry, placeOfCell } from "./geometry.ts";
-import type { Race, Site } from "./memory.ts";
+import type { Race } from "./memory.ts";
 import { checkPromises, type Promises } from "./promises.ts";
 import type { Values } from "./values.ts";
 
@@ -44,7 +46,7 @@ export function judge(
         for (let i = 0; i < per; i++) {
           const cell = geometry.base(launch, rank.rank, "output") + chunk * per + i;
           const final = run.memory.final(cell, run.finished);
-          for (const write of final.writes) run.memory.used[write.site.id] = 1;
+          run.memory.useFinal(cell);
           const place = { rank: rank.rank, buffer: "output" as const, index: chunk };
           if (final.unfinished !== undefined) {
             const at = placeOfSite(geometry, final.unfinished);
@@ -69,7 +71,7 @@ export function judge(
             correct.set(final.value, `${launch}:${shape}`);
             continue;
           }
-          const writer = final.writes[0]?.site;
+          const { writer } = final;
           const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
           const ref: OpRef =
             at === undefined
@@ -110,12 +112,12 @@ function checkInput(
   const leaf = geometry.leafBase[rank]! + launch * geometry.numLeaves;
   for (let i = 0; i < plan.ranks[rank]!.input.chunks * per; i++) {
     const final = run.memory.final(begin + i, run.finished);
-    const writer = final.writes[0]?.site;
+    const { writer } = final;
     if (writer === undefined) continue;
     const races = values.racesOf(final.value);
     if (!meaningful) {
       for (const race of races ?? []) guilty.add(race);
-      for (const write of final.writes) run.memory.used[write.site.id] = 1;
+      run.memory.useFinal(begin + i);
       continue;
     }
     if (values.equal(final.value, values.leaf(leaf + i))) continue;

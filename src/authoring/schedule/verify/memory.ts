@@ -3,109 +3,19 @@
  * happens-before relation does not order are a race; unlike a detector that stops there, this one goes on: the value
  * that depends on the race is marked, and only a mark that reaches an output makes the plan wrong. A race found after
  * its read was executed marks the read for the next run over the same (deterministic) exploration.
+ *
+ * A cell is two lists of accesses (`access-log.ts`): the writes whose data may lie there, oldest first, and the reads
+ * that a later write may still have to be compared with.
  */
-import type { Clock } from "./clocks.ts";
+import type { AccessLog, Accessor, Site } from "./access-log.ts";
 import { UNDEFINED, type Values } from "./values.ts";
 
-/** A dynamic operation: strand, place in it, launch. */
-export interface Site {
-  /** Global strand number. */
-  readonly strand: number;
-  readonly op: number;
-  /** Index in a pipeline's body, or -1. */
-  readonly body: number;
-  readonly iteration: number;
-  readonly launch: number;
-  /** Number of the operation in the plan, see `Geometry.opBase`. */
-  readonly id: number;
-}
-
-/** Who accesses: a strand (or a proxy lane) at a point of its life, and at which position of the operation. */
-export interface Accessor {
-  readonly lane: number;
-  /** For other strands: which part of the strand's life a clock must cover to be behind this access. */
-  readonly segment: number;
-  /** For the strand itself: how many block-wide synchronisations came before. */
-  readonly phase: number;
-  readonly clock: Clock;
-  readonly site: Site;
-  /** What surely was *performed* before, for reads only: see `performed`. */
-  readonly past: Past;
-}
-
-/**
- * What a strand knows to have been performed. More than its clock: a packet makes no other write visible, but the reads
- * that went into it are over when it arrives (its data depends on them), so that what they read may be overwritten.
- */
-export interface Past {
-  /** Segments of every lane whose accesses are over. */
-  readonly known: Clock;
-  /** Segments of this lane before its current phase. */
-  readonly own: number;
-  /** Place in the order of the lane's operations. */
-  readonly seq: number;
-  /** Packets read so far at this position, and at any position before the last synchronisation. */
-  readonly link: (position: number) => Link | undefined;
-}
-export interface Link {
-  readonly from: PacketNode | undefined;
-  readonly next: Link | undefined;
-  readonly more: readonly Link[] | undefined;
-}
-/** A write of packets, as seen by those who read them: the write itself. */
-export interface PacketNode {
-  readonly lane: number;
-  readonly phase: number;
-  readonly position: number;
-  readonly seq: number;
-  /** What the writer knew to have been performed. */
-  readonly known: Clock;
-  /** Segments of the lane that were over. */
-  readonly own: number;
-  readonly time: number;
-  readonly link: Link | undefined;
-}
 /** Packets followed back before giving up on an order; the answer is then "not ordered", which is never unsound. */
 const MAX_FOLLOWED = 20_000;
-
-interface Access {
-  readonly lane: number;
-  readonly segment: number;
-  readonly phase: number;
-  readonly position: number;
-  readonly site: Site;
-  readonly value: number;
-  /** 0 for plain data, else the tag of the packets: 1 + launch. */
-  readonly tag: number;
-  readonly seq: number;
-  readonly time: number;
-}
-interface ReadAccess extends Access {
-  readonly id: number;
-  /** For packets: the write that it saw. */
-  readonly from: Access | undefined;
-}
-interface WriteAccess extends Access {
-  /** Packets that this write replaced and that a reader may still have seen. */
-  readonly replaced: readonly Access[];
-  /** Of packets only, see `PacketNode`. */
-  readonly known: Clock;
-  readonly own: number;
-  readonly link: Link | undefined;
-  /** Earlier writes of the same value that this one replaced: whoever comes after one of them cannot tell. */
-  readonly same: readonly Access[];
-  /** The place held this value from the beginning. */
-  readonly sameAsInitial: boolean;
-}
 /** Earlier writes of one value that are remembered; forgetting one can only make the verdict stricter. */
 const MAX_SAME = 8;
-
-interface Cell {
-  readonly index: number;
-  writes: readonly WriteAccess[];
-  reads: readonly ReadAccess[];
-  races: readonly number[];
-}
+/** Replaced packets that are remembered for readers that may still have seen them. */
+const MAX_REPLACED = 4;
 
 export interface Race {
   readonly id: number;
@@ -127,17 +37,38 @@ export interface PacketMix {
   readonly cell: number;
 }
 
+export interface FinalAccess {
+  readonly lane: number;
+  readonly segment: number;
+  readonly site: Site;
+}
+export interface FinalCell {
+  readonly value: number;
+  readonly unfinished: Site | undefined;
+  readonly tag: number;
+  /** The first of the last writes; undefined where nobody wrote. */
+  readonly writer: Site | undefined;
+}
+
 const NONE: readonly never[] = [];
 
 export class Memory {
   readonly #values: Values;
-  /** Most cells hold one write and nothing else: then that write stands for the cell. */
-  readonly #cells: (Cell | WriteAccess | undefined)[];
+  readonly #log: AccessLog;
+  /** First write and last read of each cell; 0 for none. */
+  readonly #writes: Int32Array;
+  readonly #reads: Int32Array;
+  /** Races whose outcome a cell still shows. */
+  readonly #cellRaces = new Map<number, readonly number[]>();
+  /** Packets that a write replaced and that a reader may still have seen. */
+  readonly #replaced = new Map<number, readonly number[]>();
+  /** Earlier writes of the same value that a write replaced: whoever comes after one of them cannot tell. */
+  readonly #sameBefore = new Map<number, readonly number[]>();
   readonly #initial: Int32Array;
   readonly #marked: ReadonlyMap<number, number>;
   readonly #raceIds = new Map<string, Race>();
   readonly races: Race[] = [];
-  /** Reads found to race after they were executed: read number -> race. */
+  /** Reads found to race after they were executed: time of the read -> race. */
   readonly lateMarks = new Map<number, number>();
   readonly mixes: PacketMix[] = [];
   /** By operation: 1 when something that it wrote was read. */
@@ -147,14 +78,14 @@ export class Memory {
   readonly #aliases: Int32Array | undefined;
   /** Writes to each cell that are still to come; reads of cells without any need not be remembered. */
   readonly #writesLeft: Uint8Array | undefined;
-  #nextRead = 0;
   #time = 0;
-  /** The packet that the last `read` with a tag saw. */
-  lastPacket: PacketNode | undefined;
+  /** The write of packets that the last `read` with a tag saw. */
+  lastPacket = 0;
 
-  /** @param marked reads whose value is known to depend on a race, by number, from an earlier run */
+  /** @param marked reads whose value is known to depend on a race, by time, from an earlier run */
   constructor(
     values: Values,
+    log: AccessLog,
     geometry: { readonly numCells: number; readonly numOps: number },
     initial: Int32Array,
     marked: ReadonlyMap<number, number>,
@@ -163,7 +94,9 @@ export class Memory {
   ) {
     this.#writesLeft = writesLeft;
     this.#values = values;
-    this.#cells = new Array<Cell | WriteAccess | undefined>(geometry.numCells);
+    this.#log = log;
+    this.#writes = new Int32Array(geometry.numCells);
+    this.#reads = new Int32Array(geometry.numCells);
     this.used = new Uint8Array(geometry.numOps);
     this.wrote = new Uint8Array(geometry.numOps);
     this.#aliases = aliases;
@@ -171,25 +104,28 @@ export class Memory {
     this.#marked = marked;
   }
 
-  #ordered(access: Access, who: Accessor, position: number): boolean {
-    if (access.lane === who.lane) return access.phase < who.phase || access.position === position;
-    return who.clock !== undefined && who.clock[access.lane]! > access.segment;
+  #ordered(access: number, who: Accessor, position: number): boolean {
+    const log = this.#log;
+    const lane = log.lane(access);
+    if (lane === who.lane) return log.phase(access) < who.phase || log.position(access) === position;
+    return who.clock !== undefined && who.clock[lane]! > log.segment(access);
   }
 
-  #race(cell: number, a: Access, aWrites: boolean, who: Accessor, bWrites: boolean, bTag: number, mayHang: boolean) {
-    const key = `${a.site.id} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
+  #race(cell: number, a: number, aWrites: boolean, who: Accessor, bWrites: boolean, bTag: number, mayHang: boolean) {
+    const log = this.#log;
+    const key = `${log.opId(a)} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
     let race = this.#raceIds.get(key);
     if (race === undefined) {
       race = {
         id: this.races.length,
-        first: a.site,
+        first: log.site(a),
         second: who.site,
         firstWrites: aWrites,
         secondWrites: bWrites,
-        firstTag: a.tag,
+        firstTag: log.tag(a),
         secondTag: bTag,
         cell,
-        sameStrand: a.lane === who.lane,
+        sameStrand: log.lane(a) === who.lane,
         mayHang,
         count: 0,
       };
@@ -203,248 +139,259 @@ export class Memory {
   #alias(index: number): number {
     return this.#aliases === undefined ? index : this.#aliases[index]!;
   }
-
-  /** The cell, made up where nothing is stored for it yet: `#store` keeps it. */
-  #cell(index: number): Cell {
-    const entry = this.#cells[index];
-    if (entry === undefined) return { index, writes: NONE, reads: NONE, races: NONE };
-    return "writes" in entry ? entry : { index, writes: [entry], reads: NONE, races: NONE };
-  }
-
-  #store(cell: Cell): void {
-    const only = cell.writes.length === 1 && cell.reads.length === 0 && cell.races.length === 0;
-    this.#cells[cell.index] = only ? cell.writes[0]! : cell;
+  #racesOf(cell: number): readonly number[] {
+    return this.#cellRaces.get(cell) ?? NONE;
   }
 
   /** Says whether packets with this tag lie in the cell. */
-  hasPacket(index: number, tag: number): boolean {
-    const entry = this.#cells[this.#alias(index)];
-    if (entry === undefined) return false;
-    return "writes" in entry ? entry.writes.some((write) => write.tag === tag) : entry.tag === tag;
+  hasPacket(address: number, tag: number): boolean {
+    const log = this.#log;
+    for (let w = this.#writes[this.#alias(address)]!; w !== 0; w = log.next(w)) if (log.tag(w) === tag) return true;
+    return false;
   }
 
   /** Reads plain data (`tag` 0) or the packet with `tag`, which must be there. @returns the value */
   read(address: number, who: Accessor, position: number, tag: number): number {
     const index = this.#alias(address);
-    const cell = this.#cell(index);
-    for (const write of cell.writes) this.used[write.site.id] = 1;
-    const id = this.#nextRead++;
-    let value: number;
-    let from: Access | undefined;
-    if (tag === 0) value = this.#readPlain(index, cell, who, position);
-    else {
-      [value, from] = this.#readPacket(index, cell, who, position, tag);
-    }
-    const mark = this.#marked.get(id);
+    this.#use(index);
+    const time = this.#time++;
+    this.lastPacket = 0;
+    let value = tag === 0 ? this.#readPlain(index, who, position) : this.#readPacket(index, who, position, tag);
+    const mark = this.#marked.get(time);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
-    this.lastPacket = from as WriteAccess | undefined;
-    this.#remember(cell, who, position, value, tag, id, from);
+    this.#remember(index, who, position, value, tag, time, this.lastPacket);
     return value;
   }
 
-  /** What a write left is certainly there: it came before, or only repeats what did. */
-  #certain(write: WriteAccess, who: Accessor, position: number): boolean {
-    return (
-      this.#ordered(write, who, position) ||
-      (write.tag === 0 && (write.sameAsInitial || write.same.some((earlier) => this.#ordered(earlier, who, position))))
-    );
+  #use(index: number): void {
+    const log = this.#log;
+    for (let w = this.#writes[index]!; w !== 0; w = log.next(w)) this.used[log.opId(w)] = 1;
   }
 
-  #readPlain(index: number, cell: Cell, who: Accessor, position: number): number {
-    const { writes } = cell;
-    if (writes.length === 0) return this.#initial[index]!;
-    if (writes.length === 1 && this.#certain(writes[0]!, who, position)) {
-      const write = writes[0]!;
-      if (write.tag !== 0) {
-        this.mixes.push({ site: who.site, cell: index });
-        return UNDEFINED;
-      }
-      return write.value;
-    }
-    const sure = writes.find((write) => this.#certain(write, who, position));
+  /** What a write left is certainly there: it came before, or only repeats what did. */
+  #certain(write: number, who: Accessor, position: number): boolean {
+    if (this.#ordered(write, who, position)) return true;
+    if (this.#log.tag(write) !== 0) return false;
+    if (this.#log.repeatsInitial(write)) return true;
+    return (this.#sameBefore.get(write) ?? NONE).some((earlier) => this.#ordered(earlier, who, position));
+  }
+
+  #plain(write: number, index: number, who: Accessor): number {
+    if (this.#log.tag(write) === 0) return this.#log.value(write);
+    this.mixes.push({ site: who.site, cell: index });
+    return UNDEFINED;
+  }
+
+  #readPlain(index: number, who: Accessor, position: number): number {
+    const log = this.#log;
+    const first = this.#writes[index]!;
+    if (first === 0) return this.#initial[index]!;
+    if (log.next(first) === 0 && this.#certain(first, who, position)) return this.#plain(first, index, who);
+    let sure = first;
+    while (sure !== 0 && !this.#certain(sure, who, position)) sure = log.next(sure);
     const races: number[] = [];
-    for (const write of writes) {
-      if (sure !== undefined && (write === sure || this.#same(write, sure))) continue;
-      if (this.#ordered(write, who, position)) races.push(...cell.races);
+    for (let write = first; write !== 0; write = log.next(write)) {
+      if (sure !== 0 && (write === sure || this.#same(write, sure))) continue;
+      if (this.#ordered(write, who, position)) races.push(...this.#racesOf(index));
       else races.push(this.#race(index, write, true, who, false, 0, false));
     }
-    if (races.length > 0) return this.#values.poison(races);
-    if (sure!.tag !== 0) {
-      this.mixes.push({ site: who.site, cell: index });
-      return UNDEFINED;
-    }
-    return sure!.value;
+    return races.length > 0 ? this.#values.poison(races) : this.#plain(sure, index, who);
   }
 
-  #readPacket(index: number, cell: Cell, who: Accessor, position: number, tag: number): [number, Access] {
+  #readPacket(index: number, who: Accessor, position: number, tag: number): number {
+    const log = this.#log;
     const races: number[] = [];
-    let source: WriteAccess | undefined;
-    for (const write of cell.writes) {
-      if (write.tag !== tag) {
+    let source = 0;
+    for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
+      if (log.tag(write) !== tag) {
         if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
-        else races.push(...cell.races);
+        else races.push(...this.#racesOf(index));
         continue;
       }
       if (!this.#ordered(write, who, position)) {
-        for (const old of write.replaced) {
-          if (old.tag === tag && !this.#values.equal(old.value, write.value)) {
+        for (const old of this.#replaced.get(write) ?? NONE) {
+          if (log.tag(old) === tag && !this.#values.equal(log.value(old), log.value(write))) {
             races.push(this.#race(index, write, true, who, false, tag, false));
             break;
           }
         }
       }
-      if (source === undefined) source = write;
-      else if (!this.#values.equal(source.value, write.value)) {
+      if (source === 0) source = write;
+      else if (!this.#values.equal(log.value(source), log.value(write))) {
         races.push(this.#race(index, write, true, who, false, tag, false));
       }
     }
-    const value = races.length > 0 ? this.#values.poison(races) : source!.value;
-    return [value, source!];
+    this.lastPacket = source;
+    return races.length > 0 ? this.#values.poison(races) : log.value(source);
   }
 
   /** Contents as they lie there, plain or packets: what a proxy that copies bytes sees. */
   readRaw(address: number, who: Accessor, position: number): { value: number; tag: number } {
+    const log = this.#log;
     const index = this.#alias(address);
-    const cell = this.#cell(index);
-    for (const write of cell.writes) this.used[write.site.id] = 1;
-    const tag = cell.writes.at(-1)?.tag ?? 0;
+    this.#use(index);
+    let last = this.#writes[index]!;
+    while (last !== 0 && log.next(last) !== 0) last = log.next(last);
+    const tag = last === 0 ? 0 : log.tag(last);
     if (tag === 0) return { value: this.read(index, who, position, 0), tag: 0 };
     const races: number[] = [];
-    for (const write of cell.writes) {
+    for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
       if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
     }
-    const id = this.#nextRead++;
-    let value = races.length > 0 ? this.#values.poison(races) : cell.writes.at(-1)!.value;
-    const mark = this.#marked.get(id);
+    const time = this.#time++;
+    let value = races.length > 0 ? this.#values.poison(races) : log.value(last);
+    const mark = this.#marked.get(time);
     if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
-    this.#remember(cell, who, position, value, tag, id, undefined);
+    this.#remember(index, who, position, value, tag, time, 0);
     return { value, tag };
   }
 
-  #same(a: Access, b: Access): boolean {
-    return a.tag === b.tag && this.#values.equal(a.value, b.value);
+  #same(a: number, b: number): boolean {
+    const log = this.#log;
+    return log.tag(a) === log.tag(b) && this.#values.equal(log.value(a), log.value(b));
   }
 
   #remember(
-    cell: Cell,
+    index: number,
     who: Accessor,
     position: number,
     value: number,
     tag: number,
-    id: number,
-    from: Access | undefined,
+    time: number,
+    from: number,
   ): void {
-    if (this.#writesLeft?.[cell.index] === 0) return;
-    const { lane, segment, phase, site, past } = who;
-    const read = { lane, segment, phase, position, site, value, tag, seq: past.seq, time: this.#time++, id, from };
-    if (cell.reads === NONE) cell.reads = [read];
-    else (cell.reads as ReadAccess[]).push(read);
-    this.#store(cell);
+    if (this.#writesLeft?.[index] === 0) return;
+    const read = this.#log.add(who, position, value, tag, time, from);
+    this.#log.setNext(read, this.#reads[index]!);
+    this.#reads[index] = read;
   }
 
   /** Writes `value` as plain data (`tag` 0) or packets. */
   write(address: number, who: Accessor, position: number, value: number, tag: number): void {
+    const log = this.#log;
     const index = this.#alias(address);
-    const cell = this.#cell(index);
     this.wrote[who.site.id] = 1;
     const left = this.#writesLeft;
     // 255 stands for that many or more: such cells are always remembered.
     if (left !== undefined && left[index] !== 255) left[index] = left[index]! - 1;
-    const { lane, segment, phase, site, past } = who;
-    const time = this.#time++;
-    const access = { lane, segment, phase, position, site, value, tag, seq: past.seq, time };
-    let kept: WriteAccess[] | undefined;
-    let replaced: Access[] | undefined;
-    let same: Access[] | undefined;
-    let sameAsInitial = cell.writes.length === 0 && tag === 0 && this.#initial[index] === value && value !== UNDEFINED;
-    for (const write of cell.writes) {
-      if (this.#ordered(write, who, position) || this.#seenBefore(cell, write, who, position)) {
-        if (write.tag !== 0) {
+    const access = log.add(who, position, value, tag, this.#time++, tag === 0 ? 0 : who.past.link(position));
+    let replaced: number[] | undefined;
+    let same: number[] | undefined;
+    const first = this.#writes[index]!;
+    let repeats = first === 0 && tag === 0 && this.#initial[index] === value && value !== UNDEFINED;
+    let head = 0;
+    let tail = 0;
+    for (let write = first; write !== 0; ) {
+      const next = log.next(write);
+      const isPacket = log.tag(write) !== 0;
+      if (this.#ordered(write, who, position) || (isPacket && this.#seenBefore(index, write, who, position))) {
+        if (isPacket) {
           replaced ??= [];
-          replaced.push(write, ...write.replaced);
+          replaced.push(write, ...(this.#replaced.get(write) ?? NONE));
         }
-        if (write.tag === tag && write.value === value) {
+        const before = this.#sameBefore.get(write);
+        this.#sameBefore.delete(write);
+        if (log.tag(write) === tag && log.value(write) === value) {
           same ??= [];
-          same.push(write, ...write.same);
-          sameAsInitial ||= write.sameAsInitial;
+          same.push(write, ...(before ?? NONE));
+          repeats ||= log.repeatsInitial(write);
+        } else if (!isPacket) {
+          for (const old of before ?? NONE) log.free(old);
+          log.free(write);
         }
-        continue;
+      } else {
+        log.setNext(write, 0);
+        if (tail === 0) head = write;
+        else log.setNext(tail, write);
+        tail = write;
+        if (!this.#same(write, access)) {
+          const race = this.#race(index, write, true, who, true, tag, false);
+          this.#cellRaces.set(index, [...this.#racesOf(index), race]);
+        }
       }
-      kept ??= [];
-      kept.push(write);
-      if (!this.#same(write, access)) {
-        cell.races = [...cell.races, this.#race(index, write, true, who, true, tag, false)];
-      }
+      write = next;
     }
-    let reads: ReadAccess[] | undefined;
-    for (const read of cell.reads) {
+    this.#compareReads(index, who, position, value, tag, head);
+    if (head === 0) this.#cellRaces.delete(index);
+    if (tail === 0) head = access;
+    else log.setNext(tail, access);
+    this.#writes[index] = head;
+    if (repeats) log.setRepeatsInitial(access);
+    if (replaced !== undefined) this.#replaced.set(access, replaced.slice(0, MAX_REPLACED));
+    if (same !== undefined) this.#sameBefore.set(access, same.slice(-MAX_SAME));
+  }
+
+  /** Drops the reads that were over before this write; the others race with it. @param kept first write that stays */
+  #compareReads(index: number, who: Accessor, position: number, value: number, tag: number, kept: number): void {
+    const log = this.#log;
+    let head = 0;
+    for (let read = this.#reads[index]!; read !== 0; ) {
+      const next = log.next(read);
+      let stays = true;
       if (this.#ordered(read, who, position) || this.#performed(read, who, position)) {
-        if (read.from === undefined || kept === undefined || !kept.includes(read.from as WriteAccess)) continue;
-        reads ??= [];
-        reads.push(read);
-        continue;
+        const from = log.extra(read);
+        stays = from !== 0 && this.#isIn(from, kept);
+      } else if (log.tag(read) !== tag || !this.#values.equal(log.value(read), value)) {
+        const readTag = log.tag(read);
+        const race = this.#race(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);
+        if (!this.#marked.has(log.time(read))) this.lateMarks.set(log.time(read), race);
       }
-      reads ??= [];
-      reads.push(read);
-      if (read.tag === tag && this.#values.equal(read.value, value)) continue;
-      const race = this.#race(index, read, false, who, true, tag, read.tag !== 0 && tag !== read.tag);
-      if (!this.#marked.has(read.id)) this.lateMarks.set(read.id, race);
+      if (stays) {
+        log.setNext(read, head);
+        head = read;
+      } else log.free(read);
+      read = next;
     }
-    if (kept === undefined) {
-      cell.races = NONE;
-      kept = [];
-    }
-    kept.push({
-      lane,
-      segment,
-      phase,
-      position,
-      site,
-      value,
-      tag,
-      seq: past.seq,
-      time,
-      replaced: replaced === undefined ? NONE : replaced.slice(0, 4),
-      known: tag === 0 ? undefined : past.known,
-      own: past.own,
-      link: tag === 0 ? undefined : past.link(position),
-      same: same === undefined ? NONE : same.slice(-MAX_SAME),
-      sameAsInitial,
-    });
-    cell.writes = kept;
-    cell.reads = reads ?? NONE;
-    this.#store(cell);
+    this.#reads[index] = head;
+  }
+
+  #isIn(write: number, list: number): boolean {
+    for (let at = list; at !== 0; at = this.#log.next(at)) if (at === write) return true;
+    return false;
   }
 
   /** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */
-  #performed(read: ReadAccess, who: Accessor, position: number): boolean {
+  #performed(read: number, who: Accessor, position: number): boolean {
+    const log = this.#log;
     const { past } = who;
-    if (past.known !== undefined && past.known[read.lane]! > read.segment) return true;
-    const stack: (Link | undefined)[] = [past.link(position)];
-    const seen = new Set<Link>();
+    const lane = log.lane(read);
+    const segment = log.segment(read);
+    if (past.known !== undefined && past.known[lane]! > segment) return true;
+    const begin = past.link(position);
+    if (begin === 0) return false;
+    const time = log.time(read);
+    const stack: number[] = [begin];
+    const seen = new Set<number>();
     while (stack.length > 0) {
-      const link = stack.pop();
-      if (link === undefined || seen.has(link)) continue;
+      const link = stack.pop()!;
+      if (link === 0 || seen.has(link)) continue;
       seen.add(link);
       if (seen.size > MAX_FOLLOWED) return false;
-      const node = link.from;
-      stack.push(link.next);
-      if (link.more !== undefined) stack.push(...link.more);
-      if (node === undefined || node.time < read.time) continue;
-      if (node.lane === read.lane) {
-        if (node.phase > read.phase) return true;
-        if (node.phase === read.phase && node.position === read.position && node.seq >= read.seq) return true;
+      const node = log.linkFrom(link);
+      stack.push(log.linkBehind(link));
+      const more = log.linkMore(link);
+      if (more !== undefined) stack.push(...more);
+      if (node === 0 || log.time(node) < time) continue;
+      if (log.lane(node) === lane) {
+        const phase = log.phase(read);
+        if (log.phase(node) > phase) return true;
+        if (log.phase(node) === phase && log.position(node) === log.position(read) && log.seq(node) >= log.seq(read))
+          return true;
       }
-      if (node.known !== undefined && node.known[read.lane]! > read.segment) return true;
-      stack.push(node.link);
+      const known = log.known(node);
+      if (known !== undefined && known[lane]! > segment) return true;
+      stack.push(log.extra(node));
     }
     return false;
   }
 
   /** A packet that was read, by a reader that comes before `who`, was written before `who`. */
-  #seenBefore(cell: Cell, write: WriteAccess, who: Accessor, position: number): boolean {
-    if (write.tag === 0) return false;
-    return cell.reads.some((read) => read.from === write && this.#ordered(read, who, position));
+  #seenBefore(index: number, write: number, who: Accessor, position: number): boolean {
+    const log = this.#log;
+    for (let read = this.#reads[index]!; read !== 0; read = log.next(read)) {
+      if (log.extra(read) === write && this.#ordered(read, who, position)) return true;
+    }
+    return false;
   }
 
   /**
@@ -452,27 +399,42 @@ export class Memory {
    * @param finished for a proxy lane, how many of its segments some strand has waited for
    */
   final(address: number, finished: (lane: number) => number): FinalCell {
+    const log = this.#log;
     const index = this.#alias(address);
-    const cell = this.#cells[index] === undefined ? undefined : this.#cell(index);
-    if (cell === undefined || cell.writes.length === 0) {
-      return { value: this.#initial[index]!, unfinished: undefined, tag: 0, writes: [], reads: cell?.reads ?? [] };
+    const first = this.#writes[index]!;
+    if (first === 0) return { value: this.#initial[index]!, unfinished: undefined, tag: 0, writer: undefined };
+    const over = (access: number) => finished(log.lane(access)) > log.segment(access);
+    let unfinished: Site | undefined;
+    let agree = true;
+    for (let write = first; write !== 0; write = log.next(write)) {
+      if (
+        unfinished === undefined &&
+        !over(write) &&
+        !log.repeatsInitial(write) &&
+        !(this.#sameBefore.get(write) ?? NONE).some(over)
+      )
+        unfinished = log.site(write);
+      agree &&= write === first || this.#same(write, first);
     }
-    const first = cell.writes[0]!;
-    const over = (access: Access) => finished(access.lane) > access.segment;
-    const unfinished = cell.writes.find(
-      (write) => !over(write) && !write.sameAsInitial && !write.same.some(over),
-    )?.site;
-    const agree = cell.writes.every((write) => write === first || this.#same(write, first));
-    const value = agree ? first.value : this.#values.poison(cell.races);
-    return { value, unfinished, tag: first.tag, writes: cell.writes, reads: cell.reads };
+    const value = agree ? log.value(first) : this.#values.poison(this.#racesOf(index));
+    return { value, unfinished, tag: log.tag(first), writer: log.site(first) };
   }
-}
 
-export interface FinalCell {
-  readonly value: number;
-  readonly unfinished: Site | undefined;
-  readonly tag: number;
-  /** The last accesses. */
-  readonly writes: readonly { readonly lane: number; readonly segment: number; readonly site: Site }[];
-  readonly reads: readonly { readonly lane: number; readonly segment: number; readonly site: Site }[];
+  /** Marks what was written to the cell last as used. */
+  useFinal(address: number): void {
+    this.#use(this.#alias(address));
+  }
+
+  /** The writes that may have been the last at the cell, and the reads of it that were remembered. */
+  lastAccesses(address: number): { readonly writes: readonly FinalAccess[]; readonly reads: readonly FinalAccess[] } {
+    const index = this.#alias(address);
+    return { writes: this.#list(this.#writes[index]!), reads: this.#list(this.#reads[index]!) };
+  }
+  #list(first: number): FinalAccess[] {
+    const log = this.#log;
+    const list: FinalAccess[] = [];
+    for (let at = first; at !== 0; at = log.next(at))
+      list.push({ lane: log.lane(at), segment: log.segment(at), site: log.site(at) });
+    return list;
+  }
 }

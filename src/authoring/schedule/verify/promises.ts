@@ -2,11 +2,11 @@
  * Promises beyond being right, each a check of its own: a rank's output is complete when that rank ends, and its input
  * and output may be reused then. A plan that keeps them needs no synchronisation between the ranks after it.
  */
+import type { Site } from "./access-log.ts";
 import type { Clock } from "./clocks.ts";
 import type { Exploration } from "./explore.ts";
 import type { Findings } from "./findings.ts";
 import { type Geometry, placeOfCell } from "./geometry.ts";
-import type { Site } from "./memory.ts";
 
 export interface Promises {
   /** A rank's output is complete when that rank ends. */
@@ -22,7 +22,7 @@ export function checkPromises(geometry: Geometry, run: Exploration, promises: Pr
     const first = geometry.strandBase[rank.rank]!;
     const last = geometry.strandBase[rank.rank + 1]!;
     const ends: Clock[] = [];
-    for (let g = first; g < last; g++) ends.push(run.ends[g]?.at(-1)?.clock);
+    for (let g = first; g < last; g++) ends.push(run.ends[g]?.at(-1));
     /** An access that has surely happened when all strands of the rank have ended. */
     const over = (access: { lane: number; segment: number }) =>
       (access.lane >= first && access.lane < last) ||
@@ -47,14 +47,14 @@ export function checkPromises(geometry: Geometry, run: Exploration, promises: Pr
     for (const buffer of ["output", "input"] as const) {
       const begin = geometry.base(0, rank.rank, buffer);
       for (let cell = begin; cell < begin + rank[buffer].chunks * geometry.cellsPerChunk; cell++) {
-        const final = run.memory.final(cell, run.finished);
-        for (const write of final.writes) {
+        const last = run.memory.lastAccesses(cell);
+        for (const write of last.writes) {
           if (over(write)) continue;
           if (buffer === "output" && promises.outputAtRankEnd === true) report("late-output", write.site, cell);
           else if (promises.reuseAtRankEnd === true) report("early-reuse", write.site, cell);
         }
         if (promises.reuseAtRankEnd !== true) continue;
-        for (const read of final.reads) if (!over(read)) report("early-reuse", read.site, cell);
+        for (const read of last.reads) if (!over(read)) report("early-reuse", read.site, cell);
       }
     }
   }

@@ -1,7 +1,7 @@
 /** One strand during an exploration: where it stands, what it knows, and what it can prove to have been performed. */
 import type { ExecutionPlan, SimpleOp } from "../ir.ts";
+import type { AccessLog, Past } from "./access-log.ts";
 import { type Clock, join, withStrand } from "./clocks.ts";
-import type { Link, Past } from "./memory.ts";
 
 export interface StrandState {
   readonly g: number;
@@ -10,11 +10,13 @@ export interface StrandState {
   phase: number;
   clock: Clock;
   parked: boolean;
-  /** For plans with packets: what was performed (see `Past` in `memory.ts`). */
+  /** For plans with packets: what was performed (see `Past` in `access-log.ts`). */
   known: Clock;
   phaseStart: number;
-  base: Link | undefined;
-  links: Map<number, Link>;
+  /** Link of the packets read before the last synchronisation; 0 for none. */
+  base: number;
+  /** Link of the packets read since, by position. */
+  links: Map<number, number>;
   seq: number;
   launch: number;
   op: number;
@@ -30,50 +32,95 @@ export interface StrandState {
  */
 const MAX_KNOWN_LANES = 600;
 
-/** A block-wide synchronisation: everything before is done before anything after. */
-export function separate(strand: StrandState, size: number, hasPackets: boolean): void {
-  strand.segment++;
-  strand.phase++;
-  strand.phaseStart = strand.segment;
-  if (!hasPackets) return;
-  const keepsClock = size <= MAX_KNOWN_LANES;
-  if (!keepsClock) strand.known = strand.clock;
-  if (strand.links.size === 0) {
-    if (keepsClock) strand.known = join(strand.known, strand.clock);
-    return;
+export function newStrand(g: number, rank: number): StrandState {
+  return {
+    g,
+    rank,
+    segment: 0,
+    phase: 0,
+    clock: undefined,
+    parked: false,
+    known: undefined,
+    phaseStart: 0,
+    base: 0,
+    links: new Map(),
+    seq: 0,
+    launch: 0,
+    op: 0,
+    body: 0,
+    iteration: 0,
+    done: false,
+    queued: true,
+  };
+}
+
+/** What strands hear of each other beyond their clocks; without packets there is nothing to hear. */
+export class Hearsay {
+  readonly #log: AccessLog;
+  readonly #size: number;
+  readonly #hasPackets: boolean;
+  /** @param size lanes */
+  constructor(log: AccessLog, size: number, hasPackets: boolean) {
+    this.#log = log;
+    this.#size = size;
+    this.#hasPackets = hasPackets;
   }
-  const links = [...strand.links.values()];
-  if (keepsClock) {
-    let known = join(strand.known, strand.clock);
-    const seen = new Set<Link>();
-    for (let link of links as (Link | undefined)[]) {
-      for (; link !== undefined && link !== strand.base && !seen.has(link); link = link.next) {
-        seen.add(link);
-        const node = link.from;
-        if (node === undefined) continue;
-        known = join(known, node.known);
-        if (node.own > 0) known = withStrand(known, node.lane, node.own, size);
-      }
+
+  /** A block-wide synchronisation: everything before is done before anything after. */
+  separate(strand: StrandState): void {
+    strand.segment++;
+    strand.phase++;
+    strand.phaseStart = strand.segment;
+    if (!this.#hasPackets) return;
+    const keepsClock = this.#size <= MAX_KNOWN_LANES;
+    if (!keepsClock) strand.known = strand.clock;
+    if (strand.links.size === 0) {
+      if (keepsClock) strand.known = join(strand.known, strand.clock);
+      return;
     }
-    strand.known = known;
+    const log = this.#log;
+    const links = [...strand.links.values()];
+    if (keepsClock) {
+      let known = join(strand.known, strand.clock);
+      const seen = new Set<number>();
+      for (let link of links) {
+        for (; link !== 0 && link !== strand.base && !seen.has(link); link = log.linkBehind(link)) {
+          seen.add(link);
+          const node = log.linkFrom(link);
+          if (node === 0) continue;
+          known = join(known, log.known(node));
+          if (log.own(node) > 0) known = withStrand(known, log.lane(node), log.own(node), this.#size);
+        }
+      }
+      strand.known = known;
+    }
+    strand.base = links.length === 1 ? links[0]! : log.link(0, strand.base, links);
+    strand.links = new Map();
   }
-  strand.base = links.length === 1 ? links[0] : { from: undefined, next: strand.base, more: links };
-  strand.links = new Map();
-}
 
-/** A strand learns what another had performed. */
-export function learn(strand: StrandState, known: Clock, link: Link | undefined, hasPackets: boolean): void {
-  if (!hasPackets) return;
-  const size = strand.clock?.length ?? known?.length ?? 0;
-  strand.known = size > MAX_KNOWN_LANES ? strand.clock : join(join(strand.known, known), strand.clock);
-  if (link === undefined || link === strand.base) return;
-  strand.base = strand.base === undefined ? link : { from: undefined, next: strand.base, more: [link] };
-}
+  /** A strand learns what another had performed. */
+  learn(strand: StrandState, known: Clock, link: number): void {
+    if (!this.#hasPackets) return;
+    strand.known = this.#size > MAX_KNOWN_LANES ? strand.clock : join(join(strand.known, known), strand.clock);
+    if (link === 0 || link === strand.base) return;
+    strand.base = strand.base === 0 ? link : this.#log.link(0, strand.base, [link]);
+  }
 
-/** Everything a strand has read as packets. */
-export function allLinks(strand: StrandState): Link | undefined {
-  if (strand.links.size === 0) return strand.base;
-  return { from: undefined, next: strand.base, more: [...strand.links.values()] };
+  /** A strand has read a packet at a position. @param from the write of it */
+  heard(strand: StrandState, position: number, from: number): void {
+    strand.links.set(position, this.#log.link(from, strand.links.get(position) ?? strand.base));
+  }
+
+  /** Everything a strand has read as packets. */
+  allLinks(strand: StrandState): number {
+    if (strand.links.size === 0) return strand.base;
+    return this.#log.link(0, strand.base, [...strand.links.values()]);
+  }
+
+  /** What several links stand for together. */
+  together(links: ReadonlySet<number>): number {
+    return links.size === 0 ? 0 : this.#log.link(0, 0, [...links]);
+  }
 }
 
 export function past(strand: StrandState, own: number): Past {

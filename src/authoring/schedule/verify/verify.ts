@@ -6,7 +6,7 @@
 import type { ExecutionPlan } from "../ir.ts";
 import { areOrdered, type Counter, type CounterTable, counterTable, laterWaits, mustPrecede } from "./counters.ts";
 import { reportDeadlock } from "./deadlock.ts";
-import { type Exploration, explore, type Policy, simple } from "./explore.ts";
+import { type Exploration, explore } from "./explore.ts";
 import { type Finding, type FindingCode, Findings, type OpRef, opRef } from "./findings.ts";
 import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS } from "./geometry.ts";
 import { judge, placeOfSite } from "./judge.ts";
@@ -14,6 +14,7 @@ import { checkTarget, type Target } from "./limits.ts";
 import { lint } from "./lint.ts";
 import type { Promises } from "./promises.ts";
 import { checkShape } from "./shape.ts";
+import { type Policy, simple } from "./tokens.ts";
 import { Values } from "./values.ts";
 
 export interface VerifyOptions {
@@ -125,7 +126,8 @@ function verifyAt(
   }
   stats.cells = geometry.numCells;
   const table = counterTable(geometry);
-  const session = new Session(geometry, table, stats, options.promises?.reuseAtRankEnd === true);
+  const promised = options.promises?.reuseAtRankEnd === true || options.promises?.outputAtRankEnd === true;
+  const session = new Session(geometry, table, stats, promised);
   checkCounts(geometry, table, findings);
   const first = session.settle({ kind: "greedy" });
   stats.operations = first.steps;
@@ -205,13 +207,14 @@ function judgeOrders(
 
 /** Runs explorations of one geometry until derived orders and marked reads are stable. */
 class Session {
-  readonly values = new Values();
+  readonly values: Values;
   readonly #geometry: Geometry;
   readonly #table: CounterTable;
   readonly #stats: { explorations: number };
   readonly #keepReads: boolean;
   constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }, keepReads: boolean) {
     this.#keepReads = keepReads;
+    this.values = new Values(geometry.numLeaves * geometry.launches);
     this.#geometry = geometry;
     this.#table = table;
     this.#stats = stats;
