@@ -2,7 +2,14 @@
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { diagnose, type EngineReport, explainFlight, type Finding, findEngines } from "../doctor/index.ts";
+import {
+  diagnose,
+  type EngineReport,
+  explainFlight,
+  type Finding,
+  findEngines,
+  readGpuFacts,
+} from "../doctor/index.ts";
 import { EXIT } from "./main.ts";
 import { leaveIfStuck } from "./stuck.ts";
 
@@ -39,12 +46,13 @@ async function run(flags: Flags): Promise<number> {
   };
   const machine = await openMachine(options);
   const inventory = await detectOn(machine, options);
-  const findings = await diagnose(inventory, machine);
+  const facts = await readGpuFacts(machine, options);
+  const findings = await diagnose(inventory, machine, facts);
   // A recorded root says nothing about libraries; nothing of this machine may be mixed in.
   const engines = flags.root === undefined ? findEngines() : [];
   if (flags.json === true) {
     process.stdout.write(
-      `${JSON.stringify({ schemaVersion: 1, ok: !hasError(findings), findings, engines, warnings: inventory.warnings }, null, 2)}\n`,
+      `${JSON.stringify({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, null, 2)}\n`,
     );
   } else process.stdout.write(render(findings, engines));
   const code = hasError(findings) ? EXIT.checkFailed : EXIT.done;
@@ -57,8 +65,9 @@ function hasError(findings: readonly Finding[]): boolean {
 }
 
 function render(findings: readonly Finding[], engines: readonly EngineReport[]): string {
-  const lines = findings.flatMap(({ code, severity, message, mend }) => [
+  const lines = findings.flatMap(({ code, severity, message, evidence, mend }) => [
     `${severity.padEnd(8)}${code}: ${message}`,
+    ...(evidence ?? []).map((line) => `        > ${line}`),
     `        ${mend}`,
   ]);
   if (findings.length === 0) lines.push("nothing wrong found");
@@ -77,7 +86,10 @@ async function explainDumps(path: string, json: boolean): Promise<number> {
   else {
     const lines = [
       `world of ${report.worldSize} ranks, ${report.backend}, generation ${report.generation}`,
-      ...report.failures.map(({ rank, failed }) => `rank ${rank} failed: ${failed}`),
+      ...report.failures.flatMap(({ rank, failed, mend }) => [
+        `rank ${rank} failed: ${failed}`,
+        ...(mend === undefined ? [] : [`    ${mend}`]),
+      ]),
       ...report.groups.map((group) => group.message),
     ];
     process.stdout.write(`${lines.join("\n")}\n`);

@@ -4,15 +4,10 @@
  */
 import type { Machine } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-
-export type Severity = "error" | "warning" | "info";
-
-export interface Finding {
-  readonly code: string;
-  readonly severity: Severity;
-  readonly message: string;
-  readonly mend: string;
-}
+import type { Finding, Severity } from "./finding.ts";
+import type { GpuFacts } from "./gpu-facts.ts";
+import { NCCL_ENVIRONMENT_CHECKS } from "./nccl-environment.ts";
+import { NVIDIA_CHECKS } from "./nvidia.ts";
 
 type Check = (inventory: Inventory, machine: Machine) => Promise<Finding[]> | Finding[];
 
@@ -294,10 +289,17 @@ const CHECKS: readonly Check[] = [
 
 /**
  * Examines a machine.
+ * @param facts what its CUDA and NCCL libraries say of themselves: `readGpuFacts(machine)`
  * @returns the findings, the gravest first; empty when nothing is wrong
  */
-export async function diagnose(inventory: Inventory, machine: Machine): Promise<Finding[]> {
-  const all = (await Promise.all(CHECKS.map((check) => check(inventory, machine)))).flat();
+export async function diagnose(inventory: Inventory, machine: Machine, facts: GpuFacts = {}): Promise<Finding[]> {
+  const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
+  const about = { inventory, machine, facts, gpus };
+  const lists = await Promise.all([
+    ...CHECKS.map((check) => check(inventory, machine)),
+    ...[...NVIDIA_CHECKS, ...NCCL_ENVIRONMENT_CHECKS].map((check) => check(about)),
+  ]);
+  const all = onlyFirst(lists.flat(), "DRIVER_LIBRARY_MISMATCH");
   // The bus and the vendor's tool may both say that a driver has no device; once is enough.
   const first = all.findIndex((finding) => finding.code === "DRIVER_WITHOUT_DEVICE" && /nvidia/i.test(finding.message));
   const found = all.filter(
@@ -305,4 +307,10 @@ export async function diagnose(inventory: Inventory, machine: Machine): Promise<
   );
   const order: readonly Severity[] = ["error", "warning", "info"];
   return found.sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
+}
+
+/** Several sources may tell the same; the first is enough. */
+function onlyFirst(findings: readonly Finding[], code: string): Finding[] {
+  const first = findings.findIndex((finding) => finding.code === code);
+  return findings.filter((finding, i) => finding.code !== code || i === first);
 }

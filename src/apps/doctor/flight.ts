@@ -6,6 +6,7 @@ import { readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { knownCause } from "./known-causes.ts";
 
 /** Largest dump that is read: 1024 ranks with 1000 entries of 100 bytes are about 100 MB. */
 const MAX_DUMP_BYTES = 128 * 1024 * 1024;
@@ -44,7 +45,8 @@ export interface FlightReport {
   readonly worldSize: number;
   readonly generation: number;
   readonly backend: string;
-  readonly failures: readonly { readonly rank: number; readonly failed: string }[];
+  /** `mend` where the failure's text is one of CUDA or NCCL that is known. */
+  readonly failures: readonly { readonly rank: number; readonly failed: string; readonly mend?: string }[];
   readonly groups: readonly GroupDiagnosis[];
 }
 
@@ -103,7 +105,12 @@ export function explain(dumps: readonly Dump[]): FlightReport {
     worldSize: Math.max(...latest.map((dump) => dump.worldSize)),
     generation,
     backend: latest[0]?.backend ?? "unknown",
-    failures: [...failures].sort(([a], [b]) => a - b).map(([rank, failed]) => ({ rank, failed })),
+    failures: [...failures]
+      .sort(([a], [b]) => a - b)
+      .map(([rank, failed]) => {
+        const mend = knownCause(failed);
+        return mend === undefined ? { rank, failed } : { rank, failed, mend };
+      }),
     groups: [...groups].map(([name, members]) => diagnoseGroup(name, members, ranks, failures)),
   };
 }

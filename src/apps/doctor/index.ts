@@ -1,3 +1,6 @@
 export * from "./checks.ts";
 export * from "./engines.ts";
+export type { Finding, Severity } from "./finding.ts";
 export * from "./flight.ts";
+export { type GpuFacts, gpuFactsSchema, readGpuFacts } from "./gpu-facts.ts";
+export { knownCause } from "./known-causes.ts";
