@@ -1,7 +1,7 @@
 /** `chorale bench --backend nccl`, over the stand-in GPU library: real launches, real FFI, no GPU. */
 import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
-import { buildFakeGpu, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { main } from "../cli/main.ts";
 import { bench, checkBench } from "./index.ts";
 
@@ -103,6 +103,21 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
       ]);
     }
     expect(() => checkBench({ ...quick, op: "all_reduce", graphCalls: 4, backend: "threads" })).toThrow(/nccl/);
+  });
+
+  it("measures ranks that are processes", { timeout: 60_000 }, async () => {
+    const folder = fakeGpuFolder();
+    process.env["FAKE_GPU_FOLDER"] = folder.path;
+    try {
+      const rows = await bench({ ...quick, op: "all_reduce", isolation: "process", check: true });
+      expect(rows.map(({ isolation, wrong }) => [isolation, wrong])).toEqual([
+        ["process", 0],
+        ["process", 0],
+      ]);
+    } finally {
+      delete process.env["FAKE_GPU_FOLDER"];
+      folder.remove();
+    }
   });
 
   it("waits for each call where it is told to", async () => {

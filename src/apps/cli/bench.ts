@@ -12,7 +12,13 @@ import {
   UnavailableError,
   UnsupportedError,
 } from "../../core/index.ts";
-import { type BackendName, LAUNCH_BACKENDS, parseBackend } from "../../runtime/world/index.ts";
+import {
+  type BackendName,
+  ISOLATIONS,
+  LAUNCH_BACKENDS,
+  parseBackend,
+  parseIsolation,
+} from "../../runtime/world/index.ts";
 import {
   availableRanks,
   type BenchOptions,
@@ -39,6 +45,7 @@ const MOST_UNASKED = 8;
 interface Flags {
   readonly ranks?: number;
   readonly backend: string;
+  readonly isolation: string;
   readonly min?: string;
   readonly max?: string;
   readonly factor: number;
@@ -78,6 +85,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
     .option("--backend <name>", `${LAUNCH_BACKENDS.join(", ")}, or all`, "threads")
+    .option("--isolation <how>", `what a rank runs in: ${ISOLATIONS.join(", ")} (process: nccl)`, "thread")
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
     .option("-e, --max <size>", "last size (16M unless given)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
@@ -125,6 +133,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
   const options: Omit<BenchOptions, "ranks"> = {
     op,
+    isolation: parseIsolation(flags.isolation, "--isolation"),
     sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
     dtype: parseDType(flags.dtype, "--dtype"),
     redop: redop(flags.redop),
@@ -177,7 +186,8 @@ async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]>
   const { op, ranks, backend = "threads", sizes, graphCalls = 0 } = options;
   const graph = graphCalls > 0 ? `, graphs of ${graphCalls} calls` : "";
   const how = options.drive ?? (backend === "nccl" ? "queue" : "wait");
-  const label = `# chorale bench ${op}: ${ranks} ranks, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
+  const each = options.isolation === "process" ? " in processes" : "";
+  const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
   let measured = 0;
   const progress = (text: string) => {
     if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);

@@ -51,6 +51,7 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRe
       op: job.op,
       backend: comm.backend,
       ranks: n,
+      isolation: job.isolation,
       sizeBytes: reported * elementBytes,
       count,
       dtype: job.dtype,

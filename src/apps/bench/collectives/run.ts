@@ -1,7 +1,7 @@
 /** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
 import { type OperationName, operationInfo } from "../../../authoring/collectives/index.ts";
 import { type DType, InvalidArgumentError, isLegal, UnavailableError, UnsupportedError } from "../../../core/index.ts";
-import { type BackendName, launch, loadableUrl, MAX_RANKS } from "../../../runtime/world/index.ts";
+import { type BackendName, type Isolation, launch, loadableUrl, MAX_RANKS } from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./rank.ts";
 import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./types.ts";
 
@@ -12,6 +12,8 @@ export interface BenchOptions {
   /** Sizes as nccl-tests prints them, bytes; see `sizeRange`. */
   readonly sizes: readonly number[];
   readonly backend?: BackendName;
+  /** What each rank runs in: a thread of this process unless told, or a process of its own (nccl). */
+  readonly isolation?: Isolation;
   readonly dtype?: DType;
   readonly redop?: BenchRedop;
   readonly root?: number;
@@ -66,7 +68,7 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
  * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
  */
 export function checkBench(options: BenchOptions): void {
-  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
+  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0, backend = "threads" } = options;
   const info = operationInfo(op);
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
@@ -81,7 +83,13 @@ export function checkBench(options: BenchOptions): void {
   if (!Number.isInteger(graphCalls) || graphCalls < 0 || graphCalls > MAX_GRAPH_CALLS) {
     throw new InvalidArgumentError("-G", graphCalls, `a number of calls per graph, 1 to ${MAX_GRAPH_CALLS}`);
   }
-  if (graphCalls > 0 && (options.backend ?? "threads") === "threads") {
+  if (backend === "threads" && options.isolation === "process") {
+    throw new UnsupportedError(
+      "--isolation process with the backend threads",
+      "its ranks share the memory of one process",
+    );
+  }
+  if (graphCalls > 0 && backend === "threads") {
     throw new UnsupportedError(
       "-G with the backend threads",
       "graphs are captured on cuda backends only, such as nccl",
@@ -126,7 +134,7 @@ export async function availableRanks(backend: BackendName): Promise<number> {
  */
 export async function bench(options: BenchOptions): Promise<BenchRow[]> {
   checkBench(options);
-  const { op, ranks, backend = "threads", dtype = "f32", redop = "sum", root = 0 } = options;
+  const { op, ranks, backend = "threads", isolation = "thread", dtype = "f32", redop = "sum", root = 0 } = options;
   const most = await availableRanks(backend);
   if (ranks > most) {
     throw new InvalidArgumentError("-n", ranks, `at most ${most}, the visible CUDA devices: NCCL wants one per rank`);
@@ -136,6 +144,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     dtype,
     redop,
     root,
+    isolation,
     sizes: op === "barrier" ? [0] : options.sizes,
     drive: options.drive ?? (backend === "nccl" ? "queue" : "wait"),
     repeats: options.repeats ?? DEFAULT_REPEATS,
@@ -151,6 +160,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     module: loadableUrl(RANK_MODULE),
     data: job,
     backend,
+    isolation,
     ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
     onOutput: ({ rank, stream, text }) => {
       if (text.startsWith(ROW_PREFIX)) options.onRow?.(JSON.parse(text.slice(ROW_PREFIX.length)) as BenchRow);

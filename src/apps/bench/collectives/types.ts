@@ -1,6 +1,7 @@
 /** What a benchmark of one operation is asked for, and what it gives. Columns as nccl-tests have them. */
 import type { OperationName } from "../../../authoring/collectives/index.ts";
 import type { DType, NamedReduceOp } from "../../../core/index.ts";
+import type { Isolation } from "../../../runtime/world/index.ts";
 
 /**
  * `wait`: each call is driven to its end by `wait()`. `await`: by the event loop. `queue`: calls are issued back to back
@@ -18,6 +19,7 @@ export interface BenchJob {
   readonly dtype: DType;
   readonly redop: BenchRedop;
   readonly root: number;
+  readonly isolation: Isolation;
   /** Sizes as nccl-tests prints them: the larger of a rank's two buffers, bytes. */
   readonly sizes: readonly number[];
   readonly drive: Drive;
@@ -54,6 +56,8 @@ export interface BenchRow extends Measurement {
   readonly op: OperationName;
   readonly backend: string;
   readonly ranks: number;
+  /** What a rank ran in. */
+  readonly isolation: Isolation;
   readonly sizeBytes: number;
   /** Elements of a part: what nccl-tests calls count. */
   readonly count: number;
