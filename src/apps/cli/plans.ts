@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { compile } from "../../authoring/language/index.ts";
-import { type ExecutionPlan, planFromJson, readMscclpp, readMscclXml } from "../../authoring/schedule/index.ts";
+import { type ExecutionPlan, readPlan } from "../../authoring/schedule/index.ts";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { isProgramFile, loadProgram } from "./program-file.ts";
 
@@ -37,13 +37,10 @@ export function parseArgs(pairs: readonly string[]): Record<string, unknown> {
  */
 export async function loadPlan(file: string, args: Readonly<Record<string, unknown>>): Promise<ExecutionPlan> {
   if (isProgramFile(file)) return compile(await loadProgram(file, args), { verify: false });
-  let text: string;
+  let bytes: Uint8Array;
   try {
-    const bytes = await readFile(file);
-    if (bytes.length > MAX_PLAN_FILE_BYTES) throw new FormatError(file, `has ${bytes.length} bytes, more than 1 GiB`);
-    text = bytes.toString("utf8");
+    bytes = await readFile(file);
   } catch (error) {
-    if (error instanceof FormatError) throw error;
     const code = (error as { code?: string }).code;
     throw new InvalidArgumentError(
       "FILE",
@@ -51,9 +48,6 @@ export async function loadPlan(file: string, args: Readonly<Record<string, unkno
       code === "ENOENT" ? "a file that exists" : `a readable file (${code})`,
     );
   }
-  if (file.endsWith(".xml") || text.trimStart().startsWith("<")) return readMscclXml(text, basename(file));
-  // Only chorale's own files begin with a version.
-  return /"schemaVersion"/.test(text.slice(0, 1024))
-    ? planFromJson(text, basename(file))
-    : readMscclpp(text, basename(file));
+  if (bytes.length > MAX_PLAN_FILE_BYTES) throw new FormatError(file, `has ${bytes.length} bytes, more than 1 GiB`);
+  return readPlan(bytes, basename(file));
 }

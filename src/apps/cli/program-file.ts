@@ -7,14 +7,8 @@ import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
 import { type CompileOptions, compile, type Program } from "../../authoring/language/index.ts";
-import {
-  type ExecutionPlan,
-  parseExact,
-  planFromJson,
-  readMscclpp,
-  readMscclXml,
-} from "../../authoring/schedule/index.ts";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { type ExecutionPlan, readPlan } from "../../authoring/schedule/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
 
 export type ProgramArgs = Readonly<Record<string, unknown>>;
@@ -107,16 +101,5 @@ export async function loadPlan(file: string, args: ProgramArgs, options: Compile
     throw new InvalidArgumentError("FILE", file, `a program (.ts), a plan (.json, .xml), or an algorithm: ${names}`);
   }
   if (statSync(file).isDirectory()) throw new InvalidArgumentError("FILE", file, "a file, not a folder");
-  const text = await readFile(file, "utf8");
-  if (file.endsWith(".xml") || text.trimStart().startsWith("<")) return readMscclXml(text, file);
-  let json: unknown;
-  try {
-    json = parseExact(text);
-  } catch (error) {
-    throw new FormatError(file, `is not JSON: ${error instanceof Error ? error.message : String(error)}`, {
-      cause: error,
-    });
-  }
-  const ours = typeof json === "object" && json !== null && "schemaVersion" in json;
-  return ours ? planFromJson(json, file) : readMscclpp(json, file);
+  return readPlan(await readFile(file), file);
 }

@@ -13,6 +13,7 @@ export { readMscclpp } from "./mscclpp/read.ts";
 export { replay, replayToPlan, replayToText, type Trace } from "./mscclpp/replay.ts";
 export { withTables } from "./mscclpp/tables.ts";
 export { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "./mscclpp/write.ts";
+export { readPlan } from "./plan-file.ts";
 export { formatOp, printPlan, printRank } from "./print.ts";
 export {
   type ChannelRecord,

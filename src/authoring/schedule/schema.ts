@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { FormatError } from "../../core/index.ts";
 import { COLLECTIVE_NAMES, type CollectiveName } from "../collectives/index.ts";
-import { BUFFERS, deepFreeze, type ExecutionPlan, PLAN_REDUCE_OPS, PLAN_SCHEMA_VERSION } from "./ir.ts";
+import { BUFFERS, deepFreeze, type ExecutionPlan, PLAN_REDUCE_OPS, PLAN_SCHEMA_VERSION, type RankPlan } from "./ir.ts";
 
 const count = z.number().int().nonnegative();
 const counts = z.array(count);
@@ -176,9 +176,10 @@ export function planToJson(plan: ExecutionPlan, indent = 0): string {
 
 /**
  * Reads chorale's plan file, or the object parsed from it.
+ * @param ranks items of `ranks`, where they are not in `json`
  * @throws FormatError naming the first field that is wrong
  */
-export function planFromJson(json: unknown, where = "plan"): ExecutionPlan {
+export function planFromJson(json: unknown, where = "plan", ranks?: Iterable<unknown>): ExecutionPlan {
   let value = json;
   if (typeof json === "string") {
     try {
@@ -189,12 +190,19 @@ export function planFromJson(json: unknown, where = "plan"): ExecutionPlan {
       });
     }
   }
-  const result = planSchema.safeParse(value);
-  if (!result.success) {
+  const check = <T>(result: z.ZodSafeParseResult<T>, path: readonly PropertyKey[]): T => {
+    if (result.success) return result.data;
     const issue = result.error.issues[0];
-    throw new FormatError(where, issue?.message ?? "is not a plan", { field: issue?.path.join(".") ?? "" });
+    const field = [...path, ...(issue?.path ?? [])].join(".");
+    throw new FormatError(where, issue?.message ?? "is not a plan", { field });
+  };
+  let plan = check(planSchema.safeParse(value), []) as ExecutionPlan;
+  if (ranks !== undefined) {
+    const read: RankPlan[] = [];
+    for (const rank of ranks)
+      read.push(deepFreeze(check(rankPlan.safeParse(rank), ["ranks", read.length]) as RankPlan));
+    plan = { ...plan, ranks: read };
   }
-  const plan = result.data as ExecutionPlan;
   plan.ranks.forEach((rank, r) => {
     if (rank.rank !== r) throw new FormatError(where, `is ${rank.rank}, expected ${r}`, { field: `ranks.${r}.rank` });
   });

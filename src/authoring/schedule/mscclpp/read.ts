@@ -420,9 +420,10 @@ function collectiveOf(
 /**
  * Reads a MSCCL++ plan.
  * @param json the text, or what was parsed from it
+ * @param gpus items of `gpus`, where they are not in `json`
  * @throws FormatError naming the field that is wrong
  */
-export function readMscclpp(json: unknown, where = "plan"): ExecutionPlan {
+export function readMscclpp(json: unknown, where = "plan", gpus?: Iterable<unknown>): ExecutionPlan {
   let value = json;
   if (typeof json === "string") {
     try {
@@ -434,7 +435,11 @@ export function readMscclpp(json: unknown, where = "plan"): ExecutionPlan {
     }
   }
   const root = new Node(value, "", where);
-  const ranks = root.get("gpus").list().map(readRank);
+  const ranks: ReturnType<typeof readRank>[] = [];
+  for (const gpu of gpus ?? root.get("gpus").list()) {
+    const node = gpu instanceof Node ? gpu : new Node(gpu, `gpus[${ranks.length}]`, where);
+    ranks.push(deepFreeze(readRank(node, ranks.length)));
+  }
   const name = root.get("name");
   const inPlace = root.get("inplace").bool();
   const collective = collectiveOf(
