@@ -1,13 +1,33 @@
-/** `chorale launch`: starts a script on N ranks, prints what they say, and says which rank failed first. */
+/**
+ * `chorale launch`: starts a script on N ranks, prints what they say, starts them again as it was told, and says which
+ * rank failed first.
+ */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 import { AbortedError, RankFailedError } from "../../core/index.ts";
-import { LAUNCH_BACKENDS, launch, MAX_RANKS, parseBackend } from "../../runtime/world/index.ts";
+import {
+  DEFAULT_RESTARTS,
+  FAILURE_POLICIES,
+  ISOLATIONS,
+  LAUNCH_BACKENDS,
+  launch,
+  MAX_RANKS,
+  parseBackend,
+  parseFailurePolicy,
+  parseIsolation,
+  type WorldEvent,
+} from "../../runtime/world/index.ts";
 
 interface Flags {
   readonly n: number;
   readonly backend: string;
+  readonly isolation: string;
   readonly timeout?: number;
+  readonly restarts?: number;
+  readonly onFailure?: string;
+  readonly rebuildTimeout?: number;
+  readonly restartDelay?: number;
+  readonly minRanks?: number;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -21,11 +41,29 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .addOption(
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default("threads"),
     )
+    .addOption(
+      new Option("--isolation <isolation>", "what a rank runs in (process: nccl only)")
+        .choices(ISOLATIONS)
+        .default("thread"),
+    )
     .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
-    .usage("-n N [--backend threads] [--timeout S] SCRIPT [-- args]")
+    .option("--restarts <n>", `most rebuilds of the world after failures (${DEFAULT_RESTARTS})`, parseCount)
+    .addOption(
+      new Option(
+        "--on-failure <policy>",
+        "when a rank fails: end the world, respawn it, or shrink to the survivors (end; respawn with --restarts)",
+      ).choices(FAILURE_POLICIES),
+    )
+    .option("--rebuild-timeout <seconds>", "end survivors that take longer to rebuild (60)", parseSeconds)
+    .option("--restart-delay <seconds>", "wait before a rebuild, doubled with each (0)", parseSeconds)
+    .option("--min-ranks <n>", "with shrink: end the world when fewer are left (1)", parseRanks)
+    .usage("-n N [--backend B] [--isolation I] [--timeout S] [--restarts K] [--on-failure P] SCRIPT [-- args]")
     .addHelpText(
       "after",
-      "\nEach line that a rank prints comes out as `[rank] line`. The first rank that fails ends the world: exit code 1.",
+      `
+Each line that a rank prints comes out as \`[rank] line\`. Unless told otherwise, the first rank that fails ends the
+world: exit code 1. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
+world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.`,
     )
     .action(async (script: string, args: readonly string[], flags: Flags) => {
       exit(await runLaunch(script, args, flags));
@@ -46,8 +84,20 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       module: script,
       args,
       backend: parseBackend(flags.backend),
+      isolation: parseIsolation(flags.isolation),
       signal: controller.signal,
-      ...(flags.timeout === undefined ? {} : { timeoutMs: flags.timeout * 1000 }),
+      onEvent: (event) => {
+        const text = describeEvent(event);
+        if (text !== undefined && (flags.restarts ?? 0) + (flags.onFailure === undefined ? 0 : 1) > 0) {
+          process.stderr.write(`chorale launch: ${text}\n`);
+        }
+      },
+      ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
+      ...given("restarts", flags.restarts, (count) => count),
+      ...given("onFailure", flags.onFailure, parseFailurePolicy),
+      ...given("rebuildTimeoutMs", flags.rebuildTimeout, (seconds) => seconds * 1000),
+      ...given("restartDelayMs", flags.restartDelay, (seconds) => seconds * 1000),
+      ...given("minRanks", flags.minRanks, (count) => count),
     });
     return 0;
   } catch (error) {
@@ -62,6 +112,31 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     throw error;
   } finally {
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
+  }
+}
+
+/** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
+function given<const N extends string, F, V>(name: N, flag: F | undefined, of: (flag: F) => V): { [K in N]?: V } {
+  return (flag === undefined ? {} : { [name]: of(flag) }) as { [K in N]?: V };
+}
+
+/** What somebody who watches a world's restarts wants to read. */
+function describeEvent(event: WorldEvent): string | undefined {
+  switch (event.kind) {
+    case "rank-failed":
+      return `rank ${event.rank} ${event.how} (generation ${event.generation}): ${event.message}`;
+    case "rebuild-started":
+      return `rebuild ${event.restart} begins: survivors have ${event.timeoutMs} ms${event.delayMs > 0 ? `, the next generation waits ${event.delayMs} ms` : ""}`;
+    case "generation-started": {
+      if (event.generation === 1) return undefined;
+      const fresh = event.ranks.filter(({ was }) => was === undefined).map(({ rank }) => rank);
+      const started = fresh.length === 0 ? "" : `; started again: ${fresh.join(", ")}`;
+      return `generation ${event.generation} has ${event.worldSize} ranks${started}`;
+    }
+    case "rebuild-refused":
+      return `no further rebuild: ${event.because}`;
+    default:
+      return undefined;
   }
 }
 
@@ -82,6 +157,11 @@ function parseRanks(text: string): number {
     throw new InvalidOption(`expected an integer from 1 to ${MAX_RANKS}`);
   }
   return ranks;
+}
+
+function parseCount(text: string): number {
+  if (!/^\d{1,6}$/.test(text)) throw new InvalidOption("expected an integer, 0 or more");
+  return Number(text);
 }
 
 function parseSeconds(text: string): number {

@@ -14,6 +14,7 @@ import {
   dumpFlight,
   failRank,
   failWorld,
+  releaseThreadsHost,
   type ThreadsHandle,
   type ThreadsHostOptions,
 } from "../backends/threads/index.ts";
@@ -74,6 +75,7 @@ export function createEngine(
 /** Takes down what `createEngine` made, once no rank of it is left. Idempotent. */
 export function releaseEngine({ host }: EngineHandle): void {
   if (host.kind === "nccl") releaseNcclHost(host);
+  else releaseThreadsHost(host);
 }
 
 /** Attaches this thread as one rank. @throws UnavailableError when the backend's engine is not on this machine */

@@ -40,12 +40,16 @@ export class Generation {
   readonly store: BootstrapStore;
   readonly members: Member[] = [];
   readonly failures: RankFailure[] = [];
-  readonly startedMs = performance.now();
+  /** When what led to it began. */
+  readonly sinceMs: number;
   /** Its groups were told that it is over. */
   condemned = false;
   recorded = false;
+  /** What is to happen to its members later, and must not keep its memory once it is over. */
+  readonly timers: NodeJS.Timeout[] = [];
 
-  constructor(number: number, engine: EngineHandle) {
+  constructor(number: number, engine: EngineHandle, sinceMs = performance.now()) {
+    this.sinceMs = sinceMs;
     this.number = number;
     this.engine = engine;
     this.store = new BootstrapStore(number);
@@ -73,9 +77,13 @@ export class Generation {
     return member;
   }
 
-  /** The failure that the others follow from: one that only reports another rank's is a consequence. */
+  /** The failure that the others follow from: one that only reports another rank's, or a refusal, is a consequence. */
   get firstFailure(): RankFailure | undefined {
-    return this.failures.find(({ error }) => error.failedRank === undefined) ?? this.failures[0];
+    return (
+      this.failures.find(({ error }) => error.failedRank === undefined && error.isRefusal === undefined) ??
+      this.failures.find(({ error }) => error.isRefusal === undefined) ??
+      this.failures[0]
+    );
   }
 
   /** Who is done, and what each rank did last. */

@@ -30,7 +30,7 @@ export class RankSession {
   #rebuilding: Promise<World> | undefined;
   #answer: Answer | undefined;
   #failed = false;
-  #refused = false;
+  #refusal: AbortedError | undefined;
 
   constructor(job: Job, post: (message: FromRank) => void) {
     this.#job = job;
@@ -70,8 +70,8 @@ export class RankSession {
       const { reason, cause } = message;
       const options = cause === undefined ? {} : { cause: fromErrorRecord(cause) };
       const first = cause === undefined ? "" : `; the first failure: ${cause.name}: ${cause.message}`;
-      this.#refused = true;
-      this.#answer.reject(new AbortedError(`world.rebuild() was refused: ${reason}${first}`, options));
+      this.#refusal = new AbortedError(`world.rebuild() was refused: ${reason}${first}`, options);
+      this.#answer.reject(this.#refusal);
     } else this.#bootstrap?.receive(message);
   }
 
@@ -79,11 +79,15 @@ export class RankSession {
   fail(error: unknown): void {
     if (this.#failed) return;
     this.#failed = true;
-    const record = toErrorRecord(error);
+    const plain = toErrorRecord(error);
+    const isRefusal =
+      this.#refusal !== undefined && (error === this.#refusal || (error as Error)?.cause === this.#refusal);
+    const record = isRefusal ? { ...plain, isRefusal } : plain;
     const lost = lostDevice(this.#backend);
+    // The launcher first: what the survivors do once they know must not overtake this.
+    this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
     this.#backend?.fail(this.#backend.rank, `${record.name}: ${record.message}`);
-    this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     this.abandon(`${record.name}: ${record.message}`);
   }
 
@@ -151,7 +155,7 @@ export class RankSession {
       return await this.#attach(place);
     } catch (error) {
       // The others must not wait for a rank that did not arrive. Of a refusal the launcher knows.
-      if (!this.#refused) this.fail(error);
+      if (this.#refusal === undefined) this.fail(error);
       throw error;
     } finally {
       this.#answer = undefined;

@@ -8,6 +8,8 @@ export interface ErrorRecord {
   readonly code?: string;
   /** Set for a `RankFailedError`: the rank it speaks of. Such a failure is the consequence of another one. */
   readonly failedRank?: number;
+  /** Set for the refusal of a rebuild: what it was asked for is the cause. */
+  readonly isRefusal?: true;
   readonly cause?: ErrorRecord;
 }
 

@@ -62,6 +62,9 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
   if (onFailure === "end" && (restarts ?? 0) > 0) {
     throw new InvalidArgumentError("restarts", restarts, '0, or onFailure "respawn" or "shrink"');
   }
+  if (minRanks !== undefined && onFailure !== "shrink") {
+    throw new InvalidArgumentError("minRanks", minRanks, 'nothing, or onFailure "shrink"');
+  }
   if (minRanks !== undefined && (!Number.isInteger(minRanks) || minRanks < 1 || minRanks > ranks)) {
     throw new InvalidArgumentError("minRanks", minRanks, `an integer from 1 to the number of ranks, ${ranks}`);
   }

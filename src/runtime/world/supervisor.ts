@@ -34,6 +34,8 @@ export const DEFAULT_GRACE_MS = 2_000;
 const LEAVE_MS = 500;
 /** How long a rank that is being ended may take to be gone, ms: one in native code cannot be stopped. */
 const EVICTION_MS = 5_000;
+/** How long the report of a failure may take to come here, after its consequences did, ms. */
+const HEARSAY_MS = 100;
 /** Generation 0 is private memory's. */
 const FIRST_GENERATION = 1;
 
@@ -155,9 +157,9 @@ export class Supervisor {
     releaseEngine(this.#current.engine);
   }
 
-  #newGeneration(number: number, ranks: number): Generation {
+  #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
     const { backend, backendOptions, isolation } = this.#spec;
-    return new Generation(number, createEngine(backend, ranks, number, backendOptions, isolation));
+    return new Generation(number, createEngine(backend, ranks, number, backendOptions, isolation), sinceMs);
   }
 
   /** Makes a generation the current one, and tells each rank its place. */
@@ -236,7 +238,7 @@ export class Supervisor {
         member.attached = true;
         this.#unreaped = this.#unreaped.filter((left) => !member.reap.includes(left));
         if (isCurrent && generation.members.every(({ attached }) => attached)) {
-          const durationMs = performance.now() - generation.startedMs;
+          const durationMs = performance.now() - generation.sinceMs;
           const worldSize = generation.members.length;
           this.#emit({ kind: "generation-ready", generation: generation.number, worldSize, durationMs });
         }
@@ -265,9 +267,8 @@ export class Supervisor {
       if (host.kind === "process") this.#terminate(member, `its CUDA context is lost: ${lost}`);
     } else {
       if (!generation.condemned) {
-        this.#after(LEAVE_MS, () => {
-          if (generation === this.#current) this.#condemn(generation, rank, "called world.rebuild()");
-        });
+        const condemn = () => this.#condemn(generation, rank, "called world.rebuild()");
+        generation.timers.push(this.#after(LEAVE_MS, condemn));
       }
       this.#gather(`rank ${rank} called world.rebuild()`, timeoutMs);
     }
@@ -312,7 +313,7 @@ export class Supervisor {
       if (mayRebuild) this.#refuse(why);
       else this.#windDown("the world ended");
     } else if (mayRebuild) {
-      this.#after(this.#graceMs, () => this.#terminate(member, "failed"));
+      generation.timers.push(this.#after(this.#graceMs, () => this.#terminate(member, "failed")));
       this.#gather(`rank ${rank} failed: ${error.message}`);
     } else this.#windDown("the world ended");
   }
@@ -322,9 +323,7 @@ export class Supervisor {
    * once would be too soon, for the rank's last data may be on its way out of shared memory.
    */
   #leave({ generation, rank }: Member, how: string): void {
-    this.#after(LEAVE_MS, () => {
-      if (generation === this.#current) failEngine(generation.engine, rank, how);
-    });
+    generation.timers.push(this.#after(LEAVE_MS, () => failEngine(generation.engine, rank, how)));
   }
 
   /** Tells every rank of a generation that it is over because of one. */
@@ -344,7 +343,10 @@ export class Supervisor {
     if (this.#gathering === undefined) {
       const taken = this.#budget.take(now);
       if (taken === undefined) {
-        this.#refuse(this.#budget.describe());
+        // A survivor may ask before its peer's failure is heard of here, which is to be told with the refusal.
+        const waitMs = this.#current.failures.length === 0 ? HEARSAY_MS : 0;
+        if (waitMs === 0) this.#refuse(this.#budget.describe());
+        else this.#current.timers.push(this.#after(waitMs, () => this.#refuse(this.#budget.describe())));
         return;
       }
       this.#numRebuilds++;
@@ -426,7 +428,7 @@ export class Supervisor {
       this.#refuse(`${left} left, and minRanks is ${policy.minRanks}`);
       return;
     }
-    this.#cancel(gathering.timer);
+    for (const timer of [gathering.timer, ...old.timers.splice(0)]) this.#cancel(timer);
     this.#gathering = undefined;
     for (const { host, rank, failed, over } of old.members) {
       const wasKilled = host.kind === "thread" && backend !== "threads" && (failed || over);
@@ -434,7 +436,7 @@ export class Supervisor {
     }
     const places = shrinks ? survivors : old.members;
     try {
-      const next = this.#newGeneration(old.number + 1, places.length);
+      const next = this.#newGeneration(old.number + 1, places.length, gathering.sinceMs);
       const entries = places.map((member, rank) => {
         // Each replacement frees what its predecessor left; what is older, and all when shrinking, the first rank.
         const reap = this.#unreaped.filter(({ engine, rank: dead }) =>

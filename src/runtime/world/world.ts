@@ -140,8 +140,9 @@ class BackendWorld implements World {
   readonly backend: string;
   readonly args: readonly string[];
   readonly data: unknown;
-  readonly #backend: Backend;
-  readonly #context: WorldContext;
+  /** Absent once the rank left for the next generation: worlds lead to their successors, and must not keep memory. */
+  #backend: Backend | undefined;
+  #rebuild: WorldContext["rebuild"] | undefined;
   readonly #groups = new Map<string, Promise<Communicator>>();
   readonly #over = new AbortController();
   #closing: Promise<void> | undefined;
@@ -155,7 +156,7 @@ class BackendWorld implements World {
     this.args = Object.freeze([...context.args]);
     this.data = context.data;
     this.#backend = backend;
-    this.#context = context;
+    this.#rebuild = context.rebuild;
     context.onFailure?.((error) => this.#over.abort(error));
     if (backend.device !== undefined) devices.set(this, backend.device);
   }
@@ -248,19 +249,25 @@ class BackendWorld implements World {
 
   #leave(timeoutMs: number | undefined): Promise<World> {
     checkMs("timeoutMs", timeoutMs, 1);
-    if (this.#closing !== undefined) throw new ClosedError("world", "is closed, and cannot be rebuilt");
-    const { refusal, request } = this.#context.rebuild;
+    if (this.#closing !== undefined || this.#rebuild === undefined) {
+      throw new ClosedError("world", "is closed, and cannot be rebuilt");
+    }
+    const { refusal, request } = this.#rebuild;
     if (refusal !== undefined) throw new UnsupportedError("world.rebuild() in this world", refusal);
     const cause = new AbortedError(`world.rebuild() left it for generation ${this.generation + 1}`);
     this.#closing = Promise.resolve();
-    this.#backend.abandon(cause);
+    this.#backend?.abandon(cause);
+    this.#backend = undefined;
+    this.#rebuild = undefined;
+    this.#groups.clear();
+    devices.delete(this);
     const next = request(cause, timeoutMs);
     this.#over.abort(cause);
     return next;
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#backend.close();
+    this.#closing ??= this.#backend?.close() ?? Promise.resolve();
     return this.#closing;
   }
 
@@ -276,7 +283,7 @@ class BackendWorld implements World {
         `was left for generation ${next}: use the world that rebuild() gave`,
       );
     }
-    if (this.#closing !== undefined) throw new ClosedError("world", "is closed");
+    if (this.#closing !== undefined || this.#backend === undefined) throw new ClosedError("world", "is closed");
     return this.#backend;
   }
 }

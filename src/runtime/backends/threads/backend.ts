@@ -29,6 +29,7 @@ import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from ".
 import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
+import { weigh } from "./weight.ts";
 
 const CAPABILITIES: Capabilities = Object.freeze({
   backend: "threads",
@@ -299,6 +300,7 @@ export class ThreadsBackend implements Backend {
     for (const communicator of this.#open) communicator.abandon(error, this.arena.closed);
     this.#open.clear();
     this.#driver.close();
+    weigh(this.#handle.memory);
   }
 
   async close(): Promise<void> {

@@ -6,6 +6,7 @@ import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
 import { buildProtocol } from "./protocol.ts";
+import { weigh } from "./weight.ts";
 
 export const MAX_RANKS = 256;
 const MAX_BYTES = MAX_PAGES * PAGE_BYTES;
@@ -108,6 +109,11 @@ function markGroups(
     }
   });
   for (let r = 0; r < handle.ranks; r++) wake(words, r);
+}
+
+/** Says that the launching thread is done with a world: V8 may look for its memory. */
+export function releaseThreadsHost(handle: ThreadsHandle): void {
+  weigh(handle.memory);
 }
 
 /** Wakes a rank whether or not it says that it sleeps. */

@@ -1,0 +1,211 @@
+/** `joinWorld()` in processes that another launcher started, by that launcher's variables, over a stand-in for GPUs. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
+
+const library = buildFakeGpu();
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const temporary = mkdtempSync(join(tmpdir(), "chorale-foreign-"));
+afterAll(() => rmSync(temporary, { recursive: true, force: true }));
+
+const script = join(temporary, "rank.mjs");
+writeFileSync(
+  script,
+  `import { joinWorld } from ${JSON.stringify(join(root, ".cache/dev/index.js"))};
+const say = (what) => console.log(JSON.stringify(what));
+const mode = process.argv[2];
+try {
+  const world = await joinWorld(mode === "impatient" ? { timeoutMs: 1500 } : {});
+  const { rank, size, generation, backend } = world;
+  const x = world.tensor("f32", [4]);
+  world.upload(x, new Float32Array(4).fill(rank + 1));
+  await world.comm.allReduce(x);
+  const got = new Int32Array(1);
+  const sent = world.comm.send(new Int32Array([rank]), (rank + 1) % size);
+  await world.comm.recv(got, (rank + size - 1) % size);
+  await sent;
+  say({ rank, size, generation, backend, sum: world.download(x)[0], got: got[0], same: world === (await joinWorld()) });
+  if (mode === "wait") {
+    const began = performance.now();
+    try {
+      await world.comm.barrier();
+      if (rank === 1) setInterval(() => {}, 1000);
+      await world.comm.barrier();
+    } catch (error) {
+      say({ code: error.code, message: error.message, dead: error.rank, ms: performance.now() - began });
+      process.exit(0);
+    }
+  }
+  if (mode === "close") await world.close();
+} catch (error) {
+  say({ code: error.code, message: error.message, sides: error.sides?.map((side) => side.call) });
+  process.exitCode = 5;
+}
+`,
+);
+
+interface Rank {
+  readonly child: ChildProcess;
+  readonly lines: Record<string, unknown>[];
+  readonly ended: Promise<{ code: number | null; signal: string | null; stderr: string }>;
+}
+
+let folder = fakeGpuFolder();
+const started: ChildProcess[] = [];
+afterEach(() => {
+  for (const child of started.splice(0)) child.kill("SIGKILL");
+  folder.remove();
+  folder = fakeGpuFolder();
+});
+afterAll(() => folder.remove());
+
+function start(env: Readonly<Record<string, string>>, mode: string): Rank {
+  const child = spawn(process.execPath, [script, mode], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: {
+      PATH: process.env["PATH"],
+      CHORALE_BACKEND: "nccl",
+      CHORALE_SECRET: "the secret of this test, long enough",
+      CHORALE_CUDA_LIBRARY: library,
+      CHORALE_NCCL_LIBRARY: library,
+      FAKE_GPU_FOLDER: folder.path,
+      ...env,
+    },
+  });
+  started.push(child);
+  const lines: Record<string, unknown>[] = [];
+  let rest = "";
+  let stderr = "";
+  child.stdout.on("data", (chunk: Buffer) => {
+    const parts = (rest + chunk.toString()).split("\n");
+    rest = parts.pop() ?? "";
+    lines.push(...parts.map((line) => JSON.parse(line) as Record<string, unknown>));
+    child.emit("line");
+  });
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  const ended = once(child, "close").then(([code, signal]) => ({ code, signal, stderr }) as Awaited<Rank["ended"]>);
+  return { child, lines, ended };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+const torchrun = (rank: number, size: number, port: number): Record<string, string> => ({
+  RANK: String(rank),
+  WORLD_SIZE: String(size),
+  LOCAL_RANK: String(rank),
+  LOCAL_WORLD_SIZE: String(size),
+  MASTER_ADDR: "127.0.0.1",
+  MASTER_PORT: String(port - 1),
+});
+const openMpi = (rank: number, size: number, port: number): Record<string, string> => ({
+  OMPI_COMM_WORLD_RANK: String(rank),
+  OMPI_COMM_WORLD_SIZE: String(size),
+  OMPI_COMM_WORLD_LOCAL_RANK: String(rank),
+  OMPI_COMM_WORLD_LOCAL_SIZE: String(size),
+  CHORALE_RDZV: `127.0.0.1:${port}`,
+});
+const slurm = (rank: number, size: number, port: number): Record<string, string> => ({
+  SLURM_PROCID: String(rank),
+  SLURM_STEP_NUM_TASKS: String(size),
+  SLURM_LOCALID: String(rank),
+  SLURM_STEP_NUM_NODES: "1",
+  CHORALE_RDZV: `localhost:${port}`,
+});
+
+/** What the ranks' processes left in shared memory. */
+function leftBehind(ranks: readonly Rank[]): string[] {
+  const pids = ranks.map(({ child }) => String(child.pid));
+  return ["/dev/shm", tmpdir()]
+    .filter((path) => existsSync(path))
+    .flatMap((path) => readdirSync(path).filter((name) => /^chorale-\w+-(\d+)-\d+-/.test(name)))
+    .filter((name) => pids.includes(name.split("-")[2] ?? ""));
+}
+
+describe.skipIf(library === undefined)("joinWorld() under other launchers (needs g++)", () => {
+  it.each([
+    ["torchrun", torchrun, "close"],
+    ["Open MPI", openMpi, "leave it open"],
+    ["Slurm", slurm, "close"],
+  ] as const)("joins the processes of %s", async (_, env, mode) => {
+    const port = await freePort();
+    const ranks = [2, 0, 1].map((rank) => start(env(rank, 3, port), mode));
+    const ends = await Promise.all(ranks.map(({ ended }) => ended));
+    expect(ends.map(({ stderr }) => stderr)).toEqual(["", "", ""]);
+    expect(ends.map(({ code }) => code)).toEqual([0, 0, 0]);
+    expect(ranks.flatMap(({ lines }) => lines).sort((a, b) => Number(a["rank"]) - Number(b["rank"]))).toEqual(
+      [0, 1, 2].map((rank) => ({
+        rank,
+        size: 3,
+        generation: 1,
+        backend: "nccl",
+        sum: 6,
+        got: (rank + 2) % 3,
+        same: true,
+      })),
+    );
+    expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it("tells the survivors when a process is killed", async () => {
+    const port = await freePort();
+    const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), "wait"));
+    const victim = ranks[1];
+    while (victim?.lines.length === 0) await once(victim.child, "line");
+    victim?.child.kill("SIGKILL");
+    for (const rank of [0, 2]) {
+      expect((await ranks[rank]?.ended)?.code).toBe(0);
+      const said = ranks[rank]?.lines.at(-1);
+      expect(said).toMatchObject({ code: "RANK_FAILED", dead: 1 });
+      expect(said?.["message"]).toContain(`process ${victim?.child.pid} left the rendezvous without a farewell`);
+      expect(said?.["ms"]).toBeLessThan(5_000);
+    }
+    expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it.each([
+    ["secret", { CHORALE_SECRET: "quite another secret of this test" }, "INVALID_ARGUMENT", "CHORALE_SECRET"],
+    ["NCCL", { FAKE_NCCL_VERSION: "22703" }, "MISMATCH", "agree on the engine"],
+    ["restart", { TORCHELASTIC_RESTART_COUNT: "1" }, "MISMATCH", "agree on the generation"],
+    ["number of ranks", { WORLD_SIZE: "3", LOCAL_WORLD_SIZE: "3" }, "MISMATCH", "agree on the number of ranks"],
+    ["GPU of its own", { LOCAL_RANK: "0" }, "MISMATCH", "ranks must have a GPU each"],
+  ])("refuses a process with another %s", async (_, wrong, code, message) => {
+    const port = await freePort();
+    const ranks = [start(torchrun(0, 2, port), "impatient"), start({ ...torchrun(1, 2, port), ...wrong }, "impatient")];
+    const ends = await Promise.all(ranks.map(({ ended }) => ended));
+    expect(ends.map(({ code: exit }) => exit)).toEqual([5, 5]);
+    expect(ranks[1]?.lines).toEqual([expect.objectContaining({ code, message: expect.stringContaining(message) })]);
+    expect(ranks[0]?.lines).toHaveLength(1);
+    expect(String(ranks[0]?.lines[0]?.["code"])).toMatch(/TIMEOUT|RANK_FAILED|MISMATCH/);
+    expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it.each([
+    ["no secret", { CHORALE_SECRET: "" }, "UNAVAILABLE", "openssl rand -hex 32"],
+    ["no address", { MASTER_PORT: "" }, "UNAVAILABLE", "CHORALE_RDZV=127.0.0.1:29517"],
+    ["a wrong address", { CHORALE_RDZV: "nowhere" }, "INVALID_ARGUMENT", "HOST:PORT"],
+    ["several hosts", { LOCAL_WORLD_SIZE: "1" }, "UNSUPPORTED", "1 of its 2 ranks are on this host"],
+    ["the threads backend", { CHORALE_BACKEND: "threads" }, "UNAVAILABLE", "CHORALE_BACKEND=nccl"],
+    ["an unknown backend", { CHORALE_BACKEND: "smoke" }, "INVALID_ARGUMENT", "CHORALE_BACKEND"],
+    ["a rank that is none", { RANK: "x" }, "INVALID_ARGUMENT", "RANK"],
+    ["no GPU", { FAKE_CUDA_DEVICES: "0" }, "UNAVAILABLE", "NO_DEVICE"],
+  ])("says what is wrong with %s", async (_, wrong, code, message) => {
+    const rank = start({ ...torchrun(0, 2, 29_518), ...wrong }, "impatient");
+    expect((await rank.ended).code).toBe(5);
+    expect(rank.lines).toEqual([expect.objectContaining({ code, message: expect.stringContaining(message) })]);
+  });
+});

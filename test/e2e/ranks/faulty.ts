@@ -1,0 +1,121 @@
+/**
+ * A rank that works in steps, dies as its plan says, and rebuilds its world after every failure of another one. Checks
+ * every sum itself: a wrong one is reported, not thrown, so that no policy can hide it.
+ */
+import { RankFailedError, TimeoutError, type World } from "chorale";
+
+/** How a rank can go. The last three stay, and must be ended. */
+export type How = "throw" | "reject" | "exit1" | "exit0" | "late" | "again" | "loop" | "block" | "idle";
+
+export interface Fault {
+  /** In which generation, and as which rank of it. */
+  readonly generation: number;
+  readonly rank: number;
+  readonly how: How;
+  /** Before this step. */
+  readonly step: number;
+}
+
+export interface Plan {
+  readonly faults: readonly Fault[];
+  readonly steps: number;
+  /** Elements of each all-reduce. */
+  readonly count?: number;
+  /** Deadline of each wait, ms. */
+  readonly timeoutMs?: number;
+}
+
+export interface Report {
+  readonly rank: number;
+  readonly size: number;
+  readonly generation: number;
+  /** Errors that began a rebuild, as `Name generation rank`. */
+  readonly errors: readonly string[];
+  readonly wrong: readonly string[];
+}
+
+class Dies extends Error {}
+
+function die(how: How): void | Promise<void> {
+  switch (how) {
+    case "reject":
+      void Promise.reject(new Dies("unhandled"));
+      return new Promise(() => {});
+    case "exit1":
+      process.exit(1);
+      break;
+    case "exit0":
+      process.exit(0);
+      break;
+    case "loop":
+      for (;;);
+    case "block":
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+      break;
+    case "idle":
+      return new Promise(() => {});
+    default:
+      throw new Dies(how);
+  }
+}
+
+export default async function run(first: World, plan: Plan): Promise<Report> {
+  const errors: string[] = [];
+  const wrong: string[] = [];
+  let world = first;
+  const dueNow = (step: number) =>
+    plan.faults.find(
+      (fault) => fault.generation === world.generation && fault.rank === world.rank && fault.step === step,
+    );
+
+  const work = async () => {
+    const { comm, size, rank } = world;
+    const mesh = world.mesh({ dp: "auto", tp: size % 2 === 0 ? 2 : 1 });
+    const tp = await world.communicator(mesh, "tp");
+    const x = world.tensor("f64", [plan.count ?? 16]);
+    const limit = plan.timeoutMs === undefined ? {} : { timeoutMs: plan.timeoutMs };
+    for (let step = 0; step < plan.steps; step++) {
+      const fault = dueNow(step);
+      if (fault?.how === "late") {
+        // Dies when the others have begun to rebuild.
+        try {
+          await comm.allReduce(x, { timeoutMs: 5000 });
+        } finally {
+          await die("throw");
+        }
+      }
+      if (fault !== undefined && fault.how !== "again") await die(fault.how);
+      x.data.fill(rank + 1 + step);
+      await comm.allReduce(x, limit);
+      check(x.data, (size * (size + 1)) / 2 + size * step, `all-reduce ${step}`);
+      const y = Float64Array.of(10 ** rank);
+      await tp.allReduce(y, limit);
+      check(
+        y,
+        tp.ranks.reduce((sum, r) => sum + 10 ** r, 0),
+        `group's all-reduce ${step}`,
+      );
+      // A rebuild that nobody had to die for.
+      if (fault?.how === "again") throw new TimeoutError("patience", 0);
+    }
+    await comm.barrier(limit);
+  };
+  const check = (data: Float64Array, expected: number, what: string) => {
+    const at = data.findIndex((value) => value !== expected);
+    if (at >= 0)
+      wrong.push(`${what} of generation ${world.generation}, rank ${world.rank}: ${data[at]} for ${expected}`);
+  };
+
+  for (;;) {
+    try {
+      await work();
+      return { rank: world.rank, size: world.size, generation: world.generation, errors, wrong };
+    } catch (error) {
+      if (error instanceof Dies) throw error;
+      if (!(error instanceof RankFailedError || error instanceof TimeoutError)) throw error;
+      const whose = error instanceof RankFailedError ? ` ${error.generation} ${error.rank}` : "";
+      errors.push(`${error.name}${whose}`);
+      world = await world.rebuild();
+    }
+  }
+}
