@@ -182,7 +182,6 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     ["NCCL", { FAKE_NCCL_VERSION: "22703" }, "MISMATCH", "agree on the engine"],
     ["restart", { TORCHELASTIC_RESTART_COUNT: "1" }, "MISMATCH", "agree on the generation"],
     ["number of ranks", { WORLD_SIZE: "3", LOCAL_WORLD_SIZE: "3" }, "MISMATCH", "agree on the number of ranks"],
-    ["GPU of its own", { LOCAL_RANK: "0" }, "MISMATCH", "ranks must have a GPU each"],
   ])("refuses a process with another %s", async (_, wrong, code, message) => {
     const port = await freePort();
     const ranks = [start(torchrun(0, 2, port), "impatient"), start({ ...torchrun(1, 2, port), ...wrong }, "impatient")];
@@ -192,6 +191,15 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     expect(ranks[0]?.lines).toHaveLength(1);
     expect(String(ranks[0]?.lines[0]?.["code"])).toMatch(/TIMEOUT|RANK_FAILED|MISMATCH/);
     expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it("refuses two processes on one GPU", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) => start({ ...torchrun(rank, 2, port), LOCAL_RANK: "0" }, "impatient"));
+    await Promise.all(ranks.map(({ ended }) => ended));
+    const said = ranks.map(({ lines }) => lines[0]);
+    expect(said.map((line) => line?.["code"])).toContain("MISMATCH");
+    for (const line of said) expect(line?.["message"]).toContain("ranks must have a GPU each");
   });
 
   it.each([

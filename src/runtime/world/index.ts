@@ -1,6 +1,6 @@
 export { type BackendName, type BackendOptions, LAUNCH_BACKENDS, parseBackend } from "./engine.ts";
 export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
-export { joinWorld } from "./join.ts";
+export { type JoinOptions, joinWorld } from "./join.ts";
 export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";
 export { loadableUrl, packageRoot, version } from "./location.ts";
 export type { OutputLine, OutputStream } from "./output.ts";

@@ -1,37 +1,43 @@
 /** `joinWorld()`: how a program learns which rank it is. */
-import { ClosedError, UnavailableError } from "../../core/index.ts";
-import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
+import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { attach, type BackendName, createEngine, parseBackend } from "./engine.ts";
+import { foreignPlace } from "./rendezvous/foreign.ts";
+import { joinForeign } from "./rendezvous/join-foreign.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
 
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
 const SLOT = Symbol.for("chorale.world");
-type Slot = { [SLOT]?: { readonly world: World; readonly launched: boolean } | undefined };
+const JOINING = Symbol.for("chorale.world.joining");
+type Slot = {
+  [SLOT]?: { readonly world: World; readonly launched: boolean } | undefined;
+  [JOINING]?: Promise<World> | undefined;
+};
 
 /** For the launcher's workers: sets the world that `joinWorld()` gives in this thread. */
 export function offerWorld(world: World | undefined): void {
   (globalThis as Slot)[SLOT] = world === undefined ? undefined : { world, launched: true };
 }
 
-interface ForeignLauncher {
-  readonly name: string;
-  readonly rank: string;
-  readonly size: string;
+export interface JoinOptions {
+  /** For a program that our launcher has not started; `CHORALE_BACKEND`, or `threads`, unless told. */
+  readonly backend?: BackendName;
+  /** How long ranks that another launcher started wait for each other, and default deadline of every wait, ms. */
+  readonly timeoutMs?: number;
 }
 
-/** The variables by which other launchers tell a process its place. */
-const FOREIGN: readonly ForeignLauncher[] = [
-  { name: "torchrun", rank: "RANK", size: "WORLD_SIZE" },
-  { name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
-  { name: "MPICH", rank: "PMI_RANK", size: "PMI_SIZE" },
-  { name: "Slurm", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
-];
-
 /**
- * Joins the world that this program was started in: as one rank of `chorale launch` or `launch()`, or, when nothing
+ * Joins the world that this program was started in: as one rank of `chorale launch` or `launch()`; as one of the
+ * processes that torchrun, Open MPI, MPICH or Slurm started on one host, with the nccl backend; or, when nothing
  * launched it, as the only rank of a world of 1. Every call gives the same world until it is closed.
+ *
+ * Processes of other launchers meet at `CHORALE_RDZV=HOST:PORT` (rank 0 listens there; loopback and torchrun's
+ * MASTER_PORT + 1 unless set) and prove to each other that they know `CHORALE_SECRET`.
  * @throws ClosedError when this rank has closed the world it was launched in
- * @throws UnavailableError when torchrun, Slurm, Open MPI or MPICH started several processes: no backend of this
- *   version joins processes, and a world of 1 each would be silently wrong
+ * @throws InvalidArgumentError for another backend than the launcher's
+ * @throws UnavailableError when another launcher started several processes and the backend is not nccl: only that joins
+ *   processes, and a world of 1 each would be silently wrong; also when the secret or the address is not set
+ * @throws MismatchError, TimeoutError, RankFailedError when the processes differ or do not come; UnsupportedError for
+ *   several hosts
  * @example
  * import { joinWorld } from "chorale";
  *
@@ -41,29 +47,50 @@ const FOREIGN: readonly ForeignLauncher[] = [
  * await world.comm.allReduce(x);
  * console.log(x.data); // the sum over all ranks
  */
-export async function joinWorld(): Promise<World> {
+export async function joinWorld(options: JoinOptions = {}): Promise<World> {
   const slot = globalThis as Slot;
   const offered = slot[SLOT];
-  if (offered !== undefined && !offered.world.closed) return offered.world;
+  if (offered !== undefined && !offered.world.closed) return sameBackend(offered.world, options);
   if (offered !== undefined && isRebuilding(offered.world)) return offered.world.rebuild();
   if (offered?.launched) throw new ClosedError("world", `was closed by this rank (${offered.world.rank})`);
-  const foreign = FOREIGN.find(({ rank, size }) => process.env[rank] !== undefined && Number(process.env[size]) > 1);
-  if (foreign !== undefined) {
+  slot[JOINING] ??= join(options).finally(() => {
+    slot[JOINING] = undefined;
+  });
+  return sameBackend(await slot[JOINING], options);
+}
+
+function sameBackend(world: World, { backend }: JoinOptions): World {
+  if (backend === undefined || backend === world.backend) return world;
+  throw new InvalidArgumentError("backend", backend, `${world.backend}, by which this rank was started`);
+}
+
+async function join(options: JoinOptions): Promise<World> {
+  const backend = parseBackend(
+    options.backend ?? (process.env["CHORALE_BACKEND"] || "threads"),
+    options.backend === undefined ? "CHORALE_BACKEND" : "backend",
+  );
+  const place = foreignPlace(process.env);
+  if (place === undefined) return soloWorld(1, backend, options);
+  if (backend === "threads") {
     throw new UnavailableError(
       "a world of several processes",
-      `${foreign.name} started this one as rank ${process.env[foreign.rank]} of ${process.env[foreign.size]} (${foreign.rank}, ${foreign.size}), but the threads backend joins only threads of one process`,
-      `Start it with: chorale launch -n ${process.env[foreign.size]} SCRIPT; or unset ${foreign.size} for a world of 1.`,
+      `${place.launcher} started this one as rank ${place.rank} of ${place.size} (${place.variables}), but the threads backend joins only threads of one process`,
+      `Start it with: chorale launch -n ${place.size} SCRIPT; or, on GPUs of one host, set CHORALE_BACKEND=nccl and CHORALE_SECRET; or unset the variables for a world of 1.`,
     );
   }
-  return soloWorld(1);
+  const world = await joinForeign(place, options);
+  (globalThis as Slot)[SLOT] = { world, launched: true };
+  return world;
 }
 
 /** The world of a rank that nobody launched: it rebuilds without asking anybody. */
-function soloWorld(generation: number): World {
-  const world = createWorld(attachThreads(createThreadsHost({ ranks: 1, generation }), 0), {
+async function soloWorld(generation: number, backend: BackendName, options: JoinOptions): Promise<World> {
+  const { timeoutMs } = options;
+  const engine = createEngine(backend, 1, generation, timeoutMs === undefined ? {} : { timeoutMs });
+  const world = createWorld(await attach(engine, 0), {
     args: process.argv.slice(2),
     data: undefined,
-    rebuild: { refusal: undefined, request: async () => soloWorld(generation + 1) },
+    rebuild: { refusal: undefined, request: () => soloWorld(generation + 1, backend, options) },
   });
   (globalThis as Slot)[SLOT] = { world, launched: false };
   return world;

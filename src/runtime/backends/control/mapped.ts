@@ -234,8 +234,8 @@ function isAlive(pid: string): boolean {
 
 let machineKey: string | undefined;
 
-/** Names the space of process numbers: this boot of this machine, and the container. */
-function machine(): string {
+/** Names the space in which process numbers and memory are shared: this boot of this machine, and the container. */
+export function machine(): string {
   if (machineKey === undefined) {
     let text = process.platform;
     try {
