@@ -4,7 +4,7 @@
  */
 import { RankFailedError, TimeoutError, type World } from "chorale";
 
-/** How a rank can go. The last three stay, and must be ended. */
+/** How a rank can go: `late` once another one went; `again` only asks for a rebuild. The last three stay, and must be ended. */
 export type How = "throw" | "reject" | "exit1" | "exit0" | "late" | "again" | "loop" | "block" | "idle";
 
 export interface Fault {
@@ -77,12 +77,10 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
     for (let step = 0; step < plan.steps; step++) {
       const fault = dueNow(step);
       if (fault?.how === "late") {
-        // Dies when the others have begun to rebuild.
-        try {
-          await comm.allReduce(x, { timeoutMs: 5000 });
-        } finally {
-          await die("throw");
-        }
+        // Dies when another one has failed, in place of coming to the rebuild.
+        const { signal } = world;
+        if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        await die("throw");
       }
       if (fault !== undefined && fault.how !== "again") await die(fault.how);
       x.data.fill(rank + 1 + step);

@@ -1,0 +1,91 @@
+/**
+ * Random failures: worlds of 2 to 5 ranks that die as a random plan says, in generation after generation. Each run ends
+ * within its bound, with the right sums on every rank of the last generation, or with an error that says why no further
+ * rebuild was made. `CHORALE_FAULTS=200` runs more of them, `CHORALE_SEED=N` repeats one.
+ */
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+import type { Fault, How, Plan, Report } from "../../../test/e2e/ranks/faulty.ts";
+import { RankFailedError } from "../../core/index.ts";
+import type { WorldEvent } from "./events.ts";
+import { launch } from "./launch.ts";
+
+const module = new URL("../../../test/e2e/ranks/faulty.ts", import.meta.url);
+const numRuns = Number(process.env["CHORALE_FAULTS"] ?? 6);
+const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+/** Often quick, now and then one that must be ended. */
+const NOTICED: readonly How[] = ["throw", "throw", "exit1", "exit1", "reject", "exit0", "again", "again"];
+const HOWS: readonly How[] = [...NOTICED, "late", "loop", "block", "idle"];
+const NUM_NOTICED = NOTICED.length;
+
+/** Mulberry32. */
+function randomFrom(start: number): (below: number) => number {
+  let state = start | 0;
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) % below;
+  };
+}
+
+function numThreads(): number {
+  return Number(/^Threads:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]);
+}
+
+async function runOne(runSeed: number): Promise<string> {
+  const random = randomFrom(runSeed);
+  const ranks = 2 + random(4);
+  const onFailure = random(3) === 0 ? "shrink" : "respawn";
+  const faults = Array.from({ length: 1 + random(4) }, (): Fault => {
+    const rank = random(ranks);
+    // Somebody must notice: when every rank only waits for itself, the world's time limit alone ends it.
+    const how = HOWS[random(rank === 0 ? NUM_NOTICED : HOWS.length)] as How;
+    return { generation: 1 + random(3), rank, how, step: random(3) };
+  });
+  const what = `seed ${runSeed}: ${ranks} ranks, ${onFailure}, ${JSON.stringify(faults)}`;
+  const events: WorldEvent[] = [];
+  try {
+    const results = await launch<Report, Plan>({
+      ranks,
+      module,
+      onFailure,
+      data: { faults, steps: 3, timeoutMs: 2000 },
+      restarts: 5,
+      rebuildTimeoutMs: 1000,
+      timeoutMs: 60_000,
+      onEvent: (event) => events.push(event),
+      onOutput: () => {},
+    });
+    const last = events.filter((event) => event.kind === "generation-started").at(-1);
+    expect(last?.worldSize, what).toBe(results.length);
+    for (const [rank, result] of results.entries()) {
+      const { generation } = last ?? {};
+      // Who left with code 0, and was missed by nobody, has no result.
+      const left = faults.some(
+        (fault) => fault.how === "exit0" && fault.generation === generation && fault.rank === rank,
+      );
+      if (result === undefined && left) continue;
+      expect(result, what).toMatchObject({ rank, size: results.length, generation, wrong: [] });
+    }
+    return `generation ${last?.generation}`;
+  } catch (error) {
+    expect(error, `${what}\n${String((error as Error).stack)}`).toBeInstanceOf(RankFailedError);
+    const refused = events.find((event) => event.kind === "rebuild-refused");
+    expect(refused?.because, what).toMatch(/^rank \d+ has returned already|rebuilds are used up$|^no rank is left/);
+    return `refused: ${refused?.because}`;
+  }
+}
+
+it(`ends well or says why, whoever dies when (seed ${seed})`, { timeout: 30_000 + numRuns * 15_000 }, async () => {
+  const outcomes = new Map<string, number>();
+  const hasProc = process.platform === "linux";
+  let before = 0;
+  for (let run = 0; run < numRuns; run++) {
+    const outcome = (await runOne(seed + run)).replace(/^refused: rank \d+/, "refused: rank");
+    outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+    if (run === 0 && hasProc) before = numThreads();
+  }
+  if (hasProc) expect(numThreads()).toBeLessThanOrEqual(before + 2);
+  if (numRuns > 20) console.log(Object.fromEntries(outcomes));
+});
