@@ -29,18 +29,17 @@ interface Clock {
   readonly index: number;
 }
 
-/** An operation in program order, with what was inserted around it. */
-interface Entry {
+/** An operation in program order, with what was inserted around it. As a clock: what its strand knows once it is done. */
+interface Entry extends Clock {
   readonly op: DraftOp | undefined;
   readonly seq: number;
-  readonly strand: number;
   /** Its number in the strand, from 1. */
   readonly index: number;
   /** Number of port puts of the strand, this one included. */
   readonly puts: number;
-  readonly before: DraftOp[];
-  readonly after: DraftOp[];
-  clock: Clock;
+  base: Int32Array;
+  before: readonly DraftOp[] | undefined;
+  after: readonly DraftOp[] | undefined;
   flushed: boolean;
 }
 
@@ -50,13 +49,35 @@ interface Use {
   readonly packet: boolean;
   /** The chunk was never written before. */
   readonly fresh: boolean;
+  /** The list of this use alone, which most slots have. */
+  alone: readonly Use[];
+}
+
+const NONE: readonly Use[] = [];
+
+function addBefore(entry: Entry, op: DraftOp): void {
+  entry.before = [...(entry.before ?? []), op];
+}
+function addAfter(entry: Entry, op: DraftOp): void {
+  entry.after = [...(entry.after ?? []), op];
+}
+function firstAfter(entry: Entry, op: DraftOp): void {
+  entry.after = [op, ...(entry.after ?? [])];
+}
+
+/** @param uses those of the entry so far: a few kinds, however many chunks it touches */
+function useOf(uses: Use[], entry: Entry, { proxy, packet }: Access, fresh: boolean): Use {
+  const known = uses.find((use) => use.proxy === proxy && use.packet === packet && use.fresh === fresh);
+  if (known !== undefined) return known;
+  const use: Use = { entry, proxy, packet, fresh, alone: NONE };
+  use.alone = [use];
+  uses.push(use);
+  return use;
 }
 interface Slot {
   readonly writers: readonly Use[];
   readonly readers: readonly Use[];
 }
-
-const NONE: readonly Use[] = [];
 
 /** One strand of a program: its place and its operations with their numbers in program order. */
 export interface OrderedStrand {
@@ -116,15 +137,23 @@ export class AutoSync {
   /** @returns each strand's operations, synchronised. Channels and semaphores are added to the rank records */
   run(): DraftOp[][] {
     const entries: Entry[][] = this.strands.map(() => []);
-    const order = this.strands.flatMap(({ ops }, strand) => ops.map(({ op, seq }) => ({ op, seq, strand })));
-    order.sort((a, b) => a.seq - b.seq);
-    for (const { op, seq, strand } of order) {
+    // By number in program order, then by strand: one number each, as a large program has many.
+    const keys = new Float64Array(this.strands.reduce((sum, { ops }) => sum + ops.length, 0));
+    let count = 0;
+    this.strands.forEach(({ ops }, strand) => {
+      for (const { seq } of ops) keys[count++] = seq * this.width + strand;
+    });
+    keys.sort();
+    for (const key of keys) {
+      const strand = key % this.width;
       const list = entries[strand] as Entry[];
+      const { op, seq } = (this.strands[strand] as OrderedStrand).ops[list.length] as OrderedStrand["ops"][number];
       list.push(this.visit(op, seq, strand, list.length + 1));
     }
     this.finishRanks(entries);
+    this.memories.clear();
     return entries.map((list) =>
-      list.flatMap(({ op, before, after }) => [...before, ...(op === undefined ? [] : [op]), ...after]),
+      list.flatMap(({ op, before = [], after = [] }) => [...before, ...(op === undefined ? [] : [op]), ...after]),
     );
   }
 
@@ -137,16 +166,17 @@ export class AutoSync {
       strand,
       index,
       puts: this.puts[strand] as number,
-      before: [],
-      after: [],
-      clock: { base: this.clocks[strand] as Int32Array, strand, index },
+      before: undefined,
+      after: undefined,
+      base: this.clocks[strand] as Int32Array,
       flushed: false,
     };
     const accesses = accessesOf(this.context, this.rankOf(strand), op);
     this.order(entry, accesses);
     this.tick(entry);
     this.own(entry, op);
-    for (const access of accesses) this.record(entry, access);
+    const uses: Use[] = [];
+    for (const access of accesses) this.record(entry, access, uses);
     return entry;
   }
 
@@ -156,7 +186,7 @@ export class AutoSync {
 
   /** The entry carries what its strand knows by now. */
   private tick(entry: Entry): void {
-    entry.clock = { base: this.clocks[entry.strand] as Int32Array, strand: entry.strand, index: entry.index };
+    entry.base = this.clocks[entry.strand] as Int32Array;
   }
 
   private join(strand: number, other: Clock): void {
@@ -215,7 +245,7 @@ export class AutoSync {
     if (proxy && !arrived && !from.flushed) {
       const put = from.op;
       if (put?.kind === "put")
-        from.after.unshift({
+        firstAfter(from, {
           kind: "flush",
           channelKind: "port",
           channels: [...put.channels],
@@ -229,18 +259,23 @@ export class AutoSync {
     else this.connect(from, to, this.kindBetween(this.rankOf(from.strand), this.rankOf(to.strand)));
   }
 
-  private record(entry: Entry, a: Access): void {
+  private record(entry: Entry, a: Access, uses: Use[]): void {
     const sameOp = (use: Use) => use.entry.seq === entry.seq;
-    const useOf = (fresh: boolean): Use => ({ entry, proxy: a.proxy, packet: a.packet, fresh });
     const change = (old: Slot | undefined): Slot => {
-      const use = useOf(old === undefined || old.writers.every(sameOp));
-      if (old === undefined) return a.write ? { writers: [use], readers: NONE } : { writers: NONE, readers: [use] };
-      if (a.write) return { writers: [...old.writers.filter(sameOp), use], readers: old.readers.filter(sameOp) };
+      const use = useOf(uses, entry, a, old === undefined || old.writers.every(sameOp));
+      const { alone } = use;
+      if (old === undefined) return a.write ? { writers: alone, readers: NONE } : { writers: NONE, readers: alone };
+      if (a.write) {
+        const writers = old.writers.filter(sameOp);
+        const readers = old.readers.filter(sameOp);
+        return {
+          writers: writers.length === 0 ? alone : [...writers, use],
+          readers: readers.length === 0 ? NONE : readers,
+        };
+      }
       // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
-      return {
-        writers: old.writers,
-        readers: [...old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand), use],
-      };
+      const readers = old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand);
+      return { writers: old.writers, readers: readers.length === 0 ? alone : [...readers, use] };
     };
     // Chunks that were used alike stay one slot: a large program has a million of them.
     const changed = new Map<Slot | undefined, Slot>();
@@ -269,9 +304,9 @@ export class AutoSync {
       id = (this.ranks[rank] as RankRecord).semaphores.push(0) - 1;
       this.semaphores.set(key, id);
     }
-    from.after.push({ kind: "release", semaphores: [id], sync: SYNC.none, source: from.op?.source });
-    to.before.push({ kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.op?.source });
-    this.join(to.strand, from.clock);
+    addAfter(from, { kind: "release", semaphores: [id], sync: SYNC.none, source: from.op?.source });
+    addBefore(to, { kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.op?.source });
+    this.join(to.strand, from);
   }
 
   private connect(from: Entry, to: Entry, kind: ChannelKind): void {
@@ -284,7 +319,7 @@ export class AutoSync {
       this.links.delete(unused);
       this.pairs.set(key, pair);
     }
-    from.after.push({
+    addAfter(from, {
       kind: "signal",
       relaxed: false,
       channelKind: kind,
@@ -292,7 +327,7 @@ export class AutoSync {
       sync: SYNC.none,
       source: from.op?.source,
     });
-    to.before.push({
+    addBefore(to, {
       kind: "wait",
       relaxed: false,
       channelKind: kind,
@@ -300,7 +335,7 @@ export class AutoSync {
       sync: SYNC.none,
       source: to.op?.source,
     });
-    this.join(to.strand, kind === "port" ? this.behindProxy(from.clock, a) : from.clock);
+    this.join(to.strand, kind === "port" ? this.behindProxy(from, a) : from);
   }
 
   /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
@@ -313,7 +348,7 @@ export class AutoSync {
       const puts = (this.putsUpTo[s] as Int32Array)[done] ?? 0;
       base[this.width + s] = Math.max(base[this.width + s] as number, puts);
     });
-    return { ...clock, base };
+    return { base, strand: clock.strand, index: clock.index };
   }
 
   // ---- what the program synchronises itself
@@ -326,14 +361,13 @@ export class AutoSync {
           this.unflushed.set(entry.strand, [...(this.unflushed.get(entry.strand) ?? []), entry]);
         }
         if (op.notify === "none") return;
-        for (const id of op.channels)
-          this.queue(rank, op.channelKind, id, true).push(this.behindProxy(entry.clock, rank));
+        for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(this.behindProxy(entry, rank));
         if (op.notify === "signal-flush") entry.flushed = true;
         return;
       case "signal":
         if (op.relaxed) for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(undefined);
         else {
-          const carried = op.channelKind === "port" ? this.behindProxy(entry.clock, rank) : entry.clock;
+          const carried = op.channelKind === "port" ? this.behindProxy(entry, rank) : entry;
           for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(carried);
         }
         return;
@@ -354,7 +388,7 @@ export class AutoSync {
         return;
       }
       case "release":
-        for (const id of op.semaphores) this.semaphoreQueue(rank, id).push(entry.clock);
+        for (const id of op.semaphores) this.semaphoreQueue(rank, id).push(entry);
         return;
       case "acquire":
         for (const id of op.semaphores) {
@@ -370,7 +404,7 @@ export class AutoSync {
           return;
         }
         this.meetings.delete(key);
-        for (const one of met) for (const other of met) this.join(one.strand, other.clock);
+        for (const one of met) for (const other of met) this.join(one.strand, other);
         return;
       }
       default:
@@ -426,7 +460,7 @@ export class AutoSync {
           this.orderAfter(use, write, ends.get(own[turn] as number) as Entry);
         }
       }
-      for (const [strand, end] of ends) if (end.before.length > 0) (entries[strand] as Entry[]).push(end);
+      for (const [strand, end] of ends) if (end.before !== undefined) (entries[strand] as Entry[]).push(end);
     }
   }
 
@@ -438,9 +472,9 @@ export class AutoSync {
       strand,
       index,
       puts: this.puts[strand] as number,
-      before: [],
-      after: [],
-      clock: { base: this.clocks[strand] as Int32Array, strand, index },
+      before: undefined,
+      after: undefined,
+      base: this.clocks[strand] as Int32Array,
       flushed: false,
     };
   }
