@@ -1,5 +1,5 @@
 /**
- * Runs the `@example` of every docstring in src/, and the TypeScript of README.md. An example either imports what it needs from "chorale" or
+ * Runs the `@example` of every docstring in src/, and the TypeScript of README.md and docs/launch.md. An example either imports what it needs from "chorale" or
  * "chorale/<room>", or uses only what its file exports. What it prints is not checked; that it runs is.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -64,7 +64,7 @@ const files = readdirSync(src, { recursive: true, withFileTypes: true })
   .sort();
 const examples = [
   ...files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8"))),
-  ...blocksOf("README.md", readFileSync(join(root, "README.md"), "utf8")),
+  ...["README.md", "docs/launch.md"].flatMap((path) => blocksOf(path, readFileSync(join(root, path), "utf8"))),
 ];
 
 function pathOf({ file, line }: Example): string {
@@ -83,7 +83,7 @@ afterAll(() => {
   rmSync(out, { recursive: true, force: true });
 });
 
-describe("examples in docstrings and README.md", () => {
+describe("examples in docstrings, README.md and docs/launch.md", () => {
   it("are found", () => {
     const text = "/**\n * Adds.\n * @example\n * add(1, 2) // 3\n * @throws never\n */\nexport function add() {}";
     const found = examplesOf("src/x.ts", text);

@@ -72,6 +72,29 @@ describe("chorale launch", () => {
     rmSync(flight, { recursive: true });
   });
 
+  it("starts ranks again as often as it is told, and says so", async () => {
+    const run = await chorale(["launch", "-n", "3", "--restarts", "2", ranks("throws")]);
+    expect(run.code).toBe(1);
+    for (const generation of [1, 2, 3]) {
+      expect(run.stderr).toContain(`chorale launch: rank 1 failed (generation ${generation}): boom on 1`);
+    }
+    expect(run.stderr).toContain("chorale launch: rebuild 2 begins: survivors have 60000 ms");
+    expect(run.stderr).toContain("chorale launch: generation 3 has 3 ranks; started again: 0, 1, 2");
+    expect(run.stderr).toContain("chorale launch: no further rebuild: all 2 rebuilds are used up");
+    expect(run.stderr).toContain("chorale launch: rank 1 failed first:\nTypeError: boom on 1");
+    const text = (await chorale(["launch", "--help"])).stdout;
+    for (const flag of [
+      "--restarts",
+      "--on-failure",
+      "--rebuild-timeout",
+      "--restart-delay",
+      "--min-ranks",
+      "--isolation",
+    ]) {
+      expect(text).toContain(flag);
+    }
+  });
+
   it("names the rank that failed first, with its stack, and fails the others' work within a second", async () => {
     const run = await chorale(["launch", "-n", "4", ranks("throws")]);
     expect(run.code).toBe(1);
@@ -137,6 +160,10 @@ describe("chorale launch", () => {
     [["launch", "-n", "2", "--backend", "smoke", "x.ts"], "Allowed choices are threads"],
     [["launch", "-n", "2", "--bogus", "x.ts"], "unknown option '--bogus'"],
     [["launch", "-n", "2", "--timeout", "soon", "x.ts"], "expected a number of seconds above 0"],
+    [["launch", "-n", "2", "--restarts", "-1", "x.ts"], "expected an integer, 0 or more"],
+    [["launch", "-n", "2", "--on-failure", "panic", "x.ts"], "Allowed choices are end, respawn, shrink"],
+    [["launch", "-n", "2", "--restarts", "1", "--on-failure", "end", "x.ts"], 'onFailure "respawn" or "shrink"'],
+    [["launch", "-n", "2", "--min-ranks", "2", "x.ts"], 'minRanks is 2; expected nothing, or onFailure "shrink"'],
     [["launch", "-n", "2", "absent.ts"], "expected a file that exists"],
     [["lunch"], "(Did you mean launch?)"],
     [[], "Usage: chorale"],

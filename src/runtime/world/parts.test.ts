@@ -4,6 +4,7 @@ import { InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/
 import { BootstrapStore, PortBootstrap } from "./bootstrap.ts";
 import { LineSplitter } from "./output.ts";
 import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { RestartBudget, type RestartOptions, restartPolicy } from "./restart-policy.ts";
 
 describe("lines", () => {
   it("come out whole, however the text is cut", () => {
@@ -101,5 +102,56 @@ describe("bootstrap", () => {
     expect(heard).toEqual(["a 1 x", "b 1 x"]);
     a.onFailure(({ message }) => heard.push(`late ${message}`));
     expect(heard.at(-1)).toBe("late x");
+  });
+
+  it("belongs to one generation: what comes from another is dropped, and its end rejects who waits", async () => {
+    const { store, a } = pair();
+    const replies: unknown[] = [];
+    store.handle({ kind: "bootstrap-set", generation: 2, key: "id", value: Uint8Array.of(9) }, () => {});
+    store.handle({ kind: "bootstrap-get", generation: 1, key: "id" }, (reply) => replies.push(reply));
+    expect(replies).toEqual([]);
+    const waiting = a.get("id");
+    a.receive({ kind: "bootstrap-value", generation: 2, key: "id", value: Uint8Array.of(9) });
+    a.close(new Error("over"));
+    await expect(waiting).rejects.toThrow("over");
+    await expect(a.get("id")).rejects.toThrow("over");
+    await expect(a.set("id", Uint8Array.of(1))).rejects.toThrow("over");
+  });
+});
+
+describe("restarts", () => {
+  const policy = (options: RestartOptions) => restartPolicy(options, 4);
+
+  it("are three unless told, respawn when only their number is given, and end the world otherwise", () => {
+    expect(policy({})).toMatchObject({ onFailure: "end", restarts: 0, rebuildTimeoutMs: 60_000 });
+    expect(policy({ restarts: 5 })).toMatchObject({ onFailure: "respawn", restarts: 5 });
+    expect(policy({ onFailure: "shrink" })).toMatchObject({ restarts: 3, minRanks: 1 });
+    for (const [options, message] of [
+      [{ restarts: -1 }, "restarts is -1; expected an integer"],
+      [{ restarts: 1.5 }, "restarts is 1.5"],
+      [{ restarts: 1, onFailure: "end" }, 'or onFailure "respawn" or "shrink"'],
+      [{ onFailure: "sleep" as "end" }, "one of end, respawn, shrink"],
+      [{ onFailure: "shrink", minRanks: 5 }, "from 1 to the number of ranks, 4"],
+      [{ onFailure: "respawn", minRanks: 2 }, "minRanks is 2"],
+      [{ restarts: 1, rebuildTimeoutMs: 0 }, "rebuildTimeoutMs is 0"],
+      [{ restarts: 1, restartDelayMs: 2 ** 31 }, "restartDelayMs is 2147483648"],
+      [{ restarts: 1, restartWindowMs: Number.NaN }, "restartWindowMs is NaN"],
+    ] satisfies [RestartOptions, string][]) {
+      expect(() => policy(options), message).toThrow(message);
+    }
+  });
+
+  it("are counted within a window, and wait twice as long each time, up to a limit", () => {
+    const all = new RestartBudget(policy({ restarts: 2 }));
+    expect([all.take(0), all.take(1e9), all.take(2e9)]).toEqual([{ delayMs: 0 }, { delayMs: 0 }, undefined]);
+    expect(all.describe()).toBe("all 2 rebuilds are used up");
+    const some = new RestartBudget(policy({ restarts: 3, restartWindowMs: 1000, restartDelayMs: 100 }));
+    const delays = [0, 10, 20, 30, 999, 1000, 1500, 5000].map((now) => some.take(now)?.delayMs);
+    //             1st  2nd  3rd  full       full       the 1st is forgotten, then the others
+    expect(delays).toEqual([100, 200, 400, undefined, undefined, 400, 200, 100]);
+    const long = new RestartBudget(policy({ restarts: 100, restartDelayMs: 1000 }));
+    expect(Array.from({ length: 8 }, () => long.take(0)?.delayMs)).toEqual([
+      1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000,
+    ]);
   });
 });

@@ -1,7 +1,7 @@
 /**
  * What a rank's thread or process runs: it attaches to the backend, offers the world to `joinWorld()`, imports the user's
  * module and calls its default function, and reports how it went. A rank that fails says so to its peers through the
- * backend's shared memory first, because the launcher's thread may be busy.
+ * backend's shared memory too, because the launcher's thread may be busy.
  */
 import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show } from "../../core/index.ts";

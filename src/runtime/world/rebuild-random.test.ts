@@ -37,11 +37,11 @@ async function runOne(runSeed: number): Promise<string> {
   const random = randomFrom(runSeed);
   const ranks = 2 + random(4);
   const onFailure = random(3) === 0 ? "shrink" : "respawn";
-  const faults = Array.from({ length: 1 + random(4) }, (): Fault => {
+  const faults = Array.from({ length: 1 + random(4) }, (_, index): Fault => {
     const rank = random(ranks);
     // Somebody must notice: when every rank only waits for itself, the world's time limit alone ends it.
     const how = HOWS[random(rank === 0 ? NUM_NOTICED : HOWS.length)] as How;
-    return { generation: 1 + random(3), rank, how, step: random(3) };
+    return { generation: index === 0 ? 1 : 1 + random(3), rank, how, step: random(3) };
   });
   const what = `seed ${runSeed}: ${ranks} ranks, ${onFailure}, ${JSON.stringify(faults)}`;
   const events: WorldEvent[] = [];
