@@ -226,8 +226,8 @@ export interface Decoded {
   readonly seq: number;
 }
 
-/** Makes drafts of a tape. `onSeq` hears the program order of each operation, pipelines' bodies included. */
-export function decode(tape: Tape, seqs?: Map<DraftOp, number>): DraftOp[] {
+/** Makes drafts of a tape. @param seqs receives each operation's number in program order */
+export function decode(tape: Tape, seqs?: number[]): DraftOp[] {
   const d = tape.data;
   let at = 0;
   const local = (): Range => {
@@ -252,15 +252,12 @@ export function decode(tape: Tape, seqs?: Map<DraftOp, number>): DraftOp[] {
   };
   const one = (): DraftOp => {
     const code = CODES[d[at] as number] as Code;
-    const seq = d[at + 1] as number;
     const line = d[at + 2] as number;
     const groupSize = d[at + 4] as number;
     const source = line < 0 ? undefined : line;
     const tbg = groupSize === 0 ? undefined : { index: d[at + 3] as number, size: groupSize };
     at += 5;
-    const op = body(code, source, tbg);
-    seqs?.set(op, seq);
-    return op;
+    return body(code, source, tbg);
   };
   const int = () => d[at++] as number;
   const body = (code: Code, source: number | undefined, tbg: { index: number; size: number } | undefined): DraftOp => {
@@ -361,6 +358,9 @@ export function decode(tape: Tape, seqs?: Map<DraftOp, number>): DraftOp[] {
     }
   };
   const ops: DraftOp[] = [];
-  while (at < tape.length) ops.push(one());
+  while (at < tape.length) {
+    seqs?.push(d[at + 1] as number);
+    ops.push(one());
+  }
   return ops;
 }

@@ -83,7 +83,9 @@ interface Slot {
 export interface OrderedStrand {
   readonly rank: number;
   readonly id: number;
-  readonly ops: readonly { readonly op: DraftOp; readonly seq: number }[];
+  readonly ops: readonly DraftOp[];
+  /** Of each, its number in program order. */
+  readonly seqs: readonly number[];
 }
 
 export class AutoSync {
@@ -120,13 +122,13 @@ export class AutoSync {
     this.ranks = ranks;
     this.strands = strands;
     this.width = strands.length;
-    const hasPorts = strands.some(({ ops }) => ops.some(({ op }) => op.kind === "put" && op.channelKind === "port"));
+    const hasPorts = strands.some(({ ops }) => ops.some((op) => op.kind === "put" && op.channelKind === "port"));
     const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
     this.clocks = strands.map(() => nothing);
     this.puts = strands.map(() => 0);
     this.putsUpTo = strands.map(({ ops }) => {
       const upTo = new Int32Array(ops.length + 2);
-      ops.forEach(({ op }, i) => {
+      ops.forEach((op, i) => {
         upTo[i + 1] = (upTo[i] as number) + (op.kind === "put" && op.channelKind === "port" ? 1 : 0);
       });
       upTo[ops.length + 1] = upTo[ops.length] as number;
@@ -140,15 +142,16 @@ export class AutoSync {
     // By number in program order, then by strand: one number each, as a large program has many.
     const keys = new Float64Array(this.strands.reduce((sum, { ops }) => sum + ops.length, 0));
     let count = 0;
-    this.strands.forEach(({ ops }, strand) => {
-      for (const { seq } of ops) keys[count++] = seq * this.width + strand;
+    this.strands.forEach(({ seqs }, strand) => {
+      for (const seq of seqs) keys[count++] = seq * this.width + strand;
     });
     keys.sort();
     for (const key of keys) {
       const strand = key % this.width;
       const list = entries[strand] as Entry[];
-      const { op, seq } = (this.strands[strand] as OrderedStrand).ops[list.length] as OrderedStrand["ops"][number];
-      list.push(this.visit(op, seq, strand, list.length + 1));
+      const { ops, seqs } = this.strands[strand] as OrderedStrand;
+      const at = list.length;
+      list.push(this.visit(ops[at] as DraftOp, seqs[at] as number, strand, at + 1));
     }
     this.finishRanks(entries);
     this.memories.clear();

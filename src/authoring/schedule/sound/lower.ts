@@ -188,10 +188,10 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     semaphores: [...r.semaphores],
     channelKinds: [...r.channelKinds],
   }));
-  const seqs = new Map<DraftOp, number>();
+  const seqs: number[][][] = records.map((record) => record.strands.map(() => []));
   let strands: Strands[] = records.map((record) => ({
     record,
-    ops: record.strands.map(({ tape }) => decode(tape, seqs)),
+    ops: record.strands.map(({ tape }, id) => decode(tape, seqs[record.rank]?.[id])),
   }));
   let scale = 1;
   const plans = () =>
@@ -212,14 +212,14 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     // A rank that does nothing still waits for what it is given.
     strands = strands.map((s) => (s.ops.length === 0 ? { ...s, ops: [[]] } : s));
     const ordered: OrderedStrand[] = strands.flatMap(({ record, ops }) =>
-      ops.map((list, id) => ({ rank: record.rank, id, ops: list.map((op) => ({ op, seq: seqs.get(op) ?? 0 })) })),
+      ops.map((list, id) => ({ rank: record.rank, id, ops: list, seqs: seqs[record.rank]?.[id] ?? [] })),
     );
     const synced = new AutoSync(context, records, ordered, recorder.links).run();
     let next = 0;
     strands = strands.map(({ record, ops }) => ({ record, ops: ops.map(() => synced[next++] as DraftOp[]) }));
     tell("auto-sync");
   }
-  seqs.clear();
+  seqs.length = 0;
   checkChannelPairing(records, strands, recorder.sources);
   // Instances share out each range; ranges that only partly overlap would be shared out differently.
   if (instances > 1 && mixesGranularity(strands)) {
