@@ -106,7 +106,7 @@ export async function runWorld<R, D>(
   const bundling =
     options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
   const hosts = Array.from({ length: ranks }, takeHost);
-  let supervisor: Supervisor;
+  let supervisor: Supervisor | undefined;
   try {
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
@@ -129,6 +129,7 @@ export async function runWorld<R, D>(
     });
     supervisor.start(hosts);
   } catch (error) {
+    supervisor?.close();
     for (const host of hosts) {
       host.listen(undefined);
       host.terminate();

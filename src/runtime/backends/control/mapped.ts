@@ -23,7 +23,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { ChoraleError, FormatError, OutOfMemoryError } from "../../../core/index.ts";
+import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
 import { mapShared, type SharedMapping } from "../../../foreign/native/index.ts";
 import { ControlSegment, controlBytes } from "./segment.ts";
 
@@ -169,7 +169,8 @@ export function openMappedControl(
     return { segment, close: () => mapping.close() };
   } catch (error) {
     mapping.close();
-    throw error instanceof ChoraleError ? error : refuse(String(error), error);
+    if (error instanceof FormatError) throw error;
+    return refuse((error as Error).message, error);
   }
 }
 
