@@ -53,6 +53,7 @@ export class MemoryPool implements Disposable {
   readonly device: CudaDevice;
   readonly limitBytes: number;
   readonly #segments = new Set<Block>();
+  readonly #kept = new Set<bigint>();
   readonly #live = new Map<bigint, Block>();
   readonly #deferred: { block: Block; events: CudaEvent[] }[] = [];
   #usedBytes = 0;
@@ -117,13 +118,21 @@ export class MemoryPool implements Disposable {
     this.#settleDeferred(true);
     let given = 0;
     for (const segment of [...this.#segments]) {
-      if (!segment.free || segment.next !== undefined) continue;
+      if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
       this.device.call("cuMemFree_v2", "pool trim", segment.address);
       this.#segments.delete(segment);
       this.#reservedBytes -= segment.sizeBytes;
       given += segment.sizeBytes;
     }
     return given;
+  }
+
+  /**
+   * Keeps the driver's allocation at `address` until the pool closes: other processes have mapped it, and another
+   * allocation at its address must not be taken for it.
+   */
+  keep(address: bigint): void {
+    this.#kept.add(address);
   }
 
   /** The driver's allocation that `address` lies in. */

@@ -70,6 +70,7 @@ export class PeerMemory {
     if (handle === undefined) {
       handle = new Uint8Array(new ArrayBuffer(HANDLE_BYTES));
       this.#device.call("cuIpcGetMemHandle", "peer memory", handle, base);
+      this.#pool.keep(base);
       this.#exported.set(base, handle);
     }
     return handle;

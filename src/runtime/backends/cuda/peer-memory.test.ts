@@ -1,0 +1,128 @@
+/** Device memory between processes, over a stand-in for the driver: this process and one that it starts. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { NativeError } from "../../../core/index.ts";
+import { openDevice } from "./device.ts";
+import { requireCudaDriver } from "./driver.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import { PeerMemory } from "./peer-memory.ts";
+import { CudaStream } from "./stream.ts";
+
+const folder = fakeGpuFolder();
+process.env["FAKE_GPU_FOLDER"] = folder.path;
+const present = useFakeGpu();
+afterAll(() => {
+  delete process.env["FAKE_GPU_FOLDER"];
+  folder.remove();
+});
+
+/** A process that reads notes and answers with the bytes that they name. */
+function startReader() {
+  const from = (path: string) =>
+    JSON.stringify(fileURLToPath(new URL(`../../../../.cache/dev/${path}`, import.meta.url)));
+  const code = `
+    import { createInterface } from "node:readline";
+    import { openDevice } from ${from("runtime/backends/cuda/device.js")};
+    import { requireCudaDriver } from ${from("runtime/backends/cuda/driver.js")};
+    import { MemoryPool } from ${from("runtime/backends/cuda/memory-pool.js")};
+    import { PeerMemory } from ${from("runtime/backends/cuda/peer-memory.js")};
+    import { CudaStream } from ${from("runtime/backends/cuda/stream.js")};
+    const device = openDevice(requireCudaDriver(), 1);
+    const peers = new PeerMemory(device, new MemoryPool(device), true);
+    const stream = CudaStream.create(device);
+    createInterface({ input: process.stdin }).on("line", (line) => {
+      const answer = {};
+      try {
+        const { address, sizeBytes } = peers.locate(Int32Array.from(JSON.parse(line)));
+        const bytes = new Uint8Array(sizeBytes);
+        device.call("cuMemcpyDtoHAsync_v2", "test", bytes, address, sizeBytes, stream.handle);
+        stream.synchronize("test");
+        Object.assign(answer, { address: String(address), bytes: [...bytes] });
+      } catch (error) {
+        Object.assign(answer, { error: error.message });
+      }
+      console.log(JSON.stringify(answer));
+    }).on("close", () => peers.close());`;
+  const child = spawn(process.execPath, ["--input-type=module", "-e", code], { stdio: ["pipe", "pipe", "inherit"] });
+  const lines = createInterface({ input: child.stdout });
+  return {
+    async read(note: Int32Array): Promise<{ address?: string; bytes?: number[]; error?: string }> {
+      const answer = once(lines, "line") as Promise<[string]>;
+      child.stdin.write(`${JSON.stringify([...note])}\n`);
+      return JSON.parse((await answer)[0]) as { address?: string };
+    },
+    async end(): Promise<number> {
+      child.stdin.end();
+      return ((await once(child, "exit")) as [number])[0];
+    },
+  };
+}
+
+describe.skipIf(!present || buildFakeGpu() === undefined)("peer memory between processes (needs g++)", () => {
+  it("is read where the note says, also in the middle of an allocation", { timeout: 30_000 }, async () => {
+    const device = openDevice(requireCudaDriver(), 0);
+    const stream = CudaStream.create(device);
+    const pool = new MemoryPool(device);
+    const peers = new PeerMemory(device, pool, true);
+    const reader = startReader();
+    const write = (address: bigint, bytes: Uint8Array) => {
+      device.call("cuMemcpyHtoDAsync_v2", "test", address, bytes, bytes.length, stream.handle);
+      stream.synchronize("test");
+    };
+    try {
+      const first = pool.allocate(1000, stream);
+      const second = pool.allocate(3, stream);
+      write(first.address, Uint8Array.of(1, 2, 3, 4));
+      write(second.address, Uint8Array.of(7, 8, 9));
+      const a = await reader.read(peers.describe(first.address, 4));
+      const b = await reader.read(peers.describe(second.address, 3));
+      expect([a.bytes, b.bytes]).toEqual([
+        [1, 2, 3, 4],
+        [7, 8, 9],
+      ]);
+      // Both lie in one allocation, which is mapped once, elsewhere than here.
+      expect(BigInt(b.address ?? 0) - BigInt(a.address ?? 0)).toBe(second.address - first.address);
+      expect(a.address).not.toBe(String(first.address));
+
+      // What peers have mapped stays: a new allocation at its address would be read as the old one.
+      pool.free(first);
+      pool.free(second);
+      expect(pool.trim()).toBe(0);
+      const again = pool.allocate(1000, stream);
+      write(again.address, Uint8Array.of(5));
+      expect((await reader.read(peers.describe(again.address, 1))).bytes).toEqual([5]);
+
+      // A forged handle is an error of the driver.
+      const forged = peers.describe(again.address, 1);
+      forged.fill(-1, 5);
+      expect((await reader.read(forged)).error).toContain("cuIpcOpenMemHandle_v2 returned");
+      // A process cannot open its own handle: that would be a bug here.
+      expect(() => peers.locate(peers.describe(again.address, 1))).toThrow(NativeError);
+      expect(await reader.end()).toBe(0);
+      pool.free(again);
+    } finally {
+      peers.close();
+      pool.close();
+      stream.close();
+      device.close();
+    }
+  });
+
+  it("among threads is an address", () => {
+    const device = openDevice(requireCudaDriver(), 0);
+    const stream = CudaStream.create(device);
+    const pool = new MemoryPool(device);
+    const peers = new PeerMemory(device, pool, false);
+    const piece = pool.allocate(100, stream);
+    expect(peers.locate(peers.describe(piece.address, 100))).toEqual({ address: piece.address, sizeBytes: 100 });
+    pool.free(piece);
+    expect(pool.trim()).toBeGreaterThan(0);
+    pool.close();
+    stream.close();
+    device.close();
+  });
+});
