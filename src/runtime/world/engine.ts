@@ -98,9 +98,14 @@ export function failGeneration({ host }: EngineHandle, rank: number, cause: stri
   else failNcclRank(host, rank, cause);
 }
 
-/** Frees what a killed thread held in the engine's libraries, from any thread of the process. Idempotent. */
-export async function reapEngine({ host }: EngineHandle, _rank: number): Promise<void> {
-  if (host.kind === "threads") return;
+/**
+ * Frees what a killed thread held in the engine's libraries, from any thread of the process, once the survivors have
+ * abandoned their part. Idempotent.
+ */
+export async function reapEngine({ host }: EngineHandle, rank: number): Promise<void> {
+  if (host.kind === "threads" || host.ledger === undefined) return;
+  const { reapNccl } = await import("../backends/nccl/reap.ts");
+  reapNccl(host, rank);
 }
 
 /** Reads what every rank did last, the dead and the stuck included. */

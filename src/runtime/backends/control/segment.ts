@@ -40,6 +40,10 @@ const TURNS_AT = 16 + FAILURE_WORDS;
 const MAX_TURN_RANKS = 64;
 const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
 
+/** "Call" of a group that frees it. It comes behind every other call that takes turns. */
+export const RECLAIM = -1;
+const RECLAIM_BIT = 2 ** 28;
+
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
 
@@ -253,11 +257,27 @@ export class GroupControl {
     return Atomics.load(this.#words, this.#at + 4) >= this.size;
   }
 
+  /** Counts this member among those that have had their engine abort the group. @returns how many have */
+  countAbort(): number {
+    return Atomics.add(this.#words, this.#at + 7, 1) + 1;
+  }
+
+  /** Counts this member among those whose engine has freed the group, or has said that it may. */
+  countReclaim(): void {
+    Atomics.add(this.#words, this.#at + 6, 1);
+  }
+
+  /** Whether every member has counted itself with `countReclaim`. */
+  get allReclaimed(): boolean {
+    return Atomics.load(this.#words, this.#at + 6) >= this.size;
+  }
+
   /**
    * Asks for the turn of call `seq`, which will block this thread until all members make it. Ranks that take part in
    * several such calls could block in different ones, each waiting for the other; so each rank offers itself to one
    * call at a time, the one of the lowest number, and member 0 locks all members at once when all offer the same.
    * Ask again until it is granted; then make the call, and say so with `endTurn`.
+   * @param seq number of the call, or `RECLAIM`, which comes behind all calls
    * @param ranks world ranks of the members
    * @returns whether it is this call's turn
    */
@@ -280,7 +300,7 @@ export class GroupControl {
       Atomics.store(words, this.#at + 5, id);
       return true;
     }
-    for (const rank of locked) Atomics.store(words, TURNS_AT + rank, id << 1);
+    for (const rank of locked) Atomics.compareExchange(words, TURNS_AT + rank, (id << 1) | 1, id << 1);
     return false;
   }
 
@@ -292,8 +312,27 @@ export class GroupControl {
     Atomics.compareExchange(this.#words, own, (id << 1) | 1, 0);
   }
 
+  /**
+   * Takes this member's offer for call `seq` back, unless the turn is granted already: then the call must be made.
+   * @returns whether the offer is gone
+   */
+  withdraw(seq: number, ranks: readonly number[]): boolean {
+    const own = TURNS_AT + (ranks[this.member] ?? 0);
+    const id = this.#turnId(seq);
+    // Bounded: member 0 may have died with the lock.
+    for (let i = 0; i < 1_000_000; i++) {
+      const current = Atomics.load(this.#words, own);
+      if (current >> 1 !== id) return true;
+      if (Atomics.compareExchange(this.#words, own, id << 1, 0) === id << 1) return true;
+      // Member 0 holds the lock: within microseconds it grants the turn or lets go.
+      if (Atomics.load(this.#words, this.#at + 5) === id) return false;
+    }
+    return true;
+  }
+
   #turnId(seq: number): number {
     const slot = (this.#at - HEADER_WORDS) / groupWords(this.#segment.worldSize);
+    if (seq === RECLAIM) return RECLAIM_BIT + slot;
     return (slot + 1) * 2 ** 20 + (seq % 2 ** 20);
   }
 

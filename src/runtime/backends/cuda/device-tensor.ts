@@ -102,6 +102,7 @@ export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: n
     throw new InvalidArgumentError("tensor", tensor.storage.kind, "a tensor in device memory");
   }
   if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
+  if (storage.pool.closed || storage.device.closed) throw new ClosedError("device tensor", stale(storage, generation));
   if (storage.device !== device) {
     throw new InvalidArgumentError(
       "tensor",
@@ -116,4 +117,10 @@ export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: n
     );
   }
   return storage.baseAddress + tensor.byteOffset;
+}
+
+function stale({ generation: of }: DeviceStorage, now: number | undefined): string {
+  return of === 0 || now === undefined || of === now
+    ? "belongs to a device or a world that was closed"
+    : `belongs to generation ${of} of the world, which ended; this is generation ${now}`;
 }

@@ -9,6 +9,7 @@
 import { ClosedError, InvalidArgumentError, type NativeError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDriver } from "./driver.ts";
+import type { HeldKind, ResourceLedger } from "./ledger.ts";
 import { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";
 
 /** What a device is, from the driver. Memory in bytes. */
@@ -36,20 +37,69 @@ export class CudaDevice implements Disposable {
   readonly ordinal: number;
   readonly info: CudaDeviceInfo;
   readonly context: bigint;
+  /** Where what this rank holds is written down, if it is a thread that may be killed. */
+  readonly ledger: ResourceLedger | undefined;
   #poison: Poison | undefined;
   #closed = false;
   readonly #atClose: (() => void)[] = [];
+  /** What was made on this device and not closed yet, in the order of making. */
+  readonly #open = new Set<{ close(): void }>();
 
   /** Use `openDevice`. */
-  constructor(driver: CudaDriver, ordinal: number, info: CudaDeviceInfo, context: bigint) {
+  constructor(driver: CudaDriver, ordinal: number, info: CudaDeviceInfo, context: bigint, ledger?: ResourceLedger) {
     this.driver = driver;
     this.ordinal = ordinal;
     this.info = info;
     this.context = context;
+    this.ledger = ledger;
   }
 
   get poison(): Poison | undefined {
     return this.#poison;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /**
+   * Makes something of the driver's: `make` has its handle written into `out`.
+   * @throws what `make` throws; nothing is held then
+   */
+  make(kind: HeldKind, make: (out: BigUint64Array) => void): bigint {
+    const out = this.ledger?.open(kind, this.ordinal) ?? new BigUint64Array(1);
+    try {
+      make(out);
+    } catch (error) {
+      this.ledger?.cancel(out);
+      throw error;
+    }
+    this.ledger?.keep(kind, out);
+    return out[0] ?? 0n;
+  }
+
+  /** Remembers something to be closed with the device. */
+  track(resource: { close(): void }): void {
+    this.#open.add(resource);
+  }
+
+  /** Says that something closes now: it is neither closed with the device nor freed by whoever reaps this rank. */
+  untrack(resource: { close(): void }, kind: HeldKind, handle: bigint): void {
+    this.#open.delete(resource);
+    this.ledger?.drop(kind, handle);
+  }
+
+  /** Closes everything that was made here and passes `which`; what fails to close is left to the driver. */
+  closeAll(which: (resource: object) => boolean = () => true): void {
+    for (const resource of [...this.#open].reverse()) {
+      if (!which(resource)) continue;
+      try {
+        resource.close();
+      } catch {
+        // A context that is lost, or work that failed: the driver frees it with the context.
+      }
+      this.#open.delete(resource);
+    }
   }
 
   /** Makes the context current in this thread. @throws ClosedError when the device was closed or its context poisoned */
@@ -115,15 +165,17 @@ export class CudaDevice implements Disposable {
     this.#atClose.push(fn);
   }
 
-  /** Gives the primary context back. Idempotent; a poisoned context is given back too. */
+  /** Closes what is still open here and gives the primary context back. Idempotent; also for a poisoned context. */
   close(): void {
     if (this.#closed) return;
+    this.closeAll();
     this.#closed = true;
     if (currentDevice.get(this.driver) === this) {
       currentDevice.delete(this.driver);
       this.driver.api.cuCtxSetCurrent(null);
     }
     for (const fn of this.#atClose) fn();
+    this.ledger?.drop("context", BigInt(this.ordinal + 1));
     this.driver.api.cuDevicePrimaryCtxRelease_v2(this.ordinal);
   }
 
@@ -176,7 +228,11 @@ export function deviceInfo(driver: CudaDriver, ordinal: number): CudaDeviceInfo 
  * @param ordinal as CUDA counts the visible devices, from 0
  * @throws InvalidArgumentError for an ordinal that is not there; NativeError
  */
-export function openDevice(driver: CudaDriver, ordinal: number): CudaDevice {
+export function openDevice(
+  driver: CudaDriver,
+  ordinal: number,
+  options: { readonly ledger?: ResourceLedger | undefined } = {},
+): CudaDevice {
   if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal >= driver.numDevices) {
     throw new InvalidArgumentError(
       "device",
@@ -186,9 +242,35 @@ export function openDevice(driver: CudaDriver, ordinal: number): CudaDevice {
         : `a visible CUDA device, 0 to ${driver.numDevices - 1}`,
     );
   }
-  const context = new BigUint64Array(1);
-  driver.check("cuDevicePrimaryCtxRetain", driver.api.cuDevicePrimaryCtxRetain(context, ordinal));
-  const device = new CudaDevice(driver, ordinal, deviceInfo(driver, ordinal), context[0] ?? 0n);
+  const info = deviceInfo(driver, ordinal);
+  const context = retainContext(driver, ordinal, options.ledger);
+  const device = new CudaDevice(driver, ordinal, info, context, options.ledger);
   device.activate();
   return device;
+}
+
+/** Retains a primary context, and writes that down. */
+export function retainContext(driver: CudaDriver, ordinal: number, ledger?: ResourceLedger): bigint {
+  const context = new BigUint64Array(1);
+  driver.check("cuDevicePrimaryCtxRetain", driver.api.cuDevicePrimaryCtxRetain(context, ordinal));
+  const place = ledger?.open("context", ordinal);
+  if (place !== undefined) {
+    place[0] = BigInt(ordinal + 1);
+    ledger?.keep("context", place);
+  }
+  return context[0] ?? 0n;
+}
+
+/** Runs `fn` with a device's primary context current in this thread, which is left without a current context. */
+export function withContext(driver: CudaDriver, ordinal: number, fn: () => void): void {
+  const context = new BigUint64Array(1);
+  if (driver.api.cuDevicePrimaryCtxRetain(context, ordinal) !== CUDA_STATUS.success) return;
+  currentDevice.delete(driver);
+  driver.api.cuCtxSetCurrent(context[0] ?? 0n);
+  try {
+    fn();
+  } finally {
+    driver.api.cuCtxSetCurrent(null);
+    driver.api.cuDevicePrimaryCtxRelease_v2(ordinal);
+  }
 }

@@ -6,7 +6,7 @@
  * running when it is freed, because whatever reuses it is queued behind. A block that other streams touched
  * (`recordUse`) is set aside until their events are done.
  */
-import { OutOfMemoryError } from "../../../core/index.ts";
+import { ClosedError, OutOfMemoryError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import { CudaEvent, type CudaStream } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
@@ -61,6 +61,7 @@ export class MemoryPool implements Disposable {
   #reservedBytes = 0;
   #numDriverCalls = 0;
   #numOutOfMemory = 0;
+  #closed = false;
 
   constructor(device: CudaDevice, options: { readonly limitBytes?: number } = {}) {
     this.device = device;
@@ -70,8 +71,10 @@ export class MemoryPool implements Disposable {
   /**
    * Hands out at least `sizeBytes` (0 is rounded up to one unit) for use on `stream`.
    * @throws OutOfMemoryError with the pool's state; nothing is changed then
+   * @throws ClosedError after `close`
    */
   allocate(sizeBytes: number, stream: CudaStream, label = "tensor"): Allocation {
+    if (this.#closed) throw new ClosedError("memory pool", "was closed");
     const size = Math.max(ALIGNMENT_BYTES, Math.ceil(sizeBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
     this.#settleDeferred(false);
     const block = this.#bestFit(size, stream.handle) ?? this.#grow(size, stream.handle) ?? this.#outOfMemory(size);
@@ -105,7 +108,9 @@ export class MemoryPool implements Disposable {
       this.#release(block);
       return;
     }
-    const events = [...users].map((stream) => {
+    // A group that was closed has waited for its work, and its stream is gone.
+    const open = [...users].filter((stream) => !stream.closed);
+    const events = open.map((stream) => {
       const event = CudaEvent.create(this.device);
       event.record(stream);
       return event;
@@ -119,8 +124,9 @@ export class MemoryPool implements Disposable {
     let given = 0;
     for (const segment of [...this.#segments]) {
       if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
-      this.device.call("cuMemFree_v2", "pool trim", segment.address);
       this.#segments.delete(segment);
+      this.device.ledger?.drop("memory", segment.address);
+      this.device.call("cuMemFree_v2", "pool trim", segment.address);
       this.#reservedBytes -= segment.sizeBytes;
       given += segment.sizeBytes;
     }
@@ -165,11 +171,20 @@ export class MemoryPool implements Disposable {
     };
   }
 
-  /** Gives everything back to the driver, live pieces too. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Gives everything back to the driver, live pieces too. Idempotent. */
   close(): void {
-    if (this.device.poison === undefined) {
+    if (this.#closed) return;
+    this.#closed = true;
+    if (this.device.poison === undefined && !this.device.closed) {
       this.#settleDeferred(true);
-      for (const segment of this.#segments) this.device.call("cuMemFree_v2", "pool close", segment.address);
+      for (const segment of this.#segments) {
+        this.device.ledger?.drop("memory", segment.address);
+        this.device.call("cuMemFree_v2", "pool close", segment.address);
+      }
     }
     this.#segments.clear();
     this.#live.clear();
@@ -211,13 +226,19 @@ export class MemoryPool implements Disposable {
   #newSegment(bytes: number, stream: bigint): Block | undefined {
     if (this.#reservedBytes + bytes > this.limitBytes) return undefined;
     this.device.activate();
-    const out = new BigUint64Array(1);
     this.#numDriverCalls++;
-    const status = this.device.driver.api.cuMemAlloc_v2(out, bytes);
-    if (status === CUDA_STATUS.outOfMemory) return undefined;
-    if (status !== CUDA_STATUS.success) this.device.fail("cuMemAlloc_v2", status, "allocation");
+    let status: number = CUDA_STATUS.success;
+    const address = this.device.make("memory", (out) => {
+      status = this.device.driver.api.cuMemAlloc_v2(out, bytes);
+      if (status === CUDA_STATUS.outOfMemory) out[0] = 0n;
+      else if (status !== CUDA_STATUS.success) this.device.fail("cuMemAlloc_v2", status, "allocation");
+    });
+    if (status === CUDA_STATUS.outOfMemory) {
+      this.device.ledger?.drop("memory", address);
+      return undefined;
+    }
     const segment: Block = {
-      address: out[0] ?? 0n,
+      address,
       sizeBytes: bytes,
       free: true,
       stream,

@@ -1,4 +1,5 @@
 /** Device code: compiled by NVRTC, loaded as a module, launched by name. */
+import { ClosedError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { Nvrtc } from "./nvrtc.ts";
@@ -95,13 +96,15 @@ export class CudaModule implements Disposable {
   private constructor(device: CudaDevice, handle: bigint) {
     this.device = device;
     this.#handle = handle;
+    device.track(this);
   }
 
   /** Loads a cubin, fatbin or PTX image. @throws NativeError when it does not fit the device */
   static load(device: CudaDevice, image: Uint8Array): CudaModule {
-    const out = new BigUint64Array(1);
-    device.call("cuModuleLoadData", "module load", out, image);
-    return new CudaModule(device, out[0] ?? 0n);
+    return new CudaModule(
+      device,
+      device.make("module", (out) => device.call("cuModuleLoadData", "module load", out, image)),
+    );
   }
 
   /** Compiles CUDA C++ for this device and loads it. @throws NativeError with the compiler's log */
@@ -109,17 +112,23 @@ export class CudaModule implements Disposable {
     return CudaModule.load(device, nvrtc.compile(source, device.info.computeCapability, options));
   }
 
-  /** @throws NativeError when the module has no such kernel (declare it `extern "C"`) */
+  /**
+   * @throws NativeError when the module has no such kernel (declare it `extern "C"`)
+   * @throws ClosedError when the module was closed
+   */
   kernel(name: string): CudaKernel {
+    if (this.#handle === undefined) throw new ClosedError("module", "was closed");
     const out = new BigUint64Array(1);
-    this.device.call("cuModuleGetFunction", name, out, this.#handle ?? 0n, name);
+    this.device.call("cuModuleGetFunction", name, out, this.#handle, name);
     return new CudaKernel(this.device, name, out[0] ?? 0n);
   }
 
   close(): void {
-    if (this.#handle === undefined) return;
-    if (this.device.poison === undefined) this.device.call("cuModuleUnload", "module", this.#handle);
+    const handle = this.#handle;
+    if (handle === undefined) return;
     this.#handle = undefined;
+    this.device.untrack(this, "module", handle);
+    if (this.device.poison === undefined && !this.device.closed) this.device.call("cuModuleUnload", "module", handle);
   }
 
   [Symbol.dispose](): void {

@@ -2,7 +2,7 @@
  * Naming a piece of device memory so that a peer can read it: by its address among threads of one process (addresses are
  * unified), by an IPC handle of its allocation and an offset among processes.
  */
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, retainContext } from "./device.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 import { CUDA_STATUS } from "./symbols.ts";
 
@@ -102,11 +102,13 @@ export function enablePeerAccess(device: CudaDevice, peers: readonly number[]): 
     const can = new Int32Array(1);
     driver.check("cuDeviceCanAccessPeer", driver.api.cuDeviceCanAccessPeer(can, device.ordinal, peer));
     if (can[0] !== 1) continue;
-    const context = new BigUint64Array(1);
-    driver.check("cuDevicePrimaryCtxRetain", driver.api.cuDevicePrimaryCtxRetain(context, peer));
-    device.onClose(() => driver.api.cuDevicePrimaryCtxRelease_v2(peer));
+    const context = retainContext(driver, peer, device.ledger);
+    device.onClose(() => {
+      device.ledger?.drop("context", BigInt(peer + 1));
+      driver.api.cuDevicePrimaryCtxRelease_v2(peer);
+    });
     device.activate();
-    const status = driver.api.cuCtxEnablePeerAccess(context[0] ?? 0n, 0);
+    const status = driver.api.cuCtxEnablePeerAccess(context, 0);
     if (status !== CUDA_STATUS.peerAccessAlreadyEnabled) driver.check("cuCtxEnablePeerAccess", status);
   }
 }

@@ -18,14 +18,19 @@ export class PinnedBuffer implements Disposable {
     this.address = address;
     this.deviceAddress = deviceAddress;
     this.#buffer = device.driver.viewMemory(address, sizeBytes);
+    device.track(this);
   }
 
   /** Allocates `sizeBytes` (at least 1) of zeros. */
   static create(device: CudaDevice, sizeBytes: number): PinnedBuffer {
-    const out = new BigUint64Array(2);
-    device.call("cuMemHostAlloc", "pinned allocation", out.subarray(0, 1), Math.max(1, sizeBytes), PORTABLE_MAPPED);
-    device.call("cuMemHostGetDevicePointer_v2", "pinned allocation", out.subarray(1, 2), out[0] ?? 0n, 0);
-    const pinned = new PinnedBuffer(device, Math.max(1, sizeBytes), out[0] ?? 0n, out[1] ?? 0n);
+    const size = Math.max(1, sizeBytes);
+    const operation = "pinned allocation";
+    const address = device.make("pinned", (out) =>
+      device.call("cuMemHostAlloc", operation, out, size, PORTABLE_MAPPED),
+    );
+    const out = new BigUint64Array(1);
+    device.call("cuMemHostGetDevicePointer_v2", operation, out, address, 0);
+    const pinned = new PinnedBuffer(device, size, address, out[0] ?? 0n);
     new Uint8Array(pinned.buffer).fill(0);
     return pinned;
   }
@@ -37,9 +42,15 @@ export class PinnedBuffer implements Disposable {
   }
 
   close(): void {
-    if (this.#buffer === undefined) return;
+    const buffer = this.#buffer;
+    if (buffer === undefined) return;
     this.#buffer = undefined;
-    if (this.device.poison === undefined) this.device.call("cuMemFreeHost", "pinned free", this.address);
+    // Views that somebody kept become empty instead of pointing at memory that is gone.
+    structuredClone(buffer, { transfer: [buffer] });
+    this.device.untrack(this, "pinned", this.address);
+    if (this.device.poison === undefined && !this.device.closed) {
+      this.device.call("cuMemFreeHost", "pinned free", this.address);
+    }
   }
 
   [Symbol.dispose](): void {
@@ -68,6 +79,7 @@ export class PinnedPool implements Disposable {
   }
 
   giveBack(buffer: PinnedBuffer): void {
+    if (!this.#all.has(buffer)) return;
     const list = this.#free.get(buffer.sizeBytes) ?? [];
     list.push(buffer);
     this.#free.set(buffer.sizeBytes, list);

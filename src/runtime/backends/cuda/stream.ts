@@ -1,6 +1,7 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
 import { ClosedError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
+import type { HeldKind } from "./ledger.ts";
 
 const NON_BLOCKING = 1;
 const DISABLE_TIMING = 2;
@@ -10,13 +11,18 @@ const CAPTURE_MODE_THREAD_LOCAL = 1;
 abstract class Handle implements Disposable {
   readonly device: CudaDevice;
   readonly #handle: bigint;
-  readonly #what: string;
+  readonly #what: "stream" | "event" | "graph";
   #closed = false;
 
-  constructor(device: CudaDevice, handle: bigint, what: string) {
+  constructor(device: CudaDevice, handle: bigint, what: "stream" | "event" | "graph") {
     this.device = device;
     this.#handle = handle;
     this.#what = what;
+    device.track(this);
+  }
+
+  get closed(): boolean {
+    return this.#closed;
   }
 
   /** The driver's handle. @throws ClosedError after `close` */
@@ -31,7 +37,8 @@ abstract class Handle implements Disposable {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.device.poison === undefined) this.release(this.#handle);
+    this.device.untrack(this, this.#what satisfies HeldKind, this.#handle);
+    if (this.device.poison === undefined && !this.device.closed) this.release(this.#handle);
   }
 
   [Symbol.dispose](): void {
@@ -45,9 +52,8 @@ export class CudaStream extends Handle {
   touched = false;
 
   static create(device: CudaDevice): CudaStream {
-    const out = new BigUint64Array(1);
-    device.call("cuStreamCreate", "stream", out, NON_BLOCKING);
-    return new CudaStream(device, out[0] ?? 0n, "stream");
+    const handle = device.make("stream", (out) => device.call("cuStreamCreate", "stream", out, NON_BLOCKING));
+    return new CudaStream(device, handle, "stream");
   }
 
   /** Says whether all work issued so far is done. */
@@ -77,13 +83,14 @@ export class CudaStream extends Handle {
       throw error;
     }
     this.device.call("cuStreamEndCapture", "capture", this.handle, graph);
-    const exec = new BigUint64Array(1);
     try {
-      this.device.call("cuGraphInstantiateWithFlags", "graph instantiation", exec, graph[0] ?? 0n, 0n);
+      const exec = this.device.make("graph", (out) =>
+        this.device.call("cuGraphInstantiateWithFlags", "graph instantiation", out, graph[0] ?? 0n, 0n),
+      );
+      return new CudaGraph(this.device, exec, "graph");
     } finally {
       this.device.call("cuGraphDestroy", "graph", graph[0] ?? 0n);
     }
-    return new CudaGraph(this.device, exec[0] ?? 0n, "graph");
   }
 
   protected release(handle: bigint): void {
@@ -94,9 +101,9 @@ export class CudaStream extends Handle {
 /** A point in a stream. */
 export class CudaEvent extends Handle {
   static create(device: CudaDevice, options: { readonly timing?: boolean } = {}): CudaEvent {
-    const out = new BigUint64Array(1);
-    device.call("cuEventCreate", "event", out, options.timing === true ? 0 : DISABLE_TIMING);
-    return new CudaEvent(device, out[0] ?? 0n, "event");
+    const flags = options.timing === true ? 0 : DISABLE_TIMING;
+    const handle = device.make("event", (out) => device.call("cuEventCreate", "event", out, flags));
+    return new CudaEvent(device, handle, "event");
   }
 
   record(stream: CudaStream): void {

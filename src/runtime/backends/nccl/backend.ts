@@ -2,12 +2,20 @@
  * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see ../control); data
  * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
  */
-import { type ArrayOf, type DType, InvalidArgumentError, type Tensor } from "../../../core/index.ts";
+import {
+  AbortedError,
+  type ArrayOf,
+  ChoraleError,
+  type DType,
+  InvalidArgumentError,
+  type Tensor,
+} from "../../../core/index.ts";
 import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
 import type { OpenControl } from "../control/mapped.ts";
 import { openDevice } from "../cuda/device.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
 import { requireCudaDriver } from "../cuda/driver.ts";
+import { ResourceLedger } from "../cuda/ledger.ts";
 import { MemoryPool } from "../cuda/memory-pool.ts";
 import { enablePeerAccess } from "../cuda/peer-memory.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
@@ -51,7 +59,8 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       `at most ${driver.numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
     );
   }
-  const device = openDevice(driver, ordinal);
+  const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
+  const device = openDevice(driver, ordinal, { ledger });
   const limit = options.memoryLimitBytes;
   const at: RankDevice = {
     device,
@@ -92,6 +101,7 @@ export class NcclBackend implements Backend {
   readonly #control: OpenControl;
   readonly #instances = new Map<string, number>();
   #closed = false;
+  #freed = false;
 
   constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, uniqueId: Uint8Array | undefined) {
     this.rank = rank.worldRank;
@@ -153,19 +163,46 @@ export class NcclBackend implements Backend {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    const { at } = this.#rank;
     const errors: unknown[] = [];
-    for (const communicator of [...this.#rank.communicators].reverse()) {
+    for (const communicator of [...this.#rank.endings.communicators].reverse()) {
       await communicator.close().catch((error: unknown) => errors.push(error));
     }
-    await this.#rank.settleRetired();
-    this.#rank.peers.close();
-    at.pinned.close();
-    at.pool.close();
-    at.main.close();
+    await this.#rank.endings.settle();
+    this.#free();
+    if (errors.length > 0) throw errors[0];
+  }
+
+  /**
+   * Gives up everything at once, without waiting for peers: pending work fails with `cause`, communicators are aborted,
+   * and memory, streams, graphs and mappings are freed. Idempotent.
+   */
+  abandon(cause: Error): void {
+    if (this.#freed) return;
+    this.#closed = true;
+    const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
+    this.#rank.endings.abandon(error);
+    this.#free();
+  }
+
+  #free(): void {
+    if (this.#freed) return;
+    this.#freed = true;
+    const { at, peers, poller } = this.#rank;
+    poller.close();
+    for (const free of [
+      () => peers.close(),
+      () => at.pinned.close(),
+      () => at.device.closeAll(),
+      () => at.pool.close(),
+    ]) {
+      try {
+        free();
+      } catch {
+        // A context that is lost: nothing of it can be given back one by one.
+      }
+    }
     at.device.close();
     this.#control.close();
-    if (errors.length > 0) throw errors[0];
   }
 
   [Symbol.asyncDispose](): Promise<void> {

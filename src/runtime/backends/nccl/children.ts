@@ -2,8 +2,8 @@
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
 import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
+import type { Opening } from "./entry.ts";
 import { decodeVersion } from "./library.ts";
-import type { Opening } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
@@ -23,23 +23,49 @@ export function openWithUniqueId(
     throw new FormatError("uniqueId", `${ownId.length} bytes; an ncclUniqueId has ${UNIQUE_ID_BYTES}`);
   }
   const { library } = rank;
-  let handle: bigint | undefined;
   // At once: joining is call 0, and calls may be queued before the communicator opens.
   if (control.member === 0) control.setBlob(ownId ?? library.uniqueId());
   control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: library.versionCode, hash: 0 });
-  return () => {
-    if (handle !== undefined) return rank.isReady(handle) ? handle : undefined;
+  return new IdOpening(rank, control, ranks);
+}
+
+/** Opens with the group's unique id, when all members have joined and it is their turn. */
+class IdOpening implements Opening {
+  readonly #rank: NcclRank;
+  readonly #control: GroupControl;
+  readonly #ranks: readonly number[];
+  handle: bigint | undefined;
+
+  constructor(rank: NcclRank, control: GroupControl, ranks: readonly number[]) {
+    this.#rank = rank;
+    this.#control = control;
+    this.#ranks = ranks;
+  }
+
+  advance(): bigint | undefined {
+    if (this.handle !== undefined) return this.#rank.isReady(this.handle) ? this.handle : undefined;
+    const [rank, control] = [this.#rank, this.#control];
     const id = control.blob;
     if (id === undefined || !allJoined(rank, control)) return undefined;
-    if (control.size > 1 && !control.turn(JOIN_SEQ, ranks)) return undefined;
-    rank.at.device.activate();
-    const out = new BigUint64Array(1);
-    const status = library.api.ncclCommInitRankConfig(out, control.size, { internal: id }, control.member, rank.config);
-    control.endTurn(JOIN_SEQ, ranks);
-    library.check("ncclCommInitRankConfig", status);
-    handle = out[0] ?? 0n;
-    return status === NCCL_RESULT.success ? handle : undefined;
-  };
+    if (control.size > 1 && !control.turn(JOIN_SEQ, this.#ranks)) {
+      rank.poller.hurry();
+      return undefined;
+    }
+    const { library, at } = rank;
+    at.device.activate();
+    let status: number = NCCL_RESULT.success;
+    try {
+      // NCCL writes the handle before it begins: a thread that is killed meanwhile leaves it in the ledger.
+      this.handle = at.device.make("communicator", (out) => {
+        const init = library.api.ncclCommInitRankConfig;
+        status = init(out, control.size, { internal: id }, control.member, rank.config);
+        library.check("ncclCommInitRankConfig", status);
+      });
+    } finally {
+      control.endTurn(JOIN_SEQ, this.#ranks);
+    }
+    return status === NCCL_RESULT.success ? this.handle : undefined;
+  }
 }
 
 /** Says whether all members have joined. @throws MismatchError when their NCCL versions differ */
@@ -91,14 +117,18 @@ export function membersOf(choices: readonly SplitChoice[], color: number): reado
 
 /** Splits natively (2.18): every parent rank calls it, also those of no color. @returns the handle, undefined for none */
 export function splitNatively(rank: NcclRank, parent: bigint, color: number, key: number): bigint | undefined {
-  const out = new BigUint64Array(1);
   const split = rank.library.require("ncclCommSplit");
   rank.at.device.activate();
-  rank.library.check("ncclCommSplit", split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config), parent);
-  return color < 0 ? undefined : out[0];
+  const call = (out: BigUint64Array) => {
+    const status = split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config);
+    rank.library.check("ncclCommSplit", status, parent);
+  };
+  if (color >= 0) return rank.at.device.make("communicator", call);
+  call(new BigUint64Array(1));
+  return undefined;
 }
 
 /** Opens a communicator whose handle NCCL has given, and waits until it is usable. */
 export function openHandle(rank: NcclRank, handle: bigint): Opening {
-  return () => (rank.isReady(handle) ? handle : undefined);
+  return { handle, advance: () => (rank.isReady(handle) ? handle : undefined) };
 }

@@ -8,7 +8,6 @@ import {
   AbortedError,
   ClosedError,
   InvalidArgumentError,
-  isSmallFloat,
   type PreMulSum,
   type ReduceOp,
   type Tensor,
@@ -35,21 +34,19 @@ import {
   type VOptions,
   type Work,
 } from "../../comm/index.ts";
-import type { GroupControl } from "../control/segment.ts";
 import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
-import { isComposed, issue, type NcclCall } from "./calls.ts";
-import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
-import { ObjectExchange } from "./objects.ts";
-import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
+import { isComposed } from "./calls.ts";
+import type { CapturedGraphs } from "./graphs.ts";
+import { CallIssuer, type EntryParts } from "./issuer.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { checkSupported, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
-import type { CommQueue, Entry } from "./queue.ts";
+import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
-import { CallSequence, COLLECTIVE, type Extras } from "./sequence.ts";
-import { NcclWork } from "./work.ts";
+import { shrunk, splitting } from "./regroup.ts";
+import { CallSequence, type Extras } from "./sequence.ts";
+import type { NcclWork } from "./work.ts";
 
-const NONE: readonly never[] = Object.freeze([]);
 const NO_OPTIONS = Object.freeze({});
 
 interface BatchedCall {
@@ -61,6 +58,7 @@ interface BatchedCall {
 export interface CommunicatorParts {
   readonly rank: NcclRank;
   readonly queue: CommQueue;
+  readonly graphs: CapturedGraphs;
   readonly group: string;
   /** World ranks, by group rank. */
   readonly ranks: readonly number[];
@@ -76,13 +74,14 @@ export class NcclCommunicator implements Communicator {
   readonly generation: number;
   readonly parts: CommunicatorParts;
   readonly #queue: CommQueue;
-  readonly #operators: PreMulSumOperators;
+  readonly #issuer: CallIssuer;
   #numChildren = 0;
   readonly #sequence: CallSequence;
   readonly #context: PrepareContext;
   readonly #mail: PairMail;
   readonly #pairs: PairCalls;
   #closed = false;
+  #closing: Promise<void> | undefined;
   /** Calls of an open batch; `undefined` outside of one. */
   #batch: BatchedCall[] | undefined;
   /** Calls go into a graph instead of the queue. */
@@ -96,13 +95,13 @@ export class NcclCommunicator implements Communicator {
     this.size = parts.ranks.length;
     this.generation = parts.rank.at.generation;
     this.#queue = parts.queue;
-    this.#operators = new PreMulSumOperators(parts.rank.library);
     this.#sequence = new CallSequence(this.size);
     const { at } = parts.rank;
     const dtypes = new Set(parts.rank.capabilities.dtypes);
     this.#context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size, dtypes };
     this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);
     this.#pairs = new PairCalls(this.#context, this.#mail);
+    this.#issuer = new CallIssuer(parts.rank, parts.queue, this.#context, parts.group);
   }
 
   /** The stream that this communicator's calls run on, for events and for kernels that must follow them. */
@@ -195,29 +194,8 @@ export class NcclCommunicator implements Communicator {
   barrier(options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("barrier");
     checkOptions(options);
-    const word = this.parts.rank.barrierWord;
-    const none = { counts: [], sendCounts: [], recvCounts: [] };
-    const call: NcclCall = {
-      op: "barrier",
-      dtype: "i32",
-      count: 1,
-      send: word,
-      recv: word,
-      root: 0,
-      redop: 0,
-      ...none,
-    };
-    const prepared: Prepared = {
-      op: "barrier",
-      call,
-      arrival: this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0),
-      kind: "barrier",
-      scalar: undefined,
-      staged: [],
-      result: undefined,
-      sizeBytes: 0,
-    };
-    return this.#launch([prepared], "barrier", options, () => undefined) as Work<void>;
+    this.#open();
+    return this.#issuer.launch([this.#issuer.barrier()], "barrier", options, () => undefined) as Work<void>;
   }
 
   batch(fn: (group: Communicator) => void): Work<void> {
@@ -226,7 +204,7 @@ export class NcclCommunicator implements Communicator {
       return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
     const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
     const prepared = calls.map((one) => one.prepared);
-    return this.#launch(prepared, "batch", {}, () => undefined, members) as Work<void>;
+    return this.#issuer.launch(prepared, "batch", {}, () => undefined, members) as Work<void>;
   }
 
   /** Runs `fn` and gives the calls that it made, none of them issued. A throw leaves everything as it was. */
@@ -264,7 +242,7 @@ export class NcclCommunicator implements Communicator {
     }
     this.#recording = true;
     try {
-      return this.stream.capture(() => this.#sequence.atomically(() => fn(this)));
+      return this.parts.graphs.add(this.stream.capture(() => this.#sequence.atomically(() => fn(this))));
     } finally {
       this.#recording = false;
     }
@@ -282,18 +260,25 @@ export class NcclCommunicator implements Communicator {
       );
     }
     const composed = isComposed(prepared.call, this.parts.rank.library);
-    const status = this.#runCalls([prepared], this.#queue.comm ?? 0n, composed);
+    const status = this.#issuer.runCalls([prepared], this.#queue.comm ?? 0n, composed);
     this.parts.rank.library.check("capture", status, this.#queue.comm);
-    const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
+    const work = this.#issuer.work(prepared.arrival.seq, op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
   }
 
-  /** Runs a captured graph behind everything issued so far. */
+  /**
+   * Runs a captured graph behind everything issued so far.
+   * @throws InvalidArgumentError for a graph of another communicator; ClosedError for one that was closed
+   */
   replay(graph: CudaGraph, options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("replay");
     checkOptions(options);
     this.#open();
+    if (!this.parts.graphs.has(graph)) {
+      throw new InvalidArgumentError("graph", "a graph of another communicator", `one that ${this.group} captured`);
+    }
+    if (graph.closed) throw new ClosedError("graph", "was closed");
     const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
     const run = () => {
       graph.launch(this.stream);
@@ -334,27 +319,10 @@ export class NcclCommunicator implements Communicator {
     if (!Number.isInteger(key) || Math.abs(key) > 0x7fffffff)
       throw new InvalidArgumentError("key", key, "a 32-bit integer");
     this.#open();
-    const { rank, queue } = this.parts;
     const name = options.name ?? `${this.group}/split${this.#numChildren}`;
     const instance = this.#numChildren++;
     const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
-    let made: NcclCommunicator | undefined;
-    const step = (): boolean => {
-      const choices = readChoices(queue.options.control, arrival.seq);
-      if (choices === undefined || !queue.turn(arrival.seq)) return false;
-      const native = rank.library.optional.ncclCommSplit !== undefined;
-      const handle = native ? splitNatively(rank, queue.comm ?? 0n, color, key) : undefined;
-      queue.endTurn(arrival.seq);
-      if (color < 0) return true;
-      const members = membersOf(choices, color);
-      const control = this.#childControl(`${name}:${color}`, members, instance);
-      const opening =
-        handle === undefined ? openWithUniqueId(rank, control, worldRanks(this, members)) : openHandle(rank, handle);
-      if (handle !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
-      made = rank.communicator(name, worldRanks(this, members), control, opening);
-      return true;
-    };
-    return this.#push({ op: "split", arrivals: [arrival], step, value: () => made }, {}) as Work<
+    return this.#push({ ...splitting(this, { color, key, name, instance, arrival }) }, {}) as Work<
       Communicator | undefined
     >;
   }
@@ -374,18 +342,7 @@ export class NcclCommunicator implements Communicator {
         `distinct ranks of the group, without this one (${this.rank})`,
       );
     }
-    const { rank, queue } = this.parts;
-    const members = this.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
-    const name = `${this.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
-    const control = this.#childControl(name, members, 0);
-    const child = rank.communicator(
-      name,
-      worldRanks(this, members),
-      control,
-      openWithUniqueId(rank, control, worldRanks(this, members)),
-    );
-    if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
-    return child.ready() as Work<Communicator>;
+    return shrunk(this, excluded).ready() as Work<Communicator>;
   }
 
   /** Work that is done when NCCL has connected the group. */
@@ -413,18 +370,24 @@ export class NcclCommunicator implements Communicator {
 
   async close(): Promise<void> {
     if (this.#closed) return;
-    await this.#queue.drain();
-    await this.#drainMail();
-    this.#closed = true;
-    const comm = this.#queue.comm;
-    const unseen = this.#queue.close();
-    if (comm !== undefined && this.#queue.cause === undefined) this.#operators.close(comm);
-    this.parts.rank.retire(this);
-    if (unseen.length > 0) throw unseen[0];
+    this.#closing ??= this.#close();
+    await this.#closing;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#queue.drain();
+    await this.#drainMail();
+    this.#closed = true;
+    const unseen = this.#queue.close();
+    const { comm } = this.#queue;
+    if (comm !== undefined && this.#queue.cause === undefined) this.#issuer.operators.close(comm);
+    this.parts.graphs.close();
+    this.parts.rank.endings.retire(this);
+    if (unseen.length > 0) throw unseen[0];
   }
 
   /** Waits until receivers have taken what was sent to them. */
@@ -436,24 +399,10 @@ export class NcclCommunicator implements Communicator {
     this.#mail.close();
   }
 
-  /** Puts an entry into the queue. */
-  #push(
-    parts: Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry>,
-    options: CallOptions,
-    name: string = parts.op,
-  ): NcclWork<unknown> {
-    const work = new NcclWork<unknown>(this.#queue, parts.arrivals[0]?.seq ?? 0, name, this.group);
-    this.#watchSignal(options.signal, work);
-    this.#queue.push(this.#entry({ work, ...parts }, options));
-    return work;
+  #push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
+    return this.#issuer.push(parts, options, name);
   }
 
-  #childControl(name: string, members: readonly number[], instance: number): GroupControl {
-    const ranks = worldRanks(this, members);
-    return this.parts.rank.segment.group(`${this.group}>${name}`, ranks, instance, members.indexOf(this.rank));
-  }
-
-  /** Object collectives: see objects.ts. */
   #exchange(
     op: "broadcast_object" | "gather_objects",
     mine: Uint8Array,
@@ -464,20 +413,7 @@ export class NcclCommunicator implements Communicator {
     this.#refuseInBatch(op);
     checkOptions(options);
     this.#open();
-    const { control } = this.#queue.options;
-    const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
-    const lengths = () => this.ranks.map((_, member) => control.read(member, COLLECTIVE, arrival.seq)?.count ?? 0);
-    const exchange = new ObjectExchange(this.parts.rank.at, this.stream, mine, lengths);
-    const entry = {
-      op,
-      arrivals: [arrival],
-      kinds: [`${op} ${arrival.seq}`],
-      run: (comm: bigint) => exchange.run(this.#queue.options.target(comm)),
-      finish: [(ok: boolean) => exchange.finish(ok)],
-      value: () => pick(exchange.values),
-      sizeBytes: mine.length,
-    };
-    return this.#push(entry, options);
+    return this.#issuer.exchange(op, mine, root, options, pick);
   }
 
   /** Checks all that one rank can know of a call. Nothing is changed when it throws. */
@@ -499,30 +435,7 @@ export class NcclCommunicator implements Communicator {
     if (this.#batch !== undefined || this.#recording) return undefined;
     const prepared = prepareQuickly(this.#context, op, input, options, redop);
     if (prepared === undefined) return undefined;
-    const { timeoutMs } = this.parts.rank;
-    const now = performance.now();
-    const work = new NcclWork<Tensor>(this.#queue, prepared.arrival.seq, op, this.group);
-    this.#queue.push({
-      op: prepared.op,
-      work: work as NcclWork<unknown>,
-      members: NONE,
-      arrivals: [prepared.arrival],
-      kinds: [prepared.kind],
-      single: prepared.call,
-      run: undefined,
-      ready: undefined,
-      regions: NONE,
-      step: undefined,
-      finish: NONE,
-      result: prepared.result,
-      value: undefined,
-      sizeBytes: prepared.sizeBytes,
-      timeoutMs,
-      deadline: now + timeoutMs,
-      issuedAt: now,
-      marker: 0,
-    });
-    return work;
+    return this.#issuer.pushQuickly(prepared) as NcclWork<Tensor>;
   }
 
   #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
@@ -537,92 +450,11 @@ export class NcclCommunicator implements Communicator {
     }
     const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
-      const work = new NcclWork<unknown>(this.#queue, prepared.arrival.seq, op, this.group);
+      const work = this.#issuer.work(prepared.arrival.seq, op);
       this.#batch.push({ prepared, work });
       return work as NcclWork<T>;
     }
-    return this.#launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
-  }
-
-  #launch(
-    calls: readonly Prepared[],
-    op: string,
-    options: CallOptions,
-    value: () => unknown,
-    members: Entry["members"] = [],
-  ): NcclWork<unknown> {
-    const { library } = this.parts.rank;
-    const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, library));
-    const run = (comm: bigint) => this.#runCalls(calls, comm, grouped);
-    return this.#push(
-      {
-        op: calls[0]?.op ?? "barrier",
-        arrivals: calls.map((one) => one.arrival),
-        kinds: calls.map((one) => one.kind),
-        run,
-        value,
-        members,
-        finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),
-        sizeBytes: calls.reduce((sum, one) => sum + one.sizeBytes, 0),
-      },
-      options,
-      op,
-    );
-  }
-
-  /** Issues calls on the stream. @returns NCCL's first status that is not success */
-  #runCalls(calls: readonly Prepared[], comm: bigint, grouped: boolean): number {
-    const { api } = this.parts.rank.library;
-    const resolved = calls.map(({ call, scalar }) => {
-      if (scalar === undefined) return call;
-      // NCCL 2.28 leaves fp8 unscaled in a group of one rank.
-      const alone = this.size === 1 && isSmallFloat(call.dtype) && scaleOnHost(this.#context, call, scalar);
-      return alone ? { ...call, send: call.recv } : { ...call, redop: this.#operators.get(comm, call.dtype, scalar) };
-    });
-    const target = this.#queue.options.target(comm);
-    let status = grouped ? api.ncclGroupStart() : 0;
-    for (const call of resolved) {
-      const answer = issue(call, target);
-      if (status === 0) status = answer;
-    }
-    const ended = grouped ? api.ncclGroupEnd() : 0;
-    for (const { staged } of calls) for (const { after } of staged) after?.();
-    return status === 0 ? ended : status;
-  }
-
-  #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {
-    const timeoutMs = options.timeoutMs ?? this.parts.rank.timeoutMs;
-    const now = performance.now();
-    return {
-      members: [],
-      kinds: [],
-      ready: undefined,
-      single: undefined,
-      result: undefined,
-      regions: [],
-      run: undefined,
-      step: undefined,
-      finish: [],
-      sizeBytes: 0,
-      timeoutMs,
-      deadline: now + timeoutMs,
-      issuedAt: now,
-      marker: 0,
-      ...parts,
-    };
-  }
-
-  #watchSignal(signal: AbortSignal | undefined, work: NcclWork<unknown>): void {
-    signal?.addEventListener(
-      "abort",
-      () => {
-        if (!work.settled)
-          this.#queue.fail(
-            new AbortedError(signal.reason instanceof Error ? signal.reason.message : String(signal.reason)),
-          );
-      },
-      { once: true },
-    );
+    return this.#issuer.launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
   }
 
   #open(): void {
@@ -636,9 +468,4 @@ export class NcclCommunicator implements Communicator {
       throw new UnsupportedError(`${op} inside ${where}`, "only collectives, send and recv can stand there");
     }
   }
-}
-
-/** World ranks of members of a group. */
-function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
-  return members.map((member) => parent.ranks[member] ?? member);
 }

@@ -16,6 +16,7 @@ import {
   removeMappedControl,
 } from "../control/mapped.ts";
 import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
+import { ledgerBytes } from "../cuda/ledger.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {
@@ -24,6 +25,8 @@ export interface NcclHandle {
   readonly generation: number;
   /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
   readonly control: SharedArrayBuffer | MappedControl;
+  /** Among threads: where each rank writes down what it holds (see `reapNccl`). Of processes the system frees it. */
+  readonly ledger?: SharedArrayBuffer;
 }
 
 /** Most ranks of one host: the control segment grows with the square. */
@@ -47,7 +50,14 @@ export function createNcclHost(options: {
     throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}, one rank per GPU of the host`);
   }
   if (options.interprocess !== true) {
-    return { kind: "nccl", ranks, generation, control: new SharedArrayBuffer(controlBytes(ranks)) };
+    const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
+    return {
+      kind: "nccl",
+      ranks,
+      generation,
+      control: control as SharedArrayBuffer,
+      ledger: ledger as SharedArrayBuffer,
+    };
   }
   const control = createMappedControl({ ranks, generation });
   try {

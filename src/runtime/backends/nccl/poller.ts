@@ -13,17 +13,42 @@ export interface Pollable {
 const EAGER_MS = 3;
 /** Longest pause between two looks; bounds how late a failure of a peer is noticed. */
 const MAX_PAUSE_MS = 10;
+/** How long turns follow each other after somebody was in a hurry, ms. */
+const HURRY_MS = 5;
+/** Longest hurry: what takes longer than this to meet is not about to. */
+const MAX_HURRY_MS = 200;
+const HURRY_PAUSE_MS = 1000;
 
 export class Poller {
   readonly #active = new Set<Pollable>();
   #since = 0;
+  #hurryUntil = 0;
+  #hurrySince = 0;
   #scheduled = false;
+  #closed = false;
+
+  /** Ends it: nothing is looked at any more. */
+  close(): void {
+    this.#closed = true;
+    this.#active.clear();
+  }
 
   /** Sees to `pollable` until its `poll` says that nobody waits any more. */
   add(pollable: Pollable): void {
+    if (this.#closed) return;
     this.#active.add(pollable);
     this.#since = performance.now();
     this.#schedule();
+  }
+
+  /**
+   * Says that ranks are about to meet, and that all of them lose while one of them naps: for a while turns of the event
+   * loop follow each other at once. A rank that never comes does not burn a core for ever.
+   */
+  hurry(): void {
+    const now = performance.now();
+    if (now - this.#hurryUntil > HURRY_PAUSE_MS) this.#hurrySince = now;
+    if (now - this.#hurrySince < MAX_HURRY_MS) this.#hurryUntil = now + HURRY_MS;
   }
 
   /** Looks at everything once: for a thread that blocks in one group while its other groups have peers to serve. */
@@ -40,8 +65,9 @@ export class Poller {
   #schedule(): void {
     if (this.#scheduled || this.#active.size === 0) return;
     this.#scheduled = true;
-    const waitedMs = performance.now() - this.#since;
-    if (waitedMs < EAGER_MS) setImmediate(this.#turn);
+    const now = performance.now();
+    const waitedMs = now - this.#since;
+    if (waitedMs < EAGER_MS || now < this.#hurryUntil) setImmediate(this.#turn);
     else setTimeout(this.#turn, Math.min(MAX_PAUSE_MS, 1 + waitedMs / 100));
   }
 
@@ -52,7 +78,12 @@ export class Poller {
   };
 }
 
-const nap = new Int32Array(new SharedArrayBuffer(4));
+const bed = new Int32Array(new SharedArrayBuffer(4));
+
+/** Blocks this thread for a moment. */
+export function nap(ms: number): void {
+  Atomics.wait(bed, 0, 0, ms);
+}
 
 /**
  * Polls `done` on this thread: spins for about a millisecond, then naps between looks, and looks at everything else in
@@ -64,6 +95,6 @@ export function blockUntil(poller: Poller, done: (now: number) => boolean): void
     const now = performance.now();
     if (done(now)) return;
     if (now - start > 0.05) poller.pollAll(now);
-    if (now - start > 1) Atomics.wait(nap, 0, 0, now - start > 20 ? 1 : 0.05);
+    if (now - start > 1) nap(now - start > 20 ? 1 : 0.05);
   }
 }

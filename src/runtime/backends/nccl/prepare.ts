@@ -14,7 +14,7 @@ import { deviceAddress, deviceStorageOf } from "../cuda/device-tensor.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
-import type { Arrival } from "./queue.ts";
+import type { Arrival } from "./entry.ts";
 import type { CallSequence, Extras } from "./sequence.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";

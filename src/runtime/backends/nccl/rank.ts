@@ -6,13 +6,13 @@ import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
+import { Endings } from "./endings.ts";
+import type { Opening } from "./entry.ts";
+import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
 import { Poller } from "./poller.ts";
-import { CLOSING_SEQ, CommQueue, type Opening } from "./queue.ts";
+import { CommQueue } from "./queue.ts";
 import { NCCL_RESULT } from "./symbols.ts";
-
-/** NCCL before 2.22 cannot abort several communicators in a group. */
-const GROUPED_ABORT_SINCE = 22200;
 
 export interface NcclRankOptions {
   readonly library: NcclLibrary;
@@ -41,8 +41,8 @@ export class NcclRank {
   /** Four bytes on the device that barriers reduce. */
   readonly barrierWord: number;
   readonly peers: PeerMemory;
-  readonly #open = new Set<NcclCommunicator>();
-  readonly #retired = new Set<NcclCommunicator>();
+  readonly interprocess: boolean;
+  readonly endings: Endings;
 
   constructor(options: NcclRankOptions) {
     this.library = options.library;
@@ -53,15 +53,13 @@ export class NcclRank {
     this.capabilities = options.capabilities;
     this.blocking = options.blocking;
     this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
+    this.interprocess = options.interprocess;
+    this.endings = new Endings(this);
     this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
     this.barrierWord = Number(word.address);
     this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
     this.at.main.touched = true;
-  }
-
-  get communicators(): readonly NcclCommunicator[] {
-    return [...this.#open];
   }
 
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
@@ -87,54 +85,12 @@ export class NcclRank {
           this.at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
         },
       }),
-      abortFailed: () => this.abortFailed(),
+      endings: this.endings,
     });
-    const communicator = new NcclCommunicator({ rank: this, queue, group, ranks, member: control.member });
-    this.#open.add(communicator);
+    const graphs = new CapturedGraphs();
+    const communicator = new NcclCommunicator({ rank: this, queue, graphs, group, ranks, member: control.member });
+    this.endings.add(communicator);
     return communicator;
-  }
-
-  /**
-   * Takes over a communicator that its program has closed. NCCL destroys a communicator on all members at once and
-   * blocks until they do; so it happens when the last member has closed, in the background.
-   */
-  retire(communicator: NcclCommunicator): void {
-    this.#open.delete(communicator);
-    this.#retired.add(communicator);
-    this.poller.add({ poll: () => !this.#tryDestroy(communicator) });
-  }
-
-  /** Waits for retired communicators, and aborts those whose peers never closed. */
-  async settleRetired(): Promise<void> {
-    const until = performance.now() + this.timeoutMs;
-    while (this.#retired.size > 0 && performance.now() < until) {
-      for (const communicator of this.#retired) this.#tryDestroy(communicator);
-      if (this.#retired.size > 0) await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-    for (const communicator of this.#retired) {
-      const { comm } = communicator.parts.queue;
-      if (comm !== undefined && this.at.device.poison === undefined) this.library.api.ncclCommAbort(comm);
-    }
-    this.#retired.clear();
-  }
-
-  /** Destroys a retired communicator if all members have closed. @returns whether it is gone */
-  #tryDestroy(communicator: NcclCommunicator): boolean {
-    if (!this.#retired.has(communicator)) return true;
-    const { queue } = communicator.parts;
-    const { control } = queue.options;
-    const alive = queue.comm !== undefined && queue.cause === undefined && !control.failed;
-    if (alive && !(control.allClosing && queue.turn(CLOSING_SEQ))) return false;
-    if (queue.comm !== undefined && this.at.device.poison === undefined) {
-      this.at.device.activate();
-      if (alive) this.library.api.ncclCommDestroy(queue.comm);
-      else if (queue.cause === undefined) this.library.api.ncclCommAbort(queue.comm);
-    }
-    if (alive) queue.endTurn(CLOSING_SEQ);
-    this.#retired.delete(communicator);
-    control.leave();
-    if (this.at.device.poison === undefined) communicator.stream.close();
-    return true;
   }
 
   /** Says whether a handle is usable yet. @throws NativeError when NCCL gave up on it */
@@ -144,20 +100,5 @@ export class NcclRank {
     const state = out[0] ?? 0;
     this.library.check("communicator", state, comm);
     return state === NCCL_RESULT.success;
-  }
-
-  /**
-   * Aborts the communicators of this device that have failed, all in one group: one at a time they can deadlock in a
-   * device-wide synchronisation behind each other (NVIDIA/nccl#1013).
-   */
-  abortFailed(): void {
-    const handles = this.communicators.flatMap((communicator) => communicator.parts.queue.surrender() ?? []);
-    if (handles.length === 0 || this.at.device.poison !== undefined) return;
-    const { api, versionCode } = this.library;
-    this.at.device.activate();
-    const grouped = versionCode >= GROUPED_ABORT_SINCE;
-    if (grouped) api.ncclGroupStart();
-    for (const handle of handles) api.ncclCommAbort(handle);
-    if (grouped) api.ncclGroupEnd();
   }
 }

@@ -2,7 +2,7 @@
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
 import type { Lane } from "../control/segment.ts";
-import type { Arrival } from "./queue.ts";
+import type { Arrival } from "./entry.ts";
 
 export const COLLECTIVE: Lane = { kind: "collective" };
 

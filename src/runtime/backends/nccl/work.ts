@@ -8,6 +8,8 @@ export interface WorkDriver {
   readonly poller: Poller;
   /** Sees that `work`'s completion will be noticed, and looks at once. @returns whether it is settled */
   advance(work: NcclWork<unknown>, now: number): boolean;
+  /** Looks for a moment, without marking the stream: most collectives end within it. */
+  spin(work: NcclWork<unknown>): void;
   /** Hands it to the event loop, after a short spin. */
   watch(work: NcclWork<unknown>): void;
 }
@@ -22,6 +24,7 @@ export class NcclWork<T> extends PendingWork<T> {
 
   wait(options?: { timeoutMs?: number }): T {
     this.seen = true;
+    if (!this.settled) this.#driver.spin(this as NcclWork<unknown>);
     if (!this.settled && !this.#driver.advance(this as NcclWork<unknown>, performance.now())) {
       const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs;
       blockUntil(this.#driver.poller, (now) => {

@@ -1,0 +1,230 @@
+/**
+ * How communicators of one rank end. What NCCL does decides it (src/init.cc, commReclaim):
+ *
+ * - Of communicators whose ranks are threads of one process, the last rank to destroy or abort frees those of all ranks,
+ *   and freeing waits for whatever runs on their devices. A thread that frees while kernels of other groups wait for a
+ *   call of this very thread never returns. So freeing waits for its turn, like every call that blocks, and a rank takes
+ *   part only while nothing of its own is on its device ("quiet").
+ * - A group that failed while the world goes on is aborted at once only where its kernels still run, and never by the
+ *   last of its threads; the rest waits until the group is freed. When the world fails, or this rank gives it up,
+ *   everything is aborted together: every kernel has then been told to end before anything is freed.
+ * - Aborting one communicator at a time can block behind another one's kernels (NVIDIA/nccl#1013): one NCCL group.
+ * - A communicator is not freed while a graph that was captured with it exists: graphs are closed first.
+ */
+import type { ChoraleError } from "../../../core/index.ts";
+import { RECLAIM } from "../control/segment.ts";
+import { CudaGraph } from "../cuda/stream.ts";
+import type { NcclCommunicator } from "./communicator.ts";
+import { nap } from "./poller.ts";
+import type { CommQueue } from "./queue.ts";
+import type { NcclRank } from "./rank.ts";
+
+/** NCCL before 2.22 cannot abort several communicators in a group. */
+const GROUPED_ABORT_SINCE = 22200;
+/** How long members wait for each other to free a group; NCCL takes some tens of milliseconds. */
+const RECLAIM_MS = 20_000;
+/** How long other groups' new calls are held back so that a failed group can be aborted (processes only), ms. */
+const HOLD_BACK_MS = 1000;
+
+export class Endings {
+  readonly #rank: NcclRank;
+  /** Communicators in use, and those whose program has closed them. */
+  readonly #open = new Set<NcclCommunicator>();
+  readonly #retired = new Set<NcclCommunicator>();
+  /** Retired ones that this rank has offered to free. */
+  readonly #offered = new Set<NcclCommunicator>();
+  /** Failed ones whose kernels still run, waiting for this rank's device to be quiet otherwise, and since when. */
+  readonly #toAbort = new Map<CommQueue, number>();
+  /** Everything is being aborted: failures of single groups add nothing. */
+  #everything = false;
+
+  constructor(rank: NcclRank) {
+    this.#rank = rank;
+  }
+
+  get communicators(): readonly NcclCommunicator[] {
+    return [...this.#open];
+  }
+
+  add(communicator: NcclCommunicator): void {
+    this.#open.add(communicator);
+  }
+
+  /** Takes over a communicator that its program has closed: it is freed when all members have closed it. */
+  retire(communicator: NcclCommunicator): void {
+    this.#open.delete(communicator);
+    this.#retired.add(communicator);
+    this.#rank.poller.add({ poll: () => !this.#tryReclaim(communicator) });
+  }
+
+  /** Waits for retired communicators, and aborts those whose peers never closed. */
+  async settle(): Promise<void> {
+    const until = performance.now() + this.#rank.timeoutMs;
+    while (this.#retired.size > 0 && performance.now() < until) {
+      for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
+      if (this.#retired.size > 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    this.#abort([...this.#retired].map(({ parts }) => parts.queue));
+    for (const communicator of [...this.#retired]) this.#forget(communicator);
+  }
+
+  /** Called before every call that is put on a stream: this rank is quiet no more. */
+  beforeIssue(): void {
+    if (this.#offered.size === 0) return;
+    for (const communicator of [...this.#offered]) {
+      const { control, ranks } = communicator.parts.queue.options;
+      if (control.withdraw(RECLAIM, ranks)) this.#offered.delete(communicator);
+      else this.#reclaim(communicator);
+    }
+  }
+
+  /** Whether new calls wait until a failed group is aborted. */
+  holdsBack(): boolean {
+    if (this.#toAbort.size === 0) return false;
+    this.#abortWhenQuiet();
+    return this.#toAbort.size > 0;
+  }
+
+  /** Sees to NCCL's end of a group that has just failed on this rank. */
+  failed(queue: CommQueue): void {
+    if (this.#everything) return;
+    if (this.#rank.segment.failed) {
+      this.#abortEverything();
+      return;
+    }
+    if (!queue.inFlight || queue.surrendered) return;
+    if (this.#rank.interprocess) {
+      this.#toAbort.set(queue, performance.now());
+      this.#abortWhenQuiet();
+      if (this.#toAbort.size > 0) this.#rank.poller.add({ poll: () => this.holdsBack() });
+      return;
+    }
+    const { control } = queue.options;
+    if (control.countAbort() < control.size) this.#abort([queue]);
+  }
+
+  /** Ends everything at once, without waiting for peers. Nothing of this rank's NCCL is left afterwards. */
+  abandon(cause: ChoraleError): void {
+    this.#everything = true;
+    const all = [...this.#open, ...this.#retired];
+    for (const { parts } of all) parts.queue.abandon(cause);
+    this.#abort(
+      all.map(({ parts }) => parts.queue),
+      true,
+    );
+    this.#open.clear();
+    this.#retired.clear();
+    this.#offered.clear();
+    this.#toAbort.clear();
+  }
+
+  /** The world has failed: every group ends, and what is whole among its calls comes to its end first. */
+  #abortEverything(): void {
+    this.#everything = true;
+    const all = [...this.#open, ...this.#retired].map(({ parts }) => parts.queue);
+    for (const queue of all) queue.adopt();
+    this.#abort(all, true);
+    this.#toAbort.clear();
+    this.#everything = false;
+  }
+
+  /** Tells NCCL to give communicators up, all in one group. */
+  #abort(queues: readonly CommQueue[], all = false): void {
+    const { library, at } = this.#rank;
+    const handles = queues.flatMap((queue) => {
+      this.#toAbort.delete(queue);
+      const handle = queue.surrender();
+      if (handle === undefined) return [];
+      // Members of a group that failed alone must know how many are left to do this.
+      if (all) queue.options.control.countAbort();
+      return handle;
+    });
+    if (at.device.poison !== undefined || at.device.closed) return;
+    const { api, versionCode } = library;
+    at.device.activate();
+    const grouped = handles.length > 0 && versionCode >= GROUPED_ABORT_SINCE;
+    for (const handle of handles) at.device.ledger?.drop("communicator", handle);
+    if (grouped) {
+      api.ncclGroupStart();
+      // Each call tells the communicator's kernels to end; what it holds is freed at the group's end.
+      for (const handle of handles) api.ncclCommAbort(handle);
+    }
+    if (all) at.device.closeAll((resource) => resource instanceof CudaGraph);
+    for (const { parts } of [...this.#open, ...this.#retired]) {
+      if (queues.includes(parts.queue)) parts.graphs.close();
+    }
+    if (grouped) api.ncclGroupEnd();
+    else for (const handle of handles) api.ncclCommAbort(handle);
+  }
+
+  /** Aborts what must be as soon as nothing else runs here; then at last in any case. */
+  #abortWhenQuiet(): void {
+    const since = Math.min(...this.#toAbort.values());
+    const busy = [...this.#open].some(({ parts }) => parts.queue.inFlight && !this.#toAbort.has(parts.queue));
+    if (busy && performance.now() - since < HOLD_BACK_MS) return;
+    this.#abort([...this.#toAbort.keys()]);
+  }
+
+  get #quiet(): boolean {
+    for (const { parts } of this.#open) if (parts.queue.inFlight) return false;
+    return true;
+  }
+
+  /** Frees a retired communicator if it is time to. @returns whether it is gone */
+  #tryReclaim(communicator: NcclCommunicator): boolean {
+    if (!this.#retired.has(communicator)) return true;
+    const { queue } = communicator.parts;
+    const { control, ranks } = queue.options;
+    if (this.#rank.segment.failed) {
+      if (!this.#everything) this.#abortEverything();
+      this.#forget(communicator);
+      return true;
+    }
+    if (!control.allClosing) return false;
+    if (!this.#quiet) {
+      if (this.#offered.has(communicator) && !control.withdraw(RECLAIM, ranks)) return this.#reclaim(communicator);
+      this.#offered.delete(communicator);
+      return false;
+    }
+    if (control.size > 1 && !control.turn(RECLAIM, ranks)) {
+      this.#offered.add(communicator);
+      this.#rank.poller.hurry();
+      return false;
+    }
+    return this.#reclaim(communicator);
+  }
+
+  /** Frees a communicator together with all its members, none of which goes on before all are done. */
+  #reclaim(communicator: NcclCommunicator): true {
+    const { queue, graphs } = communicator.parts;
+    const { control, ranks } = queue.options;
+    this.#offered.delete(communicator);
+    graphs.close();
+    const { at, library, segment } = this.#rank;
+    const failed = queue.cause !== undefined || control.failed;
+    const handle = queue.surrender();
+    if (handle !== undefined && at.device.poison === undefined) {
+      at.device.activate();
+      at.device.ledger?.drop("communicator", handle);
+      if (failed) library.api.ncclCommAbort(handle);
+      else library.api.ncclCommDestroy(handle);
+    }
+    control.countReclaim();
+    const start = performance.now();
+    while (!control.allReclaimed && !segment.failed) {
+      const waitedMs = performance.now() - start;
+      if (waitedMs > RECLAIM_MS) break;
+      if (waitedMs > 0.2) nap(0.05);
+    }
+    control.endTurn(RECLAIM, ranks);
+    this.#forget(communicator);
+    return true;
+  }
+
+  #forget(communicator: NcclCommunicator): void {
+    if (!this.#retired.delete(communicator)) return;
+    this.#offered.delete(communicator);
+    communicator.parts.queue.options.control.leave();
+    communicator.stream.close();
+  }
+}

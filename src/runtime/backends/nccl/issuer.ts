@@ -1,0 +1,202 @@
+/** Puts calls into a communicator's queue, and from there onto the stream. */
+import { AbortedError, isSmallFloat } from "../../../core/index.ts";
+import { type CallOptions, packCall } from "../../comm/index.ts";
+import { isComposed, issue, type NcclCall } from "./calls.ts";
+import type { Entry } from "./entry.ts";
+import { ObjectExchange } from "./objects.ts";
+import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
+import type { PrepareContext, Prepared } from "./prepare.ts";
+import type { CommQueue } from "./queue.ts";
+import type { NcclRank } from "./rank.ts";
+import { type CallSequence, COLLECTIVE } from "./sequence.ts";
+import { NcclWork } from "./work.ts";
+
+const NONE: readonly never[] = Object.freeze([]);
+const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
+
+/** What an entry needs at least. */
+export type EntryParts = Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry>;
+
+export class CallIssuer {
+  readonly operators: PreMulSumOperators;
+  readonly #rank: NcclRank;
+  readonly #queue: CommQueue;
+  readonly #sequence: CallSequence;
+  readonly #context: PrepareContext;
+  readonly #group: string;
+
+  constructor(rank: NcclRank, queue: CommQueue, context: PrepareContext, group: string) {
+    this.operators = new PreMulSumOperators(rank.library);
+    this.#rank = rank;
+    this.#queue = queue;
+    this.#sequence = context.sequence;
+    this.#context = context;
+    this.#group = group;
+  }
+
+  /** Puts an entry into the queue. `name` is what the work is called. */
+  push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
+    const work = this.work(parts.arrivals[0]?.seq ?? 0, name);
+    this.#watchSignal(options.signal, work);
+    this.#queue.push(this.#entry({ work, ...parts }, options));
+    return work;
+  }
+
+  /** A work of this communicator that nothing drives yet. */
+  work(seq: number, name: string): NcclWork<unknown> {
+    return new NcclWork<unknown>(this.#queue, seq, name, this.#group);
+  }
+
+  /** One call of the short way: nothing staged, no options. */
+  pushQuickly(prepared: Prepared): NcclWork<unknown> {
+    const { timeoutMs } = this.#rank;
+    const now = performance.now();
+    const work = this.work(prepared.arrival.seq, prepared.op);
+    this.#queue.push({
+      op: prepared.op,
+      work,
+      members: NONE,
+      arrivals: [prepared.arrival],
+      kinds: [prepared.kind],
+      single: prepared.call,
+      run: undefined,
+      ready: undefined,
+      regions: NONE,
+      step: undefined,
+      finish: NONE,
+      result: prepared.result,
+      value: undefined,
+      sizeBytes: prepared.sizeBytes,
+      timeoutMs,
+      deadline: now + timeoutMs,
+      issuedAt: now,
+      marker: 0,
+    });
+    return work;
+  }
+
+  /** Puts calls into the queue that start together. */
+  launch(
+    calls: readonly Prepared[],
+    op: string,
+    options: CallOptions,
+    value: () => unknown,
+    members: Entry["members"] = NONE,
+  ): NcclWork<unknown> {
+    const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, this.#rank.library));
+    const parts: EntryParts = {
+      op: calls[0]?.op ?? "barrier",
+      arrivals: calls.map((one) => one.arrival),
+      kinds: calls.map((one) => one.kind),
+      run: (comm) => this.runCalls(calls, comm, grouped),
+      value,
+      members,
+      finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),
+      sizeBytes: calls.reduce((sum, one) => sum + one.sizeBytes, 0),
+    };
+    return this.push(parts, options, op);
+  }
+
+  /** Issues calls on the stream. @returns NCCL's first status that is not success */
+  runCalls(calls: readonly Prepared[], comm: bigint, grouped: boolean): number {
+    const { api } = this.#rank.library;
+    const resolved = calls.map(({ call, scalar }) => {
+      if (scalar === undefined) return call;
+      // NCCL 2.28 leaves fp8 unscaled in a group of one rank.
+      const alone = this.#context.size === 1 && isSmallFloat(call.dtype) && scaleOnHost(this.#context, call, scalar);
+      return alone ? { ...call, send: call.recv } : { ...call, redop: this.operators.get(comm, call.dtype, scalar) };
+    });
+    const target = this.#queue.options.target(comm);
+    let status = grouped ? api.ncclGroupStart() : 0;
+    for (const call of resolved) {
+      const answer = issue(call, target);
+      if (status === 0) status = answer;
+    }
+    const ended = grouped ? api.ncclGroupEnd() : 0;
+    for (const { staged } of calls) for (const { after } of staged) after?.();
+    return status === 0 ? ended : status;
+  }
+
+  /** A barrier: a reduction of one word. */
+  barrier(): Prepared {
+    const word = this.#rank.barrierWord;
+    const call: NcclCall = {
+      op: "barrier",
+      dtype: "i32",
+      count: 1,
+      send: word,
+      recv: word,
+      root: 0,
+      redop: 0,
+      ...NO_COUNTS,
+    };
+    return {
+      op: "barrier",
+      call,
+      arrival: this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0),
+      kind: "barrier",
+      scalar: undefined,
+      staged: NONE,
+      result: undefined,
+      sizeBytes: 0,
+    };
+  }
+
+  /** Object collectives: see objects.ts. */
+  exchange(
+    op: "broadcast_object" | "gather_objects",
+    mine: Uint8Array,
+    root: number,
+    options: CallOptions,
+    pick: (values: readonly unknown[]) => unknown,
+  ): NcclWork<unknown> {
+    const { control, stream, target } = this.#queue.options;
+    const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
+    const lengths = () =>
+      Array.from({ length: control.size }, (_, m) => control.read(m, COLLECTIVE, arrival.seq)?.count ?? 0);
+    const exchange = new ObjectExchange(this.#rank.at, stream, mine, lengths);
+    const parts: EntryParts = {
+      op,
+      arrivals: [arrival],
+      // A kind of its own each time: it runs when all members have come, with their lengths.
+      kinds: [`${op} ${arrival.seq}`],
+      run: (comm) => exchange.run(target(comm)),
+      finish: [(ok) => exchange.finish(ok)],
+      value: () => pick(exchange.values),
+      sizeBytes: mine.length,
+    };
+    return this.push(parts, options);
+  }
+
+  #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {
+    const timeoutMs = options.timeoutMs ?? this.#rank.timeoutMs;
+    const now = performance.now();
+    return {
+      members: NONE,
+      kinds: NONE,
+      ready: undefined,
+      single: undefined,
+      result: undefined,
+      regions: NONE,
+      run: undefined,
+      step: undefined,
+      finish: NONE,
+      sizeBytes: 0,
+      timeoutMs,
+      deadline: now + timeoutMs,
+      issuedAt: now,
+      marker: 0,
+      ...parts,
+    };
+  }
+
+  #watchSignal(signal: AbortSignal | undefined, work: NcclWork<unknown>): void {
+    if (signal === undefined) return;
+    const abort = () => {
+      if (work.settled) return;
+      const { reason } = signal;
+      this.#queue.fail(new AbortedError(reason instanceof Error ? reason.message : String(reason)));
+    };
+    signal.addEventListener("abort", abort, { once: true });
+  }
+}

@@ -1,0 +1,67 @@
+/** Groups that come from groups: by splitting, and by leaving members out. */
+import { AbortedError } from "../../../core/index.ts";
+import type { GroupControl } from "../control/segment.ts";
+import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
+import type { NcclCommunicator } from "./communicator.ts";
+import type { Arrival } from "./entry.ts";
+import type { EntryParts } from "./issuer.ts";
+import { COLLECTIVE } from "./sequence.ts";
+
+/** World ranks of members of a group. */
+function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
+  return members.map((member) => parent.ranks[member] ?? member);
+}
+
+function childControl(
+  parent: NcclCommunicator,
+  name: string,
+  members: readonly number[],
+  instance: number,
+): GroupControl {
+  const ranks = worldRanks(parent, members);
+  const { segment } = parent.parts.rank;
+  return segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(parent.rank));
+}
+
+export interface SplitCall {
+  readonly color: number;
+  readonly key: number;
+  readonly name: string;
+  readonly instance: number;
+  readonly arrival: Arrival;
+}
+
+/** A split as a task of the queue: it waits for every member's choice and for its turn, because NCCL's own blocks. */
+export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts {
+  const { rank, queue } = parent.parts;
+  const { color, key, name, instance, arrival } = call;
+  let made: NcclCommunicator | undefined;
+  const step = (): boolean => {
+    const choices = readChoices(queue.options.control, arrival.seq);
+    if (choices === undefined || !queue.turn(arrival.seq)) return false;
+    const native = rank.library.optional.ncclCommSplit !== undefined;
+    const handle = native ? splitNatively(rank, queue.comm ?? 0n, color, key) : undefined;
+    queue.endTurn(arrival.seq);
+    if (color < 0) return true;
+    const members = membersOf(choices, color);
+    const control = childControl(parent, `${name}:${color}`, members, instance);
+    const ranks = worldRanks(parent, members);
+    const opening = handle === undefined ? openWithUniqueId(rank, control, ranks) : openHandle(rank, handle);
+    if (handle !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
+    made = rank.communicator(name, ranks, control, opening);
+    return true;
+  };
+  return { op: "split", arrivals: [arrival], step, value: () => made };
+}
+
+/** Makes the group of the survivors, and ends the group that it comes from. */
+export function shrunk(parent: NcclCommunicator, excluded: readonly number[]): NcclCommunicator {
+  const { rank, queue } = parent.parts;
+  const members = parent.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
+  const name = `${parent.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
+  const control = childControl(parent, name, members, 0);
+  const ranks = worldRanks(parent, members);
+  const child = rank.communicator(name, ranks, control, openWithUniqueId(rank, control, ranks));
+  if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
+  return child;
+}
