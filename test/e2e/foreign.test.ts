@@ -193,6 +193,18 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     expect(leftBehind(ranks)).toEqual([]);
   });
 
+  it("takes the one device that the launcher leaves visible to each process", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) =>
+      start({ ...slurm(rank, 2, port), CUDA_VISIBLE_DEVICES: String(4 + rank) }, "close"),
+    );
+    const ends = await Promise.all(ranks.map(({ ended }) => ended));
+    expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual([
+      [0, ""],
+      [0, ""],
+    ]);
+  });
+
   it("refuses two processes on one GPU", async () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) => start({ ...torchrun(rank, 2, port), LOCAL_RANK: "0" }, "impatient"));

@@ -170,6 +170,21 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     },
   );
 
+  it("has the visible device of its number, and needs one", async () => {
+    const names = (env: Readonly<Record<string, string>>) =>
+      run(
+        async (world) => {
+          await world.comm.barrier();
+          const { deviceOf } = await import("chorale/world");
+          return deviceOf(world)?.device.info.name;
+        },
+        { env },
+      );
+    expect(await names({ CUDA_VISIBLE_DEVICES: "5,2,7" })).toEqual(["Fake GPU 5", "Fake GPU 2"]);
+    await expect(names({ CUDA_VISIBLE_DEVICES: "3" })).rejects.toThrow("at most 1, the visible CUDA devices");
+    await expect(names({ CUDA_VISIBLE_DEVICES: "" })).rejects.toMatchObject({ cause: { code: "UNAVAILABLE" } });
+  });
+
   it("is ended when it does nothing but loop", async () => {
     const pids: number[] = [];
     const stuck = run(
