@@ -52,7 +52,7 @@ static Row measure(int rank, const Config& c) {
   Gpu& g = gpus[rank];
   const size_t count = c.bytes / 4;
   const size_t part = count / n;
-  const bool gather = c.op == "all_gather", scatter = c.op == "reduce_scatter", exchange = c.op == "alltoall";
+  const bool gather = c.op == "all_gather", scatter = c.op == "reduce_scatter", exchange = c.op == "all_to_all";
   const bool checked = c.op != "launch";
   const size_t inputs = gather ? part : count, outputs = scatter ? part : count;
   // Everybody's state back to the beginning, before anybody's kernel runs.
@@ -136,7 +136,7 @@ static std::vector<Config> configs(size_t most) {
     nccl("all_reduce", bytes, [](Gpu& g, int rank, size_t count) { NCCL(ncclAllReduce(g.peers.in[rank], g.peers.out[rank], count, ncclFloat, ncclSum, g.comm, g.stream)); });
     nccl("all_gather", bytes, [](Gpu& g, int rank, size_t count) { NCCL(ncclAllGather(g.peers.in[rank], g.peers.out[rank], count / n, ncclFloat, g.comm, g.stream)); });
     nccl("reduce_scatter", bytes, [](Gpu& g, int rank, size_t count) { NCCL(ncclReduceScatter(g.peers.in[rank], g.peers.out[rank], count / n, ncclFloat, ncclSum, g.comm, g.stream)); });
-    nccl("alltoall", bytes, [](Gpu& g, int rank, size_t count) {
+    nccl("all_to_all", bytes, [](Gpu& g, int rank, size_t count) {
       const size_t part = count / n;
       NCCL(ncclGroupStart());
       for (int peer = 0; peer < n; peer++) {
@@ -152,7 +152,7 @@ static std::vector<Config> configs(size_t most) {
       if (bytes / 16 / n < (size_t)instances || (bytes >= (64 << 20) && instances < 24)) continue;
       const bool wide = bytes / 16 / n / instances >= 4 * THREADS;
       kernel("all_reduce", "two-shot-read-all-reduce", bytes, instances, instances, wide ? 4 : 1, wide ? twoPlan<4> : twoPlan<1>);
-      kernel("all_reduce", "two-shot-fused", bytes, instances, instances, wide ? 4 : 1, wide ? twoFused<4> : twoFused<1>);
+      kernel("all_reduce", "two-shot-fused-read-all-reduce", bytes, instances, instances, wide ? 4 : 1, wide ? twoFused<4> : twoFused<1>);
     }
     for (int instances : {1, 8, 16, 32}) {
       if (bytes / 16 / n < (size_t)instances || (bytes >= (64 << 20) && instances < 8)) continue;

@@ -1,7 +1,7 @@
 /** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
+import { type Command, InvalidArgumentError as CommanderArgumentError, Option } from "commander";
 import { OPERATION_NAMES, type OperationName } from "../../authoring/collectives/index.ts";
 import type { ExecutionPlan } from "../../authoring/schedule/index.ts";
 import {
@@ -10,25 +10,20 @@ import {
   describeCriticalPath,
   explainStuck,
   type Fault,
-  NCCL_GENERATIONS,
-  type NcclMachine,
   ncclEstimate,
-  parametersFor,
+  ncclMachineOf,
   parseFault,
-  parseParameters,
-  readAstraNetwork,
   type SimulateOptions,
   type Simulation,
   type SystemParameters,
   simulate,
-  simulatedDevices,
   toChakra,
   toTrace,
 } from "../../authoring/simulator/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
-import { resolveHardware } from "../../machine/hardware/index.ts";
-import { type Inventory, islands } from "../../machine/topology/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
 import { loadPlan, parseArgs } from "./plans.ts";
+import { loadParameters, loadTopology } from "./sim-input.ts";
 
 interface Flags {
   readonly topology: string;
@@ -39,6 +34,8 @@ interface Flags {
   readonly arg: readonly string[];
   readonly fault: readonly string[];
   readonly devices?: string;
+  readonly params?: string;
+  /** The same by its former name. */
   readonly parameters?: string;
   readonly switch?: boolean;
   readonly nccl?: boolean;
@@ -70,7 +67,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--dtype <dtype>", "element type of the columns", "f32")
     .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
     .option("--devices <ids>", "device of each rank, comma-separated; the accelerators in order unless given")
-    .option("--parameters <what>", "a system's name, or a file that `chorale tune --fit` wrote")
+    .option("--params <what>", "what things cost: a system's name, or a file that `chorale tune --fit` wrote")
+    .addOption(new Option("--parameters <what>").hideHelp())
     .option("--switch", "the fabric multicasts and reduces in its switches")
     .option("--nccl", "add what NCCL's own model expects of NCCL")
     .option("--fault <what>", "slow:LINK:FACTOR, dead:RANK@OP or nic:NODE; may be repeated", collect, [])
@@ -78,35 +76,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
     .option("--json", "print one JSON document")
     .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
-}
-
-async function loadTopology(what: string): Promise<Inventory> {
-  if (!/\.ya?ml$/.test(what)) return resolveHardware(what);
-  let text: string;
-  try {
-    text = await readFile(what, "utf8");
-  } catch {
-    throw new InvalidArgumentError("--topology", what, "a file that can be read");
-  }
-  return readAstraNetwork(text, what);
-}
-
-async function loadParameters(flags: Flags, inventory: Inventory): Promise<SystemParameters> {
-  const device = inventory.devices.find((d) => d.id === simulatedDevices(inventory)[0])?.name ?? "generic";
-  const { parameters } = flags;
-  if (parameters === undefined) return /\.ya?ml$/.test(flags.topology) ? parametersFor("ideal") : parametersFor(device);
-  if (!parameters.endsWith(".json")) {
-    const found = parametersFor(parameters);
-    if (found.name !== parameters)
-      throw new InvalidArgumentError("--parameters", parameters, "the name of a system, or a .json file");
-    return found;
-  }
-  try {
-    return parseParameters(JSON.parse(await readFile(parameters, "utf8")), parametersFor(device).name);
-  } catch (error) {
-    if (error instanceof InvalidArgumentError) throw error;
-    throw new InvalidArgumentError("--parameters", parameters, "a JSON file that can be read");
-  }
 }
 
 function sizes(flags: Flags): number[] {
@@ -120,37 +89,6 @@ function sizes(flags: Flags): number[] {
       throw new InvalidArgumentError("-f", flags.factor, `a factor that gives ${MAX_ROWS} sizes or fewer`);
   }
   return result;
-}
-
-/** NCCL's view of the ranks' devices: its counted link rates, by generation. */
-function ncclMachine(inventory: Inventory, numRanks: number, switchOps: boolean): NcclMachine {
-  const devices = simulatedDevices(inventory).slice(0, numRanks);
-  const own = inventory.devices.find((device) => device.id === devices[0]);
-  const name = own?.name ?? "";
-  const generation = /B200|B300|GB/.test(name)
-    ? "blackwell"
-    : /H\d|GH/.test(name)
-      ? "hopper"
-      : /A\d/.test(name)
-        ? "ampere"
-        : "volta";
-  const { linkGBps, llMaxGBps } = NCCL_GENERATIONS[generation];
-  const links = inventory.topology.links.filter(
-    (link) => link.kind === "nvlink" && (link.a === devices[0] || link.b === devices[0]),
-  );
-  const count = links.reduce((sum, link) => sum + (link.count ?? 1), 0);
-  const members = islands(inventory).map((island) => island.devices.filter((id) => devices.includes(id)).length);
-  const numNodes = Math.max(1, members.filter((n) => n > 0).length);
-  const nics = inventory.topology.links.filter((link) => ["infiniband", "roce", "ethernet"].includes(link.kind));
-  return {
-    numRanks,
-    numNodes,
-    intraGBps: count > 0 ? count * linkGBps : 20,
-    interGBps: (nics[0]?.bandwidthGBps ?? 12.5) * Math.max(1, numRanks / numNodes),
-    llMaxGBps,
-    nvlink: count > 0,
-    nvls: switchOps,
-  };
 }
 
 const round = (value: number, digits: number) => Number(value.toFixed(digits));
@@ -189,7 +127,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const list = sizes(flags);
   const faults: Fault[] = flags.fault.map(parseFault);
   const inventory = await loadTopology(flags.topology);
-  const parameters = await loadParameters(flags, inventory);
+  const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);
   const args = parseArgs(flags.arg);
   const runs: { file: string; plan: ExecutionPlan; results: Simulation[] }[] = [];
   for (const file of files) {
@@ -205,7 +143,8 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     runs.push({ file, plan, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
   }
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
-  const nccl = flags.nccl === true ? ncclCurve(runs[0]!.plan, inventory, list, flags.switch === true) : undefined;
+  const nccl =
+    flags.nccl === true ? ncclCurve(runs[0]!.plan, inventory, list, parameters, flags.switch === true) : undefined;
   if (nccl !== undefined) curves.push(nccl);
   const changes = curves.length > 1 ? crossovers(curves) : [];
   await writeFiles(runs, flags);
@@ -233,11 +172,17 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;
 }
 
-function ncclCurve(plan: ExecutionPlan, inventory: Inventory, list: readonly number[], switchOps: boolean): Curve {
+function ncclCurve(
+  plan: ExecutionPlan,
+  inventory: Inventory,
+  list: readonly number[],
+  parameters: SystemParameters,
+  switchOps: boolean,
+): Curve {
   const { operation, numRanks } = plan.collective;
   if (!(OPERATION_NAMES as readonly string[]).includes(operation))
     throw new InvalidArgumentError("--nccl", operation, "an operation that NCCL's model covers");
-  const machine = ncclMachine(inventory, numRanks, switchOps);
+  const machine = ncclMachineOf(inventory, numRanks, parameters, switchOps);
   return {
     name: "NCCL's model",
     points: list.map((sizeBytes) => ({

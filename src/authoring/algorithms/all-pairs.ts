@@ -187,6 +187,38 @@ export function twoShotReadAllReduce(args: AlgorithmArgs): Program {
   );
 }
 
+/**
+ * Two-shot all-reduce in one pass, the shape of MSCCL++'s `allreduce`: all ranks meet, the owner of a chunk loads it from
+ * everybody and stores the sum to everybody at once, all meet again. One fence where `twoShotReadAllReduce` has n - 1.
+ */
+export function twoShotFusedReadAllReduce(args: AlgorithmArgs): Program {
+  const { numRanks: n } = args;
+  return program(
+    {
+      ...settings("two-shot-fused-read-all-reduce", args),
+      autoSync: "strand",
+      collective: allReduce(n, { ...args, chunks: n }),
+    },
+    (p) => {
+      const pairs = p.ranks.flatMap((rank) => after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer)));
+      for (const pair of pairs) pair.signal({ strand: 0, relaxed: true });
+      for (const pair of pairs) pair.wait({ strand: 0, relaxed: true, sync: "after" });
+      for (const owner of p.ranks) {
+        const c = owner.id;
+        const others = after(p.ranks, owner);
+        p.reduce(
+          owner.output.at(c),
+          owner.input.at(c),
+          others.map((rank) => rank.input.at(c)),
+        );
+        for (const rank of others) p.copy(rank.output.at(c), owner.output.at(c));
+      }
+      for (const pair of pairs) pair.signal({ strand: 0, sync: "before" });
+      for (const pair of pairs) pair.wait(0);
+    },
+  );
+}
+
 /** Every rank puts its input to every other. */
 export function directAllGather(args: AlgorithmArgs): Program {
   const { numRanks: n, inPlace } = args;

@@ -63,6 +63,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("two-shot-all-reduce", "all_reduce", pairs.twoShotAllReduce),
   entry("two-shot-packet-all-reduce", "all_reduce", pairs.twoShotPacketAllReduce, { packets: true }),
   entry("two-shot-read-all-reduce", "all_reduce", pairs.twoShotReadAllReduce),
+  entry("two-shot-fused-read-all-reduce", "all_reduce", pairs.twoShotFusedReadAllReduce),
   entry("ring-all-reduce", "all_reduce", ring.ringAllReduce),
   entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
   entry("recursive-doubling-all-reduce", "all_reduce", recursive.recursiveDoublingAllReduce),

@@ -4,7 +4,20 @@ export { type Crossover, type Curve, crossovers, type SizePoint } from "./compar
 export { criticalPath, describeCriticalPath, type PathStep } from "./critical-path.ts";
 export { H200_4 } from "./data/h200-4-2026-11-20.ts";
 export { applyFaults, explainStuck, type Fault, parseFault } from "./faults.ts";
+export {
+  constantOf,
+  type ErrorSummary,
+  FITTED_CONSTANTS,
+  type Fit,
+  type FitOptions,
+  type FitRow,
+  type FittedConstant,
+  type FittedValue,
+  fitParameters,
+} from "./fit.ts";
 export { type DirectedLink, Machine, type Route } from "./machine.ts";
+export { type MeasuredRow, type Measurement, type Measurements, readMeasurements } from "./measurements.ts";
+export { fitNcclLL, type NcclFit, ncclMachineOf } from "./nccl-machine.ts";
 export {
   NCCL_GENERATIONS,
   type NcclAlgorithm,

@@ -2,7 +2,8 @@
  * NCCL's own model of itself, as a reference curve: time = latency + bytes / bandwidth for every algorithm and protocol,
  * and the least of them. Constants from NVIDIA/nccl `src/graph/tuning.cc` and `src/graph/topo.h` (2.30.7); rates of the
  * links as NCCL counts them (20.6 GB/s a link on Hopper). Only what a single NVLink domain or a cluster of them needs:
- * ring and tree with LL, LL128 and Simple, and NVLS where it is asked for.
+ * ring and tree with LL, LL128 and Simple, and NVLS where it is asked for. One constant can be replaced by what was
+ * measured: what LL reaches, which NCCL takes from a table that is too low for 4x H200.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { OperationName } from "../collectives/index.ts";
@@ -21,6 +22,8 @@ export interface NcclMachine {
   readonly interGBps: number;
   /** What LL reaches at most on this generation. */
   readonly llMaxGBps: number;
+  /** Bus bandwidth of LL as measured, in place of NCCL's min(llMaxGBps, half of the ring's). */
+  readonly llGBps?: number;
   /** Intra-node hops run over NVLink (else PCIe). */
   readonly nvlink: boolean;
   readonly nvls: boolean;
@@ -73,8 +76,8 @@ export function ncclTime(
     if (!machine.nvls || protocol !== "Simple" || op !== "all_reduce") return undefined;
     return NVLS_US + (numNodes > 1 ? HOP_US.net.tree.Simple : 0) + sizeBytes / (1000 * bandwidth * NVLS_EFFICIENCY);
   }
-  const busbw =
-    protocol === "LL" ? Math.min(llMaxGBps, bandwidth * 0.5) : protocol === "LL128" ? bandwidth * 0.92 : bandwidth;
+  const llGBps = machine.llGBps ?? Math.min(llMaxGBps, bandwidth * 0.5);
+  const busbw = protocol === "LL" ? llGBps : protocol === "LL128" ? bandwidth * 0.92 : bandwidth;
   if (algorithm === "ring") {
     const steps = ringSteps(op, n);
     const netSteps = numNodes > 1 ? (op === "all_reduce" ? 2 * (numNodes - 1) : numNodes - 1) : 0;

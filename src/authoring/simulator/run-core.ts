@@ -11,6 +11,9 @@ import { iterationsOf, type OpRecord, type RunPlanInput, type Strand } from "./r
 /** Executes an operation. False when it goes on later, by itself. */
 export type Execute = (strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined) => boolean;
 
+/** Operations that only store, those that load (and may store what comes of it), and packets. */
+export type Traffic = "stores" | "loads" | "packets";
+
 export class RunCore {
   readonly input: RunPlanInput;
   readonly plan: ExecutionPlan;
@@ -20,7 +23,7 @@ export class RunCore {
   readonly strands: Strand[] = [];
   readonly records: OpRecord[] = [];
   readonly #execute: Execute;
-  /** Share of the links' rates that a rank's plain stores and loads reach. */
+  /** Share of the links' rates that a rank's loads reach. */
   readonly efficiency: readonly number[];
 
   constructor(input: RunPlanInput, execute: Execute) {
@@ -154,8 +157,14 @@ export class RunCore {
   }
 
   /** Bytes that the links see for `bytes` of payload between two ranks. */
-  onWire(rank: number, route: Route, bytes: number, packets: boolean): number {
-    const payload = packets ? 2 * bytes : bytes;
-    return payload / (route.efficiency ?? (packets ? this.costs.packetEfficiency : this.efficiency[rank]!));
+  onWire(rank: number, route: Route, bytes: number, traffic: Traffic): number {
+    const { costs } = this;
+    if (traffic === "packets") return (2 * bytes) / (route.efficiency ?? costs.packetEfficiency);
+    return bytes / (route.efficiency ?? (traffic === "stores" ? costs.storeEfficiency : this.efficiency[rank]!));
+  }
+
+  /** What a fence holds a strand. */
+  fenceUs(strand: Strand): number {
+    return this.costs.fenceUs + this.costs.fencePerStrandUs * (this.rankPlan(strand).strands.length - 1);
   }
 }

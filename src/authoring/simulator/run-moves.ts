@@ -99,7 +99,7 @@ export class Moves {
     before: () => void,
   ): void {
     const { rank } = strand;
-    const cap = this.#core.costs.blockRemoteGBps / Math.max(1, Math.max(loads.length, stores.length));
+    const cap = this.#core.costs.blockRemoteGBps / Math.max(1, loads.length + stores.length);
     let left = 1 + loads.length + stores.length;
     let readyAt = 0;
     let visibleAt = 0;
@@ -128,7 +128,7 @@ export class Moves {
         this.#core.net.start(
           route.links,
           route.key,
-          this.#core.onWire(rank, route, load.share.bytes, false),
+          this.#core.onWire(rank, route, load.share.bytes, "loads"),
           cap,
           () => {
             readyAt = Math.max(readyAt, this.#core.net.now + route.latencyUs);
@@ -141,7 +141,13 @@ export class Moves {
       const route = this.#core.machine.route(rank, store.to);
       const wait = loads.length > 0 ? 2 * route.latencyUs : 0;
       this.#core.net.at(this.#core.net.now + wait, () =>
-        this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, store.bytes, false), cap, one),
+        this.#core.net.start(
+          route.links,
+          route.key,
+          this.#core.onWire(rank, route, store.bytes, loads.length === 0 ? "stores" : "loads"),
+          cap,
+          one,
+        ),
       );
     }
     one();

@@ -61,7 +61,9 @@ class PlanRunner {
       case "barrier":
         return this.#sync.barrier(strand, op.barrier, op.numStrands);
       case "signal": {
-        strand.time += this.#core.costs.signalUs;
+        // A proxy keeps order by itself; others fence, which holds the strand.
+        const fenceUs = op.relaxed || op.channelKind === "port" ? 0 : this.#core.fenceUs(strand);
+        strand.time += this.#core.costs.signalUs + fenceUs;
         const record = this.#core.record(strand, -1, this.#sync.peers(strand, op), 0);
         if (op.channelKind === "port") this.#ports.signal(strand, op.channels, record);
         else this.#sync.signal(strand, op.channelKind, op.channels, op.relaxed, record);
@@ -103,6 +105,9 @@ class PlanRunner {
       if (cause === undefined) return false;
     }
     if (op.kind === "put" && op.channelKind === "port") return this.#ports.portPut(strand, op, pipeline);
+    // What comes from other ranks, or has just come, is waited for in another way.
+    const fromAfar = packets || op.kind === "get" || (op.kind === "reduce" && op.remoteSrc.length > 0);
+    if (!fromAfar && !op.kind.startsWith("switch")) strand.time += this.#core.costs.loadUs;
     // Flows begin at the strand's own time.
     if (strand.time > this.#core.net.now) this.#core.net.at(strand.time, () => this.#moves.move(strand, op, pipeline));
     else this.#moves.move(strand, op, pipeline);

@@ -51,24 +51,30 @@ export class Stores {
       const [begin, end] = [target.index + part.begin, target.index + part.end];
       if (packets)
         this.#packets.post(target.rank, target.buffer, begin, end, this.#core.net.now + route.latencyUs, record, true);
-      this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, part.bytes, packets), cap, () => {
-        const visible = this.#core.net.now + route.latencyUs;
-        strand.visibleAt = Math.max(strand.visibleAt, visible);
-        if (packets && op.format === "forward") {
-          this.#packets.whenArrived(strand, op, pipeline, () =>
-            this.#packets.post(
-              target.rank,
-              target.buffer,
-              begin,
-              end,
-              this.#core.net.now + route.latencyUs,
-              record,
-              false,
-            ),
-          );
-        } else if (packets) this.#packets.post(target.rank, target.buffer, begin, end, visible, record, false);
-        after();
-      });
+      this.#core.net.start(
+        route.links,
+        route.key,
+        this.#core.onWire(rank, route, part.bytes, packets ? "packets" : "stores"),
+        cap,
+        () => {
+          const visible = this.#core.net.now + route.latencyUs;
+          strand.visibleAt = Math.max(strand.visibleAt, visible);
+          if (packets && op.format === "forward") {
+            this.#packets.whenArrived(strand, op, pipeline, () =>
+              this.#packets.post(
+                target.rank,
+                target.buffer,
+                begin,
+                end,
+                this.#core.net.now + route.latencyUs,
+                record,
+                false,
+              ),
+            );
+          } else if (packets) this.#packets.post(target.rank, target.buffer, begin, end, visible, record, false);
+          after();
+        },
+      );
     });
   }
 
@@ -120,7 +126,7 @@ export class Stores {
     for (const target of remote) {
       const route = this.#core.machine.route(rank, target.rank);
       const cap = (2 * this.#core.costs.blockPacketGBps) / remote.length;
-      this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, bytes, true), cap, one);
+      this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, bytes, "packets"), cap, one);
     }
     this.#packets.whenArrived(strand, op, pipeline, (record) => {
       cause = record;

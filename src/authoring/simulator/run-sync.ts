@@ -9,10 +9,14 @@ import type { Counter, Strand } from "./run-state.ts";
 export class Synchronisation {
   readonly #core: RunCore;
   readonly #counters = new Map<string, Counter>();
+  /** Counters by channel: of those that a rank signals, and of those it waits for. */
+  readonly #ends: Readonly<Record<ChannelKind, readonly [Counter[][], Counter[][]]>>;
   readonly #barriers = new Map<string, Strand[]>();
 
   constructor(core: RunCore) {
     this.#core = core;
+    const table = (): Counter[][] => core.plan.ranks.map(() => []);
+    this.#ends = { memory: [table(), table()], port: [table(), table()] };
   }
 
   peers(strand: Strand, op: { readonly channelKind: ChannelKind; readonly channels: readonly number[] }): number[] {
@@ -29,6 +33,17 @@ export class Synchronisation {
   }
 
   channel(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
+    const ends = this.#ends[kind][out ? 0 : 1][rank]!;
+    let counter = ends[id];
+    if (counter === undefined) {
+      counter = this.#end(rank, kind, id, out);
+      ends[id] = counter;
+    }
+    return counter;
+  }
+
+  /** The n-th channel to a peer meets that peer's n-th channel to this rank. */
+  #end(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
     const peers = this.#core.plan.ranks[rank]!.channels[kind];
     const peer = peers[id]!;
     let ordinal = 0;
@@ -51,14 +66,12 @@ export class Synchronisation {
     });
   }
 
-  /** A signal over memory or a switch: it does not overtake what was stored before it, and a fence costs what that costs. */
+  /** A signal over memory or a switch. It does not overtake what was stored before it, unless it is relaxed. */
   signal(strand: Strand, kind: ChannelKind, channels: readonly number[], relaxed: boolean, record: number): void {
     for (const id of channels) {
       const { latencyUs } = this.#core.machine.route(strand.rank, this.#core.rankPlan(strand).channels[kind][id]!);
-      const at = relaxed
-        ? strand.time + latencyUs
-        : Math.max(strand.time + this.#core.costs.fenceUs + latencyUs, strand.visibleAt);
-      this.arrive(this.channel(strand.rank, kind, id, true), at, record);
+      const at = strand.time + latencyUs;
+      this.arrive(this.channel(strand.rank, kind, id, true), relaxed ? at : Math.max(at, strand.visibleAt), record);
     }
   }
 

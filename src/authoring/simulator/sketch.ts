@@ -232,10 +232,10 @@ class SketchRunner {
   #send(lane: Lane, step: SketchStep, to: number): void {
     const p = this.#p;
     const route = this.#machine.route(lane.rank, to);
-    const bytes = (step.bytes ?? 0) / (route.efficiency ?? p.efficiency);
+    const bytes = (step.bytes ?? 0) / (route.efficiency ?? p.storeEfficiency);
     const key = this.#key(to, step.toLane ?? lane.lane, lane.rank);
     this.#messages++;
-    const start = lane.time + p.opUs + (route.crossesHosts ? p.portPushUs + p.proxyUs : 0);
+    const start = lane.time + p.opUs + (route.crossesHosts ? p.portPushUs + p.proxyUs : p.loadUs);
     this.#net.at(start, () => {
       const links =
         this.#shift === undefined

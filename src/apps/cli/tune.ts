@@ -1,0 +1,193 @@
+/** `chorale tune --fit`: refits the simulator's constants to measurements, and says how sure each one is. */
+import { readFile, stat, writeFile } from "node:fs/promises";
+import type { Command } from "commander";
+import {
+  FITTED_CONSTANTS,
+  type Fit,
+  type FittedConstant,
+  fitNcclLL,
+  fitParameters,
+  type Measurements,
+  type NcclFit,
+  ncclMachineOf,
+  readMeasurements,
+  type SystemParameters,
+} from "../../authoring/simulator/index.ts";
+import { FormatError, formatSize, InvalidArgumentError } from "../../core/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
+import { loadParameters, loadTopology } from "./sim-input.ts";
+
+interface Flags {
+  readonly fit: string;
+  readonly topology: string;
+  readonly params?: string;
+  readonly plan?: string;
+  readonly only?: string;
+  readonly output?: string;
+  readonly json?: boolean;
+}
+
+/** Larger files are no table of measurements. */
+const MAX_FILE_BYTES = 16 * 2 ** 20;
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .argument("[operation]", "fit to rows of this operation alone, such as all_reduce")
+    .requiredOption(
+      "--fit <measurements>",
+      "refit the simulator's constants to this JSON file: {rows: [{op, plan, instances, sizeBytes, timeUs, ...}]}",
+    )
+    .requiredOption("--topology <what>", "the machine that was measured: preset, inventory file or recorded root")
+    .option(
+      "--params <what>",
+      "constants to begin with: a system's name or a file; found by the accelerators unless given",
+    )
+    .option("--plan <algorithm>", "the library's algorithm that ran where rows name none")
+    .option("--only <constants>", "fit these constants alone, comma-separated")
+    .option("-o, --output <file>", "write the constants, for `chorale sim --params`")
+    .option("--json", "print one JSON document")
+    .action(async (operation: string | undefined, flags: Flags) => exit(await run(operation, flags)));
+}
+
+async function readJson(file: string): Promise<unknown> {
+  let text: string;
+  try {
+    if ((await stat(file)).size > MAX_FILE_BYTES) throw new FormatError(file, "is larger than 16 MiB");
+    text = await readFile(file, "utf8");
+  } catch (error) {
+    if (error instanceof FormatError) throw error;
+    throw new InvalidArgumentError("--fit", file, "a file that can be read");
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new FormatError(file, `is no JSON: ${(error as Error).message}`);
+  }
+}
+
+function constantsOf(text: string | undefined): readonly FittedConstant[] | undefined {
+  return text?.split(",").map((name) => {
+    const found = FITTED_CONSTANTS.find((constant) => constant === name.trim());
+    if (found === undefined) throw new InvalidArgumentError("--only", name, `some of ${FITTED_CONSTANTS.join(", ")}`);
+    return found;
+  });
+}
+
+/** Rows of one operation; with none left, what there is. */
+function rowsOf(value: unknown, operation: string | undefined): unknown {
+  if (operation === undefined || typeof value !== "object" || value === null) return value;
+  const { rows } = value as { rows?: unknown };
+  if (!Array.isArray(rows)) return value;
+  const kept = rows.filter((row: { op?: unknown } | null) => row?.op === operation);
+  if (kept.length === 0) {
+    const known = [...new Set(rows.map((row: { op?: unknown } | null) => String(row?.op)))];
+    throw new InvalidArgumentError("operation", operation, `one that was measured: ${known.slice(0, 12).join(", ")}`);
+  }
+  return { ...value, rows: kept };
+}
+
+async function run(operation: string | undefined, flags: Flags): Promise<number> {
+  const only = constantsOf(flags.only);
+  const inventory = await loadTopology(flags.topology);
+  const base = await loadParameters(flags.params, flags.topology, inventory);
+  const measurements = readMeasurements(rowsOf(await readJson(flags.fit), operation), flags.fit, flags.plan);
+  const nccl = ncclOf(measurements, inventory, base);
+  if (measurements.usable.length === 0 && nccl === undefined) {
+    throw new InvalidArgumentError(
+      "--fit",
+      flags.fit,
+      "rows with a `plan` of the library (or --plan to name it), or all-reduces of NCCL",
+    );
+  }
+  const fit =
+    measurements.usable.length === 0
+      ? undefined
+      : fitParameters(measurements.usable, {
+          inventory,
+          parameters: base,
+          source: flags.fit,
+          ...(only === undefined ? {} : { only }),
+          onProgress: (round, rms) => {
+            if (process.stderr.isTTY) process.stderr.write(`round ${round}: ${(100 * rms).toFixed(2)} % off\n`);
+          },
+        });
+  const parameters: SystemParameters = {
+    ...(fit?.parameters ?? base),
+    ...(nccl === undefined ? {} : { ncclLLGBps: nccl.after }),
+  };
+  if (flags.output !== undefined) await save(flags.output, parameters);
+  process.stdout.write(
+    flags.json === true
+      ? `${JSON.stringify({ schemaVersion: 1, parameters, fit, nccl, numOtherRows: measurements.others.length })}\n`
+      : render(base, measurements, fit, nccl, flags.output),
+  );
+  return 0;
+}
+
+async function save(file: string, parameters: SystemParameters): Promise<void> {
+  try {
+    await writeFile(file, `${JSON.stringify(parameters, null, 2)}\n`);
+  } catch (error) {
+    throw new InvalidArgumentError("-o", file, `a file that can be written (${(error as { code?: string }).code})`);
+  }
+}
+
+function ncclOf(measurements: Measurements, inventory: Inventory, base: SystemParameters): NcclFit | undefined {
+  return fitNcclLL(
+    measurements.others,
+    (numRanks) => ncclMachineOf(inventory, numRanks, base),
+    (row) => row.numRanks ?? measurements.numRanks,
+  );
+}
+
+const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
+const number = (value: number) => String(Number(value.toPrecision(4)));
+
+function render(
+  base: SystemParameters,
+  measurements: Measurements,
+  fit: Fit | undefined,
+  nccl: NcclFit | undefined,
+  output: string | undefined,
+): string {
+  const out: string[] = [];
+  if (fit !== undefined) {
+    out.push(
+      `# ${fit.rows.length} rows of the library's plans, from the constants of ${base.name} (${base.source})`,
+      `${"constant".padEnd(22)}${"before".padStart(10)}${"after".padStart(10)}   +-      from`,
+    );
+    for (const { constant, before, after, uncertainty, determined } of fit.constants) {
+      out.push(
+        `${constant.padEnd(22)}${number(before).padStart(10)}${number(after).padStart(10)}   ${percent(uncertainty).padEnd(7)} ${
+          determined ? "these measurements" : `${base.name}: these measurements say little about it`
+        }`,
+      );
+    }
+    for (const [name, { medianRelative, largestRelative, rms }] of [
+      ["before", fit.before],
+      ["after", fit.after],
+    ] as const)
+      out.push(
+        `# ${name}: median ${percent(medianRelative)} off, ${percent(largestRelative)} at most, rms ${percent(rms)}`,
+      );
+    const worst = [...fit.rows].sort((a, b) => offBy(b) - offBy(a)).slice(0, 5);
+    out.push("# furthest off:");
+    for (const row of worst)
+      out.push(
+        `#   ${row.name}, ${formatSize(row.sizeBytes)}: ${number(row.measuredUs)} us measured, ${number(row.afterUs)} simulated`,
+      );
+  }
+  if (nccl !== undefined) {
+    out.push(
+      `${"ncclLLGBps".padEnd(22)}${(nccl.before === undefined ? "NCCL's" : number(nccl.before)).padStart(10)}${number(nccl.after).padStart(10)}   ${percent(nccl.uncertainty).padEnd(7)} ${nccl.numRows} all-reduces of NCCL`,
+      `# NCCL's model: median ${percent(nccl.errorBefore.medianRelative)} off before, ${percent(nccl.errorAfter.medianRelative)} after (${percent(nccl.errorAfter.largestRelative)} at most)`,
+    );
+  }
+  const unused = measurements.others.length - (nccl?.numRows ?? 0);
+  if (unused > 0) out.push(`# ${unused} rows name no plan of the library and were not used`);
+  if (output !== undefined) out.push(`# written to ${output}; use: chorale sim FILE --params ${output} --topology …`);
+  return `${out.join("\n")}\n`;
+}
+
+const offBy = (row: { readonly measuredUs: number; readonly afterUs: number }) =>
+  Math.abs(Math.log(row.afterUs / row.measuredUs));

@@ -1,0 +1,116 @@
+/** NCCL's view of a machine, for its model, and the one constant of that model that is fitted. */
+import { type Inventory, islands } from "../../machine/topology/index.ts";
+import type { ErrorSummary } from "./fit.ts";
+import type { MeasuredRow } from "./measurements.ts";
+import { NCCL_GENERATIONS, type NcclMachine, ncclEstimate } from "./nccl-model.ts";
+import type { SystemParameters } from "./parameters.ts";
+import { simulatedDevices } from "./simulate.ts";
+
+/** What NCCL counts for the first ranks' devices: link rates by generation, nodes, and LL's ceiling. */
+export function ncclMachineOf(
+  inventory: Inventory,
+  numRanks: number,
+  parameters: SystemParameters,
+  switchOps = false,
+): NcclMachine {
+  const devices = simulatedDevices(inventory).slice(0, numRanks);
+  const own = inventory.devices.find((device) => device.id === devices[0]);
+  const name = own?.name ?? "";
+  const generation = /B200|B300|GB/.test(name)
+    ? "blackwell"
+    : /H\d|GH/.test(name)
+      ? "hopper"
+      : /A\d/.test(name)
+        ? "ampere"
+        : "volta";
+  const { linkGBps, llMaxGBps } = NCCL_GENERATIONS[generation];
+  const links = inventory.topology.links.filter(
+    (link) => link.kind === "nvlink" && (link.a === devices[0] || link.b === devices[0]),
+  );
+  const count = links.reduce((sum, link) => sum + (link.count ?? 1), 0);
+  const members = islands(inventory).map((island) => island.devices.filter((id) => devices.includes(id)).length);
+  const numNodes = Math.max(1, members.filter((n) => n > 0).length);
+  const nics = inventory.topology.links.filter((link) => ["infiniband", "roce", "ethernet"].includes(link.kind));
+  return {
+    numRanks,
+    numNodes,
+    intraGBps: count > 0 ? count * linkGBps : 20,
+    interGBps: (nics[0]?.bandwidthGBps ?? 12.5) * Math.max(1, numRanks / numNodes),
+    llMaxGBps,
+    ...(parameters.ncclLLGBps === undefined ? {} : { llGBps: parameters.ncclLLGBps }),
+    nvlink: count > 0,
+    nvls: switchOps,
+  };
+}
+
+export interface NcclFit {
+  readonly before: number | undefined;
+  readonly after: number;
+  /** Relative standard error. */
+  readonly uncertainty: number;
+  readonly numRows: number;
+  readonly errorBefore: ErrorSummary;
+  readonly errorAfter: ErrorSummary;
+}
+
+/** Candidates for LL's rate, GB/s, a percent apart. */
+const LEAST_GBPS = 10;
+const MOST_GBPS = 2000;
+
+/**
+ * Fits what LL reaches to measured all-reduces of NCCL: the rate of least squared relative error, and how far it can be
+ * moved before that error is twice what chance explains. Undefined without rows, or where they do not depend on it.
+ */
+export function fitNcclLL(
+  others: readonly MeasuredRow[],
+  machineOf: (numRanks: number) => NcclMachine,
+  numRanksOf: (row: MeasuredRow) => number | undefined,
+): NcclFit | undefined {
+  const rows = others.flatMap((row) => {
+    const numRanks = numRanksOf(row);
+    if (row.backend !== "nccl" || row.op !== "all_reduce" || numRanks === undefined || row.sizeBytes <= 0) return [];
+    return [{ row, machine: machineOf(numRanks) }];
+  });
+  const first = rows[0];
+  if (first === undefined) return undefined;
+  const errors = (llGBps: number | undefined) =>
+    rows.map(({ row, machine }) => {
+      const { llGBps: _present, ...rest } = machine;
+      const estimate = ncclEstimate(
+        "all_reduce",
+        row.sizeBytes,
+        llGBps === undefined ? machine : { ...rest, llGBps },
+      ).timeUs;
+      return Math.log(estimate / row.timeUs);
+    });
+  const cost = (off: readonly number[]) => off.reduce((sum, value) => sum + value * value, 0);
+  let after = LEAST_GBPS;
+  let least = Number.POSITIVE_INFINITY;
+  const scan: { rate: number; cost: number }[] = [];
+  for (let rate = LEAST_GBPS; rate <= MOST_GBPS; rate *= 1.01) {
+    const at = cost(errors(rate));
+    scan.push({ rate, cost: at });
+    if (at < least) [least, after] = [at, rate];
+  }
+  const worst = scan.reduce((most, point) => Math.max(most, point.cost), 0);
+  if (worst - least < 1e-9) return undefined;
+  const limit = least + least / Math.max(1, rows.length - 1);
+  const inside = scan.filter((point) => point.cost <= limit);
+  const width = Math.log((inside.at(-1)?.rate ?? after) / (inside[0]?.rate ?? after)) / 2;
+  const summary = (off: readonly number[]): ErrorSummary => {
+    const relative = off.map((value) => Math.abs(Math.exp(value) - 1)).sort((a, b) => a - b);
+    return {
+      medianRelative: relative[Math.floor(relative.length / 2)] ?? 0,
+      largestRelative: relative.at(-1) ?? 0,
+      rms: Math.sqrt(cost(off) / off.length),
+    };
+  };
+  return {
+    before: first.machine.llGBps,
+    after: Number(after.toPrecision(3)),
+    uncertainty: Math.max(width, 0.01),
+    numRows: rows.length,
+    errorBefore: summary(errors(undefined)),
+    errorAfter: summary(errors(after)),
+  };
+}
