@@ -1,56 +1,76 @@
 /**
  * What the NCCL backend adds to NCCL: back to back, call and wait, call and await, and graph replay of f32 all-reduces,
- * beside the same calls from C++ (bench/peers/nccl). Run on a host with GPUs after `npm run build`:
- *   node bench/nccl-overhead.mjs RANKS [path of nccl-loop]
+ * beside the same calls from C++ (bench/peers/nccl). The two programs run in turn, several rounds each, and every figure
+ * is the median of its rounds. Run on a host with GPUs after `npm run build`:
+ *   node bench/nccl-overhead.mjs RANKS [path of nccl-loop] [--rounds N] [--json FILE] [--sizes BYTES,…]
  */
 import { execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
 import { launch } from "chorale/world";
 
-const ranks = Number(process.argv[2] ?? 4);
-const peer = process.argv[3];
-const sizes = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864];
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { rounds: { type: "string", default: "3" }, json: { type: "string" }, sizes: { type: "string" } },
+});
+const ranks = Number(positionals[0] ?? 4);
+const peer = positionals[1];
+const rounds = Number(values.rounds);
+const sizes = values.sizes?.split(",").map(Number) ?? [
+  1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
+];
 
-const run = async (world, sizes) => {
+const run = async (world, { sizes, order }) => {
   const { comm } = world;
-  const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+  const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
   const rows = [];
   const most = Math.max(...sizes);
   const input = world.tensor("f32", [most / 4]);
   const output = world.tensor("f32", [most / 4]);
+  /** The ranks meet without the engine: who leaves a collective late starts late. */
+  let turn = 0;
+  const meet = () => {
+    turn++;
+    if (Atomics.add(order, 0, 1) + 1 === turn * world.size) Atomics.store(order, 1, turn);
+    while (Atomics.load(order, 1) < turn);
+  };
+  const calls = (x, y, count) => {
+    for (let k = 0; k < count - 1; k++) comm.allReduce(x, { output: y });
+    comm.allReduce(x, { output: y }).wait();
+  };
+  const waits = (x, y, count) => {
+    for (let k = 0; k < count; k++) comm.allReduce(x, { output: y }).wait();
+  };
+  const awaits = async (x, y, count) => {
+    for (let k = 0; k < count; k++) await comm.allReduce(x, { output: y });
+  };
+  // V8 compiles the paths before anything is measured.
+  const [small, into] = [input.slice(0, 16), output.slice(0, 16)];
+  calls(small, into, 3000);
+  waits(small, into, 3000);
+  await awaits(small, into, 3000);
   for (const sizeBytes of sizes) {
     const x = input.slice(0, sizeBytes / 4);
     const y = output.slice(0, sizeBytes / 4);
-    const call = () => comm.allReduce(x, { output: y });
     const iterations = sizeBytes <= 1 << 20 ? 200 : 30;
-    for (let k = 0; k < (sizeBytes === 1024 ? 3000 : 200); k++) call().wait();
-    for (let k = 0; k < 100; k++) await call();
     const times = { backToBackUs: [], waitUs: [], awaitUs: [], graphUs: [] };
-    const measure = async (name, calls, body) => {
-      await comm.barrier();
-      comm.barrier().wait();
+    const measure = async (name, count, body) => {
+      meet();
       const start = performance.now();
       await body();
-      times[name].push(((performance.now() - start) * 1000) / calls);
+      times[name].push(((performance.now() - start) * 1000) / count);
     };
-    for (let repeat = 0; repeat < 9; repeat++) {
-      await measure("backToBackUs", iterations, () => {
-        for (let k = 0; k < iterations - 1; k++) call();
-        call().wait();
-      });
-      await measure("waitUs", 50, () => {
-        for (let k = 0; k < 50; k++) call().wait();
-      });
-      await measure("awaitUs", 50, async () => {
-        for (let k = 0; k < 50; k++) await call();
-      });
-    }
+    calls(x, y, 20);
+    for (let k = 0; k < 9; k++) await measure("backToBackUs", iterations, () => calls(x, y, iterations));
+    for (let k = 0; k < 9; k++) await measure("waitUs", 50, () => waits(x, y, 50));
+    for (let k = 0; k < 9; k++) await measure("awaitUs", 50, () => awaits(x, y, 50));
     const graph = comm.capture((group) => {
       for (let k = 0; k < 20; k++) group.allReduce(x, { output: y });
     });
     comm.replay(graph).wait();
-    for (let repeat = 0; repeat < 9; repeat++) {
+    for (let k = 0; k < 9; k++) {
       await measure("graphUs", 100, () => {
-        for (let k = 0; k < 4; k++) comm.replay(graph);
+        for (let i = 0; i < 4; i++) comm.replay(graph);
         comm.replay(graph).wait();
       });
     }
@@ -60,16 +80,31 @@ const run = async (world, sizes) => {
   return rows;
 };
 
-const [ours] = await launch({ ranks, backend: "nccl", run, data: sizes, timeoutMs: 300_000 });
-const theirs =
-  peer === undefined ? [] : JSON.parse(execFileSync(peer, [String(ranks), ...sizes.map(String)]).toString()).rows;
+const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
+const theirs = [];
+const ours = [];
+for (let round = 0; round < rounds; round++) {
+  if (peer !== undefined) {
+    theirs.push(JSON.parse(execFileSync(peer, [String(ranks), ...sizes.map(String)]).toString()).rows);
+  }
+  const data = { sizes, order: new Int32Array(new SharedArrayBuffer(8)) };
+  ours.push((await launch({ ranks, backend: "nccl", run, data, timeoutMs: 300_000 }))[0]);
+}
+const rows = sizes.map((sizeBytes, i) => {
+  const of = (tables, name) => {
+    const list = tables.flatMap((table) => table[i]?.[name] ?? []);
+    return list.length === 0 ? undefined : median(list);
+  };
+  const names = ["backToBackUs", "waitUs", "awaitUs", "graphUs"];
+  const side = (tables) => Object.fromEntries(names.map((name) => [name, of(tables, name)]));
+  return { sizeBytes, peer: side(theirs), ours: side(ours) };
+});
+if (values.json !== undefined) writeFileSync(values.json, JSON.stringify({ ranks, rounds, rows, theirs, ours }));
 console.log(
-  "bytes | C++ back | ours back | C++ wait | ours wait | ours await | C++ graph | ours graph   (us per call)",
+  "| bytes | C++ back to back | ours | C++ call and wait | ours `wait()` | ours `await` | C++ graph replay | ours |",
 );
-for (const [i, row] of ours.entries()) {
-  const c = theirs[i] ?? {};
-  const cell = (value) => (value === undefined ? "-" : value.toFixed(2)).padStart(9);
-  console.log(
-    `${String(row.sizeBytes).padStart(9)} ${cell(c.backToBackUs)} ${cell(row.backToBackUs)} ${cell(c.waitUs)} ${cell(row.waitUs)} ${cell(row.awaitUs)} ${cell(c.graphUs)} ${cell(row.graphUs)}`,
-  );
+console.log("|---|---|---|---|---|---|---|---|");
+for (const { sizeBytes, peer: c, ours: o } of rows) {
+  const cells = [c.backToBackUs, o.backToBackUs, c.waitUs, o.waitUs, o.awaitUs, c.graphUs, o.graphUs];
+  console.log(`| ${sizeBytes} | ${cells.map((us) => (us === undefined ? "-" : us.toFixed(2))).join(" | ")} |`);
 }

@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import koffi from "koffi";
 
 const source = fileURLToPath(new URL("../fixtures/native/fake-gpu.cpp", import.meta.url));
 const processes = fileURLToPath(new URL("../fixtures/native/fake-gpu-processes.hpp", import.meta.url));
@@ -46,4 +47,41 @@ export function useFakeGpu(): boolean {
   process.env["CHORALE_CUDA_LIBRARY"] = path;
   process.env["CHORALE_NCCL_LIBRARY"] = path;
   return true;
+}
+
+/** What callers of the stand-in hold in this process, and how often they did what no caller may do. */
+export interface HeldByFakeGpu {
+  readonly contexts: number;
+  readonly streams: number;
+  readonly events: number;
+  readonly graphs: number;
+  readonly modules: number;
+  readonly pinned: number;
+  readonly memory: number;
+  readonly communicators: number;
+  readonly registrations: number;
+  readonly violations: number;
+}
+
+/** Nothing held, nothing broken. */
+export const NOTHING_HELD: HeldByFakeGpu = {
+  contexts: 0,
+  streams: 0,
+  events: 0,
+  graphs: 0,
+  modules: 0,
+  pinned: 0,
+  memory: 0,
+  communicators: 0,
+  registrations: 0,
+  violations: 0,
+};
+
+/** Reads the stand-in's counters in this process, whose threads share them. */
+export function heldByFakeGpu(library: string): HeldByFakeGpu {
+  const out = new BigInt64Array(16);
+  koffi.load(library).func("int fakeGpuHeld(void *out)")(out);
+  return Object.fromEntries(
+    Object.keys(NOTHING_HELD).map((name, i) => [name, Number(out[i])]),
+  ) as unknown as HeldByFakeGpu;
 }

@@ -1,4 +1,4 @@
-// The same NCCL calls as `bench/nccl-overhead.ts`, from C++: one process, a thread per GPU. Prints one JSON document.
+// The same NCCL calls as `bench/nccl-overhead.mjs`, from C++: one process, a thread per GPU. Prints one JSON document.
 // Build: nvcc -O2 -o nccl-loop nccl-loop.cpp -lnccl    Run: ./nccl-loop RANKS SIZE_BYTES...
 #include <cuda_runtime.h>
 #include <nccl.h>

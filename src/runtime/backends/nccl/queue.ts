@@ -36,6 +36,8 @@ const FINISH_MS = 100;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
 const ASYNC_ERROR_PERIOD_MS = 20;
 
+const MARKED = process.env["CHORALE_NCCL_COMPLETION"] === "mark";
+
 export interface QueueOptions {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
@@ -153,6 +155,19 @@ export class CommQueue implements Pollable, WorkDriver {
   spin(work: NcclWork<unknown>): void {
     if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled) return;
     const until = performance.now() + AWAIT_SPIN_MS;
+    if (MARKED) {
+      this.#mark();
+      const marker = this.#issued.at(-1)?.marker ?? 0;
+      do {
+        for (let i = 0; i < 50; i++) {
+          if (this.#completion.reached(marker)) {
+            this.#settleFirst(this.#issued.length);
+            return;
+          }
+        }
+      } while (performance.now() < until);
+      return;
+    }
     do {
       for (let i = 0; i < 8; i++) {
         if (this.#completion.idle()) {
