@@ -294,7 +294,8 @@ export class MemoryPool implements Disposable {
     for (let i = this.#deferred.length - 1; i >= 0; i--) {
       const entry = this.#deferred[i];
       if (entry === undefined) continue;
-      if (wait) for (const event of entry.events) event.synchronize();
+      // Events that were closed with their device's streams have nothing to wait for.
+      if (wait) for (const event of entry.events) if (!event.closed) event.synchronize();
       if (!wait && !entry.events.every((event) => event.isDone())) continue;
       for (const event of entry.events) event.close();
       this.#deferred.splice(i, 1);
