@@ -65,6 +65,19 @@ describe("chorale check", () => {
     expect(results.map((result) => result.ok)).toEqual([true, false, false]);
     expect(results[1]?.findings[0]?.code).toBe("malformed");
   });
+  it("goes on behind files that are not there, are no JSON, or throw", async () => {
+    writeFileSync(file("cut.json"), '{"name": "x", "gpus": [{');
+    writeFileSync(file("throws.mjs"), "export default () => { throw new TypeError('my own mistake'); };");
+    const names = [file("nothing.json"), file("cut.json"), file("throws.mjs"), file("right.json")];
+    const { code, out } = await run("check", ...names, "--json");
+    expect(code).toBe(1);
+    const { ok, results } = JSON.parse(out) as { ok: boolean; results: { ok: boolean; findings: object[] }[] };
+    expect(ok).toBe(false);
+    expect(results.map((result) => result.ok)).toEqual([false, false, false, true]);
+    expect(results[0]?.findings).toMatchObject([{ code: "malformed", message: expect.stringContaining("exists") }]);
+    expect(results[1]?.findings).toMatchObject([{ code: "malformed", message: expect.stringContaining("JSON") }]);
+    expect(results[2]?.findings).toMatchObject([{ code: "malformed", message: "my own mistake" }]);
+  });
   it("shows the operations around a finding, and refuses bad usage", async () => {
     const { out } = await run("check", file("wrong.json"));
     expect(out).toContain("error unmatched-wait at rank 2 strand 0");
