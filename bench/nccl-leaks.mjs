@@ -1,0 +1,46 @@
+/**
+ * The leak campaign: collectives, splits and whole worlds by the thousand, and what is left of device memory, host
+ * memory, descriptors and threads. Run after `npm run build`, on a host with GPUs:
+ *   node bench/nccl-leaks.mjs [--ranks 2] [--isolation thread|process] [--backend nccl] [--collectives 100000]
+ *                             [--splits 1000] [--inits 50] [--json]
+ * Exit code 1 when something was kept.
+ */
+import { parseArgs } from "node:util";
+import { measureLeaks } from "chorale/bench";
+
+const { values } = parseArgs({
+  options: {
+    ranks: { type: "string", default: "2" },
+    backend: { type: "string", default: "nccl" },
+    isolation: { type: "string", default: "thread" },
+    collectives: { type: "string", default: "100000" },
+    splits: { type: "string", default: "1000" },
+    inits: { type: "string", default: "50" },
+    json: { type: "boolean", default: false },
+  },
+});
+const mib = (bytes) => (bytes / 2 ** 20).toFixed(2);
+const columns = [13, 8, 13, 10, 10, 6, 9, 9, 6];
+const line = (cells) => console.log(cells.map((cell, i) => String(cell).padStart(columns[i])).join(""));
+const { backend, isolation } = values;
+const number = (name) => Number(values[name]);
+if (!values.json) {
+  console.log(`# leaks: ${values.ranks} ranks as ${isolation}, backend ${backend}, Node ${process.version}`);
+  line(["phase", "count", "device MiB", "pool MiB", "RSS MiB", "fds", "threads", "seconds", "ok"]);
+}
+const report = await measureLeaks({
+  backend,
+  isolation,
+  ranks: number("ranks"),
+  collectives: number("collectives"),
+  splits: number("splits"),
+  inits: number("inits"),
+  onPhase: (row) => {
+    if (values.json) return;
+    const { phase, count, deviceBytes, poolBytes, rssBytes, fds, threads, tookMs, ok } = row;
+    const seconds = (tookMs / 1000).toFixed(1);
+    line([phase, count, mib(deviceBytes), mib(poolBytes), mib(rssBytes), fds, threads, seconds, ok ? "yes" : "NO"]);
+  },
+});
+if (values.json) console.log(JSON.stringify({ schemaVersion: 1, ...report }, null, 2));
+process.exitCode = report.ok ? 0 : 1;

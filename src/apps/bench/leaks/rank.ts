@@ -1,0 +1,126 @@
+/**
+ * The leak campaign on one rank: thousands of collectives, then of splits, in one world, with the gauges read after a
+ * warm-up and after each phase. Tensors come and go meanwhile, and every way of waiting is used.
+ */
+import { performance } from "node:perf_hooks";
+import type { Tensor } from "../../../core/index.ts";
+import type { Communicator } from "../../../runtime/comm/index.ts";
+import { deviceOf, type World } from "../../../runtime/world/index.ts";
+import { collectGarbage, type HostGauges, hostGauges } from "./gauges.ts";
+
+export interface LeakJob {
+  readonly collectives: number;
+  readonly splits: number;
+}
+
+export interface RankGauges extends HostGauges {
+  /** Free memory of the device; the communication heap's use, negated, on backends without devices. Bytes. */
+  readonly freeBytes: number;
+  /** Blocks that the pool has given out, where there is one. */
+  readonly poolBytes: number;
+}
+
+export interface PhaseReport {
+  readonly phase: "collectives" | "splits";
+  readonly count: number;
+  readonly tookMs: number;
+  readonly before: RankGauges;
+  readonly after: RankGauges;
+}
+
+/** Calls before the first reading: libraries and compilers take what they keep. */
+const WARM_CALLS = 1_000;
+const WARM_SPLITS = 8;
+const COUNT = 256;
+/** New tensors every so many calls. */
+const TENSORS_EVERY = 50;
+
+function gauges(world: World): RankGauges {
+  const { usedBytes } = world.comm.stats().memory;
+  const at = deviceOf(world);
+  return {
+    ...hostGauges(),
+    poolBytes: usedBytes,
+    freeBytes: at === undefined ? -usedBytes : at.device.memoryInfo().freeBytes,
+  };
+}
+
+async function read(world: World): Promise<RankGauges> {
+  await world.comm.barrier();
+  await collectGarbage();
+  await world.comm.barrier();
+  deviceOf(world)?.device.synchronize();
+  // One after the other: reading the list of descriptors opens one, and threads share the list.
+  let found: RankGauges | undefined;
+  for (let turn = 0; turn < world.size; turn++) {
+    if (turn === world.rank) found = gauges(world);
+    await world.comm.barrier();
+  }
+  return found as RankGauges;
+}
+
+async function collectives(world: World, comm: Communicator, count: number): Promise<void> {
+  const n = comm.size;
+  let tensors: Tensor[] = [];
+  for (let i = 0; i < count; i++) {
+    if (i % TENSORS_EVERY === 0) {
+      await comm.barrier();
+      for (const tensor of tensors) world.free(tensor);
+      tensors = [world.tensor("f32", [n * COUNT]), world.tensor("f32", [n * COUNT])];
+    }
+    const [whole, other] = tensors as [Tensor, Tensor];
+    const part = whole.slice(0, COUNT);
+    const work =
+      i % 7 === 0
+        ? comm.allGather(part, { output: other })
+        : i % 7 === 1
+          ? comm.reduceScatter(other, { output: part })
+          : i % 7 === 2
+            ? comm.broadcast(whole, { root: i % n })
+            : i % 7 === 3
+              ? comm.allToAll(whole, { output: other })
+              : i % 700 === 4
+                ? comm.gatherObjects({ step: i })
+                : i % 70 === 5
+                  ? comm.allReduce(new Float32Array(COUNT))
+                  : comm.allReduce(part, i % 2 === 0 ? {} : { output: other.slice(0, COUNT) });
+    if (i % 3 === 0) work.wait();
+    else if (i % 3 === 1) await work;
+    // Every third is left to the ones after it.
+  }
+  await comm.barrier();
+  for (const tensor of tensors) world.free(tensor);
+}
+
+async function splits(world: World, count: number): Promise<void> {
+  const { comm } = world;
+  const x = world.tensor("f32", [COUNT]);
+  for (let i = 0; i < count; i++) {
+    const child = await comm.split(i % 2 === 0 ? 0 : comm.rank % 2, i % 3 === 0 ? -comm.rank : comm.rank);
+    if (child === undefined) throw new Error("split gave no group");
+    await child.allReduce(x);
+    await child.close();
+  }
+  await comm.barrier();
+  world.free(x);
+}
+
+/** Runs the campaign. @returns the gauges around each phase */
+export async function runLeakRank(world: World, job: LeakJob): Promise<PhaseReport[]> {
+  await collectives(world, world.comm, Math.min(WARM_CALLS, job.collectives));
+  await splits(world, Math.min(WARM_SPLITS, job.splits));
+  const reports: PhaseReport[] = [];
+  let before = await read(world);
+  const phase = async (name: PhaseReport["phase"], count: number, run: () => Promise<void>) => {
+    if (count === 0) return;
+    const began = performance.now();
+    await run();
+    const tookMs = performance.now() - began;
+    const after = await read(world);
+    reports.push({ phase: name, count, tookMs, before, after });
+    before = after;
+  };
+  await phase("collectives", job.collectives, () => collectives(world, world.comm, job.collectives));
+  await phase("splits", job.splits, () => splits(world, job.splits));
+  return reports;
+}

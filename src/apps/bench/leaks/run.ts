@@ -1,0 +1,160 @@
+/**
+ * The leak campaign from the outside: one world that works for long, then many short worlds, with the device's free
+ * memory, the host's memory, file descriptors and threads read before and after.
+ */
+import { performance } from "node:perf_hooks";
+import { type BackendName, type Isolation, launch, loadableUrl } from "../../../runtime/world/index.ts";
+import { collectGarbage, hostGauges } from "./gauges.ts";
+import type { LeakJob, PhaseReport, RankGauges } from "./rank.ts";
+
+export interface LeakOptions {
+  readonly backend?: BackendName;
+  readonly isolation?: Isolation;
+  readonly ranks?: number;
+  /** Collectives of each rank; 100,000 unless told. */
+  readonly collectives?: number;
+  readonly splits?: number;
+  /** Worlds that are started and ended one after the other. */
+  readonly inits?: number;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Growth of the host's memory that is no leak, bytes: heaps of V8 breathe. 48 MiB unless told. */
+  readonly rssSlackBytes?: number;
+  /** Further counters of this process that must come back, such as those of an instrumented library; read around the worlds. */
+  readonly counters?: () => Readonly<Record<string, number>>;
+  readonly onPhase?: (row: LeakRow) => void;
+}
+
+/** How far a phase is from where it began. Positive: something was kept. */
+export interface LeakRow {
+  readonly phase: "collectives" | "splits" | "inits";
+  readonly count: number;
+  /** Over the ranks, the largest. */
+  readonly deviceBytes: number;
+  readonly poolBytes: number;
+  readonly rssBytes: number;
+  readonly fds: number;
+  readonly threads: number;
+  /** Of `LeakOptions.counters`, those that are above where they were. */
+  readonly counters: Readonly<Record<string, number>>;
+  readonly tookMs: number;
+  readonly ok: boolean;
+}
+
+export interface LeakReport {
+  readonly backend: BackendName;
+  readonly isolation: Isolation;
+  readonly ranks: number;
+  readonly rows: readonly LeakRow[];
+  readonly ok: boolean;
+}
+
+const RANK_MODULE = "apps/bench/ranks/leaks-rank";
+const WARM_WORLDS = 2;
+const RSS_SLACK_BYTES = 48 * 2 ** 20;
+
+type Gauge = Omit<RankGauges, "freeBytes"> & { readonly freeBytes: readonly number[] };
+
+export function compareGauges(
+  phase: LeakRow["phase"],
+  count: number,
+  pairs: readonly { readonly before: Gauge; readonly after: Gauge }[],
+  tookMs: number,
+  slack: number,
+  counters: Readonly<Record<string, number>> = {},
+): LeakRow {
+  const most = (of: (pair: { before: Gauge; after: Gauge }) => number) => Math.max(0, ...pairs.map(of));
+  const row = {
+    deviceBytes: most(({ before, after }) =>
+      Math.max(0, ...before.freeBytes.map((free, device) => free - (after.freeBytes[device] ?? free))),
+    ),
+    poolBytes: most(({ before, after }) => after.poolBytes - before.poolBytes),
+    rssBytes: most(({ before, after }) => after.rssBytes - before.rssBytes),
+    fds: most(({ before, after }) => after.fds - before.fds),
+    threads: most(({ before, after }) => after.threads - before.threads),
+    counters,
+  };
+  const ok =
+    row.deviceBytes === 0 &&
+    row.poolBytes === 0 &&
+    row.fds === 0 &&
+    row.threads === 0 &&
+    row.rssBytes <= slack &&
+    Object.keys(counters).length === 0;
+  return { phase, count, ...row, tookMs: Math.round(tookMs), ok };
+}
+
+/** Reads the free memory of every device that the ranks use, from this process; none on backends without devices. */
+async function deviceReader(backend: BackendName, ranks: number) {
+  if (backend !== "nccl") return { read: (): number[] => [], close: () => {} };
+  const { openDevice, requireCudaDriver } = await import("../../../runtime/backends/cuda/index.ts");
+  const driver = requireCudaDriver();
+  const devices = Array.from({ length: ranks }, (_, ordinal) => openDevice(driver, ordinal));
+  return {
+    read: () => devices.map((device) => device.memoryInfo().freeBytes),
+    close: () => {
+      for (const device of devices) device.close();
+    },
+  };
+}
+
+/**
+ * Runs the campaign: collectives and splits in one world, then short worlds.
+ * @returns how far from their start device memory, host memory, descriptors and threads are after each phase
+ * @throws what `launch()` throws
+ * @example
+ * import { measureLeaks } from "chorale/bench";
+ *
+ * const report = await measureLeaks({ ranks: 2, collectives: 2_000, splits: 20, inits: 3 });
+ * console.log(report.rows.map((row) => [row.phase, row.fds]));
+ */
+export async function measureLeaks(options: LeakOptions = {}): Promise<LeakReport> {
+  const { backend = "threads", isolation = "thread", ranks = 2, rssSlackBytes = RSS_SLACK_BYTES } = options;
+  const { collectives = 100_000, splits = 1_000, inits = 50 } = options;
+  const world = (job: LeakJob) =>
+    launch<PhaseReport[], LeakJob>({
+      ranks,
+      backend,
+      isolation,
+      module: loadableUrl(RANK_MODULE),
+      data: job,
+      ...(options.env === undefined ? {} : { env: options.env }),
+      timeoutMs: 3_600_000,
+    });
+  const rows: LeakRow[] = [];
+  const add = (row: LeakRow) => {
+    rows.push(row);
+    options.onPhase?.(row);
+  };
+  const byRank = await world({ collectives, splits });
+  for (const [index, { phase, count, tookMs }] of (byRank[0] ?? []).entries()) {
+    const pairs = byRank.flatMap((reports) => {
+      const report = reports[index];
+      if (report === undefined) return [];
+      const gauge = (g: RankGauges): Gauge => ({ ...g, freeBytes: [g.freeBytes] });
+      return [{ before: gauge(report.before), after: gauge(report.after) }];
+    });
+    add(compareGauges(phase, count, pairs, tookMs, rssSlackBytes));
+  }
+  if (inits > 0) {
+    const devices = await deviceReader(backend, ranks);
+    const short = () => world({ collectives: 20, splits: 2 });
+    const read = async (): Promise<Gauge> => {
+      await collectGarbage();
+      return { ...hostGauges(), poolBytes: 0, freeBytes: devices.read() };
+    };
+    for (let i = 0; i < WARM_WORLDS; i++) await short();
+    const before = await read();
+    const held = options.counters?.() ?? {};
+    const began = performance.now();
+    for (let i = 0; i < inits; i++) await short();
+    const tookMs = performance.now() - began;
+    const after = await read();
+    const more = Object.entries(options.counters?.() ?? {}).flatMap(([name, value]) => {
+      const difference = value - (held[name] ?? 0);
+      return difference > 0 ? [[name, difference] as const] : [];
+    });
+    add(compareGauges("inits", inits, [{ before, after }], tookMs, rssSlackBytes, Object.fromEntries(more)));
+    devices.close();
+  }
+  return { backend, isolation, ranks, rows, ok: rows.every((row) => row.ok) };
+}
