@@ -1,7 +1,7 @@
 /** `joinWorld()` in processes that another launcher started, by that launcher's variables, over a stand-in for GPUs. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -163,7 +163,8 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
 
   it("tells the survivors when a process is killed", async () => {
     const port = await freePort();
-    const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), "wait"));
+    const flight = join(temporary, "flight");
+    const ranks = [0, 1, 2].map((rank) => start({ ...torchrun(rank, 3, port), CHORALE_FLIGHT_DIR: flight }, "wait"));
     const victim = ranks[1];
     while (victim?.lines.length === 0) await once(victim.child, "line");
     victim?.child.kill("SIGKILL");
@@ -174,6 +175,8 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       expect(said?.["message"]).toContain(`process ${victim?.child.pid} left the rendezvous without a farewell`);
       expect(said?.["ms"]).toBeLessThan(5_000);
     }
+    const dumps = readdirSync(flight).map((name) => JSON.parse(readFileSync(join(flight, name), "utf8")) as unknown);
+    expect(dumps).toEqual([expect.objectContaining({ backend: "nccl", worldSize: 3, generation: 1 })]);
     expect(leftBehind(ranks)).toEqual([]);
   });
 

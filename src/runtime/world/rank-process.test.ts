@@ -18,6 +18,7 @@ interface Extra<D> {
   readonly data?: D;
   readonly timeoutMs?: number;
   readonly graceMs?: number;
+  readonly onFailure?: "respawn" | "shrink";
   readonly env?: Readonly<Record<string, string>>;
   readonly onOutput?: (line: OutputLine) => void;
 }
@@ -169,6 +170,43 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
       expect(leftBehind()).toEqual([]);
     },
   );
+
+  it("is replaced in the next generation, or left out of it", async () => {
+    const survive = async (world: World): Promise<readonly number[]> => {
+      const sum = async (of: World) => {
+        const x = of.tensor("i32", [1]);
+        of.upload(x, Int32Array.of(10 ** of.rank));
+        await of.comm.allReduce(x);
+        return of.download(x)[0] ?? 0;
+      };
+      const first = await sum(world);
+      if (world.generation === 1 && world.rank === 1) {
+        process.kill(process.pid, "SIGKILL");
+        await new Promise(() => {});
+      }
+      if (world.generation > 1) return [world.generation, world.rank, first, process.pid];
+      try {
+        await world.comm.barrier();
+      } catch {
+        const next = await world.rebuild();
+        return [next.generation, next.rank, await sum(next), process.pid];
+      }
+      return [];
+    };
+    const respawned = await run(survive, { ranks: 3, onFailure: "respawn" });
+    expect(respawned.map((of) => of.slice(0, 3))).toEqual([
+      [2, 0, 111],
+      [2, 1, 111],
+      [2, 2, 111],
+    ]);
+    const shrunk = await run(survive, { ranks: 3, onFailure: "shrink" });
+    expect(shrunk.map((of) => of.slice(0, 3))).toEqual([
+      [2, 0, 11],
+      [2, 1, 11],
+    ]);
+    expect([...respawned, ...shrunk].map(([, , , pid = 0]) => pid).filter(isAlive)).toEqual([]);
+    expect(leftBehind()).toEqual([]);
+  });
 
   it("has the visible device of its number, and needs one", async () => {
     const names = (env: Readonly<Record<string, string>>) =>

@@ -18,8 +18,8 @@ import { MAX_VALUE_BYTES } from "./store.ts";
 /** Pauses between attempts to reach a store that is not there yet, ms. */
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 500;
-/** How long the store may take for one step of the handshake, ms. */
-const HANDSHAKE_MS = 5_000;
+/** How long the handshake may take, ms: the host may be busy loading its GPU's libraries. */
+const HANDSHAKE_MS = 15_000;
 
 export interface JoinOptions {
   readonly secret: string;

@@ -13,6 +13,7 @@ import {
 import { machine } from "../../backends/control/mapped.ts";
 import type { NcclHandle } from "../../backends/nccl/handle.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import { recordFlight } from "../flight.ts";
 import { version } from "../location.ts";
 import { createWorld, type World } from "../world.ts";
 import { TcpBootstrap } from "./client.ts";
@@ -59,10 +60,12 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
     for (const step of leaving.splice(0).reverse()) step();
   };
   let tell: ((message: string) => void) | undefined;
+  let record: (() => void) | undefined;
   process.once("exit", leave);
   try {
     if (rank === 0) {
-      const store = await RendezvousStore.open({ secret, claims, host, port, joinTimeoutMs: timeoutMs });
+      const onFailed = () => record?.();
+      const store = await RendezvousStore.open({ secret, claims, host, port, joinTimeoutMs: timeoutMs, onFailed });
       leaving.push(() => store.close());
       tell = (message) => store.fail({ rank, message });
     }
@@ -73,6 +76,7 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
       if (rank === 0) {
         const made = createNcclHost({ ranks: size, generation, interprocess: true });
         leaving.push(() => releaseNcclHost(made));
+        record = () => recordFlight({ backend: "nccl", host: made, options: {} }, generation);
         await door.set("control", Buffer.from(JSON.stringify(made)));
       }
       await compareDevices(door, deviceInfo(driver, device).uuid, timeoutMs);

@@ -28,7 +28,7 @@ import {
 } from "./handshake.ts";
 
 /** Longer than any rank takes to prove itself, ms. */
-const HANDSHAKE_MS = 5_000;
+const HANDSHAKE_MS = 10_000;
 /** Connections that have not proved themselves yet; the oldest goes when there are more. */
 const MAX_STRANGERS = 64;
 /** Most keys, and bytes of all values: ranks exchange ids and addresses. */
@@ -49,8 +49,10 @@ export interface StoreOptions {
   readonly port?: number;
   /** After this long the world fails unless all ranks have joined, ms. */
   readonly joinTimeoutMs?: number;
-  /** How long a connection may take to prove itself, ms; 5 s unless told. */
+  /** How long a connection may take to prove itself, ms; 10 s unless told. */
   readonly handshakeMs?: number;
+  /** Is told first, and once, that the world is over. */
+  readonly onFailed?: () => void;
   /** Is told why a connection was refused. */
   readonly onRefused?: (reason: string) => void;
 }
@@ -134,6 +136,7 @@ export class RendezvousStore {
     if (this.#failure !== undefined) return;
     this.#failure = cause;
     clearTimeout(this.#timer);
+    this.#options.onFailed?.();
     for (const { channel } of this.#members.values()) channel.send({ kind: "failed", ...cause });
   }
 
