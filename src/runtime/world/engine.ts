@@ -10,6 +10,7 @@ import {
 import {
   type AttachOptions,
   attachThreads,
+  buryRank,
   createThreadsHost,
   dumpFlight,
   failRank,
@@ -90,6 +91,11 @@ export async function attach({ host, options }: EngineHandle, rank: number): Pro
 export function failEngine({ host }: EngineHandle, rank: number, cause: string): void {
   if (host.kind === "threads") failRank(host, rank, cause);
   else failNcclRank(host, rank, cause);
+}
+
+/** Takes from a rank whose thread has ended what it may have held of the ranks' common memory. */
+export function buryInEngine({ host }: EngineHandle, rank: number): void {
+  if (host.kind === "threads") buryRank(host, rank);
 }
 
 /** As `failEngine`, but for every group: the generation is over, also for ranks that talk only among themselves. */

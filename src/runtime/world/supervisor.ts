@@ -10,23 +10,18 @@
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
 import { AbortedError, RankFailedError, TimeoutError } from "../../core/index.ts";
-import {
-  type BackendName,
-  type BackendOptions,
-  createEngine,
-  failEngine,
-  failGeneration,
-  reapEngine,
-  releaseEngine,
-} from "./engine.ts";
-import { eventSink, type NewWorldEvent, type WorldEvent } from "./events.ts";
+import { buryInEngine, createEngine, failEngine, failGeneration, releaseEngine } from "./engine.ts";
+import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
 import { Generation, hasFinished, isSurvivor, type Member } from "./generation.ts";
-import type { FromRank, Job, Place, Reap } from "./messages.ts";
-import { type OutputLine, printLine } from "./output.ts";
-import type { Isolation, RankHost } from "./rank-host.ts";
+import type { FromRank, Place } from "./messages.ts";
+import { printLine } from "./output.ts";
+import type { RankHost } from "./rank-host.ts";
+import { Remains } from "./remains.ts";
 import { type ErrorRecord, fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
-import { MAX_RESTART_DELAY_MS, RestartBudget, type RestartPolicy } from "./restart-policy.ts";
+import { MAX_RESTART_DELAY_MS, RestartBudget } from "./restart-policy.ts";
+import { Timers } from "./timers.ts";
+import type { WorldSpec } from "./world-spec.ts";
 
 /** How long the survivors of a failure may clean up before they are ended, ms. */
 export const DEFAULT_GRACE_MS = 2_000;
@@ -38,23 +33,6 @@ const EVICTION_MS = 5_000;
 const HEARSAY_MS = 100;
 /** Generation 0 is private memory's. */
 const FIRST_GENERATION = 1;
-
-export interface WorldSpec {
-  readonly ranks: number;
-  readonly backend: BackendName;
-  readonly backendOptions: BackendOptions | undefined;
-  readonly isolation: Isolation;
-  readonly policy: RestartPolicy;
-  readonly timeoutMs: number | undefined;
-  readonly graceMs: number | undefined;
-  readonly signal: AbortSignal | undefined;
-  readonly env: Readonly<Record<string, string>> | undefined;
-  readonly onOutput: ((line: OutputLine) => void) | undefined;
-  readonly onEvent: ((event: WorldEvent) => void) | undefined;
-  /** What every rank is told, whatever its place. */
-  readonly job: Omit<Job, keyof Place | "rebuild">;
-  takeHost(): RankHost;
-}
 
 interface Gathering {
   readonly because: string;
@@ -70,7 +48,8 @@ export class Supervisor {
   readonly #budget: RestartBudget;
   readonly #emit: (event: NewWorldEvent) => void;
   readonly #graceMs: number;
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #timers = new Timers();
+  readonly #remains = new Remains();
   /** Everybody who ever lived here and is not over yet. */
   readonly #alive = new Set<Member>();
   readonly #hosts = new Set<RankHost>();
@@ -84,8 +63,6 @@ export class Supervisor {
   #refused: string | undefined;
   #windingDown = false;
   #ended: Error | undefined;
-  /** What killed threads held, and nobody has freed yet. */
-  #unreaped: Reap[] = [];
   /** The failure that makes this process unfit, if there was one. */
   #fatal: { readonly rank: number; readonly error: ErrorRecord } | undefined;
 
@@ -122,15 +99,21 @@ export class Supervisor {
     const onAbort = () => this.#end(new AbortedError(String(signal?.reason ?? "the caller gave up")));
     signal?.addEventListener("abort", onAbort);
     if (timeoutMs !== undefined) {
-      this.#after(timeoutMs, () => this.#end(new TimeoutError("the world", timeoutMs, this.#current.activity())));
+      this.#timers.after(timeoutMs, () =>
+        this.#end(new TimeoutError("the world", timeoutMs, this.#current.activity())),
+      );
     }
     try {
       await this.#finished;
     } finally {
-      for (const timer of this.#timers) clearTimeout(timer);
+      this.#timers.clear();
       signal?.removeEventListener("abort", onAbort);
     }
-    await this.#reapAll();
+    // Nothing can be freed in a lost context.
+    if (this.#fatal === undefined) {
+      this.#remains.add(this.#current, ({ ended, failed, over }) => over && (failed || ended !== undefined));
+      await this.#remains.freeAll();
+    }
     const failure = this.#fatal ?? this.#current.firstFailure;
     const error = this.#ended ?? (failure === undefined ? undefined : this.#errorOf(failure));
     const generation = this.#current.number;
@@ -160,6 +143,12 @@ export class Supervisor {
   #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
     const { backend, backendOptions, isolation } = this.#spec;
     return new Generation(number, createEngine(backend, ranks, number, backendOptions, isolation), sinceMs);
+  }
+
+  #newHost(): RankHost {
+    const host = this.#spec.takeHost();
+    this.#hosts.add(host);
+    return host;
   }
 
   /** Makes a generation the current one, and tells each rank its place. */
@@ -236,7 +225,7 @@ export class Supervisor {
         return;
       case "attached":
         member.attached = true;
-        this.#unreaped = this.#unreaped.filter((left) => !member.reap.includes(left));
+        this.#remains.freed(member.reap);
         if (isCurrent && generation.members.every(({ attached }) => attached)) {
           const durationMs = performance.now() - generation.sinceMs;
           const worldSize = generation.members.length;
@@ -268,7 +257,7 @@ export class Supervisor {
     } else {
       if (!generation.condemned) {
         const condemn = () => this.#condemn(generation, rank, "called world.rebuild()");
-        generation.timers.push(this.#after(LEAVE_MS, condemn));
+        generation.timers.push(this.#timers.after(LEAVE_MS, condemn));
       }
       this.#gather(`rank ${rank} called world.rebuild()`, timeoutMs);
     }
@@ -282,8 +271,7 @@ export class Supervisor {
       if (exitCode !== 0 || member.joined) this.#fail(member, plainRecord(left));
       else this.#leave(member, left);
     }
-    // Killed within a critical section, a rank leaves a lock behind: the second call breaks it.
-    if (member.failed) failEngine(member.generation.engine, member.rank, reason);
+    buryInEngine(member.generation.engine, member.rank);
     this.#over(member);
   }
 
@@ -313,7 +301,7 @@ export class Supervisor {
       if (mayRebuild) this.#refuse(why);
       else this.#windDown("the world ended");
     } else if (mayRebuild) {
-      generation.timers.push(this.#after(this.#graceMs, () => this.#terminate(member, "failed")));
+      generation.timers.push(this.#timers.after(this.#graceMs, () => this.#terminate(member, "failed")));
       this.#gather(`rank ${rank} failed: ${error.message}`);
     } else this.#windDown("the world ended");
   }
@@ -323,7 +311,7 @@ export class Supervisor {
    * once would be too soon, for the rank's last data may be on its way out of shared memory.
    */
   #leave({ generation, rank }: Member, how: string): void {
-    generation.timers.push(this.#after(LEAVE_MS, () => failEngine(generation.engine, rank, how)));
+    generation.timers.push(this.#timers.after(LEAVE_MS, () => failEngine(generation.engine, rank, how)));
   }
 
   /** Tells every rank of a generation that it is over because of one. */
@@ -346,12 +334,12 @@ export class Supervisor {
         // A survivor may ask before its peer's failure is heard of here, which is to be told with the refusal.
         const waitMs = this.#current.failures.length === 0 ? HEARSAY_MS : 0;
         if (waitMs === 0) this.#refuse(this.#budget.describe());
-        else this.#current.timers.push(this.#after(waitMs, () => this.#refuse(this.#budget.describe())));
+        else this.#current.timers.push(this.#timers.after(waitMs, () => this.#refuse(this.#budget.describe())));
         return;
       }
       this.#numRebuilds++;
       const { delayMs } = taken;
-      const timer = this.#after(deadlineMs - now, () => this.#evict());
+      const timer = this.#timers.after(deadlineMs - now, () => this.#evict());
       this.#gathering = { because, sinceMs: now, notBeforeMs: now + delayMs, deadlineMs, timer };
       this.#emit({
         kind: "rebuild-started",
@@ -362,9 +350,9 @@ export class Supervisor {
         delayMs,
       });
     } else if (deadlineMs < this.#gathering.deadlineMs) {
-      this.#cancel(this.#gathering.timer);
+      this.#timers.cancel(this.#gathering.timer);
       this.#gathering.deadlineMs = deadlineMs;
-      this.#gathering.timer = this.#after(deadlineMs - now, () => this.#evict());
+      this.#gathering.timer = this.#timers.after(deadlineMs - now, () => this.#evict());
     }
     this.#look();
   }
@@ -384,7 +372,7 @@ export class Supervisor {
       this.#fail(member, plainRecord(why), undefined, "evicted");
       this.#terminate(member, why);
     }
-    this.#after(EVICTION_MS, () => {
+    this.#timers.after(EVICTION_MS, () => {
       if (this.#gathering !== gathering || this.#delaying) return;
       const stuck = this.#missing().map(({ rank }) => rank);
       this.#refuse(`rank ${stuck.join(", ")} could not be ended within ${EVICTION_MS} ms: it is in native code`);
@@ -411,7 +399,7 @@ export class Supervisor {
       return;
     }
     this.#delaying = true;
-    this.#after(delayMs, () => {
+    this.#timers.after(delayMs, () => {
       this.#delaying = false;
       this.#look();
     });
@@ -420,7 +408,7 @@ export class Supervisor {
   /** Makes the next generation of those who are here. */
   #rebuild(gathering: Gathering): void {
     const old = this.#current;
-    const { policy, backend } = this.#spec;
+    const { policy } = this.#spec;
     const survivors = old.members.filter(isSurvivor);
     const shrinks = policy.onFailure === "shrink";
     if (shrinks && survivors.length < policy.minRanks) {
@@ -428,25 +416,19 @@ export class Supervisor {
       this.#refuse(`${left} left, and minRanks is ${policy.minRanks}`);
       return;
     }
-    for (const timer of [gathering.timer, ...old.timers.splice(0)]) this.#cancel(timer);
+    for (const timer of [gathering.timer, ...old.timers.splice(0)]) this.#timers.cancel(timer);
     this.#gathering = undefined;
-    for (const { host, rank, failed, over } of old.members) {
-      const wasKilled = host.kind === "thread" && backend !== "threads" && (failed || over);
-      if (wasKilled) this.#unreaped.push({ engine: old.engine, rank });
-    }
+    this.#remains.add(old, ({ failed, over }) => failed || over);
     const places = shrinks ? survivors : old.members;
     try {
       const next = this.#newGeneration(old.number + 1, places.length, gathering.sinceMs);
+      const replaced = new Set(places.filter((member) => !isSurvivor(member)));
       const entries = places.map((member, rank) => {
-        // Each replacement frees what its predecessor left; what is older, and all when shrinking, the first rank.
-        const reap = this.#unreaped.filter(({ engine, rank: dead }) =>
-          !shrinks && engine === old.engine ? dead === rank : rank === 0,
-        );
-        if (isSurvivor(member)) {
-          this.#alive.delete(member);
-          return { member: next.add(member.host, reap), was: member.rank };
-        }
-        return { member: next.add(this.#spec.takeHost(), reap) };
+        const isReplaced = replaced.has(member);
+        const share = this.#remains.shareOf(rank, isReplaced ? member : undefined, replaced);
+        if (isReplaced) return { member: next.add(this.#newHost(), share) };
+        this.#alive.delete(member);
+        return { member: next.add(member.host, share), was: member.rank };
       });
       releaseEngine(old.engine);
       this.#enter(next, entries);
@@ -459,7 +441,7 @@ export class Supervisor {
   #refuse(because: string): void {
     if (this.#refused !== undefined) return;
     this.#refused = because;
-    if (this.#gathering !== undefined) this.#cancel(this.#gathering.timer);
+    if (this.#gathering !== undefined) this.#timers.cancel(this.#gathering.timer);
     this.#gathering = undefined;
     this.#emit({ kind: "rebuild-refused", generation: this.#current.number, because });
     for (const member of this.#current.members) if (isSurvivor(member)) this.#tellRefused(member);
@@ -482,9 +464,9 @@ export class Supervisor {
   #windDown(because: string): void {
     if (this.#windingDown) return;
     this.#windingDown = true;
-    this.#after(this.#graceMs, () => {
+    this.#timers.after(this.#graceMs, () => {
       for (const member of this.#alive) this.#terminate(member, `was ended ${this.#graceMs} ms after ${because}`);
-      this.#after(EVICTION_MS, () => this.#finish());
+      this.#timers.after(EVICTION_MS, () => this.#finish());
     });
   }
 
@@ -496,7 +478,7 @@ export class Supervisor {
     this.#record(this.#current);
     this.#current.store.fail({ rank: -1, message: error.message });
     for (const member of this.#alive) this.#terminate(member, error.message);
-    this.#after(EVICTION_MS, () => this.#finish());
+    this.#timers.after(EVICTION_MS, () => this.#finish());
     this.#look();
   }
 
@@ -521,37 +503,8 @@ export class Supervisor {
     if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: generation.number, path });
   }
 
-  /** Frees what the killed threads of a world that ends held: the process lives on. */
-  async #reapAll(): Promise<void> {
-    if (this.#fatal !== undefined) return;
-    const { engine, members } = this.#current;
-    const killed =
-      this.#spec.isolation === "thread"
-        ? members.filter(({ ended, failed, over }) => over && (ended !== undefined || failed))
-        : [];
-    for (const { engine: of, rank } of [...this.#unreaped, ...killed.map(({ rank }) => ({ engine, rank }))]) {
-      await reapEngine(of, rank).catch((error: unknown) => {
-        process.emitWarning(`what rank ${rank} held could not be freed: ${String(error)}`, "ChoraleWarning");
-      });
-    }
-  }
-
   #errorOf({ rank, error }: { readonly rank: number; readonly error: ErrorRecord }): RankFailedError {
     const origin = error.failedRank === undefined ? error : (error.cause ?? error);
     return new RankFailedError(error.failedRank ?? rank, this.#current.number, fromErrorRecord(origin));
-  }
-
-  #after(ms: number, then: () => void): NodeJS.Timeout {
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      then();
-    }, ms);
-    this.#timers.add(timer);
-    return timer;
-  }
-
-  #cancel(timer: NodeJS.Timeout): void {
-    clearTimeout(timer);
-    this.#timers.delete(timer);
   }
 }

@@ -283,7 +283,7 @@ export class ThreadsBackend implements Backend {
   }
 
   fail(rank: number, cause: string): void {
-    failRank(this.#handle, checkRank(rank, this.worldSize), cause);
+    failRank(this.#handle, checkRank(rank, this.worldSize), cause, this.rank);
   }
 
   capabilities(): Capabilities {

@@ -17,6 +17,8 @@ import { ENTRY, GROUP, LAUNCHER, RANK, WORLD } from "./layout.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const STATES = ["issued", "done", "failed"] as const;
+/** How long a dump waits for ranks that are in the heap, ms. */
+const PATIENCE_MS = 50;
 const ENTRY_WORDS = RANK.flightEntryBytes / 4;
 
 export class FlightRing {
@@ -78,7 +80,7 @@ export function dumpFlight(handle: ThreadsHandle): FlightDump {
   const names = new Map<number, string>();
   const groups: { name: string; ranks: number[]; failure: unknown }[] = [];
   const decoder = new TextDecoder();
-  heap.locked(() => {
+  const readGroups = () => {
     for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
       const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
       const text = (at: number, length: number) => decoder.decode(new Uint8Array(all.buffer, at, length).slice());
@@ -95,7 +97,9 @@ export function dumpFlight(handle: ThreadsHandle): FlightDump {
       });
       group = all[(group + GROUP.next) / 4]! >>> 0;
     }
-  });
+  };
+  // A rank that was killed within the heap holds its lock: better a dump without groups than none.
+  heap.tryLocked(readGroups, PATIENCE_MS);
   const ranks = Array.from({ length: handle.ranks }, (_, rank) => {
     const count = words[(rankBlock(rank) + RANK.flightCount) / 4]!;
     const first = Math.max(0, count - RANK.flightEntries);

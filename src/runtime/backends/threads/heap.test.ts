@@ -1,8 +1,11 @@
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
-import { OutOfMemoryError } from "../../../core/index.ts";
+import { describe, expect, it, vi } from "vitest";
+import { OutOfMemoryError, RankFailedError } from "../../../core/index.ts";
+import { attachThreads } from "./backend.ts";
+import { dumpFlight } from "./flight-ring.ts";
 import { Heap } from "./heap.ts";
-import { createThreadsHost } from "./host.ts";
+import { buryRank, createThreadsHost, failWorld } from "./host.ts";
+import { WORLD } from "./layout.ts";
 
 const MIB = 1024 * 1024;
 
@@ -112,5 +115,25 @@ describe("the heap of a threads world", () => {
       }),
     ).toThrow("died");
     other.free(other.allocate(10));
+  });
+
+  it("does not stop the launching thread when a dead rank holds its lock: that comes back when the rank is buried", async () => {
+    const handle = createThreadsHost({ ranks: 3 });
+    const backend = attachThreads(handle, 0);
+    const words = new Int32Array(handle.memory.buffer);
+    // Rank 1 was killed within the heap; then rank 2 fails.
+    words[WORLD.lock] = 2;
+    const start = performance.now();
+    failWorld(handle, 2, "the cause");
+    expect(dumpFlight(handle).ranks[2]).toMatchObject({ rank: 2, failed: "the cause" });
+    expect(performance.now() - start).toBeLessThan(1000);
+    buryRank(handle, 1);
+    await vi.waitFor(() => expect(() => backend.world.barrier()).toThrow(RankFailedError));
+    // Groups that are opened afterwards have failed from the start.
+    const late = await backend.group("late", [0, 1]);
+    expect(() => late.barrier()).toThrow("rank 2 failed (generation 1): the cause");
+    backend.abandon(new Error("enough"));
+    expect(() => backend.world.barrier()).toThrow("group world belongs to generation 1, which ended: enough");
+    expect(() => backend.tensor("f32", [1])).toThrow("world belongs to generation 1, which ended: enough");
   });
 });

@@ -58,10 +58,33 @@ export class Heap {
 
   /** Runs `body` while no other thread is in the heap or the list of groups. */
   locked<T>(body: () => T): T {
+    this.#acquire(Number.POSITIVE_INFINITY);
+    return this.#holding(body);
+  }
+
+  /**
+   * As `locked`, for a thread that must not wait for others: gives up after `ms`. A thread that was killed within the
+   * heap holds the lock until somebody who knows of its death breaks it.
+   * @returns whether `body` ran
+   */
+  tryLocked(body: () => void, ms: number): boolean {
+    if (!this.#acquire(performance.now() + ms)) return false;
+    this.#holding(body);
+    return true;
+  }
+
+  #acquire(until: number): boolean {
     const words = this.#words;
     for (let tries = 0; Atomics.compareExchange(words, WORLD.lock, 0, this.#holder) !== 0; tries++) {
-      if (tries > 100) Atomics.wait(words, WORLD.lock, Atomics.load(words, WORLD.lock), 1);
+      if (tries <= 100) continue;
+      if (performance.now() >= until) return false;
+      Atomics.wait(words, WORLD.lock, Atomics.load(words, WORLD.lock), 1);
     }
+    return true;
+  }
+
+  #holding<T>(body: () => T): T {
+    const words = this.#words;
     try {
       return body();
     } finally {
@@ -72,7 +95,17 @@ export class Heap {
 
   /** Takes the lock from a dead rank. */
   breakLockOf(rank: number): void {
-    Atomics.compareExchange(this.#words, WORLD.lock, rank + 1, 0);
+    if (Atomics.compareExchange(this.#words, WORLD.lock, rank + 1, 0) === rank + 1) this.#wakeNext();
+  }
+
+  /** Takes the lock from whoever has it. */
+  breakLock(): void {
+    Atomics.store(this.#words, WORLD.lock, 0);
+    this.#wakeNext();
+  }
+
+  #wakeNext(): void {
+    Atomics.notify(this.#words, WORLD.lock, 1);
   }
 
   /**

@@ -60,46 +60,71 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
   };
 }
 
+/** How long the launching thread waits for the heap before it comes back later, ms. */
+const PATIENCE_MS = 2;
+/** A rank is in the heap for microseconds: one that stays longer is dead, whoever it was, ms. */
+const DEAD_AFTER_MS = 10_000;
+
 /**
  * Says that `rank` is dead: pending and later work of every group that it belongs to fails with `RankFailedError`, and
- * sleeping ranks are woken. From any thread. The first cause stays; a lock that the rank took since is broken again.
+ * sleeping ranks are woken. From any thread; the launching one never waits for ranks here, which may be dead themselves,
+ * but comes back. The first cause stays; a lock that the rank took since is broken again.
+ * @param caller the rank whose thread calls
  */
-export function failRank(handle: ThreadsHandle, rank: number, cause: string): void {
-  const heap = new Heap(handle.memory, LAUNCHER);
-  const words = heap.words();
-  const at = rankBlock(rank);
-  if (Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) !== 0) {
-    heap.breakLockOf(rank);
-    return;
+export function failRank(handle: ThreadsHandle, rank: number, cause: string, caller = LAUNCHER): void {
+  const heap = new Heap(handle.memory, caller);
+  if (declareDead(handle, heap, rank, cause)) {
+    markGroups({ handle, heap, rank, caller }, (ranks) => ranks.includes(rank));
   }
-  const text = new TextEncoder().encode(cause).subarray(0, RANK.maxCauseBytes);
-  new Uint8Array(handle.memory.buffer, at + RANK.cause, text.length).set(text);
-  words[(at + RANK.causeBytes) / 4] = text.length;
-  Atomics.store(words, (at + RANK.failed) / 4, 1);
-  heap.breakLockOf(rank);
-  markGroups(handle, heap, rank, cause, (ranks) => ranks.includes(rank));
 }
 
 /**
  * Says that this generation of the world is over, because of `rank`: as `failRank`, but for every group, so that ranks
- * that talk only among themselves learn of it too.
+ * that talk only among themselves learn of it too. From the launching thread.
  */
 export function failWorld(handle: ThreadsHandle, rank: number, cause: string): void {
-  failRank(handle, rank, cause);
   const heap = new Heap(handle.memory, LAUNCHER);
+  declareDead(handle, heap, rank, cause);
   if (Atomics.compareExchange(heap.words(), WORLD.failedRank, 0, rank + 1) !== 0) return;
-  markGroups(handle, heap, rank, causeOf(heap.words(), rank) ?? cause, () => true);
+  markGroups({ handle, heap, rank, caller: LAUNCHER }, () => true);
 }
 
-function markGroups(
-  handle: ThreadsHandle,
-  heap: Heap,
-  rank: number,
-  cause: string,
-  concerns: (ranks: Int32Array) => boolean,
-): void {
+/** Sets right what a rank's thread was at when it ended: it may have held the heap's lock. */
+export function buryRank(handle: ThreadsHandle, rank: number): void {
+  const heap = new Heap(handle.memory, LAUNCHER);
+  heap.breakLockOf(rank);
+  // It may have ended while it wrote down its own death.
+  Atomics.compareExchange(heap.words(), (rankBlock(rank) + RANK.failed) / 4, -1, 1);
+}
+
+/** Writes a rank's cause of death where all can read it. @returns false when it was dead already */
+function declareDead(handle: ThreadsHandle, heap: Heap, rank: number, cause: string): boolean {
   const words = heap.words();
-  heap.locked(() => {
+  const at = rankBlock(rank);
+  const isFirst = Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) === 0;
+  if (isFirst) {
+    const text = new TextEncoder().encode(cause).subarray(0, RANK.maxCauseBytes);
+    new Uint8Array(handle.memory.buffer, at + RANK.cause, text.length).set(text);
+    words[(at + RANK.causeBytes) / 4] = text.length;
+    Atomics.store(words, (at + RANK.failed) / 4, 1);
+  }
+  heap.breakLockOf(rank);
+  return isFirst;
+}
+
+interface Marking {
+  readonly handle: ThreadsHandle;
+  readonly heap: Heap;
+  /** Who is dead. */
+  readonly rank: number;
+  readonly caller: number;
+}
+
+function markGroups(marking: Marking, concerns: (ranks: Int32Array) => boolean, since = performance.now()): void {
+  const { handle, heap, rank, caller } = marking;
+  const words = heap.words();
+  const mark = () => {
+    const cause = causeOf(words, rank) ?? "unknown";
     for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
       const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
       const size = all[(group + GROUP.size) / 4]!;
@@ -107,7 +132,13 @@ function markGroups(
       if (concerns(ranks)) markRankFailed(heap, group, rank, handle.generation, cause);
       group = all[(group + GROUP.next) / 4]! >>> 0;
     }
-  });
+  };
+  if (caller !== LAUNCHER) heap.locked(mark);
+  else if (!heap.tryLocked(mark, PATIENCE_MS)) {
+    if (performance.now() - since > DEAD_AFTER_MS) heap.breakLock();
+    setTimeout(() => markGroups(marking, concerns, since), PATIENCE_MS);
+    return;
+  }
   for (let r = 0; r < handle.ranks; r++) wake(words, r);
 }
 

@@ -1,0 +1,24 @@
+/** What a supervisor is told: `launch()`'s options, checked and filled in. */
+import type { BackendName, BackendOptions } from "./engine.ts";
+import type { WorldEvent } from "./events.ts";
+import type { Job, Place } from "./messages.ts";
+import type { OutputLine } from "./output.ts";
+import type { Isolation, RankHost } from "./rank-host.ts";
+import type { RestartPolicy } from "./restart-policy.ts";
+
+export interface WorldSpec {
+  readonly ranks: number;
+  readonly backend: BackendName;
+  readonly backendOptions: BackendOptions | undefined;
+  readonly isolation: Isolation;
+  readonly policy: RestartPolicy;
+  readonly timeoutMs: number | undefined;
+  readonly graceMs: number | undefined;
+  readonly signal: AbortSignal | undefined;
+  readonly env: Readonly<Record<string, string>> | undefined;
+  readonly onOutput: ((line: OutputLine) => void) | undefined;
+  readonly onEvent: ((event: WorldEvent) => void) | undefined;
+  /** What every rank is told, whatever its place. */
+  readonly job: Omit<Job, keyof Place | "rebuild">;
+  takeHost(): RankHost;
+}
