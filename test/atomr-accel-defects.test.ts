@@ -105,6 +105,43 @@ describe.skipIf(!available)("atomr-accel's defects, over a stand-in library (nee
     expect(found[1]?.sum).toBe(2);
   });
 
+  it("completes by the event loop, by wait() on the thread, or at a deadline: what its three completion strategies were for", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      run: async (world) => {
+        const { comm, rank } = world;
+        const x = world.tensor("i32", [4]);
+        await comm.barrier();
+        // The event loop is not blocked while a peer is awaited.
+        let turns = 0;
+        const timer = setInterval(() => turns++, 1);
+        if (rank === 1) await new Promise((resolve) => setTimeout(resolve, 60));
+        await comm.allReduce(x);
+        clearInterval(timer);
+        world.upload(x, Int32Array.of(1, 2, 3, 4));
+        const now = comm.allReduce(x);
+        const value = now.wait();
+        const waited = { state: now.state, data: [...world.download(value as typeof x)] };
+        const ruined = await comm.split(0, rank, { name: "ruined" });
+        let code = "";
+        if (rank === 0) {
+          try {
+            ruined?.allReduce(x, { timeoutMs: 100 }).wait();
+          } catch (error) {
+            code = String((error as { code?: string }).code);
+          }
+        }
+        await comm.barrier();
+        await ruined?.close().catch(() => {});
+        return { turns, waited, code };
+      },
+    });
+    expect(found[0]?.turns).toBeGreaterThan(5);
+    for (const { waited } of found) expect(waited).toEqual({ state: "done", data: [2, 4, 6, 8] });
+    expect(found[0]?.code).toBe("TIMEOUT");
+  });
+
   it("C3.4, C3.5: a batch opens and closes its group in one breath, and first calls of several devices do not wait for each other", async () => {
     const found = await launch({
       ranks: 4,
