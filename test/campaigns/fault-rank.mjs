@@ -47,7 +47,7 @@ const BREAKS = {
     for (let k = 0; k < 64; k++) tensors.push(world.tensor("u8", [2 ** 33]));
     return tensors.length;
   },
-  "illegal-address": async (world) => {
+  "illegal-address": async (world, big) => {
     const { CudaModule, KernelArguments, requireNvrtc } = await import("chorale/cuda");
     const { device, main } = deviceOf(world);
     const source = 'extern "C" __global__ void bad(unsigned long long p) { *(volatile int*)p = 7; }';
@@ -55,7 +55,7 @@ const BREAKS = {
     module
       .kernel("bad")
       .launch(main, { grid: [1], block: [1] }, new KernelArguments(device, [{ type: "u64", value: 0x123456789000n }]));
-    await world.comm.allReduce(world.tensor("f32", [8]));
+    await world.comm.allReduce(big);
   },
 };
 

@@ -100,8 +100,31 @@ for (const { rank, lostBytes } of memory) {
     problems.push(`rank ${rank}: ${lostBytes} bytes of device memory are gone`);
 }
 
+/** Threads share their process's contexts: an illegal address ends the world, and the error must say so. Last, for this process is lost after it. */
+let lost;
+if (
+  flags.isolation === "thread" &&
+  flags.backend === "nccl" &&
+  (only === undefined || only.includes("illegal-address"))
+) {
+  lost = await launch({
+    ranks,
+    backend: "nccl",
+    module: new URL("fault-rank.mjs", import.meta.url),
+    data: { schedule: [{ how: "illegal-address", victim: 1 }], deadlineMs, bigCount: Number(flags.big) },
+    onFailure: "respawn",
+    rebuildTimeoutMs: deadlineMs + 4_000,
+    timeoutMs: 60_000,
+    onOutput: () => {},
+  }).then(
+    () => "nothing",
+    (error) => String(error.message),
+  );
+  if (!/end the process/.test(lost)) problems.push(`an illegal address with threads was answered by: ${lost}`);
+}
+
 const rows = [...perKind.values()].map((row) => ({ ...row, codes: [...row.codes].sort() }));
-if (flags.json) console.log(JSON.stringify({ rows, memory, problems }));
+if (flags.json) console.log(JSON.stringify({ rows, memory, lost, problems }));
 else {
   console.log(
     `${flags.backend}, ${ranks} ranks as ${flags.isolation === "process" ? "processes" : "threads"}, ${schedule.length} failures in one world, ${((performance.now() - start) / 1000).toFixed(0)} s`,
@@ -114,6 +137,7 @@ else {
   }
   for (const { rank, first, last, lostBytes } of memory)
     console.log(`rank ${rank}: ${first} bytes free at first, ${last} at last (${lostBytes} lost)`);
+  if (lost !== undefined) console.log(`illegal address with threads: ${lost}`);
   for (const problem of problems.slice(0, 20)) console.log(`PROBLEM ${problem}`);
 }
 process.exitCode = problems.length === 0 ? 0 : 1;
