@@ -86,7 +86,7 @@ export class CallIssuer {
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, this.#rank.library));
     const parts: EntryParts = {
       op: calls[0]?.op ?? "barrier",
-      arrivals: calls.map((one) => one.arrival),
+      arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
       kinds: calls.map((one) => one.kind),
       run: (comm) => this.runCalls(calls, comm, grouped),
       value,

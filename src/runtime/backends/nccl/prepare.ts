@@ -25,11 +25,15 @@ export type CallKind = number | string;
 /** Kind of a collective: operation and power of two of the size. */
 const kindOf = (op: WireOp, part: number): number => opCode(op) * 64 + 32 - Math.clz32(part);
 
+const NONE: readonly never[] = Object.freeze([]);
+
 /** One call of a batch, or the only call of an operation. */
 export interface Prepared {
   readonly op: WireOp;
   readonly call: NcclCall;
   readonly arrival: Arrival;
+  /** What must fit between pairs of ranks, beside what all ranks agree on. */
+  readonly pairs?: readonly Arrival[];
   readonly kind: CallKind;
   /** Of a PreMulSum, whose operator needs the open communicator. */
   readonly scalar: number | bigint | undefined;
@@ -87,6 +91,9 @@ export function prepareCall(
     const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
     const part = agreedCount(call);
     const arrival = context.sequence.of(op, call.dtype, part, extras);
+    const { sendCounts, recvCounts } = extras;
+    const varies = sendCounts !== undefined && recvCounts !== undefined;
+    const pairs = varies ? context.sequence.pairs(call.dtype, rank, sendCounts, recvCounts) : NONE;
     return {
       op,
       call: {
@@ -102,6 +109,7 @@ export function prepareCall(
         recvCounts: extras.recvCounts ?? [],
       },
       arrival,
+      pairs,
       kind: extras.peer === undefined ? kindOf(op, part) : `${op} ${kindOf(op, part)} ${extras.peer}`,
       scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
       staged,
@@ -125,8 +133,6 @@ function targetOf(
   const inPlace = op === "recv" || (op === "scatter" && rank !== root) || operationInfo(op).inPlace === "same";
   return inPlace ? input : freshOperand(input, outputCount, at, stream);
 }
-
-const NONE: readonly never[] = Object.freeze([]);
 
 /**
  * The short way for what programs call in their inner loops: device tensors, a named operator, no options but the

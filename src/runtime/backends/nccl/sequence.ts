@@ -60,6 +60,15 @@ export class CallSequence {
     return { lane, seq, print: { call: packCall(op, dtype, undefined, peer), count: part | 0, hash } };
   }
 
+  /** What an all-to-all of varying sizes sends and receives, pair by pair: its counts differ between ranks and must fit. */
+  pairs(dtype: DType, member: number, sendCounts: readonly number[], recvCounts: readonly number[]): Arrival[] {
+    return sendCounts.flatMap((count, peer) =>
+      peer === member
+        ? []
+        : [this.of("send", dtype, count, { peer }), this.of("recv", dtype, recvCounts[peer] ?? 0, { peer })],
+    );
+  }
+
   /** Runs `fn`; if it throws, its calls were never made. */
   atomically<T>(fn: () => T): T {
     const before = { collective: this.#collective, sent: [...this.#sent], received: [...this.#received] };
