@@ -262,7 +262,7 @@ export function directReduceScatter(args: AlgorithmArgs): Program {
   return program({ ...settings("direct-reduce-scatter", args), collective: reduceScatter(n, args) }, (p) => {
     const inbox = p.ranks.map((rank) => rank.scratch(n));
     for (const rank of p.ranks) {
-      for (const owner of p.ranks) if (owner !== rank) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
+      for (const owner of after(p.ranks, rank)) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
     }
     for (const owner of p.ranks) {
       const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
@@ -284,8 +284,7 @@ export function packetReduceScatter(args: AlgorithmArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n));
       for (const rank of p.ranks) {
-        for (const owner of p.ranks)
-          if (owner !== rank) p.copyPackets(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
+        for (const owner of after(p.ranks, rank)) p.copyPackets(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
       }
       for (const owner of p.ranks) {
         const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));

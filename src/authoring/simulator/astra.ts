@@ -4,7 +4,9 @@
  * dimensions are nested, the first is the innermost, and NPU ids count through the first dimension fastest.
  *
  * In a Switch the latency is that of one hop, from NPU to switch or back; a message takes two. A link's bandwidth is per
- * direction. In a FullyConnected dimension every pair has a link of its own.
+ * direction, and its GB are 2^30 bytes (`common/NetworkFunction.cpp`). In a FullyConnected dimension every pair has a link
+ * of its own. Unlike ASTRA-sim, which stores and forwards whole chunks at every hop and serves a link first come first
+ * served, messages are cut through and share links fairly.
  */
 import { FormatError } from "../../core/index.ts";
 import {
@@ -20,6 +22,7 @@ type Shape = (typeof SHAPES)[number];
 /** More NPUs than this are refused: links grow with their square. */
 const MAX_NPUS = 4096;
 const MAX_LINKS = 2_000_000;
+const MAX_DIMENSIONS = 16;
 
 interface Dimension {
   readonly shape: Shape;
@@ -40,13 +43,14 @@ function numbers(
   where: string,
   dims: number,
   least: number,
+  most: number,
 ): number[] {
   const values = list(map, key, where);
   if (values.length !== dims)
     throw new FormatError(where, `has ${values.length} entries for ${dims} dimensions`, { field: key });
   return values.map((value) => {
-    if (typeof value !== "number" || !(value >= least))
-      throw new FormatError(where, `has ${value}; expected ${least} or more`, { field: key });
+    if (typeof value !== "number" || !(value >= least && value <= most))
+      throw new FormatError(where, `has ${value}; expected ${least} to ${most}`, { field: key });
     return value;
   });
 }
@@ -65,15 +69,19 @@ export function readAstraNetwork(text: string, where = "network.yml"): Inventory
       throw new FormatError(where, `has ${name}; expected ${SHAPES.join(", ")}`, { field: "topology" });
     return shape;
   });
-  const sizes = numbers(map, "npus_count", where, shapes.length, 1);
-  const bandwidths = numbers(map, "bandwidth", where, shapes.length, Number.MIN_VALUE);
-  const latencies = numbers(map, "latency", where, shapes.length, 0);
+  if (shapes.length === 0 || shapes.length > MAX_DIMENSIONS)
+    throw new FormatError(where, `has ${shapes.length} dimensions; expected 1 to ${MAX_DIMENSIONS}`, {
+      field: "topology",
+    });
+  const sizes = numbers(map, "npus_count", where, shapes.length, 1, MAX_NPUS);
+  const bandwidths = numbers(map, "bandwidth", where, shapes.length, 1e-6, 1e9);
+  const latencies = numbers(map, "latency", where, shapes.length, 0, 1e12);
   for (const size of sizes)
     if (!Number.isInteger(size)) throw new FormatError(where, `has ${size}`, { field: "npus_count" });
   const dims: Dimension[] = shapes.map((shape, i) => ({
     shape,
     size: sizes[i]!,
-    bandwidthGBps: bandwidths[i]!,
+    bandwidthGBps: (bandwidths[i]! * 2 ** 30) / 1e9,
     // A schema of positive latencies: zero becomes a femtosecond.
     latencyUs: Math.max(latencies[i]! / 1000, 1e-9),
   }));

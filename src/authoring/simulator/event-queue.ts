@@ -1,70 +1,101 @@
-/** A queue of timed events: earliest first, of equal times the one that was added first. So runs repeat exactly. */
+/**
+ * A queue of timed events: earliest first, of equal times the one that was added first. So runs repeat exactly. Events of
+ * one time lie together, and the heap is one of times: in schedules that march in step most events are simultaneous.
+ */
+type Action = () => void;
+
 export class EventQueue {
-  readonly #times: number[] = [];
-  readonly #order: number[] = [];
-  readonly #actions: (() => void)[] = [];
-  #next = 0;
+  /** Distinct times, as a binary heap. */
+  readonly #heap: number[] = [];
+  readonly #moments = new Map<number, Action[]>();
+  /** What was added to last, mostly to be added to again. */
+  #lastTime = Number.NaN;
+  #lastMoment: Action[] = [];
+  /** The earliest moment, when it is being worked through, and how far. */
+  #first: Action[] | undefined;
+  #done = 0;
+  #size = 0;
 
   get size(): number {
-    return this.#times.length;
+    return this.#size;
   }
 
   /** Time of the earliest event, Infinity when there is none. */
   get nextTime(): number {
-    return this.#times[0] ?? Number.POSITIVE_INFINITY;
+    return this.#heap[0] ?? Number.POSITIVE_INFINITY;
   }
 
-  push(time: number, action: () => void): void {
-    const times = this.#times;
-    const order = this.#order;
-    const actions = this.#actions;
-    const seq = this.#next++;
-    let i = times.length;
-    times.push(time);
-    order.push(seq);
-    actions.push(action);
+  push(time: number, action: Action): void {
+    this.#size++;
+    if (time === this.#lastTime) {
+      this.#lastMoment.push(action);
+      return;
+    }
+    let moment = this.#moments.get(time);
+    if (moment === undefined) {
+      moment = [action];
+      this.#moments.set(time, moment);
+      // Earlier than the moment at hand: that one is gone on with later.
+      if (time < this.nextTime) this.#leave();
+      this.#sink(time);
+    } else moment.push(action);
+    this.#lastTime = time;
+    this.#lastMoment = moment;
+  }
+
+  pop(): Action {
+    const time = this.#heap[0]!;
+    if (this.#first === undefined) {
+      this.#first = this.#moments.get(time)!;
+      this.#done = 0;
+    }
+    const action = this.#first[this.#done++]!;
+    this.#size--;
+    if (this.#done === this.#first.length) {
+      this.#first = undefined;
+      this.#moments.delete(time);
+      if (this.#lastTime === time) this.#lastTime = Number.NaN;
+      this.#dropFirst();
+    }
+    return action;
+  }
+
+  /** Leaves the moment at hand with what is left of it. */
+  #leave(): void {
+    if (this.#first === undefined) return;
+    this.#first.splice(0, this.#done);
+    this.#first = undefined;
+  }
+
+  #sink(time: number): void {
+    const heap = this.#heap;
+    let i = heap.length;
+    heap.push(time);
     while (i > 0) {
       const parent = (i - 1) >> 1;
-      if (times[parent]! <= time) break;
-      times[i] = times[parent]!;
-      order[i] = order[parent]!;
-      actions[i] = actions[parent]!;
+      const above = heap[parent]!;
+      if (above <= time) break;
+      heap[i] = above;
       i = parent;
     }
-    times[i] = time;
-    order[i] = seq;
-    actions[i] = action;
+    heap[i] = time;
   }
 
-  pop(): () => void {
-    const times = this.#times;
-    const order = this.#order;
-    const actions = this.#actions;
-    const top = actions[0]!;
-    const time = times.pop()!;
-    const seq = order.pop()!;
-    const action = actions.pop()!;
-    const n = times.length;
-    if (n === 0) return top;
+  #dropFirst(): void {
+    const heap = this.#heap;
+    const time = heap.pop()!;
+    const n = heap.length;
+    if (n === 0) return;
     let i = 0;
     for (;;) {
       let child = 2 * i + 1;
       if (child >= n) break;
-      const right = child + 1;
-      if (
-        right < n &&
-        (times[right]! < times[child]! || (times[right] === times[child] && order[right]! < order[child]!))
-      )
-        child = right;
-      if (time < times[child]! || (time === times[child] && seq < order[child]!)) break;
-      times[i] = times[child]!;
-      order[i] = order[child]!;
-      actions[i] = actions[child]!;
+      if (child + 1 < n && heap[child + 1]! < heap[child]!) child++;
+      const below = heap[child]!;
+      if (below >= time) break;
+      heap[i] = below;
       i = child;
     }
-    times[i] = time;
-    order[i] = seq;
-    actions[i] = action;
-    return top;
+    heap[i] = time;
   }
 }

@@ -18,7 +18,8 @@ interface Pending {
   readonly onDone: () => void;
 }
 
-interface FlowClass {
+/** Flows of one path and one cap. Whoever starts many keeps it, and saves the look-up. */
+export interface FlowClass {
   readonly links: readonly number[];
   readonly capBytesPerUs: number;
   /** Flows in progress, as a heap by target. */
@@ -71,14 +72,8 @@ export class Network {
     this.queue.push(Math.max(time, this.now), action);
   }
 
-  /** Starts a flow now. `onDone` runs when its last byte has left the path's slowest link. */
-  start(links: readonly number[], key: string, bytes: number, capGBps: number, onDone: () => void): void {
-    this.#flows++;
-    if (bytes <= 0 || (links.length === 0 && capGBps === Number.POSITIVE_INFINITY)) {
-      this.at(this.now, onDone);
-      return;
-    }
-    for (const link of links) this.#busyBytes[link] = this.#busyBytes[link]! + bytes;
+  /** The class of flows over `links` of at most `capGBps` each; `key` names the path. */
+  classOf(links: readonly number[], key: string, capGBps: number): FlowClass {
     const name = `${key}|${capGBps}`;
     let flowClass = this.#classes.get(name);
     if (flowClass === undefined) {
@@ -96,6 +91,23 @@ export class Network {
       };
       this.#classes.set(name, flowClass);
     }
+    return flowClass;
+  }
+
+  /** Starts a flow now. `onDone` runs when its last byte has left the path's slowest link. */
+  start(links: readonly number[], key: string, bytes: number, capGBps: number, onDone: () => void): void {
+    this.startIn(this.classOf(links, key, capGBps), bytes, onDone);
+  }
+
+  /** Starts a flow of a class now. */
+  startIn(flowClass: FlowClass, bytes: number, onDone: () => void): void {
+    const { links } = flowClass;
+    this.#flows++;
+    if (bytes <= 0 || (links.length === 0 && flowClass.capBytesPerUs === Number.POSITIVE_INFINITY)) {
+      this.at(this.now, onDone);
+      return;
+    }
+    for (const link of links) this.#busyBytes[link] = this.#busyBytes[link]! + bytes;
     this.#serve(flowClass);
     if (flowClass.pending.length === 0) for (const link of links) this.#classesOf[link]!.add(flowClass);
     pushPending(flowClass.pending, { target: flowClass.service + bytes, bytes, onDone });
@@ -122,11 +134,14 @@ export class Network {
   /** Recomputes the rates of everything that shares a link with what changed. */
   #settle(): void {
     if (this.#dirty.size === 0) return;
-    const dirty = [...this.#dirty];
-    this.#dirty.clear();
     const mark = ++this.#mark;
-    for (const start of dirty) {
+    // Sharing starts no flow and ends none: nothing becomes dirty meanwhile.
+    for (const start of this.#dirty) {
       if (start.mark === mark) continue;
+      if (this.#isAlone(start)) {
+        this.#shareAlone(start);
+        continue;
+      }
       const component: FlowClass[] = [];
       const links: number[] = [];
       const stack = [start];
@@ -147,6 +162,25 @@ export class Network {
       }
       this.#share(component, links);
     }
+    this.#dirty.clear();
+  }
+
+  #isAlone(flowClass: FlowClass): boolean {
+    for (const link of flowClass.links) {
+      const here = this.#classesOf[link]!;
+      if (here.size > 1 || (here.size === 1 && flowClass.pending.length === 0)) return false;
+    }
+    return true;
+  }
+
+  /** A class that meets no other: its flows share the narrowest link. */
+  #shareAlone(flowClass: FlowClass): void {
+    this.#serve(flowClass);
+    const count = flowClass.pending.length;
+    if (count === 0) return;
+    let rate = flowClass.capBytesPerUs;
+    for (const link of flowClass.links) rate = Math.min(rate, Math.max(0, this.#capacity[link]!) / count);
+    this.#setRate(flowClass, rate);
   }
 
   /** Progressive filling of one component. */

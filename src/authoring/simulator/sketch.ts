@@ -10,7 +10,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Machine } from "./machine.ts";
-import { Network } from "./network.ts";
+import { type FlowClass, Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";
 
 /** One step of a lane: send, then wait; either may be absent. */
@@ -49,6 +49,16 @@ interface Lane {
   index: number;
   time: number;
   sent: boolean;
+  /** The message that it waited for has come. */
+  handed: boolean;
+}
+
+interface Way {
+  readonly flows: FlowClass;
+  readonly efficiency: number;
+  readonly startUs: number;
+  readonly holdUs: number;
+  readonly latencyUs: number;
 }
 
 /** Steps of the whole sketch that a proof of symmetry may look at. */
@@ -137,6 +147,7 @@ class SketchRunner {
   readonly #waiting = new Map<number, Lane>();
   /** Links of the same orbit, as one: the orbit's first. */
   readonly #orbit: Int32Array;
+  readonly #ways = new Map<number, Way>();
   #messages = 0;
 
   constructor(sketch: Sketch, machine: Machine, parameters: SystemParameters, shift: number | undefined) {
@@ -150,7 +161,7 @@ class SketchRunner {
     if (shift !== undefined) this.#findOrbits(shift);
     for (let rank = 0; rank < this.#ranks; rank++) {
       for (let lane = 0; lane < sketch.numLanes; lane++)
-        this.#lanes.push({ rank, lane, index: 0, time: parameters.launchUs, sent: false });
+        this.#lanes.push({ rank, lane, index: 0, time: parameters.launchUs, sent: false, handed: false });
     }
   }
 
@@ -215,12 +226,15 @@ class SketchRunner {
       }
       if (step.receiveFrom !== undefined) {
         const key = this.#key(rank, lane.lane, step.receiveFrom);
-        const here = this.#arrived.get(key) ?? 0;
-        if (here === 0) {
-          this.#waiting.set(key, lane);
-          return;
+        if (lane.handed) lane.handed = false;
+        else {
+          const here = this.#arrived.get(key) ?? 0;
+          if (here === 0) {
+            this.#waiting.set(key, lane);
+            return;
+          }
+          this.#arrived.set(key, here - 1);
         }
-        this.#arrived.set(key, here - 1);
         lane.time +=
           this.#p.waitUs + this.#p.syncUs + (step.reduceBytes ?? 0) / (2000 * this.#p.blockLocalGBps * SKETCH_BLOCKS);
       }
@@ -229,27 +243,47 @@ class SketchRunner {
     }
   }
 
-  #send(lane: Lane, step: SketchStep, to: number): void {
-    const p = this.#p;
-    const route = this.#machine.route(lane.rank, to);
-    const bytes = (step.bytes ?? 0) / (route.efficiency ?? p.storeEfficiency);
-    const key = this.#key(to, step.toLane ?? lane.lane, lane.rank);
-    this.#messages++;
-    const start = lane.time + p.opUs + (route.crossesHosts ? p.portPushUs + p.proxyUs : p.loadUs);
-    this.#net.at(start, () => {
+  /** The way of messages from a simulated rank to another: its flows, and what they pay. */
+  #way(from: number, to: number): Way {
+    const key = from * this.#sketch.numRanks + to;
+    let way = this.#ways.get(key);
+    if (way === undefined) {
+      const p = this.#p;
+      const route = this.#machine.route(from, to);
       const links =
         this.#shift === undefined
           ? route.links
           : route.links.map((link) => (this.#orbit[link]! < 0 ? link : this.#orbit[link]!));
       const cap = route.crossesHosts ? Number.POSITIVE_INFINITY : p.blockRemoteGBps * SKETCH_BLOCKS;
-      this.#net.start(links, links.join(), bytes, cap, () => {
-        lane.time = this.#net.now + p.signalUs;
-        const visible = this.#net.now + route.latencyUs + p.signalUs + (route.crossesHosts ? 0 : p.fenceUs);
-        this.#net.at(visible, () => {
-          this.#arrived.set(key, (this.#arrived.get(key) ?? 0) + 1);
+      way = {
+        flows: this.#net.classOf(links, links.join(), cap),
+        efficiency: route.efficiency ?? p.storeEfficiency,
+        startUs: p.opUs + (route.crossesHosts ? p.portPushUs + p.proxyUs : p.loadUs),
+        holdUs: p.signalUs + (route.crossesHosts ? 0 : p.fenceUs),
+        latencyUs: route.latencyUs,
+      };
+      this.#ways.set(key, way);
+    }
+    return way;
+  }
+
+  #send(lane: Lane, step: SketchStep, to: number): void {
+    const way = this.#way(lane.rank, to);
+    const bytes = (step.bytes ?? 0) / way.efficiency;
+    const key = this.#key(to, step.toLane ?? lane.lane, lane.rank);
+    this.#messages++;
+    const go = () =>
+      this.#net.startIn(way.flows, bytes, () => {
+        // The fence holds the lane; the signal goes after it.
+        lane.time = this.#net.now + way.holdUs;
+        this.#net.at(lane.time + way.latencyUs, () => {
           const waiting = this.#waiting.get(key);
-          if (waiting === undefined) return;
+          if (waiting === undefined) {
+            this.#arrived.set(key, (this.#arrived.get(key) ?? 0) + 1);
+            return;
+          }
           this.#waiting.delete(key);
+          waiting.handed = true;
           this.#advance(waiting);
         });
         if (step.receiveFrom === undefined) {
@@ -258,7 +292,9 @@ class SketchRunner {
         }
         this.#advance(lane);
       });
-    });
+    const start = lane.time + way.startUs;
+    if (start <= this.#net.now) go();
+    else this.#net.at(start, go);
   }
 }
 
