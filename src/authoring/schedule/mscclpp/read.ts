@@ -310,6 +310,9 @@ function readOp(node: Node, locals: Locals): Op {
   }
 }
 
+/** Chunks of a collective without meaning whose (empty) condition is written out. */
+const MAX_LISTED_CHUNKS = 65_536;
+
 /** The strand's first channel of a kind that leads to a rank. */
 function channelTo(rank: number, kind: ChannelKind, locals: Locals): number {
   const ids = locals.tables.channels.find((c) => c.kind === kind)?.ids ?? [];
@@ -412,7 +415,8 @@ function collectiveOf(
     name,
     inputChunks: ranks.map((r) => r[0]),
     outputChunks: ranks.map((r) => r[1]),
-    post: ranks.map((r) => new Array<null>(r[1]).fill(null)),
+    // Anything will do; chunks beyond the list are not asked for either.
+    post: ranks.map((r) => new Array<null>(Math.min(r[1], MAX_LISTED_CHUNKS)).fill(null)),
   };
   return { ...base, operation: name === "test" ? "test" : "custom", chunksPerPart: 1, custom };
 }

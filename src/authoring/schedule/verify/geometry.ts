@@ -9,10 +9,10 @@ import type { ChunkPlace } from "./findings.ts";
 
 /** A piece of a chunk finer than this is not modelled. */
 export const MAX_CELLS_PER_CHUNK = 2048;
-/** Memory bound of one verification: about 200 bytes a cell that is touched. */
+/** Memory bound of one verification: about 60 bytes a cell that is touched. */
 export const MAX_CELLS = 20_000_000;
-/** Time bound of one verification: dynamic operations, loops unrolled. */
-export const MAX_STEPS = 60_000_000;
+/** Time bound of one verification: dynamic operations, loops unrolled. A ring over 256 ranks has 650,000. */
+export const MAX_STEPS = 10_000_000;
 
 const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
 const lcm = (a: number, b: number): number => (a / gcd(a, b)) * b;
@@ -69,16 +69,6 @@ function rangeSizes(op: SimpleOp): readonly number[] {
     default:
       return [];
   }
-}
-
-/** The sizes of chunk, in bytes, at which a plan is checked: loops of one and of two units to the chunk. */
-export function chunkSizesToCheck(plan: ExecutionPlan): readonly number[] {
-  let largest = 0;
-  for (const rank of plan.ranks) {
-    for (const strand of rank.strands)
-      for (const op of strand.ops) if (op.kind === "pipeline") largest = Math.max(largest, op.unitBytes);
-  }
-  return largest === 0 ? [0] : [largest, 2 * largest];
 }
 
 /**

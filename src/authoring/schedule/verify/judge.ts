@@ -269,8 +269,8 @@ function isOpenSendRecv(plan: Geometry["plan"]): boolean {
 }
 
 /**
- * For such a plan: every rank has to hold the whole input of one rank, chunk by chunk. Whose is read off the first chunk
- * that holds one input chunk in its own place.
+ * For such a plan: every rank has to hold the whole input of one other rank, chunk by chunk, and no two ranks that of the
+ * same. Whose is read off the first chunk that holds one input chunk in its own place.
  */
 function inferSenders(geometry: Geometry, values: Values, run: Exploration) {
   const { plan, cellsPerChunk: per } = geometry;
@@ -285,5 +285,16 @@ function inferSenders(geometry: Geometry, values: Values, run: Exploration) {
     }
     return (rank.rank + plan.ranks.length - 1) % plan.ranks.length;
   });
+  const n = plan.ranks.length;
+  const apart = new Set(senders).size === n && senders.every((sender, rank) => sender !== rank || n === 1);
+  if (!apart) {
+    // Not everybody's input arrives somewhere else: then the others are held to the step that most ranks keep.
+    const keeping = (shift: number) => senders.filter((sender, rank) => sender === (rank + n - shift) % n).length;
+    const shifts = senders.map((_, shift) => shift).slice(n === 1 ? 0 : 1);
+    const step = shifts.reduce((best, shift) => (keeping(shift) > keeping(best) ? shift : best), shifts[0]!);
+    senders.forEach((_, rank) => {
+      senders[rank] = (rank + n - step) % n;
+    });
+  }
   return (rank: number, chunk: number): Expectation | undefined => ({ kind: "copy", rank: senders[rank]!, chunk });
 }

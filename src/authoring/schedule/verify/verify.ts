@@ -5,13 +5,15 @@
  */
 import type { ExecutionPlan } from "../ir.ts";
 import { areOrdered, type Counter, type CounterTable, counterTable, laterWaits, mustPrecede } from "./counters.ts";
+import { checkBarrierGroups, checkCounts } from "./counts.ts";
 import { reportDeadlock } from "./deadlock.ts";
 import { type Exploration, explore } from "./explore.ts";
-import { type Finding, type FindingCode, Findings, type OpRef, opRef } from "./findings.ts";
-import { chunkSizesToCheck, type Geometry, iterationsOf, layOut, MAX_STEPS } from "./geometry.ts";
+import { type Finding, type FindingCode, Findings } from "./findings.ts";
+import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./geometry.ts";
 import { judge, placeOfSite } from "./judge.ts";
 import { checkTarget, type Target } from "./limits.ts";
 import { lint } from "./lint.ts";
+import { chunkSizesToCheck } from "./loops.ts";
 import type { Promises } from "./promises.ts";
 import { checkShape } from "./shape.ts";
 import { type Policy, simple } from "./tokens.ts";
@@ -27,6 +29,8 @@ export interface VerifyOptions {
   };
   /** Warnings about unused channels, dead copies and the like. On unless told. */
   readonly lint?: boolean;
+  /** Units that a chunk has where loops are unrolled. As many as decide for every size, unless told. */
+  readonly unitsPerChunk?: readonly number[];
   /** Findings of one code that are listed; the rest is counted. 16 unless told. */
   readonly maxFindings?: number;
 }
@@ -56,14 +60,14 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
   const stats = { operations: 0, cells: 0, explorations: 0 };
   if (checkShape(plan, findings)) {
     if (options.target !== undefined) checkTarget(plan, options.target, findings);
-    const sizes = chunkSizesToCheck(plan);
+    const sizes = chunkSizesToCheck(plan, options.unitsPerChunk);
     sizes.forEach((chunkBytes, i) => {
       const before = findings.hasErrors;
       if (i > 0 && before) return;
       const isLast = i === sizes.length - 1;
-      verifyAt(plan, chunkBytes, 1, options, findings, stats, isLast);
-      if (isLast && options.promises?.relaunch === true && !findings.hasErrors) {
-        verifyAt(plan, chunkBytes, 3, { ...options, promises: {} }, findings, stats, false);
+      verifyAt(plan, chunkBytes, 1, options, findings, stats, isLast, i >= 2);
+      if (i === Math.min(1, sizes.length - 1) && options.promises?.relaunch === true && !findings.hasErrors) {
+        verifyAt(plan, chunkBytes, 3, { ...options, promises: {} }, findings, stats, false, false);
       }
     });
   }
@@ -102,11 +106,14 @@ function verifyAt(
   target: Findings,
   stats: { operations: number; cells: number; explorations: number },
   withLint: boolean,
+  isExtra: boolean,
 ): void {
   const findings = launches > 1 ? new RelaunchFindings(target) : target;
   const wholePlan = (code: FindingCode, message: string, hint: string) =>
     findings.add({ code, severity: "error", rank: -1, strand: -1, op: -1, message, hint });
   const geometry = layOut(plan, chunkBytes, launches);
+  // One unit and two have been looked at; more are only where they fit.
+  if (isExtra && (typeof geometry === "string" || countSteps(geometry) > MAX_STEPS)) return;
   if (typeof geometry === "string") {
     wholePlan(
       "undecided",
@@ -294,125 +301,4 @@ function countSteps(geometry: Geometry): number {
         steps += op.kind === "pipeline" ? op.body.length * iterationsOf(op, geometry.chunkBytes) : 1;
   }
   return steps * geometry.launches;
-}
-
-/** Compares how often every channel is signalled and awaited, and every semaphore released and acquired. */
-function checkCounts(geometry: Geometry, table: CounterTable, findings: Findings): void {
-  const { plan } = geometry;
-  for (const counter of table.counters) {
-    const { totalSignals: signals, totalWaits: waits, from, to, kind } = counter;
-    if (signals === waits) continue;
-    const loops = loopsOf(geometry, counter);
-    if (kind === "semaphore") {
-      if (waits > signals + counter.initial) continue;
-      findings.add({
-        ...placeOfCounter(geometry, counter),
-        code: "semaphore-not-restored",
-        severity: "error",
-        message: `semaphore ${counter.toId} of rank ${to} is acquired ${waits} times and released ${signals} times: it ends at ${counter.initial + signals - waits} instead of ${counter.initial}`,
-        hint: "release it as often as it is acquired: the next launch begins with what is left",
-      });
-    } else if (signals > waits) {
-      findings.add({
-        ...placeOfCounter(geometry, counter),
-        code: loops ? "loop-mismatch" : "surplus-signal",
-        severity: "error",
-        message:
-          `rank ${from} signals ${kind} channel ${counter.fromId} to rank ${to} ${signals} times, ` +
-          (counter.toId < 0 ? `rank ${to} has no channel that pairs with it` : `rank ${to} waits ${waits} times`) +
-          (loops ? "; the loops at its two ends run a different number of times" : ""),
-        hint: "a signal that is left over satisfies a wait of the next launch too early: add the wait or remove the signal",
-      });
-    } else if (loops) {
-      findings.add({
-        ...placeOfCounter(geometry, counter),
-        code: "loop-mismatch",
-        severity: "error",
-        message: `the loops at the two ends of ${kind} channel ${counter.fromId} from rank ${from} to rank ${to} run a different number of times: ${signals} signals, ${waits} waits`,
-        hint: "give both loops the same unit and the same number of chunks",
-      });
-    }
-  }
-  void plan;
-}
-
-/** Says whether the two ends of a counter are used in loops that run differently often. */
-function loopsOf(geometry: Geometry, counter: Counter): boolean {
-  const iterations = new Set<number>();
-  let inLoops = false;
-  for (const strands of [counter.signallers, counter.waiters]) {
-    for (const g of strands) {
-      const rank = geometry.strandRank[g]!;
-      for (const op of geometry.plan.ranks[rank]!.strands[g - geometry.strandBase[rank]!]!.ops) {
-        if (op.kind !== "pipeline" || !op.body.some((inner) => uses(geometry, rank, inner, counter))) continue;
-        inLoops = true;
-        iterations.add(iterationsOf(op, geometry.chunkBytes));
-      }
-    }
-  }
-  return inLoops && iterations.size > 1;
-}
-
-function uses(
-  _: Geometry,
-  rank: number,
-  op: { kind: string; channels?: readonly number[] },
-  counter: Counter,
-): boolean {
-  if (op.kind === "signal" || op.kind === "put") {
-    return rank === counter.from && (op.channels ?? []).includes(counter.fromId);
-  }
-  return op.kind === "wait" && rank === counter.to && (op.channels ?? []).includes(counter.toId);
-}
-
-/** The first operation that signals (or else waits on) a counter. */
-function placeOfCounter(geometry: Geometry, counter: Counter): OpRef {
-  const { plan } = geometry;
-  const side = counter.signallers.size > 0 ? counter.signallers : counter.waiters;
-  const kinds = counter.signallers.size > 0 ? ["signal", "release", "put"] : ["wait", "acquire"];
-  for (const g of side) {
-    const rank = geometry.strandRank[g]!;
-    const strand = g - geometry.strandBase[rank]!;
-    const ops = plan.ranks[rank]!.strands[strand]!.ops;
-    for (let o = 0; o < ops.length; o++) {
-      const outer = ops[o]!;
-      const bodies = outer.kind === "pipeline" ? outer.body : [outer];
-      for (let b = 0; b < bodies.length; b++) {
-        const op = bodies[b]!;
-        const id = rank === counter.from && kinds[0] === "signal" ? counter.fromId : counter.toId;
-        const ids = "channels" in op ? op.channels : "semaphores" in op ? op.semaphores : [];
-        const same = "channelKind" in op ? op.channelKind === counter.kind : counter.kind === "semaphore";
-        if (kinds.includes(op.kind) && same && ids.includes(id))
-          return opRef(plan, rank, strand, o, outer.kind === "pipeline" ? b : undefined);
-      }
-    }
-  }
-  return { rank: counter.to, strand: -1, op: -1 };
-}
-
-/** A barrier that more strands name than it meets would meet whoever comes first. */
-function checkBarrierGroups(geometry: Geometry, findings: Findings): void {
-  const { plan } = geometry;
-  for (const rank of plan.ranks) {
-    const groups = new Map<number, { strands: Set<number>; size: number; at: readonly [number, number] }>();
-    rank.strands.forEach((strand, s) => {
-      strand.ops.forEach((outer, o) => {
-        for (const op of outer.kind === "pipeline" ? outer.body : [outer]) {
-          if (op.kind !== "barrier") continue;
-          const group = groups.get(op.barrier) ?? { strands: new Set(), size: op.numStrands, at: [s, o] };
-          group.strands.add(s);
-          groups.set(op.barrier, group);
-        }
-      });
-    });
-    for (const [id, { strands, size, at }] of groups) {
-      if (strands.size <= size) continue;
-      findings.at(plan, [rank.rank, ...at], {
-        code: "barrier-mismatch",
-        severity: "error",
-        message: `barrier ${id} of rank ${rank.rank} meets ${size} strands, but ${strands.size} strands name it: who meets whom depends on timing`,
-        hint: "give each group of strands a barrier of its own",
-      });
-    }
-  }
 }
