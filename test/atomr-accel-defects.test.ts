@@ -229,8 +229,7 @@ describe.skipIf(!available)("atomr-accel's defects, over a stand-in library (nee
     });
     for (const { local, across } of found) {
       expect(local).toEqual(Array(7).fill("INVALID_ARGUMENT"));
-      // NCCL itself notices nothing: where the backend does not compare the lists either, the deadline ends the wait.
-      expect(["MISMATCH", "TIMEOUT"]).toContain(across);
+      expect(across).toBe("MISMATCH");
     }
     const threads = await runRanks(2, async ({ comm, rank }) => {
       const counts = rank === 0 ? [2, 2] : [3, 1];

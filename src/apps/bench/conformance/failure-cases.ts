@@ -200,6 +200,30 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
     },
   },
   {
+    name: "an all-to-all whose counts do not fit fails on every rank and names the pair",
+    ranks: 3,
+    needs: ["split", "all_to_all_v"],
+    async run(context) {
+      for (const storage of ["array", "tensor"] as const) {
+        const group = await ownGroup(context, `counts ${storage}`);
+        const data = () => (storage === "array" ? f32(6) : context.world.tensor("f32", [6]));
+        // Rank 1 sends rank 2 three elements, and rank 2 expects two of it.
+        const odd = group.rank === 1 ? { sendCounts: [1, 2, 3], recvCounts: [2, 2, 2] } : undefined;
+        const counts = odd ?? { sendCounts: [2, 2, 2], recvCounts: group.rank === 0 ? [2, 1, 2] : [2, 2, 2] };
+        const received = counts.recvCounts.reduce((a, b) => a + b, 0);
+        const output = storage === "array" ? f32(received) : context.world.tensor("f32", [received]);
+        const error = await fails(context, `${storage}: counts`, ["MISMATCH"], () =>
+          finish(group, group.allToAllV(data(), { ...counts, output, ...SHORT })),
+        );
+        for (const name of [/rank 1/, /rank 2/, /\b3\b/, /\b2\b/]) {
+          holds(context, `the message names ${name}: ${error?.message}`, name.test(error?.message ?? ""));
+        }
+        await works(context, "the world afterwards", context.comm);
+        await group.close().catch(() => {});
+      }
+    },
+  },
+  {
     name: "what was sent arrives, also when the sender closes the group at once",
     ranks: 2,
     needs: ["split", "send"],
