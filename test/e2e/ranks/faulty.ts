@@ -2,10 +2,16 @@
  * A rank that works in steps, dies as its plan says, and rebuilds its world after every failure of another one. Checks
  * every sum itself: a wrong one is reported, not thrown, so that no policy can hide it.
  */
-import { RankFailedError, TimeoutError, type World } from "chorale";
+import { AbortedError, MismatchError, OutOfMemoryError, RankFailedError, TimeoutError, type World } from "chorale";
 
-/** How a rank can go: `late` once another one went; `again` only asks for a rebuild. The last three stay, and must be ended. */
-export type How = "throw" | "reject" | "exit1" | "exit0" | "late" | "again" | "loop" | "block" | "idle";
+/**
+ * How a rank can go: `late` once another one went; `loop`, `block` and `idle` stay, and must be ended. The others spoil the
+ * generation and come to the rebuild: `again` only asks for it, `mismatch` makes another call than its peers, `abort`
+ * ends a call that is under way, `memory` asks for more than there is.
+ */
+export type How =
+  | ("throw" | "reject" | "exit1" | "exit0" | "late" | "loop" | "block" | "idle")
+  | ("again" | "mismatch" | "abort" | "memory");
 
 export interface Fault {
   /** In which generation, and as which rank of it. */
@@ -33,6 +39,8 @@ export interface Report {
   readonly errors: readonly string[];
   readonly wrong: readonly string[];
 }
+
+const KNOWN = [RankFailedError, TimeoutError, MismatchError, AbortedError, OutOfMemoryError];
 
 class Dies extends Error {}
 
@@ -82,10 +90,10 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
         await die("throw");
       }
-      if (fault !== undefined && fault.how !== "again") await die(fault.how);
-      x.data.fill(rank + 1 + step);
+      if (fault !== undefined) await spoil(fault.how, step);
+      world.upload(x, new Float64Array(x.size).fill(rank + 1 + step));
       await comm.allReduce(x, limit);
-      check(x.data, (size * (size + 1)) / 2 + size * step, `all-reduce ${step}`);
+      check(world.download(x), (size * (size + 1)) / 2 + size * step, `all-reduce ${step}`);
       const y = Float64Array.of(10 ** rank);
       await tp.allReduce(y, limit);
       check(
@@ -97,6 +105,20 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
       if (fault?.how === "again") throw new TimeoutError("patience", 0);
     }
     await comm.barrier(limit);
+  };
+  const spoil = async (how: How, step: number) => {
+    const { comm } = world;
+    if (how === "again") return;
+    if (how === "mismatch") await comm.allReduce(world.tensor("f64", [7]));
+    else if (how === "memory") world.tensor("f64", [2 ** 40]);
+    else if (how === "abort") {
+      // With the data that its peers expect: they may have theirs before they hear of it.
+      const x = world.tensor("f64", [plan.count ?? 16]);
+      world.upload(x, new Float64Array(x.size).fill(world.rank + 1 + step));
+      const pending = comm.allReduce(x);
+      comm.abort("by the plan");
+      await pending;
+    } else await die(how);
   };
   const check = (data: Float64Array, expected: number, what: string) => {
     const at = data.findIndex((value) => value !== expected);
@@ -110,9 +132,9 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
       return { rank: world.rank, size: world.size, generation: world.generation, errors, wrong };
     } catch (error) {
       if (error instanceof Dies) throw error;
-      if (!(error instanceof RankFailedError || error instanceof TimeoutError)) throw error;
+      if (!KNOWN.some((known) => error instanceof known)) throw error;
       const whose = error instanceof RankFailedError ? ` ${error.generation} ${error.rank}` : "";
-      errors.push(`${error.name}${whose}`);
+      errors.push(`${(error as Error).name}${whose}`);
       world = await world.rebuild();
     }
   }
