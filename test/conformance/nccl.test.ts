@@ -1,6 +1,6 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/bench";
-import { describe, expect, it } from "vitest";
-import { buildFakeGpu } from "../helpers/fake-gpu.ts";
+import { afterAll, describe, expect, it } from "vitest";
+import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD } from "../helpers/fake-gpu.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
@@ -15,6 +15,10 @@ function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
 
 /** On a machine with GPUs the same suite runs over NCCL itself: `npm run conformance:full -- --backend nccl`. */
 describe.skipIf(library === undefined)("nccl backend over a stand-in library (needs g++)", () => {
+  afterAll(() => {
+    expect(heldByFakeGpu(library ?? "")).toEqual(NOTHING_HELD);
+  });
+
   it("moves and reduces as the reference says", { timeout: 240_000 }, async () => {
     const result = await runConformance({
       backend: "nccl",

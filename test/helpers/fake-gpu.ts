@@ -61,6 +61,8 @@ export interface HeldByFakeGpu {
   readonly communicators: number;
   readonly registrations: number;
   readonly violations: number;
+  /** How often a communicator was revoked. */
+  readonly revoked: number;
 }
 
 /** Nothing held, nothing broken. */
@@ -75,6 +77,7 @@ export const NOTHING_HELD: HeldByFakeGpu = {
   communicators: 0,
   registrations: 0,
   violations: 0,
+  revoked: 0,
 };
 
 /** Reads the stand-in's counters in this process, whose threads share them. */

@@ -83,6 +83,11 @@ export class CudaDevice implements Disposable {
     this.#open.add(resource);
   }
 
+  /** Says that something that only holds other things is closed. */
+  forget(resource: { close(): void }): void {
+    this.#open.delete(resource);
+  }
+
   /** Says that something closes now: it is neither closed with the device nor freed by whoever reaps this rank. */
   untrack(resource: { close(): void }, kind: HeldKind, handle: bigint): void {
     this.#open.delete(resource);

@@ -66,6 +66,7 @@ export class MemoryPool implements Disposable {
   constructor(device: CudaDevice, options: { readonly limitBytes?: number } = {}) {
     this.device = device;
     this.limitBytes = options.limitBytes ?? device.info.memoryBytes;
+    device.track(this);
   }
 
   /**
@@ -179,8 +180,10 @@ export class MemoryPool implements Disposable {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.device.forget(this);
+    // Freeing waits for the device by itself: the events are of no use any more.
+    for (const { events } of this.#deferred) for (const event of events) event.close();
     if (this.device.poison === undefined && !this.device.closed) {
-      this.#settleDeferred(true);
       for (const segment of this.#segments) {
         this.device.ledger?.drop("memory", segment.address);
         this.device.call("cuMemFree_v2", "pool close", segment.address);

@@ -14,20 +14,22 @@ import { reapNccl } from "./reap.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
+const useNew = buildFakeGpu(["FAKE_NEW_NCCL"]) ?? "";
 const backend = new URL("../../../../.cache/dev/runtime/backends/nccl/index.js", import.meta.url).href;
 
 /** Runs `body(backend, rank, say)` as rank `rank` of `handle` on a thread of its own, which then stays. */
-function rankThread(handle: NcclHandle, rank: number, body: string) {
+function rankThread(handle: NcclHandle, rank: number, body: string, options = "{}", path = library) {
   const code = `
     const { parentPort, workerData } = require("node:worker_threads");
     const say = (text) => parentPort.postMessage(text);
     parentPort.on("message", () => {});
     import(workerData.module).then(async ({ attachNccl }) => {
-      const backend = attachNccl(workerData.handle, workerData.rank, { timeoutMs: 20_000 });
+      const backend = attachNccl(workerData.handle, workerData.rank, { timeoutMs: 20_000, ...${options} });
       const { world } = backend;
       try { ${body} } catch (error) { say(String(error.code ?? error)); }
     });`;
-  const worker = new Worker(code, { eval: true, workerData: { module: backend, handle, rank } });
+  const env = { ...process.env, CHORALE_CUDA_LIBRARY: path, CHORALE_NCCL_LIBRARY: path };
+  const worker = new Worker(code, { eval: true, env, workerData: { module: backend, handle, rank } });
   const said: string[] = [];
   let wake = () => {};
   worker.on("message", (text: string) => {
@@ -182,5 +184,36 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
     expect(reaped.unknown).toBe(0);
     // Again: nothing is freed twice.
     expect(Object.values(reapNccl(handle, 1)).every((count) => count === 0)).toBe(true);
+  });
+
+  it.each([
+    ["non-blocking communicators", "{ blocking: false }", library],
+    ["NCCL that can revoke", "{}", useNew],
+  ])("opens, splits, fails, closes and leaves nothing behind with %s", async (_what, options, path) => {
+    const counts = heldByFakeGpu(path);
+    const handle = createNcclHost({ ranks: 3 });
+    const body = `
+      const x = backend.tensor("f32", [1000]);
+      backend.upload(x, new Float32Array(1000).fill(backend.rank + 1));
+      await world.allReduce(x);
+      if (backend.download(x)[999] !== 6) say("wrong sum");
+      const group = await world.split(0, backend.rank);
+      await group.allReduce(x);
+      await group.allReduce(new Float32Array(5));
+      await group.close();
+      const failing = await world.split(0, backend.rank);
+      await failing.allReduce(x);
+      if (backend.rank > 0) await failing.allReduce(x, { timeoutMs: 100 }).then(() => say("accepted"), (e) => say(e.code));
+      await world.barrier();
+      for (let i = 0; i < 10; i++) await world.allReduce(x);
+      await failing.close().catch(() => {});
+      await world.allReduce(x).wait;
+      await backend.close();
+      say("over");`;
+    const ranks = [0, 1, 2].map((rank) => rankThread(handle, rank, body, options, path));
+    await Promise.all(ranks.map((rank) => rank.heard("over")));
+    await Promise.all(ranks.map((rank) => rank.worker.terminate()));
+    expect(ranks.map(({ said }) => said)).toEqual([["over"], ["TIMEOUT", "over"], ["TIMEOUT", "over"]]);
+    expect(heldByFakeGpu(path)).toEqual({ ...counts, ...(path === useNew ? { revoked: counts.revoked + 2 } : {}) });
   });
 });

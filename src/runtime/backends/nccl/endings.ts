@@ -18,6 +18,7 @@ import type { NcclCommunicator } from "./communicator.ts";
 import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
+import { NCCL_RESULT } from "./symbols.ts";
 
 /** NCCL before 2.22 cannot abort several communicators in a group. */
 const GROUPED_ABORT_SINCE = 22200;
@@ -93,6 +94,7 @@ export class Endings {
       return;
     }
     if (!queue.inFlight || queue.surrendered) return;
+    if (this.#revoke(queue)) return;
     if (this.#rank.interprocess) {
       this.#toAbort.set(queue, performance.now());
       this.#abortWhenQuiet();
@@ -101,6 +103,15 @@ export class Endings {
     }
     const { control } = queue.options;
     if (control.countAbort() < control.size) this.#abort([queue]);
+  }
+
+  /** Has the kernels of a communicator end without freeing anything, where NCCL can. @returns whether it could */
+  #revoke(queue: CommQueue): boolean {
+    const revoke = this.#rank.library.optional.ncclCommRevoke;
+    if (revoke === undefined || queue.comm === undefined || this.#rank.at.device.poison !== undefined) return false;
+    this.#rank.at.device.activate();
+    const status = revoke(queue.comm, 0);
+    return status === NCCL_RESULT.success || status === NCCL_RESULT.inProgress;
   }
 
   /** Ends everything at once, without waiting for peers. Nothing of this rank's NCCL is left afterwards. */
@@ -206,7 +217,7 @@ export class Endings {
     if (handle !== undefined && at.device.poison === undefined) {
       at.device.activate();
       at.device.ledger?.drop("communicator", handle);
-      if (failed) library.api.ncclCommAbort(handle);
+      if (failed || !this.#finalize(handle)) library.api.ncclCommAbort(handle);
       else library.api.ncclCommDestroy(handle);
     }
     control.countReclaim();
@@ -219,6 +230,21 @@ export class Endings {
     control.endTurn(RECLAIM, ranks);
     this.#forget(communicator);
     return true;
+  }
+
+  /** Brings a communicator to the point where it can be destroyed. A blocking one is there. @returns whether it is */
+  #finalize(handle: bigint): boolean {
+    if (this.#rank.blocking) return true;
+    const { api } = this.#rank.library;
+    const state = new Int32Array(1);
+    const until = performance.now() + RECLAIM_MS;
+    let status = api.ncclCommFinalize(handle);
+    while (status === NCCL_RESULT.inProgress && performance.now() < until) {
+      const asked = api.ncclCommGetAsyncError(handle, state);
+      status = asked === NCCL_RESULT.success ? (state[0] ?? 0) : asked;
+      if (status === NCCL_RESULT.inProgress) nap(0.05);
+    }
+    return status === NCCL_RESULT.success;
   }
 
   #forget(communicator: NcclCommunicator): void {

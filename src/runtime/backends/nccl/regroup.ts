@@ -7,6 +7,14 @@ import type { Arrival } from "./entry.ts";
 import type { EntryParts } from "./issuer.ts";
 import { COLLECTIVE } from "./sequence.ts";
 
+/**
+ * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be
+ * freed: that needs a moment in which all their members are idle, which a loop of splits and calls never gives.
+ */
+const CROWDED_GROUPS = 48;
+/** How long a split lets closed groups be freed: they may still be open on another rank, which comes to no harm. */
+const MAKE_ROOM_MS = 2000;
+
 /** World ranks of members of a group. */
 function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
   return members.map((member) => parent.ranks[member] ?? member);
@@ -36,7 +44,14 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
   const { rank, queue } = parent.parts;
   const { color, key, name, instance, arrival } = call;
   let made: NcclCommunicator | undefined;
+  let since: number | undefined;
   const step = (): boolean => {
+    const now = performance.now();
+    since ??= now;
+    if (now - since < MAKE_ROOM_MS && rank.segment.groups().length >= CROWDED_GROUPS) {
+      rank.poller.hurry();
+      return false;
+    }
     const choices = readChoices(queue.options.control, arrival.seq);
     if (choices === undefined || !queue.turn(arrival.seq)) return false;
     const native = rank.library.optional.ncclCommSplit !== undefined;

@@ -14,6 +14,7 @@ export const NCCL_PROTOTYPES = {
   ncclGetUniqueId: "int ncclGetUniqueId(void *id)",
   ncclCommInitRankConfig:
     "int ncclCommInitRankConfig(void *comm, int numRanks, ChoraleNcclUniqueId id, int rank, void *config)",
+  ncclCommFinalize: "int ncclCommFinalize(void *comm)",
   ncclCommDestroy: "int ncclCommDestroy(void *comm)",
   ncclCommAbort: "int ncclCommAbort(void *comm)",
   ncclCommGetAsyncError: "int ncclCommGetAsyncError(void *comm, void *state)",
