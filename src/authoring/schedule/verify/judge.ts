@@ -239,11 +239,25 @@ function reportRaces(
       chunk: place,
       message: `${verb(race.firstWrites, race.firstTag)} ${where} while ${other} ${verb(race.secondWrites, race.secondTag)} it: nothing orders the two${effect}`,
       hint: race.sameStrand
-        ? "put a nop or barrier between the two operations: the threads of a strand do not wait for each other"
-        : "let one side signal after its access and the other wait before its own",
+        ? "put a nop (sync) or barrier between the two operations: the threads of a strand do not wait for each other"
+        : relaxedBetween(plan, a, b)
+          ? "the signal and the wait between the two are relaxed, which orders nothing: leave relaxed out where data is handed over"
+          : "let one side signal after its access and the other wait before its own",
       related: [opRef(plan, b.rank, b.strand, b.op, b.body)],
     });
   }
+}
+
+type Place = ReturnType<typeof placeOfSite>;
+
+/** Says whether one side signals after its access and the other waits before its own, and both only relaxed. */
+function relaxedBetween(plan: Geometry["plan"], a: Place, b: Place): boolean {
+  const opsOf = ({ rank, strand }: Place) => plan.ranks[rank]!.strands[strand]!.ops;
+  const ordered = (first: Place, second: Place) =>
+    first.rank !== second.rank &&
+    opsOf(first).some((op, i) => i > first.op && op.kind === "signal" && op.relaxed) &&
+    opsOf(second).some((op, i) => i < second.op && op.kind === "wait" && op.relaxed);
+  return ordered(a, b) || ordered(b, a);
 }
 
 function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): void {

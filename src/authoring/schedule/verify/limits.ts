@@ -4,6 +4,7 @@
  */
 import type { ExecutionPlan, Op, SimpleOp, Strand } from "../ir.ts";
 import type { Findings } from "./findings.ts";
+import { movesPackets } from "./strand-state.ts";
 
 export const TARGETS = ["mscclpp"] as const;
 export type Target = (typeof TARGETS)[number];
@@ -82,7 +83,7 @@ function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void 
           const targets = 1 + op.remoteDst.length + (op.packetDst === undefined ? 0 : 1);
           limit(place, "ranges of an operation", Math.max(sources, targets), MSCCLPP_LIMITS.rangesPerOp);
         }
-        const defect = defectOf(op, outer);
+        const defect = defectOf(op, outer, plan.options.protocol);
         if (defect !== undefined) {
           findings.at(plan, place, { code: "target-defect", severity: "error", ...defect });
         }
@@ -121,7 +122,18 @@ class StrandUse {
 }
 
 /** What MSCCL++ 0.9's kernels do otherwise than the operation says. */
-function defectOf(op: SimpleOp, outer: Op): { message: string; hint: string } | undefined {
+function defectOf(
+  op: SimpleOp,
+  outer: Op,
+  protocol: ExecutionPlan["options"]["protocol"],
+): { message: string; hint: string } | undefined {
+  if (protocol === "Simple" && movesPackets(op)) {
+    return {
+      message:
+        "moves packets in a plan of protocol Simple: the executor makes room for them (twice the scratch) only with LL",
+      hint: "declare the protocol LL",
+    };
+  }
   if ("op" in op && op.op !== "sum") {
     return {
       message: `reduces with ${op.op}; the executor never reads the operator and sums`,
@@ -161,6 +173,15 @@ function defectOf(op: SimpleOp, outer: Op): { message: string; hint: string } | 
   if (op.kind === "put" && op.channelKind === "port" && op.format === "pack") {
     return { message: "the executor sends the source as it is, as packets", hint: "copy it to packets first" };
   }
+  if (outer.kind === "pipeline" && !movesPackets(op)) {
+    const size = sizeOf(op);
+    if (size !== undefined && size < outer.numChunks) {
+      return {
+        message: `handles ${size} chunk${size === 1 ? "" : "s"} in a loop over ${outer.numChunks}: the executor runs past its end`,
+        hint: "give the loop as many chunks as its operations have",
+      };
+    }
+  }
   if (outer.kind === "pipeline" && "tbg" in op && op.tbg !== undefined) {
     return {
       message: "a part of a thread-block group inside a pipeline runs past its part",
@@ -168,4 +189,22 @@ function defectOf(op: SimpleOp, outer: Op): { message: string; hint: string } | 
     };
   }
   return undefined;
+}
+
+/** Chunks of a data operation's ranges. */
+function sizeOf(op: SimpleOp): number | undefined {
+  switch (op.kind) {
+    case "copy":
+    case "switch-broadcast":
+      return op.src.size;
+    case "get":
+    case "put":
+      return op.src[0]?.size;
+    case "reduce":
+    case "switch-reduce":
+    case "switch-reduce-broadcast":
+      return op.dst.size;
+    default:
+      return undefined;
+  }
 }

@@ -1,4 +1,5 @@
 /** What is allowed but pointless: channels nobody uses, data nobody reads, operations that never run. Warnings. */
+import type { SimpleOp } from "../ir.ts";
 import { formatOp } from "../print.ts";
 import type { Exploration } from "./explore.ts";
 import type { Findings } from "./findings.ts";
@@ -37,6 +38,14 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
           if (op.kind === "switch-reduce-broadcast") {
             usedChannels.switch.add(op.src.channel);
             usedChannels.switch.add(op.dst.channel);
+          }
+          if (isEmpty(op)) {
+            findings.at(plan, [rank.rank, s, o, outer.kind === "pipeline" ? b : undefined], {
+              code: "unreachable",
+              severity: "warning",
+              message: `${formatOp(op)}: moves nothing, its ranges have 0 chunks`,
+              hint: "remove it, or give it chunks",
+            });
           }
           const id = first + (outer.kind === "pipeline" ? b : 0);
           if (wrote[id] === 1 && used[id] === 0) {
@@ -77,6 +86,23 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
         hint: "members that only receive may ignore this",
       });
     });
+  }
+}
+
+function isEmpty(op: SimpleOp): boolean {
+  switch (op.kind) {
+    case "copy":
+    case "switch-broadcast":
+    case "switch-reduce":
+    case "switch-reduce-broadcast":
+      return op.src.size === 0;
+    case "get":
+    case "put":
+      return op.src.every((range) => range.size === 0);
+    case "reduce":
+      return op.dst.size === 0;
+    default:
+      return false;
   }
 }
 

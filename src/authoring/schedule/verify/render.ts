@@ -5,6 +5,18 @@ import type { Finding, OpRef } from "./findings.ts";
 
 /** Operations shown before and after the one at fault. */
 const CONTEXT = 2;
+/** Longer operations (dozens of destinations) are cut in the middle. */
+const WIDTH = 150;
+
+function clip(text: string): string {
+  return text.length <= WIDTH ? text : `${text.slice(0, WIDTH - 45)} ... ${text.slice(-40)}`;
+}
+
+/** A cycle of waits reads better with a line for each. */
+function spread(message: string): string {
+  const [head, ...rest] = message.split(/(?<=^wait cycle): |; (?=rank \d+ strand)/);
+  return rest.length < 2 ? message : [`${head}:`, ...rest.map((line) => `      ${line}`)].join("\n");
+}
 
 function sourceOf(ref: OpRef): string {
   return ref.source === undefined ? "" : `  (${ref.source.file}:${ref.source.line}:${ref.source.column})`;
@@ -17,10 +29,12 @@ function around(plan: ExecutionPlan, ref: OpRef): string[] {
   const inner = ref.body !== undefined && outer?.kind === "pipeline" ? outer.body : undefined;
   const ops: readonly Op[] = inner ?? strand.ops;
   const at = inner === undefined ? ref.op : (ref.body ?? 0);
-  const title = `    rank ${ref.rank} strand ${ref.strand}${inner === undefined ? "" : `, loop at op ${ref.op}`}:${sourceOf(ref)}`;
+  const loop = inner === undefined ? "" : `, loop at op ${ref.op}`;
+  const iteration = ref.iteration === undefined ? "" : `, iteration ${ref.iteration}`;
+  const title = `    rank ${ref.rank} strand ${ref.strand}${loop}${iteration}:${sourceOf(ref)}`;
   const lines = [title];
   for (let i = Math.max(0, at - CONTEXT); i <= Math.min(ops.length - 1, at + CONTEXT); i++) {
-    lines.push(`    ${i === at ? ">" : " "} ${String(i).padStart(4)}  ${formatOp(ops[i]!)}`);
+    lines.push(`    ${i === at ? ">" : " "} ${String(i).padStart(4)}  ${clip(formatOp(ops[i]!))}`);
   }
   return lines;
 }
@@ -37,7 +51,7 @@ export function renderFindings(plan: ExecutionPlan, findings: readonly Finding[]
             ? `rank ${finding.rank}`
             : `rank ${finding.rank} strand ${finding.strand} op ${finding.op}${finding.body === undefined ? "" : `.${finding.body}`}`;
       return [
-        `${finding.severity} ${finding.code} at ${where}: ${finding.message}`,
+        `${finding.severity} ${finding.code} at ${where}: ${spread(finding.message)}`,
         ...around(plan, finding),
         ...(finding.related ?? []).slice(0, 6).flatMap((ref) => around(plan, ref)),
         `    hint: ${finding.hint}`,

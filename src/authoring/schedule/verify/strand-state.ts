@@ -132,16 +132,21 @@ export function past(strand: StrandState, own: number): Past {
   };
 }
 
-/** Says whether any operation moves packets. */
-export function usesPackets(plan: ExecutionPlan): boolean {
-  const packets = (op: SimpleOp) =>
+/** Says whether an operation sends or receives packets. */
+export function movesPackets(op: SimpleOp): boolean {
+  return (
     (op.kind === "copy" && op.format !== "plain") ||
     (op.kind === "put" && op.format !== "plain") ||
-    (op.kind === "reduce" && op.packets) ||
-    (op.kind === "switch-broadcast" && op.format === "forward");
+    (op.kind === "reduce" && (op.packets || op.packetDst !== undefined)) ||
+    (op.kind === "switch-broadcast" && op.format === "forward")
+  );
+}
+
+/** Says whether any operation moves packets. */
+export function usesPackets(plan: ExecutionPlan): boolean {
   return plan.ranks.some((rank) =>
     rank.strands.some((strand) =>
-      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(packets) : packets(op))),
+      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(movesPackets) : movesPackets(op))),
     ),
   );
 }
