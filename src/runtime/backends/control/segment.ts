@@ -143,6 +143,13 @@ export class ControlSegment {
     return new GroupControl(this, this.#words, this.#bytes, at, member, ranks.length);
   }
 
+  /** How many groups are open or not yet freed; at most `MAX_GROUPS`. */
+  get numGroups(): number {
+    let open = 0;
+    for (let i = 0; i < MAX_GROUPS; i++) if (this.#words[HEADER_WORDS + i * groupWords(this.worldSize)] !== 0) open++;
+    return open;
+  }
+
   /** The groups that are open now, each as its member 0 sees it. */
   groups(): readonly { readonly name: string; readonly ranks: readonly number[]; readonly control: GroupControl }[] {
     return Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize)).flatMap((at) => {

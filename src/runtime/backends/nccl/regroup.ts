@@ -48,7 +48,7 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
   const step = (): boolean => {
     const now = performance.now();
     since ??= now;
-    if (now - since < MAKE_ROOM_MS && rank.segment.groups().length >= CROWDED_GROUPS) {
+    if (now - since < MAKE_ROOM_MS && rank.segment.numGroups >= CROWDED_GROUPS) {
       rank.poller.hurry();
       return false;
     }
