@@ -56,7 +56,8 @@ export class RankSession {
   async close(): Promise<void> {
     while (this.#rebuilding !== undefined) {
       const current = this.#rebuilding;
-      await current;
+      // Who was refused, and returned a result all the same, has dealt with it.
+      await current.catch(() => {});
       if (this.#rebuilding === current) this.#rebuilding = undefined;
     }
     await this.#world?.close();

@@ -95,7 +95,7 @@ describe("a rank that is gone", () => {
     ]);
   });
 
-  it.each(["loop", "block", "idle"] as const)("is ended when it does not come: %s", async (how) => {
+  it.each(["loop", "block"] as const)("is ended when it does not come: %s", async (how) => {
     const { results, events } = await withFault(how, {
       onFailure: how === "block" ? "shrink" : "respawn",
       data: { steps: 2, timeoutMs: 1000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
@@ -338,6 +338,33 @@ describe("world.rebuild()", () => {
     ]);
     expect(events.map(({ kind }) => kind)).toContain("rebuild-refused");
     expect(events.at(-1)).toMatchObject({ kind: "world-ended", ok: false, generation: 2 });
+  });
+
+  it("may be refused without being the end: a rank that deals with it returns its result", async () => {
+    const results = await launch({
+      ranks: 2,
+      onFailure: "respawn",
+      restarts: 0,
+      run: async (world: World) => {
+        await world.comm.barrier();
+        return world.rebuild().then(
+          () => "rebuilt",
+          (error: Error) => error.message,
+        );
+      },
+    });
+    expect(results).toEqual(Array(2).fill("aborted: world.rebuild() was refused: all 0 rebuilds are used up"));
+  });
+
+  it("works on threads that are kept between worlds, which are not kept then", async () => {
+    const run = async (world: World) => {
+      await world.comm.barrier();
+      if (world.generation === 1 && world.rank === 0) throw new Error("once");
+      await world.comm.barrier();
+      return world.generation;
+    };
+    expect(await runRanks(3, run, { restarts: 1, onOutput: () => {} })).toEqual([2, 2, 2]);
+    expect(await runRanks(3, (world: World) => world.generation)).toEqual([1, 1, 1]);
   });
 
   it("does not run a rank again that has returned; shrink goes on without it", async () => {
