@@ -1,11 +1,16 @@
 /** Ranks as processes, from the launching program's side, over a stand-in for GPUs. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
 import { launch } from "./launch.ts";
+import { loadableUrl } from "./location.ts";
 import type { OutputLine } from "./output.ts";
 import type { Isolation } from "./rank-host.ts";
+import { LAUNCHER_PID_VARIABLE } from "./rank-link.ts";
 import type { World } from "./world.ts";
 
 const library = buildFakeGpu();
@@ -265,6 +270,19 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     );
     expect(performance.now() - began).toBeLessThan(20_000);
     process.kill(pid ?? 0);
+  });
+
+  it("ends when its launcher's socket does, or when the launcher was gone before it began", async () => {
+    const start = (launcher: number) =>
+      spawn(process.execPath, [fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
+        stdio: ["ignore", "ignore", "inherit", "pipe"],
+        env: { ...process.env, [LAUNCHER_PID_VARIABLE]: String(launcher) },
+      });
+    const orphan = start(process.pid);
+    orphan.stdio[3]?.destroy();
+    expect(await once(orphan, "exit")).toEqual([null, "SIGKILL"]);
+    if (process.platform !== "linux") return;
+    expect(await once(start(process.pid + 1), "exit")).toEqual([null, "SIGKILL"]);
   });
 
   it("is refused by the threads backend, with the reason", async () => {

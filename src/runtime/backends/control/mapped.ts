@@ -72,9 +72,9 @@ export function createMappedControl(
   const sizeBytes = fileBytes(world.ranks);
   const reasons: string[] = [];
   let most = 0;
+  for (const folder of where) sweep(folder);
   for (const folder of where) {
     try {
-      sweep(folder);
       const { bavail, bsize } = statfsSync(folder);
       most = Math.max(most, bavail * bsize);
       // The file is sparse, and memory that cannot be had when a page is first touched ends the process.
