@@ -10,9 +10,11 @@ import {
   describeCriticalPath,
   explainStuck,
   type Fault,
+  Machine,
   ncclEstimate,
   ncclMachineOf,
   parseFault,
+  placeRanks,
   type SimulateOptions,
   type Simulation,
   type SystemParameters,
@@ -132,13 +134,16 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const runs: { file: string; plan: ExecutionPlan; results: Simulation[] }[] = [];
   for (const file of files) {
     const plan = await loadPlan(file, args);
+    const devices = placeRanks(plan.ranks.length, inventory, flags.devices?.split(","));
+    const machine = new Machine(inventory, devices, parameters);
     const options = (sizeBytes: number): SimulateOptions => ({
       inventory,
       sizeBytes,
       parameters,
       switchOps: flags.switch === true,
       faults,
-      ...(flags.devices === undefined ? {} : { devices: flags.devices.split(",") }),
+      devices,
+      machine,
     });
     runs.push({ file, plan, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
   }

@@ -19,9 +19,9 @@ import { parseYamlSubset, type YamlValue } from "./yaml-subset.ts";
 
 const SHAPES = ["Ring", "Switch", "FullyConnected"] as const;
 type Shape = (typeof SHAPES)[number];
-/** More NPUs than this are refused: links grow with their square. */
+/** More are refused: links grow with the square of the NPUs, and each takes about a kilobyte. */
 const MAX_NPUS = 4096;
-const MAX_LINKS = 2_000_000;
+const MAX_LINKS = 250_000;
 const MAX_DIMENSIONS = 16;
 
 interface Dimension {

@@ -22,14 +22,12 @@ export function criticalPath(result: Simulation): readonly PathStep[] {
   let until = at < 0 ? 0 : records[at]!.endUs;
   for (let guard = 0; at >= 0 && guard <= records.length; guard++) {
     const record = records[at]!;
-    // An operation that waited for another rank's is on the path only from when that one had ended.
+    // An operation that waited for another strand's is on the path only from when that one had ended.
     const cause = record.cause >= 0 ? records[record.cause] : undefined;
-    const previous = record.previous >= 0 ? records[record.previous] : undefined;
-    const held = cause !== undefined && (previous === undefined || cause.endUs > previous.endUs);
-    const from = Math.min(until, held ? cause.endUs : record.startUs);
+    const from = Math.min(until, cause === undefined ? record.startUs : cause.endUs);
     if (until > from) steps.push({ record, fromUs: from, toUs: until });
     until = from;
-    at = held ? record.cause : record.previous;
+    at = cause === undefined ? record.previous : record.cause;
   }
   return steps.reverse();
 }

@@ -58,8 +58,8 @@ const SLOWNESS: readonly LinkKind[] = [
   "ethernet",
 ];
 
-/** A device that does not state its memory's bandwidth is never held up by it. */
-const UNKNOWN_MEMORY_GBPS = 1e15;
+/** As good as none: of a device that does not state its memory's bandwidth, and of links that claim more. */
+const UNLIMITED_GBPS = 1e15;
 
 export class Machine {
   readonly links: DirectedLink[] = [];
@@ -85,7 +85,7 @@ export class Machine {
     this.devices = devices;
     this.#nodes = new Map(this.#topology.nodes.map((node) => [node.id, node]));
     for (const link of this.#topology.links) {
-      const { bandwidthGBps } = linkCost(link, this.#nodes);
+      const capacityGBps = Math.min(linkCost(link, this.#nodes).bandwidthGBps, UNLIMITED_GBPS);
       this.#directed.set(link, this.links.length);
       for (const [from, to] of [
         [link.a, link.b],
@@ -94,7 +94,7 @@ export class Machine {
         const list = this.#out.get(from) ?? [];
         list.push({ to, directed: this.links.length, link });
         this.#out.set(from, list);
-        this.links.push({ name: `${from} -> ${to}`, from, to, kind: link.kind, capacityGBps: bandwidthGBps });
+        this.links.push({ name: `${from} -> ${to}`, from, to, kind: link.kind, capacityGBps });
       }
     }
     const known = new Map(inventory.devices.map((device) => [device.id, device]));
@@ -106,7 +106,7 @@ export class Machine {
           `a node of the topology (${[...this.#nodes.keys()].slice(0, 8).join(", ")}…)`,
         );
       }
-      const capacityGBps = known.get(id)?.memoryBandwidthGBps ?? UNKNOWN_MEMORY_GBPS;
+      const capacityGBps = Math.min(known.get(id)?.memoryBandwidthGBps ?? UNLIMITED_GBPS, UNLIMITED_GBPS);
       this.links.push({ name: `${id} memory`, from: id, to: id, kind: "memory", capacityGBps });
       return this.links.length - 1;
     });
@@ -123,7 +123,7 @@ export class Machine {
 
   /** The way from one rank's device to another's. */
   route(from: number, to: number): Route {
-    const key = from * 65536 + to;
+    const key = from * this.devices.length + to;
     let route = this.#routes.get(key);
     if (route === undefined) {
       route = this.#find(from, to);

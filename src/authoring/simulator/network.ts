@@ -68,8 +68,9 @@ export class Network {
     return this.#flows;
   }
 
+  /** What is infinitely far off never happens. */
   at(time: number, action: () => void): void {
-    this.queue.push(Math.max(time, this.now), action);
+    if (Number.isFinite(time)) this.queue.push(Math.max(time, this.now), action);
   }
 
   /** The class of flows over `links` of at most `capGBps` each; `key` names the path. */
@@ -255,6 +256,7 @@ export class Network {
     const version = ++flowClass.version;
     if (first === undefined || rate <= 0) return;
     const time = this.now + Math.max(0, first.target - flowClass.service) / rate;
+    if (!Number.isFinite(time)) return;
     this.queue.push(time, () => {
       if (flowClass.version === version) this.#finish(flowClass);
     });

@@ -100,7 +100,8 @@ export class RunCore {
         pipeline = outer;
         op = outer.body[strand.body]!;
       } else op = outer;
-      strand.startedAt = strand.time;
+      // An operation that had to wait began when it was first tried.
+      if (strand.waitingFor === undefined) strand.startedAt = strand.time;
       if (!this.#execute(strand, op, pipeline)) return;
       this.step(strand, pipeline);
     }
@@ -161,6 +162,12 @@ export class RunCore {
     const { costs } = this;
     if (traffic === "packets") return (2 * bytes) / (route.efficiency ?? costs.packetEfficiency);
     return bytes / (route.efficiency ?? (traffic === "stores" ? costs.storeEfficiency : this.efficiency[rank]!));
+  }
+
+  /** A link on the way between two ranks that is down. */
+  blockedLink(from: number, to: number): string | undefined {
+    const down = this.machine.route(from, to).links.find((link) => this.input.capacities[link]! <= 0);
+    return down === undefined ? undefined : this.machine.links[down]!.name;
   }
 
   /** What a fence holds a strand. */

@@ -44,11 +44,23 @@ class PlanRunner {
         rank: strand.rank,
         strand: strand.index,
         op: strand.op,
-        why: strand.waitingFor?.why ?? "a transfer that never ends (its link is down)",
+        why: strand.waitingFor?.ranks.length ? strand.waitingFor.why : this.#whyStuck(strand),
         waitsFor: strand.waitingFor?.ranks ?? [],
       }));
     const timeUs = rankEndUs.reduce((end, time) => Math.max(end, time), 0) + costs.endUs;
     return { timeUs, rankEndUs, records, linkBytes: net.carriedBytes, stuck };
+  }
+
+  /** What holds a strand that waits for no other rank: mostly a link that is down. */
+  #whyStuck(strand: Strand): string {
+    const why = strand.waitingFor?.why ?? "a transfer that never ends";
+    for (const { rank } of this.#core.plan.ranks) {
+      const peers = this.#core.rankPlan(strand).channels;
+      if (!peers.memory.includes(rank) && !peers.port.includes(rank)) continue;
+      const link = this.#core.blockedLink(strand.rank, rank) ?? this.#core.blockedLink(rank, strand.rank);
+      if (link !== undefined) return `${why} (${link}, between it and rank ${rank}, is down)`;
+    }
+    return why;
   }
 
   /** Executes an operation. @returns false when it goes on later, by itself */

@@ -22,11 +22,12 @@ export class Stores {
     const record = strand.open;
     const after = () => {
       if (--left > 0) return;
+      const sentAt = this.#core.net.now;
       if (op.format === "forward") {
         this.#packets.whenArrived(strand, op, pipeline, (cause) =>
           this.#core.finish(
             strand,
-            cause,
+            this.#core.net.now > sentAt ? cause : -1,
             op.dst.map((r) => r.rank),
             bytes,
           ),
@@ -128,8 +129,9 @@ export class Stores {
       const cap = (2 * this.#core.costs.blockPacketGBps) / remote.length;
       this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, bytes, "packets"), cap, one);
     }
+    const begun = this.#core.net.now;
     this.#packets.whenArrived(strand, op, pipeline, (record) => {
-      cause = record;
+      if (this.#core.net.now > begun) cause = record;
       one();
     });
   }

@@ -12,6 +12,9 @@ import { parametersFor, type SystemParameters } from "./parameters.ts";
 import { runPlan } from "./run-plan.ts";
 import type { OpRecord, StuckStrand } from "./run-state.ts";
 
+/** Beyond this, byte counts are no longer exact. */
+const MAX_SIZE_BYTES = 2 ** 60;
+
 export interface SimulateOptions {
   readonly inventory: Inventory;
   /** The size that nccl-tests prints: bytes of the larger of a rank's two buffers. */
@@ -23,6 +26,8 @@ export interface SimulateOptions {
   /** The fabric multicasts and reduces in its switches. Off unless told. */
   readonly switchOps?: boolean;
   readonly faults?: readonly Fault[];
+  /** The machine of the inventory, devices and parameters, where the caller has made it for several sizes. */
+  readonly machine?: Machine;
 }
 
 export interface LinkUse {
@@ -41,6 +46,8 @@ export interface Simulation {
   /** False when ranks got stuck: the time is then that of the last thing that happened. */
   readonly completed: boolean;
   readonly stuck: readonly StuckStrand[];
+  /** Ranks that a fault killed. */
+  readonly deadRanks: readonly number[];
   readonly rankEndUs: readonly number[];
   /** Links that carried anything, the busiest first. */
   readonly links: readonly LinkUse[];
@@ -106,12 +113,12 @@ export function chunkBytesOf(plan: ExecutionPlan, sizeBytes: number): number {
  */
 export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulation {
   const { inventory, sizeBytes } = options;
-  if (!(sizeBytes > 0) || !Number.isFinite(sizeBytes)) {
-    throw new InvalidArgumentError("sizeBytes", sizeBytes, "a size of 1 byte or more");
+  if (!(sizeBytes > 0 && sizeBytes <= MAX_SIZE_BYTES)) {
+    throw new InvalidArgumentError("sizeBytes", sizeBytes, "a size above 0, up to 2^60 bytes");
   }
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
-  const machine = new Machine(inventory, devices, parameters);
+  const machine = options.machine ?? new Machine(inventory, devices, parameters);
   const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan.ranks.length);
   const run = runPlan({
     plan,
@@ -139,6 +146,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
     busbwGBps: algbwGBps * planBusFactor(plan),
     completed: run.stuck.length === 0 && deadAt.size === 0,
     stuck: run.stuck,
+    deadRanks: [...deadAt.keys()],
     rankEndUs: run.rankEndUs,
     links,
     records: run.records,

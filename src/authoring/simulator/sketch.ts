@@ -75,7 +75,7 @@ export function symmetryOf(sketch: Sketch, machine: Machine): number | undefined
   const linkImage = new Map<number, number>();
   const provenRoutes = new Set<number>();
   const sameRoute = (from: number, to: number): boolean => {
-    const key = from * 65536 + to;
+    const key = from * numRanks + to;
     if (provenRoutes.has(key)) return true;
     const a = machine.route(from, to);
     const b = machine.route(image(from), image(to));

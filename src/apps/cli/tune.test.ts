@@ -1,0 +1,94 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { main } from "./main.ts";
+
+const MEASURED = fileURLToPath(new URL("../../../test/fixtures/simulator/h200-4-2026-11-20.json", import.meta.url));
+let folder = "";
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "chorale-tune-"));
+  writeFileSync(
+    join(folder, "program.mjs"),
+    `import { directAllGather } from "chorale/algorithms";\nexport default () => directAllGather({ numRanks: 4, instances: 32 });\n`,
+  );
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function run(...argv: string[]): Promise<{ code: number; out: string; err: string }> {
+  let [out, err] = ["", ""];
+  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+    out += String(text);
+    return true;
+  });
+  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    err += String(text);
+    return true;
+  });
+  try {
+    return { code: await main(argv), out, err };
+  } finally {
+    stdout.mockRestore();
+    stderr.mockRestore();
+  }
+}
+
+describe("chorale tune --fit", () => {
+  const file = () => join(folder, "constants.json");
+  const fit = [
+    "tune",
+    "all_gather",
+    "--fit",
+    MEASURED,
+    "--topology",
+    "hgx-h200-8",
+    "--only",
+    "storeEfficiency,fenceUs",
+  ];
+
+  it("prints each constant with its uncertainty and source, the error before and after, and writes them", async () => {
+    const { code, out } = await run(...fit, "-o", file());
+    expect(code).toBe(0);
+    expect(out).toMatch(/^storeEfficiency +0\.69 +0\.6\d+ +\d\.\d % +these measurements$/m);
+    expect(out).toMatch(/^fenceUs +0\.85 +\d/m);
+    expect(out).toMatch(/before: median \d\.\d % off/);
+    expect(out).toMatch(/after: median \d\.\d % off/);
+    expect(out).toMatch(/10 rows name no plan of the library and were not used/);
+  });
+  it("writes what `sim --params` takes", async () => {
+    const { fenceUs } = JSON.parse(readFileSync(file(), "utf8")) as { fenceUs: number };
+    expect(fenceUs).not.toBe(0.85);
+    const sim = ["sim", join(folder, "program.mjs"), "--topology", "hgx-h200-8", "-b", "1M", "-e", "1M", "--json"];
+    const plain = JSON.parse((await run(...sim)).out) as { rows: { timeUs: number }[]; parameters: string };
+    const fitted = JSON.parse((await run(...sim, "--params", file())).out) as typeof plain;
+    expect([plain.parameters, fitted.parameters]).toEqual(["h200", "h200-fitted"]);
+    expect(fitted.rows[0]!.timeUs).not.toBe(plain.rows[0]!.timeUs);
+  });
+  it("fits NCCL's model to NCCL's rows", async () => {
+    const { code, out } = await run(...fit.map((arg) => (arg === "all_gather" ? "all_reduce" : arg)), "--json");
+    expect(code).toBe(0);
+    const { nccl, fit: found } = JSON.parse(out) as {
+      nccl: { after: number; numRows: number };
+      fit: { rows: unknown[] };
+    };
+    expect(nccl.numRows).toBe(10);
+    expect(nccl.after).toBeGreaterThan(180);
+    expect(found.rows.length).toBeGreaterThan(100);
+  });
+  it("refuses what it cannot use, and says what it can", async () => {
+    const refused = async (...argv: string[]) => {
+      const { code, err } = await run("tune", ...argv);
+      expect(code, err).toBe(2);
+      return err;
+    };
+    expect(await refused("--topology", "hgx-h200-8")).toMatch(/--fit <measurements>/);
+    expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/a file that can be read/);
+    expect(await refused("--fit", MEASURED, "--topology", "hgx-h200-8", "--only", "speed")).toMatch(/launchUs/);
+    expect(await refused("broadcast", "--fit", MEASURED, "--topology", "hgx-h200-8")).toMatch(/all_reduce, all_gather/);
+    writeFileSync(join(folder, "none.json"), `{"rows": [{"op": "all_reduce", "sizeBytes": 4, "timeUs": 1}]}`);
+    expect(await refused("--fit", join(folder, "none.json"), "--topology", "hgx-h200-8")).toMatch(/rows with a `plan`/);
+    writeFileSync(join(folder, "none.json"), "{");
+    expect(await refused("--fit", join(folder, "none.json"), "--topology", "hgx-h200-8")).toMatch(/is no JSON/);
+  });
+});
