@@ -146,7 +146,7 @@ class Explorer {
       if (!this.#decide()) break;
     }
     const blocked = this.#strands.filter((strand) => !strand.done).map((strand) => this.#why(strand));
-    const finished = new Int32Array(this.#size);
+    const finished = this.#tokens.arrived;
     for (const strand of this.#strands) {
       for (let i = 0; i < this.#size; i++) finished[i] = Math.max(finished[i]!, strand.clock?.[i] ?? 0);
     }

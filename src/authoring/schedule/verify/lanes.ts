@@ -25,6 +25,11 @@ export class Lanes {
     this.#lanes = new Array<Lane | undefined>(geometry.strandRank.length);
   }
 
+  /** Number of the first lane of requests: those before are the strands'. */
+  get first(): number {
+    return this.#geometry.strandRank.length;
+  }
+
   /** Number of the lane that does a strand's requests. */
   id(strand: StrandState): number {
     return this.#geometry.strandRank.length + strand.g;

@@ -93,9 +93,10 @@ export function unequalRates(plan: ExecutionPlan, table: CounterTable): Readonly
       }
     }
   }
-  return new Set(
-    [...balance].flatMap(([counter, rates]) => ([...rates.values()].some((n) => n !== 0) ? [counter] : [])),
-  );
+  // Of one rate only, it is not the loops that differ but what is in them: counting at one and two units shows that.
+  const differ = (rates: ReadonlyMap<string, number>) =>
+    [...rates.values()].some((n) => n > 0) && [...rates.values()].some((n) => n < 0);
+  return new Set([...balance].flatMap(([counter, rates]) => (differ(rates) ? [counter] : [])));
 }
 
 const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));

@@ -45,9 +45,15 @@ export class Tokens {
   readonly #waiters = new Map<number, Set<StrandState>>();
   readonly #ordinals = new Map<string, number>();
   readonly #snapshotsByKey = new Map<string, Snapshot | undefined>();
+  /**
+   * By lane, segments that were over when a signal was raised that somebody waited for, relaxed or not. A relaxed wait
+   * makes nothing visible to its strand, but it does not end before the proxy is done with what the signal stands behind.
+   */
+  readonly arrived: Int32Array;
 
   constructor(parts: TokenParts) {
     this.#in = parts;
+    this.arrived = new Int32Array(parts.size);
     const counters = parts.table.counters.length;
     this.#count = new Int32Array(counters);
     this.#taken = new Int32Array(counters);
@@ -152,18 +158,27 @@ export class Tokens {
         const snapshots = this.#snapshots[counter.id]!;
         const snapshot = at >= 0 ? snapshots[at] : undefined;
         if (at > 0) snapshots[at - 1] = undefined;
+        if (snapshot !== undefined) this.#arrive(snapshot);
         if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot);
       } else {
         push(this.waits, counter.id, { strand: strand.g, segment, ordinal, ticket, clock: before });
-        if (relaxed) continue;
         for (const key of this.#in.derived.get(`${counter.id}:${strand.g}:${ordinal}`) ?? []) {
           const snapshot = this.#snapshotsByKey.get(key);
-          if (snapshot !== undefined) this.#acquire(strand, snapshot);
+          if (snapshot === undefined) continue;
+          this.#arrive(snapshot);
+          if (!relaxed) this.#acquire(strand, snapshot);
         }
       }
     }
     if (relaxed) strand.segment++;
     else this.#in.hearsay.separate(strand);
+  }
+
+  #arrive({ base }: Snapshot): void {
+    // Only proxies are still at work when every strand has ended.
+    if (base === undefined) return;
+    for (let lane = this.#in.lanes.first; lane < base.length; lane++)
+      if (base[lane]! > this.arrived[lane]!) this.arrived[lane] = base[lane]!;
   }
 
   #acquire(strand: StrandState, snapshot: Snapshot): void {
