@@ -245,7 +245,7 @@ describe("kapsl-hal's defects: NCCL", () => {
       });
       expect(found.map(({ ordinal }) => ordinal)).toEqual([0, 1]);
       expect(found[0]?.message).toMatch(
-        /all_reduce.* did not complete within 300 ms; arrived: ranks \[0\], missing: ranks \[1\]/,
+        /all_reduce.* did not complete within 300 ms; arrived: ranks \[0\], missing: ranks \[1\] \(last operation of rank 1: no operation yet\)/,
       );
     });
   });

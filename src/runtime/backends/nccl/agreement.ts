@@ -86,7 +86,10 @@ export class Agreement {
     return this.#ranks.map((rank, member) => {
       const last = this.#control.last(member, COLLECTIVE);
       const lastOp =
-        last === undefined ? {} : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq };
+        // Call 0 is the member's joining.
+        last === undefined || last.seq === 0
+          ? {}
+          : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq };
       return { rank, arrived: arrival === undefined || this.#memberArrived(member, arrival), ...lastOp };
     });
   }
