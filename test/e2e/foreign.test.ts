@@ -31,7 +31,9 @@ try {
   await world.comm.recv(got, (rank + size - 1) % size);
   await sent;
   say({ rank, size, generation, backend, sum: world.download(x)[0], got: got[0], same: world === (await joinWorld()) });
-  if (mode === "wait") {
+  if (mode === "leave" && rank === 1) process.exit(0);
+  if (mode === "throw" && rank === 1) JSON.parse("{");
+  if (mode === "wait" || mode === "leave" || mode === "throw") {
     const began = performance.now();
     try {
       await world.comm.barrier();
@@ -45,7 +47,7 @@ try {
   if (mode === "close") await world.close();
 } catch (error) {
   say({ code: error.code, message: error.message, sides: error.sides?.map((side) => side.call) });
-  process.exitCode = 5;
+  process.exit(5);
 }
 `,
 );
@@ -177,6 +179,20 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     }
     const dumps = readdirSync(flight).map((name) => JSON.parse(readFileSync(join(flight, name), "utf8")) as unknown);
     expect(dumps).toEqual([expect.objectContaining({ backend: "nccl", worldSize: 3, generation: 1 })]);
+    expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it.each([
+    ["leave", "called process.exit(0) with its world open"],
+    ["throw", "called process.exit(5) with its world open"],
+  ])("tells the others when a process ends early (%s)", async (mode, message) => {
+    const port = await freePort();
+    const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), mode));
+    await Promise.all(ranks.map(({ ended }) => ended));
+    for (const rank of [0, 2]) {
+      expect(ranks[rank]?.lines.at(-1)).toMatchObject({ code: "RANK_FAILED", dead: 1 });
+      expect(ranks[rank]?.lines.at(-1)?.["message"]).toContain(message);
+    }
     expect(leftBehind(ranks)).toEqual([]);
   });
 

@@ -9,8 +9,8 @@ import { FormatError } from "../../core/index.ts";
 
 const MAGIC = 0x6b6e7266;
 const HEADER_BYTES = 8;
-/** Largest message: what one Buffer may hold. */
-export const MAX_FRAME_BYTES = 2 ** 32 - 1 - HEADER_BYTES;
+/** Largest message: what its length can say. */
+const MAX_FRAME_BYTES = 2 ** 32 - 1 - HEADER_BYTES;
 
 /** Encodes one message. @throws DOMException `DataCloneError`, as `postMessage` does */
 export function encodeFrame(message: unknown): Buffer {
@@ -22,6 +22,9 @@ export function encodeFrame(message: unknown): Buffer {
     bytes = serializer.releaseBuffer();
   } catch (cause) {
     throw new DOMException(cause instanceof Error ? cause.message : String(cause), "DataCloneError");
+  }
+  if (bytes.length > MAX_FRAME_BYTES) {
+    throw new DOMException(`${bytes.length} bytes are too many to be copied to another process`, "DataCloneError");
   }
   const head = Buffer.alloc(HEADER_BYTES);
   head.writeUInt32LE(MAGIC, 0);

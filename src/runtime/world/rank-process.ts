@@ -29,7 +29,8 @@ interface Exit {
 export class RankProcess implements RankHost {
   readonly kind = "process";
   readonly #child: ChildProcess;
-  readonly #channel: Socket;
+  /** Absent when this process had no descriptor left for it: the child's error says so. */
+  readonly #channel: Socket | undefined;
   #listener: RankListener | undefined;
   #crash: { readonly error: unknown } | undefined;
   #ending: Exit | undefined;
@@ -50,9 +51,9 @@ export class RankProcess implements RankHost {
     for (const stream of ["stdout", "stderr"] as const) {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.#lines[stream].push(text));
     }
-    this.#channel = this.#child.stdio[3] as Socket;
+    this.#channel = (this.#child.stdio as readonly unknown[] | undefined)?.[3] as Socket | undefined;
     const reader = new FrameReader((message) => this.#onMessage(message as FromRank));
-    this.#channel.on("data", (chunk: Buffer) => {
+    this.#channel?.on("data", (chunk: Buffer) => {
       try {
         reader.push(chunk);
       } catch (error) {
@@ -60,7 +61,7 @@ export class RankProcess implements RankHost {
       }
     });
     // A rank that died is heard of by its exit.
-    this.#channel.on("error", () => {});
+    this.#channel?.on("error", () => {});
     this.#child.on("error", (error) => {
       this.#fail(error);
       if (this.#child.pid === undefined) this.#end({ exitCode: 1, reason: "its process could not be started" });
@@ -95,7 +96,7 @@ export class RankProcess implements RankHost {
 
   send(message: ToRank): void {
     const frame = encodeFrame(message);
-    if (this.#channel.writable) this.#channel.write(frame);
+    if (this.#channel?.writable) this.#channel.write(frame);
   }
 
   flush(): void {
@@ -106,7 +107,7 @@ export class RankProcess implements RankHost {
   setIdle(idle: boolean): void {
     const turn = idle ? "unref" : "ref";
     this.#child[turn]();
-    this.#channel[turn]();
+    this.#channel?.[turn]();
     for (const stream of [this.#child.stdout, this.#child.stderr] as (Readable & Partial<Socket>)[]) stream?.[turn]?.();
   }
 
@@ -133,6 +134,6 @@ export class RankProcess implements RankHost {
     // A process that the rank started may hold these open for ever.
     this.#child.stdout?.destroy();
     this.#child.stderr?.destroy();
-    this.#channel.destroy();
+    this.#channel?.destroy();
   }
 }

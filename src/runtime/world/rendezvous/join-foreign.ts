@@ -61,7 +61,11 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
   };
   let tell: ((message: string) => void) | undefined;
   let record: (() => void) | undefined;
-  process.once("exit", leave);
+  let left: ((message: string) => void) | undefined;
+  process.once("exit", (code) => {
+    left?.(`called process.exit(${code}) with its world open`);
+    leave();
+  });
   try {
     if (rank === 0) {
       const onFailed = () => record?.();
@@ -99,10 +103,12 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
     });
     const close = world.close.bind(world);
     world.close = () => close().finally(leave);
-    endWithProgram(world, (message) => {
+    left = (message) => {
+      if (world.closed) return;
       backend.fail(rank, message);
       tell?.(message);
-    });
+    };
+    endWithProgram(world, left);
     return world;
   } catch (error) {
     // The others must not wait for a rank that gave up, and are to know why.
@@ -161,11 +167,13 @@ function failureOf(door: Bootstrap): Promise<never> {
 function endWithProgram(world: World, tell: (message: string) => void): void {
   process.once("beforeExit", () => {
     world.close().catch((error: unknown) => {
-      process.exitCode = 1;
-      console.error(error);
+      // As an error that nobody caught: that is what it is.
+      setImmediate(() => {
+        throw error;
+      });
     });
   });
   process.on("uncaughtExceptionMonitor", (error) => {
-    if (process.listenerCount("uncaughtException") === 0 && !world.closed) tell(`${error.name}: ${error.message}`);
+    if (process.listenerCount("uncaughtException") === 0) tell(`${error.name}: ${error.message}`);
   });
 }
