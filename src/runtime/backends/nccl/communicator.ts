@@ -237,7 +237,7 @@ export class NcclCommunicator implements Communicator {
   capture(fn: (group: NcclCommunicator) => void): CudaGraph {
     this.#refuseInBatch("capture");
     this.#open();
-    if (this.#queue.pending > 0) {
+    if (this.#queue.pending > 0 || !this.#queue.accepts) {
       throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
     }
     this.#recording = true;
@@ -384,7 +384,9 @@ export class NcclCommunicator implements Communicator {
     this.#closed = true;
     const unseen = this.#queue.close();
     const { comm } = this.#queue;
-    if (comm !== undefined && this.#queue.cause === undefined) this.#issuer.operators.close(comm);
+    if (comm !== undefined && this.#queue.cause === undefined && this.#queue.accepts) {
+      this.#issuer.operators.close(comm);
+    }
     this.parts.graphs.close();
     this.parts.rank.endings.retire(this);
     if (unseen.length > 0) throw unseen[0];

@@ -199,7 +199,13 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       if (backend.download(x)[999] !== 6) say("wrong sum");
       const group = await world.split(0, backend.rank);
       await group.allReduce(x);
-      await group.allReduce(new Float32Array(5));
+      const host = await group.allReduce(new Float32Array(5).fill(backend.rank));
+      if (host.data[4] !== 3) say("wrong sum on the host: " + host.data);
+      const ranks = await group.gatherObjects({ rank: backend.rank });
+      if (ranks[2].rank !== 2) say("wrong objects");
+      const parts = backend.tensor("f32", [3000]);
+      await group.allGatherV(x.slice(0, backend.rank + 1), { counts: [1, 2, 3], output: parts.slice(0, 6) });
+      if (backend.download(parts)[5] !== 18) say("wrong parts: " + backend.download(parts).slice(0, 6));
       await group.close();
       const failing = await world.split(0, backend.rank);
       await failing.allReduce(x);

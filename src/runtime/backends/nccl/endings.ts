@@ -235,16 +235,22 @@ export class Endings {
   /** Brings a communicator to the point where it can be destroyed. A blocking one is there. @returns whether it is */
   #finalize(handle: bigint): boolean {
     if (this.#rank.blocking) return true;
+    if (this.#settled(handle) !== NCCL_RESULT.success) return false;
+    const status = this.#rank.library.api.ncclCommFinalize(handle);
+    return (status === NCCL_RESULT.inProgress ? this.#settled(handle) : status) === NCCL_RESULT.success;
+  }
+
+  /** Waits until a non-blocking communicator is done with its last call. @returns NCCL's status */
+  #settled(handle: bigint): number {
     const { api } = this.#rank.library;
     const state = new Int32Array(1);
     const until = performance.now() + RECLAIM_MS;
-    let status = api.ncclCommFinalize(handle);
-    while (status === NCCL_RESULT.inProgress && performance.now() < until) {
+    for (;;) {
       const asked = api.ncclCommGetAsyncError(handle, state);
-      status = asked === NCCL_RESULT.success ? (state[0] ?? 0) : asked;
-      if (status === NCCL_RESULT.inProgress) nap(0.05);
+      const status = asked === NCCL_RESULT.success ? (state[0] ?? 0) : asked;
+      if (status !== NCCL_RESULT.inProgress || performance.now() > until) return status;
+      nap(0.05);
     }
-    return status === NCCL_RESULT.success;
   }
 
   #forget(communicator: NcclCommunicator): void {

@@ -113,7 +113,9 @@ export class CallIssuer {
       if (status === 0) status = answer;
     }
     const ended = grouped ? api.ncclGroupEnd() : 0;
-    for (const { staged } of calls) for (const { after } of staged) after?.();
+    const copies = calls.flatMap(({ staged }) => staged.flatMap(({ after }) => after ?? []));
+    if (copies.length > 0) this.#queue.untilAccepted();
+    for (const copy of copies) copy();
     return status === 0 ? ended : status;
   }
 
@@ -160,7 +162,7 @@ export class CallIssuer {
       arrivals: [arrival],
       // A kind of its own each time: it runs when all members have come, with their lengths.
       kinds: [`${op} ${arrival.seq}`],
-      run: (comm) => exchange.run(target(comm)),
+      run: (comm) => exchange.run(target(comm), () => this.#queue.untilAccepted()),
       finish: [(ok) => exchange.finish(ok)],
       value: () => pick(exchange.values),
       sizeBytes: mine.length,

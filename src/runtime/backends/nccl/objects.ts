@@ -31,8 +31,12 @@ export class ObjectExchange {
     this.#lengths = lengths;
   }
 
-  /** Issues the exchange inside a group. @returns NCCL's status */
-  run(target: CallTarget): number {
+  /**
+   * Issues the exchange inside a group.
+   * @param untilIssued waits until NCCL has put it on the stream
+   * @returns NCCL's status
+   */
+  run(target: CallTarget, untilIssued: () => void): number {
     const counts = this.#lengths();
     for (const [rank, count] of counts.entries()) {
       if (count > MAX_OBJECT_BYTES) {
@@ -71,6 +75,7 @@ export class ObjectExchange {
       target,
     );
     const ended = library.api.ncclGroupEnd();
+    untilIssued();
     if (total > 0) {
       this.#at.device.call("cuMemcpyDtoHAsync_v2", "objects", pinned.address, device.address, total, target.stream);
     }

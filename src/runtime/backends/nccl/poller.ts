@@ -2,6 +2,7 @@
  * Drives unfinished work of one thread from the event loop. The first turns follow each other at once, because most
  * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
  */
+import { availableParallelism } from "node:os";
 
 /** What can be looked at again. */
 export interface Pollable {
@@ -85,16 +86,20 @@ export function nap(ms: number): void {
   Atomics.wait(bed, 0, 0, ms);
 }
 
+/** How long a thread that blocks may spin, ms: with a core for every thread of the process, and otherwise. */
+const SPIN_MS = availableParallelism() >= 8 ? 5 : 1;
+
 /**
- * Polls `done` on this thread: spins for about a millisecond, then naps between looks, and looks at everything else in
- * between. Throws what `done` throws.
+ * Polls `done` on this thread: spins for some milliseconds, then naps between looks, ever longer but never for more than
+ * about a hundredth of the time waited, and looks at everything else in between. Throws what `done` throws.
  */
 export function blockUntil(poller: Poller, done: (now: number) => boolean): void {
   const start = performance.now();
   for (;;) {
     const now = performance.now();
     if (done(now)) return;
-    if (now - start > 0.05) poller.pollAll(now);
-    if (now - start > 1) nap(now - start > 20 ? 1 : 0.05);
+    const waitedMs = now - start;
+    if (waitedMs > 0.05) poller.pollAll(now);
+    if (waitedMs > SPIN_MS) nap(Math.min(1, Math.max(0.05, waitedMs / 100)));
   }
 }

@@ -18,7 +18,7 @@ import { Completion } from "./completion.ts";
 import type { Endings } from "./endings.ts";
 import { type Entry, mayOvertake, type Opening } from "./entry.ts";
 import type { NcclLibrary } from "./library.ts";
-import { blockUntil, type Pollable, type Poller } from "./poller.ts";
+import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
 import type { CallKind } from "./prepare.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
@@ -35,8 +35,6 @@ export const OPENING_SEQ = 0;
 const FINISH_MS = 100;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
 const ASYNC_ERROR_PERIOD_MS = 20;
-
-const MARKED = process.env["CHORALE_NCCL_COMPLETION"] === "mark";
 
 export interface QueueOptions {
   readonly library: NcclLibrary;
@@ -94,7 +92,6 @@ export class CommQueue implements Pollable, WorkDriver {
   get poller(): Poller {
     return this.options.poller;
   }
-
   get pending(): number {
     return this.#unissued.length + this.#issued.length;
   }
@@ -112,7 +109,6 @@ export class CommQueue implements Pollable, WorkDriver {
   get surrendered(): boolean {
     return this.#surrendered;
   }
-
   get cause(): ChoraleError | undefined {
     return this.#cause;
   }
@@ -132,7 +128,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.options.poller.add(this);
   }
 
-  /** @throws the original cause, when the group has failed */
+  /** @throws the group's failure */
   refuseAfterFailure(): void {
     if (this.#cause === undefined && this.options.control.failed) this.adopt();
     if (this.#cause !== undefined) throw this.#cause;
@@ -153,21 +149,8 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Asks the stream for a short while whether `work`, all of whose calls are on it, is done. */
   spin(work: NcclWork<unknown>): void {
-    if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled) return;
+    if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled || !this.options.blocking) return;
     const until = performance.now() + AWAIT_SPIN_MS;
-    if (MARKED) {
-      this.#mark();
-      const marker = this.#issued.at(-1)?.marker ?? 0;
-      do {
-        for (let i = 0; i < 50; i++) {
-          if (this.#completion.reached(marker)) {
-            this.#settleFirst(this.#issued.length);
-            return;
-          }
-        }
-      } while (performance.now() < until);
-      return;
-    }
     do {
       for (let i = 0; i < 8; i++) {
         if (this.#completion.idle()) {
@@ -227,11 +210,11 @@ export class CommQueue implements Pollable, WorkDriver {
   orderBefore(stream: CudaStream): void {
     this.refuseAfterFailure();
     // Calls that are held back (see above) are not on the stream yet.
-    if (this.#unissued.length > 0) {
+    if (this.#unissued.length > 0 || !this.accepts) {
       blockUntil(this.poller, (now) => {
         this.poll(now);
         this.refuseAfterFailure();
-        return this.#unissued.length === 0;
+        return this.#unissued.length === 0 && this.accepts;
       });
     }
     if (stream === this.options.stream) return;
@@ -253,10 +236,22 @@ export class CommQueue implements Pollable, WorkDriver {
     blockUntil(this.poller, (now) => {
       this.poll(now);
       this.refuseAfterFailure();
-      if (this.#unissued.length === 0 && this.options.stream.isDone(`work of ${this.options.group}`)) return true;
+      const issued = this.#unissued.length === 0 && this.accepts;
+      if (issued && this.options.stream.isDone(`work of ${this.options.group}`)) return true;
       if (now > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
       return false;
     });
+  }
+
+  /** Whether NCCL takes a call on this communicator now: a non-blocking one may be busy with the last. */
+  get accepts(): boolean {
+    return this.options.blocking || this.#asyncState() !== NCCL_RESULT.inProgress;
+  }
+
+  /** Waits until NCCL has put the last call on the stream, so that what follows it can be put behind. */
+  untilAccepted(): void {
+    const until = performance.now() + FINISH_MS * 100;
+    while (!this.accepts && performance.now() < until) nap(0.02);
   }
 
   /** Ends the queue, for which nothing may be pending. @returns the failures nobody looked at */
@@ -301,9 +296,10 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Whether the entry can be issued without blocking this thread; for a host task, whether it is done. */
   #isReady(entry: Entry): boolean {
-    if (entry.step !== undefined) return this.#guard(entry.step) === true;
     if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
-    if (!this.options.blocking && this.#asyncState() === NCCL_RESULT.inProgress) return false;
+    // A communicator that is still at the last call takes no other.
+    if (!this.accepts) return false;
+    if (entry.step !== undefined) return this.#guard(entry.step) === true;
     if (!this.options.control.failed && this.#allWarm(entry.kinds)) return true;
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.turn(entry.work.seq)) return false;
@@ -379,6 +375,8 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Puts a mark behind everything issued, so that its completion can be read. */
   #mark(): void {
     if (this.#markedUpTo === this.#numIssued || this.#cause !== undefined) return;
+    // The last call may not be on the stream yet.
+    if (!this.accepts) return;
     this.#markedUpTo = this.#numIssued;
     const marker = this.#guard(() => this.#completion.mark());
     if (marker === undefined) return;
