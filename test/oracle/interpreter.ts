@@ -13,6 +13,7 @@ import type {
   Range,
   SimpleOp,
 } from "../../src/authoring/schedule/ir.ts";
+import { elementsOf } from "./elements.ts";
 import { Agent, joinInto, OracleMemory, type View } from "./memory.ts";
 import { Random } from "./random.ts";
 
@@ -595,18 +596,18 @@ class Machine {
 
   /** Queues the elements of a data operation. */
   #elements(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined, held: boolean): void {
-    const add = (
-      reads: readonly { places: readonly number[]; packet: boolean }[],
-      reduce: PlanReduceOp | undefined,
-      writes: readonly { places: readonly number[]; packet: boolean }[],
-      count: number,
-    ) => {
+    const tag = strand.launch + 1;
+    const groups = elementsOf(this.#plan, strand.rank, op, {
+      share: (size, packets) => this.#share(strand, op, size, pipeline, packets),
+      span: (rank, range, begin, count) => this.#span(strand.launch, rank, range, begin, count),
+    });
+    for (const { reads, reduce, writes, count } of groups) {
       for (let p = 0; p < count; p++) {
         const queue = strand.queues.get(p) ?? [];
         queue.push({
-          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? strand.launch + 1 : 0 })),
+          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? tag : 0 })),
           op: reduce,
-          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? strand.launch + 1 : 0 })),
+          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? tag : 0 })),
           seq: strand.seq,
           held,
           id: strand.op,
@@ -614,106 +615,6 @@ class Machine {
         strand.queues.set(p, queue);
         strand.pending++;
       }
-    };
-    const own = (range: Range, begin: number, count: number) =>
-      this.#span(strand.launch, strand.rank, range, begin, count);
-    const members = (range: { channel: number; index: number; size: number }, begin: number, count: number) => {
-      const channel = this.#plan.ranks[strand.rank]!.channels.switch[range.channel]!;
-      return channel.ranks.map((rank) =>
-        this.#span(strand.launch, rank, { buffer: channel.buffer, ...range }, begin, count),
-      );
-    };
-    switch (op.kind) {
-      case "copy": {
-        const { begin, count } = this.#share(strand, op, op.src.size, pipeline, op.format !== "plain");
-        add(
-          [{ places: own(op.src, begin, count), packet: op.format === "unpack" }],
-          undefined,
-          [{ places: own(op.dst, begin, count), packet: op.format === "pack" }],
-          count,
-        );
-        return;
-      }
-      case "get":
-        op.src.forEach((source, i) => {
-          const { begin, count } = this.#share(strand, op, source.size, pipeline, false);
-          add(
-            [{ places: this.#span(strand.launch, source.rank, source, begin, count), packet: false }],
-            undefined,
-            [{ places: own(op.dst[i]!, begin, count), packet: false }],
-            count,
-          );
-        });
-        return;
-      case "put": {
-        const packet = op.format !== "plain";
-        op.dst.forEach((target, i) => {
-          const source = op.src[op.src.length === 1 ? 0 : i]!;
-          const { begin, count } = this.#share(strand, op, source.size, pipeline, packet);
-          add(
-            [{ places: own(source, begin, count), packet: op.format === "forward" }],
-            undefined,
-            [{ places: this.#span(strand.launch, target.rank, target, begin, count), packet }],
-            count,
-          );
-        });
-        return;
-      }
-      case "reduce": {
-        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, op.packets);
-        add(
-          [
-            ...op.src.map((range, i) => ({ places: own(range, begin, count), packet: op.packets && i > 0 })),
-            ...op.remoteSrc.map((range) => ({
-              places: this.#span(strand.launch, range.rank, range, begin, count),
-              packet: false,
-            })),
-          ],
-          op.op,
-          [
-            { places: own(op.dst, begin, count), packet: false },
-            ...(op.packetDst === undefined ? [] : [{ places: own(op.packetDst, begin, count), packet: true }]),
-            ...op.remoteDst.map((range) => ({
-              places: this.#span(strand.launch, range.rank, range, begin, count),
-              packet: op.packets,
-            })),
-          ],
-          count,
-        );
-        return;
-      }
-      case "switch-reduce": {
-        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, false);
-        add(
-          members(op.src, begin, count).map((places) => ({ places, packet: false })),
-          op.op,
-          [{ places: own(op.dst, begin, count), packet: false }],
-          count,
-        );
-        return;
-      }
-      case "switch-broadcast": {
-        const packet = op.format === "forward";
-        const { begin, count } = this.#share(strand, op, op.src.size, pipeline, packet);
-        add(
-          [{ places: own(op.src, begin, count), packet }],
-          undefined,
-          members(op.dst, begin, count).map((places) => ({ places, packet })),
-          count,
-        );
-        return;
-      }
-      case "switch-reduce-broadcast": {
-        const { begin, count } = this.#share(strand, op, op.dst.size, pipeline, false);
-        add(
-          members(op.src, begin, count).map((places) => ({ places, packet: false })),
-          op.op,
-          members(op.dst, begin, count).map((places) => ({ places, packet: false })),
-          count,
-        );
-        return;
-      }
-      default:
     }
   }
 
