@@ -47,7 +47,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
         .default("thread"),
     )
     .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
-    .option("--restarts <n>", `most rebuilds of the world after failures (0; ${DEFAULT_RESTARTS} with --on-failure)`, parseCount)
+    .option(
+      "--restarts <n>",
+      `most rebuilds of the world after failures (0; ${DEFAULT_RESTARTS} with --on-failure)`,
+      parseCount,
+    )
     .addOption(
       new Option(
         "--on-failure <policy>",

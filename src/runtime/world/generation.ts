@@ -1,10 +1,10 @@
 /** One generation of a world, from the launcher's side: its members, what they share, and what became of them. */
-import type { RankActivity } from "../../core/index.ts";
+import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import { type EngineHandle, readFlight } from "./engine.ts";
 import type { Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
-import type { ErrorRecord } from "./remote-error.ts";
+import { type ErrorRecord, fromErrorRecord } from "./remote-error.ts";
 
 /** A rank of one generation. Its host may serve the next one too. */
 export interface Member {
@@ -32,6 +32,16 @@ export interface Member {
 export interface RankFailure {
   readonly rank: number;
   readonly error: ErrorRecord;
+}
+
+/** The time in which the survivors of a generation are awaited. */
+export interface Gathering {
+  readonly because: string;
+  readonly sinceMs: number;
+  /** The next generation does not start before. */
+  readonly notBeforeMs: number;
+  deadlineMs: number;
+  timer: NodeJS.Timeout;
 }
 
 export class Generation {
@@ -105,4 +115,10 @@ export function hasFinished(member: Member): boolean {
 /** Whether the rank waits for the next generation, and can be in it. */
 export function isSurvivor({ joined, failed, over }: Member): boolean {
   return joined && !failed && !over;
+}
+
+/** The error that a world ends with: the rank that failed, and the original cause. */
+export function failureError({ rank, error }: RankFailure, generation: number): RankFailedError {
+  const origin = error.failedRank === undefined ? error : (error.cause ?? error);
+  return new RankFailedError(error.failedRank ?? rank, generation, fromErrorRecord(origin));
 }

@@ -1,11 +1,12 @@
 /**
  * Random failures: worlds of 2 to 5 ranks that die as a random plan says, in generation after generation. Each run ends
  * within its bound, with the right sums on every rank of the last generation, or with an error that says why no further
- * rebuild was made. `CHORALE_FAULTS=200` runs more of them, `CHORALE_SEED=N` repeats one.
+ * rebuild was made; over NCCL's stand-in nothing stays on the devices. `CHORALE_FAULTS=200` runs more of them, `CHORALE_SEED=N` repeats one.
  */
 import { readFileSync } from "node:fs";
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Fault, How, Plan, Report } from "../../../test/e2e/ranks/faulty.ts";
+import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { RankFailedError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { launch } from "./launch.ts";
@@ -33,7 +34,7 @@ function numThreads(): number {
   return Number(/^Threads:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]);
 }
 
-async function runOne(runSeed: number): Promise<string> {
+async function runOne(runSeed: number, backend: "threads" | "nccl"): Promise<string> {
   const random = randomFrom(runSeed);
   const ranks = 2 + random(4);
   const onFailure = random(3) === 0 ? "shrink" : "respawn";
@@ -49,6 +50,7 @@ async function runOne(runSeed: number): Promise<string> {
     const results = await launch<Report, Plan>({
       ranks,
       module,
+      backend,
       onFailure,
       data: { faults, steps: 3, timeoutMs: 2000 },
       restarts: 5,
@@ -77,15 +79,29 @@ async function runOne(runSeed: number): Promise<string> {
   }
 }
 
-it(`ends well or says why, whoever dies when (seed ${seed})`, { timeout: 30_000 + numRuns * 15_000 }, async () => {
+async function runAll(backend: "threads" | "nccl", runs: number, check: (run: number) => void): Promise<void> {
   const outcomes = new Map<string, number>();
   const hasProc = process.platform === "linux";
   let before = 0;
-  for (let run = 0; run < numRuns; run++) {
-    const outcome = (await runOne(seed + run)).replace(/^refused: rank \d+/, "refused: rank");
+  for (let run = 0; run < runs; run++) {
+    const outcome = (await runOne(seed + run, backend)).replace(/^refused: rank \d+/, "refused: rank");
     outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+    check(seed + run);
     if (run === 0 && hasProc) before = numThreads();
   }
   if (hasProc) expect(numThreads()).toBeLessThanOrEqual(before + 2);
-  if (numRuns > 20) console.log(Object.fromEntries(outcomes));
+  if (runs > 20) console.log(backend, Object.fromEntries(outcomes));
+}
+
+const limit = { timeout: 30_000 + numRuns * 15_000 };
+
+it(`ends well or says why, whoever dies when (seed ${seed})`, limit, () => runAll("threads", numRuns, () => {}));
+
+const available = useFakeGpu();
+describe.skipIf(!available)("over NCCL's stand-in (needs g++)", () => {
+  it(`leaves nothing on the devices, whoever dies when (seed ${seed})`, limit, () =>
+    runAll("nccl", Math.ceil(numRuns / 4), (run) => {
+      expect(heldByFakeGpu(buildFakeGpu() ?? ""), `seed ${run}`).toEqual(NOTHING_HELD);
+    }),
+  );
 });

@@ -26,8 +26,8 @@ async function withFault(how: How, options: Options = {}) {
     ranks: 3,
     module,
     onFailure: "respawn",
-    rebuildTimeoutMs: 600,
-    data: { steps: 3, timeoutMs: 3000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
+    rebuildTimeoutMs: 60_000,
+    data: { steps: 3, timeoutMs: 20_000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
     onEvent: (event) => events.push(event),
     onOutput: () => {},
     ...options,
@@ -98,6 +98,7 @@ describe("a rank that is gone", () => {
   it.each(["loop", "block"] as const)("is ended when it does not come: %s", async (how) => {
     const { results, events } = await withFault(how, {
       onFailure: how === "block" ? "shrink" : "respawn",
+      rebuildTimeoutMs: 1200,
       data: { steps: 2, timeoutMs: 1000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
     });
     expect(results.every(({ generation, wrong }) => generation === 2 && wrong.length === 0)).toBe(true);
@@ -106,7 +107,7 @@ describe("a rank that is gone", () => {
     expect(events.find(({ kind }) => kind === "rank-failed")).toMatchObject({
       rank: 1,
       how: "evicted",
-      message: expect.stringMatching(/^did not call world.rebuild\(\) within 6\d\d ms, and was ended$/),
+      message: expect.stringMatching(/^did not call world.rebuild\(\) within \d+ ms, and was ended$/),
     });
   });
 
@@ -372,10 +373,8 @@ describe("world.rebuild()", () => {
       if (world.rank === 0) return "early";
       await new Promise((resolve) => setTimeout(resolve, world.rank === 1 ? 100 : 10));
       if (world.rank === 1) throw new Error("late");
-      const error = await world.comm.barrier().then(
-        () => undefined,
-        (caught: Error) => caught,
-      );
+      // Late, the call itself throws.
+      const error = await (async () => world.comm.barrier())().catch((caught: Error) => caught);
       if (error === undefined) return "worked";
       const next = await world.rebuild();
       return [next.rank, next.size];

@@ -9,16 +9,16 @@
  *
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
-import { AbortedError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import { AbortedError, TimeoutError } from "../../core/index.ts";
 import { buryInEngine, createEngine, failEngine, failGeneration, releaseEngine } from "./engine.ts";
 import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
-import { Generation, hasFinished, isSurvivor, type Member } from "./generation.ts";
+import { failureError, type Gathering, Generation, hasFinished, isSurvivor, type Member } from "./generation.ts";
 import type { FromRank, Place } from "./messages.ts";
 import { printLine } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { Remains } from "./remains.ts";
-import { type ErrorRecord, fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
+import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { MAX_RESTART_DELAY_MS, RestartBudget } from "./restart-policy.ts";
 import { Timers } from "./timers.ts";
 import type { WorldSpec } from "./world-spec.ts";
@@ -33,15 +33,6 @@ const EVICTION_MS = 5_000;
 const HEARSAY_MS = 100;
 /** Generation 0 is private memory's. */
 const FIRST_GENERATION = 1;
-
-interface Gathering {
-  readonly because: string;
-  readonly sinceMs: number;
-  /** The next generation does not start before. */
-  readonly notBeforeMs: number;
-  deadlineMs: number;
-  timer: NodeJS.Timeout;
-}
 
 export class Supervisor {
   readonly #spec: WorldSpec;
@@ -115,7 +106,7 @@ export class Supervisor {
       await this.#remains.freeAll();
     }
     const failure = this.#fatal ?? this.#current.firstFailure;
-    const error = this.#ended ?? (failure === undefined ? undefined : this.#errorOf(failure));
+    const error = this.#ended ?? (failure === undefined ? undefined : failureError(failure, this.#current.number));
     const generation = this.#current.number;
     this.#emit({
       kind: "world-ended",
@@ -501,10 +492,5 @@ export class Supervisor {
     generation.recorded = true;
     const path = recordFlight(generation.engine, generation.number);
     if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: generation.number, path });
-  }
-
-  #errorOf({ rank, error }: { readonly rank: number; readonly error: ErrorRecord }): RankFailedError {
-    const origin = error.failedRank === undefined ? error : (error.cause ?? error);
-    return new RankFailedError(error.failedRank ?? rank, this.#current.number, fromErrorRecord(origin));
   }
 }
