@@ -16,9 +16,13 @@ export interface Base {
 
 const relaunches = (plan: ExecutionPlan) => verifyPlan(plan, { lint: false, promises: { relaunch: true } }).ok;
 
-/** Every algorithm at 2 to 5 ranks, in and out of place, with one and two instances, over memory and port channels. */
-export function libraryBases(maxOps: number): Base[] {
+/**
+ * Every algorithm at 2 to 5 ranks, in and out of place, with one and two instances, over memory and port channels.
+ * @param every only each n-th of them
+ */
+export function libraryBases(maxOps: number, every = 1): Base[] {
   const bases: Base[] = [];
+  let count = 0;
   for (const algorithm of ALGORITHMS) {
     for (const numRanks of [2, 3, 4, 5]) {
       if (!algorithm.legal(numRanks)) continue;
@@ -26,6 +30,7 @@ export function libraryBases(maxOps: number): Base[] {
         for (const instances of numRanks <= 3 ? [1, 2] : [1]) {
           for (const channel of ["memory", "port"] as const) {
             if (channel === "port" && (numRanks > 3 || algorithm.needsSwitch)) continue;
+            if (count++ % every !== 0) continue;
             let plan: ExecutionPlan;
             try {
               plan = compile(algorithm.make({ numRanks, inPlace, instances, channel }));

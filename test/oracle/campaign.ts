@@ -17,6 +17,8 @@ export interface CampaignOptions {
   readonly runs: number;
   /** Plans with more operations are left out: runs would take too long. */
   readonly maxOps: number;
+  /** Only each n-th of the library's plans. All unless told. */
+  readonly every?: number;
   /** Plans besides the library's. */
   readonly more?: readonly Base[];
   /** Only plans and mutants whose names contain these. */
@@ -45,7 +47,7 @@ export interface CampaignResult {
 
 export function campaign(options: CampaignOptions): CampaignResult {
   const { only } = options;
-  const bases = [...libraryBases(options.maxOps), ...(options.more ?? [])].filter(({ name }) =>
+  const bases = [...libraryBases(options.maxOps, options.every), ...(options.more ?? [])].filter(({ name }) =>
     name.includes(only?.base ?? ""),
   );
   const kinds = Object.keys(BREAKING).filter((kind) => kind.includes(only?.kind ?? ""));
@@ -72,7 +74,7 @@ export function campaign(options: CampaignOptions): CampaignResult {
       if (!verdict.ok) falseAlarms.push(`${base.name}: ${same.what}: ${verdict.findings[0]?.message}`);
     }
     // Every mutator gets its turn; those that find nothing to change are skipped.
-    const mutant = mutate(base.plan, BREAKING, seed, kinds[Math.floor(i / bases.length) % kinds.length]);
+    const mutant = mutate(base.plan, BREAKING, seed, kinds[(i + Math.floor(i / bases.length)) % kinds.length]);
     if (mutant === undefined) continue;
     mutants++;
     perKind.set(mutant.kind, (perKind.get(mutant.kind) ?? 0) + 1);
