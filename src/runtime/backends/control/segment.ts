@@ -220,6 +220,8 @@ export class GroupControl {
   readonly #failureAt: number;
   readonly #blobAt: number;
   readonly #lanesAt: number;
+  /** Words of one member's lanes, of which the collectives' is the first. */
+  readonly #memberWords: number;
   readonly member: number;
   readonly size: number;
 
@@ -231,6 +233,7 @@ export class GroupControl {
     this.#failureAt = at + 8 + LABEL_WORDS;
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
+    this.#memberWords = (1 + 2 * segment.worldSize) * LANE_WORDS;
     this.member = member;
     this.size = size;
   }
@@ -421,6 +424,18 @@ export class GroupControl {
     return Atomics.load(words, entry) === seq + 1 ? print : undefined;
   }
 
+  /**
+   * Whether collective `seq` of `member` says the same as `print`, or nothing (yet, or any more): `read` without an
+   * object, for the path of every call.
+   */
+  agrees(member: number, seq: number, print: Fingerprint): boolean {
+    const words = this.#words;
+    const entry = this.#lanesAt + member * this.#memberWords + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    if (Atomics.load(words, entry) !== seq + 1) return true;
+    const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
+    return same || Atomics.load(words, entry) !== seq + 1;
+  }
+
   /** The last call of `member` on a lane, if any. */
   last(member: number, lane: Lane): { readonly seq: number; readonly print: Fingerprint } | undefined {
     const issued = this.issued(member, lane);
@@ -436,9 +451,8 @@ export class GroupControl {
   }
 
   #lane(member: number, lane: Lane): number {
-    const lanes = 1 + 2 * this.#segment.worldSize;
-    const index =
-      lane.kind === "collective" ? 0 : lane.kind === "send" ? 1 + lane.peer : 1 + this.#segment.worldSize + lane.peer;
-    return this.#lanesAt + (member * lanes + index) * LANE_WORDS;
+    const base = this.#lanesAt + member * this.#memberWords;
+    if (lane.kind === "collective") return base;
+    return base + (1 + lane.peer + (lane.kind === "send" ? 0 : this.#segment.worldSize)) * LANE_WORDS;
   }
 }

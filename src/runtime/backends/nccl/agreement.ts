@@ -32,7 +32,8 @@ export class Agreement {
       control.publish(lane, seq, print);
       if (lane.kind === "collective") {
         for (let member = 0; member < control.size; member++) {
-          if (member !== control.member) found ??= this.#compare(member, lane, seq, print);
+          if (member === control.member || control.agrees(member, seq, print)) continue;
+          found ??= this.#compare(member, lane, seq, print);
         }
       } else {
         const opposite = lane.kind === "send" ? "recv" : "send";

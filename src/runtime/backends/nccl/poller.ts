@@ -34,11 +34,11 @@ export class Poller {
     this.#active.clear();
   }
 
-  /** Sees to `pollable` until its `poll` says that nobody waits any more. */
-  add(pollable: Pollable): void {
+  /** Sees to `pollable`, from `now` on, until its `poll` says that nobody waits any more. */
+  add(pollable: Pollable, now = performance.now()): void {
     if (this.#closed) return;
     this.#active.add(pollable);
-    this.#since = performance.now();
+    this.#since = now;
     this.#schedule();
   }
 

@@ -125,7 +125,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#unissued.push(entry);
     if (this.#unissued.length === 1) this.#pump();
     if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
-    this.options.poller.add(this);
+    this.options.poller.add(this, entry.issuedAt);
   }
 
   /** @throws the group's failure */
@@ -290,7 +290,7 @@ export class CommQueue implements Pollable, WorkDriver {
       if (this.#cause !== undefined) return;
       this.#unissued.splice(i, 1);
       if (entry.step === undefined) this.#launch(entry);
-      else this.#settle(entry);
+      else this.#settle(entry, performance.now());
     }
   }
 
@@ -395,20 +395,21 @@ export class CommQueue implements Pollable, WorkDriver {
 
   #settleFirst(count: number): void {
     if (count === 0) return;
+    const now = performance.now();
     if (count === 1) {
       const entry = this.#issued.shift();
-      if (entry !== undefined) this.#settle(entry);
-    } else for (const entry of this.#issued.splice(0, count)) this.#settle(entry);
+      if (entry !== undefined) this.#settle(entry, now);
+    } else for (const entry of this.#issued.splice(0, count)) this.#settle(entry, now);
     if (this.#issued.length === 0) this.#markedUpTo = this.#numIssued;
     if (this.#unissued.length > 0) this.#pump();
   }
 
-  #settle(entry: Entry): void {
+  #settle(entry: Entry, now: number): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) {
       counter.calls++;
       counter.bytes += entry.sizeBytes;
-      counter.time((performance.now() - entry.issuedAt) * 1000);
+      counter.time((now - entry.issuedAt) * 1000);
     }
     const { finish, members } = entry;
     if (finish.length === 0 && members.length === 0 && entry.value === undefined) {
