@@ -27,7 +27,7 @@ export interface Plan {
   readonly steps: number;
   /** Elements of each all-reduce. */
   readonly count?: number;
-  /** Deadline of each wait, ms. */
+  /** Deadline of each wait from a generation's first fault on, ms: before it, ranks may be slow to start. */
   readonly timeoutMs?: number;
 }
 
@@ -81,9 +81,10 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
     const mesh = world.mesh({ dp: "auto", tp: size % 2 === 0 ? 2 : 1 });
     const tp = await world.communicator(mesh, "tp");
     const x = world.tensor("f64", [plan.count ?? 16]);
-    const limit = plan.timeoutMs === undefined ? {} : { timeoutMs: plan.timeoutMs };
     for (let step = 0; step < plan.steps; step++) {
       const fault = dueNow(step);
+      const isSpoilt = plan.faults.some((one) => one.generation === world.generation && one.step <= step);
+      const limit = isSpoilt && plan.timeoutMs !== undefined ? { timeoutMs: plan.timeoutMs } : {};
       if (fault?.how === "late") {
         // Dies when another one has failed, in place of coming to the rebuild.
         const { signal } = world;
@@ -104,7 +105,7 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
       // A rebuild that nobody had to die for.
       if (fault?.how === "again") throw new TimeoutError("patience", 0);
     }
-    await comm.barrier(limit);
+    await comm.barrier();
   };
   const spoil = async (how: How, step: number) => {
     const { comm } = world;
@@ -132,6 +133,11 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
       return { rank: world.rank, size: world.size, generation: world.generation, errors, wrong };
     } catch (error) {
       if (error instanceof Dies) throw error;
+      if (
+        plan.faults.some((one) => one.how === "late" && one.generation === world.generation && one.rank === world.rank)
+      ) {
+        throw new Dies("late, before its step");
+      }
       if (!KNOWN.some((known) => error instanceof known)) throw error;
       const whose = error instanceof RankFailedError ? ` ${error.generation} ${error.rank}` : "";
       errors.push(`${(error as Error).name}${whose}`);
