@@ -265,7 +265,8 @@ export class Network {
   #finish(flowClass: FlowClass): void {
     this.#serve(flowClass);
     flowClass.nextTarget = -1;
-    const done: Pending[] = [];
+    // The event was its first flow's: that one is done, even where the clock's last digit is longer than what is left.
+    const done = [popPending(flowClass.pending)];
     // Whoever would end within the same moment ends now.
     const reach = flowClass.service + flowClass.rate * SAME_MOMENT_US;
     while (flowClass.pending.length > 0) {
