@@ -4,6 +4,7 @@ import { FormatError, MismatchError } from "../../../core/index.ts";
 import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
 import type { Opening } from "./entry.ts";
 import { decodeVersion } from "./library.ts";
+import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
@@ -115,20 +116,62 @@ export function membersOf(choices: readonly SplitChoice[], color: number): reado
     .map(({ rank }) => rank);
 }
 
-/** Splits natively (2.18): every parent rank calls it, also those of no color. @returns the handle, undefined for none */
-export function splitNatively(rank: NcclRank, parent: bigint, color: number, key: number): bigint | undefined {
+/**
+ * Splits natively (2.18): every parent rank calls it, also those of no color. A non-blocking parent gives the handle
+ * only when it is done.
+ * @returns the new communicator's opening, undefined for no color
+ */
+export function splitNatively(rank: NcclRank, parentQueue: CommQueue, color: number, key: number): Opening | undefined {
+  const { device } = rank.at;
+  const parent = parentQueue.comm ?? 0n;
   const split = rank.library.require("ncclCommSplit");
-  rank.at.device.activate();
-  const call = (out: BigUint64Array) => {
-    const status = split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config);
-    rank.library.check("ncclCommSplit", status, parent);
-  };
-  if (color >= 0) return rank.at.device.make("communicator", call);
-  call(new BigUint64Array(1));
+  device.activate();
+  const scratch = () => new BigUint64Array(new ArrayBuffer(8));
+  const out = (color < 0 ? undefined : device.ledger?.open("communicator", device.ordinal)) ?? scratch();
+  const status = split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config);
+  if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) device.ledger?.cancel(out);
+  rank.library.check("ncclCommSplit", status, parent);
+  if (color >= 0) return new SplitOpening(rank, out, parentQueue);
+  // NCCL may still write to it.
+  rank.handles.push(out);
   return undefined;
 }
 
-/** Opens a communicator whose handle NCCL has given, and waits until it is usable. */
-export function openHandle(rank: NcclRank, handle: bigint): Opening {
-  return { handle, advance: () => (rank.isReady(handle) ? handle : undefined) };
+/** A communicator whose handle NCCL writes when it has it. */
+class SplitOpening implements Opening {
+  readonly #rank: NcclRank;
+  readonly #out: BigUint64Array;
+  readonly #parent: CommQueue;
+  #kept = false;
+
+  constructor(rank: NcclRank, out: BigUint64Array, parent: CommQueue) {
+    this.#rank = rank;
+    this.#out = out;
+    this.#parent = parent;
+    rank.handles.push(out);
+    this.#keep();
+  }
+
+  get handle(): bigint | undefined {
+    return this.#keep();
+  }
+
+  advance(): bigint | undefined {
+    // The split is the parent's call, and goes on when the parent is asked for it.
+    if (!this.#parent.accepts) return undefined;
+    const handle = this.#keep();
+    return handle !== undefined && this.#rank.isReady(handle) ? handle : undefined;
+  }
+
+  #keep(): bigint | undefined {
+    const handle = this.#out[0] ?? 0n;
+    if (handle === 0n) return undefined;
+    if (!this.#kept) {
+      this.#kept = true;
+      this.#rank.at.device.ledger?.keep("communicator", this.#out);
+      const { handles } = this.#rank;
+      handles.splice(handles.indexOf(this.#out), 1);
+    }
+    return handle;
+  }
 }

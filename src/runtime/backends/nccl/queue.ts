@@ -198,7 +198,6 @@ export class CommQueue implements Pollable, WorkDriver {
     return this.#comm ?? this.options.opening.handle;
   }
 
-  /** Waits until nothing is pending. */
   async drain(): Promise<void> {
     while (this.pending > 0 && this.#cause === undefined) {
       this.options.poller.add(this);

@@ -43,6 +43,8 @@ export class NcclRank {
   readonly peers: PeerMemory;
   readonly interprocess: boolean;
   readonly endings: Endings;
+  /** Memory that NCCL will write handles to: kept until it has. */
+  readonly handles: BigUint64Array[] = [];
 
   constructor(options: NcclRankOptions) {
     this.library = options.library;

@@ -1,7 +1,7 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import { AbortedError } from "../../../core/index.ts";
 import type { GroupControl } from "../control/segment.ts";
-import { membersOf, openHandle, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
+import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { Arrival } from "./entry.ts";
 import type { EntryParts } from "./issuer.ts";
@@ -55,14 +55,14 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
     const choices = readChoices(queue.options.control, arrival.seq);
     if (choices === undefined || !queue.turn(arrival.seq)) return false;
     const native = rank.library.optional.ncclCommSplit !== undefined;
-    const handle = native ? splitNatively(rank, queue.comm ?? 0n, color, key) : undefined;
+    const given = native ? splitNatively(rank, queue, color, key) : undefined;
     queue.endTurn(arrival.seq);
     if (color < 0) return true;
     const members = membersOf(choices, color);
     const control = childControl(parent, `${name}:${color}`, members, instance);
     const ranks = worldRanks(parent, members);
-    const opening = handle === undefined ? openWithUniqueId(rank, control, ranks) : openHandle(rank, handle);
-    if (handle !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
+    const opening = given ?? openWithUniqueId(rank, control, ranks);
+    if (given !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
     made = rank.communicator(name, ranks, control, opening);
     return true;
   };
