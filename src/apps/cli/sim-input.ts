@@ -16,7 +16,16 @@ const isAstra = (what: string) => /\.ya?ml$/.test(what);
 
 /** Loads what `--topology` names: all that `chorale plan --hardware` takes, and ASTRA-sim's network files. */
 export async function loadTopology(what: string): Promise<Inventory> {
-  if (!isAstra(what)) return resolveHardware(what);
+  if (!isAstra(what)) {
+    try {
+      return await resolveHardware(what);
+    } catch (error) {
+      // The same by this flag's name.
+      if (error instanceof InvalidArgumentError && error.argument === "--hardware")
+        throw new InvalidArgumentError("--topology", error.value, error.accepted);
+      throw error;
+    }
+  }
   let text: string;
   try {
     text = await readFile(what, "utf8");

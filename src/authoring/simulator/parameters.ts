@@ -66,7 +66,7 @@ export type SystemParameters = Readonly<z.infer<typeof systemParametersSchema>>;
 /**
  * Fitted by `chorale tune --fit` to the rows of test/fixtures/simulator/h200-4-2026-11-20.json that are within 15 % of the
  * fastest grid of their plan and size, and to the curves of data/h200-4-2026-11-20.ts; then fenceUs, fencePerStrandUs and
- * the three efficiencies were moved by up to two of their standard errors, so that both measurements are met at 16 and
+ * the three efficiencies were moved, by one to four of their standard errors, so that both measurements are met at 16 and
  * 64 MiB, where they differ by 29 and 10 %.
  */
 const H200: SystemParameters = {

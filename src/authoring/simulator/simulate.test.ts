@@ -191,6 +191,9 @@ describe("faults", () => {
     const slow = simulate(ring, { inventory, sizeBytes: 2 ** 26, faults: [parseFault("slow:gpu3 -> nvswitch:0.001")] });
     expect(slow.timeUs).toBeGreaterThan(base.timeUs * 2);
     expect(slow.completed).toBe(true);
+    // The slow link is the one that is always in use, as a share of what is left of it.
+    expect(slow.links[0]?.link).toMatch(/^gpu3 -> nvswitch/);
+    expect(slow.links[0]?.utilization).toBeGreaterThan(0.6);
   });
   it("says who waits for whom when a rank dies", () => {
     const dead = simulate(ring, { inventory, sizeBytes: 2 ** 20, faults: [parseFault("dead:3@4")] });

@@ -100,6 +100,12 @@ export function chunkBytesOf(plan: ExecutionPlan, sizeBytes: number): number {
   return chunks === 0 ? 0 : sizeBytes / chunks;
 }
 
+/** Share of what a link, slow as a fault may have made it, could have carried; none of one that is down. */
+function shareOf(bytes: number, capacityGBps: number, timeUs: number): number {
+  const most = capacityGBps * 1000 * timeUs;
+  return most > 0 ? bytes / most : 0;
+}
+
 /**
  * Runs a plan in simulated time.
  * @throws InvalidArgumentError when the machine is too small, or a size is not positive
@@ -134,7 +140,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
       link: link.name,
       kind: link.kind as string,
       bytes: run.linkBytes[index]!,
-      utilization: run.timeUs > 0 ? run.linkBytes[index]! / (link.capacityGBps * 1000 * run.timeUs) : 0,
+      utilization: shareOf(run.linkBytes[index]!, capacities[index]!, run.timeUs),
     }))
     .filter((use) => use.bytes > 0)
     .sort((a, b) => b.utilization - a.utilization);
