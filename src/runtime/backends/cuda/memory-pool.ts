@@ -48,10 +48,33 @@ export interface PoolStats {
   readonly numOutOfMemory: number;
 }
 
+/** Where a pool's segments come from, when not from cuMemAlloc. */
+export interface SegmentSource {
+  readonly kind: "ncclMemory";
+  /** Writes an address into `out`. @returns whether there was memory */
+  allocate(out: BigUint64Array, sizeBytes: number): boolean;
+  free(address: bigint): void;
+}
+
+/** Who wants to know of a pool's segments. */
+export interface SegmentListener {
+  added(address: bigint, sizeBytes: number): void;
+  removed(address: bigint): void;
+}
+
+export interface PoolOptions {
+  /** Most that it takes from the device, bytes; the whole device unless told. */
+  readonly limitBytes?: number;
+  readonly source?: SegmentSource;
+  readonly listener?: SegmentListener;
+}
+
 /** One device's pool in one thread. */
 export class MemoryPool implements Disposable {
   readonly device: CudaDevice;
   readonly limitBytes: number;
+  readonly #source: SegmentSource | undefined;
+  readonly #listener: SegmentListener | undefined;
   readonly #segments = new Set<Block>();
   readonly #kept = new Set<bigint>();
   readonly #live = new Map<bigint, Block>();
@@ -63,7 +86,9 @@ export class MemoryPool implements Disposable {
   #numOutOfMemory = 0;
   #closed = false;
 
-  constructor(device: CudaDevice, options: { readonly limitBytes?: number } = {}) {
+  constructor(device: CudaDevice, options: PoolOptions = {}) {
+    this.#source = options.source;
+    this.#listener = options.listener;
     this.device = device;
     this.limitBytes = options.limitBytes ?? device.info.memoryBytes;
     device.track(this);
@@ -126,8 +151,7 @@ export class MemoryPool implements Disposable {
     for (const segment of [...this.#segments]) {
       if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
       this.#segments.delete(segment);
-      this.device.ledger?.drop("memory", segment.address);
-      this.device.call("cuMemFree_v2", "pool trim", segment.address);
+      this.#freeSegment(segment.address);
       this.#reservedBytes -= segment.sizeBytes;
       given += segment.sizeBytes;
     }
@@ -185,8 +209,7 @@ export class MemoryPool implements Disposable {
     for (const { events } of this.#deferred) for (const event of events) event.close();
     if (this.device.poison === undefined && !this.device.closed) {
       for (const segment of this.#segments) {
-        this.device.ledger?.drop("memory", segment.address);
-        this.device.call("cuMemFree_v2", "pool close", segment.address);
+        this.#freeSegment(segment.address);
       }
     }
     this.#segments.clear();
@@ -231,13 +254,18 @@ export class MemoryPool implements Disposable {
     this.device.activate();
     this.#numDriverCalls++;
     let status: number = CUDA_STATUS.success;
-    const address = this.device.make("memory", (out) => {
+    const kind = this.#source?.kind ?? "memory";
+    const address = this.device.make(kind, (out) => {
+      if (this.#source !== undefined) {
+        status = this.#source.allocate(out, bytes) ? CUDA_STATUS.success : CUDA_STATUS.outOfMemory;
+        return;
+      }
       status = this.device.driver.api.cuMemAlloc_v2(out, bytes);
       if (status === CUDA_STATUS.outOfMemory) out[0] = 0n;
       else if (status !== CUDA_STATUS.success) this.device.fail("cuMemAlloc_v2", status, "allocation");
     });
     if (status === CUDA_STATUS.outOfMemory) {
-      this.device.ledger?.drop("memory", address);
+      this.device.ledger?.drop(kind, address);
       return undefined;
     }
     const segment: Block = {
@@ -251,8 +279,16 @@ export class MemoryPool implements Disposable {
       users: undefined,
     };
     this.#segments.add(segment);
+    this.#listener?.added(address, bytes);
     this.#reservedBytes += bytes;
     return segment;
+  }
+
+  #freeSegment(address: bigint): void {
+    this.#listener?.removed(address);
+    this.device.ledger?.drop(this.#source?.kind ?? "memory", address);
+    if (this.#source !== undefined) this.#source.free(address);
+    else this.device.call("cuMemFree_v2", "pool", address);
   }
 
   #outOfMemory(size: number): never {

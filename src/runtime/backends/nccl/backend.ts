@@ -12,11 +12,11 @@ import {
 } from "../../../core/index.ts";
 import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
 import type { OpenControl } from "../control/mapped.ts";
-import { openDevice } from "../cuda/device.ts";
+import { type CudaDevice, openDevice } from "../cuda/device.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
 import { requireCudaDriver } from "../cuda/driver.ts";
 import { ResourceLedger } from "../cuda/ledger.ts";
-import { MemoryPool } from "../cuda/memory-pool.ts";
+import { MemoryPool, type SegmentSource } from "../cuda/memory-pool.ts";
 import { enablePeerAccess } from "../cuda/peer-memory.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
 import { download, type RankDevice, upload } from "../cuda/rank-device.ts";
@@ -26,8 +26,9 @@ import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { NcclConfig } from "./config.ts";
 import { type NcclHandle, openNcclControl } from "./handle.ts";
-import { requireNccl } from "./library.ts";
+import { type NcclLibrary, requireNccl } from "./library.ts";
 import { NcclRank } from "./rank.ts";
+import { Registrations } from "./registrations.ts";
 
 export interface NcclAttachOptions {
   /** CUDA ordinal among the visible devices; the rank's number unless told. */
@@ -39,6 +40,11 @@ export interface NcclAttachOptions {
   readonly config?: NcclConfig;
   /** False makes NCCL's host calls return before they are done; they are polled. Slower per call. */
   readonly blocking?: boolean;
+  /**
+   * Takes the pool's memory from NCCL (ncclMemAlloc) where it can, and registers it with every communicator. Needs NCCL
+   * 2.19 and blocking communicators.
+   */
+  readonly registerBuffers?: boolean;
   /** An ncclUniqueId (128 bytes) that the program brings for the world's communicator; rank 0's counts. */
   readonly uniqueId?: Uint8Array;
 }
@@ -62,9 +68,13 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
   const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
   const device = openDevice(driver, ordinal, { ledger });
   const limit = options.memoryLimitBytes;
+  const registrations = options.registerBuffers === true ? registrationsOf(library, options) : undefined;
   const at: RankDevice = {
     device,
-    pool: new MemoryPool(device, limit === undefined ? {} : { limitBytes: limit }),
+    pool: new MemoryPool(device, {
+      ...(limit === undefined ? {} : { limitBytes: limit }),
+      ...(registrations === undefined ? {} : { listener: registrations, ...sourceOf(library, device) }),
+    }),
     pinned: new PinnedPool(device),
     main: CudaStream.create(device),
     generation: handle.generation,
@@ -86,9 +96,30 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     capabilities: ncclCapabilities(library, device.info),
     config: options.config ?? {},
     blocking: options.blocking ?? true,
+    registrations,
     interprocess,
   });
   return new NcclBackend(handle, ncclRank, control, options.uniqueId);
+}
+
+function registrationsOf(library: NcclLibrary, options: NcclAttachOptions): Registrations {
+  library.require("ncclCommRegister");
+  library.require("ncclCommDeregister");
+  if (options.blocking === false) {
+    throw new InvalidArgumentError("registerBuffers", true, "false for non-blocking communicators");
+  }
+  return new Registrations(library);
+}
+
+/** Memory of NCCL's own allocator, where the library has it. */
+function sourceOf(library: NcclLibrary, device: CudaDevice): { readonly source?: SegmentSource } {
+  const { ncclMemAlloc, ncclMemFree } = library.optional;
+  if (ncclMemAlloc === undefined || ncclMemFree === undefined) return {};
+  const allocate = (out: BigUint64Array, sizeBytes: number) => {
+    device.activate();
+    return ncclMemAlloc(out, sizeBytes) === 0;
+  };
+  return { source: { kind: "ncclMemory", allocate, free: (address) => void ncclMemFree(address) } };
 }
 
 export class NcclBackend implements Backend {

@@ -189,6 +189,7 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
   it.each([
     ["non-blocking communicators", "{ blocking: false }", library],
     ["NCCL that can revoke", "{}", useNew],
+    ["registered buffers of NCCL's own memory", "{ registerBuffers: true }", library],
   ])("opens, splits, fails, closes and leaves nothing behind with %s", async (_what, options, path) => {
     const counts = heldByFakeGpu(path);
     const handle = createNcclHost({ ranks: 3 });

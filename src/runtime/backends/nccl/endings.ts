@@ -154,7 +154,10 @@ export class Endings {
     const { api, versionCode } = library;
     at.device.activate();
     const grouped = handles.length > 0 && versionCode >= GROUPED_ABORT_SINCE;
-    for (const handle of handles) at.device.ledger?.drop("communicator", handle);
+    for (const handle of handles) {
+      at.device.ledger?.drop("communicator", handle);
+      this.#rank.registrations?.forget(handle);
+    }
     if (grouped) {
       api.ncclGroupStart();
       // Each call tells the communicator's kernels to end; what it holds is freed at the group's end.
@@ -217,6 +220,8 @@ export class Endings {
     if (handle !== undefined && at.device.poison === undefined) {
       at.device.activate();
       at.device.ledger?.drop("communicator", handle);
+      if (failed) this.#rank.registrations?.forget(handle);
+      else this.#rank.registrations?.closing(handle);
       if (failed || !this.#finalize(handle)) library.api.ncclCommAbort(handle);
       else library.api.ncclCommDestroy(handle);
     }

@@ -48,6 +48,7 @@ export interface QueueOptions {
   readonly blocking: boolean;
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
+  readonly opened: (comm: bigint) => void;
   /** How communicators of this rank end. */
   readonly endings: Endings;
 }
@@ -269,7 +270,9 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Opens the communicator if need be. @returns whether it is open */
   open(): boolean {
     if (this.#surrendered || this.#cause !== undefined) return false;
-    if (this.#comm === undefined) this.#comm = this.#guard(() => this.options.opening.advance());
+    if (this.#comm !== undefined) return true;
+    this.#comm = this.#guard(() => this.options.opening.advance());
+    if (this.#comm !== undefined) this.options.opened(this.#comm);
     return this.#comm !== undefined;
   }
 

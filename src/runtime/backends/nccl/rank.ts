@@ -12,6 +12,7 @@ import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
 import { Poller } from "./poller.ts";
 import { CommQueue } from "./queue.ts";
+import type { Registrations } from "./registrations.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
 export interface NcclRankOptions {
@@ -24,6 +25,8 @@ export interface NcclRankOptions {
   readonly config: NcclConfig;
   /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
   readonly blocking: boolean;
+  /** The pool's segments, if NCCL is to know them. */
+  readonly registrations: Registrations | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
   readonly interprocess: boolean;
 }
@@ -41,6 +44,7 @@ export class NcclRank {
   /** Four bytes on the device that barriers reduce. */
   readonly barrierWord: number;
   readonly peers: PeerMemory;
+  readonly registrations: Registrations | undefined;
   readonly interprocess: boolean;
   readonly endings: Endings;
   /** Memory that NCCL will write handles to: kept until it has. */
@@ -55,6 +59,7 @@ export class NcclRank {
     this.capabilities = options.capabilities;
     this.blocking = options.blocking;
     this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
+    this.registrations = options.registrations;
     this.interprocess = options.interprocess;
     this.endings = new Endings(this);
     this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
@@ -88,6 +93,7 @@ export class NcclRank {
         },
       }),
       endings: this.endings,
+      opened: (comm) => this.registrations?.opened(comm),
     });
     const graphs = new CapturedGraphs();
     const communicator = new NcclCommunicator({ rank: this, queue, graphs, group, ranks, member: control.member });
