@@ -2,14 +2,14 @@
  * One rank's life through the generations of its world: attaches to each, leaves it at once when its program calls
  * `rebuild()`, asks the launcher for the next, and says what the launcher must know when the rank fails.
  */
-import { AbortedError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import { AbortedError, ClosedError, NativeError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import type { RankDevice } from "../backends/cuda/index.ts";
 import type { Backend } from "../comm/index.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { attach, reapEngine } from "./engine.ts";
 import { offerWorld } from "./join.ts";
 import type { FromRank, Job, Place, ToRank } from "./messages.ts";
-import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { fromErrorRecord, MAX_CAUSES, toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
 /** What is between a rank's own deadline and the launcher's, which is to come first, ms. */
@@ -84,7 +84,7 @@ export class RankSession {
     const isRefusal =
       this.#refusal !== undefined && (error === this.#refusal || (error as Error)?.cause === this.#refusal);
     const record = isRefusal ? { ...plain, isRefusal } : plain;
-    const lost = lostDevice(this.#backend);
+    const lost = lostDevice(this.#backend) ?? lostContext(error);
     // The launcher first: what the survivors do once they know must not overtake this.
     this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
@@ -168,4 +168,12 @@ export class RankSession {
 function lostDevice(backend: Backend | undefined): string | undefined {
   const poison = (backend?.device as RankDevice | undefined)?.device.poison;
   return poison === undefined ? undefined : `${poison.operation} found ${poison.error.message}`;
+}
+
+/** The same, of an error that came before there was a backend: a context may turn out lost when it is opened again. */
+function lostContext(error: unknown): string | undefined {
+  for (let one = error, depth = 0; one instanceof Error && depth < MAX_CAUSES; one = one.cause, depth++) {
+    if (one instanceof ClosedError && one.cause instanceof NativeError) return one.message;
+  }
+  return undefined;
 }

@@ -14,7 +14,7 @@ export interface ErrorRecord {
 }
 
 /** A chain of causes longer than this is cut: it may be a circle. */
-const MAX_CAUSES = 8;
+export const MAX_CAUSES = 8;
 
 /** Turns whatever was thrown into plain data. Never throws. */
 export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
