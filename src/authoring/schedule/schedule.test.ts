@@ -5,6 +5,7 @@ import { compile } from "../language/index.ts";
 import {
   countOps,
   diffPlans,
+  type ExecutionPlan,
   layoutPlan,
   limitViolations,
   OP_KINDS,
@@ -16,6 +17,7 @@ import {
   printDiff,
   printPlan,
   readMscclpp,
+  type SimpleOp,
   withTables,
   writeMscclppPieces,
 } from "./index.ts";
@@ -56,6 +58,26 @@ describe("layout", () => {
   });
 });
 
+/** MSCCL++'s files name no channels for memory access; the reader takes one of several to a peer: here always the first. */
+function anyChannel(plan: ExecutionPlan): ExecutionPlan {
+  const simple = (op: SimpleOp, memory: readonly number[]): SimpleOp =>
+    (op.kind === "put" || op.kind === "reduce") && op.channelKind === "memory"
+      ? { ...op, channels: op.channels.map((id) => memory.indexOf(memory[id] ?? -1)) }
+      : op;
+  const ranks = plan.ranks.map((rank) => ({
+    ...rank,
+    strands: rank.strands.map((strand) => ({
+      ...strand,
+      ops: strand.ops.map((op) =>
+        op.kind === "pipeline"
+          ? { ...op, body: op.body.map((inner) => simple(inner, rank.channels.memory)) }
+          : simple(op, rank.channels.memory),
+      ),
+    })),
+  }));
+  return { ...plan, ranks };
+}
+
 describe("plans", () => {
   it("of the whole library survive their own format, and MSCCL++'s where it can say them", () => {
     for (const entry of ALGORITHMS) {
@@ -71,7 +93,7 @@ describe("plans", () => {
       writeMscclppPieces(header, plan.ranks.map(withTables), (piece) => written.push(piece));
       const back = readMscclpp(written.join(""), entry.name);
       expect(
-        diffPlans(back, plan).filter((d) => d.where !== "collective"),
+        diffPlans(anyChannel(back), anyChannel(plan)).filter((d) => d.where !== "collective"),
         entry.name,
       ).toEqual([]);
     }
