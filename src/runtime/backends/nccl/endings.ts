@@ -24,6 +24,8 @@ import { NCCL_RESULT } from "./symbols.ts";
 const GROUPED_ABORT_SINCE = 22200;
 /** How long members wait for each other to free a group; NCCL takes some tens of milliseconds. */
 const RECLAIM_MS = 20_000;
+/** How long a world that closes waits for its members to free their groups together; then each aborts its own. */
+const SETTLE_MS = 5000;
 /** How long other groups' new calls are held back so that a failed group can be aborted (processes only), ms. */
 const HOLD_BACK_MS = 1000;
 
@@ -60,7 +62,7 @@ export class Endings {
 
   /** Waits for retired communicators, and aborts those whose peers never closed. */
   async settle(): Promise<void> {
-    const until = performance.now() + this.#rank.timeoutMs;
+    const until = performance.now() + Math.min(SETTLE_MS, this.#rank.timeoutMs);
     while (this.#retired.size > 0 && performance.now() < until) {
       for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
       if (this.#retired.size > 0) await new Promise((resolve) => setImmediate(resolve));
