@@ -29,10 +29,54 @@ export function random(seed: number): () => number {
   };
 }
 
+/** What lies in the inputs, and how two numbers are combined. */
+interface Numbers {
+  readonly input: (rank: number, chunk: number) => number;
+  readonly combine: Readonly<Record<string, (a: number, b: number) => number>>;
+}
+const WHOLE: Numbers["combine"] = {
+  sum: (a, b) => a + b,
+  min: (a, b) => Math.min(a, b),
+  max: (a, b) => Math.max(a, b),
+};
+
 /** Runs a plan once. @returns undefined when every output is right, else what is wrong, in words */
 export function interpret(plan: ExecutionPlan, seed: number): string | undefined {
-  const next = random(seed);
   const input = (rank: number, chunk: number) => (((rank * 7919 + chunk * 104729 + seed * 31) % 99991) + 1) * 3;
+  const read = run(plan, seed, { input, combine: WHOLE });
+  if (typeof read === "string") return read;
+  const op = WHOLE[plan.collective.reduceOp ?? "sum"] ?? ((a: number, b: number) => a + b);
+  for (const [rank, chunks] of (planPostcondition(plan) ?? []).entries()) {
+    for (const [index, value] of chunks.entries()) {
+      if (value === null) continue;
+      const refs = value.kind === "copy" ? [value.from] : value.from;
+      const expected = refs.map((ref) => input(ref.rank, ref.chunk)).reduce(op);
+      const actual = read(rank, index);
+      if (actual !== expected) return `rank ${rank} output ${index} is ${actual}, expected ${expected}`;
+    }
+  }
+  return undefined;
+}
+
+/** Runs a plan once on `input`, with sums rounded to f32 after each step. @returns every rank's output */
+export function f32Outputs(
+  plan: ExecutionPlan,
+  seed: number,
+  input: (rank: number, chunk: number) => number,
+): readonly (readonly number[])[] {
+  const combine = { sum: (a: number, b: number) => Math.fround(a + b) };
+  const read = run(plan, seed, { input: (rank, chunk) => Math.fround(input(rank, chunk)), combine });
+  if (typeof read === "string") throw new Error(read);
+  return plan.ranks.map((rank, r) => Array.from({ length: rank.output.chunks }, (_, index) => read(r, index)));
+}
+
+/** @returns what an output chunk holds at the end, or what went wrong before */
+function run(
+  plan: ExecutionPlan,
+  seed: number,
+  { input, combine }: Numbers,
+): string | ((rank: number, index: number) => number) {
+  const next = random(seed);
   const memory = new Map<string, Cell>();
   const key = (rank: number, r: { buffer: Range["buffer"]; index: number }) => {
     const place = placeOf(plan, rank, r.buffer, r.index);
@@ -68,11 +112,6 @@ export function interpret(plan: ExecutionPlan, seed: number): string | undefined
       add(`semaphore ${r} ${id}`, s.initialValue);
     });
   });
-  const combine: Record<string, (a: number, b: number) => number> = {
-    sum: (a, b) => a + b,
-    min: (a, b) => Math.min(a, b),
-    max: (a, b) => Math.max(a, b),
-  };
   const proxies: (() => void)[][] = plan.ranks.map(() => []);
   const barriers = new Map<string, { met: number; round: number }>();
 
@@ -264,15 +303,5 @@ export function interpret(plan: ExecutionPlan, seed: number): string | undefined
       : 0;
     if (value !== initial) return `${name} ends at ${value}, began at ${initial}`;
   }
-  const op = combine[plan.collective.reduceOp ?? "sum"] ?? ((a: number, b: number) => a + b);
-  for (const [rank, chunks] of (planPostcondition(plan) ?? []).entries()) {
-    for (const [index, value] of chunks.entries()) {
-      if (value === null) continue;
-      const refs = value.kind === "copy" ? [value.from] : value.from;
-      const expected = refs.map((ref) => input(ref.rank, ref.chunk)).reduce(op);
-      const actual = read(rank, { buffer: "output", index, size: 1 }, 0);
-      if (actual !== expected) return `rank ${rank} output ${index} is ${actual}, expected ${expected}`;
-    }
-  }
-  return undefined;
+  return (rank, index) => read(rank, { buffer: "output", index, size: 1 }, 0);
 }

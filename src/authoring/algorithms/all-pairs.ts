@@ -38,7 +38,11 @@ export function oneShotAllReduce(args: AlgorithmArgs): Program {
   );
 }
 
-/** One-shot all-reduce that reads its peers' inputs instead of having them put. Not in place: inputs must last. */
+/**
+ * One-shot all-reduce that reads its peers' inputs instead of having them put. They are fetched to scratch first: a
+ * reduction takes its own rank's operands before remote ones, so that loading and adding at once would sum in another
+ * order on every rank. Not in place: inputs must last.
+ */
 export function oneShotReadAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
@@ -47,17 +51,19 @@ export function oneShotReadAllReduce(args: AlgorithmArgs): Program {
       collective: allReduce(n, { ...args, inPlace: false, chunks: n }),
     },
     (p) => {
+      const fetched = p.ranks.map((rank) => rank.scratch(n * n));
+      for (const rank of p.ranks) {
+        for (const peer of after(p.ranks, rank)) {
+          const channel = p.memoryChannel(rank, peer);
+          for (let c = 0; c < n; c++) channel.get(fetched[rank.id]!.at(peer.id * n + c), peer.input.at(c), c);
+        }
+      }
       for (const rank of p.ranks) {
         for (let c = 0; c < n; c++) {
-          const from = p.ranks.map((peer) => peer.input.at(c));
-          const strand = c;
-          rank.copy(rank.output.at(c), rank.input.at(c), strand);
-          p.reduce(
-            rank.output.at(c),
-            rank.output.at(c),
-            from.filter((chunk) => chunk.rank !== rank.id),
-            strand,
+          const from = p.ranks.map((peer) =>
+            peer === rank ? rank.input.at(c) : fetched[rank.id]!.at(peer.id * n + c),
           );
+          p.reduce(rank.output.at(c), from[0]!, from.slice(1), c);
         }
       }
     },
