@@ -206,6 +206,57 @@ describe("MSCCL++ files", () => {
       },
       /pipeline within a pipeline/,
     ],
+    [
+      "a flush of memory channels",
+      (f: ReturnType<typeof good>) =>
+        (f.gpus[0]!.threadblocks[0]!.ops[0] = { name: "flush", channel_type: "memory", channel_ids: [] }),
+      /ops\[0\]\.channel_type: is "memory"; expected port/,
+    ],
+    [
+      "a switch operation over memory channels",
+      (f: ReturnType<typeof good>) =>
+        (f.gpus[0]!.threadblocks[0]!.ops[0] = { name: "gstore", channel_type: "memory", src_buff: [], dst_buff: [] }),
+      /channel_type: is "memory"; expected switch/,
+    ],
+    [
+      "a group of another size than its ranks",
+      (f: ReturnType<typeof good>) =>
+        Object.assign(f.gpus[0]!, {
+          channels: [{ channel_type: "switch", buffer_type: "i", rank_groups: [{ size: 2, ranks: [0] }] }],
+        }),
+      /rank_groups\[0\]\.size: is 2, but 1 ranks are listed/,
+    ],
+    [
+      "a table of channels that are not there",
+      (f: ReturnType<typeof good>) =>
+        Object.assign(f.gpus[0]!.threadblocks[0]!, { channels: [{ channel_type: "port", channel_ids: [0] }] }),
+      /channels\[0\]\.channel_ids\[0\]: is 0, but the rank has 0 port channels/,
+    ],
+    [
+      "a remote buffer that is not reachable that way",
+      (f: ReturnType<typeof good>) => {
+        Object.assign(f.gpus[0]!, { remote_buffers: [{ rank: 0, type: "o", access_channel_types: ["memory"] }] });
+        Object.assign(f.gpus[0]!.threadblocks[0]!, {
+          remote_buffer_refs: [{ access_channel_type: "port", remote_buffer_ids: [0] }],
+        });
+      },
+      /remote_buffer_ids\[0\]: is remote buffer 0, whose access_channel_types \(memory\) do not include port/,
+    ],
+    [
+      "a switch reduction of another buffer than its channel's",
+      (f: ReturnType<typeof good>) => {
+        Object.assign(f.gpus[0]!, {
+          channels: [{ channel_type: "switch", buffer_type: "i", rank_groups: [{ size: 1, ranks: [0] }] }],
+        });
+        const to = { rank: 0, type: "o", index: 0, size: 1 };
+        const glre = { name: "glre", buffer_type: "s", buffer_offset: 0, size: 1, dst_chunk: to, channel_ids: [0] };
+        Object.assign(f.gpus[0]!.threadblocks[0]!, {
+          channels: [{ channel_type: "switch", channel_ids: [0] }],
+          ops: [glre],
+        });
+      },
+      /buffer_type: is the scratch, but the switch channel spans the input/,
+    ],
   ])("are refused with %s", (_, spoil, message) => {
     const file = good();
     spoil(file);

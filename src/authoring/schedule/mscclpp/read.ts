@@ -6,7 +6,6 @@
 import { FormatError } from "../../../core/index.ts";
 import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
 import {
-  type BufferKind,
   type ChannelKind,
   deepFreeze,
   type ExecutionPlan,
@@ -27,70 +26,7 @@ import {
   UNLIMITED_MESSAGE_SIZE,
 } from "../ir.ts";
 import { parseExact } from "./conformance.ts";
-
-const BUFFER: Readonly<Record<string, BufferKind>> = { i: "input", o: "output", s: "scratch" };
-
-/** A JSON value and its path: every getter checks and names what is wrong. */
-class Node {
-  readonly value: unknown;
-  readonly path: string;
-  private readonly where: string;
-  constructor(value: unknown, path: string, where: string) {
-    this.value = value;
-    this.path = path;
-    this.where = where;
-  }
-  fail(problem: string): never {
-    throw new FormatError(this.where, problem, { field: this.path });
-  }
-  get(key: string): Node {
-    const child = this.maybe(key);
-    return child ?? new Node(undefined, `${this.path}.${key}`, this.where).fail("is missing");
-  }
-  maybe(key: string): Node | undefined {
-    if (typeof this.value !== "object" || this.value === null || Array.isArray(this.value))
-      this.fail("is not an object");
-    const value = Object.hasOwn(this.value as object, key) ? (this.value as Record<string, unknown>)[key] : undefined;
-    return value === undefined
-      ? undefined
-      : new Node(value, this.path === "" ? key : `${this.path}.${key}`, this.where);
-  }
-  list(): Node[] {
-    if (!Array.isArray(this.value)) this.fail("is not a list");
-    return (this.value as unknown[]).map((item, i) => new Node(item, `${this.path}[${i}]`, this.where));
-  }
-  count(): number {
-    if (typeof this.value !== "number" || !Number.isInteger(this.value) || this.value < 0)
-      this.fail("is not a whole number, 0 or more");
-    return this.value as number;
-  }
-  counts(): number[] {
-    return this.list().map((node) => node.count());
-  }
-  text(): string {
-    if (typeof this.value !== "string") this.fail("is not a string");
-    return this.value as string;
-  }
-  bool(): boolean {
-    if (typeof this.value !== "boolean") this.fail("is neither true nor false");
-    return this.value as boolean;
-  }
-  size(): bigint {
-    if (typeof this.value === "number" && Number.isSafeInteger(this.value) && this.value >= 0)
-      return BigInt(this.value);
-    if (typeof this.value === "string" && /^\d{1,20}$/.test(this.value)) return BigInt(this.value);
-    return this.fail("is not a number of bytes");
-  }
-  one<T extends string>(accepted: readonly T[]): T {
-    const text = this.text();
-    return (
-      accepted.find((item) => item === text) ?? this.fail(`is ${JSON.stringify(text)}; expected ${accepted.join(", ")}`)
-    );
-  }
-  buffer(): BufferKind {
-    return BUFFER[this.text()] ?? this.fail("is not a buffer: i, o or s");
-  }
-}
+import { Node } from "./json-node.ts";
 
 interface Locals {
   readonly rank: number;
@@ -98,6 +34,12 @@ interface Locals {
   readonly remoteBuffers: RankTables["remoteBuffers"];
   /** Where the rank's channels lead, by kind and id. */
   readonly peers: Readonly<Record<ChannelKind, readonly number[]>>;
+  readonly switches: readonly SwitchChannelPlan[];
+}
+
+/** The kind of a channel, where the operation leaves no choice: a file need not say it, but must not say another. */
+function onlyKind(node: Node, kind: ChannelKind | "switch"): void {
+  node.maybe("channel_type")?.one([kind]);
 }
 
 function channelIds(node: Node, kind: ChannelKind | "switch", locals: Locals): number[] {
@@ -250,19 +192,26 @@ function readOp(node: Node, locals: Locals): Op {
       };
     }
     case "flush":
+      onlyKind(node, "port");
       return { kind: "flush", channelKind: "port", channels: channelIds(node.get("channel_ids"), "port", locals) };
     case "sem_acquire":
     case "sem_release":
       return { kind: name === "sem_acquire" ? "acquire" : "release", semaphores: node.get("semaphore_ids").counts() };
     case "glre": {
+      onlyKind(node, "switch");
       const at = node.get("dst_chunk");
       const stated = at.get("rank").count();
-      const channel = first(node.get("channel_ids").list(), "channel");
+      const named = first(node.get("channel_ids").list(), "channel");
+      const channel = channelIds(node.get("channel_ids"), "switch", locals)[0] ?? named.fail("is missing");
+      const spans = locals.switches[channel]?.buffer;
+      const buffer = node.maybe("buffer_type");
+      if (buffer !== undefined && buffer.buffer() !== spans)
+        buffer.fail(`is the ${buffer.buffer()}, but the switch channel spans the ${spans}`);
       return {
         kind: "switch-reduce",
         op: reduceOp(node),
         src: {
-          channel: channelIds(node.get("channel_ids"), "switch", locals)[0] ?? channel.fail("is missing"),
+          channel,
           index: node.get("buffer_offset").count(),
           size: node.get("size").count(),
         },
@@ -272,6 +221,7 @@ function readOp(node: Node, locals: Locals): Op {
     }
     case "gstore":
     case "gstorepkt": {
+      onlyKind(node, "switch");
       const at = first(src(), "source");
       const stated = at.get("rank").count();
       return {
@@ -283,6 +233,7 @@ function readOp(node: Node, locals: Locals): Op {
       };
     }
     case "glres":
+      onlyKind(node, "switch");
       return {
         kind: "switch-reduce-broadcast",
         op: reduceOp(node),
@@ -319,6 +270,20 @@ function channelTo(rank: number, kind: ChannelKind, locals: Locals): number {
   return ids.find((id) => locals.peers[kind][id] === rank) ?? ids[0] ?? 0;
 }
 
+/** An index in one of the rank's lists. */
+function indexIn(node: Node, count: number, what: string): number {
+  return node.count() < count ? node.count() : node.fail(`is ${node.count()}, but the rank has ${count} ${what}`);
+}
+
+/** A remote buffer that a thread block refers to, which has to be reachable that way. */
+function referTo(node: Node, kind: ChannelKind, buffers: RankTables["remoteBuffers"]): number {
+  const ref = indexIn(node, buffers.length, "remote buffers");
+  const { access } = buffers[ref]!;
+  return access.includes(kind)
+    ? ref
+    : node.fail(`is remote buffer ${ref}, whose access_channel_types (${access.join(", ")}) do not include ${kind}`);
+}
+
 function readRank(
   node: Node,
   index: number,
@@ -335,7 +300,11 @@ function readRank(
     const kind = entry.get("channel_type").one(["memory", "port", "switch"] as const);
     if (kind === "switch") {
       for (const groupNode of entry.get("rank_groups").list()) {
-        channels.switch.push({ buffer: entry.get("buffer_type").buffer(), ranks: groupNode.get("ranks").counts() });
+        const ranks = groupNode.get("ranks").counts();
+        const size = groupNode.maybe("size");
+        if (size !== undefined && size.count() !== ranks.length)
+          size.fail(`is ${size.count()}, but ${ranks.length} ranks are listed`);
+        channels.switch.push({ buffer: entry.get("buffer_type").buffer(), ranks });
       }
     } else {
       if (!channelKinds.includes(kind)) channelKinds.push(kind);
@@ -358,18 +327,20 @@ function readRank(
     .list()
     .map((block, s): Strand => {
       const tables: StrandTables = {
-        channels: (block.maybe("channels")?.list() ?? []).map((entry) => ({
-          kind: entry.get("channel_type").one(["memory", "port", "switch"] as const),
-          ids: entry.get("channel_ids").counts(),
-        })),
-        remoteBuffers: (block.maybe("remote_buffer_refs")?.list() ?? []).map((entry) => ({
-          kind: entry.get("access_channel_type").one(["memory", "port"] as const),
-          refs: entry.get("remote_buffer_ids").counts(),
-        })),
+        channels: (block.maybe("channels")?.list() ?? []).map((entry) => {
+          const kind = entry.get("channel_type").one(["memory", "port", "switch"] as const);
+          const ids = entry.get("channel_ids").list();
+          return { kind, ids: ids.map((id) => indexIn(id, channels[kind].length, `${kind} channels`)) };
+        }),
+        remoteBuffers: (block.maybe("remote_buffer_refs")?.list() ?? []).map((entry) => {
+          const kind = entry.get("access_channel_type").one(["memory", "port"] as const);
+          const refs = entry.get("remote_buffer_ids").list();
+          return { kind, refs: refs.map((ref) => referTo(ref, kind, remoteBuffers)) };
+        }),
       };
       const blockId = block.get("id");
       if (blockId.count() !== s) blockId.fail(`is ${blockId.count()}; expected ${s}`);
-      const locals: Locals = { rank: index, tables, remoteBuffers, peers: channels };
+      const locals: Locals = { rank: index, tables, remoteBuffers, peers: channels, switches: channels.switch };
       return {
         id: s,
         ops: block
