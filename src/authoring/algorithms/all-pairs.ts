@@ -251,7 +251,7 @@ export function packetAllGather(args: AlgorithmArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n));
       for (const rank of p.ranks) {
-        for (const peer of p.ranks) if (peer !== rank) p.copyPackets(inbox[peer.id]!.at(rank.id), rank.input.at(0));
+        for (const peer of after(p.ranks, rank)) p.copyPackets(inbox[peer.id]!.at(rank.id), rank.input.at(0));
       }
       for (const rank of p.ranks) {
         if (!inPlace) rank.copy(rank.output.at(rank.id), rank.input.at(0));

@@ -30,6 +30,11 @@ function shape(
   };
 }
 
+/** The other local numbers, from the next one on: if all began with 0, its link would carry everything at once. */
+function others(local: number, g: number): readonly number[] {
+  return Array.from({ length: g - 1 }, (_, i) => (local + 1 + i) % g);
+}
+
 /** All-reduce: reduce-scatter within nodes, ring all-reduce between ranks of the same local number, all-gather within. */
 export function hierarchicalAllReduce(args: HierarchicalArgs): Program {
   const { numRanks: n } = args;
@@ -43,8 +48,7 @@ export function hierarchicalAllReduce(args: HierarchicalArgs): Program {
     const slot = (from: number, to: number) => (from > to ? from - 1 : from);
     for (const rank of p.ranks) {
       const [node, local] = [nodeOf(rank.id), rank.id % g];
-      for (let to = 0; to < g; to++) {
-        if (to === local) continue;
+      for (const to of others(local, g)) {
         const at = slot(local, to) * m;
         p.copy(inbox[rankAt(node, to).id]!.slice(at, at + m), rank.input.slice(...share(to)));
       }
@@ -73,9 +77,8 @@ export function hierarchicalAllReduce(args: HierarchicalArgs): Program {
     }
     for (const rank of p.ranks) {
       const mine = share(rank.id % g);
-      for (let to = 0; to < g; to++) {
-        if (to !== rank.id % g) p.copy(rankAt(nodeOf(rank.id), to).output.slice(...mine), rank.output.slice(...mine));
-      }
+      for (const to of others(rank.id % g, g))
+        p.copy(rankAt(nodeOf(rank.id), to).output.slice(...mine), rank.output.slice(...mine));
     }
   });
 }
@@ -93,8 +96,7 @@ export function hierarchicalAllGather(args: HierarchicalArgs): Program {
       }
     }
     for (const rank of p.ranks) {
-      for (let local = 0; local < g; local++) {
-        if (local === rank.id % g) continue;
+      for (const local of others(rank.id % g, g)) {
         const peer = p.rank(nodeOf(rank.id) * g + local);
         for (let node = 0; node < m; node++) {
           const c = node * g + (rank.id % g);
@@ -115,8 +117,7 @@ export function hierarchicalReduceScatter(args: HierarchicalArgs): Program {
     const sums = p.ranks.map((rank) => rank.scratch(m));
     const across = p.ranks.map((rank) => rank.scratch(m));
     for (const rank of p.ranks) {
-      for (let to = 0; to < g; to++) {
-        if (to === rank.id % g) continue;
+      for (const to of others(rank.id % g, g)) {
         const peer = nodeOf(rank.id) * g + to;
         const slot = rank.id % g > to ? (rank.id % g) - 1 : rank.id % g;
         for (let node = 0; node < m; node++) p.copy(inbox[peer]!.at(slot * m + node), rank.input.at(node * g + to));
@@ -159,7 +160,8 @@ export function hierarchicalAllToAll(args: HierarchicalArgs): Program {
     /** outbox[node * g + local]: from the local rank `local`, for the rank of this local number on `node`. */
     const outbox = p.ranks.map((rank) => rank.scratch(n));
     for (const rank of p.ranks) {
-      for (let to = 0; to < n; to++) {
+      for (let i = 0; i < n; i++) {
+        const to = (rank.id + 1 + i) % n;
         const carrier = p.rank(nodeOf(rank.id) * g + (to % g));
         const direct = nodeOf(to) === nodeOf(rank.id);
         p.copy(

@@ -59,3 +59,27 @@ describe("algorithm", () => {
     expect(() => algorithm("magic")).toThrow(/ring-all-reduce/);
   });
 });
+
+describe("strands that put to one peer after the other", () => {
+  it.each([
+    "one-shot-all-reduce",
+    "one-shot-packet-all-reduce",
+    "two-shot-all-reduce",
+    "hierarchical-all-reduce",
+    "hierarchical-all-gather",
+    "hierarchical-reduce-scatter",
+    "hierarchical-all-to-all",
+    "packet-all-gather",
+    "packet-reduce-scatter",
+    "direct-reduce-scatter",
+    "scatter-gather-reduce",
+    "pairwise-all-to-all",
+  ])("%s: every rank begins with another one", (name) => {
+    const plan = compile(algorithm(name).make({ numRanks: 8, ranksPerNode: 4 }), { verify: false });
+    const first = plan.ranks.map((rank) => {
+      const puts = rank.strands.flatMap(({ ops }) => ops.flatMap((op) => (op.kind === "put" ? op.dst : [])));
+      return puts[0]?.rank;
+    });
+    expect(new Set(first).size, first.join(" ")).toBe(8);
+  });
+});
