@@ -9,6 +9,7 @@ import {
   type Finding,
   findEngines,
   readGpuFacts,
+  type StreamTimings,
 } from "../doctor/index.ts";
 import { EXIT } from "./main.ts";
 import { leaveIfStuck } from "./stuck.ts";
@@ -79,6 +80,10 @@ function render(findings: readonly Finding[], engines: readonly EngineReport[]):
   return `${lines.join("\n")}\n`;
 }
 
+function describeTimings({ rank, calls, totalUs, slowest }: StreamTimings): string {
+  return `    rank ${rank}: ${calls} calls took ${totalUs.toFixed(1)} us on the stream, the longest ${slowest.durationUs.toFixed(1)} us (${slowest.call}, #${slowest.seq})`;
+}
+
 async function explainDumps(path: string, json: boolean): Promise<number> {
   const report = await explainFlight(path);
   const stuck = report.groups.some((group) => group.verdict !== "complete") || report.failures.length > 0;
@@ -90,7 +95,7 @@ async function explainDumps(path: string, json: boolean): Promise<number> {
         `rank ${rank} failed: ${failed}`,
         ...(mend === undefined ? [] : [`    ${mend}`]),
       ]),
-      ...report.groups.map((group) => group.message),
+      ...report.groups.flatMap(({ message, timings = [] }) => [message, ...timings.map(describeTimings)]),
     ];
     process.stdout.write(`${lines.join("\n")}\n`);
   }

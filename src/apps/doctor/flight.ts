@@ -17,8 +17,12 @@ const entrySchema = z.object({
   seq: z.number(),
   op: z.string(),
   call: z.string(),
-  state: z.enum(["issued", "done", "failed"]),
+  state: z.enum(["issued", "started", "running", "done", "failed"]),
   timeMs: z.number(),
+  endMs: z.number().optional(),
+  reached: z.enum(["issued", "started", "running"]).optional(),
+  startUs: z.number().optional(),
+  durationUs: z.number().optional(),
 });
 const dumpSchema = z.object({
   schemaVersion: z.literal(1),
@@ -31,14 +35,32 @@ const dumpSchema = z.object({
 export type FlightEntry = z.infer<typeof entrySchema>;
 type Dump = z.infer<typeof dumpSchema>;
 
+/** What one rank's timed calls of a group took on its stream. */
+export interface StreamTimings {
+  readonly rank: number;
+  readonly calls: number;
+  readonly totalUs: number;
+  readonly slowest: { readonly call: string; readonly seq: number; readonly durationUs: number };
+}
+
 export interface GroupDiagnosis {
   readonly group: string;
   readonly ranks: readonly number[];
   readonly verdict: "complete" | "stuck" | "mismatch";
   /** In words, naming the culprit. */
   readonly message: string;
-  readonly waiting: readonly { readonly rank: number; readonly call: string; readonly seq: number }[];
+  readonly waiting: readonly {
+    readonly rank: number;
+    readonly call: string;
+    readonly seq: number;
+    /** How far the call came on this rank. */
+    readonly state: FlightEntry["state"];
+    /** When it was issued, ms since 1970; 0 if not known. */
+    readonly timeMs: number;
+  }[];
   readonly missing: readonly { readonly rank: number; readonly last: string }[];
+  /** Where calls were timed on the device's stream: how long each rank's took. */
+  readonly timings?: readonly StreamTimings[];
 }
 
 export interface FlightReport {
@@ -115,6 +137,34 @@ export function explain(dumps: readonly Dump[]): FlightReport {
   };
 }
 
+/** Adds up what was timed on the streams; `undefined` when nothing was. */
+function timingsOf(
+  members: readonly number[],
+  of: (rank: number) => readonly FlightEntry[],
+): readonly StreamTimings[] | undefined {
+  const timings = members.flatMap((rank): StreamTimings[] => {
+    const timed = of(rank).flatMap(({ call, seq, durationUs }) =>
+      durationUs === undefined ? [] : [{ call, seq, durationUs }],
+    );
+    const [slowest] = [...timed].sort((a, b) => b.durationUs - a.durationUs);
+    if (slowest === undefined) return [];
+    return [{ rank, calls: timed.length, totalUs: timed.reduce((sum, one) => sum + one.durationUs, 0), slowest }];
+  });
+  return timings.length === 0 ? undefined : timings;
+}
+
+/** How far a call came on a rank, in words. */
+function progressOf({ state, reached = "issued", timeMs }: FlightEntry): string {
+  const said = {
+    issued: "has called it, and the engine has not taken it",
+    started: "has it on its stream",
+    running: "is in it on its stream",
+  };
+  const since = timeMs === 0 ? "" : `, issued at ${new Date(timeMs).toISOString()}`;
+  if (state === "done") return "is done with it";
+  return `${state === "failed" ? said[reached] : said[state]}${since}`;
+}
+
 function diagnoseGroup(
   group: string,
   members: readonly number[],
@@ -127,6 +177,8 @@ function diagnoseGroup(
     const entry = of(rank).find((e) => e.state !== "done");
     return entry === undefined ? [] : [{ rank, entry }];
   });
+  const timings = timingsOf(members, of);
+  const timed = timings === undefined ? {} : { timings };
   const seq = Math.min(...open.map(({ entry }) => entry.seq));
   if (open.length === 0)
     return {
@@ -136,12 +188,13 @@ function diagnoseGroup(
       message: `${group}: every operation that was issued is done`,
       waiting: [],
       missing: [],
+      ...timed,
     };
   const at = members.flatMap((rank) => {
     const entry = of(rank).find((e) => e.seq === seq);
     return entry === undefined ? [] : [{ rank, entry }];
   });
-  const waiting = at.map(({ rank, entry }) => ({ rank, call: entry.call, seq: entry.seq }));
+  const waiting = at.map(({ rank, entry: { call, seq, state, timeMs } }) => ({ rank, call, seq, state, timeMs }));
   const missing = members
     .filter((rank) => !at.some((other) => other.rank === rank))
     .map((rank) => {
@@ -166,12 +219,19 @@ function diagnoseGroup(
       message: `${group}: operation #${seq} differs between ranks: ${sides}`,
       waiting,
       missing,
+      ...timed,
     };
   }
   const call = waiting[0]?.call ?? "";
+  // Engines that say how far a call came tell more than who has called it.
+  const tells = at.some(({ entry }) => entry.reached !== undefined || /started|running/.test(entry.state));
+  const progress = tells ? at.map(({ rank, entry }) => `; rank ${rank} ${progressOf(entry)}`).join("") : "";
+  const done = at.filter(({ entry }) => entry.state === "done").map(({ rank }) => rank);
   const message =
-    missing.length === 0
-      ? `${group}: all ranks are in ${call} (#${seq}) and none has finished: the transport is stuck, not the program`
-      : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}`;
-  return { group, ranks: members, verdict: "stuck", message, waiting, missing };
+    missing.length === 0 && done.length > 0
+      ? `${group}: ${call} (#${seq}) is done on ranks [${done.join(", ")}] and not on the others${progress}`
+      : missing.length === 0
+        ? `${group}: all ranks are in ${call} (#${seq}) and none has finished: the transport is stuck, not the program${progress}`
+        : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${progress}`;
+  return { group, ranks: members, verdict: "stuck", message, waiting, missing, ...timed };
 }

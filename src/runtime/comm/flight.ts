@@ -10,9 +10,17 @@ export interface FlightEntry {
   readonly seq: number;
   readonly op: string;
   readonly call: string;
-  readonly state: "issued" | "done" | "failed";
-  /** Milliseconds since 1970; 0 where the call was too fast to be timed. */
+  /** "started": the engine has it on its stream; "running": the stream is in it (told only where calls are timed). */
+  readonly state: "issued" | "started" | "running" | "done" | "failed";
+  /** When it was issued, milliseconds since 1970; 0 where the call was too fast to be timed. */
   readonly timeMs: number;
+  /** When this rank saw its end, milliseconds since 1970; absent while it has not. */
+  readonly endMs?: number;
+  /** How far a call that failed had come. */
+  readonly reached?: "issued" | "started" | "running";
+  /** Where calls are timed: its start on the stream, counted from the group's first call, and how long it ran there. */
+  readonly startUs?: number;
+  readonly durationUs?: number;
 }
 export interface FlightRank {
   readonly rank: number;

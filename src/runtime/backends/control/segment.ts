@@ -11,6 +11,7 @@
  */
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
+import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
 
 /** How many calls a lane remembers: a rank that is further ahead than this is not compared. */
 export const LANE_RING = 64;
@@ -64,7 +65,8 @@ const groupWords = (worldSize: number) =>
   FAILURE_WORDS +
   BLOB_WORDS +
   worldSize * (1 + 2 * worldSize) * LANE_WORDS +
-  worldSize * worldSize * PAIR_WORDS;
+  worldSize * worldSize * PAIR_WORDS +
+  worldSize * LANE_RING * NOTE_WORDS;
 
 /** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
 export function controlBytes(worldSize: number): number {
@@ -442,6 +444,13 @@ export class GroupControl {
     if (issued === 0) return undefined;
     const print = this.read(member, lane, issued - 1);
     return print === undefined ? undefined : { seq: issued - 1, print };
+  }
+
+  /** What became of a member's last collectives. */
+  flightNotes(member: number): FlightNotes {
+    const { worldSize } = this.#segment;
+    const end = this.#at + groupWords(worldSize);
+    return new FlightNotes(this.#words, end - (worldSize - member) * LANE_RING * NOTE_WORDS, LANE_RING);
   }
 
   #pair(from: number, to: number): number {

@@ -21,6 +21,7 @@ import { enablePeerAccess } from "../cuda/peer-memory.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
 import { download, type RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
+import { wantsTimings } from "./call-recorder.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
@@ -47,6 +48,8 @@ export interface NcclAttachOptions {
   readonly registerBuffers?: boolean;
   /** An ncclUniqueId (128 bytes) that the program brings for the world's communicator; rank 0's counts. */
   readonly uniqueId?: Uint8Array;
+  /** Times every call on its stream for the flight recorder; as CHORALE_FLIGHT_TIMINGS=1 unless told. */
+  readonly flightTimings?: boolean;
 }
 
 /**
@@ -98,6 +101,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     blocking: options.blocking ?? true,
     registrations,
     interprocess,
+    flightTimings: wantsTimings(options.flightTimings),
   });
   return new NcclBackend(handle, ncclRank, control, options.uniqueId);
 }

@@ -93,7 +93,10 @@ export function failNcclRank(handle: NcclHandle, rank: number, cause: string): v
   segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
 }
 
-/** Reads what every rank issued last, also of ranks that are dead or stuck. Collectives only; the GPU keeps no times. */
+/**
+ * Reads what every rank issued last and what became of it, also of ranks that are dead or stuck. Collectives only. Times
+ * on the stream are there when the ranks were asked for them (`flightTimings`).
+ */
 export function dumpNcclFlight(handle: NcclHandle): FlightDump {
   const segment = segmentOf(handle);
   const groups = segment?.groups() ?? [];
@@ -119,13 +122,26 @@ export function dumpNcclFlight(handle: NcclHandle): FlightDump {
 function entriesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
   const lane = { kind: "collective" } as const;
   const issued = control.issued(member, lane);
+  const notes = control.flightNotes(member);
   const entries: FlightEntry[] = [];
   // Call 0 is the member's joining.
   for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
     const print = control.read(member, lane, seq);
     if (print === undefined) continue;
     const call = describeWords(print.call, print.count >>> 0);
-    entries.push({ group, seq, op: unpackCall(print.call).op, call, state: "issued", timeMs: 0 });
+    const note = notes.read(seq);
+    const { stage = "issued", failed = false, issuedMs = 0, endedMs = 0, startUs = 0, durationUs = 0 } = note ?? {};
+    entries.push({
+      group,
+      seq,
+      op: unpackCall(print.call).op,
+      call,
+      state: failed ? "failed" : stage,
+      timeMs: issuedMs,
+      ...(endedMs === 0 ? {} : { endMs: endedMs }),
+      ...(failed && stage !== "done" ? { reached: stage } : {}),
+      ...(durationUs === 0 ? {} : { startUs, durationUs }),
+    });
   }
   return entries;
 }

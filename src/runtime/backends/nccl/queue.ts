@@ -13,6 +13,7 @@ import type { GroupControl } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
+import { CallRecorder } from "./call-recorder.ts";
 import { type CallTarget, issue } from "./calls.ts";
 import { Completion } from "./completion.ts";
 import type { Endings } from "./endings.ts";
@@ -46,6 +47,8 @@ export interface QueueOptions {
   readonly ranks: readonly number[];
   readonly opening: Opening;
   readonly blocking: boolean;
+  /** Whether calls are timed on the stream for the flight recorder. */
+  readonly flightTimings: boolean;
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;
@@ -58,6 +61,7 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly options: QueueOptions;
   readonly #agreement: Agreement;
   readonly #completion: Completion;
+  readonly #recorder: CallRecorder;
   readonly #mainDone: CudaEvent;
   readonly #order: CudaEvent;
   readonly #unissued: Entry[] = [];
@@ -81,6 +85,8 @@ export class CommQueue implements Pollable, WorkDriver {
     this.options = options;
     this.#agreement = new Agreement(options.control, options.ranks, options.group);
     this.#completion = new Completion(options.at, options.stream);
+    const notes = options.control.flightNotes(options.control.member);
+    this.#recorder = new CallRecorder(notes, options.stream, options.flightTimings);
     this.#mainDone = CudaEvent.create(options.at.device);
     this.#order = CudaEvent.create(options.at.device);
   }
@@ -118,6 +124,7 @@ export class CommQueue implements Pollable, WorkDriver {
   push(entry: Entry): void {
     this.refuseAfterFailure();
     const mismatch = this.#agreement.announce(entry.arrivals);
+    this.#recorder.issued(entry);
     if (mismatch !== undefined) this.fail(mismatch);
     if (this.#cause !== undefined) {
       this.#settleFailed(entry, this.#cause);
@@ -263,6 +270,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#mainDone.close();
     this.#order.close();
     this.#completion.close(this.#cause === undefined);
+    this.#recorder.close();
     this.options.control.announceClose();
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
   }
@@ -338,6 +346,7 @@ export class CommQueue implements Pollable, WorkDriver {
         at.main.touched = false;
       }
       const comm = this.#comm ?? 0n;
+      if (this.#recorder.timings) this.#recorder.before(entry);
       if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
       return entry.run?.(comm) ?? NCCL_RESULT.success;
     });
@@ -355,6 +364,9 @@ export class CommQueue implements Pollable, WorkDriver {
       this.fail(library.error(entry.op, status, this.comm));
       return;
     }
+    if (this.#recorder.timings) this.untilAccepted();
+    if (this.#recorder.timings) this.#guard(() => this.#recorder.started(entry));
+    else this.#recorder.started(entry);
     // The other end of a send waits for it to be there, not for somebody to look.
     if (entry.ready !== undefined) this.#mark();
   }
@@ -407,6 +419,8 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   #settle(entry: Entry, now: number): void {
+    if (this.#recorder.timings) this.#guard(() => this.#recorder.ended(entry, true, now));
+    else this.#recorder.ended(entry, true, now);
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) {
       counter.calls++;
@@ -428,6 +442,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #settleFailed(entry: Entry, cause: ChoraleError): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
+    this.#recorder.ended(entry, false, performance.now());
     for (const finish of entry.finish) {
       try {
         finish(false);
@@ -456,6 +471,7 @@ export class CommQueue implements Pollable, WorkDriver {
         this.fail(this.options.library.error("ncclCommGetAsyncError", state, this.comm));
         return;
       }
+      this.#guard(() => this.#recorder.look());
       this.#guard(() => this.options.stream.isDone(`${oldest.op} #${oldest.work.seq} of ${this.options.group}`));
     }
     if (now > oldest.deadline && this.#cause === undefined) {
@@ -493,6 +509,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #end(cause: ChoraleError): void {
     if (this.#cause !== undefined) return;
     this.#cause = cause;
+    this.#guard(() => this.#recorder.look());
     for (const { work } of this.#unissued) this.endTurn(work.seq);
     this.endTurn(OPENING_SEQ);
     this.options.endings.failed(this);

@@ -29,6 +29,8 @@ export interface NcclRankOptions {
   readonly registrations: Registrations | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
   readonly interprocess: boolean;
+  /** Whether calls are timed on the stream for the flight recorder. */
+  readonly flightTimings: boolean;
 }
 
 export class NcclRank {
@@ -46,6 +48,7 @@ export class NcclRank {
   readonly peers: PeerMemory;
   readonly registrations: Registrations | undefined;
   readonly interprocess: boolean;
+  readonly flightTimings: boolean;
   readonly endings: Endings;
   /** Memory that NCCL will write handles to: kept until it has. */
   readonly handles: BigUint64Array[] = [];
@@ -61,6 +64,7 @@ export class NcclRank {
     this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
     this.registrations = options.registrations;
     this.interprocess = options.interprocess;
+    this.flightTimings = options.flightTimings;
     this.endings = new Endings(this);
     this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
@@ -82,6 +86,7 @@ export class NcclRank {
       ranks,
       opening,
       blocking: this.blocking,
+      flightTimings: this.flightTimings,
       target: (comm) => ({
         library: this.library,
         comm,
