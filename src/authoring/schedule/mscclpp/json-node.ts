@@ -15,19 +15,20 @@ export class Node {
     this.where = where;
   }
   fail(problem: string): never {
-    throw new FormatError(this.where, problem, { field: this.path });
+    throw new FormatError(this.where, problem, this.path === "" ? {} : { field: this.path });
   }
   get(key: string): Node {
     const child = this.maybe(key);
-    return child ?? new Node(undefined, `${this.path}.${key}`, this.where).fail("is missing");
+    return child ?? new Node(undefined, this.#under(key), this.where).fail("is missing");
   }
   maybe(key: string): Node | undefined {
     if (typeof this.value !== "object" || this.value === null || Array.isArray(this.value))
       this.fail("is not an object");
     const value = Object.hasOwn(this.value as object, key) ? (this.value as Record<string, unknown>)[key] : undefined;
-    return value === undefined
-      ? undefined
-      : new Node(value, this.path === "" ? key : `${this.path}.${key}`, this.where);
+    return value === undefined ? undefined : new Node(value, this.#under(key), this.where);
+  }
+  #under(key: string): string {
+    return this.path === "" ? key : `${this.path}.${key}`;
   }
   list(): Node[] {
     if (!Array.isArray(this.value)) this.fail("is not a list");

@@ -3,6 +3,7 @@
  * inputs, and which races matter to either.
  */
 
+import type { SignalOp, WaitOp } from "../ir.ts";
 import type { Site } from "./access-log.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expectation.ts";
 import type { Exploration } from "./explore.ts";
@@ -72,6 +73,12 @@ export function judge(
             continue;
           }
           const { writer } = final;
+          const first = cell - i;
+          const partly =
+            writer === undefined &&
+            Array.from({ length: per }, (_, k) => run.memory.final(first + k, run.finished)).some(
+              (other) => other.writer !== undefined,
+            );
           const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
           const ref: OpRef =
             at === undefined
@@ -82,7 +89,7 @@ export function judge(
             ...problem,
             severity: "error",
             chunk: place,
-            message: `output[${chunk}] of rank ${rank.rank} ${problem.message}`,
+            message: `output[${chunk}] of rank ${rank.rank} ${partly ? "is written only in part" : problem.message}`,
           });
           break;
         }
@@ -225,7 +232,8 @@ function reportRaces(
     const a = placeOfSite(geometry, race.first);
     const b = placeOfSite(geometry, race.second);
     const place = placeOfCell(geometry, race.cell);
-    const verb = (writes: boolean, tag: number) => `${writes ? "writes" : "reads"}${tag > 0 ? " packets" : ""}`;
+    const verb = (writes: boolean, tag: number) =>
+      tag > 0 ? (writes ? "writes packets to" : "reads packets from") : writes ? "writes" : "reads";
     const where = `${place.buffer}[${place.index}] of rank ${place.rank}`;
     const other = `rank ${b.rank} strand ${b.strand} op ${b.op}${b.body === undefined ? "" : `.${b.body}`}`;
     const effect = race.mayHang
@@ -238,11 +246,7 @@ function reportRaces(
       severity: wrong ? "error" : "warning",
       chunk: place,
       message: `${verb(race.firstWrites, race.firstTag)} ${where} while ${other} ${verb(race.secondWrites, race.secondTag)} it: nothing orders the two${effect}`,
-      hint: race.sameStrand
-        ? "put a nop (sync) or barrier between the two operations: the threads of a strand do not wait for each other"
-        : relaxedBetween(plan, a, b)
-          ? "the signal and the wait between the two are relaxed, which orders nothing: leave relaxed out where data is handed over"
-          : "let one side signal after its access and the other wait before its own",
+      hint: hintFor(plan, race, a, b),
       related: [opRef(plan, b.rank, b.strand, b.op, b.body)],
     });
   }
@@ -250,14 +254,40 @@ function reportRaces(
 
 type Place = ReturnType<typeof placeOfSite>;
 
-/** Says whether one side signals after its access and the other waits before its own, and both only relaxed. */
+function hintFor(plan: Geometry["plan"], race: Race, a: Place, b: Place): string {
+  if (race.sameStrand)
+    return "put a nop (sync) or barrier between the two operations: the threads of a strand do not wait for each other";
+  if (a.rank === b.rank && !(race.firstWrites && race.secondWrites)) {
+    const reader = race.firstWrites ? b : a;
+    if (isPortPut(plan, reader))
+      return "the proxy reads the source of a put later: flush, or put with signal and flush, before it is written again";
+  }
+  if (relaxedBetween(plan, a, b))
+    return "a signal or wait between the two is relaxed, which orders nothing: leave relaxed out where data is handed over";
+  return "let one side signal after its access and the other wait before its own";
+}
+
+function isPortPut(plan: Geometry["plan"], { rank, strand, op, body }: Place): boolean {
+  const outer = plan.ranks[rank]!.strands[strand]!.ops[op]!;
+  const inner = outer.kind === "pipeline" ? outer.body[body ?? 0] : outer;
+  return inner?.kind === "put" && inner.channelKind === "port";
+}
+
+/** Says whether one side signals the other after its access, the other waits before its own, and one of these is relaxed. */
 function relaxedBetween(plan: Geometry["plan"], a: Place, b: Place): boolean {
   const opsOf = ({ rank, strand }: Place) => plan.ranks[rank]!.strands[strand]!.ops;
-  const ordered = (first: Place, second: Place) =>
-    first.rank !== second.rank &&
-    opsOf(first).some((op, i) => i > first.op && op.kind === "signal" && op.relaxed) &&
-    opsOf(second).some((op, i) => i < second.op && op.kind === "wait" && op.relaxed);
-  return ordered(a, b) || ordered(b, a);
+  const leadsTo = (from: number, to: number) => (op: SignalOp | WaitOp) =>
+    op.channels.some((id) => plan.ranks[from]!.channels[op.channelKind][id] === to);
+  const ordered = (first: Place, second: Place) => {
+    const signals = opsOf(first)
+      .filter((op, i): op is SignalOp => i > first.op && op.kind === "signal")
+      .filter(leadsTo(first.rank, second.rank));
+    const waits = opsOf(second)
+      .filter((op, i): op is WaitOp => i < second.op && op.kind === "wait")
+      .filter(leadsTo(second.rank, first.rank));
+    return signals.length > 0 && waits.length > 0 && [...signals, ...waits].some((op) => op.relaxed);
+  };
+  return a.rank !== b.rank && (ordered(a, b) || ordered(b, a));
 }
 
 function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): void {

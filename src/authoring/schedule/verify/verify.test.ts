@@ -415,6 +415,44 @@ describe("more", () => {
     expect(ok).toBe(true);
     expect(findings.map((f) => f.code)).toEqual(["dead-copy"]);
   });
+  it("says what would mend a race: which side is relaxed, a flush, or a signal", () => {
+    const hintOf = (plan: ExecutionPlan) => verifyPlan(plan, { lint: false }).findings[0]?.hint;
+    const handOver = (relaxed: readonly [boolean, boolean]) =>
+      planOf(
+        [
+          [[copy(at("output", 0), at("input", 0)), put(far(1, "scratch", 0), at("input", 0)), signal(relaxed[0])]],
+          [[wait(relaxed[1]), copy(at("output", 0), at("scratch", 0))]],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+        { operation: "broadcast", root: 0 },
+      );
+    expect(codes(handOver([false, false]))).toEqual([]);
+    expect(hintOf(handOver([true, false]))).toMatch(/signal or wait between the two is relaxed/);
+    expect(hintOf(handOver([false, true]))).toMatch(/signal or wait between the two is relaxed/);
+    const byProxy = { ...put(far(1, "output", 0), at("scratch", 0)), channelKind: "port", notify: "signal" } as Op;
+    const reuse = [copy(at("scratch", 0), at("input", 0)), nop, byProxy, copy(at("scratch", 0), at("input", 1))];
+    const waits: Op = { kind: "wait", relaxed: false, channelKind: "port", channels: [0] };
+    const plan = planOf([[[copy(at("output", 0), at("input", 0)), ...reuse]], [[waits]]], {
+      input: 2,
+      output: 1,
+      scratch: 1,
+    });
+    expect(hintOf(plan)).toMatch(/proxy reads the source of a put later: flush/);
+    const packets = planOf(
+      [[[put(far(1, "scratch", 0), at("input", 0), "pack")]], [[copy(at("output", 0), at("scratch", 0), "unpack")]]],
+      { input: 1, output: 1, scratch: 1 },
+    );
+    expect(verifyPlan(packets, { lint: false, promises: { relaunch: true } }).findings[0]?.message).toMatch(
+      /packets (from|to) scratch\[0\] of rank 1 while .* packets (from|to) it/,
+    );
+  });
+  it("tells a chunk that is written in part from one that is not written", () => {
+    const half = { ...copy(at("output", 0), at("input", 0)), tbg: { index: 0, size: 2 } } as Op;
+    const messageOf = (ops: readonly Op[]) =>
+      verifyPlan(planOf([[ops]], { input: 1, output: 1 }, allReduce), { lint: false }).findings[0]?.message;
+    expect(messageOf([half])).toMatch(/is written only in part/);
+    expect(messageOf([])).toMatch(/is never written/);
+  });
   it("refuses what does not hold together", () => {
     expect(codes(planOf([[[copy(at("output", 0), at("input", 7))]]], { input: 1, output: 1 }))).toEqual(["malformed"]);
     expect(codes(planOf([[[signal(false, 9)]], [[]]], { input: 0, output: 0 }))).toEqual(["malformed"]);
