@@ -13,6 +13,7 @@ import {
   launch,
   MAX_RANKS,
   parseBackend,
+  parseBackendOptions,
   parseFailurePolicy,
   parseIsolation,
   type WorldEvent,
@@ -28,6 +29,7 @@ interface Flags {
   readonly rebuildTimeout?: number;
   readonly restartDelay?: number;
   readonly minRanks?: number;
+  readonly backendOption?: readonly string[];
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -61,6 +63,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--rebuild-timeout <seconds>", "end survivors that take longer to rebuild (60)", parseSeconds)
     .option("--restart-delay <seconds>", "wait before a rebuild, doubled with each (0)", parseSeconds)
     .option("--min-ranks <n>", "with shrink: end the world when fewer are left (1)", parseRanks)
+    .option(
+      "--backend-option <key=value>",
+      "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
+      collect,
+    )
     .usage("-n N [--backend B] [--isolation I] [--timeout S] [--restarts K] [--on-failure P] SCRIPT [-- args]")
     .addHelpText(
       "after",
@@ -96,6 +103,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
           process.stderr.write(`chorale launch: ${text}\n`);
         }
       },
+      ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
       ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
       ...given("restarts", flags.restarts, (count) => count),
       ...given("onFailure", flags.onFailure, parseFailurePolicy),
@@ -153,6 +161,11 @@ function describeFailure(failure: RankFailedError): string {
     cause = cause.cause;
   }
   return lines.join("\n");
+}
+
+/** One word of an option that may be given again: `<key=value>` would take the script's name too if it took several. */
+function collect(word: string, words: readonly string[] = []): readonly string[] {
+  return [...words, word];
 }
 
 function parseRanks(text: string): number {

@@ -8,7 +8,6 @@ import {
   releaseNcclHost,
 } from "../backends/nccl/handle.ts";
 import {
-  type AttachOptions,
   attachThreads,
   buryRank,
   createThreadsHost,
@@ -17,24 +16,19 @@ import {
   failWorld,
   releaseThreadsHost,
   type ThreadsHandle,
-  type ThreadsHostOptions,
 } from "../backends/threads/index.ts";
 import type { Backend, FlightDump } from "../comm/index.ts";
+import {
+  type BackendName,
+  type BackendOptions,
+  checkBackendOptions,
+  type NcclOptions,
+  ncclAttachOptions,
+  type ThreadsOptions,
+} from "./backend-options.ts";
 import type { Isolation } from "./rank-host.ts";
 
-/** Backends whose ranks `launch()` can start. */
-export const LAUNCH_BACKENDS = ["threads", "nccl"] as const;
-export type BackendName = (typeof LAUNCH_BACKENDS)[number];
-
-/** Reads a backend's name. @throws InvalidArgumentError naming the backends */
-export function parseBackend(text: string, argument = "backend"): BackendName {
-  const name = LAUNCH_BACKENDS.find((known) => known === text);
-  if (name === undefined) throw new InvalidArgumentError(argument, text, `one of ${LAUNCH_BACKENDS.join(", ")}`);
-  return name;
-}
-
-/** What a backend is told about its memory and its waiting. */
-export type BackendOptions = Omit<ThreadsHostOptions, "ranks" | "generation"> & AttachOptions;
+export { type BackendName, type BackendOptions, LAUNCH_BACKENDS, parseBackend } from "./backend-options.ts";
 
 /** What a rank needs to attach; travels to its worker. */
 export interface EngineHandle {
@@ -66,9 +60,10 @@ export function createEngine(
   isolation: Isolation = "thread",
 ): EngineHandle {
   checkIsolation(backend, isolation);
+  checkBackendOptions(backend, options, ranks);
   const host =
     backend === "threads"
-      ? createThreadsHost({ ...options, ranks, generation })
+      ? createThreadsHost({ ...(options as ThreadsOptions), ranks, generation })
       : createNcclHost({ ranks, generation, interprocess: isolation === "process" });
   return { backend, host, options };
 }
@@ -81,10 +76,10 @@ export function releaseEngine({ host }: EngineHandle): void {
 
 /** Attaches this thread as one rank. @throws UnavailableError when the backend's engine is not on this machine */
 export async function attach({ host, options }: EngineHandle, rank: number): Promise<Backend> {
-  if (host.kind === "threads") return attachThreads(host, rank, options);
+  if (host.kind === "threads") return attachThreads(host, rank, options as ThreadsOptions);
   // Loaded only where it is used: worlds of threads need neither CUDA nor FFI.
   const { attachNccl } = await import("../backends/nccl/backend.ts");
-  return attachNccl(host, rank, options);
+  return attachNccl(host, rank, ncclAttachOptions(options as NcclOptions, rank, host.generation));
 }
 
 /** Says, from the launcher's thread, that a rank is dead. Idempotent: the first cause stays. */

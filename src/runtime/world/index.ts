@@ -1,4 +1,13 @@
-export { type BackendName, type BackendOptions, LAUNCH_BACKENDS, parseBackend } from "./engine.ts";
+export {
+  type BackendName,
+  type BackendOptions,
+  type BackendOptionsOf,
+  LAUNCH_BACKENDS,
+  type NcclOptions,
+  parseBackend,
+  parseBackendOptions,
+  type ThreadsOptions,
+} from "./backend-options.ts";
 export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 export { type JoinOptions, joinWorld } from "./join.ts";
 export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";

@@ -3,13 +3,14 @@
  * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
 import { AbortedError, InvalidArgumentError } from "../../core/index.ts";
-import { type BackendName, type BackendOptions, checkIsolation, parseBackend } from "./engine.ts";
+import { type BackendName, type BackendOptionsOf, checkBackendOptions, parseBackend } from "./backend-options.ts";
+import { checkIsolation } from "./engine.ts";
 import type { WorldEvent } from "./events.ts";
 import type { OutputLine } from "./output.ts";
 import { type Isolation, parseIsolation, type RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
-import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
+import { checkMs, type RestartOptions, restartPolicy } from "./restart-policy.ts";
 import { Supervisor } from "./supervisor.ts";
 import { bundleFunction, bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
@@ -17,18 +18,18 @@ import type { World } from "./world.ts";
 /** More threads than this in one process is a typing error, not a world. */
 export const MAX_RANKS = 256;
 
-interface CommonOptions<D> extends RestartOptions {
+interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   /** Number of ranks. */
   readonly ranks: number;
   /** Words for the script: `world.args`, and the end of `process.argv`. */
   readonly args?: readonly string[];
   /** Any value that structuredClone can copy: `world.data`, and the second argument of the rank's function. */
   readonly data?: D;
-  readonly backend?: BackendName;
+  readonly backend?: B;
   /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (nccl only). */
   readonly isolation?: Isolation;
-  /** Limit of the communication memory, default deadline of every wait, and the like. */
-  readonly backendOptions?: BackendOptions;
+  /** Limit of the memory, default deadline of every wait, and what else the backend knows: see docs/nccl.md. */
+  readonly backendOptions?: BackendOptionsOf[B];
   /** Receives each line that a rank prints. Unless given, lines are printed as `[rank] text`. */
   readonly onOutput?: (line: OutputLine) => void;
   /** Ends the world when it takes longer than this, ms. No limit unless given. */
@@ -46,7 +47,7 @@ interface CommonOptions<D> extends RestartOptions {
 /** A function that each rank runs. It sees nothing of its surroundings but its arguments and what it imports itself. */
 export type RankFunction<R, D> = (world: World, data: D) => R | Promise<R>;
 
-export type LaunchOptions<R, D> = CommonOptions<D> &
+export type LaunchOptions<R, D, B extends BackendName = BackendName> = CommonOptions<D, B> &
   (
     | { readonly module: string | URL; readonly run?: undefined }
     | { readonly run: RankFunction<R, D>; readonly module?: undefined }
@@ -74,8 +75,10 @@ export type LaunchOptions<R, D> = CommonOptions<D> &
  * });
  * console.log(sums); // [3, 3]
  */
-export async function launch<R = unknown, D = undefined>(options: LaunchOptions<R, D>): Promise<R[]> {
-  const isolation = parseIsolation(options.isolation ?? "thread");
+export async function launch<R = unknown, D = undefined, B extends BackendName = BackendName>(
+  options: LaunchOptions<R, D, B>,
+): Promise<R[]> {
+  const isolation = parseIsolation(options?.isolation ?? "thread");
   return runWorld(options, () => (isolation === "process" ? new RankProcess() : new RankWorker()), false);
 }
 
@@ -86,20 +89,12 @@ export async function runWorld<R, D>(
   reused: boolean,
   giveBack: (host: RankHost) => void = () => {},
 ): Promise<R[]> {
+  checkOptions(options);
   const { ranks, timeoutMs, signal } = options;
-  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
-    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
-  }
-  if (timeoutMs !== undefined && !(timeoutMs > 0)) {
-    throw new InvalidArgumentError("timeoutMs", timeoutMs, "a number of milliseconds above 0");
-  }
-  if ((options.module === undefined) === (options.run === undefined)) {
-    const given = options.run === undefined ? "neither" : "both";
-    throw new InvalidArgumentError("module and run", given, "one of them: a file, or a function that each rank runs");
-  }
   const backend = parseBackend(options.backend ?? "threads");
   const isolation = parseIsolation(options.isolation ?? "thread");
   checkIsolation(backend, isolation);
+  checkBackendOptions(backend, options.backendOptions ?? {}, ranks);
   const policy = restartPolicy(options, ranks);
   if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
@@ -146,6 +141,42 @@ export async function runWorld<R, D>(
     for (const host of supervisor.reusable()) giveBack(host);
     supervisor.close();
   }
+}
+
+/** Programs in JavaScript have nobody else who looks at their options. @throws InvalidArgumentError */
+function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
+  if (typeof options !== "object" || options === null) {
+    throw new InvalidArgumentError("options of launch()", options, "an object: { ranks, run } or { ranks, module }");
+  }
+  const { ranks, module, run, args, env, signal, backendOptions } = options;
+  const check = (name: string, value: unknown, isGood: boolean, accepted: string) => {
+    if (value !== undefined && !isGood) throw new InvalidArgumentError(name, value, accepted);
+  };
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
+    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
+  }
+  checkMs("timeoutMs", options.timeoutMs, 1);
+  checkMs("graceMs", options.graceMs, 0);
+  if ((module === undefined) === (run === undefined)) {
+    const given = run === undefined ? "neither" : "both";
+    throw new InvalidArgumentError("module and run", given, "one of them: a file, or a function that each rank runs");
+  }
+  check("run", run, typeof run === "function", "a function that each rank runs");
+  check("module", module, typeof module === "string" || module instanceof URL, "a path, or a file: URL");
+  check("args", args, Array.isArray(args) && args.every(isText), "a list of strings");
+  const variables = typeof env === "object" && env !== null ? Object.entries(env) : undefined;
+  const accepted = "an object of strings, whose names are not empty and hold no =";
+  check("env", env, variables?.every(([name, value]) => /^[^=\0]+$/.test(name) && isText(value)) === true, accepted);
+  check("signal", signal, typeof signal?.addEventListener === "function", "an AbortSignal");
+  for (const name of ["onOutput", "onEvent"] as const) {
+    check(name, options[name], typeof options[name] === "function", "a function");
+  }
+  check("backendOptions", backendOptions, typeof backendOptions === "object" && backendOptions !== null, "an object");
+  checkMs("backendOptions.timeoutMs", backendOptions?.timeoutMs, 1);
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === "string" && !value.includes("\0");
 }
 
 function isCloneError(error: unknown): boolean {

@@ -34,6 +34,8 @@ import { Registrations } from "./registrations.ts";
 export interface NcclAttachOptions {
   /** CUDA ordinal among the visible devices; the rank's number unless told. */
   readonly device?: number;
+  /** Among threads with `device`: the ordinals of all ranks, whose memory this one is let read directly. */
+  readonly peers?: readonly number[];
   /** Deadline of every wait; 60 s unless told. */
   readonly timeoutMs?: number;
   /** Most memory that the pool takes from the device, bytes; the whole device unless told. */
@@ -83,12 +85,8 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     generation: handle.generation,
   };
   const interprocess = !(handle.control instanceof SharedArrayBuffer);
-  if (!interprocess && options.device === undefined) {
-    enablePeerAccess(
-      device,
-      Array.from({ length: handle.ranks }, (_, peer) => peer),
-    );
-  }
+  const others = options.device === undefined ? Array.from({ length: handle.ranks }, (_, peer) => peer) : options.peers;
+  if (!interprocess && others !== undefined) enablePeerAccess(device, others);
   const control = openNcclControl(handle);
   const ncclRank = new NcclRank({
     library,
