@@ -78,6 +78,24 @@ describe("chorale check", () => {
     expect(results[1]?.findings).toMatchObject([{ code: "malformed", message: expect.stringContaining("JSON") }]);
     expect(results[2]?.findings).toMatchObject([{ code: "malformed", message: "my own mistake" }]);
   });
+  it("takes arguments as compile does: lists are lists", async () => {
+    writeFileSync(
+      file("lists.mjs"),
+      "import { directAllToAllV } from 'chorale/algorithms';\nexport default (args) => directAllToAllV(args);\n",
+    );
+    const { code, out, err } = await run("check", file("lists.mjs"), "--arg", "sendCounts=[[0,1],[2,0]]");
+    expect(out + err).toMatch(/lists\.mjs: right/);
+    expect(code).toBe(0);
+  });
+  it("refuses numbers of ranks that an algorithm is not defined for, and slips of digits", async () => {
+    const many = await run("check", "ring-all-reduce", "--arg", "numRanks=1000000000");
+    expect(many.err).toMatch(/numRanks is 1000000000; expected an integer, 1 or more, and 65536 at most/);
+    const one = await run("check", "ring-all-reduce", "--arg", "numRanks=1");
+    expect(one.err).toMatch(/numRanks is 1; expected what ring-all-reduce is defined for: 2, 3,/);
+    const odd = await run("sim", "halving-reduce-scatter", "--arg", "numRanks=6", "--topology", "hgx-h100-8");
+    expect(odd.err).toMatch(/defined for: 2, 4, 8, 16/);
+    expect([many.code, one.code, odd.code]).toEqual([2, 2, 2]);
+  });
   it("shows the operations around a finding, and refuses bad usage", async () => {
     const { out } = await run("check", file("wrong.json"));
     expect(out).toContain("error unmatched-wait at rank 2 strand 0");

@@ -11,7 +11,7 @@ import {
   verifyPlan,
 } from "../../authoring/schedule/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
-import { loadPlan, parseArgs } from "./plans.ts";
+import { loadPlan, parseProgramArgs } from "./program-file.ts";
 
 interface Flags {
   readonly arg: readonly string[];
@@ -86,7 +86,7 @@ async function check(
 ): Promise<Result> {
   let plan: ExecutionPlan;
   try {
-    plan = await loadPlan(file, args);
+    plan = await loadPlan(file, args, { verify: false });
   } catch (error) {
     if (alone && !(error instanceof FormatError || error instanceof PlanError)) throw error;
     const findings = unreadable(error);
@@ -113,7 +113,7 @@ const SMALL_HEAP = ["--heap-growing-percent=20", "--no-incremental-marking"];
 async function run(files: readonly string[], flags: Flags): Promise<number> {
   for (const flag of SMALL_HEAP) setFlagsFromString(flag);
   const options = verifyOptions(flags);
-  const args = parseArgs(flags.arg);
+  const args = parseProgramArgs(flags.arg);
   const results: Omit<Result, "text">[] = [];
   for (const file of files) {
     const { text, ...result } = await check(file, args, options, flags, files.length === 1);

@@ -3,13 +3,17 @@
  * Program`, optionally a zod schema `args`), a plan (chorale's JSON, MSCCL++'s JSON, MSCCL's XML), or the name of an
  * algorithm of the library.
  */
-import { existsSync, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import { basename } from "node:path";
 import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
 import { type CompileOptions, compile, type Program } from "../../authoring/language/index.ts";
 import { type ExecutionPlan, readPlan } from "../../authoring/schedule/index.ts";
-import { InvalidArgumentError } from "../../core/index.ts";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
+
+/** Larger files are refused: 64 ranks of packets are 85 MB. */
+const MAX_PLAN_FILE_BYTES = 2 ** 30;
 
 export type ProgramArgs = Readonly<Record<string, unknown>>;
 
@@ -63,7 +67,14 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
   if (!isScript(file)) {
     if (!("numRanks" in args))
       throw new InvalidArgumentError("--arg", "no numRanks", `numRanks=N for the algorithm ${file}`);
-    return algorithm(file).make(args as unknown as Parameters<ReturnType<typeof algorithm>["make"]>[0]);
+    const { make, legal } = algorithm(file);
+    const { numRanks } = args;
+    // Anything but a count is refused by the program itself.
+    if (Number.isInteger(numRanks) && (numRanks as number) > 0 && !legal(numRanks as number)) {
+      const some = Array.from({ length: 16 }, (_, i) => i + 1).filter(legal);
+      throw new InvalidArgumentError("numRanks", numRanks, `what ${file} is defined for: ${some.join(", ")}, …`);
+    }
+    return make(args as unknown as Parameters<typeof make>[0]);
   }
   const module = await importUserModule(file, "FILE");
   const factory = module["default"];
@@ -96,10 +107,22 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
  */
 export async function loadPlan(file: string, args: ProgramArgs, options: CompileOptions = {}): Promise<ExecutionPlan> {
   if (isProgramFile(file)) return compile(await loadProgram(file, args), options);
-  if (!existsSync(file)) {
+  let bytes: Uint8Array;
+  try {
+    bytes = await readFile(file);
+  } catch (error) {
+    const code = (error as { code?: string }).code;
     const names = ALGORITHMS.map((a) => a.name).join(", ");
-    throw new InvalidArgumentError("FILE", file, `a program (.ts), a plan (.json, .xml), or an algorithm: ${names}`);
+    throw new InvalidArgumentError(
+      "FILE",
+      file,
+      code === "ENOENT"
+        ? `a file that exists, a program (.ts) or a plan (.json, .xml), or an algorithm: ${names}`
+        : code === "EISDIR"
+          ? "a file, not a folder"
+          : `a readable file (${code})`,
+    );
   }
-  if (statSync(file).isDirectory()) throw new InvalidArgumentError("FILE", file, "a file, not a folder");
-  return readPlan(await readFile(file), file);
+  if (bytes.length > MAX_PLAN_FILE_BYTES) throw new FormatError(file, `has ${bytes.length} bytes, more than 1 GiB`);
+  return readPlan(bytes, basename(file));
 }

@@ -24,7 +24,7 @@ import {
 } from "../../authoring/simulator/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { loadPlan, parseArgs } from "./plans.ts";
+import { loadPlan, parseProgramArgs } from "./program-file.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 
 interface Flags {
@@ -73,7 +73,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .addOption(new Option("--parameters <what>").hideHelp())
     .option("--switch", "the fabric multicasts and reduces in its switches")
     .option("--nccl", "add what NCCL's own model expects of NCCL")
-    .option("--fault <what>", "slow:LINK:FACTOR, dead:RANK@OP or nic:NODE; may be repeated", collect, [])
+    .option(
+      "--fault <what>",
+      "slow:LINK:FACTOR (what is left, 0 to 1), dead:RANK@OP or nic:NODE; may be repeated",
+      collect,
+      [],
+    )
     .option("--trace <file>", "write the last size's run as a trace for Perfetto")
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
     .option("--json", "print one JSON document")
@@ -130,10 +135,10 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const faults: Fault[] = flags.fault.map(parseFault);
   const inventory = await loadTopology(flags.topology);
   const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);
-  const args = parseArgs(flags.arg);
+  const args = parseProgramArgs(flags.arg);
   const runs: { file: string; plan: ExecutionPlan; results: Simulation[] }[] = [];
   for (const file of files) {
-    const plan = await loadPlan(file, args);
+    const plan = await loadPlan(file, args, { verify: false });
     const devices = placeRanks(plan.ranks.length, inventory, flags.devices?.split(","));
     const machine = new Machine(inventory, devices, parameters);
     const options = (sizeBytes: number): SimulateOptions => ({

@@ -19,14 +19,17 @@ export interface ReducingOptions extends CollectiveOptions {
   readonly mayOverwriteInput?: boolean;
 }
 
+/** More ranks than any plan has: a slip of a digit should be told, not run out of memory. */
+const MAX_RANKS = 65_536;
+
 function make(
   operation: PlanCollective["operation"],
   numRanks: number,
   chunks: number,
   options: ReducingOptions & { readonly root?: number },
 ): PlanCollective {
-  if (!Number.isInteger(numRanks) || numRanks < 1)
-    throw new InvalidArgumentError("numRanks", numRanks, "an integer, 1 or more");
+  if (!Number.isInteger(numRanks) || numRanks < 1 || numRanks > MAX_RANKS)
+    throw new InvalidArgumentError("numRanks", numRanks, `an integer, 1 or more, and ${MAX_RANKS} at most`);
   if (!Number.isInteger(chunks) || chunks < 1)
     throw new InvalidArgumentError("chunks", chunks, "an integer, 1 or more");
   const { root } = options;

@@ -1,5 +1,6 @@
 /** What can go wrong with a machine while a plan runs: a slow link, a rank that dies at an operation, a lost NIC. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import type { ExecutionPlan } from "../schedule/index.ts";
 import type { Machine } from "./machine.ts";
 import type { Simulation } from "./simulate.ts";
 
@@ -11,19 +12,23 @@ export type Fault =
   /** All links of the node are down. */
   | { readonly kind: "lost-nic"; readonly nic: string };
 
-/** @throws InvalidArgumentError for a rank, link or NIC that is not there */
-export function applyFaults(machine: Machine, faults: readonly Fault[], numRanks: number) {
+/** @throws InvalidArgumentError for a rank, operation, link or NIC that is not there, and for a factor above 1 */
+export function applyFaults(machine: Machine, faults: readonly Fault[], { ranks }: ExecutionPlan) {
   const capacities = machine.capacities();
   const deadAt = new Map<number, number>();
   for (const fault of faults) {
     if (fault.kind === "dead-rank") {
-      if (!Number.isInteger(fault.rank) || fault.rank < 0 || fault.rank >= numRanks)
-        throw new InvalidArgumentError("fault rank", fault.rank, `a rank from 0 to ${numRanks - 1}`);
+      const rank = ranks[fault.rank];
+      if (rank === undefined)
+        throw new InvalidArgumentError("fault rank", fault.rank, `a rank from 0 to ${ranks.length - 1}`);
+      const last = Math.max(0, ...rank.strands.map((strand) => strand.ops.length - 1));
+      if (!Number.isInteger(fault.atOp) || fault.atOp < 0 || fault.atOp > last)
+        throw new InvalidArgumentError("fault operation", fault.atOp, `0 to ${last}, the last of rank ${fault.rank}`);
       deadAt.set(fault.rank, Math.min(deadAt.get(fault.rank) ?? Number.POSITIVE_INFINITY, fault.atOp));
       continue;
     }
-    if (fault.kind === "slow-link" && !(fault.factor >= 0))
-      throw new InvalidArgumentError("fault factor", fault.factor, "0 or more");
+    if (fault.kind === "slow-link" && !(fault.factor >= 0 && fault.factor <= 1))
+      throw new InvalidArgumentError("fault factor", fault.factor, "the share of its bandwidth that is left, 0 to 1");
     const touched = machine.links
       .map((link, index) => ({ link, index }))
       .filter(({ link }) =>
@@ -50,13 +55,13 @@ export function applyFaults(machine: Machine, faults: readonly Fault[], numRanks
  * @throws InvalidArgumentError saying what is accepted
  */
 export function parseFault(text: string): Fault {
-  const accepted = "slow:LINK:FACTOR, dead:RANK@OP or nic:NODE";
+  const accepted = "slow:LINK:FACTOR (0 to 1, what is left of it), dead:RANK@OP or nic:NODE";
   const [kind, ...rest] = text.split(":");
   const value = rest.join(":");
   if (kind === "slow") {
     const at = value.lastIndexOf(":");
     const factor = Number(value.slice(at + 1));
-    if (at > 0 && value.slice(at + 1) !== "" && factor >= 0)
+    if (at > 0 && value.slice(at + 1) !== "" && factor >= 0 && factor <= 1)
       return { kind: "slow-link", link: value.slice(0, at), factor };
   }
   if (kind === "dead") {

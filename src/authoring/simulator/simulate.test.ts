@@ -228,6 +228,13 @@ describe("faults", () => {
     expect(simulate(ports, { inventory, sizeBytes: 40_000, parameters }).completed).toBe(true);
   });
   it("refuses what is not there", () => {
+    // "twice as slow" is 0.5: 2 would be faster.
+    expect(() => parseFault("slow:gpu0:2")).toThrow(/0 to 1, what is left/);
+    const faster = { kind: "slow-link", link: "gpu0", factor: 2 } as const;
+    expect(() => simulate(ring, { inventory, sizeBytes: 1024, faults: [faster] })).toThrow(/fault factor/);
+    expect(() => simulate(ring, { inventory, sizeBytes: 1024, faults: [parseFault("dead:1@9999")] })).toThrow(
+      /fault operation is 9999; expected 0 to \d+, the last of rank 1/,
+    );
     expect(() => parseFault("explode:gpu0")).toThrow(/slow:LINK:FACTOR/);
     expect(() => simulate(ring, { inventory, sizeBytes: 1024, faults: [{ kind: "lost-nic", nic: "nope" }] })).toThrow(
       /fault nic/,
@@ -235,5 +242,27 @@ describe("faults", () => {
     expect(() => simulate(plan("ring-all-reduce", 9), { inventory, sizeBytes: 1024 })).toThrow(/8 devices/);
     expect(() => readAstraNetwork("topology: [ Torus ]")).toThrow(/Ring, Switch, FullyConnected/);
     expect(() => readAstraNetwork("topology:\n  - Ring")).toThrow(/network.yml:1/);
+  });
+});
+
+describe("less bandwidth on all links", () => {
+  it("is never faster, nor is a larger size, and the same run gives the same trace", () => {
+    const algorithms = ALGORITHMS.filter((entry) => entry.legal(16) && entry.name !== "direct-all-to-all-v");
+    const inventory = parseSystem("2x hgx-h100-8 --nic 8xNDR")!;
+    const half = [{ kind: "slow-link", link: " -> ", factor: 0.5 }] as const;
+    for (const entry of algorithms) {
+      const plan = compile(entry.make({ numRanks: 16, ranksPerNode: 8 }), { verify: false });
+      let before = 0;
+      for (const sizeBytes of [2 ** 12, 2 ** 18, 2 ** 24]) {
+        const run = simulate(plan, { inventory, sizeBytes });
+        expect(run.timeUs, entry.name).toBeGreaterThanOrEqual(before * (1 - 1e-9));
+        expect(simulate(plan, { inventory, sizeBytes, faults: half }).timeUs, entry.name).toBeGreaterThanOrEqual(
+          run.timeUs * (1 - 1e-9),
+        );
+        expect(simulate(plan, { inventory, sizeBytes }).records).toEqual(run.records);
+        for (const { link, utilization } of run.links) expect(utilization, link).toBeLessThanOrEqual(1 + 1e-9);
+        before = run.timeUs;
+      }
+    }
   });
 });

@@ -125,7 +125,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
   const machine = options.machine ?? new Machine(inventory, devices, parameters);
-  const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan.ranks.length);
+  const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan);
   const run = runPlan({
     plan,
     machine,
