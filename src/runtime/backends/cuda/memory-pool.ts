@@ -8,7 +8,7 @@
  */
 import { ClosedError, OutOfMemoryError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
-import { CudaEvent, type CudaStream } from "./stream.ts";
+import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
 
 /** Addresses that cuMemAlloc returns are multiples of 256; 512 keeps blocks apart as PyTorch's allocator does. */
@@ -97,16 +97,17 @@ export class MemoryPool implements Disposable {
   /**
    * Hands out at least `sizeBytes` (0 is rounded up to one unit) for use on `stream`.
    * @throws OutOfMemoryError with the pool's state; nothing is changed then
-   * @throws ClosedError after `close`
+   * @throws ClosedError after `close`, or for a stream that was closed; InvalidArgumentError for one of another device
    */
   allocate(sizeBytes: number, stream: CudaStream, label = "tensor"): Allocation {
     if (this.#closed) throw new ClosedError("memory pool", "was closed");
     const size = Math.max(ALIGNMENT_BYTES, Math.ceil(sizeBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
     this.#settleDeferred(false);
-    const block = this.#bestFit(size, stream.handle) ?? this.#grow(size, stream.handle) ?? this.#outOfMemory(size);
+    const on = streamHandle(this.device, stream);
+    const block = this.#bestFit(size, on) ?? this.#grow(size, on) ?? this.#outOfMemory(size);
     this.#split(block, size);
     block.free = false;
-    block.stream = stream.handle;
+    block.stream = on;
     block.label = label;
     this.#live.set(block.address, block);
     this.#usedBytes += block.sizeBytes;
@@ -137,7 +138,8 @@ export class MemoryPool implements Disposable {
     // A group that was closed has waited for its work, and its stream is gone.
     const open = [...users].filter((stream) => !stream.closed);
     const events = open.map((stream) => {
-      const event = CudaEvent.create(this.device);
+      // A peer may use the piece from its own device.
+      const event = CudaEvent.create(stream.device);
       event.record(stream);
       return event;
     });

@@ -1,9 +1,9 @@
 /** Device code: compiled by NVRTC, loaded as a module, launched by name. */
-import { ClosedError } from "../../../core/index.ts";
+import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { Nvrtc } from "./nvrtc.ts";
-import type { CudaStream } from "./stream.ts";
+import { type CudaStream, streamHandle } from "./stream.ts";
 
 /** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 const MAX_DYNAMIC_SHARED_SIZE = 8;
@@ -24,11 +24,13 @@ export type KernelArgument =
 export class KernelArguments {
   /** Each argument has eight bytes; the driver reads as many as the kernel's parameter has. */
   readonly #values: DataView;
+  readonly #length: number;
   readonly pointers: BigUint64Array;
 
   constructor(device: CudaDevice, args: readonly KernelArgument[]) {
     const values = offHeap(Math.max(1, args.length));
     this.#values = new DataView(values.buffer);
+    this.#length = args.length;
     const base = device.driver.addressOf(values);
     this.pointers = offHeap(Math.max(1, args.length));
     for (let i = 0; i < args.length; i++) this.pointers[i] = base + BigInt(8 * i);
@@ -37,7 +39,15 @@ export class KernelArguments {
     });
   }
 
+  /** Changes an argument. @throws InvalidArgumentError for one that is not there, or a value that does not fit its type */
   set(index: number, argument: KernelArgument): void {
+    if (!Number.isInteger(index) || index < 0 || index >= this.#length) {
+      throw new InvalidArgumentError("index", index, `an argument's number, 0 to ${this.#length - 1}`);
+    }
+    const wanted = /64$/.test(argument.type) ? "bigint" : "number";
+    if (typeof argument.value !== wanted) {
+      throw new InvalidArgumentError(`args[${index}]`, argument.value, `a ${wanted}, for its type is ${argument.type}`);
+    }
     const at = 8 * index;
     switch (argument.type) {
       case "u64":
@@ -67,25 +77,42 @@ function offHeap(length: number): BigUint64Array {
 export class CudaKernel {
   readonly device: CudaDevice;
   readonly name: string;
+  readonly #module: CudaModule;
   readonly #handle: bigint;
 
-  constructor(device: CudaDevice, name: string, handle: bigint) {
-    this.device = device;
+  /** Use `CudaModule.kernel`. */
+  constructor(module: CudaModule, name: string, handle: bigint) {
+    this.device = module.device;
     this.name = name;
+    this.#module = module;
     this.#handle = handle;
+  }
+
+  /** @throws ClosedError when the module was closed, and the kernel with it */
+  get #live(): bigint {
+    if (this.#module.closed) throw new ClosedError(`kernel ${this.name}`, "belongs to a module that was closed");
+    return this.#handle;
   }
 
   /** Lets the kernel use more dynamic shared memory than the default 48 KiB. */
   allowSharedBytes(bytes: number): void {
-    this.device.call("cuFuncSetAttribute", this.name, this.#handle, MAX_DYNAMIC_SHARED_SIZE, bytes);
+    this.device.call("cuFuncSetAttribute", this.name, this.#live, MAX_DYNAMIC_SHARED_SIZE, bytes);
   }
 
+  /**
+   * Runs the kernel on `stream`. The driver copies the arguments before this returns.
+   * @throws ClosedError when the module or the stream was closed; InvalidArgumentError for a stream of another device
+   */
   launch(stream: CudaStream, shape: LaunchShape, args: KernelArguments): void {
-    stream.touched = true;
+    if (!(args instanceof KernelArguments)) {
+      throw new InvalidArgumentError("args", args, "KernelArguments, which hold what the driver reads");
+    }
     const [gx, gy = 1, gz = 1] = shape.grid;
     const [bx, by = 1, bz = 1] = shape.block;
-    const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, stream.handle];
-    this.device.call("cuLaunchKernel", this.name, this.#handle, ...launch, args.pointers, null);
+    const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0];
+    const on = streamHandle(this.device, stream);
+    this.device.call("cuLaunchKernel", this.name, this.#live, ...launch, on, args.pointers, null);
+    stream.touched = true;
   }
 }
 
@@ -97,6 +124,10 @@ export class CudaModule implements Disposable {
     this.device = device;
     this.#handle = handle;
     device.track(this);
+  }
+
+  get closed(): boolean {
+    return this.#handle === undefined;
   }
 
   /** Loads a cubin, fatbin or PTX image. @throws NativeError when it does not fit the device */
@@ -120,7 +151,7 @@ export class CudaModule implements Disposable {
     if (this.#handle === undefined) throw new ClosedError("module", "was closed");
     const out = new BigUint64Array(1);
     this.device.call("cuModuleGetFunction", name, out, this.#handle, name);
-    return new CudaKernel(this.device, name, out[0] ?? 0n);
+    return new CudaKernel(this, name, out[0] ?? 0n);
   }
 
   close(): void {

@@ -8,15 +8,15 @@ const PORTABLE_MAPPED = 3;
 export class PinnedBuffer implements Disposable {
   readonly device: CudaDevice;
   readonly sizeBytes: number;
-  readonly address: bigint;
-  readonly deviceAddress: bigint;
+  readonly #address: bigint;
+  readonly #deviceAddress: bigint;
   #buffer: ArrayBuffer | undefined;
 
   private constructor(device: CudaDevice, sizeBytes: number, address: bigint, deviceAddress: bigint) {
     this.device = device;
     this.sizeBytes = sizeBytes;
-    this.address = address;
-    this.deviceAddress = deviceAddress;
+    this.#address = address;
+    this.#deviceAddress = deviceAddress;
     this.#buffer = device.driver.viewMemory(address, sizeBytes);
     device.track(this);
   }
@@ -35,6 +35,22 @@ export class PinnedBuffer implements Disposable {
     return pinned;
   }
 
+  /** Where it lies for the host and for copies. @throws ClosedError after `close` */
+  get address(): bigint {
+    this.#refuseClosed();
+    return this.#address;
+  }
+
+  /** Where it lies for kernels. @throws ClosedError after `close` */
+  get deviceAddress(): bigint {
+    this.#refuseClosed();
+    return this.#deviceAddress;
+  }
+
+  #refuseClosed(): void {
+    if (this.#buffer === undefined) throw new ClosedError("pinned buffer", "was closed");
+  }
+
   /** The memory itself. Views of it must not be used after `close`. */
   get buffer(): ArrayBuffer {
     if (this.#buffer === undefined) throw new ClosedError("pinned buffer", "was closed");
@@ -47,9 +63,9 @@ export class PinnedBuffer implements Disposable {
     this.#buffer = undefined;
     // Views that somebody kept become empty instead of pointing at memory that is gone.
     structuredClone(buffer, { transfer: [buffer] });
-    this.device.untrack(this, "pinned", this.address);
+    this.device.untrack(this, "pinned", this.#address);
     if (this.device.poison === undefined && !this.device.closed) {
-      this.device.call("cuMemFreeHost", "pinned free", this.address);
+      this.device.call("cuMemFreeHost", "pinned free", this.#address);
     }
   }
 

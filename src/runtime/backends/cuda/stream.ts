@@ -1,5 +1,5 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
-import { ClosedError } from "../../../core/index.ts";
+import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { HeldKind } from "./ledger.ts";
 
@@ -29,6 +29,27 @@ abstract class Handle implements Disposable {
   get handle(): bigint {
     if (this.#closed) throw new ClosedError(this.#what, "was closed");
     return this.#handle;
+  }
+
+  /**
+   * The driver's handle, for use with something of `device`.
+   * @throws InvalidArgumentError for what chorale did not make, and for what is of another device; ClosedError
+   */
+  static handleOn(device: CudaDevice, one: Handle, argument: "stream" | "event" | "graph"): bigint {
+    if (typeof one !== "object" || one === null || !(#handle in one) || one.#what !== argument) {
+      throw new InvalidArgumentError(argument, one, `a CUDA ${argument} that chorale made`);
+    }
+    const { handle } = one;
+    if (one.device !== device) {
+      throw new InvalidArgumentError(
+        argument,
+        `a ${argument} of CUDA device ${one.device.ordinal}`,
+        one.device.ordinal === device.ordinal
+          ? "one of this rank: that one is of a world or rank that has its own"
+          : `one of CUDA device ${device.ordinal}`,
+      );
+    }
+    return handle;
   }
 
   protected abstract release(handle: bigint): void;
@@ -98,6 +119,11 @@ export class CudaStream extends Handle {
   }
 }
 
+/** A stream's handle, for work of `device`. @throws InvalidArgumentError, ClosedError */
+export function streamHandle(device: CudaDevice, stream: CudaStream): bigint {
+  return Handle.handleOn(device, stream, "stream");
+}
+
 /** A point in a stream. */
 export class CudaEvent extends Handle {
   static create(device: CudaDevice, options: { readonly timing?: boolean } = {}): CudaEvent {
@@ -106,8 +132,9 @@ export class CudaEvent extends Handle {
     return new CudaEvent(device, handle, "event");
   }
 
+  /** Marks what `stream` has been given so far. @throws InvalidArgumentError for a stream of another device */
   record(stream: CudaStream): void {
-    this.device.call("cuEventRecord", "event record", this.handle, stream.handle);
+    this.device.call("cuEventRecord", "event record", this.handle, Handle.handleOn(this.device, stream, "stream"));
   }
 
   isDone(operation = "event query"): boolean {
@@ -121,7 +148,8 @@ export class CudaEvent extends Handle {
   /** Time from `start` to this event in microseconds; both were created with `timing` and are done. */
   elapsedUsSince(start: CudaEvent): number {
     const ms = new Float32Array(1);
-    this.device.call("cuEventElapsedTime", "event time", ms, start.handle, this.handle);
+    const from = Handle.handleOn(this.device, start, "event");
+    this.device.call("cuEventElapsedTime", "event time", ms, from, this.handle);
     return (ms[0] ?? 0) * 1000;
   }
 
@@ -132,9 +160,10 @@ export class CudaEvent extends Handle {
 
 /** A captured graph, ready to run again and again. */
 export class CudaGraph extends Handle {
+  /** Runs the graph. @throws ClosedError; InvalidArgumentError for a stream of another device */
   launch(stream: CudaStream): void {
+    this.device.call("cuGraphLaunch", "graph launch", this.handle, streamHandle(this.device, stream));
     stream.touched = true;
-    this.device.call("cuGraphLaunch", "graph launch", this.handle, stream.handle);
   }
 
   protected release(handle: bigint): void {

@@ -10,12 +10,40 @@ const NAMED_OPS = ["sum", "prod", "min", "max", "avg", "preMulSum"] as const;
 /** Every operation of the contract: what NCCL lacks is composed of what it has. */
 const OPERATIONS = [...WIRE_OPS, "shrink", "batch"];
 
+/** What capabilities are read from. */
+export type NcclFacts = Pick<NcclLibrary, "path" | "version" | "versionCode" | "optional">;
+
 /** fp8 came with 2.24; reductions of it need sm_90 or newer (nccl.h, user guide "types"). */
-export function supportsFp8(library: NcclLibrary, device: CudaDeviceInfo): boolean {
+export function supportsFp8(library: NcclFacts, device: CudaDeviceInfo): boolean {
   return library.versionCode >= 22400 && device.computeCapability[0] >= 9;
 }
 
-export function ncclCapabilities(library: NcclLibrary, device: CudaDeviceInfo): Capabilities {
+/**
+ * What this NCCL can do beside the contract's operations, each from its symbols. All versions that chorale works with
+ * (2.14 and newer) have non-blocking communicators, operators that scale before they sum, and calls in CUDA graphs.
+ */
+function abilities({ optional, versionCode }: NcclFacts): Readonly<Record<string, boolean>> {
+  const has = (...symbols: readonly NcclOptionalSymbol[]) => symbols.every((symbol) => optional[symbol] !== undefined);
+  return {
+    nonBlocking: true,
+    preMulSum: true,
+    graphs: true,
+    /** Groups are made from their parent's connections; otherwise with a unique id of their own. */
+    nativeSplit: has("ncclCommSplit"),
+    nativeShrink: has("ncclCommShrink"),
+    nativeAllToAll: has("ncclAlltoAll"),
+    nativeGatherScatter: has("ncclGather", "ncclScatter"),
+    revoke: has("ncclCommRevoke"),
+    grow: has("ncclCommGrow"),
+    memAlloc: has("ncclMemAlloc", "ncclMemFree"),
+    registration: has("ncclCommRegister", "ncclCommDeregister"),
+    symmetricWindows: has("ncclCommWindowRegister", "ncclCommWindowDeregister"),
+    /** Several communicators end together, so that none blocks behind another's kernels (NVIDIA/nccl#1013). */
+    groupedAbort: versionCode >= 22200,
+  };
+}
+
+export function ncclCapabilities(library: NcclFacts, device: CudaDeviceInfo): Capabilities {
   const fp8 = supportsFp8(library, device);
   const dtypes = DTYPE_NAMES.filter((dtype) => fp8 || DTYPES[dtype].sizeBytes > 1 || !DTYPES[dtype].isFloat);
   const optional = Object.keys(NCCL_OPTIONAL) as NcclOptionalSymbol[];
@@ -32,6 +60,7 @@ export function ncclCapabilities(library: NcclLibrary, device: CudaDeviceInfo): 
       device: device.name,
       computeCapability: device.computeCapability.join("."),
       fp8,
+      ...abilities(library),
       /** In-switch reduction needs a Hopper or newer device and NVSwitch; NCCL decides at init. */
       nvlsPossible:
         library.versionCode >= 21800 && device.computeCapability[0] >= 9 && process.env["NCCL_NVLS_ENABLE"] !== "0",

@@ -1,0 +1,135 @@
+/** Stale, foreign and forged handles of chorale/cuda are refused in words, before the driver sees them. Over the stand-in. */
+import { describe, expect, it } from "vitest";
+import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import {
+  CudaEvent,
+  CudaModule,
+  CudaStream,
+  devicePtr,
+  deviceTensor,
+  KernelArguments,
+  MemoryPool,
+  openDevice,
+  PinnedBuffer,
+  PinnedPool,
+  requireCudaDriver,
+} from "./index.ts";
+
+const available = useFakeGpu();
+const SHAPE = { grid: [1], block: [1] } as const;
+
+describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", () => {
+  function setup() {
+    const driver = requireCudaDriver();
+    const [device, other] = [openDevice(driver, 0), openDevice(driver, 1)];
+    const [stream, foreign] = [CudaStream.create(device), CudaStream.create(other)];
+    const close = () => {
+      device.close();
+      other.close();
+    };
+    return { device, other, stream, foreign, close };
+  }
+
+  it("refuses what was closed", () => {
+    const { device, stream, close } = setup();
+    const closed = CudaStream.create(device);
+    const module = CudaModule.load(device, new TextEncoder().encode("fake image"));
+    const kernel = module.kernel("illegal_address");
+    const args = new KernelArguments(device, [{ type: "u32", value: 0 }]);
+    const pinned = PinnedBuffer.create(device, 16);
+    const graph = stream.capture(() => {});
+    const event = CudaEvent.create(device);
+    const pool = new MemoryPool(device);
+    const tensor = deviceTensor(pool, stream, "f32", [4]);
+    const gone = deviceTensor(pool, stream, "f32", [4]);
+    const slice = gone.slice(1, 2);
+    if ("free" in gone.storage && typeof gone.storage.free === "function") gone.storage.free();
+    for (const one of [closed, module, pinned, graph, event]) one.close();
+    const refusals: readonly (readonly [() => unknown, RegExp])[] = [
+      [() => closed.isDone(), /stream was closed/],
+      [() => closed.synchronize(), /stream was closed/],
+      [() => closed.capture(() => {}), /stream was closed/],
+      [() => pool.allocate(4, closed), /stream was closed/],
+      [() => pool.recordUse({ ...pool.allocate(4, stream) }, closed), /stream was closed/],
+      [() => deviceTensor(pool, closed, "f32", [1]), /stream was closed/],
+      [() => module.kernel("illegal_address"), /module was closed/],
+      [() => kernel.launch(stream, SHAPE, args), /kernel illegal_address belongs to a module that was closed/],
+      [() => kernel.allowSharedBytes(1), /belongs to a module that was closed/],
+      [() => pinned.buffer, /pinned buffer was closed/],
+      [() => pinned.address, /pinned buffer was closed/],
+      [() => pinned.deviceAddress, /pinned buffer was closed/],
+      [() => graph.launch(stream), /graph was closed/],
+      [() => event.record(stream), /event was closed/],
+      [() => stream.waitFor(event), /event was closed/],
+      [() => event.isDone(), /event was closed/],
+      [() => devicePtr(gone, device), /device tensor was freed/],
+      [() => devicePtr(slice, device), /device tensor was freed/],
+    ];
+    for (const [fn, words] of refusals) expect(fn).toThrow(words);
+    pool.close();
+    expect(() => devicePtr(tensor, device)).toThrow(/device or a world that was closed/);
+    expect(() => pool.allocate(4, stream)).toThrow(/memory pool was closed/);
+    const buffers = new PinnedPool(device);
+    close();
+    expect(() => buffers.take(4)).toThrow(/CUDA device 0 was closed/);
+    expect(() => device.memoryInfo()).toThrow(/CUDA device 0 was closed/);
+    expect(() => stream.isDone()).toThrow(/stream was closed/);
+    expect(() => kernel.launch(stream, SHAPE, args)).toThrow(/was closed/);
+  });
+
+  it("refuses what is of another device, or of another rank on the same device", () => {
+    const { device, stream, foreign, close } = setup();
+    const twin = openDevice(device.driver, 0);
+    const twins = CudaStream.create(twin);
+    const module = CudaModule.load(device, new TextEncoder().encode("fake image"));
+    const kernel = module.kernel("illegal_address");
+    const args = new KernelArguments(device, [{ type: "u32", value: 0 }]);
+    const graph = stream.capture(() => {});
+    const event = CudaEvent.create(device);
+    const pool = new MemoryPool(device);
+    for (const [of, words] of [
+      [foreign, /a stream of CUDA device 1"?; expected one of CUDA device 0/],
+      [twins, /expected one of this rank/],
+    ] as const) {
+      expect(() => kernel.launch(of, SHAPE, args)).toThrow(words);
+      expect(() => graph.launch(of)).toThrow(words);
+      expect(() => event.record(of)).toThrow(words);
+      expect(() => pool.allocate(4, of)).toThrow(words);
+      expect(of.touched).toBe(false);
+    }
+    expect(() => devicePtr(deviceTensor(pool, stream, "f32", [1]), twin)).toThrow(/on CUDA device 0/);
+    // Waiting for another device's event is what events are for.
+    event.record(stream);
+    foreign.waitFor(event);
+    twin.close();
+    close();
+  });
+
+  it("refuses what chorale did not make, and arguments that do not fit", () => {
+    const { device, stream, close } = setup();
+    const module = CudaModule.load(device, new TextEncoder().encode("fake image"));
+    const kernel = module.kernel("illegal_address");
+    const args = new KernelArguments(device, [
+      { type: "u64", value: 1n },
+      { type: "f32", value: 1 },
+    ]);
+    const forged = [{ handle: 4096n, device, touched: false }, Object.create(CudaStream.prototype), 4096n, undefined];
+    for (const one of forged) {
+      expect(() => kernel.launch(one as CudaStream, SHAPE, args)).toThrow(/a CUDA stream that chorale made/);
+    }
+    expect(() => CudaEvent.create(device).record(CudaEvent.create(device) as unknown as CudaStream)).toThrow(
+      /a CUDA stream that chorale made/,
+    );
+    expect(() =>
+      kernel.launch(stream, SHAPE, { pointers: new BigUint64Array(1) } as unknown as KernelArguments),
+    ).toThrow(/KernelArguments/);
+    expect(() => args.set(2, { type: "u32", value: 1 })).toThrow(/0 to 1/);
+    expect(() => args.set(-1, { type: "u32", value: 1 })).toThrow(/0 to 1/);
+    expect(() => args.set(0, { type: "u64", value: 1 } as unknown as { type: "u32"; value: number })).toThrow(
+      /a bigint/,
+    );
+    expect(() => new KernelArguments(device, [{ type: "f32", value: 1n } as never])).toThrow(/a number/);
+    args.set(1, { type: "f32", value: 2 });
+    close();
+  });
+});
