@@ -13,6 +13,8 @@ export const EXECUTOR_LIMITS = {
   barriers: 16,
   semaphoresPerOp: 16,
   threadsPerBlock: 1024,
+  /** One block a multiprocessor has to fit at once; 132 on H100. */
+  strandsPerRank: 132,
 } as const;
 
 /** One place where a plan exceeds the executor, as data. */
@@ -55,6 +57,7 @@ export function limitViolations(plan: ExecutionPlan): LimitViolation[] {
       let count = 0;
       const visit = (op: Op, index: number): void => {
         if (op.kind === "pipeline") {
+          count++;
           for (const inner of op.body) visit(inner, index);
           return;
         }
@@ -99,6 +102,14 @@ export function limitViolations(plan: ExecutionPlan): LimitViolation[] {
         over("channelsPerKindPerStrand", channels[kind].size, `${kind} channels in a strand`);
       for (const kind of ["memory", "port"] as const)
         over("remoteBuffersPerKindPerStrand", remotes[kind].size, `remote buffers over ${kind} channels in a strand`);
+    }
+    if (rank.strands.length > EXECUTOR_LIMITS.strandsPerRank) {
+      found.push({
+        rank: rank.rank,
+        strand: 0,
+        limit: "strandsPerRank",
+        message: `${rank.strands.length} strands on rank ${rank.rank}, which must all run at once: a device has room for ${EXECUTOR_LIMITS.strandsPerRank}`,
+      });
     }
     if (barriers.size > EXECUTOR_LIMITS.barriers) {
       found.push({

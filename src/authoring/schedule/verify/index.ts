@@ -6,6 +6,6 @@ export {
   type OpRef,
   type Severity,
 } from "./findings.ts";
-export { MSCCLPP_LIMITS, TARGETS, type Target } from "./limits.ts";
+export { TARGETS, type Target } from "./limits.ts";
 export { renderFindings } from "./render.ts";
 export { type Verdict, type VerifyOptions, verifyPlan } from "./verify.ts";

@@ -1,123 +1,44 @@
 /**
- * Limits and defects of the executor that a plan is meant for. Source of the numbers: microsoft/mscclpp 0.9,
- * `src/core/executor/execution_plan.cpp`, `src/core/include/execution_common.hpp` and `execution_kernel.hpp`.
+ * Limits (`../limits.ts`) and defects of the executor that a plan is meant for. Source of the defects: microsoft/mscclpp
+ * 0.9, `src/core/executor/execution_plan.cpp` and `src/core/include/execution_kernel.hpp`.
  */
-import type { ExecutionPlan, Op, SimpleOp, Strand } from "../ir.ts";
+import type { ExecutionPlan, Op, SimpleOp } from "../ir.ts";
+import { limitViolations } from "../limits.ts";
 import type { Findings } from "./findings.ts";
 import { movesPackets } from "./strand-state.ts";
 
 export const TARGETS = ["mscclpp"] as const;
 export type Target = (typeof TARGETS)[number];
 
-export const MSCCLPP_LIMITS = {
-  opsPerStrand: 64,
-  channelsPerKindPerStrand: 16,
-  remoteBuffersPerKindPerStrand: 16,
-  channelsPerOp: 8,
-  rangesPerOp: 10,
-  barriers: 16,
-  semaphoresPerOp: 16,
-  threadsPerBlock: 1024,
-  /** One block a multiprocessor has to fit at once; 132 on H100. */
-  strandsPerRank: 132,
-} as const;
-
 const bodyOf = (op: Op): readonly SimpleOp[] => (op.kind === "pipeline" ? op.body : [op]);
 
 /** Checks a plan against an executor's limits and known defects. */
 export function checkTarget(plan: ExecutionPlan, target: Target, findings: Findings): void {
-  if (target === "mscclpp") for (const rank of plan.ranks) checkMscclpp(plan, rank.rank, findings);
+  if (target === "mscclpp") checkMscclpp(plan, findings);
 }
 
-function checkMscclpp(plan: ExecutionPlan, r: number, findings: Findings): void {
-  const rank = plan.ranks[r]!;
-  const limit = (
-    place: readonly [number, number, number, (number | undefined)?],
-    what: string,
-    actual: number,
-    max: number,
-  ) => {
-    if (actual <= max) return;
-    findings.at(plan, place, {
+function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
+  for (const { rank, strand, op, limit, message } of limitViolations(plan)) {
+    // What it does not do is said below, with more words.
+    if (limit === "unsupported") continue;
+    findings.at(plan, [rank, strand, op ?? -1], {
       code: "limit-exceeded",
       severity: "error",
-      message: `${what}: ${actual}, the executor has room for ${max}`,
+      message,
       hint: "split the work over more strands or operations",
     });
-  };
-  limit([r, -1, -1], "threads of a block", plan.options.numThreadsPerBlock, MSCCLPP_LIMITS.threadsPerBlock);
-  limit(
-    [r, -1, -1],
-    "strands of a rank, which must all run at once",
-    rank.strands.length,
-    MSCCLPP_LIMITS.strandsPerRank,
-  );
-  const barriers = new Set<number>();
-  rank.strands.forEach((strand, s) => {
-    const use = new StrandUse(strand);
-    limit([r, s, -1], "operations of a strand", use.ops, MSCCLPP_LIMITS.opsPerStrand);
-    for (const [kind, ids] of use.channels) {
-      limit([r, s, -1], `${kind} channels of a strand`, ids.size, MSCCLPP_LIMITS.channelsPerKindPerStrand);
-    }
-    for (const [kind, buffers] of use.remote) {
-      limit(
-        [r, s, -1],
-        `remote buffers of a strand (${kind})`,
-        buffers.size,
-        MSCCLPP_LIMITS.remoteBuffersPerKindPerStrand,
-      );
-    }
-    strand.ops.forEach((outer, o) => {
-      bodyOf(outer).forEach((op, b) => {
-        const place = [r, s, o, outer.kind === "pipeline" ? b : undefined] as const;
-        if (op.kind === "barrier") barriers.add(op.barrier);
-        if ("channels" in op)
-          limit(place, "channels of an operation", op.channels.length, MSCCLPP_LIMITS.channelsPerOp);
-        if ("semaphores" in op)
-          limit(place, "semaphores of an operation", op.semaphores.length, MSCCLPP_LIMITS.semaphoresPerOp);
-        if (op.kind === "put" || op.kind === "get") {
-          limit(place, "ranges of an operation", Math.max(op.src.length, op.dst.length), MSCCLPP_LIMITS.rangesPerOp);
-        }
-        if (op.kind === "reduce") {
-          const sources = op.src.length + op.remoteSrc.length;
-          const targets = 1 + op.remoteDst.length + (op.packetDst === undefined ? 0 : 1);
-          limit(place, "ranges of an operation", Math.max(sources, targets), MSCCLPP_LIMITS.rangesPerOp);
-        }
-        const defect = defectOf(op, outer, plan.options.protocol);
-        if (defect !== undefined) {
+  }
+  for (const rank of plan.ranks) {
+    rank.strands.forEach((strand, s) => {
+      strand.ops.forEach((outer, o) => {
+        bodyOf(outer).forEach((op, b) => {
+          const defect = defectOf(op, outer, plan.options.protocol);
+          if (defect === undefined) return;
+          const place = [rank.rank, s, o, outer.kind === "pipeline" ? b : undefined] as const;
           findings.at(plan, place, { code: "target-defect", severity: "error", ...defect });
-        }
+        });
       });
     });
-  });
-  limit([r, -1, -1], "barriers of a rank", barriers.size, MSCCLPP_LIMITS.barriers);
-}
-
-class StrandUse {
-  ops = 0;
-  readonly channels = new Map<string, Set<number>>();
-  readonly remote = new Map<string, Set<string>>();
-  constructor(strand: Strand) {
-    for (const outer of strand.ops) {
-      if (outer.kind === "pipeline") this.ops++;
-      for (const op of bodyOf(outer)) {
-        this.ops++;
-        if ("channels" in op && op.channelKind !== undefined) {
-          const ids = this.channels.get(op.channelKind) ?? new Set();
-          for (const id of op.channels) ids.add(id);
-          this.channels.set(op.channelKind, ids);
-        }
-        const remote =
-          op.kind === "get" ? op.src : op.kind === "put" ? op.dst : op.kind === "reduce" ? op.remoteDst : [];
-        const more = op.kind === "reduce" ? op.remoteSrc : [];
-        for (const range of [...remote, ...more]) {
-          const kind = ("channelKind" in op ? op.channelKind : undefined) ?? "memory";
-          const buffers = this.remote.get(kind) ?? new Set();
-          buffers.add(`${range.rank} ${range.buffer}`);
-          this.remote.set(kind, buffers);
-        }
-      }
-    }
   }
 }
 
