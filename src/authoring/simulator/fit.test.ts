@@ -36,6 +36,16 @@ function measuredOn(changes: object, noise: number): Measurement[] {
 }
 
 describe("fitting", () => {
+  it("promises no more than the measurements confirm: two rows that a constant each explains say nothing of others", () => {
+    const all = measuredOn({ fenceUs: 1.4, blockRemoteGBps: 30 }, 0.03);
+    const options = { inventory, parameters: base, source: "a test" };
+    const two = fitParameters([all[6]!, all[9]!], options);
+    expect(two.after.rms).toBeLessThan(0.03);
+    expect(two.parameters.uncertainty).toBeGreaterThanOrEqual(base.uncertainty);
+    const many = fitParameters(all, options);
+    expect(many.parameters.uncertainty).toBeGreaterThanOrEqual(many.after.rms);
+    expect(many.parameters.uncertainty).toBeLessThan(3 * many.after.rms);
+  });
   it("finds constants again that the measurements determine, within what it claims, and leaves the rest", () => {
     const truth = {
       fenceUs: 1.4,

@@ -225,7 +225,7 @@ export function fitParameters(measurements: readonly Measurement[], options: Fit
     ),
     name: `${base.name}-fitted`,
     source: `fitted to ${options.source} (${measurements.length} rows); what they do not determine as ${base.name}`,
-    uncertainty: Math.round(1000 * Math.max(after.rms, LEAST_NOISE)) / 1000,
+    uncertainty: Math.round(1000 * expectedError(after.rms, measurements.length, deviations, base)) / 1000,
     uncertainties: Object.fromEntries(
       fitted.map((value) => [value.constant, Math.round(1000 * value.uncertainty) / 1000]),
     ),
@@ -243,6 +243,16 @@ export function fitParameters(measurements: readonly Measurement[], options: Fit
     before: summary(first, measurements),
     after,
   };
+}
+
+/**
+ * Relative error to expect of other runs: the fit's own, corrected for what it used up of the measurements (each constant
+ * counts by how much they narrowed it). Where nothing is left over, they confirm nothing: as before.
+ */
+function expectedError(rms: number, rows: number, deviations: readonly number[], base: SystemParameters): number {
+  const used = deviations.reduce((sum, deviation) => sum + Math.max(0, 1 - (deviation / PRIOR_DEVIATION) ** 2), 0);
+  if (rows - used < 1) return Math.max(base.uncertainty, rms, LEAST_NOISE);
+  return Math.max(rms * Math.sqrt(rows / (rows - used)), LEAST_NOISE);
 }
 
 const round6 = (value: number) => Number(value.toPrecision(6));
