@@ -15,8 +15,6 @@ import {
   lstatSync,
   openSync,
   readdirSync,
-  readFileSync,
-  readlinkSync,
   statfsSync,
   unlinkSync,
   writeSync,
@@ -25,6 +23,7 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
 import { mapShared, type SharedMapping } from "../../../foreign/native/index.ts";
+import { ownName, parseName } from "./owner.ts";
 import { ControlSegment, controlBytes } from "./segment.ts";
 
 /** Where the control segment of processes is; plain data that travels to them. */
@@ -51,8 +50,9 @@ const GENERATION_AT = 28;
 const SIZE_AT = 32;
 const ATTACHED_WORD = 16;
 
-/** `chorale-MACHINE-PID-START-NONCE`: where process numbers mean the same, then the maker. */
-const NAME = /^chorale-([0-9a-f]{8})-(\d+)-(\d+)-([0-9a-f]{32})$/;
+const KIND = "chorale";
+/** What follows the maker in the file's name. */
+const NONCE = /^[0-9a-f]{32}$/;
 
 /** Where segments are made, best first. */
 const folders = (): readonly string[] => ["/dev/shm", tmpdir()];
@@ -97,7 +97,7 @@ export function createMappedControl(
 
 function createFile(folder: string, sizeBytes: number, world: { ranks: number; generation: number }): string {
   const nonce = randomBytes(NONCE_BYTES);
-  const path = join(folder, `chorale-${machine()}-${process.pid}-${startTime("self")}-${nonce.toString("hex")}`);
+  const path = join(folder, ownName(KIND, nonce.toString("hex")));
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   const fd = openSync(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
@@ -132,7 +132,7 @@ export function openMappedControl(
   const refuse = (problem: string, cause?: unknown): never => {
     throw new FormatError(path, `is no control segment of this world: ${problem}`, { cause });
   };
-  const nonce = NAME.exec(basename(path))?.[4] ?? refuse("its name is not one");
+  const nonce = nonceOf(path) ?? refuse("its name is not one");
   if (sizeBytes !== fileBytes(world.ranks)) refuse(`${sizeBytes} bytes cannot hold ${world.ranks} ranks`);
   let fd: number;
   try {
@@ -176,7 +176,7 @@ export function openMappedControl(
 
 /** Removes a segment's file. Memory that is mapped stays. Idempotent. */
 export function removeMappedControl({ path }: MappedControl): void {
-  if (!NAME.test(basename(path))) return;
+  if (nonceOf(path) === undefined) return;
   try {
     unlinkSync(path);
   } catch (error) {
@@ -186,11 +186,9 @@ export function removeMappedControl({ path }: MappedControl): void {
 
 /** Removes this user's segments in `folder` whose makers are gone. @returns the files' names */
 export function sweep(folder: string): string[] {
-  const here = machine();
   const removed: string[] = [];
   for (const name of listed(folder)) {
-    const [, where, pid = "", started] = NAME.exec(name) ?? [];
-    if (where !== here || startTime(pid) === started) continue;
+    if (nonceOf(name) === undefined || !parseName(KIND, name)?.isOrphan) continue;
     const path = join(folder, name);
     try {
       const file = lstatSync(path);
@@ -204,54 +202,15 @@ export function sweep(folder: string): string[] {
   return removed;
 }
 
+function nonceOf(path: string): string | undefined {
+  const rest = parseName(KIND, basename(path))?.rest;
+  return rest !== undefined && NONCE.test(rest) ? rest : undefined;
+}
+
 function listed(folder: string): string[] {
   try {
     return readdirSync(folder);
   } catch {
     return [];
   }
-}
-
-/** When a process started, in ticks since boot; "0" where the system does not say; "" when there is no such process. */
-function startTime(pid: string): string {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-    // The second field is the program's name in parentheses, which may hold anything.
-    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "0";
-  } catch {
-    return process.platform === "linux" || !isAlive(pid) ? "" : "0";
-  }
-}
-
-function isAlive(pid: string): boolean {
-  if (pid === "self") return true;
-  try {
-    process.kill(Number(pid), 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
-}
-
-let machineKey: string | undefined;
-
-/** Names the space in which process numbers and memory are shared: this boot of this machine, and the container. */
-export function machine(): string {
-  if (machineKey === undefined) {
-    let text = process.platform;
-    try {
-      text += readFileSync("/proc/sys/kernel/random/boot_id", "latin1") + readlinkSync("/proc/self/ns/pid");
-    } catch {
-      // Not Linux: the folder is this machine's.
-    }
-    machineKey = hash(text).toString(16).padStart(8, "0");
-  }
-  return machineKey;
-}
-
-/** FNV-1a. */
-function hash(text: string): number {
-  let value = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);
-  return value >>> 0;
 }

@@ -41,9 +41,26 @@ const TURNS_AT = 16 + FAILURE_WORDS;
 const MAX_TURN_RANKS = 64;
 const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
 
-/** "Call" of a group that frees it. It comes behind every other call that takes turns. */
+/** "Call" of a group that frees it. */
 export const RECLAIM = -1;
-const RECLAIM_BIT = 2 ** 28;
+/** Any call of sends and receives alone. */
+const PAIRS = -2;
+/** What an offer to take a turn is at: offered, held while it is granted to all or none, granted. */
+const HELD = 2 ** 28;
+const GRANTED = 2 ** 29;
+const PHASES = HELD | GRANTED;
+const isHeld = (offer: number) => (offer & PHASES) !== 0;
+/** An offer of call `seq`, RECLAIM or PAIRS; never zero. */
+const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
+
+const OPPOSITES = [
+  ["send", "recv"],
+  ["recv", "send"],
+] as const;
+
+const bed = new Int32Array(new SharedArrayBuffer(4));
+/** Lets another thread run. */
+const pause = () => void Atomics.wait(bed, 0, 0, 0.05);
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
@@ -222,6 +239,9 @@ export class GroupControl {
   readonly #failureAt: number;
   readonly #blobAt: number;
   readonly #lanesAt: number;
+  readonly #offersAt: number;
+  /** Lanes of the sends and receives that this member has offered to take a turn for. */
+  #pairLanes: readonly Lane[] = [];
   /** Words of one member's lanes, of which the collectives' is the first. */
   readonly #memberWords: number;
   readonly member: number;
@@ -235,6 +255,7 @@ export class GroupControl {
     this.#failureAt = at + 8 + LABEL_WORDS;
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
+    this.#offersAt = at + groupWords(segment.worldSize) - segment.worldSize;
     this.#memberWords = (1 + 2 * segment.worldSize) * LANE_WORDS;
     this.member = member;
     this.size = size;
@@ -285,67 +306,149 @@ export class GroupControl {
   }
 
   /**
-   * Asks for the turn of call `seq`, which will block this thread until all members make it. Ranks that take part in
-   * several such calls could block in different ones, each waiting for the other; so each rank offers itself to one
-   * call at a time, the one of the lowest number, and member 0 locks all members at once when all offer the same.
+   * Asks for the turn of call `seq`, which will block this thread until all members make it. A rank may offer itself to
+   * calls of several groups, but only one is granted at a time: otherwise ranks could block in different ones, each
+   * waiting for the other. When every member of a group offers the same call, member 0 takes all their ranks or none.
+   * An offer commits to nothing until it is granted, so that a group whose members are not there yet holds no other up.
    * Ask again until it is granted; then make the call, and say so with `endTurn`.
-   * @param seq number of the call, or `RECLAIM`, which comes behind all calls
+   * @param seq number of the call, or `RECLAIM`, which frees the group
    * @param ranks world ranks of the members
    * @returns whether it is this call's turn
    */
   turn(seq: number, ranks: readonly number[]): boolean {
-    const words = this.#words;
-    const id = this.#turnId(seq);
-    if (Atomics.load(words, this.#at + 5) === id) return true;
-    const own = TURNS_AT + (ranks[this.member] ?? 0);
-    const current = Atomics.load(words, own);
-    if ((current & 1) === 1) return false;
-    if (current !== 0 && current >> 1 < id) return false;
-    if (current !== id << 1 && Atomics.compareExchange(words, own, current, id << 1) !== current) return false;
+    if (!this.#offer(offerOf(seq))) return this.granted;
     if (this.member !== 0) return false;
-    const locked: number[] = [];
-    for (const rank of ranks) {
-      if (Atomics.compareExchange(words, TURNS_AT + rank, id << 1, (id << 1) | 1) !== id << 1) break;
-      locked.push(rank);
-    }
-    if (locked.length === ranks.length) {
-      Atomics.store(words, this.#at + 5, id);
-      return true;
-    }
-    for (const rank of locked) Atomics.compareExchange(words, TURNS_AT + rank, (id << 1) | 1, id << 1);
-    return false;
-  }
-
-  /** Ends this member's turn of call `seq`, or takes its offer back. */
-  endTurn(seq: number, ranks: readonly number[]): void {
-    const own = TURNS_AT + (ranks[this.member] ?? 0);
-    const id = this.#turnId(seq);
-    Atomics.compareExchange(this.#words, own, id << 1, 0);
-    Atomics.compareExchange(this.#words, own, (id << 1) | 1, 0);
+    return this.#grant(
+      ranks,
+      Array.from({ length: this.size }, (_, member) => member),
+    );
   }
 
   /**
-   * Takes this member's offer for call `seq` back, unless the turn is granted already: then the call must be made.
-   * @returns whether the offer is gone
+   * As `turn`, for a call made of sends and receives alone, which other members need not make: it is granted together
+   * with the calls of the members that it sends to or receives from, of those that these do, and so on.
+   * @param lanes the first send and receive of the call per peer, at most one each
    */
-  withdraw(seq: number, ranks: readonly number[]): boolean {
-    const own = TURNS_AT + (ranks[this.member] ?? 0);
-    const id = this.#turnId(seq);
-    // Bounded: member 0 may have died with the lock.
-    for (let i = 0; i < 1_000_000; i++) {
-      const current = Atomics.load(this.#words, own);
-      if (current >> 1 !== id) return true;
-      if (Atomics.compareExchange(this.#words, own, id << 1, 0) === id << 1) return true;
-      // Member 0 holds the lock: within microseconds it grants the turn or lets go.
-      if (Atomics.load(this.#words, this.#at + 5) === id) return false;
+  turnOfPairs(lanes: readonly { readonly lane: Lane; readonly seq: number }[], ranks: readonly number[]): boolean {
+    const offers = offerOf(PAIRS);
+    const before = Atomics.load(this.#words, this.#offerAt(this.member));
+    // What the offer is about must stand before the offer does.
+    if (before !== offers && !isHeld(before)) {
+      for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#lane(this.member, lane) + 1, seq + 1);
+      this.#pairLanes = lanes.map(({ lane }) => lane);
     }
-    return true;
+    if (!this.#offer(offers)) return this.granted;
+    const together = this.#together();
+    if (together === undefined || Math.min(...together) !== this.member) return false;
+    return this.#grant(ranks, together);
   }
 
-  #turnId(seq: number): number {
-    const slot = (this.#at - HEADER_WORDS) / groupWords(this.#segment.worldSize);
-    if (seq === RECLAIM) return RECLAIM_BIT + slot;
-    return (slot + 1) * 2 ** 20 + (seq % 2 ** 20);
+  /** Whether the turn that this member has offered itself for is granted and has not ended. */
+  get granted(): boolean {
+    return (Atomics.load(this.#words, this.#offerAt(this.member)) & PHASES) === GRANTED;
+  }
+
+  /** Ends this member's turn, or takes its offer back. */
+  endTurn(ranks: readonly number[]): void {
+    if (this.withdraw()) return;
+    Atomics.store(this.#words, this.#offerAt(this.member), 0);
+    this.#forgetPairs();
+    Atomics.compareExchange(this.#words, TURNS_AT + (ranks[this.member] ?? 0), this.#lock, 0);
+  }
+
+  /**
+   * Takes this member's offer back, unless the turn is granted already: then the call must be made.
+   * @returns whether no turn is granted to this member
+   */
+  withdraw(): boolean {
+    const words = this.#words;
+    const own = this.#offerAt(this.member);
+    const until = performance.now() + LOCK_STEAL_MS;
+    for (let i = 0; ; i++) {
+      const offer = Atomics.load(words, own);
+      if ((offer & PHASES) === GRANTED) return false;
+      if (offer === 0) return true;
+      if ((offer & PHASES) === 0) {
+        if (Atomics.compareExchange(words, own, offer, 0) !== offer) continue;
+        this.#forgetPairs();
+        return true;
+      }
+      // Another member is granting the turn or will let go within microseconds, unless it has died or does not run now.
+      if (i % 64 !== 63) continue;
+      if (this.#segment.failed || performance.now() > until) return true;
+      pause();
+    }
+  }
+
+  /** Offers this member. @returns false when it is being granted a turn already, of this call or another */
+  #offer(offer: number): boolean {
+    const own = this.#offerAt(this.member);
+    const current = Atomics.load(this.#words, own);
+    if (current === offer) return true;
+    if (isHeld(current)) return false;
+    return Atomics.compareExchange(this.#words, own, current, offer) === current;
+  }
+
+  /** Takes the ranks of `members` and grants all of them the turn that this one offers, or changes nothing. */
+  #grant(ranks: readonly number[], members: readonly number[]): boolean {
+    const words = this.#words;
+    const offer = Atomics.load(words, this.#offerAt(this.member));
+    for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
+    // In one order everywhere: of groups that want the same ranks at the same time one always gets them.
+    const order = [...members].sort((a, b) => (ranks[a] ?? 0) - (ranks[b] ?? 0));
+    const rankAt = (member: number) => TURNS_AT + (ranks[member] ?? 0);
+    const taken: number[] = [];
+    const held: number[] = [];
+    for (const member of order) {
+      if (Atomics.compareExchange(words, rankAt(member), 0, this.#lock) !== 0) break;
+      taken.push(member);
+    }
+    if (taken.length === order.length) {
+      for (const member of order) {
+        if (Atomics.compareExchange(words, this.#offerAt(member), offer, offer | HELD) !== offer) break;
+        held.push(member);
+      }
+    }
+    if (held.length === order.length) {
+      for (const member of order) Atomics.store(words, this.#offerAt(member), offer | GRANTED);
+      return true;
+    }
+    for (const member of held) Atomics.compareExchange(words, this.#offerAt(member), offer | HELD, offer);
+    for (const member of taken) Atomics.compareExchange(words, rankAt(member), this.#lock, 0);
+    return false;
+  }
+
+  /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */
+  #together(): readonly number[] | undefined {
+    const words = this.#words;
+    const found = [this.member];
+    for (const member of found) {
+      if (Atomics.load(words, this.#offerAt(member)) !== offerOf(PAIRS)) return undefined;
+      for (let peer = 0; peer < this.size; peer++) {
+        if (peer === member) continue;
+        for (const [kind, opposite] of OPPOSITES) {
+          const first = Atomics.load(words, this.#lane(member, { kind, peer }) + 1);
+          if (first === 0) continue;
+          if (Atomics.load(words, this.#lane(peer, { kind: opposite, peer: member }) + 1) !== first) return undefined;
+          if (!found.includes(peer)) found.push(peer);
+        }
+      }
+    }
+    return found;
+  }
+
+  #forgetPairs(): void {
+    for (const lane of this.#pairLanes) Atomics.store(this.#words, this.#lane(this.member, lane) + 1, 0);
+    this.#pairLanes = [];
+  }
+
+  #offerAt(member: number): number {
+    return this.#offersAt + member;
+  }
+
+  /** What stands at a rank that this group has taken. */
+  get #lock(): number {
+    return 1 + (this.#at - HEADER_WORDS) / groupWords(this.#segment.worldSize);
   }
 
   /** Publishes the group's blob (one member does). */

@@ -63,7 +63,7 @@ class IdOpening implements Opening {
         library.check("ncclCommInitRankConfig", status);
       });
     } finally {
-      control.endTurn(JOIN_SEQ, this.#ranks);
+      control.endTurn(this.#ranks);
     }
     return status === NCCL_RESULT.success ? this.handle : undefined;
   }

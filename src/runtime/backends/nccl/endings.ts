@@ -25,7 +25,10 @@ const GROUPED_ABORT_SINCE = 22200;
 /** How long members wait for each other to free a group; NCCL takes some tens of milliseconds. */
 const RECLAIM_MS = 20_000;
 /** How long a world that closes waits for its members to free their groups together; then each aborts its own. */
-const SETTLE_MS = 5000;
+const SETTLE_MS = 60_000;
+/** How long it looks again and again; then it looks every millisecond, then every few: members may come much later. */
+const SETTLE_EAGER_MS = 3;
+const SETTLE_PAUSE_MS = 10;
 /** How long other groups' new calls are held back so that a failed group can be aborted (processes only), ms. */
 const HOLD_BACK_MS = 1000;
 
@@ -62,10 +65,13 @@ export class Endings {
 
   /** Waits for retired communicators, and aborts those whose peers never closed. */
   async settle(): Promise<void> {
-    const until = performance.now() + Math.min(SETTLE_MS, this.#rank.timeoutMs);
-    while (this.#retired.size > 0 && performance.now() < until) {
+    const start = performance.now();
+    for (;;) {
       for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
-      if (this.#retired.size > 0) await new Promise((resolve) => setImmediate(resolve));
+      const waitedMs = performance.now() - start;
+      if (this.#retired.size === 0 || waitedMs > Math.min(SETTLE_MS, this.#rank.timeoutMs)) break;
+      const pauseMs = waitedMs < SETTLE_EAGER_MS ? 0 : Math.min(SETTLE_PAUSE_MS, 1 + waitedMs / 100);
+      await new Promise((resolve) => (pauseMs === 0 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
     }
     this.#abort([...this.#retired].map(({ parts }) => parts.queue));
     for (const communicator of [...this.#retired]) this.#forget(communicator);
@@ -75,8 +81,7 @@ export class Endings {
   beforeIssue(): void {
     if (this.#offered.size === 0) return;
     for (const communicator of [...this.#offered]) {
-      const { control, ranks } = communicator.parts.queue.options;
-      if (control.withdraw(RECLAIM, ranks)) this.#offered.delete(communicator);
+      if (communicator.parts.queue.options.control.withdraw()) this.#offered.delete(communicator);
       else this.#reclaim(communicator);
     }
   }
@@ -198,7 +203,7 @@ export class Endings {
     }
     if (!control.allClosing) return false;
     if (!this.#quiet) {
-      if (this.#offered.has(communicator) && !control.withdraw(RECLAIM, ranks)) return this.#reclaim(communicator);
+      if (this.#offered.has(communicator) && !control.withdraw()) return this.#reclaim(communicator);
       this.#offered.delete(communicator);
       return false;
     }
@@ -234,7 +239,7 @@ export class Endings {
       if (waitedMs > RECLAIM_MS) break;
       if (waitedMs > 0.2) nap(0.05);
     }
-    control.endTurn(RECLAIM, ranks);
+    control.endTurn(ranks);
     this.#forget(communicator);
     return true;
   }
@@ -263,7 +268,9 @@ export class Endings {
   #forget(communicator: NcclCommunicator): void {
     if (!this.#retired.delete(communicator)) return;
     this.#offered.delete(communicator);
-    communicator.parts.queue.options.control.leave();
+    const { control, ranks } = communicator.parts.queue.options;
+    control.endTurn(ranks);
+    control.leave();
     communicator.stream.close();
   }
 }

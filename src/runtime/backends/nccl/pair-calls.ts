@@ -11,12 +11,17 @@ export class PairCalls {
   readonly #mail: PairMail;
   readonly #mailed: number[];
   readonly #fetched: number[];
+  /** Messages of a pair are posted and fetched in order, whatever arrives between two looks at the queue. */
+  readonly #nextPost: number[];
+  readonly #nextFetch: number[];
 
   constructor(context: PrepareContext, mail: PairMail) {
     this.#context = context;
     this.#mail = mail;
     this.#mailed = Array(context.size).fill(0);
     this.#fetched = Array(context.size).fill(0);
+    this.#nextPost = Array(context.size).fill(0);
+    this.#nextFetch = Array(context.size).fill(0);
   }
 
   /** A send: copies into a buffer of its own and is done. @throws OutOfMemoryError, with nothing changed */
@@ -36,9 +41,10 @@ export class PairCalls {
     return {
       op: "send",
       arrivals: [sequence.of("send", input.dtype, input.count, { peer })],
-      ready: () => this.#mail.hasRoom(peer, number),
+      ready: () => this.#nextPost[peer] === number && this.#mail.hasRoom(peer, number),
       regions: [input.region],
       run: () => {
+        this.#nextPost[peer] = number + 1;
         if (sizeBytes > 0) {
           const { handle } = stream;
           at.device.call("cuMemcpyDtoDAsync_v2", "send", buffer.address, from.address, sizeBytes, handle);
@@ -67,9 +73,10 @@ export class PairCalls {
     return {
       op: "recv",
       arrivals: [sequence.of("recv", output.dtype, output.count, { peer })],
-      ready: () => this.#mail.has(peer, number),
+      ready: () => this.#nextFetch[peer] === number && this.#mail.has(peer, number),
       regions: [output.region],
       run: () => {
+        this.#nextFetch[peer] = number + 1;
         this.#mail.fetch(peer, number, to.address, sizeBytes, stream.handle);
         to.after?.();
         return 0;

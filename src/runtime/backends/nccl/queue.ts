@@ -9,7 +9,7 @@
  */
 import { AbortedError, ChoraleError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
-import type { GroupControl } from "../control/segment.ts";
+import type { GroupControl, Lane } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
@@ -30,8 +30,6 @@ const MAX_IN_FLIGHT = 512;
 const HARVEST_EVERY = 64;
 /** How long `then` looks for the end itself before the event loop takes over: most small collectives end within it. */
 const AWAIT_SPIN_MS = 0.04;
-/** Call 0 of a group is its opening. */
-export const OPENING_SEQ = 0;
 /** How long calls that are whole may take to end after the group has failed, ms. */
 const FINISH_MS = 100;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
@@ -54,6 +52,10 @@ export interface QueueOptions {
   readonly opened: (comm: bigint) => void;
   /** How communicators of this rank end. */
   readonly endings: Endings;
+}
+
+function sameLane(a: Lane, b: Lane): boolean {
+  return a.kind === b.kind && (a.kind === "collective" || b.kind === "collective" || a.peer === b.peer);
 }
 
 export class CommQueue implements Pollable, WorkDriver {
@@ -312,7 +314,7 @@ export class CommQueue implements Pollable, WorkDriver {
     if (entry.step !== undefined) return this.#guard(entry.step) === true;
     if (!this.options.control.failed && this.#allWarm(entry.kinds)) return true;
     if (!this.#agreement.complete(entry.arrivals)) return false;
-    if (!this.turn(entry.work.seq)) return false;
+    if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
     for (const kind of entry.kinds) this.#warm.add(kind);
     return true;
@@ -331,8 +333,20 @@ export class CommQueue implements Pollable, WorkDriver {
     return false;
   }
 
-  endTurn(seq: number): void {
-    this.options.control.endTurn(seq, this.options.ranks);
+  /** A call of sends and receives alone takes its turn with the members that are in it. */
+  #turnOfEntry({ arrivals }: Entry): boolean {
+    const collective = arrivals.find(({ lane }) => lane.kind === "collective");
+    if (collective !== undefined) return this.turn(collective.seq);
+    const { control, ranks, poller } = this.options;
+    if (control.size === 1) return true;
+    const first = arrivals.filter(({ lane }, i) => i === arrivals.findIndex((other) => sameLane(lane, other.lane)));
+    if (control.turnOfPairs(first, ranks)) return true;
+    poller.hurry();
+    return false;
+  }
+
+  endTurn(): void {
+    this.options.control.endTurn(this.options.ranks);
   }
 
   #launch(entry: Entry): void {
@@ -352,7 +366,7 @@ export class CommQueue implements Pollable, WorkDriver {
     });
     if (this.#turnOf === entry) {
       this.#turnOf = undefined;
-      this.endTurn(entry.work.seq);
+      this.endTurn();
     }
     if (this.#cause !== undefined || status === undefined) {
       this.#settleFailed(entry, this.#cause ?? new AbortedError("the call could not be issued"));
@@ -510,8 +524,7 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.#cause !== undefined) return;
     this.#cause = cause;
     this.#guard(() => this.#recorder.look());
-    for (const { work } of this.#unissued) this.endTurn(work.seq);
-    this.endTurn(OPENING_SEQ);
+    this.endTurn();
     this.options.endings.failed(this);
     for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
     this.#issued.length = 0;

@@ -56,7 +56,7 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
     if (choices === undefined || !queue.turn(arrival.seq)) return false;
     const native = rank.library.optional.ncclCommSplit !== undefined;
     const given = native ? splitNatively(rank, queue, color, key) : undefined;
-    queue.endTurn(arrival.seq);
+    queue.endTurn();
     if (color < 0) return true;
     const members = membersOf(choices, color);
     const control = childControl(parent, `${name}:${color}`, members, instance);

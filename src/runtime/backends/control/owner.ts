@@ -1,0 +1,71 @@
+/**
+ * Names for files that a process must remove and cannot when it is killed: `KIND-MACHINE-PID-START-...` says whose they
+ * are, so that the next process finds those of makers that are gone.
+ */
+import { readFileSync, readlinkSync } from "node:fs";
+
+/** Where process numbers mean the same, then the maker, then what only the file's kind knows. */
+const AFTER_KIND = /^-([0-9a-f]{8})-(\d+)-(\d+)-(.*)$/;
+
+/** The name of a file of this process. */
+export function ownName(kind: string, rest: string): string {
+  return `${kind}-${machine()}-${process.pid}-${startTime("self")}-${rest}`;
+}
+
+/**
+ * Reads a name that `ownName` made.
+ * @returns what came after the maker, and whether the maker was a process of this machine that is gone
+ */
+export function parseName(
+  kind: string,
+  name: string,
+): { readonly rest: string; readonly isOrphan: boolean } | undefined {
+  if (!name.startsWith(kind)) return undefined;
+  const [, where, pid = "", started, rest = ""] = AFTER_KIND.exec(name.slice(kind.length)) ?? [];
+  if (where === undefined) return undefined;
+  return { rest, isOrphan: where === machine() && startTime(pid) !== started };
+}
+
+/** When a process started, in ticks since boot; "0" where the system does not say; "" when there is no such process. */
+function startTime(pid: string): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    // The second field is the program's name in parentheses, which may hold anything.
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "0";
+  } catch {
+    return process.platform === "linux" || !isAlive(pid) ? "" : "0";
+  }
+}
+
+function isAlive(pid: string): boolean {
+  if (pid === "self") return true;
+  try {
+    process.kill(Number(pid), 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}
+
+let machineKey: string | undefined;
+
+/** Names the space in which process numbers and memory are shared: this boot of this machine, and the container. */
+export function machine(): string {
+  if (machineKey === undefined) {
+    let text = process.platform;
+    try {
+      text += readFileSync("/proc/sys/kernel/random/boot_id", "latin1") + readlinkSync("/proc/self/ns/pid");
+    } catch {
+      // Not Linux: the folder is this machine's.
+    }
+    machineKey = hash(text).toString(16).padStart(8, "0");
+  }
+  return machineKey;
+}
+
+/** FNV-1a. */
+function hash(text: string): number {
+  let value = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);
+  return value >>> 0;
+}
