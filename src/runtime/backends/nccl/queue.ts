@@ -334,12 +334,14 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   /** A call of sends and receives alone takes its turn with the members that are in it. */
-  #turnOfEntry({ arrivals }: Entry): boolean {
+  #turnOfEntry({ arrivals, kinds }: Entry): boolean {
     const collective = arrivals.find(({ lane }) => lane.kind === "collective");
     if (collective !== undefined) return this.turn(collective.seq);
     const { control, ranks, poller } = this.options;
     if (control.size === 1) return true;
-    const first = arrivals.filter(({ lane }, i) => i === arrivals.findIndex((other) => sameLane(lane, other.lane)));
+    // Peers that are connected already are not asked for: for them the call may be under way. Here a call has one kind.
+    const cold = arrivals.filter((_, i) => !this.#warm.has(kinds[i] ?? ""));
+    const first = cold.filter(({ lane }, i) => i === cold.findIndex((other) => sameLane(lane, other.lane)));
     if (control.turnOfPairs(first, ranks)) return true;
     poller.hurry();
     return false;
