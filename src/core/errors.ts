@@ -144,7 +144,7 @@ export class TimeoutError extends ChoraleError {
     const who =
       ranks.length === 0
         ? ""
-        : `; arrived: ranks [${list(true).join(", ")}], missing: ranks [${list(false).join(", ")}] (last operation of ${last.join("; ")})`;
+        : `; arrived: ranks [${list(true).join(", ")}], missing: ranks [${list(false).join(", ")}]${last.length === 0 ? "" : ` (last operation of ${last.join("; ")})`}`;
     super(`${op} did not complete within ${timeoutMs} ms${who}`, options);
     this.op = op;
     this.timeoutMs = timeoutMs;

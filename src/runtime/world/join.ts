@@ -3,6 +3,7 @@ import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/
 import { attach, type BackendName, createEngine, parseBackend } from "./engine.ts";
 import { foreignPlace } from "./rendezvous/foreign.ts";
 import { joinForeign } from "./rendezvous/join-foreign.ts";
+import { checkMs } from "./restart-policy.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
 
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
@@ -48,6 +49,7 @@ export interface JoinOptions {
  * console.log(x.data); // the sum over all ranks
  */
 export async function joinWorld(options: JoinOptions = {}): Promise<World> {
+  checkMs("timeoutMs", options.timeoutMs, 1);
   const slot = globalThis as Slot;
   const offered = slot[SLOT];
   if (offered !== undefined && !offered.world.closed) return sameBackend(offered.world, options);

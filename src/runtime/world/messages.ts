@@ -1,7 +1,8 @@
 /** What the launcher and a rank say to each other. Plain data that structuredClone and IPC can carry. */
+import { FormatError, show } from "../../core/index.ts";
 import type { EngineHandle } from "./engine.ts";
 import type { OutputStream } from "./output.ts";
-import type { ErrorRecord } from "./remote-error.ts";
+import { type ErrorRecord, isErrorRecord } from "./remote-error.ts";
 
 /** What a killed thread of an earlier generation left behind, for a rank of the next one to free. */
 export interface Reap {
@@ -78,3 +79,35 @@ export type FromRank =
     }
   | { readonly kind: "bootstrap-get"; readonly generation: number; readonly key: string }
   | { readonly kind: "bootstrap-fail"; readonly generation: number; readonly rank: number; readonly message: string };
+
+const isNumber = (value: unknown) => typeof value === "number";
+const isText = (value: unknown) => typeof value === "string";
+const isTextOrNone = (value: unknown) => value === undefined || isText(value);
+
+type Fields = Readonly<Record<string, unknown>>;
+const CHECKS: { readonly [K in FromRank["kind"]]: (message: Fields) => boolean } = {
+  output: ({ stream, text }) => (stream === "stdout" || stream === "stderr") && isText(text),
+  attached: ({ generation }) => isNumber(generation),
+  done: ({ final }) => typeof final === "boolean",
+  failed: ({ error, lost }) => isErrorRecord(error) && isTextOrNone(lost),
+  exiting: ({ exitCode, worldOpen }) => isNumber(exitCode) && typeof worldOpen === "boolean",
+  rebuild: ({ generation, timeoutMs, lost }) =>
+    isNumber(generation) && (timeoutMs === undefined || Number.isFinite(timeoutMs)) && isTextOrNone(lost),
+  "bootstrap-set": ({ generation, key, value }) => isNumber(generation) && isText(key) && value instanceof Uint8Array,
+  "bootstrap-get": ({ generation, key }) => isNumber(generation) && isText(key),
+  "bootstrap-fail": ({ generation, rank, message }) => isNumber(generation) && isNumber(rank) && isText(message),
+};
+
+/**
+ * Reads what came from a rank, whose program may have written to the port or the socket too.
+ * @throws FormatError when it is no message of chorale's
+ */
+export function checkFromRank(message: unknown): FromRank {
+  if (typeof message === "object" && message !== null) {
+    const { kind } = message as { readonly kind?: unknown };
+    if (isText(kind) && Object.hasOwn(CHECKS, kind as string) && CHECKS[kind as FromRank["kind"]](message as Fields)) {
+      return message as FromRank;
+    }
+  }
+  throw new FormatError("a rank's message", `is none of chorale's: ${show(message)}`);
+}

@@ -16,7 +16,9 @@ const MAX_LINE_CHARS = 1 << 26;
 export class LineSplitter {
   readonly #emit: (text: string) => void;
   readonly #maxChars: number;
-  #rest = "";
+  /** The parts of a line that has not ended: joined once, for a long line comes in many. */
+  #parts: string[] = [];
+  #numChars = 0;
 
   constructor(emit: (text: string) => void, maxChars = MAX_LINE_CHARS) {
     this.#emit = emit;
@@ -24,19 +26,31 @@ export class LineSplitter {
   }
 
   push(chunk: string): void {
-    const lines = (this.#rest + chunk).split("\n");
-    this.#rest = lines.pop() ?? "";
-    for (const line of lines) this.#emit(line.endsWith("\r") ? line.slice(0, -1) : line);
-    while (this.#rest.length > this.#maxChars) {
-      this.#emit(this.#rest.slice(0, this.#maxChars));
-      this.#rest = this.#rest.slice(this.#maxChars);
+    const pieces = chunk.split("\n");
+    const last = pieces.pop() ?? "";
+    for (const piece of pieces) {
+      const line = this.#take() + piece;
+      this.#emit(line.endsWith("\r") ? line.slice(0, -1) : line);
     }
+    if (last !== "") this.#parts.push(last);
+    this.#numChars += last.length;
+    if (this.#numChars <= this.#maxChars) return;
+    let rest = this.#take();
+    for (; rest.length > this.#maxChars; rest = rest.slice(this.#maxChars)) this.#emit(rest.slice(0, this.#maxChars));
+    this.push(rest);
   }
 
   /** Gives out a last line that has no line end. */
   flush(): void {
-    if (this.#rest !== "") this.#emit(this.#rest);
-    this.#rest = "";
+    const rest = this.#take();
+    if (rest !== "") this.#emit(rest);
+  }
+
+  #take(): string {
+    const text = this.#parts.join("");
+    this.#parts = [];
+    this.#numChars = 0;
+    return text;
   }
 }
 

@@ -38,6 +38,16 @@ describe("lines", () => {
     splitter.push("x".repeat(2_500));
     expect(seen.slice(2).map((line) => line.length)).toEqual([1000, 1000]);
   });
+
+  // What came before was once looked through again with each part: 100 GB of copies here.
+  it("of many parts are put together once", () => {
+    const seen: number[] = [];
+    const splitter = new LineSplitter((line) => seen.push(line.length));
+    for (let i = 0; i < 16_384; i++) splitter.push("x".repeat(1024));
+    splitter.push("\r\n");
+    splitter.flush();
+    expect(seen).toEqual([2 ** 24]);
+  });
 });
 
 describe("errors between threads", () => {

@@ -124,7 +124,8 @@ function reportExit(): (code: number) => never {
     const worldOpen = session?.worldOpen === true;
     post({ kind: "exiting", exitCode, worldOpen });
     if (worldOpen) session?.abandon(`process.exit(${exitCode})`);
-    return exit(code ?? undefined);
+    // An argument that is undefined would reset process.exitCode.
+    return code == null ? exit() : exit(code);
   };
   return exit;
 }

@@ -1,10 +1,10 @@
 /** Ranks as processes, from the launching program's side, over a stand-in for GPUs. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
 import { launch } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
@@ -61,6 +61,12 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
+}
+
+/** Alive, and no zombie. */
+function isRunning(pid: number): boolean {
+  if (!existsSync(`/proc/${pid}/stat`)) return process.platform !== "linux" && isAlive(pid);
+  return !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
 }
 
 describe.skipIf(library === undefined).each([["thread"], ["process"]] as const)(
@@ -122,6 +128,25 @@ describe.skipIf(library === undefined).each([["thread"], ["process"]] as const)(
           return new Promise(() => setInterval(() => {}, 1000));
         },
         /^Error: nobody looked/,
+      ],
+      [
+        "exits with the code that it has set",
+        (world) => {
+          process.exitCode = world.rank === 1 ? 3 : 0;
+          return world.rank === 1 ? process.exit() : world.comm.barrier();
+        },
+        /called process\.exit\(3\)/,
+      ],
+      [
+        "throws what cannot be looked at",
+        (world) => {
+          if (world.rank === 0) return world.comm.barrier();
+          const trap = () => {
+            throw new Error("trap");
+          };
+          throw new Proxy(new Error("hidden"), { get: trap });
+        },
+        /something that cannot be looked at/,
       ],
       ["exits", (world) => (world.rank === 1 ? process.exit(7) : world.comm.barrier()), /called process\.exit\(7\)/],
       ["leaves", (world) => (world.rank === 1 ? process.exit(0) : world.comm.barrier()), /called process\.exit\(0\)/],
@@ -270,6 +295,24 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     );
     expect(performance.now() - began).toBeLessThan(20_000);
     process.kill(pid ?? 0);
+  });
+
+  it("that fails, or is ended, takes with it what it started and did not detach", async () => {
+    const pids: number[] = [];
+    const failing = run(
+      async (world) => {
+        const { spawn } = await import("node:child_process");
+        console.log(spawn("sleep", ["60"], { stdio: world.rank === 0 ? "ignore" : "inherit" }).pid);
+        await world.comm.barrier();
+        if (world.rank === 1) throw new Error("fails");
+        return new Promise(() => setInterval(() => {}, 1000));
+      },
+      { graceMs: 50, onOutput: ({ text }) => pids.push(Number(text)) },
+    );
+    await expect(failing).rejects.toThrow("fails");
+    expect(pids).toHaveLength(2);
+    // A killed process is there until somebody has asked for its code.
+    await vi.waitFor(() => expect(pids.filter(isRunning)).toEqual([]));
   });
 
   it("ends when its launcher's socket does, or when the launcher was gone before it began", async () => {

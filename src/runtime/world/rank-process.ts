@@ -9,7 +9,7 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { loadableUrl } from "./location.ts";
-import type { FromRank, Job, ToRank } from "./messages.ts";
+import { checkFromRank, type FromRank, type Job, type ToRank } from "./messages.ts";
 import { LineSplitter } from "./output.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason, type RankHost, type RankListener } from "./rank-host.ts";
@@ -52,7 +52,7 @@ export class RankProcess implements RankHost {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.#lines[stream].push(text));
     }
     this.#channel = (this.#child.stdio as readonly unknown[] | undefined)?.[3] as Socket | undefined;
-    const reader = new FrameReader((message) => this.#onMessage(message as FromRank));
+    const reader = new FrameReader((message) => this.#onMessage(checkFromRank(message)));
     this.#channel?.on("data", (chunk: Buffer) => {
       try {
         reader.push(chunk);
@@ -69,6 +69,8 @@ export class RankProcess implements RankHost {
     this.#child.on("exit", (code, signal) => {
       const exitCode = code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
       this.#ending = { exitCode, reason: exitReason("process", exitCode, signal) };
+      // What a rank that failed has started has nobody to end it any more.
+      if (exitCode !== 0) this.#killGroup();
       // What it said last is still in the pipes; "close" comes when they are empty.
       setTimeout(() => this.#end(), DRAIN_MS).unref();
     });
@@ -111,8 +113,21 @@ export class RankProcess implements RankHost {
     for (const stream of [this.#child.stdout, this.#child.stderr] as (Readable & Partial<Socket>)[]) stream?.[turn]?.();
   }
 
+  /** Ends the programs that the rank started as well, but for those that it detached. */
   terminate(): void {
-    this.#child.kill("SIGKILL");
+    if (this.#ending === undefined) this.#killGroup();
+  }
+
+  /** The rank leads a process group: its number is not given to others while somebody is in it. */
+  #killGroup(): void {
+    const { pid } = this.#child;
+    if (pid === undefined) return;
+    try {
+      process.kill(-pid, "SIGKILL");
+    } catch {
+      // No such group any more, or (Windows) none at all.
+      this.#child.kill("SIGKILL");
+    }
   }
 
   #onMessage(message: FromRank): void {

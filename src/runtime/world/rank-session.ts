@@ -81,10 +81,10 @@ export class RankSession {
     if (this.#failed) return;
     this.#failed = true;
     const plain = toErrorRecord(error);
-    const isRefusal =
-      this.#refusal !== undefined && (error === this.#refusal || (error as Error)?.cause === this.#refusal);
+    const causes = causesOf(error);
+    const isRefusal = this.#refusal !== undefined && causes.slice(0, 2).includes(this.#refusal);
     const record = isRefusal ? { ...plain, isRefusal } : plain;
-    const lost = lostDevice(this.#backend) ?? lostContext(error);
+    const lost = lostDevice(this.#backend) ?? lostContext(causes);
     // The launcher first: what the survivors do once they know must not overtake this.
     this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
@@ -171,9 +171,17 @@ function lostDevice(backend: Backend | undefined): string | undefined {
 }
 
 /** The same, of an error that came before there was a backend: a context may turn out lost when it is opened again. */
-function lostContext(error: unknown): string | undefined {
-  for (let one = error, depth = 0; one instanceof Error && depth < MAX_CAUSES; one = one.cause, depth++) {
-    if (one instanceof ClosedError && one.cause instanceof NativeError) return one.message;
+function lostContext(causes: readonly Error[]): string | undefined {
+  return causes.find((one) => one instanceof ClosedError && one.cause instanceof NativeError)?.message;
+}
+
+/** An error and what caused it, as far as that can be looked at. */
+function causesOf(error: unknown): readonly Error[] {
+  const found: Error[] = [];
+  try {
+    for (let one = error; one instanceof Error && found.length < MAX_CAUSES; one = one.cause) found.push(one);
+  } catch {
+    // A getter, or the trap of a proxy, threw in turn.
   }
-  return undefined;
+  return found;
 }

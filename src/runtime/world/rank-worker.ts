@@ -1,7 +1,7 @@
 /** The launcher's side of one worker thread: sends jobs and cuts what the rank prints into lines. */
 import { Worker } from "node:worker_threads";
 import { loadableUrl } from "./location.ts";
-import type { FromRank, Job, ToRank } from "./messages.ts";
+import { checkFromRank, type FromRank, type Job, type ToRank } from "./messages.ts";
 import { LineSplitter } from "./output.ts";
 import { exitReason, type RankHost, type RankListener } from "./rank-host.ts";
 
@@ -25,14 +25,16 @@ export class RankWorker implements RankHost {
     this.#worker = new Worker(loadableUrl("runtime/world/rank-entry"), { stdout: true, stderr: true, ...own });
     this.#worker.stdout.on("data", (chunk: Buffer) => this.#lines.stdout.push(chunk.toString()));
     this.#worker.stderr.on("data", (chunk: Buffer) => this.#lines.stderr.push(chunk.toString()));
-    this.#worker.on("message", (message: FromRank) => {
-      if (message.kind === "output") this.#lines[message.stream].push(message.text);
-      else this.#listener?.message(message);
+    this.#worker.on("message", (message: unknown) => {
+      // The rank's program may use the port as well; what it sends must not end this process.
+      try {
+        this.#onMessage(checkFromRank(message));
+      } catch (error) {
+        this.#fail(error);
+        this.terminate();
+      }
     });
-    this.#worker.on("error", (error) => {
-      this.#crash = { error };
-      this.#listener?.crash(error);
-    });
+    this.#worker.on("error", (error) => this.#fail(error));
     this.#worker.on("exit", (exitCode) => {
       this.#exitCode = exitCode;
       this.#listener?.exit(exitCode, exitReason("thread", exitCode));
@@ -69,5 +71,15 @@ export class RankWorker implements RankHost {
 
   terminate(): void {
     void this.#worker.terminate();
+  }
+
+  #onMessage(message: FromRank): void {
+    if (message.kind === "output") this.#lines[message.stream].push(message.text);
+    else this.#listener?.message(message);
+  }
+
+  #fail(error: unknown): void {
+    this.#crash = { error };
+    this.#listener?.crash(error);
   }
 }

@@ -18,6 +18,15 @@ export const MAX_CAUSES = 8;
 
 /** Turns whatever was thrown into plain data. Never throws. */
 export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
+  try {
+    return recordOf(thrown, depth);
+  } catch {
+    // A proxy's trap, or a getter of the error, threw in turn.
+    return plainRecord("threw something that cannot be looked at");
+  }
+}
+
+function recordOf(thrown: unknown, depth: number): ErrorRecord {
   if (!(thrown instanceof Error)) {
     return plainRecord(typeof thrown === "string" && depth > 0 ? thrown : `threw ${show(thrown)}, which is no Error`);
   }
@@ -31,6 +40,14 @@ export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
     ...(isChorale && code === "RANK_FAILED" && typeof rank === "number" ? { failedRank: rank } : {}),
     ...(thrown.cause !== undefined && depth < MAX_CAUSES ? { cause: toErrorRecord(thrown.cause, depth + 1) } : {}),
   };
+}
+
+/** Whether a value that came from a rank can be read as a record. */
+export function isErrorRecord(value: unknown, depth = 0): value is ErrorRecord {
+  if (typeof value !== "object" || value === null || depth > MAX_CAUSES) return false;
+  const { name, message, stack, cause } = value as Partial<Record<keyof ErrorRecord, unknown>>;
+  const isText = [name, message, stack].every((text) => typeof text === "string");
+  return isText && (cause === undefined || isErrorRecord(cause, depth + 1));
 }
 
 /** A record of something that happened, which has no stack. */

@@ -83,7 +83,7 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
 
 /** @throws InvalidArgumentError for what is no time, or no timer can wait for */
 export function checkMs(argument: string, value: number | undefined, atLeast: number): void {
-  if (value === undefined || (value >= atLeast && value <= MAX_MS)) return;
+  if (value === undefined || (typeof value === "number" && value >= atLeast && value <= MAX_MS)) return;
   throw new InvalidArgumentError(argument, value, `a number of milliseconds from ${atLeast} to ${MAX_MS}`);
 }
 

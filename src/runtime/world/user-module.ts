@@ -4,14 +4,15 @@
  * the copy of chorale that is running, other packages are resolved from the user's file and loaded as Node would.
  * A dynamic `import()` of a computed path is left as it is and is not resolved from the user's file.
  */
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { BuildFailure, BuildOptions, Loader, Metafile, Plugin } from "esbuild";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { ownName, parseName } from "../backends/control/owner.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
 
 /** A user's file, made loadable. */
@@ -41,6 +42,8 @@ interface CacheEntry {
   readonly stamps: ReadonlyMap<string, string>;
 }
 const cache = new Map<string, CacheEntry>();
+/** Begins the name of a process's folder of bundled modules. */
+const FOLDER_KIND = "chorale-modules";
 let folder: string | undefined;
 let counter = 0;
 
@@ -51,9 +54,7 @@ let counter = 0;
  * @throws FormatError with file, line and column when it, or what it imports, does not parse or resolve
  */
 export async function bundleUserModule(file: string | URL, argument = "module"): Promise<UserModule> {
-  const path = resolve(
-    file instanceof URL ? fileURLToPath(file) : file.startsWith("file:") ? fileURLToPath(file) : file,
-  );
+  const path = pathOf(file, argument);
   if (stamp(path) === undefined) throw new InvalidArgumentError(argument, path, "a file that exists");
   if (LOADERS[extname(path)] === undefined) {
     throw new InvalidArgumentError(argument, path, `a file that ends in ${Object.keys(LOADERS).join(", ")}`);
@@ -67,6 +68,16 @@ export async function bundleUserModule(file: string | URL, argument = "module"):
   const module: UserModule = { path, url: writeModule(result.code), inputs };
   cache.set(path, { module, stamps: new Map(inputs.map((input) => [input, stamp(input) ?? ""])) });
   return module;
+}
+
+function pathOf(file: string | URL, argument: string): string {
+  const text = String(file);
+  try {
+    if (text.includes("\0")) throw new TypeError("no path holds a null byte");
+    return resolve(file instanceof URL || text.startsWith("file:") ? fileURLToPath(file) : text);
+  } catch (cause) {
+    throw new InvalidArgumentError(argument, text, "a path, or a file: URL", { cause });
+  }
 }
 
 /** What stands for the path of a function that was sent as text. */
@@ -201,11 +212,33 @@ function stamp(path: string): string | undefined {
 
 function scratchFolder(): string {
   if (folder === undefined) {
-    const made = mkdtempSync(join(tmpdir(), "chorale-"));
+    const parent = tmpdir();
+    let made: string;
+    try {
+      sweep(parent);
+      made = mkdtempSync(join(parent, ownName(FOLDER_KIND, "")));
+    } catch (cause) {
+      const how = "Set TMPDIR to a folder that exists and that you may write.";
+      throw new UnavailableError("a folder for bundled modules", (cause as Error).message, how, { cause });
+    }
     folder = made;
     process.once("exit", () => rmSync(made, { recursive: true, force: true }));
   }
   return folder;
+}
+
+/** Removes the folders of this user's programs that were killed. */
+function sweep(parent: string): void {
+  for (const name of readdirSync(parent)) {
+    if (!parseName(FOLDER_KIND, name)?.isOrphan) continue;
+    const path = join(parent, name);
+    try {
+      const found = lstatSync(path);
+      if (found.isDirectory() && found.uid === process.geteuid?.()) rmSync(path, { recursive: true, force: true });
+    } catch {
+      // Another program swept it meanwhile.
+    }
+  }
 }
 
 function syntaxError(path: string, error: unknown): unknown {

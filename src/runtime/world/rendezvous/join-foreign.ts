@@ -10,7 +10,7 @@ import {
   RankFailedError,
   UnsupportedError,
 } from "../../../core/index.ts";
-import { machine } from "../../backends/control/mapped.ts";
+import { machine } from "../../backends/control/owner.ts";
 import type { NcclHandle } from "../../backends/nccl/handle.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
 import { recordFlight } from "../flight.ts";

@@ -1,0 +1,108 @@
+/** `launch()` as programs in plain JavaScript may call it: nothing hangs, nothing ends the calling process. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { launch } from "./launch.ts";
+import { loadableUrl } from "./location.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const call = (options: unknown) => launch(options as Parameters<typeof launch>[0]);
+
+describe("launch refuses, before it starts anything,", () => {
+  it.each([undefined, null, "options", 5])("%j as options", async (options) => {
+    await expect(call(options)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+
+  it.each<[string, readonly unknown[]]>([
+    ["ranks", ["2", 0, 257, 1.5, Number.NaN, null, 2n]],
+    ["timeoutMs", ["500", 0, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 31, null]],
+    ["graceMs", ["500", -1, Number.NaN, Number.POSITIVE_INFINITY, null]],
+    ["args", ["word", 5, [5], ["a\0b"], null]],
+    ["env", [5, "A=B", null, { A: 5 }, { A: null }, { "": "x" }, { "A=B": "x" }, { A: "x\0y" }]],
+    ["signal", [5, {}, null]],
+    ["onOutput", [5, "print"]],
+    ["onEvent", [5, {}]],
+    ["run", [5, null, "() => 1"]],
+    ["isolation", ["fork", 5]],
+    ["backend", ["mpi", 5]],
+    ["backendOptions", [5, null]],
+    ["backendOptions.timeoutMs", [-5, Number.NaN, "60"]],
+    ["restarts", ["3", -1, Number.NaN]],
+    ["rebuildTimeoutMs", ["5", 0, Number.POSITIVE_INFINITY]],
+  ])("%s that is none", async (name, values) => {
+    for (const value of values) {
+      const [outer = "", inner] = name.split(".");
+      const options = { ranks: 1, run: () => 0, [outer]: inner === undefined ? value : { [inner]: value } };
+      await expect(call(options), String(value)).rejects.toMatchObject({ code: "INVALID_ARGUMENT", argument: name });
+    }
+  });
+
+  it.each([5, null, new URL("http://example.org/a.js"), "file://%zz", "a\0b.ts", ""])("module %s", async (module) => {
+    await expect(call({ ranks: 1, module })).rejects.toMatchObject({ code: "INVALID_ARGUMENT", argument: "module" });
+  });
+});
+
+describe("a rank that is a thread", () => {
+  it.each([
+    ["null", null],
+    ["a message that looks like ours", { kind: "output", stream: "nowhere", text: 5 }],
+    ["half a failure", { kind: "failed" }],
+    ["a word", "hello"],
+    ["a kind of Object.prototype's", { kind: "constructor" }],
+  ])("fails, and nobody else, when its program posts %s to the launcher", async (_, message) => {
+    const failing = launch({
+      ranks: 2,
+      data: { message },
+      graceMs: 50,
+      onOutput: () => {},
+      run: async (world, data: { message: unknown }) => {
+        const { parentPort } = await import("node:worker_threads");
+        if (world.rank === 1) parentPort?.postMessage(data.message);
+        return new Promise(() => setInterval(() => {}, 1000));
+      },
+    });
+    await expect(failing).rejects.toMatchObject({
+      rank: 1,
+      cause: { message: expect.stringContaining("none of chorale's") },
+    });
+  });
+});
+
+describe("a launching program", () => {
+  const program = (run: string) => {
+    const path = join(folder, "program.mjs");
+    const index = JSON.stringify(loadableUrl("runtime/world/index").href);
+    writeFileSync(path, `import { launch } from ${index};\nawait launch({ ranks: 1, run: ${run} });\n`);
+    return path;
+  };
+
+  it("that was killed leaves a folder that the next one removes", async () => {
+    const scratch = join(folder, "scratch");
+    mkdirSync(scratch);
+    const env = { ...process.env, TMPDIR: scratch };
+    const stuck = spawn(process.execPath, [program("() => { console.log('up'); for (;;); }")], { env });
+    await once(stuck.stdout, "data");
+    expect(readdirSync(scratch)).toHaveLength(1);
+    stuck.kill("SIGKILL");
+    await once(stuck, "exit");
+    writeFileSync(join(scratch, "chorale-notes"), "the user's own");
+    const [code] = await once(spawn(process.execPath, [program("() => 1")], { env, stdio: "inherit" }), "exit");
+    expect(code).toBe(0);
+    expect(readdirSync(scratch)).toEqual(process.platform === "linux" ? ["chorale-notes"] : expect.anything());
+  });
+
+  it("without a temporary folder is told so", async () => {
+    const env = { ...process.env, TMPDIR: join(folder, "missing") };
+    const child = spawn(process.execPath, [program("() => 1")], { env });
+    const text: string[] = [];
+    child.stderr.setEncoding("utf8").on("data", (chunk: string) => text.push(chunk));
+    await once(child, "close");
+    expect(text.join("")).toContain("Set TMPDIR to a folder that exists");
+    expect(existsSync(env.TMPDIR)).toBe(false);
+  });
+});
