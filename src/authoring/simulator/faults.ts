@@ -95,7 +95,7 @@ export function explainStuck(result: Simulation): string | undefined {
             .join(", ")}`,
         ]
       : []),
-    `${stuckRanks.size} ranks stop`,
+    `${stuckRanks.size} rank${stuckRanks.size === 1 ? " stops" : "s stop"}`,
   ].join("; ");
   const byRank = new Map<number, string[]>();
   for (const { rank, strand, op, why } of [...first, ...stuck.filter((strand) => !first.includes(strand))]) {

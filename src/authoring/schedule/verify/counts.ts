@@ -3,7 +3,7 @@
  * run equally often at every size, barriers met by those who name them.
  */
 import type { Counter, CounterTable } from "./counters.ts";
-import { type Findings, type OpRef, opRef } from "./findings.ts";
+import { type Findings, type OpRef, opRef, times } from "./findings.ts";
 import type { Geometry } from "./geometry.ts";
 import { unequalRates } from "./loops.ts";
 
@@ -34,7 +34,7 @@ export function checkCounts(geometry: Geometry, table: CounterTable, findings: F
         ...place,
         code: "semaphore-not-restored",
         severity: "error",
-        message: `${is} is acquired ${waits} times and released ${signals} times: it ends at ${counter.initial + signals - waits} instead of ${counter.initial}`,
+        message: `${is} is acquired ${times(waits)} and released ${times(signals)}: it ends at ${counter.initial + signals - waits} instead of ${counter.initial}`,
         hint: "release it as often as it is acquired: the next launch begins with what is left",
       });
     } else if (signals > waits) {
@@ -43,8 +43,8 @@ export function checkCounts(geometry: Geometry, table: CounterTable, findings: F
         code: "surplus-signal",
         severity: "error",
         message:
-          `rank ${from} signals ${kind} channel ${counter.fromId} to rank ${to} ${signals} times, ` +
-          (counter.toId < 0 ? `rank ${to} has no channel that pairs with it` : `rank ${to} waits ${waits} times`),
+          `rank ${from} signals ${kind} channel ${counter.fromId} to rank ${to} ${times(signals)}, ` +
+          (counter.toId < 0 ? `rank ${to} has no channel that pairs with it` : `rank ${to} waits ${times(waits)}`),
         hint: "a signal that is left over satisfies a wait of the next launch too early: add the wait or remove the signal",
       });
     }

@@ -6,7 +6,7 @@ import type { BufferKind, SimpleOp } from "../ir.ts";
 import { formatOp } from "../print.ts";
 import { type CounterTable, counterUse } from "./counters.ts";
 import type { Blocked, Exploration } from "./explore.ts";
-import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
+import { type Finding, type Findings, type OpRef, opRef, times } from "./findings.ts";
 import { type Geometry, placeOfCell } from "./geometry.ts";
 
 /** Operations a blocked strand has not executed yet, the blocked one included. */
@@ -139,7 +139,7 @@ export function reportDeadlock(geometry: Geometry, table: CounterTable, run: Exp
       const { from, to, kind, toId, totalSignals, totalWaits } = b.on.counter;
       add(b, {
         code: "unmatched-wait",
-        message: `rank ${to} waits ${totalWaits} times on ${kind} channel ${toId}, rank ${from} signals it ${totalSignals} times: this wait never ends`,
+        message: `rank ${to} waits ${times(totalWaits)} on ${kind} channel ${toId}, rank ${from} signals it ${times(totalSignals)}: this wait never ends`,
         hint: `add the missing signal on rank ${from}'s matching channel (the k-th to rank ${to}), or remove the wait`,
       });
     } else if (b.on.kind === "barrier") {

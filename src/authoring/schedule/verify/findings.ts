@@ -119,3 +119,6 @@ export class Findings {
     return this.list.some((finding) => finding.severity === "error");
   }
 }
+
+/** A count of events as a word: never, once, twice, 3 times. */
+export const times = (count: number): string => ["never", "once", "twice"][count] ?? `${count} times`;
