@@ -260,11 +260,15 @@ describe.skipIf(!available)("atomr-accel's defects, over a stand-in library (nee
       restarts: 1,
       run: async (world) => {
         const x = world.tensor("f32", [2]);
-        const attempt = () =>
-          world.comm.allReduce(x).then(
-            () => "",
-            (error: { code?: string }) => String(error.code),
-          );
+        // A call is refused at once, with a throw, by whoever has heard of the failure already.
+        const attempt = async () => {
+          try {
+            await world.comm.allReduce(x);
+            return "";
+          } catch (error) {
+            return String((error as { code?: string }).code);
+          }
+        };
         // The survivors may hear of the death in either call.
         let first = await attempt();
         if (world.rank === 1) throw new Error("dies");

@@ -102,6 +102,15 @@ function groupKey(text: string): readonly [number, number] {
   return [a | 1, b | 0];
 }
 
+/** Name and members of a group; `undefined` for what a rank that died had not written to its end. */
+function labelOf(text: string): { readonly name: string; readonly ranks: readonly number[] } | undefined {
+  try {
+    return JSON.parse(text) as { name: string; ranks: number[] };
+  } catch {
+    return undefined;
+  }
+}
+
 /** The segment, as one rank uses it. */
 export class ControlSegment {
   readonly worldSize: number;
@@ -137,10 +146,11 @@ export class ControlSegment {
   /**
    * Opens the group of a name and members; every member opens it with the same text.
    * @param instance tells groups of one name apart over time: each opening of it has the next number
+   * @param within what the name is a name in: the `key` of the group that this one comes from, or another word
    * @throws OutOfMemoryError when too many groups are open
    */
-  group(name: string, ranks: readonly number[], instance: number, member: number): GroupControl {
-    const [low, high] = groupKey(`${name}|${ranks.join(",")}|${instance}`);
+  group(name: string, ranks: readonly number[], instance: number, member: number, within = ""): GroupControl {
+    const [low, high] = groupKey(`${within}>${name}|${ranks.join(",")}|${instance}`);
     const at = this.#locked(() => {
       const slots = Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize));
       const words = this.#words;
@@ -171,12 +181,19 @@ export class ControlSegment {
 
   /** The groups that are open now, each as its member 0 sees it. */
   groups(): readonly { readonly name: string; readonly ranks: readonly number[]; readonly control: GroupControl }[] {
-    return Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize)).flatMap((at) => {
-      const length = this.#words[at + 3] ?? 0;
-      if (this.#words[at] === 0 || length === 0) return [];
-      const text = new TextDecoder().decode(this.#bytes.slice(4 * (at + 8), 4 * (at + 8) + length));
-      const { name, ranks } = JSON.parse(text) as { name: string; ranks: number[] };
-      return [{ name, ranks, control: new GroupControl(this, this.#words, this.#bytes, at, 0, ranks.length) }];
+    // Under the lock: groups come and go.
+    const labels = this.#locked(() =>
+      Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize)).flatMap((at) => {
+        const length = this.#words[at + 3] ?? 0;
+        if (this.#words[at] === 0 || length === 0) return [];
+        return { at, text: new TextDecoder().decode(this.#bytes.slice(4 * (at + 8), 4 * (at + 8) + length)) };
+      }),
+    );
+    return labels.flatMap(({ at, text }) => {
+      const label = labelOf(text);
+      if (label === undefined) return [];
+      const control = new GroupControl(this, this.#words, this.#bytes, at, 0, label.ranks.length);
+      return { ...label, control };
     });
   }
 
@@ -259,6 +276,11 @@ export class GroupControl {
     this.#memberWords = (1 + 2 * segment.worldSize) * LANE_WORDS;
     this.member = member;
     this.size = size;
+  }
+
+  /** Tells this group apart from every other that is open, for names of groups within it. */
+  get key(): string {
+    return `${this.#words[this.#at]},${this.#words[this.#at + 1]}`;
   }
 
   /** The failure of the group, or of its world. */

@@ -120,6 +120,8 @@ export class MemoryPool implements Disposable {
     const block = this.#live.get(allocation.address);
     if (block === undefined || block.stream === stream.handle || block.users?.has(stream) === true) return;
     block.users ??= new Set();
+    // Streams of groups that were closed meanwhile: a tensor may outlive many.
+    for (const user of block.users) if (user.closed) block.users.delete(user);
     block.users.add(stream);
   }
 

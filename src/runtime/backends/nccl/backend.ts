@@ -158,7 +158,7 @@ export class NcclBackend implements Backend {
     const key = `${name}:${ranks.join(",")}`;
     const instance = this.#instances.get(key) ?? 0;
     this.#instances.set(key, instance + 1);
-    const control = this.#rank.segment.group(name, ranks, instance, member);
+    const control = this.#rank.segment.group(name, ranks, instance, member, "named");
     return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control, ranks)).ready();
   }
 

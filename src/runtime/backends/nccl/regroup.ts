@@ -27,8 +27,9 @@ function childControl(
   instance: number,
 ): GroupControl {
   const ranks = worldRanks(parent, members);
-  const { segment } = parent.parts.rank;
-  return segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(parent.rank));
+  const { rank, queue } = parent.parts;
+  const { key } = queue.options.control;
+  return rank.segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(parent.rank), key);
 }
 
 export interface SplitCall {
@@ -69,12 +70,19 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
   return { op: "split", arrivals: [arrival], step, value: () => made };
 }
 
+/** How often each group was shrunk, by the new group's name. */
+const numShrinks = new WeakMap<NcclCommunicator, Map<string, number>>();
+
 /** Makes the group of the survivors, and ends the group that it comes from. */
 export function shrunk(parent: NcclCommunicator, excluded: readonly number[]): NcclCommunicator {
   const { rank, queue } = parent.parts;
   const members = parent.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
   const name = `${parent.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
-  const control = childControl(parent, name, members, 0);
+  const before = numShrinks.get(parent) ?? new Map<string, number>();
+  numShrinks.set(parent, before);
+  const instance = before.get(name) ?? 0;
+  before.set(name, instance + 1);
+  const control = childControl(parent, name, members, instance);
   const ranks = worldRanks(parent, members);
   const child = rank.communicator(name, ranks, control, openWithUniqueId(rank, control, ranks));
   if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
