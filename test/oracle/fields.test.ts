@@ -78,7 +78,7 @@ describe("every field of a MSCCL++ file", () => {
       const document = documentOf(plan);
       for (const { path, value } of leavesOf(document)) {
         for (const other of others(path, value)) {
-          if (seed++ % 3 !== 0) continue;
+          if (seed++ % 3 !== 0 && typeof value === "number") continue;
           const field = fieldOf(document, path);
           const count = seen.get(field) ?? { mutants: 0, passed: 0 };
           seen.set(field, { ...count, mutants: count.mutants + 1 });
@@ -98,7 +98,7 @@ describe("every field of a MSCCL++ file", () => {
       }
     }
     const readPast = [...seen]
-      .filter(([field, { mutants, passed }]) => mutants >= 4 && passed === mutants && !HARMLESS.test(field))
+      .filter(([field, { mutants, passed }]) => mutants >= 2 && passed === mutants && !HARMLESS.test(field))
       .map(([field]) => field);
     expect(readPast).toEqual([]);
     expect([...seen.values()].reduce((sum, { mutants }) => sum + mutants, 0)).toBeGreaterThan(500);
