@@ -1,5 +1,6 @@
 /**
- * Runs the `@example` of every docstring in src/, and the TypeScript of README.md and docs/launch.md. An example either imports what it needs from "chorale" or
+ * Runs the `@example` of every docstring in src/, and the TypeScript of README.md, docs/launch.md and
+ * docs/nccl.md (over the stand-in of CUDA and NCCL, where there is a C++ compiler). An example either imports what it needs from "chorale" or
  * "chorale/<room>", or uses only what its file exports. What it prints is not checked; that it runs is.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -7,7 +8,9 @@ import { join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { useFakeGpu } from "./helpers/fake-gpu.ts";
 
+const hasStandIn = useFakeGpu();
 const root = fileURLToPath(new URL("..", import.meta.url));
 const src = join(root, "src");
 /** Below the project, so that its aliases hold; of this process, so that two test runs do not meet. */
@@ -64,7 +67,9 @@ const files = readdirSync(src, { recursive: true, withFileTypes: true })
   .sort();
 const examples = [
   ...files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8"))),
-  ...["README.md", "docs/launch.md"].flatMap((path) => blocksOf(path, readFileSync(join(root, path), "utf8"))),
+  ...["README.md", "docs/launch.md", "docs/nccl.md"].flatMap((path) =>
+    blocksOf(path, readFileSync(join(root, path), "utf8")),
+  ),
 ];
 
 function pathOf({ file, line }: Example): string {
@@ -83,7 +88,7 @@ afterAll(() => {
   rmSync(out, { recursive: true, force: true });
 });
 
-describe("examples in docstrings, README.md and docs/launch.md", () => {
+describe("examples in docstrings, README.md and the guides", () => {
   it("are found", () => {
     const text = "/**\n * Adds.\n * @example\n * add(1, 2) // 3\n * @throws never\n */\nexport function add() {}";
     const found = examplesOf("src/x.ts", text);
@@ -116,7 +121,8 @@ describe("examples in docstrings, README.md and docs/launch.md", () => {
     expect(problems).toEqual([]);
   }, 120_000);
 
-  it.each(examples.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
+  const runnable = examples.filter(({ file }) => hasStandIn || file !== "docs/nccl.md");
+  it.each(runnable.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
     for (const spy of quiet) spy.mockImplementation((() => true) as never);
     try {
