@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
-import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAX_GROUPS } from "./segment.ts";
+import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./segment.ts";
 
 const collective = { kind: "collective" } as const;
 
@@ -66,6 +66,31 @@ describe("ControlSegment", () => {
     expect(from?.post(1, MAIL_SLOTS, [99])).toBe(true);
     expect(to?.mail(0, MAIL_SLOTS)?.[0]).toBe(99);
     expect(to?.mail(0, 0)).toBeUndefined();
+  });
+
+  it("keeps turns apart from mail, lanes and notes, however full these are", () => {
+    const members = ranks(3).map((segment, member) => segment.group("world", [0, 1, 2], 0, member));
+    for (const group of members) group.turn(5, [0, 1, 2]);
+    for (const [member, group] of members.entries()) {
+      for (let seq = 0; seq < LANE_RING; seq++) {
+        const print = { call: -1, count: -1, hash: -1 };
+        group.publish(collective, seq, print);
+        for (const peer of [0, 1, 2]) {
+          group.publish({ kind: "send", peer }, seq, print);
+          group.publish({ kind: "recv", peer }, seq, print);
+          if (peer !== member && seq < MAIL_SLOTS) group.post(peer, seq, Array(MAIL_WORDS - 1).fill(-1));
+        }
+        group.flightNotes(member).issue(seq, 1e300);
+        group.flightNotes(member).time(seq, 1e300, 1e300);
+      }
+    }
+    expect(members.map((group) => group.granted)).toEqual([false, false, false]);
+    expect(members.map((group) => group.turn(5, [0, 1, 2]))).toEqual([true, true, true]);
+    for (const group of members) group.endTurn([0, 1, 2]);
+    for (const [member, group] of members.entries()) {
+      expect(group.flightNotes(member).read(LANE_RING - 1)?.durationUs).toBe(1e300);
+      expect(group.mail((member + 1) % 3, MAIL_SLOTS - 1)?.every((word) => word === -1)).toBe(true);
+    }
   });
 
   it("reuses the slots of groups that every member left", () => {

@@ -83,6 +83,7 @@ const groupWords = (worldSize: number) =>
   BLOB_WORDS +
   worldSize * (1 + 2 * worldSize) * LANE_WORDS +
   worldSize * worldSize * PAIR_WORDS +
+  worldSize +
   worldSize * LANE_RING * NOTE_WORDS;
 
 /** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
@@ -272,7 +273,8 @@ export class GroupControl {
     this.#failureAt = at + 8 + LABEL_WORDS;
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
-    this.#offersAt = at + groupWords(segment.worldSize) - segment.worldSize;
+    const { worldSize } = segment;
+    this.#offersAt = at + groupWords(worldSize) - worldSize * (1 + LANE_RING * NOTE_WORDS);
     this.#memberWords = (1 + 2 * segment.worldSize) * LANE_WORDS;
     this.member = member;
     this.size = size;
