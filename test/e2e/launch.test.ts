@@ -183,6 +183,28 @@ describe("chorale launch", () => {
     rmSync(path);
   });
 
+  it("says by its exit code that the ranks' engine is not on this machine", async () => {
+    const path = join(temporary, "lacks.ts");
+    writeFileSync(
+      path,
+      'import { UnavailableError } from "chorale/core";\nthrow new UnavailableError("NCCL", "no such file", "Install it.");\n',
+    );
+    const run = await chorale(["launch", "-n", "2", path]);
+    expect(run.stderr).toContain("NCCL is not available: no such file. Install it.");
+    expect(run.code).toBe(3);
+    rmSync(path);
+  });
+
+  it("refuses times that no timer can wait for, and takes no delay at all", async () => {
+    for (const seconds of ["0", "0.0001", "2000001", "Infinity", "-1", ""]) {
+      const run = await chorale(["launch", "-n", "1", `--timeout=${seconds}`, ranks("hello")]);
+      expect([run.code, run.stderr]).toEqual([2, expect.stringContaining("expected a number of seconds, 0.001 to")]);
+    }
+    expect(await chorale(["launch", "-n", "1", "--restarts=1", "--restart-delay=0", ranks("hello")])).toMatchObject({
+      code: 0,
+    });
+  });
+
   it("has help and a version", async () => {
     const help = await chorale(["--help"]);
     expect(help).toMatchObject({ code: 0, stderr: "" });

@@ -19,6 +19,9 @@ import {
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 
+/** What a timer can wait for, less than 25 days. */
+const MAX_SECONDS = 2_000_000;
+
 interface Flags {
   readonly n: number;
   readonly backend: string;
@@ -61,7 +64,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       ).choices(FAILURE_POLICIES),
     )
     .option("--rebuild-timeout <seconds>", "end survivors that take longer to rebuild (60)", parseSeconds)
-    .option("--restart-delay <seconds>", "wait before a rebuild, doubled with each (0)", parseSeconds)
+    .option("--restart-delay <seconds>", "wait before a rebuild, doubled with each (0)", parseDelay)
     .option("--min-ranks <n>", "with shrink: end the world when fewer are left (1)", parseRanks)
     .option(
       "--backend-option <key=value>",
@@ -115,7 +118,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   } catch (error) {
     if (error instanceof RankFailedError) {
       process.stderr.write(`chorale launch: ${describeFailure(error)}\n`);
-      return 1;
+      return lacksEngine(error) ? 3 : 1;
     }
     if (error instanceof AbortedError && caught !== undefined) {
       process.stderr.write(`chorale launch: ended by ${caught}; all ranks are stopped\n`);
@@ -168,6 +171,11 @@ function collect(word: string, words: readonly string[] = []): readonly string[]
   return [...words, word];
 }
 
+/** The rank could not join its world, for its engine is not on this machine. */
+function lacksEngine({ cause }: RankFailedError): boolean {
+  return cause instanceof Error && (cause as { code?: unknown }).code === "UNAVAILABLE";
+}
+
 function parseRanks(text: string): number {
   const ranks = Number(text);
   if (!/^\d+$/.test(text) || ranks < 1 || ranks > MAX_RANKS) {
@@ -183,8 +191,12 @@ function parseCount(text: string): number {
 
 function parseSeconds(text: string): number {
   const seconds = Number(text);
-  if (text.trim() === "" || !(seconds > 0) || seconds > 2_000_000) {
-    throw new InvalidOption("expected a number of seconds above 0");
+  if (text.trim() === "" || !(seconds >= 0.001 && seconds <= MAX_SECONDS)) {
+    throw new InvalidOption(`expected a number of seconds, 0.001 to ${MAX_SECONDS}`);
   }
   return seconds;
+}
+
+function parseDelay(text: string): number {
+  return text.trim() !== "" && Number(text) === 0 ? 0 : parseSeconds(text);
 }

@@ -23,6 +23,7 @@ const ENGINES: readonly LibrarySpec[] = [
     name: "CUDA driver",
     files: ["libcuda.so.1"],
     folders: ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"],
+    variable: "CHORALE_CUDA_LIBRARY",
     requires: ["cuInit"],
     howToGetIt: "Install the NVIDIA driver.",
   },
@@ -38,15 +39,18 @@ const ENGINES: readonly LibrarySpec[] = [
     name: "NCCL",
     files: ["libnccl.so.2"],
     folders: CUDA_FOLDERS,
+    variable: "CHORALE_NCCL_LIBRARY",
     requires: ["ncclGetVersion"],
-    howToGetIt: "Install libnccl2, or pip install nvidia-nccl-cu13 and name its folder in LD_LIBRARY_PATH.",
+    howToGetIt: "Install libnccl2, or pip install nvidia-nccl-cu13 and name its folder in CHORALE_NCCL_LIBRARY.",
   },
   {
     name: "NVRTC",
     files: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     folders: CUDA_FOLDERS,
+    variable: "CHORALE_NVRTC_LIBRARY",
     requires: ["nvrtcVersion"],
-    howToGetIt: "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc.",
+    howToGetIt:
+      "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc and name its folder in CHORALE_NVRTC_LIBRARY.",
   },
   {
     name: "MPI",

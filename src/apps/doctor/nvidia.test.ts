@@ -8,6 +8,7 @@ import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import { main } from "../cli/main.ts";
+import { findEngines } from "./engines.ts";
 import { builtForCuda } from "./gpu-facts-probe.ts";
 import { diagnose, explain, type Finding, knownCause, readGpuFacts } from "./index.ts";
 import { compareVersions } from "./nvidia.ts";
@@ -150,6 +151,11 @@ describe("facts of the libraries", () => {
       expect(facts.cuda?.names).toHaveLength(facts.cuda?.numDevices ?? -1);
       expect(facts.nccl).toMatchObject({ path: library, version: expect.stringMatching(/^2\.\d+\.\d+$/) });
       expect(await readGpuFacts(machine, { exec: false })).toEqual({});
+      const engines = findEngines().filter(({ name }) => name === "CUDA driver" || name === "NCCL");
+      expect(engines.map(({ available, detail }) => [available, detail])).toEqual([
+        [true, library],
+        [true, library],
+      ]);
     } finally {
       names.forEach((name, i) => {
         if (before[i] === undefined) delete process.env[name];

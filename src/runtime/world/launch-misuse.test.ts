@@ -73,6 +73,25 @@ describe("a rank that is a thread", () => {
   });
 });
 
+it("says why the ranks' memory cannot be, and ends their threads", async () => {
+  const call = launch({ ranks: 2, run: () => 0, backendOptions: { memoryLimitBytes: 5 } });
+  await expect(call).rejects.toMatchObject({ code: "INVALID_ARGUMENT", argument: "memoryLimitBytes" });
+});
+
+it("ends the world with what onOutput throws", async () => {
+  const failing = launch({
+    ranks: 2,
+    onOutput: () => {
+      throw new RangeError("of the listener");
+    },
+    run: () => {
+      console.log("a line");
+      for (;;);
+    },
+  });
+  await expect(failing).rejects.toThrow(new RangeError("of the listener"));
+});
+
 describe("a launching program", () => {
   const program = (run: string) => {
     const path = join(folder, "program.mjs");

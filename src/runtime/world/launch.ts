@@ -124,11 +124,11 @@ export async function runWorld<R, D>(
     });
     supervisor.start(hosts);
   } catch (error) {
-    supervisor?.close();
     for (const host of hosts) {
       host.listen(undefined);
       host.terminate();
     }
+    supervisor?.close();
     // Ctrl-C ends the bundler as well: its failure is a consequence.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
     throw isCloneError(error)

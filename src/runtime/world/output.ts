@@ -1,5 +1,7 @@
 /** What ranks print: cut into whole lines, so that the lines of several ranks never tear each other. */
 
+import { show } from "../../core/index.ts";
+
 export type OutputStream = "stdout" | "stderr";
 
 /** One line that a rank printed, without its line end. */
@@ -57,4 +59,21 @@ export class LineSplitter {
 /** Prints a line as `[rank] text` on this process's stdout or stderr, in one write. */
 export function printLine({ rank, stream, text }: OutputLine): void {
   process[stream].write(`[${rank}] ${text}\n`);
+}
+
+/** Gives lines to a listener, or prints them. A listener that throws is told of, and gets no more. */
+export function outputSink(
+  listener: ((line: OutputLine) => void) | undefined,
+  onError: (error: Error) => void,
+): (line: OutputLine) => void {
+  let isOver = false;
+  return (line) => {
+    if (isOver) return;
+    try {
+      (listener ?? printLine)(line);
+    } catch (error) {
+      isOver = true;
+      onError(error instanceof Error ? error : new Error(`onOutput threw ${show(error)}`));
+    }
+  };
 }

@@ -15,7 +15,7 @@ import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
 import { failureError, type Gathering, Generation, hasFinished, isSurvivor, type Member } from "./generation.ts";
 import type { FromRank, Place } from "./messages.ts";
-import { printLine } from "./output.ts";
+import { outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { Remains } from "./remains.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
@@ -128,7 +128,9 @@ export class Supervisor {
 
   /** Takes down what the ranks shared. */
   close(): void {
-    releaseEngine(this.#current.engine);
+    // The first generation may have failed to come to be.
+    const current = this.#current as Generation | undefined;
+    if (current !== undefined) releaseEngine(current.engine);
   }
 
   #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
@@ -147,7 +149,7 @@ export class Supervisor {
     const { env, job, policy } = this.#spec;
     const worldSize = entries.length;
     this.#current = generation;
-    const emit = this.#spec.onOutput ?? printLine;
+    const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
     for (const { member } of entries) {
       this.#alive.add(member);
       this.#hosts.add(member.host);
