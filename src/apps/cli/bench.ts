@@ -17,6 +17,7 @@ import {
   ISOLATIONS,
   LAUNCH_BACKENDS,
   parseBackend,
+  parseBackendOptions,
   parseIsolation,
 } from "../../runtime/world/index.ts";
 import {
@@ -57,6 +58,7 @@ interface Flags {
   readonly repeats?: number;
   readonly warmup?: number;
   readonly graph?: number | true;
+  readonly backendOption?: readonly string[];
   readonly check?: boolean;
   readonly json?: boolean;
 }
@@ -86,6 +88,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
     .option("--backend <name>", `${LAUNCH_BACKENDS.join(", ")}, or all`, "threads")
     .option("--isolation <how>", `what a rank runs in: ${ISOLATIONS.join(", ")} (process: nccl)`, "thread")
+    .option(
+      "--backend-option <key=value>",
+      "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
+      (word: string, words: readonly string[] = []) => [...words, word],
+    )
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
     .option("-e, --max <size>", "last size (16M unless given)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
@@ -134,6 +141,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const options: Omit<BenchOptions, "ranks"> = {
     op,
     isolation: parseIsolation(flags.isolation, "--isolation"),
+    ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
     sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
     dtype: parseDType(flags.dtype, "--dtype"),
     redop: redop(flags.redop),

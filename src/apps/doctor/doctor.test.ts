@@ -4,7 +4,7 @@ import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { diagnose, explain, explainFlight, findEngines } from "./index.ts";
+import { diagnose, explain, explainFlight, type FlightEntry, findEngines } from "./index.ts";
 
 const fixtures = fileURLToPath(new URL("../../../test/fixtures/machines/roots", import.meta.url));
 
@@ -118,7 +118,7 @@ describe("the doctor", () => {
 });
 
 describe("a flight-recorder dump", () => {
-  const entry = (seq: number, call: string, state: "issued" | "done" | "failed" = "done") => ({
+  const entry = (seq: number, call: string, state: FlightEntry["state"] = "done"): FlightEntry => ({
     group: "world",
     seq,
     op: call.split("(")[0] ?? "",
@@ -166,6 +166,42 @@ describe("a flight-recorder dump", () => {
       { rank: 3, last: "left no dump" },
     ]);
     expect(explain([dump([0, 1, 2, 3].map(done))]).groups[0]?.verdict).toBe("complete");
+  });
+
+  it("says how far each rank came, and what calls took on the stream, where the engine tells", () => {
+    const timeMs = Date.UTC(2026, 0, 2, 3, 4, 5);
+    const timed = (seq: number, startUs: number, durationUs: number) => ({
+      ...entry(seq, "barrier()"),
+      timeMs,
+      startUs,
+      durationUs,
+    });
+    const at = (rank: number, state: FlightEntry["state"], reached?: "running") => ({
+      rank,
+      entries: [
+        timed(1, 0, 5),
+        timed(2, 10, 20 + rank),
+        { ...entry(3, "all_reduce(f32)"), timeMs, state, ...(reached && { reached }) },
+      ],
+    });
+    const stuck = explain([dump([at(0, "issued"), at(1, "started"), at(2, "failed", "running"), at(3, "running")])]);
+    expect(stuck.groups[0]?.message).toBe(
+      "world: all ranks are in all_reduce(f32) (#3) and none has finished: the transport is stuck, not the program" +
+        "; rank 0 has called it, and the engine has not taken it, issued at 2026-01-02T03:04:05.000Z" +
+        "; rank 1 has it on its stream, issued at 2026-01-02T03:04:05.000Z" +
+        "; rank 2 is in it on its stream, issued at 2026-01-02T03:04:05.000Z" +
+        "; rank 3 is in it on its stream, issued at 2026-01-02T03:04:05.000Z",
+    );
+    expect(stuck.groups[0]?.timings?.[3]).toEqual({
+      rank: 3,
+      calls: 2,
+      totalUs: 28,
+      slowest: { call: "barrier()", seq: 2, durationUs: 23 },
+    });
+    const half = explain([dump([at(0, "done"), at(1, "started"), at(2, "done"), at(3, "done")])]);
+    expect(half.groups[0]?.message).toMatch(
+      /all_reduce\(f32\) \(#3\) is done on ranks \[0, 2, 3\] and not on the others; rank 0 is done with it; rank 1 has it/,
+    );
   });
 
   it("is read from a folder of one dump a rank, the latest generation first", async () => {

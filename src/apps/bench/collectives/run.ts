@@ -1,7 +1,14 @@
 /** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
 import { type OperationName, operationInfo } from "../../../authoring/collectives/index.ts";
 import { type DType, InvalidArgumentError, isLegal, UnavailableError, UnsupportedError } from "../../../core/index.ts";
-import { type BackendName, type Isolation, launch, loadableUrl, MAX_RANKS } from "../../../runtime/world/index.ts";
+import {
+  type BackendName,
+  type BackendOptions,
+  type Isolation,
+  launch,
+  loadableUrl,
+  MAX_RANKS,
+} from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./rank.ts";
 import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./types.ts";
 
@@ -14,6 +21,8 @@ export interface BenchOptions {
   readonly backend?: BackendName;
   /** What each rank runs in: a thread of this process unless told, or a process of its own (nccl). */
   readonly isolation?: Isolation;
+  /** What the backend is told, as `launch()` takes it. */
+  readonly backendOptions?: BackendOptions;
   readonly dtype?: DType;
   readonly redop?: BenchRedop;
   readonly root?: number;
@@ -161,6 +170,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     data: job,
     backend,
     isolation,
+    ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
     ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
     onOutput: ({ rank, stream, text }) => {
       if (text.startsWith(ROW_PREFIX)) options.onRow?.(JSON.parse(text.slice(ROW_PREFIX.length)) as BenchRow);
