@@ -106,6 +106,17 @@ export class ResourceLedger {
   }
 }
 
+/** Whether any rank of a world holds anything, as far as was written down. */
+export function holdsAny(buffer: SharedArrayBuffer): boolean {
+  const words = new Int32Array(buffer);
+  for (let base = 0; base < words.length; base += RANK_BYTES / 4) {
+    for (let slot = 0; slot < NUM_SLOTS; slot++) {
+      if (Atomics.load(words, base + HEADER_WORDS + slot * SLOT_WORDS) !== 0) return true;
+    }
+  }
+  return false;
+}
+
 /** Takes out what a dead rank held: a second call finds nothing. @returns it, and how many things were never written down */
 export function takeLedger(
   buffer: SharedArrayBuffer,

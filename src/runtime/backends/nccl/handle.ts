@@ -17,6 +17,7 @@ import {
 } from "../control/mapped.ts";
 import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
 import { ledgerBytes } from "../cuda/ledger.ts";
+import { guardExit, releaseExit } from "./exit-guard.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {
@@ -51,6 +52,7 @@ export function createNcclHost(options: {
   }
   if (options.interprocess !== true) {
     const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
+    guardExit(ledger as SharedArrayBuffer);
     return {
       kind: "nccl",
       ranks,
@@ -77,7 +79,8 @@ export function openNcclControl(handle: NcclHandle): OpenControl {
 }
 
 /** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
-export function releaseNcclHost({ control }: NcclHandle): void {
+export function releaseNcclHost({ control, ledger }: NcclHandle): void {
+  if (ledger !== undefined) releaseExit(ledger);
   if (control instanceof SharedArrayBuffer) return;
   removeMappedControl(control);
   made.get(control.path)?.close();
