@@ -36,7 +36,7 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   readonly timeoutMs?: number;
   /** How long survivors of a failure may clean up before they are ended, ms. */
   readonly graceMs?: number;
-  /** Environment variables of the ranks, beside this process's. */
+  /** Environment variables of the ranks, beside this process's. Native libraries of ranks that are threads see only the latter. */
   readonly env?: Readonly<Record<string, string>>;
   /** Ends the world. */
   readonly signal?: AbortSignal;
@@ -79,7 +79,8 @@ export async function launch<R = unknown, D = undefined, B extends BackendName =
   options: LaunchOptions<R, D, B>,
 ): Promise<R[]> {
   const isolation = parseIsolation(options?.isolation ?? "thread");
-  return runWorld(options, () => (isolation === "process" ? new RankProcess() : new RankWorker()), false);
+  const takeHost = () => (isolation === "process" ? new RankProcess(options.env) : new RankWorker());
+  return runWorld(options, takeHost, false);
 }
 
 /** Runs a world on hosts that `takeHost` gives. With `reused`, a rank ends with its function and gives its host back. */

@@ -21,7 +21,7 @@ interface Extra<D> {
   readonly ranks?: number;
   readonly isolation?: Isolation;
   readonly data?: D;
-  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
   readonly graceMs?: number;
   readonly onFailure?: "respawn" | "shrink";
   readonly env?: Readonly<Record<string, string>>;
@@ -255,14 +255,20 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
 
   it("is ended when it does nothing but loop", async () => {
     const pids: number[] = [];
+    const both = new AbortController();
     const stuck = run(
       () => {
         console.log(process.pid);
         for (;;);
       },
-      { timeoutMs: 1_500, onOutput: ({ text }) => pids.push(Number(text)) },
+      {
+        signal: both.signal,
+        onOutput: ({ text }) => {
+          if (pids.push(Number(text)) === 2) both.abort("both are stuck");
+        },
+      },
     );
-    await expect(stuck).rejects.toThrow("the world did not complete within 1500 ms");
+    await expect(stuck).rejects.toThrow("both are stuck");
     expect(pids).toHaveLength(2);
     expect(pids.filter(isAlive)).toEqual([]);
   });
@@ -295,6 +301,14 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     );
     expect(performance.now() - began).toBeLessThan(20_000);
     process.kill(pid ?? 0);
+  });
+
+  it.skipIf(process.platform !== "linux")("has its variables from the start (needs Linux)", async () => {
+    const environ = run(
+      async () => (await import("node:fs")).readFileSync("/proc/self/environ", "latin1").split("\0"),
+      { ranks: 1, env: { CHORALE_TEST_VALUE: "set" } },
+    );
+    expect((await environ)[0]).toContain("CHORALE_TEST_VALUE=set");
   });
 
   it("that fails, or is ended, takes with it what it started and did not detach", async () => {

@@ -40,13 +40,14 @@ export class RankProcess implements RankHost {
     stderr: new LineSplitter((text) => this.#listener?.line("stderr", text)),
   };
 
-  constructor() {
+  /** @param env variables beside this process's, which the loader and native libraries see from the start */
+  constructor(env: Readonly<Record<string, string>> = {}) {
     const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? [] : process.execArgv;
     const flags = own.filter((flag) => !DEBUGGER_FLAGS.test(flag));
     this.#child = spawn(process.execPath, [...flags, fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
       stdio: ["ignore", "pipe", "pipe", "pipe"],
       detached: true,
-      env: { ...process.env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
+      env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
     });
     for (const stream of ["stdout", "stderr"] as const) {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.#lines[stream].push(text));
