@@ -36,6 +36,8 @@ export interface ExploreInput {
   /** For counters shared by several strands: signals that precede a wait, by `counter:strand:ordinal`. */
   readonly derived: ReadonlyMap<string, readonly string[]>;
   readonly marked: ReadonlyMap<number, number>;
+  /** Cells that an earlier run found contested. */
+  readonly watched: ReadonlySet<number>;
   /** Wanted at the end: reads, also of places that nobody writes any more, and what each strand knows. */
   readonly keepReads: boolean;
 }
@@ -112,6 +114,7 @@ class Explorer {
       input.marked,
       aliasesOf(geometry),
       input.keepReads ? undefined : countWrites(geometry),
+      input.watched,
     );
     const parts = {
       ...input,

@@ -14,6 +14,8 @@ import { UNDEFINED, type Values } from "./values.ts";
 const MAX_FOLLOWED = 20_000;
 /** Earlier writes of one value that are remembered; forgetting one can only make the verdict stricter. */
 const MAX_SAME = 8;
+/** Reads of a contested cell that are remembered although a write came after them; beyond that, nothing is decided. */
+const MAX_OVER = 4096;
 /** Replaced packets that are remembered for readers that may still have seen them. */
 const MAX_REPLACED = 4;
 
@@ -66,6 +68,16 @@ export class Memory {
   readonly #sameBefore = new Map<number, readonly number[]>();
   readonly #initial: Int32Array;
   readonly #marked: ReadonlyMap<number, number>;
+  /** Cells that an earlier run found contested: their reads are remembered to the end. */
+  readonly #watched: ReadonlySet<number>;
+  readonly #over = new Map<number, number[]>();
+  /**
+   * Cells that are written by two sides in no order. A read that was over before one of the writes may still race with
+   * the other, and matter where the race of the writes does not: such cells are watched in the next run.
+   */
+  readonly contested = new Set<number>();
+  /** More reads of a watched cell than are remembered. */
+  forgot = false;
   readonly #raceIds = new Map<string, Race>();
   readonly races: Race[] = [];
   /** Reads found to race after they were executed: time of the read -> race. */
@@ -82,7 +94,10 @@ export class Memory {
   /** The write of packets that the last `read` with a tag saw. */
   lastPacket = 0;
 
-  /** @param marked reads whose value is known to depend on a race, by time, from an earlier run */
+  /**
+   * @param marked reads whose value is known to depend on a race, by time, from an earlier run
+   * @param watched cells that were contested in an earlier run
+   */
   constructor(
     values: Values,
     log: AccessLog,
@@ -91,7 +106,9 @@ export class Memory {
     marked: ReadonlyMap<number, number>,
     aliases: Int32Array | undefined,
     writesLeft: Uint8Array | undefined,
+    watched: ReadonlySet<number>,
   ) {
+    this.#watched = watched;
     this.#writesLeft = writesLeft;
     this.#values = values;
     this.#log = log;
@@ -202,6 +219,8 @@ export class Memory {
     const log = this.#log;
     const races: number[] = [];
     let source = 0;
+    // Which packet was seen, and so what its writer had read, is known where there is but one.
+    let isOne = !this.#watched.has(index);
     for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
       if (log.tag(write) !== tag) {
         if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
@@ -210,6 +229,7 @@ export class Memory {
       }
       if (!this.#ordered(write, who, position)) {
         for (const old of this.#replaced.get(write) ?? NONE) {
+          if (log.tag(old) === tag) isOne = false;
           if (log.tag(old) === tag && !this.#values.equal(log.value(old), log.value(write))) {
             races.push(this.#race(index, write, true, who, false, tag, false));
             break;
@@ -217,11 +237,12 @@ export class Memory {
         }
       }
       if (source === 0) source = write;
-      else if (!this.#values.equal(log.value(source), log.value(write))) {
+      else isOne = false;
+      if (source !== write && !this.#values.equal(log.value(source), log.value(write))) {
         races.push(this.#race(index, write, true, who, false, tag, false));
       }
     }
-    this.lastPacket = source;
+    this.lastPacket = isOne ? source : 0;
     return races.length > 0 ? this.#values.poison(races) : log.value(source);
   }
 
@@ -281,6 +302,9 @@ export class Memory {
     let repeats = first === 0 && tag === 0 && this.#initial[index] === value && value !== UNDEFINED;
     let head = 0;
     let tail = 0;
+    // Where earlier writes of other values compete, who comes after one of this value may still see those.
+    let competing = false;
+    for (let write = first; write !== 0; write = log.next(write)) competing ||= !this.#same(write, access);
     for (let write = first; write !== 0; ) {
       const next = log.next(write);
       const isPacket = log.tag(write) !== 0;
@@ -291,7 +315,7 @@ export class Memory {
         }
         const before = this.#sameBefore.get(write);
         this.#sameBefore.delete(write);
-        if (log.tag(write) === tag && log.value(write) === value) {
+        if (!competing && log.tag(write) === tag && log.value(write) === value) {
           same ??= [];
           same.push(write, ...(before ?? NONE));
           repeats ||= log.repeatsInitial(write);
@@ -300,6 +324,7 @@ export class Memory {
           log.free(write);
         }
       } else {
+        this.contested.add(index);
         log.setNext(write, 0);
         if (tail === 0) head = write;
         else log.setNext(tail, write);
@@ -324,25 +349,43 @@ export class Memory {
   /** Drops the reads that were over before this write; the others race with it. @param kept first write that stays */
   #compareReads(index: number, who: Accessor, position: number, value: number, tag: number, kept: number): void {
     const log = this.#log;
+    const watched = this.#watched.has(index) ? this.#over.get(index) : undefined;
+    for (const read of watched ?? NONE) this.#compareRead(read, index, who, position, value, tag);
     let head = 0;
     for (let read = this.#reads[index]!; read !== 0; ) {
       const next = log.next(read);
-      let stays = true;
-      if (this.#ordered(read, who, position) || this.#performed(read, who, position)) {
-        const from = log.extra(read);
-        stays = from !== 0 && this.#isIn(from, kept);
-      } else if (log.tag(read) !== tag || !this.#values.equal(log.value(read), value)) {
-        const readTag = log.tag(read);
-        const race = this.#race(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);
-        if (!this.#marked.has(log.time(read))) this.lateMarks.set(log.time(read), race);
-      }
-      if (stays) {
+      const isOver = this.#compareRead(read, index, who, position, value, tag);
+      const from = log.extra(read);
+      if (!isOver || (from !== 0 && this.#isIn(from, kept))) {
         log.setNext(read, head);
         head = read;
-      } else log.free(read);
+      } else this.#forget(read, index);
       read = next;
     }
     this.#reads[index] = head;
+  }
+
+  /** Says whether a read was over before this write; where it was not, and would have seen another value, they race. */
+  #compareRead(read: number, index: number, who: Accessor, position: number, value: number, tag: number): boolean {
+    const log = this.#log;
+    if (this.#ordered(read, who, position) || this.#performed(read, who, position)) return true;
+    if (log.tag(read) !== tag || !this.#values.equal(log.value(read), value)) {
+      const readTag = log.tag(read);
+      const race = this.#race(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);
+      if (!this.#marked.has(log.time(read))) this.lateMarks.set(log.time(read), race);
+    }
+    return false;
+  }
+
+  #forget(read: number, index: number): void {
+    if (!this.#watched.has(index)) {
+      this.#log.free(read);
+      return;
+    }
+    const over = this.#over.get(index);
+    if (over === undefined) this.#over.set(index, [read]);
+    else if (over.length < MAX_OVER) over.push(read);
+    else this.forgot = true;
   }
 
   #isIn(write: number, list: number): boolean {

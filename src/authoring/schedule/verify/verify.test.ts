@@ -446,6 +446,34 @@ describe("more", () => {
       /packets (from|to) scratch\[0\] of rank 1 while .* packets (from|to) it/,
     );
   });
+  it("finds a read that races with one of two competing writes, though it is over before the other", () => {
+    // Rank 0 reads scratch and then overwrites it, to no avail; rank 1's put may come before the read.
+    const both = (late: readonly Op[]) =>
+      planOf(
+        [
+          [[copy(at("scratch", 0), at("input", 0)), signal(), ...late]],
+          [[wait(), put(far(0, "scratch", 0), at("input", 0))]],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+      );
+    const read = copy(at("output", 0), at("scratch", 0));
+    expect(codes(both([read]))).toEqual(["race"]);
+    expect(codes(both([read, copy(at("scratch", 0), at("output", 0))]))).toEqual(["race"]);
+    expect(verifyPlan(both([read, copy(at("scratch", 0), at("input", 0))])).ok).toBe(false);
+  });
+  it("does not take a value for certain because an earlier write repeats it, where another value competes", () => {
+    // scratch[0] of rank 1 is written twice by rank 0 with one value, and by rank 1 with another, in no order.
+    const plan = (own: readonly Op[]) =>
+      planOf(
+        [
+          [[put(far(1, "scratch", 0), at("input", 0)), signal(), wait(), put(far(1, "scratch", 0), at("input", 0))]],
+          [[...own, signal(), wait(), copy(at("output", 0), at("scratch", 0))]],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+      );
+    expect(codes(plan([]))).toEqual([]);
+    expect(codes(plan([copy(at("scratch", 0), at("input", 0))]))).toEqual(["race"]);
+  });
   it("tells a chunk that is written in part from one that is not written", () => {
     const half = { ...copy(at("output", 0), at("input", 0)), tbg: { index: 0, size: 2 } } as Op;
     const messageOf = (ops: readonly Op[]) =>

@@ -231,6 +231,7 @@ class Session {
     policy: Policy,
     derived: ReadonlyMap<string, readonly string[]> = new Map(),
     marked = new Map<number, number>(),
+    watched: ReadonlySet<number> = new Set(),
   ) {
     this.#stats.explorations++;
     return explore({
@@ -240,6 +241,7 @@ class Session {
       policy,
       derived,
       marked,
+      watched,
       keepReads: this.#keepReads,
     });
   }
@@ -260,9 +262,13 @@ class Session {
     }
     if (run.blocked.length > 0) return run;
     const marked = new Map<number, number>();
-    for (let round = 0; round < MAX_ROUNDS && run.memory.lateMarks.size > 0; round++) {
-      for (const [read, race] of run.memory.lateMarks) marked.set(read, race);
-      run = this.once(policy, derived, marked);
+    let watched: ReadonlySet<number> = new Set();
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      const { lateMarks, contested } = run.memory;
+      if (lateMarks.size === 0 && contested.size === watched.size) break;
+      for (const [read, race] of lateMarks) marked.set(read, race);
+      watched = contested;
+      run = this.once(policy, derived, marked, watched);
     }
     return run;
   }
