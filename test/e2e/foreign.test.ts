@@ -33,7 +33,13 @@ try {
   say({ rank, size, generation, backend, sum: world.download(x)[0], got: got[0], same: world === (await joinWorld()) });
   if (mode === "leave" && rank === 1) process.exit(0);
   if (mode === "throw" && rank === 1) JSON.parse("{");
-  if (mode === "wait" || mode === "leave" || mode === "throw") {
+  if (mode === "throw null" && rank === 1) {
+    setTimeout(() => {
+      throw null;
+    }, 1);
+    await new Promise(() => {});
+  }
+  if (mode === "wait" || mode === "leave" || mode.startsWith("throw")) {
     const began = performance.now();
     try {
       await world.comm.barrier();
@@ -185,6 +191,7 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
   it.each([
     ["leave", "called process.exit(0) with its world open"],
     ["throw", "called process.exit(5) with its world open"],
+    ["throw null", "threw null, which is no Error"],
   ])("tells the others when a process ends early (%s)", async (mode, message) => {
     const port = await freePort();
     const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), mode));

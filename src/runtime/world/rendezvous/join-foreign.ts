@@ -15,6 +15,7 @@ import type { NcclHandle } from "../../backends/nccl/handle.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
 import { recordFlight } from "../flight.ts";
 import { version } from "../location.ts";
+import { toErrorRecord } from "../remote-error.ts";
 import { createWorld, type World } from "../world.ts";
 import { TcpBootstrap } from "./client.ts";
 import { checkOneHost, type ForeignPlace, rendezvousAddress, rendezvousSecret } from "./foreign.ts";
@@ -173,7 +174,9 @@ function endWithProgram(world: World, tell: (message: string) => void): void {
       });
     });
   });
-  process.on("uncaughtExceptionMonitor", (error) => {
-    if (process.listenerCount("uncaughtException") === 0) tell(`${error.name}: ${error.message}`);
+  // Anything can be thrown, null included.
+  process.on("uncaughtExceptionMonitor", (thrown: unknown) => {
+    const { name, message } = toErrorRecord(thrown);
+    if (process.listenerCount("uncaughtException") === 0) tell(`${name}: ${message}`);
   });
 }
