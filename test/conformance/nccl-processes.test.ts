@@ -31,7 +31,7 @@ describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a
   });
 
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
-    const result = await runConformance({ ...common, only: "behaviour" });
+    const result = await runConformance({ ...common, only: "behaviour", interleavings: 20 });
     expect(texts(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
     expect(result.skipped.map(({ why }) => why)).toEqual([expect.stringContaining("minMaxPropagatesNan")]);

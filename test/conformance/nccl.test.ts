@@ -33,7 +33,7 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
   });
 
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
-    const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env });
+    const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env, interleavings: 20 });
     expect(texts(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
     expect(result.skipped.map(({ why }) => why)).toEqual([expect.stringContaining("minMaxPropagatesNan")]);
