@@ -173,7 +173,6 @@ function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
     check(name, options[name], typeof options[name] === "function", "a function");
   }
   check("backendOptions", backendOptions, typeof backendOptions === "object" && backendOptions !== null, "an object");
-  checkMs("backendOptions.timeoutMs", backendOptions?.timeoutMs, 1);
 }
 
 function isText(value: unknown): boolean {
