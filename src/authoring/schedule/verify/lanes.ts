@@ -43,7 +43,8 @@ export class Lanes {
       this.#lanes[strand.g] = lane;
     }
     let clock = join(lane.clock, strand.clock);
-    if (strand.segment > 0) clock = withStrand(clock, strand.g, strand.segment, this.#size);
+    // Relaxed signals and waits end a segment too, but only a block-wide synchronisation orders requests behind it.
+    if (strand.phaseStart > 0) clock = withStrand(clock, strand.g, strand.phaseStart, this.#size);
     const { strandBase, strandRank } = this.#geometry;
     for (let g = strandBase[strand.rank]!; g < strandBase[strand.rank + 1]!; g++) {
       const other = this.#lanes[g];

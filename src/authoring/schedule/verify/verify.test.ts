@@ -474,6 +474,19 @@ describe("more", () => {
     expect(codes(plan([]))).toEqual([]);
     expect(codes(plan([copy(at("scratch", 0), at("input", 0))]))).toEqual(["race"]);
   });
+  it("orders requests to the proxy behind block-wide synchronisation only, not behind a relaxed signal", () => {
+    const byProxy = { ...put(far(1, "output", 0), at("scratch", 0)), channelKind: "port", notify: "signal" } as Op;
+    const waits: Op = { kind: "wait", relaxed: false, channelKind: "port", channels: [0] };
+    const plan = (between: readonly Op[]) =>
+      planOf([[[copy(at("scratch", 0), at("input", 0)), ...between, byProxy]], [[wait(true), waits]]], {
+        input: 1,
+        output: 1,
+        scratch: 1,
+      });
+    expect(codes(plan([nop, signal(true)]))).toEqual([]);
+    expect(codes(plan([signal()]))).toEqual([]);
+    expect(codes(plan([signal(true)]))).toEqual(["race"]);
+  });
   it("tells a chunk that is written in part from one that is not written", () => {
     const half = { ...copy(at("output", 0), at("input", 0)), tbg: { index: 0, size: 2 } } as Op;
     const messageOf = (ops: readonly Op[]) =>
