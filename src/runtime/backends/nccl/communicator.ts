@@ -259,6 +259,12 @@ export class NcclCommunicator implements Communicator {
         `calls that were made before; make ${op} once outside of the graph`,
       );
     }
+    if (prepared.scalar !== undefined && this.size === 1) {
+      throw new UnsupportedError(
+        "preMulSum in a graph of a group of one",
+        "it is computed on the host there: call it outside",
+      );
+    }
     const composed = isComposed(prepared.call, this.parts.rank.library);
     const status = this.#issuer.runCalls([prepared], this.#queue.comm ?? 0n, composed);
     this.parts.rank.library.check("capture", status, this.#queue.comm);

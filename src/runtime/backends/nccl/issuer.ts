@@ -1,5 +1,5 @@
 /** Puts calls into a communicator's queue, and from there onto the stream. */
-import { AbortedError, isSmallFloat } from "../../../core/index.ts";
+import { AbortedError } from "../../../core/index.ts";
 import { type CallOptions, packCall } from "../../comm/index.ts";
 import { isComposed, issue, type NcclCall } from "./calls.ts";
 import type { Entry } from "./entry.ts";
@@ -102,9 +102,9 @@ export class CallIssuer {
     const { api } = this.#rank.library;
     const resolved = calls.map(({ call, scalar }) => {
       if (scalar === undefined) return call;
-      // NCCL 2.28 leaves fp8 unscaled in a group of one rank.
-      const alone = this.#context.size === 1 && isSmallFloat(call.dtype) && scaleOnHost(this.#context, call, scalar);
-      return alone ? { ...call, send: call.recv } : { ...call, redop: this.operators.get(comm, call.dtype, scalar) };
+      if (this.#context.size > 1) return { ...call, redop: this.operators.get(comm, call.dtype, scalar) };
+      scaleOnHost(this.#context, call, scalar);
+      return { ...call, send: call.recv };
     });
     const target = this.#queue.options.target(comm);
     let status = grouped ? api.ncclGroupStart() : 0;
