@@ -1,5 +1,5 @@
 /**
- * The leak campaign on one rank: thousands of collectives, then of splits, in one world, with the gauges read after a
+ * The leak campaign on one rank: thousands of collectives or of splits in one world, with the gauges read after a
  * warm-up and after each phase. Tensors come and go meanwhile, and every way of waiting is used.
  */
 import { performance } from "node:perf_hooks";

@@ -1,5 +1,5 @@
 /**
- * The leak campaign from the outside: one world that works for long, then many short worlds, with the device's free
+ * The leak campaign from the outside: two worlds that work for long, then many short worlds, with the device's free
  * memory, the host's memory, file descriptors and threads read before and after.
  */
 import { performance } from "node:perf_hooks";
@@ -98,7 +98,7 @@ async function deviceReader(backend: BackendName, ranks: number) {
 }
 
 /**
- * Runs the campaign: collectives and splits in one world, then short worlds.
+ * Runs the campaign: collectives in one world, splits in another, then short worlds.
  * @returns how far from their start device memory, host memory, descriptors and threads are after each phase
  * @throws what `launch()` throws
  * @example
@@ -125,15 +125,22 @@ export async function measureLeaks(options: LeakOptions = {}): Promise<LeakRepor
     rows.push(row);
     options.onPhase?.(row);
   };
-  const byRank = await world({ collectives, splits });
-  for (const [index, { phase, count, tookMs }] of (byRank[0] ?? []).entries()) {
-    const pairs = byRank.flatMap((reports) => {
-      const report = reports[index];
-      if (report === undefined) return [];
-      const gauge = (g: RankGauges): Gauge => ({ ...g, freeBytes: [g.freeBytes] });
-      return [{ before: gauge(report.before), after: gauge(report.after) }];
-    });
-    add(compareGauges(phase, count, pairs, tookMs, rssSlackBytes));
+  // A world for each, so that each is reported as soon as it is done.
+  for (const job of [
+    { collectives, splits: 0 },
+    { collectives: 0, splits },
+  ]) {
+    if (job.collectives + job.splits === 0) continue;
+    const byRank = await world(job);
+    for (const [index, { phase, count, tookMs }] of (byRank[0] ?? []).entries()) {
+      const pairs = byRank.flatMap((reports) => {
+        const report = reports[index];
+        if (report === undefined) return [];
+        const gauge = (g: RankGauges): Gauge => ({ ...g, freeBytes: [g.freeBytes] });
+        return [{ before: gauge(report.before), after: gauge(report.after) }];
+      });
+      add(compareGauges(phase, count, pairs, tookMs, rssSlackBytes));
+    }
   }
   if (inits > 0) {
     const devices = await deviceReader(backend, ranks);
