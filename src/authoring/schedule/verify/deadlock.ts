@@ -55,6 +55,8 @@ function helpers(
 ): readonly Blocked[] {
   const rankOf = (b: Blocked) => geometry.strandRank[b.site.strand]!;
   const { on } = blocked;
+  if (blocked.heldBy.length > 0)
+    return all.filter((other) => other !== blocked && blocked.heldBy.includes(other.site.strand));
   switch (on.kind) {
     case "counter":
       return all.filter((other) => {
@@ -85,6 +87,8 @@ function helpers(
         return false;
       });
     }
+    case "proxy":
+      return [];
     case "launch":
       return all.filter(
         (other) => other !== blocked && rankOf(other) === rankOf(blocked) && other.on.kind !== "launch",
@@ -94,17 +98,20 @@ function helpers(
 
 function waitsFor(geometry: Geometry, blocked: Blocked): string {
   const { on } = blocked;
+  const held = blocked.heldBy.length > 0;
   switch (on.kind) {
     case "counter":
       return on.counter.kind === "semaphore"
         ? `semaphore ${on.counter.toId} to be released`
-        : `a signal of rank ${on.counter.from} on ${on.counter.kind} channel ${on.counter.toId}`;
+        : `${held ? "the proxy to raise " : ""}a signal of rank ${on.counter.from} on ${on.counter.kind} channel ${on.counter.toId}`;
     case "barrier":
       return `the other strands of barrier ${on.barrier}`;
     case "packet": {
       const { rank, buffer, index } = placeOfCell(geometry, on.cell);
       return `packets in ${buffer}[${index}] of rank ${rank}`;
     }
+    case "proxy":
+      return "the proxy of its rank";
     case "launch":
       return "the other strands of its rank to end";
   }
@@ -179,7 +186,9 @@ export function reportDeadlock(geometry: Geometry, table: CounterTable, run: Exp
         message: `wait cycle: ${cycle
           .map((b, i) => `${where(b)} waits for ${waitsFor(geometry, b)} <- ${where(cycle[(i + 1) % cycle.length]!)}`)
           .join("; ")}`,
-        hint: "let one of them signal (or send) before it waits",
+        hint: cycle.some((b) => b.heldBy.length > 0)
+          ? "a proxy cannot raise the signal of a put while its strand waits for packets, and does nothing else meanwhile: put a nop (sync) between these packets and the put"
+          : "let one of them signal (or send) before it waits",
         related: cycle.slice(1).map(ref),
       });
     }

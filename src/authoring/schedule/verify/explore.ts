@@ -23,6 +23,7 @@ import { aliasesOf, type Geometry, iterationsOf } from "./geometry.ts";
 import { Lanes } from "./lanes.ts";
 import { Memory } from "./memory.ts";
 import { Moves } from "./moves.ts";
+import { Proxies, type Stalls } from "./proxies.ts";
 import { Hearsay, newStrand, type StrandState, usesPackets } from "./strand-state.ts";
 import { type Policy, Tokens } from "./tokens.ts";
 import type { Values } from "./values.ts";
@@ -40,6 +41,8 @@ export interface ExploreInput {
   readonly watched: ReadonlySet<number>;
   /** Wanted at the end: reads, also of places that nobody writes any more, and what each strand knows. */
   readonly keepReads: boolean;
+  /** Stalls that an earlier run found: proxies are held up by them as long as may be. */
+  readonly stalls?: Stalls | undefined;
 }
 
 export interface Blocked {
@@ -50,7 +53,10 @@ export interface Blocked {
     | { readonly kind: "counter"; readonly counter: Counter }
     | { readonly kind: "barrier"; readonly barrier: number }
     | { readonly kind: "packet"; readonly cell: number; readonly tag: number }
+    | { readonly kind: "proxy" }
     | { readonly kind: "launch" };
+  /** Strands that hold up the proxy which it waits for, itself or for its signal. */
+  readonly heldBy: readonly number[];
 }
 
 export interface Exploration {
@@ -68,6 +74,7 @@ export interface Exploration {
   readonly ends: readonly (readonly Clock[])[];
   readonly barrierClashes: readonly { rank: number; barrier: number; site: Site }[];
   readonly steps: number;
+  readonly stalls: Stalls;
 }
 
 export function explore(input: ExploreInput): Exploration {
@@ -85,6 +92,7 @@ class Explorer {
   readonly #lanes: Lanes;
   readonly #tokens: Tokens;
   readonly #moves: Moves;
+  readonly #proxies: Proxies;
   readonly #queue: StrandState[] = [];
   readonly #barriers = new Map<string, StrandState[]>();
   readonly #atBarrier = new Set<StrandState>();
@@ -116,8 +124,10 @@ class Explorer {
       input.keepReads ? undefined : countWrites(geometry),
       input.watched,
     );
+    this.#proxies = new Proxies(geometry, (strand) => this.#wake(strand), input.stalls);
     const parts = {
       ...input,
+      proxies: this.#proxies,
       size: this.#size,
       lanes: this.#lanes,
       hearsay: this.#hearsay,
@@ -165,6 +175,7 @@ class Explorer {
       ends: this.#ends,
       barrierClashes: this.#clashes,
       steps: this.#steps,
+      stalls: this.#proxies.stalls,
     };
   }
 
@@ -316,12 +327,20 @@ class Explorer {
         this.#tokens.take(strand, op);
         return true;
       case "flush":
+        if (!this.#proxies.mayRun(strand, op)) return false;
         this.#hearsay.separate(strand);
         this.#lanes.join(strand);
         return true;
       default:
-        return this.#moves.execute(strand, op, pipeline, this.#site(strand));
+        return this.#move(strand, op, pipeline);
     }
+  }
+
+  #move(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined): boolean {
+    const site = this.#site(strand);
+    if (!this.#proxies.mayRun(strand, op) || !this.#moves.execute(strand, op, pipeline, site)) return false;
+    this.#proxies.passed(strand, site.id);
+    return true;
   }
 
   #barrier(strand: StrandState, barrier: number, numStrands: number): boolean {
@@ -353,13 +372,22 @@ class Explorer {
   #why(strand: StrandState): Blocked {
     const op = this.#current(strand);
     const site = this.#site(strand);
-    if (op === undefined) return { site, simple: { kind: "nop" }, on: { kind: "launch" } };
-    if (op.kind === "barrier") return { site, simple: op, on: { kind: "barrier", barrier: op.barrier } };
+    const heldBy: readonly number[] = [];
+    if (op === undefined) return { site, simple: { kind: "nop" }, on: { kind: "launch" }, heldBy };
+    if (op.kind === "barrier") return { site, simple: op, on: { kind: "barrier", barrier: op.barrier }, heldBy };
+    const holding = this.#proxies.holding(strand);
+    if (holding !== undefined) return { site, simple: op, on: { kind: "proxy" }, heldBy: holding };
     const counter = this.#tokens.blockedOn(strand, op);
-    if (counter !== undefined) return { site, simple: op, on: { kind: "counter", counter } };
+    if (counter !== undefined)
+      return {
+        site,
+        simple: op,
+        on: { kind: "counter", counter },
+        heldBy: this.#proxies.holdingCounter(counter.id),
+      };
     const cell = this.#moves.waitedFor(strand);
-    if (cell !== undefined) return { site, simple: op, on: { kind: "packet", cell, tag: strand.launch + 1 } };
-    return { site, simple: op, on: { kind: "launch" } };
+    if (cell !== undefined) return { site, simple: op, on: { kind: "packet", cell, tag: strand.launch + 1 }, heldBy };
+    return { site, simple: op, on: { kind: "launch" }, heldBy };
   }
 }
 

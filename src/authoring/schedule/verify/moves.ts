@@ -4,6 +4,7 @@ import type { Accessor, Site } from "./access-log.ts";
 import type { Geometry } from "./geometry.ts";
 import type { Lanes } from "./lanes.ts";
 import type { Memory } from "./memory.ts";
+import type { Proxies } from "./proxies.ts";
 import { type Hearsay, past, type StrandState } from "./strand-state.ts";
 import type { Tokens } from "./tokens.ts";
 import type { Values } from "./values.ts";
@@ -15,6 +16,7 @@ export interface MoveParts {
   readonly lanes: Lanes;
   readonly tokens: Tokens;
   readonly hearsay: Hearsay;
+  readonly proxies: Proxies;
   readonly wake: (strand: StrandState) => void;
 }
 
@@ -245,6 +247,7 @@ export class Moves {
       }
     });
     if (op.notify !== "none") this.#in.tokens.raise(strand, op);
+    else if (byProxy) this.#in.proxies.request(strand, [], () => undefined);
     if (op.notify === "signal-flush") this.#in.lanes.join(strand);
     return true;
   }

@@ -3,6 +3,7 @@ import type { SimpleOp } from "../ir.ts";
 import { acquire, type Snapshot } from "./clocks.ts";
 import { type Counter, type CounterTable, counterUse, type SignalEvent, type WaitEvent } from "./counters.ts";
 import type { Lanes } from "./lanes.ts";
+import type { Proxies } from "./proxies.ts";
 import type { Hearsay, StrandState } from "./strand-state.ts";
 
 /** How waits on contested counters are admitted. */
@@ -25,6 +26,7 @@ export interface TokenParts {
   readonly derived: ReadonlyMap<string, readonly string[]>;
   readonly lanes: Lanes;
   readonly hearsay: Hearsay;
+  readonly proxies: Proxies;
   /** Number of lanes. */
   readonly size: number;
   readonly wake: (strand: StrandState) => void;
@@ -89,8 +91,14 @@ export class Tokens {
         link: hearsay.allLinks(strand),
       };
     } else if (byProxy) lanes.request(strand);
+    const reach = () => {
+      for (const counter of raise) {
+        this.#count[counter.id] = this.#count[counter.id]! + 1;
+        for (const waiter of this.#waiters.get(counter.id) ?? []) this.#in.wake(waiter);
+        this.#waiters.delete(counter.id);
+      }
+    };
     for (const counter of raise) {
-      this.#count[counter.id] = this.#count[counter.id]! + 1;
       const snapshots = this.#snapshots[counter.id]!;
       if (simple(counter)) snapshots.push(snapshot ?? snapshots.at(-1));
       else {
@@ -100,9 +108,14 @@ export class Tokens {
         push(this.signals, counter.id, { strand: strand.g, segment: segmentEnded, clock: strand.clock, snapshot });
         push(this.signalKeys, counter.id, key);
       }
-      for (const waiter of this.#waiters.get(counter.id) ?? []) this.#in.wake(waiter);
-      this.#waiters.delete(counter.id);
     }
+    if (byProxy)
+      this.#in.proxies.request(
+        strand,
+        raise.map(({ id }) => id),
+        reach,
+      );
+    else reach();
     // Relaxed signals and notifying puts are no block-wide synchronisation, but what follows comes after them.
     if (relaxed || op.kind === "put") strand.segment++;
     else hearsay.separate(strand);

@@ -487,6 +487,33 @@ describe("more", () => {
     expect(codes(plan([signal()]))).toEqual([]);
     expect(codes(plan([signal(true)]))).toEqual(["race"]);
   });
+  it("finds a proxy that cannot raise a put's signal while its strand waits for packets, and holds others up", () => {
+    const byProxy = { ...put(far(1, "output", 0), at("input", 0)), channelKind: "port", notify: "signal" } as Op;
+    const rung = (kind: "signal" | "wait", channel = 0): Op => ({
+      kind,
+      relaxed: false,
+      channelKind: "port",
+      channels: [channel],
+    });
+    const unpack = copy(at("output", 0), at("scratch", 0), "unpack");
+    // Rank 1 sends the packet when the other strand of rank 0 has signalled, through the same proxy.
+    const plan = (first: readonly Op[], other: readonly Op[]) => {
+      const waits = [rung("wait", 1), put(far(0, "scratch", 0), at("input", 0), "pack"), rung("wait")];
+      const made = planOf([[first, other], [waits]], { input: 1, output: 1, scratch: 1, semaphores: [0] });
+      return {
+        ...made,
+        ranks: made.ranks.map((r) => ({ ...r, channels: { ...r.channels, port: r.rank === 0 ? [1, 1] : [0, 0] } })),
+      };
+    };
+    const found = verifyPlan(plan([unpack, byProxy], [rung("signal", 1)]), { lint: false }).findings;
+    expect(found.map(({ code }) => code)).toEqual(["deadlock"]);
+    expect(found[0]?.message).toMatch(/waits for the proxy to raise a signal of rank 0 on port channel 1/);
+    expect(found[0]?.hint).toMatch(/nop \(sync\) between these packets and the put/);
+    // Apart, or with the signal surely issued before, it ends.
+    expect(codes(plan([unpack, nop, byProxy], [rung("signal", 1)]))).toEqual([]);
+    expect(codes(plan([acquire(0), unpack, byProxy], [rung("signal", 1), release(0)]))).toEqual([]);
+    expect(codes(plan([acquire(0), unpack, byProxy], [release(0), rung("signal", 1)]))).toEqual(["deadlock"]);
+  });
   it("tells a chunk that is written in part from one that is not written", () => {
     const half = { ...copy(at("output", 0), at("input", 0)), tbg: { index: 0, size: 2 } } as Op;
     const messageOf = (ops: readonly Op[]) =>

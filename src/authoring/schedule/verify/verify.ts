@@ -15,6 +15,7 @@ import { checkTarget, type Target } from "./limits.ts";
 import { lint } from "./lint.ts";
 import { chunkSizesToCheck } from "./loops.ts";
 import type { Promises } from "./promises.ts";
+import type { Stalls } from "./proxies.ts";
 import { checkShape } from "./shape.ts";
 import { type Policy, simple } from "./tokens.ts";
 import { Values } from "./values.ts";
@@ -154,6 +155,13 @@ function verifyAt(
   checkBarrierGroups(geometry, findings);
   const contested = contestedCounters(table, first);
   if (contested.length === 0) {
+    if (first.stalls.size > 0) {
+      const held = session.heldUp({ kind: "greedy" }, first.stalls);
+      if (held.blocked.length > 0) {
+        reportDeadlock(geometry, table, held, findings);
+        return;
+      }
+    }
     judge(geometry, session.values, first, options.promises, findings);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
@@ -164,24 +172,29 @@ function verifyAt(
     const own = waits.find((wait) => wait.strand === strand && wait.ordinal === ordinal);
     return own === undefined ? counter.totalWaits : counter.totalWaits - laterWaits(own, waits);
   };
-  const slowest = session.once({ kind: "pessimistic", needed });
+  const slowest = session.heldUp({ kind: "pessimistic", needed }, first.stalls);
   if (slowest.blocked.length === 0) {
     judge(geometry, session.values, first, options.promises, findings);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
   }
-  judgeOrders(geometry, table, session, new Set(contested.map((counter) => counter.id)), options, findings);
+  const ids = new Set(contested.map((counter) => counter.id));
+  tryOrders(findings, (choices) => {
+    const run = session.settle({ kind: "choices", contested: ids, choices });
+    if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
+    else judge(geometry, session.values, run, options.promises, findings);
+    return run;
+  });
+  if (first.stalls.size === 0 || findings.hasErrors) return;
+  tryOrders(findings, (choices) => {
+    const run = session.heldUp({ kind: "choices", contested: ids, choices }, first.stalls);
+    if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
+    return run;
+  });
 }
 
 /** Tries every order in which contested waits can be served. */
-function judgeOrders(
-  geometry: Geometry,
-  table: CounterTable,
-  session: Session,
-  contested: ReadonlySet<number>,
-  options: VerifyOptions,
-  findings: Findings,
-): void {
+function tryOrders(findings: Findings, attempt: (choices: readonly number[]) => Exploration): void {
   let choices: number[] = [];
   for (let count = 0; ; count++) {
     if (count >= MAX_ORDERS) {
@@ -196,12 +209,7 @@ function judgeOrders(
       });
       return;
     }
-    const run = session.settle({ kind: "choices", contested, choices });
-    if (run.blocked.length > 0) {
-      reportDeadlock(geometry, table, run, findings);
-      return;
-    }
-    judge(geometry, session.values, run, options.promises, findings);
+    const run = attempt(choices);
     if (findings.hasErrors) return;
     // The next order: raise the last choice that has an alternative left.
     const taken = run.decisions.map((_, i) => choices[i] ?? 0);
@@ -232,6 +240,7 @@ class Session {
     derived: ReadonlyMap<string, readonly string[]> = new Map(),
     marked = new Map<number, number>(),
     watched: ReadonlySet<number> = new Set(),
+    stalls?: Stalls,
   ) {
     this.#stats.explorations++;
     return explore({
@@ -243,7 +252,13 @@ class Session {
       marked,
       watched,
       keepReads: this.#keepReads,
+      stalls,
     });
+  }
+
+  /** A run in which proxies are held up as long as may be, for what gets stuck only: its values are not settled. */
+  heldUp(policy: Policy, stalls: Stalls): Exploration {
+    return this.once(policy, undefined, undefined, undefined, stalls.size > 0 ? stalls : undefined);
   }
 
   settle(policy: Policy): Exploration {
