@@ -9,6 +9,7 @@
  * do. Where it does not, some request can only go on if its strand was quick, and the plan is refused.
  */
 import type { ExecutionPlan, SimpleOp } from "../ir.ts";
+import { overtaken } from "./ahead.ts";
 import type { Clock } from "./clocks.ts";
 import type { Geometry } from "./geometry.ts";
 import type { StrandState } from "./strand-state.ts";
@@ -33,43 +34,9 @@ interface Held {
 
 const isRequest = (op: SimpleOp) => (op.kind === "put" || op.kind === "signal") && op.channelKind === "port";
 
-/** Says whether an operation of a block waits for packets element by element. */
-function awaitsPackets(op: SimpleOp): boolean {
-  switch (op.kind) {
-    case "copy":
-      return op.format === "unpack";
-    case "put":
-      return op.format === "forward" && op.channelKind !== "port";
-    case "reduce":
-      return op.packets && op.src.length > 1;
-    case "switch-broadcast":
-      return op.format === "forward";
-    default:
-      return false;
-  }
-}
-
-function separates(op: SimpleOp): boolean {
-  switch (op.kind) {
-    case "nop":
-    case "barrier":
-    case "flush":
-    case "acquire":
-    case "release":
-      return true;
-    case "signal":
-    case "wait":
-      return !op.relaxed;
-    case "put":
-      return op.format === "forward" && op.channelKind === "port";
-    default:
-      return false;
-  }
-}
-
 /** Numbers (`Geometry.opBase`) of the operations that wait for packets while a put behind them may be issued already. */
 function stallingOps(plan: ExecutionPlan, opBase: Geometry["opBase"]): Set<number> {
-  const stalling = new Set<number>();
+  const stalling: number[] = [];
   let g = 0;
   for (const rank of plan.ranks) {
     const asks = rank.strands.map((strand) =>
@@ -78,29 +45,17 @@ function stallingOps(plan: ExecutionPlan, opBase: Geometry["opBase"]): Set<numbe
     const many = asks.filter(Boolean).length > 1;
     for (const [s, strand] of rank.strands.entries()) {
       const first = opBase[g++]!;
-      if (!many || !asks[s]) continue;
-      // From the end: does a put that signals come before the next block-wide synchronisation?
-      let ahead = false;
-      const look = (op: SimpleOp, id: number) => {
-        if (separates(op)) ahead = false;
-        else if (op.kind === "put" && op.channelKind === "port" && op.notify !== "none") ahead = true;
-        else if (ahead && awaitsPackets(op)) stalling.add(id);
-      };
-      for (let i = strand.ops.length - 1; i >= 0; i--) {
-        const op = strand.ops[i]!;
-        if (op.kind !== "pipeline") look(op, first[i]!);
-        else {
-          // What follows the body is the body again, or the next operation; it may also run no time at all.
-          const behind: boolean = ahead;
-          for (let round = 0; round < 2; round++) {
-            for (let k = op.body.length - 1; k >= 0; k--) look(op.body[k]!, first[i]! + k);
-            ahead ||= behind;
-          }
-        }
-      }
+      if (many && asks[s])
+        stalling.push(
+          ...overtaken(
+            strand.ops,
+            first,
+            (op) => op.kind === "put" && op.channelKind === "port" && op.notify !== "none",
+          ),
+        );
     }
   }
-  return stalling;
+  return new Set(stalling);
 }
 
 export class Proxies {

@@ -514,6 +514,22 @@ describe("more", () => {
     expect(codes(plan([acquire(0), unpack, byProxy], [rung("signal", 1), release(0)]))).toEqual([]);
     expect(codes(plan([acquire(0), unpack, byProxy], [release(0), rung("signal", 1)]))).toEqual(["deadlock"]);
   });
+  it("does not pass competing waits of which a relaxed one may overtake the packets before it", () => {
+    // The relaxed wait may take the first signal, for which the strand waits that sends the packet.
+    const plan = (between: readonly Op[]) =>
+      planOf(
+        [
+          [[signal(), wait(), signal()]],
+          [
+            [copy(at("output", 0), at("scratch", 0), "unpack"), ...between, wait(true)],
+            [wait(), copy(at("scratch", 0), at("input", 0), "pack"), signal()],
+          ],
+        ],
+        { input: 1, output: 1, scratch: 1 },
+      );
+    expect(codes(plan([]))).toEqual(["undecided"]);
+    expect(codes(plan([nop]))).toEqual([]);
+  });
   it("tells a chunk that is written in part from one that is not written", () => {
     const half = { ...copy(at("output", 0), at("input", 0)), tbg: { index: 0, size: 2 } } as Op;
     const messageOf = (ops: readonly Op[]) =>

@@ -4,6 +4,7 @@
  * guess. Where it cannot decide within its budget it says `undecided`, as an error.
  */
 import type { ExecutionPlan } from "../ir.ts";
+import { countsAhead } from "./ahead.ts";
 import { areOrdered, type Counter, type CounterTable, counterTable, laterWaits, mustPrecede } from "./counters.ts";
 import { checkBarrierGroups, checkCounts } from "./counts.ts";
 import { reportDeadlock } from "./deadlock.ts";
@@ -185,7 +186,16 @@ function verifyAt(
     else judge(geometry, session.values, run, options.promises, findings);
     return run;
   });
-  if (first.stalls.size === 0 || findings.hasErrors) return;
+  if (findings.hasErrors) return;
+  if (countsAhead(plan, geometry.opBase)) {
+    wholePlan(
+      "undecided",
+      "strands compete for signals or semaphores, and a relaxed signal or wait may be executed while its strand still waits for packets: there are more orders than are tried",
+      "put a nop (sync) between the packets and what is relaxed, or give each waiting strand a channel of its own",
+    );
+    return;
+  }
+  if (first.stalls.size === 0) return;
   tryOrders(findings, (choices) => {
     const run = session.heldUp({ kind: "choices", contested: ids, choices }, first.stalls);
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
