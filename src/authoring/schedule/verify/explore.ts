@@ -14,6 +14,10 @@
  * Where strands do compete (a counter with several waiting strands, a semaphore used as a lock), `verify.ts` first tries
  * a pessimistic run, in which a wait passes only if it would pass behind all its rivals: if that run ends, every run
  * does. Otherwise it enumerates who goes first, and gives up, with a finding, when there are too many ways.
+ *
+ * Two things are not in this order of operations. A proxy may be held up by a strand that is waiting for packets:
+ * `proxies.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
+ * packets before it (`ahead.ts`): such plans are not passed unless the pessimistic run ends.
  */
 import type { ExecutionPlan, PipelineOp, SimpleOp } from "../ir.ts";
 import { AccessLog, type Site } from "./access-log.ts";
