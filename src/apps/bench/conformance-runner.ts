@@ -37,7 +37,7 @@ const options: ConformanceOptions = {
     const percent = Math.floor((100 * done) / total);
     if (tty) process.stderr.write(`\r${done} of ${total} cases`);
     else if (percent >= lastPercent + 10) {
-      process.stderr.write(`${done} of ${total} cases\n`);
+      process.stderr.write(`${done} of ${total} cases after ${(performance.now() / 1000).toFixed(1)} s\n`);
       lastPercent = percent;
     }
   },
