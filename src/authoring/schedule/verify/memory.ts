@@ -71,6 +71,8 @@ export class Memory {
   /** Cells that an earlier run found contested: their reads are remembered to the end. */
   readonly #watched: ReadonlySet<number>;
   readonly #over = new Map<number, number[]>();
+  /** Writes of watched cells that others replaced, and who did: where a write competes with them, they may still show. */
+  readonly #beneath = new Map<number, { readonly write: number; readonly by: number[] }[]>();
   /**
    * Cells that are written by two sides in no order. A read that was over before one of the writes may still race with
    * the other, and matter where the race of the writes does not: such cells are watched in the next run.
@@ -203,7 +205,8 @@ export class Memory {
     const log = this.#log;
     const first = this.#writes[index]!;
     if (first === 0) return this.#initial[index]!;
-    if (log.next(first) === 0 && this.#certain(first, who, position)) return this.#plain(first, index, who);
+    if (log.next(first) === 0 && !this.#beneath.has(index) && this.#certain(first, who, position))
+      return this.#plain(first, index, who);
     let sure = first;
     while (sure !== 0 && !this.#certain(sure, who, position)) sure = log.next(sure);
     const races: number[] = [];
@@ -212,7 +215,25 @@ export class Memory {
       if (this.#ordered(write, who, position)) races.push(...this.#racesOf(index));
       else races.push(this.#race(index, write, true, who, false, 0, false));
     }
+    this.#seeBeneath(index, who, position, sure, 0, races);
     return races.length > 0 ? this.#values.poison(races) : this.#plain(sure, index, who);
+  }
+
+  /** Adds races with replaced writes that a reader may see: nothing that replaced them surely came before it. */
+  #seeBeneath(index: number, who: Accessor, position: number, sure: number, tag: number, races: number[]): void {
+    for (const { write, by } of this.#beneath.get(index) ?? NONE) {
+      if (sure !== 0 && this.#same(write, sure)) continue;
+      if (by.some((later) => this.#ordered(later, who, position))) continue;
+      races.push(this.#race(index, write, true, who, false, tag, false));
+    }
+  }
+
+  /** A write of a watched cell is replaced; it is remembered. */
+  #bury(index: number, write: number, by: number): void {
+    const beneath = this.#beneath.get(index);
+    if (beneath === undefined) this.#beneath.set(index, [{ write, by: [by] }]);
+    else if (beneath.length < MAX_OVER) beneath.push({ write, by: [by] });
+    else this.forgot = true;
   }
 
   #readPacket(index: number, who: Accessor, position: number, tag: number): number {
@@ -259,6 +280,7 @@ export class Memory {
     for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
       if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
     }
+    this.#seeBeneath(index, who, position, last, tag, races);
     const time = this.#time++;
     let value = races.length > 0 ? this.#values.poison(races) : log.value(last);
     const mark = this.#marked.get(time);
@@ -304,6 +326,9 @@ export class Memory {
     let tail = 0;
     // Where earlier writes of other values compete, who comes after one of this value may still see those.
     let competing = false;
+    const watched = this.#watched.has(index);
+    for (const { write, by } of (watched ? this.#beneath.get(index) : undefined) ?? NONE)
+      if (this.#ordered(write, who, position)) by.push(access);
     for (let write = first; write !== 0; write = log.next(write)) competing ||= !this.#same(write, access);
     for (let write = first; write !== 0; ) {
       const next = log.next(write);
@@ -319,9 +344,12 @@ export class Memory {
           same ??= [];
           same.push(write, ...(before ?? NONE));
           repeats ||= log.repeatsInitial(write);
-        } else if (!isPacket) {
-          for (const old of before ?? NONE) log.free(old);
-          log.free(write);
+        } else {
+          if (watched) this.#bury(index, write, access);
+          else if (!isPacket) {
+            for (const old of before ?? NONE) log.free(old);
+            log.free(write);
+          }
         }
       } else {
         this.contested.add(index);

@@ -474,6 +474,27 @@ describe("more", () => {
     expect(codes(plan([]))).toEqual([]);
     expect(codes(plan([copy(at("scratch", 0), at("input", 0))]))).toEqual(["race"]);
   });
+  it("sees what one of two competing sides wrote in between, where both wrote the same at last", () => {
+    // Rank 0 writes scratch[0] of rank 1 twice, rank 1 writes it itself and reads it: nothing orders the two.
+    const plan = (first: number) =>
+      planOf(
+        [
+          [[put(far(1, "scratch", 0), at("output", first)), put(far(1, "scratch", 0), at("output", 0))]],
+          [[get, copy(at("output", 0), at("scratch", 0))]],
+        ].map((strands) => strands.map((ops) => [...start, ...ops])),
+        { input: 2, output: 2, scratch: 1 },
+      );
+    const start = [copy(at("output", 0, 2), at("input", 0, 2)), signal(), wait()];
+    const get: Op = {
+      kind: "get",
+      channelKind: "memory",
+      channels: [0],
+      src: [far(0, "output", 0)],
+      dst: [at("scratch", 0)],
+    };
+    expect(codes(plan(0))).toEqual([]);
+    expect(codes(plan(1))).toEqual(["race"]);
+  });
   it("orders requests to the proxy behind block-wide synchronisation only, not behind a relaxed signal", () => {
     const byProxy = { ...put(far(1, "output", 0), at("scratch", 0)), channelKind: "port", notify: "signal" } as Op;
     const waits: Op = { kind: "wait", relaxed: false, channelKind: "port", channels: [0] };
