@@ -12,6 +12,7 @@
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
+import { type FirstOfLane, MAX_TURN_RANKS, Turns } from "./turns.ts";
 
 /** How many calls a lane remembers: a rank that is further ahead than this is not compared. */
 export const LANE_RING = 64;
@@ -37,30 +38,7 @@ const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
 const BLOB_WORDS = 2 + BLOB_BYTES / 4;
 const LABEL_WORDS = LABEL_BYTES / 4;
 const TURNS_AT = 16 + FAILURE_WORDS;
-/** Ranks that may take turns: see `GroupControl.turn`. */
-const MAX_TURN_RANKS = 64;
 const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
-
-/** "Call" of a group that frees it. */
-export const RECLAIM = -1;
-/** Any call of sends and receives alone. */
-const PAIRS = -2;
-/** What an offer to take a turn is at: offered, held while it is granted to all or none, granted. */
-const HELD = 2 ** 28;
-const GRANTED = 2 ** 29;
-const PHASES = HELD | GRANTED;
-const isHeld = (offer: number) => (offer & PHASES) !== 0;
-/** An offer of call `seq`, RECLAIM or PAIRS; never zero. */
-const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
-
-const OPPOSITES = [
-  ["send", "recv"],
-  ["recv", "send"],
-] as const;
-
-const bed = new Int32Array(new SharedArrayBuffer(4));
-/** Lets another thread run. */
-const pause = () => void Atomics.wait(bed, 0, 0, 0.05);
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
@@ -257,9 +235,7 @@ export class GroupControl {
   readonly #failureAt: number;
   readonly #blobAt: number;
   readonly #lanesAt: number;
-  readonly #offersAt: number;
-  /** Lanes of the sends and receives that this member has offered to take a turn for. */
-  #pairLanes: readonly Lane[] = [];
+  readonly #turns: Turns;
   /** Words of one member's lanes, of which the collectives' is the first. */
   readonly #memberWords: number;
   readonly member: number;
@@ -274,10 +250,16 @@ export class GroupControl {
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
     const { worldSize } = segment;
-    this.#offersAt = at + groupWords(worldSize) - worldSize * (1 + LANE_RING * NOTE_WORDS);
-    this.#memberWords = (1 + 2 * segment.worldSize) * LANE_WORDS;
+    this.#memberWords = (1 + 2 * worldSize) * LANE_WORDS;
     this.member = member;
     this.size = size;
+    this.#turns = new Turns(words, member, size, {
+      takenAt: TURNS_AT,
+      group: 1 + (at - HEADER_WORDS) / groupWords(worldSize),
+      offersAt: at + groupWords(worldSize) - worldSize * (1 + LANE_RING * NOTE_WORDS),
+      firstAt: (of, lane) => this.#lane(of, lane) + 1,
+      isOver: () => segment.failed,
+    });
   }
 
   /** Tells this group apart from every other that is open, for names of groups within it. */
@@ -329,150 +311,29 @@ export class GroupControl {
     return Atomics.load(this.#words, this.#at + 6) >= this.size;
   }
 
-  /**
-   * Asks for the turn of call `seq`, which will block this thread until all members make it. A rank may offer itself to
-   * calls of several groups, but only one is granted at a time: otherwise ranks could block in different ones, each
-   * waiting for the other. When every member of a group offers the same call, member 0 takes all their ranks or none.
-   * An offer commits to nothing until it is granted, so that a group whose members are not there yet holds no other up.
-   * Ask again until it is granted; then make the call, and say so with `endTurn`.
-   * @param seq number of the call, or `RECLAIM`, which frees the group
-   * @param ranks world ranks of the members
-   * @returns whether it is this call's turn
-   */
+  /** See `Turns.turn`. */
   turn(seq: number, ranks: readonly number[]): boolean {
-    if (!this.#offer(offerOf(seq))) return this.granted;
-    if (this.member !== 0) return false;
-    return this.#grant(
-      ranks,
-      Array.from({ length: this.size }, (_, member) => member),
-    );
+    return this.#turns.turn(seq, ranks);
   }
 
-  /**
-   * As `turn`, for a call made of sends and receives alone, which other members need not make: it is granted together
-   * with the calls of the members that it sends to or receives from, of those that these do, and so on.
-   * @param lanes the first send and receive of the call per peer, at most one each
-   */
-  turnOfPairs(lanes: readonly { readonly lane: Lane; readonly seq: number }[], ranks: readonly number[]): boolean {
-    const offers = offerOf(PAIRS);
-    const before = Atomics.load(this.#words, this.#offerAt(this.member));
-    // What the offer is about must stand before the offer does.
-    if (before !== offers && !isHeld(before)) {
-      for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#lane(this.member, lane) + 1, seq + 1);
-      this.#pairLanes = lanes.map(({ lane }) => lane);
-    }
-    if (!this.#offer(offers)) return this.granted;
-    const together = this.#together();
-    if (together === undefined || Math.min(...together) !== this.member) return false;
-    return this.#grant(ranks, together);
+  /** See `Turns.turnOfPairs`. */
+  turnOfPairs(lanes: readonly FirstOfLane[], ranks: readonly number[]): boolean {
+    return this.#turns.turnOfPairs(lanes, ranks);
   }
 
-  /** Whether the turn that this member has offered itself for is granted and has not ended. */
+  /** See `Turns.granted`. */
   get granted(): boolean {
-    return (Atomics.load(this.#words, this.#offerAt(this.member)) & PHASES) === GRANTED;
+    return this.#turns.granted;
   }
 
-  /** Ends this member's turn, or takes its offer back. */
+  /** See `Turns.endTurn`. */
   endTurn(ranks: readonly number[]): void {
-    if (this.withdraw()) return;
-    Atomics.store(this.#words, this.#offerAt(this.member), 0);
-    this.#forgetPairs();
-    Atomics.compareExchange(this.#words, TURNS_AT + (ranks[this.member] ?? 0), this.#lock, 0);
+    this.#turns.endTurn(ranks);
   }
 
-  /**
-   * Takes this member's offer back, unless the turn is granted already: then the call must be made.
-   * @returns whether no turn is granted to this member
-   */
+  /** See `Turns.withdraw`. */
   withdraw(): boolean {
-    const words = this.#words;
-    const own = this.#offerAt(this.member);
-    const until = performance.now() + LOCK_STEAL_MS;
-    for (let i = 0; ; i++) {
-      const offer = Atomics.load(words, own);
-      if ((offer & PHASES) === GRANTED) return false;
-      if (offer === 0) return true;
-      if ((offer & PHASES) === 0) {
-        if (Atomics.compareExchange(words, own, offer, 0) !== offer) continue;
-        this.#forgetPairs();
-        return true;
-      }
-      // Another member is granting the turn or will let go within microseconds, unless it has died or does not run now.
-      if (i % 64 !== 63) continue;
-      if (this.#segment.failed || performance.now() > until) return true;
-      pause();
-    }
-  }
-
-  /** Offers this member. @returns false when it is being granted a turn already, of this call or another */
-  #offer(offer: number): boolean {
-    const own = this.#offerAt(this.member);
-    const current = Atomics.load(this.#words, own);
-    if (current === offer) return true;
-    if (isHeld(current)) return false;
-    return Atomics.compareExchange(this.#words, own, current, offer) === current;
-  }
-
-  /** Takes the ranks of `members` and grants all of them the turn that this one offers, or changes nothing. */
-  #grant(ranks: readonly number[], members: readonly number[]): boolean {
-    const words = this.#words;
-    const offer = Atomics.load(words, this.#offerAt(this.member));
-    for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
-    // In one order everywhere: of groups that want the same ranks at the same time one always gets them.
-    const order = [...members].sort((a, b) => (ranks[a] ?? 0) - (ranks[b] ?? 0));
-    const rankAt = (member: number) => TURNS_AT + (ranks[member] ?? 0);
-    const taken: number[] = [];
-    const held: number[] = [];
-    for (const member of order) {
-      if (Atomics.compareExchange(words, rankAt(member), 0, this.#lock) !== 0) break;
-      taken.push(member);
-    }
-    if (taken.length === order.length) {
-      for (const member of order) {
-        if (Atomics.compareExchange(words, this.#offerAt(member), offer, offer | HELD) !== offer) break;
-        held.push(member);
-      }
-    }
-    if (held.length === order.length) {
-      for (const member of order) Atomics.store(words, this.#offerAt(member), offer | GRANTED);
-      return true;
-    }
-    for (const member of held) Atomics.compareExchange(words, this.#offerAt(member), offer | HELD, offer);
-    for (const member of taken) Atomics.compareExchange(words, rankAt(member), this.#lock, 0);
-    return false;
-  }
-
-  /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */
-  #together(): readonly number[] | undefined {
-    const words = this.#words;
-    const found = [this.member];
-    for (const member of found) {
-      if (Atomics.load(words, this.#offerAt(member)) !== offerOf(PAIRS)) return undefined;
-      for (let peer = 0; peer < this.size; peer++) {
-        if (peer === member) continue;
-        for (const [kind, opposite] of OPPOSITES) {
-          const first = Atomics.load(words, this.#lane(member, { kind, peer }) + 1);
-          if (first === 0) continue;
-          if (Atomics.load(words, this.#lane(peer, { kind: opposite, peer: member }) + 1) !== first) return undefined;
-          if (!found.includes(peer)) found.push(peer);
-        }
-      }
-    }
-    return found;
-  }
-
-  #forgetPairs(): void {
-    for (const lane of this.#pairLanes) Atomics.store(this.#words, this.#lane(this.member, lane) + 1, 0);
-    this.#pairLanes = [];
-  }
-
-  #offerAt(member: number): number {
-    return this.#offersAt + member;
-  }
-
-  /** What stands at a rank that this group has taken. */
-  get #lock(): number {
-    return 1 + (this.#at - HEADER_WORDS) / groupWords(this.#segment.worldSize);
+    return this.#turns.withdraw();
   }
 
   /** Publishes the group's blob (one member does). */

@@ -12,7 +12,7 @@
  * - A communicator is not freed while a graph that was captured with it exists: graphs are closed first.
  */
 import type { ChoraleError } from "../../../core/index.ts";
-import { RECLAIM } from "../control/segment.ts";
+import { RECLAIM } from "../control/turns.ts";
 import { CudaGraph } from "../cuda/stream.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { nap } from "./poller.ts";

@@ -1,0 +1,215 @@
+/**
+ * Turns: which call that blocks its thread a rank may make next. A foreign engine blocks some calls until every member
+ * has made them, so ranks that made such calls of several groups in different orders would wait for each other. Each
+ * member offers its next call in shared words; what is granted is granted to all members of a call or to none, and to
+ * one call of a rank at a time. Nothing here waits, but for a grant that is under way (`withdraw`).
+ *
+ * Words: one per rank of the world, which says what group has taken it, and one per member of a group, its offer. Of
+ * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
+ */
+import type { Lane } from "./segment.ts";
+
+/** Ranks of the world that may take turns. */
+export const MAX_TURN_RANKS = 64;
+
+/** "Call" of a group that frees it. */
+export const RECLAIM = -1;
+/** Any call of sends and receives alone. */
+const PAIRS = -2;
+/** What an offer to take a turn is at: offered, held while it is granted to all or none, granted. */
+const HELD = 2 ** 28;
+const GRANTED = 2 ** 29;
+const PHASES = HELD | GRANTED;
+const isHeld = (offer: number) => (offer & PHASES) !== 0;
+/** An offer of call `seq`, RECLAIM or PAIRS; never zero. */
+const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
+
+const OPPOSITES = [
+  ["send", "recv"],
+  ["recv", "send"],
+] as const;
+
+const bed = new Int32Array(new SharedArrayBuffer(4));
+/** Lets another thread run. */
+const pause = () => void Atomics.wait(bed, 0, 0, 0.05);
+
+/** A grant takes microseconds; who is at it for longer is dead. */
+const GRANT_MS = 1000;
+
+/** The first send to, or receive from, a peer in a call. */
+export interface FirstOfLane {
+  readonly lane: Lane;
+  readonly seq: number;
+}
+
+/** Where the turns of a group stand. */
+export interface TurnsPlace {
+  /** First of the words of the world's ranks. */
+  readonly takenAt: number;
+  /** What stands there at a rank that this group has taken: not zero, and no other group's. */
+  readonly group: number;
+  /** First of the words of the members' offers. */
+  readonly offersAt: number;
+  /** The word of a member's lane of sends or receives that is for turns. */
+  readonly firstAt: (member: number, lane: Lane) => number;
+  /** Whether the world has failed. */
+  readonly isOver: () => boolean;
+}
+
+/** The turns of one group, as one member takes them. */
+export class Turns {
+  readonly #words: Int32Array;
+  readonly #member: number;
+  readonly #size: number;
+  readonly #at: TurnsPlace;
+  /** Lanes of the sends and receives that this member has offered to take a turn for. */
+  #pairLanes: readonly Lane[] = [];
+
+  constructor(words: Int32Array, member: number, size: number, at: TurnsPlace) {
+    this.#words = words;
+    this.#member = member;
+    this.#size = size;
+    this.#at = at;
+  }
+
+  /**
+   * Asks for the turn of call `seq`, which will block this thread until all members make it. A rank may offer itself to
+   * calls of several groups, but only one is granted at a time: otherwise ranks could block in different ones, each
+   * waiting for the other. When every member of a group offers the same call, member 0 takes all their ranks or none.
+   * An offer commits to nothing until it is granted, so that a group whose members are not there yet holds no other up.
+   * Ask again until it is granted; then make the call, and say so with `endTurn`.
+   * @param seq number of the call, or `RECLAIM`, which frees the group
+   * @param ranks world ranks of the members
+   * @returns whether it is this call's turn
+   */
+  turn(seq: number, ranks: readonly number[]): boolean {
+    if (!this.#offer(offerOf(seq))) return this.granted;
+    if (this.#member !== 0) return false;
+    return this.#grant(
+      ranks,
+      Array.from({ length: this.#size }, (_, member) => member),
+    );
+  }
+
+  /**
+   * As `turn`, for a call made of sends and receives alone, which other members need not make: it is granted together
+   * with the calls of the members that it sends to or receives from, of those that these do, and so on.
+   * @param lanes the first send and receive of the call per peer, at most one each
+   */
+  turnOfPairs(lanes: readonly FirstOfLane[], ranks: readonly number[]): boolean {
+    const offers = offerOf(PAIRS);
+    const before = Atomics.load(this.#words, this.#offerAt(this.#member));
+    // What the offer is about must stand before the offer does.
+    if (before !== offers && !isHeld(before)) {
+      for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#at.firstAt(this.#member, lane), seq + 1);
+      this.#pairLanes = lanes.map(({ lane }) => lane);
+    }
+    if (!this.#offer(offers)) return this.granted;
+    const together = this.#together();
+    if (together === undefined || Math.min(...together) !== this.#member) return false;
+    return this.#grant(ranks, together);
+  }
+
+  /** Whether the turn that this member has offered itself for is granted and has not ended. */
+  get granted(): boolean {
+    return (Atomics.load(this.#words, this.#offerAt(this.#member)) & PHASES) === GRANTED;
+  }
+
+  /** Ends this member's turn, or takes its offer back. */
+  endTurn(ranks: readonly number[]): void {
+    if (this.withdraw()) return;
+    Atomics.store(this.#words, this.#offerAt(this.#member), 0);
+    this.#forgetPairs();
+    Atomics.compareExchange(this.#words, this.#at.takenAt + (ranks[this.#member] ?? 0), this.#at.group, 0);
+  }
+
+  /**
+   * Takes this member's offer back, unless the turn is granted already: then the call must be made.
+   * @returns whether no turn is granted to this member
+   */
+  withdraw(): boolean {
+    const words = this.#words;
+    const own = this.#offerAt(this.#member);
+    const until = performance.now() + GRANT_MS;
+    for (let i = 0; ; i++) {
+      const offer = Atomics.load(words, own);
+      if ((offer & PHASES) === GRANTED) return false;
+      if (offer === 0) return true;
+      if ((offer & PHASES) === 0) {
+        if (Atomics.compareExchange(words, own, offer, 0) !== offer) continue;
+        this.#forgetPairs();
+        return true;
+      }
+      // Another member is granting the turn or will let go within microseconds, unless it has died or does not run now.
+      if (i % 64 !== 63) continue;
+      if (this.#at.isOver() || performance.now() > until) return true;
+      pause();
+    }
+  }
+
+  /** Offers this member. @returns false when it is being granted a turn already, of this call or another */
+  #offer(offer: number): boolean {
+    const own = this.#offerAt(this.#member);
+    const current = Atomics.load(this.#words, own);
+    if (current === offer) return true;
+    if (isHeld(current)) return false;
+    return Atomics.compareExchange(this.#words, own, current, offer) === current;
+  }
+
+  /** Takes the ranks of `members` and grants all of them the turn that this one offers, or changes nothing. */
+  #grant(ranks: readonly number[], members: readonly number[]): boolean {
+    const words = this.#words;
+    const offer = Atomics.load(words, this.#offerAt(this.#member));
+    for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
+    // In one order everywhere: of groups that want the same ranks at the same time one always gets them.
+    const order = [...members].sort((a, b) => (ranks[a] ?? 0) - (ranks[b] ?? 0));
+    const rankAt = (member: number) => this.#at.takenAt + (ranks[member] ?? 0);
+    const taken: number[] = [];
+    const held: number[] = [];
+    for (const member of order) {
+      if (Atomics.compareExchange(words, rankAt(member), 0, this.#at.group) !== 0) break;
+      taken.push(member);
+    }
+    if (taken.length === order.length) {
+      for (const member of order) {
+        if (Atomics.compareExchange(words, this.#offerAt(member), offer, offer | HELD) !== offer) break;
+        held.push(member);
+      }
+    }
+    if (held.length === order.length) {
+      for (const member of order) Atomics.store(words, this.#offerAt(member), offer | GRANTED);
+      return true;
+    }
+    for (const member of held) Atomics.compareExchange(words, this.#offerAt(member), offer | HELD, offer);
+    for (const member of taken) Atomics.compareExchange(words, rankAt(member), this.#at.group, 0);
+    return false;
+  }
+
+  /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */
+  #together(): readonly number[] | undefined {
+    const words = this.#words;
+    const found = [this.#member];
+    for (const member of found) {
+      if (Atomics.load(words, this.#offerAt(member)) !== offerOf(PAIRS)) return undefined;
+      for (let peer = 0; peer < this.#size; peer++) {
+        if (peer === member) continue;
+        for (const [kind, opposite] of OPPOSITES) {
+          const first = Atomics.load(words, this.#at.firstAt(member, { kind, peer }));
+          if (first === 0) continue;
+          if (Atomics.load(words, this.#at.firstAt(peer, { kind: opposite, peer: member })) !== first) return undefined;
+          if (!found.includes(peer)) found.push(peer);
+        }
+      }
+    }
+    return found;
+  }
+
+  #forgetPairs(): void {
+    for (const lane of this.#pairLanes) Atomics.store(this.#words, this.#at.firstAt(this.#member, lane), 0);
+    this.#pairLanes = [];
+  }
+
+  #offerAt(member: number): number {
+    return this.#at.offersAt + member;
+  }
+}
