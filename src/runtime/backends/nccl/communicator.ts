@@ -36,8 +36,9 @@ import {
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
 import { isComposed } from "./calls.ts";
+import type { EntryParts } from "./entry.ts";
 import type { CapturedGraphs } from "./graphs.ts";
-import { CallIssuer, type EntryParts } from "./issuer.ts";
+import { CallIssuer } from "./issuer.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { checkSupported, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";

@@ -13,37 +13,81 @@ export interface Arrival {
   readonly print: Fingerprint;
 }
 
-/** What the queue runs: calls on the stream, or a host task (`step`). */
-export interface Entry {
+/** What an entry says of itself: everything but its operation, its calls and where its result comes from may be left out. */
+export interface EntryParts {
   readonly op: WireOp;
-  readonly work: NcclWork<unknown>;
-  /** Works of a batch that settle with it, and their results. */
-  readonly members: readonly { readonly work: NcclWork<unknown>; readonly value: unknown }[];
   readonly arrivals: readonly Arrival[];
+  /** Works of a batch that settle with it, and their results. */
+  readonly members?: readonly { readonly work: NcclWork<unknown>; readonly value: unknown }[];
   /** Kinds of call that NCCL may have to connect for. */
-  readonly kinds: readonly CallKind[];
+  readonly kinds?: readonly CallKind[];
   /** The only call, where there is one and nothing is staged: issued without a closure. */
-  readonly single: NcclCall | undefined;
+  readonly single?: NcclCall;
   /** Issues on the stream. @returns NCCL's status */
-  readonly run: ((comm: bigint) => number) | undefined;
+  readonly run?: (comm: bigint) => number;
   /**
    * For sends and receives, which never block the stream: whether the call can be issued now. Such a call may overtake
    * others like it that cannot, unless they touch the same memory.
    */
-  readonly ready: (() => boolean) | undefined;
-  readonly regions: readonly Region[];
+  readonly ready?: () => boolean;
+  readonly regions?: readonly Region[];
   /** A task of the host: called until it says that it is done. */
-  readonly step: (() => boolean) | undefined;
+  readonly step?: () => boolean;
   /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
-  readonly finish: readonly ((ok: boolean) => void)[];
+  readonly finish?: readonly ((ok: boolean) => void)[];
   /** The result, where it is known from the start; otherwise `value` makes it. */
+  readonly result?: unknown;
+  readonly value?: (() => unknown) | undefined;
+  readonly sizeBytes?: number;
+}
+
+const NONE: readonly never[] = Object.freeze([]);
+
+/**
+ * What the queue runs: calls on the stream, or a host task (`step`). A class, so that all entries have one shape: with
+ * several, V8 compiled the queue's paths again and again while a program went from one kind of call to another.
+ */
+export class Entry {
+  readonly op: WireOp;
+  readonly work: NcclWork<unknown>;
+  readonly arrivals: readonly Arrival[];
+  readonly members: NonNullable<EntryParts["members"]>;
+  readonly kinds: readonly CallKind[];
+  readonly single: NcclCall | undefined;
+  readonly run: EntryParts["run"];
+  readonly ready: EntryParts["ready"];
+  readonly regions: readonly Region[];
+  readonly step: EntryParts["step"];
+  readonly finish: readonly ((ok: boolean) => void)[];
   readonly result: unknown;
-  readonly value: (() => unknown) | undefined;
+  readonly value: EntryParts["value"];
   readonly sizeBytes: number;
-  readonly deadline: number;
+  /** Milliseconds, as `performance.now()` has them. */
+  readonly issuedAt: number;
   readonly timeoutMs: number;
-  issuedAt: number;
-  marker: number;
+  readonly deadline: number;
+  /** The mark behind it on the stream (see completion.ts); 0 for none. */
+  marker = 0;
+
+  constructor(work: NcclWork<unknown>, parts: EntryParts, timeoutMs: number) {
+    this.op = parts.op;
+    this.work = work;
+    this.arrivals = parts.arrivals;
+    this.members = parts.members ?? NONE;
+    this.kinds = parts.kinds ?? NONE;
+    this.single = parts.single;
+    this.run = parts.run;
+    this.ready = parts.ready;
+    this.regions = parts.regions ?? NONE;
+    this.step = parts.step;
+    this.finish = parts.finish ?? NONE;
+    this.result = parts.result;
+    this.value = parts.value;
+    this.sizeBytes = parts.sizeBytes ?? 0;
+    this.issuedAt = performance.now();
+    this.timeoutMs = timeoutMs;
+    this.deadline = this.issuedAt + timeoutMs;
+  }
 }
 
 /** How a communicator comes to be. */

@@ -2,7 +2,7 @@
 import { AbortedError } from "../../../core/index.ts";
 import { type CallOptions, packCall } from "../../comm/index.ts";
 import { isComposed, issue, type NcclCall } from "./calls.ts";
-import type { Entry } from "./entry.ts";
+import { Entry, type EntryParts } from "./entry.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import type { PrepareContext, Prepared } from "./prepare.ts";
@@ -13,9 +13,6 @@ import { NcclWork } from "./work.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
 const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
-
-/** What an entry needs at least. */
-export type EntryParts = Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry>;
 
 export class CallIssuer {
   readonly operators: PreMulSumOperators;
@@ -38,7 +35,7 @@ export class CallIssuer {
   push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
     const work = this.work(parts.arrivals[0]?.seq ?? 0, name);
     this.#watchSignal(options.signal, work);
-    this.#queue.push(this.#entry({ work, ...parts }, options));
+    this.#queue.push(new Entry(work, parts, options.timeoutMs ?? this.#rank.timeoutMs));
     return work;
   }
 
@@ -49,29 +46,10 @@ export class CallIssuer {
 
   /** One call of the short way: nothing staged, no options. */
   pushQuickly(prepared: Prepared): NcclWork<unknown> {
-    const { timeoutMs } = this.#rank;
-    const now = performance.now();
-    const work = this.work(prepared.arrival.seq, prepared.op);
-    this.#queue.push({
-      op: prepared.op,
-      work,
-      members: NONE,
-      arrivals: [prepared.arrival],
-      kinds: [prepared.kind],
-      single: prepared.call,
-      run: undefined,
-      ready: undefined,
-      regions: NONE,
-      step: undefined,
-      finish: NONE,
-      result: prepared.result,
-      value: undefined,
-      sizeBytes: prepared.sizeBytes,
-      timeoutMs,
-      deadline: now + timeoutMs,
-      issuedAt: now,
-      marker: 0,
-    });
+    const { op, arrival, kind, call, result, sizeBytes } = prepared;
+    const work = this.work(arrival.seq, op);
+    const parts: EntryParts = { op, arrivals: [arrival], kinds: [kind], single: call, result, sizeBytes };
+    this.#queue.push(new Entry(work, parts, this.#rank.timeoutMs));
     return work;
   }
 
@@ -168,28 +146,6 @@ export class CallIssuer {
       sizeBytes: mine.length,
     };
     return this.push(parts, options);
-  }
-
-  #entry(parts: Pick<Entry, "op" | "work" | "arrivals" | "value"> & Partial<Entry>, options: CallOptions): Entry {
-    const timeoutMs = options.timeoutMs ?? this.#rank.timeoutMs;
-    const now = performance.now();
-    return {
-      members: NONE,
-      kinds: NONE,
-      ready: undefined,
-      single: undefined,
-      result: undefined,
-      regions: NONE,
-      run: undefined,
-      step: undefined,
-      finish: NONE,
-      sizeBytes: 0,
-      timeoutMs,
-      deadline: now + timeoutMs,
-      issuedAt: now,
-      marker: 0,
-      ...parts,
-    };
   }
 
   #watchSignal(signal: AbortSignal | undefined, work: NcclWork<unknown>): void {

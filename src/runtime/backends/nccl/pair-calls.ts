@@ -1,6 +1,6 @@
 /** Sends and receives by mail (see pair-mail.ts) as entries of a communicator's queue. */
 import type { Operand } from "../../comm/index.ts";
-import type { Entry } from "./entry.ts";
+import type { EntryParts } from "./entry.ts";
 import type { PairMail } from "./pair-mail.ts";
 import type { PrepareContext } from "./prepare.ts";
 import { stage } from "./staging.ts";
@@ -25,7 +25,7 @@ export class PairCalls {
   }
 
   /** A send: copies into a buffer of its own and is done. @throws OutOfMemoryError, with nothing changed */
-  send(input: Operand, peer: number): Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry> {
+  send(input: Operand, peer: number): EntryParts {
     const { at, stream, sequence } = this.#context;
     const sizeBytes = input.region.sizeBytes;
     const buffer = at.pool.allocate(sizeBytes, stream, "send");
@@ -64,7 +64,7 @@ export class PairCalls {
   }
 
   /** A receive: waits, in the queue and not on the stream, until the message is there. @throws OutOfMemoryError */
-  recv(output: Operand, peer: number): Pick<Entry, "op" | "arrivals" | "value"> & Partial<Entry> {
+  recv(output: Operand, peer: number): EntryParts {
     const { at, stream, sequence } = this.#context;
     const sizeBytes = output.region.sizeBytes;
     const to = stage(output, at, stream, { reads: false, writes: true });

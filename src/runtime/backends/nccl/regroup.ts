@@ -3,8 +3,7 @@ import { AbortedError } from "../../../core/index.ts";
 import type { GroupControl } from "../control/segment.ts";
 import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
-import type { Arrival } from "./entry.ts";
-import type { EntryParts } from "./issuer.ts";
+import type { Arrival, EntryParts } from "./entry.ts";
 import { COLLECTIVE } from "./sequence.ts";
 
 /**
