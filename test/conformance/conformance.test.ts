@@ -1,4 +1,4 @@
-import { allCases, pairwise, runConformance, SEMANTIC_CASES } from "chorale/bench";
+import { allCases, type CaseEvent, describeCase, pairwise, runConformance, SEMANTIC_CASES } from "chorale/bench";
 import { describe, expect, it } from "vitest";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -78,6 +78,33 @@ describe("the suite itself", () => {
     });
     expect(result.failed.length).toBeGreaterThan(0);
     expect(result.numPassed).toBe(0);
+  });
+
+  it("tells of each case that ended, and in which one a world ended", { timeout: 60_000 }, async () => {
+    const events: CaseEvent[] = [];
+    const common = {
+      only: "data",
+      ranks: [2],
+      full: true,
+      seed,
+      onCase: (event: CaseEvent) => events.push(event),
+    } as const;
+    const namesOf = (filter: string) =>
+      allCases([2])
+        .map(describeCase)
+        .filter((name) => name.includes(filter));
+    const gather = "all_gather bf16 ranks=2 count=odd";
+    await runConformance({ ...common, filter: gather });
+    const ended = events.filter(({ ms }) => ms !== undefined && ms > 0);
+    expect(ended.map(({ name }) => name)).toEqual(namesOf(gather));
+    expect(ended.map(({ place, total }) => `${place}/${total}`)).toEqual(ended.map((_, i) => `${i + 1}/12`));
+
+    events.length = 0;
+    const sum = "all_reduce f32 sum ranks=2 count=odd output=apart";
+    const module = new URL("./broken/broken-rank.ts", import.meta.url);
+    await runConformance({ ...common, module, env: { BROKEN: "the rank" }, filter: sum });
+    expect(events.map(({ name }) => name)).toEqual(namesOf(sum));
+    expect(events.every(({ ms }) => ms === undefined)).toBe(true);
   });
 
   it("skips, and says so, what a backend does not have", { timeout: 60_000 }, async () => {

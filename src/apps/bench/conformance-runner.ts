@@ -1,8 +1,9 @@
 /**
  * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
  * [--seed N] [--ranks 2,4] [--backend threads] [--isolation thread|process] [--only data|behaviour] [--filter TEXT]
- * [--interleavings N]`. Ends with
- * `N passed, N failed, N skipped`, exit code 1 when something failed.
+ * [--interleavings N] [--times]`. Ends with `N passed, N failed, N skipped`, exit code 1 when something failed.
+ * `--times` tells on stderr which case runs, and the milliseconds of each that ended: a run that was stopped shows in
+ * its last line how far it came and in what it was.
  */
 import { parseArgs } from "node:util";
 import { parseBackend, parseIsolation } from "../../runtime/world/index.ts";
@@ -18,11 +19,18 @@ const { values } = parseArgs({
     only: { type: "string" },
     filter: { type: "string" },
     interleavings: { type: "string" },
+    times: { type: "boolean", default: false },
   },
 });
 
 const tty = process.stderr.isTTY === true;
 let lastPercent = -1;
+/** The case whose line waits for its time. */
+let open = 0;
+function endLine(): void {
+  if (open !== 0) process.stderr.write("\n");
+  open = 0;
+}
 const options: ConformanceOptions = {
   backend: parseBackend(values.backend),
   isolation: parseIsolation(values.isolation),
@@ -32,8 +40,26 @@ const options: ConformanceOptions = {
   ...(values.only === "data" || values.only === "behaviour" ? { only: values.only } : {}),
   ...(values.filter === undefined ? {} : { filter: values.filter }),
   ...(values.interleavings === undefined ? {} : { interleavings: Number(values.interleavings) }),
-  onFailure: (name) => process.stderr.write(`${tty ? "\r" : ""}FAILED ${name}\n`),
+  ...(values.times
+    ? {
+        onCase: ({ place, total, name, ms }) => {
+          if (place !== open) {
+            endLine();
+            process.stderr.write(`${place} of ${total}: ${name}: `);
+            open = place;
+          }
+          if (ms === undefined) return;
+          process.stderr.write(`${ms.toFixed(1)} ms\n`);
+          open = 0;
+        },
+      }
+    : {}),
+  onFailure: (name) => {
+    endLine();
+    process.stderr.write(`${tty ? "\r" : ""}FAILED ${name}\n`);
+  },
   onProgress: (done, total) => {
+    endLine();
     const percent = Math.floor((100 * done) / total);
     if (tty) process.stderr.write(`\r${done} of ${total} cases`);
     else if (percent >= lastPercent + 10) {

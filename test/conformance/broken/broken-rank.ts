@@ -21,6 +21,9 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     const behind = data.byteOffset + data.byteLength;
     if (behind < data.buffer.byteLength) new Uint8Array(data.buffer)[behind] = 1;
   },
+  "the rank": (_result, _input, rank) => {
+    if (rank === 1) process.exit(3);
+  },
   "the input": ({ data }, input) => {
     const view = ArrayBuffer.isView(input) ? input : input.data;
     const apart = view.buffer !== data.buffer || view.byteOffset !== data.byteOffset;

@@ -16,9 +16,17 @@ export interface ConformanceJob {
   readonly dataCases: readonly DataCase[];
   /** Names of the semantic cases. */
   readonly semanticCases: readonly string[];
-  /** [0]: for cases that watch each other; [1 + rank]: how many cases the rank has begun. */
+  /** What all ranks see, by the places that `SHARED` names. */
   readonly shared: SharedWords;
 }
+
+/** Where the words that ranks share are: one for cases that watch each other, then one for each rank and each case. */
+export const SHARED = {
+  /** How many cases the rank has begun. */
+  begun: (rank: number): number => 1 + rank,
+  /** Microseconds that the case took on the rank that was longest in it. */
+  micros: (index: number, ranks: number): number => 1 + ranks + index,
+} as const;
 
 export interface CaseFailure {
   /** Place in the job: data cases first, then semantic ones. */
@@ -37,6 +45,15 @@ export interface RankReport {
   readonly numDone: number;
   /** The slowest cases, [index, ms]. */
   readonly slowest: readonly (readonly [number, number])[];
+}
+
+function storeMax(words: Int32Array, at: number, value: number): void {
+  let old = Atomics.load(words, at);
+  while (old < value) {
+    const seen = Atomics.compareExchange(words, at, old, value);
+    if (seen === old) return;
+    old = seen;
+  }
 }
 
 /** Runs a job. Never throws: what goes wrong is in the report. */
@@ -58,11 +75,13 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
     fail: (problem) => failures.push({ index, problem, fatal: false }),
   };
   const attempt = async (run: () => Promise<void>): Promise<boolean> => {
-    Atomics.store(shared, 1 + world.rank, index + 1);
+    Atomics.store(shared, SHARED.begun(world.rank), index + 1);
     const began = performance.now();
     try {
       await run();
-      times.push([index, performance.now() - began]);
+      const ms = performance.now() - began;
+      times.push([index, ms]);
+      storeMax(shared, SHARED.micros(index, world.size), Math.ceil(1000 * ms));
       return true;
     } catch (error) {
       failures.push({

@@ -6,7 +6,7 @@ import { type BackendName, type Isolation, launch, loadableUrl } from "../../../
 import { availableRanks } from "../collectives/run.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./choose.ts";
 import { type DataCase, describeCase } from "./data-cases.ts";
-import type { CaseFailure, ConformanceJob, RankReport } from "./rank.ts";
+import { type CaseFailure, type ConformanceJob, type RankReport, SHARED } from "./rank.ts";
 import { SEMANTIC_CASES } from "./semantics.ts";
 import { makeSharedWords } from "./shared-words.ts";
 
@@ -24,6 +24,11 @@ export interface ConformanceOptions {
   /** Only cases whose description contains this. */
   readonly filter?: string;
   readonly onProgress?: (done: number, total: number) => void;
+  /**
+   * Told of each case, by its place in the run: that it is seen running (no `ms`; a short one may go unseen), and
+   * that it ended, with the time of the rank that was longest in it.
+   */
+  readonly onCase?: (event: CaseEvent) => void;
   /** Told at once of the first problem of each case. */
   readonly onFailure?: (name: string, problem: string) => void;
   /** Whether data and behaviour cases are both run; both unless told. */
@@ -31,6 +36,14 @@ export interface ConformanceOptions {
   /** What each rank runs instead of `runConformanceRank` itself: for showing that the suite finds what is broken. */
   readonly module?: URL;
   readonly env?: Readonly<Record<string, string>>;
+}
+
+export interface CaseEvent {
+  readonly place: number;
+  readonly total: number;
+  readonly name: string;
+  /** Absent while it runs. */
+  readonly ms?: number;
 }
 
 export interface ConformanceResult {
@@ -44,6 +57,8 @@ export interface ConformanceResult {
   readonly slowest: readonly { readonly name: string; readonly ms: number }[];
 }
 
+/** How often it is looked which case runs. */
+const WATCH_MS = 20;
 const INTERLEAVINGS = 40;
 const INTERLEAVINGS_OF_FULL = 1000;
 /** The module that each rank runs. */
@@ -84,7 +99,15 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
     while (queue.length > 0) {
       // Worlds of a bounded number of cases: progress is seen, and a failure costs little.
       const batch = queue.slice(0, 2000);
-      const numDone = await runBatch(batch, ranks, seed, options, { failed, times, skipped });
+      const before = done;
+      const tell = (index: number, ms?: number) =>
+        options.onCase?.({
+          place: before + index + 1,
+          total,
+          name: batch[index]?.name ?? `case ${index}`,
+          ...(ms === undefined ? {} : { ms }),
+        });
+      const numDone = await runBatch(batch, ranks, seed, options, { failed, times, skipped, tell });
       queue = queue.slice(Math.max(numDone, 1));
       done += Math.max(numDone, 1);
       options.onProgress?.(done, total);
@@ -113,6 +136,7 @@ interface Findings {
   readonly failed: Map<string, string[]>;
   readonly times: { name: string; ms: number }[];
   readonly skipped: Map<string, number>;
+  readonly tell: (index: number, ms?: number) => void;
 }
 
 /** Runs cases in one world. @returns how many are settled, counting one that broke the world */
@@ -124,7 +148,7 @@ async function runBatch(
   found: Findings,
 ): Promise<number> {
   const isolation = options.isolation ?? "thread";
-  const shared = makeSharedWords(1 + ranks, isolation);
+  const shared = makeSharedWords(SHARED.micros(batch.length, ranks), isolation);
   const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
   const job: ConformanceJob = {
     seed,
@@ -140,6 +164,9 @@ async function runBatch(
     found.failed.set(name, [...(found.failed.get(name) ?? []), problem]);
   };
   const output: string[] = [];
+  const begun = () => Array.from({ length: ranks }, (_, rank) => Atomics.load(shared.words, SHARED.begun(rank)));
+  const tellTimes = options.onCase && timesTeller(shared.words, ranks, found.tell);
+  const watch = tellTimes && setInterval(() => tellTimes(Math.min(...begun()) - 1, true), WATCH_MS);
   let reports: (RankReport | undefined)[];
   try {
     reports = await launch<RankReport, ConformanceJob>({
@@ -152,15 +179,17 @@ async function runBatch(
       onOutput: ({ rank, text }) => output.push(`[${rank}] ${text}`),
       timeoutMs: options.full ? 1_800_000 : 240_000,
     });
+    tellTimes?.(batch.length, false);
   } catch (error) {
-    const begun = Array.from(shared.words.subarray(1));
-    const index = Math.max(Math.min(...begun), 1) - 1;
+    const index = Math.max(Math.min(...begun()), 1) - 1;
+    tellTimes?.(index, true);
     note(
       index,
-      `the world ended: ${error instanceof Error ? error.message : String(error)}; cases begun by rank: ${begun.join(", ")}${output.length > 0 ? `\n${output.slice(-20).join("\n")}` : ""}`,
+      `the world ended: ${error instanceof Error ? error.message : String(error)}; cases begun by rank: ${begun().join(", ")}${output.length > 0 ? `\n${output.slice(-20).join("\n")}` : ""}`,
     );
     return index + 1;
   } finally {
+    clearInterval(watch);
     shared.close();
   }
   return settle(
@@ -169,6 +198,22 @@ async function runBatch(
     note,
     found,
   );
+}
+
+/** Tells of the cases before `running` that it has not told of: those that ended with a time, not what was skipped. */
+function timesTeller(words: Int32Array, ranks: number, tell: Findings["tell"]) {
+  let told = 0;
+  let seen = -1;
+  return (running: number, goesOn: boolean): void => {
+    for (; told < running; told++) {
+      const micros = Atomics.load(words, SHARED.micros(told, ranks));
+      if (micros > 0) tell(told, micros / 1000);
+    }
+    if (goesOn && running > seen) {
+      seen = running;
+      tell(running);
+    }
+  };
 }
 
 function settle(
