@@ -9,8 +9,13 @@ import { z } from "zod";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { LINK_KINDS } from "../../machine/topology/index.ts";
 
+/** Of JSON's two zeros only the one that it also writes: what was read and written again is the same. */
+const atLeastZero = z
+  .number()
+  .nonnegative()
+  .overwrite((x) => (x === 0 ? 0 : x));
 /** Bounds that keep simulated time finite: nothing real is near them. */
-const us = z.number().nonnegative().max(1e9);
+const us = atLeastZero.max(1e9);
 const gbps = z.number().min(1e-6).max(1e15);
 const share = z.number().min(1e-6).max(1);
 
@@ -18,9 +23,9 @@ export const systemParametersSchema = z.strictObject({
   name: z.string().max(256),
   source: z.string().max(4096),
   /** Relative error to expect, one standard deviation. */
-  uncertainty: z.number().nonnegative(),
+  uncertainty: atLeastZero,
   /** Relative standard error of single constants, where they were fitted. */
-  uncertainties: z.record(z.string(), z.number().nonnegative()).optional(),
+  uncertainties: z.record(z.string(), atLeastZero).optional(),
   /** From the launch of a captured graph node to the first instruction of a block, and from its last to completion. */
   launchUs: us,
   endUs: us,
@@ -50,7 +55,7 @@ export const systemParametersSchema = z.strictObject({
   /** Share of a link's rate that loads reach, and stores beside them, when all buffers fit the last-level cache and when not. */
   efficiencyCached: share,
   efficiency: share,
-  cacheBytes: z.number().nonnegative(),
+  cacheBytes: atLeastZero,
   /** The same for operations that only store. */
   storeEfficiency: share,
   /** The same for packets, which are twice their payload. */
