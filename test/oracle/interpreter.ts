@@ -42,7 +42,6 @@ interface Element {
   readonly writes: readonly { readonly place: number; readonly packet: number }[];
   readonly seq: number;
   readonly held: boolean;
-  readonly id: number;
 }
 interface Request {
   readonly strand: StrandRun;
@@ -95,12 +94,7 @@ const COMBINE: Readonly<Record<PlanReduceOp, (a: number, b: number) => number>> 
 };
 const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
 
-/** Runs `plan` once. @returns what went wrong, or undefined */
-export function runOnce(plan: ExecutionPlan, options: RunOptions): Outcome {
-  return new Machine(plan, options).run();
-}
-
-/** Runs `plan` once, for plans whose collective says nothing: two runs on equal contents have to end alike. */
+/** Runs `plan` once. Where its collective says nothing, two runs on equal contents have to end alike. */
 export function runAndLook(plan: ExecutionPlan, options: RunOptions): Run {
   const machine = new Machine(plan, options);
   const outcome = machine.run();
@@ -610,7 +604,6 @@ class Machine {
           writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? tag : 0 })),
           seq: strand.seq,
           held,
-          id: strand.op,
         });
         strand.queues.set(p, queue);
         strand.pending++;

@@ -24,7 +24,6 @@ import type {
 
 export const SYNC = { none: 0, before: 1, after: 2, both: 3 } as const;
 export type SyncName = keyof typeof SYNC;
-export type SyncMask = (typeof SYNC)[SyncName];
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] extends readonly (infer E)[] ? E[] : T[K] };
 type Synced<T> = Mutable<T> & { sync: number };

@@ -5,7 +5,7 @@
  * this is MSCCL++'s formula (`src/core/executor`): offset = index * (bytes / chunks). Scratch has no short chunks.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { BufferKind, BufferPlan, ExecutionPlan, RankPlan } from "./ir.ts";
+import type { BufferPlan, ExecutionPlan } from "./ir.ts";
 
 /** Bytes of the caller's buffers of one rank: a number, or one per segment (the v-collectives). */
 export interface RankBytes {
@@ -116,9 +116,4 @@ export function pieces(layout: BufferLayout, index: number, size: number): reado
     else result.push({ offset, length, skew });
   }
   return result;
-}
-
-/** The buffer of a rank's plan by name. */
-export function bufferOf(rank: RankPlan, buffer: BufferKind): BufferPlan {
-  return rank[buffer];
 }

@@ -220,12 +220,6 @@ export class Tape {
   }
 }
 
-/** A draft and when the program asked for it. */
-export interface Decoded {
-  readonly op: DraftOp;
-  readonly seq: number;
-}
-
 /** Makes drafts of a tape. @param seqs receives each operation's number in program order */
 export function decode(tape: Tape, seqs?: number[]): DraftOp[] {
   const d = tape.data;

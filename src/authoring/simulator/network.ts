@@ -48,7 +48,6 @@ export class Network {
   readonly #classes = new Map<string, FlowClass>();
   readonly #dirty = new Set<FlowClass>();
   #mark = 0;
-  #flows = 0;
 
   /** @param capacities of the links in GB/s; 0 is a link that is down */
   constructor(capacities: readonly number[]) {
@@ -63,9 +62,6 @@ export class Network {
   /** Bytes that each link has carried. */
   get carriedBytes(): Float64Array {
     return this.#busyBytes;
-  }
-  get numFlows(): number {
-    return this.#flows;
   }
 
   /** What is infinitely far off never happens. */
@@ -103,7 +99,6 @@ export class Network {
   /** Starts a flow of a class now. */
   startIn(flowClass: FlowClass, bytes: number, onDone: () => void): void {
     const { links } = flowClass;
-    this.#flows++;
     if (bytes <= 0 || (links.length === 0 && flowClass.capBytesPerUs === Number.POSITIVE_INFINITY)) {
       this.at(this.now, onDone);
       return;

@@ -15,7 +15,7 @@ import {
   isSync,
   SYNC,
 } from "../draft.ts";
-import type { GroupSlice, Range, RemoteRange } from "../ir.ts";
+import type { GroupSlice, Range } from "../ir.ts";
 
 const { before: BEFORE, after: AFTER } = SYNC;
 
@@ -205,9 +205,4 @@ export function fuseStrand<T extends DraftOp>(ops: readonly T[]): T[] {
     result.push(x);
   }
   return result as T[];
-}
-
-/** Remote ranges that an operation writes. */
-export function remoteWrites(op: DraftOp): readonly RemoteRange[] {
-  return op.kind === "put" ? op.dst : op.kind === "reduce" ? op.remoteDst : [];
 }

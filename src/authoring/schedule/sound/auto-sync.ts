@@ -82,7 +82,6 @@ interface Slot {
 /** One strand of a program: its place and its operations with their numbers in program order. */
 export interface OrderedStrand {
   readonly rank: number;
-  readonly id: number;
   readonly ops: readonly DraftOp[];
   /** Of each, its number in program order. */
   readonly seqs: readonly number[];

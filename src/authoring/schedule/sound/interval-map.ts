@@ -7,11 +7,7 @@ export interface Piece<V> {
 }
 
 export class IntervalMap<V> {
-  private pieces: Piece<V>[] = [];
-
-  clear(): void {
-    this.pieces = [];
-  }
+  private readonly pieces: Piece<V>[] = [];
 
   /** Index of the first piece that ends after `start`. */
   private first(start: number): number {

@@ -212,7 +212,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     // A rank that does nothing still waits for what it is given.
     strands = strands.map((s) => (s.ops.length === 0 ? { ...s, ops: [[]] } : s));
     const ordered: OrderedStrand[] = strands.flatMap(({ record, ops }) =>
-      ops.map((list, id) => ({ rank: record.rank, id, ops: list, seqs: seqs[record.rank]?.[id] ?? [] })),
+      ops.map((list, id) => ({ rank: record.rank, ops: list, seqs: seqs[record.rank]?.[id] ?? [] })),
     );
     const synced = new AutoSync(context, records, ordered, recorder.links).run();
     let next = 0;

@@ -45,7 +45,6 @@ export interface Counter {
   readonly waiters: Set<number>;
   totalSignals: number;
   totalWaits: number;
-  declared: boolean;
 }
 
 /** All counters of a plan, and which one a channel of a rank signals or waits on. */
@@ -75,7 +74,6 @@ export function counterTable(geometry: Geometry): CounterTable {
       waiters: new Set(),
       totalSignals: 0,
       totalWaits: 0,
-      declared: true,
     };
     counters.push(counter);
     return counter;

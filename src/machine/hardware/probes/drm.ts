@@ -1,7 +1,7 @@
 /** What the DRM and accel classes of sysfs share: cards by driver, hwmon sensors. */
 import type { FileSystem } from "../machine.ts";
 import { defined } from "../pci.ts";
-import { count, hex, number, pciAddress } from "../text.ts";
+import { hex, number, pciAddress } from "../text.ts";
 
 /** Most cards or accel devices that are read: more than any host has. */
 const MAX_CARDS = 128;
@@ -94,9 +94,4 @@ function nonNegative(value: number | undefined): number | undefined {
 /** Names such as `/dev/accel0` that match, in numeric order. */
 export async function devNodes(files: FileSystem, pattern: RegExp, folder = "/dev"): Promise<string[]> {
   return (await files.list(folder)).filter((name) => pattern.test(name)).slice(0, MAX_CARDS);
-}
-
-/** A count read from a file. */
-export async function readCount(files: FileSystem, path: string): Promise<number | undefined> {
-  return count(await files.readText(path, 64));
 }

@@ -5,9 +5,7 @@
  */
 import { invariant } from "../../../core/index.ts";
 import {
-  LANE_MEMORY_OPCODES,
   LANE_OPCODES,
-  type LaneMemoryOpcode,
   type LaneOpcode,
   MEMORY_OPCODES,
   type MemoryOpcode,
@@ -100,11 +98,6 @@ export class FunctionBuilder {
     const [code, align] = MEMORY_OPCODES[name];
     this.#opcode(code);
     this.#code.push(code >>> 12 === 0xfe ? align : 0, ...unsigned(offset));
-    return this;
-  }
-  laneMem(name: LaneMemoryOpcode, offset: number, lane: number): this {
-    this.#opcode(LANE_MEMORY_OPCODES[name][0]);
-    this.#code.push(0, ...unsigned(offset), lane);
     return this;
   }
   lane(name: LaneOpcode, lane: number): this {

@@ -114,13 +114,6 @@ export const MEMORY_OPCODES = {
 } as const;
 export type MemoryOpcode = keyof typeof MEMORY_OPCODES;
 
-/** Instructions with a memory argument and a lane. */
-export const LANE_MEMORY_OPCODES = {
-  "v128.store32_lane": [0xfd05a, 2],
-  "v128.store64_lane": [0xfd05b, 3],
-} as const;
-export type LaneMemoryOpcode = keyof typeof LANE_MEMORY_OPCODES;
-
 /** Instructions with a lane. */
 export const LANE_OPCODES = {
   "i64x2.extract_lane": 0xfd01d,
