@@ -101,9 +101,12 @@ export async function runWorld<R, D>(
   // Threads take long to start; the module and the shared memory are made meanwhile.
   const bundling =
     options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
-  const hosts = Array.from({ length: ranks }, takeHost);
+  // Looked at below, unless a host cannot be had.
+  bundling.catch(() => {});
+  const hosts: RankHost[] = [];
   let supervisor: Supervisor | undefined;
   try {
+    while (hosts.length < ranks) hosts.push(takeHost());
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));

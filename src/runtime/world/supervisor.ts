@@ -89,6 +89,8 @@ export class Supervisor {
     const { timeoutMs, signal } = this.#spec;
     const onAbort = () => this.#end(new AbortedError(String(signal?.reason ?? "the caller gave up")));
     signal?.addEventListener("abort", onAbort);
+    // Who hears of the world's events may have aborted it in the midst of its start.
+    if (signal?.aborted) onAbort();
     if (timeoutMs !== undefined) {
       this.#timers.after(timeoutMs, () =>
         this.#end(new TimeoutError("the world", timeoutMs, this.#current.activity())),
@@ -212,7 +214,10 @@ export class Supervisor {
       case "exiting":
         member.exiting = message;
         if (member.failed || !isCurrent) return;
-        if (message.exitCode !== 0) {
+        if (member.joined) {
+          // It is still there, but will not be in the next generation.
+          this.#fail(member, plainRecord(`called process.exit(${message.exitCode})`));
+        } else if (message.exitCode !== 0) {
           failEngine(generation.engine, member.rank, `called process.exit(${message.exitCode})`);
         } else if (message.worldOpen) this.#leave(member, "called process.exit(0) with its world open");
         return;
@@ -413,19 +418,21 @@ export class Supervisor {
     this.#gathering = undefined;
     this.#remains.add(old, ({ failed, over }) => failed || over);
     const places = shrinks ? survivors : old.members;
+    let next = old;
     try {
-      const next = this.#newGeneration(old.number + 1, places.length, gathering.sinceMs);
+      next = this.#newGeneration(old.number + 1, places.length, gathering.sinceMs);
       const replaced = new Set(places.filter((member) => !isSurvivor(member)));
       const entries = places.map((member, rank) => {
         const isReplaced = replaced.has(member);
         const share = this.#remains.shareOf(rank, isReplaced ? member : undefined, replaced);
         if (isReplaced) return { member: next.add(this.#newHost(), share) };
-        this.#alive.delete(member);
         return { member: next.add(member.host, share), was: member.rank };
       });
+      for (const member of survivors) this.#alive.delete(member);
       releaseEngine(old.engine);
       this.#enter(next, entries);
     } catch (error) {
+      if (next !== this.#current) releaseEngine(next.engine);
       this.#refuse(`the next generation could not be started: ${(error as Error).message}`);
     }
   }
@@ -459,7 +466,13 @@ export class Supervisor {
     this.#windingDown = true;
     this.#timers.after(this.#graceMs, () => {
       for (const member of this.#alive) this.#terminate(member, `was ended ${this.#graceMs} ms after ${because}`);
-      this.#timers.after(EVICTION_MS, () => this.#finish());
+      this.#timers.after(EVICTION_MS, () => {
+        // A rank of which nothing is known has not done its work.
+        for (const member of this.#alive) {
+          this.#fail(member, plainRecord(`could not be ended within ${EVICTION_MS} ms: it is in native code`));
+        }
+        this.#finish();
+      });
     });
   }
 

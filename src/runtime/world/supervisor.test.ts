@@ -1,0 +1,178 @@
+/** The supervisor alone, with hosts that do what the test says: orders of events that threads show once in a while. */
+import { existsSync, readdirSync } from "node:fs";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { AbortedError } from "../../core/index.ts";
+import type { WorldEvent } from "./events.ts";
+import { runWorld } from "./launch.ts";
+import type { FromRank, Job, ToRank } from "./messages.ts";
+import type { Isolation, RankHost, RankListener } from "./rank-host.ts";
+import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
+import { Supervisor } from "./supervisor.ts";
+
+class FakeHost implements RankHost {
+  readonly kind: Isolation;
+  exited = false;
+  terminated = false;
+  readonly told: string[] = [];
+  #listener: RankListener | undefined;
+
+  constructor(kind: Isolation = "thread") {
+    this.kind = kind;
+  }
+  listen(listener: RankListener | undefined): void {
+    this.#listener = listener;
+  }
+  run(job: Job): void {
+    this.told.push(`run as ${job.rank} of generation ${job.generation}`);
+  }
+  send(message: ToRank): void {
+    if (message.kind === "rebuilt") this.told.push(`rebuilt as ${message.place.rank}`);
+    else this.told.push(message.kind);
+  }
+  flush(): void {}
+  setIdle(): void {}
+  terminate(): void {
+    this.terminated = true;
+  }
+
+  say(message: FromRank): void {
+    this.#listener?.message(message);
+  }
+  exit(exitCode: number, reason = `its thread exited with code ${exitCode}`): void {
+    this.exited = true;
+    this.#listener?.exit(exitCode, reason);
+  }
+  returns(value: unknown): void {
+    this.say({ kind: "done", value, final: true });
+    this.exit(0);
+  }
+}
+
+interface Setting extends RestartOptions {
+  readonly signal?: AbortSignal;
+  readonly onEvent?: (event: WorldEvent) => void;
+  readonly isolation?: Isolation;
+}
+
+/** A world of fake hosts, and the hosts that were taken later. */
+function world(hosts: readonly FakeHost[], setting: Setting, takeHost: () => RankHost = () => new FakeHost()) {
+  const { signal, onEvent, isolation = "thread", ...restarts } = setting;
+  const supervisor = new Supervisor({
+    ranks: hosts.length,
+    backend: isolation === "process" ? "nccl" : "threads",
+    backendOptions: undefined,
+    isolation,
+    policy: restartPolicy(restarts, hosts.length),
+    timeoutMs: undefined,
+    graceMs: 100,
+    signal,
+    env: undefined,
+    onOutput: () => {},
+    onEvent,
+    job: { module: { url: "", path: "" }, isFunction: false, args: [], data: undefined, reused: false },
+    takeHost,
+  });
+  supervisor.start(hosts);
+  return supervisor;
+}
+
+const rebuild = { kind: "rebuild", generation: 1 } as const;
+
+describe("the supervisor", () => {
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it.each([0, 3])("does not count on a rank that calls process.exit(%i) while it waits for a rebuild", async (code) => {
+    const [a, b, c] = [new FakeHost(), new FakeHost(), new FakeHost()];
+    const events: WorldEvent[] = [];
+    const supervisor = world([a, b], { onFailure: "respawn", onEvent: (event) => events.push(event) }, () => c);
+    const finished = supervisor.finish();
+    b.say(rebuild);
+    b.say({ kind: "exiting", exitCode: code, worldOpen: true });
+    a.say(rebuild);
+    // Its thread is still there, and is not asked any more.
+    expect([...a.told, ...b.told]).toEqual([
+      "run as 0 of generation 1",
+      "bootstrap-failed",
+      "run as 1 of generation 1",
+      "bootstrap-failed",
+    ]);
+    b.exit(code);
+    expect(a.told.at(-1)).toBe("rebuilt as 0");
+    expect(c.told).toEqual(["run as 1 of generation 2"]);
+    a.returns("a");
+    c.returns("c");
+    expect(await finished).toEqual(["a", "c"]);
+    expect(events.filter(({ kind }) => kind === "rank-failed")).toEqual([
+      expect.objectContaining({ rank: 1, generation: 1, message: `called process.exit(${code})` }),
+    ]);
+    supervisor.close();
+  });
+
+  it("hears a signal that is aborted while the world starts", async () => {
+    const host = new FakeHost();
+    const controller = new AbortController();
+    const supervisor = world([host], { signal: controller.signal, onEvent: () => controller.abort("at once") });
+    const finished = supervisor.finish();
+    expect(host.terminated).toBe(true);
+    host.exit(1);
+    await expect(finished).rejects.toThrow(AbortedError);
+    supervisor.close();
+  });
+
+  it("reports a rank that cannot be ended, also when no other has failed", async () => {
+    vi.useFakeTimers();
+    const [a, b] = [new FakeHost(), new FakeHost()];
+    const supervisor = world([a, b], { onFailure: "respawn", restarts: 0 });
+    const finished = supervisor.finish();
+    finished.catch(() => {});
+    a.say(rebuild);
+    await vi.advanceTimersByTimeAsync(99);
+    expect(a.told.at(-1)).not.toBe("rebuild-refused");
+    await vi.advanceTimersByTimeAsync(1);
+    expect(a.told.at(-1)).toBe("rebuild-refused");
+    a.returns("dealt with it");
+    await vi.advanceTimersByTimeAsync(100);
+    expect(b.terminated).toBe(true);
+    await vi.advanceTimersByTimeAsync(5_000);
+    await expect(finished).rejects.toMatchObject({ name: "RankFailedError", rank: 1 });
+    await expect(finished).rejects.toThrow("could not be ended");
+    supervisor.close();
+  });
+
+  it.skipIf(!existsSync("/dev/shm"))(
+    "leaves nothing of a generation that could not be started (needs /dev/shm)",
+    () => {
+      const segments = () => readdirSync("/dev/shm").filter((name) => name.includes(`-${process.pid}-`));
+      const before = segments();
+      const hosts = [new FakeHost("process"), new FakeHost("process")];
+      const supervisor = world(hosts, { onFailure: "respawn", isolation: "process" }, () => {
+        throw new Error("no process is left");
+      });
+      const finished = supervisor.finish();
+      expect(segments()).toHaveLength(before.length + 1);
+      hosts[0]?.say(rebuild);
+      hosts[1]?.exit(1, "its process exited with code 1");
+      expect(hosts[0]?.told.at(-1)).toBe("rebuild-refused");
+      hosts[0]?.returns(undefined);
+      supervisor.close();
+      expect(segments()).toEqual(before);
+      return expect(finished).rejects.toThrow("its process exited with code 1");
+    },
+  );
+});
+
+describe("a launch", () => {
+  it("ends the hosts that it has when it cannot get all", async () => {
+    const host = new FakeHost();
+    const hosts: RankHost[] = [host];
+    const take = () => {
+      const next = hosts.pop();
+      if (next === undefined) throw new Error("no thread is left");
+      return next;
+    };
+    await expect(runWorld({ ranks: 2, run: () => 1 }, take, false)).rejects.toThrow("no thread is left");
+    expect(host.terminated).toBe(true);
+  });
+});
