@@ -1,5 +1,5 @@
 /** Writes what every rank of a generation did last, for `chorale doctor --flight`. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type EngineHandle, readFlight } from "./engine.ts";
 
@@ -16,7 +16,10 @@ export function recordFlight(engine: EngineHandle, generation: number): string |
   try {
     mkdirSync(folder, { recursive: true });
     const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}.json`);
-    writeFileSync(path, JSON.stringify(readFlight(engine)));
+    // Under its name only when it is whole: a reader must not find half of it, nor this process's end leave it.
+    const part = `${path}.part`;
+    writeFileSync(part, JSON.stringify(readFlight(engine)));
+    renameSync(part, path);
     return path;
   } catch (error) {
     process.stderr.write(`chorale: cannot write to ${FOLDER_VARIABLE}: ${String(error)}\n`);

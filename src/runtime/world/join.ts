@@ -1,6 +1,6 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { attach, type BackendName, createEngine, parseBackend } from "./engine.ts";
+import { attach, type BackendName, createEngine, parseBackend, releaseEngine } from "./engine.ts";
 import { foreignPlace } from "./rendezvous/foreign.ts";
 import { joinForeign } from "./rendezvous/join-foreign.ts";
 import { checkMs } from "./restart-policy.ts";
@@ -89,10 +89,20 @@ async function join(options: JoinOptions): Promise<World> {
 async function soloWorld(generation: number, backend: BackendName, options: JoinOptions): Promise<World> {
   const { timeoutMs } = options;
   const engine = createEngine(backend, 1, generation, timeoutMs === undefined ? {} : { timeoutMs });
-  const world = createWorld(await attach(engine, 0), {
+  const release = () => releaseEngine(engine);
+  const attached = await attach(engine, 0).catch((error: unknown) => {
+    release();
+    throw error;
+  });
+  const request = () => {
+    release();
+    return soloWorld(generation + 1, backend, options);
+  };
+  const world = createWorld(attached, {
     args: process.argv.slice(2),
     data: undefined,
-    rebuild: { refusal: undefined, request: () => soloWorld(generation + 1, backend, options) },
+    onClosed: release,
+    rebuild: { refusal: undefined, request },
   });
   (globalThis as Slot)[SLOT] = { world, launched: false };
   return world;

@@ -14,6 +14,7 @@ import {
 } from "../../../test/helpers/fake-gpu.ts";
 import { RankFailedError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
+import { joinWorld } from "./join.ts";
 import { type LaunchOptions, launch } from "./launch.ts";
 import type { World } from "./world.ts";
 
@@ -202,5 +203,17 @@ describe.skipIf(!available)("a world over NCCL (stand-in library, needs g++)", (
     } finally {
       folder.remove();
     }
+  });
+
+  it("of one rank that nobody launched lets go of what its generations held", async () => {
+    const watching = () => process.listenerCount("exit");
+    const before = watching();
+    const world = await joinWorld({ backend: "nccl" });
+    const next = await world.rebuild();
+    // The watch over the exit is for worlds that stand: one for all of them.
+    expect(watching()).toBe(before + 1);
+    await next.close();
+    expect(watching()).toBe(before);
+    expect(heldByFakeGpu(library)).toEqual(NOTHING_HELD);
   });
 });

@@ -96,6 +96,8 @@ export interface WorldContext {
   readonly data: unknown;
   /** Sets who hears, once, that the generation is over. */
   readonly onFailure?: (listener: (error: Error) => void) => void;
+  /** Runs when `close()` is done, also when it threw. */
+  readonly onClosed?: () => void;
   readonly rebuild: {
     /** Why a rebuild cannot be, known before anybody is asked. */
     readonly refusal: string | undefined;
@@ -143,6 +145,7 @@ class BackendWorld implements World {
   /** Absent once the rank left for the next generation: worlds lead to their successors, and must not keep memory. */
   #backend: Backend | undefined;
   #rebuild: WorldContext["rebuild"] | undefined;
+  readonly #onClosed: (() => void) | undefined;
   readonly #groups = new Map<string, Promise<Communicator>>();
   readonly #over = new AbortController();
   #closing: Promise<void> | undefined;
@@ -157,6 +160,7 @@ class BackendWorld implements World {
     this.data = context.data;
     this.#backend = backend;
     this.#rebuild = context.rebuild;
+    this.#onClosed = context.onClosed;
     context.onFailure?.((error) => this.#over.abort(error));
     if (backend.device !== undefined) devices.set(this, backend.device);
   }
@@ -267,8 +271,16 @@ class BackendWorld implements World {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#backend?.close() ?? Promise.resolve();
+    this.#closing ??= this.#close();
     return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    try {
+      await this.#backend?.close();
+    } finally {
+      this.#onClosed?.();
+    }
   }
 
   [Symbol.asyncDispose](): Promise<void> {

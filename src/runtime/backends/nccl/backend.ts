@@ -10,7 +10,13 @@ import {
   InvalidArgumentError,
   type Tensor,
 } from "../../../core/index.ts";
-import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import {
+  type Backend,
+  type Capabilities,
+  type Communicator,
+  DEFAULT_TIMEOUT_MS,
+  type Failure,
+} from "../../comm/index.ts";
 import type { OpenControl } from "../control/mapped.ts";
 import { type CudaDevice, openDevice } from "../cuda/device.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
@@ -187,6 +193,11 @@ export class NcclBackend implements Backend {
 
   fail(rank: number, cause: string): void {
     this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+  }
+
+  /** Why the world has failed, if it has: what the first rank to fail wrote. */
+  get failure(): Failure | undefined {
+    return this.#rank.segment.failure;
   }
 
   capabilities(): Capabilities {

@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { InvalidArgumentError } from "../../../core/index.ts";
 import {
   describeWords,
+  type Failure,
   FLIGHT_SCHEMA_VERSION,
   type FlightDump,
   type FlightEntry,
@@ -94,6 +95,11 @@ function segmentOf({ control, ranks }: NcclHandle): ControlSegment | undefined {
 /** Says, from the thread that made the handle (among threads: any), that `rank` is dead. The first cause stays. */
 export function failNcclRank(handle: NcclHandle, rank: number, cause: string): void {
   segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
+}
+
+/** Why the world has failed, if it has. From the thread that made the handle (among threads: any). */
+export function ncclFailure(handle: NcclHandle): Failure | undefined {
+  return segmentOf(handle)?.failure;
 }
 
 /**

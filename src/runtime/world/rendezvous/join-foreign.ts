@@ -41,7 +41,7 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
   const { host, port } = rendezvousAddress(process.env);
   // Loaded only here: worlds of threads need neither CUDA nor FFI.
   const { attachNccl } = await import("../../backends/nccl/backend.ts");
-  const { createNcclHost, releaseNcclHost } = await import("../../backends/nccl/handle.ts");
+  const { createNcclHost, ncclFailure, releaseNcclHost } = await import("../../backends/nccl/handle.ts");
   const { requireNccl } = await import("../../backends/nccl/library.ts");
   const { requireCudaDriver } = await import("../../backends/cuda/driver.ts");
   const { deviceInfo } = await import("../../backends/cuda/device.ts");
@@ -60,7 +60,7 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
   const leave = () => {
     for (const step of leaving.splice(0).reverse()) step();
   };
-  let tell: ((message: string) => void) | undefined;
+  let tell: ((cause: { readonly rank: number; readonly message: string }) => void) | undefined;
   let record: (() => void) | undefined;
   let left: ((message: string) => void) | undefined;
   process.once("exit", (code) => {
@@ -72,15 +72,20 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
       const onFailed = () => record?.();
       const store = await RendezvousStore.open({ secret, claims, host, port, joinTimeoutMs: timeoutMs, onFailed });
       leaving.push(() => store.close());
-      tell = (message) => store.fail({ rank, message });
+      tell = (cause) => store.fail(cause);
     }
     const door = await TcpBootstrap.join({ secret, claims, host, port, timeoutMs });
     leaving.push(() => door.close());
-    tell ??= (message) => door.fail({ rank, message });
+    tell ??= (cause) => door.fail(cause);
     const met = (async () => {
       if (rank === 0) {
         const made = createNcclHost({ ranks: size, generation, interprocess: true });
-        leaving.push(() => releaseNcclHost(made));
+        leaving.push(() => {
+          // Of a rank that died this one may know before the store does: the others are told, and the dump is written.
+          const failure = ncclFailure(made);
+          if (failure?.code === "RANK_FAILED") tell?.({ rank: failure.rank, message: failure.cause });
+          releaseNcclHost(made);
+        });
         record = () => recordFlight({ backend: "nccl", host: made, options: {} }, generation);
         await door.set("control", Buffer.from(JSON.stringify(made)));
       }
@@ -93,6 +98,7 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
     const world = createWorld(backend, {
       args: process.argv.slice(2),
       data: undefined,
+      onClosed: leave,
       onFailure: (listener) =>
         door.onFailure((cause) => listener(new RankFailedError(cause.rank, generation, new Error(cause.message)))),
       rebuild: {
@@ -102,18 +108,20 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
         },
       },
     });
-    const close = world.close.bind(world);
-    world.close = () => close().finally(leave);
     left = (message) => {
       if (world.closed) return;
       backend.fail(rank, message);
-      tell?.(message);
+      // This rank may end because of another one, of which the rendezvous has not heard yet.
+      const first = backend.failure;
+      tell?.(first?.code === "RANK_FAILED" ? { rank: first.rank, message: first.cause } : { rank, message });
     };
     endWithProgram(world, left);
     return world;
   } catch (error) {
     // The others must not wait for a rank that gave up, and are to know why.
-    if (!(error instanceof RankFailedError)) tell?.(error instanceof Error ? error.message : String(error));
+    if (!(error instanceof RankFailedError)) {
+      tell?.({ rank, message: error instanceof Error ? error.message : String(error) });
+    }
     leave();
     throw error;
   }
