@@ -5,12 +5,7 @@
  * on its own does so in rank order.
  */
 import { allGather, allReduce, allToAll, allToAllV, type Program, program, reduceScatter } from "../language/index.ts";
-import { type AlgorithmArgs, settings } from "./args.ts";
-
-/** The other ranks, from the next one on: if all began with rank 0, its link would carry everything at once. */
-function after<T extends { readonly id: number }>(ranks: readonly T[], rank: T): readonly T[] {
-  return [...ranks.slice(rank.id + 1), ...ranks.slice(0, rank.id)];
-}
+import { type AlgorithmArgs, after, settings } from "./args.ts";
 
 /** Everybody puts its input to everybody, and reduces all of it: 1 step, n - 1 times the data. */
 export function oneShotAllReduce(args: AlgorithmArgs): Program {

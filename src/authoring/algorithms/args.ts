@@ -41,3 +41,13 @@ export function settings(name: string, args: AlgorithmArgs): Omit<ProgramOptions
 export function modulo(i: number, n: number): number {
   return ((i % n) + n) % n;
 }
+
+/** The other numbers below n, from the next one on: if all began with 0, its link would carry everything at once. */
+export function others(i: number, n: number): readonly number[] {
+  return Array.from({ length: n - 1 }, (_, step) => (i + 1 + step) % n);
+}
+
+/** The other ranks, in that order. */
+export function after<T extends { readonly id: number }>(ranks: readonly T[], rank: T): readonly T[] {
+  return others(rank.id, ranks.length).map((id) => ranks[id] as T);
+}

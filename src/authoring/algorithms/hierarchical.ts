@@ -13,7 +13,7 @@ import {
   program,
   reduceScatter,
 } from "../language/index.ts";
-import { type HierarchicalArgs, modulo, settings } from "./args.ts";
+import { type HierarchicalArgs, modulo, others, settings } from "./args.ts";
 
 function shape(
   name: string,
@@ -28,11 +28,6 @@ function shape(
     m: n / g,
     options: { ...settings(name, args), ranksPerNode: g, links: (a, b) => (sameNode(a, b) ? "memory" : channel) },
   };
-}
-
-/** The other local numbers, from the next one on: if all began with 0, its link would carry everything at once. */
-function others(local: number, g: number): readonly number[] {
-  return Array.from({ length: g - 1 }, (_, i) => (local + 1 + i) % g);
 }
 
 /** All-reduce: reduce-scatter within nodes, ring all-reduce between ranks of the same local number, all-gather within. */
@@ -160,8 +155,7 @@ export function hierarchicalAllToAll(args: HierarchicalArgs): Program {
     /** outbox[node * g + local]: from the local rank `local`, for the rank of this local number on `node`. */
     const outbox = p.ranks.map((rank) => rank.scratch(n));
     for (const rank of p.ranks) {
-      for (let i = 0; i < n; i++) {
-        const to = (rank.id + 1 + i) % n;
+      for (const to of [...others(rank.id, n), rank.id]) {
         const carrier = p.rank(nodeOf(rank.id) * g + (to % g));
         const direct = nodeOf(to) === nodeOf(rank.id);
         p.copy(

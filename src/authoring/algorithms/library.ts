@@ -29,7 +29,7 @@ export interface AlgorithmEntry {
   readonly needsSwitch: boolean;
 }
 
-const any = (n: number) => n >= 2;
+const twoOrMore = (n: number) => n >= 2;
 const powers = (n: number) => n >= 2 && (n & (n - 1)) === 0;
 const nodes = (n: number) => n >= 4 && n % 2 === 0;
 
@@ -43,7 +43,7 @@ const entry = (
   name,
   collective,
   make,
-  legal: any,
+  legal: twoOrMore,
   inPlace: true,
   packets: false,
   needsSwitch: false,

@@ -16,7 +16,7 @@ import {
   reduce,
   scatter,
 } from "../language/index.ts";
-import { type AlgorithmArgs, modulo, type RootedArgs, settings } from "./args.ts";
+import { type AlgorithmArgs, after, modulo, type RootedArgs, settings } from "./args.ts";
 
 export interface PipelineArgs extends RootedArgs {
   /** Pieces that follow each other through the tree; more hide latency on large messages. */
@@ -126,12 +126,8 @@ export function scatterGatherReduce(args: RootedArgs): Program {
     (p) => {
       const inbox = p.ranks.map((rank) => rank.scratch(n));
       const sums = p.ranks.map((rank) => rank.scratch(rank.id === root ? 0 : 1));
-      // From the next rank on: if all began with rank 0, its link would carry everything at once.
       for (const rank of p.ranks) {
-        for (let i = 1; i < n; i++) {
-          const owner = p.rank((rank.id + i) % n);
-          p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
-        }
+        for (const owner of after(p.ranks, rank)) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
       }
       for (const owner of p.ranks) {
         const to = owner.id === root ? owner.output.at(owner.id) : sums[owner.id]!.at(0);
