@@ -408,3 +408,18 @@ export function countOps(plan: ExecutionPlan): number {
   }
   return count;
 }
+
+/** What an operation does: itself, or a pipeline's body. */
+export function bodyOf(op: Op): readonly SimpleOp[] {
+  return op.kind === "pipeline" ? op.body : [op];
+}
+
+/**
+ * Which of a rank's channels to one peer a channel is, from 0: the k-th from a to b pairs with the k-th from b to a.
+ * @param peers where the rank's channels of one kind lead, by id
+ */
+export function channelOrdinal(peers: readonly number[], id: number): number {
+  let ordinal = 0;
+  for (let i = 0; i < id; i++) if (peers[i] === peers[id]) ordinal++;
+  return ordinal;
+}

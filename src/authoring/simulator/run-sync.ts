@@ -2,7 +2,7 @@
  * Signals, waits, semaphores and barriers of a run. A counter per channel and direction: a signal raises it when it is
  * visible at the receiver, a wait takes from it.
  */
-import type { ChannelKind } from "../schedule/index.ts";
+import { type ChannelKind, channelOrdinal } from "../schedule/index.ts";
 import type { RunCore } from "./run-core.ts";
 import type { Counter, Strand } from "./run-state.ts";
 
@@ -46,10 +46,8 @@ export class Synchronisation {
   #end(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
     const peers = this.#core.plan.ranks[rank]!.channels[kind];
     const peer = peers[id]!;
-    let ordinal = 0;
-    for (let i = 0; i < id; i++) if (peers[i] === peer) ordinal++;
     const [from, to] = out ? [rank, peer] : [peer, rank];
-    return this.#counter(`${kind}${from}>${to}.${ordinal}`, from, 0);
+    return this.#counter(`${kind}${from}>${to}.${channelOrdinal(peers, id)}`, from, 0);
   }
 
   semaphore(rank: number, id: number): Counter {

@@ -16,7 +16,7 @@
  */
 import { UnsupportedError } from "../../../core/index.ts";
 import { type DraftOp, SYNC } from "../draft.ts";
-import type { ChannelKind } from "../ir.ts";
+import { type ChannelKind, channelOrdinal } from "../ir.ts";
 import type { RankRecord } from "../recorder.ts";
 import { type Access, type AccessContext, accessesOf } from "./access.ts";
 import { IntervalMap } from "./interval-map.ts";
@@ -428,7 +428,7 @@ export class AutoSync {
   private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Clock | undefined)[] {
     const peers = (this.ranks[rank] as RankRecord)[kind];
     const peer = peers[id] as number;
-    const ordinal = peers.slice(0, id).filter((p) => p === peer).length;
+    const ordinal = channelOrdinal(peers, id);
     const key = sending ? `${kind} ${rank} ${peer} ${ordinal}` : `${kind} ${peer} ${rank} ${ordinal}`;
     let queue = this.queues.get(key);
     if (queue === undefined) {

@@ -10,6 +10,7 @@ import { type DraftOp, type DraftSimple, finish } from "../draft.ts";
 import {
   BUFFERS,
   type BufferKind,
+  channelOrdinal,
   type Op,
   type PlanCollective,
   type PutOp,
@@ -73,9 +74,8 @@ function checkChannelPairing(
   ) => {
     const peers = (ranks[rank] as RankRecord)[kind];
     const peer = peers[id] as number;
-    const ordinal = peers.slice(0, id).filter((p) => p === peer).length;
     const [a, b] = change > 0 ? [rank, peer] : [peer, rank];
-    const key = `${kind} channel ${ordinal} from rank ${a} to rank ${b}`;
+    const key = `${kind} channel ${channelOrdinal(peers, id)} from rank ${a} to rank ${b}`;
     balance.set(key, (balance.get(key) ?? 0) + change);
     last[change].set(key, source);
   };

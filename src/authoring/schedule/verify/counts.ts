@@ -2,6 +2,7 @@
  * Counting, which needs no run: as many signals as waits on every channel, semaphores back where they began, loops that
  * run equally often at every size, barriers met by those who name them.
  */
+import { bodyOf } from "../ir.ts";
 import type { Counter, CounterTable } from "./counters.ts";
 import { type Findings, type OpRef, opRef, times } from "./findings.ts";
 import type { Geometry } from "./geometry.ts";
@@ -60,11 +61,8 @@ function placeOfCounter(geometry: Geometry, counter: Counter): OpRef {
     const rank = geometry.strandRank[g]!;
     const strand = g - geometry.strandBase[rank]!;
     const ops = plan.ranks[rank]!.strands[strand]!.ops;
-    for (let o = 0; o < ops.length; o++) {
-      const outer = ops[o]!;
-      const bodies = outer.kind === "pipeline" ? outer.body : [outer];
-      for (let b = 0; b < bodies.length; b++) {
-        const op = bodies[b]!;
+    for (const [o, outer] of ops.entries()) {
+      for (const [b, op] of bodyOf(outer).entries()) {
         const id = rank === counter.from && kinds[0] === "signal" ? counter.fromId : counter.toId;
         const ids = "channels" in op ? op.channels : "semaphores" in op ? op.semaphores : [];
         const same = "channelKind" in op ? op.channelKind === counter.kind : counter.kind === "semaphore";
@@ -83,7 +81,7 @@ export function checkBarrierGroups(geometry: Geometry, findings: Findings): void
     const groups = new Map<number, { strands: Set<number>; size: number; at: readonly [number, number] }>();
     rank.strands.forEach((strand, s) => {
       strand.ops.forEach((outer, o) => {
-        for (const op of outer.kind === "pipeline" ? outer.body : [outer]) {
+        for (const op of bodyOf(outer)) {
           if (op.kind !== "barrier") continue;
           const group = groups.get(op.barrier) ?? { strands: new Set(), size: op.numStrands, at: [s, o] };
           group.strands.add(s);

@@ -3,7 +3,7 @@
  * of contributions. The meaning is `planPostcondition`'s; a test compares the two.
  */
 import { planPostcondition } from "../collective.ts";
-import type { ExecutionPlan, PlanReduceOp } from "../ir.ts";
+import { bodyOf, type ExecutionPlan, type PlanReduceOp } from "../ir.ts";
 
 export type Expectation =
   | { readonly kind: "copy"; readonly rank: number; readonly chunk: number }
@@ -46,9 +46,7 @@ export function collectiveOperator(plan: ExecutionPlan): PlanReduceOp {
   for (const rank of plan.ranks) {
     for (const strand of rank.strands) {
       for (const outer of strand.ops) {
-        for (const op of outer.kind === "pipeline" ? outer.body : [outer]) {
-          if ("op" in op) votes.set(op.op, (votes.get(op.op) ?? 0) + 1);
-        }
+        for (const op of bodyOf(outer)) if ("op" in op) votes.set(op.op, (votes.get(op.op) ?? 0) + 1);
       }
     }
   }

@@ -14,7 +14,7 @@ export const MAX_CELLS = 20_000_000;
 /** Time bound of one verification: dynamic operations, loops unrolled. A ring over 256 ranks has 650,000. */
 export const MAX_STEPS = 10_000_000;
 
-const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
+export const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
 const lcm = (a: number, b: number): number => (a / gcd(a, b)) * b;
 
 export interface Geometry {

@@ -2,15 +2,13 @@
  * Limits (`../limits.ts`) and defects of the executor that a plan is meant for. Source of the defects: microsoft/mscclpp
  * 0.9, `src/core/executor/execution_plan.cpp` and `src/core/include/execution_kernel.hpp`.
  */
-import type { ExecutionPlan, Op, SimpleOp } from "../ir.ts";
+import { bodyOf, type ExecutionPlan, type Op, type SimpleOp } from "../ir.ts";
 import { limitViolations } from "../limits.ts";
 import type { Findings } from "./findings.ts";
 import { movesPackets } from "./strand-state.ts";
 
 export const TARGETS = ["mscclpp"] as const;
 export type Target = (typeof TARGETS)[number];
-
-const bodyOf = (op: Op): readonly SimpleOp[] => (op.kind === "pipeline" ? op.body : [op]);
 
 /** Checks a plan against an executor's limits and known defects. */
 export function checkTarget(plan: ExecutionPlan, target: Target, findings: Findings): void {

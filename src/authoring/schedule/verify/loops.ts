@@ -19,6 +19,7 @@
  */
 import type { ExecutionPlan, PipelineOp } from "../ir.ts";
 import { type Counter, type CounterTable, counterUse } from "./counters.ts";
+import { gcd } from "./geometry.ts";
 
 /** More units than these are not unrolled, however many credits there are. */
 const MAX_UNITS = 8;
@@ -98,5 +99,3 @@ export function unequalRates(plan: ExecutionPlan, table: CounterTable): Readonly
     [...rates.values()].some((n) => n > 0) && [...rates.values()].some((n) => n < 0);
   return new Set([...balance].flatMap(([counter, rates]) => (differ(rates) ? [counter] : [])));
 }
-
-const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));

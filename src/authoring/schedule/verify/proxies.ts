@@ -8,7 +8,7 @@
  * of its rank that may be reached before it is issued. In any run fewer requests are held up; where this one ends, all
  * do. Where it does not, some request can only go on if its strand was quick, and the plan is refused.
  */
-import type { ExecutionPlan, SimpleOp } from "../ir.ts";
+import { bodyOf, type ExecutionPlan, type SimpleOp } from "../ir.ts";
 import { overtaken } from "./ahead.ts";
 import type { Clock } from "./clocks.ts";
 import type { Geometry } from "./geometry.ts";
@@ -39,9 +39,7 @@ function stallingOps(plan: ExecutionPlan, opBase: Geometry["opBase"]): Set<numbe
   const stalling: number[] = [];
   let g = 0;
   for (const rank of plan.ranks) {
-    const asks = rank.strands.map((strand) =>
-      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(isRequest) : isRequest(op))),
-    );
+    const asks = rank.strands.map((strand) => strand.ops.some((op) => bodyOf(op).some(isRequest)));
     const many = asks.filter(Boolean).length > 1;
     for (const [s, strand] of rank.strands.entries()) {
       const first = opBase[g++]!;

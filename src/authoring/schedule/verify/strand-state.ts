@@ -1,5 +1,5 @@
 /** One strand during an exploration: where it stands, what it knows, and what it can prove to have been performed. */
-import type { ExecutionPlan, SimpleOp } from "../ir.ts";
+import { bodyOf, type ExecutionPlan, type SimpleOp } from "../ir.ts";
 import type { AccessLog, Past } from "./access-log.ts";
 import { type Clock, join, withStrand } from "./clocks.ts";
 
@@ -145,8 +145,6 @@ export function movesPackets(op: SimpleOp): boolean {
 /** Says whether any operation moves packets. */
 export function usesPackets(plan: ExecutionPlan): boolean {
   return plan.ranks.some((rank) =>
-    rank.strands.some((strand) =>
-      strand.ops.some((op) => (op.kind === "pipeline" ? op.body.some(movesPackets) : movesPackets(op))),
-    ),
+    rank.strands.some((strand) => strand.ops.some((op) => bodyOf(op).some(movesPackets))),
   );
 }
