@@ -115,6 +115,10 @@ export class Findings {
   ): void {
     this.add({ ...opRef(plan, ...place), ...finding });
   }
+  /** About a rank as a whole; about the plan, with -1. */
+  atRank(rank: number, finding: Omit<Finding, "rank" | "strand" | "op" | "body" | "source">): void {
+    this.add({ rank, strand: -1, op: -1, ...finding });
+  }
   get hasErrors(): boolean {
     return this.list.some((finding) => finding.severity === "error");
   }

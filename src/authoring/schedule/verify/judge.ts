@@ -102,12 +102,9 @@ export function judge(
   reportRaces(geometry, run.memory.races, guilty, findings);
   reportMixes(geometry, run, findings);
   if (run.memory.forgot && !findings.hasErrors) {
-    findings.add({
+    findings.atRank(-1, {
       code: "undecided",
       severity: "error",
-      rank: -1,
-      strand: -1,
-      op: -1,
       message: "a place that two sides write in no order is read too often to compare all reads with all writes",
       hint: "order the writes",
     });

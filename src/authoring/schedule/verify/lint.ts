@@ -1,5 +1,5 @@
 /** What is allowed but pointless: channels nobody uses, data nobody reads, operations that never run. Warnings. */
-import type { SimpleOp } from "../ir.ts";
+import { bodyOf, channelOrdinal, type SimpleOp } from "../ir.ts";
 import { formatOp } from "../print.ts";
 import type { Exploration } from "./explore.ts";
 import type { Findings } from "./findings.ts";
@@ -22,7 +22,7 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
             hint: "remove it, or give it chunks",
           });
         }
-        (outer.kind === "pipeline" ? outer.body : [outer]).forEach((op, b) => {
+        bodyOf(outer).forEach((op, b) => {
           if ("channels" in op && op.channelKind !== undefined)
             for (const id of op.channels) usedChannels[op.channelKind].add(id);
           if (op.kind === "put" || op.kind === "get" || op.kind === "reduce") {
@@ -63,12 +63,9 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
     for (const kind of ["memory", "port"] as const) {
       rank.channels[kind].forEach((peer, id) => {
         if (usedChannels[kind].has(id) || isHeard(geometry, rank.rank, kind, peer, id)) return;
-        findings.add({
+        findings.atRank(rank.rank, {
           code: "unused-channel",
           severity: "warning",
-          rank: rank.rank,
-          strand: -1,
-          op: -1,
           message: `${kind} channel ${id} to rank ${peer} is never used`,
           hint: "remove it: every channel costs the executor memory and set-up time",
         });
@@ -76,12 +73,9 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
     }
     rank.channels.switch.forEach((_, id) => {
       if (usedChannels.switch.has(id)) return;
-      findings.add({
+      findings.atRank(rank.rank, {
         code: "unused-channel",
         severity: "warning",
-        rank: rank.rank,
-        strand: -1,
-        op: -1,
         message: `switch channel ${id} is never used by rank ${rank.rank}`,
         hint: "members that only receive may ignore this",
       });
@@ -109,7 +103,6 @@ function isEmpty(op: SimpleOp): boolean {
 /** Says whether the peer's counterpart of a channel exists: then this end is needed to pair with it. */
 function isHeard(geometry: Geometry, rank: number, kind: "memory" | "port", peer: number, id: number): boolean {
   const own = geometry.plan.ranks[rank]!.channels[kind];
-  const ordinal = own.slice(0, id).filter((other) => other === peer).length;
   const counterparts = geometry.plan.ranks[peer]?.channels[kind].filter((other) => other === rank).length ?? 0;
-  return ordinal < counterparts;
+  return channelOrdinal(own, id) < counterparts;
 }

@@ -279,7 +279,7 @@ function checkOp(op: Op, check: OpChecker): void {
 export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
   const before = findings.list.length;
   const atPlan = (rank: number, message: string, hint: string) =>
-    findings.add({ code: "malformed", severity: "error", rank, strand: -1, op: -1, message, hint });
+    findings.atRank(rank, { code: "malformed", severity: "error", message, hint });
   const n = plan.ranks.length;
   if (plan.collective.numRanks !== n) {
     atPlan(-1, `the plan has ${n} ranks, its collective ${plan.collective.numRanks}`, "give every rank a plan");

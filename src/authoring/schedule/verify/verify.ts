@@ -111,26 +111,18 @@ function verifyAt(
   isExtra: boolean,
 ): void {
   const findings = launches > 1 ? new RelaunchFindings(target) : target;
-  const wholePlan = (code: FindingCode, message: string, hint: string) =>
-    findings.add({ code, severity: "error", rank: -1, strand: -1, op: -1, message, hint });
+  const undecided = (message: string, hint: string) =>
+    findings.atRank(-1, { code: "undecided", severity: "error", message, hint });
   const geometry = layOut(plan, chunkBytes, launches);
   // One unit and two have been looked at; more are only where they fit.
   if (isExtra && (typeof geometry === "string" || countSteps(geometry) > MAX_STEPS)) return;
   if (typeof geometry === "string") {
-    wholePlan(
-      "undecided",
-      `the plan is too fine to be checked: ${geometry}`,
-      "use units and groups that divide evenly",
-    );
+    undecided(`the plan is too fine to be checked: ${geometry}`, "use units and groups that divide evenly");
     return;
   }
   const steps = countSteps(geometry);
   if (steps > MAX_STEPS) {
-    wholePlan(
-      "undecided",
-      `the plan has ${steps} operations with its loops unrolled`,
-      `at most ${MAX_STEPS} are checked`,
-    );
+    undecided(`the plan has ${steps} operations with its loops unrolled`, `at most ${MAX_STEPS} are checked`);
     return;
   }
   stats.cells = geometry.numCells;
@@ -155,28 +147,25 @@ function verifyAt(
   }
   checkBarrierGroups(geometry, findings);
   const contested = contestedCounters(table, first);
-  if (contested.length === 0) {
-    if (first.stalls.size > 0) {
-      const held = session.heldUp({ kind: "greedy" }, first.stalls);
-      if (held.blocked.length > 0) {
-        reportDeadlock(geometry, table, held, findings);
-        return;
-      }
-    }
-    judge(geometry, session.values, first, options.promises, findings);
-    if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
-    return;
-  }
-  // Several strands compete for the same tokens. If even the slowest order ends, every order does.
+  // Where several strands compete for the same tokens: if even the slowest order ends, every order does.
   const needed = (counter: Counter, strand: number, ordinal: number) => {
     const waits = first.waits.get(counter.id) ?? [];
     const own = waits.find((wait) => wait.strand === strand && wait.ordinal === ordinal);
     return own === undefined ? counter.totalWaits : counter.totalWaits - laterWaits(own, waits);
   };
-  const slowest = session.heldUp({ kind: "pessimistic", needed }, first.stalls);
+  const slowest =
+    contested.length > 0
+      ? session.heldUp({ kind: "pessimistic", needed }, first.stalls)
+      : first.stalls.size > 0
+        ? session.heldUp({ kind: "greedy" }, first.stalls)
+        : first;
   if (slowest.blocked.length === 0) {
     judge(geometry, session.values, first, options.promises, findings);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
+    return;
+  }
+  if (contested.length === 0) {
+    reportDeadlock(geometry, table, slowest, findings);
     return;
   }
   const ids = new Set(contested.map((counter) => counter.id));
@@ -188,8 +177,7 @@ function verifyAt(
   });
   if (findings.hasErrors) return;
   if (countsAhead(plan, geometry.opBase)) {
-    wholePlan(
-      "undecided",
+    undecided(
       "strands compete for signals or semaphores, and a relaxed signal or wait may be executed while its strand still waits for packets: there are more orders than are tried",
       "put a nop (sync) between the packets and what is relaxed, or give each waiting strand a channel of its own",
     );
@@ -208,12 +196,9 @@ function tryOrders(findings: Findings, attempt: (choices: readonly number[]) => 
   let choices: number[] = [];
   for (let count = 0; ; count++) {
     if (count >= MAX_ORDERS) {
-      findings.add({
+      findings.atRank(-1, {
         code: "undecided",
         severity: "error",
-        rank: -1,
-        strand: -1,
-        op: -1,
         message: `strands compete for signals or semaphores in more than ${MAX_ORDERS} orders; those tried were fine`,
         hint: "give each waiting strand a channel or semaphore of its own",
       });
