@@ -7,6 +7,7 @@ import { writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { parentPort } from "node:worker_threads";
 import { endWithParent } from "../../foreign/native/index.ts";
+import { nap } from "../backends/control/nap.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import type { Isolation } from "./rank-host.ts";
@@ -62,7 +63,7 @@ class ProcessLink implements RankLink {
           endNow();
           return;
         }
-        Atomics.wait(nap, 0, 0, NAP_MS);
+        nap(NAP_MS);
       }
     }
   }
@@ -80,8 +81,6 @@ class ProcessLink implements RankLink {
     this.#socket.unref();
   }
 }
-
-const nap = new Int32Array(new SharedArrayBuffer(4));
 
 /** The launcher is gone: nobody waits for this rank's words, and its handlers must not keep it. */
 function endNow(): void {

@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
 import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./segment.ts";
 
@@ -90,6 +90,29 @@ describe("ControlSegment", () => {
     for (const [member, group] of members.entries()) {
       expect(group.flightNotes(member).read(LANE_RING - 1)?.durationUs).toBe(1e300);
       expect(group.mail((member + 1) % 3, MAIL_SLOTS - 1)?.every((word) => word === -1)).toBe(true);
+    }
+  });
+
+  it("takes the lock from a rank that died with it, and lets nobody who lost it give up another's", () => {
+    const buffer = new SharedArrayBuffer(controlBytes(2));
+    const segment = new ControlSegment(buffer, 2);
+    const lock = new Int32Array(buffer, 4, 1);
+    lock[0] = 12_345;
+    let nowMs = 0;
+    vi.spyOn(performance, "now").mockImplementation(() => (nowMs += 10));
+    try {
+      segment.group("world", [0, 1], 0, 0);
+      // Whoever waits gives a dead rank a second.
+      expect(nowMs).toBeGreaterThan(1000);
+      expect(lock[0]).toBe(0);
+      vi.spyOn(TextEncoder.prototype, "encode").mockImplementationOnce(() => {
+        lock[0] = 777;
+        return new Uint8Array(2);
+      });
+      segment.group("slow", [0, 1], 0, 0);
+      expect(lock[0]).toBe(777);
+    } finally {
+      vi.restoreAllMocks();
     }
   });
 

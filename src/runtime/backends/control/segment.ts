@@ -12,6 +12,7 @@
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
+import { nap } from "./nap.ts";
 import { type FirstOfLane, MAX_TURN_RANKS, Turns } from "./turns.ts";
 
 /** How many calls a lane remembers: a rank that is further ahead than this is not compared. */
@@ -42,6 +43,9 @@ const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
+/** Looks at the lock before this rank lets others run. */
+const LOCK_SPINS = 100;
+const NAP_MS = 0.05;
 
 const FREE = 0;
 const WRITING = 1;
@@ -184,16 +188,27 @@ export class ControlSegment {
     });
   }
 
-  /** Runs `fn` alone among the ranks. A rank that died inside gives the lock up after `LOCK_STEAL_MS`. */
+  /** Runs `fn` alone among the ranks. A rank that died inside loses the lock after `LOCK_STEAL_MS`, to one of those who wait. */
   #locked<T>(fn: () => T): T {
-    const until = performance.now() + LOCK_STEAL_MS;
-    while (Atomics.compareExchange(this.#words, 1, 0, 1) !== 0) {
-      if (performance.now() > until) break;
+    const words = this.#words;
+    // Tells this holder from every other, so that nobody takes the lock from the wrong one, or gives it up for another.
+    const mine = 1 + Math.floor(Math.random() * 0x7fff_fffe);
+    let holder = 0;
+    let since = 0;
+    for (let tries = 1; ; tries++) {
+      const found = Atomics.compareExchange(words, 1, 0, mine);
+      if (found === 0) break;
+      const now = performance.now();
+      if (found !== holder) {
+        holder = found;
+        since = now;
+      } else if (now - since > LOCK_STEAL_MS && Atomics.compareExchange(words, 1, found, mine) === found) break;
+      if (tries > LOCK_SPINS) nap(NAP_MS);
     }
     try {
       return fn();
     } finally {
-      Atomics.store(this.#words, 1, 0);
+      Atomics.compareExchange(words, 1, mine, 0);
     }
   }
 

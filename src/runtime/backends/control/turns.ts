@@ -7,6 +7,7 @@
  * Words: one per rank of the world, which says what group has taken it, and one per member of a group, its offer. Of
  * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
  */
+import { nap } from "./nap.ts";
 import type { Lane } from "./segment.ts";
 
 /** Ranks of the world that may take turns. */
@@ -29,12 +30,9 @@ const OPPOSITES = [
   ["recv", "send"],
 ] as const;
 
-const bed = new Int32Array(new SharedArrayBuffer(4));
-/** Lets another thread run. */
-const pause = () => void Atomics.wait(bed, 0, 0, 0.05);
-
 /** A grant takes microseconds; who is at it for longer is dead. */
 const GRANT_MS = 1000;
+const NAP_MS = 0.05;
 
 /** The first send to, or receive from, a peer in a call. */
 export interface FirstOfLane {
@@ -143,7 +141,7 @@ export class Turns {
       // Another member is granting the turn or will let go within microseconds, unless it has died or does not run now.
       if (i % 64 !== 63) continue;
       if (this.#at.isOver() || performance.now() > until) return true;
-      pause();
+      nap(NAP_MS);
     }
   }
 

@@ -3,6 +3,9 @@
  * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
  */
 import { availableParallelism } from "node:os";
+import { nap } from "../control/nap.ts";
+
+export { nap };
 
 /** What can be looked at again. */
 export interface Pollable {
@@ -77,13 +80,6 @@ export class Poller {
     this.pollAll(performance.now());
     this.#schedule();
   };
-}
-
-const bed = new Int32Array(new SharedArrayBuffer(4));
-
-/** Blocks this thread for a moment. */
-export function nap(ms: number): void {
-  Atomics.wait(bed, 0, 0, ms);
 }
 
 /** How long a thread that blocks may spin, ms: with a core for every thread of the process, and otherwise. */
