@@ -15,7 +15,7 @@
  * - *Blocking.* How far one strand may run ahead of another is bounded by credits: initial values of semaphores, and signals
  *   that come before a loop. A cycle that closes only when they are used up closes within credits + 2 iterations.
  *
- * So: one run of every loop, one unit, two units, and credits + 2 units. `verify.test.ts` compares with more of them.
+ * So: one run of every loop, one unit, two units, and credits + 2 units. `loops.test.ts` compares with more of them.
  */
 import type { ExecutionPlan, PipelineOp } from "../ir.ts";
 import { type Counter, type CounterTable, counterUse } from "./counters.ts";
