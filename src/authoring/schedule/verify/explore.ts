@@ -19,7 +19,7 @@
  * `proxies.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
  * packets before it (`ahead.ts`): such plans are not passed unless the pessimistic run ends.
  */
-import type { ExecutionPlan, PipelineOp, SimpleOp } from "../ir.ts";
+import type { ExecutionPlan, Op, PipelineOp, SimpleOp } from "../ir.ts";
 import { AccessLog, type Site } from "./access-log.ts";
 import { type Clock, join } from "./clocks.ts";
 import type { Counter, CounterTable, SignalEvent, WaitEvent } from "./counters.ts";
@@ -205,13 +205,17 @@ class Explorer {
     return (op?.kind === "wait" || op?.kind === "acquire") && this.#tokens.canTake(strand, op, false);
   }
 
+  #ops(strand: StrandState): readonly Op[] {
+    return this.#plan.ranks[strand.rank]!.strands[strand.g - this.#geo.strandBase[strand.rank]!]!.ops;
+  }
+
   #current(strand: StrandState): SimpleOp | undefined {
-    const op = this.#plan.ranks[strand.rank]!.strands[strand.g - this.#geo.strandBase[strand.rank]!]!.ops[strand.op];
+    const op = this.#ops(strand)[strand.op];
     return op?.kind === "pipeline" ? op.body[strand.body] : op;
   }
 
   #pipeline(strand: StrandState): PipelineOp | undefined {
-    const op = this.#plan.ranks[strand.rank]!.strands[strand.g - this.#geo.strandBase[strand.rank]!]!.ops[strand.op];
+    const op = this.#ops(strand)[strand.op];
     return op?.kind === "pipeline" ? op : undefined;
   }
 
@@ -251,7 +255,7 @@ class Explorer {
   }
 
   #advance(strand: StrandState): void {
-    const ops = this.#plan.ranks[strand.rank]!.strands[strand.g - this.#geo.strandBase[strand.rank]!]!.ops;
+    const ops = this.#ops(strand);
     if (strand.done || strand.parked || this.#atBarrier.has(strand)) return;
     for (;;) {
       const op = ops[strand.op];

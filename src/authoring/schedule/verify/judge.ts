@@ -9,8 +9,8 @@ import { collectiveOperator, type Expectation, expectationOf } from "./expectati
 import type { Exploration } from "./explore.ts";
 import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
 import { type Geometry, placeOfCell } from "./geometry.ts";
-import type { Race } from "./memory.ts";
 import { checkPromises, type Promises } from "./promises.ts";
+import type { Race } from "./races.ts";
 import type { Values } from "./values.ts";
 
 export function placeOfSite(geometry: Geometry, site: Site) {

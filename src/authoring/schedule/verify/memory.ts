@@ -8,31 +8,16 @@
  * that a later write may still have to be compared with.
  */
 import type { AccessLog, Accessor, Site } from "./access-log.ts";
+import { performedBefore } from "./performed.ts";
+import { type Race, Races } from "./races.ts";
 import { UNDEFINED, type Values } from "./values.ts";
 
-/** Packets followed back before giving up on an order; the answer is then "not ordered", which is never unsound. */
-const MAX_FOLLOWED = 20_000;
 /** Earlier writes of one value that are remembered; forgetting one can only make the verdict stricter. */
 const MAX_SAME = 8;
 /** Reads of a contested cell that are remembered although a write came after them; beyond that, nothing is decided. */
 const MAX_OVER = 4096;
 /** Replaced packets that are remembered for readers that may still have seen them. */
 const MAX_REPLACED = 4;
-
-export interface Race {
-  readonly id: number;
-  readonly first: Site;
-  readonly second: Site;
-  readonly firstWrites: boolean;
-  readonly secondWrites: boolean;
-  readonly firstTag: number;
-  readonly secondTag: number;
-  readonly cell: number;
-  readonly sameStrand: boolean;
-  /** A reader of packets may never see its packet: wrong whatever becomes of the data. */
-  readonly mayHang: boolean;
-  count: number;
-}
 
 export interface PacketMix {
   readonly site: Site;
@@ -80,8 +65,7 @@ export class Memory {
   readonly contested = new Set<number>();
   /** More reads of a watched cell than are remembered. */
   forgot = false;
-  readonly #raceIds = new Map<string, Race>();
-  readonly races: Race[] = [];
+  readonly #races: Races;
   /** Reads found to race after they were executed: time of the read -> race. */
   readonly lateMarks = new Map<number, number>();
   readonly mixes: PacketMix[] = [];
@@ -114,6 +98,7 @@ export class Memory {
     this.#writesLeft = writesLeft;
     this.#values = values;
     this.#log = log;
+    this.#races = new Races(log);
     this.#writes = new Int32Array(geometry.numCells);
     this.#reads = new Int32Array(geometry.numCells);
     this.used = new Uint8Array(geometry.numOps);
@@ -123,36 +108,15 @@ export class Memory {
     this.#marked = marked;
   }
 
+  get races(): readonly Race[] {
+    return this.#races.list;
+  }
+
   #ordered(access: number, who: Accessor, position: number): boolean {
     const log = this.#log;
     const lane = log.lane(access);
     if (lane === who.lane) return log.phase(access) < who.phase || log.position(access) === position;
     return who.clock !== undefined && who.clock[lane]! > log.segment(access);
-  }
-
-  #race(cell: number, a: number, aWrites: boolean, who: Accessor, bWrites: boolean, bTag: number, mayHang: boolean) {
-    const log = this.#log;
-    const key = `${log.opId(a)} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
-    let race = this.#raceIds.get(key);
-    if (race === undefined) {
-      race = {
-        id: this.races.length,
-        first: log.site(a),
-        second: who.site,
-        firstWrites: aWrites,
-        secondWrites: bWrites,
-        firstTag: log.tag(a),
-        secondTag: bTag,
-        cell,
-        sameStrand: log.lane(a) === who.lane,
-        mayHang,
-        count: 0,
-      };
-      this.races.push(race);
-      this.#raceIds.set(key, race);
-    }
-    race.count++;
-    return race.id;
   }
 
   #alias(index: number): number {
@@ -175,11 +139,16 @@ export class Memory {
     this.#use(index);
     const time = this.#time++;
     this.lastPacket = 0;
-    let value = tag === 0 ? this.#readPlain(index, who, position) : this.#readPacket(index, who, position, tag);
-    const mark = this.#marked.get(time);
-    if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
+    const seen = tag === 0 ? this.#readPlain(index, who, position) : this.#readPacket(index, who, position, tag);
+    const value = this.#mark(time, seen);
     this.#remember(index, who, position, value, tag, time, this.lastPacket);
     return value;
+  }
+
+  /** What a read gives, where an earlier run found that it depends on a race. */
+  #mark(time: number, value: number): number {
+    const mark = this.#marked.get(time);
+    return mark === undefined ? value : this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
   }
 
   #use(index: number): void {
@@ -213,7 +182,7 @@ export class Memory {
     for (let write = first; write !== 0; write = log.next(write)) {
       if (sure !== 0 && (write === sure || this.#same(write, sure))) continue;
       if (this.#ordered(write, who, position)) races.push(...this.#racesOf(index));
-      else races.push(this.#race(index, write, true, who, false, 0, false));
+      else races.push(this.#races.note(index, write, true, who, false, 0, false));
     }
     this.#seeBeneath(index, who, position, sure, 0, races);
     return races.length > 0 ? this.#values.poison(races) : this.#plain(sure, index, who);
@@ -224,7 +193,7 @@ export class Memory {
     for (const { write, by } of this.#beneath.get(index) ?? NONE) {
       if (sure !== 0 && this.#same(write, sure)) continue;
       if (by.some((later) => this.#ordered(later, who, position))) continue;
-      races.push(this.#race(index, write, true, who, false, tag, false));
+      races.push(this.#races.note(index, write, true, who, false, tag, false));
     }
   }
 
@@ -244,7 +213,8 @@ export class Memory {
     let isOne = !this.#watched.has(index);
     for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
       if (log.tag(write) !== tag) {
-        if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
+        if (!this.#ordered(write, who, position))
+          races.push(this.#races.note(index, write, true, who, false, tag, true));
         else races.push(...this.#racesOf(index));
         continue;
       }
@@ -252,7 +222,7 @@ export class Memory {
         for (const old of this.#replaced.get(write) ?? NONE) {
           if (log.tag(old) === tag) isOne = false;
           if (log.tag(old) === tag && !this.#values.equal(log.value(old), log.value(write))) {
-            races.push(this.#race(index, write, true, who, false, tag, false));
+            races.push(this.#races.note(index, write, true, who, false, tag, false));
             break;
           }
         }
@@ -260,7 +230,7 @@ export class Memory {
       if (source === 0) source = write;
       else isOne = false;
       if (source !== write && !this.#values.equal(log.value(source), log.value(write))) {
-        races.push(this.#race(index, write, true, who, false, tag, false));
+        races.push(this.#races.note(index, write, true, who, false, tag, false));
       }
     }
     this.lastPacket = isOne ? source : 0;
@@ -278,13 +248,11 @@ export class Memory {
     if (tag === 0) return { value: this.read(index, who, position, 0), tag: 0 };
     const races: number[] = [];
     for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
-      if (!this.#ordered(write, who, position)) races.push(this.#race(index, write, true, who, false, tag, true));
+      if (!this.#ordered(write, who, position)) races.push(this.#races.note(index, write, true, who, false, tag, true));
     }
     this.#seeBeneath(index, who, position, last, tag, races);
     const time = this.#time++;
-    let value = races.length > 0 ? this.#values.poison(races) : log.value(last);
-    const mark = this.#marked.get(time);
-    if (mark !== undefined) value = this.#values.poison([mark, ...(this.#values.racesOf(value) ?? [])]);
+    const value = this.#mark(time, races.length > 0 ? this.#values.poison(races) : log.value(last));
     this.#remember(index, who, position, value, tag, time, 0);
     return { value, tag };
   }
@@ -358,7 +326,7 @@ export class Memory {
         else log.setNext(tail, write);
         tail = write;
         if (!this.#same(write, access)) {
-          const race = this.#race(index, write, true, who, true, tag, false);
+          const race = this.#races.note(index, write, true, who, true, tag, false);
           this.#cellRaces.set(index, [...this.#racesOf(index), race]);
         }
       }
@@ -396,10 +364,10 @@ export class Memory {
   /** Says whether a read was over before this write; where it was not, and would have seen another value, they race. */
   #compareRead(read: number, index: number, who: Accessor, position: number, value: number, tag: number): boolean {
     const log = this.#log;
-    if (this.#ordered(read, who, position) || this.#performed(read, who, position)) return true;
+    if (this.#ordered(read, who, position) || performedBefore(this.#log, read, who, position)) return true;
     if (log.tag(read) !== tag || !this.#values.equal(log.value(read), value)) {
       const readTag = log.tag(read);
-      const race = this.#race(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);
+      const race = this.#races.note(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);
       if (!this.#marked.has(log.time(read))) this.lateMarks.set(log.time(read), race);
     }
     return false;
@@ -418,41 +386,6 @@ export class Memory {
 
   #isIn(write: number, list: number): boolean {
     for (let at = list; at !== 0; at = this.#log.next(at)) if (at === write) return true;
-    return false;
-  }
-
-  /** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */
-  #performed(read: number, who: Accessor, position: number): boolean {
-    const log = this.#log;
-    const { past } = who;
-    const lane = log.lane(read);
-    const segment = log.segment(read);
-    if (past.known !== undefined && past.known[lane]! > segment) return true;
-    const begin = past.link(position);
-    if (begin === 0) return false;
-    const time = log.time(read);
-    const stack: number[] = [begin];
-    const seen = new Set<number>();
-    while (stack.length > 0) {
-      const link = stack.pop()!;
-      if (link === 0 || seen.has(link)) continue;
-      seen.add(link);
-      if (seen.size > MAX_FOLLOWED) return false;
-      const node = log.linkFrom(link);
-      stack.push(log.linkBehind(link));
-      const more = log.linkMore(link);
-      if (more !== undefined) stack.push(...more);
-      if (node === 0 || log.time(node) < time) continue;
-      if (log.lane(node) === lane) {
-        const phase = log.phase(read);
-        if (log.phase(node) > phase) return true;
-        if (log.phase(node) === phase && log.position(node) === log.position(read) && log.seq(node) >= log.seq(read))
-          return true;
-      }
-      const known = log.known(node);
-      if (known !== undefined && known[lane]! > segment) return true;
-      stack.push(log.extra(node));
-    }
     return false;
   }
 

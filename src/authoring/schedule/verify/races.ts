@@ -1,0 +1,60 @@
+/** Pairs of conflicting accesses that nothing orders, one entry for each pair of operations. */
+import type { AccessLog, Accessor, Site } from "./access-log.ts";
+
+export interface Race {
+  readonly id: number;
+  readonly first: Site;
+  readonly second: Site;
+  readonly firstWrites: boolean;
+  readonly secondWrites: boolean;
+  readonly firstTag: number;
+  readonly secondTag: number;
+  readonly cell: number;
+  readonly sameStrand: boolean;
+  /** A reader of packets may never see its packet: wrong whatever becomes of the data. */
+  readonly mayHang: boolean;
+  count: number;
+}
+
+export class Races {
+  readonly list: Race[] = [];
+  readonly #log: AccessLog;
+  readonly #known = new Map<string, Race>();
+  constructor(log: AccessLog) {
+    this.#log = log;
+  }
+
+  /** Notes that access `a` of a cell and one of `who` meet. @returns the number of their race */
+  note(
+    cell: number,
+    a: number,
+    aWrites: boolean,
+    who: Accessor,
+    bWrites: boolean,
+    bTag: number,
+    mayHang: boolean,
+  ): number {
+    const log = this.#log;
+    const key = `${log.opId(a)} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
+    let race = this.#known.get(key);
+    if (race === undefined) {
+      race = {
+        id: this.list.length,
+        first: log.site(a),
+        second: who.site,
+        firstWrites: aWrites,
+        secondWrites: bWrites,
+        firstTag: log.tag(a),
+        secondTag: bTag,
+        cell,
+        sameStrand: log.lane(a) === who.lane,
+        mayHang,
+        count: 0,
+      };
+      this.list.push(race);
+      this.#known.set(key, race);
+    }
+    race.count++;
+    return race.id;
+  }
+}
