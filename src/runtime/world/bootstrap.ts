@@ -8,7 +8,18 @@ import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 
 /** Largest value, bytes: ids and addresses are small, data belongs in collectives. */
-export const MAX_BOOTSTRAP_VALUE_BYTES = 64 * 1024;
+export const MAX_VALUE_BYTES = 64 * 1024;
+
+/** @throws InvalidArgumentError for a value that is too large */
+export function checkValue({ byteLength }: Uint8Array): void {
+  if (byteLength <= MAX_VALUE_BYTES) return;
+  throw new InvalidArgumentError("value", `${byteLength} bytes`, `at most ${MAX_VALUE_BYTES} bytes`);
+}
+
+/** What `get` waits for, in words. */
+export function describeKey(key: string): string {
+  return `bootstrap key ${JSON.stringify(key)}, which no rank has set,`;
+}
 
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
 type Failure = { readonly rank: number; readonly message: string };
@@ -101,13 +112,7 @@ export class PortBootstrap implements Bootstrap {
   }
 
   async set(key: string, value: Uint8Array): Promise<void> {
-    if (value.byteLength > MAX_BOOTSTRAP_VALUE_BYTES) {
-      throw new InvalidArgumentError(
-        "value",
-        `${value.byteLength} bytes`,
-        `at most ${MAX_BOOTSTRAP_VALUE_BYTES} bytes`,
-      );
-    }
+    checkValue(value);
     if (this.#closed !== undefined) throw this.#closed;
     this.#post({ kind: "bootstrap-set", generation: this.generation, key, value: value.slice() });
   }
@@ -134,7 +139,7 @@ export class PortBootstrap implements Bootstrap {
       const timer = setTimeout(() => {
         leave();
         const me: RankActivity = { rank: this.rank, arrived: true };
-        reject(new TimeoutError(`bootstrap key ${JSON.stringify(key)}, which no rank has set,`, timeoutMs, [me]));
+        reject(new TimeoutError(describeKey(key), timeoutMs, [me]));
       }, timeoutMs);
       if (this.#closed !== undefined) return onValue(this.#closed);
       if (options.signal?.aborted) return onAbort();

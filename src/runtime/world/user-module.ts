@@ -4,7 +4,7 @@
  * the copy of chorale that is running, other packages are resolved from the user's file and loaded as Node would.
  * A dynamic `import()` of a computed path is left as it is and is not resolved from the user's file.
  */
-import { existsSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules } from "node:module";
 import { tmpdir } from "node:os";
@@ -12,7 +12,7 @@ import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { BuildFailure, BuildOptions, Loader, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { ownName, parseName } from "../backends/control/owner.ts";
+import { ownName, removeOrphans } from "../backends/control/owner.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
 
 /** A user's file, made loadable. */
@@ -215,7 +215,7 @@ function scratchFolder(): string {
     const parent = tmpdir();
     let made: string;
     try {
-      sweep(parent);
+      removeOrphans(parent, FOLDER_KIND, (file) => file.isDirectory());
       made = mkdtempSync(join(parent, ownName(FOLDER_KIND, "")));
     } catch (cause) {
       const how = "Set TMPDIR to a folder that exists and that you may write.";
@@ -225,20 +225,6 @@ function scratchFolder(): string {
     process.once("exit", () => rmSync(made, { recursive: true, force: true }));
   }
   return folder;
-}
-
-/** Removes the folders of this user's programs that were killed. */
-function sweep(parent: string): void {
-  for (const name of readdirSync(parent)) {
-    if (!parseName(FOLDER_KIND, name)?.isOrphan) continue;
-    const path = join(parent, name);
-    try {
-      const found = lstatSync(path);
-      if (found.isDirectory() && found.uid === process.geteuid?.()) rmSync(path, { recursive: true, force: true });
-    } catch {
-      // Another program swept it meanwhile.
-    }
-  }
 }
 
 function syntaxError(path: string, error: unknown): unknown {

@@ -7,23 +7,12 @@
  * is found by its name, which holds the maker's process number and start time, and removed by the next maker.
  */
 import { randomBytes } from "node:crypto";
-import {
-  closeSync,
-  constants,
-  fstatSync,
-  ftruncateSync,
-  lstatSync,
-  openSync,
-  readdirSync,
-  statfsSync,
-  unlinkSync,
-  writeSync,
-} from "node:fs";
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
 import { mapShared, type SharedMapping } from "../../../foreign/native/index.ts";
-import { ownName, parseName } from "./owner.ts";
+import { ownName, parseName, removeOrphans } from "./owner.ts";
 import { ControlSegment, controlBytes } from "./segment.ts";
 
 /** Where the control segment of processes is; plain data that travels to them. */
@@ -186,31 +175,10 @@ export function removeMappedControl({ path }: MappedControl): void {
 
 /** Removes this user's segments in `folder` whose makers are gone. @returns the files' names */
 export function sweep(folder: string): string[] {
-  const removed: string[] = [];
-  for (const name of listed(folder)) {
-    if (nonceOf(name) === undefined || !parseName(KIND, name)?.isOrphan) continue;
-    const path = join(folder, name);
-    try {
-      const file = lstatSync(path);
-      if (!file.isFile() || file.uid !== process.geteuid?.()) continue;
-      unlinkSync(path);
-      removed.push(name);
-    } catch {
-      // Another launcher swept it meanwhile, or it is another user's.
-    }
-  }
-  return removed;
+  return removeOrphans(folder, KIND, (file, rest) => file.isFile() && NONCE.test(rest));
 }
 
 function nonceOf(path: string): string | undefined {
   const rest = parseName(KIND, basename(path))?.rest;
   return rest !== undefined && NONCE.test(rest) ? rest : undefined;
-}
-
-function listed(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
 }

@@ -2,7 +2,8 @@
  * Names for files that a process must remove and cannot when it is killed: `KIND-MACHINE-PID-START-...` says whose they
  * are, so that the next process finds those of makers that are gone.
  */
-import { readFileSync, readlinkSync } from "node:fs";
+import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync, type Stats } from "node:fs";
+import { join } from "node:path";
 
 /** Where process numbers mean the same, then the maker, then what only the file's kind knows. */
 const AFTER_KIND = /^-([0-9a-f]{8})-(\d+)-(\d+)-(.*)$/;
@@ -24,6 +25,36 @@ export function parseName(
   const [, where, pid = "", started, rest = ""] = AFTER_KIND.exec(name.slice(kind.length)) ?? [];
   if (where === undefined) return undefined;
   return { rest, isOrphan: where === machine() && startTime(pid) !== started };
+}
+
+/**
+ * Removes what this user's processes that are gone have left in `folder`. Never throws.
+ * @param isOne whether a file or folder, and the rest of its name, are of the kind that is left so
+ * @returns the names
+ */
+export function removeOrphans(folder: string, kind: string, isOne: (file: Stats, rest: string) => boolean): string[] {
+  return listed(folder).filter((name) => {
+    const owner = parseName(kind, name);
+    if (!owner?.isOrphan) return false;
+    const path = join(folder, name);
+    try {
+      const file = lstatSync(path);
+      if (file.uid !== process.geteuid?.() || !isOne(file, owner.rest)) return false;
+      rmSync(path, { recursive: true });
+      return true;
+    } catch {
+      // Another process removed it meanwhile.
+      return false;
+    }
+  });
+}
+
+function listed(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
 }
 
 /** When a process started, in ticks since boot; "0" where the system does not say; "" when there is no such process. */

@@ -11,9 +11,9 @@ import {
   TimeoutError,
 } from "../../../core/index.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import { checkValue, describeKey } from "../bootstrap.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
-import { MAX_VALUE_BYTES } from "./store.ts";
 
 /** Pauses between attempts to reach a store that is not there yet, ms. */
 const FIRST_PAUSE_MS = 20;
@@ -134,9 +134,7 @@ export class TcpBootstrap implements Bootstrap {
   }
 
   async set(key: string, value: Uint8Array): Promise<void> {
-    if (value.byteLength > MAX_VALUE_BYTES) {
-      throw new InvalidArgumentError("value", `${value.byteLength} bytes`, `at most ${MAX_VALUE_BYTES} bytes`);
-    }
+    checkValue(value);
     await this.#ask(
       { kind: "set", key, value: Buffer.from(value).toString("base64") },
       `setting ${JSON.stringify(key)}`,
@@ -144,8 +142,8 @@ export class TcpBootstrap implements Bootstrap {
   }
 
   async get(key: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Uint8Array> {
-    const what = `bootstrap key ${JSON.stringify(key)}, which no rank has set,`;
-    return Uint8Array.from(Buffer.from((await this.#ask({ kind: "get", key }, what, options)) ?? "", "base64"));
+    const value = await this.#ask({ kind: "get", key }, describeKey(key), options);
+    return Uint8Array.from(Buffer.from(value ?? "", "base64"));
   }
 
   fail({ rank, message }: Failure): void {

@@ -12,6 +12,7 @@ import {
   TimeoutError,
   UnavailableError,
 } from "../../../core/index.ts";
+import { MAX_VALUE_BYTES } from "../bootstrap.ts";
 import { Channel } from "./channel.ts";
 import {
   type Claims,
@@ -35,7 +36,6 @@ const MAX_STRANGERS = 64;
 const MAX_KEYS = 16_384;
 const MAX_TOTAL_BYTES = 64 * 1024 * 1024;
 const MAX_KEY_CHARS = 256;
-export const MAX_VALUE_BYTES = 64 * 1024;
 /** Questions of one rank that may be open. */
 const MAX_WAITING = 1_024;
 
