@@ -8,11 +8,11 @@ import type { Socket } from "node:net";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
+import { BaseHost } from "./base-host.ts";
 import { loadableUrl } from "./location.ts";
-import { checkFromRank, type FromRank, type Job, type ToRank } from "./messages.ts";
-import { LineSplitter } from "./output.ts";
+import type { ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
-import { exitReason, type RankHost, type RankListener } from "./rank-host.ts";
+import { exitReason } from "./rank-host.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link.ts";
 import { PROGRAM_FLAGS } from "./rank-worker.ts";
 
@@ -21,27 +21,17 @@ const DRAIN_MS = 1_000;
 /** A process inherits this one's debugger port, and cannot have it. */
 const DEBUGGER_FLAGS = /^--inspect/;
 
-interface Exit {
-  readonly exitCode: number;
-  readonly reason: string;
-}
-
-export class RankProcess implements RankHost {
+export class RankProcess extends BaseHost {
   readonly kind = "process";
   readonly #child: ChildProcess;
   /** Absent when this process had no descriptor left for it: the child's error says so. */
   readonly #channel: Socket | undefined;
-  #listener: RankListener | undefined;
-  #crash: { readonly error: unknown } | undefined;
-  #ending: Exit | undefined;
-  #exit: Exit | undefined;
-  readonly #lines = {
-    stdout: new LineSplitter((text) => this.#listener?.line("stdout", text)),
-    stderr: new LineSplitter((text) => this.#listener?.line("stderr", text)),
-  };
+  /** How the process ended, whose last words may still be in the pipes. */
+  #ending: { readonly exitCode: number; readonly reason: string } | undefined;
 
   /** @param env variables beside this process's, which the loader and native libraries see from the start */
   constructor(env: Readonly<Record<string, string>> = {}) {
+    super();
     const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? [] : process.execArgv;
     const flags = own.filter((flag) => !DEBUGGER_FLAGS.test(flag));
     this.#child = spawn(process.execPath, [...flags, fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
@@ -50,10 +40,10 @@ export class RankProcess implements RankHost {
       env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
     });
     for (const stream of ["stdout", "stderr"] as const) {
-      this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.#lines[stream].push(text));
+      this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.lines[stream].push(text));
     }
     this.#channel = (this.#child.stdio as readonly unknown[] | undefined)?.[3] as Socket | undefined;
-    const reader = new FrameReader((message) => this.#onMessage(checkFromRank(message)));
+    const reader = new FrameReader((message) => this.take(message));
     this.#channel?.on("data", (chunk: Buffer) => {
       try {
         reader.push(chunk);
@@ -65,7 +55,9 @@ export class RankProcess implements RankHost {
     this.#channel?.on("error", () => {});
     this.#child.on("error", (error) => {
       this.#fail(error);
-      if (this.#child.pid === undefined) this.#end({ exitCode: 1, reason: "its process could not be started" });
+      if (this.#child.pid !== undefined) return;
+      this.#ending = { exitCode: 1, reason: "its process could not be started" };
+      this.#drained();
     });
     this.#child.on("exit", (code, signal) => {
       const exitCode = code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
@@ -73,9 +65,9 @@ export class RankProcess implements RankHost {
       // What a rank that failed has started has nobody to end it any more.
       if (exitCode !== 0) this.#killGroup();
       // What it said last is still in the pipes; "close" comes when they are empty.
-      setTimeout(() => this.#end(), DRAIN_MS).unref();
+      setTimeout(() => this.#drained(), DRAIN_MS).unref();
     });
-    this.#child.on("close", () => this.#end());
+    this.#child.on("close", () => this.#drained());
   }
 
   /** Of the operating system; `undefined` when the process could not be started. */
@@ -83,28 +75,9 @@ export class RankProcess implements RankHost {
     return this.#child.pid;
   }
 
-  get exited(): boolean {
-    return this.#exit !== undefined;
-  }
-
-  listen(listener: RankListener | undefined): void {
-    this.#listener = listener;
-    if (this.#crash !== undefined) listener?.crash(this.#crash.error);
-    if (this.#exit !== undefined) listener?.exit(this.#exit.exitCode, this.#exit.reason);
-  }
-
-  run(job: Job): void {
-    this.send({ kind: "run", job });
-  }
-
   send(message: ToRank): void {
     const frame = encodeFrame(message);
     if (this.#channel?.writable) this.#channel.write(frame);
-  }
-
-  flush(): void {
-    this.#lines.stdout.flush();
-    this.#lines.stderr.flush();
   }
 
   setIdle(idle: boolean): void {
@@ -131,22 +104,14 @@ export class RankProcess implements RankHost {
     }
   }
 
-  #onMessage(message: FromRank): void {
-    if (message.kind === "output") this.#lines[message.stream].push(message.text);
-    else this.#listener?.message(message);
-  }
-
   #fail(error: unknown): void {
-    if (this.#crash !== undefined) return;
-    this.#crash = { error };
-    this.#listener?.crash(error);
+    this.crash(error);
     this.terminate();
   }
 
-  #end(exit = this.#ending): void {
-    if (this.#exit !== undefined || exit === undefined) return;
-    this.#exit = exit;
-    this.#listener?.exit(exit.exitCode, exit.reason);
+  #drained(): void {
+    if (this.exited || this.#ending === undefined) return;
+    this.end(this.#ending.exitCode, this.#ending.reason);
     // A process that the rank started may hold these open for ever.
     this.#child.stdout?.destroy();
     this.#child.stderr?.destroy();
