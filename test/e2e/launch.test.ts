@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
+import { CLI_PROCESS } from "../helpers/cli.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const ranks = (name: string) => join(root, "test/e2e/ranks", `${name}.ts`);
@@ -24,9 +25,8 @@ function chorale(
   onStdout?: (text: string, kill: (signal: NodeJS.Signals) => void) => void,
   env: Readonly<Record<string, string>> = {},
 ): Promise<Run> {
-  const entry = `import { main } from ${JSON.stringify(join(root, ".cache/dev/apps/cli/main.js"))}; process.exitCode = await main(process.argv.slice(1));`;
   const start = performance.now();
-  const child = spawn(process.execPath, ["--input-type=module", "-e", entry, "--", ...args], {
+  const child = spawn(process.execPath, [...CLI_PROCESS, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, TMPDIR: temporary, ...env },
     cwd: temporary,

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { CLI_PROCESS } from "../helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
 
 const library = buildFakeGpu();
@@ -31,8 +32,7 @@ interface Launch {
 
 /** Starts `chorale ARGS` in a process group of its own, as a shell does. */
 function chorale(args: readonly string[]): Launch {
-  const entry = `import { main } from ${JSON.stringify(join(root, ".cache/dev/apps/cli/main.js"))}; process.exitCode = await main(process.argv.slice(1));`;
-  const child = spawn(process.execPath, ["--input-type=module", "-e", entry, "--", ...args], {
+  const child = spawn(process.execPath, [...CLI_PROCESS, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
     cwd: temporary,

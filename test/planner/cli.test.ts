@@ -3,35 +3,18 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { z } from "zod";
-import { main } from "../../src/apps/cli/main.ts";
 import { type Inventory, parseSystem } from "../../src/machine/topology/index.ts";
 import { isValidPlan, parsePlan, type ShardingPlan, shardingPlanSchema } from "../../src/planner/index.ts";
+import { runCli } from "../helpers/cli.ts";
 
 const demoModel = fileURLToPath(new URL("../../examples/sharded-llama/model", import.meta.url));
 const schemaFile = new URL("../../schemas/plan.schema.json", import.meta.url);
 const root = mkdtempSync(join(tmpdir(), "chorale-plan-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-let out: string[] = [];
-let err: string[] = [];
-beforeEach(() => {
-  out = [];
-  err = [];
-  vi.spyOn(process.stdout, "write").mockImplementation((text) => out.push(String(text)) > 0);
-  vi.spyOn(process.stderr, "write").mockImplementation((text) => err.push(String(text)) > 0);
-});
-afterEach(() => {
-  vi.restoreAllMocks();
-});
-
-async function plan(...words: string[]): Promise<{ code: number; out: string; err: string }> {
-  out = [];
-  err = [];
-  const code = await main(["plan", ...words]);
-  return { code, out: out.join(""), err: err.join("") };
-}
+const plan = (...words: string[]) => runCli("plan", ...words);
 
 interface Document {
   readonly model: { readonly numParameters: number };

@@ -1,38 +1,17 @@
 /** `chorale bench --backend nccl`, over the stand-in GPU library: real launches, real FFI, no GPU. */
 import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
+import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
-import { main } from "../cli/main.ts";
 import { bench, checkBench } from "./index.ts";
 
 const available = buildFakeGpu() !== undefined;
 
-async function run(argv: readonly string[]): Promise<{ code: number; out: string; err: string }> {
-  const text = { out: "", err: "" };
-  const { write } = process.stdout;
-  const { write: writeError } = process.stderr;
-  const take = (which: "out" | "err") =>
-    ((chunk: string | Uint8Array) => {
-      text[which] += String(chunk);
-      return true;
-    }) as typeof write;
-  process.stdout.write = take("out");
-  process.stderr.write = take("err");
-  try {
-    return { code: await main(argv), ...text };
-  } finally {
-    process.stdout.write = write;
-    process.stderr.write = writeError;
-  }
-}
-
 describe("bench where NCCL is missing", () => {
   it("ends with exit code 3 and says what would enable it; `all` goes on without it, visibly", () => {
     const env = { ...process.env, CHORALE_CUDA_LIBRARY: "/nowhere/lib.so", CHORALE_NCCL_LIBRARY: "/nowhere/lib.so" };
-    const cli = new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href;
-    const script = `const { main } = await import(${JSON.stringify(cli)}); process.exitCode = await main(process.argv.slice(1));`;
     const start = (...words: string[]) =>
-      spawnSync(process.execPath, ["--input-type=module", "-e", script, "bench", ...words], { encoding: "utf8", env });
+      spawnSync(process.execPath, [...CLI_PROCESS, "bench", ...words], { encoding: "utf8", env });
     const alone = start("all_reduce", "--backend", "nccl", "-n", "2");
     expect(alone.status).toBe(3);
     expect(alone.stderr).toMatch(/libcuda\) is not available.*\/nowhere.*Install/s);
@@ -129,19 +108,19 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
 
   it("prints nccl-tests' table, and JSON", { timeout: 120_000 }, async () => {
     const words = ["-n", "2", "-b", "1K", "-e", "4K", "--iterations", "2", "--repeats", "1", "--warmup", "0"];
-    const table = await run(["bench", "all_reduce", "--backend", "nccl", "--check", "-G", ...words]);
+    const table = await runCli("bench", "all_reduce", "--backend", "nccl", "--check", "-G", ...words);
     expect(table).toMatchObject({ code: 0, err: "" });
     expect(table.out).toMatch(/^# chorale bench all_reduce: 2 ranks, backend nccl, queue, graphs of 20 calls/);
     expect(table.out.split("\n").filter((line) => /^ +\d+ +\d+ +f32 +sum +-1 /.test(line))).toHaveLength(2);
     expect(table.out).toMatch(/# Wrong elements : 0 OK/);
-    const json = await run(["bench", "broadcast", "--backend", "nccl", "--json", ...words]);
+    const json = await runCli("bench", "broadcast", "--backend", "nccl", "--json", ...words);
     expect(JSON.parse(json.out)).toMatchObject({
       rows: [{ backend: "nccl", sizeBytes: 1024, busbwGBps: expect.any(Number) }, {}],
     });
   });
 
   it("refuses more ranks than there are devices before a world is started", async () => {
-    const found = await run(["bench", "all_reduce", "--backend", "nccl", "-n", "99"]);
+    const found = await runCli("bench", "all_reduce", "--backend", "nccl", "-n", "99");
     expect(found.code).toBe(2);
     expect(found.err).toMatch(/-n is 99; expected at most \d+, the visible CUDA devices/);
   });

@@ -1,11 +1,11 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
 import { ringAllReduce } from "../../authoring/algorithms/index.ts";
 import { compile } from "../../authoring/language/index.ts";
 import { planToJson } from "../../authoring/schedule/index.ts";
-import { main } from "./main.ts";
 
 let folder = "";
 const file = (name: string) => join(folder, name);
@@ -25,31 +25,12 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-async function run(...argv: string[]): Promise<{ code: number; out: string; err: string }> {
-  let out = "";
-  let err = "";
-  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-    err += String(text);
-    return true;
-  });
-  try {
-    return { code: await main(argv), out, err };
-  } finally {
-    stdout.mockRestore();
-    stderr.mockRestore();
-  }
-}
-
 describe("chorale check", () => {
   it("exits 0 for a right plan and 1 for a wrong one, with JSON for one file", async () => {
-    const right = await run("check", file("right.json"), "--json");
+    const right = await runCli("check", file("right.json"), "--json");
     expect(right.code).toBe(0);
     expect(JSON.parse(right.out)).toMatchObject({ ok: true, findings: [] });
-    const wrong = await run("check", file("wrong.json"), "--json");
+    const wrong = await runCli("check", file("wrong.json"), "--json");
     expect(wrong.code).toBe(1);
     expect(JSON.parse(wrong.out).findings[0]).toMatchObject({
       code: "unmatched-wait",
@@ -59,7 +40,7 @@ describe("chorale check", () => {
     });
   });
   it("checks several files in one go, what cannot be read among them", async () => {
-    const { code, out } = await run("check", file("right.json"), file("broken.json"), file("wrong.json"), "--json");
+    const { code, out } = await runCli("check", file("right.json"), file("broken.json"), file("wrong.json"), "--json");
     expect(code).toBe(1);
     const { results } = JSON.parse(out) as { results: { file: string; ok: boolean; findings: { code: string }[] }[] };
     expect(results.map((result) => result.ok)).toEqual([true, false, false]);
@@ -69,7 +50,7 @@ describe("chorale check", () => {
     writeFileSync(file("cut.json"), '{"name": "x", "gpus": [{');
     writeFileSync(file("throws.mjs"), "export default () => { throw new TypeError('my own mistake'); };");
     const names = [file("nothing.json"), file("cut.json"), file("throws.mjs"), file("right.json")];
-    const { code, out } = await run("check", ...names, "--json");
+    const { code, out } = await runCli("check", ...names, "--json");
     expect(code).toBe(1);
     const { ok, results } = JSON.parse(out) as { ok: boolean; results: { ok: boolean; findings: object[] }[] };
     expect(ok).toBe(false);
@@ -83,33 +64,33 @@ describe("chorale check", () => {
       file("lists.mjs"),
       "import { directAllToAllV } from 'chorale/algorithms';\nexport default (args) => directAllToAllV(args);\n",
     );
-    const { code, out, err } = await run("check", file("lists.mjs"), "--arg", "sendCounts=[[0,1],[2,0]]");
+    const { code, out, err } = await runCli("check", file("lists.mjs"), "--arg", "sendCounts=[[0,1],[2,0]]");
     expect(out + err).toMatch(/lists\.mjs: right/);
     expect(code).toBe(0);
   });
   it("refuses numbers of ranks that an algorithm is not defined for, and slips of digits", async () => {
-    const many = await run("check", "ring-all-reduce", "--arg", "numRanks=1000000000");
+    const many = await runCli("check", "ring-all-reduce", "--arg", "numRanks=1000000000");
     expect(many.err).toMatch(/numRanks is 1000000000; expected an integer, 1 or more, and 65536 at most/);
-    const one = await run("check", "ring-all-reduce", "--arg", "numRanks=1");
+    const one = await runCli("check", "ring-all-reduce", "--arg", "numRanks=1");
     expect(one.err).toMatch(/numRanks is 1; expected what ring-all-reduce is defined for: 2, 3,/);
-    const odd = await run("sim", "halving-reduce-scatter", "--arg", "numRanks=6", "--topology", "hgx-h100-8");
+    const odd = await runCli("sim", "halving-reduce-scatter", "--arg", "numRanks=6", "--topology", "hgx-h100-8");
     expect(odd.err).toMatch(/defined for: 2, 4, 8, 16/);
     expect([many.code, one.code, odd.code]).toEqual([2, 2, 2]);
   });
   it("shows the operations around a finding, and refuses bad usage", async () => {
-    const { out } = await run("check", file("wrong.json"));
+    const { out } = await runCli("check", file("wrong.json"));
     expect(out).toContain("error unmatched-wait at rank 2 strand 0");
     expect(out).toMatch(/> +\d+ {2}wait/);
-    expect((await run("check", file("nothing.json"))).code).toBe(2);
-    expect((await run("check", file("right.json"), "--promise", "everything")).code).toBe(2);
-    expect((await run("check")).code).toBe(2);
+    expect((await runCli("check", file("nothing.json"))).code).toBe(2);
+    expect((await runCli("check", file("right.json"), "--promise", "everything")).code).toBe(2);
+    expect((await runCli("check")).code).toBe(2);
   });
 });
 
 describe("chorale sim", () => {
   it("prints rows, writes traces, compares", async () => {
     const trace = file("trace.json");
-    const one = await run(
+    const one = await runCli(
       "sim",
       file("right.json"),
       "--topology",
@@ -133,7 +114,7 @@ describe("chorale sim", () => {
     expect((JSON.parse(readFileSync(trace, "utf8")) as { traceEvents: unknown[] }).traceEvents.length).toBeGreaterThan(
       50,
     );
-    const two = await run(
+    const two = await runCli(
       "sim",
       file("right.json"),
       file("right.json"),
@@ -147,7 +128,7 @@ describe("chorale sim", () => {
     expect(JSON.parse(two.out)).toMatchObject({ results: [{}, {}], crossovers: expect.any(Array) });
   });
   it("tells people what happened, and exits 1 when it never ends", async () => {
-    const { code, out } = await run(
+    const { code, out } = await runCli(
       "sim",
       file("right.json"),
       "--topology",
@@ -164,8 +145,8 @@ describe("chorale sim", () => {
     expect(out).toMatch(/rank 2: strand 0 .* waits for a signal of rank 1/);
   });
   it("refuses bad usage", async () => {
-    expect((await run("sim", file("right.json"))).code).toBe(2);
-    expect((await run("sim", file("right.json"), "--topology", "hgx-h100-8", "-b", "2M", "-e", "1M")).code).toBe(2);
-    expect((await run("sim", file("right.json"), "--topology", "hgx-h100-8", "--fault", "x")).code).toBe(2);
+    expect((await runCli("sim", file("right.json"))).code).toBe(2);
+    expect((await runCli("sim", file("right.json"), "--topology", "hgx-h100-8", "-b", "2M", "-e", "1M")).code).toBe(2);
+    expect((await runCli("sim", file("right.json"), "--topology", "hgx-h100-8", "--fault", "x")).code).toBe(2);
   });
 });

@@ -2,10 +2,10 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
-import { afterAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { planFromJson, readMscclpp, readMscclXml, verifyPlan } from "../../authoring/schedule/index.ts";
-import { main } from "./main.ts";
 
 const programs = fileURLToPath(new URL("../../../test/fixtures/programs/", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "chorale-compile-"));
@@ -13,31 +13,12 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-let out = "";
-let err = "";
-beforeEach(() => {
-  out = "";
-  err = "";
-  vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-    err += String(text);
-    return true;
-  });
-});
-
 /** In a process of its own: the test runner moves the lines of what it imports. */
 function compileOutside(...args: string[]) {
-  const cli = pathToFileURL(fileURLToPath(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url))).href;
-  const script = `const { main } = await import(${JSON.stringify(cli)}); process.exitCode = await main(process.argv.slice(1));`;
-  return spawnSync(process.execPath, ["--input-type=module", "-e", script, "--", "compile", ...args], {
-    encoding: "utf8",
-  });
+  return spawnSync(process.execPath, [...CLI_PROCESS, "compile", ...args], { encoding: "utf8" });
 }
 
-const compile = (...args: string[]) => main(["compile", ...args]);
+const compile = (...args: string[]) => runCli("compile", ...args);
 const file = (name: string) => join(folder, name);
 
 describe("chorale compile", () => {
@@ -49,10 +30,14 @@ describe("chorale compile", () => {
   });
 
   it("refuses arguments that the program's schema refuses, and says which", async () => {
-    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=1")).toBe(2);
-    expect(err).toContain("--arg numRanks is 1");
-    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks")).toBe(2);
-    expect(err).toContain("name=value");
+    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=1")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("--arg numRanks is 1"),
+    });
+    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("name=value"),
+    });
   });
 
   it("proves what it compiles: a program without synchronisation is named with its lines", async () => {
@@ -60,70 +45,81 @@ describe("chorale compile", () => {
     expect(status).toBe(1);
     expect(stderr).toMatch(/hasty: (race|undefined-output|missing-contribution)/);
     expect(stderr).toContain("broken.ts:14");
-    expect(await compile(`${programs}broken.ts`, "--no-verify")).toBe(0);
+    expect((await compile(`${programs}broken.ts`, "--no-verify")).code).toBe(0);
   });
 
   it("says in a line why it cannot write there", async () => {
-    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", folder)).toBe(2);
-    expect(err).toMatch(/^chorale compile: EISDIR: [^\n]*\n$/);
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", folder)).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/^chorale compile: EISDIR: [^\n]*\n$/),
+    });
   });
 
   it("refuses a folder to read and ranks that are no numbers", async () => {
-    expect(await compile(folder)).toBe(2);
-    expect(err).toMatch(/expected a file, not a folder/);
-    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--rank", "x")).toBe(2);
-    expect(err).toMatch(/--rank is "x"/);
+    expect(await compile(folder)).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/expected a file, not a folder/),
+    });
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--rank", "x")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--rank is "x"/),
+    });
   });
 
   it("ends quietly when the reader of its output has left", () => {
-    const cli = fileURLToPath(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url));
-    const script = `const { main } = await import(${JSON.stringify(pathToFileURL(cli).href)}); process.exitCode = await main(process.argv.slice(1));`;
     const words = ["compile", "ring-all-reduce", "--arg", "numRanks=24", "--compat", "mscclpp"];
-    const piped = ["-c", 'set -o pipefail; "$0" "$@" | true', process.execPath, "--input-type=module", "-e", script];
-    const { status, stderr } = spawnSync("bash", [...piped, "--", ...words], { encoding: "utf8" });
+    const piped = ["-c", 'set -o pipefail; "$0" "$@" | true', process.execPath];
+    const { status, stderr } = spawnSync("bash", [...piped, ...CLI_PROCESS, ...words], { encoding: "utf8" });
     expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
   });
 
   it("writes the formats of executors, and reads them back as the same plan", async () => {
     for (const name of ["plan.json", "plan.xml"]) {
-      expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", file(name))).toBe(0);
+      expect((await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", file(name))).code).toBe(0);
     }
     expect(
-      await compile("ring-all-reduce", "--arg", "numRanks=3", "--target", "json", "-o", file("mscclpp.json")),
+      (await compile("ring-all-reduce", "--arg", "numRanks=3", "--target", "json", "-o", file("mscclpp.json"))).code,
     ).toBe(0);
     expect(verifyPlan(planFromJson(readFileSync(file("plan.json"), "utf8"))).ok).toBe(true);
     expect(verifyPlan(readMscclpp(readFileSync(file("mscclpp.json"), "utf8"))).ok).toBe(true);
     expect(verifyPlan(readMscclXml(readFileSync(file("plan.xml"), "utf8"))).ok).toBe(true);
-    expect(await compile("--diff", file("plan.json"), file("mscclpp.json"))).toBe(0);
-    expect(out).toContain("no difference");
+    const same = await compile("--diff", file("plan.json"), file("mscclpp.json"));
+    expect(same).toMatchObject({ code: 0, out: expect.stringContaining("no difference") });
   });
 
   it("shows how two plans differ, and exits with 1", async () => {
-    expect(await compile("ring-all-gather", "--arg", "numRanks=2", "-o", file("a.json"))).toBe(0);
-    expect(await compile("direct-all-gather", "--arg", "numRanks=2", "-o", file("b.json"))).toBe(0);
-    expect(await compile("--diff", file("a.json"), file("b.json"))).toBe(1);
+    expect((await compile("ring-all-gather", "--arg", "numRanks=2", "-o", file("a.json"))).code).toBe(0);
+    expect((await compile("direct-all-gather", "--arg", "numRanks=2", "-o", file("b.json"))).code).toBe(0);
+    const { code, out } = await compile("--diff", file("a.json"), file("b.json"));
+    expect(code).toBe(1);
     expect(out).toMatch(/^@ rank 0 strand 0$/m);
     expect(out).toMatch(/^[-+] copy output\[0\] <- input\[0\]$/m);
   });
 
   it("shows the plan after each pass", async () => {
-    expect(await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "all")).toBe(0);
+    const { code, out } = await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "all");
+    expect(code).toBe(0);
     for (const pass of ["record", "auto-sync", "fuse", "sync: proved right", "tables: proved right"])
       expect(out).toContain(`=== after ${pass}`);
-    expect(await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "magic")).toBe(2);
-    expect(err).toContain("record, auto-sync, fuse");
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=2", "--print-after", "magic")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("record, auto-sync, fuse"),
+    });
   });
 
   it("refuses what the MSCCL++ executor cannot hold, with the place", async () => {
-    expect(await compile("ring-all-reduce", "--arg", "numRanks=16", "--target", "json", "-o", file("big.json"))).toBe(
-      1,
-    );
-    expect(err).toMatch(/149 operations in a strand, the executor holds 64, at rank 0, strand 0/);
+    expect(
+      await compile("ring-all-reduce", "--arg", "numRanks=16", "--target", "json", "-o", file("big.json")),
+    ).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/149 operations in a strand, the executor holds 64, at rank 0, strand 0/),
+    });
   });
 
   it("makes MSCCL++'s own plan on request", async () => {
     expect(
-      await compile("direct-all-gather", "--arg", "numRanks=2", "--compat", "mscclpp", "-o", file("compat.json")),
+      (await compile("direct-all-gather", "--arg", "numRanks=2", "--compat", "mscclpp", "-o", file("compat.json")))
+        .code,
     ).toBe(0);
     expect(readFileSync(file("compat.json"), "utf8")).toMatch(
       /^\{\n {2}"name": "direct-all-gather",\n {2}"collective": "allgather"/,
@@ -131,9 +127,8 @@ describe("chorale compile", () => {
   });
 
   it("names files and formats that there are not", async () => {
-    expect(await compile("nowhere.json")).toBe(2);
-    expect(err).toContain("ring-all-reduce");
-    expect(await compile("ring-all-reduce", "--target", "wasm")).toBe(2);
-    expect(await compile()).toBe(2);
+    expect(await compile("nowhere.json")).toMatchObject({ code: 2, err: expect.stringContaining("ring-all-reduce") });
+    expect((await compile("ring-all-reduce", "--target", "wasm")).code).toBe(2);
+    expect((await compile()).code).toBe(2);
   });
 });

@@ -6,35 +6,23 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { inventorySchema, presetInventory } from "../../machine/topology/index.ts";
-import { main } from "./main.ts";
 
 const fixtures = fileURLToPath(new URL("../../../test/fixtures", import.meta.url));
 const root = (name: string) => join(fixtures, "machines/roots", name);
-
-async function run(...argv: string[]) {
-  let [out, err] = ["", ""];
-  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-    err += String(text);
-    return true;
-  });
-  try {
-    return { code: await main(argv), out, err };
-  } finally {
-    stdout.mockRestore();
-    stderr.mockRestore();
-  }
-}
 
 afterEach(() => vi.restoreAllMocks());
 
 describe("chorale detect", () => {
   it("prints a table for people", async () => {
-    const { code, out } = await run("detect", "--root", root("nvidia-a100-mig"), "--columns", "id,name,memory,status");
+    const { code, out } = await runCli(
+      "detect",
+      "--root",
+      root("nvidia-a100-mig"),
+      "--columns",
+      "id,name,memory,status",
+    );
     expect(code).toBe(0);
     const rows = out.split("\n").map((row) => row.trim().split(/ {2,}/));
     expect(rows.slice(0, 5)).toEqual([
@@ -48,14 +36,14 @@ describe("chorale detect", () => {
   });
 
   it("prints one JSON document, and nothing else, on stdout", async () => {
-    const { code, out } = await run("detect", "--root", root("amd-mi300x-8"), "--json");
+    const { code, out } = await runCli("detect", "--root", root("amd-mi300x-8"), "--json");
     expect(code).toBe(0);
     const inventory = inventorySchema.parse(JSON.parse(out));
     expect(inventory.devices).toHaveLength(9);
   });
 
   it("prints TSV with the columns asked for, bare numbers, in the order asked for", async () => {
-    const { out } = await run(
+    const { out } = await runCli(
       "detect",
       "--root",
       root("gaudi3-8"),
@@ -87,11 +75,11 @@ describe("chorale detect", () => {
   });
 
   it("exits with 1 when an alert is raised, and says why on stderr", async () => {
-    const hot = await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "temperature>=35");
+    const hot = await runCli("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "temperature>=35");
     expect(hot.code).toBe(1);
     expect(hot.err.match(/alert temperature>=35: gpu\d/g)).toHaveLength(8);
-    expect((await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "memory>90%")).code).toBe(0);
-    expect((await run("detect", "--root", root("nvidia-rtx4090-2"), "--alert", "free<30G")).code).toBe(1);
+    expect((await runCli("detect", "--root", root("nvidia-dgx1-v100-8"), "--alert", "memory>90%")).code).toBe(0);
+    expect((await runCli("detect", "--root", root("nvidia-rtx4090-2"), "--alert", "free<30G")).code).toBe(1);
   });
 
   it("refuses what it does not know with 2, and says what is accepted", async () => {
@@ -107,19 +95,19 @@ describe("chorale detect", () => {
       [["--frobnicate"], /frobnicate/],
       [["--root", "/no/such/root"], /proc/],
     ] as const) {
-      const { code, err } = await run("detect", ...argv);
+      const { code, err } = await runCli("detect", ...argv);
       expect([argv, code]).toEqual([argv, 2]);
       expect(err).toMatch(accepted);
     }
   });
 
   it.runIf(process.platform === "linux")("refuses to record where no folder can be made, at once", async () => {
-    expect((await run("detect", "--root", root("nvidia-dgx1-v100-8"), "--record", "/proc/none/below")).code).toBe(2);
+    expect((await runCli("detect", "--root", root("nvidia-dgx1-v100-8"), "--record", "/proc/none/below")).code).toBe(2);
   });
 
   it("records a root that replays to the printed inventory, and refuses a folder in use", async () => {
     const folder = mkdtempSync(join(tmpdir(), "chorale-record-"));
-    const printed = await run(
+    const printed = await runCli(
       "detect",
       "--root",
       root("nvidia-a100-8-nvswitch"),
@@ -129,28 +117,28 @@ describe("chorale detect", () => {
       "--json",
     );
     expect(printed.code).toBe(0);
-    const replayed = await run("detect", "--root", join(folder, "r"), "--json");
+    const replayed = await runCli("detect", "--root", join(folder, "r"), "--json");
     expect(replayed.out).toBe(printed.out);
     const original = JSON.parse(
-      (await run("detect", "--root", root("nvidia-a100-8-nvswitch"), "--json")).out,
+      (await runCli("detect", "--root", root("nvidia-a100-8-nvswitch"), "--json")).out,
     ) as unknown;
     expect(JSON.parse(printed.out)).toEqual(original);
-    expect((await run("detect", "--record", join(folder, "r"))).code).toBe(2);
+    expect((await runCli("detect", "--record", join(folder, "r"))).code).toBe(2);
   });
 
   it("redacts serial numbers, UUIDs and addresses unless told not to, equal ones equally", async () => {
     const folder = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
-    await run("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", folder, "--json");
+    await runCli("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", folder, "--json");
     const nvml = readFileSync(join(folder, "nvml.json"), "utf8");
     expect(nvml).not.toContain("aaaa-bbbb-cccc");
     expect(nvml).toMatch(/"uuid": "GPU-[0-9a-f]{8}-/);
     const again = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
-    await run("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", again, "--json");
+    await runCli("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", again, "--json");
     expect(readFileSync(join(again, "nvml.json"), "utf8")).toBe(nvml);
   });
 
   it("runs emulated tools beside a root and says so", async () => {
-    const { code, out, err } = await run(
+    const { code, out, err } = await runCli(
       "detect",
       "--root",
       root("groq-card"),
@@ -167,7 +155,7 @@ describe("chorale detect", () => {
   });
 
   it("tells timings on stderr", async () => {
-    const { err } = await run("detect", "--root", root("groq-card"), "--timings", "--json");
+    const { err } = await runCli("detect", "--root", root("groq-card"), "--timings", "--json");
     expect(err).toMatch(/^nvidia\s+[\d.]+ ms$/m);
     expect(err).toMatch(/^total\s+[\d.]+ ms$/m);
   });
@@ -175,9 +163,8 @@ describe("chorale detect", () => {
 
 describe("chorale detect --watch", () => {
   it("prints one JSON document a line until it is told to stop, and then exits with 0", async () => {
-    const script = `import { main } from ${JSON.stringify(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href)};
-      process.exitCode = await main(["detect", "--root", ${JSON.stringify(root("groq-card"))}, "--watch", "0.1", "--json"]);`;
-    const child = spawn(process.execPath, ["--input-type=module", "-e", script], {
+    const words = ["detect", "--root", root("groq-card"), "--watch", "0.1", "--json"];
+    const child = spawn(process.execPath, [...CLI_PROCESS, ...words], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     const sequences: number[] = [];
@@ -193,7 +180,7 @@ describe("chorale detect --watch", () => {
 
 describe("chorale topo", () => {
   it("draws the matrix with islands, NICs and the legend of what occurs", async () => {
-    const { code, out } = await run("topo", "--root", root("nvidia-a100-8-nvswitch"));
+    const { code, out } = await runCli("topo", "--root", root("nvidia-a100-8-nvswitch"));
     expect(code).toBe(0);
     const rows = out.split("\n");
     expect(rows[0]?.trim().split(/\s+/)).toEqual([
@@ -234,41 +221,41 @@ describe("chorale topo", () => {
   });
 
   it("gives JSON with islands and rings, and Graphviz", async () => {
-    const { out } = await run("topo", "--root", root("amd-two-xgmi-islands"), "--json");
+    const { out } = await runCli("topo", "--root", root("amd-two-xgmi-islands"), "--json");
     const { islands } = JSON.parse(out) as { islands: { devices: string[]; rings: { order: string[] }[] }[] };
     expect(islands.map((island) => island.devices.length)).toEqual([4, 4]);
     // The rings of the node: 0-1-2-3 and 4-5-7-6.
     expect(islands[1]?.rings[0]?.order).toHaveLength(4);
-    const dot = (await run("topo", "--root", root("amd-two-xgmi-islands"), "--format", "dot")).out;
+    const dot = (await runCli("topo", "--root", root("amd-two-xgmi-islands"), "--format", "dot")).out;
     expect(dot).toMatch(/^graph topology \{/);
     expect(dot).toContain('"gpu0" -- "gpu1" [label="xgmi"]');
     expect(dot.match(/\[shape=box/g)).toHaveLength(9);
   });
 
   it("draws presets, compositions and inventory files", async () => {
-    expect((await run("topo", "--hardware", "mi300x-8")).out).toMatch(/^gpu0\s+X\s+XGMI/m);
-    expect((await run("topo", "--hardware", "2x l40s-8 --nic 1xNDR")).out).toMatch(/n1\.gpu7/);
+    expect((await runCli("topo", "--hardware", "mi300x-8")).out).toMatch(/^gpu0\s+X\s+XGMI/m);
+    expect((await runCli("topo", "--hardware", "2x l40s-8 --nic 1xNDR")).out).toMatch(/n1\.gpu7/);
     const file = join(mkdtempSync(join(tmpdir(), "chorale-file-")), "inventory.json");
     writeFileSync(file, JSON.stringify(presetInventory("rtx4090-2")));
-    expect((await run("topo", "--hardware", file)).out).toMatch(/^gpu0\s+X\s+PHB/m);
+    expect((await runCli("topo", "--hardware", file)).out).toMatch(/^gpu0\s+X\s+PHB/m);
     writeFileSync(file, "{}");
-    expect((await run("topo", "--hardware", file)).code).toBe(2);
-    expect((await run("topo", "--hardware", "no-such-thing")).err).toMatch(/hgx-h100-8/);
+    expect((await runCli("topo", "--hardware", file)).code).toBe(2);
+    expect((await runCli("topo", "--hardware", "no-such-thing")).err).toMatch(/hgx-h100-8/);
   });
 
   it("refuses to measure what is not this machine", async () => {
-    expect((await run("topo", "--measure", "--root", root("groq-card"))).code).toBe(2);
-    expect((await run("topo", "--format", "png")).code).toBe(2);
+    expect((await runCli("topo", "--measure", "--root", root("groq-card"))).code).toBe(2);
+    expect((await runCli("topo", "--format", "png")).code).toBe(2);
   });
 });
 
 describe("chorale doctor", () => {
   it("exits with 1 on an error and says the mend; a recording says nothing of this machine's libraries", async () => {
-    const { code, out } = await run("doctor", "--root", root("nvidia-version-mismatch"));
+    const { code, out } = await runCli("doctor", "--root", root("nvidia-version-mismatch"));
     expect(code).toBe(1);
     expect(out).toMatch(/^error\s+DRIVER_LIBRARY_MISMATCH/m);
     expect(out).not.toMatch(/engines/);
-    const well = await run("doctor", "--root", root("gaudi2-8"), "--json");
+    const well = await runCli("doctor", "--root", root("gaudi2-8"), "--json");
     expect(well.code).toBe(0);
     expect(JSON.parse(well.out)).toMatchObject({ ok: true, findings: [], engines: [] });
   });

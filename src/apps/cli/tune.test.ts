@@ -2,8 +2,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { main } from "./main.ts";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
 
 const MEASURED = fileURLToPath(new URL("../../../test/fixtures/simulator/h200-4-2026-11-20.json", import.meta.url));
 let folder = "";
@@ -15,24 +15,6 @@ beforeAll(() => {
   );
 });
 afterAll(() => rmSync(folder, { recursive: true }));
-
-async function run(...argv: string[]): Promise<{ code: number; out: string; err: string }> {
-  let [out, err] = ["", ""];
-  const stdout = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-    err += String(text);
-    return true;
-  });
-  try {
-    return { code: await main(argv), out, err };
-  } finally {
-    stdout.mockRestore();
-    stderr.mockRestore();
-  }
-}
 
 describe("chorale tune --fit", () => {
   const file = () => join(folder, "constants.json");
@@ -48,7 +30,7 @@ describe("chorale tune --fit", () => {
   ];
 
   it("prints each constant with its uncertainty and source, the error before and after, and writes them", async () => {
-    const { code, out } = await run(...fit, "-o", file());
+    const { code, out } = await runCli(...fit, "-o", file());
     expect(code).toBe(0);
     expect(out).toMatch(/^storeEfficiency +0\.69 +0\.6\d+ +\d\.\d % +these measurements$/m);
     expect(out).toMatch(/^fenceUs +0\.85 +\d/m);
@@ -60,13 +42,13 @@ describe("chorale tune --fit", () => {
     const { fenceUs } = JSON.parse(readFileSync(file(), "utf8")) as { fenceUs: number };
     expect(fenceUs).not.toBe(0.85);
     const sim = ["sim", join(folder, "program.mjs"), "--topology", "hgx-h200-8", "-b", "1M", "-e", "1M", "--json"];
-    const plain = JSON.parse((await run(...sim)).out) as { rows: { timeUs: number }[]; parameters: string };
-    const fitted = JSON.parse((await run(...sim, "--params", file())).out) as typeof plain;
+    const plain = JSON.parse((await runCli(...sim)).out) as { rows: { timeUs: number }[]; parameters: string };
+    const fitted = JSON.parse((await runCli(...sim, "--params", file())).out) as typeof plain;
     expect([plain.parameters, fitted.parameters]).toEqual(["h200", "h200-fitted"]);
     expect(fitted.rows[0]!.timeUs).not.toBe(plain.rows[0]!.timeUs);
   });
   it("fits NCCL's model to NCCL's rows", async () => {
-    const { code, out } = await run(...fit.map((arg) => (arg === "all_gather" ? "all_reduce" : arg)), "--json");
+    const { code, out } = await runCli(...fit.map((arg) => (arg === "all_gather" ? "all_reduce" : arg)), "--json");
     expect(code).toBe(0);
     const { nccl, fit: found } = JSON.parse(out) as {
       nccl: { after: number; numRows: number };
@@ -78,7 +60,7 @@ describe("chorale tune --fit", () => {
   });
   it("refuses what it cannot use, and says what it can", async () => {
     const refused = async (...argv: string[]) => {
-      const { code, err } = await run("tune", ...argv);
+      const { code, err } = await runCli("tune", ...argv);
       expect(code, err).toBe(2);
       return err;
     };
