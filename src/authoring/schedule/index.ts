@@ -15,18 +15,17 @@ export { withTables } from "./mscclpp/tables.ts";
 export { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "./mscclpp/write.ts";
 export { readPlan } from "./plan-file.ts";
 export { formatOp, printPlan, printRank } from "./print.ts";
+export { Recorder, type Strands } from "./recorder.ts";
 export {
   type ChannelRecord,
   MEMORY,
   PORT,
+  pairChannels,
   type RankRecord,
-  Recorder,
   type SemaphoreRecord,
-  type Strands,
   type SwitchRecord,
-} from "./recorder.ts";
+} from "./records.ts";
 export { planFromJson, planSchema, planToJson } from "./schema.ts";
-export { pairChannels } from "./sound/auto-sync.ts";
 export { type AutoSyncMode, lowerSound, SOUND_PASSES, type SoundOptions } from "./sound/lower.ts";
 export type { RawChunk } from "./tape.ts";
 export * from "./verify/index.ts";

@@ -5,13 +5,18 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { BUFFERS, type PlanReduceOp, type SourceLocation } from "./ir.ts";
+import {
+  type ChannelRecord,
+  MEMORY,
+  type RankRecord,
+  roomOf,
+  SCRATCH,
+  type SemaphoreRecord,
+  StrandRecord,
+  SWITCH,
+  type SwitchRecord,
+} from "./records.ts";
 import { type CopyFormat, type Notify, type PutFormat, type RawChunk, type Stamp, Tape } from "./tape.ts";
-
-const SCRATCH = 2;
-/** Channel kinds as the tapes count them. */
-export const MEMORY = 0;
-export const PORT = 1;
-export const SWITCH = 2;
 
 /** One member of a group, doing its own slice only. */
 export interface GroupMember {
@@ -20,48 +25,6 @@ export interface GroupMember {
 }
 /** One strand or a group of them; a group shares the operation. */
 export type Strands = number | readonly number[] | GroupMember;
-
-export class StrandRecord {
-  readonly tape = new Tape();
-  /** Channels in order of first use, by kind in order of first use. */
-  readonly channels = new Map<number, Set<number>>();
-  /** Remote buffers (ids of the rank's table) by kind. */
-  readonly remotes = new Map<number, Set<number>>();
-}
-
-export interface RankRecord {
-  readonly rank: number;
-  readonly inputChunks: number;
-  readonly outputChunks: number;
-  scratchChunks: number;
-  readonly strands: StrandRecord[];
-  /** Peers of memory and port channels; switch channels' groups. */
-  readonly memory: number[];
-  readonly port: number[];
-  readonly switches: { readonly buffer: number; readonly ranks: readonly number[] }[];
-  readonly channelKinds: number[];
-  /** Remote buffers by rank * 4 + buffer: id in insertion order and the kinds that reach it. */
-  readonly remotes: Map<number, { readonly id: number; readonly kinds: Set<number> }>;
-  readonly semaphores: number[];
-  readonly barriers: Map<string, number>;
-}
-
-export interface ChannelRecord {
-  readonly kind: number;
-  readonly id: number;
-  readonly src: number;
-  readonly dst: number;
-}
-export interface SwitchRecord {
-  readonly buffer: number;
-  readonly ranks: readonly number[];
-  /** The channel's id on each member. */
-  readonly ids: readonly number[];
-}
-export interface SemaphoreRecord {
-  readonly rank: number;
-  readonly id: number;
-}
 
 export interface RecorderOptions {
   readonly numRanks: number;
@@ -367,8 +330,7 @@ export class Recorder {
     if (!this.options.strict) return;
     if (owner !== undefined && owner !== this)
       this.need(false, "chunk", "a chunk of another program", "one of this program");
-    const record = this.ranks[rank] as RankRecord;
-    const room = buffer === SCRATCH ? record.scratchChunks : buffer === 0 ? record.inputChunks : record.outputChunks;
+    const room = roomOf(this.ranks[rank] as RankRecord, buffer);
     if (index < 0 || size < 0 || index + size > room) {
       this.need(
         false,
@@ -394,9 +356,7 @@ export class Recorder {
     }
     this.need(chunk.size === size, "size of the chunk", chunk.size, `${size}, as on the switch`);
     for (const r of s.ranks) {
-      const record = this.ranks[r] as RankRecord;
-      const room =
-        s.buffer === SCRATCH ? record.scratchChunks : s.buffer === 0 ? record.inputChunks : record.outputChunks;
+      const room = roomOf(this.ranks[r] as RankRecord, s.buffer);
       this.need(
         room >= index + size,
         "end of the range on the switch",

@@ -14,7 +14,8 @@ import {
   type RemoteBuffer,
   type Strand,
 } from "../ir.ts";
-import type { RankRecord, Recorder, StrandRecord } from "../recorder.ts";
+import type { Recorder } from "../recorder.ts";
+import type { RankRecord, StrandRecord } from "../records.ts";
 import { decode } from "../tape.ts";
 import { fuseStrand } from "./fuse.ts";
 import { replicateOps } from "./replicate.ts";

@@ -7,7 +7,8 @@
 import { FormatError } from "../../../core/index.ts";
 import { collectiveChunks } from "../collective.ts";
 import { DEFAULT_PLAN_OPTIONS, deepFreeze, type ExecutionPlan, type PlanCollective } from "../ir.ts";
-import { type ChannelRecord, MEMORY, Recorder, type SemaphoreRecord } from "../recorder.ts";
+import { Recorder } from "../recorder.ts";
+import { type ChannelRecord, MEMORY, type SemaphoreRecord } from "../records.ts";
 import { lowerSound } from "../sound/lower.ts";
 import type { RawChunk } from "../tape.ts";
 import { parseXml, type XmlElement } from "./xml.ts";

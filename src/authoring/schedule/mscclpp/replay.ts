@@ -6,15 +6,8 @@ import { FormatError, InvalidArgumentError } from "../../../core/index.ts";
 import { type CompatOptions, checkPairing, lowerRank } from "../compat/lower.ts";
 import { SYNC, type SyncName } from "../draft.ts";
 import type { ExecutionPlan, PlanCollective, PlanOptions, PlanReduceOp, RankPlan } from "../ir.ts";
-import {
-  type ChannelRecord,
-  MEMORY,
-  PORT,
-  Recorder,
-  type SemaphoreRecord,
-  type Strands,
-  type SwitchRecord,
-} from "../recorder.ts";
+import { Recorder, type Strands } from "../recorder.ts";
+import { type ChannelRecord, MEMORY, PORT, type SemaphoreRecord, type SwitchRecord } from "../records.ts";
 import type { RawChunk } from "../tape.ts";
 import { type MscclppHeader, writeMscclppPieces } from "./write.ts";
 

@@ -17,67 +17,10 @@
 import { UnsupportedError } from "../../../core/index.ts";
 import { type DraftOp, SYNC } from "../draft.ts";
 import { type ChannelKind, channelOrdinal } from "../ir.ts";
-import type { RankRecord } from "../recorder.ts";
+import { pairChannels, type RankRecord } from "../records.ts";
 import { type Access, type AccessContext, accessesOf } from "./access.ts";
+import { addAfter, addBefore, type Clock, type Entry, firstAfter, NONE, type Slot, type Use, useOf } from "./entry.ts";
 import { IntervalMap } from "./interval-map.ts";
-
-/** What is known to be done: `base[u]` operations of strand u, and of its own strand all up to `index`. */
-interface Clock {
-  /** Shared until something is joined. Entries beyond the number of strands: port puts of each that have arrived. */
-  readonly base: Int32Array;
-  readonly strand: number;
-  readonly index: number;
-}
-
-/** An operation in program order, with what was inserted around it. As a clock: what its strand knows once it is done. */
-interface Entry extends Clock {
-  readonly op: DraftOp | undefined;
-  readonly seq: number;
-  /** Its number in the strand, from 1. */
-  readonly index: number;
-  /** Number of port puts of the strand, this one included. */
-  readonly puts: number;
-  base: Int32Array;
-  before: readonly DraftOp[] | undefined;
-  after: readonly DraftOp[] | undefined;
-  flushed: boolean;
-}
-
-interface Use {
-  readonly entry: Entry;
-  readonly proxy: boolean;
-  readonly packet: boolean;
-  /** The chunk was never written before. */
-  readonly fresh: boolean;
-  /** The list of this use alone, which most slots have. */
-  alone: readonly Use[];
-}
-
-const NONE: readonly Use[] = [];
-
-function addBefore(entry: Entry, op: DraftOp): void {
-  entry.before = [...(entry.before ?? []), op];
-}
-function addAfter(entry: Entry, op: DraftOp): void {
-  entry.after = [...(entry.after ?? []), op];
-}
-function firstAfter(entry: Entry, op: DraftOp): void {
-  entry.after = [op, ...(entry.after ?? [])];
-}
-
-/** @param uses those of the entry so far: a few kinds, however many chunks it touches */
-function useOf(uses: Use[], entry: Entry, { proxy, packet }: Access, fresh: boolean): Use {
-  const known = uses.find((use) => use.proxy === proxy && use.packet === packet && use.fresh === fresh);
-  if (known !== undefined) return known;
-  const use: Use = { entry, proxy, packet, fresh, alone: NONE };
-  use.alone = [use];
-  uses.push(use);
-  return use;
-}
-interface Slot {
-  readonly writers: readonly Use[];
-  readonly readers: readonly Use[];
-}
 
 /** One strand of a program: its place and its operations with their numbers in program order. */
 export interface OrderedStrand {
@@ -162,20 +105,11 @@ export class AutoSync {
   private visit(op: DraftOp, seq: number, strand: number, index: number): Entry {
     const isPortPut = op.kind === "put" && op.channelKind === "port";
     if (isPortPut) this.puts[strand] = (this.puts[strand] as number) + 1;
-    const entry: Entry = {
-      op,
-      seq,
-      strand,
-      index,
-      puts: this.puts[strand] as number,
-      before: undefined,
-      after: undefined,
-      base: this.clocks[strand] as Int32Array,
-      flushed: false,
-    };
+    const entry = this.entry(op, seq, strand, index);
     const accesses = accessesOf(this.context, this.rankOf(strand), op);
     this.order(entry, accesses);
-    this.tick(entry);
+    // The entry carries what its strand knows by now.
+    entry.base = this.clocks[strand] as Int32Array;
     this.own(entry, op);
     const uses: Use[] = [];
     for (const access of accesses) this.record(entry, access, uses);
@@ -186,9 +120,19 @@ export class AutoSync {
     return (this.strands[strand] as OrderedStrand).rank;
   }
 
-  /** The entry carries what its strand knows by now. */
-  private tick(entry: Entry): void {
-    entry.base = this.clocks[entry.strand] as Int32Array;
+  /** An operation of a strand, or without one the strand's end. */
+  private entry(op: DraftOp | undefined, seq: number, strand: number, index: number): Entry {
+    return {
+      op,
+      seq,
+      strand,
+      index,
+      puts: this.puts[strand] as number,
+      before: undefined,
+      after: undefined,
+      base: this.clocks[strand] as Int32Array,
+      flushed: false,
+    };
   }
 
   private join(strand: number, other: Clock): void {
@@ -342,8 +286,8 @@ export class AutoSync {
 
   /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
   private behindProxy(clock: Clock, rank: number): Clock {
+    if (clock.base.length === this.width) return clock;
     const base = clock.base.slice();
-    if (base.length === this.width) return clock;
     this.strands.forEach((strand, s) => {
       if (strand.rank !== rank) return;
       const done = s === clock.strand ? clock.index : (clock.base[s] as number);
@@ -366,13 +310,11 @@ export class AutoSync {
         for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(this.behindProxy(entry, rank));
         if (op.notify === "signal-flush") entry.flushed = true;
         return;
-      case "signal":
-        if (op.relaxed) for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(undefined);
-        else {
-          const carried = op.channelKind === "port" ? this.behindProxy(entry, rank) : entry;
-          for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(carried);
-        }
+      case "signal": {
+        const carried = op.channelKind === "port" ? this.behindProxy(entry, rank) : entry;
+        for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(op.relaxed ? undefined : carried);
         return;
+      }
       case "wait":
         for (const id of op.channels) {
           const clock = this.queue(rank, op.channelKind, id, false).shift();
@@ -415,24 +357,21 @@ export class AutoSync {
   }
 
   private semaphoreQueue(rank: number, id: number): (Clock | undefined)[] {
-    const key = `semaphore ${rank} ${id}`;
-    let queue = this.queues.get(key);
-    if (queue === undefined) {
-      queue = new Array<undefined>((this.ranks[rank] as RankRecord).semaphores[id] ?? 0).fill(undefined);
-      this.queues.set(key, queue);
-    }
-    return queue;
+    return this.queueOf(`semaphore ${rank} ${id}`, (this.ranks[rank] as RankRecord).semaphores[id]);
   }
 
   /** The clocks of the signals under way on a channel, named by its sending end; `id` is `rank`'s own. */
   private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Clock | undefined)[] {
     const peers = (this.ranks[rank] as RankRecord)[kind];
-    const peer = peers[id] as number;
-    const ordinal = channelOrdinal(peers, id);
-    const key = sending ? `${kind} ${rank} ${peer} ${ordinal}` : `${kind} ${peer} ${rank} ${ordinal}`;
+    const [from, to] = sending ? [rank, peers[id]] : [peers[id], rank];
+    return this.queueOf(`${kind} ${from} ${to} ${channelOrdinal(peers, id)}`);
+  }
+
+  /** @param tokens that it begins with, of nobody */
+  private queueOf(key: string, tokens = 0): (Clock | undefined)[] {
     let queue = this.queues.get(key);
     if (queue === undefined) {
-      queue = [];
+      queue = new Array<undefined>(tokens).fill(undefined);
       this.queues.set(key, queue);
     }
     return queue;
@@ -445,7 +384,9 @@ export class AutoSync {
     for (const record of this.ranks) {
       const own = this.strands.flatMap((s, strand) => (s.rank === record.rank ? [strand] : []));
       if (own.length === 0) continue;
-      const ends = new Map(own.map((strand) => [strand, this.end(strand, (entries[strand] as Entry[]).length + 1)]));
+      const endOf = (strand: number) =>
+        this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (entries[strand] as Entry[]).length + 1);
+      const ends = new Map(own.map((strand) => [strand, endOf(strand)]));
       const uses = new Map<Use, boolean>();
       for (const buffer of [0, 1]) {
         this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
@@ -465,41 +406,4 @@ export class AutoSync {
       for (const [strand, end] of ends) if (end.before !== undefined) (entries[strand] as Entry[]).push(end);
     }
   }
-
-  /** What stands for the end of a strand. */
-  private end(strand: number, index: number): Entry {
-    return {
-      op: undefined,
-      seq: Number.MAX_SAFE_INTEGER,
-      strand,
-      index,
-      puts: this.puts[strand] as number,
-      before: undefined,
-      after: undefined,
-      base: this.clocks[strand] as Int32Array,
-      flushed: false,
-    };
-  }
-}
-
-/** Makes a new pair of channels between two ranks: the k-th one way pairs with the k-th the other way. */
-export function pairChannels(
-  ranks: readonly RankRecord[],
-  kind: ChannelKind,
-  a: number,
-  b: number,
-): ReadonlyMap<number, number> {
-  const [from, to] = [ranks[a] as RankRecord, ranks[b] as RankRecord];
-  const count = (record: RankRecord, peer: number) => record[kind].filter((p) => p === peer).length;
-  const add = (record: RankRecord, peer: number) => {
-    const code = kind === "memory" ? 0 : 1;
-    if (!record.channelKinds.includes(code)) record.channelKinds.push(code);
-    return record[kind].push(peer) - 1;
-  };
-  while (count(from, b) < count(to, a)) add(from, b);
-  while (count(to, a) < count(from, b)) add(to, a);
-  return new Map([
-    [a, add(from, b)],
-    [b, add(to, a)],
-  ]);
 }

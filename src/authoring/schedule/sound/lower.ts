@@ -19,7 +19,8 @@ import {
   type SourceLocation,
 } from "../ir.ts";
 import { withTables } from "../mscclpp/tables.ts";
-import type { RankRecord, Recorder } from "../recorder.ts";
+import type { Recorder } from "../recorder.ts";
+import type { RankRecord } from "../records.ts";
 import { decode } from "../tape.ts";
 import { type AccessContext, accessesOf } from "./access.ts";
 import { AutoSync, type OrderedStrand } from "./auto-sync.ts";
