@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
+import { CLI_PROCESS } from "../../../test/helpers/cli.ts";
 import { compileLibrary, hasCompiler } from "../../../test/support/compile-library.ts";
 import { openLibrary } from "../../foreign/native/index.ts";
 import { islands } from "../topology/index.ts";
@@ -88,10 +89,8 @@ describe.skipIf(!hasCompiler)("NVML through FFI (needs cc)", () => {
   });
 
   it("gives up on a driver that hangs, and the command ends with its inventory all the same", async () => {
-    const script = `import { main } from ${JSON.stringify(new URL("../../../.cache/dev/apps/cli/main.js", import.meta.url).href)};
-      process.exitCode = await main(["detect", "--json", "--no-exec"]);`;
     const begin = performance.now();
-    const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], {
+    const { stdout } = await promisify(execFile)(process.execPath, [...CLI_PROCESS, "detect", "--json", "--no-exec"], {
       env: { ...process.env, FAKE_NVML_HANG: "1", CHORALE_NVML: path, CHORALE_NVML_TIMEOUT_MS: "300" },
     });
     expect(performance.now() - begin).toBeLessThan(20_000);
