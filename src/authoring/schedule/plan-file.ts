@@ -3,9 +3,9 @@
  * JSON file (85 MB for 64 ranks of packets) is read rank by rank: parsed as a whole it would take ten times its size.
  */
 import { FormatError } from "../../core/index.ts";
+import { parseFile } from "./exact-json.ts";
 import type { ExecutionPlan } from "./ir.ts";
 import { readMscclXml } from "./msccl/import.ts";
-import { parseExact } from "./mscclpp/conformance.ts";
 import { readMscclpp } from "./mscclpp/read.ts";
 import { planFromJson } from "./schema.ts";
 
@@ -28,19 +28,9 @@ export function readPlan(bytes: Uint8Array, where = "plan"): ExecutionPlan {
   if (pieces === undefined) {
     if (bytes.length > MAX_PIECE_BYTES)
       throw new FormatError(where, "is too large, and no list of ranks is found in it");
-    return ofJson(parse(buffer.toString("utf8").replace(/^\uFEFF/, ""), where), where);
+    return ofJson(parseFile(buffer.toString("utf8").replace(/^\uFEFF/, ""), where), where);
   }
   return ofJson(pieces.rest, where, pieces);
-}
-
-function parse(text: string, where: string): unknown {
-  try {
-    return parseExact(text);
-  } catch (error) {
-    throw new FormatError(where, `is not JSON: ${error instanceof Error ? error.message : String(error)}`, {
-      cause: error,
-    });
-  }
 }
 
 function ofJson(json: unknown, where: string, pieces?: Pieces): ExecutionPlan {
@@ -108,7 +98,7 @@ function piecesOf(bytes: Buffer, where: string): Pieces | undefined {
   if (found === undefined || found.end < 0 || depth !== 0) return undefined;
   const { begin, end, cuts } = found;
   if (begin + bytes.length - end > MAX_PIECE_BYTES) return undefined;
-  const rest = parse(`${bytes.toString("utf8", 0, begin + 1)}${bytes.toString("utf8", end)}`, where);
+  const rest = parseFile(`${bytes.toString("utf8", 0, begin + 1)}${bytes.toString("utf8", end)}`, where);
   const piece = (i: number) => bytes.toString("utf8", cuts[i]! + 1, cuts[i + 1]!);
   const numPieces = cuts.length === 2 && piece(0).trim() === "" ? 0 : cuts.length - 1;
   return {
@@ -116,7 +106,7 @@ function piecesOf(bytes: Buffer, where: string): Pieces | undefined {
     rest,
     list: {
       *[Symbol.iterator]() {
-        for (let i = 0; i < numPieces; i++) yield parse(piece(i), `${where}, ${found.key}[${i}]`);
+        for (let i = 0; i < numPieces; i++) yield parseFile(piece(i), `${where}, ${found.key}[${i}]`);
       },
     },
   };

@@ -5,6 +5,7 @@
 import { z } from "zod";
 import { FormatError } from "../../core/index.ts";
 import { COLLECTIVE_NAMES, type CollectiveName } from "../collectives/index.ts";
+import { parseFile } from "./exact-json.ts";
 import { BUFFERS, deepFreeze, type ExecutionPlan, PLAN_REDUCE_OPS, PLAN_SCHEMA_VERSION, type RankPlan } from "./ir.ts";
 
 const count = z.number().int().nonnegative();
@@ -180,16 +181,7 @@ export function planToJson(plan: ExecutionPlan, indent = 0): string {
  * @throws FormatError naming the first field that is wrong
  */
 export function planFromJson(json: unknown, where = "plan", ranks?: Iterable<unknown>): ExecutionPlan {
-  let value = json;
-  if (typeof json === "string") {
-    try {
-      value = JSON.parse(json);
-    } catch (error) {
-      throw new FormatError(where, `is not JSON: ${error instanceof Error ? error.message : String(error)}`, {
-        cause: error,
-      });
-    }
-  }
+  const value = typeof json === "string" ? parseFile(json, where, JSON.parse) : json;
   const check = <T>(result: z.ZodSafeParseResult<T>, path: readonly PropertyKey[]): T => {
     if (result.success) return result.data;
     const issue = result.error.issues[0];

@@ -2,7 +2,8 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { checkConformance, parseExact } from "./conformance.ts";
+import { parseExact } from "../exact-json.ts";
+import { checkConformance } from "./conformance.ts";
 
 const read = (name: string) => {
   const file = fileURLToPath(new URL(`../../../../test/fixtures/mscclpp/${name}.jsonl.gz`, import.meta.url));

@@ -2,7 +2,9 @@
  * Compares one line of conformance data with what chorale makes of its trace. Plans are compared as data; the order of
  * `access_channel_types` and of the ids inside one fused signal, wait or flush carries no meaning and is sorted first.
  */
+
 import { ChoraleError } from "../../../core/index.ts";
+import { parseExact } from "../exact-json.ts";
 import { replayToText, type Trace } from "./replay.ts";
 
 export interface ConformanceResult {
@@ -21,31 +23,6 @@ interface Line {
   readonly plan?: unknown;
   readonly plan_text?: string;
   readonly error?: readonly [string, string];
-}
-
-/** Parses JSON with integers beyond 2^53 kept as decimal strings. */
-export function parseExact(text: string): unknown {
-  // Most texts have no long digits at all; those that do are rewritten between their strings.
-  if (!/\d{16}/.test(text)) return JSON.parse(text);
-  const pieces: string[] = [];
-  for (let at = 0; at < text.length; ) {
-    let quote = text.indexOf('"', at);
-    if (quote < 0) quote = text.length;
-    pieces.push(text.slice(at, quote).replace(/(?<![\d.eE+-])(\d{16,})(?![\d.eE])/g, '"$1"'));
-    let end = quote;
-    do end = text.indexOf('"', end + 1);
-    while (end >= 0 && isEscaped(text, end));
-    if (end < 0) end = text.length;
-    pieces.push(text.slice(quote, end + 1));
-    at = end + 1;
-  }
-  return JSON.parse(pieces.join(""));
-}
-
-function isEscaped(text: string, at: number): boolean {
-  let backslashes = 0;
-  while (text[at - 1 - backslashes] === "\\") backslashes++;
-  return backslashes % 2 === 1;
 }
 
 const SETS = new Set(["signal", "rlxsignal", "wait", "rlxwait", "flush"]);

@@ -3,8 +3,8 @@
  * is trusted: every field is checked and a mistake is named by its path. Writing what was read gives the same file
  * (`write.ts`); the order of its tables is kept.
  */
-import { FormatError } from "../../../core/index.ts";
 import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
+import { parseFile } from "../exact-json.ts";
 import {
   type ChannelKind,
   deepFreeze,
@@ -25,7 +25,6 @@ import {
   type SwitchRange,
   UNLIMITED_MESSAGE_SIZE,
 } from "../ir.ts";
-import { parseExact } from "./conformance.ts";
 import { Node } from "./json-node.ts";
 
 interface Locals {
@@ -399,17 +398,7 @@ function collectiveOf(
  * @throws FormatError naming the field that is wrong
  */
 export function readMscclpp(json: unknown, where = "plan", gpus?: Iterable<unknown>): ExecutionPlan {
-  let value = json;
-  if (typeof json === "string") {
-    try {
-      value = parseExact(json);
-    } catch (error) {
-      throw new FormatError(where, `is not JSON: ${error instanceof Error ? error.message : String(error)}`, {
-        cause: error,
-      });
-    }
-  }
-  const root = new Node(value, "", where);
+  const root = new Node(typeof json === "string" ? parseFile(json, where) : json, "", where);
   const ranks: ReturnType<typeof readRank>[] = [];
   for (const gpu of gpus ?? root.get("gpus").list()) {
     const node = gpu instanceof Node ? gpu : new Node(gpu, `gpus[${ranks.length}]`, where);
