@@ -14,17 +14,11 @@ import {
   AbortedError,
   type ChoraleError,
   ClosedError,
-  DTYPES,
-  type DType,
-  decodeFloat,
-  encodeFloat,
   InvalidArgumentError,
-  isSmallFloat,
   type PreMulSum,
   type ReduceOp,
   sizeOf,
   type Tensor,
-  tensor,
 } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
@@ -40,7 +34,6 @@ import {
   type Data,
   decodeObject,
   encodeObject,
-  hashNumbers,
   MAX_OBJECT_BYTES,
   type Operand,
   type OutputOptions,
@@ -58,10 +51,10 @@ import { BatchWork } from "./batch-work.ts";
 import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
-import { kernelOf } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
-import { SharedStorage } from "./storage.ts";
+import { asTensor, copyOut, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
+import { setCounts, setOperator } from "./work-parameters.ts";
 
 const NO_OPTIONS: ReduceOptions & RootOptions = Object.freeze({});
 
@@ -174,7 +167,7 @@ export class ThreadsCommunicator implements Communicator {
     work.bytes = given.count * sizeOf(given.dtype);
     work.reportedBytes = work.bytes;
     work.keep = given;
-    const place = this.#place(given, op === "send");
+    const place = placeOf(this.#owner, engine.heap, given, op === "send");
     if (op === "send") {
       work.input = place.address;
       // A staged copy belongs to the receiver from here on.
@@ -184,7 +177,7 @@ export class ThreadsCommunicator implements Communicator {
       const result = asTensor(given);
       if (place.staged) work.release = () => engine.heap.free(place.address);
       work.harvest = () => {
-        if (place.staged) copyOut(engine, place.address, given);
+        if (place.staged) copyOut(engine.heap, place.address, given);
         return result as T;
       };
     }
@@ -386,20 +379,20 @@ export class ThreadsCommunicator implements Communicator {
     let source = 0;
     let sink = writes && target === undefined ? result.byteOffset : 0;
     if (reads) {
-      const place = this.#place(input, true);
+      const place = placeOf(this.#owner, engine.heap, input, true);
       source = place.address;
       if (target === input) {
         sink = source;
-        if (place.staged) copies.push(() => copyOut(engine, sink, input));
+        if (place.staged) copies.push(() => copyOut(engine.heap, sink, input));
       }
       if (place.staged) staged.push(place.address);
     }
     if (target !== undefined && sink === 0) {
       const to = target;
-      const place = this.#place(to, false);
+      const place = placeOf(this.#owner, engine.heap, to, false);
       sink = place.address;
       if (place.staged) {
-        copies.push(() => copyOut(engine, place.address, to));
+        copies.push(() => copyOut(engine.heap, place.address, to));
         staged.push(place.address);
       }
     }
@@ -423,49 +416,14 @@ export class ThreadsCommunicator implements Communicator {
         for (const address of staged) engine.heap.free(address);
       };
     }
-    if (args.redop !== undefined) this.#setOperator(work, dtype, args.redop);
-    if (args.counts !== undefined) {
-      work.extra ^= hashNumbers(args.counts);
-      work.sizes = args.counts.map((c) => c * elementBytes);
-      let offset = 0;
-      work.offsets = work.sizes.map((bytes) => {
-        offset += bytes;
-        return offset - bytes;
-      });
-      work.detail += ` counts [${args.counts.join(", ")}]`;
-    }
+    if (args.redop !== undefined) setOperator(work, dtype, args.redop, n);
+    if (args.counts !== undefined) setCounts(work, args.counts, elementBytes);
     if (args.sendCounts !== undefined && args.recvCounts !== undefined) {
       work.sendCounts = [...args.sendCounts];
       work.recvCounts = [...args.recvCounts];
       work.detail += ` sendCounts [${args.sendCounts.join(", ")}] recvCounts [${args.recvCounts.join(", ")}]`;
     }
     return this.#start(work, work.reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0, options);
-  }
-
-  #setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: ReduceOp): void {
-    work.kernel = kernelOf(dtype, redop);
-    if (redop === "avg") work.parameter = { dtype, op: redop, value: this.size };
-    if (typeof redop === "string") return;
-    const value = DTYPES[dtype].isFloat
-      ? isSmallFloat(dtype)
-        ? decodeFloat(dtype, encodeFloat(dtype, Number(redop.scalar)))
-        : Number(redop.scalar)
-      : redop.scalar;
-    work.parameter = { dtype, op: "preMulSum", value };
-    work.extra = hashNumbers([typeof value === "bigint" ? value : Number(value)]);
-    work.detail = ` with scalar ${redop.scalar}`;
-  }
-
-  /** The address of a caller's buffer: its own in a world tensor, otherwise a staging block, filled if asked. */
-  #place(given: Operand, fill: boolean): { readonly address: number; readonly staged: boolean } {
-    const storage = given.tensor?.storage;
-    if (storage instanceof SharedStorage && storage.arena === this.#owner.arena) {
-      return { address: given.tensor?.byteOffset ?? 0, staged: false };
-    }
-    const bytes = given.count * sizeOf(given.dtype);
-    const address = this.#engine.heap.allocate(bytes, false);
-    if (fill) new Uint8Array(this.#owner.bufferFor(address + bytes), address, bytes).set(bytesOf(given));
-    return { address, staged: true };
   }
 
   /** An operation in which ranks publish JSON and read each other's. */
@@ -513,21 +471,4 @@ function reported(
   if (args.counts !== undefined) return count;
   if (args.sendCounts !== undefined) return args.sendCounts.reduce((a, b) => a + b, 0);
   return reportedCount(op, n, count);
-}
-
-function asTensor(given: Operand): Tensor {
-  return given.tensor ?? (tensor(given.dtype, [given.count], given.array as never) as Tensor);
-}
-
-function bytesOf(given: Operand): Uint8Array {
-  const data = given.tensor?.data ?? given.array;
-  if (data === undefined) throw new InvalidArgumentError("tensor", "device memory", "a tensor in host memory");
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-}
-
-/** Copies a staged result to the caller's buffer. */
-function copyOut(engine: GroupEngine, address: number, given: Operand): void {
-  const bytes = given.count * sizeOf(given.dtype);
-  const words = engine.heap.words(address + bytes);
-  bytesOf(given).set(new Uint8Array(words.buffer, address, bytes));
 }

@@ -1,0 +1,32 @@
+/** What a work carries beside its buffers: the reduction's kernel and scalar, and the counts of each rank's part. */
+import { DTYPES, type DType, decodeFloat, encodeFloat, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
+import { hashNumbers } from "../../comm/index.ts";
+import { kernelOf } from "./move.ts";
+import type { ThreadsWork } from "./threads-work.ts";
+
+/** Sets how elements are reduced, and makes ranks whose scalars differ notice it. */
+export function setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: ReduceOp, numRanks: number): void {
+  work.kernel = kernelOf(dtype, redop);
+  if (redop === "avg") work.parameter = { dtype, op: redop, value: numRanks };
+  if (typeof redop === "string") return;
+  const value = DTYPES[dtype].isFloat
+    ? isSmallFloat(dtype)
+      ? decodeFloat(dtype, encodeFloat(dtype, Number(redop.scalar)))
+      : Number(redop.scalar)
+    : redop.scalar;
+  work.parameter = { dtype, op: "preMulSum", value };
+  work.extra = hashNumbers([typeof value === "bigint" ? value : Number(value)]);
+  work.detail = ` with scalar ${redop.scalar}`;
+}
+
+/** Sets how many elements each rank's part has, and makes ranks whose counts differ notice it. */
+export function setCounts(work: ThreadsWork<unknown>, counts: readonly number[], elementBytes: number): void {
+  work.extra ^= hashNumbers(counts);
+  work.sizes = counts.map((count) => count * elementBytes);
+  let offset = 0;
+  work.offsets = work.sizes.map((bytes) => {
+    offset += bytes;
+    return offset - bytes;
+  });
+  work.detail += ` counts [${counts.join(", ")}]`;
+}
