@@ -11,6 +11,14 @@ import type { Measurement } from "./measurements.ts";
 import type { SystemParameters } from "./parameters.ts";
 import { simulate } from "./simulate.ts";
 
+const FITTED_SHARES = [
+  "efficiencyCached",
+  "efficiency",
+  "storeEfficiency",
+  "packetEfficiency",
+  "networkEfficiency",
+  "pcieEfficiency",
+] as const;
 /** Constants that can be fitted: times, rates, and shares of at most 1. */
 export const FITTED_CONSTANTS = [
   "launchUs",
@@ -33,23 +41,11 @@ export const FITTED_CONSTANTS = [
   "blockRemoteGBps",
   "blockLocalGBps",
   "blockPacketGBps",
-  "efficiencyCached",
-  "efficiency",
-  "storeEfficiency",
-  "packetEfficiency",
-  "networkEfficiency",
-  "pcieEfficiency",
+  ...FITTED_SHARES,
 ] as const;
 export type FittedConstant = (typeof FITTED_CONSTANTS)[number];
 
-const SHARES: ReadonlySet<FittedConstant> = new Set<FittedConstant>([
-  "efficiencyCached",
-  "efficiency",
-  "storeEfficiency",
-  "packetEfficiency",
-  "networkEfficiency",
-  "pcieEfficiency",
-]);
+const SHARES: ReadonlySet<FittedConstant> = new Set(FITTED_SHARES);
 /** How far a constant may be expected from its present value: a factor of e^0.7, 2, one standard deviation. */
 const PRIOR_DEVIATION = 0.7;
 /** No model of ours is better than this, however well it fits. */
@@ -129,13 +125,13 @@ function timeOf(measurement: Measurement, inventory: Inventory, parameters: Syst
   return run.timeUs;
 }
 
-function summary(simulatedUs: readonly number[], measurements: readonly Measurement[]): ErrorSummary {
-  const relative = measurements.map(({ timeUs }, i) => Math.abs(simulatedUs[i]! / timeUs - 1)).sort((a, b) => a - b);
-  const squares = measurements.reduce((sum, { timeUs }, i) => sum + Math.log(simulatedUs[i]! / timeUs) ** 2, 0);
+/** Sums errors up. @param ratios of simulated to measured times */
+export function errorSummary(ratios: readonly number[]): ErrorSummary {
+  const relative = ratios.map((ratio) => Math.abs(ratio - 1)).sort((a, b) => a - b);
   return {
     medianRelative: relative[Math.floor(relative.length / 2)] ?? 0,
     largestRelative: relative.at(-1) ?? 0,
-    rms: Math.sqrt(squares / Math.max(1, measurements.length)),
+    rms: Math.sqrt(ratios.reduce((sum, ratio) => sum + Math.log(ratio) ** 2, 0) / Math.max(1, ratios.length)),
   };
 }
 
@@ -216,7 +212,9 @@ export function fitParameters(measurements: readonly Measurement[], options: Fit
     return { constant, before: start[i]!, after: round6(values[i]!), uncertainty: deviations[i]!, determined };
   });
   const times = run(fitted.map(({ after }, i) => Math.log(after / start[i]!)));
-  const after = summary(times, measurements);
+  const summary = (simulatedUs: readonly number[]) =>
+    errorSummary(measurements.map(({ timeUs }, i) => simulatedUs[i]! / timeUs));
+  const after = summary(times);
   const parameters: SystemParameters = {
     ...withConstants(
       base,
@@ -240,7 +238,7 @@ export function fitParameters(measurements: readonly Measurement[], options: Fit
       beforeUs: first[i]!,
       afterUs: times[i]!,
     })),
-    before: summary(first, measurements),
+    before: summary(first),
     after,
   };
 }

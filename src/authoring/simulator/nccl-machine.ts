@@ -1,6 +1,6 @@
 /** NCCL's view of a machine, for its model, and the one constant of that model that is fitted. */
 import { type Inventory, islands } from "../../machine/topology/index.ts";
-import type { ErrorSummary } from "./fit.ts";
+import { type ErrorSummary, errorSummary } from "./fit.ts";
 import type { MeasuredRow } from "./measurements.ts";
 import { NCCL_GENERATIONS, type NcclMachine, ncclEstimate } from "./nccl-model.ts";
 import type { SystemParameters } from "./parameters.ts";
@@ -73,22 +73,18 @@ export function fitNcclLL(
   });
   const first = rows[0];
   if (first === undefined) return undefined;
-  const errors = (llGBps: number | undefined) =>
+  const ratios = (llGBps: number | undefined) =>
     rows.map(({ row, machine }) => {
       const { llGBps: _present, ...rest } = machine;
-      const estimate = ncclEstimate(
-        "all_reduce",
-        row.sizeBytes,
-        llGBps === undefined ? machine : { ...rest, llGBps },
-      ).timeUs;
-      return Math.log(estimate / row.timeUs);
+      const fitted = llGBps === undefined ? machine : { ...rest, llGBps };
+      return ncclEstimate("all_reduce", row.sizeBytes, fitted).timeUs / row.timeUs;
     });
-  const cost = (off: readonly number[]) => off.reduce((sum, value) => sum + value * value, 0);
+  const cost = (off: readonly number[]) => off.reduce((sum, ratio) => sum + Math.log(ratio) ** 2, 0);
   let after = LEAST_GBPS;
   let least = Number.POSITIVE_INFINITY;
   const scan: { rate: number; cost: number }[] = [];
   for (let rate = LEAST_GBPS; rate <= MOST_GBPS; rate *= 1.01) {
-    const at = cost(errors(rate));
+    const at = cost(ratios(rate));
     scan.push({ rate, cost: at });
     if (at < least) [least, after] = [at, rate];
   }
@@ -97,20 +93,12 @@ export function fitNcclLL(
   const limit = least + least / Math.max(1, rows.length - 1);
   const inside = scan.filter((point) => point.cost <= limit);
   const width = Math.log((inside.at(-1)?.rate ?? after) / (inside[0]?.rate ?? after)) / 2;
-  const summary = (off: readonly number[]): ErrorSummary => {
-    const relative = off.map((value) => Math.abs(Math.exp(value) - 1)).sort((a, b) => a - b);
-    return {
-      medianRelative: relative[Math.floor(relative.length / 2)] ?? 0,
-      largestRelative: relative.at(-1) ?? 0,
-      rms: Math.sqrt(cost(off) / off.length),
-    };
-  };
   return {
     before: first.machine.llGBps,
     after: Number(after.toPrecision(3)),
     uncertainty: Math.max(width, 0.01),
     numRows: rows.length,
-    errorBefore: summary(errors(undefined)),
-    errorAfter: summary(errors(after)),
+    errorBefore: errorSummary(ratios(undefined)),
+    errorAfter: errorSummary(ratios(after)),
   };
 }

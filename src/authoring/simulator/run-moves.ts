@@ -37,20 +37,18 @@ export class Moves {
           const record = strand.open;
           if (packed) {
             const [begin, end] = [op.dst.index + part.begin, op.dst.index + part.end];
-            this.#packets.post(rank, op.dst.buffer, begin, end, strand.time, record, true);
-            this.#packets.post(rank, op.dst.buffer, begin, end, strand.time, record, false);
+            this.#packets.postAll(rank, op.dst.buffer, begin, end, strand.time, record);
           }
           this.#core.finish(strand, -1, [], part.bytes);
         });
         return;
       }
       case "get": {
-        const flows = op.src.map((source) => ({
-          from: source.rank,
-          to: rank,
-          share: share(strand, this.#core.chunkBytes, op, source.size, pipeline, false),
-        }));
-        this.#loads(strand, flows, [], () => {});
+        const loads = op.src.map((source) => {
+          const { bytes } = share(strand, this.#core.chunkBytes, op, source.size, pipeline, false);
+          return { from: source.rank, bytes };
+        });
+        this.#loads(strand, loads, []);
         return;
       }
       case "put":
@@ -94,9 +92,9 @@ export class Moves {
   /** Loads from other ranks, and stores what was loaded: the strand goes on when the last load has come. */
   #loads(
     strand: Strand,
-    loads: readonly { from: number; to: number; share: { bytes: number } }[],
+    loads: readonly { from: number; bytes: number }[],
     stores: readonly { to: number; bytes: number }[],
-    before: () => void,
+    before?: () => void,
   ): void {
     const { rank } = strand;
     const cap = this.#core.costs.blockRemoteGBps / Math.max(1, loads.length + stores.length);
@@ -104,7 +102,7 @@ export class Moves {
     let readyAt = 0;
     let visibleAt = 0;
     const bytes = Math.max(
-      loads.reduce((sum, load) => sum + load.share.bytes, 0),
+      loads.reduce((sum, load) => sum + load.bytes, 0),
       stores[0]?.bytes ?? 0,
     );
     const peers = [...loads.map((load) => load.from), ...stores.map((store) => store.to)];
@@ -118,23 +116,17 @@ export class Moves {
           visibleAt = Math.max(visibleAt, strand.time) + latency;
           strand.visibleAt = Math.max(strand.visibleAt, visibleAt);
         }
-        before();
+        before?.();
         this.#core.finish(strand, -1, peers, bytes);
       });
     };
     for (const load of loads) {
-      const route = this.#core.machine.route(load.from, load.to);
+      const route = this.#core.machine.route(load.from, rank);
       this.#core.net.at(this.#core.net.now + route.latencyUs, () =>
-        this.#core.net.start(
-          route.links,
-          route.key,
-          this.#core.onWire(rank, route, load.share.bytes, "loads"),
-          cap,
-          () => {
-            readyAt = Math.max(readyAt, this.#core.net.now + route.latencyUs);
-            one();
-          },
-        ),
+        this.#core.net.start(route.links, route.key, this.#core.onWire(rank, route, load.bytes, "loads"), cap, () => {
+          readyAt = Math.max(readyAt, this.#core.net.now + route.latencyUs);
+          one();
+        }),
       );
     }
     for (const store of stores) {
@@ -165,13 +157,9 @@ export class Moves {
       });
       return;
     }
-    const loads = op.remoteSrc.map((source) => ({ from: source.rank, to: rank, share: part }));
-    this.#loads(
-      strand,
-      loads,
-      op.remoteDst.map((target) => ({ to: target.rank, bytes: part.bytes })),
-      () => {},
-    );
+    const loads = op.remoteSrc.map((source) => ({ from: source.rank, bytes: part.bytes }));
+    const stores = op.remoteDst.map((target) => ({ to: target.rank, bytes: part.bytes }));
+    this.#loads(strand, loads, stores);
   }
 
   #switchOp(
@@ -192,12 +180,11 @@ export class Moves {
       for (const member of members) {
         const at = this.#core.net.now + this.#core.machine.route(rank, member).latencyUs;
         const [begin, end] = [op.dst.index + part.begin, op.dst.index + part.end];
-        this.#packets.post(member, channel.buffer, begin, end, at, strand.open, true);
-        this.#packets.post(member, channel.buffer, begin, end, at, strand.open, false);
+        this.#packets.postAll(member, channel.buffer, begin, end, at, strand.open);
       }
     };
     if (!this.#core.input.switchOps || others.length === 0) {
-      const loads = op.kind === "switch-broadcast" ? [] : others.map((from) => ({ from, to: rank, share: part }));
+      const loads = op.kind === "switch-broadcast" ? [] : others.map((from) => ({ from, bytes: part.bytes }));
       const stores = op.kind === "switch-reduce" ? [] : others.map((to) => ({ to, bytes: part.bytes }));
       this.#loads(strand, loads, stores, posts);
       return;

@@ -43,9 +43,15 @@ export class Packets {
     then(cause);
   }
 
+  /** Packets come at `at`: the first of them (`begun`), or the last. */
   post(rank: number, buffer: BufferKind, begin: number, end: number, at: number, record: number, begun: boolean): void {
     if (buffer !== "scratch") return;
     const board = begun ? this.#boards[rank]!.begun : this.#boards[rank]!.done;
     this.#core.net.at(at, () => board.add(begin, end, record));
+  }
+  /** Packets come at `at`, all at once. */
+  postAll(rank: number, buffer: BufferKind, begin: number, end: number, at: number, record: number): void {
+    this.post(rank, buffer, begin, end, at, record, true);
+    this.post(rank, buffer, begin, end, at, record, false);
   }
 }

@@ -58,12 +58,11 @@ export class Ports {
       strand.waitingFor = { why: "its proxy to finish", ranks: [] };
       return false;
     }
+    strand.flushing = false;
     if (strand.time < this.#core.net.now) {
-      strand.flushing = false;
       this.#core.finish(strand, -1, [], 0);
       return false;
     }
-    strand.flushing = false;
     this.#core.record(strand, -1, [], 0);
     return true;
   }
@@ -85,8 +84,7 @@ export class Ports {
         this.proxied(strand, target.rank, packets ? 2 * part.bytes : part.bytes, (at) => {
           if (!packets) return;
           const [begin, end] = [target.index + part.begin, target.index + part.end];
-          this.#packets.post(target.rank, target.buffer, begin, end, at, record, true);
-          this.#packets.post(target.rank, target.buffer, begin, end, at, record, false);
+          this.#packets.postAll(target.rank, target.buffer, begin, end, at, record);
         });
         if (op.notify === "none") return;
         const channel = op.channels[i] ?? op.channels[0]!;
@@ -103,8 +101,7 @@ export class Ports {
         if (strand.time < this.#core.net.now) strand.time = this.#core.net.now;
         go(cause);
         if (!later) return;
-        const outer = this.#core.rankPlan(strand).strands[strand.index]!.ops[strand.op];
-        this.#core.step(strand, outer?.kind === "pipeline" ? outer : undefined);
+        this.#core.step(strand, this.#core.pipelineOf(strand));
         this.#core.advance(strand);
       });
       later = true;
