@@ -1,6 +1,6 @@
 /** `chorale bench`: how fast an operation is here, with nccl-tests' columns. */
 import { availableParallelism } from "node:os";
-import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
+import { type Command, InvalidArgumentError as CommanderArgumentError, Option } from "commander";
 import { parseOperation } from "../../authoring/collectives/index.ts";
 import {
   type ChoraleError,
@@ -15,10 +15,9 @@ import {
 import {
   type BackendName,
   ISOLATIONS,
+  type Isolation,
   LAUNCH_BACKENDS,
-  parseBackend,
   parseBackendOptions,
-  parseIsolation,
 } from "../../runtime/world/index.ts";
 import {
   availableRanks,
@@ -45,15 +44,15 @@ const MOST_UNASKED = 8;
 
 interface Flags {
   readonly ranks?: number;
-  readonly backend: string;
-  readonly isolation: string;
+  readonly backend: BackendName | "all";
+  readonly isolation: Isolation;
   readonly min?: string;
   readonly max?: string;
   readonly factor: number;
   readonly dtype: string;
   readonly redop: string;
   readonly root: number;
-  readonly drive?: string;
+  readonly drive?: Drive;
   readonly iterations?: number;
   readonly repeats?: number;
   readonly warmup?: number;
@@ -86,8 +85,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, send, barrier, ...",
     )
     .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
-    .option("--backend <name>", `${LAUNCH_BACKENDS.join(", ")}, or all`, "threads")
-    .option("--isolation <how>", `what a rank runs in: ${ISOLATIONS.join(", ")} (process: nccl)`, "thread")
+    .addOption(
+      new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default("threads"),
+    )
+    .addOption(
+      new Option("--isolation <how>", "what a rank runs in (process: nccl)").choices(ISOLATIONS).default("thread"),
+    )
     .option(
       "--backend-option <key=value>",
       "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
@@ -99,9 +102,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--dtype <dtype>", "element type", "f32")
     .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum`, "sum")
     .option("--root <rank>", "root of rooted operations", whole(0), 0)
-    .option(
-      "--drive <how>",
-      "wait: each call by wait(); await: by the event loop; queue: back to back, as nccl-tests (wait on threads, queue on nccl unless given)",
+    .addOption(
+      new Option(
+        "--drive <how>",
+        "wait: each call by wait(); await: by the event loop; queue: back to back, as nccl-tests (wait on threads, queue on nccl unless given)",
+      ).choices(DRIVES),
     )
     .option("--iterations <n>", "calls per loop; chosen by time unless given", whole(1))
     .option("--repeats <n>", "loops per size; the median counts", whole(1), 5)
@@ -114,12 +119,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
-}
-
-function drive(text: string): Drive {
-  const found = DRIVES.find((name) => name === text);
-  if (found === undefined) throw new InvalidArgumentError("--drive", text, "wait, await or queue");
-  return found;
 }
 
 function redop(text: string): BenchRedop {
@@ -135,19 +134,19 @@ async function run(operation: string, flags: Flags): Promise<number> {
   }
   const op = parseOperation(operation);
   const all = flags.backend === "all";
-  const backends = all ? LAUNCH_BACKENDS : [parseBackend(flags.backend, "--backend")];
+  const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [flags.backend];
   const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
   const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
   const options: Omit<BenchOptions, "ranks"> = {
     op,
-    isolation: parseIsolation(flags.isolation, "--isolation"),
+    isolation: flags.isolation,
     ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
     sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
     dtype: parseDType(flags.dtype, "--dtype"),
     redop: redop(flags.redop),
     root: flags.root,
     check: flags.check === true,
-    ...(flags.drive === undefined ? {} : { drive: drive(flags.drive) }),
+    ...(flags.drive === undefined ? {} : { drive: flags.drive }),
     ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
     ...(flags.repeats === undefined ? {} : { repeats: flags.repeats }),
     ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),

@@ -6,16 +6,16 @@ import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 import { AbortedError, RankFailedError } from "../../core/index.ts";
 import {
+  type BackendName,
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
+  type FailurePolicy,
   ISOLATIONS,
+  type Isolation,
   LAUNCH_BACKENDS,
   launch,
   MAX_RANKS,
-  parseBackend,
   parseBackendOptions,
-  parseFailurePolicy,
-  parseIsolation,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 
@@ -24,11 +24,11 @@ const MAX_SECONDS = 2_000_000;
 
 interface Flags {
   readonly n: number;
-  readonly backend: string;
-  readonly isolation: string;
+  readonly backend: BackendName;
+  readonly isolation: Isolation;
   readonly timeout?: number;
   readonly restarts?: number;
-  readonly onFailure?: string;
+  readonly onFailure?: FailurePolicy;
   readonly rebuildTimeout?: number;
   readonly restartDelay?: number;
   readonly minRanks?: number;
@@ -97,8 +97,8 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       ranks: flags.n,
       module: script,
       args,
-      backend: parseBackend(flags.backend),
-      isolation: parseIsolation(flags.isolation),
+      backend: flags.backend,
+      isolation: flags.isolation,
       signal: controller.signal,
       onEvent: (event) => {
         const text = describeEvent(event);
@@ -109,7 +109,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
       ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
       ...given("restarts", flags.restarts, (count) => count),
-      ...given("onFailure", flags.onFailure, parseFailurePolicy),
+      ...given("onFailure", flags.onFailure, (policy) => policy),
       ...given("rebuildTimeoutMs", flags.rebuildTimeout, (seconds) => seconds * 1000),
       ...given("restartDelayMs", flags.restartDelay, (seconds) => seconds * 1000),
       ...given("minRanks", flags.minRanks, (count) => count),
