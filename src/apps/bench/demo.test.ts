@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { main } from "../cli/main.ts";
+import { runCli } from "../../../test/helpers/cli.ts";
 import {
   type DemoReport,
   makeStyle,
@@ -11,27 +11,12 @@ import {
   showText,
 } from "./index.ts";
 
-/** Runs the command line in this process. @returns the exit code and what went to stdout */
-async function run(...argv: string[]): Promise<{ code: number; stdout: string }> {
-  let stdout = "";
-  const write = process.stdout.write;
-  process.stdout.write = ((chunk: string | Uint8Array) => {
-    stdout += typeof chunk === "string" ? chunk : new TextDecoder().decode(chunk);
-    return true;
-  }) as typeof write;
-  try {
-    return { code: await main(argv), stdout };
-  } finally {
-    process.stdout.write = write;
-  }
-}
-
 describe("chorale demo", { timeout: 120_000 }, () => {
   let report: DemoReport | undefined;
 
   it("prints one document with --json, whose tokens are those of one rank and of the reference", async () => {
-    const { code, stdout } = await run("demo", "--json");
-    const found = JSON.parse(stdout) as DemoReport;
+    const { code, out } = await runCli("demo", "--json");
+    const found = JSON.parse(out) as DemoReport;
     report = found;
     expect(code).toBe(0);
     expect(found.tokensIdentical).toBe(true);
