@@ -9,6 +9,7 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { parseLlamaConfig } from "chorale/formats";
 import { launch } from "chorale/world";
 
 const { values } = parseArgs({
@@ -96,43 +97,34 @@ async function golden() {
   }
 }
 
+/** Llama 3.1 8B's shape, without its scaling of rope. */
 const SHAPE = {
-  architecture: "LlamaForCausalLM",
-  hiddenSize: 4096,
-  intermediateSize: 14336,
-  numLayers: 32,
-  numHeads: 32,
-  numKvHeads: 8,
-  headDim: 128,
-  vocabSize: 128256,
-  maxPositions: 8192,
-  rmsNormEps: 1e-5,
-  ropeTheta: 500000,
-  ropeScaling: { kind: "default" },
-  qkvBias: false,
-  outputBias: false,
-  mlpBias: false,
-  tiedEmbeddings: false,
-  slidingWindow: undefined,
-  bosTokenId: undefined,
-  eosTokenIds: [],
+  architectures: ["LlamaForCausalLM"],
+  hidden_size: 4096,
+  intermediate_size: 14336,
+  num_hidden_layers: 32,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  vocab_size: 128256,
+  max_position_embeddings: 8192,
+  rms_norm_eps: 1e-5,
+  rope_theta: 500000,
   dtype: "bfloat16",
 };
 /** Of the same kind, for trying the program itself. */
 const TINY = {
   ...SHAPE,
-  hiddenSize: 64,
-  intermediateSize: 96,
-  numLayers: 2,
-  numHeads: 8,
-  numKvHeads: 4,
-  headDim: 8,
-  vocabSize: 96,
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 2,
+  num_attention_heads: 8,
+  num_key_value_heads: 4,
+  vocab_size: 96,
 };
 
 async function bench(context) {
   const data = {
-    config: values.tiny ? TINY : SHAPE,
+    config: parseLlamaConfig(values.tiny ? TINY : SHAPE, "this benchmark's model"),
     dtype: "bf16",
     promptTokens: values.tiny ? 4 : 128,
     context,
