@@ -50,6 +50,28 @@ try {
       process.exit(0);
     }
   }
+  if (mode.startsWith("knows first")) {
+    // Rank 0 waits without the event loop: what the rendezvous has to say is not heard.
+    world.comm.barrier().wait();
+    if (rank === 1) process.exit(0);
+    if (rank === 0) {
+      try {
+        world.comm.barrier().wait();
+      } catch {
+        if (mode.endsWith("exits")) process.exit(0);
+        await world.close().catch(() => {});
+      }
+    } else {
+      await new Promise((resolve) => {
+        if (world.signal.aborted) resolve();
+        else world.signal.addEventListener("abort", resolve);
+        // Nothing else keeps this process while it waits.
+        setTimeout(resolve, 10_000);
+      });
+      say({ signal: world.signal.reason?.message });
+      process.exit(0);
+    }
+  }
   if (mode === "close") await world.close();
 } catch (error) {
   // Of a rank that died, too: it may be done with its part while the others still wait for each other.
@@ -202,6 +224,20 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       expect(ranks[rank]?.lines.at(-1)).toMatchObject({ code: "RANK_FAILED", dead: 1 });
       expect(ranks[rank]?.lines.at(-1)?.["message"]).toContain(message);
     }
+    expect(leftBehind(ranks)).toEqual([]);
+  });
+
+  it.each(["exits", "closes"])("names who died first, though rank 0 knows it before its store and %s", async (then) => {
+    const port = await freePort();
+    const flight = mkdtempSync(join(temporary, "first-"));
+    const ranks = [0, 1, 2].map((rank) =>
+      start({ ...torchrun(rank, 3, port), CHORALE_FLIGHT_DIR: flight }, `knows first, ${then}`),
+    );
+    await Promise.all(ranks.map(({ ended }) => ended));
+    expect(ranks[2]?.lines.at(-1)).toEqual({
+      signal: "rank 1 failed (generation 1): called process.exit(0) with its world open",
+    });
+    expect(readdirSync(flight)).toEqual([expect.stringMatching(/^flight-\d+-\d+-1\.json$/)]);
     expect(leftBehind(ranks)).toEqual([]);
   });
 
