@@ -7,7 +7,6 @@ import { type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type Data,
-  hashNumbers,
   type OutputOptions,
   opCode,
   packCall,
@@ -22,23 +21,13 @@ import { PairWork } from "./pair-channels.ts";
 import { IN_SECOND_PHASE } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { PHASE, ThreadsWork } from "./threads-work.ts";
+import { type Parts, partsOf } from "./work-parameters.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
 function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
   return a + aBytes <= b || b + bBytes <= a;
-}
-
-/** A buffer of parts of different sizes, in bytes. */
-interface Parts {
-  readonly counts: readonly number[];
-  readonly elementBytes: number;
-  readonly sizes: readonly number[];
-  readonly offsets: readonly number[];
-  readonly total: number;
-  readonly hash: number;
-  readonly detail: string;
 }
 
 /** The sum of one count per rank; -1 when they are no counts. */
@@ -353,14 +342,7 @@ export class FastCollectives {
     if (last !== undefined && last.elementBytes === elementBytes && last.counts.every((c, r) => c === counts[r]))
       return last;
     if (!counts.every((c) => Number.isSafeInteger(c) && c >= 0)) return undefined;
-    const sizes = counts.map((c) => c * elementBytes);
-    let total = 0;
-    const offsets = sizes.map((bytes) => {
-      total += bytes;
-      return total - bytes;
-    });
-    const detail = ` counts [${counts.join(", ")}]`;
-    this.#parts = { counts: [...counts], elementBytes, sizes, offsets, total, hash: hashNumbers(counts), detail };
+    this.#parts = partsOf(counts, elementBytes);
     return this.#parts;
   }
 

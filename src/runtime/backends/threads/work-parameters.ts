@@ -19,14 +19,34 @@ export function setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: Red
   work.detail = ` with scalar ${redop.scalar}`;
 }
 
+/** A buffer of parts of different sizes, in bytes. */
+export interface Parts {
+  readonly counts: readonly number[];
+  readonly elementBytes: number;
+  readonly sizes: readonly number[];
+  readonly offsets: readonly number[];
+  readonly total: number;
+  readonly hash: number;
+  readonly detail: string;
+}
+
+/** Lays the parts of a buffer out one after the other. */
+export function partsOf(counts: readonly number[], elementBytes: number): Parts {
+  const sizes = counts.map((count) => count * elementBytes);
+  let total = 0;
+  const offsets = sizes.map((bytes) => {
+    total += bytes;
+    return total - bytes;
+  });
+  const detail = ` counts [${counts.join(", ")}]`;
+  return { counts: [...counts], elementBytes, sizes, offsets, total, hash: hashNumbers(counts), detail };
+}
+
 /** Sets how many elements each rank's part has, and makes ranks whose counts differ notice it. */
 export function setCounts(work: ThreadsWork<unknown>, counts: readonly number[], elementBytes: number): void {
-  work.extra ^= hashNumbers(counts);
-  work.sizes = counts.map((count) => count * elementBytes);
-  let offset = 0;
-  work.offsets = work.sizes.map((bytes) => {
-    offset += bytes;
-    return offset - bytes;
-  });
-  work.detail += ` counts [${counts.join(", ")}]`;
+  const parts = partsOf(counts, elementBytes);
+  work.extra ^= parts.hash;
+  work.sizes = parts.sizes;
+  work.offsets = parts.offsets;
+  work.detail += parts.detail;
 }
