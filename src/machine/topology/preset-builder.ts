@@ -1,5 +1,5 @@
 /** Builds the inventory of a described system: hosts, their PCIe trees, fabrics and NICs. Pure data in, data out. */
-
+import { InvalidArgumentError } from "../../core/index.ts";
 import { idPrefix } from "./ids.ts";
 import {
   type Device,
@@ -9,7 +9,8 @@ import {
   type LinkKind,
   type TopologyNode,
 } from "./inventory.ts";
-import { dtypesOf, type Part, partFields } from "./parts.ts";
+import { GIB } from "./parts/part.ts";
+import { dtypesOf, type Part, partByKey, partFields } from "./parts.ts";
 
 export interface CpuSpec {
   readonly name: string;
@@ -20,6 +21,32 @@ export interface CpuSpec {
   readonly memoryBytes: number;
   /** Of all sockets together. */
   readonly memoryBandwidthGBps: number;
+}
+
+/** A host's CPUs, by name. */
+export function cpu(
+  name: string,
+  sockets: number,
+  coresPerSocket: number,
+  memoryGiB: number,
+  memoryBandwidthGBps: number,
+  numaNodes = sockets,
+): CpuSpec {
+  const vendor = /EPYC|Ryzen/.test(name)
+    ? "AMD"
+    : /Grace|GB10/.test(name)
+      ? "NVIDIA"
+      : /Apple/.test(name)
+        ? "Apple"
+        : "Intel";
+  return { name, vendor, sockets, coresPerSocket, numaNodes, memoryBytes: memoryGiB * GIB, memoryBandwidthGBps };
+}
+
+/** A known part. @throws InvalidArgumentError when there is none of that key */
+export function part(key: string): Part {
+  const found = partByKey(key);
+  if (found === undefined) throw new InvalidArgumentError("part", key, "a key of PARTS");
+  return found;
 }
 
 /** A link between two accelerators of a host, or of an accelerator to the fabric's switch. */
@@ -50,12 +77,25 @@ export interface HostSpec {
   readonly memoryBytes?: number;
 }
 
+export interface Preset {
+  readonly name: string;
+  readonly summary: string;
+  readonly sources: readonly string[];
+  /** NICs of the reference system's compute network, used when hosts are composed and no `--nic` is given. */
+  readonly defaultNic: string;
+  readonly build: () => Inventory;
+}
+
 /** The raw data rate of a PCIe link after its line code, one direction, GB/s (PCIe base specification). */
 export function pcieGBps(generation: number, width: number): number {
   const gts = [2.5, 5, 8, 16, 32, 64][generation - 1] ?? 0;
   const code = generation <= 2 ? 8 / 10 : generation <= 5 ? 128 / 130 : 242 / 256;
   return Number(((gts * width * code) / 8).toFixed(3));
 }
+
+/** A device's link to its host. */
+export const pcie = (generation: number, width = 16) =>
+  ({ kind: "pcie", generation, bandwidthGBps: pcieGBps(generation, width) }) as const;
 
 /** All-to-all links between `size` devices. */
 export function fullMesh(size: number, count: number, bandwidthGBps: number): FabricLink[] {

@@ -4,54 +4,25 @@
  * where the board is sold without. Each preset says its sources.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { APPLE_PRESETS, applePreset } from "./apple-presets.ts";
 import type { Inventory } from "./inventory.ts";
-import { APPLE_CHIPS, type Part, partByKey } from "./parts.ts";
 import {
   buildInventory,
   type CpuSpec,
+  cpu,
   type Fabric,
   type FabricLink,
   fullMesh,
   type HostSpec,
-  pcieGBps,
+  type Preset,
+  part,
+  pcie,
   star,
   torus,
 } from "./preset-builder.ts";
+import { tpuPreset } from "./tpu-presets.ts";
 
-const GIB = 1024 ** 3;
-
-export interface Preset {
-  readonly name: string;
-  readonly summary: string;
-  readonly sources: readonly string[];
-  /** NICs of the reference system's compute network, used when hosts are composed and no `--nic` is given. */
-  readonly defaultNic: string;
-  readonly build: () => Inventory;
-}
-
-function cpu(
-  name: string,
-  sockets: number,
-  coresPerSocket: number,
-  memoryGiB: number,
-  memoryBandwidthGBps: number,
-  numaNodes = sockets,
-): CpuSpec {
-  const vendor = /EPYC|Ryzen/.test(name)
-    ? "AMD"
-    : /Grace|GB10/.test(name)
-      ? "NVIDIA"
-      : /Apple/.test(name)
-        ? "Apple"
-        : "Intel";
-  return { name, vendor, sockets, coresPerSocket, numaNodes, memoryBytes: memoryGiB * GIB, memoryBandwidthGBps };
-}
-
-function part(key: string): Part {
-  const found = partByKey(key);
-  if (found === undefined) throw new InvalidArgumentError("part", key, "a key of PARTS");
-  return found;
-}
+export type { Preset };
 
 const CPUS = {
   rome: cpu("2x AMD EPYC 7742", 2, 64, 2048, 409.6),
@@ -63,9 +34,6 @@ const CPUS = {
   trento: cpu("AMD EPYC 7A53", 1, 64, 512, 204.8, 4),
   iceLake: cpu("2x Intel Xeon Platinum 8380", 2, 40, 1024, 409.6),
 } as const;
-
-const pcie = (generation: number, width = 16) =>
-  ({ kind: "pcie", generation, bandwidthGBps: pcieGBps(generation, width) }) as const;
 
 function nvswitched(size: number, generation: number, count: number, perLinkGBps: number, switchName: string): Fabric {
   return { kind: "nvlink", generation, links: star(size, count, count * perLinkGBps), switchName };
@@ -342,141 +310,6 @@ function neuron(
   };
 }
 
-const TPU = {
-  v4: { key: "tpu-v4", coresPerChip: 2, iciGBps: 50, dims: 3, maxChips: 4096 },
-  v5p: { key: "tpu-v5p", coresPerChip: 2, iciGBps: 100, dims: 3, maxChips: 8960 },
-  v5e: { key: "tpu-v5e", coresPerChip: 1, iciGBps: 50, dims: 2, maxChips: 256 },
-  v6e: { key: "tpu-v6e", coresPerChip: 1, iciGBps: 112, dims: 2, maxChips: 256 },
-} as const;
-
-/** The most cubic shape of `chips` in the slice's dimensions; undefined when Google offers none of that size. */
-function tpuShape(chips: number, dims: number): number[] | undefined {
-  let best: number[] | undefined;
-  const fill = (shape: number[], left: number): void => {
-    if (shape.length === dims - 1) {
-      const full = [...shape, left].sort((a, b) => a - b);
-      const spread = (s: readonly number[]) => s.reduce((a, b) => a + b, 0);
-      if (best === undefined || spread(full) < spread(best)) best = full;
-      return;
-    }
-    for (let extent = 1; extent <= left; extent++) if (left % extent === 0) fill([...shape, extent], left / extent);
-  };
-  fill([], chips);
-  return best;
-}
-
-/**
- * A TPU slice under Google's own names: `v4-N` and `v5p-N` count TensorCores (two a chip), `v5e-N` and `v6e-N` chips.
- * Dimensions of v4/v5p wrap when all are multiples of 4, those of v5e/v6e when 16 long. Four chips a host (one host
- * for v5e/v6e up to 8).
- */
-function tpuPreset(name: string): Preset | undefined {
-  const match = /^tpu-(v4|v5e|v5p|v6e)-(\d{1,5})$/.exec(name);
-  if (match === null) return undefined;
-  const spec = TPU[match[1] as keyof typeof TPU];
-  const chips = Number(match[2]) / spec.coresPerChip;
-  const shape =
-    Number.isInteger(chips) && chips >= 1 && chips <= spec.maxChips ? tpuShape(chips, spec.dims) : undefined;
-  const powerOfTwo = Number.isInteger(Math.log2(chips));
-  if (shape === undefined || (!powerOfTwo && (spec.dims === 2 || chips % 64 !== 0))) {
-    const accepted =
-      spec.dims === 2
-        ? "a power of two from 1 to 256 chips"
-        : "2 TensorCores a chip: 8, 16, 32, 64, 128, then multiples of 128";
-    throw new InvalidArgumentError("preset", name, `${match[1]}-N with N as Google offers it (${accepted})`);
-  }
-  const wraps = shape.map((extent) => (spec.dims === 3 ? shape.every((e) => e % 4 === 0) : extent === 16));
-  const perHost = spec.dims === 2 && chips <= 8 ? chips : Math.min(4, chips);
-  const host: HostSpec = {
-    cpu: cpu("AMD EPYC (TPU host)", 2, 56, 512, 409.6),
-    part: part(spec.key),
-    numDevices: perHost,
-    hostLink: pcie(4),
-    devicesPerPcieSwitch: 0,
-  };
-  return {
-    name,
-    summary: `${chips} TPU ${match[1]} chips, ICI ${shape.join("x")}`,
-    sources: [host.part.source, "Google Cloud TPU system architecture: ICI links and slice shapes"],
-    defaultNic: "1x100GbE",
-    build: () => buildInventory(host, chips / perHost, name, { kind: "ici", links: torus(shape, wraps, spec.iciGBps) }),
-  };
-}
-
-const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = {
-  m1: 16,
-  "m1-pro": 32,
-  "m1-max": 64,
-  "m1-ultra": 128,
-  m2: 24,
-  "m2-pro": 32,
-  "m2-max": 96,
-  "m2-ultra": 192,
-  m3: 24,
-  "m3-pro": 36,
-  "m3-max": 128,
-  "m3-ultra": 512,
-  m4: 32,
-  "m4-pro": 64,
-  "m4-max": 128,
-};
-
-const APPLE_CORES: Readonly<Record<string, number>> = {
-  m1: 8,
-  "m1-pro": 10,
-  "m1-max": 10,
-  "m1-ultra": 20,
-  m2: 8,
-  "m2-pro": 12,
-  "m2-max": 12,
-  "m2-ultra": 24,
-  m3: 8,
-  "m3-pro": 12,
-  "m3-max": 16,
-  "m3-ultra": 32,
-  m4: 10,
-  "m4-pro": 14,
-  "m4-max": 16,
-};
-
-/** Bandwidth of the largest variant where Apple sells one chip name with two (M3 Max 300/400, M4 Max 410/546). */
-const APPLE_TOP: Readonly<Record<string, number>> = { "m3-max": 400, "m4-max": 546 };
-
-function applePreset(name: string): Preset | undefined {
-  const memoryGiB = APPLE_MEMORY_GIB[name];
-  if (memoryGiB === undefined) return undefined;
-  const chipName = `Apple ${name.replace(/^m/, "M").replace(/-(.)/, (_, c: string) => ` ${c.toUpperCase()}`)}`;
-  const bandwidth = APPLE_TOP[name] ?? APPLE_CHIPS[chipName]?.memoryBandwidthGBps ?? 0;
-  const source = "Apple technical specifications of the Macs that carry the chip";
-  const chip: Part = {
-    key: name,
-    family: "apple-gpu",
-    vendor: "Apple",
-    name: chipName,
-    memoryBytes: memoryGiB * GIB,
-    memoryBandwidthGBps: bandwidth,
-    peakTflops: {},
-    arch: chipName,
-    unifiedMemory: true,
-    match: /^$/,
-    source,
-  };
-  const host: HostSpec = {
-    cpu: cpu(chipName, 1, APPLE_CORES[name] ?? 8, memoryGiB, bandwidth),
-    part: chip,
-    numDevices: 1,
-    hostLink: { kind: "memory", bandwidthGBps: bandwidth },
-    devicesPerPcieSwitch: 0,
-  };
-  return {
-    name,
-    summary: `${chipName}, ${memoryGiB} GB unified`,
-    sources: [source],
-    defaultNic: "1x10GbE",
-    build: () => buildInventory(host, 1, name),
-  };
-}
-
 const ALIASES: Readonly<Record<string, string>> = {
   "dgx-a100": "hgx-a100-8",
   "dgx-h100": "hgx-h100-8",
@@ -493,7 +326,7 @@ export const PRESET_NAMES: readonly string[] = [
   "tpu-v5e-8",
   "tpu-v5p-8",
   "tpu-v6e-8",
-  ...Object.keys(APPLE_MEMORY_GIB),
+  ...APPLE_PRESETS,
 ];
 
 /** Finds a preset by name; undefined when there is none. A family alone (`l40s`, or `l4-4`) takes any count of cards. */

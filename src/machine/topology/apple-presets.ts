@@ -1,0 +1,83 @@
+/** Apple's chips: one GPU that shares the memory of its CPU. */
+
+import { GIB, type Part } from "./parts/part.ts";
+import { APPLE_CHIPS } from "./parts.ts";
+import { buildInventory, cpu, type HostSpec, type Preset } from "./preset-builder.ts";
+
+const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = {
+  m1: 16,
+  "m1-pro": 32,
+  "m1-max": 64,
+  "m1-ultra": 128,
+  m2: 24,
+  "m2-pro": 32,
+  "m2-max": 96,
+  "m2-ultra": 192,
+  m3: 24,
+  "m3-pro": 36,
+  "m3-max": 128,
+  "m3-ultra": 512,
+  m4: 32,
+  "m4-pro": 64,
+  "m4-max": 128,
+};
+
+/** Their names. */
+export const APPLE_PRESETS: readonly string[] = Object.keys(APPLE_MEMORY_GIB);
+
+const APPLE_CORES: Readonly<Record<string, number>> = {
+  m1: 8,
+  "m1-pro": 10,
+  "m1-max": 10,
+  "m1-ultra": 20,
+  m2: 8,
+  "m2-pro": 12,
+  "m2-max": 12,
+  "m2-ultra": 24,
+  m3: 8,
+  "m3-pro": 12,
+  "m3-max": 16,
+  "m3-ultra": 32,
+  m4: 10,
+  "m4-pro": 14,
+  "m4-max": 16,
+};
+
+/** Bandwidth of the largest variant where Apple sells one chip name with two (M3 Max 300/400, M4 Max 410/546). */
+const APPLE_TOP: Readonly<Record<string, number>> = { "m3-max": 400, "m4-max": 546 };
+
+/** Finds an Apple chip's preset by name, `m4-max`; undefined when there is none. */
+export function applePreset(name: string): Preset | undefined {
+  const memoryGiB = APPLE_MEMORY_GIB[name];
+  if (memoryGiB === undefined) return undefined;
+  const chipName = `Apple ${name.replace(/^m/, "M").replace(/-(.)/, (_, c: string) => ` ${c.toUpperCase()}`)}`;
+  const bandwidth = APPLE_TOP[name] ?? APPLE_CHIPS[chipName]?.memoryBandwidthGBps ?? 0;
+  const source = "Apple technical specifications of the Macs that carry the chip";
+  const chip: Part = {
+    key: name,
+    family: "apple-gpu",
+    vendor: "Apple",
+    name: chipName,
+    memoryBytes: memoryGiB * GIB,
+    memoryBandwidthGBps: bandwidth,
+    peakTflops: {},
+    arch: chipName,
+    unifiedMemory: true,
+    match: /^$/,
+    source,
+  };
+  const host: HostSpec = {
+    cpu: cpu(chipName, 1, APPLE_CORES[name] ?? 8, memoryGiB, bandwidth),
+    part: chip,
+    numDevices: 1,
+    hostLink: { kind: "memory", bandwidthGBps: bandwidth },
+    devicesPerPcieSwitch: 0,
+  };
+  return {
+    name,
+    summary: `${chipName}, ${memoryGiB} GB unified`,
+    sources: [source],
+    defaultNic: "1x10GbE",
+    build: () => buildInventory(host, 1, name),
+  };
+}

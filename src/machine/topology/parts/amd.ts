@@ -1,0 +1,67 @@
+/** AMD's GPUs. Narrower patterns stand first. */
+import { GIB, type Part } from "./part.ts";
+
+const AMD = { family: "amd-gpu", vendor: "AMD" } as const;
+
+export const AMD_PARTS: readonly Part[] = [
+  {
+    ...AMD,
+    key: "mi355x",
+    name: "AMD Instinct MI355X",
+    memoryBytes: 288 * GIB,
+    memoryBandwidthGBps: 8000,
+    peakTflops: { f64: 78.6, f32: 157.3, f16: 2516.6, bf16: 2516.6, f8e4m3: 5033.2, f8e5m2: 5033.2, i8: 5033.2 },
+    arch: "gfx950",
+    powerLimitWatts: 1400,
+    match: /MI355X/,
+    source: "AMD Instinct MI355X data sheet",
+  },
+  {
+    ...AMD,
+    key: "mi325x",
+    name: "AMD Instinct MI325X",
+    memoryBytes: 256 * GIB,
+    memoryBandwidthGBps: 6000,
+    peakTflops: { f64: 163.4, f32: 163.4, f16: 1307.4, bf16: 1307.4, f8e4m3: 2614.9, f8e5m2: 2614.9, i8: 2614.9 },
+    arch: "gfx942",
+    powerLimitWatts: 1000,
+    match: /MI325X/,
+    source: "AMD Instinct MI325X data sheet",
+  },
+  {
+    ...AMD,
+    key: "mi300x",
+    name: "AMD Instinct MI300X",
+    memoryBytes: 192 * GIB,
+    memoryBandwidthGBps: 5300,
+    peakTflops: { f64: 163.4, f32: 163.4, f16: 1307.4, bf16: 1307.4, f8e4m3: 2614.9, f8e5m2: 2614.9, i8: 2614.9 },
+    arch: "gfx942",
+    powerLimitWatts: 750,
+    match: /MI300X/,
+    source: "AMD Instinct MI300X data sheet",
+  },
+  {
+    ...AMD,
+    key: "mi250x",
+    name: "AMD Instinct MI250X (one die)",
+    memoryBytes: 64 * GIB,
+    memoryBandwidthGBps: 1638.4,
+    peakTflops: { f64: 47.9, f32: 47.9, f16: 191.5, bf16: 191.5, i8: 191.5 },
+    arch: "gfx90a",
+    powerLimitWatts: 560,
+    match: /MI250X/,
+    source: "AMD Instinct MI250X data sheet, halved: each of its two dies is a device",
+  },
+  {
+    ...AMD,
+    key: "mi210",
+    name: "AMD Instinct MI210",
+    memoryBytes: 64 * GIB,
+    memoryBandwidthGBps: 1638.4,
+    peakTflops: { f64: 45.3, f32: 45.3, f16: 181, bf16: 181, i8: 181 },
+    arch: "gfx90a",
+    powerLimitWatts: 300,
+    match: /MI210/,
+    source: "AMD Instinct MI210 data sheet",
+  },
+];
