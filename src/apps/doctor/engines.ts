@@ -1,5 +1,8 @@
 /** Which engines could be used here: each is found and opened, or it says where it was looked for and how to get it. */
 import { type LibrarySpec, openLibrary } from "../../foreign/native/index.ts";
+import { NVML_LIBRARY } from "../../machine/hardware/index.ts";
+import { CUDA_LIBRARY, nvrtcLibrary } from "../../runtime/backends/cuda/index.ts";
+import { ncclLibrary } from "../../runtime/backends/nccl/index.ts";
 
 export interface EngineReport {
   readonly name: string;
@@ -9,49 +12,12 @@ export interface EngineReport {
   readonly howToGetIt?: string;
 }
 
-/** Folders of CUDA toolkits, vendors' packages and Python wheels' usual places. */
-const CUDA_FOLDERS = [
-  "/usr/local/cuda/lib64",
-  "/usr/local/cuda/targets/x86_64-linux/lib",
-  "/usr/local/cuda/targets/sbsa-linux/lib",
-  "/usr/lib/x86_64-linux-gnu",
-  "/usr/lib64",
-];
-
-const ENGINES: readonly LibrarySpec[] = [
-  {
-    name: "CUDA driver",
-    files: ["libcuda.so.1"],
-    folders: ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"],
-    variable: "CHORALE_CUDA_LIBRARY",
-    requires: ["cuInit"],
-    howToGetIt: "Install the NVIDIA driver.",
-  },
-  {
-    name: "NVML",
-    files: ["libnvidia-ml.so.1"],
-    folders: ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"],
-    variable: "CHORALE_NVML",
-    requires: ["nvmlInit_v2"],
-    howToGetIt: "Install the NVIDIA driver.",
-  },
-  {
-    name: "NCCL",
-    files: ["libnccl.so.2"],
-    folders: CUDA_FOLDERS,
-    variable: "CHORALE_NCCL_LIBRARY",
-    requires: ["ncclGetVersion"],
-    howToGetIt: "Install libnccl2, or pip install nvidia-nccl-cu13 and name its folder in CHORALE_NCCL_LIBRARY.",
-  },
-  {
-    name: "NVRTC",
-    files: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
-    folders: CUDA_FOLDERS,
-    variable: "CHORALE_NVRTC_LIBRARY",
-    requires: ["nvrtcVersion"],
-    howToGetIt:
-      "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc and name its folder in CHORALE_NVRTC_LIBRARY.",
-  },
+/** As the backends and the probes look for them; those of backends that are to come as their vendors install them. */
+const engines = (): readonly LibrarySpec[] => [
+  { ...CUDA_LIBRARY, name: "CUDA driver" },
+  NVML_LIBRARY,
+  ncclLibrary(),
+  nvrtcLibrary(),
   {
     name: "MPI",
     files: ["libmpi.so.40", "libmpich.so.12", "libmpi.so.12"],
@@ -68,7 +34,7 @@ const ENGINES: readonly LibrarySpec[] = [
 ];
 
 /** Opens each engine's library and closes it again; nothing of it is initialised. */
-export function findEngines(specs: readonly LibrarySpec[] = ENGINES): EngineReport[] {
+export function findEngines(specs: readonly LibrarySpec[] = engines()): EngineReport[] {
   return specs.map((spec) => {
     const library = openLibrary(spec);
     if (!library.available)

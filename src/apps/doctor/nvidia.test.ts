@@ -1,13 +1,13 @@
 /** The doctor on NVIDIA machines: each finding from a root that has the fault, and silence from the same root without it. */
-import { mkdtempSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { main } from "../cli/main.ts";
 import { findEngines } from "./engines.ts";
 import { builtForCuda } from "./gpu-facts-probe.ts";
 import { diagnose, explain, type Finding, knownCause, readGpuFacts } from "./index.ts";
@@ -88,25 +88,13 @@ describe("the doctor of NVIDIA GPUs and NCCL", () => {
 describe("chorale doctor", () => {
   it("prints what, the evidence and the mend; --json has the same and the facts", async () => {
     const root = rootOf({ env: { NCCL_P2P_DISABLE: "1" }, facts: nccl({ version: "2.10.3" }) });
-    const run = async (...flags: string[]) => {
-      let text = "";
-      const { write } = process.stdout;
-      process.stdout.write = ((chunk: string | Uint8Array) => {
-        text += String(chunk);
-        return true;
-      }) as typeof write;
-      try {
-        return { code: await main(["doctor", "--root", root, ...flags]), text };
-      } finally {
-        process.stdout.write = write;
-      }
-    };
+    const run = (...flags: string[]) => runCli("doctor", "--root", root, ...flags);
     const plain = await run();
     expect(plain.code).toBe(1);
-    expect(plain.text).toMatch(
+    expect(plain.out).toMatch(
       /^error {3}NCCL_TOO_OLD: NCCL is 2.10.3.*\n {8}> .*libnccl.so.2: 2.10.3\n {8}Install a newer/,
     );
-    const json = JSON.parse((await run("--json")).text) as Record<string, unknown>;
+    const json = JSON.parse((await run("--json")).out) as Record<string, unknown>;
     expect(json).toMatchObject({
       ok: false,
       findings: [
@@ -161,6 +149,21 @@ describe("facts of the libraries", () => {
         if (before[i] === undefined) delete process.env[name];
         else process.env[name] = before[i];
       });
+    }
+  });
+
+  it.skipIf(library === undefined)("find NCCL where the backend does, in a wheel too (needs g++)", () => {
+    const environment = mkdtempSync(join(tmpdir(), "chorale-venv-"));
+    const folder = join(environment, "lib/python3.12/site-packages/nvidia/nccl/lib");
+    mkdirSync(folder, { recursive: true });
+    symlinkSync(library ?? "", join(folder, "libnccl.so.2"));
+    vi.stubEnv("VIRTUAL_ENV", environment).stubEnv("CHORALE_NCCL_LIBRARY", "");
+    try {
+      const [nccl] = findEngines().filter(({ name }) => name === "NCCL");
+      expect(nccl).toEqual({ name: "NCCL", available: true, detail: join(folder, "libnccl.so.2") });
+    } finally {
+      vi.unstubAllEnvs();
+      rmSync(environment, { recursive: true });
     }
   });
 

@@ -27,7 +27,7 @@ export const CUDA_DRIVER: LibrarySpec = {
     "/usr/lib/wsl/lib",
     "/run/opengl-driver/lib",
   ],
-  variable: "CHORALE_LIBCUDA",
+  variable: "CHORALE_CUDA_LIBRARY",
   requires: ["cuInit", "cuMemAlloc_v2", "cuMemcpyPeerAsync"],
   howToGetIt: "It comes with the NVIDIA driver; in a container, start it with the NVIDIA container toolkit.",
 };

@@ -2,6 +2,7 @@ export * from "./cache.ts";
 export * from "./detect.ts";
 export * from "./machine.ts";
 export * from "./measure.ts";
+export { NVML_LIBRARY } from "./nvml.ts";
 export { type NvmlSnapshot, nvmlSnapshotSchema } from "./nvml-snapshot.ts";
 export type { ProbeContext } from "./probe.ts";
 export * from "./query.ts";

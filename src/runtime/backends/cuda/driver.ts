@@ -6,6 +6,7 @@ import {
   bindOptional,
   declareStruct,
   keepLoaded,
+  type LibrarySpec,
   type NativeLibrary,
   openLibrary,
   readString,
@@ -78,18 +79,21 @@ export class CudaDriver {
 
 let loaded: CudaDriver | Unavailable | undefined;
 
+/** Where the driver is looked for. */
+export const CUDA_LIBRARY: LibrarySpec = {
+  name: "the NVIDIA driver (libcuda)",
+  variable: "CHORALE_CUDA_LIBRARY",
+  files: ["libcuda.so.1", "nvcuda.dll"],
+  folders: ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"],
+  requires: ["cuInit"],
+  howToGetIt:
+    "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",
+};
+
 /** Loads the driver, or says why there is none. Tried once per thread. */
 export function loadCudaDriver(): CudaDriver | Unavailable {
   if (loaded !== undefined) return loaded;
-  const library = openLibrary({
-    name: "the NVIDIA driver (libcuda)",
-    variable: "CHORALE_CUDA_LIBRARY",
-    files: ["libcuda.so.1", "nvcuda.dll"],
-    folders: ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"],
-    requires: ["cuInit"],
-    howToGetIt:
-      "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",
-  });
+  const library = openLibrary(CUDA_LIBRARY);
   if (!library.available) {
     loaded = library;
     return loaded;

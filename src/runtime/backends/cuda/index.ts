@@ -4,10 +4,10 @@
  */
 export { CudaDevice, type CudaDeviceInfo, openDevice, type Poison } from "./device.ts";
 export { DeviceStorage, devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
-export { CudaDriver, loadCudaDriver, requireCudaDriver } from "./driver.ts";
+export { CUDA_LIBRARY, CudaDriver, loadCudaDriver, requireCudaDriver } from "./driver.ts";
 export { type Allocation, MemoryPool, type PoolStats } from "./memory-pool.ts";
 export { CudaKernel, CudaModule, type KernelArgument, KernelArguments, type LaunchShape } from "./module.ts";
-export { loadNvrtc, Nvrtc, requireNvrtc } from "./nvrtc.ts";
+export { loadNvrtc, Nvrtc, nvrtcLibrary, requireNvrtc } from "./nvrtc.ts";
 export { PinnedBuffer, PinnedPool } from "./pinned.ts";
 export { download, type RankDevice, upload } from "./rank-device.ts";
 export { CudaEvent, CudaGraph, CudaStream } from "./stream.ts";

@@ -1,7 +1,7 @@
 /** NVRTC: CUDA C++ to device code at run time. */
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
-import { bindAll, openLibrary, type StatusFunction } from "../../../foreign/native/index.ts";
+import { bindAll, type LibrarySpec, openLibrary, type StatusFunction } from "../../../foreign/native/index.ts";
 import { NVRTC_PROTOTYPES, type NvrtcSymbol } from "./symbols.ts";
 
 /** Loaded NVRTC. */
@@ -76,17 +76,22 @@ function installed(): string[] {
   });
 }
 
-/** Loads NVRTC, or says where it was looked for. */
-export function loadNvrtc(): Nvrtc | Unavailable {
-  if (loaded !== undefined) return loaded;
-  const library = openLibrary({
+/** Where NVRTC is looked for. */
+export function nvrtcLibrary(): LibrarySpec {
+  return {
     name: "NVRTC",
     variable: "CHORALE_NVRTC_LIBRARY",
     files: ["libnvrtc.so.13", "libnvrtc.so.12", ...installed(), "libnvrtc.so", "libnvrtc.so.11.2"],
     requires: ["nvrtcGetCUBIN"],
     howToGetIt:
       "Install the CUDA toolkit's nvrtc package, set CUDA_HOME, or name the library in CHORALE_NVRTC_LIBRARY.",
-  });
+  };
+}
+
+/** Loads NVRTC, or says where it was looked for. */
+export function loadNvrtc(): Nvrtc | Unavailable {
+  if (loaded !== undefined) return loaded;
+  const library = openLibrary(nvrtcLibrary());
   loaded = library.available ? new Nvrtc(library.path, bindAll(library, NVRTC_PROTOTYPES)) : library;
   return loaded;
 }

@@ -6,6 +6,7 @@ import {
   bindOptional,
   declareStruct,
   keepLoaded,
+  type LibrarySpec,
   type NativeLibrary,
   openLibrary,
   type StatusFunction,
@@ -106,14 +107,11 @@ function wheels(prefix: string | undefined): string[] {
   }
 }
 
-let loaded: NcclLibrary | Unavailable | undefined;
-
-/** Loads NCCL, or says where it was looked for. Tried once per thread. */
-export function loadNccl(): NcclLibrary | Unavailable {
-  if (loaded !== undefined) return loaded;
+/** Where NCCL is looked for. */
+export function ncclLibrary(): LibrarySpec {
   const conda = process.env["CONDA_PREFIX"];
   const cuda = process.env["CUDA_HOME"];
-  const library = openLibrary({
+  return {
     name: "NCCL",
     variable: "CHORALE_NCCL_LIBRARY",
     files: [
@@ -130,7 +128,15 @@ export function loadNccl(): NcclLibrary | Unavailable {
     ],
     requires: ["ncclGetUniqueId"],
     howToGetIt: "Install libnccl2 (or the nvidia-nccl wheel), or name the library in CHORALE_NCCL_LIBRARY.",
-  });
+  };
+}
+
+let loaded: NcclLibrary | Unavailable | undefined;
+
+/** Loads NCCL, or says where it was looked for. Tried once per thread. */
+export function loadNccl(): NcclLibrary | Unavailable {
+  if (loaded !== undefined) return loaded;
+  const library = openLibrary(ncclLibrary());
   if (library.available) keepLoaded(library);
   loaded = library.available ? new NcclLibrary(library) : library;
   return loaded;
