@@ -132,8 +132,11 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#settleFailed(entry, this.#cause);
       return;
     }
-    this.#unissued.push(entry);
-    if (this.#unissued.length === 1) this.#pump();
+    if (this.#goesAtOnce(entry)) this.#launch(entry);
+    else {
+      this.#unissued.push(entry);
+      if (this.#unissued.length === 1) this.#pump();
+    }
     if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
   }
@@ -286,6 +289,20 @@ export class CommQueue implements Pollable, WorkDriver {
     return this.#comm !== undefined;
   }
 
+  /** Whether the entry need not stand in the queue first: what `#pump` would find for most calls, said shortly. */
+  #goesAtOnce(entry: Entry): boolean {
+    return (
+      this.#unissued.length === 0 &&
+      this.#target !== undefined &&
+      this.options.blocking &&
+      entry.ready === undefined &&
+      entry.step === undefined &&
+      this.#issued.length < MAX_IN_FLIGHT &&
+      this.#allWarm(entry.kinds) &&
+      !this.options.endings.holdsBack()
+    );
+  }
+
   /** Issues from the queue what may be issued now. */
   #pump(): void {
     if (this.#unissued.length === 0 || !this.open() || this.options.endings.holdsBack()) return;
@@ -352,20 +369,12 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   #launch(entry: Entry): void {
-    const { at, stream, library, endings } = this.options;
-    const status = this.#guard(() => {
-      endings.beforeIssue();
-      at.device.activate();
-      if (at.main.touched && at.main !== stream) {
-        this.#mainDone.record(at.main);
-        stream.waitFor(this.#mainDone);
-        at.main.touched = false;
-      }
-      const comm = this.#comm ?? 0n;
-      if (this.#recorder.timings) this.#recorder.before(entry);
-      if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
-      return entry.run?.(comm) ?? NCCL_RESULT.success;
-    });
+    let status: number | undefined;
+    try {
+      status = this.#issue(entry);
+    } catch (error) {
+      this.fail(error);
+    }
     if (this.#turnOf === entry) {
       this.#turnOf = undefined;
       this.endTurn();
@@ -377,7 +386,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#issued.push(entry);
     this.#numIssued++;
     if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
-      this.fail(library.error(entry.op, status, this.comm));
+      this.fail(this.options.library.error(entry.op, status, this.comm));
       return;
     }
     if (this.#recorder.timings) this.untilAccepted();
@@ -385,6 +394,22 @@ export class CommQueue implements Pollable, WorkDriver {
     else this.#recorder.started(entry);
     // The other end of a send waits for it to be there, not for somebody to look.
     if (entry.ready !== undefined) this.#mark();
+  }
+
+  /** Puts the entry on the stream. @returns NCCL's status */
+  #issue(entry: Entry): number {
+    const { at, stream, endings } = this.options;
+    endings.beforeIssue();
+    at.device.activate();
+    if (at.main.touched && at.main !== stream) {
+      this.#mainDone.record(at.main);
+      stream.waitFor(this.#mainDone);
+      at.main.touched = false;
+    }
+    const comm = this.#comm ?? 0n;
+    if (this.#recorder.timings) this.#recorder.before(entry);
+    if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
+    return entry.run?.(comm) ?? NCCL_RESULT.success;
   }
 
   #targetOf(comm: bigint): CallTarget {
