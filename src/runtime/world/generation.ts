@@ -2,7 +2,7 @@
 import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import { type EngineHandle, readFlight } from "./engine.ts";
-import type { Reap } from "./messages.ts";
+import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, fromErrorRecord } from "./remote-error.ts";
 
@@ -32,16 +32,6 @@ export interface Member {
 export interface RankFailure {
   readonly rank: number;
   readonly error: ErrorRecord;
-}
-
-/** The time in which the survivors of a generation are awaited. */
-export interface Gathering {
-  readonly because: string;
-  readonly sinceMs: number;
-  /** The next generation does not start before. */
-  readonly notBeforeMs: number;
-  deadlineMs: number;
-  timer: NodeJS.Timeout;
 }
 
 export class Generation {
@@ -104,6 +94,24 @@ export class Generation {
       return { rank, arrived: over || done, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
     });
   }
+}
+
+/** What a rank is told of its place, with `env` beside the variables that say the same. */
+export function placeOf({ generation, rank, reap }: Member, env: Readonly<Record<string, string>> | undefined): Place {
+  const { number, engine, members } = generation;
+  return {
+    rank,
+    worldSize: members.length,
+    generation: number,
+    engine,
+    env: {
+      ...env,
+      CHORALE_RANK: String(rank),
+      CHORALE_WORLD_SIZE: String(members.length),
+      CHORALE_GENERATION: String(number),
+    },
+    reap,
+  };
 }
 
 /** Whether the rank has ended well: nobody may count on it, and it is not run again. */

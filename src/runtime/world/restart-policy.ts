@@ -6,6 +6,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import type { Job } from "./messages.ts";
 
 export const FAILURE_POLICIES = ["end", "respawn", "shrink"] as const;
 export type FailurePolicy = (typeof FAILURE_POLICIES)[number];
@@ -13,7 +14,7 @@ export type FailurePolicy = (typeof FAILURE_POLICIES)[number];
 /** Rebuilds of a world that are allowed unless told. */
 export const DEFAULT_RESTARTS = 3;
 /** The delay between a failure and the next generation grows up to this, ms. */
-export const MAX_RESTART_DELAY_MS = 30_000;
+const MAX_RESTART_DELAY_MS = 30_000;
 /** Longest time that any limit of a rebuild may be set to, ms: what a timer can hold. */
 const MAX_MS = 2 ** 31 - 1;
 
@@ -79,6 +80,16 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
     rebuildTimeoutMs: rebuildTimeoutMs ?? DEFAULT_TIMEOUT_MS,
     minRanks: minRanks ?? 1,
   };
+}
+
+/** What a rank knows of rebuilds before it asks for one. @param evictionMs the most that ending those who are late takes */
+export function rebuildTerms(policy: RestartPolicy, evictionMs: number): Job["rebuild"] {
+  const { onFailure, rebuildTimeoutMs, restartDelayMs } = policy;
+  const limitMs = rebuildTimeoutMs + evictionMs + (restartDelayMs > 0 ? MAX_RESTART_DELAY_MS : 0);
+  if (onFailure !== "end") return { limitMs };
+  const refusal =
+    'it was launched to end at the first failure; launch it with onFailure "respawn" or "shrink" (chorale launch --restarts N)';
+  return { limitMs, refusal };
 }
 
 /** @throws InvalidArgumentError for what is no time, or no timer can wait for */

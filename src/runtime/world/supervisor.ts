@@ -13,13 +13,14 @@ import { AbortedError, TimeoutError } from "../../core/index.ts";
 import { buryInEngine, createEngine, failEngine, failGeneration, releaseEngine } from "./engine.ts";
 import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
-import { failureError, type Gathering, Generation, hasFinished, isSurvivor, type Member } from "./generation.ts";
-import type { FromRank, Place } from "./messages.ts";
+import { Gathering } from "./gathering.ts";
+import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
+import type { FromRank } from "./messages.ts";
 import { outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { Remains } from "./remains.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
-import { MAX_RESTART_DELAY_MS, RestartBudget } from "./restart-policy.ts";
+import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
 import { Timers } from "./timers.ts";
 import type { WorldSpec } from "./world-spec.ts";
 
@@ -149,7 +150,6 @@ export class Supervisor {
   /** Makes a generation the current one, and tells each rank its place. */
   #enter(generation: Generation, entries: readonly { readonly member: Member; readonly was?: number }[]): void {
     const { env, job, policy } = this.#spec;
-    const worldSize = entries.length;
     this.#current = generation;
     const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
     for (const { member } of entries) {
@@ -163,35 +163,14 @@ export class Supervisor {
       });
     }
     for (const { member, was } of entries) {
-      const { host, rank, reap } = member;
-      const place: Place = {
-        rank,
-        worldSize,
-        generation: generation.number,
-        engine: generation.engine,
-        env: {
-          ...env,
-          CHORALE_RANK: String(rank),
-          CHORALE_WORLD_SIZE: String(worldSize),
-          CHORALE_GENERATION: String(generation.number),
-        },
-        reap,
-      };
-      if (was !== undefined) host.send({ kind: "rebuilt", place });
-      else {
-        const delayMs = policy.restartDelayMs > 0 ? MAX_RESTART_DELAY_MS : 0;
-        const limitMs = policy.rebuildTimeoutMs + EVICTION_MS + delayMs;
-        const refusal =
-          policy.onFailure === "end"
-            ? 'it was launched to end at the first failure; launch it with onFailure "respawn" or "shrink" (chorale launch --restarts N)'
-            : undefined;
-        host.run({ ...job, ...place, rebuild: { limitMs, ...(refusal === undefined ? {} : { refusal }) } });
-      }
+      const place = placeOf(member, env);
+      if (was !== undefined) member.host.send({ kind: "rebuilt", place });
+      else member.host.run({ ...job, ...place, rebuild: rebuildTerms(policy, EVICTION_MS) });
     }
     this.#emit({
       kind: "generation-started",
       generation: generation.number,
-      worldSize,
+      worldSize: entries.length,
       ranks: entries.map(({ member, was }) => ({ rank: member.rank, ...(was === undefined ? {} : { was }) })),
     });
   }
@@ -323,11 +302,10 @@ export class Supervisor {
   /** Waits for the survivors, from the first reason to do so on. */
   #gather(because: string, timeoutMs?: number): void {
     if (this.#refused !== undefined) return;
-    const now = performance.now();
     const { rebuildTimeoutMs } = this.#spec.policy;
-    const deadlineMs = now + Math.min(timeoutMs ?? rebuildTimeoutMs, rebuildTimeoutMs);
+    const limitMs = Math.min(timeoutMs ?? rebuildTimeoutMs, rebuildTimeoutMs);
     if (this.#gathering === undefined) {
-      const taken = this.#budget.take(now);
+      const taken = this.#budget.take(performance.now());
       if (taken === undefined) {
         // A survivor may ask before its peer's failure is heard of here, which is to be told with the refusal.
         const waitMs = this.#current.failures.length === 0 ? HEARSAY_MS : 0;
@@ -337,22 +315,23 @@ export class Supervisor {
       }
       this.#numRebuilds++;
       const { delayMs } = taken;
-      const timer = this.#timers.after(deadlineMs - now, () => this.#evict());
-      this.#gathering = { because, sinceMs: now, notBeforeMs: now + delayMs, deadlineMs, timer };
+      this.#gathering = new Gathering(this.#timers, limitMs, delayMs, () => this.#evict());
       this.#emit({
         kind: "rebuild-started",
         generation: this.#current.number,
         because,
         restart: this.#numRebuilds,
-        timeoutMs: Math.round(deadlineMs - now),
+        timeoutMs: Math.round(limitMs),
         delayMs,
       });
-    } else if (deadlineMs < this.#gathering.deadlineMs) {
-      this.#timers.cancel(this.#gathering.timer);
-      this.#gathering.deadlineMs = deadlineMs;
-      this.#gathering.timer = this.#timers.after(deadlineMs - now, () => this.#evict());
-    }
+    } else this.#gathering.hasten(limitMs);
     this.#look();
+  }
+
+  /** Awaits nobody any more. */
+  #disperse(): void {
+    this.#gathering?.end();
+    this.#gathering = undefined;
   }
 
   /** Those whom a gathering waits for. */
@@ -391,7 +370,7 @@ export class Supervisor {
       return;
     }
     if (this.#missing().length > 0 || this.#delaying) return;
-    const delayMs = gathering.notBeforeMs - performance.now();
+    const { delayMs } = gathering;
     if (delayMs <= 0) {
       this.#rebuild(gathering);
       return;
@@ -414,8 +393,8 @@ export class Supervisor {
       this.#refuse(`${left} left, and minRanks is ${policy.minRanks}`);
       return;
     }
-    for (const timer of [gathering.timer, ...old.timers.splice(0)]) this.#timers.cancel(timer);
-    this.#gathering = undefined;
+    for (const timer of old.timers.splice(0)) this.#timers.cancel(timer);
+    this.#disperse();
     this.#remains.add(old, ({ failed, over }) => failed || over);
     const places = shrinks ? survivors : old.members;
     let next = old;
@@ -441,8 +420,7 @@ export class Supervisor {
   #refuse(because: string): void {
     if (this.#refused !== undefined) return;
     this.#refused = because;
-    if (this.#gathering !== undefined) this.#timers.cancel(this.#gathering.timer);
-    this.#gathering = undefined;
+    this.#disperse();
     this.#emit({ kind: "rebuild-refused", generation: this.#current.number, because });
     for (const member of this.#current.members) if (isSurvivor(member)) this.#tellRefused(member);
     this.#windDown(`the rebuild was refused: ${because}`);
@@ -480,7 +458,7 @@ export class Supervisor {
   #end(error: Error): void {
     if (this.#ended !== undefined) return;
     this.#ended = error;
-    this.#gathering = undefined;
+    this.#disperse();
     this.#record(this.#current);
     this.#current.store.fail({ rank: -1, message: error.message });
     for (const member of this.#alive) this.#terminate(member, error.message);
