@@ -4,6 +4,18 @@
  */
 import type { ExecutionPlan, PlanReduceOp, Range, SimpleOp } from "../../src/authoring/schedule/ir.ts";
 
+/** Operators on 32-bit numbers. */
+export const COMBINE: Readonly<Record<PlanReduceOp, (a: number, b: number) => number>> = {
+  sum: (a, b) => (a + b) >>> 0,
+  avg: (a, b) => (a + b) >>> 0,
+  prod: (a, b) => Math.imul(a, b) >>> 0,
+  min: Math.min,
+  max: Math.max,
+  band: (a, b) => (a & b) >>> 0,
+  bor: (a, b) => (a | b) >>> 0,
+  bxor: (a, b) => (a ^ b) >>> 0,
+};
+
 interface Side {
   readonly places: readonly number[];
   readonly packet: boolean;

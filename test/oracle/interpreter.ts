@@ -3,19 +3,14 @@
  * went wrong. Written from docs/semantics.md; it shares no code with the verifier and knows nothing of it. It is slow
  * and simple on purpose: every rule of that page is one place here.
  */
-import { placeOf, planPostcondition } from "../../src/authoring/schedule/collective.ts";
-import type {
-  BufferKind,
-  ChannelKind,
-  ExecutionPlan,
-  PipelineOp,
-  PlanReduceOp,
-  Range,
-  SimpleOp,
-} from "../../src/authoring/schedule/ir.ts";
-import { elementsOf } from "./elements.ts";
-import { Agent, joinInto, OracleMemory, type View } from "./memory.ts";
+import type { ExecutionPlan, PipelineOp, SimpleOp } from "../../src/authoring/schedule/ir.ts";
+import { type Counter, Counters } from "./counters.ts";
+import { COMBINE, elementsOf } from "./elements.ts";
+import { contentsAtEnd, wrongAtEnd } from "./ending.ts";
+import { Agent, joinInto, OracleMemory } from "./memory.ts";
+import { Places } from "./places.ts";
 import { Random } from "./random.ts";
+import type { Request, StrandRun } from "./state.ts";
 
 export interface RunOptions {
   readonly seed: number;
@@ -36,62 +31,6 @@ export interface Run {
   readonly contents: string;
 }
 
-interface Element {
-  readonly reads: readonly { readonly place: number; readonly packet: number }[];
-  readonly op: PlanReduceOp | undefined;
-  readonly writes: readonly { readonly place: number; readonly packet: number }[];
-  readonly seq: number;
-  readonly held: boolean;
-}
-interface Request {
-  readonly strand: StrandRun;
-  readonly seq: number;
-  readonly view: View;
-  /** Pairs of places to copy, or a counter to raise. */
-  readonly copies: readonly { readonly from: number; readonly to: number }[];
-  readonly mode: "plain" | "raw" | "forward";
-  readonly tag: number;
-  readonly raise: Counter | undefined;
-  readonly releases: boolean;
-  readonly held: boolean;
-}
-interface Counter {
-  count: number;
-  taken: number;
-  readonly initial: number;
-  readonly views: (View | undefined)[];
-}
-interface StrandRun {
-  readonly index: number;
-  readonly rank: number;
-  readonly strand: number;
-  readonly agent: Agent;
-  launch: number;
-  /** Done with this launch, and waiting for the rank's other strands to be. */
-  parked: boolean;
-  op: number;
-  body: number;
-  iteration: number;
-  seq: number;
-  ended: boolean;
-  inBarrier: boolean;
-  forwarding: boolean;
-  readonly queues: Map<number, Element[]>;
-  pending: number;
-  outstanding: number;
-}
-
-const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
-const COMBINE: Readonly<Record<PlanReduceOp, (a: number, b: number) => number>> = {
-  sum: (a, b) => (a + b) >>> 0,
-  avg: (a, b) => (a + b) >>> 0,
-  prod: (a, b) => Math.imul(a, b) >>> 0,
-  min: Math.min,
-  max: Math.max,
-  band: (a, b) => (a & b) >>> 0,
-  bor: (a, b) => (a | b) >>> 0,
-  bxor: (a, b) => (a ^ b) >>> 0,
-};
 const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
 
 /** Runs `plan` once. Where its collective says nothing, two runs on equal contents have to end alike. */
@@ -104,14 +43,12 @@ export function runAndLook(plan: ExecutionPlan, options: RunOptions): Run {
 class Machine {
   readonly #plan: ExecutionPlan;
   readonly #random: Random;
-  readonly #cells: number;
-  readonly #chunkBytes: number;
-  readonly #offset = new Map<string, number>();
+  readonly #places: Places;
   readonly #memory: OracleMemory;
   readonly #initial: number[] = [];
   readonly #strands: StrandRun[] = [];
   readonly #proxies: { readonly agent: Agent; readonly queue: Request[] }[] = [];
-  readonly #counters = new Map<string, Counter>();
+  readonly #counters: Counters;
   readonly #barriers = new Map<string, StrandRun[]>();
   readonly #held: ReadonlySet<string>;
   readonly #hurry: number;
@@ -120,50 +57,13 @@ class Machine {
 
   constructor(plan: ExecutionPlan, options: RunOptions) {
     this.#plan = plan;
+    this.#counters = new Counters(plan);
     this.#random = new Random(options.seed);
     this.#held = new Set(options.holdBack ?? []);
-    let cells = 1;
-    let unit = 0;
-    let finest = 0;
-    for (const rank of plan.ranks) {
-      for (const strand of rank.strands) {
-        for (const op of strand.ops) {
-          if (op.kind === "pipeline") {
-            unit = Math.max(unit, op.unitBytes);
-            finest = gcd(finest, op.unitBytes);
-          }
-          for (const inner of op.kind === "pipeline" ? op.body : [op]) {
-            const size = "tbg" in inner && inner.tbg !== undefined ? inner.tbg.size : 1;
-            cells = (cells / gcd(cells, size)) * size;
-          }
-        }
-      }
-    }
-    const units = unit === 0 ? 1 : (options.unitsPerChunk ?? 1);
-    // Every unit is a whole number of cells, and so is every part of a group.
-    const perChunk = unit === 0 ? 1 : (unit * units) / finest;
-    this.#cells = (cells / gcd(cells, perChunk)) * perChunk;
-    this.#chunkBytes = unit === 0 ? 1 : unit * units;
+    this.#places = new Places(plan, options.unitsPerChunk ?? 1, options.launches ?? 1);
     this.#launches = options.launches ?? 1;
-    let size = 0;
-    for (const rank of plan.ranks) {
-      // Every launch has an input and an output of its own; scratch is one, or two halves that take turns.
-      const halves = plan.options.useDoubleScratchBuffer ? 2 : 1;
-      for (let launch = 0; launch < this.#launches; launch++) {
-        for (const buffer of ["input", "output", "scratch"] as const) {
-          const shared = buffer === "scratch" && launch >= halves;
-          this.#offset.set(`${launch} ${rank.rank} ${buffer}`, size);
-          if (shared)
-            this.#offset.set(
-              `${launch} ${rank.rank} scratch`,
-              this.#offset.get(`${launch % halves} ${rank.rank} scratch`)!,
-            );
-          else size += Math.max(rank[buffer].chunks, rank.input.chunks, rank.output.chunks) * this.#cells;
-        }
-      }
-    }
     const contents = options.contents === undefined ? this.#random : new Random(options.contents);
-    for (let i = 0; i < size; i++) this.#initial.push((contents.u32() | 1) >>> 0);
+    for (let i = 0; i < this.#places.size; i++) this.#initial.push((contents.u32() | 1) >>> 0);
     this.#memory = new OracleMemory(this.#initial, this.#random);
     const stale = this.#random.pick([0, 0.2, 0.7]);
     const eager = this.#random.pick([1, 0.5, 0.05]);
@@ -194,42 +94,6 @@ class Machine {
     // Some agents are much faster than others.
     const spread = this.#random.pick([0, 3, 8]);
     this.#weights = [...this.#strands, ...this.#proxies].map(() => 2 ** -this.#random.below(spread + 1));
-  }
-
-  // Places.
-
-  #place(launch: number, rank: number, buffer: BufferKind, chunk: number, cell: number): number {
-    const at = placeOf(this.#plan, rank, buffer, chunk);
-    return this.#offset.get(`${launch} ${rank} ${at.buffer}`)! + at.index * this.#cells + cell;
-  }
-
-  /** Places of cells [begin, begin + count) of a range. */
-  #span(launch: number, rank: number, range: Range, begin: number, count: number): number[] {
-    return Array.from({ length: count }, (_, p) => {
-      const at = begin + p;
-      return this.#place(launch, rank, range.buffer, range.index + Math.floor(at / this.#cells), at % this.#cells);
-    });
-  }
-
-  #counter(key: string, initial = 0): Counter {
-    let counter = this.#counters.get(key);
-    if (counter === undefined) {
-      counter = { count: 0, taken: 0, initial, views: [] };
-      this.#counters.set(key, counter);
-    }
-    return counter;
-  }
-
-  /** The counter of a channel, from `rank` to its peer (`out`) or from the peer to `rank`. */
-  #channel(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
-    const peers = this.#plan.ranks[rank]!.channels[kind];
-    const peer = peers[id]!;
-    const ordinal = peers.slice(0, id).filter((other) => other === peer).length;
-    return this.#counter(out ? `${kind} ${rank}>${peer} ${ordinal}` : `${kind} ${peer}>${rank} ${ordinal}`);
-  }
-
-  #semaphore(rank: number, id: number): Counter {
-    return this.#counter(`semaphore ${rank} ${id}`, this.#plan.ranks[rank]!.semaphores[id]!.initialValue);
   }
 
   // Scheduling.
@@ -372,7 +236,7 @@ class Machine {
     const held = this.#held.has(`${strand.rank}:${strand.strand}:${strand.op}`);
     if (outer.kind !== "pipeline")
       return this.#start(strand, outer, undefined, held, evenHeld) && this.#next(strand, outer);
-    const iterations = Math.ceil((outer.numChunks * this.#chunkBytes) / outer.unitBytes);
+    const iterations = this.#places.iterations(outer);
     if (iterations < 1 || outer.body.length === 0) {
       strand.op++;
       return true;
@@ -403,7 +267,7 @@ class Machine {
     if (outer.kind === "pipeline") {
       if (++strand.body < outer.body.length) return true;
       strand.body = 0;
-      if (++strand.iteration < Math.ceil((outer.numChunks * this.#chunkBytes) / outer.unitBytes)) return true;
+      if (++strand.iteration < this.#places.iterations(outer)) return true;
       strand.iteration = 0;
     }
     strand.op++;
@@ -424,24 +288,24 @@ class Machine {
         return this.#barrier(strand, op.barrier, op.numStrands);
       case "signal":
         for (const id of op.channels) {
-          const counter = this.#channel(strand.rank, op.channelKind, id, true);
+          const counter = this.#counters.channel(strand.rank, op.channelKind, id, true);
           if (op.channelKind === "port") this.#request(strand, [], "plain", counter, !relaxed, held);
           else this.#raise(strand, counter, !relaxed);
         }
         return true;
       case "release":
-        for (const id of op.semaphores) this.#raise(strand, this.#semaphore(strand.rank, id), true);
+        for (const id of op.semaphores) this.#raise(strand, this.#counters.semaphore(strand.rank, id), true);
         return true;
       case "wait":
         return this.#take(
           strand,
-          op.channels.map((id) => this.#channel(strand.rank, op.channelKind, id, false)),
+          op.channels.map((id) => this.#counters.channel(strand.rank, op.channelKind, id, false)),
           !relaxed,
         );
       case "acquire":
         return this.#take(
           strand,
-          op.semaphores.map((id) => this.#semaphore(strand.rank, id)),
+          op.semaphores.map((id) => this.#counters.semaphore(strand.rank, id)),
           true,
         );
       case "flush":
@@ -526,23 +390,6 @@ class Machine {
     });
   }
 
-  /** Which cells of a range of `size` chunks the strand handles now. */
-  #share(strand: StrandRun, op: SimpleOp, size: number, pipeline: PipelineOp | undefined, packets: boolean) {
-    let begin = 0;
-    let end = size * this.#cells;
-    if ("tbg" in op && op.tbg !== undefined) {
-      const part = end / op.tbg.size;
-      begin = part * op.tbg.index;
-      end = begin + part;
-    }
-    if (pipeline !== undefined && !packets) {
-      const unit = (pipeline.unitBytes * this.#cells) / this.#chunkBytes;
-      begin += strand.iteration * unit;
-      end = Math.min(end, begin + unit);
-    }
-    return { begin, count: Math.max(0, end - begin) };
-  }
-
   #portPut(
     strand: StrandRun,
     op: Extract<SimpleOp, { kind: "put" }>,
@@ -559,17 +406,17 @@ class Machine {
     if (op.format === "forward") {
       if (strand.pending > 0) return false;
       for (const source of op.src) {
-        const { begin, count } = this.#share(strand, op, source.size, pipeline, true);
-        const places = this.#span(strand.launch, strand.rank, source, begin, count);
+        const { begin, count } = this.#places.share(strand.iteration, op, source.size, pipeline, true);
+        const places = this.#places.span(strand.launch, strand.rank, source, begin, count);
         if (!places.every((place) => strand.agent.seesPacket(place, strand.launch + 1))) return false;
         for (const place of places) strand.agent.read(place, strand.launch + 1);
       }
     }
     op.dst.forEach((target, i) => {
       const source = op.src[op.src.length === 1 ? 0 : i]!;
-      const { begin, count } = this.#share(strand, op, source.size, pipeline, packets);
-      const from = this.#span(strand.launch, strand.rank, source, begin, count);
-      const to = this.#span(strand.launch, target.rank, target, begin, count);
+      const { begin, count } = this.#places.share(strand.iteration, op, source.size, pipeline, packets);
+      const from = this.#places.span(strand.launch, strand.rank, source, begin, count);
+      const to = this.#places.span(strand.launch, target.rank, target, begin, count);
       const mode = op.format === "forward" ? "forward" : op.format === "pack" ? "raw" : "plain";
       this.#request(
         strand,
@@ -582,7 +429,7 @@ class Machine {
     });
     if (op.notify !== "none")
       for (const id of op.channels)
-        this.#request(strand, [], "plain", this.#channel(strand.rank, "port", id, true), true, held);
+        this.#request(strand, [], "plain", this.#counters.channel(strand.rank, "port", id, true), true, held);
     if (op.notify !== "signal-flush") return true;
     strand.forwarding = true;
     return false;
@@ -592,8 +439,8 @@ class Machine {
   #elements(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined, held: boolean): void {
     const tag = strand.launch + 1;
     const groups = elementsOf(this.#plan, strand.rank, op, {
-      share: (size, packets) => this.#share(strand, op, size, pipeline, packets),
-      span: (rank, range, begin, count) => this.#span(strand.launch, rank, range, begin, count),
+      share: (size, packets) => this.#places.share(strand.iteration, op, size, pipeline, packets),
+      span: (rank, range, begin, count) => this.#places.span(strand.launch, rank, range, begin, count),
     });
     for (const { reads, reduce, writes, count } of groups) {
       for (let p = 0; p < count; p++) {
@@ -615,8 +462,8 @@ class Machine {
 
   #judge(): Outcome {
     for (let launch = 0; launch < this.#launches; launch++) {
-      const before = this.#outputs(launch);
-      if (before !== undefined) return before;
+      const wrong = wrongAtEnd(this.#plan, this.#places, launch, this.#initial, this.#memory);
+      if (wrong !== undefined) return wrong;
     }
     // What the proxies had not got to yet.
     for (let guard = 0; guard < 100_000; guard++) {
@@ -625,65 +472,11 @@ class Machine {
       if (!moved) break;
     }
     for (const proxy of this.#proxies) proxy.agent.drain();
-    for (const [key, counter] of this.#counters) {
-      if (counter.count !== counter.taken) return `${key}: raised ${counter.count} times, taken ${counter.taken} times`;
-    }
-    return undefined;
+    return this.#counters.unequal();
   }
 
   /** What input and output hold. */
   contents(): string {
-    const all: string[] = [];
-    for (const rank of this.#plan.ranks) {
-      for (const buffer of ["input", "output"] as const) {
-        for (let chunk = 0; chunk < rank[buffer].chunks; chunk++) {
-          for (let cell = 0; cell < this.#cells; cell++) {
-            const { value, packet } = this.#memory.last(this.#place(0, rank.rank, buffer, chunk, cell));
-            all.push(`${value}${packet === 0 ? "" : "p"}`);
-          }
-        }
-      }
-    }
-    return all.join();
+    return contentsAtEnd(this.#plan, this.#places, this.#memory);
   }
-
-  #outputs(launch: number): Outcome {
-    const post = planPostcondition(this.#plan);
-    const op = this.#plan.collective.reduceOp ?? firstOperator(this.#plan);
-    const input = (rank: number, chunk: number, cell: number) =>
-      this.#initial[this.#place(launch, rank, "input", chunk, cell)]!;
-    for (const rank of this.#plan.ranks) {
-      for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
-        const expected = post?.[rank.rank]?.[chunk];
-        if (expected === undefined || expected === null) continue;
-        for (let cell = 0; cell < this.#cells; cell++) {
-          const from = expected.kind === "copy" ? [expected.from] : expected.from;
-          const wanted = from.map((ref) => input(ref.rank, ref.chunk, cell)).reduce((a, b) => COMBINE[op](a, b));
-          const actual = this.#memory.last(this.#place(launch, rank.rank, "output", chunk, cell));
-          if (actual.packet !== 0 || actual.value !== wanted)
-            return `output[${chunk}] of rank ${rank.rank} is wrong (cell ${cell})`;
-        }
-      }
-      if (post === undefined || this.#plan.collective.inPlace || this.#plan.collective.mayOverwriteInput === true)
-        continue;
-      for (let chunk = 0; chunk < rank.input.chunks; chunk++) {
-        for (let cell = 0; cell < this.#cells; cell++) {
-          const actual = this.#memory.last(this.#place(launch, rank.rank, "input", chunk, cell));
-          if (actual.value !== input(rank.rank, chunk, cell)) return `input[${chunk}] of rank ${rank.rank} is changed`;
-        }
-      }
-    }
-    return undefined;
-  }
-}
-
-/** The operator of a collective that names none: the one that most reductions use. */
-function firstOperator(plan: ExecutionPlan): PlanReduceOp {
-  const votes = new Map<PlanReduceOp, number>();
-  for (const rank of plan.ranks)
-    for (const strand of rank.strands)
-      for (const outer of strand.ops)
-        for (const op of outer.kind === "pipeline" ? outer.body : [outer])
-          if ("op" in op) votes.set(op.op, (votes.get(op.op) ?? 0) + 1);
-  return [...votes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "sum";
 }
