@@ -1,6 +1,6 @@
 /** `chorale bench`: how fast an operation is here, with nccl-tests' columns. */
 import { availableParallelism } from "node:os";
-import { type Command, InvalidArgumentError as CommanderArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { parseOperation } from "../../authoring/collectives/index.ts";
 import {
   type ChoraleError,
@@ -34,6 +34,7 @@ import {
   tableRow,
 } from "../bench/index.ts";
 import { EXIT } from "./main.ts";
+import { collect, factor, whole } from "./options.ts";
 
 const DEFAULT_MIN = 2 ** 10;
 const DEFAULT_MAX = 16 * 2 ** 20;
@@ -62,22 +63,6 @@ interface Flags {
   readonly json?: boolean;
 }
 
-function whole(least: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!Number.isInteger(value) || value < least) {
-      throw new CommanderArgumentError(`expected an integer of ${least} or more.`);
-    }
-    return value;
-  };
-}
-
-function factor(text: string): number {
-  const value = Number(text);
-  if (!(value > 1)) throw new CommanderArgumentError("expected a number above 1.");
-  return value;
-}
-
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument(
@@ -94,7 +79,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option(
       "--backend-option <key=value>",
       "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
-      (word: string, words: readonly string[] = []) => [...words, word],
+      collect,
     )
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
     .option("-e, --max <size>", "last size (16M unless given)")

@@ -11,6 +11,7 @@ import {
   verifyPlan,
 } from "../../authoring/schedule/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { collect } from "./options.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";
 
 interface Flags {
@@ -30,8 +31,6 @@ interface Result {
   readonly findings: readonly Finding[];
   readonly text: string;
 }
-
-const collect = (value: string, before: readonly string[]) => [...before, value];
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command

@@ -18,6 +18,7 @@ import {
   writeMscclXml,
 } from "../../authoring/schedule/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { collect } from "./options.ts";
 import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
@@ -32,8 +33,6 @@ interface Flags {
   readonly verify: boolean;
   readonly rank?: readonly string[];
 }
-
-const collect = (value: string, list: readonly string[]) => [...list, value];
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command

@@ -18,6 +18,7 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
+import { collect } from "./options.ts";
 
 /** What a timer can wait for, less than 25 days. */
 const MAX_SECONDS = 2_000_000;
@@ -164,11 +165,6 @@ function describeFailure(failure: RankFailedError): string {
     cause = cause.cause;
   }
   return lines.join("\n");
-}
-
-/** One word of an option that may be given again: `<key=value>` would take the script's name too if it took several. */
-function collect(word: string, words: readonly string[] = []): readonly string[] {
-  return [...words, word];
 }
 
 /** The rank could not join its world, for its engine is not on this machine. */

@@ -1,6 +1,6 @@
 /** `chorale plan`: a model and hardware in, the best sharding plan out, and why the others lost. */
 import { writeFile } from "node:fs/promises";
-import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
+import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -30,6 +30,7 @@ import {
   withPrice,
 } from "../../planner/index.ts";
 import { EXIT } from "./main.ts";
+import { collect, whole } from "./options.ts";
 
 interface Flags {
   readonly hardware: string;
@@ -48,26 +49,12 @@ interface Flags {
   readonly totalMemory?: boolean;
   readonly explain?: boolean;
   readonly outputFile?: string;
-  readonly add?: string[];
-  readonly without?: string[];
-  readonly link?: string[];
+  readonly add?: readonly string[];
+  readonly without?: readonly string[];
+  readonly link?: readonly string[];
   readonly export?: string;
   readonly prices?: string;
   readonly json?: boolean;
-}
-
-function whole(least: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!Number.isSafeInteger(value) || value < least || !/^\d+$/.test(text)) {
-      throw new CommanderArgumentError(`expected an integer of ${least} or more.`);
-    }
-    return value;
-  };
-}
-
-function collect(value: string, before: string[] = []): string[] {
-  return [...before, value];
 }
 
 /** The hardware after all what-ifs. */

@@ -1,7 +1,7 @@
 /** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Command, InvalidArgumentError as CommanderArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { OPERATION_NAMES, type OperationName } from "../../authoring/collectives/index.ts";
 import type { ExecutionPlan } from "../../authoring/schedule/index.ts";
 import {
@@ -24,6 +24,8 @@ import {
 } from "../../authoring/simulator/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { sizeRange } from "../bench/index.ts";
+import { collect, factor } from "./options.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 
@@ -44,16 +46,6 @@ interface Flags {
   readonly trace?: string;
   readonly chakra?: string;
   readonly json?: boolean;
-}
-
-const collect = (value: string, before: readonly string[]) => [...before, value];
-/** More rows than this are a slip of a flag. */
-const MAX_ROWS = 200;
-
-function factor(text: string): number {
-  const value = Number(text);
-  if (!(value > 1)) throw new CommanderArgumentError("expected a number above 1.");
-  return value;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -83,19 +75,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
     .option("--json", "print one JSON document")
     .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
-}
-
-function sizes(flags: Flags): number[] {
-  const min = parseSize(flags.min, "-b");
-  const max = parseSize(flags.max, "-e");
-  if (min < 1 || max < min) throw new InvalidArgumentError("-b", flags.min, `a size from 1 to -e, ${flags.max}`);
-  const result: number[] = [];
-  for (let size: number = min; size <= max; size *= flags.factor) {
-    result.push(Math.round(size));
-    if (result.length > MAX_ROWS)
-      throw new InvalidArgumentError("-f", flags.factor, `a factor that gives ${MAX_ROWS} sizes or fewer`);
-  }
-  return result;
 }
 
 const round = (value: number, digits: number) => Number(value.toFixed(digits));
@@ -131,7 +110,7 @@ function printTable(plan: ExecutionPlan, results: readonly Simulation[], dtype: 
 
 async function run(files: readonly string[], flags: Flags): Promise<number> {
   const dtype = parseDType(flags.dtype, "--dtype");
-  const list = sizes(flags);
+  const list = sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
   const faults: Fault[] = flags.fault.map(parseFault);
   const inventory = await loadTopology(flags.topology);
   const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);

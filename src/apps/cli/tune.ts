@@ -115,21 +115,13 @@ async function run(operation: string | undefined, flags: Flags): Promise<number>
     ...(fit?.parameters ?? base),
     ...(nccl === undefined ? {} : { ncclLLGBps: nccl.after }),
   };
-  if (flags.output !== undefined) await save(flags.output, parameters);
+  if (flags.output !== undefined) await writeFile(flags.output, `${JSON.stringify(parameters, null, 2)}\n`);
   process.stdout.write(
     flags.json === true
       ? `${JSON.stringify({ schemaVersion: 1, parameters, fit, nccl, numOtherRows: measurements.others.length })}\n`
       : render(base, measurements, fit, nccl, flags.output),
   );
   return 0;
-}
-
-async function save(file: string, parameters: SystemParameters): Promise<void> {
-  try {
-    await writeFile(file, `${JSON.stringify(parameters, null, 2)}\n`);
-  } catch (error) {
-    throw new InvalidArgumentError("-o", file, `a file that can be written (${(error as { code?: string }).code})`);
-  }
 }
 
 function ncclOf(measurements: Measurements, inventory: Inventory, base: SystemParameters): NcclFit | undefined {

@@ -1,0 +1,25 @@
+/** Readers of options that several commands take; commander puts the option's name before what they say. */
+import { InvalidArgumentError } from "commander";
+
+/** One word of an option that may be given again: `<key=value>` would take the words after it too if it took several. */
+export function collect(word: string, words: readonly string[] = []): readonly string[] {
+  return [...words, word];
+}
+
+/** Reads an integer of `least` or more. */
+export function whole(least: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!Number.isSafeInteger(value) || value < least || !/^\d+$/.test(text)) {
+      throw new InvalidArgumentError(`expected an integer of ${least} or more.`);
+    }
+    return value;
+  };
+}
+
+/** Reads what one size is multiplied by for the next. */
+export function factor(text: string): number {
+  const value = Number(text);
+  if (!(value > 1)) throw new InvalidArgumentError("expected a number above 1.");
+  return value;
+}
