@@ -93,10 +93,16 @@ it("ends the world with what onOutput throws", async () => {
 });
 
 describe("a launching program", () => {
-  const program = (run: string) => {
+  const program = (run: string, afterFailure = "throw error") => {
     const path = join(folder, "program.mjs");
     const index = JSON.stringify(loadableUrl("runtime/world/index").href);
-    writeFileSync(path, `import { launch } from ${index};\nawait launch({ ranks: 1, run: ${run} });\n`);
+    writeFileSync(
+      path,
+      `import { mkdirSync } from "node:fs";
+      import { launch } from ${index};
+      const start = () => launch({ ranks: 1, run: ${run} });
+      await start().catch((error) => { ${afterFailure}; });\n`,
+    );
     return path;
   };
 
@@ -123,5 +129,17 @@ describe("a launching program", () => {
     await once(child, "close");
     expect(text.join("")).toContain("Set TMPDIR to a folder that exists");
     expect(existsSync(env.TMPDIR)).toBe(false);
+  });
+
+  it("may launch the same function again when the reason for its failure is gone", async () => {
+    const env = { ...process.env, TMPDIR: join(folder, "made later") };
+    const again = "mkdirSync(process.env.TMPDIR); return start()";
+    const child = spawn(process.execPath, [program("() => console.log('works')", again)], { env });
+    const text: string[] = [];
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (chunk: string) => text.push(chunk));
+    }
+    await once(child, "close");
+    expect(text.join("")).toBe("[0] works\n");
   });
 });

@@ -103,6 +103,8 @@ export function bundleFunction(source: string): Promise<UserModule> {
       inputs: [],
     }));
     functions.set(source, made);
+    // The reason may be gone the next time.
+    made.catch(() => functions.delete(source));
   }
   return made;
 }
