@@ -28,6 +28,7 @@ import {
   checkBench,
   DRIVES,
   type Drive,
+  defaultDrive,
   sizeRange,
   tableFooter,
   tableHeader,
@@ -177,7 +178,7 @@ async function ranksFor(backend: BackendName, flags: Flags): Promise<number> {
 async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]> {
   const { op, ranks, backend = "threads", sizes, graphCalls = 0 } = options;
   const graph = graphCalls > 0 ? `, graphs of ${graphCalls} calls` : "";
-  const how = options.drive ?? (backend === "nccl" ? "queue" : "wait");
+  const how = options.drive ?? defaultDrive(backend);
   const each = options.isolation === "process" ? " in processes" : "";
   const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
   let measured = 0;

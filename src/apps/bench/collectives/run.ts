@@ -130,6 +130,11 @@ export async function availableRanks(backend: BackendName): Promise<number> {
   return numDevices;
 }
 
+/** How calls are driven unless told. */
+export function defaultDrive(backend: BackendName): Drive {
+  return backend === "nccl" ? "queue" : "wait";
+}
+
 /**
  * Measures an operation. Time is the mean over a loop of calls and over the ranks; bandwidths as nccl-tests define
  * them (algorithm bandwidth is size / time, bus bandwidth that times `busFactor`).
@@ -155,7 +160,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     root,
     isolation,
     sizes: op === "barrier" ? [0] : options.sizes,
-    drive: options.drive ?? (backend === "nccl" ? "queue" : "wait"),
+    drive: options.drive ?? defaultDrive(backend),
     repeats: options.repeats ?? DEFAULT_REPEATS,
     graphCalls: options.graphCalls ?? 0,
     check: options.check ?? false,

@@ -5,13 +5,14 @@
  * two orders and wait for ever. All calls of a round are issued before any is waited for: a program that waits between
  * them, in orders that differ, deadlocks by its own fault.
  */
-import { findWrong, type OperationName, operationInfo, referenceOutput } from "../../../authoring/collectives/index.ts";
+import { findWrong, operationInfo, referenceOutput } from "../../../authoring/collectives/index.ts";
 import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
+import { elementCounts } from "../collectives/calls.ts";
 import { asPrecise } from "./data-cases.ts";
 import { SOON, turn } from "./expectations.ts";
-import { fillRandom, hashOf } from "./random.ts";
+import { fillRandom, hashOf, pick } from "./random.ts";
 import type { SemanticCase } from "./semantics.ts";
 import type { RankContext } from "./types.ts";
 
@@ -47,18 +48,12 @@ interface Call {
   readonly output: Tensor;
 }
 
-const pick = <T>(list: readonly T[], hash: number): T => list[hash % list.length] as T;
-
 function memberOf(world: World, comm: Communicator): Member {
   const make = (dtype: DType) => world.tensor(dtype, [comm.size * MOST]);
   return {
     comm,
     slots: Array.from({ length: MAX_CALLS }, () => DTYPES.map((d) => ({ input: make(d), output: make(d) }))),
   };
-}
-
-function lengthOf(op: OperationName, side: "input" | "output", call: Pick<Call, "comm" | "count">): number {
-  return operationInfo(op)[side] === "parts" ? call.comm.size * call.count : call.count;
 }
 
 /** The calls of a group in a round: the same on all its members. */
@@ -70,7 +65,7 @@ function callsOf({ comm, slots }: Member, key: number): Call[] {
     const which = draw(2) % DTYPES.length;
     const { input, output } = byDtype[which] as Slot;
     const count = draw(3) % 8 === 0 ? MOST : 1 + (draw(4) % SMALL);
-    const shape = { comm, count };
+    const lengths = elementCounts(op, comm.size, count);
     return {
       comm,
       op,
@@ -79,14 +74,14 @@ function callsOf({ comm, slots }: Member, key: number): Call[] {
       count,
       root: draw(6) % comm.size,
       seed: draw(7),
-      input: input.slice(0, lengthOf(op, "input", shape)),
-      output: output.slice(0, lengthOf(op, "output", shape)),
+      input: input.slice(0, lengths.input),
+      output: output.slice(0, lengths.output),
     };
   });
 }
 
 function inputOf({ op, dtype, seed, comm, count }: Call, rank: number): TypedArray {
-  const array = newArray(dtype, lengthOf(op, "input", { comm, count }));
+  const array = newArray(dtype, elementCounts(op, comm.size, count).input);
   fillRandom(dtype, "numbers", seed, rank, 0, array);
   return array as TypedArray;
 }

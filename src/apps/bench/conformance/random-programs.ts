@@ -8,7 +8,7 @@ import { DTYPE_NAMES } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import { placementsOf, redopsOf, whyNot } from "./choose.ts";
 import { type CountKind, type DataCase, describeCase, runDataCase } from "./data-cases.ts";
-import { hashOf } from "./random.ts";
+import { hashOf, pick } from "./random.ts";
 import type { SemanticCase } from "./semantics.ts";
 import type { RankContext } from "./types.ts";
 
@@ -19,10 +19,6 @@ const STEPS = 48;
 const STEPS_OF_FULL = 3000;
 /** Calls under way at once, at most. */
 const MAX_PENDING = 6;
-
-function pick<T>(list: readonly T[], hash: number): T {
-  return list[hash % list.length] as T;
-}
 
 /** The call of a step: what all ranks agree on, and this rank's way of making it. */
 function stepOf(seed: number, step: number, comm: Communicator): DataCase {

@@ -19,6 +19,11 @@ export function hashOf(...values: readonly number[]): number {
   return h;
 }
 
+/** The element of a list that a hash names. */
+export function pick<T>(list: readonly T[], hash: number): T {
+  return list[hash % list.length] as T;
+}
+
 /**
  * `bits`: any pattern, NaNs included, for operations that copy. `numbers`: magnitudes in [1/8, 2) and zeros. `factors`:
  * magnitudes in [1/2, 2), whose products neither overflow nor lose bits to underflow. Integers are always any pattern.
