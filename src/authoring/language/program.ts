@@ -87,7 +87,7 @@ function countOption(argument: string, value: number): number {
 }
 
 /** How many parts a rank's buffers are made of (see `layout.ts`). */
-export function segmentsOf(c: PlanCollective, rank: number): { readonly input: number; readonly output: number } {
+function segmentsOf(c: PlanCollective, rank: number): { readonly input: number; readonly output: number } {
   const n = c.numRanks;
   const atRoot = rank === (c.root ?? 0);
   switch (c.operation) {

@@ -8,9 +8,9 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { OperationName } from "../collectives/index.ts";
 
-export const PROTOCOLS = ["LL", "LL128", "Simple"] as const;
+const PROTOCOLS = ["LL", "LL128", "Simple"] as const;
 export type NcclProtocol = (typeof PROTOCOLS)[number];
-export const NCCL_ALGORITHMS = ["ring", "tree", "nvls"] as const;
+const NCCL_ALGORITHMS = ["ring", "tree", "nvls"] as const;
 export type NcclAlgorithm = (typeof NCCL_ALGORITHMS)[number];
 
 export interface NcclMachine {

@@ -89,12 +89,12 @@ export function placeRanks(
 }
 
 /** What the device of rank 0 costs. */
-export function parametersOf(inventory: Inventory, device: string | undefined): SystemParameters {
+function parametersOf(inventory: Inventory, device: string | undefined): SystemParameters {
   return parametersFor(inventory.devices.find((candidate) => candidate.id === device)?.name ?? "generic");
 }
 
 /** Bytes of a chunk when the larger buffer of a rank has `sizeBytes`. */
-export function chunkBytesOf(plan: ExecutionPlan, sizeBytes: number): number {
+function chunkBytesOf(plan: ExecutionPlan, sizeBytes: number): number {
   let chunks = 0;
   for (const rank of plan.ranks) chunks = Math.max(chunks, rank.input.chunks, rank.output.chunks);
   return chunks === 0 ? 0 : sizeBytes / chunks;

@@ -111,7 +111,7 @@ async function readPort(files: FileSystem, folder: string, port: number): Promis
 }
 
 /** `200 Gb/sec (4X HDR)` is 200, `2.5 Gb/sec (1X SDR)` 2.5. */
-export function rateOf(text: string | undefined): number | undefined {
+function rateOf(text: string | undefined): number | undefined {
   const match = /^\s*(\d{1,5}(?:\.\d)?) Gb\/sec/.exec(text ?? "");
   return match === null ? undefined : Number(match[1]);
 }

@@ -123,7 +123,7 @@ export async function collectNvml(
 }
 
 /** The codes of nvmlReturn_t that initialisation gives. */
-export function initProblem(status: number): string {
+function initProblem(status: number): string {
   const words: Readonly<Record<number, string>> = {
     4: "no permission to talk to the driver",
     8: "external power cables are not attached",

@@ -31,7 +31,7 @@ export type PciRelation = "PIX" | "PXB" | "PHB" | "NODE" | "SYS";
 const GENERATION_BY_SPEED: Readonly<Record<string, number>> = { 2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6 };
 
 /** `32.0 GT/s PCIe` is generation 5. */
-export function pcieGeneration(speed: string | undefined): number | undefined {
+function pcieGeneration(speed: string | undefined): number | undefined {
   const match = /^([\d.]+) GT\/s/.exec(speed?.trim() ?? "");
   return match === null ? undefined : GENERATION_BY_SPEED[Number(match[1])];
 }

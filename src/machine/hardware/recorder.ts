@@ -76,7 +76,7 @@ const IDENTIFYING: readonly RegExp[] = [
 ];
 
 /** Makes a function that replaces identifying text by text of the same form, the same for the same. */
-export function redactor(): Redact {
+function redactor(): Redact {
   const stand = (found: string): string => {
     const digest = createHash("sha256").update(found.toLowerCase()).digest("hex");
     let at = 0;

@@ -31,7 +31,7 @@ export async function ask(
 }
 
 /** Why a result cannot be used; a truncated one can, as far as it goes. */
-export function problemOf(result: CommandResult, request: CommandRequest): string | undefined {
+function problemOf(result: CommandResult, request: CommandRequest): string | undefined {
   const call = line([request.tool, ...request.args].join(" ")).slice(0, 80);
   if (result.timedOut) return `${call} did not end within its deadline and was stopped`;
   if (result.truncated === true) return `${call} printed more than 1 MiB and was stopped`;

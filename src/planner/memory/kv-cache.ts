@@ -10,7 +10,7 @@ export interface KvFormat {
 }
 
 /** KV heads that a rank of tp holds: at least one, as heads are repeated when tp exceeds them. */
-export function kvHeadsPerRank(numKvHeads: number, tp: number): number {
+function kvHeadsPerRank(numKvHeads: number, tp: number): number {
   return Math.max(1, Math.ceil(numKvHeads / tp));
 }
 

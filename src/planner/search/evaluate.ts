@@ -36,7 +36,7 @@ export function batchUs(workload: Workload, times: ReplicaTimes): number {
 }
 
 /** Tokens that one sequence of the batch counts for in throughput: generated ones, or read ones where none are. */
-export function countedTokens(workload: Workload): number {
+function countedTokens(workload: Workload): number {
   return workload.outputTokens > 0 ? workload.outputTokens : workload.contextTokens;
 }
 
@@ -85,7 +85,7 @@ export interface Infeasible {
 const MAX_ORDERS = 256;
 
 /** Every order of `length` stages over classes of which `counts` blocks are there. */
-export function classOrders(counts: readonly number[], length: number): readonly (readonly number[])[] {
+function classOrders(counts: readonly number[], length: number): readonly (readonly number[])[] {
   const present = counts.flatMap((count, index) => (count > 0 ? [index] : []));
   const [only] = present;
   if (only === undefined) return [];

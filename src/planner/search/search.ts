@@ -53,7 +53,7 @@ interface Bounded {
 const key = (axes: AxisSizes, zero: ZeroStage) => `${PLAN_AXES.map((axis) => axes[axis]).join()} ${zero}`;
 
 /** Replica counts that differ in what they do to a batch: the fewest for each share, or as many as there are. */
-export function replicaCounts(batch: number | undefined, most: number, ep: number): number[] {
+function replicaCounts(batch: number | undefined, most: number, ep: number): number[] {
   if (batch === undefined) return most >= 1 ? [most] : [];
   const counts: number[] = [];
   for (let dp = 1, last = Number.POSITIVE_INFINITY; dp <= most; dp++) {
@@ -336,7 +336,7 @@ function better(x: Evaluated, y: Evaluated): boolean {
 }
 
 /** A score in words. */
-export function scoreText(objective: Context["objective"], score: number): string {
+function scoreText(objective: Context["objective"], score: number): string {
   if (objective === "memory") return `${gib(score)} on the fullest rank`;
   if (objective === "latency") return `${Number(score.toPrecision(4))} ms a request`;
   return `${Number((1e6 / score).toPrecision(4))} tokens/s`;

@@ -45,7 +45,7 @@ export interface Schedule {
 }
 
 /** Splits a replica's batch into what passes through the pipeline at once. */
-export function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
+function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
   const batch = candidate.batchPerReplica;
   const { pp } = candidate.axes;
   const decodeBatches = Math.min(pp, batch);

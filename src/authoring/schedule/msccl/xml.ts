@@ -12,7 +12,7 @@ export interface XmlElement {
 }
 
 /** Elements that a file may have; a larger one is not an algorithm anybody wrote. */
-export const MAX_ELEMENTS = 4_000_000;
+const MAX_ELEMENTS = 4_000_000;
 
 const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 

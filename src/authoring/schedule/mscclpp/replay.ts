@@ -94,7 +94,7 @@ export interface Replayed {
 }
 
 /** Chunks of input and output of a rank, as MSCCL++'s collectives allocate them. */
-export function mscclppChunks(
+function mscclppChunks(
   kind: string,
   n: number,
   factor: number,

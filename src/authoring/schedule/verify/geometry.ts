@@ -8,9 +8,9 @@ import type { BufferKind, ExecutionPlan, GroupSlice, Op, PipelineOp, SimpleOp } 
 import type { ChunkPlace } from "./findings.ts";
 
 /** A piece of a chunk finer than this is not modelled. */
-export const MAX_CELLS_PER_CHUNK = 2048;
+const MAX_CELLS_PER_CHUNK = 2048;
 /** Memory bound of one verification: about 60 bytes a cell that is touched. */
-export const MAX_CELLS = 20_000_000;
+const MAX_CELLS = 20_000_000;
 /** Time bound of one verification: dynamic operations, loops unrolled. A ring over 256 ranks has 650,000. */
 export const MAX_STEPS = 10_000_000;
 

@@ -91,7 +91,7 @@ async function readNode(files: FileSystem, folder: string, node: number): Promis
 }
 
 /** 90402 is gfx942, 90010 gfx90a, 110001 gfx1101: the stepping is hexadecimal. */
-export function gfxName(version: number): string {
+function gfxName(version: number): string {
   return `gfx${Math.floor(version / 10_000)}${Math.floor(version / 100) % 100}${(version % 100).toString(16)}`;
 }
 

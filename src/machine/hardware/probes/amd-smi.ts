@@ -199,7 +199,7 @@ function byId(id: string | undefined): string {
 }
 
 /** Reads `--showtopo`, as text or as JSON: which pairs XGMI joins directly, and which only PCIe. */
-export function parseTopo(text: string, keys: readonly string[]): { links: LinkDraft[]; relations: RelationDraft[] } {
+function parseTopo(text: string, keys: readonly string[]): { links: LinkDraft[]; relations: RelationDraft[] } {
   const types = new Map<string, string>();
   const weights = new Map<string, number>();
   const put = (a: number, b: number, kind: "type" | "weight", value: string): void => {

@@ -48,7 +48,7 @@ function size(text: string | undefined): number | undefined {
   return memory(value * 1024 ** ("KMGT".indexOf(unit) + 1));
 }
 
-export const qualcommProbe: Probe = {
+const qualcommProbe: Probe = {
   name: "qualcomm-ai",
   families: ["qualcomm-ai"],
   platforms: ["linux"],
@@ -89,7 +89,7 @@ export const qualcommProbe: Probe = {
   },
 };
 
-export const cerebrasProbe: Probe = {
+const cerebrasProbe: Probe = {
   name: "cerebras",
   families: ["cerebras"],
   platforms: ["linux"],
@@ -123,7 +123,7 @@ export const cerebrasProbe: Probe = {
   },
 };
 
-export const graphcoreProbe: Probe = {
+const graphcoreProbe: Probe = {
   name: "graphcore",
   families: ["graphcore"],
   platforms: ["linux"],
@@ -176,7 +176,7 @@ function ipuMemory(text: string): number | undefined {
   return sizeNamed(text);
 }
 
-export const groqProbe: Probe = {
+const groqProbe: Probe = {
   name: "groq",
   families: ["groq"],
   platforms: ["linux"],
@@ -232,14 +232,14 @@ function mobileProbe(
   };
 }
 
-export const samsungProbe: Probe = mobileProbe(
+const samsungProbe: Probe = mobileProbe(
   "samsung-npu",
   "Samsung",
   "Exynos NPU",
   ["samsung_npu", "npu"],
   /^samsung_npu\d*$/,
 );
-export const mediatekProbe: Probe = mobileProbe(
+const mediatekProbe: Probe = mobileProbe(
   "mediatek-npu",
   "MediaTek",
   "MediaTek APU",

@@ -95,7 +95,7 @@ interface CpuInfo {
 }
 
 /** Reads /proc/cpuinfo of x86-64 and arm64. */
-export function parseCpuInfo(text: string): CpuInfo {
+function parseCpuInfo(text: string): CpuInfo {
   const sockets = new Set<string>();
   const cores = new Set<string>();
   const armCores = new Map<string, number>();

@@ -168,10 +168,7 @@ async function query(context: ProbeContext, warnings: ProbeWarning[]): Promise<A
 }
 
 /** Reads the rows of `--query-gpu`. */
-export function parseQuery(
-  answer: Answer,
-  warnings: ProbeWarning[],
-): { gpus: NvidiaReading[]; driverVersion?: string } {
+function parseQuery(answer: Answer, warnings: ProbeWarning[]): { gpus: NvidiaReading[]; driverVersion?: string } {
   const columns = (answer.argv.find((arg) => arg.startsWith("--query-gpu=")) ?? "")
     .slice("--query-gpu=".length)
     .split(",");
@@ -241,7 +238,7 @@ export function parseQuery(
 }
 
 /** Reads `nvlink -s`: active links, inactive links and the rate of one, per GPU. */
-export function parseLinks(text: string): Map<number, NonNullable<NvidiaReading["links"]>> {
+function parseLinks(text: string): Map<number, NonNullable<NvidiaReading["links"]>> {
   const found = new Map<number, { active: number; inactive: number; linkGBps?: number }>();
   let current: { active: number; inactive: number; linkGBps?: number } | undefined;
   for (const row of linesOf(text)) {
@@ -263,7 +260,7 @@ export function parseLinks(text: string): Map<number, NonNullable<NvidiaReading[
 }
 
 /** Reads the cells between GPUs of `topo -m`. */
-export function parseMatrix(text: string): Map<string, string> {
+function parseMatrix(text: string): Map<string, string> {
   const cells = new Map<string, string>();
   const rows = linesOf(text);
   const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
@@ -283,7 +280,7 @@ export function parseMatrix(text: string): Map<string, string> {
 }
 
 /** The NICs of `topo -m` by their real names, and how each GPU reaches them. */
-export function parseNics(text: string): { gpu: number; nic: string; relation: string }[] {
+function parseNics(text: string): { gpu: number; nic: string; relation: string }[] {
   const rows = linesOf(text);
   const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
   const columns = (header ?? "").trim().split(/\s+/);
@@ -369,7 +366,7 @@ async function readMig(context: ProbeContext, warnings: ProbeWarning[]): Promise
 }
 
 /** Memory of MIG devices by `gpu/index`, from the XML; only tags that hold plain text are looked at. */
-export function parseMigMemory(
+function parseMigMemory(
   xml: string,
 ): Map<string, Pick<NvidiaMig, "memoryTotalBytes" | "memoryUsedBytes" | "memoryFreeBytes">> {
   const found = new Map<string, Pick<NvidiaMig, "memoryTotalBytes" | "memoryUsedBytes" | "memoryFreeBytes">>();

@@ -72,7 +72,7 @@ async function read(context: ProbeContext, warnings: ProbeWarning[]): Promise<Nv
 }
 
 /** NVML's snapshot as readings. */
-export function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
+function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
   const matrix = new Map<string, string>();
   const peerDenied = new Map<string, string>();
   const addressToIndex = new Map(snapshot.devices.map((d) => [d.pciAddress, d.index]));
