@@ -2,6 +2,7 @@
  * Names for files that a process must remove and cannot when it is killed: `KIND-MACHINE-PID-START-...` says whose they
  * are, so that the next process finds those of makers that are gone.
  */
+import { createHash } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync, type Stats } from "node:fs";
 import { join } from "node:path";
 
@@ -89,14 +90,7 @@ export function machine(): string {
     } catch {
       // Not Linux: the folder is this machine's.
     }
-    machineKey = hash(text).toString(16).padStart(8, "0");
+    machineKey = createHash("sha256").update(text).digest("hex").slice(0, 8);
   }
   return machineKey;
-}
-
-/** FNV-1a. */
-function hash(text: string): number {
-  let value = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);
-  return value >>> 0;
 }

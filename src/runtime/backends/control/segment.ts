@@ -9,6 +9,7 @@
  * one per peer for receives. A lane is a counter and a ring of the last calls' fingerprints; the later rank of any two
  * compares them.
  */
+import { createHash } from "node:crypto";
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
@@ -73,16 +74,10 @@ export function controlBytes(worldSize: number): number {
   return 4 * (HEADER_WORDS + MAX_GROUPS * groupWords(worldSize));
 }
 
-/** A key of a group: FNV-1a in two words, the first never zero. */
+/** A key of a group: 64 bits of a hash, the first word never zero. */
 function groupKey(text: string): readonly [number, number] {
-  let a = 0x811c9dc5;
-  let b = 0x01000193;
-  for (let i = 0; i < text.length; i++) {
-    a = Math.imul(a ^ text.charCodeAt(i), 0x01000193);
-    b = Math.imul(b ^ text.charCodeAt(i), 0x85ebca6b);
-    b ^= b >>> 13;
-  }
-  return [a | 1, b | 0];
+  const hash = createHash("sha256").update(text).digest();
+  return [hash.readInt32LE(0) | 1, hash.readInt32LE(4)];
 }
 
 /** Name and members of a group; `undefined` for what a rank that died had not written to its end. */
