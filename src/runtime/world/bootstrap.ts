@@ -22,7 +22,8 @@ export function describeKey(key: string): string {
 }
 
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
-type Failure = { readonly rank: number; readonly message: string };
+/** Who ended the world, and how. */
+export type WorldFailure = Parameters<Bootstrap["fail"]>[0];
 
 /** The launcher's side, for one generation: keeps the values, answers who waits for them. */
 export class BootstrapStore {
@@ -30,7 +31,7 @@ export class BootstrapStore {
   readonly #values = new Map<string, Uint8Array>();
   readonly #waiting = new Map<string, ((message: ToRank) => void)[]>();
   readonly #ranks: ((message: ToRank) => void)[] = [];
-  #failure: Failure | undefined;
+  #failure: WorldFailure | undefined;
 
   constructor(generation: number) {
     this.#generation = generation;
@@ -64,7 +65,7 @@ export class BootstrapStore {
   }
 
   /** Tells every rank, once, that the world is over. */
-  fail({ rank, message }: Failure): void {
+  fail({ rank, message }: WorldFailure): void {
     if (this.#failure !== undefined) return;
     this.#failure = { rank, message };
     const generation = this.#generation;
@@ -79,8 +80,8 @@ export class PortBootstrap implements Bootstrap {
   readonly generation: number;
   readonly #post: (message: FromRank) => void;
   readonly #waiting = new Map<string, ((value: Uint8Array | Error) => void)[]>();
-  readonly #listeners: ((cause: Failure) => void)[] = [];
-  #failure: Failure | undefined;
+  readonly #listeners: ((cause: WorldFailure) => void)[] = [];
+  #failure: WorldFailure | undefined;
   #closed: Error | undefined;
 
   constructor(rank: number, worldSize: number, generation: number, post: (message: FromRank) => void) {
@@ -149,11 +150,11 @@ export class PortBootstrap implements Bootstrap {
     });
   }
 
-  fail({ rank, message }: Failure): void {
+  fail({ rank, message }: WorldFailure): void {
     this.#post({ kind: "bootstrap-fail", generation: this.generation, rank, message });
   }
 
-  onFailure(listener: (cause: Failure) => void): void {
+  onFailure(listener: (cause: WorldFailure) => void): void {
     if (this.#failure !== undefined) listener(this.#failure);
     else this.#listeners.push(listener);
   }

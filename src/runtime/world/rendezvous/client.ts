@@ -11,7 +11,7 @@ import {
   TimeoutError,
 } from "../../../core/index.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
-import { checkValue, describeKey } from "../bootstrap.ts";
+import { checkValue, describeKey, type WorldFailure } from "../bootstrap.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 
@@ -30,8 +30,6 @@ export interface JoinOptions {
   readonly timeoutMs?: number;
 }
 
-type Failure = { readonly rank: number; readonly message: string };
-
 /** An answer to a `set` or a `get`, or why there is none. */
 type Answer = (value: string | undefined, error?: Error) => void;
 
@@ -42,12 +40,12 @@ export class TcpBootstrap implements Bootstrap {
   readonly #channel: Channel;
   readonly #joined: Set<number>;
   readonly #answers = new Map<number, Answer>();
-  readonly #listeners: ((cause: Failure) => void)[] = [];
+  readonly #listeners: ((cause: WorldFailure) => void)[] = [];
   #nextId = 1;
-  #failure: Failure | undefined;
+  #failure: WorldFailure | undefined;
   #over: Error | undefined;
 
-  private constructor(claims: Claims, channel: Channel, joined: readonly number[], failure: Failure | undefined) {
+  private constructor(claims: Claims, channel: Channel, joined: readonly number[], failure: WorldFailure | undefined) {
     this.rank = claims.rank;
     this.worldSize = claims.worldSize;
     this.generation = claims.generation;
@@ -146,11 +144,11 @@ export class TcpBootstrap implements Bootstrap {
     return Uint8Array.from(Buffer.from(value ?? "", "base64"));
   }
 
-  fail({ rank, message }: Failure): void {
+  fail({ rank, message }: WorldFailure): void {
     this.#channel.send({ kind: "fail", rank, message });
   }
 
-  onFailure(listener: (cause: Failure) => void): void {
+  onFailure(listener: (cause: WorldFailure) => void): void {
     if (this.#failure !== undefined) listener(this.#failure);
     else this.#listeners.push(listener);
   }
@@ -203,7 +201,7 @@ export class TcpBootstrap implements Bootstrap {
     else if (kind === "closed") this.#finish(new ClosedError("the rendezvous", "was closed by its host"));
   }
 
-  #fail(cause: Failure): void {
+  #fail(cause: WorldFailure): void {
     if (this.#failure !== undefined || this.#over !== undefined) return;
     this.#failure = cause;
     for (const listener of this.#listeners) listener(cause);
@@ -242,7 +240,7 @@ function checkAnswer(
   message: Readonly<Record<string, unknown>>,
   peer: string,
   proofOf: (text: string) => string,
-): { readonly joined: readonly number[]; readonly failure: Failure | undefined } {
+): { readonly joined: readonly number[]; readonly failure: WorldFailure | undefined } {
   if (message["kind"] === "stranger") {
     throw new InvalidArgumentError("CHORALE_SECRET", "another", `the secret that the ${peer} was started with`);
   }
@@ -254,7 +252,7 @@ function checkAnswer(
     readonly refused?: string;
     readonly sides?: readonly [{ readonly problem: string }, ...MismatchSide[]];
     readonly joined?: readonly number[];
-    readonly failure?: Failure;
+    readonly failure?: WorldFailure;
   };
   if (sides !== undefined) {
     const [{ problem }, ...both] = sides;

@@ -13,6 +13,7 @@ import {
 import { machine } from "../../backends/control/owner.ts";
 import type { NcclHandle } from "../../backends/nccl/handle.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import type { WorldFailure } from "../bootstrap.ts";
 import { recordFlight } from "../flight.ts";
 import { version } from "../location.ts";
 import { toErrorRecord } from "../remote-error.ts";
@@ -60,13 +61,14 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
   const leave = () => {
     for (const step of leaving.splice(0).reverse()) step();
   };
-  let tell: ((cause: { readonly rank: number; readonly message: string }) => void) | undefined;
+  let tell: ((cause: WorldFailure) => void) | undefined;
   let record: (() => void) | undefined;
   let left: ((message: string) => void) | undefined;
-  process.once("exit", (code) => {
+  const onExit = (code: number) => {
     left?.(`called process.exit(${code}) with its world open`);
     leave();
-  });
+  };
+  process.once("exit", onExit);
   try {
     if (rank === 0) {
       const onFailed = () => record?.();
@@ -122,6 +124,7 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
     if (!(error instanceof RankFailedError)) {
       tell?.({ rank, message: error instanceof Error ? error.message : String(error) });
     }
+    process.off("exit", onExit);
     leave();
     throw error;
   }

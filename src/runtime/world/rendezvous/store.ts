@@ -12,7 +12,7 @@ import {
   TimeoutError,
   UnavailableError,
 } from "../../../core/index.ts";
-import { MAX_VALUE_BYTES } from "../bootstrap.ts";
+import { MAX_VALUE_BYTES, type WorldFailure } from "../bootstrap.ts";
 import { Channel } from "./channel.ts";
 import {
   type Claims,
@@ -80,7 +80,7 @@ export class RendezvousStore {
   readonly #values = new Map<string, string>();
   readonly #waiting = new Map<string, Question[]>();
   #totalBytes = 0;
-  #failure: { readonly rank: number; readonly message: string } | undefined;
+  #failure: WorldFailure | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -132,7 +132,7 @@ export class RendezvousStore {
   }
 
   /** Tells every rank, once, that the world is over. */
-  fail(cause: { readonly rank: number; readonly message: string }): void {
+  fail(cause: WorldFailure): void {
     if (this.#failure !== undefined) return;
     this.#failure = cause;
     clearTimeout(this.#timer);
