@@ -26,9 +26,8 @@ export interface RecordOptions extends DetectOptions {
  */
 export async function recordMachine(folder: string, options: RecordOptions = {}): Promise<Inventory> {
   const present = await readdir(folder).catch(() => []);
-  if (present.length > 0)
+  if (folder === "" || present.length > 0)
     throw new InvalidArgumentError("--record", folder, "a folder that is empty or does not exist");
-  if (folder === "") throw new InvalidArgumentError("--record", folder, "a folder that is empty or does not exist");
   const machine = await openMachine(options);
   await makeFolder(resolve(folder));
   const recording = new Recording(machine);

@@ -259,53 +259,45 @@ function parseLinks(text: string): Map<number, NonNullable<NvidiaReading["links"
   return found;
 }
 
+/** The cells of `topo -m`: a row's GPU, the column's name, and what stands there. */
+function topoCells(text: string): { gpu: number; column: string; value: string }[] {
+  const rows = linesOf(text);
+  const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
+  const columns = (header ?? "").trim().split(/\s+/).slice(0, MAX_ROWS);
+  return rows.flatMap((row) => {
+    const match = row === header ? null : /^\s*GPU(\d{1,3})\s+(\S.*)$/.exec(row);
+    if (match === null) return [];
+    const values = (match[2] ?? "").trim().split(/\s+/);
+    return columns.flatMap((column, i) => {
+      const value = values[i];
+      return value === undefined ? [] : [{ gpu: Number(match[1]), column, value: value === "SOC" ? "SYS" : value }];
+    });
+  });
+}
+
 /** Reads the cells between GPUs of `topo -m`. */
 function parseMatrix(text: string): Map<string, string> {
   const cells = new Map<string, string>();
-  const rows = linesOf(text);
-  const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
-  const columns = (header ?? "").trim().split(/\s+/);
-  for (const row of rows) {
-    const match = /^\s*GPU(\d{1,3})\s+(.*)$/.exec(row);
-    if (match === null || row === header) continue;
-    const values = (match[2] ?? "").trim().split(/\s+/);
-    for (const [i, name] of columns.entries()) {
-      const other = /^GPU(\d{1,3})$/.exec(name);
-      const value = values[i];
-      if (other === null || value === undefined || !/^(NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PIXB)$/.test(value)) continue;
-      cells.set(pairKey(Number(match[1]), Number(other[1])), value === "SOC" ? "SYS" : value);
-    }
+  for (const { gpu, column, value } of topoCells(text)) {
+    const other = /^GPU(\d{1,3})$/.exec(column);
+    if (other !== null && /^(NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|PIXB)$/.test(value))
+      cells.set(pairKey(gpu, Number(other[1])), value);
   }
   return cells;
 }
 
 /** The NICs of `topo -m` by their real names, and how each GPU reaches them. */
 function parseNics(text: string): { gpu: number; nic: string; relation: string }[] {
-  const rows = linesOf(text);
-  const header = rows.find((row) => /^GPU\d/.test(row.trimStart()) && !/\bX\b/.test(row));
-  const columns = (header ?? "").trim().split(/\s+/);
   const legend = new Map(
-    rows.flatMap((row) => {
+    linesOf(text).flatMap((row) => {
       const match = /^\s{0,8}(NIC\d{1,3}): (\S{1,64})\s*$/.exec(row);
       return match === null ? [] : [[match[1] ?? "", match[2] ?? ""] as const];
     }),
   );
-  const found: { gpu: number; nic: string; relation: string }[] = [];
-  for (const row of rows) {
-    const match = row === header ? null : /^\s{0,8}GPU(\d{1,3})\s+(\S.*)$/.exec(row);
-    const values = (match?.[2] ?? "").trim().split(/\s+/);
-    for (const [i, name] of columns.slice(0, MAX_ROWS).entries()) {
-      const relation = /^(PIX|PXB|PHB|NODE|SYS|SOC)$/.exec(values[i] ?? "")?.[1];
-      if (match === null || relation === undefined || !/^(NIC\d|mlx\d|hfi\d|bnxt_re|irdma|rocep|ibp)/.test(name))
-        continue;
-      found.push({
-        gpu: Number(match[1]),
-        nic: line(legend.get(name) ?? name),
-        relation: relation === "SOC" ? "SYS" : relation,
-      });
-    }
-  }
-  return found;
+  return topoCells(text)
+    .filter(({ column }) => /^(NIC\d|mlx\d|hfi\d|bnxt_re|irdma|rocep|ibp)/.test(column))
+    .filter(({ value }) => /^(PIX|PXB|PHB|NODE|SYS)$/.test(value))
+    .map(({ gpu, column, value }) => ({ gpu, nic: line(legend.get(column) ?? column), relation: value }));
 }
 
 function parseApps(answer: Answer | undefined): { gpu: string; pid: number; name?: string; usedBytes?: number }[] {
