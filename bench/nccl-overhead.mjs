@@ -3,6 +3,8 @@
  * beside the same calls from C++ (bench/peers/nccl). The two programs run in turn, several rounds each, and every figure
  * is the median of its rounds. Run on a host with GPUs after `npm run build`:
  *   node bench/nccl-overhead.mjs RANKS [path of nccl-loop] [--rounds N] [--json FILE] [--sizes BYTES,…]
+ * Both are at the mercy of where their threads run: in a virtual machine two of its processors may be one core, and a
+ * thread on it issues calls half as fast. `taskset -c 0-63:4 node …` keeps both programs on every fourth of 64.
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -73,7 +75,8 @@ const run = async (world, { sizes, order }) => {
       times[name].push(((performance.now() - start) * 1000) / count);
       if (issued !== undefined) times.issueUs.push(((issued - start) * 1000) / count);
     };
-    calls(x, y, 20);
+    // As many as the C++ loop makes. V8 may take compiled code back when the size before has recorded a graph.
+    for (let k = 0; k < 10; k++) calls(x, y, iterations);
     for (let k = 0; k < 9; k++) {
       await measure("backToBackUs", iterations, () => calls(x, y, iterations));
       await measure("waitUs", 50, () => waits(x, y, 50));

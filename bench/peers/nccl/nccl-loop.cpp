@@ -44,8 +44,10 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < sizes.size(); i++) {
       size_t count = sizes[i] / 4;
       int iterations = sizes[i] <= (1 << 20) ? 200 : 30;
-      for (int k = 0; k < 20; k++) NCCL(ncclAllReduce(in, out, count, ncclFloat, ncclSum, comm, s));
-      CUDA(cudaStreamSynchronize(s));
+      for (int w = 0; w < 10; w++) {
+        for (int k = 0; k < iterations; k++) NCCL(ncclAllReduce(in, out, count, ncclFloat, ncclSum, comm, s));
+        CUDA(cudaStreamSynchronize(s));
+      }
       std::vector<double> back, issue, wait, graphs;
       for (int repeat = 0; repeat < 9; repeat++) {
         meet(n);
