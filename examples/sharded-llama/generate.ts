@@ -127,6 +127,11 @@ function hostTensor<D extends DType>(world: World, dtype: D, shape: readonly num
   return deviceOf(world) === undefined ? world.tensor(dtype, shape) : tensor(dtype, shape);
 }
 
+/** Gives it back; one that the world did not make is left to the garbage collector. */
+function freeHostTensor(world: World, made: Tensor): void {
+  if (deviceOf(world) === undefined) world.free(made);
+}
+
 /** One replica's pipeline, as one of its ranks sees it. */
 class Replica {
   readonly #part: Part;
@@ -179,8 +184,8 @@ class Replica {
   /** Gives the communication memory back. The weights go with the garbage collector. */
   free(): void {
     this.#part.free();
-    this.#world.free(this.#token);
-    this.#world.free(this.#logits);
+    freeHostTensor(this.#world, this.#token);
+    freeHostTensor(this.#world, this.#logits);
   }
 
   /** One pass through this rank's stage; gives the logits on the last stage, when they are `wanted`. */
@@ -249,7 +254,7 @@ async function gather(
       results.push({ tokens, text: texts[i] ?? null, lastLogits: [...row.data], tokensPerSecond });
     }
   }
-  world.free(row);
+  freeHostTensor(world, row);
   return results;
 }
 

@@ -48,6 +48,7 @@ export class DeviceStorage implements Storage {
   free(): void {
     if (this.closed !== undefined) return;
     this.closed = "was freed";
+    finalizer.unregister(this);
     this.pool.free(this.allocation);
   }
 }
@@ -73,7 +74,7 @@ export function deviceTensor<D extends DType>(
   const sizeBytes = numElements(shape) * sizeOf(dtype);
   const allocation = pool.allocate(sizeBytes, stream, options.label ?? `${dtype}[${shape.join(", ")}]`);
   const storage = new DeviceStorage(pool, allocation, sizeBytes, options.generation ?? 0);
-  finalizer.register(storage, { pool, allocation });
+  finalizer.register(storage, { pool, allocation }, storage);
   return new Tensor(dtype, shape, storage);
 }
 

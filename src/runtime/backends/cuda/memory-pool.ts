@@ -19,6 +19,7 @@ const SMALL_SEGMENT_BYTES = 2 * 1024 * 1024;
 interface Block {
   readonly address: bigint;
   sizeBytes: number;
+  pendingUses: number;
   free: boolean;
   /** Handle of the stream whose order protects the block. */
   stream: bigint;
@@ -33,6 +34,11 @@ interface Block {
 export interface Allocation {
   readonly address: bigint;
   readonly sizeBytes: number;
+  /**
+   * Calls that were taken and have not settled: a queue raises it when it takes one and lowers it when that settles. A
+   * call that is held back is on no stream yet, so no event tells of it; while there are any, the piece is not reused.
+   */
+  pendingUses: number;
 }
 
 export interface PoolStats {
@@ -78,6 +84,8 @@ export class MemoryPool implements Disposable {
   readonly #segments = new Set<Block>();
   readonly #kept = new Set<bigint>();
   readonly #live = new Map<bigint, Block>();
+  /** Freed by the program while calls that were not settled used them. */
+  readonly #awaited = new Set<Block>();
   readonly #deferred: { block: Block; events: CudaEvent[] }[] = [];
   #usedBytes = 0;
   #peakBytes = 0;
@@ -131,8 +139,15 @@ export class MemoryPool implements Disposable {
     if (block === undefined || block !== allocation) return;
     this.#live.delete(block.address);
     this.#usedBytes -= block.sizeBytes;
+    if (block.pendingUses > 0 && this.device.poison === undefined) this.#awaited.add(block);
+    else this.#retire(block);
+  }
+
+  /** Has a block that nothing will use any more be reused once other streams are done with it. */
+  #retire(block: Block): void {
     const users = block.users;
     block.users = undefined;
+    block.pendingUses = 0;
     if (users === undefined || this.device.poison !== undefined) {
       this.#release(block);
       return;
@@ -218,6 +233,7 @@ export class MemoryPool implements Disposable {
     }
     this.#segments.clear();
     this.#live.clear();
+    this.#awaited.clear();
     this.#deferred.length = 0;
     this.#usedBytes = 0;
     this.#reservedBytes = 0;
@@ -275,6 +291,7 @@ export class MemoryPool implements Disposable {
     const segment: Block = {
       address,
       sizeBytes: bytes,
+      pendingUses: 0,
       free: true,
       stream,
       label: "",
@@ -313,6 +330,7 @@ export class MemoryPool implements Disposable {
     const tail: Block = {
       address: block.address + BigInt(size),
       sizeBytes: rest,
+      pendingUses: 0,
       free: true,
       stream: block.stream,
       label: "",
@@ -334,6 +352,11 @@ export class MemoryPool implements Disposable {
   }
 
   #settleDeferred(wait: boolean): void {
+    for (const block of this.#awaited) {
+      if (block.pendingUses > 0) continue;
+      this.#awaited.delete(block);
+      this.#retire(block);
+    }
     for (let i = this.#deferred.length - 1; i >= 0; i--) {
       const entry = this.#deferred[i];
       if (entry === undefined) continue;

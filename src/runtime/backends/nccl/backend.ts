@@ -6,9 +6,10 @@ import {
   AbortedError,
   type ArrayOf,
   ChoraleError,
+  ClosedError,
   type DType,
   InvalidArgumentError,
-  type Tensor,
+  Tensor,
 } from "../../../core/index.ts";
 import {
   type Backend,
@@ -179,8 +180,35 @@ export class NcclBackend implements Backend {
     return made;
   }
 
+  /**
+   * Gives a tensor's memory back, the whole of it also for a slice; whatever was put on a stream before may still use it.
+   * @throws InvalidArgumentError for a tensor that this world did not allocate on this rank, or one in use by work that
+   *   has not settled; ClosedError for one that was freed, and after the world's end
+   */
   free(tensor: Tensor): void {
-    deviceStorageOf(tensor)?.free();
+    const storage = tensor instanceof Tensor ? deviceStorageOf(tensor) : undefined;
+    if (storage === undefined) {
+      const what = tensor instanceof Tensor ? `a tensor in ${tensor.storage.kind} memory` : tensor;
+      throw new InvalidArgumentError("tensor", what, "a device tensor that this world allocated");
+    }
+    if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
+    if (storage.pool.closed) throw new ClosedError("device tensor", "belongs to a world that ended");
+    if (storage.pool !== this.#rank.at.pool) {
+      throw new InvalidArgumentError(
+        "tensor",
+        `a tensor of another world, rank or pool (generation ${storage.generation}, CUDA device ${storage.device.ordinal})`,
+        `one that rank ${this.rank} allocated in generation ${this.generation} of this world`,
+      );
+    }
+    const { pendingUses } = storage.allocation;
+    if (pendingUses > 0) {
+      throw new InvalidArgumentError(
+        "tensor",
+        `in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`,
+        "one whose operations are done: await them first",
+      );
+    }
+    storage.free();
   }
 
   upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {

@@ -130,9 +130,8 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       const refused = [
         () => world.allReduce(x), () => backend.tensor("f32", [1]), () => backend.download(x), () => backend.upload(x, new Float32Array(100)),
         () => world.replay(graph), () => group.split(0), () => group.shrink([1 - backend.rank]), () => world.capture(() => {}), () => world.orderBefore(world.stream),
-        () => world.synchronize(), () => backend.device.device.memoryInfo(),
+        () => world.synchronize(), () => backend.device.device.memoryInfo(), () => backend.free(x),
       ].map((fn) => { try { fn(); return "accepted"; } catch (e) { return e.code; } });
-      backend.free(x);
       await world.close().catch((e) => say("close " + e.code));
       await backend.close();
       say(JSON.stringify({ codes, refused: [...new Set(refused)] }));
