@@ -35,8 +35,7 @@ const REDOP_CODES = Object.fromEntries([...REDUCE_OPS, "preMulSum"].map((op, cod
 >;
 
 export const opCode = (op: WireOp): number => OP_CODES[op];
-export const dtypeCode = (dtype: DType): number => DTYPE_CODES[dtype];
-export const redopCode = (op: ReduceOp): number => REDOP_CODES[typeof op === "string" ? op : "preMulSum"] as number;
+const redopCode = (op: ReduceOp): number => REDOP_CODES[typeof op === "string" ? op : "preMulSum"] as number;
 
 /** Packs operation, dtype, reduce operator and root (a rank below 65,536) into one word. */
 export function packCall(op: WireOp, dtype: DType | undefined, redop: ReduceOp | undefined, root: number): number {

@@ -57,7 +57,7 @@ export class LineSplitter {
 }
 
 /** Prints a line as `[rank] text` on this process's stdout or stderr, in one write. */
-export function printLine({ rank, stream, text }: OutputLine): void {
+function printLine({ rank, stream, text }: OutputLine): void {
   process[stream].write(`[${rank}] ${text}\n`);
 }
 

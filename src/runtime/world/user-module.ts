@@ -81,7 +81,7 @@ function pathOf(file: string | URL, argument: string): string {
 }
 
 /** What stands for the path of a function that was sent as text. */
-export const FUNCTION_PATH = "run.mjs";
+const FUNCTION_PATH = "run.mjs";
 const functions = new Map<string, Promise<UserModule>>();
 
 /**

@@ -4,7 +4,7 @@
  */
 
 /** How far a call came: called by the program, given to the engine's stream, begun there (told only with timings), done. */
-export const FLIGHT_STAGES = ["issued", "started", "running", "done"] as const;
+const FLIGHT_STAGES = ["issued", "started", "running", "done"] as const;
 export type FlightStage = (typeof FLIGHT_STAGES)[number];
 
 /** Words of a note: number, stage, and four 64-bit floats. Words, for the segment need not be aligned to eight bytes. */

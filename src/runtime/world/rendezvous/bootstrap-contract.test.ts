@@ -1,10 +1,11 @@
 /** What every Bootstrap must do, run over the launcher's message port and over the rendezvous' TCP store. */
+import { randomBytes } from "node:crypto";
 import { afterEach, describe, expect, it } from "vitest";
 import { ClosedError, InvalidArgumentError, TimeoutError } from "../../../core/index.ts";
 import type { Bootstrap } from "../../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "../bootstrap.ts";
 import { TcpBootstrap } from "./client.ts";
-import { type Claims, newSecret } from "./handshake.ts";
+import type { Claims } from "./handshake.ts";
 import { RendezvousStore } from "./store.ts";
 
 type Ending = Bootstrap & { close(cause?: Error): void };
@@ -32,7 +33,7 @@ async function overPorts(numRanks: number): Promise<Ending[]> {
 }
 
 async function overTcp(numRanks: number): Promise<Ending[]> {
-  const secret = newSecret();
+  const secret = randomBytes(32).toString("hex");
   const claims = (rank: number): Claims => ({
     rank,
     worldSize: numRanks,

@@ -27,11 +27,6 @@ export interface Claims {
   readonly pid: number;
 }
 
-/** Draws a secret: 32 random bytes, in hexadecimal. */
-export function newSecret(): string {
-  return randomBytes(32).toString("hex");
-}
-
 /** Checks a secret. @throws InvalidArgumentError that does not show it */
 export function checkSecret(secret: string): Buffer {
   if (secret.length < MIN_SECRET_CHARS) {

@@ -11,10 +11,10 @@ import {
   UnavailableError,
 } from "../../../core/index.ts";
 import { TcpBootstrap } from "./client.ts";
-import { type Claims, newNonce, newSecret, prove } from "./handshake.ts";
+import { type Claims, newNonce, prove } from "./handshake.ts";
 import { RendezvousStore, type StoreOptions } from "./store.ts";
 
-const secret = newSecret();
+const secret = randomBytes(32).toString("hex");
 const claims = (rank: number, other: Partial<Claims> = {}): Claims => ({
   rank,
   worldSize: 2,
@@ -127,7 +127,7 @@ describe("the rendezvous", () => {
 
   it("refuses another secret, and says so without showing either", async () => {
     const { store, refused } = await open();
-    const wrong = newSecret();
+    const wrong = randomBytes(32).toString("hex");
     const error = await join(store, 1, {}, wrong).catch((e: unknown) => e as Error);
     expect(error).toBeInstanceOf(InvalidArgumentError);
     expect((error as Error).message).toContain("CHORALE_SECRET");
