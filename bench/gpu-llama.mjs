@@ -30,7 +30,7 @@ const most = Math.max(...sizes);
 const example = new URL("../examples/sharded-llama/", import.meta.url);
 const report = { date: new Date().toISOString(), golden: [], decode: [] };
 
-/** Runs on `ranks` GPUs. Every launch has a deadline: nothing here can hang a lent machine. */
+/** Runs on `ranks` GPUs. Every launch has a deadline: nothing here can hang the machine. */
 const onGpus = (ranks, module, data) => launch({ ranks, module, data, backend: "nccl", timeoutMs: 40_000 });
 
 const furthest = (actual, expected) =>
