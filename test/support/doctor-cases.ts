@@ -1,8 +1,6 @@
 /** Machines of NVIDIA GPUs with one fault each, and the nearest ones without it: for the doctor's tests. */
-import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { dirname, join, relative } from "node:path";
 import type { Finding, GpuFacts } from "../../src/apps/doctor/index.ts";
+import { recordedRoot } from "./recorded-root.ts";
 
 export interface Root {
   readonly files?: Readonly<Record<string, string>>;
@@ -35,7 +33,6 @@ export function rootOf({
   gpus = 2,
   gpu = {},
 }: Root): string {
-  const root = mkdtempSync(join(tmpdir(), "chorale-doctor-nvidia-"));
   const devices = Array.from({ length: gpus }, (_, index) => ({
     index,
     name: "NVIDIA H100 80GB HBM3",
@@ -47,7 +44,6 @@ export function rootOf({
     ...gpu,
   }));
   const all: Record<string, string> = {
-    "/proc/meminfo": "MemTotal: 1048576 kB\n",
     "/env.json": JSON.stringify(env),
     "/engines.json": JSON.stringify(facts),
     ...(gpus > 0 && {
@@ -58,15 +54,7 @@ export function rootOf({
     ),
     ...files,
   };
-  for (const [path, text] of Object.entries(all)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-  }
-  for (const [path, target] of Object.entries(links)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    symlinkSync(relative(dirname(join(root, path)), join(root, target)), join(root, path));
-  }
-  return root;
+  return recordedRoot(all, links);
 }
 
 export const smi = (...lines: string[]) => ({

@@ -1,8 +1,9 @@
-import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, relative } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { recordedRoot } from "../../../test/support/recorded-root.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import { diagnose, explain, explainFlight, type FlightEntry, findEngines } from "./index.ts";
 
@@ -11,20 +12,6 @@ const fixtures = fileURLToPath(new URL("../../../test/fixtures/machines/roots", 
 async function examine(root: string) {
   const machine = await openMachine({ root });
   return diagnose(await detectOn(machine), machine);
-}
-
-/** A recorded root of the given files and links. */
-function rootOf(files: Readonly<Record<string, string>>, links: Readonly<Record<string, string>> = {}): string {
-  const root = mkdtempSync(join(tmpdir(), "chorale-doctor-"));
-  for (const [path, text] of Object.entries({ "/proc/meminfo": "MemTotal: 1048576 kB\n", ...files })) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-  }
-  for (const [path, target] of Object.entries(links)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    symlinkSync(relative(dirname(join(root, path)), join(root, target)), join(root, path));
-  }
-  return root;
 }
 
 const pci = (address: string, vendor: string, kind: string, more: Readonly<Record<string, string>> = {}) => {
@@ -65,14 +52,14 @@ describe("the doctor", () => {
   );
 
   it("finds a driver without a device", async () => {
-    const findings = await examine(rootOf({ "/sys/module/nvidia/version": "550.54\n" }));
+    const findings = await examine(recordedRoot({ "/sys/module/nvidia/version": "550.54\n" }));
     expect(findings).toMatchObject([
       { code: "DRIVER_WITHOUT_DEVICE", message: expect.stringContaining("nvidia") as unknown },
     ]);
   });
 
   it("finds device nodes that may not be opened", async () => {
-    const root = rootOf({
+    const root = recordedRoot({
       "/dev/nvidiactl": "",
       "/dev/kfd": "",
       "/meta.json": JSON.stringify({ access: { "/dev/nvidiactl": "denied", "/dev/kfd": "denied" } }),
@@ -85,7 +72,7 @@ describe("the doctor", () => {
   it("finds an IOMMU that translates and bridges that redirect, between GPUs that talk over PCIe", async () => {
     const gpu = (n: number) =>
       pci(`0000:00:0${n}.0`, "0x1002", "0x030000", { "iommu_group/type": "DMA-FQ", mem_info_vram_total: "8589934592" });
-    const root = rootOf(
+    const root = recordedRoot(
       {
         ...gpu(1),
         ...gpu(2),
