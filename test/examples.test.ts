@@ -25,7 +25,7 @@ interface Example {
 }
 
 /** Extracts the examples of one file's text. */
-export function examplesOf(file: string, text: string): Example[] {
+function examplesOf(file: string, text: string): Example[] {
   return [...text.matchAll(/\/\*\*[\s\S]*?\*\//g)].flatMap((comment) => {
     const firstLine = text.slice(0, comment.index).split("\n").length;
     const lines = comment[0]
@@ -47,7 +47,7 @@ export function examplesOf(file: string, text: string): Example[] {
 }
 
 /** Extracts the TypeScript blocks of a Markdown file. */
-export function blocksOf(file: string, text: string): Example[] {
+function blocksOf(file: string, text: string): Example[] {
   return [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((block) => {
     const line = text.slice(0, block.index).split("\n").length;
     return { where: `${file}:${line}`, file, line, code: (block[1] ?? "").trim() };
@@ -55,7 +55,7 @@ export function blocksOf(file: string, text: string): Example[] {
 }
 
 /** Makes the example a module: without imports of its own, it gets the names that it uses from its file. */
-export function moduleOf(example: Example, exported: readonly string[]): string {
+function moduleOf(example: Example, exported: readonly string[]): string {
   if (/^import\s/m.test(example.code)) return `${example.code}\nexport {};\n`;
   const used = exported.filter((name) => new RegExp(`(?<![.\\w$"'])${name}(?![\\w$"'])`).test(example.code));
   return `import { ${used.join(", ")} } from ${JSON.stringify(join(root, example.file))};\n${example.code}\nexport {};\n`;

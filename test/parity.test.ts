@@ -40,7 +40,7 @@ export function rowsOf(text: string, document = "docs/parity.md"): Row[] {
 }
 
 /** Whether a test of `text` has a title that begins with `title`. */
-export function hasTitle(text: string, title: string): boolean {
+function hasTitle(text: string, title: string): boolean {
   return [...text.matchAll(/\b(?:it|test|describe)(?:\.each\([\s\S]*?\))?\(\s*(["'`])((?:\\.|(?!\1)[\s\S])*)\1/g)].some(
     (match) => (match[2] ?? "").replace(/\\(.)/g, "$1").startsWith(title),
   );

@@ -121,7 +121,7 @@ export interface Scale {
   readonly flops: number;
 }
 
-export function inventoryOf(machine: Machine, scale: Scale = { bandwidth: 1, flops: 1 }): Inventory {
+function inventoryOf(machine: Machine, scale: Scale = { bandwidth: 1, flops: 1 }): Inventory {
   const devices: Device[] = [];
   const nodes: TopologyNode[] = [];
   const links: Link[] = [];

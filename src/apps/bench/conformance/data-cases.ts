@@ -52,7 +52,7 @@ const LARGE_BYTES = 4 << 20;
 const CALL: CallOptions = { timeoutMs: 30_000 };
 
 /** Elements of a part, for a count kind. */
-export function countOf(c: DataCase): number {
+function countOf(c: DataCase): number {
   const info = operationInfo(c.op);
   const parts = info.input === "parts" || info.output === "parts" ? c.ranks : 1;
   switch (c.count) {

@@ -10,7 +10,7 @@ import type { DemoReport, PlanSummary } from "./report.ts";
 const LARGE_MODEL = "llama-3.1-70b";
 const LARGE_HARDWARE = "hgx-h100-8";
 /** What the demo runs: two stages of two ranks each. */
-export const DEMO_AXES = { tp: 2, pp: 2 } as const;
+const DEMO_AXES = { tp: 2, pp: 2 } as const;
 
 export interface DemoPlans {
   readonly summaries: DemoReport["plans"];
