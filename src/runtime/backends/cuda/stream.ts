@@ -69,8 +69,16 @@ abstract class Handle implements Disposable {
 
 /** A queue of work of a device. Does not synchronise with the legacy default stream. */
 export class CudaStream extends Handle {
-  /** Set by everything of ours that issues work here; cleared by who has ordered another stream behind it. */
-  touched = false;
+  /** How often work of ours was issued here: who orders another stream behind this one remembers what it saw. */
+  numTouches = 0;
+
+  /** Whether work of ours was ever issued here. Setting it says that some was now, and other streams that follow wait for it. */
+  get touched(): boolean {
+    return this.numTouches > 0;
+  }
+  set touched(yes: boolean) {
+    if (yes) this.numTouches++;
+  }
 
   static create(device: CudaDevice): CudaStream {
     const handle = device.make("stream", (out) => device.call("cuStreamCreate", "stream", out, NON_BLOCKING));
