@@ -1,13 +1,9 @@
 import { allCases, type CaseEvent, describeCase, pairwise, runConformance, SEMANTIC_CASES } from "chorale/bench";
 import { describe, expect, it } from "vitest";
+import { failuresOf } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`conformance seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
-
-/** Failures as text, so that an assertion shows all there is to know. */
-function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
-  return result.failed.map(({ name, problems }) => `${name}: ${problems.slice(0, 3).join(" | ")}`);
-}
 
 describe("the choice of cases", () => {
   const all = allCases();
@@ -41,7 +37,7 @@ describe("the choice of cases", () => {
 describe("threads backend: data", () => {
   it("moves and reduces as the reference says (a pairwise-covering subset)", { timeout: 120_000 }, async () => {
     const result = await runConformance({ backend: "threads", only: "data", seed });
-    expect(texts(result)).toEqual([]);
+    expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(150);
   });
 });
@@ -55,7 +51,7 @@ describe("threads backend: behaviour", () => {
     async (name) => {
       run ??= runConformance({ backend: "threads", only: "behaviour", seed });
       const result = await run;
-      expect(texts(result).filter((text) => text.startsWith(name))).toEqual([]);
+      expect(failuresOf(result).filter((text) => text.startsWith(name))).toEqual([]);
       expect(result.numPassed + result.failed.length).toBe(SEMANTIC_CASES.length);
     },
   );

@@ -1,13 +1,10 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/bench";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
+import { failuresOf } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
-
-function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
-  return result.failed.map(({ name, problems }) => `${name}: ${problems.slice(0, 3).join(" | ")}`);
-}
 
 /** As nccl.test.ts, with every rank a process: control by a mapped file, peer memory by IPC handles. */
 describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a stand-in library (needs g++)", () => {
@@ -26,13 +23,13 @@ describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a
 
   it("moves and reduces as the reference says", { timeout: 240_000 }, async () => {
     const result = await runConformance({ ...common, only: "data", ranks: [1, 2, 3], filter: "count=uneven" });
-    expect(texts(result)).toEqual([]);
+    expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
     const result = await runConformance({ ...common, only: "behaviour", interleavings: 20 });
-    expect(texts(result)).toEqual([]);
+    expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
     expect(result.skipped.map(({ why }) => why)).toEqual([expect.stringContaining("minMaxPropagatesNan")]);
   });

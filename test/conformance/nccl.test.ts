@@ -1,6 +1,7 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/bench";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD } from "../helpers/fake-gpu.ts";
+import { failuresOf } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
@@ -8,10 +9,6 @@ const env = {
   CHORALE_CUDA_LIBRARY: library ?? "",
   CHORALE_NCCL_LIBRARY: library ?? "",
 };
-
-function texts(result: Awaited<ReturnType<typeof runConformance>>): string[] {
-  return result.failed.map(({ name, problems }) => `${name}: ${problems.slice(0, 3).join(" | ")}`);
-}
 
 /** On a machine with GPUs the same suite runs over NCCL itself: `npm run conformance:full -- --backend nccl`. */
 describe.skipIf(library === undefined)("nccl backend over a stand-in library (needs g++)", () => {
@@ -28,13 +25,13 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
       env,
       filter: "count=uneven",
     });
-    expect(texts(result)).toEqual([]);
+    expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
     const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env, interleavings: 20 });
-    expect(texts(result)).toEqual([]);
+    expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
     expect(result.skipped.map(({ why }) => why)).toEqual([expect.stringContaining("minMaxPropagatesNan")]);
   });

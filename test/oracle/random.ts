@@ -1,4 +1,4 @@
-/** A small seeded generator (mulberry32), so that every run of the oracle can be repeated. */
+/** A small seeded generator (mulberry32 by Tommy Ettinger, public domain), so that every run can be repeated. */
 export class Random {
   #state: number;
   constructor(seed: number) {
@@ -11,6 +11,10 @@ export class Random {
     t = Math.imul(t ^ (t >>> 15), t | 1);
     t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
     return (t ^ (t >>> 14)) >>> 0;
+  }
+  /** A number in [0, 1). */
+  fraction(): number {
+    return this.u32() / 2 ** 32;
   }
   below(n: number): number {
     return this.u32() % n;

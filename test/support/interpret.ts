@@ -12,21 +12,11 @@ import {
   type Range,
   type SimpleOp,
 } from "chorale/schedule";
+import { Random } from "../oracle/random.ts";
 
 interface Cell {
   value: number;
   packet: boolean;
-}
-
-/** mulberry32 by Tommy Ettinger (public domain). */
-export function random(seed: number): () => number {
-  let a = seed >>> 0;
-  return () => {
-    a = (a + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(a ^ (a >>> 15), a | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
 }
 
 /** What lies in the inputs, and how two numbers are combined. */
@@ -76,7 +66,8 @@ function run(
   seed: number,
   { input, combine }: Numbers,
 ): string | ((rank: number, index: number) => number) {
-  const next = random(seed);
+  const random = new Random(seed);
+  const next = () => random.fraction();
   const memory = new Map<string, Cell>();
   const key = (rank: number, r: { buffer: Range["buffer"]; index: number }) => {
     const place = placeOf(plan, rank, r.buffer, r.index);

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { describe, expect, it } from "vitest";
+import { Random } from "../../../test/oracle/random.ts";
 import { decodeTable, FormatError } from "../../core/index.ts";
 import {
   encodeSafetensors,
@@ -23,15 +24,9 @@ import {
 
 const seed = Number(process.env["CHORALE_FUZZ_SEED"] ?? 20_261_120);
 
-/** mulberry32 */
 function randomFrom(start: number): (below: number) => number {
-  let state = start >>> 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) * below) / 2 ** 32);
-  };
+  const random = new Random(start);
+  return (below) => Math.floor(random.fraction() * below);
 }
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
