@@ -90,6 +90,8 @@ export interface Unavailable {
   readonly what: string;
   readonly why: string;
   readonly howToGetIt: string;
+  /** What its own start answered, where it is here and did not start. */
+  readonly cause?: NativeError;
 }
 
 /** Something that this needs is not on this machine. */

@@ -83,8 +83,8 @@ function cuda(): NonNullable<GpuFacts["cuda"]> {
       noPeerAccess: peers(driver),
     };
   }
-  const status = Number(/\bcuInit\b\D*(\d+)/.exec(driver.why)?.[1] ?? Number.NaN);
-  return { problem: driver.why, ...(Number.isInteger(status) ? { initStatus: status } : {}) };
+  const { why, cause } = driver;
+  return { problem: why, ...(cause?.symbol === "cuInit" ? { initStatus: cause.status } : {}) };
 }
 
 function nccl(): NonNullable<GpuFacts["nccl"]> {

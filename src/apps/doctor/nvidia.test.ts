@@ -129,9 +129,7 @@ describe("facts of the libraries", () => {
 
   const library = buildFakeGpu();
   it.skipIf(library === undefined)("are asked in a process of their own (needs g++)", async () => {
-    const names = ["CHORALE_CUDA_LIBRARY", "CHORALE_NCCL_LIBRARY"] as const;
-    const before = names.map((name) => process.env[name]);
-    for (const name of names) process.env[name] = library;
+    vi.stubEnv("CHORALE_CUDA_LIBRARY", library).stubEnv("CHORALE_NCCL_LIBRARY", library);
     try {
       const machine = await openMachine({});
       const facts = await readGpuFacts(machine, { exec: true });
@@ -139,16 +137,16 @@ describe("facts of the libraries", () => {
       expect(facts.cuda?.names).toHaveLength(facts.cuda?.numDevices ?? -1);
       expect(facts.nccl).toMatchObject({ path: library, version: expect.stringMatching(/^2\.\d+\.\d+$/) });
       expect(await readGpuFacts(machine, { exec: false })).toEqual({});
+      vi.stubEnv("FAKE_CUDA_DEVICES", "0");
+      const { cuda } = await readGpuFacts(machine, { exec: true });
+      expect(cuda).toEqual({ problem: expect.stringContaining("cuInit returned 100"), initStatus: 100 });
       const engines = findEngines().filter(({ name }) => name === "CUDA driver" || name === "NCCL");
       expect(engines.map(({ available, detail }) => [available, detail])).toEqual([
         [true, library],
         [true, library],
       ]);
     } finally {
-      names.forEach((name, i) => {
-        if (before[i] === undefined) delete process.env[name];
-        else process.env[name] = before[i];
-      });
+      vi.unstubAllEnvs();
     }
   });
 

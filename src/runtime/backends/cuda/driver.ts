@@ -107,6 +107,7 @@ export function loadCudaDriver(): CudaDriver | Unavailable {
       what: "the NVIDIA driver (libcuda)",
       why: error instanceof Error ? error.message : String(error),
       howToGetIt: "Run `chorale doctor`: it compares the driver, the kernel module and the devices.",
+      ...(error instanceof NativeError ? { cause: error } : {}),
     };
   }
   return loaded;
