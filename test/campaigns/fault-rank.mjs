@@ -2,62 +2,10 @@
  * One rank of the fault campaign: works until it is this generation's turn to break, breaks in the way the schedule
  * says, and, when it survives, reports what it was told and takes part in the next generation.
  */
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { deviceOf } from "chorale/world";
-
-const say = (record) => console.log(JSON.stringify(record));
-const never = () => new Promise((resolve) => setTimeout(resolve, 600_000));
-
-/** Each way to break: what the victim does after the world was seen working. `big` is a large tensor of the world. */
-const BREAKS = {
-  throw: async () => {
-    throw new Error("the victim throws");
-  },
-  exit: () => process.exit(3),
-  callback: async () => {
-    setTimeout(() => {
-      throw new Error("the victim throws in a timer");
-    }, 1);
-    await never();
-  },
-  midflight: async (world, big) => {
-    world.comm.allReduce(big);
-    process.exit(4);
-  },
-  spin: () => {
-    for (;;);
-  },
-  sigkill: () => process.kill(process.pid, "SIGKILL"),
-  sigsegv: () => process.kill(process.pid, "SIGSEGV"),
-  "sigkill-midflight": async (world, big) => {
-    world.comm.allReduce(big);
-    process.kill(process.pid, "SIGKILL");
-  },
-  "never-calls": async (world, _big, data) => {
-    await new Promise((resolve) => setTimeout(resolve, data.deadlineMs + 500));
-    await world.comm.allReduce(world.tensor("f32", [8]));
-  },
-  mismatch: (world) => world.comm.allReduce(world.tensor("f32", [9])),
-  abort: async (world, big) => {
-    const pending = world.comm.allReduce(big);
-    world.comm.abort("the victim gives up");
-    await pending;
-  },
-  "out-of-memory": (world) => {
-    const tensors = [];
-    for (let k = 0; k < 64; k++) tensors.push(world.tensor("u8", [2 ** 33]));
-    return tensors.length;
-  },
-  "illegal-address": async (world, big) => {
-    const { CudaModule, KernelArguments, requireNvrtc } = await import("chorale/cuda");
-    const { device, main } = deviceOf(world);
-    const source = 'extern "C" __global__ void bad(unsigned long long p) { *(volatile int*)p = 7; }';
-    const module = CudaModule.compile(device, requireNvrtc(), source);
-    module
-      .kernel("bad")
-      .launch(main, { grid: [1], block: [1] }, new KernelArguments(device, [{ type: "u64", value: 0x123456789000n }]));
-    await world.comm.allReduce(big);
-  },
-};
+import { BREAKS, DIES, parseKind, survive, WAITS } from "./kinds.mjs";
 
 /** Sums what every rank contributes and compares with the closed form. */
 async function work(world) {
@@ -74,38 +22,74 @@ async function work(world) {
   if (wrong >= 0) throw new Error(`wrong sum at ${wrong} in generation ${world.generation}`);
 }
 
+/** Says, for the victim to see, that this rank is about to wait. */
+const waitingFile = (world, data, rank) => join(data.folder, `${world.generation}-${rank}`);
+
+/** Waits until every survivor is about to wait. */
+async function untilSurvivorsWait(world, data) {
+  const until = performance.now() + data.deadlineMs;
+  for (let rank = 0; rank < world.size; rank++) {
+    if (rank === world.rank) continue;
+    while (!existsSync(waitingFile(world, data, rank))) {
+      if (performance.now() > until) throw new Error(`rank ${rank} does not come to wait`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  }
+}
+
 export default async function main(first, data) {
   let world = first;
   for (;;) {
     const { generation, rank, size } = world;
     await work(world);
     const freeBytes = deviceOf(world)?.device.memoryInfo().freeBytes;
-    say({ kind: "works", generation, rank, freeBytes });
-    await world.comm.barrier();
+    console.log(JSON.stringify({ kind: "works", generation, rank, freeBytes }));
     const step = data.schedule[generation - 1];
-    if (step === undefined) return { generation, rank, size };
+    if (step === undefined) {
+      await world.comm.barrier();
+      return { generation, rank, size };
+    }
+    const { how, wait } = parseKind(step.how);
+    const say = (record) => console.log(JSON.stringify({ ...record, generation, rank, how: step.how }));
+    const isVictim = rank === step.victim % size;
     const big = world.tensor("f32", [data.bigCount]);
     const stale = world.tensor("f32", [4]);
+    // Twice: a call of a kind never made before is not put on the stream before all members have made it.
+    for (let i = 0; i < 2; i++) await world.comm.allReduce(big);
+    await world.comm.barrier();
     const start = performance.now();
+    let inFlight = false;
+    let waits = false;
+    let returned = false;
     try {
-      if (rank === step.victim % size) await BREAKS[step.how](world, big, data);
-      for (;;) await world.comm.allReduce(big, { timeoutMs: data.deadlineMs });
+      if (isVictim) {
+        await untilSurvivorsWait(world, data);
+        await BREAKS[how](world, big, { ...data, say });
+        for (;;) await world.comm.allReduce(big, { timeoutMs: data.deadlineMs });
+      }
+      const calls = survive(world, big, data.deadlineMs);
+      inFlight = calls.inFlight;
+      waits = true;
+      writeFileSync(waitingFile(world, data, rank), "");
+      await WAITS[wait](world, calls.work, big, data.deadlineMs);
+      returned = true;
+      await calls.work;
+      throw new Error("the calls ended well, though a rank had broken");
     } catch (error) {
       const ms = Math.round(performance.now() - start);
-      say({ kind: "told", generation, rank, how: step.how, code: error.code, message: String(error.message), ms });
-      // A victim of these kinds dies of its error, as a program that does not handle it would.
-      const dies = ["throw", "out-of-memory", "illegal-address"].includes(step.how) && rank === step.victim % size;
-      if (dies || error.code === undefined) throw error;
+      const { code, message } = error;
+      say({ kind: "told", code, message: String(message), ms, inFlight, waits, returned });
+      if ((DIES.has(how) && isVictim) || code === undefined) throw error;
     }
     const before = performance.now();
     world = await world.rebuild();
-    const rebuildMs = Math.round(performance.now() - before);
+    const ms = Math.round(performance.now() - before);
     let refused = "";
     try {
       await world.comm.allReduce(stale);
     } catch (error) {
       refused = `${error.code}: ${error.message}`;
     }
-    say({ kind: "rebuilt", generation: world.generation, rank: world.rank, ms: rebuildMs, refused });
+    console.log(JSON.stringify({ kind: "rebuilt", generation: world.generation, rank: world.rank, ms, refused }));
   }
 }

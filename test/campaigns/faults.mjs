@@ -1,11 +1,17 @@
 /**
  * The fault campaign: one world that is broken again and again, and must come back each time with typed errors on every
  * survivor, right sums, and no device memory lost. Run on a host with GPUs after `npm run build`:
- *   node test/campaigns/faults.mjs [--backend nccl] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5] [--only HOW,HOW] [--json]
- * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone.
+ *   node test/campaigns/faults.mjs [--backend nccl] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5] [--only KIND,KIND] [--json]
+ * A KIND is a way to break, alone or with the way in which the survivors wait: see kinds.mjs.
+ * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone,
+ * or a case was not what its name says: nothing was on the device's stream when the victim broke in mid-flight.
  */
+import { mkdtempSync, rmSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { launch } from "chorale/world";
+import { IN_FLIGHT, parseKind } from "./kinds.mjs";
 
 const { values: flags } = parseArgs({
   options: {
@@ -22,22 +28,29 @@ const { values: flags } = parseArgs({
 });
 const ranks = Number(flags.ranks);
 const deadlineMs = Number(flags.deadline);
-const byThread = ["throw", "exit", "callback", "midflight"];
-const byProcess = [...byThread, "sigkill", "sigsegv", "sigkill-midflight"];
-const others = ["never-calls", "mismatch", "abort", ...(flags.backend === "nccl" ? ["out-of-memory"] : []), "spin"];
-const killings = flags.isolation === "process" ? byProcess : byThread;
-const only = flags.only?.split(",");
+const onDevices = flags.backend === "nccl";
+const byProcess = flags.isolation === "process";
+const killings = ["throw", "exit", "callback", "midflight"];
+if (byProcess) killings.push("sigkill", "sigsegv", "sigkill-midflight");
+const others = ["never-calls", "mismatch", "abort", "midflight+wait", "never-calls+wait"];
+if (onDevices) others.push("midflight+synchronize", "out-of-memory");
+others.push("spin");
+if (byProcess && onDevices) others.push("illegal-address");
 
+/** The default set, or what --only names: of that the kinds that end a rank as often as --kills says, taking turns. */
+const only = flags.only?.split(",").filter((kind) => kind !== "illegal-address" || byProcess);
+for (const kind of only ?? []) parseKind(kind);
+const chosen = only === undefined ? killings : killings.filter((kind) => only.includes(kind));
+const rest = only === undefined ? others : only.filter((kind) => !killings.includes(kind));
 const planned = [
-  ...Array.from({ length: Number(flags.kills) }, (_, k) => killings[k % killings.length]),
-  ...others.flatMap((how) => Array(Number(flags.each)).fill(how)),
-  ...(flags.isolation === "process" && flags.backend === "nccl"
-    ? Array(Number(flags.each)).fill("illegal-address")
-    : []),
-].filter((how) => only === undefined || only.includes(how));
+  ...Array.from({ length: chosen.length === 0 ? 0 : Number(flags.kills) }, (_, k) => chosen[k % chosen.length]),
+  ...rest.flatMap((kind) => Array(Number(flags.each)).fill(kind)),
+];
 const schedule = planned.map((how, k) => ({ how, victim: k }));
-if (schedule.length === 0) throw new Error("nothing is left of the campaign: see --only");
+const poisonsThreads = !byProcess && onDevices && flags.only?.split(",").includes("illegal-address") !== false;
+if (schedule.length === 0 && !poisonsThreads) throw new Error("nothing is left of the campaign: see --only");
 
+const folder = mkdtempSync(join(tmpdir(), "chorale-faults-"));
 const records = [];
 let result;
 const start = performance.now();
@@ -47,7 +60,7 @@ try {
     backend: flags.backend,
     isolation: flags.isolation,
     module: new URL("fault-rank.mjs", import.meta.url),
-    data: { schedule, deadlineMs, bigCount: Number(flags.big) },
+    data: { schedule, deadlineMs, bigCount: Number(flags.big), folder },
     onFailure: "respawn",
     restarts: schedule.length + 1,
     rebuildTimeoutMs: deadlineMs + 4_000,
@@ -64,25 +77,37 @@ try {
 const problems = [];
 if (result === undefined) problems.push("the world did not come to its end");
 const perKind = new Map();
-for (const [index, { how, victim }] of schedule.entries()) {
+for (const [index, { how: kind, victim }] of schedule.entries()) {
   const generation = index + 1;
-  const told = records.filter((r) => r.kind === "told" && r.generation === generation);
-  const survivors = told.filter((r) => r.rank !== victim % ranks);
-  const rebuilt = records.filter((r) => r.kind === "rebuilt" && r.generation === generation + 1);
-  const works = records.filter((r) => r.kind === "works" && r.generation === generation + 1);
-  const row = perKind.get(how) ?? { how, times: 0, toldMs: 0, rebuildMs: 0, codes: new Set() };
-  perKind.set(how, row);
+  const { how } = parseKind(kind);
+  const of = (what, at = generation) => records.filter((r) => r.kind === what && r.generation === at);
+  if (of("works").length === 0) {
+    problems.push(`generation ${generation} (${kind}) and what follows did not take place`);
+    break;
+  }
+  const survivors = of("told").filter((r) => r.rank !== victim % ranks);
+  const rebuilt = of("rebuilt", generation + 1);
+  const works = of("works", generation + 1);
+  const row = perKind.get(kind) ?? { how: kind, times: 0, inFlight: 0, toldMs: 0, rebuildMs: 0, codes: new Set() };
+  perKind.set(kind, row);
   row.times++;
   for (const r of survivors) {
     row.codes.add(r.code ?? "none");
     row.toldMs = Math.max(row.toldMs, r.ms);
   }
   for (const r of rebuilt) row.rebuildMs = Math.max(row.rebuildMs, r.ms);
-  const at = `generation ${generation} (${how})`;
+  const at = `generation ${generation} (${kind})`;
+  const ranksFly = survivors.length > 0 && survivors.every((r) => r.inFlight && r.waits);
+  const victimFlies = !IN_FLIGHT.has(how) || of("breaks").some((r) => r.inFlight);
+  if (ranksFly && victimFlies) row.inFlight++;
+  else problems.push(`${at}: not what its name says: ${ranksFly ? "the victim" : "a survivor"} had nothing in flight`);
   if (survivors.length !== ranks - 1) problems.push(`${at}: ${survivors.length} of ${ranks - 1} survivors were told`);
   const late = survivors.filter((r) => r.ms > deadlineMs + 2000);
   if (late.length > 0) problems.push(`${at}: told after ${late.map((r) => r.ms).join(", ")} ms`);
-  if (survivors.some((r) => r.code === undefined)) problems.push(`${at}: an error without a code`);
+  const codeless = survivors.find((r) => r.code === undefined);
+  if (codeless !== undefined) problems.push(`${at}: an error without a code: ${codeless.message}`);
+  if (survivors.some((r) => r.returned))
+    problems.push(`${at}: what waited for failed calls returned as if they had not`);
   if (works.length !== ranks) problems.push(`${at}: ${works.length} of ${ranks} ranks work in the next generation`);
   if (rebuilt.some((r) => !/generation/.test(r.refused))) problems.push(`${at}: a stale tensor was not refused`);
 }
@@ -102,16 +127,17 @@ for (const { rank, lostBytes } of memory) {
 
 /** Threads share their process's contexts: an illegal address ends the world, and the error must say so. Last, for this process is lost after it. */
 let lost;
-if (
-  flags.isolation === "thread" &&
-  flags.backend === "nccl" &&
-  (only === undefined || only.includes("illegal-address"))
-) {
+if (poisonsThreads && result !== undefined) {
   lost = await launch({
     ranks,
     backend: "nccl",
     module: new URL("fault-rank.mjs", import.meta.url),
-    data: { schedule: [{ how: "illegal-address", victim: 1 }], deadlineMs, bigCount: Number(flags.big) },
+    data: {
+      schedule: [{ how: "illegal-address", victim: 1 }],
+      deadlineMs,
+      bigCount: Number(flags.big),
+      folder: mkdtempSync(join(folder, "lost-")),
+    },
     onFailure: "respawn",
     rebuildTimeoutMs: deadlineMs + 4_000,
     timeoutMs: 60_000,
@@ -122,22 +148,25 @@ if (
   );
   if (!/end the process/.test(lost)) problems.push(`an illegal address with threads was answered by: ${lost}`);
 }
+rmSync(folder, { recursive: true, force: true });
 
 const rows = [...perKind.values()].map((row) => ({ ...row, codes: [...row.codes].sort() }));
-if (flags.json) console.log(JSON.stringify({ rows, memory, lost, problems }));
+const print = (text) => writeSync(1, `${text}\n`);
+if (flags.json) print(JSON.stringify({ rows, memory, lost, problems }));
 else {
-  console.log(
-    `${flags.backend}, ${ranks} ranks as ${flags.isolation === "process" ? "processes" : "threads"}, ${schedule.length} failures in one world, ${((performance.now() - start) / 1000).toFixed(0)} s`,
+  print(
+    `${flags.backend}, ${ranks} ranks as ${byProcess ? "processes" : "threads"}, ${schedule.length} failures in one world, ${((performance.now() - start) / 1000).toFixed(0)} s`,
   );
-  console.log("how                times  told after (max ms)  rebuild (max ms)  survivors' errors");
-  for (const { how, times, toldMs, rebuildMs, codes } of rows) {
-    console.log(
-      `${how.padEnd(18)} ${String(times).padStart(5)}  ${String(toldMs).padStart(19)}  ${String(rebuildMs).padStart(16)}  ${codes.join(" ")}`,
-    );
+  print("how                    times  in flight  told after (max ms)  rebuild (max ms)  survivors' errors");
+  for (const { how, times, inFlight, toldMs, rebuildMs, codes } of rows) {
+    const cells = [String(times).padStart(5), String(inFlight).padStart(9), String(toldMs).padStart(19)];
+    print(`${[how.padEnd(22), ...cells, String(rebuildMs).padStart(16), codes.join(" ")].join("  ")}`);
   }
   for (const { rank, first, last, lostBytes } of memory)
-    console.log(`rank ${rank}: ${first} bytes free at first, ${last} at last (${lostBytes} lost)`);
-  if (lost !== undefined) console.log(`illegal address with threads: ${lost}`);
-  for (const problem of problems.slice(0, 20)) console.log(`PROBLEM ${problem}`);
+    print(`rank ${rank}: ${first} bytes free at first, ${last} at last (${lostBytes} lost)`);
+  if (lost !== undefined) print(`illegal address with threads: ${lost}`);
+  for (const problem of problems.slice(0, 20)) print(`PROBLEM ${problem}`);
 }
 process.exitCode = problems.length === 0 ? 0 : 1;
+// A rank that is stuck in the driver cannot be ended, and this process not while it has such a thread.
+if (result === undefined) process.kill(process.pid, "SIGKILL");

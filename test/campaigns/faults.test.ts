@@ -1,20 +1,84 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
+import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
 
-/** The campaign itself runs on hosts with GPUs; here a short one over threads shows that its script holds. */
-it("comes back from a throw, a silence and a mismatch in one world", { timeout: 60_000 }, () => {
+interface Report {
+  readonly rows: readonly { readonly how: string; readonly inFlight: number; readonly codes: readonly string[] }[];
+  readonly problems: readonly string[];
+}
+
+/** Runs a short campaign of two ranks. */
+function campaign(kinds: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const script = fileURLToPath(new URL("faults.mjs", import.meta.url));
-  const flags = ["--backend", "threads", "--ranks", "2", "--kills", "1", "--each", "1", "--deadline", "500"];
-  const only = ["--only", "throw,never-calls,mismatch", "--big", "1000", "--json"];
-  const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...flags, ...only], { encoding: "utf8" });
+  const all = ["--ranks", "2", "--each", "1", "--deadline", "500", "--only", kinds.join(), "--json", ...flags];
+  const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...all], {
+    encoding: "utf8",
+    env: { ...process.env, ...env },
+  });
   expect(stderr).toBe("");
-  const { rows, problems } = JSON.parse(stdout) as { rows: { how: string; codes: string[] }[]; problems: string[] };
-  expect(problems).toEqual([]);
-  expect(rows.map(({ how, codes }) => [how, codes])).toEqual([
-    ["throw", ["RANK_FAILED"]],
-    ["never-calls", ["TIMEOUT"]],
-    ["mismatch", ["MISMATCH"]],
-  ]);
-  expect(status).toBe(0);
+  return { ...(JSON.parse(stdout) as Report), status };
+}
+
+const codes = ({ rows }: Report) => rows.map(({ how, codes: told }) => [how, told.join()]);
+
+/** The campaign itself runs on hosts with GPUs; here short ones show that its script holds. */
+describe("the fault campaign", () => {
+  it("comes back from a throw, a silence and a mismatch in one world", { timeout: 60_000 }, () => {
+    const flags = ["--backend", "threads", "--kills", "1", "--big", "1000"];
+    const { problems, status, ...report } = campaign(["throw", "never-calls", "mismatch"], flags);
+    expect(problems).toEqual([]);
+    expect(codes(report as Report)).toEqual([
+      ["throw", "RANK_FAILED"],
+      ["never-calls", "TIMEOUT"],
+      ["mismatch", "MISMATCH"],
+    ]);
+    expect(status).toBe(0);
+  });
+
+  const library = buildFakeGpu();
+  describe.skipIf(library === undefined)("on nccl over a stand-in library (needs g++)", () => {
+    const standIn = {
+      CHORALE_CUDA_LIBRARY: library ?? "",
+      CHORALE_NCCL_LIBRARY: library ?? "",
+      FAKE_CUDA_DEVICES: "2",
+      FAKE_NCCL_CALL_US: "3000",
+    };
+
+    it("breaks ranks whose collectives are on the device, however survivors wait", { timeout: 60_000 }, () => {
+      const kinds = ["midflight", "abort", "midflight+wait", "midflight+synchronize", "never-calls+wait"];
+      const { problems, status, ...report } = campaign(kinds, ["--kills", "1", "--big", "20000"], standIn);
+      expect(problems).toEqual([]);
+      expect(codes(report as Report)).toEqual([
+        ["midflight", "RANK_FAILED"],
+        ["abort", "ABORTED"],
+        ["midflight+wait", "RANK_FAILED"],
+        ["midflight+synchronize", "RANK_FAILED"],
+        ["never-calls+wait", "TIMEOUT"],
+      ]);
+      expect(status).toBe(0);
+    });
+
+    it("kills processes whose collectives are on the device", { timeout: 60_000 }, () => {
+      const folder = fakeGpuFolder();
+      try {
+        const flags = ["--isolation", "process", "--kills", "1", "--big", "20000"];
+        const { problems, rows } = campaign(["sigkill-midflight"], flags, {
+          ...standIn,
+          FAKE_GPU_FOLDER: folder.path,
+        });
+        expect(problems).toEqual([]);
+        expect(rows).toMatchObject([{ how: "sigkill-midflight", times: 1, inFlight: 1, codes: ["RANK_FAILED"] }]);
+      } finally {
+        folder.remove();
+      }
+    });
+
+    it("says so when nothing was on the device", { timeout: 60_000 }, () => {
+      const env = { ...standIn, FAKE_NCCL_CALL_US: "0" };
+      const { problems, status } = campaign(["midflight"], ["--kills", "1", "--big", "100"], env);
+      expect(problems).toEqual(["generation 1 (midflight): not what its name says: the victim had nothing in flight"]);
+      expect(status).toBe(1);
+    });
+  });
 });
