@@ -4,12 +4,11 @@
  */
 import type { Machine } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { type Check, openCase } from "./case.ts";
 import type { Finding, Severity } from "./finding.ts";
 import type { GpuFacts } from "./gpu-facts.ts";
 import { NCCL_ENVIRONMENT_CHECKS } from "./nccl-environment.ts";
 import { NVIDIA_CHECKS } from "./nvidia.ts";
-
-type Check = (inventory: Inventory, machine: Machine) => Promise<Finding[]> | Finding[];
 
 /** Kernel modules, what makes them whole, and the vendors' ids on the PCI bus. */
 const DRIVERS = [
@@ -20,24 +19,11 @@ const DRIVERS = [
   { module: "neuron", family: "neuron", vendor: "0x1d0f", classes: /^0x(12|0880)/, product: "Neuron device" },
 ] as const;
 
-const driverPresence: Check = async (inventory, { files }) => {
+const driverPresence: Check = async ({ inventory, machine: { files }, bus }) => {
   const findings: Finding[] = [];
-  const addresses = await files.list("/sys/bus/pci/devices");
-  const onBus = await Promise.all(
-    addresses.map(async (address) => {
-      const read = async (name: string) =>
-        ((await files.readText(`/sys/bus/pci/devices/${address}/${name}`, 64)) ?? "").trim();
-      const [vendor, kind, driver] = await Promise.all([
-        read("vendor"),
-        read("class"),
-        files.realPath(`/sys/bus/pci/devices/${address}/driver`),
-      ]);
-      return { address, vendor, kind, driver: driver?.split("/").at(-1) };
-    }),
-  );
   for (const { module, family, vendor, classes, product } of DRIVERS) {
     const loaded = (await files.realPath(`/sys/module/${module}`)) !== undefined;
-    const devices = onBus.filter((entry) => entry.vendor === vendor && classes.test(entry.kind));
+    const devices = bus.filter((entry) => entry.vendor === vendor && classes.test(entry.kind));
     const seen = inventory.devices.some((device) => device.family === family);
     if (loaded && devices.length === 0 && !seen) {
       findings.push({
@@ -83,7 +69,7 @@ const NODES: readonly (readonly [string, string])[] = [
   ["/dev/neuron0", "install aws-neuronx-dkms's udev rules, or add the user to the owning group"],
 ];
 
-const permissions: Check = async (_, { files }) => {
+const permissions: Check = async ({ machine: { files } }) => {
   const findings: Finding[] = [];
   for (const [path, mend] of NODES) {
     if ((await files.access(path)) !== "denied") continue;
@@ -97,7 +83,7 @@ const permissions: Check = async (_, { files }) => {
   return findings;
 };
 
-const fromWarnings: Check = (inventory) =>
+const fromWarnings: Check = ({ inventory }) =>
   inventory.warnings.flatMap((warning): Finding[] => {
     if (/driver is loaded but finds no device/.test(warning.message)) {
       return [
@@ -172,7 +158,7 @@ const fromWarnings: Check = (inventory) =>
     return [];
   });
 
-const masked: Check = (inventory, { env }) => {
+const masked: Check = ({ inventory, machine: { env } }) => {
   const hidden = inventory.devices.filter((device) => !device.visible && device.parent === undefined);
   if (hidden.length === 0) return [];
   const names = [
@@ -197,7 +183,7 @@ const masked: Check = (inventory, { env }) => {
 };
 
 /** Peer-to-peer copies go through the root complex when ACS redirects them or an IOMMU translates them. */
-const peerToPeer: Check = async (inventory, { files }) => {
+const peerToPeer: Check = async ({ inventory, machine: { files }, bus }) => {
   const gpus = inventory.devices.filter(
     (device) => device.family.endsWith("-gpu") && device.parent === undefined && device.pciAddress !== undefined,
   );
@@ -221,9 +207,8 @@ const peerToPeer: Check = async (inventory, { files }) => {
       mend: "Boot with iommu=pt, or turn the IOMMU off in the firmware if nothing is passed through.",
     });
   }
-  const bridges = (await files.list("/sys/bus/pci/devices")).slice(0, 4096);
   const redirecting = await Promise.all(
-    bridges.map(async (address) => {
+    bus.slice(0, 4096).map(async ({ address }) => {
       const flags = (await files.readText(`/sys/bus/pci/devices/${address}/acs_flags`, 64)) ?? "";
       return /\bRR\b|ReqRedir\+/.test(flags) ? [address] : [];
     }),
@@ -239,7 +224,7 @@ const peerToPeer: Check = async (inventory, { files }) => {
   return findings;
 };
 
-const pcieDegraded: Check = (inventory) =>
+const pcieDegraded: Check = ({ inventory }) =>
   inventory.devices.flatMap(({ id, pcie }): Finding[] => {
     const { width, maxWidth } = pcie ?? {};
     if (width === undefined || maxWidth === undefined || width >= maxWidth) return [];
@@ -253,20 +238,10 @@ const pcieDegraded: Check = (inventory) =>
     ];
   });
 
-const fabricManager: Check = async (inventory, { files }) => {
+const fabricManager: Check = ({ inventory, gpus, bus }) => {
   const switched = inventory.topology.nodes.some((node) => node.kind === "nvswitch");
-  const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
-  const onBus = await Promise.all(
-    (await files.list("/sys/bus/pci/devices")).map(async (address) => {
-      const [vendor, kind] = await Promise.all(
-        ["vendor", "class"].map(async (name) =>
-          ((await files.readText(`/sys/bus/pci/devices/${address}/${name}`, 64)) ?? "").trim(),
-        ),
-      );
-      return vendor === "0x10de" && kind?.startsWith("0x0680") === true;
-    }),
-  );
-  if (switched || gpus.length < 2 || !onBus.some(Boolean)) return [];
+  const hasSwitch = bus.some(({ vendor, kind }) => vendor === "0x10de" && kind.startsWith("0x0680"));
+  if (switched || gpus.length < 2 || !hasSwitch) return [];
   return [
     {
       code: "NVSWITCH_DOWN",
@@ -285,6 +260,8 @@ const CHECKS: readonly Check[] = [
   peerToPeer,
   pcieDegraded,
   masked,
+  ...NVIDIA_CHECKS,
+  ...NCCL_ENVIRONMENT_CHECKS,
 ];
 
 /**
@@ -293,12 +270,8 @@ const CHECKS: readonly Check[] = [
  * @returns the findings, the gravest first; empty when nothing is wrong
  */
 export async function diagnose(inventory: Inventory, machine: Machine, facts: GpuFacts = {}): Promise<Finding[]> {
-  const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
-  const about = { inventory, machine, facts, gpus };
-  const lists = await Promise.all([
-    ...CHECKS.map((check) => check(inventory, machine)),
-    ...[...NVIDIA_CHECKS, ...NCCL_ENVIRONMENT_CHECKS].map((check) => check(about)),
-  ]);
+  const about = await openCase(inventory, machine, facts);
+  const lists = await Promise.all(CHECKS.map((check) => check(about)));
   const all = onlyFirst(lists.flat(), "DRIVER_LIBRARY_MISMATCH");
   // The bus and the vendor's tool may both say that a driver has no device; once is enough.
   const first = all.findIndex((finding) => finding.code === "DRIVER_WITHOUT_DEVICE" && /nvidia/i.test(finding.message));

@@ -2,8 +2,8 @@
  * What around the GPUs keeps NCCL from working or makes it slow: /dev/shm, locked memory, more ranks than GPUs, ranks that
  * cannot share memory handles, and variables that turn things off. Variables as NCCL's user guide describes them.
  */
+import type { Check } from "./case.ts";
 import type { Finding } from "./finding.ts";
-import type { NvidiaCheck } from "./nvidia.ts";
 
 const MIB = 2 ** 20;
 /** What Docker gives a container. */
@@ -26,7 +26,7 @@ function mountSize(text: string | undefined): number | undefined {
   return Number(number) * ({ k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[unit.toLowerCase()] ?? 1);
 }
 
-const sharedMemory: NvidiaCheck = async ({ machine: { files }, facts, gpus }) => {
+const sharedMemory: Check = async ({ machine: { files }, facts, gpus }) => {
   if (gpus.length < 2) return [];
   const mounts = (await files.readText("/proc/self/mountinfo", 65_536)) ?? "";
   const line = mounts.split("\n").findLast((entry) => entry.split(" ")[4] === "/dev/shm");
@@ -60,7 +60,7 @@ const sharedMemory: NvidiaCheck = async ({ machine: { files }, facts, gpus }) =>
   ];
 };
 
-const lockedMemory: NvidiaCheck = async ({ machine: { files }, inventory, gpus }) => {
+const lockedMemory: Check = async ({ machine: { files }, inventory, gpus }) => {
   const hasRdma = inventory.topology.links.some((link) => link.kind === "infiniband" || link.kind === "roce");
   const hasNic = inventory.topology.nodes.some(
     (node) => node.kind === "nic" && /^mlx|^bnxt_re|^efa|^irdma/.test(node.name ?? node.id),
@@ -97,7 +97,7 @@ function localRanks(env: Readonly<Record<string, string | undefined>>) {
   return undefined;
 }
 
-const ranksPerGpu: NvidiaCheck = ({ machine: { env }, gpus }) => {
+const ranksPerGpu: Check = ({ machine: { env }, gpus }) => {
   const findings: Finding[] = [];
   const mask = env["CUDA_VISIBLE_DEVICES"];
   const named = (mask ?? "")
@@ -135,7 +135,7 @@ const ranksPerGpu: NvidiaCheck = ({ machine: { env }, gpus }) => {
 };
 
 /** Each rank in a container of its own: memory handles and /dev/shm do not reach across. */
-const separateContainers: NvidiaCheck = async ({ machine: { files, env }, inventory, gpus }) => {
+const separateContainers: Check = async ({ machine: { files, env }, inventory, gpus }) => {
   const local = localRanks(env);
   if (gpus.length === 0 || local === undefined || local.ranks < 2) return [];
   if (inventory.environment?.["container"] === undefined) return [];
@@ -233,7 +233,7 @@ function configured(text: string | undefined): ReadonlyMap<string, string> {
   return new Map(lines);
 }
 
-const variables: NvidiaCheck = async ({ machine: { env, files }, gpus }) => {
+const variables: Check = async ({ machine: { env, files }, gpus }) => {
   if (gpus.length === 0) return [];
   const file = configured(await files.readText("/etc/nccl.conf", 65_536));
   return VARIABLES.flatMap(({ name, hurts, severity, what }): Finding[] => {
@@ -252,7 +252,7 @@ const variables: NvidiaCheck = async ({ machine: { env, files }, gpus }) => {
   });
 };
 
-export const NCCL_ENVIRONMENT_CHECKS: readonly NvidiaCheck[] = [
+export const NCCL_ENVIRONMENT_CHECKS: readonly Check[] = [
   sharedMemory,
   lockedMemory,
   ranksPerGpu,

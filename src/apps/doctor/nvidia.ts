@@ -3,20 +3,8 @@
  * NVLinks; compute mode and MIG; Xid errors of the kernel's log; persistence mode. Statuses are cuda.h's CUresult, Xid
  * numbers those of NVIDIA's "XID Errors".
  */
-import type { Machine } from "../../machine/hardware/index.ts";
-import type { Device, Inventory } from "../../machine/topology/index.ts";
+import type { Check } from "./case.ts";
 import type { Finding } from "./finding.ts";
-import type { GpuFacts } from "./gpu-facts.ts";
-
-/** What every check of this file gets. */
-export interface Case {
-  readonly inventory: Inventory;
-  readonly machine: Machine;
-  readonly facts: GpuFacts;
-  /** The NVIDIA GPUs themselves, without their MIG instances. */
-  readonly gpus: readonly Device[];
-}
-export type NvidiaCheck = (about: Case) => Promise<Finding[]> | Finding[];
 
 /** Oldest NCCL that the backend can use: ncclCommInitRankConfig and ncclGetLastError came with it. */
 const OLDEST_NCCL = "2.14";
@@ -42,7 +30,7 @@ const LIBRARY_FOLDERS = [
 ];
 
 /** The kernel module's version against that of the libcuda which programs load. */
-const driverLibrary: NvidiaCheck = async ({ machine: { files } }) => {
+const driverLibrary: Check = async ({ machine: { files } }) => {
   const [module, proc] = await Promise.all([
     files.readText("/sys/module/nvidia/version", 64),
     files.readText("/proc/driver/nvidia/version", 1024),
@@ -91,7 +79,7 @@ const INIT_FAILURES: Readonly<Record<number, { code: string; message: string; me
   },
 };
 
-const cudaInit: NvidiaCheck = ({ facts: { cuda }, gpus }) => {
+const cudaInit: Check = ({ facts: { cuda }, gpus }) => {
   if (cuda?.problem === undefined || gpus.length === 0) return [];
   const known = INIT_FAILURES[cuda.initStatus ?? -1] ?? {
     code: "CUDA_INIT_FAILED",
@@ -102,7 +90,7 @@ const cudaInit: NvidiaCheck = ({ facts: { cuda }, gpus }) => {
 };
 
 /** A newer major version of CUDA needs a newer driver; within one major version, minor versions are compatible (R525 on). */
-const runtimeVersions: NvidiaCheck = async ({ inventory, machine, facts, gpus }) => {
+const runtimeVersions: Check = async ({ inventory, machine, facts, gpus }) => {
   const reported = gpus.map((gpu) => /CUDA ([\d.]+)/.exec(gpu.runtimeVersion ?? "")?.[1]).find((v) => v !== undefined);
   const driver = facts.cuda?.version ?? reported;
   if (driver === undefined) return [];
@@ -140,7 +128,7 @@ const runtimeVersions: NvidiaCheck = async ({ inventory, machine, facts, gpus })
   return findings;
 };
 
-const ncclLibrary: NvidiaCheck = ({ facts: { nccl } }) => {
+const ncclLibrary: Check = ({ facts: { nccl } }) => {
   if (nccl === undefined) return [];
   const where = nccl.path ?? "libnccl";
   const update = "Install a newer NCCL: apt-get install libnccl2, or pip install nvidia-nccl-cu12 (cu13).";
@@ -181,7 +169,7 @@ const ncclLibrary: NvidiaCheck = ({ facts: { nccl } }) => {
   ];
 };
 
-const peerAccess: NvidiaCheck = ({ facts: { cuda }, inventory }) => {
+const peerAccess: Check = ({ facts: { cuda }, inventory }) => {
   const pairs = (cuda?.noPeerAccess ?? []).filter(([a, b]) => a < b);
   if (pairs.length === 0 || inventory.warnings.some((w) => /cannot read each other's memory/.test(w.message)))
     return [];
@@ -208,7 +196,7 @@ const peerAccess: NvidiaCheck = ({ facts: { cuda }, inventory }) => {
 /** Modules on a baseboard have all their NVLinks; a card may lack its bridge. */
 const BASEBOARD = /SXM|80GB HBM3$|\b(H200|H20|H800|B200|B300)$/;
 
-const linksDown: NvidiaCheck = ({ gpus }) => {
+const linksDown: Check = ({ gpus }) => {
   const dark = gpus.filter((gpu) => {
     const links = gpu.details?.["nvlinks"] as { active?: unknown; inactive?: unknown } | undefined;
     return BASEBOARD.test(gpu.name) && links?.active === 0 && Number(links.inactive) > 0;
@@ -225,7 +213,7 @@ const linksDown: NvidiaCheck = ({ gpus }) => {
   ];
 };
 
-const mig: NvidiaCheck = ({ inventory, gpus }) => {
+const mig: Check = ({ inventory, gpus }) => {
   const parents = new Set(inventory.devices.flatMap((d) => (d.family === "nvidia-gpu" ? (d.parent ?? []) : [])));
   const split = gpus.filter((gpu) => gpu.details?.["migEnabled"] === true || parents.has(gpu.id));
   if (split.length === 0) return [];
@@ -245,7 +233,7 @@ const mig: NvidiaCheck = ({ inventory, gpus }) => {
 const MODE_QUERY = ["--query-gpu=index,persistence_mode,compute_mode", "--format=csv,noheader"];
 
 /** Compute mode and persistence mode, which only nvidia-smi tells without a context. */
-const modes: NvidiaCheck = async ({ machine, gpus }) => {
+const modes: Check = async ({ machine, gpus }) => {
   if (gpus.length === 0) return [];
   const answer = await machine.commands.run({ tool: "nvidia-smi", args: MODE_QUERY });
   if (answer === undefined || answer.exitCode !== 0) return [];
@@ -307,7 +295,7 @@ const GRAVE_XID: Readonly<Record<number, string>> = {
   140: "unrecovered ECC error",
 };
 
-const xid: NvidiaCheck = async ({ machine, gpus }) => {
+const xid: Check = async ({ machine, gpus }) => {
   if (gpus.length === 0) return [];
   const log = await machine.commands.run({ tool: "dmesg", args: [] });
   const lines = (log?.stdout ?? "").split("\n").flatMap((line) => {
@@ -342,7 +330,7 @@ const xid: NvidiaCheck = async ({ machine, gpus }) => {
   ];
 };
 
-export const NVIDIA_CHECKS: readonly NvidiaCheck[] = [
+export const NVIDIA_CHECKS: readonly Check[] = [
   driverLibrary,
   cudaInit,
   runtimeVersions,

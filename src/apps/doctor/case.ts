@@ -1,0 +1,40 @@
+/** What the doctor examines, read once for all of its checks. */
+import type { Machine } from "../../machine/hardware/index.ts";
+import type { Device, Inventory } from "../../machine/topology/index.ts";
+import type { Finding } from "./finding.ts";
+import type { GpuFacts } from "./gpu-facts.ts";
+
+/** One function on the PCI bus, with ids as the kernel writes them: `0x10de`, `0x030200`. */
+export interface PciFunction {
+  readonly address: string;
+  readonly vendor: string;
+  readonly kind: string;
+  /** The kernel module that holds it. */
+  readonly driver: string | undefined;
+}
+
+/** What every check gets. */
+export interface Case {
+  readonly inventory: Inventory;
+  readonly machine: Machine;
+  readonly facts: GpuFacts;
+  /** The NVIDIA GPUs themselves, without their MIG instances. */
+  readonly gpus: readonly Device[];
+  readonly bus: readonly PciFunction[];
+}
+export type Check = (about: Case) => Promise<Finding[]> | Finding[];
+
+export async function openCase(inventory: Inventory, machine: Machine, facts: GpuFacts): Promise<Case> {
+  const { files } = machine;
+  const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
+  const addresses = await files.list("/sys/bus/pci/devices");
+  const bus = await Promise.all(
+    addresses.map(async (address): Promise<PciFunction> => {
+      const at = `/sys/bus/pci/devices/${address}`;
+      const read = async (name: string) => ((await files.readText(`${at}/${name}`, 64)) ?? "").trim();
+      const [vendor, kind, driver] = await Promise.all([read("vendor"), read("class"), files.realPath(`${at}/driver`)]);
+      return { address, vendor, kind, driver: driver?.split("/").at(-1) };
+    }),
+  );
+  return { inventory, machine, facts, gpus, bus };
+}
