@@ -23,6 +23,21 @@ export function placeOfSite(geometry: Geometry, site: Site) {
   };
 }
 
+/** What the parts of a judgement have in common. */
+interface Case {
+  readonly geometry: Geometry;
+  readonly values: Values;
+  readonly run: Exploration;
+  readonly findings: Findings;
+  /** The collective says what outputs hold. */
+  readonly meaningful: boolean;
+  readonly operator: string;
+  /** Races that matter. */
+  readonly guilty: Set<number>;
+  /** Values found right, with what was expected then. */
+  readonly correct: Map<number, string>;
+}
+
 /** Compares what the run left in memory with what the collective asks for. */
 export function judge(
   geometry: Geometry,
@@ -31,72 +46,20 @@ export function judge(
   promises: Promises | undefined,
   findings: Findings,
 ): void {
-  const { plan, cellsPerChunk: per } = geometry;
+  const { plan } = geometry;
   const expect = isOpenSendRecv(plan) ? inferSenders(geometry, values, run) : expectationOf(plan);
   const operator = collectiveOperator(plan);
   const meaningful = plan.collective.operation !== "test";
   const guilty = new Set<number>();
-  const correct = new Map<number, string>();
+  const all: Case = { geometry, values, run, findings, meaningful, operator, guilty, correct: new Map() };
   const { inPlace, mayOverwriteInput } = plan.collective;
   for (let launch = 0; launch < geometry.launches; launch++) {
-    const leafShift = launch * geometry.numLeaves;
     for (const rank of plan.ranks) {
       for (let chunk = 0; chunk < rank.output.chunks; chunk++) {
         const expected = meaningful ? expect(rank.rank, chunk) : undefined;
-        if (meaningful && expected === undefined) continue;
-        for (let i = 0; i < per; i++) {
-          const cell = geometry.base(launch, rank.rank, "output") + chunk * per + i;
-          const final = run.memory.final(cell, run.finished);
-          run.memory.useFinal(cell);
-          const place = { rank: rank.rank, buffer: "output" as const, index: chunk };
-          if (final.unfinished !== undefined) {
-            const at = placeOfSite(geometry, final.unfinished);
-            findings.at(plan, [at.rank, at.strand, at.op, at.body], {
-              code: "unfinished-put",
-              severity: "error",
-              chunk: place,
-              message: `nobody waits for the put to output[${chunk}] of rank ${rank.rank}: it may arrive after every strand has ended`,
-              hint: "signal after the put and let the receiver wait, or flush the channel",
-            });
-          }
-          const races = values.racesOf(final.value);
-          if (races !== undefined) {
-            for (const race of races) guilty.add(race);
-            continue;
-          }
-          if (expected === undefined) continue;
-          const shape = `${expected.kind}:${expected.kind === "reduce" ? `${rank.rank}:${chunk}` : expected.kind === "copy" ? `${expected.rank}:${expected.chunk}` : expected.chunk}:${i}`;
-          if (correct.get(final.value) === `${launch}:${shape}`) continue;
-          const problem = compare(geometry, values, final.value, final.tag, expected, operator, i, leafShift);
-          if (problem === undefined) {
-            correct.set(final.value, `${launch}:${shape}`);
-            continue;
-          }
-          const { writer } = final;
-          const first = cell - i;
-          const partly =
-            writer === undefined &&
-            Array.from({ length: per }, (_, k) => run.memory.final(first + k, run.finished)).some(
-              (other) => other.writer !== undefined,
-            );
-          const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
-          const ref: OpRef =
-            at === undefined
-              ? { rank: rank.rank, strand: -1, op: -1 }
-              : opRef(plan, at.rank, at.strand, at.op, at.body);
-          findings.add({
-            ...ref,
-            ...problem,
-            severity: "error",
-            chunk: place,
-            message: `output[${chunk}] of rank ${rank.rank} ${partly ? "is written only in part" : problem.message}`,
-          });
-          break;
-        }
+        if (!meaningful || expected !== undefined) checkOutput(all, launch, rank.rank, chunk, expected);
       }
-      if (!meaningful || (!inPlace && mayOverwriteInput !== true)) {
-        checkInput(geometry, values, run, launch, rank.rank, meaningful, guilty, findings);
-      }
+      if (!meaningful || (!inPlace && mayOverwriteInput !== true)) checkInput(all, launch, rank.rank);
     }
   }
   reportRaces(geometry, run.memory.races, guilty, findings);
@@ -112,16 +75,61 @@ export function judge(
   if (promises !== undefined) checkPromises(geometry, run, promises, findings);
 }
 
-function checkInput(
-  geometry: Geometry,
-  values: Values,
-  run: Exploration,
-  launch: number,
-  rank: number,
-  meaningful: boolean,
-  guilty: Set<number>,
-  findings: Findings,
-): void {
+/** Looks at a chunk of output, cell by cell, up to the first that is wrong. @param expected undefined: anything */
+function checkOutput(all: Case, launch: number, rank: number, chunk: number, expected: Expectation | undefined): void {
+  const { geometry, values, run, findings, guilty, correct } = all;
+  const { plan, cellsPerChunk: per } = geometry;
+  const place = { rank, buffer: "output" as const, index: chunk };
+  const first = geometry.base(launch, rank, "output") + chunk * per;
+  for (let i = 0; i < per; i++) {
+    const final = run.memory.final(first + i, run.finished);
+    run.memory.useFinal(first + i);
+    if (final.unfinished !== undefined) {
+      const at = placeOfSite(geometry, final.unfinished);
+      findings.at(plan, [at.rank, at.strand, at.op, at.body], {
+        code: "unfinished-put",
+        severity: "error",
+        chunk: place,
+        message: `nobody waits for the put to output[${chunk}] of rank ${rank}: it may arrive after every strand has ended`,
+        hint: "signal after the put and let the receiver wait, or flush the channel",
+      });
+    }
+    const races = values.racesOf(final.value);
+    if (races !== undefined) {
+      for (const race of races) guilty.add(race);
+      continue;
+    }
+    if (expected === undefined) continue;
+    const shape = `${expected.kind}:${expected.kind === "reduce" ? `${rank}:${chunk}` : expected.kind === "copy" ? `${expected.rank}:${expected.chunk}` : expected.chunk}:${i}`;
+    if (correct.get(final.value) === `${launch}:${shape}`) continue;
+    const problem = compare(all, final.value, final.tag, expected, i, launch);
+    if (problem === undefined) {
+      correct.set(final.value, `${launch}:${shape}`);
+      continue;
+    }
+    const { writer } = final;
+    const partly =
+      writer === undefined &&
+      Array.from({ length: per }, (_, k) => run.memory.final(first + k, run.finished)).some(
+        (other) => other.writer !== undefined,
+      );
+    const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
+    const ref: OpRef =
+      at === undefined ? { rank, strand: -1, op: -1 } : opRef(plan, at.rank, at.strand, at.op, at.body);
+    findings.add({
+      ...ref,
+      ...problem,
+      severity: "error",
+      chunk: place,
+      message: `output[${chunk}] of rank ${rank} ${partly ? "is written only in part" : problem.message}`,
+    });
+    return;
+  }
+}
+
+/** Looks whether the caller's input is as it was; where a collective means nothing, whether races reach it. */
+function checkInput(all: Case, launch: number, rank: number): void {
+  const { geometry, values, run, findings, meaningful, guilty } = all;
   const { plan, cellsPerChunk: per } = geometry;
   const begin = geometry.base(launch, rank, "input");
   const leaf = geometry.leafBase[rank]! + launch * geometry.numLeaves;
@@ -148,15 +156,14 @@ function checkInput(
   }
 }
 
+/** What is wrong with the value of cell number `cell` of a chunk, if anything is. */
 function compare(
-  geometry: Geometry,
-  values: Values,
+  { geometry, values, operator }: Case,
   value: number,
   tag: number,
   expected: Expectation,
-  operator: string,
   cell: number,
-  leafShift: number,
+  launch: number,
 ): Pick<Finding, "code" | "message" | "hint"> | undefined {
   const { plan, cellsPerChunk: per } = geometry;
   if (tag !== 0) {
@@ -170,7 +177,8 @@ function compare(
       hint: "write it, or wait until the peer has written what is read",
     };
   }
-  const leafOf = (rank: number, chunk: number) => geometry.leafBase[rank]! + leafShift + chunk * per + cell;
+  const leafOf = (rank: number, chunk: number) =>
+    geometry.leafBase[rank]! + launch * geometry.numLeaves + chunk * per + cell;
   const wanted = new Map<number, number>();
   if (expected.kind === "copy") wanted.set(leafOf(expected.rank, expected.chunk), 1);
   else if (expected.kind === "reduce-all")
