@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Fault, How, Plan, Report } from "../../../test/e2e/ranks/faulty.ts";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { Random } from "../../../test/oracle/random.ts";
 import { RankFailedError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { launch } from "./launch.ts";
@@ -19,30 +20,19 @@ const NOTICED: readonly How[] = ["throw", "throw", "exit1", "exit1", "reject", "
 const HOWS: readonly How[] = [...NOTICED, "late", "loop", "block", "idle"];
 const NUM_NOTICED = NOTICED.length;
 
-/** Mulberry32. */
-function randomFrom(start: number): (below: number) => number {
-  let state = start | 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) % below;
-  };
-}
-
 function numThreads(): number {
   return Number(/^Threads:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]);
 }
 
 async function runOne(runSeed: number, backend: "threads" | "nccl"): Promise<string> {
-  const random = randomFrom(runSeed);
-  const ranks = 2 + random(4);
-  const onFailure = random(3) === 0 ? "shrink" : "respawn";
-  const faults = Array.from({ length: 1 + random(4) }, (_, index): Fault => {
-    const rank = random(ranks);
+  const random = new Random(runSeed);
+  const ranks = 2 + random.below(4);
+  const onFailure = random.below(3) === 0 ? "shrink" : "respawn";
+  const faults = Array.from({ length: 1 + random.below(4) }, (_, index): Fault => {
+    const rank = random.below(ranks);
     // Somebody must notice: when every rank only waits for itself, the world's time limit alone ends it.
-    const how = HOWS[random(rank === 0 ? NUM_NOTICED : HOWS.length)] as How;
-    return { generation: index === 0 ? 1 : 1 + random(3), rank, how, step: random(3) };
+    const how = HOWS[random.below(rank === 0 ? NUM_NOTICED : HOWS.length)] as How;
+    return { generation: index === 0 ? 1 : 1 + random.below(3), rank, how, step: random.below(3) };
   });
   const what = `seed ${runSeed}: ${ranks} ranks, ${onFailure}, ${JSON.stringify(faults)}`;
   const events: WorldEvent[] = [];
