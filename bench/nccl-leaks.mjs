@@ -3,7 +3,7 @@
  * memory, descriptors and threads. Run after `npm run build`, on a host with GPUs:
  *   node bench/nccl-leaks.mjs [--ranks 2] [--isolation thread|process] [--backend nccl] [--collectives 100000]
  *                             [--splits 1000] [--inits 50] [--json]
- * Exit code 1 when something was kept.
+ * Says on stderr how far it is, so that a run that is stopped shows what it came to. Exit code 1 when something was kept.
  */
 import { parseArgs } from "node:util";
 import { measureLeaks } from "chorale/bench";
@@ -35,6 +35,9 @@ const report = await measureLeaks({
   collectives: number("collectives"),
   splits: number("splits"),
   inits: number("inits"),
+  onProgress: ({ phase, count, of, tookMs }) => {
+    process.stderr.write(`${phase}: ${count} of ${of}, ${(tookMs / 1000).toFixed(1)} s\n`);
+  },
   onPhase: (row) => {
     if (values.json) return;
     const { phase, count, deviceBytes, poolBytes, rssBytes, fds, threads, tookMs, ok } = row;

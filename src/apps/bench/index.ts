@@ -29,6 +29,7 @@ export {
   sweepFooter,
   sweepHeader,
 } from "./demo/show.ts";
+export type { LeakProgress } from "./leaks/rank.ts";
 export { type LeakOptions, type LeakReport, type LeakRow, measureLeaks } from "./leaks/run.ts";
 export {
   measureOversubscribed,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import { measureLeaks } from "../index.ts";
+import { type LeakProgress, measureLeaks } from "../index.ts";
 import { compareGauges } from "./run.ts";
 
 const small = { ranks: 2, collectives: 600, splits: 10, inits: 2, rssSlackBytes: 256 * 2 ** 20 } as const;
@@ -8,7 +8,14 @@ const clean = { deviceBytes: 0, poolBytes: 0, fds: 0, threads: 0, counters: {}, 
 
 describe("the leak campaign", () => {
   it("finds nothing kept by worlds of threads", { timeout: 120_000 }, async () => {
-    const { rows, ok } = await measureLeaks(small);
+    const ends: unknown[] = [];
+    const onProgress = ({ phase, count, of }: LeakProgress) => void (count === of && ends.push([phase, count]));
+    const { rows, ok } = await measureLeaks({ ...small, onProgress });
+    expect(ends).toEqual([
+      ["collectives", 600],
+      ["splits", 10],
+      ["inits", 2],
+    ]);
     expect(rows).toMatchObject([
       { phase: "collectives", count: 600, ...clean },
       { phase: "splits", count: 10, ...clean },

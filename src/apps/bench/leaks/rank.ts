@@ -11,7 +11,20 @@ import { collectGarbage, type HostGauges, hostGauges } from "./gauges.ts";
 export interface LeakJob {
   readonly collectives: number;
   readonly splits: number;
+  /** Only the calls, without a warm-up and without readings: for worlds that are counted as a whole. */
+  readonly brief?: boolean;
 }
+
+/** How far a phase is. */
+export interface LeakProgress {
+  readonly phase: "collectives" | "splits" | "inits";
+  readonly count: number;
+  readonly of: number;
+  readonly tookMs: number;
+}
+
+/** What rank 0 prints before its progress, as JSON on one line. */
+export const PROGRESS_PREFIX = "chorale-leaks-progress ";
 
 export interface RankGauges extends HostGauges {
   /** Free memory of the device; the communication heap's use, negated, on backends without devices. Bytes. */
@@ -34,6 +47,25 @@ const WARM_SPLITS = 8;
 const COUNT = 256;
 /** New tensors every so many calls. */
 const TENSORS_EVERY = 50;
+/**
+ * A call in every so many of the groups that are made: the first call of a group has NCCL connect its members over every
+ * channel, which takes longer than the split, and a hundred of a thousand show what connections leave behind.
+ */
+const CALL_EVERY = 10;
+const PROGRESS_EVERY_MS = 2_000;
+
+/** Says from rank 0 how far a phase is, now and then and at its end. */
+function progressOf(world: World, phase: LeakProgress["phase"], of: number): (count: number) => void {
+  const began = performance.now();
+  let saidMs = 0;
+  return (count) => {
+    const tookMs = Math.round(performance.now() - began);
+    if (world.rank !== 0 || (count < of && tookMs - saidMs < PROGRESS_EVERY_MS)) return;
+    saidMs = tookMs;
+    const progress: LeakProgress = { phase, count, of, tookMs };
+    console.log(PROGRESS_PREFIX + JSON.stringify(progress));
+  };
+}
 
 function gauges(world: World): RankGauges {
   const { usedBytes } = world.comm.stats().memory;
@@ -59,12 +91,15 @@ async function read(world: World): Promise<RankGauges> {
   return found as RankGauges;
 }
 
-async function collectives(world: World, comm: Communicator, count: number): Promise<void> {
+type Tell = (count: number) => void;
+
+async function collectives(world: World, comm: Communicator, count: number, tell?: Tell): Promise<void> {
   const n = comm.size;
   let tensors: Tensor[] = [];
   for (let i = 0; i < count; i++) {
     if (i % TENSORS_EVERY === 0) {
       await comm.barrier();
+      tell?.(i);
       for (const tensor of tensors) world.free(tensor);
       tensors = [world.tensor("f32", [n * COUNT]), world.tensor("f32", [n * COUNT])];
     }
@@ -90,37 +125,45 @@ async function collectives(world: World, comm: Communicator, count: number): Pro
   }
   await comm.barrier();
   for (const tensor of tensors) world.free(tensor);
+  tell?.(count);
 }
 
-async function splits(world: World, count: number): Promise<void> {
+async function splits(world: World, count: number, tell?: Tell): Promise<void> {
   const { comm } = world;
   const x = world.tensor("f32", [COUNT]);
   for (let i = 0; i < count; i++) {
     const child = await comm.split(i % 2 === 0 ? 0 : comm.rank % 2, i % 3 === 0 ? -comm.rank : comm.rank);
     if (child === undefined) throw new Error("split gave no group");
-    await child.allReduce(x);
+    if (i % CALL_EVERY === 0) await child.allReduce(x);
     await child.close();
+    tell?.(i);
   }
   await comm.barrier();
   world.free(x);
+  tell?.(count);
 }
 
-/** Runs the campaign. @returns the gauges around each phase */
+/** Runs the campaign. @returns the gauges around each phase; none of a brief one */
 export async function runLeakRank(world: World, job: LeakJob): Promise<PhaseReport[]> {
+  if (job.brief === true) {
+    await collectives(world, world.comm, job.collectives);
+    await splits(world, job.splits);
+    return [];
+  }
   await collectives(world, world.comm, Math.min(WARM_CALLS, job.collectives));
   await splits(world, Math.min(WARM_SPLITS, job.splits));
   const reports: PhaseReport[] = [];
   let before = await read(world);
-  const phase = async (name: PhaseReport["phase"], count: number, run: () => Promise<void>) => {
+  const phase = async (name: PhaseReport["phase"], count: number, run: (tell: Tell) => Promise<void>) => {
     if (count === 0) return;
     const began = performance.now();
-    await run();
+    await run(progressOf(world, name, count));
     const tookMs = performance.now() - began;
     const after = await read(world);
     reports.push({ phase: name, count, tookMs, before, after });
     before = after;
   };
-  await phase("collectives", job.collectives, () => collectives(world, world.comm, job.collectives));
-  await phase("splits", job.splits, () => splits(world, job.splits));
+  await phase("collectives", job.collectives, (tell) => collectives(world, world.comm, job.collectives, tell));
+  await phase("splits", job.splits, (tell) => splits(world, job.splits, tell));
   return reports;
 }

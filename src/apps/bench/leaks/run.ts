@@ -5,7 +5,7 @@
 import { performance } from "node:perf_hooks";
 import { type BackendName, type Isolation, launch, loadableUrl } from "../../../runtime/world/index.ts";
 import { collectGarbage, hostGauges } from "./gauges.ts";
-import type { LeakJob, PhaseReport, RankGauges } from "./rank.ts";
+import { type LeakJob, type LeakProgress, type PhaseReport, PROGRESS_PREFIX, type RankGauges } from "./rank.ts";
 
 export interface LeakOptions {
   readonly backend?: BackendName;
@@ -22,6 +22,8 @@ export interface LeakOptions {
   /** Further counters of this process that must come back, such as those of an instrumented library; read around the worlds. */
   readonly counters?: () => Readonly<Record<string, number>>;
   readonly onPhase?: (row: LeakRow) => void;
+  /** Is told every two seconds or so how far a phase is, and at its end. */
+  readonly onProgress?: (progress: LeakProgress) => void;
 }
 
 /** How far a phase is from where it began. Positive: something was kept. */
@@ -119,6 +121,10 @@ export async function measureLeaks(options: LeakOptions = {}): Promise<LeakRepor
       data: job,
       ...(options.env === undefined ? {} : { env: options.env }),
       timeoutMs: 3_600_000,
+      onOutput: ({ rank, text }) => {
+        if (!text.startsWith(PROGRESS_PREFIX)) process.stderr.write(`[${rank}] ${text}\n`);
+        else options.onProgress?.(JSON.parse(text.slice(PROGRESS_PREFIX.length)) as LeakProgress);
+      },
     });
   const rows: LeakRow[] = [];
   const add = (row: LeakRow) => {
@@ -144,7 +150,7 @@ export async function measureLeaks(options: LeakOptions = {}): Promise<LeakRepor
   }
   if (inits > 0) {
     const devices = await deviceReader(backend, ranks);
-    const short = () => world({ collectives: 20, splits: 2 });
+    const short = () => world({ collectives: 20, splits: 0, brief: true });
     const read = async (): Promise<Gauge> => {
       await collectGarbage();
       return { ...hostGauges(), poolBytes: 0, freeBytes: devices.read() };
@@ -153,7 +159,11 @@ export async function measureLeaks(options: LeakOptions = {}): Promise<LeakRepor
     const before = await read();
     const held = options.counters?.() ?? {};
     const began = performance.now();
-    for (let i = 0; i < inits; i++) await short();
+    for (let i = 0; i < inits; i++) {
+      await short();
+      const tookMs = Math.round(performance.now() - began);
+      options.onProgress?.({ phase: "inits", count: i + 1, of: inits, tookMs });
+    }
     const tookMs = performance.now() - began;
     const after = await read();
     const more = Object.entries(options.counters?.() ?? {}).flatMap(([name, value]) => {
