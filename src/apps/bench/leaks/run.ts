@@ -17,7 +17,7 @@ export interface LeakOptions {
   /** Worlds that are started and ended one after the other. */
   readonly inits?: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** Growth of the host's memory that is no leak, bytes: heaps of V8 breathe. 48 MiB unless told. */
+  /** Growth of a process's memory that is no leak, bytes: heaps of V8 breathe. 24 MiB for each heap, at least two, unless told. */
   readonly rssSlackBytes?: number;
   /** Further counters of this process that must come back, such as those of an instrumented library; read around the worlds. */
   readonly counters?: () => Readonly<Record<string, number>>;
@@ -52,7 +52,7 @@ export interface LeakReport {
 
 const RANK_MODULE = "apps/bench/ranks/leaks-rank";
 const WARM_WORLDS = 2;
-const RSS_SLACK_BYTES = 48 * 2 ** 20;
+const HEAP_SLACK_BYTES = 24 * 2 ** 20;
 
 type Gauge = Omit<RankGauges, "freeBytes"> & { readonly freeBytes: readonly number[] };
 
@@ -110,7 +110,9 @@ async function deviceReader(backend: BackendName, ranks: number) {
  * console.log(report.rows.map((row) => [row.phase, row.fds]));
  */
 export async function measureLeaks(options: LeakOptions = {}): Promise<LeakReport> {
-  const { backend = "threads", isolation = "thread", ranks = 2, rssSlackBytes = RSS_SLACK_BYTES } = options;
+  const { backend = "threads", isolation = "thread", ranks = 2 } = options;
+  const heaps = isolation === "thread" ? Math.max(2, ranks) : 2;
+  const { rssSlackBytes = heaps * HEAP_SLACK_BYTES } = options;
   const { collectives = 100_000, splits = 1_000, inits = 50 } = options;
   const world = (job: LeakJob) =>
     launch<PhaseReport[], LeakJob>({
