@@ -24,6 +24,8 @@ export const WIRE_OPS = [
   "broadcast_object",
   "gather_objects",
   "split",
+  /** Of a graph that was captured: see the NCCL backend. */
+  "replay",
 ] as const;
 export type WireOp = (typeof WIRE_OPS)[number];
 
@@ -62,10 +64,11 @@ export function unpackCall(word: number): UnpackedCall {
   };
 }
 
-/** A fingerprint's first two words as a person would write the call; `count` is of one part. */
+/** A fingerprint's first two words as a person would write the call; `count` is of one part, of a graph its hash. */
 export function describeWords(word: number, count: number): string {
   const { op, dtype, redop, root } = unpackCall(word);
   if (op === "broadcast_object") return `${op}(root ${root})`;
+  if (op === "replay") return `replay(graph ${(count >>> 0).toString(16).padStart(8, "0")})`;
   if (op === "gather_objects" || op === "split" || op === "barrier") return `${op}()`;
   const text = describeCall({
     op: op satisfies OperationName,

@@ -16,8 +16,10 @@ import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
 import { nap } from "./nap.ts";
 import { type FirstOfLane, MAX_TURN_RANKS, Turns } from "./turns.ts";
 
-/** How many calls a lane remembers: a rank that is further ahead than this is not compared. */
+/** How many calls a lane of sends or receives remembers. Who is further ahead must wait or is not compared. */
 export const LANE_RING = 64;
+/** How many collectives a member remembers: more than engines take before they block, so that few ranks ever wait. */
+export const COLLECTIVE_RING = 512;
 /** Groups that may be open at once. */
 export const MAX_GROUPS = 96;
 
@@ -31,6 +33,9 @@ const PAIR_WORDS = 4 + MAIL_SLOTS * MAIL_WORDS;
 
 const ENTRY_WORDS = 4;
 const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
+const COLLECTIVE_WORDS = 4 + COLLECTIVE_RING * ENTRY_WORDS;
+/** Words of all lanes of one member, of which the collectives' is the first. */
+const lanesWords = (worldSize: number) => COLLECTIVE_WORDS + 2 * worldSize * LANE_WORDS;
 const FAILURE_BYTES = 2048;
 const BLOB_BYTES = 256;
 /** Name and members of a group, as JSON, for the flight recorder. */
@@ -40,7 +45,9 @@ const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
 const BLOB_WORDS = 2 + BLOB_BYTES / 4;
 const LABEL_WORDS = LABEL_BYTES / 4;
 const TURNS_AT = 16 + FAILURE_WORDS;
-const HEADER_WORDS = TURNS_AT + MAX_TURN_RANKS;
+/** Per rank of the world: the process that it is in, and its thread there, negative once it has ended everything. */
+const PRESENCE_AT = TURNS_AT + MAX_TURN_RANKS;
+const HEADER_WORDS = PRESENCE_AT + 2 * MAX_TURN_RANKS;
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
@@ -64,7 +71,7 @@ const groupWords = (worldSize: number) =>
   LABEL_WORDS +
   FAILURE_WORDS +
   BLOB_WORDS +
-  worldSize * (1 + 2 * worldSize) * LANE_WORDS +
+  worldSize * lanesWords(worldSize) +
   worldSize * worldSize * PAIR_WORDS +
   worldSize +
   worldSize * LANE_RING * NOTE_WORDS;
@@ -119,6 +126,72 @@ export class ControlSegment {
   /** Says cheaply whether the world has failed. */
   get failed(): boolean {
     return Atomics.load(this.#words, 16) === SET;
+  }
+
+  /**
+   * Runs `fn` when the world fails, also in a thread that has nothing to do; once. Among threads only: mapped memory
+   * cannot be waited for. Does not keep the event loop alive.
+   * @returns ends the watch
+   */
+  onFailure(fn: () => void): () => void {
+    const words = this.#words;
+    let ended = !(words.buffer instanceof SharedArrayBuffer);
+    const watch = (): void => {
+      if (ended) return;
+      const state = Atomics.load(words, 16);
+      if (state === SET) {
+        ended = true;
+        fn();
+        return;
+      }
+      const wait = Atomics.waitAsync(words, 16, state);
+      if (wait.async) void wait.value.then(watch);
+      else setImmediate(watch);
+    };
+    watch();
+    return () => {
+      if (ended) return;
+      ended = true;
+      // Wakes this watch, so that it does not stay behind; those of others look again and wait on.
+      Atomics.notify(words, 16);
+    };
+  }
+
+  /**
+   * Says that `rank` is thread `thread` of process `pid`.
+   * @returns the rank that stands in the way: `rank` itself when it is there already, or another one of the same thread
+   */
+  enter(rank: number, pid: number, thread: number): number | undefined {
+    const words = this.#words;
+    const at = (of: number) => PRESENCE_AT + 2 * of;
+    for (let other = 0; other < this.worldSize; other++) {
+      const isHere = Atomics.load(words, at(other)) === pid && Atomics.load(words, at(other) + 1) === thread + 1;
+      if (isHere && other !== rank) return other;
+    }
+    if (Atomics.compareExchange(words, at(rank), 0, pid) !== 0) return rank;
+    Atomics.store(words, at(rank) + 1, thread + 1);
+    return undefined;
+  }
+
+  /** Says that `rank` could not come after all. */
+  withdraw(rank: number): void {
+    Atomics.store(this.#words, PRESENCE_AT + 2 * rank + 1, 0);
+    Atomics.store(this.#words, PRESENCE_AT + 2 * rank, 0);
+  }
+
+  /** Says that `rank` has had its engine end everything, and will never call it again. */
+  end(rank: number): void {
+    const at = PRESENCE_AT + 2 * rank + 1;
+    const thread = Atomics.load(this.#words, at);
+    if (thread > 0) Atomics.store(this.#words, at, -thread);
+  }
+
+  /** Ranks of process `pid` that have come and may still call their engine. */
+  present(pid: number): readonly number[] {
+    return Array.from({ length: this.worldSize }, (_, rank) => rank).filter((rank) => {
+      const at = PRESENCE_AT + 2 * rank;
+      return Atomics.load(this.#words, at) === pid && Atomics.load(this.#words, at + 1) > 0;
+    });
   }
 
   /**
@@ -219,6 +292,7 @@ export class ControlSegment {
     this.#bytes.set(text, 4 * (at + 2));
     this.#words[at + 1] = text.length;
     Atomics.store(this.#words, at, SET);
+    Atomics.notify(this.#words, at);
     return true;
   }
 
@@ -236,6 +310,8 @@ export class ControlSegment {
 /** Which lane of a member: its collectives, its sends to a peer, its receives from a peer. */
 export type Lane = { readonly kind: "collective" } | { readonly kind: "send" | "recv"; readonly peer: number };
 
+const ringOf = (lane: Lane) => (lane.kind === "collective" ? COLLECTIVE_RING : LANE_RING);
+
 /** One group in the segment, as one member uses it. Member numbers are ranks within the group. */
 export class GroupControl {
   readonly #segment: ControlSegment;
@@ -246,7 +322,7 @@ export class GroupControl {
   readonly #blobAt: number;
   readonly #lanesAt: number;
   readonly #turns: Turns;
-  /** Words of one member's lanes, of which the collectives' is the first. */
+  /** See `lanesWords`. */
   readonly #memberWords: number;
   readonly member: number;
   readonly size: number;
@@ -260,7 +336,7 @@ export class GroupControl {
     this.#blobAt = this.#failureAt + FAILURE_WORDS;
     this.#lanesAt = this.#blobAt + BLOB_WORDS;
     const { worldSize } = segment;
-    this.#memberWords = (1 + 2 * worldSize) * LANE_WORDS;
+    this.#memberWords = lanesWords(worldSize);
     this.member = member;
     this.size = size;
     this.#turns = new Turns(words, member, size, {
@@ -400,7 +476,7 @@ export class GroupControl {
   /** Says that this member issues call `seq` of a lane. */
   publish(lane: Lane, seq: number, print: Fingerprint): void {
     const at = this.#lane(this.member, lane);
-    const entry = at + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    const entry = at + 4 + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
     Atomics.store(words, entry, 0);
     words[entry + 1] = print.call;
@@ -410,6 +486,19 @@ export class GroupControl {
     Atomics.store(words, at, seq + 1);
   }
 
+  /**
+   * The first collective that this member must not publish yet, for the slowest member has not compared the one that it
+   * would overwrite. One less than the ring holds: a member that has published a call may read all others' of that number
+   * until it publishes the next.
+   */
+  collectiveLimit(): number {
+    let least = Number.POSITIVE_INFINITY;
+    for (let member = 0; member < this.size; member++) {
+      least = Math.min(least, Atomics.load(this.#words, this.#lanesAt + member * this.#memberWords));
+    }
+    return least + COLLECTIVE_RING - 1;
+  }
+
   /** How many calls `member` has issued on a lane. */
   issued(member: number, lane: Lane): number {
     return Atomics.load(this.#words, this.#lane(member, lane));
@@ -417,7 +506,7 @@ export class GroupControl {
 
   /** Call `seq` of a lane of `member`; `undefined` before it was issued and after it was forgotten. */
   read(member: number, lane: Lane, seq: number): Fingerprint | undefined {
-    const entry = this.#lane(member, lane) + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    const entry = this.#lane(member, lane) + 4 + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
     if (Atomics.load(words, entry) !== seq + 1) return undefined;
     const print = { call: words[entry + 1] ?? 0, count: words[entry + 2] ?? 0, hash: words[entry + 3] ?? 0 };
@@ -430,7 +519,7 @@ export class GroupControl {
    */
   agrees(member: number, seq: number, print: Fingerprint): boolean {
     const words = this.#words;
-    const entry = this.#lanesAt + member * this.#memberWords + 4 + (seq % LANE_RING) * ENTRY_WORDS;
+    const entry = this.#lanesAt + member * this.#memberWords + 4 + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
     if (Atomics.load(words, entry) !== seq + 1) return true;
     const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
     return same || Atomics.load(words, entry) !== seq + 1;
@@ -453,13 +542,13 @@ export class GroupControl {
 
   #pair(from: number, to: number): number {
     const { worldSize } = this.#segment;
-    const lanes = worldSize * (1 + 2 * worldSize) * LANE_WORDS;
-    return this.#lanesAt + lanes + (from * worldSize + to) * PAIR_WORDS;
+    return this.#lanesAt + worldSize * this.#memberWords + (from * worldSize + to) * PAIR_WORDS;
   }
 
   #lane(member: number, lane: Lane): number {
     const base = this.#lanesAt + member * this.#memberWords;
     if (lane.kind === "collective") return base;
-    return base + (1 + lane.peer + (lane.kind === "send" ? 0 : this.#segment.worldSize)) * LANE_WORDS;
+    const pair = lane.peer + (lane.kind === "send" ? 0 : this.#segment.worldSize);
+    return base + COLLECTIVE_WORDS + pair * LANE_WORDS;
   }
 }

@@ -1,8 +1,9 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
-import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
+import { type Fingerprint, type GroupControl, LANE_RING, type Lane } from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
+import { COLLECTIVE, IN_BATCH } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
@@ -10,18 +11,53 @@ const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objec
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
 
-const COLLECTIVE: Lane = { kind: "collective" };
+const oppositeOf = (lane: Lane, member: number): Lane =>
+  lane.kind === "collective" ? lane : { kind: lane.kind === "send" ? "recv" : "send", peer: member };
 
 export class Agreement {
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
   readonly #group: string;
+  /** The first collective for which it must be asked whether all members have come far enough to publish it. */
+  #limit = 0;
 
   /** @param ranks world ranks of the members */
   constructor(control: GroupControl, ranks: readonly number[], group: string) {
     this.#control = control;
     this.#ranks = ranks;
     this.#group = group;
+  }
+
+  /**
+   * Whether these calls can be published without overwriting what a member has yet to compare. (An entry with more calls
+   * of one lane than that lane remembers is published when its first can be: the rest of them is compared as far as
+   * the ring goes.)
+   */
+  mayAnnounce(arrivals: readonly Arrival[]): boolean {
+    const first = arrivals[0];
+    if (first === undefined) return true;
+    if (arrivals.length === 1 && first.lane.kind === "collective")
+      return first.seq < this.#limit || this.#reach(first.seq);
+    let numCollectives = 0;
+    const firsts = new Map<number, Arrival>();
+    for (const arrival of arrivals) {
+      const { lane } = arrival;
+      if (lane.kind === "collective") {
+        if (numCollectives++ === 0 && arrival.seq >= this.#limit && !this.#reach(arrival.seq)) return false;
+        continue;
+      }
+      const key = lane.peer * 2 + (lane.kind === "send" ? 0 : 1);
+      if (firsts.has(key)) continue;
+      firsts.set(key, arrival);
+      const theirs = this.#control.issued(lane.peer, oppositeOf(lane, this.#control.member));
+      if (arrival.seq >= theirs + LANE_RING) return false;
+    }
+    return true;
+  }
+
+  #reach(seq: number): boolean {
+    this.#limit = this.#control.collectiveLimit();
+    return seq < this.#limit;
   }
 
   /** Publishes calls and compares them with those of peers that came earlier. @returns the first disagreement */
@@ -36,8 +72,7 @@ export class Agreement {
           found ??= this.#compare(member, lane, seq, print);
         }
       } else {
-        const opposite = lane.kind === "send" ? "recv" : "send";
-        found ??= this.#compare(lane.peer, { kind: opposite, peer: control.member }, seq, print);
+        found ??= this.#compare(lane.peer, oppositeOf(lane, control.member), seq, print);
       }
     }
     return found;
@@ -46,14 +81,16 @@ export class Agreement {
   #compare(member: number, lane: Lane, seq: number, mine: Fingerprint): MismatchError | undefined {
     const theirs = this.#control.read(member, lane, seq);
     if (theirs === undefined) return undefined;
-    // A send and its receive agree on the element type alone; a collective on everything in the word.
+    // A send and its receive agree on the element type and on how they go; a collective on everything in the word.
     const collective = lane.kind === "collective";
-    const differs = collective ? theirs.call !== mine.call : dtypeBits(theirs.call) !== dtypeBits(mine.call);
+    const apart = !collective && ((theirs.call ^ mine.call) & IN_BATCH) !== 0;
+    const differs = collective ? theirs.call !== mine.call : apart || dtypeBits(theirs.call) !== dtypeBits(mine.call);
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
+    const where = (print: Fingerprint) => ((print.call & IN_BATCH) === 0 ? " outside of a batch" : " in a batch");
     const side = (of: number, print: Fingerprint) => ({
       rank: this.#ranks[of] ?? of,
-      call: describeWords(print.call, print.count >>> 0),
+      call: describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : ""),
     });
     const sides = [side(this.#control.member, mine), side(member, theirs)].sort((a, b) => a.rank - b.rank);
     return new MismatchError(`ranks of ${this.#group} disagree on operation #${seq}`, sides);
@@ -78,7 +115,7 @@ export class Agreement {
     const control = this.#control;
     if (lane.kind === "collective") return control.issued(member, lane) > seq;
     if (member !== lane.peer) return true;
-    return control.issued(member, { kind: lane.kind === "send" ? "recv" : "send", peer: control.member }) > seq;
+    return control.issued(member, oppositeOf(lane, control.member)) > seq;
   }
 
   /** Which members have issued the entry's calls, and what each did last. */
@@ -91,7 +128,8 @@ export class Agreement {
         last === undefined || last.seq === 0
           ? {}
           : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq };
-      return { rank, arrived: arrival === undefined || this.#memberArrived(member, arrival), ...lastOp };
+      const arrived = arrival === undefined || member === this.#control.member || this.#memberArrived(member, arrival);
+      return { rank, arrived, ...lastOp };
     });
   }
 }

@@ -200,6 +200,9 @@ export class NcclBackend implements Backend {
         `one that rank ${this.rank} allocated in generation ${this.generation} of this world`,
       );
     }
+    // What is done may only not have been noticed.
+    if (storage.allocation.pendingUses > 0)
+      for (const communicator of this.#rank.endings.communicators) communicator.look();
     const { pendingUses } = storage.allocation;
     if (pendingUses > 0) {
       throw new InvalidArgumentError(

@@ -53,6 +53,24 @@ export function isComposed(call: NcclCall, library: NcclLibrary): boolean {
   }
 }
 
+/**
+ * Runs `fn`, which issues calls, as one NCCL group. A throw does not leave the group open: every later call of the thread
+ * would join it, and never run.
+ * @returns NCCL's first status that is not success, or success
+ */
+export function inGroup({ api }: NcclLibrary, fn: () => number): number {
+  const begun = api.ncclGroupStart();
+  if (begun !== NCCL_RESULT.success) return begun;
+  let status = 0;
+  let ended = 0;
+  try {
+    status = fn();
+  } finally {
+    ended = api.ncclGroupEnd();
+  }
+  return status === 0 ? ended : status;
+}
+
 /** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
 export function issue(call: NcclCall, target: CallTarget): number {
   const { library, comm, stream, rank, size } = target;
@@ -146,13 +164,22 @@ function alone(call: NcclCall, { copy }: CallTarget): number {
 
 const ranks = (size: number) => Array.from({ length: size }, (_, rank) => rank);
 
-/** Runs all steps even after a failure, so that a group stays balanced, and gives the first status that is not success. */
+/**
+ * Runs all steps even after a failure, so that a group stays balanced: the peers make theirs.
+ * @returns the first status that is not success @throws what the first step that threw did
+ */
 function first(peers: readonly number[], step: (peer: number) => number): number {
   let status = 0;
+  const errors: unknown[] = [];
   for (const peer of peers) {
-    const answer = step(peer);
-    if (status === 0) status = answer;
+    try {
+      const answer = step(peer);
+      if (status === 0) status = answer;
+    } catch (error) {
+      errors.push(error);
+    }
   }
+  if (errors.length > 0) throw errors[0];
   return status;
 }
 

@@ -27,6 +27,7 @@ import {
   encodeObject,
   MAX_OBJECT_BYTES,
   type OutputOptions,
+  PendingWork,
   packCall,
   type ReduceOptions,
   type RootOptions,
@@ -37,11 +38,18 @@ import {
 import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
 import { isComposed } from "./calls.ts";
 import type { EntryParts } from "./entry.ts";
-import type { CapturedGraphs } from "./graphs.ts";
+import { type CapturedGraphs, Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
-import { checkSupported, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
+import {
+  checkSupported,
+  makesMemory,
+  type PrepareContext,
+  type Prepared,
+  prepareCall,
+  prepareQuickly,
+} from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { shrunk, splitting } from "./regroup.ts";
@@ -49,10 +57,35 @@ import { CallSequence, type Extras } from "./sequence.ts";
 import type { NcclWork } from "./work.ts";
 
 const NO_OPTIONS = Object.freeze({});
+/** What a caller gave who left the counts out: the check of the call says what is missing. */
+const NO_COUNTS = NO_OPTIONS as VOptions & AllToAllVOptions;
 
 interface BatchedCall {
   readonly prepared: Prepared;
   readonly work: NcclWork<unknown>;
+  readonly options: CallOptions;
+}
+
+/** The options of calls that settle as one. */
+function joined(options: readonly CallOptions[]): CallOptions {
+  const timeouts = options.flatMap(({ timeoutMs }) => timeoutMs ?? []);
+  const signals = [...new Set(options.flatMap(({ signal }) => signal ?? []))];
+  return {
+    ...(timeouts.length === 0 ? {} : { timeoutMs: Math.min(...timeouts) }),
+    ...(signals.length === 0
+      ? {}
+      : { signal: signals.length === 1 && signals[0] !== undefined ? signals[0] : AbortSignal.any(signals) }),
+  };
+}
+
+/** Runs a function whose calls are all made when it returns. @throws InvalidArgumentError when it returns a promise */
+function runAtOnce(fn: (group: NcclCommunicator) => void, group: NcclCommunicator): void {
+  const returned: unknown = (fn as (group: NcclCommunicator) => unknown)(group);
+  if (typeof (returned as PromiseLike<unknown> | null | undefined)?.then !== "function") return;
+  if (returned instanceof PendingWork) return;
+  // What it does later is its own affair, and its failure would only hide this one.
+  void (returned as PromiseLike<unknown>).then(undefined, () => {});
+  throw new InvalidArgumentError("fn", "a function that returns a promise", "a synchronous function");
 }
 
 /** Everything a communicator is made of. */
@@ -74,6 +107,7 @@ export class NcclCommunicator implements Communicator {
   readonly ranks: readonly number[];
   readonly generation: number;
   readonly parts: CommunicatorParts;
+  readonly #rank: NcclRank;
   readonly #queue: CommQueue;
   readonly #issuer: CallIssuer;
   #numChildren = 0;
@@ -81,12 +115,15 @@ export class NcclCommunicator implements Communicator {
   readonly #context: PrepareContext;
   readonly #mail: PairMail;
   readonly #pairs: PairCalls;
+  /** `close` was called: no call is taken any more. */
   #closed = false;
+  /** Nothing is pending any more after `close`. */
+  #ended = false;
   #closing: Promise<void> | undefined;
   /** Calls of an open batch; `undefined` outside of one. */
   #batch: BatchedCall[] | undefined;
-  /** Calls go into a graph instead of the queue. */
-  #recording = false;
+  /** What goes into a graph instead of the queue, while one is captured. */
+  #recording: Recording | undefined;
 
   constructor(parts: CommunicatorParts) {
     this.parts = parts;
@@ -95,6 +132,7 @@ export class NcclCommunicator implements Communicator {
     this.rank = parts.member;
     this.size = parts.ranks.length;
     this.generation = parts.rank.at.generation;
+    this.#rank = parts.rank;
     this.#queue = parts.queue;
     this.#sequence = new CallSequence(this.size);
     const { at } = parts.rank;
@@ -150,7 +188,7 @@ export class NcclCommunicator implements Communicator {
     if (quick !== undefined) return quick;
     return this.#issue("all_gather", input, options, {});
   }
-  allGatherV(input: Data, options: VOptions): Work<Tensor> {
+  allGatherV(input: Data, options: VOptions = NO_COUNTS): Work<Tensor> {
     return this.#issue("all_gather_v", input, options, { counts: options.counts });
   }
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
@@ -158,13 +196,13 @@ export class NcclCommunicator implements Communicator {
     if (quick !== undefined) return quick;
     return this.#issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
   }
-  reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
+  reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp } = NO_COUNTS): Work<Tensor> {
     return this.#issue("reduce_scatter_v", input, options, { counts: options.counts, redop: options.op ?? "sum" });
   }
   allToAll(input: Data, options: OutputOptions = {}): Work<Tensor> {
     return this.#issue("all_to_all", input, options, {});
   }
-  allToAllV(input: Data, options: AllToAllVOptions): Work<Tensor> {
+  allToAllV(input: Data, options: AllToAllVOptions = NO_COUNTS): Work<Tensor> {
     return this.#issue("all_to_all_v", input, options, {
       sendCounts: options.sendCounts,
       recvCounts: options.recvCounts,
@@ -178,14 +216,15 @@ export class NcclCommunicator implements Communicator {
   }
   /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
-    if (this.#batch !== undefined || this.#recording) return this.#issue("send", data, options, { peer });
+    if (this.#batch !== undefined || this.#recording !== undefined) return this.#issue("send", data, options, { peer });
     return this.#push(
       this.#pairs.send(this.#check("send", data, options, { peer }).input, peer),
       options,
     ) as Work<void>;
   }
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
-    if (this.#batch !== undefined || this.#recording) return this.#issue("recv", output, options, { peer });
+    if (this.#batch !== undefined || this.#recording !== undefined)
+      return this.#issue("recv", output, options, { peer });
     return this.#push(
       this.#pairs.recv(this.#check("recv", output, options, { peer }).input, peer),
       options,
@@ -199,13 +238,19 @@ export class NcclCommunicator implements Communicator {
     return this.#issuer.launch([this.#issuer.barrier()], "barrier", options, () => undefined) as Work<void>;
   }
 
-  batch(fn: (group: Communicator) => void): Work<void> {
+  /**
+   * See `Communicator.batch`. It settles as one: the earliest deadline of its calls and of `options` is that of all, and
+   * every signal that is raised ends it.
+   */
+  batch(fn: (group: Communicator) => void, options: CallOptions = NO_OPTIONS): Work<void> {
+    checkOptions(options);
     const calls = this.#collect(fn);
     if (calls.length === 0)
       return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
     const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
     const prepared = calls.map((one) => one.prepared);
-    return this.#issuer.launch(prepared, "batch", {}, () => undefined, members) as Work<void>;
+    const together = joined([options, ...calls.map((one) => one.options)]);
+    return this.#issuer.launch(prepared, "batch", together, () => undefined, members) as Work<void>;
   }
 
   /** Runs `fn` and gives the calls that it made, none of them issued. A throw leaves everything as it was. */
@@ -231,9 +276,11 @@ export class NcclCommunicator implements Communicator {
   /**
    * Records what `fn` calls as a graph, to be run again and again by `replay` without issuing each call; kernels and
    * copies that `fn` puts on `group.stream` are recorded in their place among the calls. All ranks capture the same
-   * calls, on device tensors, each of which was made at least once before: NCCL connects peers in the first call of a
-   * kind. The tensors stay bound to the graph.
-   * @throws InvalidArgumentError when work is pending, a call was never made, or a buffer is in host memory
+   * calls, on device tensors, each of which was made at least once before with the same element type and operator: NCCL
+   * connects peers in the first call of a kind. The graph keeps the tensors of its calls; a call whose result goes
+   * elsewhere than to its input names an `output`.
+   * @throws InvalidArgumentError when work is pending, `fn` is asynchronous, a call was never made, a buffer is in host
+   * memory or would have to be made
    */
   capture(fn: (group: NcclCommunicator) => void): CudaGraph {
     this.#refuseInBatch("capture");
@@ -241,16 +288,21 @@ export class NcclCommunicator implements Communicator {
     if (this.#queue.pending > 0 || !this.#queue.accepts) {
       throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
     }
-    this.#recording = true;
+    const recording = new Recording();
+    const { rank, graphs } = this.parts;
+    this.#recording = recording;
+    rank.capturing = this;
     try {
-      return this.parts.graphs.add(this.stream.capture(() => this.#sequence.atomically(() => fn(this))));
+      const graph = this.stream.capture(() => this.#sequence.apart(() => runAtOnce(fn, this)));
+      return graphs.add(graph, recording.captured);
     } finally {
-      this.#recording = false;
+      this.#recording = undefined;
+      rank.capturing = undefined;
     }
   }
 
   /** Puts a call into the graph that is being recorded. */
-  #record(prepared: Prepared): NcclWork<unknown> {
+  #record(prepared: Prepared, recording: Recording): NcclWork<unknown> {
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
     if (!this.#queue.isWarm(prepared.kind)) {
@@ -266,6 +318,7 @@ export class NcclCommunicator implements Communicator {
         "it is computed on the host there: call it outside",
       );
     }
+    recording.add(prepared);
     const composed = isComposed(prepared.call, this.parts.rank.library);
     const status = this.#issuer.runCalls([prepared], this.#queue.comm ?? 0n, composed);
     this.parts.rank.library.check("capture", status, this.#queue.comm);
@@ -275,26 +328,23 @@ export class NcclCommunicator implements Communicator {
   }
 
   /**
-   * Runs a captured graph behind everything issued so far.
-   * @throws InvalidArgumentError for a graph of another communicator; ClosedError for one that was closed
+   * Runs a captured graph behind everything issued so far. All ranks replay graphs of the same collectives.
+   * @throws InvalidArgumentError for a graph of another communicator; ClosedError for one that was closed, and for one
+   * with a tensor that was freed
    */
   replay(graph: CudaGraph, options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("replay");
     checkOptions(options);
     this.#open();
-    if (!this.parts.graphs.has(graph)) {
-      throw new InvalidArgumentError("graph", "a graph of another communicator", `one that ${this.group} captured`);
-    }
-    if (graph.closed) throw new ClosedError("graph", "was closed");
-    const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
+    const { storages, hash, numCollectives } = this.parts.graphs.replayable(graph, this.group);
+    const arrival = this.#sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
     const run = () => {
       graph.launch(this.stream);
       return 0;
     };
     return this.#push(
-      { op: "barrier", arrivals: [arrival], run, value: () => undefined },
+      { op: "replay", arrivals: [arrival], run, storages, value: () => undefined },
       options,
-      "replay",
     ) as Work<void>;
   }
 
@@ -318,8 +368,9 @@ export class NcclCommunicator implements Communicator {
     return { kind: "preMulSum", scalar };
   }
 
-  split(color: number, key = 0, options: { name?: string } = {}): Work<Communicator | undefined> {
+  split(color: number, key = 0, options: CallOptions & { name?: string } = {}): Work<Communicator | undefined> {
     this.#refuseInBatch("split");
+    checkOptions(options);
     if (!Number.isInteger(color) || color < -1 || color > 0x7fffffff) {
       throw new InvalidArgumentError("color", color, "an integer of 0 or more, or -1 for no group");
     }
@@ -329,7 +380,7 @@ export class NcclCommunicator implements Communicator {
     const name = options.name ?? `${this.group}/split${this.#numChildren}`;
     const instance = this.#numChildren++;
     const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
-    return this.#push({ ...splitting(this, { color, key, name, instance, arrival }) }, {}) as Work<
+    return this.#push({ ...splitting(this, { color, key, name, instance, arrival }) }, options) as Work<
       Communicator | undefined
     >;
   }
@@ -358,6 +409,11 @@ export class NcclCommunicator implements Communicator {
     return this.#push(entry, {}) as Work<NcclCommunicator>;
   }
 
+  /** Settles what is done and was not noticed yet. Never waits. */
+  look(): void {
+    this.#queue.look();
+  }
+
   capabilities(): Capabilities {
     return this.parts.rank.capabilities;
   }
@@ -372,11 +428,11 @@ export class NcclCommunicator implements Communicator {
   }
 
   abort(reason: string): void {
-    if (!this.#closed) this.#queue.fail(new AbortedError(reason));
+    if (!this.#ended) this.#queue.fail(new AbortedError(reason));
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return;
+    this.#closed = true;
     this.#closing ??= this.#close();
     await this.#closing;
   }
@@ -387,8 +443,8 @@ export class NcclCommunicator implements Communicator {
 
   async #close(): Promise<void> {
     await this.#queue.drain();
-    await this.#drainMail();
-    this.#closed = true;
+    const undelivered = await this.#drainMail();
+    this.#ended = true;
     const unseen = this.#queue.close();
     const { comm } = this.#queue;
     if (comm !== undefined && this.#queue.cause === undefined && this.#queue.accepts) {
@@ -397,15 +453,25 @@ export class NcclCommunicator implements Communicator {
     this.parts.graphs.close();
     this.parts.rank.endings.retire(this);
     if (unseen.length > 0) throw unseen[0];
+    if (undelivered !== undefined) throw undelivered;
   }
 
-  /** Waits until receivers have taken what was sent to them. */
-  async #drainMail(): Promise<void> {
-    const until = performance.now() + this.parts.rank.timeoutMs;
+  /** Waits until receivers have taken what was sent to them. @returns what is to be said of those who never will */
+  async #drainMail(): Promise<AbortedError | undefined> {
+    const { control } = this.#queue.options;
+    // No member makes a call after it has said so.
+    control.announceClose();
+    const until = performance.now() + this.#rank.timeoutMs;
     while (this.#mail.sweep() > 0 && this.#queue.cause === undefined && performance.now() < until) {
+      if (control.allClosing && this.#mail.sweep() > 0) break;
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
+    const receivers = this.#queue.cause === undefined ? this.#mail.receivers : [];
     this.#mail.close();
+    if (receivers.length === 0) return undefined;
+    return new AbortedError(
+      `${this.group} was closed, and rank ${receivers.join(", ")} never received what was sent to it`,
+    );
   }
 
   #push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
@@ -441,7 +507,7 @@ export class NcclCommunicator implements Communicator {
     redop: ReduceOp | undefined,
   ): Work<Tensor> | undefined {
     this.#open();
-    if (this.#batch !== undefined || this.#recording) return undefined;
+    if (this.#batch !== undefined || this.#recording !== undefined) return undefined;
     const prepared = prepareQuickly(this.#context, op, input, options, redop);
     if (prepared === undefined) return undefined;
     return this.#issuer.pushQuickly(prepared) as NcclWork<Tensor>;
@@ -449,31 +515,54 @@ export class NcclCommunicator implements Communicator {
 
   #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
     const checked = this.#check(op, data, options, extras);
-    if (this.#recording) {
-      for (const operand of [checked.input, checked.output]) {
-        if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
-          throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
-        }
-      }
-      return this.#record(prepareCall(this.#context, op, checked, extras)) as NcclWork<T>;
+    const recording = this.#recording;
+    if (recording !== undefined) {
+      this.#checkRecordable(op, checked, options, extras);
+      return this.#record(prepareCall(this.#context, op, checked, extras), recording) as NcclWork<T>;
     }
     const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
       const work = this.#issuer.work(prepared.arrival.seq, op);
-      this.#batch.push({ prepared, work });
+      this.#batch.push({ prepared, work, options });
       return work as NcclWork<T>;
     }
     return this.#issuer.launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
   }
 
+  /** Refuses calls that no graph can hold. */
+  #checkRecordable(op: OperationName, checked: CheckedCall, options: CallOptions, extras: Extras): void {
+    for (const operand of [checked.input, checked.output]) {
+      if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
+        throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
+      }
+    }
+    if (makesMemory(this.rank, op, checked, extras.root ?? 0)) {
+      throw new InvalidArgumentError(
+        "capture",
+        `${op} without an output`,
+        "calls that name their output: each run of the graph writes there",
+      );
+    }
+    if (options.timeoutMs !== undefined || options.signal !== undefined) {
+      throw new InvalidArgumentError("capture", `${op} with a deadline or a signal`, "them in the options of replay");
+    }
+  }
+
   #open(): void {
     if (this.#closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
+    const { capturing } = this.#rank;
+    if (capturing !== undefined && capturing !== this) {
+      throw new UnsupportedError(
+        `a call of ${this.group} inside capture() of ${capturing.group}`,
+        "a graph holds the calls of one communicator: make this one outside of it",
+      );
+    }
     this.#queue.refuseAfterFailure();
   }
 
   #refuseInBatch(op: string): void {
-    if (this.#batch !== undefined || this.#recording) {
-      const where = this.#recording ? "capture()" : "batch()";
+    if (this.#batch !== undefined || this.#recording !== undefined) {
+      const where = this.#recording !== undefined ? "capture()" : "batch()";
       throw new UnsupportedError(`${op} inside ${where}`, "only collectives, send and recv can stand there");
     }
   }

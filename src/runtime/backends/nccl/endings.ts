@@ -52,6 +52,11 @@ export class Endings {
     return [...this.#open];
   }
 
+  /** How many communicators their program has closed that are not freed yet. */
+  get numRetired(): number {
+    return this.#retired.size;
+  }
+
   add(communicator: NcclCommunicator): void {
     this.#open.add(communicator);
   }

@@ -2,6 +2,7 @@
 import { overlaps, type Region } from "../../../authoring/collectives/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { Fingerprint, Lane } from "../control/segment.ts";
+import type { DeviceStorage } from "../cuda/device-tensor.ts";
 import type { NcclCall } from "./calls.ts";
 import type { CallKind } from "./prepare.ts";
 import type { NcclWork } from "./work.ts";
@@ -31,6 +32,13 @@ export interface EntryParts {
    */
   readonly ready?: () => boolean;
   readonly regions?: readonly Region[];
+  /** Tensors' memory that it reads and writes: held until it has ended. */
+  readonly source?: DeviceStorage | undefined;
+  readonly target?: DeviceStorage | undefined;
+  /** As `source` and `target`, of a call that has more. */
+  readonly storages?: readonly DeviceStorage[];
+  /** Whether it reads what other members said in their calls of its number: they must not be forgotten before. */
+  readonly reads?: boolean;
   /** A task of the host: called until it says that it is done. */
   readonly step?: () => boolean;
   /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
@@ -57,6 +65,10 @@ export class Entry {
   readonly run: EntryParts["run"];
   readonly ready: EntryParts["ready"];
   readonly regions: readonly Region[];
+  readonly source: DeviceStorage | undefined;
+  readonly target: DeviceStorage | undefined;
+  readonly storages: readonly DeviceStorage[];
+  readonly reads: boolean;
   readonly step: EntryParts["step"];
   readonly finish: readonly ((ok: boolean) => void)[];
   readonly result: unknown;
@@ -68,6 +80,8 @@ export class Entry {
   readonly deadline: number;
   /** The mark behind it on the stream (see completion.ts); 0 for none. */
   marker = 0;
+  /** Whether its calls were published. */
+  announced = false;
 
   constructor(work: NcclWork<unknown>, parts: EntryParts, timeoutMs: number) {
     this.op = parts.op;
@@ -79,6 +93,10 @@ export class Entry {
     this.run = parts.run;
     this.ready = parts.ready;
     this.regions = parts.regions ?? NONE;
+    this.source = parts.source;
+    this.target = parts.target;
+    this.storages = parts.storages ?? NONE;
+    this.reads = parts.reads ?? false;
     this.step = parts.step;
     this.finish = parts.finish ?? NONE;
     this.result = parts.result;
@@ -87,6 +105,16 @@ export class Entry {
     this.issuedAt = performance.now();
     this.timeoutMs = timeoutMs;
     this.deadline = this.issuedAt + timeoutMs;
+  }
+
+  /**
+   * Counts this call (`1`) or counts it no more (`-1`) among those that use its tensors. A call that is held back is on
+   * no stream that could protect them; and as the entry refers to them, the garbage collector leaves them alone.
+   */
+  countUse(by: 1 | -1): void {
+    if (this.source !== undefined) this.source.allocation.pendingUses += by;
+    if (this.target !== undefined && this.target !== this.source) this.target.allocation.pendingUses += by;
+    if (this.storages !== NONE) for (const { allocation } of this.storages) allocation.pendingUses += by;
   }
 }
 

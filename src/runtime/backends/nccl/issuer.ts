@@ -1,11 +1,12 @@
 /** Puts calls into a communicator's queue, and from there onto the stream. */
 import { AbortedError } from "../../../core/index.ts";
-import { type CallOptions, packCall } from "../../comm/index.ts";
-import { isComposed, issue, type NcclCall } from "./calls.ts";
+import { abortReason, type CallOptions, packCall } from "../../comm/index.ts";
+import type { DeviceStorage } from "../cuda/device-tensor.ts";
+import { inGroup, isComposed, issue, type NcclCall } from "./calls.ts";
 import { Entry, type EntryParts } from "./entry.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
-import type { PrepareContext, Prepared } from "./prepare.ts";
+import { ALWAYS_COLD, kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { type CallSequence, COLLECTIVE } from "./sequence.ts";
@@ -13,6 +14,12 @@ import { NcclWork } from "./work.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
 const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
+
+/** The tensors' memory that calls read and write. */
+export function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[] {
+  const all = calls.flatMap(({ source, target }) => [source, target]).filter((storage) => storage !== undefined);
+  return [...new Set(all)];
+}
 
 export class CallIssuer {
   readonly operators: PreMulSumOperators;
@@ -34,8 +41,9 @@ export class CallIssuer {
   /** Puts an entry into the queue. `name` is what the work is called. */
   push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
     const work = this.work(parts.arrivals[0]?.seq ?? 0, name);
-    this.#watchSignal(options.signal, work);
-    this.#queue.push(new Entry(work, parts, options.timeoutMs ?? this.#rank.timeoutMs));
+    const { signal, timeoutMs = this.#rank.timeoutMs } = options;
+    const watched = signal === undefined ? parts : this.#watching(signal, work, parts);
+    this.#queue.push(new Entry(work, watched, timeoutMs));
     return work;
   }
 
@@ -46,14 +54,23 @@ export class CallIssuer {
 
   /** One call of the short way: nothing staged, no options. */
   pushQuickly(prepared: Prepared): NcclWork<unknown> {
-    const { op, arrival, kind, call, result, sizeBytes } = prepared;
+    const { op, arrival, kind, call, source, target, result, sizeBytes } = prepared;
     const work = this.work(arrival.seq, op);
-    const parts: EntryParts = { op, arrivals: [arrival], kinds: [kind], single: call, result, sizeBytes };
+    const parts: EntryParts = {
+      op,
+      arrivals: [arrival],
+      kinds: [kind],
+      single: call,
+      source,
+      target,
+      result,
+      sizeBytes,
+    };
     this.#queue.push(new Entry(work, parts, this.#rank.timeoutMs));
     return work;
   }
 
-  /** Puts calls into the queue that start together. */
+  /** Puts calls into the queue that start together; their options are the batch's. */
   launch(
     calls: readonly Prepared[],
     op: string,
@@ -66,6 +83,7 @@ export class CallIssuer {
       op: calls[0]?.op ?? "barrier",
       arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
       kinds: calls.map((one) => one.kind),
+      storages: storagesOf(calls),
       run: (comm) => this.runCalls(calls, comm, grouped),
       value,
       members,
@@ -77,7 +95,7 @@ export class CallIssuer {
 
   /** Issues calls on the stream. @returns NCCL's first status that is not success */
   runCalls(calls: readonly Prepared[], comm: bigint, grouped: boolean): number {
-    const { api } = this.#rank.library;
+    const { library } = this.#rank;
     const resolved = calls.map(({ call, scalar }) => {
       if (scalar === undefined) return call;
       if (this.#context.size > 1) return { ...call, redop: this.operators.get(comm, call.dtype, scalar) };
@@ -85,16 +103,19 @@ export class CallIssuer {
       return { ...call, send: call.recv };
     });
     const target = this.#queue.options.target(comm);
-    let status = grouped ? api.ncclGroupStart() : 0;
-    for (const call of resolved) {
-      const answer = issue(call, target);
-      if (status === 0) status = answer;
-    }
-    const ended = grouped ? api.ncclGroupEnd() : 0;
+    const issueAll = () => {
+      let status = 0;
+      for (const call of resolved) {
+        const answer = issue(call, target);
+        if (status === 0) status = answer;
+      }
+      return status;
+    };
+    const status = grouped ? inGroup(library, issueAll) : issueAll();
     const copies = calls.flatMap(({ staged }) => staged.flatMap(({ after }) => after ?? []));
     if (copies.length > 0) this.#queue.untilAccepted();
     for (const copy of copies) copy();
-    return status === 0 ? ended : status;
+    return status;
   }
 
   /** A barrier: a reduction of one word. */
@@ -110,13 +131,16 @@ export class CallIssuer {
       redop: 0,
       ...NO_COUNTS,
     };
+    const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
     return {
       op: "barrier",
       call,
-      arrival: this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0),
-      kind: "barrier",
+      arrival,
+      kind: kindOf(arrival.print.call, 1),
       scalar: undefined,
       staged: NONE,
+      source: undefined,
+      target: undefined,
       result: undefined,
       sizeBytes: 0,
     };
@@ -138,8 +162,9 @@ export class CallIssuer {
     const parts: EntryParts = {
       op,
       arrivals: [arrival],
-      // A kind of its own each time: it runs when all members have come, with their lengths.
-      kinds: [`${op} ${arrival.seq}`],
+      // It runs when all members have come, with their lengths.
+      kinds: [ALWAYS_COLD],
+      reads: true,
       run: (comm) => exchange.run(target(comm), () => this.#queue.untilAccepted()),
       finish: [(ok) => exchange.finish(ok)],
       value: () => pick(exchange.values),
@@ -148,13 +173,13 @@ export class CallIssuer {
     return this.push(parts, options);
   }
 
-  #watchSignal(signal: AbortSignal | undefined, work: NcclWork<unknown>): void {
-    if (signal === undefined) return;
+  /** Has the signal end the group until the work has settled. */
+  #watching(signal: AbortSignal, work: NcclWork<unknown>, parts: EntryParts): EntryParts {
     const abort = () => {
       if (work.settled) return;
-      const { reason } = signal;
-      this.#queue.fail(new AbortedError(reason instanceof Error ? reason.message : String(reason)));
+      this.#queue.fail(new AbortedError(abortReason(signal)));
     };
     signal.addEventListener("abort", abort, { once: true });
+    return { ...parts, finish: [...(parts.finish ?? NONE), () => signal.removeEventListener("abort", abort)] };
   }
 }

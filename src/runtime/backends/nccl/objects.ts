@@ -9,7 +9,7 @@ import type { Allocation } from "../cuda/memory-pool.ts";
 import type { PinnedBuffer } from "../cuda/pinned.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
-import { type CallTarget, issue } from "./calls.ts";
+import { type CallTarget, inGroup, issue, type NcclCall } from "./calls.ts";
 
 /** An exchange of texts: every member in `senders` gives one, all receive all. */
 export class ObjectExchange {
@@ -58,28 +58,24 @@ export class ObjectExchange {
       this.#at.device.call("cuMemcpyHtoDAsync_v2", "objects", send, from, this.#mine.length, target.stream);
     }
     const { library } = target;
-    library.api.ncclGroupStart();
-    const status = issue(
-      {
-        op: "all_gather_v",
-        dtype: "u8",
-        count: 0,
-        send,
-        recv: base,
-        root: 0,
-        redop: 0,
-        counts,
-        sendCounts: [],
-        recvCounts: [],
-      },
-      target,
-    );
-    const ended = library.api.ncclGroupEnd();
+    const call: NcclCall = {
+      op: "all_gather_v",
+      dtype: "u8",
+      count: 0,
+      send,
+      recv: base,
+      root: 0,
+      redop: 0,
+      counts,
+      sendCounts: [],
+      recvCounts: [],
+    };
+    const status = inGroup(library, () => issue(call, target));
     untilIssued();
     if (total > 0) {
       this.#at.device.call("cuMemcpyDtoHAsync_v2", "objects", pinned.address, device.address, total, target.stream);
     }
-    return status === 0 ? ended : status;
+    return status;
   }
 
   /** Reads what arrived and gives the memory back. */

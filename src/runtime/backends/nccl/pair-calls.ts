@@ -40,7 +40,8 @@ export class PairCalls {
     this.#mailed[peer] = number + 1;
     return {
       op: "send",
-      arrivals: [sequence.of("send", input.dtype, input.count, { peer })],
+      arrivals: [sequence.of("send", input.dtype, input.count, { peer, mailed: true })],
+      source: from.storage,
       ready: () => this.#nextPost[peer] === number && this.#mail.hasRoom(peer, number),
       regions: [input.region],
       run: () => {
@@ -72,7 +73,8 @@ export class PairCalls {
     this.#fetched[peer] = number + 1;
     return {
       op: "recv",
-      arrivals: [sequence.of("recv", output.dtype, output.count, { peer })],
+      arrivals: [sequence.of("recv", output.dtype, output.count, { peer, mailed: true })],
+      target: to.storage,
       ready: () => this.#nextFetch[peer] === number && this.#mail.has(peer, number),
       regions: [output.region],
       run: () => {

@@ -76,6 +76,11 @@ export class PairMail {
     return this.#outgoing.length;
   }
 
+  /** Who has yet to take something, each once. */
+  get receivers(): readonly number[] {
+    return [...new Set(this.#outgoing.map(({ to }) => to))].sort((a, b) => a - b);
+  }
+
   /** Frees every buffer: the group is over. */
   close(): void {
     for (const { buffer } of this.#outgoing) this.#at.pool.free(buffer);

@@ -1,16 +1,8 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
 import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../authoring/collectives/index.ts";
 import { type DType, type ReduceOp, sizeOf, Tensor, UnsupportedError } from "../../../core/index.ts";
-import {
-  type Capabilities,
-  type CheckedCall,
-  type Data,
-  type Operand,
-  type OutputOptions,
-  opCode,
-  type WireOp,
-} from "../../comm/index.ts";
-import { deviceAddress, deviceStorageOf } from "../cuda/device-tensor.ts";
+import type { Capabilities, CheckedCall, Data, Operand, OutputOptions, WireOp } from "../../comm/index.ts";
+import { type DeviceStorage, deviceAddress } from "../cuda/device-tensor.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
@@ -20,10 +12,26 @@ import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
 
 /** Calls that NCCL connects together have one kind. */
-export type CallKind = number | string;
+export type CallKind = number;
 
-/** Kind of a collective: operation and power of two of the size. */
-const kindOf = (op: WireOp, part: number): number => opCode(op) * 64 + 32 - Math.clz32(part);
+/** Kind of a call that waits for all members each time. */
+export const ALWAYS_COLD: CallKind = -1;
+
+/** Operation, element type and operator in the first word of a fingerprint. */
+const CALL_MASK = 0x3fff;
+
+/**
+ * Kind of a call: operation, element type, operator, power of two of the size, and the other end where there is one.
+ * NCCL chooses its algorithm, which it connects on first use, by the size in bytes and by what its kernels have for
+ * type and operator (NVLS has fewer of them).
+ * @param call first word of the fingerprint
+ * @param part elements of a part
+ */
+export function kindOf(call: number, part: number, peer = -1): CallKind {
+  const log2 = part < 2 ** 32 ? 32 - Math.clz32(part) : 64 - Math.clz32(part / 2 ** 32);
+  const kind = (call & CALL_MASK) * 64 + log2;
+  return peer < 0 ? kind : kind + (peer + 1) * 2 ** 20;
+}
 
 const NONE: readonly never[] = Object.freeze([]);
 
@@ -38,6 +46,9 @@ export interface Prepared {
   /** Of a PreMulSum, whose operator needs the open communicator. */
   readonly scalar: number | bigint | undefined;
   readonly staged: readonly Staged[];
+  /** Memory of device tensors that it reads and writes. */
+  readonly source: DeviceStorage | undefined;
+  readonly target: DeviceStorage | undefined;
   readonly result: Tensor | undefined;
   readonly sizeBytes: number;
 }
@@ -110,9 +121,11 @@ export function prepareCall(
       },
       arrival,
       pairs,
-      kind: extras.peer === undefined ? kindOf(op, part) : `${op} ${kindOf(op, part)} ${extras.peer}`,
+      kind: kindOf(arrival.print.call, part, extras.peer),
       scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
       staged,
+      source: from?.storage,
+      target: to?.storage,
       result: to?.tensor,
       sizeBytes: reportedCount(op, size, part) * sizeOf(call.dtype),
     };
@@ -123,15 +136,21 @@ export function prepareCall(
 }
 
 /** Where this rank's result goes: what the caller gave, in place, or fresh memory where the sizes differ. */
-function targetOf(
-  { at, stream, rank }: PrepareContext,
-  op: OperationName,
-  { input, output, outputCount }: CheckedCall,
-  root: number,
-): Operand {
+function targetOf(context: PrepareContext, op: OperationName, checked: CheckedCall, root: number): Operand {
+  const { input, output, outputCount } = checked;
   if (output !== undefined) return output;
-  const inPlace = op === "recv" || (op === "scatter" && rank !== root) || operationInfo(op).inPlace === "same";
-  return inPlace ? input : freshOperand(input, outputCount, at, stream);
+  return isInPlace(op, context.rank, root) ? input : freshOperand(input, outputCount, context.at, context.stream);
+}
+
+/** Whether a call without an output leaves its result in its input, if it has one. */
+function isInPlace(op: OperationName, rank: number, root: number): boolean {
+  return op === "recv" || (op === "scatter" && rank !== root) || operationInfo(op).inPlace === "same";
+}
+
+/** Whether the call's result goes to memory that is made for it. */
+export function makesMemory(rank: number, op: OperationName, { output }: CheckedCall, root: number): boolean {
+  const gives = op !== "send" && (operationInfo(op).outputAt !== "root" || rank === root);
+  return gives && output === undefined && !isInPlace(op, rank, root);
 }
 
 /**
@@ -164,12 +183,14 @@ export function prepareQuickly(
     return undefined;
   const send = deviceAddress(input, at.device, at.generation);
   const recv = deviceAddress(output, at.device, at.generation);
-  for (const tensor of [input, output]) {
-    const storage = deviceStorageOf(tensor);
-    storage?.pool.recordUse(storage.allocation, stream);
-  }
+  // They are genuine, or there would be no address.
+  const source = input.storage as DeviceStorage;
+  const target = output.storage as DeviceStorage;
+  source.pool.recordUse(source.allocation, stream);
+  if (target !== source) target.pool.recordUse(target.allocation, stream);
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
+  const arrival = context.sequence.plain(op, input.dtype, part, redop);
   return {
     op,
     call: {
@@ -184,10 +205,12 @@ export function prepareQuickly(
       sendCounts: NONE,
       recvCounts: NONE,
     },
-    arrival: context.sequence.plain(op, input.dtype, part, redop),
-    kind: kindOf(op, part),
+    arrival,
+    kind: kindOf(arrival.print.call, part),
     scalar: undefined,
     staged: NONE,
+    source,
+    target,
     result: output,
     sizeBytes: largest.sizeBytes,
   };

@@ -3,11 +3,14 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread, learns what the stream
  * has done, and ends everything with one cause when something fails.
  *
+ * Nothing is published that would overwrite what a member has yet to compare (see agreement.ts): who runs far ahead of
+ * the slowest member keeps its calls to itself until that one comes closer.
+ *
  * Why calls are held back: NCCL connects peers inside the first call of a kind, and that call blocks until the peers
  * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
  * until every member has issued it; after that NCCL only enqueues.
  */
-import { AbortedError, ChoraleError, TimeoutError } from "../../../core/index.ts";
+import { AbortedError, ChoraleError, type MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
 import type { GroupControl, Lane } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
@@ -20,7 +23,7 @@ import type { Endings } from "./endings.ts";
 import { type Entry, mayOvertake, type Opening } from "./entry.ts";
 import type { NcclLibrary } from "./library.ts";
 import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
-import type { CallKind } from "./prepare.ts";
+import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
 
@@ -69,6 +72,12 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #unissued: Entry[] = [];
   readonly #issued: Entry[] = [];
   readonly #warm = new Set<CallKind>();
+  /** Whether calls stand in the queue that are not published, or those to come must not be. */
+  #heldBack = false;
+  /** The call that must run before any other is published: it reads what members said in theirs of its number. */
+  #reading: Entry | undefined;
+  /** What the main stream had been given when this one was last put behind it. */
+  #mainSeen = 0;
   readonly #failures: NcclWork<unknown>[] = [];
   #comm: bigint | undefined;
   #target: CallTarget | undefined;
@@ -124,8 +133,15 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Takes a call that was checked. Never waits. @throws the group's failure, when it has failed */
   push(entry: Entry): void {
-    this.refuseAfterFailure();
-    const mismatch = this.#agreement.announce(entry.arrivals);
+    entry.countUse(1);
+    if (this.#cause === undefined && this.options.control.failed) this.adopt();
+    if (this.#cause !== undefined) {
+      this.#giveBack(entry);
+      throw this.#cause;
+    }
+    let mismatch: MismatchError | undefined;
+    if (this.#heldBack || !this.#agreement.mayAnnounce(entry.arrivals)) this.#heldBack = true;
+    else mismatch = this.#announce(entry);
     this.#recorder.issued(entry);
     if (mismatch !== undefined) this.fail(mismatch);
     if (this.#cause !== undefined) {
@@ -135,7 +151,9 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.#goesAtOnce(entry)) this.#launch(entry);
     else {
       this.#unissued.push(entry);
-      if (this.#unissued.length === 1) this.#pump();
+      const { length } = this.#unissued;
+      if (length === 1) this.#pump();
+      else if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
     }
     if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
@@ -179,6 +197,14 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#mark();
     this.#harvest();
     return this.pending > 0;
+  }
+
+  /** Settles what is done, without waiting: also what nobody has asked for since it was issued. */
+  look(): void {
+    if (this.pending === 0 || this.#cause !== undefined) return;
+    this.#progress(performance.now());
+    if (this.#issued.length > 0 && this.accepts && this.#completion.idle()) this.#settleFirst(this.#issued.length);
+    else this.#harvest();
   }
 
   /** Ends the group, here and on its other members. */
@@ -232,6 +258,13 @@ export class CommQueue implements Pollable, WorkDriver {
     if (stream === this.options.stream) return;
     this.#order.record(this.options.stream);
     stream.waitFor(this.#order);
+    stream.follow(this);
+    const { main } = this.options.at;
+    if (stream !== main) return;
+    // Other communicators follow the main stream, which now follows this one.
+    const followed = this.#mainSeen === main.numTouches;
+    main.numTouches++;
+    if (followed) this.#mainSeen = main.numTouches;
   }
 
   /** Makes calls made here from now on wait for what `stream` has been given so far. */
@@ -276,7 +309,6 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#order.close();
     this.#completion.close(this.#cause === undefined);
     this.#recorder.close();
-    this.options.control.announceClose();
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
   }
 
@@ -293,6 +325,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #goesAtOnce(entry: Entry): boolean {
     return (
       this.#unissued.length === 0 &&
+      entry.announced &&
       this.#target !== undefined &&
       this.options.blocking &&
       entry.ready === undefined &&
@@ -305,11 +338,15 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Issues from the queue what may be issued now. */
   #pump(): void {
-    if (this.#unissued.length === 0 || !this.open() || this.options.endings.holdsBack()) return;
+    if (this.#unissued.length === 0) return;
+    if (this.#heldBack) this.#announceHeld();
+    if (!this.open() || this.options.endings.holdsBack()) return;
     const blocked: Entry[] = [];
     for (let i = 0; i < this.#unissued.length; ) {
       const entry = this.#unissued[i];
       if (entry === undefined || this.#issued.length >= MAX_IN_FLIGHT || this.#cause !== undefined) return;
+      // In order: what is behind it is not published either.
+      if (!entry.announced) return;
       if (blocked.some((earlier) => !mayOvertake(entry, earlier)) || !this.#isReady(entry)) {
         if (entry.ready === undefined) return;
         blocked.push(entry);
@@ -320,7 +357,32 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#unissued.splice(i, 1);
       if (entry.step === undefined) this.#launch(entry);
       else this.#settle(entry, performance.now());
+      if (this.#reading === entry) this.#reading = undefined;
+      if (this.#heldBack) this.#announceHeld();
     }
+  }
+
+  /** Publishes a call, and compares it. @returns the first disagreement */
+  #announce(entry: Entry): MismatchError | undefined {
+    entry.announced = true;
+    if (entry.reads) {
+      this.#reading = entry;
+      this.#heldBack = true;
+    }
+    return this.#agreement.announce(entry.arrivals);
+  }
+
+  /** Publishes, in order, what was held back and need not be any longer. */
+  #announceHeld(): void {
+    for (const entry of this.#unissued) {
+      if (entry.announced) continue;
+      if (this.#reading !== undefined || !this.#agreement.mayAnnounce(entry.arrivals)) return;
+      const mismatch = this.#announce(entry);
+      if (mismatch === undefined) continue;
+      this.fail(mismatch);
+      return;
+    }
+    this.#heldBack = this.#reading !== undefined;
   }
 
   /** Whether the entry can be issued without blocking this thread; for a host task, whether it is done. */
@@ -333,7 +395,7 @@ export class CommQueue implements Pollable, WorkDriver {
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
-    for (const kind of entry.kinds) this.#warm.add(kind);
+    for (const kind of entry.kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
     return true;
   }
 
@@ -357,7 +419,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const { control, ranks, poller } = this.options;
     if (control.size === 1) return true;
     // Peers that are connected already are not asked for: for them the call may be under way. Here a call has one kind.
-    const cold = arrivals.filter((_, i) => !this.#warm.has(kinds[i] ?? ""));
+    const cold = arrivals.filter((_, i) => !this.#warm.has(kinds[i] ?? ALWAYS_COLD));
     const first = cold.filter(({ lane }, i) => i === cold.findIndex((other) => sameLane(lane, other.lane)));
     if (control.turnOfPairs(first, ranks)) return true;
     poller.hurry();
@@ -401,10 +463,11 @@ export class CommQueue implements Pollable, WorkDriver {
     const { at, stream, endings } = this.options;
     endings.beforeIssue();
     at.device.activate();
-    if (at.main.touched && at.main !== stream) {
-      this.#mainDone.record(at.main);
+    const { main } = at;
+    if (main.numTouches !== this.#mainSeen && main !== stream) {
+      this.#mainDone.record(main);
       stream.waitFor(this.#mainDone);
-      at.main.touched = false;
+      this.#mainSeen = main.numTouches;
     }
     const comm = this.#comm ?? 0n;
     if (this.#recorder.timings) this.#recorder.before(entry);
@@ -460,6 +523,7 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   #settle(entry: Entry, now: number): void {
+    entry.countUse(-1);
     if (this.#recorder.timings) this.#guard(() => this.#recorder.ended(entry, true, now));
     else this.#recorder.ended(entry, true, now);
     const counter = this.counters.byCode[opCode(entry.op)];
@@ -478,12 +542,24 @@ export class CommQueue implements Pollable, WorkDriver {
       for (const { work, value } of members) work.complete(value);
       entry.work.complete(entry.value === undefined ? entry.result : entry.value());
     });
+    if (this.#cause === undefined) return;
+    for (const { work } of members) work.fail(this.#cause);
+    entry.work.fail(this.#cause);
   }
 
   #settleFailed(entry: Entry, cause: ChoraleError): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
+    this.#giveBack(entry);
+    for (const { work } of entry.members) work.fail(cause);
+    entry.work.fail(cause);
+    this.#failures.push(entry.work);
+  }
+
+  /** Gives back what a call holds that did not come to its end. */
+  #giveBack(entry: Entry): void {
+    entry.countUse(-1);
     for (const finish of entry.finish) {
       try {
         finish(false);
@@ -491,9 +567,6 @@ export class CommQueue implements Pollable, WorkDriver {
         // The cause is known already, and memory that cannot be given back goes with the device.
       }
     }
-    for (const { work } of entry.members) work.fail(cause);
-    entry.work.fail(cause);
-    this.#failures.push(entry.work);
   }
 
   #progress(now: number): void {

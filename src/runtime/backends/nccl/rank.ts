@@ -50,6 +50,8 @@ export class NcclRank {
   readonly interprocess: boolean;
   readonly flightTimings: boolean;
   readonly endings: Endings;
+  /** The communicator whose calls go into a graph now. */
+  capturing: NcclCommunicator | undefined;
   /** Memory that NCCL will write handles to: kept until it has. */
   readonly handles: BigUint64Array[] = [];
 

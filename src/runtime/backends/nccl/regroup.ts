@@ -1,18 +1,32 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import { AbortedError } from "../../../core/index.ts";
-import type { GroupControl } from "../control/segment.ts";
+import { type GroupControl, MAX_GROUPS } from "../control/segment.ts";
 import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { Arrival, EntryParts } from "./entry.ts";
+import type { NcclRank } from "./rank.ts";
 import { COLLECTIVE } from "./sequence.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be
  * freed: that needs a moment in which all their members are idle, which a loop of splits and calls never gives.
  */
-const CROWDED_GROUPS = 48;
+const CROWDED_GROUPS = MAX_GROUPS / 2;
 /** How long a split lets closed groups be freed: they may still be open on another rank, which comes to no harm. */
 const MAKE_ROOM_MS = 2000;
+/** How many closed groups a rank had when waiting for them led to nothing: it does not wait for the same ones again. */
+const stuck = new WeakMap<NcclRank, number>();
+
+/** Whether a split that has waited for `waitedMs` waits on for closed groups to be freed. */
+function makesRoom(rank: NcclRank, waitedMs: number): boolean {
+  const { numRetired } = rank.endings;
+  const known = Math.min(stuck.get(rank) ?? 0, numRetired);
+  stuck.set(rank, known);
+  if (numRetired === known || rank.segment.numGroups < CROWDED_GROUPS) return false;
+  if (waitedMs < MAKE_ROOM_MS) return true;
+  stuck.set(rank, numRetired);
+  return false;
+}
 
 /** World ranks of members of a group. */
 function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
@@ -48,7 +62,7 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
   const step = (): boolean => {
     const now = performance.now();
     since ??= now;
-    if (now - since < MAKE_ROOM_MS && rank.segment.numGroups >= CROWDED_GROUPS) {
+    if (makesRoom(rank, now - since)) {
       rank.poller.hurry();
       return false;
     }
@@ -66,7 +80,7 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
     made = rank.communicator(name, ranks, control, opening);
     return true;
   };
-  return { op: "split", arrivals: [arrival], step, value: () => made };
+  return { op: "split", arrivals: [arrival], reads: true, step, value: () => made };
 }
 
 /** How often each group was shrunk, by the new group's name. */

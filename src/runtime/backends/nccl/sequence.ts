@@ -6,6 +6,9 @@ import type { Arrival } from "./entry.ts";
 
 export const COLLECTIVE: Lane = { kind: "collective" };
 
+/** In the first word of a send or receive: it stands in a batch, and hence is NCCL's own (see pair-mail.ts). */
+export const IN_BATCH = 1 << 30;
+
 /** The third word of calls below 2^32 elements that have nothing else to agree on. */
 const SMALL_HASH = hashNumbers([0]);
 
@@ -13,6 +16,8 @@ const SMALL_HASH = hashNumbers([0]);
 export interface Extras {
   readonly root?: number;
   readonly peer?: number;
+  /** Of a send or receive: that it goes by mail. */
+  readonly mailed?: boolean;
   readonly redop?: ReduceOp;
   readonly counts?: readonly number[];
   readonly sendCounts?: readonly number[];
@@ -57,7 +62,8 @@ export class CallSequence {
     const seq = counters[peer] ?? 0;
     counters[peer] = seq + 1;
     const lane: Lane = { kind: op === "send" ? "send" : "recv", peer };
-    return { lane, seq, print: { call: packCall(op, dtype, undefined, peer), count: part | 0, hash } };
+    const call = packCall(op, dtype, undefined, peer) | (extras.mailed === true ? 0 : IN_BATCH);
+    return { lane, seq, print: { call, count: part | 0, hash } };
   }
 
   /** What an all-to-all of varying sizes sends and receives, pair by pair: its counts differ between ranks and must fit. */
@@ -71,14 +77,31 @@ export class CallSequence {
 
   /** Runs `fn`; if it throws, its calls were never made. */
   atomically<T>(fn: () => T): T {
-    const before = { collective: this.#collective, sent: [...this.#sent], received: [...this.#received] };
+    const goBack = this.#mark();
     try {
       return fn();
     } catch (error) {
+      goBack();
+      throw error;
+    }
+  }
+
+  /** Runs `fn`, whose calls are not made now and take no numbers. */
+  apart<T>(fn: () => T): T {
+    const goBack = this.#mark();
+    try {
+      return fn();
+    } finally {
+      goBack();
+    }
+  }
+
+  #mark(): () => void {
+    const before = { collective: this.#collective, sent: [...this.#sent], received: [...this.#received] };
+    return () => {
       this.#collective = before.collective;
       this.#sent.splice(0, this.#sent.length, ...before.sent);
       this.#received.splice(0, this.#received.length, ...before.received);
-      throw error;
-    }
+    };
   }
 }
