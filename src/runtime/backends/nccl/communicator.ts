@@ -99,6 +99,32 @@ export interface CommunicatorParts {
   readonly member: number;
 }
 
+/**
+ * A group of ranks that talk through NCCL: what `world.comm` is with `backend: "nccl"`, and what `split`, `shrink` and
+ * `world.communicator` give. Shapes and meanings are `Communicator`'s, and so are the errors: a call throws
+ * InvalidArgumentError and UnsupportedError before anything is issued, ClosedError after `close` and for tensors that were
+ * freed or are of an older generation, OutOfMemoryError where it needs memory, and the failure of its group; its `Work`
+ * ends with TimeoutError, MismatchError, RankFailedError, AbortedError or NativeError. Tensors are of this rank's device;
+ * typed arrays go through pinned memory once each way. A call that names no output and cannot be done in place gives a
+ * fresh tensor.
+ * @example
+ * import { launch } from "chorale";
+ *
+ * const results = await launch({
+ *   ranks: 2,
+ *   backend: "nccl",
+ *   run: async (world) => {
+ *     const { comm } = world;
+ *     const x = world.tensor("f32", [4]);
+ *     world.upload(x, new Float32Array(4).fill(comm.rank + 1));
+ *     await comm.allReduce(x, { op: "max" }); // in place: [2, 2, 2, 2]
+ *     const mine = await comm.reduceScatter(x); // a fresh tensor of two elements: [4, 4]
+ *     const host = await comm.allGather(new Int32Array([comm.rank])); // from host memory to host memory
+ *     return [...world.download(mine), ...host.values()];
+ *   },
+ * });
+ * console.log(results[1]); // [4, 4, 0, 1]
+ */
 export class NcclCommunicator implements Communicator {
   readonly backend = "nccl";
   readonly group: string;
@@ -153,12 +179,35 @@ export class NcclCommunicator implements Communicator {
    * here so far. Calls of a kind never made before are waited for here until all members have made them. The rank's
    * main stream needs nothing in the other direction; kernels on this communicator's own `stream` need only this.
    * @throws the group's failure
+   * @example
+   * import { launch } from "chorale";
+   *
+   * const sums = await launch({
+   *   ranks: 2,
+   *   backend: "nccl",
+   *   run: async (world) => {
+   *     const { deviceOf } = await import("chorale/world");
+   *     const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+   *     const main = deviceOf(world)?.main;
+   *     if (main === undefined) throw new Error("no device");
+   *     const x = world.tensor("f32", [2]);
+   *     world.upload(x, Float32Array.of(1, world.rank));
+   *     comm.allReduce(x); // not awaited
+   *     comm.orderBefore(main); // what follows on the main stream sees the sum
+   *     return [...world.download(x)];
+   *   },
+   * });
+   * console.log(sums[0]); // [2, 1]
    */
   orderBefore(stream: CudaStream = this.stream): void {
     this.#queue.orderBefore(stream);
   }
 
-  /** Makes calls made here from now on wait on the device for what `stream` has been given so far. */
+  /**
+   * Makes calls made here from now on wait on the device for what `stream` has been given so far. The rank's main stream
+   * needs none: calls come behind it by themselves.
+   * @throws the group's failure; InvalidArgumentError, ClosedError for the stream
+   */
   orderAfter(stream: CudaStream): void {
     this.#queue.orderAfter(stream);
   }
@@ -172,45 +221,59 @@ export class NcclCommunicator implements Communicator {
     this.#queue.synchronize(options.timeoutMs ?? this.parts.rank.timeoutMs);
   }
 
+  /** input[count] -> output[count]: every rank has the reduction over all ranks. In place unless told. */
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
     const quick = this.#quickly("all_reduce", input, options, options.op ?? "sum");
     if (quick !== undefined) return quick;
     return this.#issue("all_reduce", input, options, { redop: options.op ?? "sum" });
   }
+  /** root's data[count] -> every rank. In place unless told. */
   broadcast(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("broadcast", data, options, { root: options.root ?? 0 });
   }
+  /** input[count] -> root's output[count]; outputs of other ranks are left alone. In place unless told. */
   reduce(input: Data, options: ReduceOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("reduce", input, options, { root: options.root ?? 0, redop: options.op ?? "sum" });
   }
+  /** input[count] -> output[n * count], in rank order. In place: `input` is this rank's own part of `output`. */
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
     const quick = this.#quickly("all_gather", input, options, undefined);
     if (quick !== undefined) return quick;
     return this.#issue("all_gather", input, options, {});
   }
+  /** input[counts[rank]] -> output[sum(counts)], in rank order. All ranks give the same `counts`. */
   allGatherV(input: Data, options: VOptions = NO_COUNTS): Work<Tensor> {
     return this.#issue("all_gather_v", input, options, { counts: options.counts });
   }
+  /** input[n * count] -> output[count]: this rank's part of the reduction. */
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
     const quick = this.#quickly("reduce_scatter", input, options, options.op ?? "sum");
     if (quick !== undefined) return quick;
     return this.#issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
   }
+  /** input[sum(counts)] -> output[counts[rank]]: this rank's part of the reduction. All ranks give the same `counts`. */
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp } = NO_COUNTS): Work<Tensor> {
     return this.#issue("reduce_scatter_v", input, options, { counts: options.counts, redop: options.op ?? "sum" });
   }
+  /** input[n * count] -> output[n * count]: part j of rank i becomes part i of rank j. Out of place. */
   allToAll(input: Data, options: OutputOptions = {}): Work<Tensor> {
     return this.#issue("all_to_all", input, options, {});
   }
+  /**
+   * input[sum(sendCounts)] -> output[sum(recvCounts)]: both packed in rank order. Out of place. What this rank sends to
+   * another must be what that one receives: MismatchError otherwise.
+   */
   allToAllV(input: Data, options: AllToAllVOptions = NO_COUNTS): Work<Tensor> {
     return this.#issue("all_to_all_v", input, options, {
       sendCounts: options.sendCounts,
       recvCounts: options.recvCounts,
     });
   }
+  /** input[count] -> root's output[n * count], in rank order. */
   gather(input: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("gather", input, options, { root: options.root ?? 0 });
   }
+  /** root's input[n * count] -> output[count]; ranks other than root pass their output as `data`. */
   scatter(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
     return this.#issue("scatter", data, options, { root: options.root ?? 0 });
   }
@@ -222,6 +285,7 @@ export class NcclCommunicator implements Communicator {
       options,
     ) as Work<void>;
   }
+  /** Receives what rank `peer` of the group sends, in the order of its sends: output[count], as many as are sent. */
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
     if (this.#batch !== undefined || this.#recording !== undefined)
       return this.#issue("recv", output, options, { peer });
@@ -231,6 +295,7 @@ export class NcclCommunicator implements Communicator {
     ) as Work<Tensor>;
   }
 
+  /** No rank's work settles before all ranks have called it and their earlier calls of this group are done. */
   barrier(options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("barrier");
     checkOptions(options);
@@ -331,6 +396,21 @@ export class NcclCommunicator implements Communicator {
    * Runs a captured graph behind everything issued so far. All ranks replay graphs of the same collectives.
    * @throws InvalidArgumentError for a graph of another communicator; ClosedError for one that was closed, and for one
    * with a tensor that was freed
+   * @example
+   * import type { World } from "chorale";
+   * import type { NcclCommunicator } from "chorale/nccl";
+   *
+   * // Runs ten steps of one captured call each, on every rank.
+   * export default async function run(world: World): Promise<void> {
+   *   const comm = world.comm as NcclCommunicator;
+   *   const x = world.tensor("f32", [1024]);
+   *   await comm.allReduce(x);
+   *   const graph = comm.capture((group) => void group.allReduce(x));
+   *   let last = comm.replay(graph);
+   *   for (let step = 1; step < 10; step++) last = comm.replay(graph);
+   *   await last;
+   *   graph.close();
+   * }
    */
   replay(graph: CudaGraph, options: CallOptions = {}): Work<void> {
     this.#refuseInBatch("replay");
@@ -348,6 +428,7 @@ export class NcclCommunicator implements Communicator {
     ) as Work<void>;
   }
 
+  /** root's JSON value -> every rank. At most `MAX_OBJECT_BYTES` of text. @throws InvalidArgumentError when it is not JSON or larger */
   broadcastObject<T>(value: T | undefined, options: CallOptions & RootOptions = {}): Work<T> {
     const root = options.root ?? 0;
     checkRoot(root, this.size);
@@ -355,12 +436,18 @@ export class NcclCommunicator implements Communicator {
     return this.#exchange("broadcast_object", mine, root, options, (values) => values[root]) as Work<T>;
   }
 
+  /** The JSON values of all ranks, in rank order, on every rank. @throws InvalidArgumentError as `broadcastObject` */
   gatherObjects<T>(value: T, options: CallOptions = {}): Work<T[]> {
     return this.#exchange("gather_objects", encodeObject(value, MAX_OBJECT_BYTES), 0, options, (values) => [
       ...values,
     ]) as Work<T[]>;
   }
 
+  /**
+   * Makes a reduction operator that multiplies every input by `scalar` before the sum: `allReduce(x, { op: comm.preMulSum(0.5) })`.
+   * Each rank may have a scalar of its own. A value: nothing is to be freed.
+   * @throws InvalidArgumentError when it is neither a number nor a bigint
+   */
   preMulSum(scalar: number | bigint): PreMulSum {
     if (typeof scalar !== "number" && typeof scalar !== "bigint") {
       throw new InvalidArgumentError("scalar", scalar, "a number or a bigint");
@@ -368,6 +455,29 @@ export class NcclCommunicator implements Communicator {
     return { kind: "preMulSum", scalar };
   }
 
+  /**
+   * Makes groups of the ranks of one color, each ordered by (key, rank). All ranks of this group call it. Close a group
+   * that is not needed any more; the world closes the rest.
+   * @param color 0 or more; -1 for no group
+   * @returns the new communicator; `undefined` for color -1
+   * @throws InvalidArgumentError for a color or key that is no such integer
+   * @example
+   * import { launch } from "chorale";
+   *
+   * const sums = await launch({
+   *   ranks: 4,
+   *   backend: "nccl",
+   *   run: async (world) => {
+   *     const pair = await world.comm.split(Math.floor(world.rank / 2)); // ranks 0 and 1, ranks 2 and 3
+   *     const x = world.tensor("i32", [1]);
+   *     world.upload(x, Int32Array.of(world.rank));
+   *     await pair?.allReduce(x);
+   *     await pair?.close();
+   *     return world.download(x)[0];
+   *   },
+   * });
+   * console.log(sums); // [1, 1, 5, 5]
+   */
   split(color: number, key = 0, options: CallOptions & { name?: string } = {}): Work<Communicator | undefined> {
     this.#refuseInBatch("split");
     checkOptions(options);
@@ -414,10 +524,12 @@ export class NcclCommunicator implements Communicator {
     this.#queue.look();
   }
 
+  /** What this NCCL has on this device, from its version, its symbols and the device's architecture. */
   capabilities(): Capabilities {
     return this.parts.rank.capabilities;
   }
 
+  /** Calls, bytes and microseconds by operation, from issuing to when this rank saw the end; memory of the rank's pool, bytes. */
   stats(): CommStats {
     const { usedBytes, peakBytes } = this.parts.rank.at.pool.stats();
     return {
@@ -427,10 +539,16 @@ export class NcclCommunicator implements Communicator {
     };
   }
 
+  /** Fails what is pending on every rank of the group, here and elsewhere, with AbortedError, and every later call. Never blocks. */
   abort(reason: string): void {
     if (!this.#ended) this.#queue.fail(new AbortedError(reason));
   }
 
+  /**
+   * Waits for pending work and until what was sent was received; what NCCL holds is freed when all members have closed.
+   * Idempotent.
+   * @throws the first failure that nobody looked at
+   */
   async close(): Promise<void> {
     this.#closed = true;
     this.#closing ??= this.#close();
