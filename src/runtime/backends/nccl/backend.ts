@@ -38,6 +38,7 @@ import { type NcclLibrary, requireNccl } from "./library.ts";
 import { NcclRank } from "./rank.ts";
 import { Registrations } from "./registrations.ts";
 
+/** What a rank tells when it attaches; `launch` takes the same as `backendOptions`. */
 export interface NcclAttachOptions {
   /** CUDA ordinal among the visible devices; the rank's number unless told. */
   readonly device?: number;
@@ -63,8 +64,21 @@ export interface NcclAttachOptions {
 
 /**
  * Attaches this thread as `rank`.
+ * Programs that start their ranks themselves call it, each rank in a thread or process of its own, with what
+ * `createNcclHost` gave; others let `launch` do it. Work starts when all ranks have attached.
  * @throws UnavailableError when the driver or NCCL is missing, saying where each was looked for
- * @throws InvalidArgumentError when there is no device for this rank
+ * @throws InvalidArgumentError when there is no device for this rank, or an option is not what it can be; nothing is held then
+ * @example
+ * import { attachNccl, createNcclHost, releaseNcclHost } from "chorale/nccl";
+ *
+ * const host = createNcclHost({ ranks: 1 }); // once; each rank is given it
+ * const backend = attachNccl(host, 0, { timeoutMs: 5_000 });
+ * const x = backend.tensor("f32", [3]);
+ * backend.upload(x, Float32Array.of(1, 2, 3));
+ * await backend.world.allReduce(x, { op: backend.world.preMulSum(2) });
+ * console.log(backend.download(x)); // Float32Array(3) [2, 4, 6]
+ * await backend.close();
+ * releaseNcclHost(host);
  */
 export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
   const library = requireNccl();
@@ -131,6 +145,7 @@ function sourceOf(library: NcclLibrary, device: CudaDevice): { readonly source?:
   return { source: { kind: "ncclMemory", allocate, free: (address) => void ncclMemFree(address) } };
 }
 
+/** One rank's door to NCCL: its communicators and its device's memory. `attachNccl` makes it. */
 export class NcclBackend implements Backend {
   readonly name = "nccl";
   readonly rank: number;
@@ -159,6 +174,10 @@ export class NcclBackend implements Backend {
     return this.#rank.at;
   }
 
+  /**
+   * Opens the communicator of `ranks` (world ranks, in group order). Exactly its members call it, in the same order.
+   * @throws InvalidArgumentError when this rank is not among them; what ends the world
+   */
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     const member = ranks.indexOf(this.rank);
     if (member < 0) throw new InvalidArgumentError("ranks", ranks, `ranks with this one (${this.rank}) among them`);
@@ -169,6 +188,7 @@ export class NcclBackend implements Backend {
     return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control, ranks)).ready();
   }
 
+  /** Allocates a device tensor of zeros, for use by this rank. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
     const { at } = this.#rank;
     const made = deviceTensor(at.pool, at.main, dtype, shape, { generation: this.generation });
@@ -214,14 +234,17 @@ export class NcclBackend implements Backend {
     storage.free();
   }
 
+  /** Copies host values to a device tensor of as many elements on the main stream, and waits. @throws InvalidArgumentError, ClosedError */
   upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {
     upload(target, values, this.#rank.at);
   }
 
+  /** Copies a device tensor to the host on the main stream, and waits. Collectives that are pending are not waited for: see `orderBefore`. */
   download<D extends DType>(source: Tensor<D>): ArrayOf<D> {
     return download(source, this.#rank.at);
   }
 
+  /** Says that `rank` is dead: on every survivor, pending and later work fails with RankFailedError. The first cause stays. */
   fail(rank: number, cause: string): void {
     this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
   }
@@ -231,6 +254,7 @@ export class NcclBackend implements Backend {
     return this.#rank.segment.failure;
   }
 
+  /** What this NCCL has on this device, from its version, its symbols and the device's architecture. */
   capabilities(): Capabilities {
     return this.#rank.capabilities;
   }
