@@ -37,6 +37,40 @@ describe("ControlSegment", () => {
     );
   });
 
+  it("says which ranks are threads of a process, and which of them have ended", () => {
+    const [a, b] = ranks(4);
+    expect(a?.enter(2, 700, 0)).toBeUndefined();
+    expect(b?.enter(0, 700, 5)).toBeUndefined();
+    expect(a?.enter(1, 701, 0)).toBeUndefined();
+    expect(b?.enter(2, 700, 9)).toBe(2);
+    expect(b?.enter(3, 700, 5)).toBe(0);
+    expect(a?.present(700)).toEqual([0, 2]);
+    expect(a?.present(701)).toEqual([1]);
+    b?.end(2);
+    expect(a?.present(700)).toEqual([0]);
+    b?.withdraw(0);
+    expect(a?.present(700)).toEqual([]);
+    expect(a?.enter(0, 700, 5)).toBeUndefined();
+  });
+
+  it("tells a thread that does nothing that the world has failed, and not one that ended its watch", async () => {
+    const [a, b] = ranks(2);
+    const ended = vi.fn();
+    a?.onFailure(ended)();
+    const told = new Promise<void>((resolve) => {
+      a?.onFailure(resolve);
+    });
+    b?.fail({ code: "ABORTED", reason: "over" });
+    // A pending asynchronous wait does not keep the event loop alive.
+    const alive = setInterval(() => {}, 1000);
+    await told;
+    clearInterval(alive);
+    expect(ended).not.toHaveBeenCalled();
+    await new Promise<void>((resolve) => {
+      b?.onFailure(resolve);
+    });
+  });
+
   it("keeps the first failure, of a group and of the world", () => {
     const [a, b] = ranks(2);
     const ga = a?.group("dp", [0, 1], 0, 0);

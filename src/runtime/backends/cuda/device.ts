@@ -11,6 +11,7 @@ import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDriver } from "./driver.ts";
 import type { HeldKind, ResourceLedger } from "./ledger.ts";
 import { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";
+import type { DeviceWaiting } from "./waiting.ts";
 
 /** What a device is, from the driver. Memory in bytes. */
 export interface CudaDeviceInfo {
@@ -39,6 +40,10 @@ export class CudaDevice implements Disposable {
   readonly context: bigint;
   /** Where what this rank holds is written down, if it is a thread that may be killed. */
   readonly ledger: ResourceLedger | undefined;
+  /** How threads of a world wait for it; the driver blocks them otherwise. */
+  waiting: DeviceWaiting | undefined;
+  /** The streams that were made here and not closed yet. */
+  readonly streams = new Set<{ isDone(operation?: string): boolean }>();
   #poison: Poison | undefined;
   #closed = false;
   readonly #atClose: (() => void)[] = [];
@@ -142,9 +147,19 @@ export class CudaDevice implements Disposable {
     return { freeBytes: Number(out[0]), totalBytes: Number(out[1]) };
   }
 
-  /** Waits for all work of the device. Blocks the thread: for tests and for the end of a world. */
-  synchronize(): void {
-    this.call("cuCtxSynchronize", "synchronize");
+  /**
+   * Waits for all work of the device; in a world, for that of this rank's streams. Blocks the thread.
+   * @throws in a world: TimeoutError, and the world's failure
+   */
+  synchronize(operation = "synchronize", timeoutMs?: number): void {
+    if (this.waiting === undefined) this.call("cuCtxSynchronize", operation);
+    else this.waiting.until(() => this.isIdle(operation), operation, timeoutMs === undefined ? {} : { timeoutMs });
+  }
+
+  /** Says whether everything is done that was issued on the streams made here. */
+  isIdle(operation = "stream query"): boolean {
+    for (const stream of this.streams) if (!stream.isDone(operation)) return false;
+    return true;
   }
 
   /** Turns a status into the error to throw; remembers it when the context is lost. */

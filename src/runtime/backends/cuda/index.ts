@@ -9,5 +9,5 @@ export { type Allocation, MemoryPool, type PoolStats } from "./memory-pool.ts";
 export { CudaKernel, CudaModule, type KernelArgument, KernelArguments, type LaunchShape } from "./module.ts";
 export { loadNvrtc, Nvrtc, nvrtcLibrary, requireNvrtc } from "./nvrtc.ts";
 export { PinnedBuffer, PinnedPool } from "./pinned.ts";
-export { download, type RankDevice, upload } from "./rank-device.ts";
+export { type CopyOptions, download, RankDevice, upload } from "./rank-device.ts";
 export { CudaEvent, CudaGraph, CudaStream } from "./stream.ts";

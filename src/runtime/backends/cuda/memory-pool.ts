@@ -1,13 +1,14 @@
 /**
  * A caching pool of device memory: cuMemAlloc is slow and synchronises, so freed blocks are kept and cut up again. Best
- * fit within segments, neighbours merge when both are free.
+ * fit within segments (see free-blocks.ts), neighbours merge when both are free.
  *
  * Reuse is stream-ordered: a block belongs to the stream that it was allocated for, and work on that stream may still be
- * running when it is freed, because whatever reuses it is queued behind. A block that other streams touched
- * (`recordUse`) is set aside until their events are done.
+ * running when it is freed, because whatever reuses it is queued behind. A piece that other streams touched
+ * (`recordUse`) is set aside until their events are done, and one that calls in a queue still need until those settle.
  */
 import { ClosedError, OutOfMemoryError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
+import { absorbNext, type Block, FreeBlocks, splitBlock } from "./free-blocks.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
 
@@ -15,20 +16,8 @@ import { CUDA_STATUS } from "./symbols.ts";
 const ALIGNMENT_BYTES = 512;
 /** Small blocks share segments of this size: the driver's own granularity. */
 const SMALL_SEGMENT_BYTES = 2 * 1024 * 1024;
-
-interface Block {
-  readonly address: bigint;
-  sizeBytes: number;
-  pendingUses: number;
-  free: boolean;
-  /** Handle of the stream whose order protects the block. */
-  stream: bigint;
-  label: string;
-  previous: Block | undefined;
-  next: Block | undefined;
-  /** Other streams that touched it since it was allocated. */
-  users: Set<CudaStream> | undefined;
-}
+/** How long an allocation waits for the device before it gives segments back, ms: the driver would wait for ever. */
+const RECLAIM_MS = 5000;
 
 /** A piece of device memory. Opaque; `free` takes it back. */
 export interface Allocation {
@@ -39,6 +28,27 @@ export interface Allocation {
    * call that is held back is on no stream yet, so no event tells of it; while there are any, the piece is not reused.
    */
   pendingUses: number;
+}
+
+/** What `allocate` gives: a new one each time, so that who holds an old one cannot take it for the block's next use. */
+class Piece implements Allocation {
+  readonly address: bigint;
+  readonly sizeBytes: number;
+  readonly label: string;
+  readonly block: Block;
+  pendingUses = 0;
+  /** The stream that `recordUse` was told of last; the block's own at first. */
+  lastUser: CudaStream;
+  /** Other streams that touched it. */
+  users: Set<CudaStream> | undefined;
+
+  constructor(block: Block, stream: CudaStream, label: string) {
+    this.address = block.address;
+    this.sizeBytes = block.sizeBytes;
+    this.label = label;
+    this.block = block;
+    this.lastUser = stream;
+  }
 }
 
 export interface PoolStats {
@@ -75,6 +85,12 @@ export interface PoolOptions {
   readonly listener?: SegmentListener;
 }
 
+/** A block that streams other than its own were given work on when it was freed. */
+interface Deferred {
+  readonly block: Block;
+  readonly events: readonly CudaEvent[];
+}
+
 /** One device's pool in one thread. */
 export class MemoryPool implements Disposable {
   readonly device: CudaDevice;
@@ -83,10 +99,12 @@ export class MemoryPool implements Disposable {
   readonly #listener: SegmentListener | undefined;
   readonly #segments = new Set<Block>();
   readonly #kept = new Set<bigint>();
-  readonly #live = new Map<bigint, Block>();
+  readonly #free = new FreeBlocks();
+  readonly #live = new Set<Piece>();
   /** Freed by the program while calls that were not settled used them. */
-  readonly #awaited = new Set<Block>();
-  readonly #deferred: { block: Block; events: CudaEvent[] }[] = [];
+  readonly #awaited = new Set<Piece>();
+  /** In the order in which they were freed. */
+  readonly #deferred = new Set<Deferred>();
   #usedBytes = 0;
   #peakBytes = 0;
   #reservedBytes = 0;
@@ -102,6 +120,11 @@ export class MemoryPool implements Disposable {
     device.track(this);
   }
 
+  /** Whether other processes can map its memory: of NCCL's own allocator they cannot. */
+  get exportable(): boolean {
+    return this.#source === undefined;
+  }
+
   /**
    * Hands out at least `sizeBytes` (0 is rounded up to one unit) for use on `stream`.
    * @throws OutOfMemoryError with the pool's state; nothing is changed then
@@ -110,44 +133,52 @@ export class MemoryPool implements Disposable {
   allocate(sizeBytes: number, stream: CudaStream, label = "tensor"): Allocation {
     if (this.#closed) throw new ClosedError("memory pool", "was closed");
     const size = Math.max(ALIGNMENT_BYTES, Math.ceil(sizeBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
-    this.#settleDeferred(false);
-    const on = streamHandle(this.device, stream);
-    const block = this.#bestFit(size, on) ?? this.#grow(size, on) ?? this.#outOfMemory(size);
-    this.#split(block, size);
-    block.free = false;
-    block.stream = on;
-    block.label = label;
-    this.#live.set(block.address, block);
+    streamHandle(this.device, stream);
+    this.#settleFirst();
+    const block =
+      this.#free.take(stream, size) ??
+      this.#takeSettled(stream, size) ??
+      this.#grow(size, stream) ??
+      this.#reclaim(size, stream) ??
+      this.#outOfMemory(size);
+    const rest = splitBlock(block, size, ALIGNMENT_BYTES);
+    if (rest !== undefined) this.#free.add(rest);
+    const piece = new Piece(block, stream, label);
+    this.#live.add(piece);
     this.#usedBytes += block.sizeBytes;
     this.#peakBytes = Math.max(this.#peakBytes, this.#usedBytes);
-    return block;
+    return piece;
   }
 
   /** Says that work on `stream` uses the piece, so that it is not reused before that work is done. */
   recordUse(allocation: Allocation, stream: CudaStream): void {
-    const block = this.#live.get(allocation.address);
-    if (block === undefined || block.stream === stream.handle || block.users?.has(stream) === true) return;
-    block.users ??= new Set();
+    const piece = allocation as Piece;
+    if (piece.lastUser === stream) return;
+    if (piece.users?.has(stream) === true) {
+      piece.lastUser = stream;
+      return;
+    }
+    streamHandle(stream.device, stream);
+    if (!this.#live.has(piece)) return;
+    piece.lastUser = stream;
+    if (piece.block.stream === stream) return;
+    piece.users ??= new Set();
     // Streams of groups that were closed meanwhile: a tensor may outlive many.
-    for (const user of block.users) if (user.closed) block.users.delete(user);
-    block.users.add(stream);
+    for (const user of piece.users) if (user.closed) piece.users.delete(user);
+    piece.users.add(stream);
   }
 
   /** Takes a piece back. A piece that is not live is ignored: freeing twice is harmless. */
   free(allocation: Allocation): void {
-    const block = this.#live.get(allocation.address);
-    if (block === undefined || block !== allocation) return;
-    this.#live.delete(block.address);
-    this.#usedBytes -= block.sizeBytes;
-    if (block.pendingUses > 0 && this.device.poison === undefined) this.#awaited.add(block);
-    else this.#retire(block);
+    const piece = allocation as Piece;
+    if (!this.#live.delete(piece)) return;
+    this.#usedBytes -= piece.sizeBytes;
+    if (piece.pendingUses > 0 && this.device.poison === undefined) this.#awaited.add(piece);
+    else this.#retire(piece);
   }
 
-  /** Has a block that nothing will use any more be reused once other streams are done with it. */
-  #retire(block: Block): void {
-    const users = block.users;
-    block.users = undefined;
-    block.pendingUses = 0;
+  /** Has a piece that nothing will use any more be reused once other streams are done with it. */
+  #retire({ block, users }: Piece): void {
     if (users === undefined || this.device.poison !== undefined) {
       this.#release(block);
       return;
@@ -156,25 +187,21 @@ export class MemoryPool implements Disposable {
     const open = [...users].filter((stream) => !stream.closed);
     const events = open.map((stream) => {
       // A peer may use the piece from its own device.
-      const event = CudaEvent.create(stream.device);
+      const event = CudaEvent.borrow(stream.device);
       event.record(stream);
       return event;
     });
-    this.#deferred.push({ block, events });
+    if (events.length === 0) this.#release(block);
+    else this.#deferred.add({ block, events });
   }
 
-  /** Gives whole free segments back to the driver. @returns bytes given back */
+  /** Gives whole free segments back to the driver, which waits for the device first. @returns bytes given back */
   trim(): number {
-    this.#settleDeferred(true);
-    let given = 0;
-    for (const segment of [...this.#segments]) {
-      if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
-      this.#segments.delete(segment);
-      this.#freeSegment(segment.address);
-      this.#reservedBytes -= segment.sizeBytes;
-      given += segment.sizeBytes;
-    }
-    return given;
+    this.#settleAll();
+    if (!this.#isReclaimable()) return 0;
+    this.device.synchronize("pool");
+    this.#settleAll();
+    return this.#freeSegments();
   }
 
   /**
@@ -198,19 +225,17 @@ export class MemoryPool implements Disposable {
 
   /** What is handed out and to whom. */
   leaks(): readonly { readonly label: string; readonly sizeBytes: number }[] {
-    return [...this.#live.values()].map(({ label, sizeBytes }) => ({ label, sizeBytes }));
+    return [...this.#live].map(({ label, sizeBytes }) => ({ label, sizeBytes }));
   }
 
   stats(): PoolStats {
-    let largest = 0;
-    for (const block of this.#blocks()) if (block.free) largest = Math.max(largest, block.sizeBytes);
     return {
       usedBytes: this.#usedBytes,
       peakBytes: this.#peakBytes,
       numAllocations: this.#live.size,
       reservedBytes: this.#reservedBytes,
       numDriverCalls: this.#numDriverCalls,
-      largestFreeBytes: largest,
+      largestFreeBytes: this.#free.largestBytes,
       numOutOfMemory: this.#numOutOfMemory,
     };
   }
@@ -232,9 +257,10 @@ export class MemoryPool implements Disposable {
       }
     }
     this.#segments.clear();
+    this.#free.clear();
     this.#live.clear();
     this.#awaited.clear();
-    this.#deferred.length = 0;
+    this.#deferred.clear();
     this.#usedBytes = 0;
     this.#reservedBytes = 0;
   }
@@ -243,33 +269,64 @@ export class MemoryPool implements Disposable {
     this.close();
   }
 
-  *#blocks(): Generator<Block> {
-    for (const segment of this.#segments) {
-      for (let block: Block | undefined = segment; block !== undefined; block = block.next) yield block;
-    }
+  /** Looks through everything that was set aside. @returns a block, if one has become free that fits */
+  #takeSettled(stream: CudaStream, size: number): Block | undefined {
+    const isNew = this.#settleAll();
+    const adopted = this.#free.adopt(stream);
+    for (const block of adopted) this.#release(block);
+    return isNew || adopted.length > 0 ? this.#free.take(stream, size) : undefined;
   }
 
-  #bestFit(size: number, stream: bigint): Block | undefined {
-    let best: Block | undefined;
-    for (const block of this.#blocks()) {
-      if (!block.free || block.sizeBytes < size || block.stream !== stream) continue;
-      if (best === undefined || block.sizeBytes < best.sizeBytes) best = block;
-    }
-    return best;
-  }
-
-  #grow(size: number, stream: bigint): Block | undefined {
+  #grow(size: number, stream: CudaStream): Block | undefined {
     const bytes = Math.ceil(size / SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES;
-    return this.#newSegment(bytes, stream) ?? (this.#reclaim() ? this.#newSegment(bytes, stream) : undefined);
+    const segment = this.#newSegment(bytes, stream);
+    if (segment !== undefined) this.#segments.add(segment);
+    return segment;
   }
 
-  /** Frees cached segments of all streams, after their work is done. */
-  #reclaim(): boolean {
-    this.device.synchronize();
-    return this.trim() > 0;
+  /**
+   * Waits for the device, and gives cached segments of all streams back: but only where there are any, and not for ever,
+   * for what runs may wait for a rank that does not come, or for this very thread.
+   */
+  #reclaim(size: number, stream: CudaStream): Block | undefined {
+    if (!this.#isReclaimable()) return undefined;
+    try {
+      this.device.synchronize("allocation", RECLAIM_MS);
+    } catch {
+      // It is not idle, and the driver would block this thread until it is.
+      return this.device.poison === undefined ? this.#takeSettled(stream, size) : undefined;
+    }
+    const settled = this.#takeSettled(stream, size);
+    if (settled !== undefined) return settled;
+    return this.#freeSegments() > 0 ? this.#grow(size, stream) : undefined;
   }
 
-  #newSegment(bytes: number, stream: bigint): Block | undefined {
+  /** Whether a segment could be given back, now or when other streams are done with its blocks. */
+  #isReclaimable(): boolean {
+    const setAside = new Set([...this.#deferred].map(({ block }) => block));
+    for (const segment of this.#segments) {
+      if (this.#kept.has(segment.address)) continue;
+      let block: Block | undefined = segment;
+      while (block !== undefined && (block.free || setAside.has(block))) block = block.next;
+      if (block === undefined) return true;
+    }
+    return false;
+  }
+
+  #freeSegments(): number {
+    let given = 0;
+    for (const segment of this.#segments) {
+      if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
+      this.#segments.delete(segment);
+      this.#free.remove(segment);
+      this.#freeSegment(segment.address);
+      this.#reservedBytes -= segment.sizeBytes;
+      given += segment.sizeBytes;
+    }
+    return given;
+  }
+
+  #newSegment(bytes: number, stream: CudaStream): Block | undefined {
     if (this.#reservedBytes + bytes > this.limitBytes) return undefined;
     this.device.activate();
     this.#numDriverCalls++;
@@ -288,21 +345,9 @@ export class MemoryPool implements Disposable {
       this.device.ledger?.drop(kind, address);
       return undefined;
     }
-    const segment: Block = {
-      address,
-      sizeBytes: bytes,
-      pendingUses: 0,
-      free: true,
-      stream,
-      label: "",
-      previous: undefined,
-      next: undefined,
-      users: undefined,
-    };
-    this.#segments.add(segment);
     this.#listener?.added(address, bytes);
     this.#reservedBytes += bytes;
-    return segment;
+    return { address, sizeBytes: bytes, free: false, slot: -1, stream, previous: undefined, next: undefined };
   }
 
   #freeSegment(address: bigint): void {
@@ -324,57 +369,52 @@ export class MemoryPool implements Disposable {
     );
   }
 
-  #split(block: Block, size: number): void {
-    const rest = block.sizeBytes - size;
-    if (rest < ALIGNMENT_BYTES) return;
-    const tail: Block = {
-      address: block.address + BigInt(size),
-      sizeBytes: rest,
-      pendingUses: 0,
-      free: true,
-      stream: block.stream,
-      label: "",
-      previous: block,
-      next: block.next,
-      users: undefined,
-    };
-    if (block.next !== undefined) block.next.previous = tail;
-    block.next = tail;
-    block.sizeBytes = size;
-  }
-
+  /** Puts a block among the free ones, together with free neighbours of its stream. */
   #release(block: Block): void {
-    block.free = true;
-    block.label = "";
+    let whole = block;
     const { next, previous } = block;
-    if (next?.free && next.stream === block.stream) absorbNext(block);
-    if (previous?.free && previous.stream === block.stream) absorbNext(previous);
+    if (next?.free && next.stream === block.stream) {
+      this.#free.remove(next);
+      absorbNext(block);
+    }
+    if (previous?.free && previous.stream === block.stream) {
+      this.#free.remove(previous);
+      absorbNext(previous);
+      whole = previous;
+    }
+    this.#free.add(whole);
   }
 
-  #settleDeferred(wait: boolean): void {
-    for (const block of this.#awaited) {
-      if (block.pendingUses > 0) continue;
-      this.#awaited.delete(block);
-      this.#retire(block);
+  /** Settles what was set aside first, as far as it goes: one question to the driver for most allocations. */
+  #settleFirst(): void {
+    for (const piece of this.#awaited) {
+      if (piece.pendingUses > 0) break;
+      this.#awaited.delete(piece);
+      this.#retire(piece);
     }
-    for (let i = this.#deferred.length - 1; i >= 0; i--) {
-      const entry = this.#deferred[i];
-      if (entry === undefined) continue;
-      // Events that were closed with their device's streams have nothing to wait for.
-      if (wait) for (const event of entry.events) if (!event.closed) event.synchronize();
-      if (!wait && !entry.events.every((event) => event.isDone())) continue;
-      for (const event of entry.events) event.close();
-      this.#deferred.splice(i, 1);
-      this.#release(entry.block);
-    }
+    for (const one of this.#deferred) if (!this.#settle(one)) break;
   }
-}
 
-/** Merges a block with its right neighbour. */
-function absorbNext(block: Block): void {
-  const { next } = block;
-  if (next === undefined) return;
-  block.sizeBytes += next.sizeBytes;
-  block.next = next.next;
-  if (next.next !== undefined) next.next.previous = block;
+  /** Settles everything of what was set aside that can be. @returns whether anything was */
+  #settleAll(): boolean {
+    let any = false;
+    for (const piece of this.#awaited) {
+      if (piece.pendingUses > 0) continue;
+      this.#awaited.delete(piece);
+      this.#retire(piece);
+      any = true;
+    }
+    for (const one of this.#deferred) any = this.#settle(one) || any;
+    return any;
+  }
+
+  /** Puts a block that was set aside among the free ones if the other streams are done. @returns whether they are */
+  #settle(one: Deferred): boolean {
+    // Events that were closed with their device have nothing to wait for.
+    if (!one.events.every((event) => event.closed || event.isDone())) return false;
+    for (const event of one.events) event.giveBack();
+    this.#deferred.delete(one);
+    this.#release(one.block);
+    return true;
+  }
 }

@@ -3,7 +3,7 @@
  * unified), by an IPC handle of its allocation and an offset among processes.
  */
 import { type CudaDevice, retainContext } from "./device.ts";
-import type { MemoryPool } from "./memory-pool.ts";
+import { MemoryPool } from "./memory-pool.ts";
 import { CUDA_STATUS } from "./symbols.ts";
 
 const HANDLE_BYTES = 64;
@@ -18,8 +18,9 @@ export interface PeerPiece {
 }
 
 export class PeerMemory {
+  /** Where memory comes from that peers can be told of. */
+  readonly pool: MemoryPool;
   readonly #device: CudaDevice;
-  readonly #pool: MemoryPool;
   readonly #interprocess: boolean;
   readonly #exported = new Map<bigint, Uint8Array>();
   readonly #opened = new Map<string, bigint>();
@@ -27,17 +28,18 @@ export class PeerMemory {
   /** @param interprocess whether peers are processes; a process cannot open its own handles */
   constructor(device: CudaDevice, pool: MemoryPool, interprocess: boolean) {
     this.#device = device;
-    this.#pool = pool;
+    // Memory of NCCL's allocator is made of physical pieces (cuMemCreate), which have no IPC handle (cuda.h).
+    this.pool = interprocess && !pool.exportable ? new MemoryPool(device, { limitBytes: pool.limitBytes }) : pool;
     this.#interprocess = interprocess;
   }
 
-  /** Writes down where `address` is, in at most 31 words. */
+  /** Writes down where `address`, of `pool`, is, in at most 31 words. */
   describe(address: bigint, sizeBytes: number): Int32Array {
     const words = new Int32Array(NOTE_WORDS);
     const view = new DataView(words.buffer);
     view.setBigUint64(0, BigInt(sizeBytes), true);
     view.setInt32(16, process.pid, true);
-    const base = this.#interprocess ? this.#pool.segmentOf(address) : undefined;
+    const base = this.#interprocess ? this.pool.segmentOf(address) : undefined;
     view.setBigUint64(8, address, true);
     if (base === undefined) return words;
     new Uint8Array(words.buffer, 20, HANDLE_BYTES).set(this.#export(base));
@@ -70,7 +72,7 @@ export class PeerMemory {
     if (handle === undefined) {
       handle = new Uint8Array(new ArrayBuffer(HANDLE_BYTES));
       this.#device.call("cuIpcGetMemHandle", "peer memory", handle, base);
-      this.#pool.keep(base);
+      this.pool.keep(base);
       this.#exported.set(base, handle);
     }
     return handle;

@@ -1,6 +1,8 @@
 /** Page-locked host memory: the only kind that copies to and from a device without blocking, and that both can poll. */
-import { ClosedError } from "../../../core/index.ts";
+import { freemem } from "node:os";
+import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
+import { CUDA_STATUS } from "./symbols.ts";
 
 /** CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: usable by every context, and at a device address. */
 const PORTABLE_MAPPED = 3;
@@ -21,15 +23,34 @@ export class PinnedBuffer implements Disposable {
     device.track(this);
   }
 
-  /** Allocates `sizeBytes` (at least 1) of zeros. */
+  /** Allocates `sizeBytes` (at least 1) of zeros. @throws InvalidArgumentError, OutOfMemoryError, ClosedError */
   static create(device: CudaDevice, sizeBytes: number): PinnedBuffer {
+    if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
+      throw new InvalidArgumentError("sizeBytes", sizeBytes, "an integer of 0 or more");
+    }
     const size = Math.max(1, sizeBytes);
     const operation = "pinned allocation";
-    const address = device.make("pinned", (out) =>
-      device.call("cuMemHostAlloc", operation, out, size, PORTABLE_MAPPED),
-    );
+    device.activate();
+    const address = device.make("pinned", (out) => {
+      const status = device.driver.api.cuMemHostAlloc(out, size, PORTABLE_MAPPED);
+      if (status === CUDA_STATUS.outOfMemory) {
+        throw new OutOfMemoryError(
+          "page-locked host memory",
+          size,
+          freemem(),
+          `The driver could not lock as much. Free memory of this host, copy less at a time, or raise the limit of locked memory (ulimit -l, a container's memory limit).`,
+        );
+      }
+      if (status !== CUDA_STATUS.success) device.fail("cuMemHostAlloc", status, operation);
+    });
     const out = new BigUint64Array(1);
-    device.call("cuMemHostGetDevicePointer_v2", operation, out, address, 0);
+    try {
+      device.call("cuMemHostGetDevicePointer_v2", operation, out, address, 0);
+    } catch (error) {
+      device.ledger?.drop("pinned", address);
+      if (device.poison === undefined) device.driver.api.cuMemFreeHost(address);
+      throw error;
+    }
     const pinned = new PinnedBuffer(device, size, address, out[0] ?? 0n);
     new Uint8Array(pinned.buffer).fill(0);
     return pinned;
@@ -45,6 +66,10 @@ export class PinnedBuffer implements Disposable {
   get deviceAddress(): bigint {
     this.#refuseClosed();
     return this.#deviceAddress;
+  }
+
+  get closed(): boolean {
+    return this.#buffer === undefined;
   }
 
   #refuseClosed(): void {
@@ -79,23 +104,36 @@ export class PinnedPool implements Disposable {
   readonly #device: CudaDevice;
   readonly #free = new Map<number, PinnedBuffer[]>();
   readonly #all = new Set<PinnedBuffer>();
+  /** Handed out. */
+  readonly #out = new Set<PinnedBuffer>();
 
   constructor(device: CudaDevice) {
     this.#device = device;
   }
 
-  /** A buffer of at least `sizeBytes`; give it back with `giveBack`. */
+  /** A buffer of at least `sizeBytes`; give it back with `giveBack`. @throws as `PinnedBuffer.create` */
   take(sizeBytes: number): PinnedBuffer {
     const size = 2 ** Math.max(12, Math.ceil(Math.log2(Math.max(1, sizeBytes))));
-    const reused = this.#free.get(size)?.pop();
-    if (reused !== undefined) return reused;
+    const list = this.#free.get(size);
+    for (let reused = list?.pop(); reused !== undefined; reused = list?.pop()) {
+      // Whoever had it may have kept it, and closed it since.
+      if (reused.closed) continue;
+      this.#out.add(reused);
+      return reused;
+    }
     const buffer = PinnedBuffer.create(this.#device, size);
     this.#all.add(buffer);
+    this.#out.add(buffer);
     return buffer;
   }
 
+  /** Takes a buffer back, once: nothing may use it any more. What this pool did not hand out, or was closed, is ignored. */
   giveBack(buffer: PinnedBuffer): void {
-    if (!this.#all.has(buffer)) return;
+    if (!this.#out.delete(buffer)) return;
+    if (buffer.closed) {
+      this.#all.delete(buffer);
+      return;
+    }
     const list = this.#free.get(buffer.sizeBytes) ?? [];
     list.push(buffer);
     this.#free.set(buffer.sizeBytes, list);
@@ -104,6 +142,7 @@ export class PinnedPool implements Disposable {
   close(): void {
     for (const buffer of this.#all) buffer.close();
     this.#all.clear();
+    this.#out.clear();
     this.#free.clear();
   }
 

@@ -2,6 +2,7 @@
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { HeldKind } from "./ledger.ts";
+import type { StreamSource } from "./waiting.ts";
 
 const NON_BLOCKING = 1;
 const DISABLE_TIMING = 2;
@@ -36,10 +37,7 @@ abstract class Handle implements Disposable {
    * @throws InvalidArgumentError for what chorale did not make, and for what is of another device; ClosedError
    */
   static handleOn(device: CudaDevice, one: Handle, argument: "stream" | "event" | "graph"): bigint {
-    if (typeof one !== "object" || one === null || !(#handle in one) || one.#what !== argument) {
-      throw new InvalidArgumentError(argument, one, `a CUDA ${argument} that chorale made`);
-    }
-    const { handle } = one;
+    const handle = Handle.handleOf(one, argument);
     if (one.device !== device) {
       throw new InvalidArgumentError(
         argument,
@@ -50,6 +48,14 @@ abstract class Handle implements Disposable {
       );
     }
     return handle;
+  }
+
+  /** The driver's handle of what may be of any device. @throws InvalidArgumentError for what chorale did not make; ClosedError */
+  static handleOf(one: Handle, argument: "stream" | "event" | "graph"): bigint {
+    if (typeof one !== "object" || one === null || !(#handle in one) || one.#what !== argument) {
+      throw new InvalidArgumentError(argument, one, `a CUDA ${argument} that chorale made`);
+    }
+    return one.handle;
   }
 
   protected abstract release(handle: bigint): void;
@@ -80,9 +86,19 @@ export class CudaStream extends Handle {
     if (yes) this.numTouches++;
   }
 
+  /** What it waits for, and what may fail, since it was last found done. */
+  readonly #sources = new Set<StreamSource>();
+
   static create(device: CudaDevice): CudaStream {
     const handle = device.make("stream", (out) => device.call("cuStreamCreate", "stream", out, NON_BLOCKING));
-    return new CudaStream(device, handle, "stream");
+    const stream = new CudaStream(device, handle, "stream");
+    device.streams.add(stream);
+    return stream;
+  }
+
+  override close(): void {
+    this.device.streams.delete(this);
+    super.close();
   }
 
   /** Says whether all work issued so far is done. */
@@ -90,14 +106,36 @@ export class CudaStream extends Handle {
     return this.device.poll("cuStreamQuery", operation, this.handle);
   }
 
-  /** Blocks this thread until all work issued so far is done. */
+  /**
+   * Blocks this thread until all work issued so far is done.
+   * @throws in a world: TimeoutError at the world's deadline, and the failure of the world, or of a group whose calls this
+   *   stream was ordered behind
+   */
   synchronize(operation = "stream synchronize"): void {
-    this.device.call("cuStreamSynchronize", operation, this.handle);
+    const { waiting } = this.device;
+    if (waiting === undefined) this.device.call("cuStreamSynchronize", operation, this.handle);
+    else waiting.until(() => this.isDone(operation), operation, { failure: () => this.sourceFailure });
+    const failure = this.sourceFailure;
+    this.#sources.clear();
+    if (failure !== undefined) throw failure;
   }
 
-  /** Makes work issued later wait for `event`, on the device. */
+  /** Makes work issued later wait for `event`, of this or another device. @throws InvalidArgumentError, ClosedError */
   waitFor(event: CudaEvent): void {
-    this.device.call("cuStreamWaitEvent", "stream wait", this.handle, event.handle, 0);
+    this.device.call("cuStreamWaitEvent", "stream wait", this.handle, Handle.handleOf(event, "event"), 0);
+  }
+
+  /** Says that the stream was ordered behind work of `source`: when that fails, what is here is not what was meant. */
+  follow(source: StreamSource): void {
+    if (this.#sources.has(source)) return;
+    for (const one of this.#sources) if (one.pending === 0 && one.cause === undefined) this.#sources.delete(one);
+    this.#sources.add(source);
+  }
+
+  /** Why what this stream was ordered behind failed, if it did. */
+  get sourceFailure(): Error | undefined {
+    for (const { cause } of this.#sources) if (cause !== undefined) return cause;
+    return undefined;
   }
 
   /** Records what `fn` issues on this stream as a graph instead of running it. */
@@ -132,12 +170,33 @@ export function streamHandle(device: CudaDevice, stream: CudaStream): bigint {
   return Handle.handleOn(device, stream, "stream");
 }
 
+/** Events that are kept for the next who needs one: making one costs a call into the driver and a place in the ledger. */
+const MAX_IDLE_EVENTS = 256;
+const idleEvents = new WeakMap<CudaDevice, CudaEvent[]>();
+
 /** A point in a stream. */
 export class CudaEvent extends Handle {
   static create(device: CudaDevice, options: { readonly timing?: boolean } = {}): CudaEvent {
     const flags = options.timing === true ? 0 : DISABLE_TIMING;
     const handle = device.make("event", (out) => device.call("cuEventCreate", "event", out, flags));
     return new CudaEvent(device, handle, "event");
+  }
+
+  /** Takes an event without timing that somebody gave back, or makes one: for what records one a call. */
+  static borrow(device: CudaDevice): CudaEvent {
+    return idleEvents.get(device)?.pop() ?? CudaEvent.create(device);
+  }
+
+  /** Keeps an event that is done for the next who borrows one; nobody may look at it any more. */
+  giveBack(): void {
+    if (this.closed) return;
+    let idle = idleEvents.get(this.device);
+    if (idle === undefined) {
+      idle = [];
+      idleEvents.set(this.device, idle);
+    }
+    if (idle.length < MAX_IDLE_EVENTS) idle.push(this);
+    else this.close();
   }
 
   /** Marks what `stream` has been given so far. @throws InvalidArgumentError for a stream of another device */
@@ -149,8 +208,11 @@ export class CudaEvent extends Handle {
     return this.device.poll("cuEventQuery", operation, this.handle);
   }
 
-  synchronize(): void {
-    this.device.call("cuEventSynchronize", "event synchronize", this.handle);
+  /** Blocks this thread until the point is reached. @throws in a world: TimeoutError, and the world's failure */
+  synchronize(operation = "event synchronize"): void {
+    const { waiting } = this.device;
+    if (waiting === undefined) this.device.call("cuEventSynchronize", operation, this.handle);
+    else waiting.until(() => this.isDone(operation), operation);
   }
 
   /** Time from `start` to this event in microseconds; both were created with `timing` and are done. */

@@ -2,6 +2,7 @@
  * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see ../control); data
  * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
  */
+import { threadId } from "node:worker_threads";
 import {
   AbortedError,
   type ArrayOf,
@@ -9,6 +10,7 @@ import {
   ClosedError,
   type DType,
   InvalidArgumentError,
+  parseDType,
   Tensor,
 } from "../../../core/index.ts";
 import {
@@ -26,17 +28,25 @@ import { ResourceLedger } from "../cuda/ledger.ts";
 import { MemoryPool, type SegmentSource } from "../cuda/memory-pool.ts";
 import { enablePeerAccess } from "../cuda/peer-memory.ts";
 import { PinnedPool } from "../cuda/pinned.ts";
-import { download, type RankDevice, upload } from "../cuda/rank-device.ts";
+import { download, RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { wantsTimings } from "./call-recorder.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
-import type { NcclConfig } from "./config.ts";
+import { encodeConfig, type NcclConfig } from "./config.ts";
+import { guardExit } from "./exit-guard.ts";
 import { type NcclHandle, openNcclControl } from "./handle.ts";
 import { type NcclLibrary, requireNccl } from "./library.ts";
+import { nap } from "./poller.ts";
 import { NcclRank } from "./rank.ts";
 import { Registrations } from "./registrations.ts";
+import { UNIQUE_ID_BYTES } from "./symbols.ts";
+
+/** How long a rank that leaves a failed world waits for its peers to tell NCCL so, before it frees its memory, ms. */
+const PEERS_END_MS = 1000;
+const FAILED_RANK_MS = 20;
+const PEERS_LOOK_MS = 0.5;
 
 /** What a rank tells when it attaches; `launch` takes the same as `backendOptions`. */
 export interface NcclAttachOptions {
@@ -83,46 +93,90 @@ export interface NcclAttachOptions {
 export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
   const library = requireNccl();
   const driver = requireCudaDriver();
-  const ordinal = options.device ?? rank;
-  if (ordinal >= driver.numDevices && options.device === undefined) {
+  checkAttach(handle, rank, options, driver.numDevices);
+  const config = encodeConfig(options.config ?? {}, library.versionCode, options.blocking ?? true);
+  const registrations = options.registerBuffers === true ? registrationsOf(library, options) : undefined;
+  const control = openNcclControl(handle);
+  const { segment } = control;
+  const inTheWay = segment.enter(rank, process.pid, threadId);
+  if (inTheWay !== undefined) {
+    control.close();
+    throw new InvalidArgumentError(
+      "rank",
+      rank,
+      inTheWay === rank
+        ? "a rank that nobody has attached as yet"
+        : `a rank with a thread or process of its own: this thread is rank ${inTheWay} of that world, and NCCL's calls block it until other ranks make theirs`,
+    );
+  }
+  let device: CudaDevice | undefined;
+  try {
+    const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
+    device = openDevice(driver, options.device ?? rank, { ledger });
+    const limit = options.memoryLimitBytes;
+    const at = new RankDevice({
+      device,
+      pool: new MemoryPool(device, {
+        ...(limit === undefined ? {} : { limitBytes: limit }),
+        ...(registrations === undefined ? {} : { listener: registrations, ...sourceOf(library, device) }),
+      }),
+      pinned: new PinnedPool(device),
+      main: CudaStream.create(device),
+      generation: handle.generation,
+    });
+    const interprocess = !(handle.control instanceof SharedArrayBuffer);
+    const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
+    const others = options.device === undefined ? all : options.peers;
+    if (!interprocess && others !== undefined) enablePeerAccess(device, others);
+    const ncclRank = new NcclRank({
+      library,
+      at,
+      segment,
+      rank,
+      timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+      capabilities: ncclCapabilities(library, device.info),
+      config,
+      blocking: options.blocking ?? true,
+      registrations,
+      interprocess,
+      flightTimings: wantsTimings(options.flightTimings),
+    });
+    return new NcclBackend(handle, ncclRank, control, options.uniqueId);
+  } catch (error) {
+    device?.close();
+    segment.withdraw(rank);
+    control.close();
+    throw error;
+  }
+}
+
+/** Checks what can be known before anything is opened. @throws InvalidArgumentError */
+function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
+  if (typeof handle !== "object" || handle === null || handle.kind !== "nccl") {
+    throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
+  }
+  if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
+    throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
+  }
+  if ((options.device ?? rank) >= numDevices && options.device === undefined) {
     throw new InvalidArgumentError(
       "ranks",
       handle.ranks,
-      `at most ${driver.numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
+      `at most ${numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
     );
   }
-  const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
-  const device = openDevice(driver, ordinal, { ledger });
-  const limit = options.memoryLimitBytes;
-  const registrations = options.registerBuffers === true ? registrationsOf(library, options) : undefined;
-  const at: RankDevice = {
-    device,
-    pool: new MemoryPool(device, {
-      ...(limit === undefined ? {} : { limitBytes: limit }),
-      ...(registrations === undefined ? {} : { listener: registrations, ...sourceOf(library, device) }),
-    }),
-    pinned: new PinnedPool(device),
-    main: CudaStream.create(device),
-    generation: handle.generation,
-  };
-  const interprocess = !(handle.control instanceof SharedArrayBuffer);
-  const others = options.device === undefined ? Array.from({ length: handle.ranks }, (_, peer) => peer) : options.peers;
-  if (!interprocess && others !== undefined) enablePeerAccess(device, others);
-  const control = openNcclControl(handle);
-  const ncclRank = new NcclRank({
-    library,
-    at,
-    segment: control.segment,
-    rank,
-    timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
-    capabilities: ncclCapabilities(library, device.info),
-    config: options.config ?? {},
-    blocking: options.blocking ?? true,
-    registrations,
-    interprocess,
-    flightTimings: wantsTimings(options.flightTimings),
-  });
-  return new NcclBackend(handle, ncclRank, control, options.uniqueId);
+  const { uniqueId, memoryLimitBytes, timeoutMs } = options;
+  const isId = uniqueId instanceof Uint8Array && uniqueId.length === UNIQUE_ID_BYTES;
+  if (uniqueId !== undefined && !isId) {
+    const given = uniqueId instanceof Uint8Array ? `${uniqueId.length} bytes` : uniqueId;
+    throw new InvalidArgumentError("uniqueId", given, `a Uint8Array of ${UNIQUE_ID_BYTES} bytes`);
+  }
+  if (memoryLimitBytes !== undefined && !(Number.isSafeInteger(memoryLimitBytes) && memoryLimitBytes > 0)) {
+    throw new InvalidArgumentError("memoryLimitBytes", memoryLimitBytes, "a number of bytes above 0");
+  }
+  if (timeoutMs !== undefined && !(Number.isFinite(timeoutMs) && timeoutMs > 0)) {
+    throw new InvalidArgumentError("timeoutMs", timeoutMs, "milliseconds above 0");
+  }
 }
 
 function registrationsOf(library: NcclLibrary, options: NcclAttachOptions): Registrations {
@@ -154,6 +208,8 @@ export class NcclBackend implements Backend {
   readonly world: NcclCommunicator;
   readonly #rank: NcclRank;
   readonly #control: OpenControl;
+  readonly #endWatch: () => void;
+  readonly #releaseExit: () => void;
   readonly #instances = new Map<string, number>();
   #closed = false;
   #freed = false;
@@ -167,6 +223,9 @@ export class NcclBackend implements Backend {
     const all = Array.from({ length: handle.ranks }, (_, r) => r);
     const control = rank.segment.group("world", all, 0, this.rank);
     this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, all, uniqueId));
+    // A rank that has nothing to do must end its part too when the world fails: others wait for that.
+    this.#endWatch = rank.segment.onFailure(() => rank.endings.worldFailed());
+    this.#releaseExit = guardExit(() => !this.#freed);
   }
 
   /** This rank's device, streams and memory, for programs that run kernels of their own. */
@@ -191,7 +250,7 @@ export class NcclBackend implements Backend {
   /** Allocates a device tensor of zeros, for use by this rank. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
     const { at } = this.#rank;
-    const made = deviceTensor(at.pool, at.main, dtype, shape, { generation: this.generation });
+    const made = deviceTensor(at.pool, at.main, parseDType(dtype) as D, shape, { generation: this.generation });
     if (made.sizeBytes > 0) {
       const address = devicePtr(made, at.device);
       at.device.call("cuMemsetD8Async", "tensor", address, 0, made.sizeBytes, at.main.handle);
@@ -259,6 +318,7 @@ export class NcclBackend implements Backend {
     return this.#rank.capabilities;
   }
 
+  /** Waits for pending work, frees everything, and throws the failures that nobody looked at. Idempotent. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -267,27 +327,54 @@ export class NcclBackend implements Backend {
       await communicator.close().catch((error: unknown) => errors.push(error));
     }
     await this.#rank.endings.settle();
-    this.#free();
+    this.#free(new ClosedError("world", "was closed"));
     if (errors.length > 0) throw errors[0];
   }
 
   /**
    * Gives up everything at once, without waiting for peers: pending work fails with `cause`, communicators are aborted,
-   * and memory, streams, graphs and mappings are freed. Idempotent.
+   * and memory, streams, graphs and mappings are freed. Peers read that this rank has left (`RankFailedError`), unless the
+   * world had failed before. Idempotent.
    */
   abandon(cause: Error): void {
     if (this.#freed) return;
     this.#closed = true;
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
+    // Nobody may start a call any more whose other half is about to go.
+    this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     this.#rank.endings.abandon(error);
-    this.#free();
+    this.#free(error);
   }
 
-  #free(): void {
+  /**
+   * Waits, for a while, until the other ranks of this process have told NCCL to end: until then their kernels may read
+   * the memory of this one, which is theirs to read among threads.
+   */
+  #untilPeersEnded(): void {
+    const { segment, interprocess, at } = this.#rank;
+    if (interprocess || at.device.poison !== undefined) return;
+    const start = performance.now();
+    const failed = segment.failure?.code === "RANK_FAILED" ? segment.failure.rank : undefined;
+    for (;;) {
+      const peers = segment.present(process.pid);
+      if (peers.length === 0) return;
+      // The rank that failed may be at it, or dead.
+      const limitMs = peers.every((rank) => rank === failed) ? FAILED_RANK_MS : PEERS_END_MS;
+      if (performance.now() - start > limitMs) return;
+      nap(PEERS_LOOK_MS);
+    }
+  }
+
+  #free(cause: ChoraleError): void {
     if (this.#freed) return;
     this.#freed = true;
-    const { at, peers, poller } = this.#rank;
+    const { at, peers, poller, segment, waiting } = this.#rank;
+    this.#endWatch();
     poller.close();
+    waiting.close(cause);
+    segment.end(this.rank);
+    // A world that ended well has nothing on any device.
+    if (segment.failed) this.#untilPeersEnded();
     for (const free of [
       () => peers.close(),
       () => at.pinned.close(),
@@ -301,6 +388,7 @@ export class NcclBackend implements Backend {
       }
     }
     at.device.close();
+    this.#releaseExit();
     this.#control.close();
   }
 

@@ -122,6 +122,9 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       await group.allReduce(x);
       const graph = world.capture((g) => void g.allReduce(x));
       const lone = backend.rank === 0 ? [world.allReduce(x), group.barrier(), group.send(x, 1)] : [];
+      // Rank 0 goes first; the other is told by it.
+      while (backend.rank === 1 && backend.failure === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
+      if (backend.rank === 1) say(backend.failure.code + " " + backend.failure.rank + ": " + backend.failure.cause);
       const began = performance.now();
       backend.abandon(new Error("enough"));
       backend.abandon(new Error("twice"));
@@ -141,9 +144,10 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
     await Promise.all(ranks.map((rank) => rank.worker.terminate()));
     for (const [rank, { said }] of ranks.entries()) {
       expect(said).not.toContain("slow");
+      if (rank === 1) expect(said).toContain("RANK_FAILED 0: enough");
       const { codes, refused } = JSON.parse(said.find((line) => line.startsWith("{")) ?? "{}");
       expect(codes).toEqual(rank === 0 ? ["ABORTED", "ABORTED", "ABORTED"] : []);
-      expect(refused.sort()).toEqual(["ABORTED", "CLOSED"]);
+      expect(refused.sort()).toEqual(rank === 0 ? ["ABORTED", "CLOSED"] : ["CLOSED", "RANK_FAILED"]);
     }
   });
 

@@ -135,10 +135,16 @@ export class Endings {
       all.map(({ parts }) => parts.queue),
       true,
     );
+    this.#rank.segment.end(this.#rank.worldRank);
     this.#open.clear();
     this.#retired.clear();
     this.#offered.clear();
     this.#toAbort.clear();
+  }
+
+  /** Ends everything, if that has not been done, because the world has failed. */
+  worldFailed(): void {
+    if (!this.#everything) this.#abortEverything();
   }
 
   /** The world has failed: every group ends, and what is whole among its calls comes to its end first. */
@@ -147,6 +153,7 @@ export class Endings {
     const all = [...this.#open, ...this.#retired].map(({ parts }) => parts.queue);
     for (const queue of all) queue.adopt();
     this.#abort(all, true);
+    this.#rank.segment.end(this.#rank.worldRank);
     this.#toAbort.clear();
     this.#everything = false;
   }

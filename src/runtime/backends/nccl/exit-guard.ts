@@ -1,6 +1,6 @@
 /**
- * How a process ends whose threads still hold communicators: because of an error that nobody caught, or process.exit().
- * Node would stop the rank threads wherever they are and then run the destructors of the C++ libraries, while threads
+ * How a process ends that still holds communicators, in its threads or as a rank itself: because of an error that nobody
+ * caught, or process.exit(). Node would stop the rank threads wherever they are and then run the destructors of the C++ libraries, while threads
  * that NCCL started itself go on in their code: a crash that hides the error. Such a process leaves without destructors;
  * the driver takes back what it held. A process whose worlds have ended exits as ever.
  */
@@ -8,27 +8,28 @@ import { writeSync } from "node:fs";
 import { inspect } from "node:util";
 import { isMainThread } from "node:worker_threads";
 import { exitNow } from "../../../foreign/native/index.ts";
-import { holdsAny } from "../cuda/ledger.ts";
 
-/** Ledgers of the worlds that stand in this process. */
-const standing = new Set<SharedArrayBuffer>();
+/** Each says whether it still holds communicators: worlds of threads of this process, and ranks that are its main thread. */
+const standing = new Set<() => boolean>();
 let uncaught: { readonly error: unknown } | undefined;
 
-/** Watches over a world of threads until `releaseExit`. Of the main thread alone: others cannot end the process. */
-export function guardExit(ledger: SharedArrayBuffer): void {
-  if (!isMainThread) return;
+/**
+ * Watches over what holds communicators in this process, for as long as `holds` says so. Of the main thread alone: others
+ * cannot end the process.
+ * @returns ends the watch; idempotent
+ */
+export function guardExit(holds: () => boolean): () => void {
+  if (!isMainThread) return () => {};
   if (standing.size === 0) {
     process.on("exit", leave);
     process.on("uncaughtExceptionMonitor", note);
   }
-  standing.add(ledger);
-}
-
-/** Ends the watch over a world. Idempotent. */
-export function releaseExit(ledger: SharedArrayBuffer): void {
-  if (!standing.delete(ledger) || standing.size > 0) return;
-  process.off("exit", leave);
-  process.off("uncaughtExceptionMonitor", note);
+  standing.add(holds);
+  return () => {
+    if (!standing.delete(holds) || standing.size > 0) return;
+    process.off("exit", leave);
+    process.off("uncaughtExceptionMonitor", note);
+  };
 }
 
 function note(error: unknown): void {
@@ -36,7 +37,7 @@ function note(error: unknown): void {
 }
 
 function leave(code: number): void {
-  if (![...standing].some(holdsAny)) return;
+  if (![...standing].some((holds) => holds())) return;
   // Node tells an uncaught error after this event, to which it does not come any more.
   if (uncaught !== undefined) {
     writeSync(2, `Uncaught:\n${inspect(uncaught.error)}\n\nNode.js ${process.version}\n`);

@@ -17,8 +17,8 @@ import {
   removeMappedControl,
 } from "../control/mapped.ts";
 import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
-import { ledgerBytes } from "../cuda/ledger.ts";
-import { guardExit, releaseExit } from "./exit-guard.ts";
+import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
+import { guardExit } from "./exit-guard.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {
@@ -36,6 +36,8 @@ const MAX_RANKS = 16;
 
 /** Segments of processes that this one has made: it says who died, and reads what they did last. */
 const made = new Map<string, OpenControl>();
+/** Of worlds of threads that this thread made: ends the watch over the process's exit. */
+const guards = new Map<SharedArrayBuffer, () => void>();
 
 /**
  * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end.
@@ -53,7 +55,10 @@ export function createNcclHost(options: {
   }
   if (options.interprocess !== true) {
     const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
-    guardExit(ledger as SharedArrayBuffer);
+    guards.set(
+      ledger as SharedArrayBuffer,
+      guardExit(() => holdsAny(ledger as SharedArrayBuffer)),
+    );
     return {
       kind: "nccl",
       ranks,
@@ -81,7 +86,10 @@ export function openNcclControl(handle: NcclHandle): OpenControl {
 
 /** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
 export function releaseNcclHost({ control, ledger }: NcclHandle): void {
-  if (ledger !== undefined) releaseExit(ledger);
+  if (ledger !== undefined) {
+    guards.get(ledger)?.();
+    guards.delete(ledger);
+  }
   if (control instanceof SharedArrayBuffer) return;
   removeMappedControl(control);
   made.get(control.path)?.close();

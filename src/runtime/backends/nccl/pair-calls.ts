@@ -28,12 +28,13 @@ export class PairCalls {
   send(input: Operand, peer: number): EntryParts {
     const { at, stream, sequence } = this.#context;
     const sizeBytes = input.region.sizeBytes;
-    const buffer = at.pool.allocate(sizeBytes, stream, "send");
+    const { pool } = this.#mail;
+    const buffer = pool.allocate(sizeBytes, stream, "send");
     let from: ReturnType<typeof stage>;
     try {
       from = stage(input, at, stream, { reads: true, writes: false });
     } catch (error) {
-      at.pool.free(buffer);
+      pool.free(buffer);
       throw error;
     }
     const number = this.#mailed[peer] ?? 0;
@@ -55,7 +56,7 @@ export class PairCalls {
       finish: [
         (ok) => {
           if (ok) this.#mail.post(peer, number, buffer, sizeBytes);
-          else at.pool.free(buffer);
+          else pool.free(buffer);
           from.finish?.(ok);
         },
       ],

@@ -6,7 +6,7 @@
  */
 import { FormatError } from "../../../core/index.ts";
 import type { GroupControl } from "../control/segment.ts";
-import type { Allocation } from "../cuda/memory-pool.ts";
+import type { Allocation, MemoryPool } from "../cuda/memory-pool.ts";
 import type { PeerMemory } from "../cuda/peer-memory.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 
@@ -27,6 +27,11 @@ export class PairMail {
     this.#control = control;
     this.#at = at;
     this.#peers = peers;
+  }
+
+  /** Where buffers come from. */
+  get pool(): MemoryPool {
+    return this.#peers.pool;
   }
 
   hasRoom(to: number, number: number): boolean {
@@ -70,7 +75,7 @@ export class PairMail {
     for (let i = this.#outgoing.length - 1; i >= 0; i--) {
       const one = this.#outgoing[i];
       if (one === undefined || this.#control.acknowledged(one.to) <= one.number) continue;
-      this.#at.pool.free(one.buffer);
+      this.pool.free(one.buffer);
       this.#outgoing.splice(i, 1);
     }
     return this.#outgoing.length;
@@ -83,7 +88,7 @@ export class PairMail {
 
   /** Frees every buffer: the group is over. */
   close(): void {
-    for (const { buffer } of this.#outgoing) this.#at.pool.free(buffer);
+    for (const { buffer } of this.#outgoing) this.pool.free(buffer);
     this.#outgoing.length = 0;
   }
 }

@@ -5,7 +5,6 @@ import { PeerMemory } from "../cuda/peer-memory.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { NcclCommunicator } from "./communicator.ts";
-import { encodeConfig, type NcclConfig } from "./config.ts";
 import { Endings } from "./endings.ts";
 import type { Opening } from "./entry.ts";
 import { CapturedGraphs } from "./graphs.ts";
@@ -14,6 +13,7 @@ import { Poller } from "./poller.ts";
 import { CommQueue } from "./queue.ts";
 import type { Registrations } from "./registrations.ts";
 import { NCCL_RESULT } from "./symbols.ts";
+import { WorldWaiting } from "./waiting.ts";
 
 export interface NcclRankOptions {
   readonly library: NcclLibrary;
@@ -22,7 +22,8 @@ export interface NcclRankOptions {
   readonly rank: number;
   readonly timeoutMs: number;
   readonly capabilities: Capabilities;
-  readonly config: NcclConfig;
+  /** As `encodeConfig` lays it out. */
+  readonly config: Uint8Array;
   /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
   readonly blocking: boolean;
   /** The pool's segments, if NCCL is to know them. */
@@ -43,6 +44,7 @@ export class NcclRank {
   readonly config: Uint8Array;
   readonly blocking: boolean;
   readonly poller = new Poller();
+  readonly waiting: WorldWaiting;
   /** Four bytes on the device that barriers reduce. */
   readonly barrierWord: number;
   readonly peers: PeerMemory;
@@ -63,10 +65,12 @@ export class NcclRank {
     this.timeoutMs = options.timeoutMs;
     this.capabilities = options.capabilities;
     this.blocking = options.blocking;
-    this.config = encodeConfig(options.config, options.library.versionCode, options.blocking);
+    this.config = options.config;
     this.registrations = options.registrations;
     this.interprocess = options.interprocess;
     this.flightTimings = options.flightTimings;
+    this.waiting = new WorldWaiting(this.segment, this.poller, this.timeoutMs);
+    this.at.device.waiting = this.waiting;
     this.endings = new Endings(this);
     this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
