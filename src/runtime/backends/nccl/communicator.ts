@@ -120,7 +120,7 @@ export interface CommunicatorParts {
  *     await comm.allReduce(x, { op: "max" }); // in place: [2, 2, 2, 2]
  *     const mine = await comm.reduceScatter(x); // a fresh tensor of two elements: [4, 4]
  *     const host = await comm.allGather(new Int32Array([comm.rank])); // from host memory to host memory
- *     return [...world.download(mine), ...host.values()];
+ *     return [...world.download(mine), ...host.data];
  *   },
  * });
  * console.log(results[1]); // [4, 4, 0, 1]
