@@ -40,7 +40,8 @@ const made = new Map<string, OpenControl>();
 const guards = new Map<SharedArrayBuffer, () => void>();
 
 /**
- * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end.
+ * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end. `launch` does both; see
+ * `attachNccl` for programs that start their ranks themselves.
  * @throws InvalidArgumentError; of processes also OutOfMemoryError, and UnavailableError without FFI
  */
 export function createNcclHost(options: {
@@ -77,7 +78,7 @@ export function createNcclHost(options: {
   return { kind: "nccl", ranks, generation, control };
 }
 
-/** Opens the control segment as one rank. @throws FormatError when the file is not what the handle says */
+/** Opens the control segment as one rank; `attachNccl` does. @throws FormatError when the file is not what the handle says */
 export function openNcclControl(handle: NcclHandle): OpenControl {
   const { control, ranks } = handle;
   if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
@@ -113,6 +114,13 @@ export function ncclFailure(handle: NcclHandle): Failure | undefined {
 /**
  * Reads what every rank issued last and what became of it, also of ranks that are dead or stuck. Collectives only. Times
  * on the stream are there when the ranks were asked for them (`flightTimings`).
+ * @example
+ * import { createNcclHost, dumpNcclFlight, failNcclRank, releaseNcclHost } from "chorale/nccl";
+ *
+ * const host = createNcclHost({ ranks: 2 });
+ * failNcclRank(host, 1, "its process ended");
+ * console.log(dumpNcclFlight(host).ranks[1]?.failed); // its process ended
+ * releaseNcclHost(host);
  */
 export function dumpNcclFlight(handle: NcclHandle): FlightDump {
   const segment = segmentOf(handle);
