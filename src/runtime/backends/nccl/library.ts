@@ -34,6 +34,7 @@ export function decodeVersion(code: number): readonly [major: number, minor: num
     : [Math.floor(code / 10000), Math.floor((code % 10000) / 100), code % 100];
 }
 
+/** A loaded NCCL: version, functions and errors. `loadNccl` makes it. */
 export class NcclLibrary {
   readonly path: string;
   readonly versionCode: number;
@@ -133,7 +134,14 @@ export function ncclLibrary(): LibrarySpec {
 
 let loaded: NcclLibrary | Unavailable | undefined;
 
-/** Loads NCCL, or says where it was looked for. Tried once per thread. */
+/**
+ * Loads NCCL, or says where it was looked for. Tried once per thread.
+ * @example
+ * import { loadNccl } from "chorale/nccl";
+ *
+ * const nccl = loadNccl();
+ * console.log("available" in nccl ? nccl.why : `NCCL ${nccl.version} at ${nccl.path}`);
+ */
 export function loadNccl(): NcclLibrary | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary(ncclLibrary());
@@ -142,7 +150,7 @@ export function loadNccl(): NcclLibrary | Unavailable {
   return loaded;
 }
 
-/** Loads NCCL. @throws UnavailableError */
+/** Loads NCCL. @throws UnavailableError saying every place where it was looked for */
 export function requireNccl(): NcclLibrary {
   const nccl = loadNccl();
   if ("available" in nccl) throw new UnavailableError(nccl.what, nccl.why, nccl.howToGetIt);
