@@ -33,6 +33,7 @@ export interface Poison {
 /** The device whose context is current in this thread; all devices of a thread share the driver. */
 const currentDevice = new WeakMap<CudaDriver, CudaDevice>();
 
+/** A device as this thread uses it. `openDevice` makes it; in a world `deviceOf(world).device` is the rank's. */
 export class CudaDevice implements Disposable {
   readonly driver: CudaDriver;
   readonly ordinal: number;
@@ -247,6 +248,12 @@ export function deviceInfo(driver: CudaDriver, ordinal: number): CudaDeviceInfo 
  * Opens a device in this thread: retains its primary context and makes it current.
  * @param ordinal as CUDA counts the visible devices, from 0
  * @throws InvalidArgumentError for an ordinal that is not there; NativeError
+ * @example
+ * import { openDevice, requireCudaDriver } from "chorale/cuda";
+ *
+ * const device = openDevice(requireCudaDriver(), 0);
+ * console.log(device.info.name, device.memoryInfo().freeBytes);
+ * device.close();
  */
 export function openDevice(
   driver: CudaDriver,
