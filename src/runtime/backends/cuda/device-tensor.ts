@@ -45,6 +45,7 @@ export class DeviceStorage implements Storage {
     return this.pool.device;
   }
 
+  /** Gives the memory back to its pool; later use of it is refused. Idempotent. */
   free(): void {
     if (this.closed !== undefined) return;
     this.closed = "was freed";
@@ -61,8 +62,19 @@ const finalizer = new FinalizationRegistry<{ readonly pool: MemoryPool; readonly
 );
 
 /**
- * Allocates a tensor on the pool's device, for use on `stream`. Its contents are undefined.
+ * Allocates a tensor on the pool's device, for use on `stream`. Its contents are undefined. In a world `world.tensor` does
+ * it, with zeros.
  * @throws OutOfMemoryError, InvalidArgumentError
+ * @example
+ * import { CudaStream, deviceStorageOf, deviceTensor, MemoryPool, openDevice, requireCudaDriver } from "chorale/cuda";
+ *
+ * const device = openDevice(requireCudaDriver(), 0);
+ * const stream = CudaStream.create(device);
+ * const pool = new MemoryPool(device, { limitBytes: 64 * 2 ** 20 });
+ * const x = deviceTensor(pool, stream, "bf16", [1024, 1024]);
+ * console.log(x.sizeBytes, pool.stats().usedBytes); // 2097152 2097152
+ * deviceStorageOf(x)?.free();
+ * device.close(); // and what was made on it
  */
 export function deviceTensor<D extends DType>(
   pool: MemoryPool,
