@@ -41,14 +41,17 @@ export class CudaDriver {
     if (status !== CUDA_STATUS.success) throw this.error(symbol, status);
   }
 
+  /** The error of a status that `symbol` answered, with the driver's own text. */
   error(symbol: string, status: number): NativeError {
     return new NativeError("CUDA driver", symbol, status, this.#errorText(status));
   }
 
+  /** Where a typed array's elements lie. Good as long as its buffer is neither collected nor transferred. */
   addressOf(array: ArrayBufferView): bigint {
     return addressOf(array);
   }
 
+  /** The host memory at an address, without a copy. Nothing checks that it is there. */
   viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
     return viewMemory(address, sizeBytes);
   }
@@ -90,7 +93,14 @@ export const CUDA_LIBRARY: LibrarySpec = {
     "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",
 };
 
-/** Loads the driver, or says why there is none. Tried once per thread. */
+/**
+ * Loads the driver, or says why there is none. Tried once per thread.
+ * @example
+ * import { loadCudaDriver } from "chorale/cuda";
+ *
+ * const driver = loadCudaDriver();
+ * console.log("available" in driver ? driver.why : `${driver.numDevices} devices, CUDA ${driver.version.join(".")}`);
+ */
 export function loadCudaDriver(): CudaDriver | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary(CUDA_LIBRARY);
