@@ -74,6 +74,7 @@ function offHeap(length: number): BigUint64Array {
   return new BigUint64Array(new ArrayBuffer(8 * length));
 }
 
+/** A kernel of a loaded module. `CudaModule.kernel` makes it. */
 export class CudaKernel {
   readonly device: CudaDevice;
   readonly name: string;
@@ -116,6 +117,26 @@ export class CudaKernel {
   }
 }
 
+/**
+ * Device code that is loaded on one device.
+ * @example
+ * import type { Tensor } from "chorale";
+ * import { CudaModule, devicePtr, KernelArguments, type RankDevice, requireNvrtc } from "chorale/cuda";
+ *
+ * // Doubles `x` on the rank's main stream: collectives that are called afterwards come behind it.
+ * export function doubler({ device, main, generation }: RankDevice, x: Tensor<"f32">): () => void {
+ *   const source = `extern "C" __global__ void twice(float* x, unsigned n) {
+ *     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+ *     if (i < n) x[i] *= 2;
+ *   }`;
+ *   const kernel = CudaModule.compile(device, requireNvrtc(), source).kernel("twice");
+ *   const args = new KernelArguments(device, [
+ *     { type: "u64", value: devicePtr(x, device, generation) },
+ *     { type: "u32", value: x.size },
+ *   ]);
+ *   return () => kernel.launch(main, { grid: [Math.ceil(x.size / 256)], block: [256] }, args);
+ * }
+ */
 export class CudaModule implements Disposable {
   readonly device: CudaDevice;
   #handle: bigint | undefined;
@@ -154,6 +175,7 @@ export class CudaModule implements Disposable {
     return new CudaKernel(this, name, out[0] ?? 0n);
   }
 
+  /** Unloads it, and its kernels with it. Idempotent. */
   close(): void {
     const handle = this.#handle;
     if (handle === undefined) return;
