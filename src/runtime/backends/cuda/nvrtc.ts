@@ -88,7 +88,14 @@ export function nvrtcLibrary(): LibrarySpec {
   };
 }
 
-/** Loads NVRTC, or says where it was looked for. */
+/**
+ * Loads NVRTC, or says where it was looked for.
+ * @example
+ * import { loadNvrtc } from "chorale/cuda";
+ *
+ * const nvrtc = loadNvrtc();
+ * console.log("available" in nvrtc ? nvrtc.howToGetIt : nvrtc.version.join("."));
+ */
 export function loadNvrtc(): Nvrtc | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary(nvrtcLibrary());
@@ -96,7 +103,7 @@ export function loadNvrtc(): Nvrtc | Unavailable {
   return loaded;
 }
 
-/** Loads NVRTC. @throws UnavailableError */
+/** Loads NVRTC. @throws UnavailableError saying every place where it was looked for */
 export function requireNvrtc(): Nvrtc {
   const nvrtc = loadNvrtc();
   if ("available" in nvrtc) throw new UnavailableError(nvrtc.what, nvrtc.why, nvrtc.howToGetIt);
