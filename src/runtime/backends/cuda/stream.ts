@@ -89,6 +89,7 @@ export class CudaStream extends Handle {
   /** What it waits for, and what may fail, since it was last found done. */
   readonly #sources = new Set<StreamSource>();
 
+  /** Makes a stream, which `close` or the device's end frees. @throws ClosedError, NativeError */
   static create(device: CudaDevice): CudaStream {
     const handle = device.make("stream", (out) => device.call("cuStreamCreate", "stream", out, NON_BLOCKING));
     const stream = new CudaStream(device, handle, "stream");
@@ -138,7 +139,11 @@ export class CudaStream extends Handle {
     return undefined;
   }
 
-  /** Records what `fn` issues on this stream as a graph instead of running it. */
+  /**
+   * Records what `fn` issues on this stream as a graph instead of running it. For graphs with collectives see
+   * `NcclCommunicator.capture`.
+   * @throws what `fn` throws; NativeError
+   */
   capture(fn: () => void): CudaGraph {
     this.device.call("cuStreamBeginCapture_v2", "capture", this.handle, CAPTURE_MODE_THREAD_LOCAL);
     const graph = new BigUint64Array(1);
@@ -174,8 +179,22 @@ export function streamHandle(device: CudaDevice, stream: CudaStream): bigint {
 const MAX_IDLE_EVENTS = 256;
 const idleEvents = new WeakMap<CudaDevice, CudaEvent[]>();
 
-/** A point in a stream. */
+/**
+ * A point in a stream.
+ * @example
+ * import { CudaEvent, CudaStream, openDevice, requireCudaDriver } from "chorale/cuda";
+ *
+ * const device = openDevice(requireCudaDriver(), 0);
+ * const [first, second] = [CudaStream.create(device), CudaStream.create(device)];
+ * const event = CudaEvent.create(device);
+ * event.record(first);
+ * second.waitFor(event); // on the device: this thread goes on
+ * second.synchronize();
+ * console.log(event.isDone()); // true
+ * device.close();
+ */
 export class CudaEvent extends Handle {
+  /** Makes an event, which `close` or the device's end frees. `timing`: for `elapsedUsSince`. @throws ClosedError, NativeError */
   static create(device: CudaDevice, options: { readonly timing?: boolean } = {}): CudaEvent {
     const flags = options.timing === true ? 0 : DISABLE_TIMING;
     const handle = device.make("event", (out) => device.call("cuEventCreate", "event", out, flags));
@@ -204,6 +223,7 @@ export class CudaEvent extends Handle {
     this.device.call("cuEventRecord", "event record", this.handle, Handle.handleOn(this.device, stream, "stream"));
   }
 
+  /** Says whether the point is reached. */
   isDone(operation = "event query"): boolean {
     return this.device.poll("cuEventQuery", operation, this.handle);
   }
