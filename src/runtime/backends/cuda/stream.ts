@@ -97,6 +97,7 @@ export class CudaStream extends Handle {
     return stream;
   }
 
+  /** Frees the stream; work that it was given still ends. Idempotent. */
   override close(): void {
     this.device.streams.delete(this);
     super.close();
