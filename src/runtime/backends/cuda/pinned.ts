@@ -7,6 +7,17 @@ import { CUDA_STATUS } from "./symbols.ts";
 /** CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: usable by every context, and at a device address. */
 const PORTABLE_MAPPED = 3;
 
+/**
+ * One piece of page-locked host memory.
+ * @example
+ * import { openDevice, PinnedBuffer, requireCudaDriver } from "chorale/cuda";
+ *
+ * const device = openDevice(requireCudaDriver(), 0);
+ * const pinned = PinnedBuffer.create(device, 4096);
+ * new Float32Array(pinned.buffer)[0] = 1;
+ * pinned.close(); // or device.close()
+ * device.close();
+ */
 export class PinnedBuffer implements Disposable {
   readonly device: CudaDevice;
   readonly sizeBytes: number;
@@ -82,6 +93,7 @@ export class PinnedBuffer implements Disposable {
     return this.#buffer;
   }
 
+  /** Frees it; views of it become empty. Idempotent. */
   close(): void {
     const buffer = this.#buffer;
     if (buffer === undefined) return;
@@ -139,6 +151,7 @@ export class PinnedPool implements Disposable {
     this.#free.set(buffer.sizeBytes, list);
   }
 
+  /** Frees every buffer that it made, also those that were not given back. */
   close(): void {
     for (const buffer of this.#all) buffer.close();
     this.#all.clear();
