@@ -91,7 +91,7 @@ interface Deferred {
   readonly events: readonly CudaEvent[];
 }
 
-/** One device's pool in one thread. */
+/** One device's pool in one thread; see `deviceTensor` for an example. In a world `deviceOf(world).pool` is the rank's. */
 export class MemoryPool implements Disposable {
   readonly device: CudaDevice;
   readonly limitBytes: number;
@@ -228,6 +228,7 @@ export class MemoryPool implements Disposable {
     return [...this.#live].map(({ label, sizeBytes }) => ({ label, sizeBytes }));
   }
 
+  /** What is handed out and what is held, bytes. */
   stats(): PoolStats {
     return {
       usedBytes: this.#usedBytes,
