@@ -18,7 +18,31 @@ export interface CopyOptions {
   readonly stream?: CudaStream;
 }
 
-/** What a rank's communicators share: device, memory, and the stream that the program's own kernels run on. */
+/**
+ * What a rank's communicators share: device, memory, and the stream that the program's own kernels run on. `deviceOf(world)`
+ * gives it.
+ * @example
+ * import { launch } from "chorale";
+ *
+ * const sums = await launch({
+ *   ranks: 2,
+ *   backend: "nccl",
+ *   run: async (world) => {
+ *     const { deviceOf } = await import("chorale/world");
+ *     const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+ *     const at = deviceOf(world);
+ *     if (at === undefined) throw new Error("no device");
+ *     const x = world.tensor("f32", [2]);
+ *     const copied = at.uploadAsync(x, Float32Array.of(world.rank, 1)); // the values are taken at once
+ *     comm.allReduce(x); // on the device behind the copy
+ *     comm.orderBefore(at.main);
+ *     const values = await at.downloadAsync(x); // the event loop is free meanwhile
+ *     await copied;
+ *     return [...values];
+ *   },
+ * });
+ * console.log(sums[0]); // [1, 2]
+ */
 export class RankDevice {
   readonly device: CudaDevice;
   readonly pool: MemoryPool;
@@ -171,7 +195,7 @@ export function upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>, a
   });
 }
 
-/** Copies a device tensor to the host and waits. */
+/** Copies a device tensor to the host on the main stream and waits. @throws as `RankDevice.downloadAsync`; blocks the thread */
 export function download<D extends DType>(source: Tensor<D>, at: RankDevice): ArrayOf<D> {
   if (!(source instanceof Tensor)) throw new InvalidArgumentError("source", source, "a device tensor of this world");
   const values = viewAs(source.dtype, new ArrayBuffer(source.size * sizeOf(source.dtype)), 0, source.size);
