@@ -33,9 +33,12 @@ const byProcess = flags.isolation === "process";
 const killings = ["throw", "exit", "callback", "midflight"];
 if (byProcess) killings.push("sigkill", "sigsegv", "sigkill-midflight");
 const others = ["never-calls", "mismatch", "abort", "midflight+wait", "never-calls+wait"];
-if (onDevices) others.push("midflight+synchronize", "out-of-memory");
+if (onDevices) others.push("out-of-memory", "midflight+synchronize");
 others.push("spin");
 if (byProcess && onDevices) others.push("illegal-address");
+// Last, for these wait in the driver's neighbourhood: what hangs there keeps its thread from ending.
+if (onDevices) others.push("midflight+download", "never-calls+download", "abort+upload");
+if (onDevices) others.push("midflight+allocate", "never-calls+allocate");
 
 /** The default set, or what --only names: of that the kinds that end a rank as often as --kills says, taking turns. */
 const only = flags.only?.split(",").filter((kind) => kind !== "illegal-address" || byProcess);

@@ -46,15 +46,15 @@ describe("the fault campaign", () => {
     };
 
     it("breaks ranks whose collectives are on the device, however survivors wait", { timeout: 60_000 }, () => {
-      const kinds = ["midflight", "abort", "midflight+wait", "midflight+synchronize", "never-calls+wait"];
+      const kinds = ["midflight", "abort", "midflight+wait", "midflight+download", "never-calls+allocate"];
       const { problems, status, ...report } = campaign(kinds, ["--kills", "1", "--big", "20000"], standIn);
       expect(problems).toEqual([]);
       expect(codes(report as Report)).toEqual([
         ["midflight", "RANK_FAILED"],
         ["abort", "ABORTED"],
         ["midflight+wait", "RANK_FAILED"],
-        ["midflight+synchronize", "RANK_FAILED"],
-        ["never-calls+wait", "TIMEOUT"],
+        ["midflight+download", "RANK_FAILED"],
+        ["never-calls+allocate", "TIMEOUT"],
       ]);
       expect(status).toBe(0);
     });

@@ -114,8 +114,12 @@ export const WAITS = {
     world.upload(big, new Float32Array(big.size));
   },
   allocate: async (world, work) => {
+    const part = Math.floor(deviceOf(world).device.memoryInfo().totalBytes / 16);
+    // A piece that the pool keeps: when memory runs out it wants to give that back, for which the device must be idle.
+    world.free(world.tensor("u8", [part / 2]));
+    const tensors = [];
     try {
-      world.tensor("u8", [2 ** 40]);
+      while (tensors.length < 32) tensors.push(world.tensor("u8", [part]));
     } catch (error) {
       if (error.code !== "OUT_OF_MEMORY") throw error;
       await work;
