@@ -23,11 +23,14 @@ export class CudaDriver {
   readonly version: readonly [major: number, minor: number];
   /** Visible devices (CUDA_VISIBLE_DEVICES is respected by the driver itself). */
   readonly numDevices: number;
+  /** cuFuncGetParamInfo, where the driver has it. */
+  readonly getParamInfo: StatusFunction | undefined;
   #openIpcHandle: StatusFunction | undefined;
 
   constructor(library: NativeLibrary) {
     this.library = library;
     this.api = bindAll(library, CUDA_PROTOTYPES);
+    this.getParamInfo = bindOptional(library, "cuFuncGetParamInfo", CUDA_OPTIONAL_PROTOTYPES.cuFuncGetParamInfo);
     this.check("cuInit", this.api.cuInit(0));
     const out = new Int32Array(1);
     this.check("cuDriverGetVersion", this.api.cuDriverGetVersion(out));

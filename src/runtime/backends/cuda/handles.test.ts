@@ -1,6 +1,7 @@
 /** Stale, foreign and forged handles of chorale/cuda are refused in words, before the driver sees them. Over the stand-in. */
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
 import {
   CudaEvent,
   CudaModule,
@@ -113,6 +114,9 @@ describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", ()
       { type: "u64", value: 1n },
       { type: "f32", value: 1 },
     ]);
+    for (const one of [{ handle: 4096n, device }, Object.create(CudaEvent.prototype), 4096n, stream, undefined]) {
+      expect(() => stream.waitFor(one as CudaEvent)).toThrow(/a CUDA event that chorale made/);
+    }
     const forged = [{ handle: 4096n, device, touched: false }, Object.create(CudaStream.prototype), 4096n, undefined];
     for (const one of forged) {
       expect(() => kernel.launch(one as CudaStream, SHAPE, args)).toThrow(/a CUDA stream that chorale made/);
@@ -130,6 +134,86 @@ describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", ()
     );
     expect(() => new KernelArguments(device, [{ type: "f32", value: 1n } as never])).toThrow(/a number/);
     args.set(1, { type: "f32", value: 2 });
+    close();
+  });
+
+  it("checks a kernel's arguments against its parameters, and their values against their types", () => {
+    const { device, stream, close } = setup();
+    const pool = new MemoryPool(device);
+    const x = deviceTensor(pool, stream, "u32", [1]);
+    // Parameters of 8 and 4 bytes.
+    const kernel = CudaModule.load(device, new TextEncoder().encode("fake image")).kernel("store");
+    const address = { type: "u64", value: devicePtr(x, device) } as const;
+    const seven = { type: "u32", value: 7 } as const;
+    kernel.launch(stream, SHAPE, new KernelArguments(device, [address, seven]));
+    const pinned = PinnedBuffer.create(device, 4);
+    device.call("cuMemcpyDtoHAsync_v2", "copy", pinned.address, address.value, 4, stream.handle);
+    stream.synchronize();
+    expect(new Uint32Array(pinned.buffer, 0, 1)[0]).toBe(7);
+    const launch = (...args: readonly unknown[]) =>
+      kernel.launch(stream, SHAPE, new KernelArguments(device, args as []));
+    expect(() => launch(address)).toThrow(/1 arguments"?; expected 2, as kernel store has parameters/);
+    expect(() => launch()).toThrow(/0 arguments/);
+    expect(() => launch(address, seven, seven)).toThrow(/3 arguments/);
+    expect(() => launch(address, { type: "f64", value: 1 })).toThrow(/args\[1\] is .*8 bytes.*4 bytes, as parameter 1/);
+    expect(() => launch(seven, seven)).toThrow(/args\[0\].*4 bytes.*8 bytes/);
+    for (const argument of [
+      { type: "i32", value: 2 ** 31 },
+      { type: "i32", value: 2 ** 40 },
+      { type: "i32", value: -(2 ** 31) - 1 },
+      { type: "i32", value: 0.5 },
+      { type: "u32", value: -1 },
+      { type: "u32", value: 2 ** 32 },
+      { type: "u32", value: Number.NaN },
+      { type: "u64", value: -1n },
+      { type: "u64", value: 2n ** 64n },
+      { type: "i64", value: 2n ** 63n },
+      { type: "f16", value: 1 },
+      { type: "toString", value: 1 },
+    ]) {
+      expect(() => launch(argument)).toThrow(InvalidArgumentError);
+    }
+    // The least and the largest values are taken.
+    const all = [
+      { type: "i32", value: 2 ** 31 - 1 },
+      { type: "i32", value: -(2 ** 31) },
+      { type: "u64", value: 2n ** 64n - 1n },
+      { type: "i64", value: -(2n ** 63n) },
+      { type: "f64", value: Number.MAX_VALUE },
+      { type: "f32", value: Number.NaN },
+    ] as const;
+    expect([...new KernelArguments(device, all).sizes]).toEqual([4, 4, 8, 8, 8, 4]);
+    close();
+  });
+
+  it("hands a pinned buffer to one taker at a time, whatever is given back", () => {
+    const { device, close } = setup();
+    const pool = new PinnedPool(device);
+    const first = pool.take(100);
+    pool.giveBack(first);
+    pool.giveBack(first);
+    const [a, b] = [pool.take(100), pool.take(100)];
+    expect(a).toBe(first);
+    expect(b).not.toBe(a);
+    b.close();
+    pool.giveBack(b);
+    expect(pool.take(100).closed).toBe(false);
+    // One that was closed after it was given back, and one that is another pool's.
+    pool.giveBack(a);
+    a.close();
+    expect(pool.take(100).closed).toBe(false);
+    const foreign = PinnedBuffer.create(device, 4096);
+    pool.giveBack(foreign);
+    expect(pool.take(100)).not.toBe(foreign);
+    close();
+  });
+
+  it("says in a typed error that host memory cannot be locked, and holds nothing then", () => {
+    const { device, close } = setup();
+    expect(() => PinnedBuffer.create(device, 2 ** 52)).toThrow(OutOfMemoryError);
+    expect(() => PinnedBuffer.create(device, 2 ** 52)).toThrow(/page-locked host memory/);
+    expect(() => PinnedBuffer.create(device, -1)).toThrow(InvalidArgumentError);
+    expect(new PinnedPool(device).take(16).sizeBytes).toBe(4096);
     close();
   });
 });

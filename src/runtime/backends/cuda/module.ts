@@ -4,6 +4,7 @@ import type { NativeValue } from "../../../foreign/native/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { Nvrtc } from "./nvrtc.ts";
 import { type CudaStream, streamHandle } from "./stream.ts";
+import { CUDA_STATUS } from "./symbols.ts";
 
 /** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 const MAX_DYNAMIC_SHARED_SIZE = 8;
@@ -18,7 +19,17 @@ export interface LaunchShape {
 /** One kernel argument: its C type decides how many bytes it takes. */
 export type KernelArgument =
   | { readonly type: "u64" | "i64"; readonly value: bigint }
-  | { readonly type: "u32" | "i32" | "f32"; readonly value: number };
+  | { readonly type: "u32" | "i32" | "f32" | "f64"; readonly value: number };
+
+/** Bytes of each type, and its least and largest value where it is an integer: a value beyond them would wrap. */
+const ARGUMENT_TYPES = {
+  u64: { sizeBytes: 8, isBigint: true, range: [0n, 2n ** 64n - 1n] },
+  i64: { sizeBytes: 8, isBigint: true, range: [-(2n ** 63n), 2n ** 63n - 1n] },
+  u32: { sizeBytes: 4, isBigint: false, range: [0, 2 ** 32 - 1] },
+  i32: { sizeBytes: 4, isBigint: false, range: [-(2 ** 31), 2 ** 31 - 1] },
+  f32: { sizeBytes: 4, isBigint: false, range: undefined },
+  f64: { sizeBytes: 8, isBigint: false, range: undefined },
+} as const;
 
 /** Arguments laid out once, to be launched many times without allocating. */
 export class KernelArguments {
@@ -26,8 +37,12 @@ export class KernelArguments {
   readonly #values: DataView;
   readonly #length: number;
   readonly pointers: BigUint64Array;
+  /** Bytes of each argument. */
+  readonly sizes: Uint8Array;
 
   constructor(device: CudaDevice, args: readonly KernelArgument[]) {
+    if (!Array.isArray(args)) throw new InvalidArgumentError("args", args, "an array of kernel arguments");
+    this.sizes = new Uint8Array(args.length);
     const values = offHeap(Math.max(1, args.length));
     this.#values = new DataView(values.buffer);
     this.#length = args.length;
@@ -44,10 +59,28 @@ export class KernelArguments {
     if (!Number.isInteger(index) || index < 0 || index >= this.#length) {
       throw new InvalidArgumentError("index", index, `an argument's number, 0 to ${this.#length - 1}`);
     }
-    const wanted = /64$/.test(argument.type) ? "bigint" : "number";
-    if (typeof argument.value !== wanted) {
-      throw new InvalidArgumentError(`args[${index}]`, argument.value, `a ${wanted}, for its type is ${argument.type}`);
+    const type = argument.type in ARGUMENT_TYPES ? ARGUMENT_TYPES[argument.type] : undefined;
+    if (type === undefined) {
+      throw new InvalidArgumentError(
+        `args[${index}].type`,
+        argument.type,
+        `one of ${Object.keys(ARGUMENT_TYPES).join(", ")}`,
+      );
     }
+    const { value } = argument;
+    const what = `args[${index}]`;
+    if (type.isBigint ? typeof value !== "bigint" : typeof value !== "number") {
+      const wanted = type.isBigint ? "bigint" : "number";
+      throw new InvalidArgumentError(what, value, `a ${wanted}, for its type is ${argument.type}`);
+    }
+    if (type.range !== undefined) {
+      const [least, most] = type.range;
+      const isInteger = typeof value === "bigint" || Number.isInteger(value);
+      if (!isInteger || value < least || value > most) {
+        throw new InvalidArgumentError(what, value, `an integer of ${argument.type}, ${least} to ${most}`);
+      }
+    }
+    this.sizes[index] = type.sizeBytes;
     const at = 8 * index;
     switch (argument.type) {
       case "u64":
@@ -65,6 +98,9 @@ export class KernelArguments {
       case "f32":
         this.#values.setFloat32(at, argument.value, true);
         break;
+      case "f64":
+        this.#values.setFloat64(at, argument.value, true);
+        break;
     }
   }
 }
@@ -74,12 +110,33 @@ function offHeap(length: number): BigUint64Array {
   return new BigUint64Array(new ArrayBuffer(8 * length));
 }
 
+/** More parameters than any kernel has: 32,764 bytes are the most since CUDA 12.1. */
+const MAX_PARAMS = 32_764;
+
+/** Asks the driver for the sizes of a kernel's parameters. @returns undefined when it cannot say */
+function paramSizes(device: CudaDevice, kernel: bigint): readonly number[] | undefined {
+  const ask = device.driver.getParamInfo;
+  if (ask === undefined) return undefined;
+  const out = new BigUint64Array(2);
+  const sizes: number[] = [];
+  while (sizes.length <= MAX_PARAMS) {
+    const status = ask(kernel, sizes.length, out.subarray(0, 1), out.subarray(1, 2));
+    // The first number that is none.
+    if (status === CUDA_STATUS.invalidValue) return sizes;
+    if (status !== CUDA_STATUS.success) return undefined;
+    sizes.push(Number(out[1]));
+  }
+  return undefined;
+}
+
 /** A kernel of a loaded module. `CudaModule.kernel` makes it. */
 export class CudaKernel {
   readonly device: CudaDevice;
   readonly name: string;
   readonly #module: CudaModule;
   readonly #handle: bigint;
+  /** Bytes of each parameter, where the driver can say (CUDA 12.4). */
+  readonly #params: readonly number[] | undefined;
 
   /** Use `CudaModule.kernel`. */
   constructor(module: CudaModule, name: string, handle: bigint) {
@@ -87,12 +144,31 @@ export class CudaKernel {
     this.name = name;
     this.#module = module;
     this.#handle = handle;
+    this.#params = paramSizes(module.device, handle);
   }
 
   /** @throws ClosedError when the module was closed, and the kernel with it */
   get #live(): bigint {
     if (this.#module.closed) throw new ClosedError(`kernel ${this.name}`, "belongs to a module that was closed");
     return this.#handle;
+  }
+
+  /** The driver reads an argument for each parameter, wherever that takes it. */
+  #checkArguments({ sizes }: KernelArguments): void {
+    const params = this.#params;
+    if (params === undefined) return;
+    if (sizes.length !== params.length) {
+      throw new InvalidArgumentError(
+        "args",
+        `${sizes.length} arguments`,
+        `${params.length}, as kernel ${this.name} has parameters`,
+      );
+    }
+    for (let i = 0; i < params.length; i++) {
+      if (sizes[i] === params[i]) continue;
+      const wanted = `one of ${params[i]} bytes, as parameter ${i} of kernel ${this.name} has`;
+      throw new InvalidArgumentError(`args[${i}]`, `an argument of ${sizes[i]} bytes`, wanted);
+    }
   }
 
   /** Lets the kernel use more dynamic shared memory than the default 48 KiB. */
@@ -102,12 +178,14 @@ export class CudaKernel {
 
   /**
    * Runs the kernel on `stream`. The driver copies the arguments before this returns.
-   * @throws ClosedError when the module or the stream was closed; InvalidArgumentError for a stream of another device
+   * @throws ClosedError when the module or the stream was closed; InvalidArgumentError for a stream of another device, and (from CUDA
+   *   12.4) for arguments that are not as many and as large as the kernel's parameters
    */
   launch(stream: CudaStream, shape: LaunchShape, args: KernelArguments): void {
     if (!(args instanceof KernelArguments)) {
       throw new InvalidArgumentError("args", args, "KernelArguments, which hold what the driver reads");
     }
+    this.#checkArguments(args);
     const [gx, gy = 1, gz = 1] = shape.grid;
     const [bx, by = 1, bz = 1] = shape.block;
     const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0];
