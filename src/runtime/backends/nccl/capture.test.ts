@@ -76,4 +76,111 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
     expect(found?.refusals[2]).toMatch(/inside capture\(\)/);
     expect(found?.sum).toEqual([2, 2, 2, 2]);
   });
+
+  it("keeps the tensors of a graph, refuses it when one was freed, and takes no call of another group", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      timeoutMs: 30_000,
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, tried) => {
+        const { setFlagsFromString } = await import("node:v8");
+        const { runInNewContext } = await import("node:vm");
+        setFlagsFromString("--expose-gc");
+        const gc = runInNewContext("gc") as () => void;
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const other = await comm.split(0);
+        const filled = () => {
+          const tensor = world.tensor("f32", [64]);
+          world.upload(tensor, new Float32Array(64).fill(5));
+          return tensor;
+        };
+        const [x, y] = [filled(), filled()];
+        await comm.allReduce(x);
+        await comm.allGather(x);
+        await other?.allReduce(x);
+        const attempt = (fn: () => unknown) => {
+          try {
+            fn();
+            return "accepted";
+          } catch (error) {
+            return String(error);
+          }
+        };
+        const refusals = [
+          () => comm.capture(async (group) => void group.allReduce(x)),
+          () => comm.capture(() => void other?.allReduce(y)),
+          () => comm.capture((group) => void group.allGather(x)),
+          () => comm.capture((group) => void group.allReduce(x, { timeoutMs: 5 })),
+        ].map(attempt);
+        const graph = (() => {
+          const local = filled();
+          return comm.capture((group) => void group.allReduce(local));
+        })();
+        for (let i = 0; i < 5; i++) {
+          gc();
+          await new Promise((resolve) => setTimeout(resolve, 2));
+        }
+        const others = [filled(), filled(), filled()];
+        comm.replay(graph);
+        comm.synchronize();
+        const untouched = others.map((tensor) => world.download(tensor)[0]);
+        const second = comm.capture((group) => void group.allReduce(y));
+        while (world.rank === 1 && Atomics.load(tried, 0) === 0) await new Promise((resolve) => setImmediate(resolve));
+        const replayed = comm.replay(second);
+        const early = world.rank === 0 ? attempt(() => world.free(y)) : "in use by 1 pending call";
+        Atomics.store(tried, 0, 1);
+        await replayed;
+        world.free(y);
+        const late = attempt(() => comm.replay(second));
+        const { barrier, replay } = comm.stats().operations;
+        await comm.barrier();
+        return { refusals, untouched, early, late, calls: [barrier?.calls, replay?.calls] };
+      },
+    });
+    for (const { refusals, untouched, early, late, calls } of found) {
+      expect(refusals[0]).toMatch(/^InvalidArgumentError: fn is "a function that returns a promise"/);
+      expect(refusals[1]).toMatch(/^UnsupportedError: a call of world\/split0 inside capture\(\) of world/);
+      expect(refusals[2]).toMatch(/^InvalidArgumentError: capture is "all_gather without an output"/);
+      expect(refusals[3]).toMatch(/^InvalidArgumentError: capture is "all_reduce with a deadline or a signal"/);
+      expect(untouched).toEqual([5, 5, 5]);
+      expect(early).toMatch(/in use by 1 pending call/);
+      expect(late).toMatch(/^ClosedError: device tensor of the graph was freed/);
+      expect(calls).toEqual([undefined, 2]);
+    }
+  });
+
+  it("compares graphs, and calls after captures of different lengths, like calls", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      timeoutMs: 30_000,
+      run: async (world) => {
+        const groups = [await world.comm.split(0), await world.comm.split(0)];
+        const [graphs, calls] = groups as import("./communicator.ts").NcclCommunicator[];
+        if (graphs === undefined || calls === undefined) throw new Error("no groups");
+        const x = world.tensor("f32", [64]);
+        for (const group of [graphs, calls]) {
+          await group.allReduce(x);
+          await group.allReduce(x, { op: "max" });
+        }
+        const op = world.rank === 0 ? "sum" : "max";
+        const same = graphs.capture((group) => void group.allReduce(x));
+        await graphs.replay(same);
+        const graph = graphs.capture((group) => void group.allReduce(x, { op }));
+        calls.capture((group) => {
+          for (let i = 0; i <= world.rank; i++) group.allReduce(x);
+        });
+        const answer = (fn: () => PromiseLike<unknown>) =>
+          Promise.resolve()
+            .then(fn)
+            .then(() => "not seen", String);
+        return [await answer(() => graphs.replay(graph)), await answer(() => calls.allReduce(x, { op }))];
+      },
+    });
+    for (const [graph, call] of found) {
+      expect(graph).toMatch(/MismatchError: .*\n.*rank 0: replay\(graph [0-9a-f]{8}\)/);
+      expect(call).toMatch(/MismatchError: .*\n.*rank 0: all_reduce\(f32\[64\], sum\)/);
+    }
+  });
 });
