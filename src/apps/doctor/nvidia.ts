@@ -133,12 +133,12 @@ const ncclLibrary: Check = ({ facts: { nccl } }) => {
   const where = nccl.path ?? "libnccl";
   const update = "Install a newer NCCL: apt-get install libnccl2, or pip install nvidia-nccl-cu12 (cu13).";
   if (nccl.version === undefined) {
-    if (nccl.problem === undefined || !/does not export/.test(nccl.problem)) return [];
+    if (nccl.problem === undefined || !/does not export|older than/.test(nccl.problem)) return [];
     return [
       {
         code: "NCCL_TOO_OLD",
         severity: "error",
-        message: `NCCL lacks functions that came with ${OLDEST_NCCL}.`,
+        message: `No NCCL here is ${OLDEST_NCCL} or newer, which the nccl backend needs.`,
         evidence: [nccl.problem.slice(0, 300)],
         mend: update,
       },

@@ -17,17 +17,14 @@ describe("an absent library", () => {
     expect(absent.why).toContain("libno-such-thing.so.9");
   });
 
-  it("is looked for first where a variable says, as a file or in a folder", () => {
+  it("is looked for only where a variable says, as a file or in a folder", () => {
     const spec = { ...base, files: ["liba.so.1", "liba.so"], folders: ["/opt/a"], variable: "A_LIB" };
-    expect(candidates(spec, { A_LIB: "/x" })).toEqual([
-      "/x",
-      "/x/liba.so.1",
-      "/x/liba.so",
-      "liba.so.1",
-      "liba.so",
-      "/opt/a/liba.so.1",
-      "/opt/a/liba.so",
-    ]);
+    expect(candidates(spec, { A_LIB: "/x" })).toEqual(["/x", "/x/liba.so.1", "/x/liba.so"]);
+    const absent = openLibrary(spec, { A_LIB: "/x" });
+    expect(absent.available ? "" : absent.why).toMatch(
+      /^A_LIB names \/x, and nothing else is tried: \/x: no such file/,
+    );
+    expect(candidates(spec, { A_LIB: "" })).toEqual(candidates(spec, {}));
     expect(candidates(spec, {})).toEqual(["liba.so.1", "liba.so", "/opt/a/liba.so.1", "/opt/a/liba.so"]);
   });
 

@@ -15,10 +15,12 @@ export interface LibrarySpec {
   readonly files: readonly string[];
   /** Folders to look in after the loader's own. */
   readonly folders?: readonly string[];
-  /** An environment variable whose value, a file or a folder, is tried before all else. */
+  /** An environment variable whose value, a file or a folder, is tried instead of all else: what was named is meant. */
   readonly variable?: string;
   /** Symbols without which it is not the library that is meant. */
   readonly requires?: readonly string[];
+  /** Says what is wrong with a library that exports all that, such as its version. */
+  readonly problem?: (library: NativeLibrary) => string | undefined;
   readonly howToGetIt: string;
 }
 
@@ -72,11 +74,11 @@ export function describeAttempts(attempts: readonly Attempt[]): string {
 /** The paths that would be tried, in order. */
 export function candidates(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.env): string[] {
   const named = spec.variable === undefined ? undefined : env[spec.variable];
-  const first = named === undefined || named === "" ? [] : [named, ...spec.files.map((file) => join(named, file))];
+  if (named !== undefined && named !== "") return [named, ...spec.files.map((file) => join(named, file))];
   const further = (spec.folders ?? []).flatMap((folder) =>
     spec.files.filter((file) => !isAbsolute(file)).map((file) => join(folder, file)),
   );
-  return [...new Set([...first, ...spec.files, ...further])];
+  return [...new Set([...spec.files, ...further])];
 }
 
 /**
@@ -105,15 +107,18 @@ export function openLibrary(
       }
       const library = wrap(spec.name, path, handle);
       const missing = (spec.requires ?? []).filter((symbol) => !library.has(symbol));
-      if (missing.length === 0) return library;
-      tried.push({ path, why: `does not export ${missing.join(", ")}` });
+      const problem = missing.length > 0 ? `does not export ${missing.join(", ")}` : spec.problem?.(library);
+      if (problem === undefined) return library;
+      tried.push({ path, why: problem });
       library.close();
     }
   } catch (error) {
     if (!(error instanceof ChoraleError)) throw error;
     tried.push({ path: "koffi", why: error.message });
   }
-  const why = `tried ${describeAttempts(tried) || "nothing"}`;
+  const named = spec.variable === undefined ? "" : (env[spec.variable] ?? "");
+  const where = named === "" ? "tried" : `${spec.variable} names ${named}, and nothing else is tried:`;
+  const why = `${where} ${describeAttempts(tried) || "nothing"}`;
   return { available: false, what: spec.name, why, howToGetIt: spec.howToGetIt, tried };
 }
 

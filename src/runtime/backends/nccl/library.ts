@@ -108,6 +108,22 @@ function wheels(prefix: string | undefined): string[] {
   }
 }
 
+/** The oldest NCCL that has what every world needs (ncclCommInitRankConfig), and its version code. */
+export const OLDEST_NCCL = "2.14";
+const OLDEST_NCCL_CODE = 21400;
+
+/** Why a library that calls itself NCCL cannot be used. */
+function problemOf(library: NativeLibrary): string | undefined {
+  const out = new Int32Array(1);
+  const getVersion = bindOptional(library, "ncclGetVersion", NCCL_PROTOTYPES.ncclGetVersion);
+  const status = getVersion?.(out) ?? -1;
+  if (status !== NCCL_RESULT.success) return `ncclGetVersion answers ${status}`;
+  const version = decodeVersion(out[0] ?? 0).join(".");
+  if ((out[0] ?? 0) < OLDEST_NCCL_CODE) return `is NCCL ${version}, older than ${OLDEST_NCCL}, the oldest that will do`;
+  const missing = Object.keys(NCCL_PROTOTYPES).filter((symbol) => !library.has(symbol));
+  return missing.length === 0 ? undefined : `is NCCL ${version}, but does not export ${missing.join(", ")}`;
+}
+
 /** Where NCCL is looked for. */
 export function ncclLibrary(): LibrarySpec {
   const conda = process.env["CONDA_PREFIX"];
@@ -127,8 +143,9 @@ export function ncclLibrary(): LibrarySpec {
       "/usr/lib/aarch64-linux-gnu",
       "/usr/local/lib",
     ],
-    requires: ["ncclGetUniqueId"],
-    howToGetIt: "Install libnccl2 (or the nvidia-nccl wheel), or name the library in CHORALE_NCCL_LIBRARY.",
+    requires: ["ncclGetVersion"],
+    problem: problemOf,
+    howToGetIt: `Install libnccl2 (or the nvidia-nccl wheel) ${OLDEST_NCCL} or newer, or name the library in CHORALE_NCCL_LIBRARY.`,
   };
 }
 
