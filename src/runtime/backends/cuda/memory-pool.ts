@@ -51,6 +51,7 @@ class Piece implements Allocation {
   }
 }
 
+/** What a pool has handed out and what it holds of its device. */
 export interface PoolStats {
   /** Handed out, bytes and pieces. */
   readonly usedBytes: number;
