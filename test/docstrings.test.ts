@@ -1,0 +1,44 @@
+/** Every public function, class and method that `chorale/nccl` and `chorale/cuda` give has a docstring. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/backends/cuda/index.ts"];
+
+/** Names of what a room exports, and of its members that others may call, that have no docstring. */
+function undocumented(program: ts.Program, entry: string): string[] {
+  const checker = program.getTypeChecker();
+  const source = program.getSourceFile(entry);
+  const module = source === undefined ? undefined : checker.getSymbolAtLocation(source);
+  if (module === undefined) throw new Error(`${entry} is no module`);
+  const has = (node: ts.Node) => ts.getJSDocCommentsAndTags(node).length > 0;
+  return checker.getExportsOfModule(module).flatMap((exported) => {
+    const symbol = exported.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported;
+    const [declaration] = symbol.declarations ?? [];
+    if (declaration === undefined) return [];
+    // The docstring of a constant stands at its statement.
+    const missing = has(ts.isVariableDeclaration(declaration) ? declaration.parent.parent : declaration)
+      ? []
+      : [symbol.name];
+    if (!ts.isClassDeclaration(declaration)) return missing;
+    const members = declaration.members.filter(
+      (member) =>
+        ts.isMethodDeclaration(member) &&
+        ts.isIdentifier(member.name) &&
+        !(ts.getCombinedModifierFlags(member) & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected)) &&
+        !has(member),
+    );
+    return [...missing, ...members.map((member) => `${symbol.name}.${member.name?.getText()}`)];
+  });
+}
+
+it("stand at everything that the nccl and cuda rooms let others call", { timeout: 60_000 }, () => {
+  const { config } = ts.readConfigFile(join(root, "tsconfig.json"), (path) => readFileSync(path, "utf8"));
+  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
+  const entries = ROOMS.map((room) => join(root, room));
+  const program = ts.createProgram(entries, { ...options, noLib: true, types: [] });
+  expect(entries.flatMap((entry) => undocumented(program, entry))).toEqual([]);
+});
