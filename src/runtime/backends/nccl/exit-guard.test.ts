@@ -26,6 +26,26 @@ function exitOf(end: string) {
   });
 }
 
+const nccl = new URL("../../../../.cache/dev/runtime/backends/nccl/index.js", import.meta.url).href;
+
+/** Runs a program that is a rank itself, in its main thread, as torchrun, mpirun and srun start one. */
+function exitOfRank(end: string) {
+  const program = `
+    import { attachNccl, createNcclHost, releaseNcclHost } from ${JSON.stringify(nccl)};
+    const handle = createNcclHost({ ranks: 1, interprocess: true });
+    const backend = attachNccl(handle, 0);
+    const x = backend.tensor("f32", [4]);
+    await backend.world.allReduce(x);
+    releaseNcclHost(handle);
+    ${end}`;
+  const path = library ?? "";
+  return spawnSync(process.execPath, ["--input-type=module", "-e", program], {
+    encoding: "utf8",
+    timeout: 20_000,
+    env: { ...process.env, CHORALE_CUDA_LIBRARY: path, CHORALE_NCCL_LIBRARY: path, FAKE_GPU_STRICT_EXIT: "1" },
+  });
+}
+
 describe.skipIf(library === undefined)("exits of a process with ranks over NCCL (needs a C++ compiler)", () => {
   it("tells an uncaught error and its code, and crashes in no destructor", () => {
     const { status, signal, stderr } = exitOf(`throw new Error("nobody caught this")`);
@@ -43,5 +63,15 @@ describe.skipIf(library === undefined)("exits of a process with ranks over NCCL 
     const { status, signal, stdout } = exitOf("");
     expect({ status, signal }).toEqual({ status: 0, signal: null });
     expect(stdout).toContain("over");
+  });
+
+  it("does the same for a rank that is the process's main thread", () => {
+    expect(exitOfRank("process.exit(3);")).toMatchObject({ status: 3, signal: null });
+    const thrown = exitOfRank(`throw new Error("my own bug");`);
+    expect(thrown).toMatchObject({ status: 1, signal: null });
+    expect(thrown.stderr).toContain("my own bug");
+    expect(exitOfRank(`console.log("left open");`)).toMatchObject({ status: 0, signal: null, stdout: "left open\n" });
+    const listens = `process.on("exit", () => console.log("listener")); await backend.close(); process.exit(4);`;
+    expect(exitOfRank(listens)).toMatchObject({ status: 4, signal: null, stdout: "listener\n" });
   });
 });

@@ -210,7 +210,11 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Ends the group, here and on its other members. */
   fail(error: unknown): void {
     if (this.#cause !== undefined) return;
-    this.options.control.fail(failureOf(error));
+    const { at, control, ranks } = this.options;
+    const cause = error instanceof Error ? error.message : String(error);
+    // A rank that lost its context is one that died, to the others.
+    const dead = { code: "RANK_FAILED", rank: ranks[control.member] ?? -1, generation: at.generation, cause } as const;
+    control.fail(at.device.poison === undefined ? failureOf(error) : dead);
     this.#finishWhole();
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
