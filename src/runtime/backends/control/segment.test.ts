@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
-import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./segment.ts";
+import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS, ringOf } from "./segment.ts";
 
 const collective = { kind: "collective" } as const;
 
@@ -28,9 +28,14 @@ describe("ControlSegment", () => {
     const g = a?.group("world", [0, 1, 2], 0, 2);
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 1000 }), fc.integer({ min: 0, max: 2 }), (seq, peer) => {
-        g?.publish({ kind: "send", peer }, seq, { call: seq, count: peer, hash: -seq });
-        expect(g?.last(2, { kind: "send", peer })).toEqual({ seq, print: { call: seq, count: peer, hash: -seq | 0 } });
-        expect(g?.read(2, { kind: "send", peer }, seq + LANE_RING)).toBeUndefined();
+        for (const [i, kind] of (["send", "give", "take"] as const).entries()) {
+          g?.publish({ kind, peer }, seq + i, { call: seq, count: peer, hash: -seq });
+        }
+        for (const [i, kind] of (["send", "give", "take"] as const).entries()) {
+          const lane = { kind, peer };
+          expect(g?.last(2, lane)).toEqual({ seq: seq + i, print: { call: seq, count: peer, hash: -seq | 0 } });
+          expect(g?.read(2, lane, seq + i + ringOf(lane))).toBeUndefined();
+        }
         expect(g?.issued(2, { kind: "recv", peer })).toBe(0);
       }),
       { seed: 20261120, verbose: 1 },

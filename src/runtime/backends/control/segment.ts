@@ -20,6 +20,8 @@ import { type FirstOfLane, MAX_TURN_RANKS, Turns } from "./turns.ts";
 export const LANE_RING = 64;
 /** How many collectives a member remembers: more than engines take before they block, so that few ranks ever wait. */
 export const COLLECTIVE_RING = 512;
+/** The same of the parts of collectives that pairs of members agree on. */
+export const EXCHANGE_RING = 32;
 /** Groups that may be open at once. */
 export const MAX_GROUPS = 96;
 
@@ -34,8 +36,9 @@ const PAIR_WORDS = 4 + MAIL_SLOTS * MAIL_WORDS;
 const ENTRY_WORDS = 4;
 const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
 const COLLECTIVE_WORDS = 4 + COLLECTIVE_RING * ENTRY_WORDS;
+const EXCHANGE_WORDS = 4 + EXCHANGE_RING * ENTRY_WORDS;
 /** Words of all lanes of one member, of which the collectives' is the first. */
-const lanesWords = (worldSize: number) => COLLECTIVE_WORDS + 2 * worldSize * LANE_WORDS;
+const lanesWords = (worldSize: number) => COLLECTIVE_WORDS + 2 * worldSize * (LANE_WORDS + EXCHANGE_WORDS);
 const FAILURE_BYTES = 2048;
 const BLOB_BYTES = 256;
 /** Name and members of a group, as JSON, for the flight recorder. */
@@ -307,10 +310,31 @@ export class ControlSegment {
   }
 }
 
-/** Which lane of a member: its collectives, its sends to a peer, its receives from a peer. */
-export type Lane = { readonly kind: "collective" } | { readonly kind: "send" | "recv"; readonly peer: number };
+/**
+ * Which lane of a member: its collectives, its sends to a peer, its receives from a peer; and what it gives to a peer and
+ * takes from it in collectives whose members agree in pairs. Those have lanes of their own, for the program may make them
+ * before a send that its peer receives after them.
+ */
+export type Lane =
+  | { readonly kind: "collective" }
+  | { readonly kind: "send" | "recv" | "give" | "take"; readonly peer: number };
 
-const ringOf = (lane: Lane) => (lane.kind === "collective" ? COLLECTIVE_RING : LANE_RING);
+const RINGS: { readonly [K in Lane["kind"]]: number } = {
+  collective: COLLECTIVE_RING,
+  send: LANE_RING,
+  recv: LANE_RING,
+  give: EXCHANGE_RING,
+  take: EXCHANGE_RING,
+};
+
+/** How many calls a lane remembers. */
+export const ringOf = (lane: Lane): number => RINGS[lane.kind];
+
+const OPPOSITES = { send: "recv", recv: "send", give: "take", take: "give" } as const;
+
+/** The lane of the other end, as the peer of `lane` has it. @param member whose lane `lane` is */
+export const oppositeOf = (lane: Lane, member: number): Lane =>
+  lane.kind === "collective" ? lane : { kind: OPPOSITES[lane.kind], peer: member };
 
 /** One group in the segment, as one member uses it. Member numbers are ranks within the group. */
 export class GroupControl {
@@ -548,7 +572,10 @@ export class GroupControl {
   #lane(member: number, lane: Lane): number {
     const base = this.#lanesAt + member * this.#memberWords;
     if (lane.kind === "collective") return base;
-    const pair = lane.peer + (lane.kind === "send" ? 0 : this.#segment.worldSize);
-    return base + COLLECTIVE_WORDS + pair * LANE_WORDS;
+    const { worldSize } = this.#segment;
+    const pairs = base + COLLECTIVE_WORDS;
+    const pair = lane.peer + (lane.kind === "send" || lane.kind === "give" ? 0 : worldSize);
+    if (lane.kind === "send" || lane.kind === "recv") return pairs + pair * LANE_WORDS;
+    return pairs + 2 * worldSize * LANE_WORDS + pair * EXCHANGE_WORDS;
   }
 }

@@ -1,7 +1,7 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
-import { type Fingerprint, type GroupControl, LANE_RING, type Lane } from "../control/segment.ts";
+import { type Fingerprint, type GroupControl, type Lane, oppositeOf, ringOf } from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
 import { COLLECTIVE, IN_BATCH } from "./sequence.ts";
 
@@ -10,9 +10,6 @@ const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objec
 
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
-
-const oppositeOf = (lane: Lane, member: number): Lane =>
-  lane.kind === "collective" ? lane : { kind: lane.kind === "send" ? "recv" : "send", peer: member };
 
 export class Agreement {
   readonly #control: GroupControl;
@@ -39,18 +36,18 @@ export class Agreement {
     if (arrivals.length === 1 && first.lane.kind === "collective")
       return first.seq < this.#limit || this.#reach(first.seq);
     let numCollectives = 0;
-    const firsts = new Map<number, Arrival>();
+    const firsts = new Set<string>();
     for (const arrival of arrivals) {
       const { lane } = arrival;
       if (lane.kind === "collective") {
         if (numCollectives++ === 0 && arrival.seq >= this.#limit && !this.#reach(arrival.seq)) return false;
         continue;
       }
-      const key = lane.peer * 2 + (lane.kind === "send" ? 0 : 1);
+      const key = `${lane.kind} ${lane.peer}`;
       if (firsts.has(key)) continue;
-      firsts.set(key, arrival);
+      firsts.add(key);
       const theirs = this.#control.issued(lane.peer, oppositeOf(lane, this.#control.member));
-      if (arrival.seq >= theirs + LANE_RING) return false;
+      if (arrival.seq >= theirs + ringOf(lane)) return false;
     }
     return true;
   }

@@ -68,4 +68,31 @@ describe.skipIf(!available)("sends and receives over NCCL (needs a C++ compiler)
       [0, 2],
     ]);
   });
+
+  it("lets a send be received after an all-to-all that was made behind it", async () => {
+    const found = await launch({
+      ranks: 2,
+      timeoutMs: 20_000,
+      backend: "nccl",
+      run: async (world) => {
+        const { comm } = world;
+        const [mine, theirs, into] = [Float32Array.of(1, 2), new Float32Array(2), new Float32Array(2)];
+        const sent = comm.rank === 0 ? comm.send(mine, 1) : undefined;
+        await comm.allToAllV(mine, { output: theirs, sendCounts: [1, 1], recvCounts: [1, 1] });
+        if (comm.rank === 1) await comm.recv(into, 0);
+        await sent;
+        // Counts that do not fit are seen all the same.
+        const counts = { sendCounts: [1, 1], recvCounts: comm.rank === 0 ? [1, 1] : [2, 1] };
+        const wrong = await Promise.resolve()
+          .then(() => comm.allToAllV(mine, counts))
+          .then(() => "not seen", String);
+        return [[...theirs], [...into], wrong.split("\n")[0]];
+      },
+    }).catch(String);
+    const wrong = expect.stringMatching(/MismatchError/);
+    expect(found).toEqual([
+      [[1, 1], [0, 0], wrong],
+      [[2, 2], [1, 2], wrong],
+    ]);
+  });
 });

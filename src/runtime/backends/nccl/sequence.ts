@@ -30,10 +30,13 @@ export class CallSequence {
   #collective = 1;
   readonly #sent: number[];
   readonly #received: number[];
+  /** What pairs of members agree on within collectives. */
+  readonly #exchanged: number[];
 
   constructor(size: number) {
     this.#sent = Array(size).fill(0);
     this.#received = Array(size).fill(0);
+    this.#exchanged = Array(size).fill(0);
   }
 
   /** Number of the next collective. */
@@ -68,11 +71,17 @@ export class CallSequence {
 
   /** What an all-to-all of varying sizes sends and receives, pair by pair: its counts differ between ranks and must fit. */
   pairs(dtype: DType, member: number, sendCounts: readonly number[], recvCounts: readonly number[]): Arrival[] {
-    return sendCounts.flatMap((count, peer) =>
-      peer === member
-        ? []
-        : [this.of("send", dtype, count, { peer }), this.of("recv", dtype, recvCounts[peer] ?? 0, { peer })],
-    );
+    const side = (kind: "give" | "take", peer: number, seq: number, count: number): Arrival => {
+      const call = packCall(kind === "give" ? "send" : "recv", dtype, undefined, peer);
+      const hash = hashNumbers([Math.floor(count / 2 ** 32)]);
+      return { lane: { kind, peer }, seq, print: { call, count: count | 0, hash } };
+    };
+    return sendCounts.flatMap((count, peer) => {
+      if (peer === member) return [];
+      const seq = this.#exchanged[peer] ?? 0;
+      this.#exchanged[peer] = seq + 1;
+      return [side("give", peer, seq, count), side("take", peer, seq, recvCounts[peer] ?? 0)];
+    });
   }
 
   /** Runs `fn`; if it throws, its calls were never made. */
@@ -97,11 +106,11 @@ export class CallSequence {
   }
 
   #mark(): () => void {
-    const before = { collective: this.#collective, sent: [...this.#sent], received: [...this.#received] };
+    const collective = this.#collective;
+    const lists = [this.#sent, this.#received, this.#exchanged].map((list) => ({ list, before: [...list] }));
     return () => {
-      this.#collective = before.collective;
-      this.#sent.splice(0, this.#sent.length, ...before.sent);
-      this.#received.splice(0, this.#received.length, ...before.received);
+      this.#collective = collective;
+      for (const { list, before } of lists) list.splice(0, list.length, ...before);
     };
   }
 }
