@@ -210,8 +210,9 @@ export interface Backend extends AsyncDisposable {
   capabilities(): Capabilities;
   /**
    * Ends this rank's part at once, without waiting for anybody: pending work fails with `cause`, what the rank holds is
-   * freed, tensors and groups are refused from here on. Idempotent; safe after any failure. Peers are not told: the
-   * launcher does that. For a rank that dies, and for `world.rebuild()`.
+   * freed, tensors and groups are refused from here on. Idempotent; safe after any failure. The launcher tells the
+   * peers; so does a backend whose peers' calls are not safe without this rank. For a rank that dies, and for
+   * `world.rebuild()`.
    */
   abandon(cause: Error): void;
   close(): Promise<void>;

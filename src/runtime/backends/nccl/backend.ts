@@ -19,6 +19,7 @@ import {
   type Communicator,
   DEFAULT_TIMEOUT_MS,
   type Failure,
+  failureOf,
 } from "../../comm/index.ts";
 import type { OpenControl } from "../control/mapped.ts";
 import { type CudaDevice, openDevice } from "../cuda/device.ts";
@@ -341,7 +342,10 @@ export class NcclBackend implements Backend {
     this.#closed = true;
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
     // Nobody may start a call any more whose other half is about to go.
-    this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
+    // Peers that have not come to what failed here first are to read that, and not that this rank has left because of it.
+    const failed = this.#rank.endings.communicators.find(({ parts }) => parts.queue.cause !== undefined);
+    if (failed !== undefined) this.#rank.segment.fail(failureOf(failed.parts.queue.cause));
+    else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     this.#rank.endings.abandon(error);
     this.#free(error);
   }
