@@ -3,7 +3,7 @@ import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
 import { type Fingerprint, type GroupControl, type Lane, oppositeOf, ringOf } from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
-import { COLLECTIVE, IN_BATCH } from "./sequence.ts";
+import { COLLECTIVE, IN_BATCH, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
@@ -90,7 +90,7 @@ export class Agreement {
       call: describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : ""),
     });
     const sides = [side(this.#control.member, mine), side(member, theirs)].sort((a, b) => a.rank - b.rank);
-    return new MismatchError(`ranks of ${this.#group} disagree on operation #${seq}`, sides);
+    return new MismatchError(`ranks of ${this.#group} disagree on operation #${placeOf({ lane, seq })}`, sides);
   }
 
   /** Whether every member that takes part in all of these calls has issued them. */
@@ -124,7 +124,7 @@ export class Agreement {
         // Call 0 is the member's joining.
         last === undefined || last.seq === 0
           ? {}
-          : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq };
+          : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq - 1 };
       const arrived = arrival === undefined || member === this.#control.member || this.#memberArrived(member, arrival);
       return { rank, arrived, ...lastOp };
     });

@@ -53,7 +53,7 @@ import {
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { shrunk, splitting } from "./regroup.ts";
-import { CallSequence, type Extras } from "./sequence.ts";
+import { CallSequence, type Extras, placeOf } from "./sequence.ts";
 import type { NcclWork } from "./work.ts";
 
 const NO_OPTIONS = Object.freeze({});
@@ -387,7 +387,7 @@ export class NcclCommunicator implements Communicator {
     const composed = isComposed(prepared.call, this.parts.rank.library);
     const status = this.#issuer.runCalls([prepared], this.#queue.comm ?? 0n, composed);
     this.parts.rank.library.check("capture", status, this.#queue.comm);
-    const work = this.#issuer.work(prepared.arrival.seq, op);
+    const work = this.#issuer.work(placeOf(prepared.arrival), op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
   }
@@ -640,7 +640,7 @@ export class NcclCommunicator implements Communicator {
     }
     const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
-      const work = this.#issuer.work(prepared.arrival.seq, op);
+      const work = this.#issuer.work(placeOf(prepared.arrival), op);
       this.#batch.push({ prepared, work, options });
       return work as NcclWork<T>;
     }

@@ -19,6 +19,7 @@ import {
 import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
 import { guardExit } from "./exit-guard.ts";
+import { placeOf } from "./sequence.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {
@@ -158,7 +159,7 @@ function entriesOf(group: string, control: GroupControl, member: number): Flight
     const { stage = "issued", failed = false, issuedMs = 0, endedMs = 0, startUs = 0, durationUs = 0 } = note ?? {};
     entries.push({
       group,
-      seq,
+      seq: placeOf({ lane, seq }),
       op: unpackCall(print.call).op,
       call,
       state: failed ? "failed" : stage,

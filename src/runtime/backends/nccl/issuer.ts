@@ -9,7 +9,7 @@ import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import { ALWAYS_COLD, kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
-import { type CallSequence, COLLECTIVE } from "./sequence.ts";
+import { type CallSequence, COLLECTIVE, placeOf } from "./sequence.ts";
 import { NcclWork } from "./work.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -40,7 +40,8 @@ export class CallIssuer {
 
   /** Puts an entry into the queue. `name` is what the work is called. */
   push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
-    const work = this.work(parts.arrivals[0]?.seq ?? 0, name);
+    const first = parts.arrivals[0];
+    const work = this.work(first === undefined ? 0 : placeOf(first), name);
     const { signal, timeoutMs = this.#rank.timeoutMs } = options;
     const watched = signal === undefined ? parts : this.#watching(signal, work, parts);
     this.#queue.push(new Entry(work, watched, timeoutMs));
@@ -55,7 +56,7 @@ export class CallIssuer {
   /** One call of the short way: nothing staged, no options. */
   pushQuickly(prepared: Prepared): NcclWork<unknown> {
     const { op, arrival, kind, call, source, target, result, sizeBytes } = prepared;
-    const work = this.work(arrival.seq, op);
+    const work = this.work(arrival.seq - 1, op);
     const parts: EntryParts = {
       op,
       arrivals: [arrival],

@@ -243,6 +243,9 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
         await comm.broadcast(x, { root: 1 });
         const works: PromiseLike<unknown>[] = [];
         const errors: string[] = [];
+        const third = comm.barrier();
+        await third;
+        if (third.seq !== 2) errors.push(`the third call is number ${third.seq}`);
         try {
           if (world.rank === 1) {
             await world.comm.recv(new Float32Array(1), 0);
@@ -258,7 +261,7 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
         return errors[0];
       },
     });
-    for (const text of found) expect(text).toMatch(/MismatchError.*disagree on operation/);
+    for (const text of found) expect(text).toMatch(/MismatchError.*disagree on operation #3/);
   });
 
   it("runs far ahead of the others, object collectives and splits among the calls, and nothing is lost", async () => {

@@ -12,6 +12,10 @@ export const IN_BATCH = 1 << 30;
 /** The third word of calls below 2^32 elements that have nothing else to agree on. */
 const SMALL_HASH = hashNumbers([0]);
 
+/** A call's place in the group's order of operations, from 0: collective 0 of the lane is the members' joining. */
+export const placeOf = ({ lane, seq }: Pick<Arrival, "lane" | "seq">): number =>
+  lane.kind === "collective" ? seq - 1 : seq;
+
 /** What a call has besides its buffers. */
 export interface Extras {
   readonly root?: number;
@@ -39,9 +43,9 @@ export class CallSequence {
     this.#exchanged = Array(size).fill(0);
   }
 
-  /** Number of the next collective. */
+  /** Place of the next collective. */
   get next(): number {
-    return this.#collective;
+    return this.#collective - 1;
   }
 
   /** The next collective, with the three words of its fingerprint. */
