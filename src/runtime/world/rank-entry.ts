@@ -123,7 +123,7 @@ function reportExit(): (code: number) => never {
     const exitCode = Number(code ?? process.exitCode ?? 0);
     const worldOpen = session?.worldOpen === true;
     post({ kind: "exiting", exitCode, worldOpen });
-    if (worldOpen) session?.abandon(`process.exit(${exitCode})`);
+    if (worldOpen) session?.abandon(`it called process.exit(${exitCode})`);
     // An argument that is undefined would reset process.exitCode.
     return code == null ? exit() : exit(code);
   };
