@@ -2,7 +2,7 @@
  * Tensors: a dtype, a shape and a place. Contiguous, row-major. Where the bytes are (private or shared memory, pinned
  * or device memory) is the storage's business; code that computes must not assume one WASM memory.
  */
-import { type ArrayOf, DTYPES, type DType, newArray, parseDType, viewAs } from "./dtype.ts";
+import { type ArrayOf, DTYPES, type DType, holds, newArray, parseDType, viewAs } from "./dtype.ts";
 import { ClosedError, InvalidArgumentError } from "./errors.ts";
 
 export type StorageKind = "private" | "shared" | "pinned" | "device";
@@ -126,4 +126,20 @@ export function tensor<D extends DType>(dtype: D, shape: readonly number[], data
     );
   }
   return new Tensor(dtype, shape, privateStorage(array.buffer), array.byteOffset);
+}
+
+/**
+ * Checks that `values` can be copied into `target` as they are: an array of the dtype's class, with as many elements.
+ * @throws InvalidArgumentError
+ */
+export function checkValues(target: Tensor, values: ArrayLike<unknown>): void {
+  if (!(target instanceof Tensor)) throw new InvalidArgumentError("target", target, "a tensor");
+  const { dtype, size } = target;
+  if (!holds(dtype, values)) {
+    const given = ArrayBuffer.isView(values) ? values.constructor.name : values;
+    throw new InvalidArgumentError("values", given, `a ${newArray(dtype, 0).constructor.name}, which holds ${dtype}`);
+  }
+  if (values.length !== size) {
+    throw new InvalidArgumentError("values", `${values.length} elements`, `${size}, as the tensor has`);
+  }
 }

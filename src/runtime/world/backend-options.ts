@@ -1,6 +1,7 @@
 /** What each backend of a world can be told, typed per backend and checked before anything starts. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { NcclAttachOptions } from "../backends/nccl/backend.ts";
+import { checkNcclConfig } from "../backends/nccl/config.ts";
 import type { AttachOptions, ThreadsHostOptions } from "../backends/threads/index.ts";
 
 /** Backends whose ranks `launch()` can start. */
@@ -76,7 +77,8 @@ export function checkBackendOptions(backend: BackendName, options: BackendOption
     const wanted = value === undefined ? undefined : check(value);
     if (wanted !== undefined) throw new InvalidArgumentError(`backendOptions.${key}`, value, wanted);
   }
-  const { devices } = options as NcclOptions;
+  const { devices, config } = options as NcclOptions;
+  if (config !== undefined) checkNcclConfig(config);
   if (devices !== undefined && devices.length < ranks) {
     throw new InvalidArgumentError("backendOptions.devices", devices, `at least ${ranks} devices, one for each rank`);
   }

@@ -3,6 +3,7 @@ import {
   AbortedError,
   type ArrayOf,
   ClosedError,
+  checkValues,
   type DType,
   InvalidArgumentError,
   newArray,
@@ -65,7 +66,7 @@ export interface World extends AsyncDisposable {
   free(tensor: Tensor): void;
   /**
    * Copies host values into a tensor of as many elements, wherever it lies; waits for device tensors.
-   * @throws InvalidArgumentError when the lengths differ
+   * @throws InvalidArgumentError when the array is not of the dtype's class, or the lengths differ
    */
   upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void;
   /** Copies a tensor's elements to fresh private memory, wherever it lies; waits for device tensors. */
@@ -218,12 +219,10 @@ class BackendWorld implements World {
 
   upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {
     const backend = this.#open();
+    checkValues(target, values);
     if (target.storage.kind === "device" && backend.upload !== undefined) {
       backend.upload(target, values);
       return;
-    }
-    if (values.length !== target.size) {
-      throw new InvalidArgumentError("values", `${values.length} elements`, `${target.size}, as the tensor has`);
     }
     const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
     new Uint8Array(target.data.buffer, target.data.byteOffset, target.sizeBytes).set(bytes);

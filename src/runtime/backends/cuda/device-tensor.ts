@@ -120,7 +120,9 @@ export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: n
     throw new InvalidArgumentError(
       "tensor",
       `a tensor on CUDA device ${storage.device.ordinal}`,
-      `one on CUDA device ${device.ordinal}, which this rank uses`,
+      storage.device.ordinal === device.ordinal
+        ? "one of this world: that one is of a world or rank that uses the same device by itself"
+        : `one on CUDA device ${device.ordinal}, which this rank uses`,
     );
   }
   if (generation !== undefined && storage.generation !== 0 && storage.generation !== generation) {

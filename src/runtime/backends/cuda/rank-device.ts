@@ -1,5 +1,13 @@
 /** What one rank holds of its device, and copies between host values and device tensors. */
-import { type ArrayOf, type DType, holds, InvalidArgumentError, sizeOf, Tensor, viewAs } from "../../../core/index.ts";
+import {
+  type ArrayOf,
+  checkValues,
+  type DType,
+  InvalidArgumentError,
+  sizeOf,
+  Tensor,
+  viewAs,
+} from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import { type DeviceStorage, devicePtr, deviceStorageOf } from "./device-tensor.ts";
 import type { MemoryPool } from "./memory-pool.ts";
@@ -207,20 +215,6 @@ export function download<D extends DType>(source: Tensor<D>, at: RankDevice): Ar
     bytes.set(new Uint8Array(pinned.buffer, 0, bytes.length));
   });
   return values;
-}
-
-/** Checks that `values` are what a tensor is made of. @throws InvalidArgumentError */
-function checkValues(target: Tensor, values: ArrayBufferView & ArrayLike<unknown>): void {
-  if (!(target instanceof Tensor)) throw new InvalidArgumentError("target", target, "a device tensor of this world");
-  const { dtype, size } = target;
-  if (!holds(dtype, values)) {
-    const wanted = viewAs(dtype, new ArrayBuffer(0), 0, 0).constructor.name;
-    const given = ArrayBuffer.isView(values) ? values.constructor.name : values;
-    throw new InvalidArgumentError("values", given, `a ${wanted}, which holds ${dtype}`);
-  }
-  if (values.length !== size) {
-    throw new InvalidArgumentError("values", `${values.length} elements`, `${size}, as the tensor has`);
-  }
 }
 
 function bytesOf(values: ArrayBufferView): Uint8Array {

@@ -175,7 +175,7 @@ function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOption
   if (memoryLimitBytes !== undefined && !(Number.isSafeInteger(memoryLimitBytes) && memoryLimitBytes > 0)) {
     throw new InvalidArgumentError("memoryLimitBytes", memoryLimitBytes, "a number of bytes above 0");
   }
-  if (timeoutMs !== undefined && !(Number.isFinite(timeoutMs) && timeoutMs > 0)) {
+  if (timeoutMs !== undefined && !(typeof timeoutMs === "number" && timeoutMs > 0)) {
     throw new InvalidArgumentError("timeoutMs", timeoutMs, "milliseconds above 0");
   }
 }

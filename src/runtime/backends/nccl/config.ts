@@ -34,6 +34,11 @@ const POINTER_FIELDS = [32, 48] as const;
 /** Options of a communicator, by NCCL's names; what is absent keeps NCCL's default. */
 export type NcclConfig = { readonly [F in Exclude<keyof typeof INTEGER_FIELDS, "blocking">]?: number };
 
+/** Checks a configuration before there is an NCCL. @throws InvalidArgumentError as `encodeConfig` */
+export function checkNcclConfig(config: NcclConfig): void {
+  encodeConfig(config, NEWEST_KNOWN, true);
+}
+
 /**
  * Lays out a configuration.
  * @param versionCode what ncclGetVersion answered

@@ -353,6 +353,15 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     }
   });
 
+  it("checks NCCL's configuration before a rank starts", async () => {
+    const start = (config: object) => launch({ ranks: 1, backend: "nccl", backendOptions: { config }, run: () => 1 });
+    await expect(start({ minCtas: 8, maxCtas: 4 })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringMatching(/config\.minCtas is 8; expected at most maxCtas, 4/),
+    });
+    await expect(start({ cgaClusterSize: 1.5 })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+
   it("refuses two ranks of a world in one thread, which would wait for each other in NCCL for ever", async () => {
     const handle = createNcclHost({ ranks: 2 });
     const first = attachNccl(handle, 0);
@@ -362,6 +371,10 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     // Of another world it may.
     const lone = attachNccl(createNcclHost({ ranks: 1 }), 0);
     await lone.world.allReduce(Float32Array.of(1));
+    // A tensor of another world on the same device is not taken for one of this world.
+    const twin = attachNccl(createNcclHost({ ranks: 1 }), 0);
+    expect(() => lone.world.allReduce(twin.tensor("f32", [4]))).toThrow(/on CUDA device 0.*one of this world/);
+    await twin.close();
     await lone.close();
   });
 
