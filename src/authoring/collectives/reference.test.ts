@@ -96,6 +96,23 @@ describe("reference reductions", () => {
     expect(findWrong(expected, new Float32Array([right + 2 ** -25]))).toMatchObject({ count: 1 });
   });
 
+  it("let averages of the smallest numbers be halved before they are added or after, and nothing else", () => {
+    const tiny = 2 ** -1074;
+    const inputs = [Float64Array.of(3 * tiny), Float64Array.of(5 * tiny)];
+    const expected = referenceReduce("f64", "avg", inputs);
+    for (const [units, right] of [
+      [3, true], // 1.5 and 2.5 may each be rounded either way
+      [4, true],
+      [5, true],
+      [1, false],
+      [7, false],
+    ] as const) {
+      expect([units, findWrong(expected, Float64Array.of(units * tiny)) === undefined]).toEqual([units, right]);
+    }
+    const sum = referenceReduce("f64", "sum", inputs);
+    expect(findWrong(sum, Float64Array.of(9 * tiny))).toBeDefined();
+  });
+
   it("notice a bf16 sum that was rounded after every addition", () => {
     // 256 + 1 + 1 + 1: each single step ties back to 256, f32 then one rounding gives 260 (259 ties between 258 and 260).
     const inputs = [256, 1, 1, 1].map((v) => new Uint16Array([encodeSmallFloat("bf16", v)]));

@@ -30,6 +30,8 @@ export interface Wrong {
 }
 
 const UNIT_ROUNDOFF = { f32: 2 ** -24, f64: 2 ** -53 } as const;
+/** Where numbers no longer get finer towards zero: the spacing of the smallest ones. */
+const SMALLEST = { f32: 2 ** -149, f64: 2 ** -1074 } as const;
 
 /** Decodes elements [start, end) to numbers. Not for i64 and u64. */
 function decode(dtype: DType, array: TypedArray, start: number, end: number): Float64Array {
@@ -167,10 +169,13 @@ function real(op: ReduceOp, dtype: DType, inputs: readonly TypedArray[], start: 
   if (dtype === "f64") roundings *= 2;
   if (dtype === "f32" && op === "sum" && n === 2) roundings = 0;
   const divisor = op === "avg" ? n : 1;
+  // Products and quotients of the smallest numbers are off by half their spacing, whatever their size: one a rank where
+  // each multiplies its own, one of the whole otherwise, and one of `values` (Higham, Accuracy and Stability, 2.1).
+  const underflow = n > 1 && op !== "sum" ? n * (dtype === "f64" ? SMALLEST.f64 : SMALLEST.f32) : 0;
   for (let i = 0; i < length; i++) {
     values[i] = (values[i] as number) / divisor;
     // Nothing is uncertain about infinity.
-    slack[i] = Number.isFinite(values[i]) ? ((absolute[i] as number) / divisor) * roundings * u * 1.01 : 0;
+    slack[i] = Number.isFinite(values[i]) ? ((absolute[i] as number) / divisor) * roundings * u * 1.01 + underflow : 0;
   }
   return { kind: "real", dtype, values, slack };
 }
