@@ -3,14 +3,14 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread, learns what the stream
  * has done, and ends everything with one cause when something fails.
  *
- * Nothing is published that would overwrite what a member has yet to compare (see agreement.ts): who runs far ahead of
+ * Nothing is published that would overwrite what a member has yet to compare (see publishing.ts): who runs far ahead of
  * the slowest member keeps its calls to itself until that one comes closer.
  *
  * Why calls are held back: NCCL connects peers inside the first call of a kind, and that call blocks until the peers
  * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
  * until every member has issued it; after that NCCL only enqueues.
  */
-import { AbortedError, ChoraleError, type MismatchError, TimeoutError } from "../../../core/index.ts";
+import { AbortedError, ChoraleError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
 import type { GroupControl, Lane } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
@@ -24,6 +24,7 @@ import { type Entry, mayOvertake, type Opening } from "./entry.ts";
 import type { NcclLibrary } from "./library.ts";
 import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
 import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
+import { Publishing } from "./publishing.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
 
@@ -65,6 +66,7 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly counters = new OpCounters();
   readonly options: QueueOptions;
   readonly #agreement: Agreement;
+  readonly #publishing: Publishing;
   readonly #completion: Completion;
   readonly #recorder: CallRecorder;
   readonly #mainDone: CudaEvent;
@@ -72,10 +74,6 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #unissued: Entry[] = [];
   readonly #issued: Entry[] = [];
   readonly #warm = new Set<CallKind>();
-  /** Whether calls stand in the queue that are not published, or those to come must not be. */
-  #heldBack = false;
-  /** The call that must run before any other is published: it reads what members said in theirs of its number. */
-  #reading: Entry | undefined;
   /** What the main stream had been given when this one was last put behind it. */
   #mainSeen = 0;
   readonly #failures: NcclWork<unknown>[] = [];
@@ -95,6 +93,7 @@ export class CommQueue implements Pollable, WorkDriver {
   constructor(options: QueueOptions) {
     this.options = options;
     this.#agreement = new Agreement(options.control, options.ranks, options.group);
+    this.#publishing = new Publishing(this.#agreement);
     this.#completion = new Completion(options.at, options.stream);
     const notes = options.control.flightNotes(options.control.member);
     this.#recorder = new CallRecorder(notes, options.stream, options.flightTimings);
@@ -139,9 +138,7 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#giveBack(entry);
       throw this.#cause;
     }
-    let mismatch: MismatchError | undefined;
-    if (this.#heldBack || !this.#agreement.mayAnnounce(entry.arrivals)) this.#heldBack = true;
-    else mismatch = this.#announce(entry);
+    const mismatch = this.#publishing.take(entry);
     this.#recorder.issued(entry);
     if (mismatch !== undefined) this.fail(mismatch);
     if (this.#cause !== undefined) {
@@ -343,7 +340,7 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Issues from the queue what may be issued now. */
   #pump(): void {
     if (this.#unissued.length === 0) return;
-    if (this.#heldBack) this.#announceHeld();
+    if (this.#publishing.behind) this.#publish();
     if (!this.open() || this.options.endings.holdsBack()) return;
     const blocked: Entry[] = [];
     for (let i = 0; i < this.#unissued.length; ) {
@@ -361,32 +358,15 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#unissued.splice(i, 1);
       if (entry.step === undefined) this.#launch(entry);
       else this.#settle(entry, performance.now());
-      if (this.#reading === entry) this.#reading = undefined;
-      if (this.#heldBack) this.#announceHeld();
+      this.#publishing.ran(entry);
+      if (this.#publishing.behind) this.#publish();
     }
   }
 
-  /** Publishes a call, and compares it. @returns the first disagreement */
-  #announce(entry: Entry): MismatchError | undefined {
-    entry.announced = true;
-    if (entry.reads) {
-      this.#reading = entry;
-      this.#heldBack = true;
-    }
-    return this.#agreement.announce(entry.arrivals);
-  }
-
-  /** Publishes, in order, what was held back and need not be any longer. */
-  #announceHeld(): void {
-    for (const entry of this.#unissued) {
-      if (entry.announced) continue;
-      if (this.#reading !== undefined || !this.#agreement.mayAnnounce(entry.arrivals)) return;
-      const mismatch = this.#announce(entry);
-      if (mismatch === undefined) continue;
-      this.fail(mismatch);
-      return;
-    }
-    this.#heldBack = this.#reading !== undefined;
+  /** Publishes what was held back and need not be any longer. */
+  #publish(): void {
+    const mismatch = this.#publishing.goOn(this.#unissued);
+    if (mismatch !== undefined) this.fail(mismatch);
   }
 
   /** Whether the entry can be issued without blocking this thread; for a host task, whether it is done. */
