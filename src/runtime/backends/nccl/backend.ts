@@ -344,7 +344,8 @@ export class NcclBackend implements Backend {
     // Nobody may start a call any more whose other half is about to go.
     // Peers that have not come to what failed here first are to read that, and not that this rank has left because of it.
     const failed = this.#rank.endings.communicators.find(({ parts }) => parts.queue.cause !== undefined);
-    if (failed !== undefined) this.#rank.segment.fail(failureOf(failed.parts.queue.cause));
+    const { poison } = this.#rank.at.device;
+    if (failed !== undefined && poison === undefined) this.#rank.segment.fail(failureOf(failed.parts.queue.cause));
     else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     this.#rank.endings.abandon(error);
     this.#free(error);
