@@ -343,7 +343,7 @@ export class NcclCommunicator implements Communicator {
    * copies that `fn` puts on `group.stream` are recorded in their place among the calls. All ranks capture the same
    * calls, on device tensors, each of which was made at least once before with the same element type and operator: NCCL
    * connects peers in the first call of a kind. The graph keeps the tensors of its calls; a call whose result goes
-   * elsewhere than to its input names an `output`.
+   * elsewhere than to its input names an `output`. Deadlines and signals are those of `replay`.
    * @throws InvalidArgumentError when work is pending, `fn` is asynchronous, a call was never made, a buffer is in host
    * memory or would have to be made
    */
@@ -635,7 +635,7 @@ export class NcclCommunicator implements Communicator {
     const checked = this.#check(op, data, options, extras);
     const recording = this.#recording;
     if (recording !== undefined) {
-      this.#checkRecordable(op, checked, options, extras);
+      this.#checkRecordable(op, checked, extras);
       return this.#record(prepareCall(this.#context, op, checked, extras), recording) as NcclWork<T>;
     }
     const prepared = prepareCall(this.#context, op, checked, extras);
@@ -648,7 +648,7 @@ export class NcclCommunicator implements Communicator {
   }
 
   /** Refuses calls that no graph can hold. */
-  #checkRecordable(op: OperationName, checked: CheckedCall, options: CallOptions, extras: Extras): void {
+  #checkRecordable(op: OperationName, checked: CheckedCall, extras: Extras): void {
     for (const operand of [checked.input, checked.output]) {
       if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
         throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
@@ -660,9 +660,6 @@ export class NcclCommunicator implements Communicator {
         `${op} without an output`,
         "calls that name their output: each run of the graph writes there",
       );
-    }
-    if (options.timeoutMs !== undefined || options.signal !== undefined) {
-      throw new InvalidArgumentError("capture", `${op} with a deadline or a signal`, "them in the options of replay");
     }
   }
 
