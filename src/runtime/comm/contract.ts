@@ -140,14 +140,19 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Issues several operations as one: they start together, so that a send and its receive can be written in any order.
-   * `fn` is synchronous; a returned thenable is an error before anything is sent; a throw sends nothing.
+   * `fn` is synchronous; a returned thenable is an error before anything is sent; a throw sends nothing. The deadline and
+   * the signal of `options` are those of its calls that have none of their own.
    */
-  batch(fn: (group: Communicator) => void): Work<void>;
+  batch(fn: (group: Communicator) => void, options?: CallOptions): Work<void>;
   /** Makes an operator that multiplies every input by `scalar` before the sum. */
   preMulSum(scalar: number | bigint): PreMulSum;
 
   /** Ranks of one color form a new group, ordered by (key, rank). Color -1: no group, `undefined`. */
-  split(color: number, key?: number, options?: { name?: string }): Work<Communicator | undefined>;
+  split(
+    color: number,
+    key?: number,
+    options?: CallOptions & { readonly name?: string },
+  ): Work<Communicator | undefined>;
   /** A group without `excluded` (group ranks). Only the survivors call it; works after a failure. */
   shrink(excluded: readonly number[]): Work<Communicator>;
 

@@ -580,11 +580,12 @@ export class NcclCommunicator implements Communicator {
     // No member makes a call after it has said so.
     control.announceClose();
     const until = performance.now() + this.#rank.timeoutMs;
-    while (this.#mail.sweep() > 0 && this.#queue.cause === undefined && performance.now() < until) {
+    // What a group that failed has sent is not missed.
+    while (this.#mail.sweep() > 0 && !control.failed && performance.now() < until) {
       if (control.allClosing && this.#mail.sweep() > 0) break;
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
-    const receivers = this.#queue.cause === undefined ? this.#mail.receivers : [];
+    const receivers = control.failed ? [] : this.#mail.receivers;
     this.#mail.close();
     if (receivers.length === 0) return undefined;
     return new AbortedError(

@@ -303,6 +303,7 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
         };
         const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
         const other = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        const third = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
         const [x, y] = [world.tensor("f32", [16]), world.tensor("f32", [16])];
         const { signal } = new AbortController();
         for (let i = 0; i < 3; i++) await comm.allReduce(x, { signal });
@@ -335,11 +336,16 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
               ).catch(String)
             : await Promise.resolve(new Promise((resolve) => setTimeout(resolve, 600))).then(() => "TimeoutError");
         const took = performance.now() - start;
+        const split =
+          third.rank === 0
+            ? await Promise.resolve(third.split(0, 0, { timeoutMs: 200 })).catch(String)
+            : "TimeoutError";
         const gone = other.parts.queue.cause === undefined && other.rank === 0 ? "open" : "ended";
-        return { listeners, codes, late, took, gone };
+        return { listeners, codes, late, split, took, gone };
       },
     });
-    for (const { listeners, codes, late, took, gone } of found) {
+    for (const { listeners, codes, late, split, took, gone } of found) {
+      expect(split).toMatch(/TimeoutError/);
       expect(listeners).toBe(0);
       expect(codes).toEqual(["CLOSED", "CLOSED", "CLOSED"]);
       expect(late).toMatch(/TimeoutError/);

@@ -69,6 +69,8 @@ export class ThreadsCommunicator implements Communicator {
   readonly #owner: ThreadsBackend;
   readonly #fast: FastCollectives;
   #batch: ThreadsWork<unknown>[] | undefined;
+  /** Those of calls in a batch that have none of their own. */
+  #batchOptions: CallOptions = NO_OPTIONS;
   #numSplits = 0;
   #numShrinks = 0;
 
@@ -161,7 +163,7 @@ export class ThreadsCommunicator implements Communicator {
     const engine = this.#engine;
     const work = new PairWork<T>(engine, engine.nextPairSeq++, op, peer);
     work.code = opCode(op);
-    work.timeoutMs = options.timeoutMs ?? this.#owner.timeoutMs;
+    work.timeoutMs = options.timeoutMs ?? this.#batchOptions.timeoutMs ?? this.#owner.timeoutMs;
     work.call = packCall(op, given.dtype, undefined, peer);
     work.count = given.count;
     work.bytes = given.count * sizeOf(given.dtype);
@@ -199,14 +201,19 @@ export class ThreadsCommunicator implements Communicator {
     );
   }
 
-  split(color: number, key = 0, options: { name?: string } = {}): Work<Communicator | undefined> {
+  split(
+    color: number,
+    key = 0,
+    options: CallOptions & { readonly name?: string } = NO_OPTIONS,
+  ): Work<Communicator | undefined> {
+    checkOptions(options);
     if (!Number.isInteger(color) || color < -1)
       throw new InvalidArgumentError("color", color, "an integer, 0 or more, or -1 for no group");
     if (!Number.isInteger(key)) throw new InvalidArgumentError("key", key, "an integer");
     const nth = this.#numSplits++;
     const bytes = encodeObject([color, key], MAX_OBJECT_BYTES);
     let members: number[] = [];
-    const work = this.#objects<Communicator | undefined>("split", bytes, 0, NO_OPTIONS, (read) => {
+    const work = this.#objects<Communicator | undefined>("split", bytes, 0, options, (read) => {
       const all = Array.from({ length: this.size }, (_, r) => ({ r, pair: read(r) as [number, number] }));
       members = all
         .filter(({ pair }) => pair[0] === color)
@@ -233,7 +240,8 @@ export class ThreadsCommunicator implements Communicator {
     return new SettledWork<Communicator>(nth, "shrink", this.group, { value: made });
   }
 
-  batch(fn: (group: Communicator) => void): Work<void> {
+  batch(fn: (group: Communicator) => void, options: CallOptions = NO_OPTIONS): Work<void> {
+    checkOptions(options);
     this.#checkUsable();
     if (this.#batch !== undefined)
       throw new InvalidArgumentError("batch", "a batch inside a batch", "one batch at a time");
@@ -252,11 +260,13 @@ export class ThreadsCommunicator implements Communicator {
       }
     };
     this.#batch = works;
+    this.#batchOptions = options;
     engine.batching = true;
     try {
       collectBatch(fn, this, cancel);
     } finally {
       this.#batch = undefined;
+      this.#batchOptions = NO_OPTIONS;
       engine.batching = false;
       for (const work of works) work.held = false;
     }
@@ -325,14 +335,14 @@ export class ThreadsCommunicator implements Communicator {
   #newWork<T>(op: WireOp, options: CallOptions): ThreadsWork<T> {
     const work = new ThreadsWork<T>(this.#engine, this.#engine.nextSeq++, op);
     work.code = opCode(op);
-    work.timeoutMs = options.timeoutMs ?? this.#owner.timeoutMs;
+    work.timeoutMs = options.timeoutMs ?? this.#batchOptions.timeoutMs ?? this.#owner.timeoutMs;
     work.issuedAt = performance.now();
     return work;
   }
 
   /** Starts work, or keeps it for the end of the batch. */
   #start<T>(work: ThreadsWork<T>, spins: number, options: CallOptions): Work<T> {
-    const { signal } = options;
+    const signal = options.signal ?? this.#batchOptions.signal;
     if (signal !== undefined) {
       const listener = () => this.abort(abortReason(signal));
       signal.addEventListener("abort", listener, { once: true });

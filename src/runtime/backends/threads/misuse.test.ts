@@ -1,4 +1,5 @@
 /** Calls that JavaScript lets through and the types do not: each is a typed error at once, and nothing is sent. */
+import { getEventListeners } from "node:events";
 import { expect, it } from "vitest";
 import { InvalidArgumentError } from "../../../core/index.ts";
 import { attachThreads, createThreadsHost } from "./index.ts";
@@ -66,4 +67,23 @@ it("frees a tensor although an object collective is pending", async () => {
   for (const tensor of tensors) a.free(tensor);
   const [all] = await Promise.all([mine, b.world.gatherObjects("y")]);
   expect(all[1]).toBe("y");
+});
+
+it("gives batches and splits a deadline, and lets go of their signals", async () => {
+  const handle = createThreadsHost({ ranks: 2 });
+  await using a = attachThreads(handle, 0);
+  await using b = attachThreads(handle, 1);
+  const { signal } = new AbortController();
+  const both = [a, b].map(({ world }) =>
+    world.batch((group) => void group.allReduce(new Float32Array([1])), { signal, timeoutMs: 5000 }),
+  );
+  await Promise.all(both);
+  expect(getEventListeners(signal, "abort")).toEqual([]);
+  const [left, right] = await Promise.all([a, b].map(({ world }) => world.split(0)));
+  const late = { timeoutMs: 50 };
+  await expect(left?.batch((group) => void group.allReduce(new Float32Array([1])), late)).rejects.toThrow(
+    /within 50 ms/,
+  );
+  await right?.close().catch(() => {});
+  await expect(a.world.split(0, 0, late)).rejects.toThrow(/split\(\) #\d+ .*within 50 ms/);
 });
