@@ -44,7 +44,7 @@ export class CudaDevice implements Disposable {
   /** How threads of a world wait for it; the driver blocks them otherwise. */
   waiting: DeviceWaiting | undefined;
   /** The streams that were made here and not closed yet. */
-  readonly streams = new Set<{ isDone(operation?: string): boolean }>();
+  readonly streams = new Set<{ isDone(operation?: string): boolean; throwSourceFailure(): void }>();
   #poison: Poison | undefined;
   #closed = false;
   readonly #atClose: (() => void)[] = [];
@@ -150,9 +150,15 @@ export class CudaDevice implements Disposable {
 
   /**
    * Waits for all work of the device; in a world, for that of this rank's streams. Blocks the thread.
-   * @throws in a world: TimeoutError, and the world's failure
+   * @throws in a world: TimeoutError, and the failure of the world, or of a group that a stream was ordered behind
    */
-  synchronize(operation = "synchronize", timeoutMs?: number): void {
+  synchronize(operation = "synchronize"): void {
+    this.untilIdle(operation);
+    for (const stream of this.streams) stream.throwSourceFailure();
+  }
+
+  /** Waits for all work of the device, whatever became of it. @throws as `synchronize`, but for the failure of groups */
+  untilIdle(operation: string, timeoutMs?: number): void {
     if (this.waiting === undefined) this.call("cuCtxSynchronize", operation);
     else this.waiting.until(() => this.isIdle(operation), operation, timeoutMs === undefined ? {} : { timeoutMs });
   }

@@ -200,7 +200,7 @@ export class MemoryPool implements Disposable {
   trim(): number {
     this.#settleAll();
     if (!this.#isReclaimable()) return 0;
-    this.device.synchronize("pool");
+    this.device.untilIdle("pool");
     this.#settleAll();
     return this.#freeSegments();
   }
@@ -293,7 +293,7 @@ export class MemoryPool implements Disposable {
   #reclaim(size: number, stream: CudaStream): Block | undefined {
     if (!this.#isReclaimable()) return undefined;
     try {
-      this.device.synchronize("allocation", RECLAIM_MS);
+      this.device.untilIdle("allocation", RECLAIM_MS);
     } catch {
       // It is not idle, and the driver would block this thread until it is.
       return this.device.poison === undefined ? this.#takeSettled(stream, size) : undefined;

@@ -157,12 +157,13 @@ class Copy {
         this.#event.record(this.#stream);
       }
       const { waiting } = this.#at.device;
-      const failure = () => this.#stream.sourceFailure;
+      const failure = () => this.#event.sourceFailure;
       if (waiting === undefined) await lookUntil(this.#isDone);
       else await waiting.settles(this.#isDone, this.#what, { failure });
       const cause = failure();
-      if (cause !== undefined) throw cause;
-      return this.#taken;
+      if (cause === undefined) return this.#taken;
+      this.#stream.forgetFailed();
+      throw cause;
     } catch (error) {
       onceDone(this.#isDone, () => this.settle());
       throw error;

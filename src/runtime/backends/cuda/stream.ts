@@ -73,6 +73,18 @@ abstract class Handle implements Disposable {
   }
 }
 
+const NO_SOURCES: readonly StreamSource[] = Object.freeze([]);
+
+/** Whether nothing that was put behind it can fail through it any more. */
+function isOver({ pending, cause }: StreamSource): boolean {
+  return pending === 0 && cause === undefined;
+}
+
+function failureAmong(sources: Iterable<StreamSource>): Error | undefined {
+  for (const { cause } of sources) if (cause !== undefined) return cause;
+  return undefined;
+}
+
 /** A queue of work of a device. Does not synchronise with the legacy default stream. */
 export class CudaStream extends Handle {
   /** How often work of ours was issued here: who orders another stream behind this one remembers what it saw. */
@@ -117,27 +129,43 @@ export class CudaStream extends Handle {
     const { waiting } = this.device;
     if (waiting === undefined) this.device.call("cuStreamSynchronize", operation, this.handle);
     else waiting.until(() => this.isDone(operation), operation, { failure: () => this.sourceFailure });
-    const failure = this.sourceFailure;
-    this.#sources.clear();
-    if (failure !== undefined) throw failure;
+    this.throwSourceFailure();
   }
 
   /** Makes work issued later wait for `event`, of this or another device. @throws InvalidArgumentError, ClosedError */
   waitFor(event: CudaEvent): void {
     this.device.call("cuStreamWaitEvent", "stream wait", this.handle, Handle.handleOf(event, "event"), 0);
+    for (const source of event.sources) this.follow(source);
   }
 
   /** Says that the stream was ordered behind work of `source`: when that fails, what is here is not what was meant. */
   follow(source: StreamSource): void {
-    if (this.#sources.has(source)) return;
-    for (const one of this.#sources) if (one.pending === 0 && one.cause === undefined) this.#sources.delete(one);
+    if (this.#sources.has(source) || isOver(source)) return;
+    for (const one of this.#sources) if (isOver(one)) this.#sources.delete(one);
     this.#sources.add(source);
+  }
+
+  /** What it waits for and what may still fail, or has. */
+  get sources(): readonly StreamSource[] {
+    return this.#sources.size === 0 ? NO_SOURCES : [...this.#sources].filter((source) => !isOver(source));
   }
 
   /** Why what this stream was ordered behind failed, if it did. */
   get sourceFailure(): Error | undefined {
-    for (const { cause } of this.#sources) if (cause !== undefined) return cause;
-    return undefined;
+    return failureAmong(this.#sources);
+  }
+
+  /** Throws why what this stream was ordered behind failed, if it did, once: later work here may be something else. */
+  throwSourceFailure(): void {
+    if (this.#sources.size === 0) return;
+    const failure = this.sourceFailure;
+    this.forgetFailed();
+    if (failure !== undefined) throw failure;
+  }
+
+  /** Somebody was told of what failed among that which this stream was ordered behind. */
+  forgetFailed(): void {
+    for (const source of this.#sources) if (isOver(source) || source.cause !== undefined) this.#sources.delete(source);
   }
 
   /**
@@ -202,6 +230,8 @@ export class CudaEvent extends Handle {
     return new CudaEvent(device, handle, "event");
   }
 
+  #sources: readonly StreamSource[] = NO_SOURCES;
+
   /** Takes an event without timing that somebody gave back, or makes one: for what records one a call. */
   static borrow(device: CudaDevice): CudaEvent {
     return idleEvents.get(device)?.pop() ?? CudaEvent.create(device);
@@ -210,6 +240,7 @@ export class CudaEvent extends Handle {
   /** Keeps an event that is done for the next who borrows one; nobody may look at it any more. */
   giveBack(): void {
     if (this.closed) return;
+    this.#sources = NO_SOURCES;
     let idle = idleEvents.get(this.device);
     if (idle === undefined) {
       idle = [];
@@ -222,6 +253,17 @@ export class CudaEvent extends Handle {
   /** Marks what `stream` has been given so far. @throws InvalidArgumentError for a stream of another device */
   record(stream: CudaStream): void {
     this.device.call("cuEventRecord", "event record", this.handle, Handle.handleOn(this.device, stream, "stream"));
+    this.#sources = stream.sources;
+  }
+
+  /** What the stream waited for when this was recorded. */
+  get sources(): readonly StreamSource[] {
+    return this.#sources;
+  }
+
+  /** Why what the stream was ordered behind, when this was recorded, failed, if it did. */
+  get sourceFailure(): Error | undefined {
+    return failureAmong(this.#sources);
   }
 
   /** Says whether the point is reached. */
@@ -229,11 +271,16 @@ export class CudaEvent extends Handle {
     return this.device.poll("cuEventQuery", operation, this.handle);
   }
 
-  /** Blocks this thread until the point is reached. @throws in a world: TimeoutError, and the world's failure */
+  /**
+   * Blocks this thread until the point is reached.
+   * @throws in a world: TimeoutError, and the failure of the world, or of a group that the stream was ordered behind
+   */
   synchronize(operation = "event synchronize"): void {
     const { waiting } = this.device;
     if (waiting === undefined) this.device.call("cuEventSynchronize", operation, this.handle);
-    else waiting.until(() => this.isDone(operation), operation);
+    else waiting.until(() => this.isDone(operation), operation, { failure: () => this.sourceFailure });
+    const failure = this.sourceFailure;
+    if (failure !== undefined) throw failure;
   }
 
   /** Time from `start` to this event in microseconds; both were created with `timing` and are done. */

@@ -263,10 +263,59 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
         )}`;
       },
     });
-    // The event and the device are done when the call was aborted; who reads data that was to come of it is told.
-    const told = kind === "allocate" ? "OUT_OF_MEMORY" : kind === "event" || kind === "device" ? "done" : "TIMEOUT";
+    const told = kind === "allocate" ? "OUT_OF_MEMORY" : "TIMEOUT";
     expect(codes).toEqual([`${told} TIMEOUT`, "TIMEOUT"]);
     expect(performance.now() - start).toBeLessThan(8000);
+  });
+
+  it("tells a failed group once to who waits for what was ordered behind it, and not to who waits for something else", async () => {
+    const results = await launch({
+      ranks: 2,
+      backend: "nccl",
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const { CudaEvent, CudaStream } = await import("chorale/cuda");
+        const at = deviceOf(world) as RankDevice;
+        const told = async (fn: () => unknown): Promise<string> => {
+          try {
+            await fn();
+            return "done";
+          } catch (error) {
+            return (error as { code: string }).code;
+          }
+        };
+        const x = world.tensor("f32", [256]);
+        const group = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        await group.allReduce(x);
+        const codes: string[] = [];
+        if (world.rank === 0) {
+          const [apart, behind] = [CudaStream.create(at.device), CudaStream.create(at.device)];
+          const [before, after] = [CudaEvent.create(at.device), CudaEvent.create(at.device)];
+          before.record(at.main);
+          const work = group.allReduce(x, { timeoutMs: 100 });
+          group.orderBefore(at.main);
+          after.record(at.main);
+          behind.waitFor(after);
+          codes.push(await told(() => work));
+          for (const wait of [
+            () => before.synchronize(),
+            () => apart.synchronize(),
+            () => after.synchronize(),
+            () => behind.synchronize(),
+            () => at.downloadAsync(x),
+            () => at.downloadAsync(x),
+            () => world.download(x),
+          ]) {
+            codes.push(await told(wait));
+          }
+        }
+        await world.comm.barrier();
+        await group.close().catch(() => {});
+        return codes;
+      },
+    });
+    const failed = ["TIMEOUT", "done", "done", "TIMEOUT", "TIMEOUT", "TIMEOUT", "done", "done"];
+    expect(results).toEqual([failed, []]);
   });
 
   it("tells a rank that waits for its device of a peer's death, and the process can go on", async () => {
