@@ -110,7 +110,16 @@ export class FreeBlocks {
     return found;
   }
 
-  /** Takes out the blocks of streams that were closed, whose work is done, for `stream` to use. */
+  /** Takes out a block of `sizeBytes` of a stream that was closed: its work is done, and anybody may use what it had. */
+  takeClosed(sizeBytes: number): Block | undefined {
+    for (const stream of this.#streams.keys()) {
+      const found = stream.closed ? this.take(stream, sizeBytes) : undefined;
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  /** Takes out all blocks of streams that were closed, for `stream` to use. */
   adopt(stream: CudaStream): readonly Block[] {
     const adopted: Block[] = [];
     for (const [owner, { blocks }] of this.#streams) {

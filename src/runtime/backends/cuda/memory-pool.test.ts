@@ -100,6 +100,20 @@ describe.skipIf(!present)("memory pool over a stand-in driver (needs g++)", () =
     expect(pool.allocate(2 * MIB, stream).address).toBe(a.address);
   });
 
+  it("shares what closed streams leave among those that come, however late they were closed", () => {
+    using pool = new MemoryPool(device);
+    // Streams that are closed one, two or three streams later, in turn, each of which needs a little.
+    const open: CudaStream[] = [];
+    for (let i = 0; i < 90; i++) {
+      const one = CudaStream.create(device);
+      pool.free(pool.allocate(1000, one));
+      open.push(one);
+      while (open.length > 1 + (i % 3)) open.shift()?.close();
+    }
+    for (const one of open) one.close();
+    expect(pool.stats().reservedBytes).toBeLessThanOrEqual(8 * MIB);
+  });
+
   it("does not reuse what a call that has not settled needs", () => {
     using pool = new MemoryPool(device);
     const piece = pool.allocate(MIB, stream);

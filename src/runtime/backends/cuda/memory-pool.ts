@@ -140,10 +140,13 @@ export class MemoryPool implements Disposable {
       this.#free.take(stream, size) ??
       this.#takeSettled(stream, size) ??
       this.#grow(size, stream) ??
+      this.#takeMerged(stream, size) ??
       this.#reclaim(size, stream) ??
       this.#outOfMemory(size);
     const rest = splitBlock(block, size, ALIGNMENT_BYTES);
     if (rest !== undefined) this.#free.add(rest);
+    // The rest of a closed stream's block stays for whoever comes next.
+    block.stream = stream;
     const piece = new Piece(block, stream, label);
     this.#live.add(piece);
     this.#usedBytes += block.sizeBytes;
@@ -274,9 +277,14 @@ export class MemoryPool implements Disposable {
   /** Looks through everything that was set aside. @returns a block, if one has become free that fits */
   #takeSettled(stream: CudaStream, size: number): Block | undefined {
     const isNew = this.#settleAll();
+    return (isNew ? this.#free.take(stream, size) : undefined) ?? this.#free.takeClosed(size);
+  }
+
+  /** Brings what closed streams had together with what this one has. @returns a block, if one fits then */
+  #takeMerged(stream: CudaStream, size: number): Block | undefined {
     const adopted = this.#free.adopt(stream);
     for (const block of adopted) this.#release(block);
-    return isNew || adopted.length > 0 ? this.#free.take(stream, size) : undefined;
+    return adopted.length > 0 ? this.#free.take(stream, size) : undefined;
   }
 
   #grow(size: number, stream: CudaStream): Block | undefined {
@@ -298,7 +306,7 @@ export class MemoryPool implements Disposable {
       // It is not idle, and the driver would block this thread until it is.
       return this.device.poison === undefined ? this.#takeSettled(stream, size) : undefined;
     }
-    const settled = this.#takeSettled(stream, size);
+    const settled = this.#takeSettled(stream, size) ?? this.#takeMerged(stream, size);
     if (settled !== undefined) return settled;
     return this.#freeSegments() > 0 ? this.#grow(size, stream) : undefined;
   }
@@ -375,11 +383,12 @@ export class MemoryPool implements Disposable {
   #release(block: Block): void {
     let whole = block;
     const { next, previous } = block;
-    if (next?.free && next.stream === block.stream) {
+    const joins = (other: Block) => other.stream === block.stream || (other.stream.closed && block.stream.closed);
+    if (next?.free && joins(next)) {
       this.#free.remove(next);
       absorbNext(block);
     }
-    if (previous?.free && previous.stream === block.stream) {
+    if (previous?.free && joins(previous)) {
       this.#free.remove(previous);
       absorbNext(previous);
       whole = previous;
