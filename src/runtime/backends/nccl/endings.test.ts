@@ -121,6 +121,9 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       const group = await world.split(0, backend.rank);
       await group.allReduce(x);
       const graph = world.capture((g) => void g.allReduce(x));
+      // Who leaves does so when the other one has seen the end of everything before.
+      if (backend.rank === 1) say("ready");
+      else await new Promise((resolve) => parentPort.once("message", resolve));
       const lone = backend.rank === 0 ? [world.allReduce(x), group.barrier(), group.send(x, 1)] : [];
       // Rank 0 goes first; the other is told by it.
       while (backend.rank === 1 && backend.failure === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -141,11 +144,13 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       say(JSON.stringify({ codes, refused: [...new Set(refused)] }));
       say("over");`;
     const ranks = [0, 1].map((rank) => rankThread(handle, rank, body));
+    await ranks[1]?.heard("ready");
+    ranks[0]?.worker.postMessage("go");
     await Promise.all(ranks.map((rank) => rank.heard("over")));
     await Promise.all(ranks.map((rank) => rank.worker.terminate()));
     for (const [rank, { said }] of ranks.entries()) {
       expect(said).not.toContain("slow");
-      if (rank === 1) expect(said.slice(0, 2)).toEqual(["RANK_FAILED 0: enough", "refused RANK_FAILED"]);
+      if (rank === 1) expect(said.slice(1, 3)).toEqual(["RANK_FAILED 0: enough", "refused RANK_FAILED"]);
       const { codes, refused } = JSON.parse(said.find((line) => line.startsWith("{")) ?? "{}");
       expect(codes).toEqual(rank === 0 ? ["ABORTED", "ABORTED", "ABORTED"] : []);
       expect(refused.sort()).toEqual(rank === 0 ? ["ABORTED", "CLOSED"] : ["CLOSED", "RANK_FAILED"]);
