@@ -292,6 +292,47 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     ]);
   });
 
+  it("gives the results of calls that all members have made, also when the group fails before the device is done", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 3,
+      run: async (world) => {
+        type Group = import("./communicator.ts").NcclCommunicator;
+        const comm = (await world.comm.split(0)) as Group;
+        const pair = (await world.comm.split(world.rank === 2 ? -1 : 0)) as Group | undefined;
+        const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+        // Warm, so that they are on the stream at once.
+        await comm.allReduce(x);
+        await pair?.allReduce(y);
+        await world.comm.barrier();
+        world.upload(x, new Float32Array(64).fill(world.rank));
+        // Rank 0's device comes to the call when rank 1 has made one of another group.
+        const before = world.rank === 0 ? pair?.allReduce(y) : undefined;
+        if (pair !== undefined && world.rank === 0) comm.orderAfter(pair.stream);
+        const whole = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        const all = world.comm.barrier();
+        if (world.rank === 1) {
+          // As long as a device, or the thread that feeds it, may be held up while the others learn of the failure.
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+          await pair?.allReduce(y);
+        }
+        await all;
+        const next = await (async () =>
+          comm.allReduce(world.rank === 2 ? new Int32Array(4) : new Float32Array(4)))().then(
+          () => "done",
+          (error) => error.code,
+        );
+        const result = await whole;
+        await before;
+        return [result, next, world.download(x)[63]];
+      },
+    });
+    expect(found).toEqual(Array(3).fill(["done", "MISMATCH", 3]));
+  });
+
   it("takes no call after close, lets go of signals, and counts the options of calls in a batch", async () => {
     const found = await launch({
       ...options,

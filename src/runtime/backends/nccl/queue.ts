@@ -10,7 +10,7 @@
  * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
  * until every member has issued it; after that NCCL only enqueues.
  */
-import { AbortedError, ChoraleError, TimeoutError } from "../../../core/index.ts";
+import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
 import type { GroupControl, Lane } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
@@ -34,8 +34,14 @@ const MAX_IN_FLIGHT = 512;
 const HARVEST_EVERY = 64;
 /** How long `then` looks for the end itself before the event loop takes over: most small collectives end within it. */
 const AWAIT_SPIN_MS = 0.04;
-/** How long calls that are whole may take to end after the group has failed, ms. */
+/** How long calls that are whole may take to end after the group has failed, ms: none of them ends when a rank has died. */
 const FINISH_MS = 100;
+/** The same when all members are there to end them: a device, or the thread that feeds it, may be late on a busy host. */
+const FINISH_TOGETHER_MS = 1000;
+/** How long to look for that end at every moment, ms; then this thread leaves the core to who is at it. */
+const FINISH_SPIN_MS = 1;
+/** How long NCCL may be at a call that was given to it, ms. */
+const ACCEPT_MS = 10_000;
 /** How often NCCL is asked for asynchronous errors while something is pending, ms. */
 const ASYNC_ERROR_PERIOD_MS = 20;
 
@@ -212,7 +218,8 @@ export class CommQueue implements Pollable, WorkDriver {
     // A rank that lost its context is one that died, to the others.
     const dead = { code: "RANK_FAILED", rank: ranks[control.member] ?? -1, generation: at.generation, cause } as const;
     control.fail(at.device.poison === undefined ? failureOf(error) : dead);
-    this.#finishWhole();
+    // The other members are told, and end what is whole as this one does, before any of them has NCCL abort.
+    this.#finishWhole(error instanceof MismatchError ? FINISH_TOGETHER_MS : FINISH_MS);
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
 
@@ -221,7 +228,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const failure = this.options.control.failure;
     if (failure === undefined || this.#cause !== undefined) return;
     this.#pump();
-    this.#finishWhole();
+    this.#finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS : FINISH_TOGETHER_MS);
     this.#end(errorOf(failure));
   }
 
@@ -296,7 +303,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Waits until NCCL has put the last call on the stream, so that what follows it can be put behind. */
   untilAccepted(): void {
-    const until = performance.now() + FINISH_MS * 100;
+    const until = performance.now() + ACCEPT_MS;
     while (!this.accepts && performance.now() < until) nap(0.02);
   }
 
@@ -590,7 +597,7 @@ export class CommQueue implements Pollable, WorkDriver {
    * Lets the calls that every member has issued come to their end before the group does: their results are there, this
    * rank only has not looked yet. Not once NCCL was told to abort: calls end then, and their results are not there.
    */
-  #finishWhole(): void {
+  #finishWhole(limitMs: number): void {
     if (this.#finishing || this.#surrendered || this.options.at.device.poison !== undefined) return;
     this.#finishing = true;
     const broken = this.#issued.findIndex((entry) => !this.#agreement.complete(entry.arrivals));
@@ -599,8 +606,12 @@ export class CommQueue implements Pollable, WorkDriver {
     const whole = this.#issued.slice(0, broken < 0 ? undefined : broken).filter((entry) => entry.marker !== 0);
     const last = whole.at(-1);
     if (last === undefined) return;
-    const until = performance.now() + FINISH_MS;
-    while (!this.#completion.reached(last.marker) && this.#cause === undefined && performance.now() < until);
+    const start = performance.now();
+    while (!this.#completion.reached(last.marker) && this.#cause === undefined) {
+      const waitedMs = performance.now() - start;
+      if (waitedMs > limitMs) break;
+      if (waitedMs > FINISH_SPIN_MS) nap(0.05);
+    }
     this.#harvest();
   }
 
