@@ -21,6 +21,8 @@ export interface LeakProgress {
   readonly count: number;
   readonly of: number;
   readonly tookMs: number;
+  /** What rank 0's device has less of than when the phase began, also what is in use now. Absent without devices. */
+  readonly deviceBytes?: number;
 }
 
 /** What rank 0 prints before its progress, as JSON on one line. */
@@ -52,17 +54,22 @@ const TENSORS_EVERY = 50;
  * channel, which takes longer than the split, and a hundred of a thousand show what connections leave behind.
  */
 const CALL_EVERY = 10;
+/** Calls in each of the first groups too: the warm-up meets every form of group that comes later. */
+const CALL_FIRST = 6;
 const PROGRESS_EVERY_MS = 2_000;
 
 /** Says from rank 0 how far a phase is, now and then and at its end. */
 function progressOf(world: World, phase: LeakProgress["phase"], of: number): (count: number) => void {
   const began = performance.now();
+  const device = deviceOf(world)?.device;
+  const freeBytes = device?.memoryInfo().freeBytes ?? 0;
   let saidMs = 0;
   return (count) => {
     const tookMs = Math.round(performance.now() - began);
     if (world.rank !== 0 || (count < of && tookMs - saidMs < PROGRESS_EVERY_MS)) return;
     saidMs = tookMs;
-    const progress: LeakProgress = { phase, count, of, tookMs };
+    const less = device === undefined ? {} : { deviceBytes: freeBytes - device.memoryInfo().freeBytes };
+    const progress: LeakProgress = { phase, count, of, tookMs, ...less };
     console.log(PROGRESS_PREFIX + JSON.stringify(progress));
   };
 }
@@ -134,7 +141,7 @@ async function splits(world: World, count: number, tell?: Tell): Promise<void> {
   for (let i = 0; i < count; i++) {
     const child = await comm.split(i % 2 === 0 ? 0 : comm.rank % 2, i % 3 === 0 ? -comm.rank : comm.rank);
     if (child === undefined) throw new Error("split gave no group");
-    if (i % CALL_EVERY === 0) await child.allReduce(x);
+    if (i % CALL_EVERY === 0 || i < CALL_FIRST) await child.allReduce(x);
     await child.close();
     tell?.(i);
   }

@@ -3,12 +3,19 @@
  * memory, the host's memory, file descriptors and threads read before and after.
  */
 import { performance } from "node:perf_hooks";
-import { type BackendName, type Isolation, launch, loadableUrl } from "../../../runtime/world/index.ts";
+import {
+  type BackendName,
+  type BackendOptions,
+  type Isolation,
+  launch,
+  loadableUrl,
+} from "../../../runtime/world/index.ts";
 import { collectGarbage, hostGauges } from "./gauges.ts";
 import { type LeakJob, type LeakProgress, type PhaseReport, PROGRESS_PREFIX, type RankGauges } from "./rank.ts";
 
 export interface LeakOptions {
   readonly backend?: BackendName;
+  readonly backendOptions?: BackendOptions;
   readonly isolation?: Isolation;
   readonly ranks?: number;
   /** Collectives of each rank; 100,000 unless told. */
@@ -121,6 +128,7 @@ export async function measureLeaks(options: LeakOptions = {}): Promise<LeakRepor
       isolation,
       module: loadableUrl(RANK_MODULE),
       data: job,
+      ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
       ...(options.env === undefined ? {} : { env: options.env }),
       timeoutMs: 3_600_000,
       onOutput: ({ rank, text }) => {
