@@ -6,7 +6,7 @@ import { packCall } from "../../comm/index.ts";
 import { kindOf } from "./prepare.ts";
 
 const available = useFakeGpu();
-const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 4000 } } as const;
+const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
 
 describe("kinds of calls", () => {
   it("tell element types, operators, sizes and peers apart, and nothing else", () => {
@@ -316,7 +316,7 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
         const all = world.comm.barrier();
         if (world.rank === 1) {
           // As long as a device, or the thread that feeds it, may be held up while the others learn of the failure.
-          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 250);
           await pair?.allReduce(y);
         }
         await all;
@@ -396,26 +396,27 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
   });
 
   it("tells of a send that nobody receives, at once, and of one that meets a receive in a batch", async () => {
-    const start = performance.now();
     const found = await launch({
       ...options,
       ranks: 2,
       run: async (world) => {
         const [lost, mixed] = [await world.comm.split(0), await world.comm.split(0)];
         if (lost === undefined || mixed === undefined) throw new Error("no group");
+        const start = performance.now();
         if (lost.rank === 0) await lost.send(Float32Array.of(1), 1);
         const closed = await lost.close().then(() => "closed", String);
         const into = new Float32Array(1);
         const work = mixed.rank === 0 ? mixed.send(into, 1) : mixed.batch((group) => void group.recv(into, 0));
         // The send may be done before its receive is made; what it left is refused all the same.
         const met = await Promise.resolve(work).then(() => "met", String);
-        return { closed, met };
+        return { closed, met, took: performance.now() - start };
       },
     });
     expect(found[0]?.closed).toMatch(/rank 1 never received/);
     expect(found[1]?.closed).toBe("closed");
     expect(found[1]?.met).toMatch(/MismatchError/);
-    expect(performance.now() - start).toBeLessThan(options.backendOptions.timeoutMs);
+    // Who waited for the deadline would be seen, also on a busy host.
+    for (const { took } of found) expect(took).toBeLessThan(options.backendOptions.timeoutMs / 2);
   });
 
   it("splits without waiting while many groups are open and none is closed", async () => {
