@@ -49,7 +49,8 @@ export function describeCase(c: DataCase): string {
 }
 
 const LARGE_BYTES = 4 << 20;
-const CALL: CallOptions = { timeoutMs: 30_000 };
+/** Far beyond what a rank needs to check large results while the others wait for it, also with many ranks on few cores. */
+const CALL: CallOptions = { timeoutMs: 120_000 };
 
 /** Elements of a part, for a count kind. */
 function countOf(c: DataCase): number {
