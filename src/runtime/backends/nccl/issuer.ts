@@ -159,6 +159,10 @@ export class CallIssuer {
     const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
     const lengths = () =>
       Array.from({ length: control.size }, (_, m) => control.read(m, COLLECTIVE, arrival.seq)?.count ?? 0);
+    const stillOpen = (comm: bigint) => () => {
+      this.#queue.stillOpen();
+      return target(comm);
+    };
     const exchange = new ObjectExchange(this.#rank.at, stream, mine, lengths);
     const parts: EntryParts = {
       op,
@@ -166,7 +170,7 @@ export class CallIssuer {
       // It runs when all members have come, with their lengths.
       kinds: [ALWAYS_COLD],
       reads: true,
-      run: (comm) => exchange.run(target(comm), () => this.#queue.untilAccepted()),
+      run: (comm) => exchange.run(stillOpen(comm), () => this.#queue.untilAccepted()),
       finish: [(ok) => exchange.finish(ok)],
       value: () => pick(exchange.values),
       sizeBytes: mine.length,

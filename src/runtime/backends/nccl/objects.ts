@@ -33,10 +33,12 @@ export class ObjectExchange {
 
   /**
    * Issues the exchange inside a group.
+   * @param target where it runs now. @throws why it cannot run any more: the pool may have waited for the device, and
+   *   the group or the world have ended meanwhile
    * @param untilIssued waits until NCCL has put it on the stream
    * @returns NCCL's status
    */
-  run(target: CallTarget, untilIssued: () => void): number {
+  run(target: () => CallTarget, untilIssued: () => void): number {
     const counts = this.#lengths();
     for (const [rank, count] of counts.entries()) {
       if (count > MAX_OBJECT_BYTES) {
@@ -45,19 +47,20 @@ export class ObjectExchange {
     }
     this.#counts = counts;
     const total = counts.reduce((a, b) => a + b, 0);
-    const own = counts.slice(0, target.rank).reduce((a, b) => a + b, 0);
     const device = this.#at.pool.allocate(total, this.#stream, "objects");
     const pinned = this.#at.pinned.take(total);
     this.#device = device;
     this.#pinned = pinned;
+    const at = target();
+    const own = counts.slice(0, at.rank).reduce((a, b) => a + b, 0);
     const base = Number(device.address);
     const send = base + own;
     if (this.#mine.length > 0) {
       new Uint8Array(pinned.buffer).set(this.#mine, own);
       const from = pinned.address + BigInt(own);
-      this.#at.device.call("cuMemcpyHtoDAsync_v2", "objects", send, from, this.#mine.length, target.stream);
+      this.#at.device.call("cuMemcpyHtoDAsync_v2", "objects", send, from, this.#mine.length, at.stream);
     }
-    const { library } = target;
+    const { library } = at;
     const call: NcclCall = {
       op: "all_gather_v",
       dtype: "u8",
@@ -70,10 +73,10 @@ export class ObjectExchange {
       sendCounts: [],
       recvCounts: [],
     };
-    const status = inGroup(library, () => issue(call, target));
+    const status = inGroup(library, () => issue(call, at));
     untilIssued();
     if (total > 0) {
-      this.#at.device.call("cuMemcpyDtoHAsync_v2", "objects", pinned.address, device.address, total, target.stream);
+      this.#at.device.call("cuMemcpyDtoHAsync_v2", "objects", pinned.address, device.address, total, at.stream);
     }
     return status;
   }

@@ -95,6 +95,8 @@ export class CommQueue implements Pollable, WorkDriver {
   /** NCCL's handle was given up: nothing may be called with it any more. */
   #surrendered = false;
   #finishing = false;
+  /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
+  #issuing = false;
 
   constructor(options: QueueOptions) {
     this.options = options;
@@ -166,6 +168,13 @@ export class CommQueue implements Pollable, WorkDriver {
   refuseAfterFailure(): void {
     if (this.#cause === undefined && this.options.control.failed) this.adopt();
     if (this.#cause !== undefined) throw this.#cause;
+  }
+
+  /** For a call that waited in the middle of being issued: whether it may still go to NCCL. @throws the group's failure */
+  stillOpen(): void {
+    this.options.endings.beforeIssue();
+    this.refuseAfterFailure();
+    if (this.#surrendered) throw new AbortedError(`${this.options.group} was given up`);
   }
 
   advance(work: NcclWork<unknown>, now: number): boolean {
@@ -346,7 +355,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Issues from the queue what may be issued now. */
   #pump(): void {
-    if (this.#unissued.length === 0) return;
+    if (this.#unissued.length === 0 || this.#issuing) return;
     if (this.#publishing.behind) this.#publish();
     if (!this.open() || this.options.endings.holdsBack()) return;
     const blocked: Entry[] = [];
@@ -423,11 +432,13 @@ export class CommQueue implements Pollable, WorkDriver {
 
   #launch(entry: Entry): void {
     let status: number | undefined;
+    this.#issuing = true;
     try {
       status = this.#issue(entry);
     } catch (error) {
       this.fail(error);
     }
+    this.#issuing = false;
     if (this.#turnOf === entry) {
       this.#turnOf = undefined;
       this.endTurn();
