@@ -193,6 +193,38 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     }
   });
 
+  it("fails a call that NCCL refuses, and gives the result of the one before", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+        world.upload(x, new Float32Array(64).fill(1));
+        await comm.allReduce(y);
+        const before = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        // Neither rank learns of the failure before it has made the call before.
+        await world.comm.barrier();
+        const { api } = comm.parts.queue.options.library;
+        const { ncclAllReduce } = api;
+        if (world.rank === 0) Object.assign(api, { ncclAllReduce: () => 1 });
+        const refused = await (async () => comm.allReduce(y))().then(
+          () => "done",
+          (error) => String(error),
+        );
+        Object.assign(api, { ncclAllReduce });
+        return { before: await before, refused, sum: world.download(x)[0] };
+      },
+    });
+    for (const { before, refused, sum } of found) {
+      expect([before, sum]).toEqual(["done", 2]);
+      expect(refused).toMatch(/all_reduce returned 1/);
+    }
+  });
+
   it("gives back what it has when a buffer in host memory cannot be staged", async () => {
     const [found] = await launch({
       ...options,

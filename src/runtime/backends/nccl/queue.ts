@@ -439,6 +439,10 @@ export class CommQueue implements Pollable, WorkDriver {
       this.fail(error);
     }
     this.#issuing = false;
+    // Before the entry counts as issued: whoever asks whether the calls on the stream are done must not mean this one.
+    if (status !== undefined && status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
+      this.fail(this.options.library.error(entry.op, status, this.comm));
+    }
     if (this.#turnOf === entry) {
       this.#turnOf = undefined;
       this.endTurn();
@@ -449,10 +453,6 @@ export class CommQueue implements Pollable, WorkDriver {
     }
     this.#issued.push(entry);
     this.#numIssued++;
-    if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
-      this.fail(this.options.library.error(entry.op, status, this.comm));
-      return;
-    }
     if (this.#recorder.timings) this.untilAccepted();
     if (this.#recorder.timings) this.#guard(() => this.#recorder.started(entry));
     else this.#recorder.started(entry);
