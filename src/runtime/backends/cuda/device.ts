@@ -43,6 +43,8 @@ export class CudaDevice implements Disposable {
   readonly ledger: ResourceLedger | undefined;
   /** How threads of a world wait for it; the driver blocks them otherwise. */
   waiting: DeviceWaiting | undefined;
+  /** Captures that are open: an event that is recorded on a captured stream can never be asked whether it is done. */
+  numCaptures = 0;
   /** The streams that were made here and not closed yet. */
   readonly streams = new Set<{ isDone(operation?: string): boolean; throwSourceFailure(): void }>();
   #poison: Poison | undefined;

@@ -124,6 +124,29 @@ describe.skipIf(!present)("memory pool over a stand-in driver (needs g++)", () =
     expect(pool.allocate(MIB, stream).address).toBe(piece.address);
   });
 
+  it("sets aside what is freed while a stream is captured until the capture has ended", () => {
+    using pool = new MemoryPool(device);
+    using second = CudaStream.create(device);
+    const piece = pool.allocate(MIB, stream);
+    pool.recordUse(piece, second);
+    const graph = second.capture(() => {
+      // An event that is recorded on a captured stream never says that it is done: the driver answers 907.
+      pool.free(piece);
+      expect(pool.allocate(MIB, stream).address).not.toBe(piece.address);
+    });
+    graph.close();
+    expect(pool.allocate(MIB, stream).address).toBe(piece.address);
+    // A capture that fails ends too.
+    const next = pool.allocate(MIB, stream);
+    pool.recordUse(next, second);
+    const failing = () => {
+      throw new RangeError("not today");
+    };
+    expect(() => second.capture(failing)).toThrow(RangeError);
+    pool.free(next);
+    expect(pool.allocate(MIB, stream).address).toBe(next.address);
+  });
+
   it("does not take an old piece for the block's next use", () => {
     using pool = new MemoryPool(device);
     const old = pool.allocate(MIB, stream);

@@ -102,7 +102,7 @@ export class MemoryPool implements Disposable {
   readonly #kept = new Set<bigint>();
   readonly #free = new FreeBlocks();
   readonly #live = new Set<Piece>();
-  /** Freed by the program while calls that were not settled used them. */
+  /** Freed by the program while calls that were not settled used them, or while a stream was captured. */
   readonly #awaited = new Set<Piece>();
   /** In the order in which they were freed. */
   readonly #deferred = new Set<Deferred>();
@@ -177,8 +177,13 @@ export class MemoryPool implements Disposable {
     const piece = allocation as Piece;
     if (!this.#live.delete(piece)) return;
     this.#usedBytes -= piece.sizeBytes;
-    if (piece.pendingUses > 0 && this.device.poison === undefined) this.#awaited.add(piece);
+    if (this.#isHeld(piece) && this.device.poison === undefined) this.#awaited.add(piece);
     else this.#retire(piece);
+  }
+
+  /** Whether it cannot be said yet when a piece may be reused. */
+  #isHeld({ pendingUses, users }: Piece): boolean {
+    return pendingUses > 0 || (users !== undefined && this.device.numCaptures > 0);
   }
 
   /** Has a piece that nothing will use any more be reused once other streams are done with it. */
@@ -399,7 +404,7 @@ export class MemoryPool implements Disposable {
   /** Settles what was set aside first, as far as it goes: one question to the driver for most allocations. */
   #settleFirst(): void {
     for (const piece of this.#awaited) {
-      if (piece.pendingUses > 0) break;
+      if (this.#isHeld(piece)) break;
       this.#awaited.delete(piece);
       this.#retire(piece);
     }
@@ -410,7 +415,7 @@ export class MemoryPool implements Disposable {
   #settleAll(): boolean {
     let any = false;
     for (const piece of this.#awaited) {
-      if (piece.pendingUses > 0) continue;
+      if (this.#isHeld(piece)) continue;
       this.#awaited.delete(piece);
       this.#retire(piece);
       any = true;

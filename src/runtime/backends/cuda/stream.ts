@@ -2,7 +2,7 @@
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import type { HeldKind } from "./ledger.ts";
-import type { StreamSource } from "./waiting.ts";
+import type { Following, StreamSource } from "./waiting.ts";
 
 const NON_BLOCKING = 1;
 const DISABLE_TIMING = 2;
@@ -73,15 +73,18 @@ abstract class Handle implements Disposable {
   }
 }
 
-const NO_SOURCES: readonly StreamSource[] = Object.freeze([]);
+const NO_SOURCES: readonly Following[] = Object.freeze([]);
 
-/** Whether nothing that was put behind it can fail through it any more. */
-function isOver({ pending, cause }: StreamSource): boolean {
-  return pending === 0 && cause === undefined;
+/** Whether all calls ended well that something was put behind: a failure of later ones is none of what follows. */
+function isOver({ source, upTo }: Following): boolean {
+  return source.firstOpen > upTo;
 }
 
-function failureAmong(sources: Iterable<StreamSource>): Error | undefined {
-  for (const { cause } of sources) if (cause !== undefined) return cause;
+function failureAmong(sources: Iterable<Following>): Error | undefined {
+  for (const one of sources) {
+    const { cause } = one.source;
+    if (cause !== undefined && !isOver(one)) return cause;
+  }
   return undefined;
 }
 
@@ -99,7 +102,7 @@ export class CudaStream extends Handle {
   }
 
   /** What it waits for, and what may fail, since it was last found done. */
-  readonly #sources = new Set<StreamSource>();
+  readonly #sources = new Map<StreamSource, Following>();
 
   /** Makes a stream, which `close` or the device's end frees. @throws ClosedError, NativeError */
   static create(device: CudaDevice): CudaStream {
@@ -135,24 +138,28 @@ export class CudaStream extends Handle {
   /** Makes work issued later wait for `event`, of this or another device. @throws InvalidArgumentError, ClosedError */
   waitFor(event: CudaEvent): void {
     this.device.call("cuStreamWaitEvent", "stream wait", this.handle, Handle.handleOf(event, "event"), 0);
-    for (const source of event.sources) this.follow(source);
+    for (const { source, upTo } of event.sources) this.follow(source, upTo);
   }
 
-  /** Says that the stream was ordered behind work of `source`: when that fails, what is here is not what was meant. */
-  follow(source: StreamSource): void {
-    if (this.#sources.has(source) || isOver(source)) return;
-    for (const one of this.#sources) if (isOver(one)) this.#sources.delete(one);
-    this.#sources.add(source);
+  /**
+   * Says that the stream was ordered behind the first `upTo` calls of `source`, all so far unless told: when one of them
+   * fails, what is here is not what was meant.
+   */
+  follow(source: StreamSource, upTo = source.numTaken): void {
+    const following = { source, upTo };
+    if ((this.#sources.get(source)?.upTo ?? -1) >= upTo || isOver(following)) return;
+    for (const one of this.#sources.values()) if (isOver(one)) this.#sources.delete(one.source);
+    this.#sources.set(source, following);
   }
 
   /** What it waits for and what may still fail, or has. */
-  get sources(): readonly StreamSource[] {
-    return this.#sources.size === 0 ? NO_SOURCES : [...this.#sources].filter((source) => !isOver(source));
+  get sources(): readonly Following[] {
+    return this.#sources.size === 0 ? NO_SOURCES : [...this.#sources.values()].filter((one) => !isOver(one));
   }
 
   /** Why what this stream was ordered behind failed, if it did. */
   get sourceFailure(): Error | undefined {
-    return failureAmong(this.#sources);
+    return failureAmong(this.#sources.values());
   }
 
   /** Throws why what this stream was ordered behind failed, if it did, once: later work here may be something else. */
@@ -165,7 +172,9 @@ export class CudaStream extends Handle {
 
   /** Somebody was told of what failed among that which this stream was ordered behind. */
   forgetFailed(): void {
-    for (const source of this.#sources) if (isOver(source) || source.cause !== undefined) this.#sources.delete(source);
+    for (const one of this.#sources.values()) {
+      if (isOver(one) || one.source.cause !== undefined) this.#sources.delete(one.source);
+    }
   }
 
   /**
@@ -176,12 +185,15 @@ export class CudaStream extends Handle {
   capture(fn: () => void): CudaGraph {
     this.device.call("cuStreamBeginCapture_v2", "capture", this.handle, CAPTURE_MODE_THREAD_LOCAL);
     const graph = new BigUint64Array(1);
+    this.device.numCaptures++;
     try {
       fn();
     } catch (error) {
       const { api } = this.device.driver;
       if (api.cuStreamEndCapture(this.handle, graph) === 0) api.cuGraphDestroy(graph[0] ?? 0n);
       throw error;
+    } finally {
+      this.device.numCaptures--;
     }
     this.device.call("cuStreamEndCapture", "capture", this.handle, graph);
     try {
@@ -230,7 +242,7 @@ export class CudaEvent extends Handle {
     return new CudaEvent(device, handle, "event");
   }
 
-  #sources: readonly StreamSource[] = NO_SOURCES;
+  #sources: readonly Following[] = NO_SOURCES;
 
   /** Takes an event without timing that somebody gave back, or makes one: for what records one a call. */
   static borrow(device: CudaDevice): CudaEvent {
@@ -257,7 +269,7 @@ export class CudaEvent extends Handle {
   }
 
   /** What the stream waited for when this was recorded. */
-  get sources(): readonly StreamSource[] {
+  get sources(): readonly Following[] {
     return this.#sources;
   }
 

@@ -20,8 +20,16 @@ export interface DeviceWaiting {
 /** Something that a stream waits for and that may fail: a group of ranks. */
 export interface StreamSource {
   readonly cause: Error | undefined;
-  /** Calls that are not done. */
-  readonly pending: number;
+  /** How many calls it has taken: who follows it now is behind the first so many. */
+  readonly numTaken: number;
+  /** Which call, counted from 1, is the first that has not ended well; infinite when all have. */
+  readonly firstOpen: number;
+}
+
+/** A source and how many of its calls a stream was ordered behind: what fails after those does not concern it. */
+export interface Following {
+  readonly source: StreamSource;
+  readonly upTo: number;
 }
 
 /** Longest pause between two looks where no world has a say, ms. */

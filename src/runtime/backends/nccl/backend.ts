@@ -343,9 +343,12 @@ export class NcclBackend implements Backend {
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
     // Nobody may start a call any more whose other half is about to go.
     // Peers that have not come to what failed here first are to read that, and not that this rank has left because of it.
-    const failed = this.#rank.endings.communicators.find(({ parts }) => parts.queue.cause !== undefined);
+    // What failed in another group, and is not why this rank leaves, the program has dealt with.
+    const { cause: failed } = this.world.parts.queue;
+    const isOfGroup = this.#rank.endings.communicators.some(({ parts }) => parts.queue.cause === error);
+    const first = failed ?? (isOfGroup ? error : undefined);
     const { poison } = this.#rank.at.device;
-    if (failed !== undefined && poison === undefined) this.#rank.segment.fail(failureOf(failed.parts.queue.cause));
+    if (first !== undefined && poison === undefined) this.#rank.segment.fail(failureOf(first));
     else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     this.#rank.endings.abandon(error);
     this.#free(error);

@@ -82,6 +82,8 @@ export class Entry {
   marker = 0;
   /** Whether its calls were published. */
   announced = false;
+  /** Its number among the calls that its queue has taken, from 1. */
+  number = 0;
 
   constructor(work: NcclWork<unknown>, parts: EntryParts, timeoutMs: number) {
     this.op = parts.op;

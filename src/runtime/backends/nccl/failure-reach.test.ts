@@ -52,4 +52,88 @@ describe.skipIf(!available)("how far a failure reaches (needs a C++ compiler)", 
     });
     await expect(world).rejects.toThrow(/rank 2 gives up/);
   });
+
+  it("tells copies of failures only of the calls that they are behind", async () => {
+    const results = await launch({
+      ranks: 2,
+      backend: "nccl",
+      backendOptions: { timeoutMs: 5000 },
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const at = deviceOf(world) as RankDevice;
+        const group = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        const code = (fn: () => unknown) => {
+          try {
+            return fn();
+          } catch (error) {
+            return (error as { code?: string }).code;
+          }
+        };
+        const [x, y] = [world.tensor("f32", [4]), world.tensor("f32", [4])];
+        for (const one of [x, y]) world.upload(one, Float32Array.of(1, 2, 3, 4));
+        await group.allReduce(x);
+        // The device has done the call when this returns; that it was done is noticed later.
+        const done = group.allReduce(x);
+        group.orderBefore(at.main);
+        const found: unknown[] = [world.download(x)[0]];
+        await done;
+        // A call that never ends is behind what main waits for.
+        const late = world.rank === 0 ? group.allReduce(x) : undefined;
+        await world.comm.barrier();
+        if (world.rank === 0) group.abort("not needed any more");
+        await late?.then(undefined, () => {});
+        await world.comm.barrier();
+        found.push(code(() => group.allReduce(x)));
+        for (let i = 0; i < 2; i++) found.push(code(() => world.download(y)[3]));
+        // And before: main is behind the call that fails.
+        const other = (await world.comm.split(0)) as typeof group;
+        await other.allReduce(y);
+        await world.comm.barrier();
+        if (world.rank === 0) {
+          const lost = other.allReduce(y);
+          lost.then(undefined, () => {});
+          other.orderBefore(at.main);
+          other.abort("given up");
+          found.push(code(() => world.download(x)[0]));
+          found.push(code(() => typeof world.download(x)[0]));
+        }
+        await world.comm.barrier();
+        return found;
+      },
+    });
+    const both = [4, "ABORTED", 4, 4];
+    expect(results).toEqual([[...both, "ABORTED", "number"], both]);
+  });
+
+  it("tells the world why a rank leaves, and not what failed in a group before and was dealt with", async () => {
+    const reasons = async (leave: string) => {
+      const rejected = launch({
+        ranks: 2,
+        backend: "nccl",
+        backendOptions: { timeoutMs: 5000 },
+        data: leave,
+        onFailure: "shrink",
+        restarts: 1,
+        run: async (world) => {
+          const group = await world.comm.split(0);
+          const x = world.tensor("f32", [4]);
+          await group?.allReduce(x);
+          await world.comm.allReduce(x);
+          if (world.generation > 1) return "alone";
+          if (world.rank === 0) group?.abort("an old story");
+          const told = await (async () => group?.allReduce(x))().catch((error) => error);
+          await world.comm.barrier();
+          if (world.rank === 1) throw world.data === "of the group" ? told : new Error("another reason");
+          const failure = await (async () => {
+            for (;;) await world.comm.allReduce(x);
+          })().catch((error) => error);
+          const next = await world.rebuild();
+          return `${failure.message} ${next.size}`;
+        },
+      });
+      return rejected;
+    };
+    expect(await reasons("other")).toEqual([expect.stringMatching(/another reason.* 1$/)]);
+    expect(await reasons("of the group")).toEqual([expect.stringMatching(/an old story.* 1$/)]);
+  });
 });

@@ -89,6 +89,8 @@ export class CommQueue implements Pollable, WorkDriver {
   #turnOf: Entry | undefined;
   #markedUpTo = 0;
   #numIssued = 0;
+  #numTaken = 0;
+  #firstLost = Number.POSITIVE_INFINITY;
   #cause: ChoraleError | undefined;
   #lastAsyncCheck = 0;
   #closed = false;
@@ -121,6 +123,20 @@ export class CommQueue implements Pollable, WorkDriver {
     return this.#unissued.length + this.#issued.length;
   }
 
+  /** Calls taken so far. */
+  get numTaken(): number {
+    return this.#numTaken;
+  }
+
+  /** The first call that has not ended well, by its number; infinite when all have. */
+  get firstOpen(): number {
+    let first = this.#firstLost;
+    // Sends and receives overtake each other.
+    for (const { number } of this.#issued) first = Math.min(first, number);
+    for (const { number } of this.#unissued) first = Math.min(first, number);
+    return first;
+  }
+
   /** Whether calls of this communicator are on the stream and not known to be done. */
   get inFlight(): boolean {
     return this.#issued.length > 0;
@@ -146,6 +162,7 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#giveBack(entry);
       throw this.#cause;
     }
+    entry.number = ++this.#numTaken;
     const mismatch = this.#publishing.take(entry);
     this.#recorder.issued(entry);
     if (mismatch !== undefined) this.fail(mismatch);
@@ -550,6 +567,7 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   #settleFailed(entry: Entry, cause: ChoraleError): void {
+    this.#firstLost = Math.min(this.#firstLost, entry.number);
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
