@@ -77,7 +77,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "after",
       `
 Each line that a rank prints comes out as \`[rank] line\`. Unless told otherwise, the first rank that fails ends the
-world: exit code 1. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
+world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or one that is too old)
+with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
 world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.`,
     )
     .action(async (script: string, args: readonly string[], flags: Flags) => {
