@@ -1,12 +1,22 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
-import { type Fingerprint, type GroupControl, type Lane, oppositeOf, ringOf } from "../control/segment.ts";
+import {
+  COLLECTIVE_RING,
+  type Fingerprint,
+  type GroupControl,
+  type Lane,
+  oppositeOf,
+  ringOf,
+} from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
 import { COLLECTIVE, IN_BATCH, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
+
+/** Collectives that one batch may have: with more, the last of them would overwrite what a member has yet to compare. */
+export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
@@ -26,21 +36,21 @@ export class Agreement {
   }
 
   /**
-   * Whether these calls can be published without overwriting what a member has yet to compare. (An entry with more calls
-   * of one lane than that lane remembers is published when its first can be: the rest of them is compared as far as
-   * the ring goes.)
+   * Whether these calls can be published without overwriting what a member has yet to compare. (An entry with more sends
+   * or receives of one lane than that lane remembers is published when its first can be: the rest of them is compared as
+   * far as the ring goes. There are never that many collectives.)
    */
   mayAnnounce(arrivals: readonly Arrival[]): boolean {
     const first = arrivals[0];
     if (first === undefined) return true;
     if (arrivals.length === 1 && first.lane.kind === "collective")
       return first.seq < this.#limit || this.#reach(first.seq);
-    let numCollectives = 0;
+    let last = -1;
     const firsts = new Set<string>();
     for (const arrival of arrivals) {
       const { lane } = arrival;
       if (lane.kind === "collective") {
-        if (numCollectives++ === 0 && arrival.seq >= this.#limit && !this.#reach(arrival.seq)) return false;
+        last = arrival.seq;
         continue;
       }
       const key = `${lane.kind} ${lane.peer}`;
@@ -49,7 +59,7 @@ export class Agreement {
       const theirs = this.#control.issued(lane.peer, oppositeOf(lane, this.#control.member));
       if (arrival.seq >= theirs + ringOf(lane)) return false;
     }
-    return true;
+    return last < this.#limit || this.#reach(last);
   }
 
   #reach(seq: number): boolean {

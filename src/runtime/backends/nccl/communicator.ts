@@ -36,6 +36,7 @@ import {
   type Work,
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
+import { MAX_BATCH_COLLECTIVES } from "./agreement.ts";
 import { isComposed } from "./calls.ts";
 import type { EntryParts } from "./entry.ts";
 import { type CapturedGraphs, Recording } from "./graphs.ts";
@@ -64,6 +65,14 @@ interface BatchedCall {
   readonly prepared: Prepared;
   readonly work: NcclWork<unknown>;
   readonly options: CallOptions;
+}
+
+/** Says whether one more collective fits into a batch. @throws InvalidArgumentError */
+function checkRoom(batch: readonly BatchedCall[]): void {
+  if (batch.length < MAX_BATCH_COLLECTIVES) return;
+  const numCollectives = batch.filter(({ prepared }) => prepared.arrival.lane.kind === "collective").length;
+  if (numCollectives < MAX_BATCH_COLLECTIVES) return;
+  throw new InvalidArgumentError("collectives in a batch", numCollectives + 1, `at most ${MAX_BATCH_COLLECTIVES}`);
 }
 
 /** The options of calls that settle as one. */
@@ -639,6 +648,7 @@ export class NcclCommunicator implements Communicator {
       this.#checkRecordable(op, checked, extras);
       return this.#record(prepareCall(this.#context, op, checked, extras), recording) as NcclWork<T>;
     }
+    if (this.#batch !== undefined && extras.peer === undefined) checkRoom(this.#batch);
     const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
       const work = this.#issuer.work(placeOf(prepared.arrival), op);

@@ -98,15 +98,19 @@ export class Endings {
     return this.#toAbort.size > 0;
   }
 
-  /** Sees to NCCL's end of a group that has just failed on this rank. */
-  failed(queue: CommQueue): void {
+  /**
+   * Sees to NCCL's end of a group that has just failed on this rank.
+   * @param entering whether members may be in NCCL with a call that this rank has not made: what they wait for there must
+   *   end, and not only what runs on the device
+   */
+  failed(queue: CommQueue, entering: boolean): void {
     if (this.#everything) return;
     if (this.#rank.segment.failed) {
       this.#abortEverything();
       return;
     }
-    if (!queue.inFlight || queue.surrendered) return;
-    if (this.#revoke(queue)) return;
+    if (queue.surrendered || !(queue.inFlight || entering)) return;
+    if (!entering && this.#revoke(queue)) return;
     if (this.#rank.interprocess) {
       this.#toAbort.set(queue, performance.now());
       this.#abortWhenQuiet();

@@ -225,6 +225,77 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     }
   });
 
+  it("makes a call whose turn was granted, though its group is aborted: the others may be in NCCL with it", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        await comm.barrier();
+        const { control } = comm.parts.queue.options;
+        const x = world.tensor("f32", [64]);
+        world.upload(x, new Float32Array(64).fill(world.rank + 1));
+        const work = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        if (world.rank === 1) {
+          const until = performance.now() + 10_000;
+          const collectives = { kind: "collective" } as const;
+          while (control.issued(0, collectives) < control.issued(1, collectives) && performance.now() < until);
+          // Offers itself, and does not look again until rank 0 has taken the turn for both.
+          comm.parts.queue.poll(performance.now());
+          while (!control.granted && performance.now() < until);
+          comm.abort("never mind");
+        }
+        const result = await work;
+        const next = await (async () => comm.allReduce(x))().then(
+          () => "done",
+          (error) => error.code,
+        );
+        return [result, world.download(x)[63], next];
+      },
+    });
+    expect(found).toEqual(Array(2).fill(["done", 3, "ABORTED"]));
+  });
+
+  it("forgets nothing for a batch as large as can be, and refuses a larger one", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const { comm } = world;
+        const x = world.tensor("f32", [4]);
+        await comm.allReduce(x);
+        const side = await comm.split(0);
+        await side?.barrier();
+        const repeat = (numCalls: number) =>
+          comm.batch((group) => {
+            for (let i = 0; i < numCalls; i++) group.allReduce(x, { op: "max" });
+          });
+        const refused: string[] = [];
+        try {
+          await repeat(512);
+        } catch (error) {
+          refused.push(String(error));
+        }
+        // Rank 0 has made the batch before rank 1 reads the lengths of the objects.
+        const objects = comm.gatherObjects(`object of rank ${world.rank}`);
+        if (world.rank === 1) await side?.recv(new Float32Array(1), 0);
+        const batch = repeat(511);
+        if (world.rank === 0) await side?.send(new Float32Array(1), 1);
+        const values = await objects;
+        await batch;
+        await comm.allReduce(x);
+        return [...values, ...refused];
+      },
+    });
+    for (const [first, second, refused] of found) {
+      expect([first, second]).toEqual(["object of rank 0", "object of rank 1"]);
+      expect(refused).toMatch(/InvalidArgumentError.*512.*at most 511/);
+    }
+  });
+
   it("gives back what it has when a buffer in host memory cannot be staged", async () => {
     const [found] = await launch({
       ...options,

@@ -238,6 +238,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Ends the group, here and on its other members. */
   fail(error: unknown): void {
+    this.#keepTurn();
     if (this.#cause !== undefined) return;
     const { at, control, ranks } = this.options;
     const cause = error instanceof Error ? error.message : String(error);
@@ -246,6 +247,7 @@ export class CommQueue implements Pollable, WorkDriver {
     control.fail(at.device.poison === undefined ? failureOf(error) : dead);
     // The other members are told, and end what is whole as this one does, before any of them has NCCL abort.
     this.#finishWhole(error instanceof MismatchError ? FINISH_TOGETHER_MS : FINISH_MS);
+    this.#keepTurn();
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
 
@@ -255,7 +257,26 @@ export class CommQueue implements Pollable, WorkDriver {
     if (failure === undefined || this.#cause !== undefined) return;
     this.#pump();
     this.#finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS : FINISH_TOGETHER_MS);
+    this.#keepTurn();
     this.#end(errorOf(failure));
+  }
+
+  /**
+   * Makes the call of a turn that was granted to this rank, or sees to it that none is granted any more: the others may be
+   * in NCCL with it already, and come back from there when this rank has made it too.
+   */
+  #keepTurn(): void {
+    const { at, control } = this.options;
+    // In the middle of that call there is nothing left to make; and members that died make none.
+    if (this.#issuing || this.#surrendered || at.device.poison !== undefined) return;
+    if (control.failure?.code === "RANK_FAILED") return;
+    while (this.#cause === undefined && !control.withdraw()) {
+      const numBefore = this.#unissued.length;
+      const wasOpen = this.#comm !== undefined;
+      if (this.open()) this.#pump();
+      const hasOpened = !wasOpen && this.#comm !== undefined;
+      if (!hasOpened && this.#unissued.length === numBefore) return;
+    }
   }
 
   /** Ends the queue here, without waiting for anything and without a word to the other members. */
@@ -407,13 +428,20 @@ export class CommQueue implements Pollable, WorkDriver {
     if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
     // A communicator that is still at the last call takes no other.
     if (!this.accepts) return false;
-    if (entry.step !== undefined) return this.#guard(entry.step) === true;
+    if (entry.step !== undefined) return this.#takesStep(entry.step);
     if (!this.options.control.failed && this.#allWarm(entry.kinds)) return true;
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
     for (const kind of entry.kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
     return true;
+  }
+
+  #takesStep(step: () => boolean): boolean {
+    this.#issuing = true;
+    const done = this.#guard(step);
+    this.#issuing = false;
+    return done === true;
   }
 
   #allWarm(kinds: readonly CallKind[]): boolean {
@@ -648,8 +676,10 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.#cause !== undefined) return;
     this.#cause = cause;
     this.#guard(() => this.#recorder.look());
+    // NCCL may be at a call that the others are in, though nothing of it is on the stream.
+    const entering = this.options.control.granted;
     this.endTurn();
-    this.options.endings.failed(this);
+    this.options.endings.failed(this, entering);
     for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
     this.#issued.length = 0;
     this.#unissued.length = 0;
