@@ -186,6 +186,48 @@ describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", ()
     close();
   });
 
+  it("lays each argument out as its type says, and refuses what is none", () => {
+    const { device, stream, close } = setup();
+    const args = new KernelArguments(device, [
+      { type: "f64", value: 1 },
+      { type: "f32", value: 1 },
+      { type: "i32", value: -2 },
+      { type: "u32", value: 2 ** 32 - 1 },
+      { type: "i64", value: -2n },
+      { type: "u64", value: 2n ** 63n },
+    ]);
+    // What the driver would read: copied from where the pointers point.
+    const pinned = PinnedBuffer.create(device, 48);
+    const read = () => {
+      for (const [i, from] of args.pointers.entries()) {
+        device.call("cuMemcpyHtoDAsync_v2", "copy", pinned.address + BigInt(8 * i), from, 8, stream.handle);
+      }
+      stream.synchronize();
+      return new DataView(pinned.buffer);
+    };
+    const first = read();
+    // IEEE 754: 1 is 3ff0000000000000 of binary64 and 3f800000 of binary32.
+    expect(first.getBigUint64(0, true)).toBe(0x3ff0_0000_0000_0000n);
+    expect([8, 16, 24].map((at) => first.getUint32(at, true))).toEqual([0x3f80_0000, 0xffff_fffe, 0xffff_ffff]);
+    expect([32, 40].map((at) => first.getBigUint64(at, true))).toEqual([2n ** 64n - 2n, 2n ** 63n]);
+    args.set(0, { type: "f64", value: -2.5 });
+    expect(read().getBigUint64(0, true)).toBe(0xc004_0000_0000_0000n);
+    for (const wrong of [
+      undefined,
+      null,
+      1,
+      {},
+      { type: "f64" },
+      { type: "f64", value: 1n },
+      { type: "f64", value: "1" },
+      { type: "u64", value: 1 },
+      { type: "toString", value: 1 },
+    ]) {
+      expect(() => new KernelArguments(device, [wrong] as never)).toThrow(InvalidArgumentError);
+    }
+    close();
+  });
+
   it("hands a pinned buffer to one taker at a time, whatever is given back", () => {
     const { device, close } = setup();
     const pool = new PinnedPool(device);

@@ -59,7 +59,10 @@ export class KernelArguments {
     if (!Number.isInteger(index) || index < 0 || index >= this.#length) {
       throw new InvalidArgumentError("index", index, `an argument's number, 0 to ${this.#length - 1}`);
     }
-    const type = argument.type in ARGUMENT_TYPES ? ARGUMENT_TYPES[argument.type] : undefined;
+    if (typeof argument !== "object" || argument === null) {
+      throw new InvalidArgumentError(`args[${index}]`, argument, "an argument: its type and its value");
+    }
+    const type = Object.hasOwn(ARGUMENT_TYPES, argument.type) ? ARGUMENT_TYPES[argument.type] : undefined;
     if (type === undefined) {
       throw new InvalidArgumentError(
         `args[${index}].type`,
