@@ -106,34 +106,36 @@ describe.skipIf(!available)("how far a failure reaches (needs a C++ compiler)", 
   });
 
   it("tells the world why a rank leaves, and not what failed in a group before and was dealt with", async () => {
-    const reasons = async (leave: string) => {
-      const rejected = launch({
-        ranks: 2,
-        backend: "nccl",
-        backendOptions: { timeoutMs: 5000 },
-        data: leave,
-        onFailure: "shrink",
-        restarts: 1,
-        run: async (world) => {
-          const group = await world.comm.split(0);
-          const x = world.tensor("f32", [4]);
-          await group?.allReduce(x);
-          await world.comm.allReduce(x);
-          if (world.generation > 1) return "alone";
-          if (world.rank === 0) group?.abort("an old story");
-          const told = await (async () => group?.allReduce(x))().catch((error) => error);
-          await world.comm.barrier();
-          if (world.rank === 1) throw world.data === "of the group" ? told : new Error("another reason");
-          const failure = await (async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      backendOptions: { timeoutMs: 5000 },
+      onFailure: "respawn",
+      restarts: 1,
+      run: async (world) => {
+        const group = await world.comm.split(0);
+        const x = world.tensor("f32", [4]);
+        await group?.allReduce(x);
+        await world.comm.allReduce(x);
+        if (world.rank === 0) group?.abort("an old story");
+        const told = await (async () => group?.allReduce(x))().catch((error) => error.code);
+        await world.comm.barrier();
+        let failure = "";
+        if (world.rank === 0) {
+          const seen = (async () => {
             for (;;) await world.comm.allReduce(x);
-          })().catch((error) => error);
-          const next = await world.rebuild();
-          return `${failure.message} ${next.size}`;
-        },
-      });
-      return rejected;
-    };
-    expect(await reasons("other")).toEqual([expect.stringMatching(/another reason.* 1$/)]);
-    expect(await reasons("of the group")).toEqual([expect.stringMatching(/an old story.* 1$/)]);
+          })();
+          failure = await seen.catch((error) => `${error.code} ${error.message}`);
+        }
+        const next = await world.rebuild();
+        await next.comm.barrier();
+        return [told, failure, next.generation];
+      },
+    });
+    const left = expect.stringMatching(/^RANK_FAILED rank 1 failed.*rebuild\(\) left it/);
+    expect(found).toEqual([
+      ["ABORTED", left, 2],
+      ["ABORTED", "", 2],
+    ]);
   });
 });
