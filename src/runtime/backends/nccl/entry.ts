@@ -3,6 +3,7 @@ import { overlaps, type Region } from "../../../authoring/collectives/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { Fingerprint, Lane } from "../control/segment.ts";
 import type { DeviceStorage } from "../cuda/device-tensor.ts";
+import type { CudaEvent } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
 import type { CallKind } from "./prepare.ts";
 import type { NcclWork } from "./work.ts";
@@ -49,6 +50,16 @@ export interface EntryParts {
   readonly sizeBytes?: number;
 }
 
+/** A point of the main stream that calls which are held back come after. */
+export interface MainPoint {
+  /** Left out where the calls' stream is behind it already. */
+  readonly event: CudaEvent | undefined;
+  /** What the main stream had been given. */
+  readonly touches: number;
+  /** Calls that refer to it. */
+  users: number;
+}
+
 const NONE: readonly never[] = Object.freeze([]);
 
 /**
@@ -82,6 +93,8 @@ export class Entry {
   marker = 0;
   /** Whether its calls were published. */
   announced = false;
+  /** Where the main stream was when the call was taken, of one that was held back. */
+  main: MainPoint | undefined = undefined;
   /** Its number among the calls that its queue has taken, from 1. */
   number = 0;
 

@@ -296,6 +296,36 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     }
   });
 
+  it("puts a call that was held back behind what the main stream had before it, and not behind what came later", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, given) => {
+        const { deviceOf } = await import("chorale/world");
+        const at = deviceOf(world);
+        if (at === undefined) throw new Error("no device");
+        type Group = import("./communicator.ts").NcclCommunicator | undefined;
+        const [held, warm] = [(await world.comm.split(0)) as Group, (await world.comm.split(0)) as Group];
+        const [x, y] = [world.tensor("f32", [256]), world.tensor("f32", [256])];
+        await warm?.allReduce(y);
+        await world.comm.barrier();
+        // Rank 1 holds its call back until rank 0 has come, and downloads what rank 0 gives after that call.
+        while (world.rank === 0 && Atomics.load(given, 0) === 0) await new Promise((resolve) => setImmediate(resolve));
+        world.upload(x, new Float32Array(256).fill(world.rank + 1));
+        const work = held?.allReduce(x);
+        if (world.rank === 0) await work;
+        warm?.allReduce(y);
+        warm?.orderBefore(at.main);
+        if (world.rank === 1) Atomics.store(given, 0, 1);
+        world.download(y);
+        await work;
+        return world.download(x)[255];
+      },
+    });
+    expect(found).toEqual([3, 3]);
+  });
+
   it("gives back what it has when a buffer in host memory cannot be staged", async () => {
     const [found] = await launch({
       ...options,

@@ -20,7 +20,7 @@ import { CallRecorder } from "./call-recorder.ts";
 import { type CallTarget, issue } from "./calls.ts";
 import { Completion } from "./completion.ts";
 import type { Endings } from "./endings.ts";
-import { type Entry, mayOvertake, type Opening } from "./entry.ts";
+import { type Entry, type MainPoint, mayOvertake, type Opening } from "./entry.ts";
 import type { NcclLibrary } from "./library.ts";
 import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
 import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
@@ -82,6 +82,8 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #warm = new Set<CallKind>();
   /** What the main stream had been given when this one was last put behind it. */
   #mainSeen = 0;
+  /** Where the main stream was when the last call was held back. */
+  #mainPoint: MainPoint | undefined;
   readonly #failures: NcclWork<unknown>[] = [];
   #comm: bigint | undefined;
   #target: CallTarget | undefined;
@@ -176,6 +178,7 @@ export class CommQueue implements Pollable, WorkDriver {
       const { length } = this.#unissued;
       if (length === 1) this.#pump();
       else if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
+      if (this.#unissued.at(-1) === entry) this.#guard(() => this.#holdBack(entry));
     }
     if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
@@ -511,7 +514,8 @@ export class CommQueue implements Pollable, WorkDriver {
     endings.beforeIssue();
     at.device.activate();
     const { main } = at;
-    if (main.numTouches !== this.#mainSeen && main !== stream) {
+    if (entry.main !== undefined) this.#follow(entry, entry.main);
+    else if (main.numTouches !== this.#mainSeen && main !== stream) {
       this.#mainDone.record(main);
       stream.waitFor(this.#mainDone);
       this.#mainSeen = main.numTouches;
@@ -520,6 +524,39 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.#recorder.timings) this.#recorder.before(entry);
     if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
     return entry.run?.(comm) ?? NCCL_RESULT.success;
+  }
+
+  /**
+   * Takes down where the main stream is, for a call that goes onto its stream later: it must not wait for what the program
+   * gives the main stream until then, which may itself wait for a call that members make after this one.
+   */
+  #holdBack(entry: Entry): void {
+    const { main, device } = this.options.at;
+    if (entry.step !== undefined || main === this.options.stream) return;
+    if (this.#mainPoint?.touches !== main.numTouches) {
+      const event = main.numTouches === this.#mainSeen ? undefined : CudaEvent.borrow(device);
+      event?.record(main);
+      this.#mainPoint = { event, touches: main.numTouches, users: 0 };
+    }
+    this.#mainPoint.users++;
+    entry.main = this.#mainPoint;
+  }
+
+  /** Puts the stream behind what the main stream had been given when the call was taken. */
+  #follow(entry: Entry, { event, touches }: MainPoint): void {
+    if (event !== undefined && touches > this.#mainSeen) {
+      this.options.stream.waitFor(event);
+      this.#mainSeen = touches;
+    }
+    this.#forgetPoint(entry);
+  }
+
+  #forgetPoint(entry: Entry): void {
+    const point = entry.main;
+    entry.main = undefined;
+    if (point === undefined || --point.users > 0) return;
+    if (this.#mainPoint === point) this.#mainPoint = undefined;
+    point.event?.giveBack();
   }
 
   #targetOf(comm: bigint): CallTarget {
@@ -596,6 +633,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   #settleFailed(entry: Entry, cause: ChoraleError): void {
     this.#firstLost = Math.min(this.#firstLost, entry.number);
+    this.#forgetPoint(entry);
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
