@@ -359,6 +359,7 @@ export class NcclCommunicator implements Communicator {
   capture(fn: (group: NcclCommunicator) => void): CudaGraph {
     this.#refuseInBatch("capture");
     this.#open();
+    this.#queue.look();
     if (this.#queue.pending > 0 || !this.#queue.accepts) {
       throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
     }

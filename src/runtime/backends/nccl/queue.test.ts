@@ -565,4 +565,25 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     // Every one from the 48th on waited for two seconds.
     expect(took).toBeLessThan(10_000);
   });
+
+  it("has nothing pending once synchronize() has returned", async () => {
+    const left = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const x = world.tensor("f32", [64]);
+        await comm.allReduce(x);
+        let most = 0;
+        for (let i = 0; i < 300; i++) {
+          comm.allReduce(x);
+          comm.synchronize();
+          most = Math.max(most, comm.stats().pending);
+        }
+        return most;
+      },
+    });
+    // A call that ended between the look at the queue and the look at the stream stayed pending: capture() refused it.
+    expect(left).toEqual([0, 0]);
+  });
 });

@@ -340,7 +340,11 @@ export class CommQueue implements Pollable, WorkDriver {
       this.poll(now);
       this.refuseAfterFailure();
       const issued = this.#unissued.length === 0 && this.accepts;
-      if (issued && this.options.stream.isDone(`work of ${this.options.group}`)) return true;
+      if (issued && this.options.stream.isDone(`work of ${this.options.group}`)) {
+        // Calls that ended since the poll are over for the program too: it may capture, or free what they used.
+        this.#settleFirst(this.#issued.length);
+        return true;
+      }
       if (now > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
       return false;
     });
