@@ -5,6 +5,7 @@
  * A KIND is a way to break, alone or with the way in which the survivors wait: see kinds.mjs.
  * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone,
  * or a case was not what its name says: nothing was on the device's stream when the victim broke in mid-flight.
+ * Takes some two seconds a failure on GPUs. Says on stderr how far it is; told to end (SIGTERM) it reports what it has seen.
  */
 import { mkdtempSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -57,6 +58,16 @@ const folder = mkdtempSync(join(tmpdir(), "chorale-faults-"));
 const records = [];
 let result;
 const start = performance.now();
+const stop = new AbortController();
+process.once("SIGTERM", () => stop.abort(new Error("the campaign was told to end")));
+let saidMs = 0;
+/** Says now and then how many failures the world has come back from. */
+function tellProgress({ kind, rank, generation }) {
+  const tookMs = performance.now() - start;
+  if (kind !== "works" || rank !== 0 || tookMs - saidMs < 5_000) return;
+  saidMs = tookMs;
+  console.error(`${generation - 1} of ${schedule.length} failures after ${(tookMs / 1000).toFixed(0)} s`);
+}
 try {
   result = await launch({
     ranks,
@@ -68,9 +79,13 @@ try {
     restarts: schedule.length + 1,
     rebuildTimeoutMs: deadlineMs + 4_000,
     timeoutMs: 570_000,
+    signal: stop.signal,
     onOutput: ({ rank, stream, text }) => {
-      if (stream === "stdout" && text.startsWith("{")) records.push(JSON.parse(text));
-      else console.error(`[${rank}] ${text}`);
+      if (stream === "stdout" && text.startsWith("{")) {
+        const record = JSON.parse(text);
+        records.push(record);
+        tellProgress(record);
+      } else console.error(`[${rank}] ${text}`);
     },
   });
 } catch (error) {
