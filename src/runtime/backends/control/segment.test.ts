@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
-import { ControlSegment, controlBytes, LANE_RING, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS, ringOf } from "./segment.ts";
+import { LANE_RING, ringOf } from "./lanes.ts";
+import { ControlSegment, controlBytes, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./segment.ts";
 
 const collective = { kind: "collective" } as const;
 

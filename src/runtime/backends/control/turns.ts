@@ -7,8 +7,8 @@
  * Words: one per rank of the world, which says what group has taken it, and one per member of a group, its offer. Of
  * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
  */
+import { type Lane, oppositeOf } from "./lanes.ts";
 import { nap } from "./nap.ts";
-import type { Lane } from "./segment.ts";
 
 /** Ranks of the world that may take turns. */
 export const MAX_TURN_RANKS = 64;
@@ -24,11 +24,6 @@ const PHASES = HELD | GRANTED;
 const isHeld = (offer: number) => (offer & PHASES) !== 0;
 /** An offer of call `seq`, RECLAIM or PAIRS; never zero. */
 const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
-
-const OPPOSITES = [
-  ["send", "recv"],
-  ["recv", "send"],
-] as const;
 
 /** A grant takes microseconds; who is at it for longer is dead. */
 const GRANT_MS = 1000;
@@ -191,10 +186,11 @@ export class Turns {
       if (Atomics.load(words, this.#offerAt(member)) !== offerOf(PAIRS)) return undefined;
       for (let peer = 0; peer < this.#size; peer++) {
         if (peer === member) continue;
-        for (const [kind, opposite] of OPPOSITES) {
-          const first = Atomics.load(words, this.#at.firstAt(member, { kind, peer }));
+        for (const kind of ["send", "recv"] as const) {
+          const lane: Lane = { kind, peer };
+          const first = Atomics.load(words, this.#at.firstAt(member, lane));
           if (first === 0) continue;
-          if (Atomics.load(words, this.#at.firstAt(peer, { kind: opposite, peer: member })) !== first) return undefined;
+          if (Atomics.load(words, this.#at.firstAt(peer, oppositeOf(lane, member))) !== first) return undefined;
           if (!found.includes(peer)) found.push(peer);
         }
       }

@@ -1,16 +1,10 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
-import {
-  COLLECTIVE_RING,
-  type Fingerprint,
-  type GroupControl,
-  type Lane,
-  oppositeOf,
-  ringOf,
-} from "../control/segment.ts";
+import { COLLECTIVE, COLLECTIVE_RING, type Lane, oppositeOf, ringOf } from "../control/lanes.ts";
+import type { Fingerprint, GroupControl } from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
-import { COLLECTIVE, IN_BATCH, placeOf } from "./sequence.ts";
+import { IN_BATCH, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);

@@ -1,14 +1,14 @@
 /** How communicators come to be: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
-import type { Fingerprint, GroupControl, Lane } from "../control/segment.ts";
+import { COLLECTIVE } from "../control/lanes.ts";
+import type { Fingerprint, GroupControl } from "../control/segment.ts";
 import type { Opening } from "./entry.ts";
 import { decodeVersion } from "./library.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
-const COLLECTIVE: Lane = { kind: "collective" };
 /** Call 0 of every group is its members' joining; its count word is NCCL's version. */
 const JOIN_SEQ = 0;
 const JOIN_CALL = 0x3f;

@@ -8,7 +8,8 @@ import { launch } from "chorale/world";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import { ControlSegment, controlBytes, LANE_RING } from "../control/segment.ts";
+import { LANE_RING } from "../control/lanes.ts";
+import { ControlSegment, controlBytes } from "../control/segment.ts";
 
 const available = useFakeGpu();
 

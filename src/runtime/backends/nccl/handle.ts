@@ -9,6 +9,7 @@ import {
   type FlightEntry,
   unpackCall,
 } from "../../comm/index.ts";
+import { COLLECTIVE, LANE_RING } from "../control/lanes.ts";
 import {
   createMappedControl,
   type MappedControl,
@@ -16,7 +17,7 @@ import {
   openMappedControl,
   removeMappedControl,
 } from "../control/mapped.ts";
-import { ControlSegment, controlBytes, type GroupControl, LANE_RING } from "../control/segment.ts";
+import { ControlSegment, controlBytes, type GroupControl } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
 import { guardExit } from "./exit-guard.ts";
 import { placeOf } from "./sequence.ts";
@@ -146,20 +147,19 @@ export function dumpNcclFlight(handle: NcclHandle): FlightDump {
 }
 
 function entriesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
-  const lane = { kind: "collective" } as const;
-  const issued = control.issued(member, lane);
+  const issued = control.issued(member, COLLECTIVE);
   const notes = control.flightNotes(member);
   const entries: FlightEntry[] = [];
   // Call 0 is the member's joining.
   for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
-    const print = control.read(member, lane, seq);
+    const print = control.read(member, COLLECTIVE, seq);
     if (print === undefined) continue;
     const call = describeWords(print.call, print.count >>> 0);
     const note = notes.read(seq);
     const { stage = "issued", failed = false, issuedMs = 0, endedMs = 0, startUs = 0, durationUs = 0 } = note ?? {};
     entries.push({
       group,
-      seq: placeOf({ lane, seq }),
+      seq: placeOf({ lane: COLLECTIVE, seq }),
       op: unpackCall(print.call).op,
       call,
       state: failed ? "failed" : stage,

@@ -1,6 +1,7 @@
 /** Puts calls into a communicator's queue, and from there onto the stream. */
 import { AbortedError } from "../../../core/index.ts";
 import { abortReason, type CallOptions, packCall } from "../../comm/index.ts";
+import { COLLECTIVE } from "../control/lanes.ts";
 import type { DeviceStorage } from "../cuda/device-tensor.ts";
 import { inGroup, isComposed, issue, type NcclCall } from "./calls.ts";
 import { Entry, type EntryParts } from "./entry.ts";
@@ -9,7 +10,7 @@ import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import { ALWAYS_COLD, kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
-import { type CallSequence, COLLECTIVE, placeOf } from "./sequence.ts";
+import { type CallSequence, placeOf } from "./sequence.ts";
 import { NcclWork } from "./work.ts";
 
 const NONE: readonly never[] = Object.freeze([]);

@@ -12,7 +12,8 @@
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
-import type { GroupControl, Lane } from "../control/segment.ts";
+import { sameLane } from "../control/lanes.ts";
+import type { GroupControl } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
@@ -62,10 +63,6 @@ export interface QueueOptions {
   readonly opened: (comm: bigint) => void;
   /** How communicators of this rank end. */
   readonly endings: Endings;
-}
-
-function sameLane(a: Lane, b: Lane): boolean {
-  return a.kind === b.kind && (a.kind === "collective" || b.kind === "collective" || a.peer === b.peer);
 }
 
 export class CommQueue implements Pollable, WorkDriver {

@@ -1,11 +1,11 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import { AbortedError } from "../../../core/index.ts";
+import { COLLECTIVE } from "../control/lanes.ts";
 import { type GroupControl, MAX_GROUPS } from "../control/segment.ts";
 import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { Arrival, EntryParts } from "./entry.ts";
 import type { NcclRank } from "./rank.ts";
-import { COLLECTIVE } from "./sequence.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be

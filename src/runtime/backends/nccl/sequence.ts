@@ -1,10 +1,8 @@
 /** The numbers of a communicator's calls: what each is as a fingerprint, and its place in its lane. */
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
-import type { Lane } from "../control/segment.ts";
+import { COLLECTIVE, type Lane } from "../control/lanes.ts";
 import type { Arrival } from "./entry.ts";
-
-export const COLLECTIVE: Lane = { kind: "collective" };
 
 /** In the first word of a send or receive: it stands in a batch, and hence is NCCL's own (see pair-mail.ts). */
 export const IN_BATCH = 1 << 30;
