@@ -4,9 +4,9 @@ import type { WireOp } from "../../comm/index.ts";
 import type { Lane } from "../control/lanes.ts";
 import type { Fingerprint } from "../control/segment.ts";
 import type { DeviceStorage } from "../cuda/device-tensor.ts";
-import type { CudaEvent } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
 import type { CallKind } from "./prepare.ts";
+import type { MainPoint } from "./stream-order.ts";
 import type { NcclWork } from "./work.ts";
 
 /** One call of a lane. */
@@ -49,16 +49,6 @@ export interface EntryParts {
   readonly result?: unknown;
   readonly value?: (() => unknown) | undefined;
   readonly sizeBytes?: number;
-}
-
-/** A point of the main stream that calls which are held back come after. */
-export interface MainPoint {
-  /** Left out where the calls' stream is behind it already. */
-  readonly event: CudaEvent | undefined;
-  /** What the main stream had been given. */
-  readonly touches: number;
-  /** Calls that refer to it. */
-  users: number;
 }
 
 const NONE: readonly never[] = Object.freeze([]);

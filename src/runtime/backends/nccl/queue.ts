@@ -15,17 +15,18 @@ import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
 import { sameLane } from "../control/lanes.ts";
 import type { GroupControl } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
-import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
+import type { CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
 import { CallRecorder } from "./call-recorder.ts";
 import { type CallTarget, issue } from "./calls.ts";
 import { Completion } from "./completion.ts";
 import type { Endings } from "./endings.ts";
-import { type Entry, type MainPoint, mayOvertake, type Opening } from "./entry.ts";
+import { type Entry, mayOvertake, type Opening } from "./entry.ts";
 import type { NcclLibrary } from "./library.ts";
 import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
 import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
 import { Publishing } from "./publishing.ts";
+import { StreamOrder } from "./stream-order.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
 
@@ -72,15 +73,10 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #publishing: Publishing;
   readonly #completion: Completion;
   readonly #recorder: CallRecorder;
-  readonly #mainDone: CudaEvent;
-  readonly #order: CudaEvent;
+  readonly #order: StreamOrder;
   readonly #unissued: Entry[] = [];
   readonly #issued: Entry[] = [];
   readonly #warm = new Set<CallKind>();
-  /** What the main stream had been given when this one was last put behind it. */
-  #mainSeen = 0;
-  /** Where the main stream was when the last call was held back. */
-  #mainPoint: MainPoint | undefined;
   readonly #failures: NcclWork<unknown>[] = [];
   #comm: bigint | undefined;
   #target: CallTarget | undefined;
@@ -106,8 +102,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#completion = new Completion(options.at, options.stream);
     const notes = options.control.flightNotes(options.control.member);
     this.#recorder = new CallRecorder(notes, options.stream, options.flightTimings);
-    this.#mainDone = CudaEvent.create(options.at.device);
-    this.#order = CudaEvent.create(options.at.device);
+    this.#order = new StreamOrder(options.at, options.stream);
   }
 
   /** Whether a call of this kind can be issued without NCCL connecting anybody. */
@@ -156,10 +151,10 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Takes a call that was checked. Never waits. @throws the group's failure, when it has failed */
   push(entry: Entry): void {
     entry.countUse(1);
-    if (this.#cause === undefined && this.options.control.failed) this.adopt();
-    if (this.#cause !== undefined) {
+    const failure = this.#knownFailure();
+    if (failure !== undefined) {
       this.#giveBack(entry);
-      throw this.#cause;
+      throw failure;
     }
     entry.number = ++this.#numTaken;
     const mismatch = this.#publishing.take(entry);
@@ -175,7 +170,7 @@ export class CommQueue implements Pollable, WorkDriver {
       const { length } = this.#unissued;
       if (length === 1) this.#pump();
       else if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
-      if (this.#unissued.at(-1) === entry) this.#guard(() => this.#holdBack(entry));
+      if (entry.step === undefined && this.#unissued.at(-1) === entry) this.#guard(() => this.#order.holdBack(entry));
     }
     if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
@@ -183,8 +178,14 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** @throws the group's failure */
   refuseAfterFailure(): void {
+    const failure = this.#knownFailure();
+    if (failure !== undefined) throw failure;
+  }
+
+  /** The group's failure, also one that a peer has just written. */
+  #knownFailure(): ChoraleError | undefined {
     if (this.#cause === undefined && this.options.control.failed) this.adopt();
-    if (this.#cause !== undefined) throw this.#cause;
+    return this.#cause;
   }
 
   /** For a call that waited in the middle of being issued: whether it may still go to NCCL. @throws the group's failure */
@@ -310,24 +311,13 @@ export class CommQueue implements Pollable, WorkDriver {
         return this.#unissued.length === 0 && this.accepts;
       });
     }
-    if (stream === this.options.stream) return;
-    this.#order.record(this.options.stream);
-    stream.waitFor(this.#order);
-    stream.follow(this);
-    const { main } = this.options.at;
-    if (stream !== main) return;
-    // Other communicators follow the main stream, which now follows this one.
-    const followed = this.#mainSeen === main.numTouches;
-    main.numTouches++;
-    if (followed) this.#mainSeen = main.numTouches;
+    this.#order.precede(stream, this);
   }
 
   /** Makes calls made here from now on wait for what `stream` has been given so far. */
   orderAfter(stream: CudaStream): void {
     this.refuseAfterFailure();
-    if (stream === this.options.stream) return;
-    this.#order.record(stream);
-    this.options.stream.waitFor(this.#order);
+    this.#order.follow(stream);
   }
 
   /** Blocks this thread until the stream has done everything. @throws the group's failure, TimeoutError */
@@ -362,11 +352,10 @@ export class CommQueue implements Pollable, WorkDriver {
   close(): readonly unknown[] {
     if (this.#closed) return [];
     this.#closed = true;
-    if (this.#cause === undefined && this.options.control.failed) this.adopt();
+    const failure = this.#knownFailure();
     this.options.poller.remove(this);
-    this.#mainDone.close();
     this.#order.close();
-    this.#completion.close(this.#cause === undefined);
+    this.#completion.close(failure === undefined);
     this.#recorder.close();
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
   }
@@ -511,53 +500,14 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Puts the entry on the stream. @returns NCCL's status */
   #issue(entry: Entry): number {
-    const { at, stream, endings } = this.options;
+    const { at, endings } = this.options;
     endings.beforeIssue();
     at.device.activate();
-    const { main } = at;
-    if (entry.main !== undefined) this.#follow(entry, entry.main);
-    else if (main.numTouches !== this.#mainSeen && main !== stream) {
-      this.#mainDone.record(main);
-      stream.waitFor(this.#mainDone);
-      this.#mainSeen = main.numTouches;
-    }
+    this.#order.place(entry);
     const comm = this.#comm ?? 0n;
     if (this.#recorder.timings) this.#recorder.before(entry);
     if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
     return entry.run?.(comm) ?? NCCL_RESULT.success;
-  }
-
-  /**
-   * Takes down where the main stream is, for a call that goes onto its stream later: it must not wait for what the program
-   * gives the main stream until then, which may itself wait for a call that members make after this one.
-   */
-  #holdBack(entry: Entry): void {
-    const { main, device } = this.options.at;
-    if (entry.step !== undefined || main === this.options.stream) return;
-    if (this.#mainPoint?.touches !== main.numTouches) {
-      const event = main.numTouches === this.#mainSeen ? undefined : CudaEvent.borrow(device);
-      event?.record(main);
-      this.#mainPoint = { event, touches: main.numTouches, users: 0 };
-    }
-    this.#mainPoint.users++;
-    entry.main = this.#mainPoint;
-  }
-
-  /** Puts the stream behind what the main stream had been given when the call was taken. */
-  #follow(entry: Entry, { event, touches }: MainPoint): void {
-    if (event !== undefined && touches > this.#mainSeen) {
-      this.options.stream.waitFor(event);
-      this.#mainSeen = touches;
-    }
-    this.#forgetPoint(entry);
-  }
-
-  #forgetPoint(entry: Entry): void {
-    const point = entry.main;
-    entry.main = undefined;
-    if (point === undefined || --point.users > 0) return;
-    if (this.#mainPoint === point) this.#mainPoint = undefined;
-    point.event?.giveBack();
   }
 
   #targetOf(comm: bigint): CallTarget {
@@ -634,7 +584,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   #settleFailed(entry: Entry, cause: ChoraleError): void {
     this.#firstLost = Math.min(this.#firstLost, entry.number);
-    this.#forgetPoint(entry);
+    this.#order.forget(entry);
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
