@@ -19,8 +19,8 @@ import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
+import { controlBytes } from "./layout.ts";
 import { createMappedControl, type MappedControl, openMappedControl, removeMappedControl, sweep } from "./mapped.ts";
-import { controlBytes } from "./segment.ts";
 
 const world = { ranks: 2, generation: 3 };
 const hasMmap = process.platform === "linux" || process.platform === "darwin";

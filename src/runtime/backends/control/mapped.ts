@@ -12,8 +12,9 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
 import { mapShared, type SharedMapping } from "../../../foreign/native/index.ts";
+import { controlBytes } from "./layout.ts";
 import { ownName, parseName, removeOrphans } from "./owner.ts";
-import { ControlSegment, controlBytes } from "./segment.ts";
+import { ControlSegment } from "./segment.ts";
 
 /** Where the control segment of processes is; plain data that travels to them. */
 export interface MappedControl {

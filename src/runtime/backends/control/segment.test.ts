@@ -2,7 +2,8 @@ import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError } from "../../../core/index.ts";
 import { LANE_RING, ringOf } from "./lanes.ts";
-import { ControlSegment, controlBytes, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./segment.ts";
+import { controlBytes, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./layout.ts";
+import { ControlSegment } from "./segment.ts";
 
 const collective = { kind: "collective" } as const;
 
@@ -41,22 +42,6 @@ describe("ControlSegment", () => {
       }),
       { seed: 20261120, verbose: 1 },
     );
-  });
-
-  it("says which ranks are threads of a process, and which of them have ended", () => {
-    const [a, b] = ranks(4);
-    expect(a?.enter(2, 700, 0)).toBeUndefined();
-    expect(b?.enter(0, 700, 5)).toBeUndefined();
-    expect(a?.enter(1, 701, 0)).toBeUndefined();
-    expect(b?.enter(2, 700, 9)).toBe(2);
-    expect(b?.enter(3, 700, 5)).toBe(0);
-    expect(a?.present(700)).toEqual([0, 2]);
-    expect(a?.present(701)).toEqual([1]);
-    b?.end(2);
-    expect(a?.present(700)).toEqual([0]);
-    b?.withdraw(0);
-    expect(a?.present(700)).toEqual([]);
-    expect(a?.enter(0, 700, 5)).toBeUndefined();
   });
 
   it("tells a thread that does nothing that the world has failed, and not one that ended its watch", async () => {

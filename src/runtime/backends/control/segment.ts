@@ -4,48 +4,36 @@
  * stores a call. It carries no data of collectives. It is a SharedArrayBuffer among threads and a mapped file among
  * processes; nothing here waits with Atomics.wait, which mapped memory does not have.
  *
- * Layout, 32-bit words: a header with the world's failure, then a table of groups. A group has a failure of its own, a
- * small blob (NCCL's unique id), and per member its *lanes*: lane 0 for collectives, then one per peer for sends and
- * one per peer for receives. A lane is a counter and a ring of the last calls' fingerprints; the later rank of any two
- * compares them.
+ * Where what stands is in layout.ts. A lane is a counter and a ring of the last calls' fingerprints; the later rank of any
+ * two compares them.
  */
 import { createHash } from "node:crypto";
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
-import { FlightNotes, NOTE_WORDS } from "./flight-notes.ts";
-import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
+import { FlightNotes } from "./flight-notes.ts";
+import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
+import {
+  BLOB_BYTES,
+  ENTRY_WORDS,
+  FAILURE_BYTES,
+  GROUP,
+  HEAD_WORDS,
+  LABEL_BYTES,
+  Layout,
+  LOCK_AT,
+  MAGIC_AT,
+  MAIL_SLOTS,
+  MAIL_WORDS,
+  MAX_GROUPS,
+  PRESENCE_AT,
+  TURNS_AT,
+  WORLD_FAILURE_AT,
+} from "./layout.ts";
 import { nap } from "./nap.ts";
-import { type FirstOfLane, MAX_TURN_RANKS, Turns } from "./turns.ts";
-
-/** Groups that may be open at once. */
-export const MAX_GROUPS = 96;
+import { Presence } from "./presence.ts";
+import { type FirstOfLane, Turns } from "./turns.ts";
 
 const MAGIC = 0x63686f72;
-/** Messages from one member to another that may be under way at once. */
-export const MAIL_SLOTS = 8;
-/** Words of one message: its number and what the sender wrote. */
-export const MAIL_WORDS = 32;
-/** Acknowledged count, then the slots. */
-const PAIR_WORDS = 4 + MAIL_SLOTS * MAIL_WORDS;
-
-const ENTRY_WORDS = 4;
-const LANE_WORDS = 4 + LANE_RING * ENTRY_WORDS;
-const COLLECTIVE_WORDS = 4 + COLLECTIVE_RING * ENTRY_WORDS;
-const EXCHANGE_WORDS = 4 + EXCHANGE_RING * ENTRY_WORDS;
-/** Words of all lanes of one member, of which the collectives' is the first. */
-const lanesWords = (worldSize: number) => COLLECTIVE_WORDS + 2 * worldSize * (LANE_WORDS + EXCHANGE_WORDS);
-const FAILURE_BYTES = 2048;
-const BLOB_BYTES = 256;
-/** Name and members of a group, as JSON, for the flight recorder. */
-const LABEL_BYTES = 512;
-/** State word, length word, text. */
-const FAILURE_WORDS = 2 + FAILURE_BYTES / 4;
-const BLOB_WORDS = 2 + BLOB_BYTES / 4;
-const LABEL_WORDS = LABEL_BYTES / 4;
-const TURNS_AT = 16 + FAILURE_WORDS;
-/** Per rank of the world: the process that it is in, and its thread there, negative once it has ended everything. */
-const PRESENCE_AT = TURNS_AT + MAX_TURN_RANKS;
-const HEADER_WORDS = PRESENCE_AT + 2 * MAX_TURN_RANKS;
 
 /** The lock is held for microseconds; who holds it longer is dead. */
 const LOCK_STEAL_MS = 1000;
@@ -62,21 +50,6 @@ export interface Fingerprint {
   readonly call: number;
   readonly count: number;
   readonly hash: number;
-}
-
-const groupWords = (worldSize: number) =>
-  8 +
-  LABEL_WORDS +
-  FAILURE_WORDS +
-  BLOB_WORDS +
-  worldSize * lanesWords(worldSize) +
-  worldSize * worldSize * PAIR_WORDS +
-  worldSize +
-  worldSize * LANE_RING * NOTE_WORDS;
-
-/** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
-export function controlBytes(worldSize: number): number {
-  return 4 * (HEADER_WORDS + MAX_GROUPS * groupWords(worldSize));
 }
 
 /** A key of a group: 64 bits of a hash, the first word never zero. */
@@ -96,34 +69,36 @@ function labelOf(text: string): { readonly name: string; readonly ranks: readonl
 
 /** The segment, as one rank uses it. */
 export class ControlSegment {
-  readonly worldSize: number;
+  readonly presence: Presence;
+  readonly #layout: Layout;
   readonly #words: Int32Array;
   readonly #bytes: Uint8Array;
 
   /** @param buffer of `controlBytes(worldSize)` zeros from `byteOffset`, or one that another rank has opened */
   constructor(buffer: ArrayBufferLike, worldSize: number, byteOffset = 0) {
-    const sizeBytes = controlBytes(worldSize);
+    this.#layout = new Layout(worldSize);
+    const { sizeBytes } = this.#layout;
     invariant(buffer.byteLength >= byteOffset + sizeBytes, "the control segment is too small");
-    this.worldSize = worldSize;
     this.#words = new Int32Array(buffer as ArrayBuffer, byteOffset, sizeBytes / 4);
     this.#bytes = new Uint8Array(buffer as ArrayBuffer, byteOffset, sizeBytes);
-    Atomics.compareExchange(this.#words, 0, 0, MAGIC);
-    invariant(Atomics.load(this.#words, 0) === MAGIC, "the memory is no control segment");
+    this.presence = new Presence(this.#words, PRESENCE_AT, worldSize);
+    Atomics.compareExchange(this.#words, MAGIC_AT, 0, MAGIC);
+    invariant(Atomics.load(this.#words, MAGIC_AT) === MAGIC, "the memory is no control segment");
   }
 
   /** The world's failure, once there is one. */
   get failure(): Failure | undefined {
-    return this.#readFailure(16);
+    return this.#readFailure(WORLD_FAILURE_AT);
   }
 
   /** Ends the world. The first failure stays. @returns whether this one was the first */
   fail(failure: Failure): boolean {
-    return this.#writeFailure(16, failure);
+    return this.#writeFailure(WORLD_FAILURE_AT, failure);
   }
 
   /** Says cheaply whether the world has failed. */
   get failed(): boolean {
-    return Atomics.load(this.#words, 16) === SET;
+    return Atomics.load(this.#words, WORLD_FAILURE_AT) === SET;
   }
 
   /**
@@ -136,13 +111,13 @@ export class ControlSegment {
     let ended = !(words.buffer instanceof SharedArrayBuffer);
     const watch = (): void => {
       if (ended) return;
-      const state = Atomics.load(words, 16);
+      const state = Atomics.load(words, WORLD_FAILURE_AT);
       if (state === SET) {
         ended = true;
         fn();
         return;
       }
-      const wait = Atomics.waitAsync(words, 16, state);
+      const wait = Atomics.waitAsync(words, WORLD_FAILURE_AT, state);
       if (wait.async) void wait.value.then(watch);
       else setImmediate(watch);
     };
@@ -151,45 +126,8 @@ export class ControlSegment {
       if (ended) return;
       ended = true;
       // Wakes this watch, so that it does not stay behind; those of others look again and wait on.
-      Atomics.notify(words, 16);
+      Atomics.notify(words, WORLD_FAILURE_AT);
     };
-  }
-
-  /**
-   * Says that `rank` is thread `thread` of process `pid`.
-   * @returns the rank that stands in the way: `rank` itself when it is there already, or another one of the same thread
-   */
-  enter(rank: number, pid: number, thread: number): number | undefined {
-    const words = this.#words;
-    const at = (of: number) => PRESENCE_AT + 2 * of;
-    for (let other = 0; other < this.worldSize; other++) {
-      const isHere = Atomics.load(words, at(other)) === pid && Atomics.load(words, at(other) + 1) === thread + 1;
-      if (isHere && other !== rank) return other;
-    }
-    if (Atomics.compareExchange(words, at(rank), 0, pid) !== 0) return rank;
-    Atomics.store(words, at(rank) + 1, thread + 1);
-    return undefined;
-  }
-
-  /** Says that `rank` could not come after all. */
-  withdraw(rank: number): void {
-    Atomics.store(this.#words, PRESENCE_AT + 2 * rank + 1, 0);
-    Atomics.store(this.#words, PRESENCE_AT + 2 * rank, 0);
-  }
-
-  /** Says that `rank` has had its engine end everything, and will never call it again. */
-  end(rank: number): void {
-    const at = PRESENCE_AT + 2 * rank + 1;
-    const thread = Atomics.load(this.#words, at);
-    if (thread > 0) Atomics.store(this.#words, at, -thread);
-  }
-
-  /** Ranks of process `pid` that have come and may still call their engine. */
-  present(pid: number): readonly number[] {
-    return Array.from({ length: this.worldSize }, (_, rank) => rank).filter((rank) => {
-      const at = PRESENCE_AT + 2 * rank;
-      return Atomics.load(this.#words, at) === pid && Atomics.load(this.#words, at + 1) > 0;
-    });
   }
 
   /**
@@ -201,7 +139,7 @@ export class ControlSegment {
   group(name: string, ranks: readonly number[], instance: number, member: number, within = ""): GroupControl {
     const [low, high] = groupKey(`${within}>${name}|${ranks.join(",")}|${instance}`);
     const at = this.#locked(() => {
-      const slots = Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize));
+      const slots = this.#layout.groups;
       const words = this.#words;
       const known = slots.find((slot) => words[slot] === low && words[slot + 1] === high);
       if (known !== undefined) return known;
@@ -211,47 +149,50 @@ export class ControlSegment {
       }
       const label = new TextEncoder().encode(JSON.stringify({ name: name.slice(0, 100), ranks }));
       if (label.length <= LABEL_BYTES) {
-        this.#bytes.set(label, 4 * (free + 8));
-        words[free + 3] = label.length;
+        this.#bytes.set(label, 4 * (free + GROUP.label));
+        words[free + GROUP.labelLength] = label.length;
       }
       words[free] = low;
       words[free + 1] = high;
       return free;
     });
-    return new GroupControl(this, this.#words, this.#bytes, at, member, ranks.length);
+    return this.#groupAt(at, member, ranks.length);
   }
 
   /** How many groups are open or not yet freed; at most `MAX_GROUPS`. */
   get numGroups(): number {
-    let open = 0;
-    for (let i = 0; i < MAX_GROUPS; i++) if (this.#words[HEADER_WORDS + i * groupWords(this.worldSize)] !== 0) open++;
-    return open;
+    return this.#layout.groups.filter((at) => this.#words[at] !== 0).length;
   }
 
   /** The groups that are open now, each as its member 0 sees it. */
   groups(): readonly { readonly name: string; readonly ranks: readonly number[]; readonly control: GroupControl }[] {
     // Under the lock: groups come and go.
     const labels = this.#locked(() =>
-      Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * groupWords(this.worldSize)).flatMap((at) => {
-        const length = this.#words[at + 3] ?? 0;
+      this.#layout.groups.flatMap((at) => {
+        const length = this.#words[at + GROUP.labelLength] ?? 0;
         if (this.#words[at] === 0 || length === 0) return [];
-        return { at, text: new TextDecoder().decode(this.#bytes.slice(4 * (at + 8), 4 * (at + 8) + length)) };
+        const start = 4 * (at + GROUP.label);
+        return { at, text: new TextDecoder().decode(this.#bytes.slice(start, start + length)) };
       }),
     );
     return labels.flatMap(({ at, text }) => {
       const label = labelOf(text);
       if (label === undefined) return [];
-      const control = new GroupControl(this, this.#words, this.#bytes, at, 0, label.ranks.length);
-      return { ...label, control };
+      return { ...label, control: this.#groupAt(at, 0, label.ranks.length) };
     });
   }
 
   /** For `GroupControl`: one member is done with the group at `at`; the last one frees the slot. */
   leave(at: number, size: number): void {
     this.#locked(() => {
-      this.#words[at + 2] = (this.#words[at + 2] ?? 0) + 1;
-      if (this.#words[at + 2] === size) this.#words.fill(0, at, at + groupWords(this.worldSize));
+      const left = (this.#words[at + GROUP.left] ?? 0) + 1;
+      this.#words[at + GROUP.left] = left;
+      if (left === size) this.#words.fill(0, at, this.#layout.endOf(at));
     });
+  }
+
+  #groupAt(at: number, member: number, size: number): GroupControl {
+    return new GroupControl(this, this.#layout, this.#words, this.#bytes, at, member, size);
   }
 
   /** Runs `fn` alone among the ranks. A rank that died inside loses the lock after `LOCK_STEAL_MS`, to one of those who wait. */
@@ -262,19 +203,19 @@ export class ControlSegment {
     let holder = 0;
     let since = 0;
     for (let tries = 1; ; tries++) {
-      const found = Atomics.compareExchange(words, 1, 0, mine);
+      const found = Atomics.compareExchange(words, LOCK_AT, 0, mine);
       if (found === 0) break;
       const now = performance.now();
       if (found !== holder) {
         holder = found;
         since = now;
-      } else if (now - since > LOCK_STEAL_MS && Atomics.compareExchange(words, 1, found, mine) === found) break;
+      } else if (now - since > LOCK_STEAL_MS && Atomics.compareExchange(words, LOCK_AT, found, mine) === found) break;
       if (tries > LOCK_SPINS) nap(NAP_MS);
     }
     try {
       return fn();
     } finally {
-      Atomics.compareExchange(words, 1, mine, 0);
+      Atomics.compareExchange(words, LOCK_AT, mine, 0);
     }
   }
 
@@ -308,34 +249,41 @@ export class ControlSegment {
 /** One group in the segment, as one member uses it. Member numbers are ranks within the group. */
 export class GroupControl {
   readonly #segment: ControlSegment;
+  readonly #layout: Layout;
   readonly #words: Int32Array;
   readonly #bytes: Uint8Array;
   readonly #at: number;
   readonly #failureAt: number;
-  readonly #blobAt: number;
   readonly #lanesAt: number;
   readonly #turns: Turns;
-  /** See `lanesWords`. */
+  /** See `Layout.memberWords`. */
   readonly #memberWords: number;
   readonly member: number;
   readonly size: number;
 
-  constructor(segment: ControlSegment, words: Int32Array, bytes: Uint8Array, at: number, member: number, size: number) {
+  constructor(
+    segment: ControlSegment,
+    layout: Layout,
+    words: Int32Array,
+    bytes: Uint8Array,
+    at: number,
+    member: number,
+    size: number,
+  ) {
     this.#segment = segment;
+    this.#layout = layout;
     this.#words = words;
     this.#bytes = bytes;
     this.#at = at;
-    this.#failureAt = at + 8 + LABEL_WORDS;
-    this.#blobAt = this.#failureAt + FAILURE_WORDS;
-    this.#lanesAt = this.#blobAt + BLOB_WORDS;
-    const { worldSize } = segment;
-    this.#memberWords = lanesWords(worldSize);
+    this.#failureAt = at + GROUP.failure;
+    this.#lanesAt = at + GROUP.lanes;
+    this.#memberWords = layout.memberWords;
     this.member = member;
     this.size = size;
     this.#turns = new Turns(words, member, size, {
       takenAt: TURNS_AT,
-      group: 1 + (at - HEADER_WORDS) / groupWords(worldSize),
-      offersAt: at + groupWords(worldSize) - worldSize * (1 + LANE_RING * NOTE_WORDS),
+      group: 1 + layout.indexOf(at),
+      offersAt: layout.offers(at),
       firstAt: (of, lane) => this.#lane(of, lane) + 1,
       isOver: () => segment.failed,
     });
@@ -343,7 +291,7 @@ export class GroupControl {
 
   /** Tells this group apart from every other that is open, for names of groups within it. */
   get key(): string {
-    return `${this.#words[this.#at]},${this.#words[this.#at + 1]}`;
+    return `${this.#words[this.#at + GROUP.key]},${this.#words[this.#at + GROUP.key + 1]}`;
   }
 
   /** The failure of the group, or of its world. */
@@ -367,27 +315,27 @@ export class GroupControl {
 
   /** Says that this member will make no more calls. */
   announceClose(): void {
-    Atomics.add(this.#words, this.#at + 4, 1);
+    Atomics.add(this.#words, this.#at + GROUP.closing, 1);
   }
 
   /** Whether every member will make no more calls. */
   get allClosing(): boolean {
-    return Atomics.load(this.#words, this.#at + 4) >= this.size;
+    return Atomics.load(this.#words, this.#at + GROUP.closing) >= this.size;
   }
 
   /** Counts this member among those that have had their engine abort the group. @returns how many have */
   countAbort(): number {
-    return Atomics.add(this.#words, this.#at + 7, 1) + 1;
+    return Atomics.add(this.#words, this.#at + GROUP.aborted, 1) + 1;
   }
 
   /** Counts this member among those whose engine has freed the group, or has said that it may. */
   countReclaim(): void {
-    Atomics.add(this.#words, this.#at + 6, 1);
+    Atomics.add(this.#words, this.#at + GROUP.reclaimed, 1);
   }
 
   /** Whether every member has counted itself with `countReclaim`. */
   get allReclaimed(): boolean {
-    return Atomics.load(this.#words, this.#at + 6) >= this.size;
+    return Atomics.load(this.#words, this.#at + GROUP.reclaimed) >= this.size;
   }
 
   /** See `Turns.turn`. */
@@ -418,16 +366,17 @@ export class GroupControl {
   /** Publishes the group's blob (one member does). */
   setBlob(bytes: Uint8Array): void {
     invariant(bytes.length <= BLOB_BYTES, "the blob is too large");
-    this.#bytes.set(bytes, 4 * (this.#blobAt + 2));
-    this.#words[this.#blobAt + 1] = bytes.length;
-    Atomics.store(this.#words, this.#blobAt, SET);
+    const at = this.#at + GROUP.blob;
+    this.#bytes.set(bytes, 4 * (at + 2));
+    this.#words[at + 1] = bytes.length;
+    Atomics.store(this.#words, at, SET);
   }
 
   /** The group's blob, once it is there. */
   get blob(): Uint8Array | undefined {
-    if (Atomics.load(this.#words, this.#blobAt) !== SET) return undefined;
-    const start = 4 * (this.#blobAt + 2);
-    return this.#bytes.slice(start, start + (this.#words[this.#blobAt + 1] ?? 0));
+    const at = this.#at + GROUP.blob;
+    if (Atomics.load(this.#words, at) !== SET) return undefined;
+    return this.#bytes.slice(4 * (at + 2), 4 * (at + 2) + (this.#words[at + 1] ?? 0));
   }
 
   /**
@@ -438,7 +387,7 @@ export class GroupControl {
    */
   post(to: number, number: number, words: ArrayLike<number>): boolean {
     if (!this.hasRoom(to, number)) return false;
-    const at = this.#pair(this.member, to) + 4 + (number % MAIL_SLOTS) * MAIL_WORDS;
+    const at = this.#pair(this.member, to) + HEAD_WORDS + (number % MAIL_SLOTS) * MAIL_WORDS;
     this.#words.set(words, at + 1);
     Atomics.store(this.#words, at, number + 1);
     return true;
@@ -456,7 +405,7 @@ export class GroupControl {
 
   /** Message `number` from member `from`, once it is there. */
   mail(from: number, number: number): Int32Array | undefined {
-    const at = this.#pair(from, this.member) + 4 + (number % MAIL_SLOTS) * MAIL_WORDS;
+    const at = this.#pair(from, this.member) + HEAD_WORDS + (number % MAIL_SLOTS) * MAIL_WORDS;
     if (Atomics.load(this.#words, at) !== number + 1) return undefined;
     return this.#words.slice(at + 1, at + MAIL_WORDS);
   }
@@ -469,7 +418,7 @@ export class GroupControl {
   /** Says that this member issues call `seq` of a lane. */
   publish(lane: Lane, seq: number, print: Fingerprint): void {
     const at = this.#lane(this.member, lane);
-    const entry = at + 4 + (seq % ringOf(lane)) * ENTRY_WORDS;
+    const entry = at + HEAD_WORDS + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
     Atomics.store(words, entry, 0);
     words[entry + 1] = print.call;
@@ -499,7 +448,7 @@ export class GroupControl {
 
   /** Call `seq` of a lane of `member`; `undefined` before it was issued and after it was forgotten. */
   read(member: number, lane: Lane, seq: number): Fingerprint | undefined {
-    const entry = this.#lane(member, lane) + 4 + (seq % ringOf(lane)) * ENTRY_WORDS;
+    const entry = this.#lane(member, lane) + HEAD_WORDS + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
     if (Atomics.load(words, entry) !== seq + 1) return undefined;
     const print = { call: words[entry + 1] ?? 0, count: words[entry + 2] ?? 0, hash: words[entry + 3] ?? 0 };
@@ -512,7 +461,7 @@ export class GroupControl {
    */
   agrees(member: number, seq: number, print: Fingerprint): boolean {
     const words = this.#words;
-    const entry = this.#lanesAt + member * this.#memberWords + 4 + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
+    const entry = this.#lanesAt + member * this.#memberWords + HEAD_WORDS + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
     if (Atomics.load(words, entry) !== seq + 1) return true;
     const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
     return same || Atomics.load(words, entry) !== seq + 1;
@@ -528,23 +477,14 @@ export class GroupControl {
 
   /** What became of a member's last collectives. */
   flightNotes(member: number): FlightNotes {
-    const { worldSize } = this.#segment;
-    const end = this.#at + groupWords(worldSize);
-    return new FlightNotes(this.#words, end - (worldSize - member) * LANE_RING * NOTE_WORDS, LANE_RING);
+    return new FlightNotes(this.#words, this.#layout.notes(this.#at, member), LANE_RING);
   }
 
   #pair(from: number, to: number): number {
-    const { worldSize } = this.#segment;
-    return this.#lanesAt + worldSize * this.#memberWords + (from * worldSize + to) * PAIR_WORDS;
+    return this.#layout.pair(this.#at, from, to);
   }
 
   #lane(member: number, lane: Lane): number {
-    const base = this.#lanesAt + member * this.#memberWords;
-    if (lane.kind === "collective") return base;
-    const { worldSize } = this.#segment;
-    const pairs = base + COLLECTIVE_WORDS;
-    const pair = lane.peer + (lane.kind === "send" || lane.kind === "give" ? 0 : worldSize);
-    if (lane.kind === "send" || lane.kind === "recv") return pairs + pair * LANE_WORDS;
-    return pairs + 2 * worldSize * LANE_WORDS + pair * EXCHANGE_WORDS;
+    return this.#layout.lane(this.#at, member, lane);
   }
 }

@@ -4,7 +4,8 @@
  */
 import fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { ControlSegment, controlBytes, type GroupControl } from "./segment.ts";
+import { controlBytes } from "./layout.ts";
+import { ControlSegment, type GroupControl } from "./segment.ts";
 import { RECLAIM } from "./turns.ts";
 
 const RANKS = 4;

@@ -99,7 +99,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
   const registrations = options.registerBuffers === true ? registrationsOf(library, options) : undefined;
   const control = openNcclControl(handle);
   const { segment } = control;
-  const inTheWay = segment.enter(rank, process.pid, threadId);
+  const inTheWay = segment.presence.enter(rank, process.pid, threadId);
   if (inTheWay !== undefined) {
     control.close();
     throw new InvalidArgumentError(
@@ -145,7 +145,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     return new NcclBackend(handle, ncclRank, control, options.uniqueId);
   } catch (error) {
     device?.close();
-    segment.withdraw(rank);
+    segment.presence.withdraw(rank);
     control.close();
     throw error;
   }
@@ -364,7 +364,7 @@ export class NcclBackend implements Backend {
     const start = performance.now();
     const failed = segment.failure?.code === "RANK_FAILED" ? segment.failure.rank : undefined;
     for (;;) {
-      const peers = segment.present(process.pid);
+      const peers = segment.presence.of(process.pid);
       if (peers.length === 0) return;
       // The rank that failed may be at it, or dead.
       const limitMs = peers.every((rank) => rank === failed) ? FAILED_RANK_MS : PEERS_END_MS;
@@ -380,7 +380,7 @@ export class NcclBackend implements Backend {
     this.#endWatch();
     poller.close();
     waiting.close(cause);
-    segment.end(this.rank);
+    segment.presence.end(this.rank);
     // A world that ended well has nothing on any device.
     if (segment.failed) this.#untilPeersEnded();
     for (const free of [

@@ -139,7 +139,7 @@ export class Endings {
       all.map(({ parts }) => parts.queue),
       true,
     );
-    this.#rank.segment.end(this.#rank.worldRank);
+    this.#rank.segment.presence.end(this.#rank.worldRank);
     this.#open.clear();
     this.#retired.clear();
     this.#offered.clear();
@@ -157,7 +157,7 @@ export class Endings {
     const all = [...this.#open, ...this.#retired].map(({ parts }) => parts.queue);
     for (const queue of all) queue.adopt();
     this.#abort(all, true);
-    this.#rank.segment.end(this.#rank.worldRank);
+    this.#rank.segment.presence.end(this.#rank.worldRank);
     this.#toAbort.clear();
     this.#everything = false;
   }

@@ -9,7 +9,8 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 import { LANE_RING } from "../control/lanes.ts";
-import { ControlSegment, controlBytes } from "../control/segment.ts";
+import { controlBytes } from "../control/layout.ts";
+import { ControlSegment } from "../control/segment.ts";
 
 const available = useFakeGpu();
 

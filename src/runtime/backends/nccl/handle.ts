@@ -10,6 +10,7 @@ import {
   unpackCall,
 } from "../../comm/index.ts";
 import { COLLECTIVE, LANE_RING } from "../control/lanes.ts";
+import { controlBytes } from "../control/layout.ts";
 import {
   createMappedControl,
   type MappedControl,
@@ -17,7 +18,7 @@ import {
   openMappedControl,
   removeMappedControl,
 } from "../control/mapped.ts";
-import { ControlSegment, controlBytes, type GroupControl } from "../control/segment.ts";
+import { ControlSegment, type GroupControl } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
 import { guardExit } from "./exit-guard.ts";
 import { placeOf } from "./sequence.ts";
