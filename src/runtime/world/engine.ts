@@ -1,6 +1,7 @@
 /** The backends that a world can stand on, and how each gives its ranks a door. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
+  checkNcclRanks,
   createNcclHost,
   dumpNcclFlight,
   failNcclRank,
@@ -46,6 +47,11 @@ export function checkIsolation(backend: BackendName, isolation: Isolation): void
       '"thread" with the threads backend, whose ranks share the memory of one process; the nccl backend takes both',
     );
   }
+}
+
+/** Checks that the backend can have so many ranks; `launch()` has checked what holds for all. @throws InvalidArgumentError */
+export function checkRanks(backend: BackendName, ranks: number): void {
+  if (backend === "nccl") checkNcclRanks(ranks);
 }
 
 /**

@@ -4,9 +4,12 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
-import { launch } from "./launch.ts";
+import { afterAll, describe, expect, it, vi } from "vitest";
+import { createNcclHost, releaseNcclHost } from "../backends/nccl/handle.ts";
+import { createEngine } from "./engine.ts";
+import { launch, runWorld } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
+import { joinForeign } from "./rendezvous/join-foreign.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -44,6 +47,44 @@ describe("launch refuses, before it starts anything,", () => {
 
   it.each([5, null, new URL("http://example.org/a.js"), "file://%zz", "a\0b.ts", ""])("module %s", async (module) => {
     await expect(call({ ranks: 1, module })).rejects.toMatchObject({ code: "INVALID_ARGUMENT", argument: "module" });
+  });
+});
+
+describe("more ranks than an nccl world of one host can have are refused", () => {
+  const tooMany = { code: "INVALID_ARGUMENT", value: 17, accepted: expect.stringContaining("from 1 to 16") };
+
+  it.each(["thread", "process"] as const)("before any %s is started", async (isolation) => {
+    const takeHost = vi.fn(() => {
+      throw new RangeError("a rank was started");
+    });
+    const options = { ranks: 17, backend: "nccl", isolation, run: () => 0 } as const;
+    await expect(runWorld(options, takeHost, false)).rejects.toMatchObject(tooMany);
+    expect(takeHost).not.toHaveBeenCalled();
+    // With a rank less it is none of these that is wrong.
+    await expect(runWorld({ ...options, ranks: 16 }, takeHost, false)).rejects.toThrow("a rank was started");
+  });
+
+  it("by every rank that another launcher started, before it looks for the others", async () => {
+    const place = {
+      launcher: "torchrun",
+      variables: "RANK, WORLD_SIZE",
+      rank: 3,
+      size: 17,
+      localRank: 3,
+      generation: 1,
+      spansHosts: undefined,
+    };
+    const argument = "number of ranks (of torchrun)";
+    await expect(joinForeign(place)).rejects.toMatchObject({ ...tooMany, argument });
+  });
+
+  it("by a rebuild, and by programs that start their ranks themselves", () => {
+    for (const isolation of ["thread", "process"] as const) {
+      expect(() => createEngine("nccl", 17, 2, {}, isolation)).toThrow(expect.objectContaining(tooMany));
+    }
+    const host = createNcclHost({ ranks: 16 });
+    expect(host.ranks).toBe(16);
+    releaseNcclHost(host);
   });
 });
 

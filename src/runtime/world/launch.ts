@@ -4,7 +4,7 @@
  */
 import { AbortedError, InvalidArgumentError } from "../../core/index.ts";
 import { type BackendName, type BackendOptionsOf, checkBackendOptions, parseBackend } from "./backend-options.ts";
-import { checkIsolation } from "./engine.ts";
+import { checkIsolation, checkRanks } from "./engine.ts";
 import type { WorldEvent } from "./events.ts";
 import type { OutputLine } from "./output.ts";
 import { type Isolation, parseIsolation, type RankHost } from "./rank-host.ts";
@@ -95,6 +95,7 @@ export async function runWorld<R, D>(
   const backend = parseBackend(options.backend ?? "threads");
   const isolation = parseIsolation(options.isolation ?? "thread");
   checkIsolation(backend, isolation);
+  checkRanks(backend, ranks);
   checkBackendOptions(backend, options.backendOptions ?? {}, ranks);
   const policy = restartPolicy(options, ranks);
   if (signal?.aborted) throw new AbortedError(String(signal.reason));

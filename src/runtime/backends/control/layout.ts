@@ -6,7 +6,6 @@
 import { NOTE_WORDS } from "./flight-notes.ts";
 import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane } from "./lanes.ts";
 import { PRESENCE_WORDS } from "./presence.ts";
-import { MAX_TURN_RANKS } from "./turns.ts";
 
 /** Groups that may be open at once. */
 export const MAX_GROUPS = 96;
@@ -29,10 +28,8 @@ const LABEL_WORDS = LABEL_BYTES / 4;
 export const MAGIC_AT = 0;
 export const LOCK_AT = 1;
 export const WORLD_FAILURE_AT = 16;
-/** One word per rank of the world: see turns.ts. */
+/** One word per rank of the world (see turns.ts); presence follows. */
 export const TURNS_AT = WORLD_FAILURE_AT + FAILURE_WORDS;
-export const PRESENCE_AT = TURNS_AT + MAX_TURN_RANKS;
-const HEADER_WORDS = PRESENCE_AT + PRESENCE_WORDS * MAX_TURN_RANKS;
 
 /** Words at the head of a group, from its first. A group that is free begins with zero. */
 export const GROUP = {
@@ -62,6 +59,10 @@ const PAIR_WORDS = HEAD_WORDS + MAIL_SLOTS * MAIL_WORDS;
 /** Where things stand in the segment of a world of `worldSize` ranks. */
 export class Layout {
   readonly worldSize: number;
+  /** First of the words of presence.ts. */
+  readonly presenceAt: number;
+  /** First word of the first group. */
+  readonly #headerWords: number;
   /** Words of all lanes of one member, of which the collectives' is the first. */
   readonly memberWords: number;
   /** From the first word of a group: the messages of its pairs, the offers and the notes of its members; its end. */
@@ -72,6 +73,8 @@ export class Layout {
 
   constructor(worldSize: number) {
     this.worldSize = worldSize;
+    this.presenceAt = TURNS_AT + worldSize;
+    this.#headerWords = this.presenceAt + worldSize * PRESENCE_WORDS;
     this.memberWords = COLLECTIVE_WORDS + 2 * worldSize * (LANE_WORDS + EXCHANGE_WORDS);
     this.#pairs = GROUP.lanes + worldSize * this.memberWords;
     this.#offers = this.#pairs + worldSize * worldSize * PAIR_WORDS;
@@ -80,17 +83,17 @@ export class Layout {
   }
 
   get sizeBytes(): number {
-    return 4 * (HEADER_WORDS + MAX_GROUPS * this.#groupWords);
+    return 4 * (this.#headerWords + MAX_GROUPS * this.#groupWords);
   }
 
   /** Groups' places, each by its first word. */
   get groups(): readonly number[] {
-    return Array.from({ length: MAX_GROUPS }, (_, i) => HEADER_WORDS + i * this.#groupWords);
+    return Array.from({ length: MAX_GROUPS }, (_, i) => this.#headerWords + i * this.#groupWords);
   }
 
   /** Number of the group at `at`, from 0. */
   indexOf(at: number): number {
-    return (at - HEADER_WORDS) / this.#groupWords;
+    return (at - this.#headerWords) / this.#groupWords;
   }
 
   endOf(at: number): number {

@@ -25,7 +25,6 @@ import {
   MAIL_SLOTS,
   MAIL_WORDS,
   MAX_GROUPS,
-  PRESENCE_AT,
   TURNS_AT,
   WORLD_FAILURE_AT,
 } from "./layout.ts";
@@ -81,7 +80,7 @@ export class ControlSegment {
     invariant(buffer.byteLength >= byteOffset + sizeBytes, "the control segment is too small");
     this.#words = new Int32Array(buffer as ArrayBuffer, byteOffset, sizeBytes / 4);
     this.#bytes = new Uint8Array(buffer as ArrayBuffer, byteOffset, sizeBytes);
-    this.presence = new Presence(this.#words, PRESENCE_AT, worldSize);
+    this.presence = new Presence(this.#words, this.#layout.presenceAt, worldSize);
     Atomics.compareExchange(this.#words, MAGIC_AT, 0, MAGIC);
     invariant(Atomics.load(this.#words, MAGIC_AT) === MAGIC, "the memory is no control segment");
   }

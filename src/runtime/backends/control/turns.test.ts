@@ -162,6 +162,22 @@ describe("turns", () => {
     );
   });
 
+  it("are for as many ranks as the world has: the words of 66 stand apart from who is here and from groups", () => {
+    const buffer = new SharedArrayBuffer(controlBytes(66));
+    const segments = [0, 1].map(() => new ControlSegment(buffer, 66));
+    const ranks = [64, 65];
+    const groups = segments.map((segment, member) => segment.group("last", ranks, 0, member));
+    for (let rank = 0; rank < 66; rank++) expect(segments[0]?.presence.enter(rank, 700 + rank, rank)).toBeUndefined();
+    for (const group of groups) group.turn(1, ranks);
+    expect(groups.map((group) => group.turn(1, ranks))).toEqual([true, true]);
+    for (let rank = 0; rank < 66; rank++) expect(segments[1]?.presence.of(700 + rank)).toEqual([rank]);
+    for (const group of groups) group.endTurn(ranks);
+    expect(segments[0]?.numGroups).toBe(1);
+    for (const group of groups) group.leave();
+    expect(segments[1]?.presence.of(765)).toEqual([65]);
+    expect(segments[1]?.numGroups).toBe(0);
+  });
+
   it("hold no other group up where a member is not there yet", () => {
     const buffer = new SharedArrayBuffer(controlBytes(3));
     const open = (name: string, ranks: readonly number[], member: number) =>

@@ -10,9 +10,6 @@
 import { type Lane, oppositeOf } from "./lanes.ts";
 import { nap } from "./nap.ts";
 
-/** Ranks of the world that may take turns. */
-export const MAX_TURN_RANKS = 64;
-
 /** "Call" of a group that frees it. */
 export const RECLAIM = -1;
 /** Any call of sends and receives alone. */

@@ -34,13 +34,26 @@ export interface NcclHandle {
   readonly ledger?: SharedArrayBuffer;
 }
 
-/** Most ranks of one host: the control segment grows with the square. */
+/**
+ * Most ranks of one host. The control segment could hold more, but it grows with the square of them (120 MB with 16,
+ * 1.7 GB with 64, of which only pages that are used count), and no host that NCCL runs on has more GPUs.
+ */
 const MAX_RANKS = 16;
 
 /** Segments of processes that this one has made: it says who died, and reads what they did last. */
 const made = new Map<string, OpenControl>();
 /** Of worlds of threads that this thread made: ends the watch over the process's exit. */
 const guards = new Map<SharedArrayBuffer, () => void>();
+
+/** Checks that an NCCL world can have so many ranks. @throws InvalidArgumentError */
+export function checkNcclRanks(ranks: number, argument = "ranks"): void {
+  if (Number.isInteger(ranks) && ranks >= 1 && ranks <= MAX_RANKS) return;
+  throw new InvalidArgumentError(
+    argument,
+    ranks,
+    `an integer from 1 to ${MAX_RANKS} with the nccl backend, one rank per GPU of the host`,
+  );
+}
 
 /**
  * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end. `launch` does both; see
@@ -54,9 +67,7 @@ export function createNcclHost(options: {
   readonly interprocess?: boolean;
 }): NcclHandle {
   const { ranks, generation = 1 } = options;
-  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
-    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}, one rank per GPU of the host`);
-  }
+  checkNcclRanks(ranks);
   if (options.interprocess !== true) {
     const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
     guards.set(

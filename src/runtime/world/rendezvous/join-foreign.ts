@@ -30,19 +30,22 @@ export interface ForeignOptions {
 
 /**
  * Joins the world of a foreign launcher over NCCL.
- * @throws UnsupportedError for several hosts; UnavailableError without CHORALE_SECRET, an address, the driver or NCCL;
+ * @throws UnsupportedError for several hosts; InvalidArgumentError for more ranks than a host can have; UnavailableError without CHORALE_SECRET, an address, the driver or NCCL;
  *   MismatchError naming both sides when ranks differ in versions, generation or host, or share a GPU; TimeoutError and
  *   RankFailedError when ranks do not come
  */
 export async function joinForeign(place: ForeignPlace, options: ForeignOptions = {}): Promise<World> {
   checkOneHost(place);
-  const { rank, size, generation } = place;
+  const { rank, size, generation, launcher } = place;
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  // Loaded only here: worlds of threads need neither CUDA nor FFI.
+  const { checkNcclRanks, createNcclHost, ncclFailure, releaseNcclHost } = await import(
+    "../../backends/nccl/handle.ts"
+  );
+  checkNcclRanks(size, `number of ranks (of ${launcher})`);
   const secret = rendezvousSecret(process.env);
   const { host, port } = rendezvousAddress(process.env);
-  // Loaded only here: worlds of threads need neither CUDA nor FFI.
   const { attachNccl } = await import("../../backends/nccl/backend.ts");
-  const { createNcclHost, ncclFailure, releaseNcclHost } = await import("../../backends/nccl/handle.ts");
   const { requireNccl } = await import("../../backends/nccl/library.ts");
   const { requireCudaDriver } = await import("../../backends/cuda/driver.ts");
   const { deviceInfo } = await import("../../backends/cuda/device.ts");
