@@ -1,0 +1,98 @@
+/** Calls that a queue holds back until all members have made them, over the stand-in library, and what they use. */
+import { launch } from "chorale/world";
+import { describe, expect, it } from "vitest";
+import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+
+const available = useFakeGpu();
+const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
+
+describe.skipIf(!available)("calls that are held back (needs a C++ compiler)", () => {
+  it("refuses to free what a held-back call uses, and notices itself when that is done", async () => {
+    const [seen] = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const x = world.tensor("f32", [256]);
+        const all = world.tensor("f32", [512]);
+        const { deviceOf } = await import("chorale/world");
+        const main = deviceOf(world)?.main;
+        // A send behind a call that is held back would wait with it.
+        const side = await comm.split(0);
+        if (world.rank === 1) {
+          // Rank 0 has tried by then.
+          await side?.recv(new Float32Array(1), 0);
+          await comm.allReduce(x.slice(10));
+          await comm.allGather(x, { output: all });
+          return [];
+        }
+        const answers: string[] = [];
+        const free = () => {
+          try {
+            world.free(x);
+            answers.push("freed");
+          } catch (error) {
+            answers.push(String(error));
+          }
+        };
+        const reduced = comm.allReduce(x.slice(10));
+        free();
+        await side?.send(new Float32Array(1), 1);
+        await reduced;
+        // Nobody asks how this one is; the download waits for it on the device.
+        comm.allGather(x, { output: all });
+        comm.orderBefore(main);
+        world.download(all);
+        free();
+        free();
+        return answers;
+      },
+    });
+    expect(seen?.[0]).toMatch(/in use by 1 pending call.*await them first/);
+    expect(seen?.[1]).toBe("freed");
+    expect(seen?.[2]).toMatch(/freed/);
+  });
+
+  it("keeps tensors that nobody but a held-back call refers to", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const { setFlagsFromString } = await import("node:v8");
+        const { runInNewContext } = await import("node:vm");
+        setFlagsFromString("--expose-gc");
+        const gc = runInNewContext("gc") as () => void;
+        const { comm } = world;
+        const output = world.tensor("f32", [256]);
+        const filled = (value: number) => {
+          const tensor = world.tensor("f32", [128]);
+          world.upload(tensor, new Float32Array(128).fill(value));
+          return tensor;
+        };
+        const ends = () => {
+          const all = world.download(output);
+          return [all[0], all[255]];
+        };
+        const side = await comm.split(0);
+        if (world.rank === 1) {
+          await side?.recv(new Float32Array(1), 0);
+          await comm.allGather(filled(2), { output });
+          return ends();
+        }
+        const held = (() => comm.allGather(filled(1), { output }))();
+        for (let i = 0; i < 5; i++) {
+          gc();
+          await new Promise((resolve) => setTimeout(resolve, 2));
+        }
+        const others = [filled(9), filled(9)];
+        await side?.send(new Float32Array(1), 1);
+        await held;
+        return [...ends(), others.length].slice(0, 2);
+      },
+    });
+    expect(found).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
+  });
+});

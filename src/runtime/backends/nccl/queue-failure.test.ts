@@ -1,0 +1,187 @@
+/** What a communicator's queue does when a call or its group fails, over the stand-in library. */
+import { launch } from "chorale/world";
+import { describe, expect, it } from "vitest";
+import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+
+const available = useFakeGpu();
+const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
+
+describe.skipIf(!available)("a queue that fails (needs a C++ compiler)", () => {
+  it("leaves no NCCL group open after a throw, and ends the group that it was in", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const at = deviceOf(world);
+        if (at === undefined) throw new Error("no device");
+        const broken = await world.comm.split(0);
+        const sibling = await world.comm.split(0);
+        const x = world.tensor("f32", [64]);
+        await broken?.allReduce(x);
+        await sibling?.allReduce(x);
+        const used = at.pool.stats().usedBytes;
+        const call = at.device.call.bind(at.device);
+        at.device.call = (symbol, operation, ...rest) => {
+          if (operation === "own part") throw new Error("no copy");
+          call(symbol, operation, ...rest);
+        };
+        const seen = await Promise.resolve(broken?.allToAllV(x, { sendCounts: [32, 32], recvCounts: [32, 32] })).catch(
+          String,
+        );
+        at.device.call = call;
+        world.upload(x, new Float32Array(64).fill(1));
+        await sibling?.allReduce(x);
+        return { seen, sum: world.download(x)[0], used, later: at.pool.stats().usedBytes };
+      },
+    });
+    for (const { seen, sum } of found) {
+      expect(seen).toMatch(/no copy/);
+      expect(sum).toBe(2);
+    }
+  });
+
+  it("fails a call that NCCL refuses, and gives the result of the one before", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+        world.upload(x, new Float32Array(64).fill(1));
+        await comm.allReduce(y);
+        const before = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        // Neither rank learns of the failure before it has made the call before.
+        await world.comm.barrier();
+        const { api } = comm.parts.queue.options.library;
+        const { ncclAllReduce } = api;
+        if (world.rank === 0) Object.assign(api, { ncclAllReduce: () => 1 });
+        const refused = await (async () => comm.allReduce(y))().then(
+          () => "done",
+          (error) => String(error),
+        );
+        Object.assign(api, { ncclAllReduce });
+        return { before: await before, refused, sum: world.download(x)[0] };
+      },
+    });
+    for (const { before, refused, sum } of found) {
+      expect([before, sum]).toEqual(["done", 2]);
+      expect(refused).toMatch(/all_reduce returned 1/);
+    }
+  });
+
+  it("makes a call whose turn was granted, though its group is aborted: the others may be in NCCL with it", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+        await comm.barrier();
+        const { control } = comm.parts.queue.options;
+        const x = world.tensor("f32", [64]);
+        world.upload(x, new Float32Array(64).fill(world.rank + 1));
+        const work = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        if (world.rank === 1) {
+          const until = performance.now() + 10_000;
+          const collectives = { kind: "collective" } as const;
+          while (control.issued(0, collectives) < control.issued(1, collectives) && performance.now() < until);
+          // Offers itself, and does not look again until rank 0 has taken the turn for both.
+          comm.parts.queue.poll(performance.now());
+          while (!control.granted && performance.now() < until);
+          comm.abort("never mind");
+        }
+        const result = await work;
+        const next = await (async () => comm.allReduce(x))().then(
+          () => "done",
+          (error) => error.code,
+        );
+        return [result, world.download(x)[63], next];
+      },
+    });
+    expect(found).toEqual(Array(2).fill(["done", 3, "ABORTED"]));
+  });
+
+  it("gives the results of calls that all members have made, also when the group fails before the device is done", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 3,
+      run: async (world) => {
+        type Group = import("./communicator.ts").NcclCommunicator;
+        const comm = (await world.comm.split(0)) as Group;
+        const pair = (await world.comm.split(world.rank === 2 ? -1 : 0)) as Group | undefined;
+        const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+        // Warm, so that they are on the stream at once.
+        await comm.allReduce(x);
+        await pair?.allReduce(y);
+        await world.comm.barrier();
+        world.upload(x, new Float32Array(64).fill(world.rank));
+        // Rank 0's device comes to the call when rank 1 has made one of another group.
+        const before = world.rank === 0 ? pair?.allReduce(y) : undefined;
+        if (pair !== undefined && world.rank === 0) comm.orderAfter(pair.stream);
+        const whole = comm.allReduce(x).then(
+          () => "done",
+          (error) => error.code,
+        );
+        const all = world.comm.barrier();
+        if (world.rank === 1) {
+          // As long as a device, or the thread that feeds it, may be held up while the others learn of the failure.
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 250);
+          await pair?.allReduce(y);
+        }
+        await all;
+        const next = await (async () =>
+          comm.allReduce(world.rank === 2 ? new Int32Array(4) : new Float32Array(4)))().then(
+          () => "done",
+          (error) => error.code,
+        );
+        const result = await whole;
+        await before;
+        return [result, next, world.download(x)[63]];
+      },
+    });
+    expect(found).toEqual(Array(3).fill(["done", "MISMATCH", 3]));
+  });
+
+  it("gives back what it has when a buffer in host memory cannot be staged", async () => {
+    const [found] = await launch({
+      ...options,
+      ranks: 1,
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const at = deviceOf(world);
+        if (at === undefined) throw new Error("no device");
+        const used = at.pool.stats().usedBytes;
+        const take = at.pinned.take.bind(at.pinned);
+        at.pinned.take = () => {
+          throw new Error("no pinned memory");
+        };
+        const errors: string[] = [];
+        const attempt = (fn: () => unknown) => {
+          try {
+            fn();
+            errors.push("accepted");
+          } catch (error) {
+            errors.push(String(error));
+          }
+        };
+        attempt(() => world.comm.allReduce(new Float32Array(1024)));
+        at.pinned.take = take;
+        const gone = new Float32Array(4);
+        structuredClone(gone.buffer, { transfer: [gone.buffer] });
+        attempt(() => world.comm.allReduce(gone));
+        attempt(() => world.comm.allGatherV(new Float32Array(4), undefined as never));
+        attempt(() => world.comm.allToAllV(new Float32Array(4), undefined as never));
+        return { errors, kept: at.pool.stats().usedBytes - used };
+      },
+    });
+    expect(found?.errors[0]).toMatch(/no pinned memory/);
+    for (const error of found?.errors.slice(1) ?? []) expect(error).toMatch(/^InvalidArgumentError/);
+    expect(found?.kept).toBe(0);
+  });
+});
