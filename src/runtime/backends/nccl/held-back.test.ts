@@ -1,10 +1,12 @@
-/** Calls that a queue holds back until all members have made them, over the stand-in library, and what they use. */
+/** Calls that a queue holds back until all members have made them, over the stand-in library: what they use, and that they are seen to their end. */
+import type { RankDevice } from "chorale/cuda";
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 
 const available = useFakeGpu();
 const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
+const MEBI = 2 ** 20;
 
 describe.skipIf(!available)("calls that are held back (needs a C++ compiler)", () => {
   it("refuses to free what a held-back call uses, and notices itself when that is done", async () => {
@@ -93,6 +95,57 @@ describe.skipIf(!available)("calls that are held back (needs a C++ compiler)", (
     expect(found).toEqual([
       [1, 2],
       [1, 2],
+    ]);
+  });
+
+  it("sees a call to its end that the event loop issued and that waited for memory meanwhile", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      backendOptions: { timeoutMs: 10_000, memoryLimitBytes: 8 * MEBI },
+      data: MEBI,
+      run: async (world, mebi) => {
+        const { deviceOf } = await import("chorale/world");
+        const { deviceStorageOf } = await import("chorale/cuda");
+        const at = deviceOf(world) as RankDevice;
+        type Group = import("./communicator.ts").NcclCommunicator;
+        const comm = world.comm as Group;
+        const [pair, late] = [(await comm.split(0)) as Group, (await comm.split(0)) as Group];
+        const x = world.tensor("f32", [256]);
+        await pair.allReduce(x);
+        await late.allReduce(x);
+        await comm.barrier();
+        const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+        let last: PromiseLike<unknown> | undefined;
+        if (world.rank === 0) {
+          // Set aside behind a call that rank 1 makes late: the exchange waits in the pool for it.
+          const big = world.tensor("u8", [5 * mebi]);
+          pair.allReduce(x);
+          const storage = deviceStorageOf(big);
+          if (storage === undefined) throw new Error("no device memory");
+          at.pool.recordUse(storage.allocation, pair.stream);
+          world.free(big);
+          last = pause(500).then(() => late.allReduce(x));
+        } else {
+          // The event loop of rank 0 has the exchange by now; and it ends there some time after it was issued.
+          await pause(100);
+          last = late.allReduce(x);
+          comm.orderAfter(late.stream);
+        }
+        const exchange = comm.gatherObjects(String(world.rank).repeat(2_000_000));
+        if (world.rank === 1) {
+          exchange.then(undefined, () => {});
+          await pause(200);
+          await pair.allReduce(x);
+        }
+        const lengths = (await exchange).map((text) => text.length);
+        await last;
+        return lengths;
+      },
+    });
+    expect(found).toEqual([
+      [2_000_000, 2_000_000],
+      [2_000_000, 2_000_000],
     ]);
   });
 });

@@ -226,7 +226,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#progress(now);
     this.#mark();
     this.#harvest();
-    return this.pending > 0;
+    return this.#issuing || this.pending > 0;
   }
 
   /** Settles what is done, without waiting: also what nobody has asked for since it was issued. */
