@@ -40,9 +40,10 @@ const report = await measureLeaks({
   splits: number("splits"),
   inits: number("inits"),
   backendOptions: parseBackendOptions(values["backend-option"]),
-  onProgress: ({ phase, count, of, tookMs, deviceBytes }) => {
+  onProgress: ({ phase, count, of, tookMs, deviceBytes, rssBytes }) => {
     const device = deviceBytes === undefined ? "" : `, device ${mib(deviceBytes)} MiB`;
-    process.stderr.write(`${phase}: ${count} of ${of}, ${(tookMs / 1000).toFixed(1)} s${device}\n`);
+    const host = rssBytes === undefined ? "" : `, RSS ${mib(rssBytes)} MiB`;
+    process.stderr.write(`${phase}: ${count} of ${of}, ${(tookMs / 1000).toFixed(1)} s${device}${host}\n`);
   },
   onPhase: (row) => {
     if (values.json) return;
