@@ -3,6 +3,8 @@
  * dead or stuck. A call costs a dozen stores. Notes follow the lane's ring: the last LANE_RING calls have one.
  */
 
+import { markOf } from "./counts.ts";
+
 /** How far a call came: called by the program, given to the engine's stream, begun there (told only with timings), done. */
 const FLIGHT_STAGES = ["issued", "started", "running", "done"] as const;
 export type FlightStage = (typeof FLIGHT_STAGES)[number];
@@ -50,7 +52,7 @@ export class FlightNotes {
     words[at + 1] = 0;
     this.#put(at + ISSUED_MS, timeMs);
     for (let i = ENDED_MS; i < NOTE_WORDS; i++) words[at + i] = 0;
-    Atomics.store(words, at, seq + 1);
+    Atomics.store(words, at, markOf(seq));
   }
 
   /** Says that a call came further. */
@@ -93,7 +95,7 @@ export class FlightNotes {
 
   #find(seq: number): number | undefined {
     const at = this.#at + (seq % this.#ring) * NOTE_WORDS;
-    return Atomics.load(this.#words, at) === seq + 1 ? at : undefined;
+    return Atomics.load(this.#words, at) === markOf(seq) ? at : undefined;
   }
 
   #put(at: number, value: number): void {

@@ -49,8 +49,10 @@ export const GROUP = {
 
 /** Words of a call that a lane remembers. */
 export const ENTRY_WORDS = 4;
-/** Words before the ring of a lane, or before the slots of a pair's messages. */
+/** Words before the ring of a lane, or before the slots of a pair's messages: a count (counts.ts) and what is between. */
 export const HEAD_WORDS = 4;
+/** In the head of a lane of sends or receives: see `TurnsPlace.firstAt`. */
+export const FIRST_OF_TURN = 1;
 const LANE_WORDS = HEAD_WORDS + LANE_RING * ENTRY_WORDS;
 const COLLECTIVE_WORDS = HEAD_WORDS + COLLECTIVE_RING * ENTRY_WORDS;
 const EXCHANGE_WORDS = HEAD_WORDS + EXCHANGE_RING * ENTRY_WORDS;

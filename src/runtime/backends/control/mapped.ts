@@ -33,7 +33,7 @@ export interface OpenControl {
 
 const HEADER_BYTES = 4096;
 /** `chorctl` and the layout's number. */
-const MAGIC = Buffer.from("chorctl1");
+const MAGIC = Buffer.from("chorctl2");
 const NONCE_BYTES = 16;
 const RANKS_AT = 24;
 const GENERATION_AT = 28;

@@ -10,12 +10,14 @@
 import { createHash } from "node:crypto";
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
+import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
 import { FlightNotes } from "./flight-notes.ts";
 import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import {
   BLOB_BYTES,
   ENTRY_WORDS,
   FAILURE_BYTES,
+  FIRST_OF_TURN,
   GROUP,
   HEAD_WORDS,
   LABEL_BYTES,
@@ -283,7 +285,7 @@ export class GroupControl {
       takenAt: TURNS_AT,
       group: 1 + layout.indexOf(at),
       offersAt: layout.offers(at),
-      firstAt: (of, lane) => this.#lane(of, lane) + 1,
+      firstAt: (of, lane) => this.#lane(of, lane) + FIRST_OF_TURN,
       isOver: () => segment.failed,
     });
   }
@@ -388,7 +390,7 @@ export class GroupControl {
     if (!this.hasRoom(to, number)) return false;
     const at = this.#pair(this.member, to) + HEAD_WORDS + (number % MAIL_SLOTS) * MAIL_WORDS;
     this.#words.set(words, at + 1);
-    Atomics.store(this.#words, at, number + 1);
+    Atomics.store(this.#words, at, markOf(number));
     return true;
   }
 
@@ -399,19 +401,19 @@ export class GroupControl {
 
   /** How many of this member's messages `to` has acknowledged. */
   acknowledged(to: number): number {
-    return Atomics.load(this.#words, this.#pair(this.member, to));
+    return readCount(this.#words, this.#pair(this.member, to));
   }
 
   /** Message `number` from member `from`, once it is there. */
   mail(from: number, number: number): Int32Array | undefined {
     const at = this.#pair(from, this.member) + HEAD_WORDS + (number % MAIL_SLOTS) * MAIL_WORDS;
-    if (Atomics.load(this.#words, at) !== number + 1) return undefined;
+    if (Atomics.load(this.#words, at) !== markOf(number)) return undefined;
     return this.#words.slice(at + 1, at + MAIL_WORDS);
   }
 
   /** Says that this member is done with message `number` of `from`; messages are acknowledged in order. */
   acknowledge(from: number, number: number): void {
-    Atomics.store(this.#words, this.#pair(from, this.member), number + 1);
+    writeCount(this.#words, this.#pair(from, this.member), number + 1);
   }
 
   /** Says that this member issues call `seq` of a lane. */
@@ -423,8 +425,8 @@ export class GroupControl {
     words[entry + 1] = print.call;
     words[entry + 2] = print.count;
     words[entry + 3] = print.hash;
-    Atomics.store(words, entry, seq + 1);
-    Atomics.store(words, at, seq + 1);
+    Atomics.store(words, entry, markOf(seq));
+    writeCount(words, at, seq + 1);
   }
 
   /**
@@ -435,23 +437,29 @@ export class GroupControl {
   collectiveLimit(): number {
     let least = Number.POSITIVE_INFINITY;
     for (let member = 0; member < this.size; member++) {
-      least = Math.min(least, Atomics.load(this.#words, this.#lanesAt + member * this.#memberWords));
+      least = Math.min(least, readCount(this.#words, this.#lanesAt + member * this.#memberWords));
     }
     return least + COLLECTIVE_RING - 1;
   }
 
   /** How many calls `member` has issued on a lane. */
   issued(member: number, lane: Lane): number {
-    return Atomics.load(this.#words, this.#lane(member, lane));
+    return readCount(this.#words, this.#lane(member, lane));
+  }
+
+  /** Whether `member` has issued call `seq` of a lane, of which this member has come about as far. */
+  hasIssued(member: number, lane: Lane, seq: number): boolean {
+    return isAbove(this.#words, this.#lane(member, lane), seq);
   }
 
   /** Call `seq` of a lane of `member`; `undefined` before it was issued and after it was forgotten. */
   read(member: number, lane: Lane, seq: number): Fingerprint | undefined {
     const entry = this.#lane(member, lane) + HEAD_WORDS + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
-    if (Atomics.load(words, entry) !== seq + 1) return undefined;
+    const mark = markOf(seq);
+    if (Atomics.load(words, entry) !== mark) return undefined;
     const print = { call: words[entry + 1] ?? 0, count: words[entry + 2] ?? 0, hash: words[entry + 3] ?? 0 };
-    return Atomics.load(words, entry) === seq + 1 ? print : undefined;
+    return Atomics.load(words, entry) === mark ? print : undefined;
   }
 
   /**
@@ -461,9 +469,10 @@ export class GroupControl {
   agrees(member: number, seq: number, print: Fingerprint): boolean {
     const words = this.#words;
     const entry = this.#lanesAt + member * this.#memberWords + HEAD_WORDS + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
-    if (Atomics.load(words, entry) !== seq + 1) return true;
+    const mark = markOf(seq);
+    if (Atomics.load(words, entry) !== mark) return true;
     const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
-    return same || Atomics.load(words, entry) !== seq + 1;
+    return same || Atomics.load(words, entry) !== mark;
   }
 
   /** The last call of `member` on a lane, if any. */

@@ -7,6 +7,7 @@
  * Words: one per rank of the world, which says what group has taken it, and one per member of a group, its offer. Of
  * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
  */
+import { markOf } from "./counts.ts";
 import { type Lane, oppositeOf } from "./lanes.ts";
 import { nap } from "./nap.ts";
 
@@ -19,7 +20,10 @@ const HELD = 2 ** 28;
 const GRANTED = 2 ** 29;
 const PHASES = HELD | GRANTED;
 const isHeld = (offer: number) => (offer & PHASES) !== 0;
-/** An offer of call `seq`, RECLAIM or PAIRS; never zero. */
+/**
+ * An offer of call `seq`, RECLAIM or PAIRS; never zero. Members are hundreds of calls apart at most (`collectiveLimit`), so
+ * that two that have wrapped are never taken for one.
+ */
 const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
 
 /** A grant takes microseconds; who is at it for longer is dead. */
@@ -91,7 +95,7 @@ export class Turns {
     const before = Atomics.load(this.#words, this.#offerAt(this.#member));
     // What the offer is about must stand before the offer does.
     if (before !== offers && !isHeld(before)) {
-      for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#at.firstAt(this.#member, lane), seq + 1);
+      for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#at.firstAt(this.#member, lane), markOf(seq));
       this.#pairLanes = lanes.map(({ lane }) => lane);
     }
     if (!this.#offer(offers)) return this.granted;

@@ -114,9 +114,9 @@ export class Agreement {
 
   #memberArrived(member: number, { lane, seq }: Arrival): boolean {
     const control = this.#control;
-    if (lane.kind === "collective") return control.issued(member, lane) > seq;
+    if (lane.kind === "collective") return control.hasIssued(member, lane, seq);
     if (member !== lane.peer) return true;
-    return control.issued(member, oppositeOf(lane, control.member)) > seq;
+    return control.hasIssued(member, oppositeOf(lane, control.member), seq);
   }
 
   /** Which members have issued the entry's calls, and what each did last. */

@@ -1,0 +1,86 @@
+/** Agreement of two members of a group, far from its first call. */
+import { describe, expect, it } from "vitest";
+import { packCall } from "../../comm/index.ts";
+import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../control/lanes.ts";
+import { controlBytes } from "../control/layout.ts";
+import { ControlSegment } from "../control/segment.ts";
+import { Agreement } from "./agreement.ts";
+import type { Arrival } from "./entry.ts";
+
+const ranks = [0, 1];
+
+/** Both members have made `before` collectives and as many sends from 0 to 1. */
+function members(before: number) {
+  const buffer = new SharedArrayBuffer(controlBytes(2));
+  const controls = ranks.map((member) => new ControlSegment(buffer, 2).group("world", ranks, 0, member));
+  const print = { call: 0, count: 0, hash: 0 };
+  for (const [member, control] of controls.entries()) {
+    control.publish(COLLECTIVE, before - 1, print);
+    control.publish({ kind: member === 0 ? "send" : "recv", peer: 1 - member }, before - 1, print);
+  }
+  const [a, b] = controls.map((control) => new Agreement(control, ranks, "world"));
+  if (a === undefined || b === undefined) throw new Error("no members");
+  return [a, b] as const;
+}
+
+const collective = (seq: number, count: number): Arrival => {
+  return { lane: COLLECTIVE, seq, print: { call: packCall("all_reduce", "f32", "sum", 0), count, hash: 1 } };
+};
+const send = (seq: number, count: number): Arrival => {
+  return {
+    lane: { kind: "send", peer: 1 },
+    seq,
+    print: { call: packCall("send", "f32", undefined, 1), count, hash: 1 },
+  };
+};
+const recv = (seq: number, count: number): Arrival => {
+  return {
+    lane: { kind: "recv", peer: 0 },
+    seq,
+    print: { call: packCall("recv", "f32", undefined, 0), count, hash: 1 },
+  };
+};
+
+describe.each([5, 2 ** 31, 2 ** 32])("agreement around call %i", (wrap) => {
+  it("of calls that both make", () => {
+    const [a, b] = members(wrap - 3);
+    for (let seq = wrap - 3; seq < wrap + 3; seq++) {
+      for (const [mine, theirs] of [
+        [collective(seq, seq % 100), collective(seq, seq % 100)],
+        [send(seq, seq % 100), recv(seq, seq % 100)],
+      ] as const) {
+        expect(a.mayAnnounce([mine])).toBe(true);
+        expect(a.announce([mine])).toBeUndefined();
+        expect([a.complete([mine]), b.complete([theirs])]).toEqual([false, mine.lane.kind !== "collective"]);
+        expect(b.mayAnnounce([theirs])).toBe(true);
+        expect(b.announce([theirs])).toBeUndefined();
+        expect([a.complete([mine]), b.complete([theirs])]).toEqual([true, true]);
+      }
+    }
+  });
+
+  it("is missed by the later member, by the call's number", () => {
+    for (const [mine, theirs, place] of [
+      [collective(wrap, 4), collective(wrap, 5), wrap - 1],
+      [send(wrap, 4), recv(wrap, 5), wrap],
+    ] as const) {
+      const [a, b] = members(wrap);
+      expect(a.announce([mine])).toBeUndefined();
+      expect(b.announce([theirs])?.message).toMatch(`operation #${place}\n`);
+    }
+  });
+
+  it("holds back what the other has yet to compare, and no more", () => {
+    const [a, b] = members(wrap - 3);
+    let seq = wrap - 3;
+    while (a.mayAnnounce([collective(seq, 4)])) a.announce([collective(seq++, 4)]);
+    expect(seq).toBe(wrap - 3 + COLLECTIVE_RING - 1);
+    let sent = wrap - 3;
+    while (a.mayAnnounce([send(sent, 4)])) a.announce([send(sent++, 4)]);
+    expect(sent).toBe(wrap - 3 + LANE_RING);
+    b.announce([collective(wrap - 3, 4)]);
+    b.announce([recv(wrap - 3, 4)]);
+    expect([a.mayAnnounce([collective(seq, 4)]), a.mayAnnounce([collective(seq + 1, 4)])]).toEqual([true, false]);
+    expect([a.mayAnnounce([send(sent, 4)]), a.mayAnnounce([send(sent + 1, 4)])]).toEqual([true, false]);
+  });
+});
