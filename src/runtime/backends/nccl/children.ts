@@ -123,7 +123,7 @@ export function membersOf(choices: readonly SplitChoice[], color: number): reado
  */
 export function splitNatively(rank: NcclRank, parentQueue: CommQueue, color: number, key: number): Opening | undefined {
   const { device } = rank.at;
-  const parent = parentQueue.comm ?? 0n;
+  const parent = parentQueue.handle.comm ?? 0n;
   const split = rank.library.require("ncclCommSplit");
   device.activate();
   const scratch = () => new BigUint64Array(new ArrayBuffer(8));
@@ -158,7 +158,7 @@ class SplitOpening implements Opening {
 
   advance(): bigint | undefined {
     // The split is the parent's call, and goes on when the parent is asked for it.
-    if (!this.#parent.accepts) return undefined;
+    if (!this.#parent.handle.accepts) return undefined;
     const handle = this.#keep();
     return handle !== undefined && this.#rank.isReady(handle) ? handle : undefined;
   }

@@ -360,7 +360,7 @@ export class NcclCommunicator implements Communicator {
     this.#refuseInBatch("capture");
     this.#open();
     this.#queue.look();
-    if (this.#queue.pending > 0 || !this.#queue.accepts) {
+    if (this.#queue.pending > 0 || !this.#queue.handle.accepts) {
       throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
     }
     const recording = new Recording();
@@ -380,7 +380,7 @@ export class NcclCommunicator implements Communicator {
   #record(prepared: Prepared, recording: Recording): NcclWork<unknown> {
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
-    if (!this.#queue.isWarm(prepared.kind)) {
+    if (!this.#queue.firstCalls.isWarm(prepared.kind)) {
       throw new InvalidArgumentError(
         "capture",
         op,
@@ -395,8 +395,8 @@ export class NcclCommunicator implements Communicator {
     }
     recording.add(prepared);
     const composed = isComposed(prepared.call, this.parts.rank.library);
-    const status = this.#issuer.runCalls([prepared], this.#queue.comm ?? 0n, composed);
-    this.parts.rank.library.check("capture", status, this.#queue.comm);
+    const status = this.#issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
+    this.parts.rank.library.check("capture", status, this.#queue.handle.comm);
     const work = this.#issuer.work(placeOf(prepared.arrival), op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
@@ -543,7 +543,7 @@ export class NcclCommunicator implements Communicator {
   stats(): CommStats {
     const { usedBytes, peakBytes } = this.parts.rank.at.pool.stats();
     return {
-      operations: this.#queue.counters.snapshot(),
+      operations: this.#queue.settling.counters.snapshot(),
       pending: this.#queue.pending,
       memory: { usedBytes, peakBytes, limitBytes: this.parts.rank.at.pool.limitBytes },
     };
@@ -574,8 +574,8 @@ export class NcclCommunicator implements Communicator {
     const undelivered = await this.#drainMail();
     this.#ended = true;
     const unseen = this.#queue.close();
-    const { comm } = this.#queue;
-    if (comm !== undefined && this.#queue.cause === undefined && this.#queue.accepts) {
+    const { comm } = this.#queue.handle;
+    if (comm !== undefined && this.#queue.cause === undefined && this.#queue.handle.accepts) {
       this.#issuer.operators.close(comm);
     }
     this.parts.graphs.close();

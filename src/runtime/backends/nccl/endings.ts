@@ -109,7 +109,7 @@ export class Endings {
       this.#abortEverything();
       return;
     }
-    if (queue.surrendered || !(queue.inFlight || entering)) return;
+    if (queue.handle.surrendered || !(queue.inFlight || entering)) return;
     if (!entering && this.#revoke(queue)) return;
     if (this.#rank.interprocess) {
       this.#toAbort.set(queue, performance.now());
@@ -124,9 +124,10 @@ export class Endings {
   /** Has the kernels of a communicator end without freeing anything, where NCCL can. @returns whether it could */
   #revoke(queue: CommQueue): boolean {
     const revoke = this.#rank.library.optional.ncclCommRevoke;
-    if (revoke === undefined || queue.comm === undefined || this.#rank.at.device.poison !== undefined) return false;
+    if (revoke === undefined || queue.handle.comm === undefined || this.#rank.at.device.poison !== undefined)
+      return false;
     this.#rank.at.device.activate();
-    const status = revoke(queue.comm, 0);
+    const status = revoke(queue.handle.comm, 0);
     return status === NCCL_RESULT.success || status === NCCL_RESULT.inProgress;
   }
 
@@ -167,7 +168,7 @@ export class Endings {
     const { library, at } = this.#rank;
     const handles = queues.flatMap((queue) => {
       this.#toAbort.delete(queue);
-      const handle = queue.surrender();
+      const handle = queue.handle.surrender();
       if (handle === undefined) return [];
       // Members of a group that failed alone must know how many are left to do this.
       if (all) queue.options.control.countAbort();
@@ -239,7 +240,7 @@ export class Endings {
     graphs.close();
     const { at, library, segment } = this.#rank;
     const failed = queue.cause !== undefined || control.failed;
-    const handle = queue.surrender();
+    const handle = queue.handle.surrender();
     if (handle !== undefined && at.device.poison === undefined) {
       at.device.activate();
       at.device.ledger?.drop("communicator", handle);

@@ -115,7 +115,7 @@ export class CallIssuer {
     };
     const status = grouped ? inGroup(library, issueAll) : issueAll();
     const copies = calls.flatMap(({ staged }) => staged.flatMap(({ after }) => after ?? []));
-    if (copies.length > 0) this.#queue.untilAccepted();
+    if (copies.length > 0) this.#queue.handle.untilAccepted();
     for (const copy of copies) copy();
     return status;
   }
@@ -171,7 +171,7 @@ export class CallIssuer {
       // It runs when all members have come, with their lengths.
       kinds: [ALWAYS_COLD],
       reads: true,
-      run: (comm) => exchange.run(stillOpen(comm), () => this.#queue.untilAccepted()),
+      run: (comm) => exchange.run(stillOpen(comm), () => this.#queue.handle.untilAccepted()),
       finish: [(ok) => exchange.finish(ok)],
       value: () => pick(exchange.values),
       sizeBytes: mine.length,

@@ -1,31 +1,29 @@
 /**
  * A communicator's queue: calls run in the order of issue on one stream. It publishes each call's fingerprint and
- * compares it with what peers published, holds a call back where NCCL would block this thread, learns what the stream
- * has done, and ends everything with one cause when something fails.
+ * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
+ * ends everything with one cause when something fails.
  *
  * Nothing is published that would overwrite what a member has yet to compare (see publishing.ts): who runs far ahead of
  * the slowest member keeps its calls to itself until that one comes closer.
- *
- * Why calls are held back: NCCL connects peers inside the first call of a kind, and that call blocks until the peers
- * make it too. A call whose kind (operation, size class, peer) was not seen before therefore waits, without blocking,
- * until every member has issued it; after that NCCL only enqueues.
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
-import { errorOf, failureOf, OpCounters, opCode } from "../../comm/index.ts";
-import { sameLane } from "../control/lanes.ts";
+import { errorOf, failureOf } from "../../comm/index.ts";
 import type { GroupControl } from "../control/segment.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
 import { CallRecorder } from "./call-recorder.ts";
 import { type CallTarget, issue } from "./calls.ts";
-import { Completion } from "./completion.ts";
+import { CommHandle } from "./comm-handle.ts";
 import type { Endings } from "./endings.ts";
 import { type Entry, mayOvertake, type Opening } from "./entry.ts";
+import { FirstCalls } from "./first-calls.ts";
+import { InFlight } from "./in-flight.ts";
 import type { NcclLibrary } from "./library.ts";
-import { blockUntil, nap, type Pollable, type Poller } from "./poller.ts";
-import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
+import { Lookout } from "./lookout.ts";
+import { blockUntil, type Pollable, type Poller } from "./poller.ts";
 import { Publishing } from "./publishing.ts";
+import { Settling } from "./settling.ts";
 import { StreamOrder } from "./stream-order.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 import type { NcclWork, WorkDriver } from "./work.ts";
@@ -40,12 +38,6 @@ const AWAIT_SPIN_MS = 0.04;
 const FINISH_MS = 100;
 /** The same when all members are there to end them: a device, or the thread that feeds it, may be late on a busy host. */
 const FINISH_TOGETHER_MS = 1000;
-/** How long to look for that end at every moment, ms; then this thread leaves the core to who is at it. */
-const FINISH_SPIN_MS = 1;
-/** How long NCCL may be at a call that was given to it, ms. */
-const ACCEPT_MS = 10_000;
-/** How often NCCL is asked for asynchronous errors while something is pending, ms. */
-const ASYNC_ERROR_PERIOD_MS = 20;
 
 export interface QueueOptions {
   readonly library: NcclLibrary;
@@ -67,30 +59,24 @@ export interface QueueOptions {
 }
 
 export class CommQueue implements Pollable, WorkDriver {
-  readonly counters = new OpCounters();
   readonly options: QueueOptions;
+  readonly handle: CommHandle;
+  readonly settling: Settling;
+  /** What waits for all members, and for its turn. */
+  readonly firstCalls: FirstCalls;
   readonly #agreement: Agreement;
   readonly #publishing: Publishing;
-  readonly #completion: Completion;
   readonly #recorder: CallRecorder;
   readonly #order: StreamOrder;
+  readonly #inFlight: InFlight;
+  readonly #lookout: Lookout;
   readonly #unissued: Entry[] = [];
-  readonly #issued: Entry[] = [];
-  readonly #warm = new Set<CallKind>();
-  readonly #failures: NcclWork<unknown>[] = [];
-  #comm: bigint | undefined;
+  /** Calls in flight. */
+  readonly #issued: readonly Entry[];
   #target: CallTarget | undefined;
-  /** The call whose turn this rank has taken. */
-  #turnOf: Entry | undefined;
-  #markedUpTo = 0;
-  #numIssued = 0;
   #numTaken = 0;
-  #firstLost = Number.POSITIVE_INFINITY;
   #cause: ChoraleError | undefined;
-  #lastAsyncCheck = 0;
   #closed = false;
-  /** NCCL's handle was given up: nothing may be called with it any more. */
-  #surrendered = false;
   #finishing = false;
   /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
   #issuing = false;
@@ -99,15 +85,15 @@ export class CommQueue implements Pollable, WorkDriver {
     this.options = options;
     this.#agreement = new Agreement(options.control, options.ranks, options.group);
     this.#publishing = new Publishing(this.#agreement);
-    this.#completion = new Completion(options.at, options.stream);
+    this.handle = new CommHandle(options);
+    this.firstCalls = new FirstCalls(this.#agreement, options);
     const notes = options.control.flightNotes(options.control.member);
     this.#recorder = new CallRecorder(notes, options.stream, options.flightTimings);
     this.#order = new StreamOrder(options.at, options.stream);
-  }
-
-  /** Whether a call of this kind can be issued without NCCL connecting anybody. */
-  isWarm(kind: CallKind): boolean {
-    return this.#warm.has(kind);
+    this.settling = new Settling(this, this.#recorder, this.#order);
+    this.#inFlight = new InFlight(options.at, options.stream, this.settling);
+    this.#issued = this.#inFlight.calls;
+    this.#lookout = new Lookout(this.handle, this.#recorder, this.#agreement, options);
   }
 
   get poller(): Poller {
@@ -124,7 +110,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** The first call that has not ended well, by its number; infinite when all have. */
   get firstOpen(): number {
-    let first = this.#firstLost;
+    let first = this.settling.firstLost;
     // Sends and receives overtake each other.
     for (const { number } of this.#issued) first = Math.min(first, number);
     for (const { number } of this.#unissued) first = Math.min(first, number);
@@ -136,14 +122,6 @@ export class CommQueue implements Pollable, WorkDriver {
     return this.#issued.length > 0;
   }
 
-  /** NCCL's handle, once the communicator is open and as long as it is not given up. */
-  get comm(): bigint | undefined {
-    return this.#surrendered ? undefined : this.#comm;
-  }
-
-  get surrendered(): boolean {
-    return this.#surrendered;
-  }
   get cause(): ChoraleError | undefined {
     return this.#cause;
   }
@@ -153,7 +131,7 @@ export class CommQueue implements Pollable, WorkDriver {
     entry.countUse(1);
     const failure = this.#knownFailure();
     if (failure !== undefined) {
-      this.#giveBack(entry);
+      this.settling.giveBack(entry);
       throw failure;
     }
     entry.number = ++this.#numTaken;
@@ -161,7 +139,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#recorder.issued(entry);
     if (mismatch !== undefined) this.fail(mismatch);
     if (this.#cause !== undefined) {
-      this.#settleFailed(entry, this.#cause);
+      this.settling.settleFailed(entry, this.#cause);
       return;
     }
     if (this.#goesAtOnce(entry)) this.#launch(entry);
@@ -172,7 +150,7 @@ export class CommQueue implements Pollable, WorkDriver {
       else if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
       if (entry.step === undefined && this.#unissued.at(-1) === entry) this.#guard(() => this.#order.holdBack(entry));
     }
-    if (this.#numIssued % HARVEST_EVERY === 0) this.#harvest();
+    if (this.#inFlight.numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
   }
 
@@ -192,7 +170,7 @@ export class CommQueue implements Pollable, WorkDriver {
   stillOpen(): void {
     this.options.endings.beforeIssue();
     this.refuseAfterFailure();
-    if (this.#surrendered) throw new AbortedError(`${this.options.group} was given up`);
+    if (this.handle.surrendered) throw new AbortedError(`${this.options.group} was given up`);
   }
 
   advance(work: NcclWork<unknown>, now: number): boolean {
@@ -211,21 +189,14 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Asks the stream for a short while whether `work`, all of whose calls are on it, is done. */
   spin(work: NcclWork<unknown>): void {
     if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled || !this.options.blocking) return;
-    const until = performance.now() + AWAIT_SPIN_MS;
-    do {
-      for (let i = 0; i < 8; i++) {
-        if (this.#completion.idle()) {
-          this.#settleFirst(this.#issued.length);
-          return;
-        }
-      }
-    } while (performance.now() < until);
+    if (this.#inFlight.idleWithin(AWAIT_SPIN_MS)) this.#settleFirst(this.#issued.length);
   }
 
   poll(now: number): boolean {
     this.#progress(now);
     this.#mark();
     this.#harvest();
+    // A call that waits for memory on its way to the stream stands in neither list.
     return this.#issuing || this.pending > 0;
   }
 
@@ -233,7 +204,7 @@ export class CommQueue implements Pollable, WorkDriver {
   look(): void {
     if (this.pending === 0 || this.#cause !== undefined) return;
     this.#progress(performance.now());
-    if (this.#issued.length > 0 && this.accepts && this.#completion.idle()) this.#settleFirst(this.#issued.length);
+    if (this.#issued.length > 0 && this.handle.accepts && this.#inFlight.idle) this.#settleFirst(this.#issued.length);
     else this.#harvest();
   }
 
@@ -269,13 +240,13 @@ export class CommQueue implements Pollable, WorkDriver {
   #keepTurn(): void {
     const { at, control } = this.options;
     // In the middle of that call there is nothing left to make; and members that died make none.
-    if (this.#issuing || this.#surrendered || at.device.poison !== undefined) return;
+    if (this.#issuing || this.handle.surrendered || at.device.poison !== undefined) return;
     if (control.failure?.code === "RANK_FAILED") return;
     while (this.#cause === undefined && !control.withdraw()) {
       const numBefore = this.#unissued.length;
-      const wasOpen = this.#comm !== undefined;
+      const wasOpen = this.handle.comm !== undefined;
       if (this.open()) this.#pump();
-      const hasOpened = !wasOpen && this.#comm !== undefined;
+      const hasOpened = !wasOpen && this.handle.comm !== undefined;
       if (!hasOpened && this.#unissued.length === numBefore) return;
     }
   }
@@ -284,13 +255,6 @@ export class CommQueue implements Pollable, WorkDriver {
   abandon(cause: ChoraleError): void {
     this.#finishing = true;
     this.#end(cause);
-  }
-
-  /** Gives NCCL's handle up, once, to be aborted or destroyed: also the handle of a communicator that is not open yet. */
-  surrender(): bigint | undefined {
-    if (this.#surrendered) return undefined;
-    this.#surrendered = true;
-    return this.#comm ?? this.options.opening.handle;
   }
 
   async drain(): Promise<void> {
@@ -304,11 +268,11 @@ export class CommQueue implements Pollable, WorkDriver {
   orderBefore(stream: CudaStream): void {
     this.refuseAfterFailure();
     // Calls that are held back (see above) are not on the stream yet.
-    if (this.#unissued.length > 0 || !this.accepts) {
+    if (this.#unissued.length > 0 || !this.handle.accepts) {
       blockUntil(this.poller, (now) => {
         this.poll(now);
         this.refuseAfterFailure();
-        return this.#unissued.length === 0 && this.accepts;
+        return this.#unissued.length === 0 && this.handle.accepts;
       });
     }
     this.#order.precede(stream, this);
@@ -326,7 +290,7 @@ export class CommQueue implements Pollable, WorkDriver {
     blockUntil(this.poller, (now) => {
       this.poll(now);
       this.refuseAfterFailure();
-      const issued = this.#unissued.length === 0 && this.accepts;
+      const issued = this.#unissued.length === 0 && this.handle.accepts;
       if (issued && this.options.stream.isDone(`work of ${this.options.group}`)) {
         // Calls that ended since the poll are over for the program too: it may capture, or free what they used.
         this.#settleFirst(this.#issued.length);
@@ -337,17 +301,6 @@ export class CommQueue implements Pollable, WorkDriver {
     });
   }
 
-  /** Whether NCCL takes a call on this communicator now: a non-blocking one may be busy with the last. */
-  get accepts(): boolean {
-    return this.options.blocking || this.#asyncState() !== NCCL_RESULT.inProgress;
-  }
-
-  /** Waits until NCCL has put the last call on the stream, so that what follows it can be put behind. */
-  untilAccepted(): void {
-    const until = performance.now() + ACCEPT_MS;
-    while (!this.accepts && performance.now() < until) nap(0.02);
-  }
-
   /** Ends the queue, for which nothing may be pending. @returns the failures nobody looked at */
   close(): readonly unknown[] {
     if (this.#closed) return [];
@@ -355,18 +308,18 @@ export class CommQueue implements Pollable, WorkDriver {
     const failure = this.#knownFailure();
     this.options.poller.remove(this);
     this.#order.close();
-    this.#completion.close(failure === undefined);
+    this.#inFlight.close(failure === undefined);
     this.#recorder.close();
-    return this.#failures.filter((work) => !work.seen).map((work) => work.error);
+    return this.settling.unseen;
   }
 
   /** Opens the communicator if need be. @returns whether it is open */
   open(): boolean {
-    if (this.#surrendered || this.#cause !== undefined) return false;
-    if (this.#comm !== undefined) return true;
-    this.#comm = this.#guard(() => this.options.opening.advance());
-    if (this.#comm !== undefined) this.options.opened(this.#comm);
-    return this.#comm !== undefined;
+    if (this.handle.surrendered || this.#cause !== undefined) return false;
+    if (this.handle.comm !== undefined) return true;
+    const comm = this.#guard(() => this.handle.open());
+    if (comm !== undefined) this.options.opened(comm);
+    return comm !== undefined;
   }
 
   /** Whether the entry need not stand in the queue first: what `#pump` would find for most calls, said shortly. */
@@ -379,7 +332,7 @@ export class CommQueue implements Pollable, WorkDriver {
       entry.ready === undefined &&
       entry.step === undefined &&
       this.#issued.length < MAX_IN_FLIGHT &&
-      this.#allWarm(entry.kinds) &&
+      this.firstCalls.allWarm(entry.kinds) &&
       !this.options.endings.holdsBack()
     );
   }
@@ -404,7 +357,7 @@ export class CommQueue implements Pollable, WorkDriver {
       if (this.#cause !== undefined) return;
       this.#unissued.splice(i, 1);
       if (entry.step === undefined) this.#launch(entry);
-      else this.#settle(entry, performance.now());
+      else this.settling.settle(entry, performance.now());
       this.#publishing.ran(entry);
       if (this.#publishing.behind) this.#publish();
     }
@@ -420,14 +373,10 @@ export class CommQueue implements Pollable, WorkDriver {
   #isReady(entry: Entry): boolean {
     if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
     // A communicator that is still at the last call takes no other.
-    if (!this.accepts) return false;
+    if (!this.handle.accepts) return false;
     if (entry.step !== undefined) return this.#takesStep(entry.step);
-    if (!this.options.control.failed && this.#allWarm(entry.kinds)) return true;
-    if (!this.#agreement.complete(entry.arrivals)) return false;
-    if (!this.#turnOfEntry(entry)) return false;
-    this.#turnOf = entry;
-    for (const kind of entry.kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
-    return true;
+    if (!this.options.control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
+    return this.firstCalls.takesTurn(entry);
   }
 
   #takesStep(step: () => boolean): boolean {
@@ -435,37 +384,6 @@ export class CommQueue implements Pollable, WorkDriver {
     const done = this.#guard(step);
     this.#issuing = false;
     return done === true;
-  }
-
-  #allWarm(kinds: readonly CallKind[]): boolean {
-    for (const kind of kinds) if (!this.#warm.has(kind)) return false;
-    return true;
-  }
-
-  /** Whether it is this group's turn to make a call that blocks until all its members make it. */
-  turn(seq: number): boolean {
-    const { control, ranks, poller } = this.options;
-    if (control.size === 1 || control.turn(seq, ranks)) return true;
-    poller.hurry();
-    return false;
-  }
-
-  /** A call of sends and receives alone takes its turn with the members that are in it. */
-  #turnOfEntry({ arrivals, kinds }: Entry): boolean {
-    const collective = arrivals.find(({ lane }) => lane.kind === "collective");
-    if (collective !== undefined) return this.turn(collective.seq);
-    const { control, ranks, poller } = this.options;
-    if (control.size === 1) return true;
-    // Peers that are connected already are not asked for: for them the call may be under way. Here a call has one kind.
-    const cold = arrivals.filter((_, i) => !this.#warm.has(kinds[i] ?? ALWAYS_COLD));
-    const first = cold.filter(({ lane }, i) => i === cold.findIndex((other) => sameLane(lane, other.lane)));
-    if (control.turnOfPairs(first, ranks)) return true;
-    poller.hurry();
-    return false;
-  }
-
-  endTurn(): void {
-    this.options.control.endTurn(this.options.ranks);
   }
 
   #launch(entry: Entry): void {
@@ -479,19 +397,15 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#issuing = false;
     // Before the entry counts as issued: whoever asks whether the calls on the stream are done must not mean this one.
     if (status !== undefined && status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) {
-      this.fail(this.options.library.error(entry.op, status, this.comm));
+      this.fail(this.options.library.error(entry.op, status, this.handle.comm));
     }
-    if (this.#turnOf === entry) {
-      this.#turnOf = undefined;
-      this.endTurn();
-    }
+    this.firstCalls.made(entry);
     if (this.#cause !== undefined || status === undefined) {
-      this.#settleFailed(entry, this.#cause ?? new AbortedError("the call could not be issued"));
+      this.settling.settleFailed(entry, this.#cause ?? new AbortedError("the call could not be issued"));
       return;
     }
-    this.#issued.push(entry);
-    this.#numIssued++;
-    if (this.#recorder.timings) this.untilAccepted();
+    this.#inFlight.add(entry);
+    if (this.#recorder.timings) this.handle.untilAccepted();
     if (this.#recorder.timings) this.#guard(() => this.#recorder.started(entry));
     else this.#recorder.started(entry);
     // The other end of a send waits for it to be there, not for somebody to look.
@@ -504,15 +418,12 @@ export class CommQueue implements Pollable, WorkDriver {
     endings.beforeIssue();
     at.device.activate();
     this.#order.place(entry);
-    const comm = this.#comm ?? 0n;
     if (this.#recorder.timings) this.#recorder.before(entry);
-    if (entry.single !== undefined) return issue(entry.single, this.#targetOf(comm));
-    return entry.run?.(comm) ?? NCCL_RESULT.success;
-  }
-
-  #targetOf(comm: bigint): CallTarget {
-    this.#target ??= this.options.target(comm);
-    return this.#target;
+    if (entry.single !== undefined) {
+      this.#target ??= this.options.target(this.handle.comm ?? 0n);
+      return issue(entry.single, this.#target);
+    }
+    return entry.run?.(this.handle.comm ?? 0n) ?? NCCL_RESULT.success;
   }
 
   /** Runs `fn`; what it throws ends the group. */
@@ -527,83 +438,20 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Puts a mark behind everything issued, so that its completion can be read. */
   #mark(): void {
-    if (this.#markedUpTo === this.#numIssued || this.#cause !== undefined) return;
     // The last call may not be on the stream yet.
-    if (!this.accepts) return;
-    this.#markedUpTo = this.#numIssued;
-    const marker = this.#guard(() => this.#completion.mark());
-    if (marker === undefined) return;
-    for (let i = this.#issued.length - 1; i >= 0 && this.#issued[i]?.marker === 0; i--) {
-      const entry = this.#issued[i];
-      if (entry !== undefined) entry.marker = marker;
-    }
+    if (this.#inFlight.marked || this.#cause !== undefined || !this.handle.accepts) return;
+    this.#guard(() => this.#inFlight.mark());
   }
 
   /** Settles what the stream has finished, in order. */
   #harvest(): void {
-    let finished = 0;
-    while (finished < this.#issued.length && this.#completion.reached(this.#issued[finished]?.marker ?? 0)) finished++;
-    this.#settleFirst(finished);
+    this.#settleFirst(this.#inFlight.numDone);
   }
 
   #settleFirst(count: number): void {
     if (count === 0) return;
-    const now = performance.now();
-    if (count === 1) {
-      const entry = this.#issued.shift();
-      if (entry !== undefined) this.#settle(entry, now);
-    } else for (const entry of this.#issued.splice(0, count)) this.#settle(entry, now);
-    if (this.#issued.length === 0) this.#markedUpTo = this.#numIssued;
+    this.#inFlight.settle(count);
     if (this.#unissued.length > 0) this.#pump();
-  }
-
-  #settle(entry: Entry, now: number): void {
-    entry.countUse(-1);
-    if (this.#recorder.timings) this.#guard(() => this.#recorder.ended(entry, true, now));
-    else this.#recorder.ended(entry, true, now);
-    const counter = this.counters.byCode[opCode(entry.op)];
-    if (counter !== undefined) {
-      counter.calls++;
-      counter.bytes += entry.sizeBytes;
-      counter.time((now - entry.issuedAt) * 1000);
-    }
-    const { finish, members } = entry;
-    if (finish.length === 0 && members.length === 0 && entry.value === undefined) {
-      entry.work.complete(entry.result);
-      return;
-    }
-    this.#guard(() => {
-      for (const one of finish) one(true);
-      for (const { work, value } of members) work.complete(value);
-      entry.work.complete(entry.value === undefined ? entry.result : entry.value());
-    });
-    if (this.#cause === undefined) return;
-    for (const { work } of members) work.fail(this.#cause);
-    entry.work.fail(this.#cause);
-  }
-
-  #settleFailed(entry: Entry, cause: ChoraleError): void {
-    this.#firstLost = Math.min(this.#firstLost, entry.number);
-    this.#order.forget(entry);
-    const counter = this.counters.byCode[opCode(entry.op)];
-    if (counter !== undefined) counter.failures++;
-    this.#recorder.ended(entry, false, performance.now());
-    this.#giveBack(entry);
-    for (const { work } of entry.members) work.fail(cause);
-    entry.work.fail(cause);
-    this.#failures.push(entry.work);
-  }
-
-  /** Gives back what a call holds that did not come to its end. */
-  #giveBack(entry: Entry): void {
-    entry.countUse(-1);
-    for (const finish of entry.finish) {
-      try {
-        finish(false);
-      } catch {
-        // The cause is known already, and memory that cannot be given back goes with the device.
-      }
-    }
   }
 
   #progress(now: number): void {
@@ -615,28 +463,11 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#pump();
     const oldest = this.#issued[0] ?? this.#unissued[0];
     if (oldest === undefined) return;
-    if (now - this.#lastAsyncCheck > ASYNC_ERROR_PERIOD_MS && this.comm !== undefined) {
-      this.#lastAsyncCheck = now;
-      const state = this.#asyncState();
-      if (state !== NCCL_RESULT.success && state !== NCCL_RESULT.inProgress) {
-        this.fail(this.options.library.error("ncclCommGetAsyncError", state, this.comm));
-        return;
-      }
-      this.#guard(() => this.#recorder.look());
-      this.#guard(() => this.options.stream.isDone(`${oldest.op} #${oldest.work.seq} of ${this.options.group}`));
+    try {
+      this.#lookout.look(oldest, now);
+    } catch (error) {
+      this.fail(error);
     }
-    if (now > oldest.deadline && this.#cause === undefined) {
-      const what = `${oldest.op} #${oldest.work.seq} of ${this.options.group}`;
-      this.fail(new TimeoutError(what, oldest.timeoutMs, this.#agreement.activity(oldest)));
-    }
-  }
-
-  #asyncState(): number {
-    const { comm } = this;
-    if (comm === undefined) return NCCL_RESULT.success;
-    const out = new Int32Array(1);
-    const status = this.options.library.api.ncclCommGetAsyncError(comm, out);
-    return status === NCCL_RESULT.success ? (out[0] ?? 0) : status;
   }
 
   /**
@@ -644,20 +475,12 @@ export class CommQueue implements Pollable, WorkDriver {
    * rank only has not looked yet. Not once NCCL was told to abort: calls end then, and their results are not there.
    */
   #finishWhole(limitMs: number): void {
-    if (this.#finishing || this.#surrendered || this.options.at.device.poison !== undefined) return;
+    if (this.#finishing || this.handle.surrendered || this.options.at.device.poison !== undefined) return;
     this.#finishing = true;
-    const broken = this.#issued.findIndex((entry) => !this.#agreement.complete(entry.arrivals));
+    const numWhole = this.#inFlight.numWhole(this.#agreement);
     // A mark behind a call that never ends is never reached: then only what was marked before it can be told.
-    if (broken < 0) this.#mark();
-    const whole = this.#issued.slice(0, broken < 0 ? undefined : broken).filter((entry) => entry.marker !== 0);
-    const last = whole.at(-1);
-    if (last === undefined) return;
-    const start = performance.now();
-    while (!this.#completion.reached(last.marker) && this.#cause === undefined) {
-      const waitedMs = performance.now() - start;
-      if (waitedMs > limitMs) break;
-      if (waitedMs > FINISH_SPIN_MS) nap(0.05);
-    }
+    if (numWhole === this.#issued.length) this.#mark();
+    this.#inFlight.waitFor(numWhole, limitMs, () => this.#cause !== undefined);
     this.#harvest();
   }
 
@@ -667,10 +490,10 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#guard(() => this.#recorder.look());
     // NCCL may be at a call that the others are in, though nothing of it is on the stream.
     const entering = this.options.control.granted;
-    this.endTurn();
+    this.firstCalls.endTurn();
     this.options.endings.failed(this, entering);
-    for (const entry of [...this.#issued, ...this.#unissued]) this.#settleFailed(entry, cause);
-    this.#issued.length = 0;
+    for (const entry of [...this.#issued, ...this.#unissued]) this.settling.settleFailed(entry, cause);
+    this.#inFlight.clear();
     this.#unissued.length = 0;
   }
 }

@@ -68,10 +68,10 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
       return false;
     }
     const choices = readChoices(queue.options.control, arrival.seq);
-    if (choices === undefined || !queue.turn(arrival.seq)) return false;
+    if (choices === undefined || !queue.firstCalls.turn(arrival.seq)) return false;
     const native = rank.library.optional.ncclCommSplit !== undefined;
     const given = native ? splitNatively(rank, queue, color, key) : undefined;
-    queue.endTurn();
+    queue.firstCalls.endTurn();
     if (color < 0) return true;
     const members = membersOf(choices, color);
     const control = childControl(parent, `${name}:${color}`, members, instance);

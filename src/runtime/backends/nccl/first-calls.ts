@@ -1,0 +1,86 @@
+/**
+ * When a call may be made that NCCL has to connect peers for. It connects them inside the first call of a kind, and that
+ * call blocks until the peers make it too. A call whose kind (operation, size class, peer) was not seen before therefore
+ * waits, without blocking, until every member has issued it and it is this group's turn to block; after that NCCL only
+ * enqueues calls of its kind.
+ */
+import { sameLane } from "../control/lanes.ts";
+import type { GroupControl } from "../control/segment.ts";
+import type { Agreement } from "./agreement.ts";
+import type { Entry } from "./entry.ts";
+import type { Poller } from "./poller.ts";
+import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
+
+export interface FirstCallsOptions {
+  readonly control: GroupControl;
+  /** World ranks of the members. */
+  readonly ranks: readonly number[];
+  readonly poller: Poller;
+}
+
+export class FirstCalls {
+  readonly #agreement: Agreement;
+  readonly #control: GroupControl;
+  readonly #ranks: readonly number[];
+  readonly #poller: Poller;
+  readonly #warm = new Set<CallKind>();
+  /** The call whose turn this rank has taken. */
+  #turnOf: Entry | undefined;
+
+  constructor(agreement: Agreement, { control, ranks, poller }: FirstCallsOptions) {
+    this.#agreement = agreement;
+    this.#control = control;
+    this.#ranks = ranks;
+    this.#poller = poller;
+  }
+
+  /** Whether a call of this kind can be issued without NCCL connecting anybody. */
+  isWarm(kind: CallKind): boolean {
+    return this.#warm.has(kind);
+  }
+
+  allWarm(kinds: readonly CallKind[]): boolean {
+    for (const kind of kinds) if (!this.#warm.has(kind)) return false;
+    return true;
+  }
+
+  /** Whether all members have come to a call and its turn is theirs: then it is to be made, and `made` to be called. */
+  takesTurn(entry: Entry): boolean {
+    if (!this.#agreement.complete(entry.arrivals)) return false;
+    if (!this.#turnOfEntry(entry)) return false;
+    this.#turnOf = entry;
+    for (const kind of entry.kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
+    return true;
+  }
+
+  /** Says that NCCL has come back from a call. */
+  made(entry: Entry): void {
+    if (this.#turnOf !== entry) return;
+    this.#turnOf = undefined;
+    this.endTurn();
+  }
+
+  /** Whether it is this group's turn to make a call that blocks until all its members make it. */
+  turn(seq: number): boolean {
+    if (this.#control.size === 1 || this.#control.turn(seq, this.#ranks)) return true;
+    this.#poller.hurry();
+    return false;
+  }
+
+  endTurn(): void {
+    this.#control.endTurn(this.#ranks);
+  }
+
+  /** A call of sends and receives alone takes its turn with the members that are in it. */
+  #turnOfEntry({ arrivals, kinds }: Entry): boolean {
+    const collective = arrivals.find(({ lane }) => lane.kind === "collective");
+    if (collective !== undefined) return this.turn(collective.seq);
+    if (this.#control.size === 1) return true;
+    // Peers that are connected already are not asked for: for them the call may be under way. Here a call has one kind.
+    const cold = arrivals.filter((_, i) => !this.#warm.has(kinds[i] ?? ALWAYS_COLD));
+    const first = cold.filter(({ lane }, i) => i === cold.findIndex((other) => sameLane(lane, other.lane)));
+    if (this.#control.turnOfPairs(first, this.#ranks)) return true;
+    this.#poller.hurry();
+    return false;
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * The calls that are on a group's stream and not known to be done, in order, and how it is learned that they are: from
+ * marks behind them (see completion.ts). A call is settled once, when a mark behind it was reached or the stream was
+ * found idle.
+ */
+import type { RankDevice } from "../cuda/rank-device.ts";
+import type { CudaStream } from "../cuda/stream.ts";
+import type { Agreement } from "./agreement.ts";
+import { Completion } from "./completion.ts";
+import type { Entry } from "./entry.ts";
+import { nap } from "./poller.ts";
+import type { Settling } from "./settling.ts";
+
+/** How long to look for an end at every moment, ms; then this thread leaves the core to who is at it. */
+const FINISH_SPIN_MS = 1;
+
+export class InFlight {
+  readonly #calls: Entry[] = [];
+  /** How many were ever put there. */
+  numIssued = 0;
+  readonly #completion: Completion;
+  readonly #settling: Settling;
+  #markedUpTo = 0;
+
+  constructor(at: RankDevice, stream: CudaStream, settling: Settling) {
+    this.#completion = new Completion(at, stream);
+    this.#settling = settling;
+  }
+
+  /** Who is on the stream, the oldest first: one array for good. */
+  get calls(): readonly Entry[] {
+    return this.#calls;
+  }
+
+  add(entry: Entry): void {
+    this.#calls.push(entry);
+    this.numIssued++;
+  }
+
+  /** Whether there is a mark behind every call. */
+  get marked(): boolean {
+    return this.#markedUpTo === this.numIssued;
+  }
+
+  /** Whether everything on the stream is done. */
+  get idle(): boolean {
+    return this.#completion.idle();
+  }
+
+  /** Looks for a short while whether everything on the stream is done. */
+  idleWithin(limitMs: number): boolean {
+    const until = performance.now() + limitMs;
+    do {
+      for (let i = 0; i < 8; i++) if (this.#completion.idle()) return true;
+    } while (performance.now() < until);
+    return false;
+  }
+
+  /** Puts a mark behind everything issued, so that its completion can be read. @throws NativeError, ClosedError */
+  mark(): void {
+    // Also when it fails: the group ends then, and is not to try again.
+    this.#markedUpTo = this.numIssued;
+    const marker = this.#completion.mark();
+    for (let i = this.#calls.length - 1; i >= 0 && this.#calls[i]?.marker === 0; i--) {
+      const entry = this.#calls[i];
+      if (entry !== undefined) entry.marker = marker;
+    }
+  }
+
+  /** How many calls, from the oldest on, are known to be done. */
+  get numDone(): number {
+    let done = 0;
+    while (done < this.#calls.length && this.#completion.reached(this.#calls[done]?.marker ?? 0)) done++;
+    return done;
+  }
+
+  /** Settles the oldest `count` calls, in order. */
+  settle(count: number): void {
+    const now = performance.now();
+    if (count === 1) {
+      const entry = this.#calls.shift();
+      if (entry !== undefined) this.#settling.settle(entry, now);
+    } else for (const entry of this.#calls.splice(0, count)) this.#settling.settle(entry, now);
+    if (this.#calls.length === 0) this.#markedUpTo = this.numIssued;
+  }
+
+  /** How many calls, from the oldest on, every member has issued: those come to their end. */
+  numWhole(agreement: Agreement): number {
+    const broken = this.#calls.findIndex((entry) => !agreement.complete(entry.arrivals));
+    return broken < 0 ? this.#calls.length : broken;
+  }
+
+  /** Waits, for `limitMs` at most and while the group goes on, until the oldest `count` calls are done, as far as marks tell. */
+  waitFor(count: number, limitMs: number, over: () => boolean): void {
+    const last = this.#calls.slice(0, count).findLast((entry) => entry.marker !== 0);
+    if (last === undefined) return;
+    const start = performance.now();
+    while (!this.#completion.reached(last.marker) && !over()) {
+      const waitedMs = performance.now() - start;
+      if (waitedMs > limitMs) break;
+      if (waitedMs > FINISH_SPIN_MS) nap(0.05);
+    }
+  }
+
+  /** Forgets all calls: they were settled elsewhere. */
+  clear(): void {
+    this.#calls.length = 0;
+  }
+
+  /** Ends it. @param settled whether the stream is known to be done with all that was put there */
+  close(settled: boolean): void {
+    this.#completion.close(settled);
+  }
+}
