@@ -1,6 +1,7 @@
 /** The backends that a world can stand on, and how each gives its ranks a door. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
+  buryNcclRank,
   checkNcclRanks,
   createNcclHost,
   dumpNcclFlight,
@@ -94,9 +95,10 @@ export function failEngine({ host }: EngineHandle, rank: number, cause: string):
   else failNcclRank(host, rank, cause);
 }
 
-/** Takes from a rank whose thread has ended what it may have held of the ranks' common memory. */
+/** Takes from a rank whose thread has ended what it may have held of the ranks' common memory, its presence included. */
 export function buryInEngine({ host }: EngineHandle, rank: number): void {
   if (host.kind === "threads") buryRank(host, rank);
+  else buryNcclRank(host, rank);
 }
 
 /** As `failEngine`, but for every group: the generation is over, also for ranks that talk only among themselves. */

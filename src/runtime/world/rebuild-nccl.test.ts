@@ -101,6 +101,37 @@ describe.skipIf(!available)("a world over NCCL (stand-in library, needs g++)", (
     ]);
   });
 
+  it("waits for no rank that is gone, when several threads go at once without a word", {
+    timeout: 30_000,
+  }, async () => {
+    const waitedMs = await launch({
+      ranks: 4,
+      backend: "nccl",
+      onFailure: "respawn",
+      onOutput: () => {},
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (first: World, numReady: Int32Array) => {
+        await first.comm.barrier();
+        if (first.generation > 1) return 0;
+        if (first.rank === 1 || first.rank === 2) {
+          Atomics.add(numReady, 0, 1);
+          while (Atomics.load(numReady, 0) < 2);
+          // What process.exit() comes to, but for all that is told on the way.
+          (process as unknown as { reallyExit(code: number): never }).reallyExit(9);
+        }
+        const failed = await first.comm.barrier().then(undefined, (error: Error) => error.name);
+        const start = performance.now();
+        const next = first.rebuild();
+        const leavingMs = performance.now() - start;
+        await (await next).comm.barrier();
+        return failed === "RankFailedError" ? leavingMs : failed;
+      },
+    });
+    // A rank that leaves waits for what may still call NCCL, a second at most.
+    for (const ms of waitedMs) expect(ms).toBeLessThan(900);
+    expect(heldByFakeGpu(library)).toEqual(NOTHING_HELD);
+  });
+
   it("refuses device tensors of an older generation, with both generations", { timeout: 30_000 }, async () => {
     const messages = await launch({
       ranks: 2,

@@ -14,6 +14,10 @@ describe("Presence", () => {
     expect(a.of(701)).toEqual([1]);
     b.end(2);
     expect(a.of(700)).toEqual([0]);
+    a.bury(0);
+    a.bury(2);
+    expect([0, 1, 2, 3].map((rank) => b.isGone(rank))).toEqual([true, false, false, false]);
+    expect(b.of(700)).toEqual([0]);
     b.withdraw(0);
     expect(a.of(700)).toEqual([]);
     expect(a.enter(0, 700, 5)).toBeUndefined();

@@ -1,11 +1,14 @@
 /**
  * Who is here: in shared words, the process and the thread of each rank of a world that has come, until its engine has
  * ended everything. Two words per rank: its process number (zero: nobody), and its thread's number + 1, negative once
- * it is over.
+ * it has ended everything, or GONE.
  */
 
 /** Words of one rank. */
 export const PRESENCE_WORDS = 2;
+
+/** In place of a thread that is gone and has ended nothing. */
+const GONE = 2 ** 31 - 1;
 
 /** The ranks of a world that have come, as any of them sees them. */
 export class Presence {
@@ -49,7 +52,18 @@ export class Presence {
     if (thread > 0) Atomics.store(this.#words, at, -thread);
   }
 
-  /** Ranks of process `pid` that have come and may still call their engine. */
+  /** Says that the thread of `rank` is gone: if its engine has not ended everything, it will not. */
+  bury(rank: number): void {
+    const at = this.#thread(rank);
+    if (Atomics.load(this.#words, at) > 0) Atomics.store(this.#words, at, GONE);
+  }
+
+  /** Whether `rank` is gone and has not had its engine end everything. */
+  isGone(rank: number): boolean {
+    return Atomics.load(this.#words, this.#thread(rank)) === GONE;
+  }
+
+  /** Ranks of process `pid` that have come and have not had their engine end everything. */
   of(pid: number): readonly number[] {
     return Array.from({ length: this.#worldSize }, (_, rank) => rank).filter(
       (rank) => Atomics.load(this.#words, this.#pid(rank)) === pid && Atomics.load(this.#words, this.#thread(rank)) > 0,

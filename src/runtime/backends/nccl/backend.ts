@@ -366,8 +366,9 @@ export class NcclBackend implements Backend {
     for (;;) {
       const peers = segment.presence.of(process.pid);
       if (peers.length === 0) return;
-      // The rank that failed may be at it, or dead.
-      const limitMs = peers.every((rank) => rank === failed) ? FAILED_RANK_MS : PEERS_END_MS;
+      // The rank that failed may be at it, or dead; of those that are gone kernels may come to an end.
+      const isLost = peers.every((rank) => rank === failed || segment.presence.isGone(rank));
+      const limitMs = isLost ? FAILED_RANK_MS : PEERS_END_MS;
       if (performance.now() - start > limitMs) return;
       nap(PEERS_LOOK_MS);
     }

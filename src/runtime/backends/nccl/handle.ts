@@ -120,6 +120,14 @@ export function failNcclRank(handle: NcclHandle, rank: number, cause: string): v
   segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
 }
 
+/**
+ * Says that the thread of `rank` is gone: whoever waits for it to tell NCCL to end does so in vain. Where from is as for
+ * `failNcclRank`.
+ */
+export function buryNcclRank(handle: NcclHandle, rank: number): void {
+  segmentOf(handle)?.presence.bury(rank);
+}
+
 /** Why the world has failed, if it has. From the thread that made the handle (among threads: any). */
 export function ncclFailure(handle: NcclHandle): Failure | undefined {
   return segmentOf(handle)?.failure;
