@@ -3,7 +3,7 @@
  * communicator has a stream of its own, ordered behind what the program has issued on the rank's main stream.
  */
 
-import { checkRoot, type OperationName } from "../../../authoring/collectives/index.ts";
+import { checkRoot } from "../../../authoring/collectives/index.ts";
 import {
   AbortedError,
   ClosedError,
@@ -11,91 +11,39 @@ import {
   type PreMulSum,
   type ReduceOp,
   type Tensor,
-  UnsupportedError,
 } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type CallOptions,
   type Capabilities,
-  type CheckedCall,
   type CommStats,
   type Communicator,
-  checkArguments,
   checkOptions,
-  collectBatch,
   type Data,
   encodeObject,
   MAX_OBJECT_BYTES,
   type OutputOptions,
-  PendingWork,
   packCall,
   type ReduceOptions,
   type RootOptions,
-  SettledWork,
   type VOptions,
   type Work,
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
-import { MAX_BATCH_COLLECTIVES } from "./agreement.ts";
-import { isComposed } from "./calls.ts";
 import type { EntryParts } from "./entry.ts";
-import { type CapturedGraphs, Recording } from "./graphs.ts";
+import type { CapturedGraphs } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
-import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
-import {
-  checkSupported,
-  makesMemory,
-  type PrepareContext,
-  type Prepared,
-  prepareCall,
-  prepareQuickly,
-} from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 import { shrunk, splitting } from "./regroup.ts";
-import { CallSequence, type Extras, placeOf } from "./sequence.ts";
+import { CallSequence } from "./sequence.ts";
+import { TensorCalls } from "./tensor-calls.ts";
 import type { NcclWork } from "./work.ts";
 
 const NO_OPTIONS = Object.freeze({});
 /** What a caller gave who left the counts out: the check of the call says what is missing. */
 const NO_COUNTS = NO_OPTIONS as VOptions & AllToAllVOptions;
-
-interface BatchedCall {
-  readonly prepared: Prepared;
-  readonly work: NcclWork<unknown>;
-  readonly options: CallOptions;
-}
-
-/** Says whether one more collective fits into a batch. @throws InvalidArgumentError */
-function checkRoom(batch: readonly BatchedCall[]): void {
-  if (batch.length < MAX_BATCH_COLLECTIVES) return;
-  const numCollectives = batch.filter(({ prepared }) => prepared.arrival.lane.kind === "collective").length;
-  if (numCollectives < MAX_BATCH_COLLECTIVES) return;
-  throw new InvalidArgumentError("collectives in a batch", numCollectives + 1, `at most ${MAX_BATCH_COLLECTIVES}`);
-}
-
-/** The options of calls that settle as one. */
-function joined(options: readonly CallOptions[]): CallOptions {
-  const timeouts = options.flatMap(({ timeoutMs }) => timeoutMs ?? []);
-  const signals = [...new Set(options.flatMap(({ signal }) => signal ?? []))];
-  return {
-    ...(timeouts.length === 0 ? {} : { timeoutMs: Math.min(...timeouts) }),
-    ...(signals.length === 0
-      ? {}
-      : { signal: signals.length === 1 && signals[0] !== undefined ? signals[0] : AbortSignal.any(signals) }),
-  };
-}
-
-/** Runs a function whose calls are all made when it returns. @throws InvalidArgumentError when it returns a promise */
-function runAtOnce(fn: (group: NcclCommunicator) => void, group: NcclCommunicator): void {
-  const returned: unknown = (fn as (group: NcclCommunicator) => unknown)(group);
-  if (typeof (returned as PromiseLike<unknown> | null | undefined)?.then !== "function") return;
-  if (returned instanceof PendingWork) return;
-  // What it does later is its own affair, and its failure would only hide this one.
-  void (returned as PromiseLike<unknown>).then(undefined, () => {});
-  throw new InvalidArgumentError("fn", "a function that returns a promise", "a synchronous function");
-}
 
 /** Everything a communicator is made of. */
 export interface CommunicatorParts {
@@ -147,18 +95,11 @@ export class NcclCommunicator implements Communicator {
   readonly #issuer: CallIssuer;
   #numChildren = 0;
   readonly #sequence: CallSequence;
-  readonly #context: PrepareContext;
   readonly #mail: PairMail;
-  readonly #pairs: PairCalls;
-  /** `close` was called: no call is taken any more. */
-  #closed = false;
+  readonly #calls: TensorCalls;
   /** Nothing is pending any more after `close`. */
   #ended = false;
   #closing: Promise<void> | undefined;
-  /** Calls of an open batch; `undefined` outside of one. */
-  #batch: BatchedCall[] | undefined;
-  /** What goes into a graph instead of the queue, while one is captured. */
-  #recording: Recording | undefined;
 
   constructor(parts: CommunicatorParts) {
     this.parts = parts;
@@ -172,10 +113,10 @@ export class NcclCommunicator implements Communicator {
     this.#sequence = new CallSequence(this.size);
     const { at } = parts.rank;
     const dtypes = new Set(parts.rank.capabilities.dtypes);
-    this.#context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size, dtypes };
+    const context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size, dtypes };
     this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);
-    this.#pairs = new PairCalls(this.#context, this.#mail);
-    this.#issuer = new CallIssuer(parts.rank, parts.queue, this.#context, parts.group);
+    this.#issuer = new CallIssuer(parts.rank, parts.queue, context, parts.group);
+    this.#calls = new TensorCalls(this, this.#issuer, context, this.#mail);
   }
 
   /** The stream that this communicator's calls run on, for events and for kernels that must follow them. */
@@ -232,83 +173,77 @@ export class NcclCommunicator implements Communicator {
 
   /** input[count] -> output[count]: every rank has the reduction over all ranks. In place unless told. */
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly("all_reduce", input, options, options.op ?? "sum");
+    const quick = this.#calls.quickly("all_reduce", input, options, options.op ?? "sum");
     if (quick !== undefined) return quick;
-    return this.#issue("all_reduce", input, options, { redop: options.op ?? "sum" });
+    return this.#calls.issue("all_reduce", input, options, { redop: options.op ?? "sum" });
   }
   /** root's data[count] -> every rank. In place unless told. */
   broadcast(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#issue("broadcast", data, options, { root: options.root ?? 0 });
+    return this.#calls.issue("broadcast", data, options, { root: options.root ?? 0 });
   }
   /** input[count] -> root's output[count]; outputs of other ranks are left alone. In place unless told. */
   reduce(input: Data, options: ReduceOptions & RootOptions = {}): Work<Tensor> {
-    return this.#issue("reduce", input, options, { root: options.root ?? 0, redop: options.op ?? "sum" });
+    return this.#calls.issue("reduce", input, options, { root: options.root ?? 0, redop: options.op ?? "sum" });
   }
   /** input[count] -> output[n * count], in rank order. In place: `input` is this rank's own part of `output`. */
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly("all_gather", input, options, undefined);
+    const quick = this.#calls.quickly("all_gather", input, options, undefined);
     if (quick !== undefined) return quick;
-    return this.#issue("all_gather", input, options, {});
+    return this.#calls.issue("all_gather", input, options, {});
   }
   /** input[counts[rank]] -> output[sum(counts)], in rank order. All ranks give the same `counts`. */
   allGatherV(input: Data, options: VOptions = NO_COUNTS): Work<Tensor> {
-    return this.#issue("all_gather_v", input, options, { counts: options.counts });
+    return this.#calls.issue("all_gather_v", input, options, { counts: options.counts });
   }
   /** input[n * count] -> output[count]: this rank's part of the reduction. */
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly("reduce_scatter", input, options, options.op ?? "sum");
+    const quick = this.#calls.quickly("reduce_scatter", input, options, options.op ?? "sum");
     if (quick !== undefined) return quick;
-    return this.#issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
+    return this.#calls.issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
   }
   /** input[sum(counts)] -> output[counts[rank]]: this rank's part of the reduction. All ranks give the same `counts`. */
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp } = NO_COUNTS): Work<Tensor> {
-    return this.#issue("reduce_scatter_v", input, options, { counts: options.counts, redop: options.op ?? "sum" });
+    return this.#calls.issue("reduce_scatter_v", input, options, {
+      counts: options.counts,
+      redop: options.op ?? "sum",
+    });
   }
   /** input[n * count] -> output[n * count]: part j of rank i becomes part i of rank j. Out of place. */
   allToAll(input: Data, options: OutputOptions = {}): Work<Tensor> {
-    return this.#issue("all_to_all", input, options, {});
+    return this.#calls.issue("all_to_all", input, options, {});
   }
   /**
    * input[sum(sendCounts)] -> output[sum(recvCounts)]: both packed in rank order. Out of place. What this rank sends to
    * another must be what that one receives: MismatchError otherwise.
    */
   allToAllV(input: Data, options: AllToAllVOptions = NO_COUNTS): Work<Tensor> {
-    return this.#issue("all_to_all_v", input, options, {
+    return this.#calls.issue("all_to_all_v", input, options, {
       sendCounts: options.sendCounts,
       recvCounts: options.recvCounts,
     });
   }
   /** input[count] -> root's output[n * count], in rank order. */
   gather(input: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#issue("gather", input, options, { root: options.root ?? 0 });
+    return this.#calls.issue("gather", input, options, { root: options.root ?? 0 });
   }
   /** root's input[n * count] -> output[count]; ranks other than root pass their output as `data`. */
   scatter(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#issue("scatter", data, options, { root: options.root ?? 0 });
+    return this.#calls.issue("scatter", data, options, { root: options.root ?? 0 });
   }
   /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
-    if (this.#batch !== undefined || this.#recording !== undefined) return this.#issue("send", data, options, { peer });
-    return this.#push(
-      this.#pairs.send(this.#check("send", data, options, { peer }).input, peer),
-      options,
-    ) as Work<void>;
+    return this.#calls.send(data, peer, options);
   }
   /** Receives what rank `peer` of the group sends, in the order of its sends: output[count], as many as are sent. */
   recv(output: Data, peer: number, options: CallOptions = {}): Work<Tensor> {
-    if (this.#batch !== undefined || this.#recording !== undefined)
-      return this.#issue("recv", output, options, { peer });
-    return this.#push(
-      this.#pairs.recv(this.#check("recv", output, options, { peer }).input, peer),
-      options,
-    ) as Work<Tensor>;
+    return this.#calls.recv(output, peer, options);
   }
 
   /** No rank's work settles before all ranks have called it and their earlier calls of this group are done. */
   barrier(options: CallOptions = {}): Work<void> {
-    this.#refuseInBatch("barrier");
+    this.#calls.refuseInBatch("barrier");
     checkOptions(options);
-    this.#open();
+    this.#calls.refuseUnlessOpen();
     return this.#issuer.launch([this.#issuer.barrier()], "barrier", options, () => undefined) as Work<void>;
   }
 
@@ -317,34 +252,7 @@ export class NcclCommunicator implements Communicator {
    * every signal that is raised ends it.
    */
   batch(fn: (group: Communicator) => void, options: CallOptions = NO_OPTIONS): Work<void> {
-    checkOptions(options);
-    const calls = this.#collect(fn);
-    if (calls.length === 0)
-      return new SettledWork<void>(this.#sequence.next, "batch", this.group, { value: undefined });
-    const members = calls.map(({ prepared, work }) => ({ work, value: prepared.result }));
-    const prepared = calls.map((one) => one.prepared);
-    const together = joined([options, ...calls.map((one) => one.options)]);
-    return this.#issuer.launch(prepared, "batch", together, () => undefined, members) as Work<void>;
-  }
-
-  /** Runs `fn` and gives the calls that it made, none of them issued. A throw leaves everything as it was. */
-  #collect(fn: (group: Communicator) => void): readonly BatchedCall[] {
-    this.#refuseInBatch("batch");
-    this.#open();
-    const calls: BatchedCall[] = [];
-    const cancel = (reason: string) => {
-      for (const { prepared, work } of calls) {
-        for (const { finish } of prepared.staged) finish?.(false);
-        work.fail(new AbortedError(reason));
-      }
-    };
-    this.#batch = calls;
-    try {
-      this.#sequence.atomically(() => collectBatch(fn, this, cancel));
-    } finally {
-      this.#batch = undefined;
-    }
-    return calls;
+    return this.#calls.batch(fn, options);
   }
 
   /**
@@ -357,49 +265,7 @@ export class NcclCommunicator implements Communicator {
    * memory or would have to be made
    */
   capture(fn: (group: NcclCommunicator) => void): CudaGraph {
-    this.#refuseInBatch("capture");
-    this.#open();
-    this.#queue.look();
-    if (this.#queue.pending > 0 || !this.#queue.handle.accepts) {
-      throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
-    }
-    const recording = new Recording();
-    const { rank, graphs } = this.parts;
-    this.#recording = recording;
-    rank.capturing = this;
-    try {
-      const graph = this.stream.capture(() => this.#sequence.apart(() => runAtOnce(fn, this)));
-      return graphs.add(graph, recording.captured);
-    } finally {
-      this.#recording = undefined;
-      rank.capturing = undefined;
-    }
-  }
-
-  /** Puts a call into the graph that is being recorded. */
-  #record(prepared: Prepared, recording: Recording): NcclWork<unknown> {
-    const { op, staged } = prepared;
-    for (const { finish } of staged) finish?.(false);
-    if (!this.#queue.firstCalls.isWarm(prepared.kind)) {
-      throw new InvalidArgumentError(
-        "capture",
-        op,
-        `calls that were made before; make ${op} once outside of the graph`,
-      );
-    }
-    if (prepared.scalar !== undefined && this.size === 1) {
-      throw new UnsupportedError(
-        "preMulSum in a graph of a group of one",
-        "it is computed on the host there: call it outside",
-      );
-    }
-    recording.add(prepared);
-    const composed = isComposed(prepared.call, this.parts.rank.library);
-    const status = this.#issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
-    this.parts.rank.library.check("capture", status, this.#queue.handle.comm);
-    const work = this.#issuer.work(placeOf(prepared.arrival), op);
-    work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
-    return work;
+    return this.#calls.capture(fn);
   }
 
   /**
@@ -423,9 +289,9 @@ export class NcclCommunicator implements Communicator {
    * }
    */
   replay(graph: CudaGraph, options: CallOptions = {}): Work<void> {
-    this.#refuseInBatch("replay");
+    this.#calls.refuseInBatch("replay");
     checkOptions(options);
-    this.#open();
+    this.#calls.refuseUnlessOpen();
     const { storages, hash, numCollectives } = this.parts.graphs.replayable(graph, this.group);
     const arrival = this.#sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
     const run = () => {
@@ -489,14 +355,14 @@ export class NcclCommunicator implements Communicator {
    * console.log(sums); // [1, 1, 5, 5]
    */
   split(color: number, key = 0, options: CallOptions & { name?: string } = {}): Work<Communicator | undefined> {
-    this.#refuseInBatch("split");
+    this.#calls.refuseInBatch("split");
     checkOptions(options);
     if (!Number.isInteger(color) || color < -1 || color > 0x7fffffff) {
       throw new InvalidArgumentError("color", color, "an integer of 0 or more, or -1 for no group");
     }
     if (!Number.isInteger(key) || Math.abs(key) > 0x7fffffff)
       throw new InvalidArgumentError("key", key, "a 32-bit integer");
-    this.#open();
+    this.#calls.refuseUnlessOpen();
     const name = options.name ?? `${this.group}/split${this.#numChildren}`;
     const instance = this.#numChildren++;
     const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
@@ -510,8 +376,8 @@ export class NcclCommunicator implements Communicator {
    * group. What was pending on this communicator is aborted, and it is good for nothing but `close()` afterwards.
    */
   shrink(excluded: readonly number[]): Work<Communicator> {
-    this.#refuseInBatch("shrink");
-    if (this.#closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
+    this.#calls.refuseInBatch("shrink");
+    if (this.#calls.closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
     const valid = Array.isArray(excluded) && excluded.length > 0 && new Set(excluded).size === excluded.length;
     if (!valid || !excluded.every((r) => Number.isInteger(r) && r >= 0 && r < this.size && r !== this.rank)) {
       throw new InvalidArgumentError(
@@ -560,7 +426,7 @@ export class NcclCommunicator implements Communicator {
    * @throws the first failure that nobody looked at
    */
   async close(): Promise<void> {
-    this.#closed = true;
+    this.#calls.closed = true;
     this.#closing ??= this.#close();
     await this.#closing;
   }
@@ -571,7 +437,7 @@ export class NcclCommunicator implements Communicator {
 
   async #close(): Promise<void> {
     await this.#queue.drain();
-    const undelivered = await this.#drainMail();
+    const undelivered = await this.#mail.drain(this.group, this.#rank.timeoutMs);
     this.#ended = true;
     const unseen = this.#queue.close();
     const { comm } = this.#queue.handle;
@@ -582,25 +448,6 @@ export class NcclCommunicator implements Communicator {
     this.parts.rank.endings.retire(this);
     if (unseen.length > 0) throw unseen[0];
     if (undelivered !== undefined) throw undelivered;
-  }
-
-  /** Waits until receivers have taken what was sent to them. @returns what is to be said of those who never will */
-  async #drainMail(): Promise<AbortedError | undefined> {
-    const { control } = this.#queue.options;
-    // No member makes a call after it has said so.
-    control.announceClose();
-    const until = performance.now() + this.#rank.timeoutMs;
-    // What a group that failed has sent is not missed.
-    while (this.#mail.sweep() > 0 && !control.failed && performance.now() < until) {
-      if (control.allClosing && this.#mail.sweep() > 0) break;
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-    const receivers = control.failed ? [] : this.#mail.receivers;
-    this.#mail.close();
-    if (receivers.length === 0) return undefined;
-    return new AbortedError(
-      `${this.group} was closed, and rank ${receivers.join(", ")} never received what was sent to it`,
-    );
   }
 
   #push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
@@ -614,83 +461,9 @@ export class NcclCommunicator implements Communicator {
     options: CallOptions,
     pick: (values: readonly unknown[]) => unknown,
   ): NcclWork<unknown> {
-    this.#refuseInBatch(op);
+    this.#calls.refuseInBatch(op);
     checkOptions(options);
-    this.#open();
+    this.#calls.refuseUnlessOpen();
     return this.#issuer.exchange(op, mine, root, options, pick);
-  }
-
-  /** Checks all that one rank can know of a call. Nothing is changed when it throws. */
-  #check(op: OperationName, data: Data, options: OutputOptions, extras: Extras): CheckedCall {
-    this.#open();
-    const checked = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, ...extras });
-    checkSupported(this.capabilities(), checked.call.dtype, extras.redop);
-    return checked;
-  }
-
-  /** See prepareQuickly. */
-  #quickly(
-    op: "all_reduce" | "all_gather" | "reduce_scatter",
-    input: Data,
-    options: OutputOptions,
-    redop: ReduceOp | undefined,
-  ): Work<Tensor> | undefined {
-    this.#open();
-    if (this.#batch !== undefined || this.#recording !== undefined) return undefined;
-    const prepared = prepareQuickly(this.#context, op, input, options, redop);
-    if (prepared === undefined) return undefined;
-    return this.#issuer.pushQuickly(prepared) as NcclWork<Tensor>;
-  }
-
-  #issue<T>(op: OperationName, data: Data, options: OutputOptions, extras: Extras): Work<T> {
-    const checked = this.#check(op, data, options, extras);
-    const recording = this.#recording;
-    if (recording !== undefined) {
-      this.#checkRecordable(op, checked, extras);
-      return this.#record(prepareCall(this.#context, op, checked, extras), recording) as NcclWork<T>;
-    }
-    if (this.#batch !== undefined && extras.peer === undefined) checkRoom(this.#batch);
-    const prepared = prepareCall(this.#context, op, checked, extras);
-    if (this.#batch !== undefined) {
-      const work = this.#issuer.work(placeOf(prepared.arrival), op);
-      this.#batch.push({ prepared, work, options });
-      return work as NcclWork<T>;
-    }
-    return this.#issuer.launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
-  }
-
-  /** Refuses calls that no graph can hold. */
-  #checkRecordable(op: OperationName, checked: CheckedCall, extras: Extras): void {
-    for (const operand of [checked.input, checked.output]) {
-      if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
-        throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
-      }
-    }
-    if (makesMemory(this.rank, op, checked, extras.root ?? 0)) {
-      throw new InvalidArgumentError(
-        "capture",
-        `${op} without an output`,
-        "calls that name their output: each run of the graph writes there",
-      );
-    }
-  }
-
-  #open(): void {
-    if (this.#closed) throw new ClosedError(`communicator ${this.group}`, "was closed");
-    const { capturing } = this.#rank;
-    if (capturing !== undefined && capturing !== this) {
-      throw new UnsupportedError(
-        `a call of ${this.group} inside capture() of ${capturing.group}`,
-        "a graph holds the calls of one communicator: make this one outside of it",
-      );
-    }
-    this.#queue.refuseAfterFailure();
-  }
-
-  #refuseInBatch(op: string): void {
-    if (this.#batch !== undefined || this.#recording !== undefined) {
-      const where = this.#recording !== undefined ? "capture()" : "batch()";
-      throw new UnsupportedError(`${op} inside ${where}`, "only collectives, send and recv can stand there");
-    }
   }
 }

@@ -4,7 +4,7 @@
  * the buffer is; the receiver copies from there, over NVLink where there is one, and acknowledges. Inside a batch, sends
  * and receives are NCCL's own.
  */
-import { FormatError } from "../../../core/index.ts";
+import { AbortedError, FormatError } from "../../../core/index.ts";
 import type { GroupControl } from "../control/segment.ts";
 import type { Allocation, MemoryPool } from "../cuda/memory-pool.ts";
 import type { PeerMemory } from "../cuda/peer-memory.ts";
@@ -82,12 +82,29 @@ export class PairMail {
   }
 
   /** Who has yet to take something, each once. */
-  get receivers(): readonly number[] {
+  get #receivers(): readonly number[] {
     return [...new Set(this.#outgoing.map(({ to }) => to))].sort((a, b) => a - b);
   }
 
+  /** Waits until receivers have taken what was sent to them, and ends the mail. @returns what is to be said of those who never will */
+  async drain(group: string, timeoutMs: number): Promise<AbortedError | undefined> {
+    const control = this.#control;
+    // No member makes a call after it has said so.
+    control.announceClose();
+    const until = performance.now() + timeoutMs;
+    // What a group that failed has sent is not missed.
+    while (this.sweep() > 0 && !control.failed && performance.now() < until) {
+      if (control.allClosing && this.sweep() > 0) break;
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    const receivers = control.failed ? [] : this.#receivers;
+    this.#close();
+    if (receivers.length === 0) return undefined;
+    return new AbortedError(`${group} was closed, and rank ${receivers.join(", ")} never received what was sent to it`);
+  }
+
   /** Frees every buffer: the group is over. */
-  close(): void {
+  #close(): void {
     for (const { buffer } of this.#outgoing) this.pool.free(buffer);
     this.#outgoing.length = 0;
   }
