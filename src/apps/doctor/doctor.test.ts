@@ -191,6 +191,70 @@ describe("a flight-recorder dump", () => {
     );
   });
 
+  it("tells of sends and receives, which pairs number by themselves, and what hangs behind them", () => {
+    const pairCall = (
+      op: "send" | "recv",
+      peer: number,
+      seq: number,
+      state: FlightEntry["state"],
+      inBatch = false,
+    ) => ({
+      ...entry(seq, `${op}(f32[8], peer ${peer})`, state),
+      op,
+      peer,
+      dtype: "f32",
+      count: 8,
+      inBatch,
+    });
+    const sum = (state: FlightEntry["state"]) => entry(3, "all_reduce(f32)", state);
+    // The ranks of the group are the world's 4 to 7.
+    const of = (...entries: (readonly FlightEntry[])[]) => {
+      const all = dump(entries.map((one, i) => ({ rank: 4 + i, entries: [...one] })));
+      return explain([{ ...all, groups: [{ name: "world", ranks: [4, 5, 6, 7] }] }]).groups[0];
+    };
+    // Rank 5 waits for what rank 4 has not sent: the others are in the operation behind it, 4 and 5 not.
+    const behind = of(
+      [pairCall("send", 1, 0, "done")],
+      [pairCall("recv", 0, 0, "done"), pairCall("recv", 0, 1, "issued"), sum("issued")],
+      [sum("issued")],
+      [sum("issued")],
+    );
+    expect(behind).toMatchObject({ verdict: "stuck", missing: [{ rank: 4 }] });
+    expect(behind?.message).toBe(
+      "world: all_reduce(f32) (#3) waits for ranks [4]: rank 4 last issued send(f32[8], peer 1) (#0, done)" +
+        "; recv(f32[8], peer 0) of rank 5 (#1 from rank 4) waits for rank 4, which has not sent" +
+        ": rank 4 last issued send(f32[8], peer 1) (#0, done); rank 5 has called it, and the engine has not taken it",
+    );
+    // All have called the operation, and rank 5's waits in its queue: no fault of the transport.
+    const blocked = of(
+      [sum("started")],
+      [pairCall("recv", 2, 0, "issued"), sum("issued")],
+      [sum("started")],
+      [sum("started")],
+    );
+    expect(blocked?.message).toMatch(
+      /none has finished; rank 4 .*; recv\(f32\[8\], peer 2\) of rank 5 .* rank 6, which has not sent/,
+    );
+    // Both ends are there.
+    const both = of([pairCall("send", 3, 7, "running", true)], [], [], [pairCall("recv", 0, 7, "started", true)]);
+    expect(both).toMatchObject({
+      verdict: "stuck",
+      missing: [],
+      waiting: [
+        { rank: 4, seq: 7 },
+        { rank: 7, seq: 7 },
+      ],
+    });
+    expect(both?.message).toBe(
+      "world: send(f32[8], peer 3) of rank 4 (#7 to rank 7, in a batch) is not done, though rank 7 receives" +
+        ": rank 7 has it on its stream; rank 4 is in it on its stream" +
+        "; recv(f32[8], peer 0) of rank 7 (#7 from rank 4, in a batch) is not done, though rank 4 has sent" +
+        ": rank 4 is in it on its stream; rank 7 has it on its stream",
+    );
+    const ended = of([pairCall("send", 1, 0, "done"), sum("done")], [sum("done")], [sum("done")], [sum("done")]);
+    expect(ended).toMatchObject({ verdict: "complete", waiting: [], missing: [] });
+  });
+
   it("is read from a folder of one dump a rank, the latest generation first", async () => {
     const folder = mkdtempSync(join(tmpdir(), "chorale-flight-"));
     for (const rank of [0, 1, 2])

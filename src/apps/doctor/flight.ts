@@ -6,24 +6,14 @@ import { readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { entrySchema, type FlightEntry, progressOf } from "./flight-entry.ts";
+import { pairsInWords, stuckPairs } from "./flight-pairs.ts";
 import { knownCause } from "./known-causes.ts";
 
 /** Largest dump that is read: 1024 ranks with 1000 entries of 100 bytes are about 100 MB. */
 const MAX_DUMP_BYTES = 128 * 1024 * 1024;
 const MAX_DUMPS = 4096;
 
-const entrySchema = z.object({
-  group: z.string(),
-  seq: z.number(),
-  op: z.string(),
-  call: z.string(),
-  state: z.enum(["issued", "started", "running", "done", "failed"]),
-  timeMs: z.number(),
-  endMs: z.number().optional(),
-  reached: z.enum(["issued", "started", "running"]).optional(),
-  startUs: z.number().optional(),
-  durationUs: z.number().optional(),
-});
 const dumpSchema = z.object({
   schemaVersion: z.literal(1),
   backend: z.string(),
@@ -32,7 +22,9 @@ const dumpSchema = z.object({
   groups: z.array(z.object({ name: z.string(), ranks: z.array(z.number()), failure: z.unknown().optional() })),
   ranks: z.array(z.object({ rank: z.number(), failed: z.string().optional(), entries: z.array(entrySchema) })),
 });
-export type FlightEntry = z.infer<typeof entrySchema>;
+
+export type { FlightEntry };
+
 type Dump = z.infer<typeof dumpSchema>;
 
 /** What one rank's timed calls of a group took on its stream. */
@@ -153,17 +145,13 @@ function timingsOf(
   return timings.length === 0 ? undefined : timings;
 }
 
-/** How far a call came on a rank, in words. */
-function progressOf({ state, reached = "issued", timeMs }: FlightEntry): string {
-  const said = {
-    issued: "has called it, and the engine has not taken it",
-    started: "has it on its stream",
-    running: "is in it on its stream",
-  };
-  const since = timeMs === 0 ? "" : `, issued at ${new Date(timeMs).toISOString()}`;
-  if (state === "done") return "is done with it";
-  return `${state === "failed" ? said[reached] : said[state]}${since}`;
-}
+const waitingIn = ({ rank, entry: { call, seq, state, timeMs } }: { rank: number; entry: FlightEntry }) => ({
+  rank,
+  call,
+  seq,
+  state,
+  timeMs,
+});
 
 function diagnoseGroup(
   group: string,
@@ -171,43 +159,50 @@ function diagnoseGroup(
   ranks: ReadonlyMap<number, readonly FlightEntry[]>,
   failures: ReadonlyMap<number, string>,
 ): GroupDiagnosis {
-  const of = (rank: number) => (ranks.get(rank) ?? []).filter((entry) => entry.group === group);
+  const all = (rank: number) => (ranks.get(rank) ?? []).filter((entry) => entry.group === group);
+  // Sends and receives of pairs that are numbered by themselves are no rounds of the group.
+  const of = (rank: number) => all(rank).filter(({ peer }) => peer === undefined);
+  const lastOf = (rank: number) => {
+    const last = all(rank).at(-1);
+    const said =
+      last === undefined
+        ? ranks.has(rank)
+          ? "issued nothing in this group"
+          : "left no dump"
+        : `last issued ${last.call} (#${last.seq}, ${last.state})`;
+    const failed = failures.get(rank);
+    return failed === undefined ? said : `${said}; failed: ${failed}`;
+  };
   // A rank is stuck in its oldest operation that is not done.
   const open = members.flatMap((rank) => {
     const entry = of(rank).find((e) => e.state !== "done");
     return entry === undefined ? [] : [{ rank, entry }];
   });
-  const timings = timingsOf(members, of);
+  const pairs = stuckPairs(members, all);
+  const inPairs = pairsInWords(pairs, lastOf);
+  const timings = timingsOf(members, all);
   const timed = timings === undefined ? {} : { timings };
   const seq = Math.min(...open.map(({ entry }) => entry.seq));
-  if (open.length === 0)
+  if (open.length === 0) {
+    const unmatched = new Set(pairs.flatMap(({ peer, match }) => (match === undefined ? [peer] : [])));
     return {
       group,
       ranks: members,
-      verdict: "complete",
-      message: `${group}: every operation that was issued is done`,
-      waiting: [],
-      missing: [],
+      verdict: pairs.length === 0 ? "complete" : "stuck",
+      message: `${group}: ${pairs.length === 0 ? "every operation that was issued is done" : inPairs}`,
+      waiting: pairs.map(waitingIn),
+      missing: [...unmatched].map((rank) => ({ rank, last: lastOf(rank) })),
       ...timed,
     };
+  }
   const at = members.flatMap((rank) => {
     const entry = of(rank).find((e) => e.seq === seq);
     return entry === undefined ? [] : [{ rank, entry }];
   });
-  const waiting = at.map(({ rank, entry: { call, seq, state, timeMs } }) => ({ rank, call, seq, state, timeMs }));
+  const waiting = at.map(waitingIn);
   const missing = members
     .filter((rank) => !at.some((other) => other.rank === rank))
-    .map((rank) => {
-      const last = of(rank).at(-1);
-      const said =
-        last === undefined
-          ? ranks.has(rank)
-            ? "issued nothing in this group"
-            : "left no dump"
-          : `last issued ${last.call} (#${last.seq}, ${last.state})`;
-      const failed = failures.get(rank);
-      return { rank, last: failed === undefined ? said : `${said}; failed: ${failed}` };
-    });
+    .map((rank) => ({ rank, last: lastOf(rank) }));
   const calls = new Map<string, number[]>();
   for (const { rank, call } of waiting) calls.set(call, [...(calls.get(call) ?? []), rank]);
   if (calls.size > 1) {
@@ -231,7 +226,9 @@ function diagnoseGroup(
     missing.length === 0 && done.length > 0
       ? `${group}: ${call} (#${seq}) is done on ranks [${done.join(", ")}] and not on the others${progress}`
       : missing.length === 0
-        ? `${group}: all ranks are in ${call} (#${seq}) and none has finished: the transport is stuck, not the program${progress}`
+        ? `${group}: all ranks are in ${call} (#${seq}) and none has finished${pairs.length === 0 ? ": the transport is stuck, not the program" : ""}${progress}`
         : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${progress}`;
-  return { group, ranks: members, verdict: "stuck", message, waiting, missing, ...timed };
+  // Who hangs in a send or receive does not come to the operation behind it.
+  const said = inPairs === "" ? message : `${message}; ${inPairs}`;
+  return { group, ranks: members, verdict: "stuck", message: said, waiting, missing, ...timed };
 }

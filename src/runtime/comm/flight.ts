@@ -7,6 +7,7 @@ export const FLIGHT_SCHEMA_VERSION = 1;
 
 export interface FlightEntry {
   readonly group: string;
+  /** Number of the operation; with `peer` it is counted by itself, among this rank's sends to, or receives from, that one. */
   readonly seq: number;
   readonly op: string;
   readonly call: string;
@@ -21,6 +22,13 @@ export interface FlightEntry {
   /** Where calls are timed: its start on the stream, counted from the group's first call, and how long it ran there. */
   readonly startUs?: number;
   readonly durationUs?: number;
+  /** Of a send or receive: the other end, a rank of the group. The backends that leave it out count these with the rest. */
+  readonly peer?: number;
+  /** With `peer`: the type and number of the elements (modulo 2^32). */
+  readonly dtype?: string;
+  readonly count?: number;
+  /** With `peer`: whether it stands in a batch, and so waits for the other end; outside of one a send is a copy. */
+  readonly inBatch?: boolean;
 }
 export interface FlightRank {
   readonly rank: number;

@@ -3,7 +3,7 @@
  * is and who is here; then a table of groups. A group has a failure of its own, a small blob (NCCL's unique id), and per
  * member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their flight notes.
  */
-import { NOTE_WORDS } from "./flight-notes.ts";
+import { NOTE_WORDS, PAIR_NOTE_WORDS } from "./flight-notes.ts";
 import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane } from "./lanes.ts";
 import { PRESENCE_WORDS } from "./presence.ts";
 
@@ -71,6 +71,7 @@ export class Layout {
   readonly #pairs: number;
   readonly #offers: number;
   readonly #notes: number;
+  readonly #pairNotes: number;
   readonly #groupWords: number;
 
   constructor(worldSize: number) {
@@ -81,7 +82,8 @@ export class Layout {
     this.#pairs = GROUP.lanes + worldSize * this.memberWords;
     this.#offers = this.#pairs + worldSize * worldSize * PAIR_WORDS;
     this.#notes = this.#offers + worldSize;
-    this.#groupWords = this.#notes + worldSize * LANE_RING * NOTE_WORDS;
+    this.#pairNotes = this.#notes + worldSize * LANE_RING * NOTE_WORDS;
+    this.#groupWords = this.#pairNotes + worldSize * LANE_RING * PAIR_NOTE_WORDS;
   }
 
   get sizeBytes(): number {
@@ -122,9 +124,14 @@ export class Layout {
     return at + this.#offers;
   }
 
-  /** The flight notes of a member. */
+  /** The flight notes of a member's collectives. */
   notes(at: number, member: number): number {
     return at + this.#notes + member * LANE_RING * NOTE_WORDS;
+  }
+
+  /** The flight notes of a member's sends and receives. */
+  pairNotes(at: number, member: number): number {
+    return at + this.#pairNotes + member * LANE_RING * PAIR_NOTE_WORDS;
   }
 }
 

@@ -11,7 +11,7 @@ import { createHash } from "node:crypto";
 import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
-import { FlightNotes } from "./flight-notes.ts";
+import { FlightNotes, PairNotes } from "./flight-notes.ts";
 import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import {
   BLOB_BYTES,
@@ -486,6 +486,11 @@ export class GroupControl {
   /** What became of a member's last collectives. */
   flightNotes(member: number): FlightNotes {
     return new FlightNotes(this.#words, this.#layout.notes(this.#at, member), LANE_RING);
+  }
+
+  /** What became of a member's last sends and receives. */
+  pairNotes(member: number): PairNotes {
+    return new PairNotes(this.#words, this.#layout.pairNotes(this.#at, member), LANE_RING);
   }
 
   #pair(from: number, to: number): number {

@@ -1,9 +1,11 @@
 /**
- * The flight recorder's hand in a communicator's queue: notes in the control segment what becomes of each collective
+ * The flight recorder's hand in a communicator's queue: notes in the control segment what becomes of each call
  * and, when asked, times it on the stream with an event before and one behind. Without timings a call costs some stores
  * and no look at a clock; with them two events, of which none is waited for.
  */
-import type { FlightNotes } from "../control/flight-notes.ts";
+import type { FlightNotes, PairNotes } from "../control/flight-notes.ts";
+import type { Lane } from "../control/lanes.ts";
+import type { GroupControl } from "../control/segment.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
 import type { Entry } from "./entry.ts";
 
@@ -19,6 +21,9 @@ export function wantsTimings(told: boolean | undefined): boolean {
 /** Zero of this thread's `performance.now()`, ms since 1970: a constant, which the getter costs a call to ask for. */
 const ORIGIN_MS = performance.timeOrigin;
 
+/** Whether a lane's calls have notes of their own: what pairs agree on within a collective is in the collective's. */
+const ofPair = ({ kind }: Lane): boolean => kind === "send" || kind === "recv";
+
 interface Timed {
   readonly start: CudaEvent;
   readonly end: CudaEvent;
@@ -27,6 +32,9 @@ interface Timed {
 
 export class CallRecorder {
   readonly #notes: FlightNotes;
+  readonly #pairs: PairNotes;
+  /** Sends and receives that have had a note. */
+  #numPairs = 0;
   readonly #stream: CudaStream;
   /** Calls that are being timed; absent without timings. */
   readonly #timed: Map<Entry, Timed> | undefined;
@@ -35,8 +43,9 @@ export class CallRecorder {
   #last: CudaEvent | undefined;
   #lastUs = 0;
 
-  constructor(notes: FlightNotes, stream: CudaStream, timings: boolean) {
-    this.#notes = notes;
+  constructor(control: GroupControl, stream: CudaStream, timings: boolean) {
+    this.#notes = control.flightNotes(control.member);
+    this.#pairs = control.pairNotes(control.member);
     this.#stream = stream;
     this.#timed = timings ? new Map() : undefined;
   }
@@ -45,9 +54,12 @@ export class CallRecorder {
     return this.#timed !== undefined;
   }
 
-  issued({ arrivals, issuedAt }: Entry): void {
-    for (const { lane, seq } of arrivals) {
-      if (lane.kind === "collective") this.#notes.issue(seq, ORIGIN_MS + issuedAt);
+  issued(entry: Entry): void {
+    entry.firstPairNote = this.#numPairs;
+    const timeMs = ORIGIN_MS + entry.issuedAt;
+    for (const { lane, seq, print } of entry.arrivals) {
+      if (lane.kind === "collective") this.#notes.issue(seq, timeMs);
+      else if (ofPair(lane)) this.#pairs.issue(this.#numPairs++, timeMs, print, seq);
     }
   }
 
@@ -62,7 +74,7 @@ export class CallRecorder {
   /** To be called when the call is on the stream. */
   started(entry: Entry): void {
     this.#timed?.get(entry)?.end.record(this.#stream);
-    for (const { lane, seq } of entry.arrivals) if (lane.kind === "collective") this.#notes.reach(seq, "started");
+    this.#reach(entry, "started");
   }
 
   /** Notes which calls the stream has begun. */
@@ -73,15 +85,25 @@ export class CallRecorder {
       // In order: what is behind one that has not begun has not begun either.
       if (!timed.start.isDone()) return;
       timed.running = true;
-      for (const { lane, seq } of entry.arrivals) if (lane.kind === "collective") this.#notes.reach(seq, "running");
+      this.#reach(entry, "running");
+    }
+  }
+
+  #reach({ arrivals, firstPairNote }: Entry, stage: "started" | "running"): void {
+    let pair = firstPairNote;
+    for (const { lane, seq } of arrivals) {
+      if (lane.kind === "collective") this.#notes.reach(seq, stage);
+      else if (ofPair(lane)) this.#pairs.reach(pair++, stage);
     }
   }
 
   /** Ends a call's note. @param now as `performance.now()` has it */
   ended(entry: Entry, ok: boolean, now: number): void {
     if (this.#timed !== undefined) this.#time(this.#timed, entry, ok);
+    let pair = entry.firstPairNote;
     for (const { lane, seq } of entry.arrivals) {
       if (lane.kind === "collective") this.#notes.end(seq, ok, ORIGIN_MS + now);
+      else if (ofPair(lane)) this.#pairs.end(pair++, ok, ORIGIN_MS + now);
     }
   }
 
@@ -114,8 +136,10 @@ export class CallRecorder {
     this.#last = start;
     const durationUs = end.elapsedUsSince(start);
     this.#spare.push(end);
+    let pair = entry.firstPairNote;
     for (const { lane, seq } of entry.arrivals) {
       if (lane.kind === "collective") this.#notes.time(seq, this.#lastUs, durationUs);
+      else if (ofPair(lane)) this.#pairs.time(pair++, this.#lastUs, durationUs);
     }
   }
 

@@ -88,6 +88,8 @@ export class Entry {
   main: MainPoint | undefined = undefined;
   /** Its number among the calls that its queue has taken, from 1. */
   number = 0;
+  /** The number of the flight note of its first send or receive; the others' follow. */
+  firstPairNote = 0;
 
   constructor(work: NcclWork<unknown>, parts: EntryParts, timeoutMs: number) {
     this.op = parts.op;

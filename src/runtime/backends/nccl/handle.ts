@@ -9,6 +9,7 @@ import {
   type FlightEntry,
   unpackCall,
 } from "../../comm/index.ts";
+import type { FlightNote } from "../control/flight-notes.ts";
 import { COLLECTIVE, LANE_RING } from "../control/lanes.ts";
 import { controlBytes } from "../control/layout.ts";
 import {
@@ -21,7 +22,7 @@ import {
 import { ControlSegment, type GroupControl } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
 import { guardExit } from "./exit-guard.ts";
-import { placeOf } from "./sequence.ts";
+import { IN_BATCH, placeOf } from "./sequence.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {
@@ -134,8 +135,8 @@ export function ncclFailure(handle: NcclHandle): Failure | undefined {
 }
 
 /**
- * Reads what every rank issued last and what became of it, also of ranks that are dead or stuck. Collectives only. Times
- * on the stream are there when the ranks were asked for them (`flightTimings`).
+ * Reads what every rank issued last and what became of it, also of ranks that are dead or stuck: of each group the last 64
+ * collectives, and the last 64 sends and receives. Times on the stream are there when the ranks were asked for them (`flightTimings`).
  * @example
  * import { createNcclHost, dumpNcclFlight, failNcclRank, releaseNcclHost } from "chorale/nccl";
  *
@@ -166,7 +167,28 @@ export function dumpNcclFlight(handle: NcclHandle): FlightDump {
   };
 }
 
+/** Of a call that has just been published. */
+const NOT_NOTED: FlightNote = { stage: "issued", failed: false, issuedMs: 0, endedMs: 0, startUs: 0, durationUs: 0 };
+
+/** What a note says in a dump. */
+function told({ stage, failed, issuedMs, endedMs, startUs, durationUs }: FlightNote) {
+  return {
+    state: failed ? "failed" : stage,
+    timeMs: issuedMs,
+    ...(endedMs === 0 ? {} : { endMs: endedMs }),
+    ...(failed && stage !== "done" ? { reached: stage } : {}),
+    ...(durationUs === 0 ? {} : { startUs, durationUs }),
+  } as const;
+}
+
+/** A member's calls of a group, in the order of issue. */
 function entriesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
+  const all = [...collectivesOf(group, control, member), ...pairCallsOf(group, control, member)];
+  const timeOf = ({ timeMs }: FlightEntry) => (timeMs === 0 ? Number.MAX_VALUE : timeMs);
+  return all.sort((a, b) => timeOf(a) - timeOf(b));
+}
+
+function collectivesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
   const issued = control.issued(member, COLLECTIVE);
   const notes = control.flightNotes(member);
   const entries: FlightEntry[] = [];
@@ -174,20 +196,26 @@ function entriesOf(group: string, control: GroupControl, member: number): Flight
   for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
     const print = control.read(member, COLLECTIVE, seq);
     if (print === undefined) continue;
-    const call = describeWords(print.call, print.count >>> 0);
-    const note = notes.read(seq);
-    const { stage = "issued", failed = false, issuedMs = 0, endedMs = 0, startUs = 0, durationUs = 0 } = note ?? {};
     entries.push({
       group,
       seq: placeOf({ lane: COLLECTIVE, seq }),
       op: unpackCall(print.call).op,
-      call,
-      state: failed ? "failed" : stage,
-      timeMs: issuedMs,
-      ...(endedMs === 0 ? {} : { endMs: endedMs }),
-      ...(failed && stage !== "done" ? { reached: stage } : {}),
-      ...(durationUs === 0 ? {} : { startUs, durationUs }),
+      call: describeWords(print.call, print.count >>> 0),
+      ...told(notes.read(seq) ?? NOT_NOTED),
     });
   }
   return entries;
+}
+
+function pairCallsOf(group: string, control: GroupControl, member: number): FlightEntry[] {
+  return control
+    .pairNotes(member)
+    .read()
+    .map((note) => {
+      const word = note.call & ~IN_BATCH;
+      const count = note.count >>> 0;
+      const { op, dtype = "u8", root: peer } = unpackCall(word);
+      const inBatch = (note.call & IN_BATCH) !== 0;
+      return { group, seq: note.seq, op, call: describeWords(word, count), ...told(note), peer, dtype, count, inBatch };
+    });
 }

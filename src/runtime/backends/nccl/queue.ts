@@ -87,8 +87,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#publishing = new Publishing(this.#agreement);
     this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.#agreement, options);
-    const notes = options.control.flightNotes(options.control.member);
-    this.#recorder = new CallRecorder(notes, options.stream, options.flightTimings);
+    this.#recorder = new CallRecorder(options.control, options.stream, options.flightTimings);
     this.#order = new StreamOrder(options.at, options.stream);
     this.settling = new Settling(this, this.#recorder, this.#order);
     this.#inFlight = new InFlight(options.at, options.stream, this.settling);
