@@ -77,6 +77,21 @@ describe("ControlSegment", () => {
     expect(other?.failure).toMatchObject({ code: "RANK_FAILED", rank: 1, generation: 3 });
   });
 
+  it("keeps the failure that comes after one whose rank died while it wrote it", () => {
+    const [a, b] = ranks(2);
+    vi.spyOn(Uint8Array.prototype, "set").mockImplementationOnce(() => {
+      throw new Error("dies");
+    });
+    try {
+      expect(() => a?.fail({ code: "ABORTED", reason: "never written" })).toThrow("dies");
+    } finally {
+      vi.restoreAllMocks();
+    }
+    expect([a?.failed, b?.failed]).toEqual([false, false]);
+    expect(b?.fail({ code: "RANK_FAILED", rank: 0, generation: 1, cause: "its thread is gone" })).toBe(true);
+    expect(a?.failure).toMatchObject({ code: "RANK_FAILED", rank: 0, cause: "its thread is gone" });
+  });
+
   it("carries messages between two members, in order, with a bounded number under way", () => {
     const [a, b] = ranks(2);
     const from = a?.group("world", [0, 1], 0, 0);

@@ -42,8 +42,7 @@ const LOCK_STEAL_MS = 1000;
 const LOCK_SPINS = 100;
 const NAP_MS = 0.05;
 
-const FREE = 0;
-const WRITING = 1;
+/** State of a failure, or of a blob, that is there; zero before. */
 const SET = 2;
 
 /** Three words that must agree, and one that tells calls apart in a dump. */
@@ -89,12 +88,12 @@ export class ControlSegment {
 
   /** The world's failure, once there is one. */
   get failure(): Failure | undefined {
-    return this.#readFailure(WORLD_FAILURE_AT);
+    return this.readFailureAt(WORLD_FAILURE_AT);
   }
 
   /** Ends the world. The first failure stays. @returns whether this one was the first */
   fail(failure: Failure): boolean {
-    return this.#writeFailure(WORLD_FAILURE_AT, failure);
+    return this.writeFailureAt(WORLD_FAILURE_AT, failure);
   }
 
   /** Says cheaply whether the world has failed. */
@@ -220,30 +219,26 @@ export class ControlSegment {
     }
   }
 
-  #readFailure(at: number): Failure | undefined {
+  /** For `GroupControl`. */
+  readFailureAt(at: number): Failure | undefined {
     if (Atomics.load(this.#words, at) !== SET) return undefined;
     const length = this.#words[at + 1] ?? 0;
     return decodeFailure(this.#bytes.subarray(4 * (at + 2), 4 * (at + 2) + length));
   }
 
-  #writeFailure(at: number, failure: Failure): boolean {
-    if (Atomics.compareExchange(this.#words, at, FREE, WRITING) !== FREE) return false;
-    const text = encodeFailure(failure, FAILURE_BYTES);
-    this.#bytes.set(text, 4 * (at + 2));
-    this.#words[at + 1] = text.length;
-    Atomics.store(this.#words, at, SET);
-    Atomics.notify(this.#words, at);
-    return true;
-  }
-
-  /** For `GroupControl`. */
-  readFailureAt(at: number): Failure | undefined {
-    return this.#readFailure(at);
-  }
-
   /** For `GroupControl`. */
   writeFailureAt(at: number, failure: Failure): boolean {
-    return this.#writeFailure(at, failure);
+    if (Atomics.load(this.#words, at) === SET) return false;
+    const text = encodeFailure(failure, FAILURE_BYTES);
+    // Under the lock, for a rank may die while it writes down why: then somebody else's word must count.
+    return this.#locked(() => {
+      if (Atomics.load(this.#words, at) === SET) return false;
+      this.#bytes.set(text, 4 * (at + 2));
+      this.#words[at + 1] = text.length;
+      Atomics.store(this.#words, at, SET);
+      Atomics.notify(this.#words, at);
+      return true;
+    });
   }
 }
 
