@@ -310,8 +310,28 @@ export class CudaEvent extends Handle {
 
 /** A captured graph, ready to run again and again. */
 export class CudaGraph extends Handle {
-  /** Runs the graph. @throws ClosedError; InvalidArgumentError for a stream of another device */
+  #reservedFor: string | undefined;
+
+  /**
+   * Runs the graph.
+   * @throws ClosedError; InvalidArgumentError for a stream of another device, and for a graph that a communicator
+   * captured: its `replay` compares what the ranks run, and refuses tensors that were freed
+   */
   launch(stream: CudaStream): void {
+    if (this.#reservedFor !== undefined) {
+      const accepted = `what a stream captured: ${this.#reservedFor} runs this one`;
+      throw new InvalidArgumentError("graph", "a graph that a communicator captured", accepted);
+    }
+    this.#run(stream);
+  }
+
+  /** Has `launch` refuse the graph and name who runs it. @returns what runs it on a stream */
+  reserve(who: string): (stream: CudaStream) => void {
+    this.#reservedFor = who;
+    return (stream) => this.#run(stream);
+  }
+
+  #run(stream: CudaStream): void {
     this.device.call("cuGraphLaunch", "graph launch", this.handle, streamHandle(this.device, stream));
     stream.touched = true;
   }

@@ -133,12 +133,13 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
         await replayed;
         world.free(y);
         const late = attempt(() => comm.replay(second));
+        const bypassed = attempt(() => second.launch(comm.stream));
         const { barrier, replay } = comm.stats().operations;
         await comm.barrier();
-        return { refusals, untouched, early, late, calls: [barrier?.calls, replay?.calls] };
+        return { refusals, untouched, early, late, bypassed, calls: [barrier?.calls, replay?.calls] };
       },
     });
-    for (const { refusals, untouched, early, late, calls } of found) {
+    for (const { refusals, untouched, early, late, bypassed, calls } of found) {
       expect(refusals[0]).toMatch(/^InvalidArgumentError: fn is "a function that returns a promise"/);
       expect(refusals[1]).toMatch(/^UnsupportedError: a call of world\/split0 inside capture\(\) of world/);
       expect(refusals[2]).toMatch(/^InvalidArgumentError: capture is "all_gather without an output"/);
@@ -146,6 +147,7 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
       expect(untouched).toEqual([5, 5, 5]);
       expect(early).toMatch(/in use by 1 pending call/);
       expect(late).toMatch(/^ClosedError: device tensor of the graph was freed/);
+      expect(bypassed).toMatch(/^InvalidArgumentError: graph is .*replay of world runs this one/);
       expect(calls).toEqual([undefined, 2]);
     }
   });

@@ -292,10 +292,10 @@ export class NcclCommunicator implements Communicator {
     this.#calls.refuseInBatch("replay");
     checkOptions(options);
     this.#calls.refuseUnlessOpen();
-    const { storages, hash, numCollectives } = this.parts.graphs.replayable(graph, this.group);
+    const { storages, hash, numCollectives, run: runGraph } = this.parts.graphs.replayable(graph, this.group);
     const arrival = this.#sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
     const run = () => {
-      graph.launch(this.stream);
+      runGraph(this.stream);
       return 0;
     };
     return this.#push(

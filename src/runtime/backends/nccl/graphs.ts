@@ -5,7 +5,7 @@
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
 import type { DeviceStorage } from "../cuda/device-tensor.ts";
-import type { CudaGraph } from "../cuda/stream.ts";
+import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
 import type { Prepared } from "./prepare.ts";
 
 /** What a graph's calls are. */
@@ -40,12 +40,18 @@ export class Recording {
   }
 }
 
-export class CapturedGraphs {
-  readonly #graphs = new Map<CudaGraph, Captured>();
+/** A graph's calls, and what runs them. */
+interface Replayable extends Captured {
+  readonly run: (stream: CudaStream) => void;
+}
 
-  add(graph: CudaGraph, captured: Captured): CudaGraph {
+export class CapturedGraphs {
+  readonly #graphs = new Map<CudaGraph, Replayable>();
+
+  /** Remembers a graph, which from now on runs by `replay` of `group` alone. */
+  add(graph: CudaGraph, captured: Captured, group: string): CudaGraph {
     this.#forgetClosed();
-    this.#graphs.set(graph, captured);
+    this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`) });
     return graph;
   }
 
@@ -54,7 +60,7 @@ export class CapturedGraphs {
    * @throws InvalidArgumentError for a graph of another communicator; ClosedError for one that was closed, and for one
    * with a tensor that was freed or whose world has ended
    */
-  replayable(graph: CudaGraph, group: string): Captured {
+  replayable(graph: CudaGraph, group: string): Replayable {
     const captured = this.#graphs.get(graph);
     this.#forgetClosed();
     if (captured === undefined) {

@@ -181,7 +181,7 @@ export class TensorCalls {
     rank.capturing = this.#comm;
     try {
       const graph = this.#context.stream.capture(() => this.#context.sequence.apart(() => runAtOnce(fn, this.#comm)));
-      return graphs.add(graph, recording.captured);
+      return graphs.add(graph, recording.captured, this.#comm.group);
     } finally {
       this.#recording = undefined;
       rank.capturing = undefined;
