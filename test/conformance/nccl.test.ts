@@ -29,6 +29,24 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
+  it.each([{ registerBuffers: true }, { blocking: false }])(
+    "moves and reduces with %o as the reference says",
+    { timeout: 120_000 },
+    async (backendOptions) => {
+      const result = await runConformance({
+        backend: "nccl",
+        backendOptions,
+        only: "data",
+        seed,
+        ranks: [2],
+        env,
+        filter: "count=uneven",
+      });
+      expect(failuresOf(result)).toEqual([]);
+      expect(result.numPassed).toBeGreaterThan(20);
+    },
+  );
+
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
     const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env, interleavings: 20 });
     expect(failuresOf(result)).toEqual([]);

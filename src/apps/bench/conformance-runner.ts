@@ -1,12 +1,12 @@
 /**
  * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
  * [--seed N] [--ranks 2,4] [--backend threads] [--isolation thread|process] [--only data|behaviour] [--filter TEXT]
- * [--interleavings N] [--times]`. Ends with `N passed, N failed, N skipped`, exit code 1 when something failed.
+ * [--interleavings N] [--backend-option KEY=VALUE …] [--times]`. Ends with `N passed, N failed, N skipped`, exit code 1 when something failed.
  * `--times` tells on stderr which case runs, and the milliseconds of each that ended: a run that was stopped shows in
  * its last line how far it came and in what it was.
  */
 import { parseArgs } from "node:util";
-import { parseBackend, parseIsolation } from "../../runtime/world/index.ts";
+import { parseBackend, parseBackendOptions, parseIsolation } from "../../runtime/world/index.ts";
 import { type ConformanceOptions, runConformance } from "./conformance/run.ts";
 
 const { values } = parseArgs({
@@ -19,6 +19,7 @@ const { values } = parseArgs({
     only: { type: "string" },
     filter: { type: "string" },
     interleavings: { type: "string" },
+    "backend-option": { type: "string", multiple: true, default: [] },
     times: { type: "boolean", default: false },
   },
 });
@@ -34,6 +35,7 @@ function endLine(): void {
 const options: ConformanceOptions = {
   backend: parseBackend(values.backend),
   isolation: parseIsolation(values.isolation),
+  backendOptions: parseBackendOptions(values["backend-option"]),
   full: values.full,
   ...(values.seed === undefined ? {} : { seed: Number(values.seed) }),
   ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
