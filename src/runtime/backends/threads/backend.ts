@@ -27,6 +27,7 @@ import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
 import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
+import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { weigh } from "./weight.ts";
@@ -57,6 +58,7 @@ export class ThreadsBackend implements Backend {
   readonly #wasm: ProtocolExports;
   readonly #driver: Driver;
   readonly #flight: FlightRing;
+  readonly #firstCall: number;
   readonly #open = new Set<ThreadsCommunicator>();
   #abandoned = false;
   /** How often this rank opened a group of a name and ranks: the n-th calls of all members belong together. */
@@ -66,7 +68,8 @@ export class ThreadsBackend implements Backend {
   /** Whoever holds `tensor.data` can reach the memory, also without the tensor. (A `subarray` of it does not count.) */
   readonly #views = new WeakMap<object, SharedStorage>();
 
-  constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}) {
+  /** @param firstCall the number that calls and messages begin with, on all ranks: for tests of numbers that take hours to reach */
+  constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}, firstCall = 0) {
     if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
       throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
     }
@@ -75,6 +78,7 @@ export class ThreadsBackend implements Backend {
     this.generation = handle.generation;
     this.arena = { generation: handle.generation, closed: undefined };
     this.timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.#firstCall = firstCall;
     this.#handle = handle;
     this.#heap = new Heap(handle.memory, rank);
     const words = this.#heap.words();
@@ -87,7 +91,7 @@ export class ThreadsBackend implements Backend {
     });
     const cores = options.cores ?? availableParallelism();
     this.#driver = new Driver(words, rank, handle.ranks > cores);
-    this.#flight = new FlightRing(words, rank);
+    this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;
     this.#lost = new FinalizationRegistry((record) => {
       if (!record.freed && !this.#abandoned) heap.free(record.address);
@@ -130,6 +134,7 @@ export class ThreadsBackend implements Backend {
       wasm: this.#wasm,
       driver: this.#driver,
       flight: this.#flight,
+      firstCall: this.#firstCall,
     });
     const communicator = new ThreadsCommunicator(this, engine);
     this.#open.add(communicator);
@@ -326,9 +331,10 @@ export class ThreadsBackend implements Backend {
 /** Frees a ring of messages, and the copies of those that nobody received. */
 function freePair(heap: Heap, pair: number): void {
   const words = heap.words(pair + PAIR.sizeBytes);
-  const posted = words[(pair + PAIR.posted) / 4]!;
-  for (let i = words[(pair + PAIR.consumed) / 4]!; i < posted; i++) {
-    const at = (pair + PAIR.messages + (i % PAIR.numMessages) * PAIR.messageBytes) / 4;
+  const consumed = words[(pair + PAIR.consumed) / 4]!;
+  const numLeft = (words[(pair + PAIR.posted) / 4]! - consumed) | 0;
+  for (let i = 0; i < numLeft; i++) {
+    const at = messageWord(pair, consumed + i);
     if (words[at] === MESSAGE_STATE.buffered) heap.free(words[at + MESSAGE.address / 4]! >>> 0);
   }
   heap.free(pair);

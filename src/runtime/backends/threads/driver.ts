@@ -93,7 +93,7 @@ export class Driver {
 
   /** Is told the number of each operation, for a fresh start now and then. */
   count(seq: number): void {
-    if (seq % PROBE_EVERY === 0 && this.#level > 0) this.#setLevel(0);
+    if ((seq & (PROBE_EVERY - 1)) === 0 && this.#level > 0) this.#setLevel(0);
   }
 
   /** Stays a moment with work that somebody awaits, then leaves it to the event loop. */
@@ -104,7 +104,7 @@ export class Driver {
 
   /** Spins for `work` as long as that paid lately. */
   #stay(work: Drivable, usual: number): void {
-    work.engine.spin(work, work.seq % PROBE_EVERY < PROBES ? this.#fullWaitSpins : usual);
+    work.engine.spin(work, (work.seq & (PROBE_EVERY - 1)) < PROBES ? this.#fullWaitSpins : usual);
     if (!work.settled) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
     else if (this.#level > 0) this.#setLevel(this.#level - 1);
   }

@@ -16,6 +16,7 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
+import { stampOf } from "./layout.ts";
 import { COPY, kernelOf, moveShare, shareStart } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
 import { IN_SECOND_PHASE } from "./protocol.ts";
@@ -108,7 +109,7 @@ export class FastCollectives {
     const engine = this.#engine;
     const { wasm, member, size: n, me } = engine;
     const spins = engine.driver.issueSpins;
-    const stamp = work.seq + 1;
+    const stamp = stampOf(work.seq);
     let status: number;
     if (bytes <= EAGER_BYTES) {
       const start = shareStart(bytes, me, n);
@@ -255,7 +256,16 @@ export class FastCollectives {
     work.code = CODES.barrier;
     work.call = BARRIER_CALL;
     if (engine.sampled()) work.issuedAt = performance.now();
-    const status = engine.wasm.enter(engine.member, work.seq + 1, BARRIER_CALL, 0, 0, 0, 0, engine.driver.issueSpins);
+    const status = engine.wasm.enter(
+      engine.member,
+      stampOf(work.seq),
+      BARRIER_CALL,
+      0,
+      0,
+      0,
+      0,
+      engine.driver.issueSpins,
+    );
     return this.#end(work, undefined, 0, status);
   }
 
@@ -398,7 +408,7 @@ export class FastCollectives {
     const engine = this.#engine;
     const { wasm, member } = engine;
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
-    const stamp = work.seq + 1;
+    const stamp = stampOf(work.seq);
     const { call, count, extra, input, output } = work;
     let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
     if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;

@@ -26,9 +26,11 @@ export class FlightRing {
   readonly #times: Float64Array;
   readonly #count: number;
   readonly #ring: number;
-  #next = 0;
+  #next: number;
 
-  constructor(words: Int32Array, rank: number) {
+  /** @param first number of the first entry */
+  constructor(words: Int32Array, rank: number, first: number) {
+    this.#next = first | 0;
     this.#words = words;
     this.#times = new Float64Array(words.buffer, 0, words.length >> 1);
     this.#count = (rankBlock(rank) + RANK.flightCount) / 4;
@@ -44,13 +46,14 @@ export class FlightRing {
   /** Records a call without a clock. @returns its entry */
   note(group: number, seq: number, call: number, count: number, state: 0 | 1 | 2): number {
     const words = this.#words;
-    const at = this.#ring + (this.#next & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+    const at = this.#ring + offsetOf(this.#next);
     this.#next = (this.#next + 1) | 0;
     words[at] = group;
     words[at + 1] = seq;
     words[at + 2] = call;
     words[at + 3] = count;
     words[at + 4] = state;
+    words[at + 5] = seq / 2 ** 32;
     this.#times[(at + ENTRY.time / 4) >> 1] = 0;
     words[this.#count] = this.#next;
     return at;
@@ -63,11 +66,17 @@ export class FlightRing {
   /** The last operation of any rank. */
   lastOf(rank: number): { readonly op: string; readonly seq: number } | undefined {
     const count = this.#words[(rankBlock(rank) + RANK.flightCount) / 4]!;
-    if (count === 0) return undefined;
-    const at = (rankBlock(rank) + RANK.flight) / 4 + ((count - 1) & (RANK.flightEntries - 1)) * ENTRY_WORDS;
-    return { op: unpackCall(this.#words[at + 2]!).op, seq: this.#words[at + 1]! };
+    const at = (rankBlock(rank) + RANK.flight) / 4 + offsetOf(count - 1);
+    if (this.#words[at] === 0) return undefined;
+    return { op: unpackCall(this.#words[at + 2]!).op, seq: seqAt(this.#words, at) };
   }
 }
+
+/** Where entry `index` stands in a ring, in words; `index` may have wrapped. */
+const offsetOf = (index: number): number => (index & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+
+/** The number of the call whose entry is at `at`. */
+const seqAt = (words: Int32Array, at: number): number => words[at + 5]! * 2 ** 32 + (words[at + 1]! >>> 0);
 
 /**
  * Reads the flight recorders of all ranks, dead ones included, from any thread that has the handle.
@@ -102,19 +111,21 @@ export function dumpFlight(handle: ThreadsHandle): FlightDump {
   heap.tryLocked(readGroups, PATIENCE_MS);
   const ranks = Array.from({ length: handle.ranks }, (_, rank) => {
     const count = words[(rankBlock(rank) + RANK.flightCount) / 4]!;
-    const first = Math.max(0, count - RANK.flightEntries);
-    const entries = Array.from({ length: count - first }, (_, i): FlightEntry => {
-      const at = (rankBlock(rank) + RANK.flight) / 4 + ((first + i) & (RANK.flightEntries - 1)) * ENTRY_WORDS;
+    const entries = Array.from({ length: RANK.flightEntries }, (_, i): FlightEntry[] => {
+      // The oldest stands where the next one will.
+      const at = (rankBlock(rank) + RANK.flight) / 4 + offsetOf(count + i);
+      if (words[at] === 0) return [];
       const call = words[at + 2]!;
-      return {
+      const entry: FlightEntry = {
         group: names.get(words[at]!) ?? "(closed)",
-        seq: words[at + 1]!,
+        seq: seqAt(words, at),
         op: unpackCall(call).op,
         call: describeWords(call, words[at + 3]! >>> 0),
         state: STATES[words[at + 4]!] ?? "issued",
         timeMs: times[(at + ENTRY.time / 4) >> 1]!,
       };
-    });
+      return [entry];
+    }).flat();
     return { rank, failed: causeOf(words, rank), entries };
   });
   return {

@@ -28,7 +28,7 @@ import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
-import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, TEXT_BYTES } from "./layout.ts";
+import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
 import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
@@ -46,6 +46,8 @@ export interface EngineParts {
   readonly wasm: ProtocolExports;
   readonly driver: Driver;
   readonly flight: FlightRing;
+  /** See `ThreadsBackend`'s constructor. */
+  readonly firstCall: number;
 }
 
 export class GroupEngine implements Pumpable {
@@ -74,8 +76,8 @@ export class GroupEngine implements Pumpable {
   readonly words: Int32Array;
   readonly stateWord: number;
   readonly layout: ReturnType<typeof groupLayout>;
-  nextSeq = 0;
-  nextPairSeq = 0;
+  nextSeq: number;
+  nextPairSeq: number;
   failure: ChoraleError | undefined;
   closed: string | undefined;
   /** Calls are being collected for a batch. */
@@ -129,7 +131,9 @@ export class GroupEngine implements Pumpable {
     for (let r = 0; r < n; r++) {
       this.words[(this.member + inner.doorTable) / 4 + r] = rankBlock(this.ranks[r] as number);
     }
-    this.pairs = new PairChannels(this);
+    this.nextSeq = parts.firstCall;
+    this.nextPairSeq = parts.firstCall;
+    this.pairs = new PairChannels(this, parts.firstCall);
   }
 
   get hasPending(): boolean {
@@ -231,8 +235,7 @@ export class GroupEngine implements Pumpable {
       return;
     }
     const { wasm, member } = this;
-    // Slots start as zeros, hence the 1.
-    const stamp = work.seq + 1;
+    const stamp = stampOf(work.seq);
     if (work.phase === PHASE.queued) {
       work.state = "running";
       if (work.sendCounts !== undefined && work.recvCounts !== undefined) {
@@ -391,13 +394,13 @@ export class GroupEngine implements Pumpable {
 
   #arrived(r: number, work: ThreadsWork<unknown>): boolean {
     if (work.phase === PHASE.finishing) {
-      return Atomics.load(this.words, (this.block + this.layout.done + r * LINE) / 4) === work.seq + 1;
+      return Atomics.load(this.words, (this.block + this.layout.done + r * LINE) / 4) === stampOf(work.seq);
     }
     return this.#announced(r, work.seq);
   }
 
   #announced(r: number, seq: number): boolean {
-    return Atomics.load(this.words, this.#slot(r, seq)) === seq + 1;
+    return Atomics.load(this.words, this.#slot(r, seq)) === stampOf(seq);
   }
 
   /** Fails the group with what every rank that came asked for. */
@@ -430,7 +433,7 @@ export class GroupEngine implements Pumpable {
     if (bytes.length > TEXT_BYTES - 8) bytes = new TextEncoder().encode(JSON.stringify({ call: call.slice(0, 200) }));
     new Uint8Array(this.words.buffer, at + 8, bytes.length).set(bytes);
     this.words[at / 4 + 1] = bytes.length;
-    Atomics.store(this.words, at / 4, work.seq + 1);
+    Atomics.store(this.words, at / 4, stampOf(work.seq));
   }
 
   #awaitTexts(seq: number, there: readonly number[]): void {
@@ -438,7 +441,7 @@ export class GroupEngine implements Pumpable {
       const word = this.#textAt(r) / 4;
       for (let tries = 0; tries < 10; tries++) {
         const seen = Atomics.load(this.words, word);
-        if (seen === seq + 1) break;
+        if (seen === stampOf(seq)) break;
         Atomics.wait(this.words, word, seen, 1);
       }
     }
@@ -446,7 +449,7 @@ export class GroupEngine implements Pumpable {
 
   #readText(r: number, seq: number): { call: string; site?: string } | undefined {
     const at = this.#textAt(r);
-    if (Atomics.load(this.words, at / 4) !== seq + 1) return undefined;
+    if (Atomics.load(this.words, at / 4) !== stampOf(seq)) return undefined;
     const length = this.words[at / 4 + 1]!;
     try {
       return JSON.parse(new TextDecoder().decode(new Uint8Array(this.words.buffer, at + 8, length).slice()));

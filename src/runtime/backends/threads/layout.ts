@@ -42,7 +42,7 @@ export const RANK = {
   sleeping: 64,
   failed: 128,
   causeBytes: 132,
-  /** Number of entries ever written to the ring. */
+  /** Number of entries ever written to the ring, modulo 2^32. */
   flightCount: 136,
   attached: 140,
   cause: 256,
@@ -53,8 +53,8 @@ export const RANK = {
   sizeBytes: 1024 + 64 * 32,
 } as const;
 
-/** A flight-recorder entry, byte offsets. */
-export const ENTRY = { group: 0, seq: 4, call: 8, count: 12, state: 16, time: 24 } as const;
+/** A flight-recorder entry, byte offsets. One that was never written has no group. */
+export const ENTRY = { group: 0, seq: 4, call: 8, count: 12, state: 16, seqHigh: 20, time: 24 } as const;
 
 /** Start of a group block. */
 export const GROUP = {
@@ -85,7 +85,7 @@ export const SLOT = {
 
 export const TEXT_BYTES = 512;
 
-/** One direction between two ranks. */
+/** One direction between two ranks. Messages are counted modulo 2^32: see `stampOf`. */
 export const PAIR = {
   posted: 0,
   consumed: LINE,
@@ -111,6 +111,13 @@ export const MEMBER = {
   doorTable: 36,
   sizeBytes: 128,
 } as const;
+
+/**
+ * What stands for call `seq` in a word: at a call per microsecond their numbers pass 2^31 within the hour, and words wrap.
+ * A word is written again long before 2^32 calls (2^32 - 1 barriers in a row aside), so equal stamps are of one call; which
+ * of two messages is later, the difference modulo 2^32 says by its sign, for they are at most a ring apart.
+ */
+export const stampOf = (seq: number): number => (seq + 1) | 0;
 
 const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 

@@ -54,13 +54,15 @@ interface Peer {
 
 export class PairChannels {
   readonly #engine: GroupEngine;
+  readonly #firstMessage: number;
   readonly #peers: (Peer | undefined)[];
   /** Those with unfinished messages. */
   readonly #active: Peer[] = [];
   #pending = 0;
 
-  constructor(engine: GroupEngine) {
+  constructor(engine: GroupEngine, firstMessage: number) {
     this.#engine = engine;
+    this.#firstMessage = firstMessage;
     this.#peers = new Array<Peer | undefined>(engine.size).fill(undefined);
   }
 
@@ -144,7 +146,7 @@ export class PairChannels {
       peer.outWords = this.#engine.heap.words(peer.outgoing + PAIR.sizeBytes);
     }
     const { outWords: words, outgoing: block, numPosted: index } = peer;
-    if (index - Atomics.load(words, (block + PAIR.consumed) / 4) >= PAIR.numMessages) return false;
+    if (((index - Atomics.load(words, (block + PAIR.consumed) / 4)) | 0) >= PAIR.numMessages) return false;
     const slot = messageWord(block, index);
     words[slot + MESSAGE.dtype / 4] = work.call;
     words[slot + MESSAGE.count / 4] = work.count;
@@ -205,7 +207,7 @@ export class PairChannels {
       peer.inWords = heap.words(peer.incoming + PAIR.sizeBytes);
     }
     const { inWords: words, incoming: block, numTaken: index } = peer;
-    if (Atomics.load(words, (block + PAIR.posted) / 4) <= index) return false;
+    if (((Atomics.load(words, (block + PAIR.posted) / 4) - index) | 0) <= 0) return false;
     const slot = messageWord(block, index);
     if (!this.#agrees(peer, work, words, slot)) return false;
     let state = Atomics.load(words, slot);
@@ -263,8 +265,8 @@ export class PairChannels {
       incoming: 0,
       outWords: words,
       inWords: words,
-      numPosted: 0,
-      numTaken: 0,
+      numPosted: this.#firstMessage,
+      numTaken: this.#firstMessage,
     };
     this.#peers[rank] = peer;
     return peer;
@@ -277,6 +279,9 @@ export class PairChannels {
     const known = Atomics.load(words, at) >>> 0;
     if (known !== 0) return known;
     const made = heap.allocate(PAIR.sizeBytes);
+    const ring = heap.words(made + PAIR.sizeBytes);
+    ring[(made + PAIR.posted) / 4] = this.#firstMessage;
+    ring[(made + PAIR.consumed) / 4] = this.#firstMessage;
     const before = Atomics.compareExchange(words, at, 0, made) >>> 0;
     if (before === 0) return made;
     heap.free(made);
@@ -287,6 +292,7 @@ export class PairChannels {
 /** Where `packCall` keeps the dtype. */
 const DTYPE_BITS = 15 << 6;
 
-function messageWord(block: number, index: number): number {
-  return (block + PAIR.messages + (index % PAIR.numMessages) * PAIR.messageBytes) / 4;
+/** Where message `index` of a ring stands, as an index of words; `index` may have wrapped. */
+export function messageWord(block: number, index: number): number {
+  return (block + PAIR.messages + (index & (PAIR.numMessages - 1)) * PAIR.messageBytes) / 4;
 }

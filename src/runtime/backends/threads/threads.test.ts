@@ -1,81 +1,12 @@
 /**
  * What the conformance suite cannot see from above the contract: sleeping, progress from the event loop, memory,
- * failures told from outside. Ranks are worker threads; each runs a function's text, so those use only their argument.
+ * failures told from outside. Ranks are worker threads.
  */
 import { fileURLToPath } from "node:url";
-import { Worker } from "node:worker_threads";
 import { describe, expect, it } from "vitest";
+import { onRanks, THREADS_ENTRY, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
-import type { Communicator } from "../../comm/index.ts";
-import type { ThreadsBackend } from "./backend.ts";
-import { attachThreads, createThreadsHost, dumpFlight, failRank, type ThreadsHandle } from "./index.ts";
-
-const entry = new URL("../../../../.cache/dev/runtime/backends/threads/index.js", import.meta.url).href;
-
-interface Rank {
-  readonly backend: ThreadsBackend;
-  readonly comm: Communicator;
-  readonly rank: number;
-  readonly n: number;
-  readonly turn: (ms?: number) => Promise<void>;
-  /** Collects garbage now. */
-  readonly gc: () => void;
-}
-interface Outcome {
-  readonly value?: unknown;
-  readonly error?: { readonly name: string; readonly message: string; readonly code?: string; readonly rank?: number };
-}
-
-const CODE = `
-const { parentPort, workerData } = require("node:worker_threads");
-process.on("unhandledRejection", (e) => { parentPort.postMessage({ error: { name: "unhandled", message: String(e) } }); });
-(async () => {
-  const { attachThreads } = await import(workerData.entry);
-  const backend = attachThreads(workerData.handle, workerData.rank, workerData.options);
-  const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
-  const gc = () => { require("node:v8").setFlagsFromString("--expose-gc"); require("node:vm").runInNewContext("gc")(); };
-  try {
-    const fn = (0, eval)("(" + workerData.text + ")");
-    const value = await fn({ backend, comm: backend.world, rank: workerData.rank, n: workerData.handle.ranks, turn, gc });
-    parentPort.postMessage({ value });
-  } catch (e) {
-    parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
-  }
-})();
-`;
-
-/** Runs `fn` on every rank of a new world. A rank's throw is its outcome; `onDeath` says what the launcher does then. */
-async function onRanks(
-  n: number,
-  fn: (rank: Rank) => unknown,
-  options: {
-    readonly handle?: ThreadsHandle;
-    readonly attach?: Record<string, unknown>;
-    readonly onError?: (handle: ThreadsHandle, rank: number, message: string) => void;
-  } = {},
-): Promise<Outcome[]> {
-  const handle = options.handle ?? createThreadsHost({ ranks: n });
-  return Promise.all(
-    Array.from({ length: n }, (_, rank) => {
-      const worker = new Worker(CODE, {
-        eval: true,
-        workerData: { entry, handle, rank, text: fn.toString(), options: { timeoutMs: 20_000, ...options.attach } },
-        execArgv: [],
-      });
-      return new Promise<Outcome>((resolve, reject) => {
-        let outcome: Outcome = { error: { name: "silent", message: "the rank said nothing" } };
-        worker.on("message", (message: Outcome) => {
-          outcome = message;
-          if (message.error !== undefined) options.onError?.(handle, rank, message.error.message);
-        });
-        worker.on("error", reject);
-        worker.on("exit", () => resolve(outcome));
-      });
-    }),
-  );
-}
-
-const values = (outcomes: Outcome[]) => outcomes.map((o) => (o.error === undefined ? o.value : o.error));
+import { attachThreads, createThreadsHost, dumpFlight, failRank } from "./index.ts";
 
 describe("a threads world", () => {
   it("is entered once per rank, with a handle that it made", () => {
@@ -112,7 +43,7 @@ describe("a threads world", () => {
       return bits;
     });
     // (1e8 + 1) - 1e8 in float32 is 0; any other order gives 1.
-    expect(values(outcomes)).toEqual([0, 1, 2].map(() => [0, 0, 0, 0, 0, 0, 0, 0]));
+    expect(valuesOf(outcomes)).toEqual([0, 1, 2].map(() => [0, 0, 0, 0, 0, 0, 0, 0]));
   });
 
   it("gets on with work that nobody waits for, and settles when the data is there", async () => {
@@ -122,7 +53,7 @@ describe("a threads world", () => {
       else await Promise.all(works);
       return works.map((w) => w.wait().data[299_999]);
     });
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       [1, 3, 5, 7, 9],
       [1, 3, 5, 7, 9],
     ]);
@@ -151,7 +82,7 @@ describe("a threads world", () => {
       );
       return [pending.state, tookMs < 500, missed, performance.now() - began < 700];
     });
-    expect(values(outcomes)).toEqual([["running", true, "TimeoutError", true], "done"]);
+    expect(valuesOf(outcomes)).toEqual([["running", true, "TimeoutError", true], "done"]);
   });
 
   it("helps a peer in one group while it waits in another", async () => {
@@ -167,7 +98,7 @@ describe("a threads world", () => {
       pending.wait();
       return "through";
     });
-    expect(values(outcomes)).toEqual(["through", "through"]);
+    expect(valuesOf(outcomes)).toEqual(["through", "through"]);
   });
 
   it("keeps groups apart: two halves run different numbers of operations", async () => {
@@ -181,7 +112,7 @@ describe("a threads world", () => {
       await half.close();
       return [order, half.rank, sum];
     });
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       ["2,0", 1, 100],
       ["3,1", 1, 320],
       ["2,0", 0, 100],
@@ -213,7 +144,7 @@ describe("a threads world", () => {
       got: [0, 1, 2, 3, undefined, 5, 6].map((i) => (i === undefined ? i : 100 * peer + i)),
       used: true,
     });
-    expect(values(outcomes)).toEqual([expected(1), expected(0)]);
+    expect(valuesOf(outcomes)).toEqual([expected(1), expected(0)]);
   });
 
   it("makes a sender wait when too many messages are under way, and gets all of them across", async () => {
@@ -227,7 +158,7 @@ describe("a threads world", () => {
       for (let i = 0; i < 200; i++) got.push((await comm.recv(new Int32Array(1), 0)).data[0] as number);
       return got.every((x, i) => x === i);
     });
-    expect(values(outcomes)).toEqual(["sent", true]);
+    expect(valuesOf(outcomes)).toEqual(["sent", true]);
   });
 
   it("gives memory back: staged calls, results, objects, groups", async () => {
@@ -254,7 +185,7 @@ describe("a threads world", () => {
       await comm.barrier();
       return after - before < 50_000;
     });
-    expect(values(outcomes)).toEqual([true, true]);
+    expect(valuesOf(outcomes)).toEqual([true, true]);
   });
 
   it("keeps an argument that only pending work knows", async () => {
@@ -280,7 +211,7 @@ describe("a threads world", () => {
       }
       return output.data[999];
     });
-    expect(values(outcomes)).toEqual([3, 3]);
+    expect(valuesOf(outcomes)).toEqual([3, 3]);
   });
 
   it("works beyond the first 2 GiB of addresses", async () => {
@@ -303,7 +234,7 @@ describe("a threads world", () => {
       for (const tensor of ballast) backend.free(tensor);
       return [x.byteOffset > 2 ** 31, gathered, x.data[4999], got, objects];
     });
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       [true, [1, 2], 3, 1, [0, 1]],
       [true, [1, 2], 3, 0, [0, 1]],
     ]);
@@ -323,7 +254,7 @@ describe("a threads world", () => {
       }
       return [between - before > 40_000_000, used() === before];
     });
-    expect(values(outcomes)).toEqual([[true, true]]);
+    expect(valuesOf(outcomes)).toEqual([[true, true]]);
   });
 });
 
@@ -361,7 +292,7 @@ describe("failures", () => {
       { onError: failRank },
     );
     const expected = ["RankFailedError", "rank 2 failed (generation 1): out of luck", true, "0,1,3", 4];
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       expected,
       expected,
       expect.objectContaining({ message: "out of luck" }),
@@ -386,7 +317,7 @@ describe("failures", () => {
       },
       { onError: failRank },
     );
-    expect(values(outcomes).slice(0, 2)).toEqual([3, 3]);
+    expect(valuesOf(outcomes).slice(0, 2)).toEqual([3, 3]);
   });
 
   it("are found at close if nobody looked before", async () => {
@@ -402,7 +333,7 @@ describe("failures", () => {
       ];
       return [first, second];
     });
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       ["MismatchError", "closed"],
       ["MismatchError", "closed"],
     ]);
@@ -423,7 +354,7 @@ describe("failures", () => {
       work.wait();
       return [short, work.state];
     });
-    expect(values(outcomes)).toEqual([
+    expect(valuesOf(outcomes)).toEqual([
       ["TimeoutError", "done"],
       ["in time", "done"],
     ]);
@@ -474,7 +405,7 @@ describe("waiting", () => {
       const used = process.cpuUsage(cpu);
       return rank === 1 ? [performance.now() - start, (used.user + used.system) / 1000] : [];
     });
-    const [waitedMs, cpuMs] = values(outcomes)[1] as [number, number];
+    const [waitedMs, cpuMs] = valuesOf(outcomes)[1] as [number, number];
     expect(waitedMs).toBeGreaterThan(500);
     // The whole process while seven ranks waited; starting up is over by then.
     expect(cpuMs).toBeLessThan(0.25 * waitedMs + 100);
@@ -483,5 +414,5 @@ describe("waiting", () => {
 });
 
 it("is found where the tests look for it", () => {
-  expect(fileURLToPath(entry)).toContain(".cache");
+  expect(fileURLToPath(THREADS_ENTRY)).toContain(".cache");
 });
