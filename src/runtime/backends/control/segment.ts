@@ -12,6 +12,7 @@ import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
 import { FlightNotes, PairNotes } from "./flight-notes.ts";
+import { decodeLabel, encodeLabel } from "./label.ts";
 import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import {
   BLOB_BYTES,
@@ -56,15 +57,6 @@ export interface Fingerprint {
 function groupKey(text: string): readonly [number, number] {
   const hash = createHash("sha256").update(text).digest();
   return [hash.readInt32LE(0) | 1, hash.readInt32LE(4)];
-}
-
-/** Name and members of a group; `undefined` for what a rank that died had not written to its end. */
-function labelOf(text: string): { readonly name: string; readonly ranks: readonly number[] } | undefined {
-  try {
-    return JSON.parse(text) as { name: string; ranks: number[] };
-  } catch {
-    return undefined;
-  }
 }
 
 /** The segment, as one rank uses it. */
@@ -147,11 +139,10 @@ export class ControlSegment {
       if (free === undefined) {
         throw new OutOfMemoryError("control segment", 1, 0, `${MAX_GROUPS} groups are open: close communicators.`);
       }
-      const label = new TextEncoder().encode(JSON.stringify({ name: name.slice(0, 100), ranks }));
-      if (label.length <= LABEL_BYTES) {
-        this.#bytes.set(label, 4 * (free + GROUP.label));
-        words[free + GROUP.labelLength] = label.length;
-      }
+      const label = encodeLabel({ name, ranks }, LABEL_BYTES);
+      invariant(label.length <= LABEL_BYTES, "the label is too large");
+      this.#bytes.set(label, 4 * (free + GROUP.label));
+      words[free + GROUP.labelLength] = label.length;
       words[free] = low;
       words[free + 1] = high;
       return free;
@@ -172,11 +163,11 @@ export class ControlSegment {
         const length = this.#words[at + GROUP.labelLength] ?? 0;
         if (this.#words[at] === 0 || length === 0) return [];
         const start = 4 * (at + GROUP.label);
-        return { at, text: new TextDecoder().decode(this.#bytes.slice(start, start + length)) };
+        return { at, bytes: this.#bytes.slice(start, start + length) };
       }),
     );
-    return labels.flatMap(({ at, text }) => {
-      const label = labelOf(text);
+    return labels.flatMap(({ at, bytes }) => {
+      const label = decodeLabel(bytes);
       if (label === undefined) return [];
       return { ...label, control: this.#groupAt(at, 0, label.ranks.length) };
     });
