@@ -1,6 +1,6 @@
 /**
  * Where things stand in the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
- * is and who is here; then a table of groups. A group has a failure of its own, a small blob (NCCL's unique id), and per
+ * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's unique id), and per
  * member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their flight notes.
  */
 import { NOTE_WORDS, PAIR_NOTE_WORDS } from "./flight-notes.ts";
@@ -39,6 +39,8 @@ export const GROUP = {
   /** How many members are done with it, will make no more calls, have had it freed, have had it aborted. */
   left: 2,
   closing: 4,
+  /** Not zero: it has failed and is aborted but for the last of its members, on whose device it still runs. */
+  lingering: 5,
   reclaimed: 6,
   aborted: 7,
   label: 8,
@@ -63,6 +65,8 @@ export class Layout {
   readonly worldSize: number;
   /** First of the words of presence.ts. */
   readonly presenceAt: number;
+  /** First of the words of joint.ts, one per rank. */
+  readonly jointAt: number;
   /** First word of the first group. */
   readonly #headerWords: number;
   /** Words of all lanes of one member, of which the collectives' is the first. */
@@ -77,7 +81,8 @@ export class Layout {
   constructor(worldSize: number) {
     this.worldSize = worldSize;
     this.presenceAt = TURNS_AT + worldSize;
-    this.#headerWords = this.presenceAt + worldSize * PRESENCE_WORDS;
+    this.jointAt = this.presenceAt + worldSize * PRESENCE_WORDS;
+    this.#headerWords = this.jointAt + worldSize;
     this.memberWords = COLLECTIVE_WORDS + 2 * worldSize * (LANE_WORDS + EXCHANGE_WORDS);
     this.#pairs = GROUP.lanes + worldSize * this.memberWords;
     this.#offers = this.#pairs + worldSize * worldSize * PAIR_WORDS;

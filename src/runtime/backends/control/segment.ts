@@ -12,6 +12,7 @@ import { invariant, OutOfMemoryError } from "../../../core/index.ts";
 import { decodeFailure, encodeFailure, type Failure } from "../../comm/index.ts";
 import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
 import { FlightNotes, PairNotes } from "./flight-notes.ts";
+import { JointTurn } from "./joint.ts";
 import { decodeLabel, encodeLabel } from "./label.ts";
 import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import {
@@ -76,6 +77,17 @@ export class ControlSegment {
     this.presence = new Presence(this.#words, this.#layout.presenceAt, worldSize);
     Atomics.compareExchange(this.#words, MAGIC_AT, 0, MAGIC);
     invariant(Atomics.load(this.#words, MAGIC_AT) === MAGIC, "the memory is no control segment");
+  }
+
+  /** The joint turns of this world, as `rank` takes them. */
+  jointTurn(rank: number): JointTurn {
+    const { jointAt: at } = this.#layout;
+    return new JointTurn(this.#words, rank, {
+      at,
+      takenAt: TURNS_AT,
+      mark: MAX_GROUPS + 1,
+      isOver: () => this.failed,
+    });
   }
 
   /** The world's failure, once there is one. */
@@ -313,6 +325,14 @@ export class GroupControl {
   /** Counts this member among those that have had their engine abort the group. @returns how many have */
   countAbort(): number {
     return Atomics.add(this.#words, this.#at + GROUP.aborted, 1) + 1;
+  }
+
+  /** Whether the group has failed and is aborted but for the last of its members, on whose device it still runs. */
+  get lingering(): boolean {
+    return Atomics.load(this.#words, this.#at + GROUP.lingering) !== 0;
+  }
+  set lingering(yes: boolean) {
+    Atomics.store(this.#words, this.#at + GROUP.lingering, yes ? 1 : 0);
   }
 
   /** Counts this member among those whose engine has freed the group, or has said that it may. */

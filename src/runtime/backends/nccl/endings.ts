@@ -4,17 +4,21 @@
  * - Of communicators whose ranks are threads of one process, the last rank to destroy or abort frees those of all ranks,
  *   and freeing waits for whatever runs on their devices. A thread that frees while kernels of other groups wait for a
  *   call of this very thread never returns. So freeing waits for its turn, like every call that blocks, and a rank takes
- *   part only while nothing of its own is on its device ("quiet").
- * - A group that failed while the world goes on is aborted at once only where its kernels still run, and never by the
- *   last of its threads; the rest waits until the group is freed. When the world fails, or this rank gives it up,
- *   everything is aborted together: every kernel has then been told to end before anything is freed.
+ *   part only while nothing of its own is on its device ("quiet"): no kernel of a group that failed either, which is not
+ *   aborted yet and would not end.
+ * - A group that failed while the world goes on is aborted at once only where its kernels still run, and by the last of
+ *   its threads only together with all others (lingering.ts); the rest waits until the group is freed. When the world
+ *   fails, or this rank gives it up, everything is aborted together: every kernel has then been told to end before
+ *   anything is freed.
  * - Aborting one communicator at a time can block behind another one's kernels (NVIDIA/nccl#1013): one NCCL group.
  * - A communicator is not freed while a graph that was captured with it exists: graphs are closed first.
  */
 import type { ChoraleError } from "../../../core/index.ts";
 import { RECLAIM } from "../control/turns.ts";
 import { CudaGraph } from "../cuda/stream.ts";
+import { CUDA_STATUS } from "../cuda/symbols.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+import { Lingering } from "./lingering.ts";
 import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
@@ -41,11 +45,18 @@ export class Endings {
   readonly #offered = new Set<NcclCommunicator>();
   /** Failed ones whose kernels still run, waiting for this rank's device to be quiet otherwise, and since when. */
   readonly #toAbort = new Map<CommQueue, number>();
+  /** Among threads: failed ones that their last member has yet to abort. */
+  readonly #lingering: Lingering;
   /** Everything is being aborted: failures of single groups add nothing. */
   #everything = false;
 
   constructor(rank: NcclRank) {
     this.#rank = rank;
+    this.#lingering = new Lingering(rank, {
+      isQuiet: (except) => this.#isQuiet(except),
+      runs: (queue) => this.#runs(queue),
+      abort: (queues) => this.#abort(queues),
+    });
   }
 
   get communicators(): readonly NcclCommunicator[] {
@@ -74,7 +85,8 @@ export class Endings {
     for (;;) {
       for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
       const waitedMs = performance.now() - start;
-      if (this.#retired.size === 0 || waitedMs > Math.min(SETTLE_MS, this.#rank.timeoutMs)) break;
+      const isDone = this.#retired.size === 0 && !this.#lingering.inTurn;
+      if (isDone || waitedMs > Math.min(SETTLE_MS, this.#rank.timeoutMs)) break;
       const pauseMs = waitedMs < SETTLE_EAGER_MS ? 0 : Math.min(SETTLE_PAUSE_MS, 1 + waitedMs / 100);
       await new Promise((resolve) => (pauseMs === 0 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
     }
@@ -84,6 +96,7 @@ export class Endings {
 
   /** Called before every call that is put on a stream: this rank is quiet no more. */
   beforeIssue(): void {
+    this.#lingering.beforeIssue();
     if (this.#offered.size === 0) return;
     for (const communicator of [...this.#offered]) {
       if (communicator.parts.queue.options.control.withdraw()) this.#offered.delete(communicator);
@@ -91,11 +104,10 @@ export class Endings {
     }
   }
 
-  /** Whether new calls wait until a failed group is aborted. */
-  holdsBack(): boolean {
-    if (this.#toAbort.size === 0) return false;
-    this.#abortWhenQuiet();
-    return this.#toAbort.size > 0;
+  /** Whether new calls of a group wait until a failed one is aborted. */
+  holdsBack(queue: CommQueue): boolean {
+    if (this.#toAbort.size > 0) this.#abortWhenQuiet();
+    return this.#toAbort.size > 0 || this.#lingering.holdsBack(queue);
   }
 
   /**
@@ -109,16 +121,29 @@ export class Endings {
       this.#abortEverything();
       return;
     }
-    if (queue.handle.surrendered || !(queue.inFlight || entering)) return;
+    const runs = this.#runs(queue);
+    if (queue.handle.surrendered || !(runs || entering)) return;
     if (!entering && this.#revoke(queue)) return;
     if (this.#rank.interprocess) {
       this.#toAbort.set(queue, performance.now());
       this.#abortWhenQuiet();
-      if (this.#toAbort.size > 0) this.#rank.poller.add({ poll: () => this.holdsBack() });
+      const poll = () => {
+        this.#abortWhenQuiet();
+        return this.#toAbort.size > 0;
+      };
+      if (poll()) this.#rank.poller.add({ poll });
       return;
     }
-    const { control } = queue.options;
-    if (control.countAbort() < control.size) this.#abort([queue]);
+    if (this.#lingering.mayAbort(queue)) this.#abort([queue]);
+    else if (runs && !this.#revoke(queue)) this.#lingering.linger(queue);
+  }
+
+  /** Whether kernels of a group run here, or are about to, also of calls that failed: those do not end by themselves. */
+  #runs({ handle, options }: CommQueue): boolean {
+    const { device } = this.#rank.at;
+    if (handle.comm === undefined || options.stream.closed || device.poison !== undefined) return false;
+    // Errors are left to `isDone` of the stream.
+    return !handle.accepts || device.driver.api.cuStreamQuery(options.stream.handle) !== CUDA_STATUS.success;
   }
 
   /** Has the kernels of a communicator end without freeing anything, where NCCL can. @returns whether it could */
@@ -145,6 +170,7 @@ export class Endings {
     this.#retired.clear();
     this.#offered.clear();
     this.#toAbort.clear();
+    this.#lingering.close();
   }
 
   /** Ends everything, if that has not been done, because the world has failed. */
@@ -160,6 +186,7 @@ export class Endings {
     this.#abort(all, true);
     this.#rank.segment.presence.end(this.#rank.worldRank);
     this.#toAbort.clear();
+    this.#lingering.close();
     this.#everything = false;
   }
 
@@ -171,7 +198,7 @@ export class Endings {
       const handle = queue.handle.surrender();
       if (handle === undefined) return [];
       // Members of a group that failed alone must know how many are left to do this.
-      if (all) queue.options.control.countAbort();
+      if (!this.#lingering.hasCounted(queue)) queue.options.control.countAbort();
       return handle;
     });
     if (at.device.poison !== undefined || at.device.closed) return;
@@ -193,18 +220,25 @@ export class Endings {
     }
     if (grouped) api.ncclGroupEnd();
     else for (const handle of handles) api.ncclCommAbort(handle);
+    for (const queue of queues) this.#lingering.ended(queue);
   }
 
   /** Aborts what must be as soon as nothing else runs here; then at last in any case. */
   #abortWhenQuiet(): void {
+    if (this.#toAbort.size === 0) return;
     const since = Math.min(...this.#toAbort.values());
     const busy = [...this.#open].some(({ parts }) => parts.queue.inFlight && !this.#toAbort.has(parts.queue));
     if (busy && performance.now() - since < HOLD_BACK_MS) return;
     this.#abort([...this.#toAbort.keys()]);
   }
 
-  get #quiet(): boolean {
+  /** Whether nothing of this rank's communicators is on its device, leaving `except` aside. */
+  #isQuiet(except?: ReadonlySet<CommQueue>): boolean {
     for (const { parts } of this.#open) if (parts.queue.inFlight) return false;
+    for (const { parts } of [...this.#open, ...this.#retired]) {
+      const { queue } = parts;
+      if (queue.cause !== undefined && except?.has(queue) !== true && this.#runs(queue)) return false;
+    }
     return true;
   }
 
@@ -219,7 +253,7 @@ export class Endings {
       return true;
     }
     if (!control.allClosing) return false;
-    if (!this.#quiet) {
+    if (!this.#isQuiet()) {
       if (this.#offered.has(communicator) && !control.withdraw()) return this.#reclaim(communicator);
       this.#offered.delete(communicator);
       return false;
@@ -285,7 +319,9 @@ export class Endings {
   #forget(communicator: NcclCommunicator): void {
     if (!this.#retired.delete(communicator)) return;
     this.#offered.delete(communicator);
-    const { control, ranks } = communicator.parts.queue.options;
+    const { queue } = communicator.parts;
+    const { control, ranks } = queue.options;
+    this.#lingering.forget(queue);
     control.endTurn(ranks);
     control.leave();
     communicator.stream.close();

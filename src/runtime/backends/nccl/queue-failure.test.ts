@@ -1,12 +1,22 @@
 /** What a communicator's queue does when a call or its group fails, over the stand-in library. */
 import { launch } from "chorale/world";
-import { describe, expect, it } from "vitest";
-import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 
 const available = useFakeGpu();
+const library = buildFakeGpu() ?? "";
 const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
 
 describe.skipIf(!available)("a queue that fails (needs a C++ compiler)", () => {
+  let before: HeldByFakeGpu;
+  beforeEach(() => {
+    before = heldByFakeGpu(library);
+  });
+  afterEach(() => {
+    // Also nothing was freed while its devices needed the thread that freed it.
+    expect(heldByFakeGpu(library)).toEqual(before);
+  });
+
   it("leaves no NCCL group open after a throw, and ends the group that it was in", async () => {
     const found = await launch({
       ...options,

@@ -332,7 +332,7 @@ export class CommQueue implements Pollable, WorkDriver {
       entry.step === undefined &&
       this.#issued.length < MAX_IN_FLIGHT &&
       this.firstCalls.allWarm(entry.kinds) &&
-      !this.options.endings.holdsBack()
+      !this.options.endings.holdsBack(this)
     );
   }
 
@@ -340,7 +340,7 @@ export class CommQueue implements Pollable, WorkDriver {
   #pump(): void {
     if (this.#unissued.length === 0 || this.#issuing) return;
     if (this.#publishing.behind) this.#publish();
-    if (!this.open() || this.options.endings.holdsBack()) return;
+    if (!this.open() || this.options.endings.holdsBack(this)) return;
     const blocked: Entry[] = [];
     for (let i = 0; i < this.#unissued.length; ) {
       const entry = this.#unissued[i];
