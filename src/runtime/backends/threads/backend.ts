@@ -68,7 +68,10 @@ export class ThreadsBackend implements Backend {
   /** Whoever holds `tensor.data` can reach the memory, also without the tensor. (A `subarray` of it does not count.) */
   readonly #views = new WeakMap<object, SharedStorage>();
 
-  /** @param firstCall the number that calls and messages begin with, on all ranks: for tests of numbers that take hours to reach */
+  /**
+   * @param firstCall the number that calls and messages begin with, the same on all ranks: for tests of numbers that take
+   * hours to reach. Not one or two before a multiple of 2^32, whose stamp is what slots that were never used hold
+   */
   constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}, firstCall = 0) {
     if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
       throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
