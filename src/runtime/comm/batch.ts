@@ -10,13 +10,14 @@ import { SettledWork } from "./work.ts";
  * Runs a batch's function to its end.
  * @param cancel takes back what was collected; called with the reason before anything is thrown
  * @throws what `fn` throws
- * @throws InvalidArgumentError when `fn` returns a thenable: its later part would run outside the batch
+ * @throws InvalidArgumentError when `fn` is no function, and when it returns a thenable: its later part would run outside the batch
  */
 export function collectBatch(
   fn: (group: Communicator) => void,
   group: Communicator,
   cancel: (reason: string) => void,
 ): void {
+  if (typeof fn !== "function") throw new InvalidArgumentError("fn", fn, "a function that makes the batch's calls");
   let returned: unknown;
   try {
     returned = (fn as (group: Communicator) => unknown)(group);

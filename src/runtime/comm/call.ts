@@ -142,10 +142,29 @@ function outputDType(options: OutputOptions, input: Operand): DType | undefined 
   return options.dtype ?? (holds(input.dtype, options.output) ? input.dtype : undefined);
 }
 
-/** @throws InvalidArgumentError for a deadline that is none, AbortedError for a signal that was raised before the call */
+/**
+ * A caller's options as they are, once they are known to be an object: for what reads one of them before `checkOptions`
+ * looks at all.
+ * @throws InvalidArgumentError
+ */
+export function optionsOf<T extends object>(options: T): T {
+  if (typeof options !== "object" || options === null) {
+    throw new InvalidArgumentError("options", options, "an object, such as { timeoutMs: 1000 }");
+  }
+  return options;
+}
+
+/**
+ * Refuses what no call can have, before it takes its number: a signal that cannot be listened to would stop it half-way.
+ * @throws InvalidArgumentError for options, a deadline or a signal that are none, AbortedError for a signal that was
+ * raised before the call
+ */
 export function checkOptions(options: CallOptions): void {
-  checkTimeout(options.timeoutMs);
-  if (options.signal?.aborted === true) throw new AbortedError(abortReason(options.signal));
+  const { timeoutMs, signal } = optionsOf(options);
+  checkTimeout(timeoutMs);
+  if (signal === undefined) return;
+  if (!(signal instanceof AbortSignal)) throw new InvalidArgumentError("signal", signal, "an AbortSignal");
+  if (signal.aborted) throw new AbortedError(abortReason(signal));
 }
 
 export function abortReason(signal: AbortSignal): string {

@@ -13,6 +13,17 @@ const f32 = (count: number) => new Float32Array(count).fill(1);
 
 type Attempt = readonly [what: string, attempt: (comm: Communicator, context: RankContext) => unknown];
 
+/** What a call cannot listen to; found out too late, the call has its number and its peers wait for it. */
+const NO_SIGNALS = [
+  ["an object", {} as AbortSignal],
+  ["a number", 5 as unknown as AbortSignal],
+  ["null", null as unknown as AbortSignal],
+] as const;
+const NO_OPTIONS = [
+  ["null", null as never],
+  ["a number", 5 as never],
+] as const;
+
 const ATTEMPTS: readonly Attempt[] = [
   ["output too short", (c) => c.allReduce(f32(8), { output: f32(7) })],
   ["output too long", (c) => c.allReduce(f32(8), { output: f32(9) })],
@@ -31,6 +42,43 @@ const ATTEMPTS: readonly Attempt[] = [
   ["timeout 0", (c) => c.allReduce(f32(8), { timeoutMs: 0 })],
   ["timeout below 0", (c) => c.barrier({ timeoutMs: -1 })],
   ["timeout NaN", (c) => c.allReduce(f32(8), { timeoutMs: Number.NaN })],
+  ["timeout NaN of a batch's call", (c) => c.batch((b) => void b.allReduce(f32(8), { timeoutMs: Number.NaN }))],
+  ["timeout 0 of a batch", (c) => c.batch((b) => void b.allReduce(f32(8)), { timeoutMs: 0 })],
+  ...NO_SIGNALS.flatMap(([named, signal]): Attempt[] => [
+    [`${named} as signal`, (c) => c.allReduce(f32(8), { signal })],
+    [`${named} as signal, of a world tensor`, (c, { world }) => c.allReduce(world.tensor("f32", [8]), { signal })],
+    [`${named} as signal of a barrier`, (c) => c.barrier({ signal })],
+    [`${named} as signal of a send`, (c) => c.send(f32(1), 1, { signal })],
+    [`${named} as signal of a receive`, (c) => c.recv(f32(1), 1, { signal })],
+    [`${named} as signal of a split`, (c) => c.split(0, 0, { signal })],
+    [`${named} as signal of an object`, (c) => c.broadcastObject(1, { signal })],
+    [`${named} as signal of objects`, (c) => c.gatherObjects(1, { signal })],
+    [`${named} as signal of a batch`, (c) => c.batch((b) => void b.allReduce(f32(8)), { signal })],
+    [`${named} as signal of a batch's call`, (c) => c.batch((b) => void b.allReduce(f32(8), { signal }))],
+  ]),
+  ...NO_OPTIONS.flatMap(([named, options]): Attempt[] => [
+    [`${named} as options`, (c) => c.allReduce(f32(8), options)],
+    [`${named} as options, of a world tensor`, (c, { world }) => c.allReduce(world.tensor("f32", [8]), options)],
+    [`${named} as options of a broadcast`, (c) => c.broadcast(f32(8), options)],
+    [`${named} as options of a reduce`, (c) => c.reduce(f32(8), options)],
+    [`${named} as options of an all-gather`, (c) => c.allGather(f32(8), options)],
+    [`${named} as options of an all-gather of counts`, (c) => c.allGatherV(f32(8), options)],
+    [`${named} as options of a reduce-scatter`, (c) => c.reduceScatter(f32(9), options)],
+    [`${named} as options of a reduce-scatter of counts`, (c) => c.reduceScatterV(f32(9), options)],
+    [`${named} as options of an all-to-all`, (c) => c.allToAll(f32(9), options)],
+    [`${named} as options of an all-to-all of counts`, (c) => c.allToAllV(f32(9), options)],
+    [`${named} as options of a gather`, (c) => c.gather(f32(8), options)],
+    [`${named} as options of a scatter`, (c) => c.scatter(f32(9), options)],
+    [`${named} as options of a barrier`, (c) => c.barrier(options)],
+    [`${named} as options of a send`, (c) => c.send(f32(1), 1, options)],
+    [`${named} as options of a receive`, (c) => c.recv(f32(1), 1, options)],
+    [`${named} as options of a split`, (c) => c.split(0, 0, options)],
+    [`${named} as options of an object`, (c) => c.broadcastObject(1, options)],
+    [`${named} as options of objects`, (c) => c.gatherObjects(1, options)],
+    [`${named} as options of a batch`, (c) => c.batch((b) => void b.allReduce(f32(8)), options)],
+    [`${named} as options of a batch's call`, (c) => c.batch((b) => void b.allReduce(f32(8), options))],
+  ]),
+  ["a batch of no function", (c) => c.batch(5 as unknown as () => void)],
   ["root beyond the group", (c) => c.broadcast(f32(8), { root: c.size })],
   ["root below 0", (c) => c.broadcast(f32(8), { root: -1 })],
   ["fractional root", (c) => c.reduce(f32(8), { root: 0.5 })],

@@ -23,6 +23,7 @@ import {
   encodeObject,
   MAX_OBJECT_BYTES,
   type OutputOptions,
+  optionsOf,
   packCall,
   type ReduceOptions,
   type RootOptions,
@@ -173,38 +174,41 @@ export class NcclCommunicator implements Communicator {
 
   /** input[count] -> output[count]: every rank has the reduction over all ranks. In place unless told. */
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#calls.quickly("all_reduce", input, options, options.op ?? "sum");
+    const quick = this.#calls.quickly("all_reduce", input, options, optionsOf(options).op ?? "sum");
     if (quick !== undefined) return quick;
     return this.#calls.issue("all_reduce", input, options, { redop: options.op ?? "sum" });
   }
   /** root's data[count] -> every rank. In place unless told. */
   broadcast(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#calls.issue("broadcast", data, options, { root: options.root ?? 0 });
+    return this.#calls.issue("broadcast", data, options, { root: optionsOf(options).root ?? 0 });
   }
   /** input[count] -> root's output[count]; outputs of other ranks are left alone. In place unless told. */
   reduce(input: Data, options: ReduceOptions & RootOptions = {}): Work<Tensor> {
-    return this.#calls.issue("reduce", input, options, { root: options.root ?? 0, redop: options.op ?? "sum" });
+    return this.#calls.issue("reduce", input, options, {
+      root: optionsOf(options).root ?? 0,
+      redop: options.op ?? "sum",
+    });
   }
   /** input[count] -> output[n * count], in rank order. In place: `input` is this rank's own part of `output`. */
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#calls.quickly("all_gather", input, options, undefined);
+    const quick = this.#calls.quickly("all_gather", input, optionsOf(options), undefined);
     if (quick !== undefined) return quick;
     return this.#calls.issue("all_gather", input, options, {});
   }
   /** input[counts[rank]] -> output[sum(counts)], in rank order. All ranks give the same `counts`. */
   allGatherV(input: Data, options: VOptions = NO_COUNTS): Work<Tensor> {
-    return this.#calls.issue("all_gather_v", input, options, { counts: options.counts });
+    return this.#calls.issue("all_gather_v", input, options, { counts: optionsOf(options).counts });
   }
   /** input[n * count] -> output[count]: this rank's part of the reduction. */
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#calls.quickly("reduce_scatter", input, options, options.op ?? "sum");
+    const quick = this.#calls.quickly("reduce_scatter", input, options, optionsOf(options).op ?? "sum");
     if (quick !== undefined) return quick;
     return this.#calls.issue("reduce_scatter", input, options, { redop: options.op ?? "sum" });
   }
   /** input[sum(counts)] -> output[counts[rank]]: this rank's part of the reduction. All ranks give the same `counts`. */
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp } = NO_COUNTS): Work<Tensor> {
     return this.#calls.issue("reduce_scatter_v", input, options, {
-      counts: options.counts,
+      counts: optionsOf(options).counts,
       redop: options.op ?? "sum",
     });
   }
@@ -218,17 +222,17 @@ export class NcclCommunicator implements Communicator {
    */
   allToAllV(input: Data, options: AllToAllVOptions = NO_COUNTS): Work<Tensor> {
     return this.#calls.issue("all_to_all_v", input, options, {
-      sendCounts: options.sendCounts,
+      sendCounts: optionsOf(options).sendCounts,
       recvCounts: options.recvCounts,
     });
   }
   /** input[count] -> root's output[n * count], in rank order. */
   gather(input: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#calls.issue("gather", input, options, { root: options.root ?? 0 });
+    return this.#calls.issue("gather", input, options, { root: optionsOf(options).root ?? 0 });
   }
   /** root's input[n * count] -> output[count]; ranks other than root pass their output as `data`. */
   scatter(data: Data, options: OutputOptions & RootOptions = {}): Work<Tensor> {
-    return this.#calls.issue("scatter", data, options, { root: options.root ?? 0 });
+    return this.#calls.issue("scatter", data, options, { root: optionsOf(options).root ?? 0 });
   }
   /** Copies and is done, whether or not the peer has come; inside a batch it is NCCL's send. */
   send(data: Data, peer: number, options: CallOptions = {}): Work<void> {
@@ -306,7 +310,7 @@ export class NcclCommunicator implements Communicator {
 
   /** root's JSON value -> every rank. At most `MAX_OBJECT_BYTES` of text. @throws InvalidArgumentError when it is not JSON or larger */
   broadcastObject<T>(value: T | undefined, options: CallOptions & RootOptions = {}): Work<T> {
-    const root = options.root ?? 0;
+    const root = optionsOf(options).root ?? 0;
     checkRoot(root, this.size);
     const mine = this.rank === root ? encodeObject(value, MAX_OBJECT_BYTES) : new Uint8Array(0);
     return this.#exchange("broadcast_object", mine, root, options, (values) => values[root]) as Work<T>;
@@ -321,7 +325,7 @@ export class NcclCommunicator implements Communicator {
 
   /**
    * Makes a reduction operator that multiplies every input by `scalar` before the sum: `allReduce(x, { op: comm.preMulSum(0.5) })`.
-   * Each rank may have a scalar of its own. A value: nothing is to be freed.
+   * All ranks give the same scalar: MismatchError otherwise. A value: nothing is to be freed.
    * @throws InvalidArgumentError when it is neither a number nor a bigint
    */
   preMulSum(scalar: number | bigint): PreMulSum {

@@ -38,6 +38,7 @@ import {
   type Operand,
   type OutputOptions,
   opCode,
+  optionsOf,
   packCall,
   type ReduceOptions,
   type RootOptions,
@@ -86,59 +87,59 @@ export class ThreadsCommunicator implements Communicator {
   }
 
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.allReduce(input, options);
+    const fast = this.#fast.allReduce(input, optionsOf(options));
     return fast ?? this.#issue({ op: "all_reduce", data: input, options, redop: options.op ?? "sum" });
   }
   broadcast(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.broadcast(data, options);
+    const fast = this.#fast.broadcast(data, optionsOf(options));
     return fast ?? this.#issue({ op: "broadcast", data, options, root: options.root ?? 0 });
   }
   reduce(input: Data, options: ReduceOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.reduce(input, options);
+    const fast = this.#fast.reduce(input, optionsOf(options));
     return (
       fast ?? this.#issue({ op: "reduce", data: input, options, redop: options.op ?? "sum", root: options.root ?? 0 })
     );
   }
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.allGather(input, options);
+    const fast = this.#fast.allGather(input, optionsOf(options));
     return fast ?? this.#issue({ op: "all_gather", data: input, options });
   }
   allGatherV(input: Data, options: VOptions): Work<Tensor> {
-    const fast = this.#fast.allGatherV(input, options);
+    const fast = this.#fast.allGatherV(input, optionsOf(options));
     if (fast !== undefined) return fast;
     return this.#issue({ op: "all_gather_v", data: input, options, counts: options.counts });
   }
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.reduceScatter(input, options);
+    const fast = this.#fast.reduceScatter(input, optionsOf(options));
     return fast ?? this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
   }
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp }): Work<Tensor> {
-    const fast = this.#fast.reduceScatterV(input, options);
+    const fast = this.#fast.reduceScatterV(input, optionsOf(options));
     if (fast !== undefined) return fast;
     const { counts } = options;
     return this.#issue({ op: "reduce_scatter_v", data: input, options, redop: options.op ?? "sum", counts });
   }
   allToAll(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.allToAll(input, options);
+    const fast = this.#fast.allToAll(input, optionsOf(options));
     return fast ?? this.#issue({ op: "all_to_all", data: input, options });
   }
   allToAllV(input: Data, options: AllToAllVOptions): Work<Tensor> {
-    const fast = this.#fast.allToAllV(input, options);
+    const fast = this.#fast.allToAllV(input, optionsOf(options));
     if (fast !== undefined) return fast;
     const { sendCounts, recvCounts } = options;
     return this.#issue({ op: "all_to_all_v", data: input, options, sendCounts, recvCounts });
   }
   gather(input: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.gather(input, options);
+    const fast = this.#fast.gather(input, optionsOf(options));
     return fast ?? this.#issue({ op: "gather", data: input, options, root: options.root ?? 0 });
   }
   scatter(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const fast = this.#fast.scatter(data, options);
+    const fast = this.#fast.scatter(data, optionsOf(options));
     return fast ?? this.#issue({ op: "scatter", data, options, root: options.root ?? 0 });
   }
 
   barrier(options: CallOptions = NO_OPTIONS): Work<void> {
-    const fast = this.#fast.barrier(options);
+    const fast = this.#fast.barrier(optionsOf(options));
     if (fast !== undefined) return fast;
     checkOptions(options);
     this.#checkUsable();
@@ -155,7 +156,7 @@ export class ThreadsCommunicator implements Communicator {
   }
 
   #pairWork<T>(op: "send" | "recv", data: Data, peer: number, options: CallOptions): Work<T> {
-    const fast = this.#fast.message<T>(op, data, peer, options);
+    const fast = this.#fast.message<T>(op, data, peer, optionsOf(options));
     if (fast !== undefined) return fast;
     const { input: given } = checkArguments({ op, numRanks: this.size, rank: this.rank, data, options, peer });
     this.#checkUsable();
@@ -187,8 +188,8 @@ export class ThreadsCommunicator implements Communicator {
   }
 
   broadcastObject<T>(value: T | undefined, options: CallOptions & RootOptions = NO_OPTIONS): Work<T> {
-    const root = options.root ?? 0;
     checkOptions(options);
+    const root = options.root ?? 0;
     checkRoot(root, this.size);
     const bytes = this.rank === root ? encodeObject(value, MAX_OBJECT_BYTES) : undefined;
     return this.#objects<T>("broadcast_object", bytes, root, options, (read) => read(root) as T);
