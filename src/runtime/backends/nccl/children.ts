@@ -132,9 +132,19 @@ export function splitNatively(rank: NcclRank, parentQueue: CommQueue, color: num
   if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) device.ledger?.cancel(out);
   rank.library.check("ncclCommSplit", status, parent);
   if (color >= 0) return new SplitOpening(rank, out, parentQueue);
-  // NCCL may still write to it.
-  rank.handles.push(out);
+  if (!rank.blocking) keepUntilDone(rank, parentQueue, out);
   return undefined;
+}
+
+/** Keeps what NCCL may write to until the parent is done with its call. */
+function keepUntilDone({ handles, poller }: NcclRank, parent: CommQueue, out: BigUint64Array): void {
+  handles.push(out);
+  const poll = () => {
+    if (!parent.handle.accepts) return true;
+    handles.splice(handles.indexOf(out), 1);
+    return false;
+  };
+  if (poll()) poller.add({ poll });
 }
 
 /** A communicator whose handle NCCL writes when it has it. */
