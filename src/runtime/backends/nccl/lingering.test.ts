@@ -68,6 +68,101 @@ async function failTogether(world: World, { groups, met, deadlineMs }: Plan) {
   return { seen, sum: (sum.data as Float32Array)[0] };
 }
 
+interface Stress {
+  readonly seed: number;
+  readonly rounds: number;
+  readonly met: Int32Array;
+}
+
+/** Makes, fails and closes random groups, round after round, while the world works. */
+async function failAtRandom(world: World, { seed, rounds, met }: Stress) {
+  const hows = ["all", "some", "one", "mismatch", "deadline", "throw"] as const;
+  // The same numbers on all ranks.
+  let state = seed;
+  const random = (below: number) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+  const seen: string[] = [];
+  const closing: Promise<void>[] = [];
+  const { deviceOf } = await import("chorale/world");
+  const at = deviceOf(world);
+  if (at === undefined) throw new Error("no device");
+  const call = at.device.call.bind(at.device);
+  let round = 0;
+  const within = async (call: () => unknown, what: string) => {
+    const start = performance.now();
+    const code = await (async () => call())().then(
+      () => "done",
+      (error) => error.code ?? String(error),
+    );
+    if (performance.now() - start > 8000) seen.push(`round ${round}: ${what} took ${performance.now() - start} ms`);
+    return code as string;
+  };
+  for (; round < rounds; round++) {
+    const works: Promise<string>[] = [];
+    const mine: { group: Group; fails: () => void; closesAt: number }[] = [];
+    const numGroups = 1 + random(3);
+    for (let i = 0; i < numGroups; i++) {
+      const size = 2 + random(world.size - 1);
+      const members = Array.from({ length: world.size }, (_, rank) => rank);
+      while (members.length > size) members.splice(random(members.length), 1);
+      const how = hows[random(hows.length)];
+      const by = members[random(members.length)];
+      const [silent, closesAt] = [random(size), random(3)];
+      const group = (await world.comm.split(members.includes(world.rank) ? 0 : -1)) as Group | undefined;
+      if (group === undefined) continue;
+      const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+      const ring = { next: (group.rank + 1) % size, last: (group.rank + size - 1) % size };
+      await group.batch((g) => {
+        g.send(x, ring.next);
+        g.recv(y, ring.last);
+      });
+      await group.allReduce(x);
+      const options = how === "deadline" ? { timeoutMs: 50 } : {};
+      const makes = how === "some" ? group.rank !== silent : how === "one" ? group.rank === silent : true;
+      const fails = () => {
+        if (how === "mismatch") {
+          works.push(within(() => group.allReduce(world.rank === by ? y.slice(0, 3) : y), how));
+        } else if (how === "throw") {
+          const counts = Array.from({ length: size }, () => 16);
+          const call = () => group.allToAllV(x.slice(0, 16 * size), { sendCounts: counts, recvCounts: counts });
+          works.push(within(call, how));
+        } else if (world.rank === by && how !== "deadline") group.abort("at random");
+      };
+      // Nobody sends: it runs until it is aborted.
+      const hang = () => group.batch((g) => void g.recv(y, ring.last), options);
+      if (how !== "throw" && makes) works.push(within(hang, `${how}: a call that hangs`));
+      mine.push({ group, fails, closesAt });
+    }
+    const before = world.comm.allReduce(world.tensor("f32", [8]));
+    Atomics.add(met, 0, 1);
+    while (Atomics.load(met, 0) < world.size * (round + 1));
+    at.device.call = (symbol, operation, ...rest) => {
+      if (operation === "own part") throw new Error("no copy");
+      call(symbol, operation, ...rest);
+    };
+    for (const one of mine) one.fails();
+    for (const { group, closesAt } of mine) if (closesAt === 0) closing.push(group.close().catch(() => {}));
+    for (const code of await Promise.all(works))
+      if (code === "done") seen.push(`round ${round}: a call came to its end`);
+    at.device.call = call;
+    if ((await within(() => before, "the world's call before")) !== "done") seen.push("the world failed");
+    for (let i = 0; i < 3; i++) {
+      const sum = Float32Array.of(world.rank);
+      await within(() => world.comm.allReduce(sum), "the world's call");
+      if (sum[0] !== (world.size * (world.size - 1)) / 2) seen.push(`wrong sum ${sum[0]}`);
+    }
+    // Some only on some ranks: the rest is closed with the world.
+    for (const { group, closesAt } of mine) {
+      if (closesAt === 1 || (closesAt === 2 && world.rank % 2 === 0)) closing.push(group.close().catch(() => {}));
+    }
+  }
+  await Promise.all(closing);
+  await world.comm.barrier();
+  return seen;
+}
+
 describe.skipIf(!available)("groups that linger (needs a C++ compiler)", () => {
   let before: HeldByFakeGpu;
   beforeEach(() => {
@@ -118,5 +213,18 @@ describe.skipIf(!available)("groups that linger (needs a C++ compiler)", () => {
       expect(seen).toEqual(groups.filter((one) => one.ranks.includes(rank)).map(() => "ABORTED"));
       expect(sum).toBe(ranks);
     }
+  });
+
+  it("goes on after groups that fail at random", { timeout: 120_000 }, async () => {
+    const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+    const found = await launch({
+      ...options,
+      ranks: 3 + (seed % 2),
+      timeoutMs: 100_000,
+      data: { seed, rounds: 8, met: new Int32Array(new SharedArrayBuffer(4)) } as Stress,
+      run: failAtRandom,
+    });
+    for (const seen of found) expect(seen, `CHORALE_SEED=${seed}`).toEqual([]);
+    expect(heldByFakeGpu(library), `CHORALE_SEED=${seed}`).toEqual(before);
   });
 });
