@@ -14,12 +14,14 @@ import {
   Tensor,
 } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
+import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import type { Allocation, MemoryPool } from "./memory-pool.ts";
 import type { CudaStream } from "./stream.ts";
 
-const genuine = new WeakSet<object>();
-
-/** Device memory of one tensor and its views. Freed once, by `free`, or when nothing refers to it any more. */
+/**
+ * Device memory of one tensor and its views. Freed once, by `free`, or when nothing refers to it any more. `deviceTensor`
+ * makes it; it is frozen, so that what was freed stays so.
+ */
 export class DeviceStorage implements Storage {
   readonly kind = "device";
   readonly buffer = undefined;
@@ -29,16 +31,28 @@ export class DeviceStorage implements Storage {
   readonly allocation: Allocation;
   /** The address as a number: CUDA addresses have 57 bits at most in theory and 49 in practice; checked when made. */
   readonly baseAddress: number;
-  closed: string | undefined;
+  #closed: string | undefined;
 
-  constructor(pool: MemoryPool, allocation: Allocation, sizeBytes: number, generation: number) {
+  /** For `deviceTensor`: anybody else is refused. */
+  constructor(key: MadeHere, pool: MemoryPool, allocation: Allocation, sizeBytes: number, generation: number) {
+    checkMade(key, "DeviceStorage", "deviceTensor(pool, stream, dtype, shape)");
     this.pool = pool;
     this.allocation = allocation;
     this.sizeBytes = sizeBytes;
     this.generation = generation;
     this.baseAddress = Number(allocation.address);
     invariant(Number.isSafeInteger(this.baseAddress), "a device address beyond 2^53");
-    genuine.add(this);
+    Object.freeze(this);
+  }
+
+  /** Says whether `deviceTensor` made it. */
+  static isGenuine(storage: object): storage is DeviceStorage {
+    return #closed in storage;
+  }
+
+  /** Why it may not be used any more, once it was freed. */
+  get closed(): string | undefined {
+    return this.#closed;
   }
 
   get device(): CudaDevice {
@@ -47,8 +61,8 @@ export class DeviceStorage implements Storage {
 
   /** Gives the memory back to its pool; later use of it is refused. Idempotent. */
   free(): void {
-    if (this.closed !== undefined) return;
-    this.closed = "was freed";
+    if (this.#closed !== undefined) return;
+    this.#closed = "was freed";
     finalizer.unregister(this);
     this.pool.free(this.allocation);
   }
@@ -85,18 +99,19 @@ export function deviceTensor<D extends DType>(
 ): Tensor<D> {
   const sizeBytes = numElements(shape) * sizeOf(dtype);
   const allocation = pool.allocate(sizeBytes, stream, options.label ?? `${dtype}[${shape.join(", ")}]`);
-  const storage = new DeviceStorage(pool, allocation, sizeBytes, options.generation ?? 0);
+  const storage = new DeviceStorage(MADE_HERE, pool, allocation, sizeBytes, options.generation ?? 0);
   finalizer.register(storage, { pool, allocation }, storage);
   return new Tensor(dtype, shape, storage);
 }
 
 /** The tensor's device storage, or `undefined` for tensors in host memory. @throws InvalidArgumentError for a forged one */
 export function deviceStorageOf(tensor: Tensor): DeviceStorage | undefined {
-  if (tensor.storage.kind !== "device") return undefined;
-  if (!genuine.has(tensor.storage)) {
+  const { storage } = tensor;
+  if (storage.kind !== "device") return undefined;
+  if (!DeviceStorage.isGenuine(storage)) {
     throw new InvalidArgumentError("tensor", "a storage that chorale did not make", "a tensor from world.tensor()");
   }
-  return tensor.storage as DeviceStorage;
+  return storage;
 }
 
 /**

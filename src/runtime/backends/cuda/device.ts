@@ -8,7 +8,8 @@
  */
 import { ClosedError, InvalidArgumentError, type NativeError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
-import type { CudaDriver } from "./driver.ts";
+import { CudaDriver } from "./driver.ts";
+import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import type { HeldKind, ResourceLedger } from "./ledger.ts";
 import { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";
 import type { DeviceWaiting } from "./waiting.ts";
@@ -53,13 +54,27 @@ export class CudaDevice implements Disposable {
   /** What was made on this device and not closed yet, in the order of making. */
   readonly #open = new Set<{ close(): void }>();
 
-  /** Use `openDevice`. */
-  constructor(driver: CudaDriver, ordinal: number, info: CudaDeviceInfo, context: bigint, ledger?: ResourceLedger) {
+  /** For `openDevice`: anybody else is refused. */
+  constructor(
+    key: MadeHere,
+    driver: CudaDriver,
+    ordinal: number,
+    info: CudaDeviceInfo,
+    context: bigint,
+    ledger?: ResourceLedger,
+  ) {
+    checkMade(key, "CudaDevice", "openDevice(driver, ordinal)");
     this.driver = driver;
     this.ordinal = ordinal;
     this.info = info;
     this.context = context;
     this.ledger = ledger;
+  }
+
+  /** @throws InvalidArgumentError for what `openDevice` did not make */
+  static check(device: CudaDevice): void {
+    if (typeof device === "object" && device !== null && #poison in device) return;
+    throw new InvalidArgumentError("device", device, "a CUDA device that openDevice(driver, ordinal) made");
   }
 
   get poison(): Poison | undefined {
@@ -213,6 +228,11 @@ export class CudaDevice implements Disposable {
   }
 }
 
+/** @throws InvalidArgumentError for what `openDevice` did not make */
+export function checkDevice(device: CudaDevice): void {
+  CudaDevice.check(device);
+}
+
 function text(buffer: Uint8Array): string {
   const end = buffer.indexOf(0);
   return Buffer.from(buffer.subarray(0, end < 0 ? buffer.length : end)).toString("latin1");
@@ -255,7 +275,7 @@ export function deviceInfo(driver: CudaDriver, ordinal: number): CudaDeviceInfo 
 /**
  * Opens a device in this thread: retains its primary context and makes it current.
  * @param ordinal as CUDA counts the visible devices, from 0
- * @throws InvalidArgumentError for an ordinal that is not there; NativeError
+ * @throws InvalidArgumentError for what is no driver, and for an ordinal that is not there; NativeError
  * @example
  * import { openDevice, requireCudaDriver } from "chorale/cuda";
  *
@@ -268,6 +288,9 @@ export function openDevice(
   ordinal: number,
   options: { readonly ledger?: ResourceLedger | undefined } = {},
 ): CudaDevice {
+  if (!(driver instanceof CudaDriver)) {
+    throw new InvalidArgumentError("driver", driver, "what requireCudaDriver() gives");
+  }
   if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal >= driver.numDevices) {
     throw new InvalidArgumentError(
       "device",
@@ -279,7 +302,7 @@ export function openDevice(
   }
   const info = deviceInfo(driver, ordinal);
   const context = retainContext(driver, ordinal, options.ledger);
-  const device = new CudaDevice(driver, ordinal, info, context, options.ledger);
+  const device = new CudaDevice(MADE_HERE, driver, ordinal, info, context, options.ledger);
   device.activate();
   return device;
 }

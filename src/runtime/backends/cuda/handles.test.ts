@@ -1,12 +1,18 @@
 /** Stale, foreign and forged handles of chorale/cuda are refused in words, before the driver sees them. Over the stand-in. */
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import { InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
+import { InvalidArgumentError, OutOfMemoryError, Tensor } from "../../../core/index.ts";
 import {
+  CudaDevice,
+  type CudaDriver,
   CudaEvent,
+  CudaGraph,
+  CudaKernel,
   CudaModule,
   CudaStream,
+  DeviceStorage,
   devicePtr,
+  deviceStorageOf,
   deviceTensor,
   KernelArguments,
   MemoryPool,
@@ -134,6 +140,71 @@ describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", ()
     );
     expect(() => new KernelArguments(device, [{ type: "f32", value: 1n } as never])).toThrow(/a number/);
     args.set(1, { type: "f32", value: 2 });
+    close();
+  });
+
+  it("follows no raw handle: constructors are for the factories alone", () => {
+    const { device, stream, close } = setup();
+    const module = CudaModule.load(device, new TextEncoder().encode("fake image"));
+    const pool = new MemoryPool(device);
+    // As a program in JavaScript can call them, with and without a guess at a key.
+    const make = (what: unknown, ...args: readonly unknown[]) =>
+      new (what as new (...args: readonly unknown[]) => unknown)(...args);
+    for (const key of [[], [Symbol("made by chorale")], [undefined], [device]]) {
+      for (const [fn, factory] of [
+        [() => make(CudaStream, ...key, device, 0xdeadn, "stream"), /CudaStream\(\).*CudaStream\.create\(device\)/],
+        [() => make(CudaEvent, ...key, device, 0xdeadn, "event"), /CudaEvent\(\).*CudaEvent\.create\(device\)/],
+        [() => make(CudaGraph, ...key, device, 0xdeadn, "graph"), /CudaGraph\(\).*stream\.capture\(fn\)/],
+        [() => make(CudaKernel, ...key, module, "store", 0xdeadn), /CudaKernel\(\).*module\.kernel\(name\)/],
+        [() => make(CudaModule, ...key, device, 0xdeadn), /CudaModule\(\).*CudaModule\.load/],
+        [() => make(PinnedBuffer, ...key, device, 8, 0xdeadn, 0xdeadn), /PinnedBuffer\(\).*PinnedBuffer\.create/],
+        [() => make(CudaDevice, ...key, device.driver, 0, device.info, 0xdeadn), /CudaDevice\(\).*openDevice/],
+        [() => make(DeviceStorage, ...key, pool, { address: 0x1234n }, 8, 0), /DeviceStorage\(\).*deviceTensor/],
+      ] as const) {
+        expect(fn).toThrow(InvalidArgumentError);
+        expect(fn).toThrow(factory);
+      }
+    }
+    // Nor do the factories take a device that would answer with one.
+    const forged = { ...device, make: () => 0xdeadn, call() {}, activate() {}, track() {}, streams: new Set() };
+    for (const one of [forged, {}, undefined, Object.create(CudaDevice.prototype)] as unknown as CudaDevice[]) {
+      for (const fn of [
+        () => CudaStream.create(one),
+        () => CudaEvent.create(one),
+        () => PinnedBuffer.create(one, 8),
+        () => CudaModule.load(one, new Uint8Array(8)),
+        () => new MemoryPool(one),
+        () => new PinnedPool(one),
+        () => new KernelArguments(one, []),
+      ]) {
+        expect(fn).toThrow(/a CUDA device that openDevice\(driver, ordinal\) made/);
+      }
+    }
+    expect(() => openDevice({ numDevices: 1 } as unknown as CudaDriver, 0)).toThrow(InvalidArgumentError);
+    for (const name of [undefined, null, 5]) {
+      expect(() => module.kernel(name as unknown as string)).toThrow(InvalidArgumentError);
+    }
+    expect(stream.isDone()).toBe(true);
+    close();
+  });
+
+  it("keeps what was freed freed, and a storage's address and size as they are", () => {
+    const { device, stream, close } = setup();
+    const pool = new MemoryPool(device);
+    const x = deviceTensor(pool, stream, "f32", [4]);
+    const storage = deviceStorageOf(x) as DeviceStorage & Record<string, unknown>;
+    const address = devicePtr(x, device);
+    const change = (name: string, value: unknown) => Reflect.set(storage, name, value);
+    for (const name of ["baseAddress", "sizeBytes", "generation", "pool", "allocation", "closed", "kind"]) {
+      expect(change(name, 5)).toBe(false);
+    }
+    expect(devicePtr(x, device)).toBe(address);
+    storage.free();
+    expect(change("closed", undefined)).toBe(false);
+    expect(Reflect.defineProperty(storage, "closed", { value: undefined })).toBe(false);
+    expect(() => devicePtr(x, device)).toThrow(/device tensor was freed/);
+    const revived = Object.create(storage, { closed: { value: undefined } });
+    expect(() => devicePtr(new Tensor("f32", [4], revived), device)).toThrow(/did not make/);
     close();
   });
 

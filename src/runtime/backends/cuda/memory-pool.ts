@@ -7,7 +7,7 @@
  * (`recordUse`) is set aside until their events are done, and one that calls in a queue still need until those settle.
  */
 import { ClosedError, OutOfMemoryError } from "../../../core/index.ts";
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, checkDevice } from "./device.ts";
 import { absorbNext, type Block, FreeBlocks, splitBlock } from "./free-blocks.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
@@ -113,7 +113,9 @@ export class MemoryPool implements Disposable {
   #numOutOfMemory = 0;
   #closed = false;
 
+  /** @throws InvalidArgumentError for what `openDevice` did not make */
   constructor(device: CudaDevice, options: PoolOptions = {}) {
+    checkDevice(device);
     this.#source = options.source;
     this.#listener = options.listener;
     this.device = device;

@@ -1,7 +1,8 @@
 /** Device code: compiled by NVRTC, loaded as a module, launched by name. */
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, checkDevice } from "./device.ts";
+import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import type { Nvrtc } from "./nvrtc.ts";
 import { type CudaStream, streamHandle } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
@@ -40,7 +41,9 @@ export class KernelArguments {
   /** Bytes of each argument. */
   readonly sizes: Uint8Array;
 
+  /** @throws InvalidArgumentError for an argument that does not fit its type */
   constructor(device: CudaDevice, args: readonly KernelArgument[]) {
+    checkDevice(device);
     if (!Array.isArray(args)) throw new InvalidArgumentError("args", args, "an array of kernel arguments");
     this.sizes = new Uint8Array(args.length);
     const values = offHeap(Math.max(1, args.length));
@@ -141,8 +144,9 @@ export class CudaKernel {
   /** Bytes of each parameter, where the driver can say (CUDA 12.4). */
   readonly #params: readonly number[] | undefined;
 
-  /** Use `CudaModule.kernel`. */
-  constructor(module: CudaModule, name: string, handle: bigint) {
+  /** For `CudaModule.kernel`: anybody else is refused. */
+  constructor(key: MadeHere, module: CudaModule, name: string, handle: bigint) {
+    checkMade(key, "CudaKernel", "module.kernel(name)");
     this.device = module.device;
     this.name = name;
     this.#module = module;
@@ -222,7 +226,8 @@ export class CudaModule implements Disposable {
   readonly device: CudaDevice;
   #handle: bigint | undefined;
 
-  private constructor(device: CudaDevice, handle: bigint) {
+  private constructor(key: MadeHere, device: CudaDevice, handle: bigint) {
+    checkMade(key, "CudaModule", "CudaModule.load(device, image)");
     this.device = device;
     this.#handle = handle;
     device.track(this);
@@ -234,7 +239,9 @@ export class CudaModule implements Disposable {
 
   /** Loads a cubin, fatbin or PTX image. @throws NativeError when it does not fit the device */
   static load(device: CudaDevice, image: Uint8Array): CudaModule {
+    checkDevice(device);
     return new CudaModule(
+      MADE_HERE,
       device,
       device.make("module", (out) => device.call("cuModuleLoadData", "module load", out, image)),
     );
@@ -246,14 +253,15 @@ export class CudaModule implements Disposable {
   }
 
   /**
-   * @throws NativeError when the module has no such kernel (declare it `extern "C"`)
+   * @throws InvalidArgumentError for what is no name; NativeError when the module has no such kernel (declare it `extern "C"`)
    * @throws ClosedError when the module was closed
    */
   kernel(name: string): CudaKernel {
     if (this.#handle === undefined) throw new ClosedError("module", "was closed");
+    if (typeof name !== "string") throw new InvalidArgumentError("name", name, "a kernel's name");
     const out = new BigUint64Array(1);
     this.device.call("cuModuleGetFunction", name, out, this.#handle, name);
-    return new CudaKernel(this, name, out[0] ?? 0n);
+    return new CudaKernel(MADE_HERE, this, name, out[0] ?? 0n);
   }
 
   /** Unloads it, and its kernels with it. Idempotent. */

@@ -1,7 +1,8 @@
 /** Page-locked host memory: the only kind that copies to and from a device without blocking, and that both can poll. */
 import { freemem } from "node:os";
 import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, checkDevice } from "./device.ts";
+import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import { CUDA_STATUS } from "./symbols.ts";
 
 /** CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: usable by every context, and at a device address. */
@@ -25,7 +26,8 @@ export class PinnedBuffer implements Disposable {
   readonly #deviceAddress: bigint;
   #buffer: ArrayBuffer | undefined;
 
-  private constructor(device: CudaDevice, sizeBytes: number, address: bigint, deviceAddress: bigint) {
+  private constructor(key: MadeHere, device: CudaDevice, sizeBytes: number, address: bigint, deviceAddress: bigint) {
+    checkMade(key, "PinnedBuffer", "PinnedBuffer.create(device, sizeBytes)");
     this.device = device;
     this.sizeBytes = sizeBytes;
     this.#address = address;
@@ -36,6 +38,7 @@ export class PinnedBuffer implements Disposable {
 
   /** Allocates `sizeBytes` (at least 1) of zeros. @throws InvalidArgumentError, OutOfMemoryError, ClosedError */
   static create(device: CudaDevice, sizeBytes: number): PinnedBuffer {
+    checkDevice(device);
     if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
       throw new InvalidArgumentError("sizeBytes", sizeBytes, "an integer of 0 or more");
     }
@@ -62,7 +65,7 @@ export class PinnedBuffer implements Disposable {
       if (device.poison === undefined) device.driver.api.cuMemFreeHost(address);
       throw error;
     }
-    const pinned = new PinnedBuffer(device, size, address, out[0] ?? 0n);
+    const pinned = new PinnedBuffer(MADE_HERE, device, size, address, out[0] ?? 0n);
     new Uint8Array(pinned.buffer).fill(0);
     return pinned;
   }
@@ -119,7 +122,9 @@ export class PinnedPool implements Disposable {
   /** Handed out. */
   readonly #out = new Set<PinnedBuffer>();
 
+  /** @throws InvalidArgumentError for what `openDevice` did not make */
   constructor(device: CudaDevice) {
+    checkDevice(device);
     this.#device = device;
   }
 

@@ -1,6 +1,7 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, checkDevice } from "./device.ts";
+import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import type { HeldKind } from "./ledger.ts";
 import type { Following, StreamSource } from "./waiting.ts";
 
@@ -9,13 +10,23 @@ const DISABLE_TIMING = 2;
 /** Capture of this thread only: other threads' calls neither join nor break it (cuda.h). */
 const CAPTURE_MODE_THREAD_LOCAL = 1;
 
+/** Who makes what holds a handle, by the name of its class. */
+const FACTORIES: Readonly<Record<string, string>> = {
+  CudaStream: "CudaStream.create(device)",
+  CudaEvent: "CudaEvent.create(device)",
+  CudaGraph: "stream.capture(fn)",
+};
+
 abstract class Handle implements Disposable {
   readonly device: CudaDevice;
   readonly #handle: bigint;
   readonly #what: "stream" | "event" | "graph";
   #closed = false;
 
-  constructor(device: CudaDevice, handle: bigint, what: "stream" | "event" | "graph") {
+  /** For the factories of this file: anybody else is refused. */
+  constructor(key: MadeHere, device: CudaDevice, handle: bigint, what: "stream" | "event" | "graph") {
+    const { name } = new.target;
+    checkMade(key, name, FACTORIES[name] ?? "CudaStream.create(device)");
     this.device = device;
     this.#handle = handle;
     this.#what = what;
@@ -104,10 +115,11 @@ export class CudaStream extends Handle {
   /** What it waits for, and what may fail, since it was last found done. */
   readonly #sources = new Map<StreamSource, Following>();
 
-  /** Makes a stream, which `close` or the device's end frees. @throws ClosedError, NativeError */
+  /** Makes a stream, which `close` or the device's end frees. @throws InvalidArgumentError, ClosedError, NativeError */
   static create(device: CudaDevice): CudaStream {
+    checkDevice(device);
     const handle = device.make("stream", (out) => device.call("cuStreamCreate", "stream", out, NON_BLOCKING));
-    const stream = new CudaStream(device, handle, "stream");
+    const stream = new CudaStream(MADE_HERE, device, handle, "stream");
     device.streams.add(stream);
     return stream;
   }
@@ -200,7 +212,7 @@ export class CudaStream extends Handle {
       const exec = this.device.make("graph", (out) =>
         this.device.call("cuGraphInstantiateWithFlags", "graph instantiation", out, graph[0] ?? 0n, 0n),
       );
-      return new CudaGraph(this.device, exec, "graph");
+      return new CudaGraph(MADE_HERE, this.device, exec, "graph");
     } finally {
       this.device.call("cuGraphDestroy", "graph", graph[0] ?? 0n);
     }
@@ -235,11 +247,15 @@ const idleEvents = new WeakMap<CudaDevice, CudaEvent[]>();
  * device.close();
  */
 export class CudaEvent extends Handle {
-  /** Makes an event, which `close` or the device's end frees. `timing`: for `elapsedUsSince`. @throws ClosedError, NativeError */
+  /**
+   * Makes an event, which `close` or the device's end frees. `timing`: for `elapsedUsSince`.
+   * @throws InvalidArgumentError, ClosedError, NativeError
+   */
   static create(device: CudaDevice, options: { readonly timing?: boolean } = {}): CudaEvent {
-    const flags = options.timing === true ? 0 : DISABLE_TIMING;
+    checkDevice(device);
+    const flags = options?.timing === true ? 0 : DISABLE_TIMING;
     const handle = device.make("event", (out) => device.call("cuEventCreate", "event", out, flags));
-    return new CudaEvent(device, handle, "event");
+    return new CudaEvent(MADE_HERE, device, handle, "event");
   }
 
   #sources: readonly Following[] = NO_SOURCES;
