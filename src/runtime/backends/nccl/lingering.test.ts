@@ -1,8 +1,14 @@
-/** Groups that fail with kernels running on all their members, ranks as threads, over the stand-in library. */
+/** Groups that fail with kernels running on all their members, over the stand-in library. */
 import type { World } from "chorale";
 import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import {
+  buildFakeGpu,
+  fakeGpuFolder,
+  type HeldByFakeGpu,
+  heldByFakeGpu,
+  useFakeGpu,
+} from "../../../../test/helpers/fake-gpu.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
@@ -14,7 +20,8 @@ type Group = import("./communicator.ts").NcclCommunicator;
 interface Plan {
   /** Members of each group, and who fails it: the last of the others to learn of it is the last to abort it. */
   readonly groups: readonly { readonly ranks: readonly number[]; readonly by: number }[];
-  readonly met: Int32Array;
+  /** Where threads meet. */
+  readonly met?: Int32Array;
   readonly deadlineMs: number;
 }
 
@@ -47,8 +54,11 @@ async function failTogether(world: World, { groups, met, deadlineMs }: Plan) {
         (error) => error.code,
       ),
   );
-  Atomics.add(met, 0, 1);
-  while (Atomics.load(met, 0) < world.size);
+  if (met === undefined) await world.comm.barrier();
+  else {
+    Atomics.add(met, 0, 1);
+    while (Atomics.load(met, 0) < world.size);
+  }
   for (const { group, by } of mine) if (by === world.rank) group.abort("given up");
   const start = performance.now();
   seen.push(...(await Promise.all(hung)));
@@ -212,6 +222,24 @@ describe.skipIf(!available)("groups that linger (needs a C++ compiler)", () => {
     for (const [rank, { seen, sum }] of found.entries()) {
       expect(seen).toEqual(groups.filter((one) => one.ranks.includes(rank)).map(() => "ABORTED"));
       expect(sum).toBe(ranks);
+    }
+  });
+
+  it("ends the kernels of two groups whose members are processes, and frees what was closed", async () => {
+    const folder = fakeGpuFolder();
+    try {
+      const groups = [0, 1].map((by) => ({ ranks: [0, 1], by }));
+      const found = await launch({
+        ...options,
+        ranks: 2,
+        isolation: "process",
+        env: { FAKE_GPU_FOLDER: folder.path },
+        data: { groups, deadlineMs: DEADLINE_MS } as Plan,
+        run: failTogether,
+      });
+      expect(found).toEqual(Array(2).fill({ seen: ["ABORTED", "ABORTED"], sum: 2 }));
+    } finally {
+      folder.remove();
     }
   });
 
