@@ -6,6 +6,7 @@ import { controlBytes } from "../control/layout.ts";
 import { ControlSegment } from "../control/segment.ts";
 import { Agreement } from "./agreement.ts";
 import type { Arrival } from "./entry.ts";
+import { CallSequence } from "./sequence.ts";
 
 const ranks = [0, 1];
 
@@ -82,5 +83,45 @@ describe.each([5, 2 ** 31, 2 ** 32])("agreement around call %i", (wrap) => {
     b.announce([recv(wrap - 3, 4)]);
     expect([a.mayAnnounce([collective(seq, 4)]), a.mayAnnounce([collective(seq + 1, 4)])]).toEqual([true, false]);
     expect([a.mayAnnounce([send(sent, 4)]), a.mayAnnounce([send(sent + 1, 4)])]).toEqual([true, false]);
+  });
+});
+
+describe("what is published as a hash alone", () => {
+  const preMulSum = (scalar: number | bigint) => ({ redop: { kind: "preMulSum", scalar } as const });
+  it.each([
+    ["all_reduce", 4, preMulSum(2), preMulSum(1), /scalar 1 \(hash/, "another scalar"],
+    ["all_gather_v", 4, { counts: [3, 1] }, { counts: [1, 3] }, /counts \[1, 3\] \(hash/, "other counts"],
+    [
+      "reduce_scatter_v",
+      4,
+      { counts: [3, 1], ...preMulSum(2n) },
+      { counts: [3, 1], ...preMulSum(-2n) },
+      /scalar -2n and counts \[3, 1\] \(hash/,
+      "another scalar or other counts",
+    ],
+  ] as const)("shows two different sides of %s", (op, part, theirs, mine, known, other) => {
+    const [a, b] = members(1);
+    const arrivals = [theirs, mine].map((extras) => new CallSequence(2).of(op, "f32", part, extras));
+    expect(a.announce(arrivals.slice(0, 1))).toBeUndefined();
+    const [first, second] = b.announce(arrivals.slice(1))?.sides ?? [];
+    expect(first?.call).toMatch(new RegExp(` with ${other} \\(hash [0-9a-f]{8}\\)$`));
+    expect(second?.call).toMatch(known);
+    expect(second?.call.split("hash")[1]).not.toBe(first?.call.split("hash")[1]);
+  });
+
+  it("shows the lengths beyond 2^32 that differ", () => {
+    const [a, b] = members(1);
+    const arrivals = [4, 4 + 2 ** 32].map((part) => new CallSequence(2).of("all_reduce", "u8", part, { redop: "sum" }));
+    expect(a.announce(arrivals.slice(0, 1))).toBeUndefined();
+    const calls = b.announce(arrivals.slice(1))?.sides.map(({ call }) => call) ?? [];
+    expect(new Set(calls).size).toBe(2);
+    for (const call of calls) expect(call).toMatch(/^all_reduce\(.* \(hash [0-9a-f]{8}\)$/);
+  });
+
+  it("is not shown where the words differ", () => {
+    const [a, b] = members(1);
+    const arrivals = [4, 5].map((part) => new CallSequence(2).of("all_reduce", "f32", part, preMulSum(part)));
+    expect(a.announce(arrivals.slice(0, 1))).toBeUndefined();
+    expect(b.announce(arrivals.slice(1))?.message).not.toMatch(/hash|scalar/);
   });
 });

@@ -15,6 +15,22 @@ export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
 
+/** What a call has that its first two words do not say. */
+function inHash({ hash }: Fingerprint, what: string | undefined): string {
+  const text = `hash ${(hash >>> 0).toString(16).padStart(8, "0")}`;
+  return what === undefined ? ` (${text})` : ` with ${what} (${text})`;
+}
+
+/** What another member's call of these words has of its own; `undefined` where only its length can differ. */
+function otherOf(call: number): string | undefined {
+  const { op, redop } = unpackCall(call);
+  const others = [
+    ...(redop === "preMulSum" ? ["another scalar"] : []),
+    ...(op === "all_gather_v" || op === "reduce_scatter_v" ? ["other counts"] : []),
+  ];
+  return others.length === 0 ? undefined : others.join(" or ");
+}
+
 export class Agreement {
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
@@ -65,21 +81,23 @@ export class Agreement {
   announce(arrivals: readonly Arrival[]): MismatchError | undefined {
     const control = this.#control;
     let found: MismatchError | undefined;
-    for (const { lane, seq, print } of arrivals) {
+    for (const arrival of arrivals) {
+      const { lane, seq, print } = arrival;
       control.publish(lane, seq, print);
       if (lane.kind === "collective") {
         for (let member = 0; member < control.size; member++) {
           if (member === control.member || control.agrees(member, seq, print)) continue;
-          found ??= this.#compare(member, lane, seq, print);
+          found ??= this.#compare(member, lane, arrival);
         }
       } else {
-        found ??= this.#compare(lane.peer, oppositeOf(lane, control.member), seq, print);
+        found ??= this.#compare(lane.peer, oppositeOf(lane, control.member), arrival);
       }
     }
     return found;
   }
 
-  #compare(member: number, lane: Lane, seq: number, mine: Fingerprint): MismatchError | undefined {
+  /** @param lane of the other member, in which its call of the same number is */
+  #compare(member: number, lane: Lane, { seq, print: mine, hashed }: Arrival): MismatchError | undefined {
     const theirs = this.#control.read(member, lane, seq);
     if (theirs === undefined) return undefined;
     // A send and its receive agree on the element type and on how they go; a collective on everything in the word.
@@ -89,11 +107,15 @@ export class Agreement {
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
     const where = (print: Fingerprint) => ((print.call & IN_BATCH) === 0 ? " outside of a batch" : " in a batch");
-    const side = (of: number, print: Fingerprint) => ({
-      rank: this.#ranks[of] ?? of,
-      call: describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : ""),
-    });
-    const sides = [side(this.#control.member, mine), side(member, theirs)].sort((a, b) => a.rank - b.rank);
+    const words = (print: Fingerprint) =>
+      describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : "");
+    // What differs is then known of the other member as a hash alone.
+    const isAlike = words(mine) === words(theirs);
+    const rest = isAlike ? [inHash(mine, hashed?.()), inHash(theirs, otherOf(mine.call))] : ["", ""];
+    const sides = [
+      { rank: this.#ranks[this.#control.member] ?? this.#control.member, call: words(mine) + rest[0] },
+      { rank: this.#ranks[member] ?? member, call: words(theirs) + rest[1] },
+    ].sort((x, y) => x.rank - y.rank);
     return new MismatchError(`ranks of ${this.#group} disagree on operation #${placeOf({ lane, seq })}`, sides);
   }
 

@@ -14,6 +14,8 @@ export interface Arrival {
   readonly lane: Lane;
   readonly seq: number;
   readonly print: Fingerprint;
+  /** What the fingerprint has as a hash alone, in words. */
+  readonly hashed?: () => string;
 }
 
 /** What an entry says of itself: everything but its operation, its calls and where its result comes from may be left out. */

@@ -1,5 +1,5 @@
 /** The numbers of a communicator's calls: what each is as a fingerprint, and its place in its lane. */
-import type { DType, ReduceOp } from "../../../core/index.ts";
+import { type DType, type ReduceOp, show } from "../../../core/index.ts";
 import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
 import { COLLECTIVE, type Lane } from "../control/lanes.ts";
 import type { Arrival } from "./entry.ts";
@@ -24,6 +24,12 @@ export interface Extras {
   readonly counts?: readonly number[];
   readonly sendCounts?: readonly number[];
   readonly recvCounts?: readonly number[];
+}
+
+/** What all ranks agree on and whose hash alone is published. */
+function hashedInWords({ redop, counts }: Extras): string {
+  const scalar = typeof redop === "object" ? [`scalar ${show(redop.scalar)}`] : [];
+  return [...scalar, ...(counts === undefined ? [] : [`counts [${counts.join(", ")}]`])].join(" and ");
 }
 
 /** Counts the calls of one communicator by lane. */
@@ -62,7 +68,11 @@ export class CallSequence {
     const { redop, root = 0, peer } = extras;
     const scalar = typeof redop === "object" ? [redop.scalar] : [];
     const hash = hashNumbers([...(extras.counts ?? []), ...scalar, Math.floor(part / 2 ** 32)]);
-    if (peer === undefined) return this.collective(packCall(op, dtype, redop, root), part | 0, hash);
+    if (peer === undefined) {
+      const arrival = this.collective(packCall(op, dtype, redop, root), part | 0, hash);
+      const isPlain = scalar.length === 0 && extras.counts === undefined;
+      return isPlain ? arrival : { ...arrival, hashed: () => hashedInWords(extras) };
+    }
     const counters = op === "send" ? this.#sent : this.#received;
     const seq = counters[peer] ?? 0;
     counters[peer] = seq + 1;
