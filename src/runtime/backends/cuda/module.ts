@@ -3,6 +3,7 @@ import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import type { NativeValue } from "../../../foreign/native/index.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
+import { moduleImage } from "./module-image.ts";
 import type { Nvrtc } from "./nvrtc.ts";
 import { type CudaStream, streamHandle } from "./stream.ts";
 import { CUDA_STATUS } from "./symbols.ts";
@@ -237,13 +238,17 @@ export class CudaModule implements Disposable {
     return this.#handle === undefined;
   }
 
-  /** Loads a cubin, fatbin or PTX image. @throws NativeError when it does not fit the device */
-  static load(device: CudaDevice, image: Uint8Array): CudaModule {
+  /**
+   * Loads a cubin, a fatbin, or PTX (text, or its bytes, with or without a NUL at the end).
+   * @throws InvalidArgumentError for what is none of these, or not all of it; NativeError when it does not fit the device
+   */
+  static load(device: CudaDevice, image: string | Uint8Array): CudaModule {
     checkDevice(device);
+    const checked = moduleImage(image);
     return new CudaModule(
       MADE_HERE,
       device,
-      device.make("module", (out) => device.call("cuModuleLoadData", "module load", out, image)),
+      device.make("module", (out) => device.call("cuModuleLoadData", "module load", out, checked)),
     );
   }
 

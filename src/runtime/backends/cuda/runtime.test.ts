@@ -132,8 +132,8 @@ describe.skipIf(!present)("CUDA device runtime over a stand-in driver (needs g++
   it("poisons a context on a sticky error and names the operation", () => {
     const victim = openDevice(device.driver, 3);
     const queue = CudaStream.create(victim);
-    expect(() => CudaModule.load(victim, new Uint8Array([1, 2, 3, 4]))).toThrow(NativeError);
-    const module = CudaModule.load(victim, new TextEncoder().encode("fake image"));
+    expect(() => CudaModule.load(victim, ".version 8.0 // not one of ours")).toThrow(NativeError);
+    const module = CudaModule.load(victim, ".version 8.0 // fake image");
     const kernel = module.kernel("illegal_address");
     kernel.launch(queue, { grid: [1], block: [32] }, new KernelArguments(victim, [{ type: "u32", value: 1 }]));
     expect(() => queue.synchronize("all_reduce #12")).toThrow(/all_reduce #12 found .*ILLEGAL_ADDRESS/);
