@@ -1,7 +1,9 @@
 /**
- * Runs the `@example` of every docstring in src/, and the TypeScript of README.md, docs/launch.md and
- * docs/nccl.md (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++ compiler). An example either imports what it needs from "chorale" or
- * "chorale/<room>", or uses only what its file exports. What it prints is not checked; that it runs is.
+ * Runs the `@example` of every docstring in src/, and the TypeScript of README.md, docs/launch.md, docs/nccl.md and
+ * docs/nccl-reference.md (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++
+ * compiler). An example either imports what it needs from "chorale" or "chorale/<room>", or uses only what its file
+ * exports. What it prints is not checked; that it runs is. Between them they call each public function and method of
+ * the nccl and cuda rooms.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
@@ -9,12 +11,18 @@ import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { useFakeGpu } from "./helpers/fake-gpu.ts";
+import { calledIn, publicFunctions } from "./support/public-calls.ts";
 
 const hasStandIn = useFakeGpu();
+// The stand-in is its own compiler: what it compiles has the two kernels that it knows.
+process.env["CHORALE_NVRTC_LIBRARY"] = process.env["CHORALE_CUDA_LIBRARY"];
 const root = fileURLToPath(new URL("..", import.meta.url));
 const src = join(root, "src");
 /** Below the project, so that its aliases hold; of this process, so that two test runs do not meet. */
 const out = join(root, ".cache/examples", String(process.pid));
+
+/** Rooms of which each public function and method is called by an example. */
+const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/backends/cuda/index.ts"];
 
 interface Example {
   /** `src/core/units.ts:12`. */
@@ -67,7 +75,7 @@ const files = readdirSync(src, { recursive: true, withFileTypes: true })
   .sort();
 const examples = [
   ...files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8"))),
-  ...["README.md", "docs/launch.md", "docs/nccl.md"].flatMap((path) =>
+  ...["README.md", "docs/launch.md", "docs/nccl.md", "docs/nccl-reference.md"].flatMap((path) =>
     blocksOf(path, readFileSync(join(root, path), "utf8")),
   ),
 ];
@@ -97,7 +105,7 @@ describe("examples in docstrings, README.md and the guides", () => {
     expect(examples.length).toBeGreaterThan(5);
   });
 
-  it("type-check", async () => {
+  it("type-check, and call everything that the nccl and cuda rooms let others call", async () => {
     const paths = await Promise.all(
       examples.map(async (example) => {
         const path = pathOf(example).replace(/\.ts$/, ".check.ts");
@@ -119,9 +127,16 @@ describe("examples in docstrings, README.md and the guides", () => {
       }),
     );
     expect(problems).toEqual([]);
+    const called = calledIn(program, paths);
+    const missing = ROOMS.flatMap((room) =>
+      [...publicFunctions(program, join(root, room), (file) => file.startsWith(src))]
+        .filter(([, place]) => !called.has(place))
+        .map(([name]) => `${room}: ${name}`),
+    );
+    expect(missing).toEqual([]);
   }, 120_000);
 
-  const needsGpu = /^(docs\/nccl\.md|src\/runtime\/backends\/(nccl|cuda)\/)/;
+  const needsGpu = /^(docs\/nccl(-reference)?\.md|src\/runtime\/backends\/(nccl|cuda)\/)/;
   const runnable = examples.filter(({ file }) => hasStandIn || !needsGpu.test(file));
   it.each(runnable.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
