@@ -234,6 +234,8 @@ export class Endings {
 
   /** Whether nothing of this rank's communicators is on its device, leaving `except` aside. */
   #isQuiet(except?: ReadonlySet<CommQueue>): boolean {
+    // Nothing may be freed while calls go into a graph.
+    if (this.#rank.capturing !== undefined) return false;
     for (const { parts } of this.#open) if (parts.queue.inFlight) return false;
     for (const { parts } of [...this.#open, ...this.#retired]) {
       const { queue } = parts;

@@ -52,9 +52,9 @@ export class Lingering {
     this.#turn = rank.segment.jointTurn(rank.worldRank);
   }
 
-  /** Whether this rank is in a turn that has not ended. */
+  /** Whether this rank is in a turn that has not ended. When the world fails it is over: everything is aborted then. */
   get inTurn(): boolean {
-    return this.#offered && this.#turn.granted;
+    return this.#offered && this.#turn.granted && !this.#rank.segment.failed;
   }
 
   /** Whether a group was counted among those that its members abort (`GroupControl.countAbort`). */
@@ -115,7 +115,7 @@ export class Lingering {
   beforeIssue(): void {
     if (!this.#offered || this.#withdraws()) return;
     const until = performance.now() + TURN_MS;
-    while (this.inTurn && !this.#rank.segment.failed && performance.now() < until) {
+    while (this.inTurn && performance.now() < until) {
       this.#goOn();
       nap(0.05);
     }
