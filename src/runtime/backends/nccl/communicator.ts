@@ -426,13 +426,14 @@ export class NcclCommunicator implements Communicator {
 
   /**
    * Waits for pending work and until what was sent was received; what NCCL holds is freed when all members have closed.
-   * Idempotent.
+   * Idempotent: what it throws it throws once, and whoever calls it again only waits for the end.
    * @throws the first failure that nobody looked at
    */
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.#calls.closed = true;
-    this.#closing ??= this.#close();
-    await this.#closing;
+    if (this.#closing !== undefined) return this.#closing.catch(() => {});
+    this.#closing = this.#close();
+    return this.#closing;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
