@@ -9,13 +9,14 @@ import {
   InvalidArgumentError,
   invariant,
   numElements,
+  parseDType,
   type Storage,
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
-import type { Allocation, MemoryPool } from "./memory-pool.ts";
+import { type Allocation, MemoryPool } from "./memory-pool.ts";
 import type { CudaStream } from "./stream.ts";
 
 /**
@@ -78,7 +79,7 @@ const finalizer = new FinalizationRegistry<{ readonly pool: MemoryPool; readonly
 /**
  * Allocates a tensor on the pool's device, for use on `stream`. Its contents are undefined. In a world `world.tensor` does
  * it, with zeros.
- * @throws OutOfMemoryError, InvalidArgumentError
+ * @throws OutOfMemoryError, InvalidArgumentError, ClosedError
  * @example
  * import { CudaStream, deviceStorageOf, deviceTensor, MemoryPool, openDevice, requireCudaDriver } from "chorale/cuda";
  *
@@ -97,7 +98,8 @@ export function deviceTensor<D extends DType>(
   shape: readonly number[],
   options: { readonly generation?: number; readonly label?: string } = {},
 ): Tensor<D> {
-  const sizeBytes = numElements(shape) * sizeOf(dtype);
+  MemoryPool.check(pool);
+  const sizeBytes = numElements(shape) * sizeOf(parseDType(dtype));
   const allocation = pool.allocate(sizeBytes, stream, options.label ?? `${dtype}[${shape.join(", ")}]`);
   const storage = new DeviceStorage(MADE_HERE, pool, allocation, sizeBytes, options.generation ?? 0);
   finalizer.register(storage, { pool, allocation }, storage);

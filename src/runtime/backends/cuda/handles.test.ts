@@ -14,12 +14,15 @@ import {
   devicePtr,
   deviceStorageOf,
   deviceTensor,
+  download,
   KernelArguments,
   MemoryPool,
   openDevice,
   PinnedBuffer,
   PinnedPool,
+  RankDevice,
   requireCudaDriver,
+  upload,
 } from "./index.ts";
 
 const available = useFakeGpu();
@@ -246,6 +249,96 @@ describe.skipIf(!available)("handles of chorale/cuda (needs a C++ compiler)", ()
       expect(() => CudaModule.load(device, image as Uint8Array)).toThrow(InvalidArgumentError);
       expect(() => CudaModule.load(device, image as Uint8Array)).toThrow(words);
     }
+    close();
+  });
+
+  it("takes no size, limit or dtype that is none, and nothing after the end of a pinned pool", () => {
+    const { device, stream, close } = setup();
+    const wrong = [Number.NaN, -1, -5, 1.5, Number.POSITIVE_INFINITY, "10", "x", null, 10n, {}] as unknown as number[];
+    const pool = new MemoryPool(device);
+    const buffers = new PinnedPool(device);
+    for (const value of wrong) {
+      expect(() => new MemoryPool(device, { limitBytes: value })).toThrow(/limitBytes.*whole number of bytes above 0/);
+      expect(() => pool.allocate(value, stream)).toThrow(/sizeBytes.*an integer of 0 or more/);
+      expect(() => buffers.take(value)).toThrow(/sizeBytes.*an integer of 0 or more/);
+    }
+    expect(() => new MemoryPool(device, { limitBytes: 0 })).toThrow(InvalidArgumentError);
+    expect(pool.stats()).toMatchObject({ usedBytes: 0, reservedBytes: 0, numDriverCalls: 0 });
+    expect(pool.limitBytes).toBe(device.info.memoryBytes);
+    for (const dtype of ["nope", undefined, "toString", 5] as unknown as "f32"[]) {
+      expect(() => deviceTensor(pool, stream, dtype, [1])).toThrow(InvalidArgumentError);
+      expect(() => deviceTensor(pool, stream, dtype, [1])).toThrow(/dtype is .*expected one of .*bf16/);
+    }
+    const hostile = Object.create(pool, { allocate: { value: () => ({ address: 0x1234n }) } });
+    for (const one of [hostile, {}, undefined]) {
+      expect(() => deviceTensor(one, stream, "f32", [1])).toThrow(/a MemoryPool/);
+    }
+    const lent = buffers.take(100);
+    buffers.close();
+    buffers.close();
+    expect(() => buffers.take(100)).toThrow(/pinned pool was closed/);
+    buffers.giveBack(lent);
+    expect(lent.closed).toBe(true);
+    close();
+  });
+
+  it("captures no asynchronous function, and goes on", async () => {
+    const { device, stream, close } = setup();
+    const event = CudaEvent.create(device);
+    let late = () => {};
+    const gate = new Promise<void>((resolve) => {
+      late = resolve;
+    });
+    const asynchronous = async () => {
+      event.record(stream);
+      await gate;
+      throw new Error("later, and of no concern to anybody");
+    };
+    expect(() => stream.capture(asynchronous as () => void)).toThrow(
+      /fn is .*returns a promise.*a synchronous function/,
+    );
+    late();
+    for (const fn of [5, undefined, null]) {
+      expect(() => stream.capture(fn as unknown as () => void)).toThrow(InvalidArgumentError);
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(device.numCaptures).toBe(0);
+    event.record(stream);
+    stream.synchronize();
+    expect(event.isDone()).toBe(true);
+    using graph = stream.capture(() => event.record(stream));
+    graph.launch(stream);
+    close();
+  });
+
+  it("copies tensors alone, to and from what a rank has", async () => {
+    const { device, other, stream, foreign, close } = setup();
+    const parts = { device, pool: new MemoryPool(device), pinned: new PinnedPool(device), main: stream, generation: 1 };
+    const at = new RankDevice(parts);
+    const x = deviceTensor(at.pool, stream, "f32", [2]);
+    upload(x, Float32Array.of(1, 2), at);
+    for (const one of [undefined, null, 5, {}, { ...x }] as unknown as Tensor<"f32">[]) {
+      expect(() => download(one, at)).toThrow(InvalidArgumentError);
+      expect(() => upload(one, Float32Array.of(1, 2), at)).toThrow(InvalidArgumentError);
+      await expect(at.downloadAsync(one)).rejects.toThrow(InvalidArgumentError);
+      await expect(at.uploadAsync(one, Float32Array.of(1, 2))).rejects.toThrow(InvalidArgumentError);
+    }
+    for (const one of [undefined, {}, { ...at }] as RankDevice[]) {
+      expect(() => download(x, one)).toThrow(/at is .*deviceOf\(world\)/);
+      expect(() => upload(x, Float32Array.of(1, 2), one)).toThrow(/at is .*deviceOf\(world\)/);
+    }
+    for (const wrong of [
+      { device: { ...device } },
+      { pool: {} },
+      { pinned: { take: () => ({ address: 0xdeadn }) } },
+      { main: { handle: 0xdeadn } },
+      { main: foreign },
+      { device: other },
+    ]) {
+      expect(() => new RankDevice({ ...parts, ...wrong } as unknown as RankDevice)).toThrow(InvalidArgumentError);
+    }
+    expect(() => new RankDevice(undefined as unknown as RankDevice)).toThrow(InvalidArgumentError);
+    expect([...(await at.downloadAsync(x))]).toEqual([1, 2]);
     close();
   });
 

@@ -6,7 +6,7 @@
  * running when it is freed, because whatever reuses it is queued behind. A piece that other streams touched
  * (`recordUse`) is set aside until their events are done, and one that calls in a queue still need until those settle.
  */
-import { ClosedError, OutOfMemoryError } from "../../../core/index.ts";
+import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { absorbNext, type Block, FreeBlocks, splitBlock } from "./free-blocks.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
@@ -113,14 +113,24 @@ export class MemoryPool implements Disposable {
   #numOutOfMemory = 0;
   #closed = false;
 
-  /** @throws InvalidArgumentError for what `openDevice` did not make */
+  /** @throws InvalidArgumentError for what `openDevice` did not make, and for a limit that is no number of bytes above 0 */
   constructor(device: CudaDevice, options: PoolOptions = {}) {
     checkDevice(device);
+    const { limitBytes = device.info.memoryBytes } = options;
+    if (!Number.isSafeInteger(limitBytes) || limitBytes < 1) {
+      throw new InvalidArgumentError("limitBytes", limitBytes, "a whole number of bytes above 0");
+    }
     this.#source = options.source;
     this.#listener = options.listener;
     this.device = device;
-    this.limitBytes = options.limitBytes ?? device.info.memoryBytes;
+    this.limitBytes = limitBytes;
     device.track(this);
+  }
+
+  /** @throws InvalidArgumentError for what is no pool */
+  static check(pool: MemoryPool): void {
+    if (typeof pool === "object" && pool !== null && #live in pool) return;
+    throw new InvalidArgumentError("pool", pool, "a MemoryPool");
   }
 
   /** Whether other processes can map its memory: of NCCL's own allocator they cannot. */
@@ -131,10 +141,14 @@ export class MemoryPool implements Disposable {
   /**
    * Hands out at least `sizeBytes` (0 is rounded up to one unit) for use on `stream`.
    * @throws OutOfMemoryError with the pool's state; nothing is changed then
-   * @throws ClosedError after `close`, or for a stream that was closed; InvalidArgumentError for one of another device
+   * @throws ClosedError after `close`, or for a stream that was closed; InvalidArgumentError for one of another device,
+   *   and for a size that is no whole number of 0 or more
    */
   allocate(sizeBytes: number, stream: CudaStream, label = "tensor"): Allocation {
     if (this.#closed) throw new ClosedError("memory pool", "was closed");
+    if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
+      throw new InvalidArgumentError("sizeBytes", sizeBytes, "an integer of 0 or more");
+    }
     const size = Math.max(ALIGNMENT_BYTES, Math.ceil(sizeBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
     streamHandle(this.device, stream);
     this.#settleFirst();

@@ -39,9 +39,7 @@ export class PinnedBuffer implements Disposable {
   /** Allocates `sizeBytes` (at least 1) of zeros. @throws InvalidArgumentError, OutOfMemoryError, ClosedError */
   static create(device: CudaDevice, sizeBytes: number): PinnedBuffer {
     checkDevice(device);
-    if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
-      throw new InvalidArgumentError("sizeBytes", sizeBytes, "an integer of 0 or more");
-    }
+    checkSize(sizeBytes);
     const size = Math.max(1, sizeBytes);
     const operation = "pinned allocation";
     device.activate();
@@ -114,6 +112,11 @@ export class PinnedBuffer implements Disposable {
   }
 }
 
+function checkSize(sizeBytes: number): void {
+  if (Number.isSafeInteger(sizeBytes) && sizeBytes >= 0) return;
+  throw new InvalidArgumentError("sizeBytes", sizeBytes, "an integer of 0 or more");
+}
+
 /** Reuses pinned buffers by power-of-two size: page-locking costs milliseconds. */
 export class PinnedPool implements Disposable {
   readonly #device: CudaDevice;
@@ -121,6 +124,7 @@ export class PinnedPool implements Disposable {
   readonly #all = new Set<PinnedBuffer>();
   /** Handed out. */
   readonly #out = new Set<PinnedBuffer>();
+  #closed = false;
 
   /** @throws InvalidArgumentError for what `openDevice` did not make */
   constructor(device: CudaDevice) {
@@ -128,8 +132,10 @@ export class PinnedPool implements Disposable {
     this.#device = device;
   }
 
-  /** A buffer of at least `sizeBytes`; give it back with `giveBack`. @throws as `PinnedBuffer.create` */
+  /** A buffer of at least `sizeBytes`; give it back with `giveBack`. @throws as `PinnedBuffer.create`; ClosedError after `close` */
   take(sizeBytes: number): PinnedBuffer {
+    if (this.#closed) throw new ClosedError("pinned pool", "was closed");
+    checkSize(sizeBytes);
     const size = 2 ** Math.max(12, Math.ceil(Math.log2(Math.max(1, sizeBytes))));
     const list = this.#free.get(size);
     for (let reused = list?.pop(); reused !== undefined; reused = list?.pop()) {
@@ -156,8 +162,9 @@ export class PinnedPool implements Disposable {
     this.#free.set(buffer.sizeBytes, list);
   }
 
-  /** Frees every buffer that it made, also those that were not given back. */
+  /** Frees every buffer that it made, also those that were not given back. Idempotent. */
   close(): void {
+    this.#closed = true;
     for (const buffer of this.#all) buffer.close();
     this.#all.clear();
     this.#out.clear();

@@ -8,10 +8,10 @@ import {
   Tensor,
   viewAs,
 } from "../../../core/index.ts";
-import type { CudaDevice } from "./device.ts";
+import { type CudaDevice, checkDevice } from "./device.ts";
 import { type DeviceStorage, devicePtr, deviceStorageOf } from "./device-tensor.ts";
-import type { MemoryPool } from "./memory-pool.ts";
-import type { PinnedBuffer, PinnedPool } from "./pinned.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import { type PinnedBuffer, PinnedPool } from "./pinned.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
 import { lookUntil } from "./waiting.ts";
 
@@ -58,7 +58,12 @@ export class RankDevice {
   readonly main: CudaStream;
   readonly generation: number;
 
+  /** @throws InvalidArgumentError for parts that chorale did not make, and for a stream of another device */
   constructor(parts: Pick<RankDevice, "device" | "pool" | "pinned" | "main" | "generation">) {
+    checkDevice(parts?.device);
+    MemoryPool.check(parts.pool);
+    if (!(parts.pinned instanceof PinnedPool)) throw new InvalidArgumentError("pinned", parts.pinned, "a PinnedPool");
+    streamHandle(parts.device, parts.main);
     this.device = parts.device;
     this.pool = parts.pool;
     this.pinned = parts.pinned;
@@ -76,7 +81,7 @@ export class RankDevice {
   uploadAsync<D extends DType>(target: Tensor<D>, values: ArrayOf<D>, options: CopyOptions = {}): Promise<void> {
     return quietly(async () => {
       checkValues(target, values);
-      const copy = new Copy(this, target, options.stream ?? this.main, "upload");
+      const copy = new Copy(this, target, options?.stream ?? this.main, "upload");
       const all = bytesOf(values);
       await copy.run((offset, bytes, pinned) => {
         new Uint8Array(pinned.buffer).set(all.subarray(offset, offset + bytes));
@@ -94,13 +99,12 @@ export class RankDevice {
    */
   downloadAsync<D extends DType>(source: Tensor<D>, options: CopyOptions = {}): Promise<ArrayOf<D>> {
     return quietly(async () => {
-      const copy = new Copy(this, source, options.stream ?? this.main, "download");
+      checkSource(source);
+      const copy = new Copy(this, source, options?.stream ?? this.main, "download");
       const pieces = await copy.run((offset, bytes, pinned) => {
         copy.call("cuMemcpyDtoHAsync_v2", pinned.address, copy.address + BigInt(offset), bytes, copy.handle);
       });
       try {
-        if (!(source instanceof Tensor))
-          throw new InvalidArgumentError("source", source, "a device tensor of this world");
         const values = viewAs(source.dtype, new ArrayBuffer(copy.sizeBytes), 0, source.size);
         const all = bytesOf(values);
         for (const [i, pinned] of pieces.entries()) {
@@ -195,6 +199,7 @@ function quietly<T>(fn: () => Promise<T>): Promise<T> {
 /** Copies host values to a device tensor of as many elements, and waits. @throws InvalidArgumentError */
 export function upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>, at: RankDevice): void {
   checkValues(target, values);
+  checkRank(at);
   const to = devicePtr(target, at.device, at.generation);
   inPieces(values, at, (pinned, bytes, offset) => {
     new Uint8Array(pinned.buffer).set(bytes);
@@ -206,7 +211,8 @@ export function upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>, a
 
 /** Copies a device tensor to the host on the main stream and waits. @throws as `RankDevice.downloadAsync`; blocks the thread */
 export function download<D extends DType>(source: Tensor<D>, at: RankDevice): ArrayOf<D> {
-  if (!(source instanceof Tensor)) throw new InvalidArgumentError("source", source, "a device tensor of this world");
+  checkSource(source);
+  checkRank(at);
   const values = viewAs(source.dtype, new ArrayBuffer(source.size * sizeOf(source.dtype)), 0, source.size);
   const from = devicePtr(source, at.device, at.generation);
   inPieces(values, at, (pinned, bytes, offset) => {
@@ -216,6 +222,15 @@ export function download<D extends DType>(source: Tensor<D>, at: RankDevice): Ar
     bytes.set(new Uint8Array(pinned.buffer, 0, bytes.length));
   });
   return values;
+}
+
+function checkSource(source: unknown): void {
+  if (source instanceof Tensor) return;
+  throw new InvalidArgumentError("source", source, "a device tensor of this world");
+}
+
+function checkRank(at: unknown): void {
+  if (!(at instanceof RankDevice)) throw new InvalidArgumentError("at", at, "what deviceOf(world) gives");
 }
 
 function bytesOf(values: ArrayBufferView): Uint8Array {

@@ -1,5 +1,6 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
+import { runAtOnce } from "./at-once.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
 import type { HeldKind } from "./ledger.ts";
@@ -192,14 +193,15 @@ export class CudaStream extends Handle {
   /**
    * Records what `fn` issues on this stream as a graph instead of running it. For graphs with collectives see
    * `NcclCommunicator.capture`.
-   * @throws what `fn` throws; NativeError
+   * @throws what `fn` throws; InvalidArgumentError when it is no function, or an asynchronous one: nothing is captured
+   *   then; NativeError
    */
   capture(fn: () => void): CudaGraph {
     this.device.call("cuStreamBeginCapture_v2", "capture", this.handle, CAPTURE_MODE_THREAD_LOCAL);
     const graph = new BigUint64Array(1);
     this.device.numCaptures++;
     try {
-      fn();
+      runAtOnce(fn, []);
     } catch (error) {
       const { api } = this.device.driver;
       if (api.cuStreamEndCapture(this.handle, graph) === 0) api.cuGraphDestroy(graph[0] ?? 0n);

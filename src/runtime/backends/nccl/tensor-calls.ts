@@ -24,6 +24,7 @@ import {
   SettledWork,
   type Work,
 } from "../../comm/index.ts";
+import { runAtOnce } from "../cuda/at-once.ts";
 import type { CudaGraph } from "../cuda/stream.ts";
 import { MAX_BATCH_COLLECTIVES } from "./agreement.ts";
 import { isComposed } from "./calls.ts";
@@ -69,16 +70,6 @@ function joined(options: readonly CallOptions[]): CallOptions {
       ? {}
       : { signal: signals.length === 1 && signals[0] !== undefined ? signals[0] : AbortSignal.any(signals) }),
   };
-}
-
-/** Runs a function whose calls are all made when it returns. @throws InvalidArgumentError when it returns a promise */
-function runAtOnce(fn: (group: NcclCommunicator) => void, group: NcclCommunicator): void {
-  const returned: unknown = (fn as (group: NcclCommunicator) => unknown)(group);
-  if (typeof (returned as PromiseLike<unknown> | null | undefined)?.then !== "function") return;
-  if (returned instanceof PendingWork) return;
-  // What it does later is its own affair, and its failure would only hide this one.
-  void (returned as PromiseLike<unknown>).then(undefined, () => {});
-  throw new InvalidArgumentError("fn", "a function that returns a promise", "a synchronous function");
 }
 
 export class TensorCalls {
@@ -180,7 +171,9 @@ export class TensorCalls {
     this.#recording = recording;
     rank.capturing = this.#comm;
     try {
-      const graph = this.#context.stream.capture(() => this.#context.sequence.apart(() => runAtOnce(fn, this.#comm)));
+      const isWork = (returned: object) => returned instanceof PendingWork;
+      const record = () => runAtOnce(fn, [this.#comm], isWork);
+      const graph = this.#context.stream.capture(() => this.#context.sequence.apart(record));
       return graphs.add(graph, recording.captured, this.#comm.group);
     } finally {
       this.#recording = undefined;
