@@ -192,6 +192,33 @@ describe.skipIf(!available)("atomr-accel's defects, over a stand-in library (nee
     }
   });
 
+  it("C3.5: first calls of a kind, in which NCCL blocks the thread until all ranks have come, are kept from it until then", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      run: async (world) => {
+        type Group = import("chorale/nccl").NcclCommunicator;
+        const { comm, rank } = world;
+        const [warm, cold] = [(await comm.split(0, rank)) as Group, (await comm.split(0, rank)) as Group];
+        const [x, y] = [world.tensor("i32", [4]), world.tensor("i32", [4])];
+        world.upload(x, new Int32Array(4).fill(1));
+        world.upload(y, new Int32Array(4).fill(2));
+        await warm.allReduce(x);
+        await comm.barrier();
+        // Of the calls of rank 0, which comes first, NCCL has got the one whose kind it knows.
+        const works = rank === 0 ? [warm.allReduce(x), cold.allReduce(y)] : [];
+        const given = [warm.parts.queue.inFlight, cold.parts.queue.inFlight];
+        await comm.barrier();
+        // Rank 1 makes them the other way round.
+        if (rank === 1) works.push(cold.allReduce(y), warm.allReduce(x));
+        await Promise.all(works);
+        return { given, sums: [x, y].map((t) => world.download(t)[3]) };
+      },
+    });
+    expect(found[0]?.given).toEqual([true, false]);
+    for (const { sums } of found) expect(sums).toEqual([4, 4]);
+  });
+
   it("C3.6: counts of an all-to-all are checked before a group is open, and against the other ranks'", async () => {
     const found = await launch({
       ranks: 2,
