@@ -8,11 +8,11 @@
  */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { parseLlamaConfig } from "chorale/formats";
 import { launch } from "chorale/world";
+import { flagsOf, integer, integers } from "../dist/apps/bench/flags.js";
 
-const { values } = parseArgs({
+const config = {
   options: {
     golden: { type: "boolean" },
     bench: { type: "boolean" },
@@ -23,9 +23,16 @@ const { values } = parseArgs({
     tiny: { type: "boolean" },
     out: { type: "string" },
   },
-});
-const both = values.golden !== true && values.bench !== true;
-const sizes = (values.tp ?? "1,2,4").split(",").map(Number);
+};
+const flags = flagsOf(import.meta.url, config, ({ values }) => ({
+  ...values,
+  sizes: integers(values.tp ?? "1,2,4", "--tp"),
+  repeats: integer(values.repeats ?? "5", "--repeats"),
+  steps: integer(values.steps ?? "64", "--steps"),
+  contexts: integers(values.context ?? "128,1024", "--context"),
+}));
+const both = flags.golden !== true && flags.bench !== true;
+const { sizes } = flags;
 const most = Math.max(...sizes);
 const example = new URL("../examples/sharded-llama/", import.meta.url);
 const report = { date: new Date().toISOString(), golden: [], decode: [] };
@@ -124,12 +131,12 @@ const TINY = {
 
 async function bench(context) {
   const data = {
-    config: parseLlamaConfig(values.tiny ? TINY : SHAPE, "this benchmark's model"),
+    config: parseLlamaConfig(flags.tiny ? TINY : SHAPE, "this benchmark's model"),
     dtype: "bf16",
-    promptTokens: values.tiny ? 4 : 128,
+    promptTokens: flags.tiny ? 4 : 128,
     context,
-    steps: Number(values.steps ?? 64),
-    repeats: Number(values.repeats ?? 5),
+    steps: flags.steps,
+    repeats: flags.repeats,
   };
   console.log(
     "context | tp | tokens/s | graph ms | awaited ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
@@ -151,11 +158,11 @@ async function bench(context) {
   }
 }
 
-if (both || values.golden) await golden();
-if (both || values.bench) {
-  for (const context of (values.context ?? "128,1024").split(",").map(Number)) await bench(context);
+if (both || flags.golden) await golden();
+if (both || flags.bench) {
+  for (const context of flags.contexts) await bench(context);
 }
-if (values.out !== undefined) writeFileSync(values.out, JSON.stringify(report, null, 1));
+if (flags.out !== undefined) writeFileSync(flags.out, JSON.stringify(report, null, 1));
 console.log(JSON.stringify(report));
 process.exit(
   [...report.golden, ...report.decode].some(({ error, same }) => error !== undefined || same === false) ? 1 : 0,

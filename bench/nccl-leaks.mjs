@@ -7,11 +7,11 @@
  * splits take nine minutes; groups that share their parent's threads (--backend-option 'config={"splitShare":1}') do not.
  * Says on stderr how far it is, so that a run that is stopped shows what it came to. Exit code 1 when something was kept.
  */
-import { parseArgs } from "node:util";
 import { measureLeaks } from "chorale/bench";
-import { parseBackendOptions } from "chorale/world";
+import { parseBackend, parseBackendOptions, parseIsolation } from "chorale/world";
+import { flagsOf, integer } from "../dist/apps/bench/flags.js";
 
-const { values } = parseArgs({
+const config = {
   options: {
     ranks: { type: "string", default: "2" },
     backend: { type: "string", default: "nccl" },
@@ -22,35 +22,38 @@ const { values } = parseArgs({
     "backend-option": { type: "string", multiple: true, default: [] },
     json: { type: "boolean", default: false },
   },
-});
+};
+const { json, ...chosen } = flagsOf(import.meta.url, config, ({ values }) => ({
+  backend: parseBackend(values.backend, "--backend"),
+  isolation: parseIsolation(values.isolation, "--isolation"),
+  ranks: integer(values.ranks, "--ranks"),
+  collectives: integer(values.collectives, "--collectives", 0),
+  splits: integer(values.splits, "--splits", 0),
+  inits: integer(values.inits, "--inits", 0),
+  backendOptions: parseBackendOptions(values["backend-option"]),
+  json: values.json,
+}));
 const mib = (bytes) => (bytes / 2 ** 20).toFixed(2);
 const columns = [13, 8, 13, 10, 10, 6, 9, 9, 6];
 const line = (cells) => console.log(cells.map((cell, i) => String(cell).padStart(columns[i])).join(""));
-const { backend, isolation } = values;
-const number = (name) => Number(values[name]);
-if (!values.json) {
-  console.log(`# leaks: ${values.ranks} ranks as ${isolation}, backend ${backend}, Node ${process.version}`);
+if (!json) {
+  const { ranks, isolation, backend } = chosen;
+  console.log(`# leaks: ${ranks} ranks as ${isolation}, backend ${backend}, Node ${process.version}`);
   line(["phase", "count", "device MiB", "pool MiB", "RSS MiB", "fds", "threads", "seconds", "ok"]);
 }
 const report = await measureLeaks({
-  backend,
-  isolation,
-  ranks: number("ranks"),
-  collectives: number("collectives"),
-  splits: number("splits"),
-  inits: number("inits"),
-  backendOptions: parseBackendOptions(values["backend-option"]),
+  ...chosen,
   onProgress: ({ phase, count, of, tookMs, deviceBytes, rssBytes }) => {
     const device = deviceBytes === undefined ? "" : `, device ${mib(deviceBytes)} MiB`;
     const host = rssBytes === undefined ? "" : `, RSS ${mib(rssBytes)} MiB`;
     process.stderr.write(`${phase}: ${count} of ${of}, ${(tookMs / 1000).toFixed(1)} s${device}${host}\n`);
   },
   onPhase: (row) => {
-    if (values.json) return;
+    if (json) return;
     const { phase, count, deviceBytes, poolBytes, rssBytes, fds, threads, tookMs, ok } = row;
     const seconds = (tookMs / 1000).toFixed(1);
     line([phase, count, mib(deviceBytes), mib(poolBytes), mib(rssBytes), fds, threads, seconds, ok ? "yes" : "NO"]);
   },
 });
-if (values.json) console.log(JSON.stringify({ schemaVersion: 1, ...report }, null, 2));
+if (json) console.log(JSON.stringify({ schemaVersion: 1, ...report }, null, 2));
 process.exitCode = report.ok ? 0 : 1;

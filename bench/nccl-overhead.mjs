@@ -8,19 +8,21 @@
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { launch } from "chorale/world";
+import { flagsOf, integer, integers } from "../dist/apps/bench/flags.js";
 
-const { values, positionals } = parseArgs({
+const config = {
   allowPositionals: true,
   options: { rounds: { type: "string", default: "3" }, json: { type: "string" }, sizes: { type: "string" } },
-});
-const ranks = Number(positionals[0] ?? 4);
-const peer = positionals[1];
-const rounds = Number(values.rounds);
-const sizes = values.sizes?.split(",").map(Number) ?? [
-  1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
-];
+};
+const ALL_SIZES = "1024,4096,16384,65536,262144,1048576,4194304,16777216,67108864";
+const { ranks, peer, rounds, sizes, json } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
+  ranks: integer(positionals[0] ?? "4", "RANKS"),
+  peer: positionals[1],
+  rounds: integer(values.rounds, "--rounds"),
+  sizes: integers(values.sizes ?? ALL_SIZES, "--sizes", 4),
+  json: values.json,
+}));
 
 const run = async (world, { sizes, order }) => {
   const { comm } = world;
@@ -117,7 +119,7 @@ const rows = sizes.map((sizeBytes, i) => {
   const side = (tables) => Object.fromEntries(names.map((name) => [name, of(tables, name)]));
   return { sizeBytes, peer: side(theirs), ours: side(ours) };
 });
-if (values.json !== undefined) writeFileSync(values.json, JSON.stringify({ ranks, rounds, rows, theirs, ours }));
+if (json !== undefined) writeFileSync(json, JSON.stringify({ ranks, rounds, rows, theirs, ours }));
 console.log(
   "| bytes | C++ back to back | ours | C++ until all is issued | ours | C++ call and wait | ours `wait()` | ours `await` | C++ graph replay | ours |",
 );

@@ -3,9 +3,12 @@
  * the targets are at most 0.5 s of CPU time while one rank sleeps 5 s, and a median of at most 500 us for 1 KiB.
  */
 import { availableParallelism } from "node:os";
+import { flagsOf, integer } from "../dist/apps/bench/flags.js";
 import { measureOversubscribed } from "../dist/apps/bench/index.js";
 
-const ranks = Number(process.argv[2] ?? 8);
+const ranks = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals }) =>
+  integer(positionals[0] ?? "8", "RANKS"),
+);
 let missed = 0;
 console.log(`${ranks} ranks on ${availableParallelism()} cores, ${new Date().toISOString().slice(0, 10)}`);
 for (const drive of ["wait", "await"]) {

@@ -4,10 +4,15 @@
  *   npm run build && node bench/planner-calibration.mjs bench/results/planner-calibration.json > bench/results/planner-calibration.md
  */
 import { readFileSync } from "node:fs";
+import { flagsOf } from "../dist/apps/bench/flags.js";
 import { parseSystem } from "../dist/machine/topology/index.js";
 import { modelFromConfig, planModel } from "../dist/planner/index.js";
 
-const file = process.argv[2] ?? "bench/results/planner-calibration.json";
+const file = flagsOf(
+  import.meta.url,
+  { allowPositionals: true },
+  ({ positionals }) => positionals[0] ?? "bench/results/planner-calibration.json",
+);
 const { rows, torch, device, date } = JSON.parse(readFileSync(file, "utf8"));
 const inventory = parseSystem("hgx-h200-8");
 

@@ -8,7 +8,9 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { flagsOf } from "../dist/apps/bench/flags.js";
 
+const astraBinary = flagsOf(import.meta.url, { options: { astra: { type: "string" } } }, ({ values }) => values.astra);
 const dist = new URL(process.env.CHORALE_DIST ?? "../dist/", import.meta.url);
 const S = await import(new URL("authoring/simulator/index.js", dist).href);
 const T = await import(new URL("machine/topology/index.js", dist).href);
@@ -130,8 +132,7 @@ S.H200_4.sizesBytes.forEach((sizeBytes, i) => {
 });
 
 // Beside ASTRA-sim: a ring all-reduce of 64 MiB, one chunk, on its ring network; CPU seconds of whole processes.
-const at = process.argv.indexOf("--astra");
-if (at < 0) {
+if (astraBinary === undefined) {
   console.log("\nASTRA-sim: skipped, for no --astra BINARY was given.");
   process.exit();
 }
@@ -218,7 +219,7 @@ for (const numRanks of [64, 128, 256, 512, 1024]) {
   );
   writeFileSync(join(here, "memory.json"), JSON.stringify({ "memory-type": "NO_MEMORY_EXPANSION" }));
   const astra = timed(
-    process.argv[at + 1],
+    astraBinary,
     `--workload-configuration=${join(here, "all_reduce")}`,
     `--system-configuration=${join(here, "system.json")}`,
     `--remote-memory-configuration=${join(here, "memory.json")}`,

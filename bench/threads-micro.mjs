@@ -7,11 +7,10 @@
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
  */
-import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { flagsOf, integer, integers, oneOf } from "../dist/apps/bench/flags.js";
 
-const { values } = parseArgs({
-  args: isMainThread ? process.argv.slice(2) : [],
+const config = {
   options: {
     ranks: { type: "string", default: "2" },
     ops: { type: "string", default: "all_reduce" },
@@ -20,9 +19,13 @@ const { values } = parseArgs({
     repeats: { type: "string", default: "11" },
     lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
   },
-});
+};
 
-const bytesOf = (text) => Number.parseFloat(text) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
+/** `64K` -> 65536. */
+const bytesOf = (text) => {
+  const unit = { K: 1024, M: 1024 ** 2 }[text.at(-1)];
+  return integer(unit === undefined ? text : text.slice(0, -1), "--sizes") * (unit ?? 1);
+};
 const iterationsOf = (bytes) => Math.max(3, Math.min(2000, Math.round((64 * 1024 * 1024) / bytes)));
 
 /** Calls of each operation on f32 tensors whose larger buffer has `bytes` bytes. */
@@ -83,22 +86,23 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib }) {
 }
 
 if (isMainThread) {
-  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", values.lib).href);
-  for (const ranks of values.ranks.split(",").map(Number)) {
+  const { worlds, ...work } = flagsOf(import.meta.url, config, ({ values }) => ({
+    worlds: integers(values.ranks, "--ranks"),
+    ops: values.ops.split(","),
+    sizes: values.sizes.split(",").map(bytesOf),
+    mode: oneOf(values.mode, "--mode", ["wait", "await"]),
+    repeats: integer(values.repeats, "--repeats"),
+    lib: values.lib,
+  }));
+  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
+  for (const ranks of worlds) {
     const handle = createThreadsHost({ ranks });
-    const job = {
-      handle,
-      ops: values.ops.split(","),
-      sizes: values.sizes.split(",").map(bytesOf),
-      mode: values.mode,
-      repeats: Number(values.repeats),
-      lib: values.lib,
-    };
+    const job = { handle, ...work };
     await Promise.all(
       Array.from({ length: ranks }, (_, index) => {
         const worker = new Worker(new URL(import.meta.url), { workerData: { ...job, index } });
         worker.on("message", ({ op, bytes, medianUs, minUs }) => {
-          console.log(`${ranks} ${op} ${values.mode} ${bytes} ${medianUs.toFixed(2)} ${minUs.toFixed(2)}`);
+          console.log(`${ranks} ${op} ${work.mode} ${bytes} ${medianUs.toFixed(2)} ${minUs.toFixed(2)}`);
         });
         return new Promise((resolve, reject) => worker.on("error", reject).on("exit", resolve));
       }),

@@ -5,6 +5,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { flagsOf, oneOf } from "../dist/apps/bench/flags.js";
 
 const CASES = {
   "two-shot-packet-all-reduce 64": ["twoShotPacketAllReduce", { numRanks: 64 }],
@@ -12,7 +13,9 @@ const CASES = {
   "allreduce_pkt 64": ["mscclppAllReducePackets", { numRanks: 64 }],
   "ring-all-reduce 256": ["ringAllReduce", { numRanks: 256 }],
 };
-const name = process.argv[2];
+const name = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals: [one] }) =>
+  one === undefined ? undefined : oneOf(one, "the case", Object.keys(CASES)),
+);
 if (name === undefined) {
   console.log(
     "| plan | operations | compile, CPU s | verify, CPU s | verify, s | peak RSS MB |\n|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 /**
  * Times chorale's compiler on the conformance programs, beside the MSCCL++ DSL where its times are given:
- *   node bench/compile/compile.mjs --data DIR [--reference REFERENCE.json] [--write bench/results/compile.md]
+ *   npm run build && node bench/compile/compile.mjs --data DIR [--reference REFERENCE.json] [--write bench/results/compile.md]
  * DIR holds programs.jsonl.gz; REFERENCE.json comes from reference.py, run on the same machine at the same time. Both
  * sides build, lower and print each program in one process, several times; the best CPU time of each counts, so that
  * other work on the machine does not.
@@ -12,14 +12,13 @@ import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
 import { createGunzip } from "node:zlib";
 import { build } from "esbuild";
+import { flagsOf } from "../../dist/apps/bench/flags.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-const { values } = parseArgs({
-  options: { data: { type: "string" }, reference: { type: "string" }, write: { type: "string" } },
-});
+const config = { options: { data: { type: "string" }, reference: { type: "string" }, write: { type: "string" } } };
+const values = flagsOf(import.meta.url, config, (parsed) => parsed.values);
 const bundle = async (contents, name) => {
   const outfile = join(root, ".cache", name);
   const stdin = { contents, resolveDir: root, loader: "ts" };

@@ -7,7 +7,7 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { setTimeout } from "node:timers/promises";
-import { parseArgs } from "node:util";
+import { flagsOf, integer, oneOf } from "../../dist/apps/bench/flags.js";
 import { findContenders } from "./contenders.mjs";
 import { checksOf } from "./targets.mjs";
 
@@ -22,7 +22,7 @@ const ALL = [
   "scatter",
   "send",
 ];
-const { values } = parseArgs({
+const config = {
   options: {
     ranks: { type: "string", short: "n", default: "2" },
     op: { type: "string", default: "all_reduce" },
@@ -35,19 +35,24 @@ const { values } = parseArgs({
     out: { type: "string" },
     json: { type: "boolean", default: false },
   },
-});
+};
 
-const size = (text) =>
-  Number.parseFloat(text) * ({ K: 1024, M: 1024 ** 2, G: 1024 ** 3 }[text.at(-1).toUpperCase()] ?? 1);
-const ranks = Number(values.ranks);
-const repeats = Number(values.repeats);
-const ops = values.op === "all" ? ALL : values.op.split(",");
+/** `64M` -> bytes. */
+const size = (text, flag) => {
+  const unit = { K: 1024, M: 1024 ** 2, G: 1024 ** 3 }[text.at(-1)?.toUpperCase()];
+  return integer(unit === undefined ? text : text.slice(0, -1), flag) * (unit ?? 1);
+};
+const values = flagsOf(import.meta.url, config, ({ values: words }) => ({
+  ...words,
+  ranks: integer(words.ranks, "--ranks"),
+  repeats: integer(words.repeats, "--repeats"),
+  ops: words.op === "all" ? ALL : words.op.split(",").map((op) => oneOf(op, "--op", [...ALL, "all"])),
+  min: size(words.min, "--min"),
+  max: size(words.max, "--max"),
+  pause: integer(words.pause, "--pause", 0),
+}));
+const { ranks, repeats, ops } = values;
 const cores = availableParallelism();
-const unknown = ops.find((op) => !ALL.includes(op));
-if (unknown !== undefined || !(ranks >= 1) || !(repeats >= 1)) {
-  console.error(`unknown operation, ranks or repeats; operations: ${ALL.join(", ")}, or all`);
-  process.exit(2);
-}
 
 /**
  * Calls per size, the same for chorale and MPI: enough that a compiler's or a scheduler's moment does not count. Gloo,
@@ -60,7 +65,7 @@ function iterationsOf(bytes) {
 }
 
 const sizes = [64, 1024, 4096, 16384, 65536, 2 ** 18, 2 ** 20, 2 ** 22, 2 ** 24, 2 ** 26]
-  .filter((bytes) => bytes >= size(values.min) && bytes <= size(values.max))
+  .filter((bytes) => bytes >= values.min && bytes <= values.max)
   .map((bytes) => ({ bytes, iterations: iterationsOf(bytes) }));
 
 const { contenders, skipped } = findContenders(
@@ -102,7 +107,7 @@ for (const op of ops) {
       if (process.stderr.isTTY)
         process.stderr.write(`\r\u001b[2K${op}: repeat ${repeat + 1} of ${repeats}, ${contender.name}`);
       const result = await contender.run(op, sizes);
-      await setTimeout(Number(values.pause));
+      await setTimeout(values.pause);
       if (result.engine !== undefined) engines.set(contender.key, result.engine);
       if (result.skipped !== undefined) {
         absent.add(contender.key);

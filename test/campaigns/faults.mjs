@@ -1,7 +1,8 @@
 /**
  * The fault campaign: one world that is broken again and again, and must come back each time with typed errors on every
  * survivor, right sums, and no device memory lost. Run on a host with GPUs after `npm run build`:
- *   node test/campaigns/faults.mjs [--backend nccl] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5] [--only KIND,KIND] [--json]
+ *   node test/campaigns/faults.mjs [--backend nccl] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5]
+ *                                  [--only KIND,KIND] [--deadline MS] [--big ELEMENTS] [--json]
  * A KIND is a way to break, alone or with the way in which the survivors wait: see kinds.mjs.
  * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone,
  * or a case was not what its name says: nothing was on the device's stream when the victim broke in mid-flight.
@@ -10,11 +11,11 @@
 import { mkdtempSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
-import { launch } from "chorale/world";
+import { launch, parseBackend, parseIsolation } from "chorale/world";
+import { flagsOf, integer } from "../../dist/apps/bench/flags.js";
 import { IN_FLIGHT, parseKind } from "./kinds.mjs";
 
-const { values: flags } = parseArgs({
+const config = {
   options: {
     backend: { type: "string", default: "nccl" },
     isolation: { type: "string", default: "thread" },
@@ -26,9 +27,22 @@ const { values: flags } = parseArgs({
     big: { type: "string", default: String(16 * 1024 * 1024) },
     json: { type: "boolean", default: false },
   },
+};
+const flags = flagsOf(import.meta.url, config, ({ values }) => {
+  for (const kind of values.only?.split(",") ?? []) parseKind(kind, "--only");
+  return {
+    backend: parseBackend(values.backend, "--backend"),
+    isolation: parseIsolation(values.isolation, "--isolation"),
+    ranks: integer(values.ranks, "--ranks"),
+    kills: integer(values.kills, "--kills", 0),
+    each: integer(values.each, "--each", 0),
+    only: values.only,
+    deadlineMs: integer(values.deadline, "--deadline"),
+    big: integer(values.big, "--big"),
+    json: values.json,
+  };
 });
-const ranks = Number(flags.ranks);
-const deadlineMs = Number(flags.deadline);
+const { ranks, deadlineMs } = flags;
 const onDevices = flags.backend === "nccl";
 const byProcess = flags.isolation === "process";
 const killings = ["throw", "exit", "callback", "midflight"];
@@ -43,12 +57,11 @@ if (onDevices) others.push("midflight+allocate", "never-calls+allocate");
 
 /** The default set, or what --only names: of that the kinds that end a rank as often as --kills says, taking turns. */
 const only = flags.only?.split(",").filter((kind) => kind !== "illegal-address" || byProcess);
-for (const kind of only ?? []) parseKind(kind);
 const chosen = only === undefined ? killings : killings.filter((kind) => only.includes(kind));
 const rest = only === undefined ? others : only.filter((kind) => !killings.includes(kind));
 const planned = [
-  ...Array.from({ length: chosen.length === 0 ? 0 : Number(flags.kills) }, (_, k) => chosen[k % chosen.length]),
-  ...rest.flatMap((kind) => Array(Number(flags.each)).fill(kind)),
+  ...Array.from({ length: chosen.length === 0 ? 0 : flags.kills }, (_, k) => chosen[k % chosen.length]),
+  ...rest.flatMap((kind) => Array(flags.each).fill(kind)),
 ];
 const schedule = planned.map((how, k) => ({ how, victim: k }));
 const poisonsThreads = !byProcess && onDevices && flags.only?.split(",").includes("illegal-address") !== false;
@@ -74,7 +87,7 @@ try {
     backend: flags.backend,
     isolation: flags.isolation,
     module: new URL("fault-rank.mjs", import.meta.url),
-    data: { schedule, deadlineMs, bigCount: Number(flags.big), folder },
+    data: { schedule, deadlineMs, bigCount: flags.big, folder },
     onFailure: "respawn",
     restarts: schedule.length + 1,
     rebuildTimeoutMs: deadlineMs + 4_000,

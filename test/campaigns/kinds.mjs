@@ -2,6 +2,7 @@
  * The kinds of failure of the campaign: how the victim breaks, and how the survivors wait meanwhile. A kind is written
  * `BREAK` (survivors await) or `BREAK+WAIT`, such as `midflight+download`.
  */
+import { InvalidArgumentError } from "chorale/core";
 import { deviceOf } from "chorale/world";
 
 const never = () => new Promise((resolve) => setTimeout(resolve, 600_000));
@@ -9,14 +10,14 @@ const never = () => new Promise((resolve) => setTimeout(resolve, 600_000));
 const VICTIM_CALLS = 8;
 const SURVIVOR_CALLS = 16;
 
-/** `midflight+download` -> how the victim breaks and how survivors wait. @throws when there is no such kind */
-export function parseKind(kind) {
+/** `midflight+download` -> how the victim breaks and how survivors wait. @throws InvalidArgumentError when there is no such kind */
+export function parseKind(kind, argument = "kind") {
   const [how, wait = "await", ...rest] = kind.split("+");
   const known = BREAKS[how] !== undefined && WAITS[wait] !== undefined && rest.length === 0;
-  if (!known)
-    throw new Error(
-      `no kind ${kind}: one of ${Object.keys(BREAKS).join(", ")}, alone or with + and one of ${Object.keys(WAITS).join(", ")}`,
-    );
+  if (!known) {
+    const [breaks, waits] = [BREAKS, WAITS].map((ways) => Object.keys(ways).join(", "));
+    throw new InvalidArgumentError(argument, kind, `one of ${breaks}, alone or with + and one of ${waits}`);
+  }
   return { how, wait };
 }
 

@@ -1,15 +1,16 @@
-/**
- * The conformance suite for hosts that have only Node: `node dist/apps/bench/conformance-runner.js [--full]
- * [--seed N] [--ranks 2,4] [--backend threads] [--isolation thread|process] [--only data|behaviour] [--filter TEXT]
- * [--interleavings N] [--backend-option KEY=VALUE …] [--times]`. Ends with `N passed, N failed, N skipped`, exit code 1 when something failed.
- * `--times` tells on stderr which case runs, and the milliseconds of each that ended: a run that was stopped shows in
- * its last line how far it came and in what it was.
- */
-import { parseArgs } from "node:util";
+/** The conformance suite for hosts that have only Node. */
 import { parseBackend, parseBackendOptions, parseIsolation } from "../../runtime/world/index.ts";
 import { type ConformanceOptions, runConformance } from "./conformance/run.ts";
+import { flagsOf, integer, integers, oneOf } from "./flags.ts";
 
-const { values } = parseArgs({
+const USAGE = `node dist/apps/bench/conformance-runner.js [--full] [--seed N] [--ranks 2,4] [--backend threads]
+  [--isolation thread|process] [--only data|behaviour] [--filter TEXT] [--interleavings N]
+  [--backend-option KEY=VALUE ...] [--times]
+Ends with "N passed, N failed, N skipped"; exit code 1 when something failed.
+--times tells on stderr which case runs, and the milliseconds of each that ended: a run that was stopped shows in its
+last line how far it came and in what it was.`;
+
+const config = {
   options: {
     full: { type: "boolean", default: false },
     seed: { type: "string" },
@@ -19,10 +20,23 @@ const { values } = parseArgs({
     only: { type: "string" },
     filter: { type: "string" },
     interleavings: { type: "string" },
-    "backend-option": { type: "string", multiple: true, default: [] },
+    "backend-option": { type: "string", multiple: true },
     times: { type: "boolean", default: false },
   },
-});
+} as const;
+/** What the words say; `times` is of this script. */
+const { times, ...chosen } = flagsOf({ name: "conformance-runner.js", usage: USAGE }, config, ({ values }) => ({
+  backend: parseBackend(values.backend, "--backend"),
+  isolation: parseIsolation(values.isolation, "--isolation"),
+  backendOptions: parseBackendOptions(values["backend-option"] ?? []),
+  full: values.full,
+  times: values.times,
+  ...(values.seed === undefined ? {} : { seed: integer(values.seed, "--seed", 0) }),
+  ...(values.ranks === undefined ? {} : { ranks: integers(values.ranks, "--ranks") }),
+  ...(values.only === undefined ? {} : { only: oneOf(values.only, "--only", ["data", "behaviour"]) }),
+  ...(values.filter === undefined ? {} : { filter: values.filter }),
+  ...(values.interleavings === undefined ? {} : { interleavings: integer(values.interleavings, "--interleavings", 0) }),
+}));
 
 const tty = process.stderr.isTTY === true;
 let lastPercent = -1;
@@ -33,16 +47,8 @@ function endLine(): void {
   open = 0;
 }
 const options: ConformanceOptions = {
-  backend: parseBackend(values.backend),
-  isolation: parseIsolation(values.isolation),
-  backendOptions: parseBackendOptions(values["backend-option"]),
-  full: values.full,
-  ...(values.seed === undefined ? {} : { seed: Number(values.seed) }),
-  ...(values.ranks === undefined ? {} : { ranks: values.ranks.split(",").map(Number) }),
-  ...(values.only === "data" || values.only === "behaviour" ? { only: values.only } : {}),
-  ...(values.filter === undefined ? {} : { filter: values.filter }),
-  ...(values.interleavings === undefined ? {} : { interleavings: Number(values.interleavings) }),
-  ...(values.times
+  ...chosen,
+  ...(times
     ? {
         onCase: ({ place, total, name, ms }) => {
           if (place !== open) {
@@ -86,7 +92,7 @@ console.log(
     .join("; ")}`,
 );
 console.log(
-  `backend ${values.backend}, ranks as ${values.isolation === "process" ? "processes" : "threads"}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`,
+  `backend ${chosen.backend}, ranks as ${chosen.isolation === "process" ? "processes" : "threads"}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`,
 );
 console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.numSkipped} skipped`);
 process.exitCode = result.failed.length > 0 ? 1 : 0;
