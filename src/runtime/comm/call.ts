@@ -167,6 +167,20 @@ export function checkOptions(options: CallOptions): void {
   if (signal.aborted) throw new AbortedError(abortReason(signal));
 }
 
+/**
+ * Checks what a backend opens a group from.
+ * @param rank the caller's rank of the world
+ * @throws InvalidArgumentError
+ */
+export function checkGroup(name: string, ranks: readonly number[], worldSize: number, rank: number): void {
+  if (typeof name !== "string" || name === "") throw new InvalidArgumentError("name", name, "a text, not empty");
+  const isRank = (r: number) => Number.isInteger(r) && r >= 0 && r < worldSize;
+  const isGroup = Array.isArray(ranks) && ranks.every(isRank) && new Set(ranks).size === ranks.length;
+  if (isGroup && ranks.includes(rank)) return;
+  const accepted = `distinct ranks of the world, 0 to ${worldSize - 1}, with the caller's own (${rank}) among them`;
+  throw new InvalidArgumentError("ranks", ranks, accepted);
+}
+
 export function abortReason(signal: AbortSignal): string {
   return signal.reason instanceof Error ? signal.reason.message : show(signal.reason);
 }

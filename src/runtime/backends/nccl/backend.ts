@@ -17,9 +17,11 @@ import {
   type Backend,
   type Capabilities,
   type Communicator,
+  checkGroup,
   DEFAULT_TIMEOUT_MS,
   type Failure,
   failureOf,
+  optionsOf,
 } from "../../comm/index.ts";
 import type { OpenControl } from "../control/mapped.ts";
 import { type CudaDevice, openDevice } from "../cuda/device.ts";
@@ -126,7 +128,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       generation: handle.generation,
     });
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
-    const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
+    const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
     const others = options.device === undefined ? all : options.peers;
     if (!interprocess && others !== undefined) enablePeerAccess(device, others);
     const ncclRank = new NcclRank({
@@ -159,14 +161,17 @@ function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOption
   if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
     throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
   }
-  if ((options.device ?? rank) >= numDevices && options.device === undefined) {
+  if ((optionsOf(options).device ?? rank) >= numDevices && options.device === undefined) {
     throw new InvalidArgumentError(
       "ranks",
       handle.ranks,
       `at most ${numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
     );
   }
-  const { uniqueId, memoryLimitBytes, timeoutMs } = options;
+  const { peers, uniqueId, memoryLimitBytes, timeoutMs } = options;
+  if (peers !== undefined && !(Array.isArray(peers) && peers.every((peer) => Number.isInteger(peer) && peer >= 0))) {
+    throw new InvalidArgumentError("peers", peers, "the CUDA ordinals of all ranks, a list of integers of 0 or more");
+  }
   const isId = uniqueId instanceof Uint8Array && uniqueId.length === UNIQUE_ID_BYTES;
   if (uniqueId !== undefined && !isId) {
     const given = uniqueId instanceof Uint8Array ? `${uniqueId.length} bytes` : uniqueId;
@@ -236,11 +241,11 @@ export class NcclBackend implements Backend {
 
   /**
    * Opens the communicator of `ranks` (world ranks, in group order). Exactly its members call it, in the same order.
-   * @throws InvalidArgumentError when this rank is not among them; what ends the world
+   * @throws InvalidArgumentError for a name or ranks that are none, and when this rank is not among them; what ends the world
    */
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
+    checkGroup(name, ranks, this.worldSize, this.rank);
     const member = ranks.indexOf(this.rank);
-    if (member < 0) throw new InvalidArgumentError("ranks", ranks, `ranks with this one (${this.rank}) among them`);
     const key = `${name}:${ranks.join(",")}`;
     const instance = this.#instances.get(key) ?? 0;
     this.#instances.set(key, instance + 1);

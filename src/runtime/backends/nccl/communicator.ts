@@ -30,7 +30,7 @@ import {
   type VOptions,
   type Work,
 } from "../../comm/index.ts";
-import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
+import { type CudaGraph, CudaStream } from "../cuda/stream.ts";
 import type { EntryParts } from "./entry.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
@@ -129,7 +129,7 @@ export class NcclCommunicator implements Communicator {
    * Makes what is issued on `stream` from now on (the rank's main stream, say) wait on the device for every call made
    * here so far. Calls of a kind never made before are waited for here until all members have made them. The rank's
    * main stream needs nothing in the other direction; kernels on this communicator's own `stream` need only this.
-   * @throws the group's failure
+   * @throws the group's failure; InvalidArgumentError, ClosedError for the stream
    * @example
    * import { launch } from "chorale";
    *
@@ -151,6 +151,7 @@ export class NcclCommunicator implements Communicator {
    * console.log(sums[0]); // [2, 1]
    */
   orderBefore(stream: CudaStream = this.stream): void {
+    if (stream !== this.stream) CudaStream.handleOf(stream, "stream");
     this.#queue.orderBefore(stream);
   }
 
@@ -160,15 +161,17 @@ export class NcclCommunicator implements Communicator {
    * @throws the group's failure; InvalidArgumentError, ClosedError for the stream
    */
   orderAfter(stream: CudaStream): void {
+    if (stream !== this.stream) CudaStream.handleOf(stream, "stream");
     this.#queue.orderAfter(stream);
   }
 
   /**
    * Blocks this thread until everything on this communicator's stream is done, kernels of the program included, and
    * looks after the group meanwhile: a peer that fails ends the wait.
-   * @throws the group's failure, TimeoutError
+   * @throws the group's failure, TimeoutError; InvalidArgumentError for a deadline that is none
    */
   synchronize(options: { readonly timeoutMs?: number } = {}): void {
+    checkOptions(options);
     this.#queue.synchronize(options.timeoutMs ?? this.parts.rank.timeoutMs);
   }
 

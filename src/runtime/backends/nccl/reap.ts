@@ -1,5 +1,6 @@
 /** Frees what a rank that was a thread of this process held in the driver and in NCCL when it was killed. */
 
+import { InvalidArgumentError } from "../../../core/index.ts";
 import { withContext } from "../cuda/device.ts";
 import { type CudaDriver, loadCudaDriver } from "../cuda/driver.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../cuda/ledger.ts";
@@ -14,12 +15,19 @@ export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;
  * of one process with the last of its ranks: so a killed rank's must be aborted here, after the survivors have aborted
  * theirs. Idempotent; does nothing for ranks that were processes.
  * @returns how much there was
+ * @throws InvalidArgumentError for a handle or rank that is none
  */
 export function reapNccl(handle: NcclHandle, rank: number): Reaped {
   const counts = Object.fromEntries([...HELD_KINDS, "unknown"].map((kind) => [kind, 0])) as Record<
     HeldKind | "unknown",
     number
   >;
+  if (typeof handle !== "object" || handle === null || handle.kind !== "nccl") {
+    throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
+  }
+  if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
+    throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
+  }
   if (handle.ledger === undefined) return counts;
   const driver = loadCudaDriver();
   const nccl = loadNccl();

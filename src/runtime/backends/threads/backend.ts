@@ -17,7 +17,13 @@ import {
   Tensor,
   UnsupportedError,
 } from "../../../core/index.ts";
-import { type Backend, type Capabilities, type Communicator, DEFAULT_TIMEOUT_MS } from "../../comm/index.ts";
+import {
+  type Backend,
+  type Capabilities,
+  type Communicator,
+  checkGroup,
+  DEFAULT_TIMEOUT_MS,
+} from "../../comm/index.ts";
 import { instantiate } from "../../executor/index.ts";
 import { ThreadsCommunicator } from "./communicator.ts";
 import { Driver } from "./driver.ts";
@@ -107,14 +113,7 @@ export class ThreadsBackend implements Backend {
   }
 
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
-    for (const r of ranks) checkRank(r, this.worldSize, "ranks");
-    if (new Set(ranks).size !== ranks.length || !ranks.includes(this.rank)) {
-      throw new InvalidArgumentError(
-        "ranks",
-        ranks,
-        `distinct world ranks, among them the caller's own (${this.rank})`,
-      );
-    }
+    checkGroup(name, ranks, this.worldSize, this.rank);
     return this.open(name, ranks, "group");
   }
 
