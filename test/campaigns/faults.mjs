@@ -11,9 +11,10 @@
 import { mkdtempSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { InvalidArgumentError } from "chorale/core";
 import { launch, parseBackend, parseIsolation } from "chorale/world";
 import { flagsOf, integer } from "../../dist/apps/bench/flags.js";
-import { IN_FLIGHT, parseKind } from "./kinds.mjs";
+import { ENDS_PROCESS, IN_FLIGHT, parseKind } from "./kinds.mjs";
 
 const config = {
   options: {
@@ -29,10 +30,16 @@ const config = {
   },
 };
 const flags = flagsOf(import.meta.url, config, ({ values }) => {
-  for (const kind of values.only?.split(",") ?? []) parseKind(kind, "--only");
+  const isolation = parseIsolation(values.isolation, "--isolation");
+  for (const kind of values.only?.split(",") ?? []) {
+    const { how } = parseKind(kind, "--only");
+    if (isolation === "thread" && ENDS_PROCESS.has(how)) {
+      throw new InvalidArgumentError("--only", kind, "--isolation process: it ends the process of all ranks");
+    }
+  }
   return {
     backend: parseBackend(values.backend, "--backend"),
-    isolation: parseIsolation(values.isolation, "--isolation"),
+    isolation,
     ranks: integer(values.ranks, "--ranks"),
     kills: integer(values.kills, "--kills", 0),
     each: integer(values.each, "--each", 0),
@@ -46,7 +53,7 @@ const { ranks, deadlineMs } = flags;
 const onDevices = flags.backend === "nccl";
 const byProcess = flags.isolation === "process";
 const killings = ["throw", "exit", "callback", "midflight"];
-if (byProcess) killings.push("sigkill", "sigsegv", "sigkill-midflight");
+if (byProcess) killings.push(...ENDS_PROCESS);
 const others = ["never-calls", "mismatch", "abort", "midflight+wait", "never-calls+wait"];
 if (onDevices) others.push("out-of-memory", "midflight+synchronize");
 others.push("spin");

@@ -36,6 +36,18 @@ describe("the fault campaign", () => {
     expect(status).toBe(0);
   });
 
+  it("refuses kinds that there are not, and among threads those that end the process", () => {
+    const script = fileURLToPath(new URL("faults.mjs", import.meta.url));
+    for (const [kind, isolation] of [
+      ["nope", "process"],
+      ["sigkill+wait", "thread"],
+    ] as const) {
+      const flags = ["--only", `mismatch,${kind}`, "--isolation", isolation];
+      const { stderr, status } = spawnSync(process.execPath, [script, ...flags], { encoding: "utf8" });
+      expect([status, stderr]).toEqual([2, expect.stringContaining(`--only is "${kind}"`)]);
+    }
+  });
+
   const library = buildFakeGpu();
   describe.skipIf(library === undefined)("on nccl over a stand-in library (needs g++)", () => {
     const standIn = {

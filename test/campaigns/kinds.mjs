@@ -23,6 +23,8 @@ export function parseKind(kind, argument = "kind") {
 
 /** Kinds whose victim breaks with a collective running on its device. */
 export const IN_FLIGHT = new Set(["midflight", "sigkill-midflight", "abort"]);
+/** Kinds that end the victim's whole process, and with it all ranks where ranks are threads. */
+export const ENDS_PROCESS = new Set(["sigkill", "sigsegv", "sigkill-midflight"]);
 /** Kinds whose victim dies of its error, as a program that does not handle it would. */
 export const DIES = new Set(["throw", "out-of-memory", "illegal-address"]);
 
