@@ -155,6 +155,25 @@ describe("a flight-recorder dump", () => {
     expect(explain([dump([0, 1, 2, 3].map(done))]).groups[0]?.verdict).toBe("complete");
   });
 
+  it("names the mismatch that the ranks found themselves", () => {
+    const at = (rank: number) => ({ rank, entries: [entry(1, "all_reduce(f32[4], preMulSum)", "failed")] });
+    const sides = [0, 3].map((rank) => ({ rank, call: `all_reduce(f32[4], preMulSum) with scalar ${rank}` }));
+    const failure = { code: "MISMATCH", problem: "ranks of world disagree on operation #1", sides };
+    const failed = dump([0, 1, 2, 3].map(at));
+    const { groups } = explain([{ ...failed, groups: failed.groups.map((group) => ({ ...group, failure })) }]);
+    expect(groups[0]).toMatchObject({
+      verdict: "mismatch",
+      waiting: [{ rank: 0 }, { rank: 1 }, { rank: 2 }, { rank: 3 }],
+    });
+    expect(groups[0]?.message).toBe(
+      "world: ranks of world disagree on operation #1: rank 0 called all_reduce(f32[4], preMulSum) with scalar 0" +
+        "; rank 3 called all_reduce(f32[4], preMulSum) with scalar 3",
+    );
+    const other = { code: "ABORTED", reason: "on purpose" };
+    const aborted = explain([{ ...failed, groups: failed.groups.map((group) => ({ ...group, failure: other })) }]);
+    expect(aborted.groups[0]?.verdict).toBe("stuck");
+  });
+
   it("says how far each rank came, and what calls took on the stream, where the engine tells", () => {
     const timeMs = Date.UTC(2026, 0, 2, 3, 4, 5);
     const timed = (seq: number, startUs: number, durationUs: number) => ({
@@ -250,6 +269,12 @@ describe("a flight-recorder dump", () => {
         ": rank 7 has it on its stream; rank 4 is in it on its stream" +
         "; recv(f32[8], peer 0) of rank 7 (#7 from rank 4, in a batch) is not done, though rank 4 has sent" +
         ": rank 4 is in it on its stream; rank 7 has it on its stream",
+    );
+    // A send in a batch is NCCL's, and one outside of it is mail: neither ever ends.
+    const unfit = of([pairCall("send", 3, 7, "issued", true)], [], [], [pairCall("recv", 0, 7, "issued", false)]);
+    expect(unfit?.verdict).toBe("mismatch");
+    expect(unfit?.message).toMatch(
+      /send\(f32\[8\], peer 3\) of rank 4 \(#7 to rank 7, in a batch\) does not fit recv\(f32\[8\], peer 0\) of rank 7, outside of a batch/,
     );
     const ended = of([pairCall("send", 1, 0, "done"), sum("done")], [sum("done")], [sum("done")], [sum("done")]);
     expect(ended).toMatchObject({ verdict: "complete", waiting: [], missing: [] });

@@ -29,16 +29,27 @@ export function stuckPairs(
   });
 }
 
+/** Whether a send and its receive do not fit: of other elements, or only one of them in a batch. */
+export function isUnfit({ entry, match }: StuckPair): boolean {
+  if (match === undefined) return false;
+  const differs = (key: "dtype" | "count" | "inBatch") =>
+    entry[key] !== undefined && match[key] !== undefined && entry[key] !== match[key];
+  return differs("dtype") || differs("count") || differs("inBatch");
+}
+
 /** @param lastOf what a rank has called last in the group */
 export function pairsInWords(pairs: readonly StuckPair[], lastOf: (rank: number) => string): string {
   return pairs
-    .map(({ rank, entry, peer, match }) => {
+    .map((pair) => {
+      const { rank, entry, peer, match } = pair;
       const isSend = entry.op === "send";
       const place = `#${entry.seq} ${isSend ? "to" : "from"} rank ${peer}${entry.inBatch === true ? ", in a batch" : ""}`;
       const other =
-        match === undefined
-          ? `waits for rank ${peer}, which has not ${isSend ? "received" : "sent"}: rank ${peer} ${lastOf(peer)}`
-          : `is not done, though rank ${peer} ${isSend ? "receives" : "has sent"}: rank ${peer} ${progressOf(match)}`;
+        match !== undefined && isUnfit(pair)
+          ? `does not fit ${match.call} of rank ${peer}, ${match.inBatch === true ? "in a batch" : "outside of a batch"}: rank ${peer} ${progressOf(match)}`
+          : match === undefined
+            ? `waits for rank ${peer}, which has not ${isSend ? "received" : "sent"}: rank ${peer} ${lastOf(peer)}`
+            : `is not done, though rank ${peer} ${isSend ? "receives" : "has sent"}: rank ${peer} ${progressOf(match)}`;
       return `${entry.call} of rank ${rank} (${place}) ${other}; rank ${rank} ${progressOf(entry)}`;
     })
     .join("; ");

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { entrySchema, type FlightEntry, progressOf } from "./flight-entry.ts";
-import { pairsInWords, stuckPairs } from "./flight-pairs.ts";
+import { isUnfit, pairsInWords, stuckPairs } from "./flight-pairs.ts";
 import { knownCause } from "./known-causes.ts";
 
 /** Largest dump that is read: 1024 ranks with 1000 entries of 100 bytes are about 100 MB. */
@@ -22,6 +22,17 @@ const dumpSchema = z.object({
   groups: z.array(z.object({ name: z.string(), ranks: z.array(z.number()), failure: z.unknown().optional() })),
   ranks: z.array(z.object({ rank: z.number(), failed: z.string().optional(), entries: z.array(entrySchema) })),
 });
+
+/** What a group failed with whose ranks found that they disagree. */
+const mismatchSchema = z.object({
+  code: z.literal("MISMATCH"),
+  problem: z.string(),
+  sides: z.array(z.object({ rank: z.number(), call: z.string() })),
+});
+
+function mismatchInWords({ problem, sides }: z.infer<typeof mismatchSchema>): string {
+  return `${problem}: ${sides.map(({ rank, call }) => `rank ${rank} called ${call}`).join("; ")}`;
+}
 
 export type { FlightEntry };
 
@@ -108,8 +119,13 @@ export function explain(dumps: readonly Dump[]): FlightReport {
   const ranks = new Map<number, readonly FlightEntry[]>();
   const failures = new Map<number, string>();
   const groups = new Map<string, readonly number[]>();
+  const mismatches = new Map<string, string>();
   for (const dump of latest) {
-    for (const group of dump.groups) groups.set(group.name, group.ranks);
+    for (const { name, ranks: members, failure } of dump.groups) {
+      groups.set(name, members);
+      const mismatch = mismatchSchema.safeParse(failure);
+      if (mismatch.success) mismatches.set(name, mismatchInWords(mismatch.data));
+    }
     for (const { rank, failed, entries } of dump.ranks) {
       if (entries.length >= (ranks.get(rank)?.length ?? 0)) ranks.set(rank, entries);
       if (failed !== undefined) failures.set(rank, failed);
@@ -125,7 +141,13 @@ export function explain(dumps: readonly Dump[]): FlightReport {
         const mend = knownCause(failed);
         return mend === undefined ? { rank, failed } : { rank, failed, mend };
       }),
-    groups: [...groups].map(([name, members]) => diagnoseGroup(name, members, ranks, failures)),
+    groups: [...groups].map(([name, members]) => {
+      const found = diagnoseGroup(name, members, ranks, failures);
+      const told = mismatches.get(name);
+      if (told === undefined || found.verdict === "mismatch") return found;
+      // The ranks compared their calls before any of them was stuck.
+      return { ...found, verdict: "mismatch", message: `${name}: ${told}` };
+    }),
   };
 }
 
@@ -183,12 +205,13 @@ function diagnoseGroup(
   const timings = timingsOf(members, all);
   const timed = timings === undefined ? {} : { timings };
   const seq = Math.min(...open.map(({ entry }) => entry.seq));
+  const isMismatch = pairs.some(isUnfit);
   if (open.length === 0) {
     const unmatched = new Set(pairs.flatMap(({ peer, match }) => (match === undefined ? [peer] : [])));
     return {
       group,
       ranks: members,
-      verdict: pairs.length === 0 ? "complete" : "stuck",
+      verdict: pairs.length === 0 ? "complete" : isMismatch ? "mismatch" : "stuck",
       message: `${group}: ${pairs.length === 0 ? "every operation that was issued is done" : inPairs}`,
       waiting: pairs.map(waitingIn),
       missing: [...unmatched].map((rank) => ({ rank, last: lastOf(rank) })),
@@ -230,5 +253,13 @@ function diagnoseGroup(
         : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${progress}`;
   // Who hangs in a send or receive does not come to the operation behind it.
   const said = inPairs === "" ? message : `${message}; ${inPairs}`;
-  return { group, ranks: members, verdict: "stuck", message: said, waiting, missing, ...timed };
+  return {
+    group,
+    ranks: members,
+    verdict: isMismatch ? "mismatch" : "stuck",
+    message: said,
+    waiting,
+    missing,
+    ...timed,
+  };
 }
