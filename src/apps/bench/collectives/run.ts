@@ -89,6 +89,7 @@ export function checkBench(options: BenchOptions): void {
   if (info.rooted && (!Number.isInteger(root) || root < 0 || root >= ranks)) {
     throw new InvalidArgumentError("--root", root, `a rank, an integer from 0 to ${ranks - 1}`);
   }
+  if (!info.rooted && root !== 0) throw new InvalidArgumentError("--root", root, `none: ${op} has no root`);
   if (!Number.isInteger(graphCalls) || graphCalls < 0 || graphCalls > MAX_GRAPH_CALLS) {
     throw new InvalidArgumentError("-G", graphCalls, `a number of calls per graph, 1 to ${MAX_GRAPH_CALLS}`);
   }
