@@ -1,10 +1,12 @@
 /** The memory pool over the stand-in driver: what it hands out never overlaps, and nothing is reused while it is used. */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 import { OutOfMemoryError, TimeoutError } from "../../../core/index.ts";
 import { type CudaDevice, openDevice } from "./device.ts";
-import { DeviceStorage, deviceTensor } from "./device-tensor.ts";
+import { DeviceStorage, devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
 import { requireCudaDriver } from "./driver.ts";
 import { type Allocation, MemoryPool } from "./memory-pool.ts";
 import { CudaEvent, CudaStream } from "./stream.ts";
@@ -245,5 +247,36 @@ describe.skipIf(!present)("memory pool over a stand-in driver (needs g++)", () =
     const few = timeOf(100);
     // A walk over all blocks, as it was, takes ten times as long at the least.
     expect(timeOf(10_000)).toBeLessThan(5 * few + 5000);
+  });
+
+  it("gets the memory of tensors back that nobody refers to any more, once, and not while a view is left", async () => {
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    using pool = new MemoryPool(device);
+    // In a function of its own: nothing of its frame is left on the stack.
+    const make = () => {
+      for (let i = 0; i < 20; i++) deviceTensor(pool, stream, "f32", [1000], { label: "dropped" });
+      deviceStorageOf(deviceTensor(pool, stream, "f32", [1000], { label: "freed" }))?.free();
+      return deviceTensor(pool, stream, "f32", [1000], { label: "viewed" }).slice(10, 20);
+    };
+    const view = make();
+    expect(pool.stats().numAllocations).toBe(21);
+    // What was freed is in use again when its storage is collected.
+    const next = pool.allocate(4000, stream, "next");
+    for (let turn = 0; turn < 100 && pool.stats().numAllocations > 2; turn++) {
+      collect();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    expect(pool.leaks()).toEqual([
+      { label: "viewed", sizeBytes: 4096 },
+      { label: "next", sizeBytes: 4096 },
+    ]);
+    expect(pool.stats().usedBytes).toBe(8192);
+    expect(devicePtr(view, device)).toBeGreaterThan(0n);
+    // The memory is really there again: the pool takes no more of the device for as many.
+    const { numDriverCalls } = pool.stats();
+    const again = Array.from({ length: 20 }, () => pool.allocate(4000, stream));
+    expect(new Set([next, ...again].map(({ address }) => address)).size).toBe(21);
+    expect(pool.stats().numDriverCalls).toBe(numDriverCalls);
   });
 });
