@@ -16,8 +16,11 @@ import {
 } from "../../../core/index.ts";
 import type { CudaDevice } from "./device.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./genuine.ts";
-import { type Allocation, MemoryPool } from "./memory-pool.ts";
+import { type Allocation, checkPool, type MemoryPool } from "./memory-pool.ts";
 import type { CudaStream } from "./stream.ts";
+
+/** Says whether `deviceTensor` made a storage. */
+let isGenuine: (storage: object) => storage is DeviceStorage;
 
 /**
  * Device memory of one tensor and its views. Freed once, by `free`, or when nothing refers to it any more. `deviceTensor`
@@ -46,9 +49,8 @@ export class DeviceStorage implements Storage {
     Object.freeze(this);
   }
 
-  /** Says whether `deviceTensor` made it. */
-  static isGenuine(storage: object): storage is DeviceStorage {
-    return #closed in storage;
+  static {
+    isGenuine = (storage): storage is DeviceStorage => #closed in storage;
   }
 
   /** Why it may not be used any more, once it was freed. */
@@ -98,7 +100,7 @@ export function deviceTensor<D extends DType>(
   shape: readonly number[],
   options: { readonly generation?: number; readonly label?: string } = {},
 ): Tensor<D> {
-  MemoryPool.check(pool);
+  checkPool(pool);
   const sizeBytes = numElements(shape) * sizeOf(parseDType(dtype));
   const allocation = pool.allocate(sizeBytes, stream, options.label ?? `${dtype}[${shape.join(", ")}]`);
   const storage = new DeviceStorage(MADE_HERE, pool, allocation, sizeBytes, options.generation ?? 0);
@@ -110,7 +112,7 @@ export function deviceTensor<D extends DType>(
 export function deviceStorageOf(tensor: Tensor): DeviceStorage | undefined {
   const { storage } = tensor;
   if (storage.kind !== "device") return undefined;
-  if (!DeviceStorage.isGenuine(storage)) {
+  if (!isGenuine(storage)) {
     throw new InvalidArgumentError("tensor", "a storage that chorale did not make", "a tensor from world.tensor()");
   }
   return storage;

@@ -34,6 +34,8 @@ export interface Poison {
 /** The device whose context is current in this thread; all devices of a thread share the driver. */
 const currentDevice = new WeakMap<CudaDriver, CudaDevice>();
 
+let isDevice: (one: object) => boolean;
+
 /** A device as this thread uses it. `openDevice` makes it; in a world `deviceOf(world).device` is the rank's. */
 export class CudaDevice implements Disposable {
   readonly driver: CudaDriver;
@@ -71,10 +73,8 @@ export class CudaDevice implements Disposable {
     this.ledger = ledger;
   }
 
-  /** @throws InvalidArgumentError for what `openDevice` did not make */
-  static check(device: CudaDevice): void {
-    if (typeof device === "object" && device !== null && #poison in device) return;
-    throw new InvalidArgumentError("device", device, "a CUDA device that openDevice(driver, ordinal) made");
+  static {
+    isDevice = (one) => #poison in one;
   }
 
   get poison(): Poison | undefined {
@@ -230,7 +230,8 @@ export class CudaDevice implements Disposable {
 
 /** @throws InvalidArgumentError for what `openDevice` did not make */
 export function checkDevice(device: CudaDevice): void {
-  CudaDevice.check(device);
+  if (typeof device === "object" && device !== null && isDevice(device)) return;
+  throw new InvalidArgumentError("device", device, "a CUDA device that openDevice(driver, ordinal) made");
 }
 
 function text(buffer: Uint8Array): string {

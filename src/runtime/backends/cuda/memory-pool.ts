@@ -92,6 +92,14 @@ interface Deferred {
   readonly events: readonly CudaEvent[];
 }
 
+let isPool: (one: object) => boolean;
+
+/** @throws InvalidArgumentError for what is no pool */
+export function checkPool(pool: MemoryPool): void {
+  if (typeof pool === "object" && pool !== null && isPool(pool)) return;
+  throw new InvalidArgumentError("pool", pool, "a MemoryPool");
+}
+
 /** One device's pool in one thread; see `deviceTensor` for an example. In a world `deviceOf(world).pool` is the rank's. */
 export class MemoryPool implements Disposable {
   readonly device: CudaDevice;
@@ -127,10 +135,8 @@ export class MemoryPool implements Disposable {
     device.track(this);
   }
 
-  /** @throws InvalidArgumentError for what is no pool */
-  static check(pool: MemoryPool): void {
-    if (typeof pool === "object" && pool !== null && #live in pool) return;
-    throw new InvalidArgumentError("pool", pool, "a MemoryPool");
+  static {
+    isPool = (one) => #live in one;
   }
 
   /** Whether other processes can map its memory: of NCCL's own allocator they cannot. */

@@ -10,7 +10,7 @@ import {
 } from "../../../core/index.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { type DeviceStorage, devicePtr, deviceStorageOf } from "./device-tensor.ts";
-import { MemoryPool } from "./memory-pool.ts";
+import { checkPool, type MemoryPool } from "./memory-pool.ts";
 import { type PinnedBuffer, PinnedPool } from "./pinned.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
 import { lookUntil } from "./waiting.ts";
@@ -61,7 +61,7 @@ export class RankDevice {
   /** @throws InvalidArgumentError for parts that chorale did not make, and for a stream of another device */
   constructor(parts: Pick<RankDevice, "device" | "pool" | "pinned" | "main" | "generation">) {
     checkDevice(parts?.device);
-    MemoryPool.check(parts.pool);
+    checkPool(parts.pool);
     if (!(parts.pinned instanceof PinnedPool)) throw new InvalidArgumentError("pinned", parts.pinned, "a PinnedPool");
     streamHandle(parts.device, parts.main);
     this.device = parts.device;

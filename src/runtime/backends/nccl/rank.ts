@@ -72,7 +72,7 @@ export class NcclRank {
     this.waiting = new WorldWaiting(this.segment, this.poller, this.timeoutMs);
     this.at.device.waiting = this.waiting;
     this.endings = new Endings(this);
-    this.peers = new PeerMemory(this.at.device, this.at.pool, options.interprocess);
+    this.peers = new PeerMemory(this.at.device, this.at.pool, { interprocess: options.interprocess });
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
     this.barrierWord = Number(word.address);
     this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
