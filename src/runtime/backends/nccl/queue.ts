@@ -130,7 +130,7 @@ export class CommQueue implements Pollable, WorkDriver {
     entry.countUse(1);
     const failure = this.#knownFailure();
     if (failure !== undefined) {
-      this.settling.giveBack(entry);
+      this.settling.refuse(entry, failure);
       throw failure;
     }
     entry.number = ++this.#numTaken;

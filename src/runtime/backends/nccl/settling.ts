@@ -16,6 +16,19 @@ export interface FailingGroup {
   fail(error: unknown): void;
 }
 
+/** Runs all, also when one throws, whose error is thrown then. */
+function runAll(finish: Entry["finish"]): void {
+  let failed: { readonly error: unknown } | undefined;
+  for (const one of finish) {
+    try {
+      one(true);
+    } catch (error) {
+      failed ??= { error };
+    }
+  }
+  if (failed !== undefined) throw failed.error;
+}
+
 export class Settling {
   readonly counters = new OpCounters();
   readonly #group: FailingGroup;
@@ -56,28 +69,38 @@ export class Settling {
       return;
     }
     try {
-      for (const one of finish) one(true);
+      runAll(finish);
       for (const { work, value } of members) work.complete(value);
       entry.work.complete(entry.value === undefined ? entry.result : entry.value());
     } catch (error) {
       this.#group.fail(error);
     }
     const { cause } = this.#group;
-    if (cause === undefined) return;
-    for (const { work } of members) work.fail(cause);
-    entry.work.fail(cause);
+    if (cause === undefined || entry.work.state === "done") return;
+    if (counter !== undefined) counter.failures++;
+    this.#failWorks(entry, cause);
   }
 
   /** Settles a call that will not come to its end. */
   settleFailed(entry: Entry, cause: ChoraleError): void {
-    this.firstLost = Math.min(this.firstLost, entry.number);
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
     this.giveBack(entry);
+    this.#failWorks(entry, cause);
+  }
+
+  #failWorks(entry: Entry, cause: ChoraleError): void {
+    this.firstLost = Math.min(this.firstLost, entry.number);
     for (const { work } of entry.members) work.fail(cause);
     entry.work.fail(cause);
     this.#failures.push(entry.work);
+  }
+
+  /** Takes back a call that the queue does not take: its own work is nobody's yet, those of a batch's calls are. */
+  refuse(entry: Entry, cause: ChoraleError): void {
+    this.giveBack(entry);
+    for (const { work } of entry.members) work.fail(cause);
   }
 
   /** Gives back what a call holds that did not come to its end. */

@@ -91,11 +91,16 @@ function staged(operand: Operand, array: TypedArray, staging: Staging): Staged {
           }
         : undefined,
     finish: (ok) => {
-      if (ok && use.writes) bytes.set(new Uint8Array(pinned.buffer, 0, sizeBytes));
+      const gone = ok && use.writes && bytes.length !== sizeBytes;
+      if (ok && use.writes && !gone) bytes.set(new Uint8Array(pinned.buffer, 0, sizeBytes));
       at.pool.free(temporary);
       // The stream of a call that failed may come to the copy at any time, also when somebody else has the buffer: such
       // a one stays out of use.
       if (ok || !copied) at.pinned.giveBack(pinned);
+      if (gone) {
+        const given = "an array whose buffer was transferred, or made smaller, while its call was pending";
+        throw new InvalidArgumentError("output", given, "an array that keeps its memory until the call has ended");
+      }
     },
   };
 }
