@@ -8,21 +8,18 @@
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf } from "../../comm/index.ts";
-import type { GroupControl } from "../control/segment.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import { Agreement } from "./agreement.ts";
 import { CallRecorder } from "./call-recorder.ts";
 import { type CallTarget, issue } from "./calls.ts";
 import { CommHandle } from "./comm-handle.ts";
-import type { Endings } from "./endings.ts";
-import { type Entry, mayOvertake, type Opening } from "./entry.ts";
+import { type Entry, mayOvertake } from "./entry.ts";
 import { FirstCalls } from "./first-calls.ts";
 import { InFlight } from "./in-flight.ts";
-import type { NcclLibrary } from "./library.ts";
 import { Lookout } from "./lookout.ts";
 import { blockUntil, type Pollable, type Poller } from "./poller.ts";
 import { Publishing } from "./publishing.ts";
+import type { QueueOptions } from "./queue-options.ts";
 import { Settling } from "./settling.ts";
 import { StreamOrder } from "./stream-order.ts";
 import { NCCL_RESULT } from "./symbols.ts";
@@ -38,25 +35,6 @@ const AWAIT_SPIN_MS = 0.04;
 const FINISH_MS = 100;
 /** The same when all members are there to end them: a device, or the thread that feeds it, may be late on a busy host. */
 const FINISH_TOGETHER_MS = 1000;
-
-export interface QueueOptions {
-  readonly library: NcclLibrary;
-  readonly at: RankDevice;
-  readonly control: GroupControl;
-  readonly stream: CudaStream;
-  readonly poller: Poller;
-  readonly group: string;
-  readonly ranks: readonly number[];
-  readonly opening: Opening;
-  readonly blocking: boolean;
-  /** Whether calls are timed on the stream for the flight recorder. */
-  readonly flightTimings: boolean;
-  /** Where calls run, once the communicator is open. */
-  readonly target: (comm: bigint) => CallTarget;
-  readonly opened: (comm: bigint) => void;
-  /** How communicators of this rank end. */
-  readonly endings: Endings;
-}
 
 export class CommQueue implements Pollable, WorkDriver {
   readonly options: QueueOptions;
@@ -88,7 +66,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.#agreement, options);
     this.#recorder = new CallRecorder(options.control, options.stream, options.flightTimings);
-    this.#order = new StreamOrder(options.at, options.stream);
+    this.#order = new StreamOrder(options.at, options.stream, this);
     this.settling = new Settling(this, this.#recorder, this.#order);
     this.#inFlight = new InFlight(options.at, options.stream, this.settling);
     this.#issued = this.#inFlight.calls;
@@ -114,6 +92,11 @@ export class CommQueue implements Pollable, WorkDriver {
     for (const { number } of this.#issued) first = Math.min(first, number);
     for (const { number } of this.#unissued) first = Math.min(first, number);
     return first;
+  }
+
+  /** Whether all calls taken so far are on the stream: none is held back, and NCCL is not at one. */
+  get launched(): boolean {
+    return this.#unissued.length === 0 && !this.#issuing && this.handle.accepts;
   }
 
   /** Whether calls of this communicator are on the stream and not known to be done. */
@@ -146,8 +129,8 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#unissued.push(entry);
       const { length } = this.#unissued;
       if (length === 1) this.#pump();
-      else if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
       if (entry.step === undefined && this.#unissued.at(-1) === entry) this.#guard(() => this.#order.holdBack(entry));
+      if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
     }
     if (this.#inFlight.numIssued % HARVEST_EVERY === 0) this.#harvest();
     this.options.poller.add(this, entry.issuedAt);
@@ -266,15 +249,14 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Makes what is issued on `stream` from now on wait for every call made here so far. */
   orderBefore(stream: CudaStream): void {
     this.refuseAfterFailure();
-    // Calls that are held back (see above) are not on the stream yet.
-    if (this.#unissued.length > 0 || !this.handle.accepts) {
+    if (!this.launched) {
       blockUntil(this.poller, (now) => {
         this.poll(now);
         this.refuseAfterFailure();
-        return this.#unissued.length === 0 && this.handle.accepts;
+        return this.launched;
       });
     }
-    this.#order.precede(stream, this);
+    this.#order.precede(stream);
   }
 
   /** Makes calls made here from now on wait for what `stream` has been given so far. */
@@ -289,8 +271,7 @@ export class CommQueue implements Pollable, WorkDriver {
     blockUntil(this.poller, (now) => {
       this.poll(now);
       this.refuseAfterFailure();
-      const issued = this.#unissued.length === 0 && this.handle.accepts;
-      if (issued && this.options.stream.isDone(`work of ${this.options.group}`)) {
+      if (this.launched && this.options.stream.isDone(`work of ${this.options.group}`)) {
         // Calls that ended since the poll are over for the program too: it may capture, or free what they used.
         this.#settleFirst(this.#issued.length);
         return true;
@@ -347,7 +328,7 @@ export class CommQueue implements Pollable, WorkDriver {
       if (entry === undefined || this.#issued.length >= MAX_IN_FLIGHT || this.#cause !== undefined) return;
       // In order: what is behind it is not published either.
       if (!entry.announced) return;
-      if (blocked.some((earlier) => !mayOvertake(entry, earlier)) || !this.#isReady(entry)) {
+      if (!this.#mayPass(entry, blocked) || !this.#isReady(entry)) {
         if (entry.ready === undefined) return;
         blocked.push(entry);
         i++;
@@ -362,6 +343,16 @@ export class CommQueue implements Pollable, WorkDriver {
     }
   }
 
+  /** Whether the entry may go before those that are held back. */
+  #mayPass(entry: Entry, blocked: readonly Entry[]): boolean {
+    const [first] = blocked;
+    if (first === undefined) return true;
+    return (
+      blocked.every((earlier) => mayOvertake(entry, earlier)) &&
+      this.#guard(() => this.#order.mayPass(entry, first)) === true
+    );
+  }
+
   /** Publishes what was held back and need not be any longer. */
   #publish(): void {
     const mismatch = this.#publishing.goOn(this.#unissued);
@@ -370,9 +361,9 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Whether the entry can be issued without blocking this thread; for a host task, whether it is done. */
   #isReady(entry: Entry): boolean {
-    if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
-    // A communicator that is still at the last call takes no other.
+    // NCCL takes no other call while it is still at the last; and what goes on the stream otherwise would run before that.
     if (!this.handle.accepts) return false;
+    if (entry.ready !== undefined) return this.#guard(entry.ready) === true;
     if (entry.step !== undefined) return this.#takesStep(entry.step);
     if (!this.options.control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
     return this.firstCalls.takesTurn(entry);
@@ -463,6 +454,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const oldest = this.#issued[0] ?? this.#unissued[0];
     if (oldest === undefined) return;
     try {
+      this.#order.catchUp();
       this.#lookout.look(oldest, now);
     } catch (error) {
       this.fail(error);

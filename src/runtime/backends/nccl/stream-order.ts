@@ -4,7 +4,9 @@
  * - a call runs behind everything that the rank's main stream had been given when the call was made;
  * - a call that is held back runs behind that too, and not behind what the main stream was given until it went onto its
  *   stream: that may wait for a call that members make after this one, and both would wait for ever;
- * - another stream, and calls that follow it, come behind each other only where the program asks for it.
+ * - another stream, and calls that follow it, come behind each other only where the program asks for it; a call made
+ *   before it asked does not, also when it goes onto its stream later;
+ * - a call that overtakes one that is held back brings nothing before it that the other does not come behind itself.
  *
  * This thread waits for nothing here, and a call costs no event while the main stream is given nothing new.
  */
@@ -22,15 +24,36 @@ export interface MainPoint {
   users: number;
 }
 
-/** A call, as far as its place behind the main stream is concerned. */
+/** A call, as far as its place on the stream is concerned. */
 export interface Held {
+  /** Its number among the calls that its queue has taken, from 1. */
+  readonly number: number;
   /** Where the main stream was when the call was made, of one that is held back. */
   main: MainPoint | undefined;
 }
 
+/** Another stream's point that calls come behind which are made from some moment on. */
+interface Behind {
+  readonly event: CudaEvent;
+  /** How many calls had been made: those are not behind it. */
+  readonly numBefore: number;
+}
+
+/** Whose calls are put on a stream. */
+export interface Calls extends StreamSource {
+  /** Whether all calls taken so far are on their stream. */
+  readonly launched: boolean;
+}
+
+/** Streams of groups: what comes behind something there are the group's calls. */
+const ORDERS = new WeakMap<CudaStream, StreamOrder>();
+
 export class StreamOrder {
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
+  readonly #calls: Calls;
+  /** What the stream is to be put behind once all calls are on it that were made before; the oldest first. */
+  readonly #behind: Behind[] = [];
   readonly #mainDone: CudaEvent;
   readonly #asked: CudaEvent;
   /** What the main stream had been given when this one was last put behind it. */
@@ -38,9 +61,11 @@ export class StreamOrder {
   /** Where the main stream was when the last call was held back. */
   #mainPoint: MainPoint | undefined;
 
-  constructor(at: RankDevice, stream: CudaStream) {
+  constructor(at: RankDevice, stream: CudaStream, calls: Calls) {
     this.#at = at;
     this.#stream = stream;
+    this.#calls = calls;
+    ORDERS.set(stream, this);
     this.#mainDone = CudaEvent.create(at.device);
     this.#asked = CudaEvent.create(at.device);
   }
@@ -58,8 +83,9 @@ export class StreamOrder {
     call.main = this.#mainPoint;
   }
 
-  /** Puts the stream behind what the main stream had been given when the call was made that goes onto it now. */
+  /** Puts the stream behind what the call comes behind that goes onto it now. */
   place(call: Held): void {
+    if (this.#behind.length > 0) this.#comeBehind(call.number);
     if (call.main !== undefined) {
       this.#follow(call.main);
       this.forget(call);
@@ -72,6 +98,20 @@ export class StreamOrder {
     this.#mainSeen = main.numTouches;
   }
 
+  /**
+   * Whether `call` may go onto the stream before `earlier`, which is held back: what it comes behind and that one does not
+   * has been reached. Otherwise `earlier` would be behind it too, and others may wait for `earlier` before they reach it.
+   */
+  mayPass(call: Held, earlier: Held): boolean {
+    const { main } = call;
+    if (main?.event !== undefined && main !== earlier.main && main.touches > this.#mainSeen && !main.event.isDone()) {
+      return false;
+    }
+    return this.#behind.every(
+      ({ event, numBefore }) => numBefore < earlier.number || numBefore >= call.number || event.isDone(),
+    );
+  }
+
   /** Lets go of a call's place: it is on the stream, or never will be. */
   forget(call: Held): void {
     const point = call.main;
@@ -81,12 +121,16 @@ export class StreamOrder {
     point.event?.giveBack();
   }
 
-  /** Puts another stream behind everything on this one. @param source whose calls those are */
-  precede(stream: CudaStream, source: StreamSource): void {
+  /** Puts another stream behind everything on this one, where all calls made so far are. */
+  precede(stream: CudaStream): void {
     if (stream === this.#stream) return;
-    this.#asked.record(this.#stream);
-    stream.waitFor(this.#asked);
-    stream.follow(source);
+    this.catchUp();
+    const order = ORDERS.get(stream);
+    if (order === undefined) {
+      this.#asked.record(this.#stream);
+      stream.waitFor(this.#asked);
+    } else order.follow(this.#stream);
+    stream.follow(this.#calls);
     const { main } = this.#at;
     if (stream !== main) return;
     // Other communicators follow the main stream, which now follows this one.
@@ -95,17 +139,42 @@ export class StreamOrder {
     if (followed) this.#mainSeen = main.numTouches;
   }
 
-  /** Puts the stream behind what another one has been given so far. */
+  /** Puts calls made from now on behind what another stream has been given so far. */
   follow(stream: CudaStream): void {
     if (stream === this.#stream) return;
-    this.#asked.record(stream);
-    this.#stream.waitFor(this.#asked);
+    const { launched, numTaken } = this.#calls;
+    if (launched) this.#comeBehind(Number.POSITIVE_INFINITY);
+    const event = launched ? this.#asked : CudaEvent.borrow(this.#at.device);
+    try {
+      event.record(stream);
+    } catch (error) {
+      if (!launched) event.giveBack();
+      throw error;
+    }
+    if (launched) this.#stream.waitFor(event);
+    else this.#behind.push({ event, numBefore: numTaken });
+  }
+
+  /** Puts the stream behind what waited for calls to go there first, once they all have. */
+  catchUp(): void {
+    if (this.#behind.length > 0 && this.#calls.launched) this.#comeBehind(Number.POSITIVE_INFINITY);
   }
 
   /** Ends it: no call is held back any more. */
   close(): void {
+    if (ORDERS.get(this.#stream) === this) ORDERS.delete(this.#stream);
+    for (const { event } of this.#behind.splice(0)) event.giveBack();
     this.#mainDone.close();
     this.#asked.close();
+  }
+
+  /** Puts the stream behind what call `number` comes behind. */
+  #comeBehind(number: number): void {
+    for (let first = this.#behind[0]; first !== undefined && first.numBefore < number; first = this.#behind[0]) {
+      this.#stream.waitFor(first.event);
+      first.event.giveBack();
+      this.#behind.shift();
+    }
   }
 
   #follow({ event, touches }: MainPoint): void {
