@@ -45,6 +45,7 @@ export class CallIssuer {
     const work = this.work(first === undefined ? 0 : placeOf(first), name);
     const { signal, timeoutMs = this.#rank.timeoutMs } = options;
     const watched = signal === undefined ? parts : this.#watching(signal, work, parts);
+    if (options.timeoutMs !== undefined) this.#queue.expectOwnDeadlines();
     this.#queue.push(new Entry(work, watched, timeoutMs));
     return work;
   }

@@ -1,6 +1,6 @@
 /**
  * Looks out for what goes wrong without anybody being told: what NCCL and the driver found wrong meanwhile, asked now and
- * then because it costs calls, and a call that is not done by its deadline.
+ * then because it costs calls, and calls that are not done by their deadlines.
  */
 import { TimeoutError } from "../../../core/index.ts";
 import type { CudaStream } from "../cuda/stream.ts";
@@ -17,12 +17,21 @@ export interface LookoutOptions {
   readonly group: string;
 }
 
+/** The one of `among`, or `other`, whose deadline comes first. */
+function mostUrgent(among: readonly Entry[], other: Entry): Entry {
+  let urgent = other;
+  for (const entry of among) if (entry.deadline < urgent.deadline) urgent = entry;
+  return urgent;
+}
+
 export class Lookout {
   readonly #handle: CommHandle;
   readonly #recorder: CallRecorder;
   readonly #agreement: Agreement;
   readonly #options: LookoutOptions;
   #lastAsked = 0;
+  /** Some call had a deadline of its own: the oldest call's need not be the first. */
+  #ownDeadlines = false;
 
   constructor(handle: CommHandle, recorder: CallRecorder, agreement: Agreement, options: LookoutOptions) {
     this.#handle = handle;
@@ -31,18 +40,35 @@ export class Lookout {
     this.#options = options;
   }
 
-  /** Looks whether something is wrong while `oldest` is pending. @throws what ends the group: NativeError, TimeoutError */
-  look(oldest: Entry, now: number): void {
-    if (now - this.#lastAsked > ASYNC_ERROR_PERIOD_MS && this.#handle.comm !== undefined) {
+  /** Says that a call has a deadline of its own. */
+  expectOwnDeadlines(): void {
+    this.#ownDeadlines = true;
+  }
+
+  /**
+   * Looks whether something is wrong while calls are pending, on the stream or held back, the oldest first.
+   * @throws what ends the group: NativeError, TimeoutError
+   */
+  look(issued: readonly Entry[], heldBack: readonly Entry[], now: number): void {
+    const oldest = issued[0] ?? heldBack[0];
+    if (oldest === undefined) return;
+    let urgent = oldest;
+    if (now - this.#lastAsked > ASYNC_ERROR_PERIOD_MS) {
       this.#lastAsked = now;
-      const { failure } = this.#handle;
-      if (failure !== undefined) throw failure;
-      this.#recorder.look();
-      this.#options.stream.isDone(this.#nameOf(oldest));
+      if (this.#ownDeadlines) urgent = mostUrgent(issued, mostUrgent(heldBack, oldest));
+      this.#askWhatFailed(oldest);
     }
-    if (now > oldest.deadline) {
-      throw new TimeoutError(this.#nameOf(oldest), oldest.timeoutMs, this.#agreement.activity(oldest));
+    if (now > urgent.deadline) {
+      throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, this.#agreement.activity(urgent));
     }
+  }
+
+  #askWhatFailed(oldest: Entry): void {
+    if (this.#handle.comm === undefined) return;
+    const { failure } = this.#handle;
+    if (failure !== undefined) throw failure;
+    this.#recorder.look();
+    this.#options.stream.isDone(this.#nameOf(oldest));
   }
 
   #nameOf({ op, work }: Entry): string {

@@ -136,6 +136,11 @@ export class CommQueue implements Pollable, WorkDriver {
     this.options.poller.add(this, entry.issuedAt);
   }
 
+  /** Says that calls are taken that have a deadline of their own. */
+  expectOwnDeadlines(): void {
+    this.#lookout.expectOwnDeadlines();
+  }
+
   /** @throws the group's failure */
   refuseAfterFailure(): void {
     const failure = this.#knownFailure();
@@ -451,11 +456,9 @@ export class CommQueue implements Pollable, WorkDriver {
       return;
     }
     this.#pump();
-    const oldest = this.#issued[0] ?? this.#unissued[0];
-    if (oldest === undefined) return;
     try {
       this.#order.catchUp();
-      this.#lookout.look(oldest, now);
+      this.#lookout.look(this.#issued, this.#unissued, now);
     } catch (error) {
       this.fail(error);
     }
