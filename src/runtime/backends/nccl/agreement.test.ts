@@ -118,6 +118,18 @@ describe("what is published as a hash alone", () => {
     for (const call of calls) expect(call).toMatch(/^all_reduce\(.* \(hash [0-9a-f]{8}\)$/);
   });
 
+  it("names the operation whose parts do not fit", () => {
+    const [a, b] = members(1);
+    const parts = [2, 3].map((count, member) =>
+      new CallSequence(2).pairs("f32", member, [count, count], [count, count]),
+    );
+    expect(a.announce(parts[0] ?? [])).toBeUndefined();
+    expect(b.announce(parts[1] ?? [])?.sides.map(({ call }) => call)).toEqual([
+      expect.stringMatching(/^all_to_all_v: recv\(f32\[2\]/),
+      expect.stringMatching(/^all_to_all_v: send\(f32\[3\]/),
+    ]);
+  });
+
   it("is not shown where the words differ", () => {
     const [a, b] = members(1);
     const arrivals = [4, 5].map((part) => new CallSequence(2).of("all_reduce", "f32", part, preMulSum(part)));

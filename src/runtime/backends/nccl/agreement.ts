@@ -107,8 +107,9 @@ export class Agreement {
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
     const where = (print: Fingerprint) => ((print.call & IN_BATCH) === 0 ? " outside of a batch" : " in a batch");
+    const part = lane.kind === "give" || lane.kind === "take" ? "all_to_all_v: " : "";
     const words = (print: Fingerprint) =>
-      describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : "");
+      part + describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : "");
     // What differs is then known of the other member as a hash alone.
     const isAlike = words(mine) === words(theirs);
     const rest = isAlike ? [inHash(mine, hashed?.()), inHash(theirs, otherOf(mine.call))] : ["", ""];
