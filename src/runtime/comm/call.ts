@@ -167,13 +167,18 @@ export function checkOptions(options: CallOptions): void {
   if (signal.aborted) throw new AbortedError(abortReason(signal));
 }
 
+/** @throws InvalidArgumentError for what no group can be called */
+export function checkGroupName(name: string): void {
+  if (typeof name !== "string" || name === "") throw new InvalidArgumentError("name", name, "a text, not empty");
+}
+
 /**
  * Checks what a backend opens a group from.
  * @param rank the caller's rank of the world
  * @throws InvalidArgumentError
  */
 export function checkGroup(name: string, ranks: readonly number[], worldSize: number, rank: number): void {
-  if (typeof name !== "string" || name === "") throw new InvalidArgumentError("name", name, "a text, not empty");
+  checkGroupName(name);
   const isRank = (r: number) => Number.isInteger(r) && r >= 0 && r < worldSize;
   const isGroup = Array.isArray(ranks) && ranks.every(isRank) && new Set(ranks).size === ranks.length;
   if (isGroup && ranks.includes(rank)) return;

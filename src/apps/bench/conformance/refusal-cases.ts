@@ -121,6 +121,8 @@ const ATTEMPTS: readonly Attempt[] = [
   ["a bigint object", (c) => c.gatherObjects(1n)],
   ["split with a fractional color", (c) => c.split(0.5)],
   ["split with color -2", (c) => c.split(-2)],
+  ["split with a name that is no text", (c) => c.split(0, 0, { name: 5 as never })],
+  ["split without a name", (c) => c.split(0, 0, { name: "" })],
   ["shrink by a rank beyond the group", (c) => c.shrink([c.size])],
   ["shrink by oneself", (c) => c.shrink([c.rank])],
 ];

@@ -35,6 +35,7 @@ import { download, RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { wantsTimings } from "./call-recorder.ts";
 import { ncclCapabilities } from "./capabilities.ts";
+import { checkNcclHandle } from "./check-handle.ts";
 import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
@@ -155,9 +156,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
 
 /** Checks what can be known before anything is opened. @throws InvalidArgumentError */
 function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
-  if (typeof handle !== "object" || handle === null || handle.kind !== "nccl") {
-    throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
-  }
+  checkNcclHandle(handle);
   if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
     throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
   }

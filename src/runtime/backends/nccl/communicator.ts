@@ -18,6 +18,7 @@ import {
   type Capabilities,
   type CommStats,
   type Communicator,
+  checkGroupName,
   checkOptions,
   type Data,
   encodeObject,
@@ -369,6 +370,7 @@ export class NcclCommunicator implements Communicator {
     }
     if (!Number.isInteger(key) || Math.abs(key) > 0x7fffffff)
       throw new InvalidArgumentError("key", key, "a 32-bit integer");
+    if (options.name !== undefined) checkGroupName(options.name);
     this.#calls.refuseUnlessOpen();
     const name = options.name ?? `${this.group}/split${this.#numChildren}`;
     const instance = this.#numChildren++;

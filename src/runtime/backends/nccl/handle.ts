@@ -7,6 +7,7 @@ import {
   FLIGHT_SCHEMA_VERSION,
   type FlightDump,
   type FlightEntry,
+  optionsOf,
   unpackCall,
 } from "../../comm/index.ts";
 import type { FlightNote } from "../control/flight-notes.ts";
@@ -21,6 +22,7 @@ import {
 } from "../control/mapped.ts";
 import { ControlSegment, type GroupControl } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
+import { checkNcclHandle } from "./check-handle.ts";
 import { guardExit } from "./exit-guard.ts";
 import { IN_BATCH, placeOf } from "./sequence.ts";
 
@@ -67,7 +69,7 @@ export function createNcclHost(options: {
   /** Whether the ranks are processes; threads of this one otherwise. */
   readonly interprocess?: boolean;
 }): NcclHandle {
-  const { ranks, generation = 1 } = options;
+  const { ranks, generation = 1 } = optionsOf(options);
   checkNcclRanks(ranks);
   if (options.interprocess !== true) {
     const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
@@ -95,13 +97,14 @@ export function createNcclHost(options: {
 
 /** Opens the control segment as one rank; `attachNccl` does. @throws FormatError when the file is not what the handle says */
 export function openNcclControl(handle: NcclHandle): OpenControl {
-  const { control, ranks } = handle;
+  const { control, ranks } = checkNcclHandle(handle);
   if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
   return openMappedControl(control, handle, { attach: true });
 }
 
 /** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
-export function releaseNcclHost({ control, ledger }: NcclHandle): void {
+export function releaseNcclHost(handle: NcclHandle): void {
+  const { control, ledger } = checkNcclHandle(handle);
   if (ledger !== undefined) {
     guards.get(ledger)?.();
     guards.delete(ledger);
@@ -112,7 +115,8 @@ export function releaseNcclHost({ control, ledger }: NcclHandle): void {
   made.delete(control.path);
 }
 
-function segmentOf({ control, ranks }: NcclHandle): ControlSegment | undefined {
+function segmentOf(handle: NcclHandle): ControlSegment | undefined {
+  const { control, ranks } = checkNcclHandle(handle);
   return control instanceof SharedArrayBuffer ? new ControlSegment(control, ranks) : made.get(control.path)?.segment;
 }
 

@@ -3,7 +3,15 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 import { attachThreads, createThreadsHost } from "../threads/index.ts";
 import { attachNccl } from "./backend.ts";
-import { createNcclHost, releaseNcclHost } from "./handle.ts";
+import {
+  buryNcclRank,
+  createNcclHost,
+  dumpNcclFlight,
+  failNcclRank,
+  ncclFailure,
+  openNcclControl,
+  releaseNcclHost,
+} from "./handle.ts";
 import { reapNccl } from "./reap.ts";
 
 const available = useFakeGpu();
@@ -36,6 +44,18 @@ describe.skipIf(!available)("arguments that are none (needs a C++ compiler)", ()
     ["a rank to reap beyond the world", /rank is 99; expected a rank of the world, 0 to 0/, () => reapNccl(host, 99)],
     ["a rank to reap below 0", /rank is -1/, () => reapNccl(host, -1)],
     ["no world to reap in", /handle is/, () => reapNccl(none({}), 0)],
+    ["no world to fail", /handle is {}/, () => failNcclRank(none({}), 0, "x")],
+    ["no world to bury in", /handle is undefined/, () => buryNcclRank(none(undefined), 0)],
+    ["no world to ask for its failure", /handle is {}/, () => ncclFailure(none({}))],
+    ["no world to dump", /handle is {}/, () => dumpNcclFlight(none({}))],
+    ["no world to release", /handle is null/, () => releaseNcclHost(none(null))],
+    [
+      "a world without its segment",
+      /handle is {"kind":"nccl"/,
+      () => openNcclControl(none({ kind: "nccl", ranks: 1 })),
+    ],
+    ["a world of nothing", /options is null/, () => createNcclHost(none(null))],
+    ["a group's name that is none", /name is 5/, () => backend.world.split(0, 0, none({ name: 5 }))],
   ])("refuses %s", async (_, words, attempt) => {
     const { world } = backend;
     const x = backend.tensor("f32", [4]);

@@ -4,6 +4,7 @@ import { InvalidArgumentError } from "../../../core/index.ts";
 import { withContext } from "../cuda/device.ts";
 import { type CudaDriver, loadCudaDriver } from "../cuda/driver.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../cuda/ledger.ts";
+import { checkNcclHandle } from "./check-handle.ts";
 import type { NcclHandle } from "./handle.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
 
@@ -22,9 +23,7 @@ export function reapNccl(handle: NcclHandle, rank: number): Reaped {
     HeldKind | "unknown",
     number
   >;
-  if (typeof handle !== "object" || handle === null || handle.kind !== "nccl") {
-    throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
-  }
+  checkNcclHandle(handle);
   if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
     throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
   }

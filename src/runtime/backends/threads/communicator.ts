@@ -29,6 +29,7 @@ import {
   type CommStats,
   type Communicator,
   checkArguments,
+  checkGroupName,
   checkOptions,
   collectBatch,
   type Data,
@@ -211,6 +212,7 @@ export class ThreadsCommunicator implements Communicator {
     if (!Number.isInteger(color) || color < -1)
       throw new InvalidArgumentError("color", color, "an integer, 0 or more, or -1 for no group");
     if (!Number.isInteger(key)) throw new InvalidArgumentError("key", key, "an integer");
+    if (options.name !== undefined) checkGroupName(options.name);
     const nth = this.#numSplits++;
     const bytes = encodeObject([color, key], MAX_OBJECT_BYTES);
     let members: number[] = [];

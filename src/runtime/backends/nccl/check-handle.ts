@@ -1,0 +1,10 @@
+/** Whether what a program hands over is a world's handle: all that takes one asks. */
+import { InvalidArgumentError } from "../../../core/index.ts";
+import type { NcclHandle } from "./handle.ts";
+
+/** @throws InvalidArgumentError for what `createNcclHost` did not give */
+export function checkNcclHandle(handle: NcclHandle): NcclHandle {
+  const isHandle = typeof handle === "object" && handle !== null && handle.kind === "nccl";
+  if (isHandle && typeof handle.control === "object" && handle.control !== null) return handle;
+  throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
+}
