@@ -194,4 +194,74 @@ describe.skipIf(!available)("a queue that fails (needs a C++ compiler)", () => {
     for (const error of found?.errors.slice(1) ?? []) expect(error).toMatch(/^InvalidArgumentError/);
     expect(found?.kept).toBe(0);
   });
+
+  it.each(["here", "by a peer"] as const)(
+    "fails the works of a batch whose group fails while its function runs: %s",
+    async (where) => {
+      const found = await launch({
+        ...options,
+        ranks: 2,
+        data: { where, failed: new Int32Array(new SharedArrayBuffer(8)) },
+        run: async (world, { where, failed }) => {
+          const group = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+          const x = world.tensor("f32", [4]);
+          await group.allReduce(x);
+          await world.comm.barrier();
+          if (where === "by a peer" && world.rank === 1) {
+            Atomics.wait(failed, 0, 0, 10_000);
+            group.abort("gave up");
+            Atomics.store(failed, 1, 1);
+            Atomics.notify(failed, 1);
+            return ["gave up", "gave up"];
+          }
+          let work: { readonly error?: unknown; readonly state: string } | undefined;
+          const answer = await (async () =>
+            group.batch((batch) => {
+              work = batch.allReduce(x) as unknown as typeof work;
+              if (where === "here") group.abort("gave up");
+              else {
+                Atomics.store(failed, 0, 1);
+                Atomics.notify(failed, 0);
+                Atomics.wait(failed, 1, 0, 10_000);
+              }
+            }))().then(() => "done", String);
+          return [answer, `${work?.state}: ${String(work?.error)}`];
+        },
+      });
+      for (const [answer, work] of found) {
+        expect(answer).toMatch(/gave up/);
+        expect(work).toMatch(/gave up/);
+      }
+    },
+  );
+
+  it("says when the memory of an array is gone that a result is to go to, also to who looks at nothing", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const answers: unknown[] = [];
+        for (const looks of [true, false]) {
+          const group = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+          const [x, y] = [new Float32Array(16).fill(1), new Float32Array(16).fill(1)];
+          const first = group.allReduce(x);
+          const second = group.allReduce(y);
+          if (world.rank === 0) structuredClone(y.buffer, { transfer: [y.buffer] });
+          await first;
+          if (looks || world.rank === 1)
+            answers.push(
+              await second.then(
+                () => "done",
+                (error) => error.code,
+              ),
+            );
+          answers.push(await group.close().then(() => "closed", String));
+        }
+        return answers;
+      },
+    });
+    expect(found[0]?.[0]).toBe("INVALID_ARGUMENT");
+    expect(found[0]?.[2]).toMatch(/buffer was transferred.*while its call was pending/);
+    expect(found[1]?.[0]).toBe("done");
+  });
 });

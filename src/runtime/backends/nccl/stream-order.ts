@@ -123,8 +123,8 @@ export class StreamOrder {
 
   /** Puts another stream behind everything on this one, where all calls made so far are. */
   precede(stream: CudaStream): void {
-    if (stream === this.#stream) return;
     this.catchUp();
+    if (stream === this.#stream) return;
     const order = ORDERS.get(stream);
     if (order === undefined) {
       this.#asked.record(this.#stream);
