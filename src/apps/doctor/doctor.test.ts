@@ -280,6 +280,51 @@ describe("a flight-recorder dump", () => {
     expect(ended).toMatchObject({ verdict: "complete", waiting: [], missing: [] });
   });
 
+  it("blames nobody for a send or receive that may be older than what is noted", () => {
+    const pairCalls = (op: "send" | "recv", peer: number, from: number, num: number) =>
+      Array.from({ length: num }, (_, i) => ({ ...entry(from + i, `${op}(f32[4], peer ${peer})`), op, peer }));
+    const stuckIn = (seq: number, peers: readonly FlightEntry[] | undefined) => {
+      const hung = { ...entry(seq, "recv(f32[4], peer 1)", "issued"), op: "recv", peer: 1 };
+      const ranks = [{ rank: 0, entries: [hung] }, ...(peers === undefined ? [] : [{ rank: 1, entries: [...peers] }])];
+      const { message, missing } = explain([dump(ranks)]).groups[0] ?? {};
+      const words = /\(#\d from rank 1\) (.*?): rank 1 (.*); rank 0/.exec(message ?? "");
+      return [words?.[1], words?.[2], missing?.map(({ rank }) => rank)];
+    };
+    const last = (peer: number, seq: number) => `last issued send(f32[4], peer ${peer}) (#${seq}, done)`;
+    // 64 notes of others: the send may have been before them.
+    expect(stuckIn(0, pairCalls("send", 2, 6, 64))).toEqual([
+      "is not done; whether rank 1 has sent is not known",
+      last(2, 69),
+      [],
+    ]);
+    expect(stuckIn(0, pairCalls("send", 2, 0, 63))).toEqual(["waits for rank 1, which has not sent", last(2, 62), [1]]);
+    // A later one to the same rank: it was made, whether or not the ring is full.
+    for (const num of [1, 64])
+      expect(stuckIn(0, pairCalls("send", 0, 1, num))).toEqual([
+        "is not done, though rank 1 has sent and called others since",
+        last(0, num),
+        [],
+      ]);
+    // An earlier one is noted: a later one would be too. What rank 1 sends to others or receives is no sign.
+    const earlier = [...pairCalls("send", 0, 4, 1), ...pairCalls("recv", 0, 9, 30), ...pairCalls("send", 2, 6, 33)];
+    expect(stuckIn(5, earlier)).toEqual(["waits for rank 1, which has not sent", last(2, 38), [1]]);
+    expect(stuckIn(0, undefined)).toEqual(["is not done; whether rank 1 has sent is not known", "left no dump", [1]]);
+  });
+
+  it("does not wait for a rank that is so far ahead that its call is no longer noted", () => {
+    const ahead = Array.from({ length: 64 }, (_, i) => entry(3 + i, "broadcast(f32[4], root 0)"));
+    const hung = (rank: number) => ({ rank, entries: [entry(2, "broadcast(f32[4], root 0)", "issued")] });
+    const { missing, message } = explain([dump([{ rank: 0, entries: ahead }, ...[1, 2, 3].map(hung)])]).groups[0] ?? {};
+    expect(missing).toEqual([]);
+    expect(message).toBe(
+      "world: broadcast(f32[4], root 0) (#2) is not done on ranks [1, 2, 3]" +
+        "; rank 0 has called it and others since: it last issued broadcast(f32[4], root 0) (#66, done)",
+    );
+    const one = explain([dump([{ rank: 0, entries: ahead }, hung(1), hung(2), done(3)])]).groups[0];
+    expect(one?.missing.map(({ rank }) => rank)).toEqual([3]);
+    expect(one?.message).toMatch(/waits for ranks \[3\]: rank 3 .*; rank 0 has called it and others since/);
+  });
+
   it("is read from a folder of one dump a rank, the latest generation first", async () => {
     const folder = mkdtempSync(join(tmpdir(), "chorale-flight-"));
     for (const rank of [0, 1, 2])

@@ -200,14 +200,16 @@ function diagnoseGroup(
     const entry = of(rank).find((e) => e.state !== "done");
     return entry === undefined ? [] : [{ rank, entry }];
   });
-  const pairs = stuckPairs(members, all);
+  const pairs = stuckPairs(members, (rank) => (ranks.has(rank) ? all(rank) : undefined));
   const inPairs = pairsInWords(pairs, lastOf);
   const timings = timingsOf(members, all);
   const timed = timings === undefined ? {} : { timings };
   const seq = Math.min(...open.map(({ entry }) => entry.seq));
   const isMismatch = pairs.some(isUnfit);
   if (open.length === 0) {
-    const unmatched = new Set(pairs.flatMap(({ peer, match }) => (match === undefined ? [peer] : [])));
+    const unmatched = new Set(
+      pairs.flatMap(({ peer, called }) => (called === false || !ranks.has(peer) ? [peer] : [])),
+    );
     return {
       group,
       ranks: members,
@@ -222,9 +224,12 @@ function diagnoseGroup(
     const entry = of(rank).find((e) => e.seq === seq);
     return entry === undefined ? [] : [{ rank, entry }];
   });
+  // Who has called later ones has called it, too long ago to be noted.
+  const isPast = (rank: number) => of(rank).some((entry) => entry.seq > seq) && !of(rank).some((e) => e.seq === seq);
+  const past = members.filter(isPast);
   const waiting = at.map(waitingIn);
   const missing = members
-    .filter((rank) => !at.some((other) => other.rank === rank))
+    .filter((rank) => !at.some((other) => other.rank === rank) && !isPast(rank))
     .map((rank) => ({ rank, last: lastOf(rank) }));
   const calls = new Map<string, number[]>();
   for (const { rank, call } of waiting) calls.set(call, [...(calls.get(call) ?? []), rank]);
@@ -245,12 +250,15 @@ function diagnoseGroup(
   const tells = at.some(({ entry }) => entry.reached !== undefined || /started|running/.test(entry.state));
   const progress = tells ? at.map(({ rank, entry }) => `; rank ${rank} ${progressOf(entry)}`).join("") : "";
   const done = at.filter(({ entry }) => entry.state === "done").map(({ rank }) => rank);
+  const ahead = past.map((rank) => `; rank ${rank} has called it and others since: it ${lastOf(rank)}`).join("");
   const message =
-    missing.length === 0 && done.length > 0
-      ? `${group}: ${call} (#${seq}) is done on ranks [${done.join(", ")}] and not on the others${progress}`
-      : missing.length === 0
-        ? `${group}: all ranks are in ${call} (#${seq}) and none has finished${pairs.length === 0 ? ": the transport is stuck, not the program" : ""}${progress}`
-        : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${progress}`;
+    missing.length === 0 && past.length > 0
+      ? `${group}: ${call} (#${seq}) is not done on ranks [${at.flatMap(({ rank, entry }) => (entry.state === "done" ? [] : [rank])).join(", ")}]${ahead}${progress}`
+      : missing.length === 0 && done.length > 0
+        ? `${group}: ${call} (#${seq}) is done on ranks [${done.join(", ")}] and not on the others${progress}`
+        : missing.length === 0
+          ? `${group}: all ranks are in ${call} (#${seq}) and none has finished${pairs.length === 0 ? ": the transport is stuck, not the program" : ""}${progress}`
+          : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${ahead}${progress}`;
   // Who hangs in a send or receive does not come to the operation behind it.
   const said = inPairs === "" ? message : `${message}; ${inPairs}`;
   return {
