@@ -15,20 +15,18 @@ describe.skipIf(!available)("communicators from others (needs a C++ compiler)", 
       run: async (world) => {
         const comm = world.comm as import("./communicator.ts").NcclCommunicator;
         const { handles } = comm.parts.rank;
-        const numMost: number[] = [];
+        const numKept: number[] = [];
         for (let i = 0; i < 5; i++) {
           const group = await comm.split(world.rank === i % 2 ? 0 : -1);
-          numMost.push(handles.length);
           await comm.barrier();
           await group?.close();
+          // NCCL may write to it until the parent is done, which the poller sees.
+          for (let k = 0; k < 500 && handles.length > 0; k++) await new Promise((resolve) => setTimeout(resolve, 10));
+          numKept.push(handles.length);
         }
-        for (let i = 0; i < 100 && handles.length > 0; i++) await new Promise((resolve) => setTimeout(resolve, 10));
-        return [Math.max(...numMost) <= 1, handles.length];
+        return numKept;
       },
     });
-    expect(kept).toEqual([
-      [true, 0],
-      [true, 0],
-    ]);
+    expect(kept).toEqual(Array.from({ length: 2 }, () => [0, 0, 0, 0, 0]));
   });
 });

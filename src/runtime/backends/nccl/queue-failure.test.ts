@@ -207,7 +207,9 @@ describe.skipIf(!available)("a queue that fails (needs a C++ compiler)", () => {
           const x = world.tensor("f32", [4]);
           await group.allReduce(x);
           await world.comm.barrier();
-          if (where === "by a peer" && world.rank === 1) {
+          if (world.rank === 1) {
+            // A group that has failed already refuses a batch before its function runs.
+            if (where === "here") return ["gave up", "gave up"];
             Atomics.wait(failed, 0, 0, 10_000);
             group.abort("gave up");
             Atomics.store(failed, 1, 1);
