@@ -18,6 +18,7 @@ import { RECLAIM } from "../control/turns.ts";
 import { CudaGraph } from "../cuda/stream.ts";
 import { CUDA_STATUS } from "../cuda/symbols.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+import { HOLD_BACK_MS, isHoldWindow } from "./hold-back.ts";
 import { Lingering } from "./lingering.ts";
 import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
@@ -33,8 +34,12 @@ const SETTLE_MS = 60_000;
 /** How long it looks again and again; then it looks every millisecond, then every few: members may come much later. */
 const SETTLE_EAGER_MS = 3;
 const SETTLE_PAUSE_MS = 10;
-/** How long other groups' new calls are held back so that a failed group can be aborted (processes only), ms. */
-const HOLD_BACK_MS = 1000;
+/**
+ * A closed group is freed when all its members have nothing on their devices. A program that never pauses comes to no such
+ * moment: when the group has waited for this long, new calls are held back for one, and again every so often, ms.
+ */
+const FREE_AFTER_MS = 100;
+const FREE_AGAIN_MS = 10_000;
 
 export class Endings {
   readonly #rank: NcclRank;
@@ -43,6 +48,8 @@ export class Endings {
   readonly #retired = new Set<NcclCommunicator>();
   /** Retired ones that this rank has offered to free. */
   readonly #offered = new Set<NcclCommunicator>();
+  /** Retired ones that all members have closed, and since when they wait to be freed; the oldest first. */
+  readonly #waiting = new Map<NcclCommunicator, number>();
   /** Failed ones whose kernels still run, waiting for this rank's device to be quiet otherwise, and since when. */
   readonly #toAbort = new Map<CommQueue, number>();
   /** Among threads: failed ones that their last member has yet to abort. */
@@ -104,10 +111,20 @@ export class Endings {
     }
   }
 
-  /** Whether new calls of a group wait until a failed one is aborted. */
+  /** Whether new calls of a group wait until a failed one is aborted, or a closed one is freed. */
   holdsBack(queue: CommQueue): boolean {
     if (this.#toAbort.size > 0) this.#abortWhenQuiet();
-    return this.#toAbort.size > 0 || this.#lingering.holdsBack(queue);
+    return this.#toAbort.size > 0 || this.#lingering.holdsBack(queue) || this.#makesQuiet(queue);
+  }
+
+  /** Whether a new call waits for a closed group to be freed. */
+  #makesQuiet({ options }: CommQueue): boolean {
+    if (this.#waiting.size === 0) return false;
+    const [since = 0] = this.#waiting.values();
+    const waitedMs = (performance.now() - since) % FREE_AGAIN_MS;
+    const isTime = waitedMs > FREE_AFTER_MS && waitedMs < FREE_AFTER_MS + HOLD_BACK_MS;
+    // Others may be in NCCL already with a call whose turn was granted.
+    return isTime && isHoldWindow() && !options.control.granted;
   }
 
   /**
@@ -169,6 +186,7 @@ export class Endings {
     this.#open.clear();
     this.#retired.clear();
     this.#offered.clear();
+    this.#waiting.clear();
     this.#toAbort.clear();
     this.#lingering.close();
   }
@@ -255,6 +273,7 @@ export class Endings {
       return true;
     }
     if (!control.allClosing) return false;
+    if (!this.#waiting.has(communicator)) this.#waiting.set(communicator, performance.now());
     if (!this.#isQuiet()) {
       if (this.#offered.has(communicator) && !control.withdraw()) return this.#reclaim(communicator);
       this.#offered.delete(communicator);
@@ -321,6 +340,7 @@ export class Endings {
   #forget(communicator: NcclCommunicator): void {
     if (!this.#retired.delete(communicator)) return;
     this.#offered.delete(communicator);
+    this.#waiting.delete(communicator);
     const { queue } = communicator.parts;
     const { control, ranks } = queue.options;
     this.#lingering.forget(queue);

@@ -11,14 +11,11 @@
  * lingers the members have all learned of the failure, for the others have aborted it.
  */
 import type { JointTurn } from "../control/joint.ts";
+import { HOLD_BACK_MS, isHoldWindow } from "./hold-back.ts";
 import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
 
-/** How long new calls are held back at most, ms; in each period, by the clock that all ranks share, for a part of it. */
-const HOLD_BACK_MS = 1000;
-const HOLD_PERIOD_MS = 45;
-const HOLD_PART_MS = 30;
 /** How often a rank that is idle looks whether a group lingers on another one, ms. */
 const LOOK_MS = 10;
 /** How long a call that cannot be held back any more waits for a turn to end: the others may compute meanwhile. */
@@ -108,7 +105,7 @@ export class Lingering {
     if (this.inTurn) return true;
     const isLate = this.#since === undefined || performance.now() - this.#since > HOLD_BACK_MS;
     // Others may be in NCCL already with a call whose turn was granted.
-    return !isLate && Date.now() % HOLD_PERIOD_MS < HOLD_PART_MS && !queue.options.control.granted;
+    return !isLate && isHoldWindow() && !queue.options.control.granted;
   }
 
   /** Called before every call that is put on a stream: this rank is quiet no more. */
