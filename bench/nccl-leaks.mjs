@@ -34,12 +34,12 @@ const { json, ...chosen } = flagsOf(import.meta.url, config, ({ values }) => ({
   json: values.json,
 }));
 const mib = (bytes) => (bytes / 2 ** 20).toFixed(2);
-const columns = [13, 8, 13, 10, 10, 6, 9, 9, 6];
+const columns = [13, 8, 13, 10, 10, 10, 6, 9, 9, 6];
 const line = (cells) => console.log(cells.map((cell, i) => String(cell).padStart(columns[i])).join(""));
 if (!json) {
   const { ranks, isolation, backend } = chosen;
   console.log(`# leaks: ${ranks} ranks as ${isolation}, backend ${backend}, Node ${process.version}`);
-  line(["phase", "count", "device MiB", "pool MiB", "RSS MiB", "fds", "threads", "seconds", "ok"]);
+  line(["phase", "count", "device MiB", "pool MiB", "RSS MiB", "heap MiB", "fds", "threads", "seconds", "ok"]);
 }
 const report = await measureLeaks({
   ...chosen,
@@ -50,9 +50,10 @@ const report = await measureLeaks({
   },
   onPhase: (row) => {
     if (json) return;
-    const { phase, count, deviceBytes, poolBytes, rssBytes, fds, threads, tookMs, ok } = row;
+    const { phase, count, deviceBytes, poolBytes, rssBytes, heapBytes, fds, threads, tookMs, ok } = row;
     const seconds = (tookMs / 1000).toFixed(1);
-    line([phase, count, mib(deviceBytes), mib(poolBytes), mib(rssBytes), fds, threads, seconds, ok ? "yes" : "NO"]);
+    const host = [mib(rssBytes), mib(heapBytes), fds, threads];
+    line([phase, count, mib(deviceBytes), mib(poolBytes), ...host, seconds, ok ? "yes" : "NO"]);
   },
 });
 if (json) console.log(JSON.stringify({ schemaVersion: 1, ...report }, null, 2));

@@ -5,6 +5,8 @@ import { runInNewContext } from "node:vm";
 
 export interface HostGauges {
   readonly rssBytes: number;
+  /** What this thread's JavaScript holds: tells more than the process's memory, of which V8 keeps what it once had. */
+  readonly heapBytes: number;
   /** Open file descriptors; -1 where the system does not tell. */
   readonly fds: number;
   readonly threads: number;
@@ -34,5 +36,6 @@ export function hostGauges(): HostGauges {
   } catch {
     // Not Linux: memory alone is told.
   }
-  return { rssBytes: process.memoryUsage.rss(), fds, threads };
+  const { rss, heapUsed } = process.memoryUsage();
+  return { rssBytes: rss, heapBytes: heapUsed, fds, threads };
 }

@@ -27,6 +27,7 @@ describe("the leak campaign", () => {
   it("says what was kept, and that it is too much", () => {
     const gauge = (more: object = {}) => ({
       rssBytes: 1000,
+      heapBytes: 2 ** 20,
       fds: 20,
       threads: 9,
       poolBytes: 0,
@@ -52,6 +53,8 @@ describe("the leak campaign", () => {
     expect(row({ poolBytes: 512 })).toMatchObject({ poolBytes: 512, ok: false });
     expect(row({ rssBytes: 1100 })).toMatchObject({ rssBytes: 100, ok: true });
     expect(row({ rssBytes: 1101 })).toMatchObject({ ok: false });
+    expect(row({ heapBytes: 5 * 2 ** 20 })).toMatchObject({ heapBytes: 2 ** 22, ok: true });
+    expect(row({ heapBytes: 5 * 2 ** 20 + 1 })).toMatchObject({ ok: false });
     expect(row({}, { streams: 2 })).toMatchObject({ counters: { streams: 2 }, ok: false });
     // What was given back is no leak.
     expect(row({ fds: 19, freeBytes: [600, 500] })).toMatchObject({ ...clean });
@@ -63,7 +66,7 @@ describe("the leak campaign", () => {
     it("finds nothing kept, and nothing held by the driver", { timeout: 120_000 }, async () => {
       const counters = () => ({ ...heldByFakeGpu(library ?? "") });
       const { rows } = await measureLeaks({ ...small, backend: "nccl", counters });
-      expect(rows.map(({ tookMs: _, rssBytes: _rss, ...row }) => row)).toEqual([
+      expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, ...row }) => row)).toEqual([
         { phase: "collectives", count: 600, ...clean },
         { phase: "splits", count: 10, ...clean },
         { phase: "inits", count: 2, ...clean },
@@ -81,7 +84,7 @@ describe("the leak campaign", () => {
           backend: "nccl",
           isolation: "process",
         });
-        expect(rows.map(({ tookMs: _, rssBytes: _rss, count: _count, ...row }) => row)).toEqual([
+        expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, count: _count, ...row }) => row)).toEqual([
           { phase: "collectives", ...clean },
           { phase: "splits", ...clean },
           { phase: "inits", ...clean },

@@ -93,7 +93,29 @@ function gauges(world: World): RankGauges {
   };
 }
 
+/** How often, and for how long at most, it is looked whether closed groups are freed, ms. */
+const LOOK_MS = 50;
+const FREED_MS = 10_000;
+
+/**
+ * Waits until the device's free memory is the same in several looks: a group that was closed is freed at the next moment
+ * at which all its members pause, and not before `close` settles.
+ */
+async function untilFreed(world: World): Promise<void> {
+  const device = deviceOf(world)?.device;
+  if (device === undefined) return;
+  let [last, numSame] = [-1, 0];
+  for (let waitedMs = 0; waitedMs < FREED_MS && numSame < 4; waitedMs += LOOK_MS) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    const { freeBytes } = device.memoryInfo();
+    numSame = freeBytes === last ? numSame + 1 : 0;
+    last = freeBytes;
+  }
+}
+
 async function read(world: World): Promise<RankGauges> {
+  await world.comm.barrier();
+  await untilFreed(world);
   await world.comm.barrier();
   await collectGarbage();
   await world.comm.barrier();
