@@ -167,6 +167,11 @@ export function checkOptions(options: CallOptions): void {
   if (signal.aborted) throw new AbortedError(abortReason(signal));
 }
 
+/** Checks the options of a `wait`. @throws InvalidArgumentError */
+export function checkWait(options: { readonly timeoutMs?: number }): void {
+  checkTimeout(optionsOf(options).timeoutMs);
+}
+
 /** @throws InvalidArgumentError for what no group can be called */
 export function checkGroupName(name: string): void {
   if (typeof name !== "string" || name === "") throw new InvalidArgumentError("name", name, "a text, not empty");

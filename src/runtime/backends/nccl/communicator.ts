@@ -158,7 +158,8 @@ export class NcclCommunicator implements Communicator {
 
   /**
    * Makes calls made here from now on wait on the device for what `stream` has been given so far. The rank's main stream
-   * needs none: calls come behind it by themselves.
+   * needs none: calls come behind it by themselves. A group's stream has been given the group's calls when they are
+   * issued; for those that are made and not issued yet use that group's `orderBefore`.
    * @throws the group's failure; InvalidArgumentError, ClosedError for the stream
    */
   orderAfter(stream: CudaStream): void {

@@ -92,6 +92,24 @@ describe.skipIf(!available)("arguments that are none (needs a C++ compiler)", ()
     await (await one.group("g", [0])).close();
   });
 
+  it.each(["nccl", "threads"])("refuses to wait for a time that is none (%s)", async (name) => {
+    await using threads = attachThreads(createThreadsHost({ ranks: 1 }), 0);
+    const { world } = name === "nccl" ? backend : threads;
+    const x = Float32Array.of(1, 2);
+    const works = [world.allReduce(x), world.batch((group) => void group.allReduce(x)), world.barrier()];
+    for (const work of works) {
+      for (const [options, words] of [
+        [{ timeoutMs: Number.NaN }, /timeoutMs is NaN/],
+        [{ timeoutMs: -1 }, /timeoutMs is -1/],
+        [{ timeoutMs: "x" }, /timeoutMs is "x"/],
+        [null, /options is null/],
+      ] as const) {
+        expect(() => work.wait(none(options))).toThrow(words);
+      }
+      work.wait({ timeoutMs: 5000 });
+    }
+  });
+
   it("refuses to attach with options or peers that are none, and holds nothing", () => {
     const before = heldByFakeGpu(library);
     const fresh = createNcclHost({ ranks: 1 });

@@ -1,6 +1,6 @@
 /** Pending work of the NCCL backend. */
 import { TimeoutError } from "../../../core/index.ts";
-import { PendingWork } from "../../comm/index.ts";
+import { checkWait, PendingWork } from "../../comm/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
 /** What drives a work: the communicator's queue. */
@@ -23,6 +23,7 @@ export class NcclWork<T> extends PendingWork<T> {
   }
 
   wait(options?: { timeoutMs?: number }): T {
+    if (options !== undefined) checkWait(options);
     this.seen = true;
     if (!this.settled) this.#driver.spin(this as NcclWork<unknown>);
     if (!this.settled && !this.#driver.advance(this as NcclWork<unknown>, performance.now())) {

@@ -1,5 +1,5 @@
 /** A batch's work: done when all of its operations are. */
-import { PendingWork } from "../../comm/index.ts";
+import { checkWait, PendingWork } from "../../comm/index.ts";
 
 export class BatchWork extends PendingWork<void> {
   readonly #works: readonly PendingWork<unknown>[];
@@ -12,6 +12,7 @@ export class BatchWork extends PendingWork<void> {
   }
 
   wait(options?: { timeoutMs?: number }): void {
+    if (options !== undefined) checkWait(options);
     const start = performance.now();
     for (const work of this.#works) {
       if (work.settled) {

@@ -1,6 +1,6 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
 import { type DType, InvalidArgumentError, TimeoutError } from "../../../core/index.ts";
-import { PendingWork } from "../../comm/index.ts";
+import { checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver } from "./driver.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -79,6 +79,7 @@ export class ThreadsWork<T> extends PendingWork<T> {
   }
 
   wait(options?: { timeoutMs?: number }): T {
+    if (options !== undefined) checkWait(options);
     if (this.state === "done") {
       this.seen = true;
       return this.value as T;
