@@ -48,7 +48,7 @@ const APPLE_TOP: Readonly<Record<string, number>> = { "m3-max": 400, "m4-max": 5
 
 /** Finds an Apple chip's preset by name, `m4-max`; undefined when there is none. */
 export function applePreset(name: string): Preset | undefined {
-  const memoryGiB = APPLE_MEMORY_GIB[name];
+  const memoryGiB = Object.hasOwn(APPLE_MEMORY_GIB, name) ? APPLE_MEMORY_GIB[name] : undefined;
   if (memoryGiB === undefined) return undefined;
   const chipName = `Apple ${name.replace(/^m/, "M").replace(/-(.)/, (_, c: string) => ` ${c.toUpperCase()}`)}`;
   const bandwidth = APPLE_TOP[name] ?? APPLE_CHIPS[chipName]?.memoryBandwidthGBps ?? 0;

@@ -65,7 +65,9 @@ describe("presets", () => {
   });
 
   it("name what is accepted when a name is unknown", () => {
-    expect(() => presetInventory("hgx-z9")).toThrow(/hgx-h100-8/);
+    for (const name of ["hgx-z9", "__proto__", "constructor"]) {
+      expect(() => presetInventory(name)).toThrow(/hgx-h100-8/);
+    }
   });
 
   it("take other counts of the same card, and compose", () => {

@@ -331,7 +331,7 @@ export const PRESET_NAMES: readonly string[] = [
 
 /** Finds a preset by name; undefined when there is none. A family alone (`l40s`, or `l4-4`) takes any count of cards. */
 export function findPreset(name: string): Preset | undefined {
-  const canonical = ALIASES[name] ?? name;
+  const canonical = (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined) ?? name;
   const entry = Object.hasOwn(TABLE, canonical) ? TABLE[canonical] : countedCards(canonical);
   if (entry === undefined) return tpuPreset(canonical) ?? applePreset(canonical);
   return {

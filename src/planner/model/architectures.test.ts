@@ -140,4 +140,9 @@ describe("parameter counts", () => {
     expect(() => modelFromConfig({ model_type: "mamba" })).toThrow(/known ones are llama, mistral/);
     expect(() => modelFromConfig({ model_type: "__proto__" })).toThrow(UnsupportedError);
   });
+
+  it.each(["__proto__", "constructor", "torch.toString"])("refuses a dtype that only objects have: %s", (dtype) => {
+    const llama = MODEL_CONFIGS["llama-2-7b"];
+    expect(() => modelFromConfig({ ...llama, dtype })).toThrow(/known are float32, float16/);
+  });
 });

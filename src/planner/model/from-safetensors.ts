@@ -57,7 +57,11 @@ function shapeOf(tensors: Tensors, name: string): readonly [number, number] | un
 /** Head dims that models use, most common first: a projection does not say how many heads it stands for. */
 const HEAD_DIMS = [128, 64, 96, 80, 256];
 
-const DTYPES: Readonly<Record<string, string>> = { F32: "float32", F16: "float16", BF16: "bfloat16" };
+const DTYPES: ReadonlyMap<string, string> = new Map([
+  ["F32", "float32"],
+  ["F16", "float16"],
+  ["BF16", "bfloat16"],
+]);
 
 /**
  * Reads a Llama-family model off its tensors' names and shapes.
@@ -107,7 +111,7 @@ export function modelFromTensors(tensors: Tensors, where: string, name: string):
     intermediate_size: intermediateSize,
     tie_word_embeddings: !tensors.has("lm_head.weight"),
     ...(isMoe ? { num_local_experts: experts, num_experts_per_tok: Math.min(2, experts) } : {}),
-    dtype: DTYPES[tensors.get("model.embed_tokens.weight")?.dtype ?? ""] ?? "bfloat16",
+    dtype: DTYPES.get(tensors.get("model.embed_tokens.weight")?.dtype ?? "") ?? "bfloat16",
   };
   const spec = modelFromConfig(config, where, name);
   const assumptions = [

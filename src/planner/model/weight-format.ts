@@ -20,7 +20,8 @@ export function weightFormatOf(config: ConfigReader): { name: string; assumption
     nested?.optionalString("dtype") ??
     nested?.optionalString("torch_dtype");
   if (dtype === undefined) return { name: "bf16", assumptions: ["the config names no dtype: bf16 assumed"] };
-  const known = DTYPES[dtype.replace(/^torch\./, "")];
+  const name = dtype.replace(/^torch\./, "");
+  const known = Object.hasOwn(DTYPES, name) ? DTYPES[name] : undefined;
   if (known === undefined) {
     throw config.error(
       config.has("dtype") ? "dtype" : "torch_dtype",
