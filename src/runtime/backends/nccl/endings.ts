@@ -39,7 +39,7 @@ const SETTLE_PAUSE_MS = 10;
  * moment: when the group has waited for this long, new calls are held back for one, and again every so often, ms.
  */
 const FREE_AFTER_MS = 100;
-const FREE_AGAIN_MS = 10_000;
+const FREE_AGAIN_MS = 5_000;
 
 export class Endings {
   readonly #rank: NcclRank;
