@@ -35,7 +35,7 @@ import { download, RankDevice, upload } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";
 import { wantsTimings } from "./call-recorder.ts";
 import { ncclCapabilities } from "./capabilities.ts";
-import { checkNcclHandle } from "./check-handle.ts";
+import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
 import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
@@ -157,9 +157,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
 /** Checks what can be known before anything is opened. @throws InvalidArgumentError */
 function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
   checkNcclHandle(handle);
-  if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
-    throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
-  }
+  checkRankOf(handle, rank);
   if ((optionsOf(options).device ?? rank) >= numDevices && options.device === undefined) {
     throw new InvalidArgumentError(
       "ranks",

@@ -8,3 +8,9 @@ export function checkNcclHandle(handle: NcclHandle): NcclHandle {
   if (isHandle && typeof handle.control === "object" && handle.control !== null) return handle;
   throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
 }
+
+/** @throws InvalidArgumentError for what is no rank of the handle's world */
+export function checkRankOf({ ranks }: NcclHandle, rank: number): void {
+  if (Number.isInteger(rank) && rank >= 0 && rank < ranks) return;
+  throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${ranks - 1}`);
+}

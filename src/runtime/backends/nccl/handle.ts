@@ -11,6 +11,7 @@ import {
   unpackCall,
 } from "../../comm/index.ts";
 import type { FlightNote } from "../control/flight-notes.ts";
+import { MAX_JOINT_RANKS } from "../control/joint.ts";
 import { COLLECTIVE, LANE_RING } from "../control/lanes.ts";
 import { controlBytes } from "../control/layout.ts";
 import {
@@ -38,10 +39,10 @@ export interface NcclHandle {
 }
 
 /**
- * Most ranks of one host. The control segment could hold more, but it grows with the square of them (120 MB with 16,
- * 1.7 GB with 64, of which only pages that are used count), and no host that NCCL runs on has more GPUs.
+ * Most ranks of one host: those that can have joint turns. The control segment grows with the square of them (120 MB with
+ * 16, 1.7 GB with 64, of which only pages that are used count), and no host that NCCL runs on has more GPUs.
  */
-const MAX_RANKS = 16;
+const MAX_RANKS = MAX_JOINT_RANKS;
 
 /** Segments of processes that this one has made: it says who died, and reads what they did last. */
 const made = new Map<string, OpenControl>();

@@ -400,9 +400,10 @@ export class CommQueue implements Pollable, WorkDriver {
       return;
     }
     this.#inFlight.add(entry);
-    if (this.#recorder.timings) this.handle.untilAccepted();
-    if (this.#recorder.timings) this.#guard(() => this.#recorder.started(entry));
-    else this.#recorder.started(entry);
+    if (this.#recorder.timings) {
+      this.handle.untilAccepted();
+      this.#guard(() => this.#recorder.started(entry));
+    } else this.#recorder.started(entry);
     // The other end of a send waits for it to be there, not for somebody to look.
     if (entry.ready !== undefined) this.#mark();
   }

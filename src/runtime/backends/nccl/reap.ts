@@ -1,10 +1,9 @@
 /** Frees what a rank that was a thread of this process held in the driver and in NCCL when it was killed. */
 
-import { InvalidArgumentError } from "../../../core/index.ts";
 import { withContext } from "../cuda/device.ts";
 import { type CudaDriver, loadCudaDriver } from "../cuda/driver.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../cuda/ledger.ts";
-import { checkNcclHandle } from "./check-handle.ts";
+import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
 import type { NcclHandle } from "./handle.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
 
@@ -24,9 +23,7 @@ export function reapNccl(handle: NcclHandle, rank: number): Reaped {
     number
   >;
   checkNcclHandle(handle);
-  if (!Number.isInteger(rank) || rank < 0 || rank >= handle.ranks) {
-    throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${handle.ranks - 1}`);
-  }
+  checkRankOf(handle, rank);
   if (handle.ledger === undefined) return counts;
   const driver = loadCudaDriver();
   const nccl = loadNccl();
