@@ -7,30 +7,20 @@
  * Words: one per rank of the world. What is offered, then granted; then whether the rank has come, and has done its part;
  * below them, as bits, the ranks that it needs, and once granted all that take part.
  */
-import { nap } from "./nap.ts";
+import { GRANTED, grantAll, HELD, type TakenPlace, withdrawOffer } from "./grant.ts";
 
 const OFFERED = 2 ** 16;
 const RANKS = OFFERED - 1;
-const HELD = 2 ** 17;
-const GRANTED = 2 ** 18;
-const HERE = 2 ** 19;
-const DONE = 2 ** 20;
+const HERE = 2 ** 17;
+const DONE = 2 ** 18;
 
 /** Most ranks of a world whose ranks can have joint turns. */
 export const MAX_JOINT_RANKS = 16;
-/** A grant takes microseconds; who is at it for longer is dead. */
-const GRANT_MS = 1000;
-const NAP_MS = 0.05;
 
-/** Where joint turns stand. */
-export interface JointPlace {
+/** Where joint turns stand; ranks are taken with a mark that is no group's. */
+export interface JointPlace extends TakenPlace {
   /** First of the words of the world's ranks. */
   readonly at: number;
-  /** As `TurnsPlace.takenAt`, and what stands there at a rank that takes part: no group's. */
-  readonly takenAt: number;
-  readonly mark: number;
-  /** Whether the world has failed. */
-  readonly isOver: () => boolean;
 }
 
 /** The joint turns of a world, as one rank takes them. */
@@ -69,22 +59,7 @@ export class JointTurn {
 
   /** Takes the offer back, unless the turn is granted already. @returns whether none is granted */
   withdraw(): boolean {
-    const words = this.#words;
-    const own = this.#at(this.#rank);
-    const until = performance.now() + GRANT_MS;
-    for (let i = 0; ; i++) {
-      const word = Atomics.load(words, own);
-      if ((word & GRANTED) !== 0) return false;
-      if (word === 0) return true;
-      if ((word & HELD) === 0) {
-        if (Atomics.compareExchange(words, own, word, 0) === word) return true;
-        continue;
-      }
-      // Another rank is granting the turn, or will let go within microseconds.
-      if (i % 64 !== 63) continue;
-      if (this.#place.isOver() || performance.now() > until) return true;
-      nap(NAP_MS);
-    }
+    return withdrawOffer(this.#words, this.#at(this.#rank), this.#place.isOver);
   }
 
   /**
@@ -128,32 +103,10 @@ export class JointTurn {
     return found;
   }
 
-  #grant(offers: ReadonlyMap<number, number>): boolean {
-    const words = this.#words;
-    const { takenAt, mark } = this.#place;
-    // In one order everywhere, as groups' turns are: of several that want the same ranks one always gets them.
-    const order = [...offers.keys()].sort((a, b) => a - b);
-    const offerOf = (rank: number) => offers.get(rank) ?? 0;
-    const taken: number[] = [];
-    const held: number[] = [];
-    for (const rank of order) {
-      if (Atomics.compareExchange(words, takenAt + rank, 0, mark) !== 0) break;
-      taken.push(rank);
-    }
-    if (taken.length === order.length) {
-      for (const rank of order) {
-        const offer = offerOf(rank);
-        if (Atomics.compareExchange(words, this.#at(rank), offer, offer | HELD) !== offer) break;
-        held.push(rank);
-      }
-    }
-    if (held.length === order.length) {
-      for (const rank of order) Atomics.store(words, this.#at(rank), GRANTED | maskOf(order));
-      return true;
-    }
-    for (const rank of held) Atomics.compareExchange(words, this.#at(rank), offerOf(rank) | HELD, offerOf(rank));
-    for (const rank of taken) Atomics.compareExchange(words, takenAt + rank, mark, 0);
-    return false;
+  #grant(found: ReadonlyMap<number, number>): boolean {
+    const granted = GRANTED | maskOf([...found.keys()]);
+    const offers = [...found].map(([rank, word]) => ({ rank, at: this.#at(rank), word }));
+    return grantAll(this.#words, this.#place, offers, () => granted);
   }
 
   #word(rank: number): number {

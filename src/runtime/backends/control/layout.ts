@@ -1,7 +1,8 @@
 /**
  * Where things stand in the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
- * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's unique id), and per
- * member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their flight notes.
+ * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's
+ * unique id), and per member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their
+ * flight notes.
  */
 import { NOTE_WORDS, PAIR_NOTE_WORDS } from "./flight-notes.ts";
 import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane } from "./lanes.ts";
@@ -13,6 +14,9 @@ export const MAX_GROUPS = 96;
 export const MAIL_SLOTS = 8;
 /** Words of one message: its number and what the sender wrote. */
 export const MAIL_WORDS = 32;
+
+/** State of a failure, or of a blob, that is there; zero before. */
+export const SET = 2;
 
 /** Of the world's or a group's failure, as text. */
 export const FAILURE_BYTES = 2048;

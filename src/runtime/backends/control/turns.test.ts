@@ -4,8 +4,9 @@
  */
 import fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import type { GroupControl } from "./group-control.ts";
 import { controlBytes } from "./layout.ts";
-import { ControlSegment, type GroupControl } from "./segment.ts";
+import { ControlSegment } from "./segment.ts";
 import { RECLAIM } from "./turns.ts";
 
 const RANKS = 4;

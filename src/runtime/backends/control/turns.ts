@@ -8,16 +8,13 @@
  * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
  */
 import { markOf } from "./counts.ts";
+import { GRANTED, grantAll, HELD, type TakenPlace, withdrawOffer } from "./grant.ts";
 import { type Lane, oppositeOf } from "./lanes.ts";
-import { nap } from "./nap.ts";
 
 /** "Call" of a group that frees it. */
 export const RECLAIM = -1;
 /** Any call of sends and receives alone. */
 const PAIRS = -2;
-/** What an offer to take a turn is at: offered, held while it is granted to all or none, granted. */
-const HELD = 2 ** 28;
-const GRANTED = 2 ** 29;
 const PHASES = HELD | GRANTED;
 const isHeld = (offer: number) => (offer & PHASES) !== 0;
 /**
@@ -26,10 +23,6 @@ const isHeld = (offer: number) => (offer & PHASES) !== 0;
  */
 const offerOf = (seq: number) => (seq < 0 ? -seq : 3 + (seq % 2 ** 20));
 
-/** A grant takes microseconds; who is at it for longer is dead. */
-const GRANT_MS = 1000;
-const NAP_MS = 0.05;
-
 /** The first send to, or receive from, a peer in a call. */
 export interface FirstOfLane {
   readonly lane: Lane;
@@ -37,17 +30,11 @@ export interface FirstOfLane {
 }
 
 /** Where the turns of a group stand. */
-export interface TurnsPlace {
-  /** First of the words of the world's ranks. */
-  readonly takenAt: number;
-  /** What stands there at a rank that this group has taken: not zero, and no other group's. */
-  readonly group: number;
+export interface TurnsPlace extends TakenPlace {
   /** First of the words of the members' offers. */
   readonly offersAt: number;
   /** The word of a member's lane of sends or receives that is for turns. */
   readonly firstAt: (member: number, lane: Lane) => number;
-  /** Whether the world has failed. */
-  readonly isOver: () => boolean;
 }
 
 /** The turns of one group, as one member takes them. */
@@ -114,7 +101,7 @@ export class Turns {
     if (this.withdraw()) return;
     Atomics.store(this.#words, this.#offerAt(this.#member), 0);
     this.#forgetPairs();
-    Atomics.compareExchange(this.#words, this.#at.takenAt + (ranks[this.#member] ?? 0), this.#at.group, 0);
+    Atomics.compareExchange(this.#words, this.#at.takenAt + (ranks[this.#member] ?? 0), this.#at.mark, 0);
   }
 
   /**
@@ -122,23 +109,11 @@ export class Turns {
    * @returns whether no turn is granted to this member
    */
   withdraw(): boolean {
-    const words = this.#words;
     const own = this.#offerAt(this.#member);
-    const until = performance.now() + GRANT_MS;
-    for (let i = 0; ; i++) {
-      const offer = Atomics.load(words, own);
-      if ((offer & PHASES) === GRANTED) return false;
-      if (offer === 0) return true;
-      if ((offer & PHASES) === 0) {
-        if (Atomics.compareExchange(words, own, offer, 0) !== offer) continue;
-        this.#forgetPairs();
-        return true;
-      }
-      // Another member is granting the turn or will let go within microseconds, unless it has died or does not run now.
-      if (i % 64 !== 63) continue;
-      if (this.#at.isOver() || performance.now() > until) return true;
-      nap(NAP_MS);
-    }
+    if (!withdrawOffer(this.#words, own, this.#at.isOver)) return false;
+    // Who could not take it back, since who held it may be dead, leaves what it is about to whoever may grant it yet.
+    if (Atomics.load(this.#words, own) === 0) this.#forgetPairs();
+    return true;
   }
 
   /** Offers this member. @returns false when it is being granted a turn already, of this call or another */
@@ -155,28 +130,8 @@ export class Turns {
     const words = this.#words;
     const offer = Atomics.load(words, this.#offerAt(this.#member));
     for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
-    // In one order everywhere: of groups that want the same ranks at the same time one always gets them.
-    const order = [...members].sort((a, b) => (ranks[a] ?? 0) - (ranks[b] ?? 0));
-    const rankAt = (member: number) => this.#at.takenAt + (ranks[member] ?? 0);
-    const taken: number[] = [];
-    const held: number[] = [];
-    for (const member of order) {
-      if (Atomics.compareExchange(words, rankAt(member), 0, this.#at.group) !== 0) break;
-      taken.push(member);
-    }
-    if (taken.length === order.length) {
-      for (const member of order) {
-        if (Atomics.compareExchange(words, this.#offerAt(member), offer, offer | HELD) !== offer) break;
-        held.push(member);
-      }
-    }
-    if (held.length === order.length) {
-      for (const member of order) Atomics.store(words, this.#offerAt(member), offer | GRANTED);
-      return true;
-    }
-    for (const member of held) Atomics.compareExchange(words, this.#offerAt(member), offer | HELD, offer);
-    for (const member of taken) Atomics.compareExchange(words, rankAt(member), this.#at.group, 0);
-    return false;
+    const offers = members.map((member) => ({ rank: ranks[member] ?? 0, at: this.#offerAt(member), word: offer }));
+    return grantAll(words, this.#at, offers, (word) => word | GRANTED);
   }
 
   /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */

@@ -1,8 +1,8 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
+import type { Fingerprint, GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE, COLLECTIVE_RING, type Lane, oppositeOf, ringOf } from "../control/lanes.ts";
-import type { Fingerprint, GroupControl } from "../control/segment.ts";
 import type { Arrival, Entry } from "./entry.ts";
 import { IN_BATCH, placeOf } from "./sequence.ts";
 

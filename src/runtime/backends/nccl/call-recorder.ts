@@ -4,8 +4,8 @@
  * and no look at a clock; with them two events, of which none is waited for.
  */
 import type { FlightNotes, PairNotes } from "../control/flight-notes.ts";
+import type { GroupControl } from "../control/group-control.ts";
 import type { Lane } from "../control/lanes.ts";
-import type { GroupControl } from "../control/segment.ts";
 import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
 import type { Entry } from "./entry.ts";
 

@@ -1,8 +1,8 @@
 /** How communicators come to be: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
+import type { Fingerprint, GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE } from "../control/lanes.ts";
-import type { Fingerprint, GroupControl } from "../control/segment.ts";
 import type { Opening } from "./entry.ts";
 import { decodeVersion } from "./library.ts";
 import type { CommQueue } from "./queue.ts";

@@ -1,8 +1,8 @@
 /** What a communicator's queue holds: calls that run on the stream, and tasks of the host. */
 import { overlaps, type Region } from "../../../authoring/collectives/index.ts";
 import type { WireOp } from "../../comm/index.ts";
+import type { Fingerprint } from "../control/group-control.ts";
 import type { Lane } from "../control/lanes.ts";
-import type { Fingerprint } from "../control/segment.ts";
 import type { DeviceStorage } from "../cuda/device-tensor.ts";
 import type { NcclCall } from "./calls.ts";
 import type { CallKind } from "./prepare.ts";

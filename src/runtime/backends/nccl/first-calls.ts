@@ -4,8 +4,9 @@
  * waits, without blocking, until every member has issued it and it is this group's turn to block; after that NCCL only
  * enqueues calls of its kind.
  */
+
+import type { GroupControl } from "../control/group-control.ts";
 import { sameLane } from "../control/lanes.ts";
-import type { GroupControl } from "../control/segment.ts";
 import type { Agreement } from "./agreement.ts";
 import type { Entry } from "./entry.ts";
 import type { Poller } from "./poller.ts";

@@ -11,6 +11,7 @@ import {
   unpackCall,
 } from "../../comm/index.ts";
 import type { FlightNote } from "../control/flight-notes.ts";
+import type { GroupControl } from "../control/group-control.ts";
 import { MAX_JOINT_RANKS } from "../control/joint.ts";
 import { COLLECTIVE, LANE_RING } from "../control/lanes.ts";
 import { controlBytes } from "../control/layout.ts";
@@ -21,7 +22,7 @@ import {
   openMappedControl,
   removeMappedControl,
 } from "../control/mapped.ts";
-import { ControlSegment, type GroupControl } from "../control/segment.ts";
+import { ControlSegment } from "../control/segment.ts";
 import { holdsAny, ledgerBytes } from "../cuda/ledger.ts";
 import { checkNcclHandle } from "./check-handle.ts";
 import { guardExit } from "./exit-guard.ts";

@@ -5,7 +5,7 @@
  * and receives are NCCL's own.
  */
 import { AbortedError, FormatError } from "../../../core/index.ts";
-import type { GroupControl } from "../control/segment.ts";
+import type { GroupControl } from "../control/group-control.ts";
 import type { Allocation, MemoryPool } from "../cuda/memory-pool.ts";
 import type { PeerMemory } from "../cuda/peer-memory.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";

@@ -1,5 +1,5 @@
 /** What a communicator's queue is made of. */
-import type { GroupControl } from "../control/segment.ts";
+import type { GroupControl } from "../control/group-control.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import type { CallTarget } from "./calls.ts";

@@ -1,6 +1,7 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
 import type { Capabilities } from "../../comm/index.ts";
-import type { ControlSegment, GroupControl } from "../control/segment.ts";
+import type { GroupControl } from "../control/group-control.ts";
+import type { ControlSegment } from "../control/segment.ts";
 import { PeerMemory } from "../cuda/peer-memory.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
 import { CudaStream } from "../cuda/stream.ts";

@@ -1,8 +1,8 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import { AbortedError } from "../../../core/index.ts";
+import type { GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE } from "../control/lanes.ts";
 import { MAX_GROUPS } from "../control/layout.ts";
-import type { GroupControl } from "../control/segment.ts";
 import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { Arrival, EntryParts } from "./entry.ts";

@@ -1,0 +1,44 @@
+/** The lock of the control segment: one word that says who alone may change what has no order of its own. */
+import { nap } from "./nap.ts";
+
+/** The lock is held for microseconds; who holds it longer is dead. */
+const STEAL_MS = 1000;
+/** Looks at the lock before this rank lets others run. */
+const SPINS = 100;
+const NAP_MS = 0.05;
+
+export class Lock {
+  readonly #words: Int32Array;
+  readonly #at: number;
+
+  /** @param at the lock's word, zero while nobody holds it */
+  constructor(words: Int32Array, at: number) {
+    this.#words = words;
+    this.#at = at;
+  }
+
+  /** Runs `fn` alone among the ranks. A rank that died inside loses the lock after a second, to one of those who wait. */
+  run<T>(fn: () => T): T {
+    const words = this.#words;
+    const at = this.#at;
+    // Tells this holder from every other, so that nobody takes the lock from the wrong one, or gives it up for another.
+    const mine = 1 + Math.floor(Math.random() * 0x7fff_fffe);
+    let holder = 0;
+    let since = 0;
+    for (let tries = 1; ; tries++) {
+      const found = Atomics.compareExchange(words, at, 0, mine);
+      if (found === 0) break;
+      const now = performance.now();
+      if (found !== holder) {
+        holder = found;
+        since = now;
+      } else if (now - since > STEAL_MS && Atomics.compareExchange(words, at, found, mine) === found) break;
+      if (tries > SPINS) nap(NAP_MS);
+    }
+    try {
+      return fn();
+    } finally {
+      Atomics.compareExchange(words, at, mine, 0);
+    }
+  }
+}
