@@ -3,14 +3,16 @@
  * made of { dp, pp, tp }: the last axis is contiguous. Nothing here communicates; `world.communicator(mesh, "tp")`
  * makes a group talk.
  */
-import { rank as checkRank, FormatError, InvalidArgumentError, invariant, show } from "../core/index.ts";
+import { rank as checkRank, InvalidArgumentError, invariant, show } from "../core/index.ts";
 import type { Device, Family } from "../machine/topology/index.ts";
 import { type Axis, type AxisSizes, formatSizes, resolveAxes } from "./axes.ts";
 import { type DeviceBackend, deviceBackend } from "./device-backend.ts";
 import { formatGrid } from "./grid.ts";
 import { coordinates, groupsAlong, makeCustomGroup, type ProcessGroup, strides, WORLD_GROUP } from "./groups.ts";
-import { MESH_SCHEMA_VERSION, type MeshDocument, meshSchema } from "./schema.ts";
+import type { MeshDocument } from "./schema.ts";
 import { type MeshStats, meshStats } from "./stats.ts";
+
+export const MESH_SCHEMA_VERSION = 1;
 
 export interface MeshOptions {
   /** Number of ranks; absent: of `devices`, or the product of the sizes. */
@@ -49,31 +51,6 @@ export function createMesh<const A extends AxisSizes>(
   }
   const resolved = resolveAxes(axes, worldSize ?? devices?.length) as readonly Axis<keyof A & string>[];
   return new DeviceMesh(resolved, devices, [], rank);
-}
-
-/**
- * Reads what `toJSON` wrote.
- * @throws FormatError naming the field that is wrong
- */
-export function parseMesh(document: unknown, where = "mesh"): DeviceMesh {
-  const parsed = meshSchema.safeParse(document);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new FormatError(where, issue?.message ?? "is no mesh", { field: issue?.path.join(".") || "document" });
-  }
-  const { axes, devices, customGroups } = parsed.data;
-  const sizes = Object.fromEntries(axes.map(({ name, size }) => [name, size]));
-  if (Object.keys(sizes).length !== axes.length) throw new FormatError(where, "an axis comes twice", { field: "axes" });
-  try {
-    const options = { allowMixedFamilies: true, ...(devices === undefined ? {} : { devices }) };
-    return customGroups.reduce<DeviceMesh>(
-      (mesh, { name, ranks }) => mesh.addGroup(name, ranks),
-      createMesh(sizes, options),
-    );
-  } catch (cause) {
-    if (!(cause instanceof InvalidArgumentError)) throw cause;
-    throw new FormatError(where, cause.message, { cause });
-  }
 }
 
 /** Ranks along named axes. Immutable: what changes it gives a new mesh. */

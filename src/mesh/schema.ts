@@ -1,8 +1,7 @@
 /** The mesh as a document: what `DeviceMesh.toJSON()` writes and `parseMesh()` reads. */
 import { z } from "zod";
 import { deviceSchema } from "../machine/topology/index.ts";
-
-export const MESH_SCHEMA_VERSION = 1;
+import { MESH_SCHEMA_VERSION } from "./device-mesh.ts";
 
 const count = z.number().int().nonnegative();
 

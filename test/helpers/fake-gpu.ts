@@ -63,6 +63,9 @@ export interface HeldByFakeGpu {
   readonly violations: number;
   /** How often a communicator was revoked. */
   readonly revoked: number;
+  /** Of memory by handles: handles that were retained, and address ranges. */
+  readonly handles: number;
+  readonly addresses: number;
 }
 
 /** Nothing held, nothing broken. */
@@ -78,6 +81,8 @@ export const NOTHING_HELD: HeldByFakeGpu = {
   registrations: 0,
   violations: 0,
   revoked: 0,
+  handles: 0,
+  addresses: 0,
 };
 
 /** Reads the stand-in's counters in this process, whose threads share them. */

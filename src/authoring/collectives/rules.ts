@@ -270,8 +270,10 @@ function equation(call: Call): string {
     case "all_gather":
     case "gather":
       return `input ${inputCount} x ${n} ranks`;
-    case "reduce_scatter":
     case "scatter":
+      if (rank !== (call.root ?? 0)) return `the input, which is this rank's part`;
+      return `input ${inputCount} / ${n} ranks`;
+    case "reduce_scatter":
       return `input ${inputCount} / ${n} ranks`;
     case "reduce_scatter_v":
       return `counts[${rank}]`;

@@ -60,7 +60,7 @@ export function unpackCall(word: number): UnpackedCall {
     op: WIRE_OPS[word & 63] ?? "barrier",
     dtype: DTYPE_NAMES[(word >>> 6) & 15],
     redop: [...REDUCE_OPS, "preMulSum"][(word >>> 10) & 15],
-    root: word >>> 14,
+    root: (word >>> 14) & 0xffff,
   };
 }
 

@@ -13,7 +13,14 @@ import {
   type StatusFunction,
   viewMemory,
 } from "../../../foreign/native/index.ts";
-import { CUDA_OPTIONAL_PROTOTYPES, CUDA_PROTOTYPES, CUDA_STATUS, type CudaSymbol } from "./symbols.ts";
+import {
+  CUDA_MAPPING_PROTOTYPES,
+  CUDA_OPTIONAL_PROTOTYPES,
+  CUDA_PROTOTYPES,
+  CUDA_STATUS,
+  type CudaMappingSymbol,
+  type CudaSymbol,
+} from "./symbols.ts";
 
 /** The driver's functions and what every user of them needs. */
 export class CudaDriver {
@@ -26,6 +33,7 @@ export class CudaDriver {
   /** cuFuncGetParamInfo, where the driver has it. */
   readonly getParamInfo: StatusFunction | undefined;
   #openIpcHandle: StatusFunction | undefined;
+  #mapping: Readonly<Record<CudaMappingSymbol, StatusFunction>> | undefined;
 
   constructor(library: NativeLibrary) {
     this.library = library;
@@ -73,6 +81,12 @@ export class CudaDriver {
       throw new UnavailableError("CUDA IPC", "the driver lacks cuIpcOpenMemHandle_v2", "Update the NVIDIA driver.");
     }
     return this.#openIpcHandle;
+  }
+
+  /** Functions for memory by handles. @throws NativeError when the driver lacks one */
+  get mapping(): Readonly<Record<CudaMappingSymbol, StatusFunction>> {
+    this.#mapping ??= bindAll(this.library, CUDA_MAPPING_PROTOTYPES);
+    return this.#mapping;
   }
 
   #errorText(status: number): string {

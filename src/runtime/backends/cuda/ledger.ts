@@ -16,6 +16,7 @@ export const HELD_KINDS = [
   "event",
   "module",
   "mapping",
+  "secondMapping",
   "memory",
   "ncclMemory",
   "pinned",

@@ -382,13 +382,22 @@ export class MemoryPool implements Disposable {
       this.device.ledger?.drop(kind, address);
       return undefined;
     }
-    this.#listener?.added(address, bytes);
+    try {
+      this.#listener?.added(address, bytes);
+    } catch (error) {
+      this.#giveBack(address);
+      throw error;
+    }
     this.#reservedBytes += bytes;
     return { address, sizeBytes: bytes, free: false, slot: -1, stream, previous: undefined, next: undefined };
   }
 
   #freeSegment(address: bigint): void {
     this.#listener?.removed(address);
+    this.#giveBack(address);
+  }
+
+  #giveBack(address: bigint): void {
     this.device.ledger?.drop(this.#source?.kind ?? "memory", address);
     if (this.#source !== undefined) this.#source.free(address);
     else this.device.call("cuMemFree_v2", "pool", address);

@@ -72,6 +72,20 @@ export const CUDA_OPTIONAL_PROTOTYPES = {
   cuFuncGetParamInfo: "int cuFuncGetParamInfo(void *function, size_t index, void *offset, void *size)",
 } as const;
 
+/** Memory by handles (CUDA 10.2), for `registerBuffers` alone. */
+export const CUDA_MAPPING_PROTOTYPES = {
+  cuMemRetainAllocationHandle: "int cuMemRetainAllocationHandle(void *handle, uint64_t address)",
+  cuMemRelease: "int cuMemRelease(uint64_t handle)",
+  cuMemGetAddressRange_v2: "int cuMemGetAddressRange_v2(void *base, void *size, uint64_t address)",
+  cuMemAddressReserve:
+    "int cuMemAddressReserve(void *address, size_t size, size_t alignment, uint64_t wanted, uint64_t flags)",
+  cuMemAddressFree: "int cuMemAddressFree(uint64_t address, size_t size)",
+  cuMemMap: "int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags)",
+  cuMemUnmap: "int cuMemUnmap(uint64_t address, size_t size)",
+  cuMemSetAccess: "int cuMemSetAccess(uint64_t address, size_t size, void *access, size_t count)",
+} as const;
+export type CudaMappingSymbol = keyof typeof CUDA_MAPPING_PROTOTYPES;
+
 export const NVRTC_PROTOTYPES = {
   nvrtcVersion: "int nvrtcVersion(void *major, void *minor)",
   nvrtcCreateProgram:

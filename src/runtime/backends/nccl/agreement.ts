@@ -4,7 +4,7 @@ import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
 import type { Fingerprint, GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE, COLLECTIVE_RING, type Lane, oppositeOf, ringOf } from "../control/lanes.ts";
 import type { Arrival, Entry } from "./entry.ts";
-import { IN_BATCH, placeOf } from "./sequence.ts";
+import { MARK, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
@@ -102,14 +102,17 @@ export class Agreement {
     if (theirs === undefined) return undefined;
     // A send and its receive agree on the element type and on how they go; a collective on everything in the word.
     const collective = lane.kind === "collective";
-    const apart = !collective && ((theirs.call ^ mine.call) & IN_BATCH) !== 0;
+    const apart = ((theirs.call ^ mine.call) & MARK) !== 0;
     const differs = collective ? theirs.call !== mine.call : apart || dtypeBits(theirs.call) !== dtypeBits(mine.call);
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
-    const where = (print: Fingerprint) => ((print.call & IN_BATCH) === 0 ? " outside of a batch" : " in a batch");
+    const [without, with_] = collective
+      ? [" into another tensor", " in place"]
+      : [" outside of a batch", " in a batch"];
+    const where = (print: Fingerprint) => ((print.call & MARK) === 0 ? without : with_);
     const part = lane.kind === "give" || lane.kind === "take" ? "all_to_all_v: " : "";
     const words = (print: Fingerprint) =>
-      part + describeWords(print.call & ~IN_BATCH, print.count >>> 0) + (apart ? where(print) : "");
+      part + describeWords(print.call, print.count >>> 0) + (apart ? where(print) : "");
     // What differs is then known of the other member as a hash alone.
     const isAlike = words(mine) === words(theirs);
     const rest = isAlike ? [inHash(mine, hashed?.()), inHash(theirs, otherOf(mine.call))] : ["", ""];

@@ -99,7 +99,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
   const driver = requireCudaDriver();
   checkAttach(handle, rank, options, driver.numDevices);
   const config = encodeConfig(options.config ?? {}, library.versionCode, options.blocking ?? true);
-  const registrations = options.registerBuffers === true ? registrationsOf(library, options) : undefined;
+  if (options.registerBuffers === true) checkRegistrations(library, options);
   const control = openNcclControl(handle);
   const { segment } = control;
   const inTheWay = segment.presence.enter(rank, process.pid, threadId);
@@ -118,6 +118,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
     device = openDevice(driver, options.device ?? rank, { ledger });
     const limit = options.memoryLimitBytes;
+    const registrations = options.registerBuffers === true ? new Registrations(library, device) : undefined;
     const at = new RankDevice({
       device,
       pool: new MemoryPool(device, {
@@ -182,13 +183,12 @@ function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOption
   }
 }
 
-function registrationsOf(library: NcclLibrary, options: NcclAttachOptions): Registrations {
+function checkRegistrations(library: NcclLibrary, options: NcclAttachOptions): void {
   library.require("ncclCommRegister");
   library.require("ncclCommDeregister");
   if (options.blocking === false) {
     throw new InvalidArgumentError("registerBuffers", true, "false for non-blocking communicators");
   }
-  return new Registrations(library);
 }
 
 /** Memory of NCCL's own allocator, where the library has it. */

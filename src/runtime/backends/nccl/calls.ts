@@ -31,6 +31,8 @@ export interface CallTarget {
   readonly stream: bigint;
   readonly rank: number;
   readonly size: number;
+  /** Where NCCL is to find memory that sends and receives use, when that is another address (see registrations.ts). */
+  readonly pairAddress?: ((address: number) => number) | undefined;
   /** Copies on the stream, for the part that a rank keeps to itself. */
   readonly copy: (to: number, from: number, sizeBytes: number) => void;
 }
@@ -71,8 +73,16 @@ export function inGroup({ api }: NcclLibrary, fn: () => number): number {
   return status === 0 ? ended : status;
 }
 
+/** Operations that NCCL makes of sends and receives, by itself or here. */
+const OF_PAIRS: ReadonlySet<WireOp> = new Set(["send", "recv", "all_to_all", "all_to_all_v", "gather", "scatter"]);
+
 /** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
-export function issue(call: NcclCall, target: CallTarget): number {
+export function issue(given: NcclCall, target: CallTarget): number {
+  const { pairAddress } = target;
+  const call =
+    pairAddress === undefined || !OF_PAIRS.has(given.op)
+      ? given
+      : { ...given, send: pairAddress(given.send), recv: pairAddress(given.recv) };
   const { library, comm, stream, rank, size } = target;
   const { api, optional } = library;
   const { count, send, recv, root, redop } = call;

@@ -115,7 +115,15 @@ export class NcclCommunicator implements Communicator {
     this.#sequence = new CallSequence(this.size);
     const { at } = parts.rank;
     const dtypes = new Set(parts.rank.capabilities.dtypes);
-    const context = { at, stream: this.stream, sequence: this.#sequence, rank: this.rank, size: this.size, dtypes };
+    const context = {
+      at,
+      stream: this.stream,
+      sequence: this.#sequence,
+      rank: this.rank,
+      size: this.size,
+      tellsInPlace: parts.rank.registrations !== undefined,
+      dtypes,
+    };
     this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);
     this.#issuer = new CallIssuer(parts.rank, parts.queue, context, parts.group);
     this.#calls = new TensorCalls(this, this.#issuer, context, this.#mail);

@@ -218,10 +218,19 @@ function pairCallsOf(group: string, control: GroupControl, member: number): Flig
     .pairNotes(member)
     .read()
     .map((note) => {
-      const word = note.call & ~IN_BATCH;
       const count = note.count >>> 0;
-      const { op, dtype = "u8", root: peer } = unpackCall(word);
+      const { op, dtype = "u8", root: peer } = unpackCall(note.call);
       const inBatch = (note.call & IN_BATCH) !== 0;
-      return { group, seq: note.seq, op, call: describeWords(word, count), ...told(note), peer, dtype, count, inBatch };
+      return {
+        group,
+        seq: note.seq,
+        op,
+        call: describeWords(note.call, count),
+        ...told(note),
+        peer,
+        dtype,
+        count,
+        inBatch,
+      };
     });
 }

@@ -7,7 +7,7 @@ import type { RankDevice } from "../cuda/rank-device.ts";
 import type { CudaStream } from "../cuda/stream.ts";
 import type { NcclCall } from "./calls.ts";
 import type { Arrival } from "./entry.ts";
-import type { CallSequence, Extras } from "./sequence.ts";
+import { type CallSequence, type Extras, IN_PLACE } from "./sequence.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
 
@@ -59,6 +59,8 @@ export interface PrepareContext {
   readonly sequence: CallSequence;
   readonly rank: number;
   readonly size: number;
+  /** Whether all ranks must make an all-reduce in place, or none. */
+  readonly tellsInPlace: boolean;
   /** What NCCL has here. */
   readonly dtypes: ReadonlySet<DType>;
 }
@@ -101,7 +103,8 @@ export function prepareCall(
     const from = reads || same ? bring(input, { reads, writes: same }) : undefined;
     const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
     const part = agreedCount(call);
-    const arrival = context.sequence.of(op, call.dtype, part, extras);
+    const inPlace = context.tellsInPlace && op === "all_reduce" && from?.address === to?.address;
+    const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
     const varies = sendCounts !== undefined && recvCounts !== undefined;
     const pairs = varies ? context.sequence.pairs(call.dtype, rank, sendCounts, recvCounts) : NONE;
@@ -190,7 +193,8 @@ export function prepareQuickly(
   if (target !== source) target.pool.recordUse(target.allocation, stream);
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
-  const arrival = context.sequence.plain(op, input.dtype, part, redop);
+  const mark = context.tellsInPlace && op === "all_reduce" && send === recv ? IN_PLACE : 0;
+  const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,
     call: {

@@ -93,6 +93,7 @@ export class NcclRank {
       ranks,
       opening,
       blocking: this.blocking,
+      alwaysBlocks: this.registrations?.callsBlock(this.interprocess) ?? false,
       flightTimings: this.flightTimings,
       target: (comm) => ({
         library: this.library,
@@ -100,6 +101,7 @@ export class NcclRank {
         stream: stream.handle,
         rank: control.member,
         size: ranks.length,
+        pairAddress: this.registrations?.pairAddress,
         copy: (to, from, sizeBytes) => {
           this.at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
         },

@@ -3,6 +3,7 @@
 import { withContext } from "../cuda/device.ts";
 import { type CudaDriver, loadCudaDriver } from "../cuda/driver.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../cuda/ledger.ts";
+import { unmapSecond } from "../cuda/second-mapping.ts";
 import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
 import type { NcclHandle } from "./handle.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
@@ -56,6 +57,7 @@ function freeAll(held: readonly Held[], driver: CudaDriver, { api: nccl, optiona
     else if (kind === "event") api.cuEventDestroy_v2(handle);
     else if (kind === "module") api.cuModuleUnload(handle);
     else if (kind === "mapping") api.cuIpcCloseMemHandle(handle);
+    else if (kind === "secondMapping") unmapSecond(driver, handle);
     else if (kind === "memory") api.cuMemFree_v2(handle);
     else if (kind === "ncclMemory") optional.ncclMemFree?.(handle);
     else if (kind === "pinned") api.cuMemFreeHost(handle);

@@ -1,26 +1,69 @@
 /**
  * Buffers that NCCL knows: the pool's segments are registered with every communicator (ncclCommRegister, 2.19), so that
  * NCCL may move data from and to them without its own copies. A registration belongs to one communicator and one segment.
+ *
+ * What NCCL wants for it, beside NVIDIA's words that all ranks pass registered buffers or none (src/register and
+ * src/transport of v2.28.3-1):
+ * - An all-reduce in place is not registered, one into another tensor is: ranks that differ in that would wait for each
+ *   other on the device. It is part of the fingerprint then (`IN_PLACE`).
+ * - From 2.23.4 to 2.28.9 memory that sends or receives have registered must not serve a collective: that would use null
+ *   for the peer's address (NVIDIA/nccl#1859). So segments have a second address there, which sends and receives use.
+ * - Where NVLS may be used, every call that finds registered buffers blocks until all ranks of the host have made it.
  */
+import type { CudaDevice } from "../cuda/device.ts";
+import type { SegmentListener } from "../cuda/memory-pool.ts";
+import { mapSecond, unmapSecond } from "../cuda/second-mapping.ts";
 import type { NcclLibrary } from "./library.ts";
-import { NCCL_RESULT } from "./symbols.ts";
 
-export class Registrations {
+/** First version with that defect, and the first without it. */
+const NEEDS_SECOND_ADDRESS = [22304, 22902] as const;
+/** First architecture with NVLS. */
+const NVLS_MAJOR = 9;
+
+interface Segment {
+  readonly sizeBytes: number;
+  /** Where sends and receives find it. */
+  readonly second: bigint | undefined;
+}
+
+export class Registrations implements SegmentListener {
   readonly #library: NcclLibrary;
-  readonly #segments = new Map<bigint, number>();
-  /** By communicator: NCCL's handles by segment. */
+  readonly #device: CudaDevice;
+  readonly #segments = new Map<bigint, Segment>();
+  /** By communicator: NCCL's handles by address. */
   readonly #open = new Map<bigint, Map<bigint, bigint>>();
-  /** Segments that NCCL did not take; its calls work without. */
-  numRefused = 0;
+  readonly #hasSecond: boolean;
 
-  constructor(library: NcclLibrary) {
+  constructor(library: NcclLibrary, device: CudaDevice) {
     this.#library = library;
+    this.#device = device;
+    const [from, until] = NEEDS_SECOND_ADDRESS;
+    this.#hasSecond = library.versionCode >= from && library.versionCode < until;
   }
 
-  /** A communicator has opened. */
+  /** Whether NCCL's calls may block until all ranks have made them. */
+  callsBlock(interprocess: boolean): boolean {
+    const { env } = process;
+    // NCCL registers nothing with NVLS among threads of one process unless told to.
+    const single = env["NCCL_SINGLE_PROC_MEM_REG_ENABLE"] ?? "0";
+    if (!interprocess && single === "0") return false;
+    return this.#device.info.computeCapability[0] >= NVLS_MAJOR && env["NCCL_NVLS_ENABLE"] !== "0";
+  }
+
+  /** Where sends and receives are to find the memory at `address`. */
+  readonly pairAddress = (address: number): number => {
+    if (!this.#hasSecond) return address;
+    for (const [start, { sizeBytes, second }] of this.#segments) {
+      const offset = address - Number(start);
+      if (offset >= 0 && offset < sizeBytes && second !== undefined) return Number(second) + offset;
+    }
+    return address;
+  };
+
+  /** A communicator has opened. @throws NativeError */
   opened(comm: bigint): void {
     this.#open.set(comm, new Map());
-    for (const [address, sizeBytes] of this.#segments) this.#register(comm, address, sizeBytes);
+    for (const [address, segment] of this.#segments) this.#register(comm, address, segment);
   }
 
   /** A communicator is about to be destroyed. */
@@ -34,30 +77,51 @@ export class Registrations {
     this.#open.delete(comm);
   }
 
-  /** The pool has a new segment. */
+  /** The pool has a new segment. @throws NativeError; NCCL knows nothing of it then */
   added(address: bigint, sizeBytes: number): void {
-    this.#segments.set(address, sizeBytes);
-    for (const comm of this.#open.keys()) this.#register(comm, address, sizeBytes);
+    const second = this.#hasSecond ? mapSecond(this.#device, address) : undefined;
+    // Memory without a handle (NCCL_CUMEM_ENABLE=0), which NCCL could register for collectives and sends alike.
+    if (this.#hasSecond && second === undefined) return;
+    const segment = { sizeBytes, second };
+    this.#segments.set(address, segment);
+    try {
+      for (const comm of this.#open.keys()) this.#register(comm, address, segment);
+    } catch (error) {
+      this.removed(address);
+      throw error;
+    }
   }
 
   /** The pool is about to free a segment. */
   removed(address: bigint): void {
+    const segment = this.#segments.get(address);
+    if (segment === undefined) return;
     this.#segments.delete(address);
     for (const [comm, handles] of this.#open) {
-      const handle = handles.get(address);
-      if (handle !== undefined) this.#deregister(comm, handle);
-      handles.delete(address);
+      for (const at of addressesOf(address, segment)) {
+        const handle = handles.get(at);
+        if (handle !== undefined) this.#deregister(comm, handle);
+        handles.delete(at);
+      }
     }
+    if (segment.second === undefined) return;
+    this.#device.ledger?.drop("secondMapping", segment.second);
+    unmapSecond(this.#device.driver, segment.second);
   }
 
-  #register(comm: bigint, address: bigint, sizeBytes: number): void {
+  #register(comm: bigint, address: bigint, segment: Segment): void {
     const out = new BigUint64Array(1);
-    const status = this.#library.require("ncclCommRegister")(comm, address, sizeBytes, out);
-    if (status === NCCL_RESULT.success) this.#open.get(comm)?.set(address, out[0] ?? 0n);
-    else this.numRefused++;
+    for (const at of addressesOf(address, segment)) {
+      const status = this.#library.require("ncclCommRegister")(comm, at, segment.sizeBytes, out);
+      this.#library.check("ncclCommRegister", status, comm);
+      this.#open.get(comm)?.set(at, out[0] ?? 0n);
+    }
   }
 
   #deregister(comm: bigint, handle: bigint): void {
     this.#library.require("ncclCommDeregister")(comm, handle);
   }
 }
+
+const addressesOf = (address: bigint, { second }: Segment): readonly bigint[] =>
+  second === undefined ? [address] : [address, second];

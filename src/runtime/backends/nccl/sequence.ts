@@ -6,6 +6,10 @@ import type { Arrival } from "./entry.ts";
 
 /** In the first word of a send or receive: it stands in a batch, and hence is NCCL's own (see pair-mail.ts). */
 export const IN_BATCH = 1 << 30;
+/** In the first word of an all-reduce, where it matters to NCCL (registrations.ts): its result replaces its input. */
+export const IN_PLACE = IN_BATCH;
+/** The bit of a first word that both are. */
+export const MARK = IN_BATCH;
 
 /** The third word of calls below 2^32 elements that have nothing else to agree on. */
 const SMALL_HASH = hashNumbers([0]);
@@ -22,6 +26,7 @@ export interface Extras {
   readonly mailed?: boolean;
   readonly redop?: ReduceOp;
   readonly counts?: readonly number[];
+  readonly inPlace?: boolean;
   readonly sendCounts?: readonly number[];
   readonly recvCounts?: readonly number[];
 }
@@ -57,10 +62,10 @@ export class CallSequence {
     return { lane: COLLECTIVE, seq: this.#collective++, print: { call, count, hash } };
   }
 
-  /** The next collective without counts or scalar. @param part elements of a part */
-  plain(op: WireOp, dtype: DType, part: number, redop: ReduceOp | undefined): Arrival {
+  /** The next collective without counts or scalar. @param part elements of a part @param mark IN_PLACE, or 0 */
+  plain(op: WireOp, dtype: DType, part: number, redop: ReduceOp | undefined, mark: number): Arrival {
     const hash = part < 2 ** 32 ? SMALL_HASH : hashNumbers([Math.floor(part / 2 ** 32)]);
-    return this.collective(packCall(op, dtype, redop, 0), part | 0, hash);
+    return this.collective(packCall(op, dtype, redop, 0) | mark, part | 0, hash);
   }
 
   /** The next call of an operation. @param part elements of a part, on which all ranks must agree */
@@ -69,7 +74,8 @@ export class CallSequence {
     const scalar = typeof redop === "object" ? [redop.scalar] : [];
     const hash = hashNumbers([...(extras.counts ?? []), ...scalar, Math.floor(part / 2 ** 32)]);
     if (peer === undefined) {
-      const arrival = this.collective(packCall(op, dtype, redop, root), part | 0, hash);
+      const call = packCall(op, dtype, redop, root) | (extras.inPlace === true ? IN_PLACE : 0);
+      const arrival = this.collective(call, part | 0, hash);
       const isPlain = scalar.length === 0 && extras.counts === undefined;
       return isPlain ? arrival : { ...arrival, hashed: () => hashedInWords(extras) };
     }

@@ -1,0 +1,62 @@
+/**
+ * A second address of memory that has been mapped by its handle (cuMemCreate, as ncclMemAlloc does): the same bytes, for
+ * a library that keeps books by address. A kernel must not write one address and read the other; one that is queued
+ * behind may.
+ */
+import type { CudaDevice } from "./device.ts";
+import type { CudaDriver } from "./driver.ts";
+import { CUDA_STATUS, type CudaMappingSymbol } from "./symbols.ts";
+
+/** CUmemAccessDesc: CU_MEM_LOCATION_TYPE_DEVICE, the device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE. */
+const accessOf = (ordinal: number) => Int32Array.of(1, ordinal, 3);
+
+/**
+ * Maps the allocation at `address` once more, for `device` to read and write. `unmapSecond` takes it back, which must be
+ * before the allocation is freed: its memory stays as long as it is mapped.
+ * @returns the second address; `undefined` for memory without a handle, such as cuMemAlloc's
+ * @throws NativeError
+ */
+export function mapSecond(device: CudaDevice, address: bigint): bigint | undefined {
+  device.activate();
+  const { driver } = device;
+  const api = driver.mapping;
+  const handle = new BigUint64Array(1);
+  const status = api.cuMemRetainAllocationHandle(handle, address);
+  if (status === CUDA_STATUS.invalidValue) return undefined;
+  check(driver, "cuMemRetainAllocationHandle", status);
+  try {
+    const [status, size] = rangeAt(driver, address);
+    check(driver, "cuMemGetAddressRange_v2", status);
+    return device.make("secondMapping", (out) => {
+      check(driver, "cuMemAddressReserve", api.cuMemAddressReserve(out, size, 0, 0, 0));
+      const second = out[0] ?? 0n;
+      const mapped = api.cuMemMap(second, size, 0, handle[0] ?? 0n, 0);
+      const usable =
+        mapped === CUDA_STATUS.success ? api.cuMemSetAccess(second, size, accessOf(device.ordinal), 1) : mapped;
+      if (usable === CUDA_STATUS.success) return;
+      if (mapped === CUDA_STATUS.success) api.cuMemUnmap(second, size);
+      api.cuMemAddressFree(second, size);
+      throw driver.error(mapped === CUDA_STATUS.success ? "cuMemSetAccess" : "cuMemMap", usable);
+    });
+  } finally {
+    api.cuMemRelease(handle[0] ?? 0n);
+  }
+}
+
+/** Takes a second mapping back. Statuses are ignored: whoever calls this frees what can be freed. */
+export function unmapSecond(driver: CudaDriver, address: bigint): void {
+  const [, size] = rangeAt(driver, address);
+  driver.mapping.cuMemUnmap(address, size);
+  driver.mapping.cuMemAddressFree(address, size);
+}
+
+/** @returns the driver's status, and the bytes of the mapping that begins at `address` */
+function rangeAt(driver: CudaDriver, address: bigint): readonly [status: number, sizeBytes: number] {
+  const [base, size] = [new BigUint64Array(1), new BigUint64Array(1)];
+  const status = driver.mapping.cuMemGetAddressRange_v2(base, size, address);
+  return [status, Number(size[0])];
+}
+
+function check(driver: CudaDriver, symbol: CudaMappingSymbol, status: number): void {
+  if (status !== CUDA_STATUS.success) throw driver.error(symbol, status);
+}
