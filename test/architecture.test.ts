@@ -80,6 +80,25 @@ describe("the house", () => {
     expect(direct).toEqual([]);
   });
 
+  it("loads no package with the files that every rank of a world loads when it starts", () => {
+    const seen = new Set(["runtime/world/rank-entry.ts"]);
+    const packages: string[] = [];
+    // Each file that is found is looked at in its turn.
+    for (const file of seen) {
+      const text = readFileSync(join(src, file), "utf8");
+      const loaded = [
+        ...text.matchAll(/^(?:import|export)\s+(?!type\s)(?:(?:\*|\{|[a-zA-Z])[^;"]*?from\s+)?"([^"]+)"/gm),
+      ];
+      for (const [, specifier = ""] of loaded) {
+        if (specifier.startsWith(".")) seen.add(relative(src, join(src, dirname(file), specifier)));
+        else if (!specifier.startsWith("node:")) packages.push(`${file} loads ${specifier}`);
+      }
+    }
+    // Which is some imports away: the search follows them.
+    expect([...seen]).toContain("mesh/device-mesh.ts");
+    expect(packages).toEqual([]);
+  });
+
   it("has no file over 800 lines", () => {
     const long = files.filter((file) => readFileSync(join(src, file), "utf8").split("\n").length > 800);
     expect(long).toEqual([]);
