@@ -27,6 +27,8 @@ export async function transpileSources() {
           format: "esm",
           target: "node20",
           sourcemap: "inline",
+          // Stack traces need places alone; the sources' text would double what every worker and process reads.
+          sourcesContent: false,
           sourcefile: source,
         });
         const rewritten = code.replace(/(from\s*|import\s*\(?\s*)"(\.{1,2}\/[^"]+)\.tsx?"/g, '$1"$2.js"');

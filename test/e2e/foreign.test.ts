@@ -17,7 +17,7 @@ afterAll(() => rmSync(temporary, { recursive: true, force: true }));
 const script = join(temporary, "rank.mjs");
 writeFileSync(
   script,
-  `import { joinWorld } from ${JSON.stringify(join(root, ".cache/dev/index.js"))};
+  `import { joinWorld } from ${JSON.stringify(join(root, ".cache/dev/runtime/world/index.js"))};
 const say = (what) => console.log(JSON.stringify(what));
 const mode = process.argv[2];
 try {

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
-import { CLI_PROCESS } from "../helpers/cli.ts";
+import { CLI_PROCESS, runCli } from "../helpers/cli.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const ranks = (name: string) => join(root, "test/e2e/ranks", `${name}.ts`);
@@ -82,7 +82,7 @@ describe("chorale launch", () => {
     expect(run.stderr).toContain("chorale launch: generation 3 has 3 ranks; started again: 0, 1, 2");
     expect(run.stderr).toContain("chorale launch: no further rebuild: all 2 rebuilds are used up");
     expect(run.stderr).toContain("chorale launch: rank 1 failed first:\nTypeError: boom on 1");
-    const text = (await chorale(["launch", "--help"])).stdout;
+    const text = (await runCli("launch", "--help")).out;
     for (const flag of [
       "--restarts",
       "--on-failure",
@@ -168,10 +168,12 @@ describe("chorale launch", () => {
     [["lunch"], "(Did you mean launch?)"],
     [[], "Usage: chorale"],
   ])("refuses %j with exit code 2", async (args, message) => {
-    const run = await chorale(args);
-    expect(run.stderr).toContain(message);
-    expect(run.stdout).toBe("");
-    expect(run.code).toBe(2);
+    expect(await runCli(...args)).toEqual({ code: 2, out: "", err: expect.stringContaining(message) });
+  });
+
+  it("ends a process with the exit code of a refusal", async () => {
+    const run = await chorale(["launch", "-n", "2", "--bogus", "x.ts"]);
+    expect(run).toMatchObject({ code: 2, stdout: "", stderr: expect.stringContaining("unknown option '--bogus'") });
   });
 
   it("refuses a script that does not parse, with its line", async () => {
@@ -197,8 +199,8 @@ describe("chorale launch", () => {
 
   it("refuses times that no timer can wait for, and takes no delay at all", async () => {
     for (const seconds of ["0", "0.0001", "2000001", "Infinity", "-1", ""]) {
-      const run = await chorale(["launch", "-n", "1", `--timeout=${seconds}`, ranks("hello")]);
-      expect([run.code, run.stderr]).toEqual([2, expect.stringContaining("expected a number of seconds, 0.001 to")]);
+      const run = await runCli("launch", "-n", "1", `--timeout=${seconds}`, ranks("hello"));
+      expect([run.code, run.err]).toEqual([2, expect.stringContaining("expected a number of seconds, 0.001 to")]);
     }
     expect(await chorale(["launch", "-n", "1", "--restarts=1", "--restart-delay=0", ranks("hello")])).toMatchObject({
       code: 0,
