@@ -31,21 +31,27 @@ function meaning(dtype: SmallFloat, bits: number): number {
   return exponent === 0 ? sign * fraction * 2 ** (1 - bias) : sign * (1 + fraction) * 2 ** (exponent - bias);
 }
 
+/** The finite values that are not negative, by pattern: they stand in their order. */
+const FINITE = Object.fromEntries(
+  NAMES.map((dtype) => {
+    const values = Array.from({ length: patterns(dtype) / 2 }, (_, bits) => meaning(dtype, bits));
+    return [dtype, values.filter(Number.isFinite)];
+  }),
+) as Record<SmallFloat, readonly number[]>;
+
 /** Nearest by search over all finite values; a tie goes to the even pattern. */
 function nearest(dtype: SmallFloat, x: number): number {
-  const positive = Array.from({ length: patterns(dtype) / 2 }, (_, bits) => bits).filter((bits) =>
-    Number.isFinite(meaning(dtype, bits)),
-  );
+  const values = FINITE[dtype];
   let low = 0;
-  let high = positive.length - 1;
+  let high = values.length - 1;
   const magnitude = Math.abs(x);
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    if (meaning(dtype, middle) <= magnitude) low = middle;
+    if (values[middle]! <= magnitude) low = middle;
     else high = middle;
   }
-  const below = magnitude - meaning(dtype, low);
-  const above = meaning(dtype, high) - magnitude;
+  const below = magnitude - values[low]!;
+  const above = values[high]! - magnitude;
   const bits = below < above ? low : above < below ? high : low % 2 === 0 ? low : high;
   return bits + (x < 0 || Object.is(x, -0) ? patterns(dtype) / 2 : 0);
 }

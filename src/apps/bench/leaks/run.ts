@@ -120,7 +120,7 @@ async function deviceReader(backend: BackendName, ranks: number) {
  * @example
  * import { measureLeaks } from "chorale/bench";
  *
- * const report = await measureLeaks({ ranks: 2, collectives: 2_000, splits: 20, inits: 3 });
+ * const report = await measureLeaks({ ranks: 2, collectives: 500, splits: 10, inits: 2 });
  * console.log(report.rows.map((row) => [row.phase, row.fds]));
  */
 export async function measureLeaks(options: LeakOptions = {}): Promise<LeakReport> {
