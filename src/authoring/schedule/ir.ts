@@ -414,11 +414,28 @@ export function bodyOf(op: Op): readonly SimpleOp[] {
   return op.kind === "pipeline" ? op.body : [op];
 }
 
+/** By the channels of a plan, which do not change any more: a simulation asks for every channel, and a fit simulates often. */
+const ordinals = new WeakMap<readonly number[], readonly number[]>();
+
 /**
  * Which of a rank's channels to one peer a channel is, from 0: the k-th from a to b pairs with the k-th from b to a.
  * @param peers where the rank's channels of one kind lead, by id
  */
 export function channelOrdinal(peers: readonly number[], id: number): number {
+  if (Object.isFrozen(peers)) {
+    let known = ordinals.get(peers);
+    if (known === undefined) {
+      const seen = new Map<number, number>();
+      known = peers.map((peer) => {
+        const ordinal = seen.get(peer) ?? 0;
+        seen.set(peer, ordinal + 1);
+        return ordinal;
+      });
+      ordinals.set(peers, known);
+    }
+    // An id that no channel has is the caller's to refuse.
+    return known[id] ?? 0;
+  }
   let ordinal = 0;
   for (let i = 0; i < id; i++) if (peers[i] === peers[id]) ordinal++;
   return ordinal;

@@ -21,6 +21,7 @@ import {
   withTables,
   writeMscclppPieces,
 } from "./index.ts";
+import { channelOrdinal } from "./ir.ts";
 import { IntervalMap } from "./sound/interval-map.ts";
 
 const ring = compile(algorithm("ring-all-reduce").make({ numRanks: 3 }));
@@ -296,5 +297,20 @@ describe("IntervalMap", () => {
       map.visit(from, to, (value) => seen.add(value));
       expect(seen).toEqual(new Set(naive.slice(from, to).filter((v) => v !== undefined)));
     }
+  });
+});
+
+describe("a channel's place among those to its peer", () => {
+  it("is the same in a plan and in a draft, which still changes", () => {
+    const draft = [3, 1, 3, 2, 1, 3];
+    const expected = [0, 0, 1, 0, 1, 2];
+    const frozen = Object.freeze([...draft]);
+    // Twice, as the second answer of a frozen list is remembered.
+    for (const peers of [draft, frozen, frozen]) {
+      expect(peers.map((_, id) => channelOrdinal(peers, id))).toEqual(expected);
+    }
+    draft[0] = 1;
+    expect(draft.map((_, id) => channelOrdinal(draft, id))).toEqual([0, 1, 0, 0, 2, 1]);
+    expect([channelOrdinal(frozen, 6), channelOrdinal(draft, 6)]).toEqual([0, 0]);
   });
 });

@@ -30,6 +30,11 @@ export function pick<T>(list: readonly T[], hash: number): T {
  */
 export type Fill = "bits" | "numbers" | "factors";
 
+interface Layout {
+  readonly exponent: number;
+  readonly mantissaBits: number;
+  readonly signBit: number;
+}
 const LAYOUT = {
   f16: { exponent: 15, mantissaBits: 10, signBit: 15 },
   bf16: { exponent: 127, mantissaBits: 7, signBit: 15 },
@@ -37,42 +42,44 @@ const LAYOUT = {
   f8e5m2: { exponent: 15, mantissaBits: 2, signBit: 7 },
   f32: { exponent: 127, mantissaBits: 23, signBit: 31 },
   f64: { exponent: 1023, mantissaBits: 20, signBit: 31 }, // the upper word
-} as const;
+} as const satisfies Record<string, Layout>;
 
 /** Fills `out` with elements [start, start + out.length) of what `rank` has under `seed`. */
 export function fillRandom(dtype: DType, fill: Fill, seed: number, rank: number, start: number, out: TypedArray): void {
-  const salt = hashOf(seed, rank);
-  const hash = (i: number) => mix(Math.imul(start + i, 0x9e3779b1) ^ salt);
   const { isFloat, sizeBytes } = DTYPES[dtype];
-  if (sizeBytes === 8) {
-    const words = new Uint32Array(out.buffer, out.byteOffset, 2 * out.length);
-    for (let i = 0; i < out.length; i++) {
-      const h = hash(i);
-      words[2 * i] = mix(h + 1);
-      words[2 * i + 1] = isFloat && fill !== "bits" ? pattern("f64", fill, h) : h;
-    }
-    return;
-  }
+  const isWide = sizeBytes === 8;
   // Words for every dtype: a loop that stores into arrays of all classes is several times slower.
-  const words = sizeBytes === 4 ? new Uint32Array(out.buffer, out.byteOffset, out.length) : new Uint32Array(out.length);
-  if (isFloat && fill !== "bits") {
-    const name = dtype as keyof typeof LAYOUT;
-    for (let i = 0; i < words.length; i++) words[i] = pattern(name, fill, hash(i));
-  } else {
-    for (let i = 0; i < words.length; i++) words[i] = hash(i);
-  }
+  const isOwn = sizeBytes >= 4;
+  const words = isOwn ? new Uint32Array(out.buffer, out.byteOffset, out.byteLength >>> 2) : new Uint32Array(out.length);
+  fillHashes(words, start, hashOf(seed, rank), isWide);
+  if (isFloat && fill !== "bits") shapeNumbers(words, LAYOUT[dtype as keyof typeof LAYOUT], fill, isWide);
   // The lower bytes of the words.
   if (sizeBytes === 2) new Uint16Array(out.buffer, out.byteOffset, out.length).set(words);
   if (sizeBytes === 1) new Uint8Array(out.buffer, out.byteOffset, out.length).set(words);
 }
 
-function pattern(name: keyof typeof LAYOUT, fill: Fill, h: number): number {
-  const { exponent, mantissaBits, signBit } = LAYOUT[name];
-  if (fill === "numbers" && (h & 0x3f) === 0) return 0;
-  const sign = ((h >>> 6) & 1) << signBit;
-  const scale = fill === "factors" ? exponent - 1 + ((h >>> 7) & 1) : exponent - 3 + ((h >>> 7) & 3);
-  const mantissa = (h >>> 9) & ((1 << mantissaBits) - 1);
-  return (sign | (scale << mantissaBits) | mantissa) >>> 0;
+/** A hash of each element; of wide ones a hash of that in the lower word. */
+function fillHashes(words: Uint32Array, start: number, salt: number, isWide: boolean): void {
+  const step = isWide ? 2 : 1;
+  for (let i = step - 1, k = start; i < words.length; i += step, k++) {
+    const h = mix(Math.imul(k, 0x9e3779b1) ^ salt);
+    words[i] = h;
+    if (isWide) words[i - 1] = mix(h + 1);
+  }
+}
+
+/** Makes hashes patterns of floats of like magnitudes; of wide floats, their upper words. */
+function shapeNumbers(words: Uint32Array, layout: Layout, fill: Fill, isWide: boolean): void {
+  const { exponent, mantissaBits, signBit } = layout;
+  const [lowest, scales] = fill === "factors" ? [exponent - 1, 1] : [exponent - 3, 3];
+  const mantissas = (1 << mantissaBits) - 1;
+  const step = isWide ? 2 : 1;
+  for (let i = step - 1; i < words.length; i += step) {
+    const h = words[i]!;
+    const sign = ((h >>> 6) & 1) << signBit;
+    const scale = lowest + ((h >>> 7) & scales);
+    words[i] = fill === "numbers" && (h & 0x3f) === 0 ? 0 : sign | (scale << mantissaBits) | ((h >>> 9) & mantissas);
+  }
 }
 
 /** A 32-bit hash of the bytes of an array: equal on all ranks when the results are bit-identical. */
