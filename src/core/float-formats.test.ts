@@ -32,16 +32,16 @@ function meaning(dtype: SmallFloat, bits: number): number {
 }
 
 /** The finite values that are not negative, by pattern: they stand in their order. */
-const FINITE = Object.fromEntries(
+const FINITE = new Map(
   NAMES.map((dtype) => {
     const values = Array.from({ length: patterns(dtype) / 2 }, (_, bits) => meaning(dtype, bits));
     return [dtype, values.filter(Number.isFinite)];
   }),
-) as Record<SmallFloat, readonly number[]>;
+);
 
 /** Nearest by search over all finite values; a tie goes to the even pattern. */
 function nearest(dtype: SmallFloat, x: number): number {
-  const values = FINITE[dtype];
+  const values = FINITE.get(dtype)!;
   let low = 0;
   let high = values.length - 1;
   const magnitude = Math.abs(x);
