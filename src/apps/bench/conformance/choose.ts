@@ -99,15 +99,20 @@ function pairTable(cases: readonly DataCase[]): Uint16Array[] {
 /** A subset of `cases` with every pair that occurs in `cases`, drawn from `seed`; greedy, best of a few at each step. */
 export function pairwise(cases: readonly DataCase[], seed: number): DataCase[] {
   const table = pairTable(cases);
-  const order = cases.map((_, i) => i).sort((a, b) => mix(a ^ mix(seed)) - mix(b ^ mix(seed)));
+  const keys = cases.map((_, i) => mix(i ^ mix(seed)));
+  const order = cases.map((_, i) => i).sort((a, b) => keys[a]! - keys[b]!);
   const covered = new Uint8Array(2 ** 16);
+  // How many new pairs a case brought when it was last looked at: it never brings more later.
+  const most = new Uint8Array(cases.length).fill(255);
   const chosen: DataCase[] = [];
   // First those that bring many new pairs, then fewer and fewer, and at last every one that brings any.
   for (const wanted of [24, 18, 12, 8, 4, 2, 1]) {
     for (const i of order) {
+      if (most[i]! < wanted) continue;
       const pairs = table[i] as Uint16Array;
       let fresh = 0;
       for (const pair of pairs) fresh += 1 - (covered[pair] as number);
+      most[i] = fresh;
       if (fresh < wanted) continue;
       chosen.push(cases[i] as DataCase);
       for (const pair of pairs) covered[pair] = 1;

@@ -21,7 +21,7 @@ const STEPS_OF_FULL = 3000;
 const MAX_PENDING = 6;
 
 /** The call of a step: what all ranks agree on, and this rank's way of making it. */
-function stepOf(seed: number, step: number, comm: Communicator): DataCase {
+function stepOf(seed: number, step: number, comm: Communicator, mixed: boolean): DataCase {
   const agreed = (what: number) => hashOf(seed, step, what);
   const own = (what: number) => hashOf(seed, step, what, comm.rank + 100);
   const op = pick(comm.size > 1 ? [...COLLECTIVE_NAMES, "send" as const] : COLLECTIVE_NAMES, agreed(1));
@@ -32,7 +32,7 @@ function stepOf(seed: number, step: number, comm: Communicator): DataCase {
     redop: pick(redopsOf(op, dtype), agreed(3)),
     ranks: comm.size,
     count: op === "barrier" ? "one" : agreed(10) % LARGE_EVERY === 0 ? "large" : pick(COUNTS, agreed(4)),
-    placement: pick(placementsOf(op), own(5)),
+    placement: pick(placementsOf(op), mixed || op !== "all_reduce" ? own(5) : agreed(5)),
     storage: own(6) % 2 === 0 ? "tensor" : "array",
     drive: own(7) % 3 === 0 ? "wait" : "await",
   };
@@ -44,8 +44,9 @@ async function run(context: RankContext, groups: readonly Communicator[]): Promi
   const steps = context.full ? STEPS_OF_FULL : STEPS;
   for (let step = 0; step < steps; step++) {
     const comm = pick(groups, hashOf(seed, step, 8));
-    const c = stepOf(seed, step, comm);
-    if (whyNot(c, comm.capabilities()) !== undefined) continue;
+    const has = comm.capabilities();
+    const c = stepOf(seed, step, comm, has.features["mixedInPlace"] !== false);
+    if (whyNot(c, has) !== undefined) continue;
     const fail = (problem: string) => context.fail(`step ${step}, ${describeCase(c)}: ${problem}`);
     // The call is issued before the first await, so the order of calls is the program's on every rank.
     pending.push(

@@ -139,7 +139,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       segment,
       rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
-      capabilities: ncclCapabilities(library, device.info),
+      capabilities: ncclCapabilities(library, device.info, registrations !== undefined),
       config,
       blocking: options.blocking ?? true,
       registrations,

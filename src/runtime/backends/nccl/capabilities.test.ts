@@ -49,7 +49,7 @@ describe("NCCL's capabilities", () => {
         .filter(([name, value]) => value === true && !name.startsWith("nccl") && name !== "nvlsPossible")
         .map(([name]) => name)
         .sort();
-    const always = ["graphs", "nonBlocking", "preMulSum"];
+    const always = ["graphs", "mixedInPlace", "nonBlocking", "preMulSum"];
     const since: readonly (readonly [number, readonly string[]])[] = [
       [21403, []],
       [21805, ["nativeSplit"]],

@@ -43,7 +43,13 @@ function abilities({ optional, versionCode }: NcclFacts): Readonly<Record<string
   };
 }
 
-export function ncclCapabilities(library: NcclFacts, device: CudaDeviceInfo): Capabilities {
+/** Whether NCCL may reduce in the switch: that needs a Hopper or newer device and NVSwitch; NCCL decides at init. */
+export function nvlsPossible({ versionCode }: Pick<NcclFacts, "versionCode">, device: CudaDeviceInfo): boolean {
+  return versionCode >= 21800 && device.computeCapability[0] >= 9 && process.env["NCCL_NVLS_ENABLE"] !== "0";
+}
+
+/** @param registers whether the pool's memory is registered with NCCL */
+export function ncclCapabilities(library: NcclFacts, device: CudaDeviceInfo, registers = false): Capabilities {
   const fp8 = supportsFp8(library, device);
   const dtypes = DTYPE_NAMES.filter((dtype) => fp8 || DTYPES[dtype].sizeBytes > 1 || !DTYPES[dtype].isFloat);
   const optional = Object.keys(NCCL_OPTIONAL) as NcclOptionalSymbol[];
@@ -61,9 +67,9 @@ export function ncclCapabilities(library: NcclFacts, device: CudaDeviceInfo): Ca
       computeCapability: device.computeCapability.join("."),
       fp8,
       ...abilities(library),
-      /** In-switch reduction needs a Hopper or newer device and NVSwitch; NCCL decides at init. */
-      nvlsPossible:
-        library.versionCode >= 21800 && device.computeCapability[0] >= 9 && process.env["NCCL_NVLS_ENABLE"] !== "0",
+      nvlsPossible: nvlsPossible(library, device),
+      /** Ranks may differ in whether they make an all-reduce in place (see registrations.ts). */
+      mixedInPlace: !registers,
       /** NCCL's float min and max drop NaN, and its 16- and 8-bit sums round at every hop. */
       minMaxPropagatesNan: false,
       accumulatesInF32: false,

@@ -99,11 +99,15 @@ export function prepareCall(
   };
   try {
     const target = gives ? targetOf(context, op, checked, root) : undefined;
-    const same = target === input;
-    const from = reads || same ? bring(input, { reads, writes: same }) : undefined;
+    const same = target !== undefined && isSameMemory(target, input);
+    const from = same
+      ? bring(target, { reads, writes: true })
+      : reads
+        ? bring(input, { reads, writes: false })
+        : undefined;
     const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
     const part = agreedCount(call);
-    const inPlace = context.tellsInPlace && op === "all_reduce" && from?.address === to?.address;
+    const inPlace = context.tellsInPlace && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
     const varies = sendCounts !== undefined && recvCounts !== undefined;
@@ -136,6 +140,11 @@ export function prepareCall(
     for (const { finish } of staged) finish?.(false);
     throw error;
   }
+}
+
+/** Whether a call is in place: host memory is staged once then, as device memory is there once. */
+function isSameMemory({ region: a }: Operand, { region: b }: Operand): boolean {
+  return a === b || (a.storage === b.storage && a.byteOffset === b.byteOffset && a.sizeBytes === b.sizeBytes);
 }
 
 /** Where this rank's result goes: what the caller gave, in place, or fresh memory where the sizes differ. */
@@ -193,7 +202,7 @@ export function prepareQuickly(
   if (target !== source) target.pool.recordUse(target.allocation, stream);
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
-  const mark = context.tellsInPlace && op === "all_reduce" && send === recv ? IN_PLACE : 0;
+  const mark = context.tellsInPlace && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
   const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,

@@ -13,12 +13,11 @@
 import type { CudaDevice } from "../cuda/device.ts";
 import type { SegmentListener } from "../cuda/memory-pool.ts";
 import { mapSecond, unmapSecond } from "../cuda/second-mapping.ts";
+import { nvlsPossible } from "./capabilities.ts";
 import type { NcclLibrary } from "./library.ts";
 
 /** First version with that defect, and the first without it. */
 const NEEDS_SECOND_ADDRESS = [22304, 22902] as const;
-/** First architecture with NVLS. */
-const NVLS_MAJOR = 9;
 
 interface Segment {
   readonly sizeBytes: number;
@@ -43,11 +42,9 @@ export class Registrations implements SegmentListener {
 
   /** Whether NCCL's calls may block until all ranks have made them. */
   callsBlock(interprocess: boolean): boolean {
-    const { env } = process;
     // NCCL registers nothing with NVLS among threads of one process unless told to.
-    const single = env["NCCL_SINGLE_PROC_MEM_REG_ENABLE"] ?? "0";
-    if (!interprocess && single === "0") return false;
-    return this.#device.info.computeCapability[0] >= NVLS_MAJOR && env["NCCL_NVLS_ENABLE"] !== "0";
+    const inOneProcess = (process.env["NCCL_SINGLE_PROC_MEM_REG_ENABLE"] ?? "0") !== "0";
+    return (interprocess || inOneProcess) && nvlsPossible(this.#library, this.#device.info);
   }
 
   /** Where sends and receives are to find the memory at `address`. */
