@@ -76,24 +76,31 @@ const FIELDS = ["op", "dtype", "redop", "ranks", "count", "placement", "storage"
 /** More choices than any field has. */
 const BASE = 16;
 
-/** The pairs of choices of every case, as small numbers. */
-function pairTable(cases: readonly DataCase[]): Uint16Array[] {
+const PAIRS = (FIELDS.length * (FIELDS.length - 1)) / 2;
+
+/** The pairs of choices of every case, as small numbers: `PAIRS` of each. */
+function pairTable(cases: readonly DataCase[]): Uint16Array {
   const codes = FIELDS.map(() => new Map<string | number, number>());
-  return cases.map((c) => {
-    const choice = FIELDS.map((field, i) => {
-      const known = codes[i] as Map<string | number, number>;
-      const code = known.get(c[field]) ?? known.size;
-      known.set(c[field], code);
-      return code;
-    });
-    const pairs: number[] = [];
+  const table = new Uint16Array(cases.length * PAIRS);
+  const choice = FIELDS.map(() => 0);
+  let at = 0;
+  for (const c of cases) {
+    for (const [i, field] of FIELDS.entries()) {
+      const known = codes[i]!;
+      let code = known.get(c[field]);
+      if (code === undefined) {
+        code = known.size;
+        known.set(c[field], code);
+      }
+      choice[i] = code;
+    }
     for (let i = 0; i < FIELDS.length; i++) {
       for (let j = i + 1; j < FIELDS.length; j++) {
-        pairs.push(((i * FIELDS.length + j) * BASE + (choice[i] as number)) * BASE + (choice[j] as number));
+        table[at++] = ((i * FIELDS.length + j) * BASE + choice[i]!) * BASE + choice[j]!;
       }
     }
-    return Uint16Array.from(pairs);
-  });
+  }
+  return table;
 }
 
 /** A subset of `cases` with every pair that occurs in `cases`, drawn from `seed`; greedy, best of a few at each step. */
@@ -109,7 +116,7 @@ export function pairwise(cases: readonly DataCase[], seed: number): DataCase[] {
   for (const wanted of [24, 18, 12, 8, 4, 2, 1]) {
     for (const i of order) {
       if (most[i]! < wanted) continue;
-      const pairs = table[i] as Uint16Array;
+      const pairs = table.subarray(i * PAIRS, (i + 1) * PAIRS);
       let fresh = 0;
       for (const pair of pairs) fresh += 1 - (covered[pair] as number);
       most[i] = fresh;
