@@ -74,7 +74,11 @@ export const BREAKS = {
     process.kill(process.pid, "SIGKILL");
   },
   "never-calls": async (world, _big, { deadlineMs }) => {
-    await new Promise((resolve) => setTimeout(resolve, deadlineMs + 500));
+    // Until the survivors' deadline, and as long as a busy machine needs to see it: a call that comes before they have given
+    // up would be another's mismatch. The victim's own comes to a world that has failed.
+    const giveUpMs = performance.now() + deadlineMs + 5_000;
+    await new Promise((resolve) => setTimeout(resolve, deadlineMs + 100));
+    while (!world.signal.aborted && performance.now() < giveUpMs) await new Promise((resolve) => setTimeout(resolve, 10));
     await world.comm.allReduce(world.tensor("f32", [8]));
   },
   mismatch: (world) => world.comm.allReduce(world.tensor("f32", [9])),

@@ -122,8 +122,9 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       await group.allReduce(x);
       const graph = world.capture((g) => void g.allReduce(x));
       // Who leaves does so when the other one has seen the end of everything before.
-      if (backend.rank === 1) say("ready");
-      else await new Promise((resolve) => parentPort.once("message", resolve));
+      const told = new Promise((resolve) => parentPort.once("message", resolve));
+      say("ready");
+      if (backend.rank === 0) await told;
       const lone = backend.rank === 0 ? [world.allReduce(x), group.barrier(), group.send(x, 1)] : [];
       // Rank 0 goes first; the other is told by it.
       while (backend.rank === 1 && backend.failure === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -144,7 +145,7 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       say(JSON.stringify({ codes, refused: [...new Set(refused)] }));
       say("over");`;
     const ranks = [0, 1].map((rank) => rankThread(handle, rank, body));
-    await ranks[1]?.heard("ready");
+    await Promise.all(ranks.map((rank) => rank.heard("ready")));
     ranks[0]?.worker.postMessage("go");
     await Promise.all(ranks.map((rank) => rank.heard("over")));
     await Promise.all(ranks.map((rank) => rank.worker.terminate()));
