@@ -78,7 +78,8 @@ export const BREAKS = {
     // up would be another's mismatch. The victim's own comes to a world that has failed.
     const giveUpMs = performance.now() + deadlineMs + 5_000;
     await new Promise((resolve) => setTimeout(resolve, deadlineMs + 100));
-    while (!world.signal.aborted && performance.now() < giveUpMs) await new Promise((resolve) => setTimeout(resolve, 10));
+    while (!world.signal.aborted && performance.now() < giveUpMs)
+      await new Promise((resolve) => setTimeout(resolve, 10));
     await world.comm.allReduce(world.tensor("f32", [8]));
   },
   mismatch: (world) => world.comm.allReduce(world.tensor("f32", [9])),
