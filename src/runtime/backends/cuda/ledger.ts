@@ -17,6 +17,7 @@ export const HELD_KINDS = [
   "module",
   "mapping",
   "secondMapping",
+  "memoryHandle",
   "memory",
   "ncclMemory",
   "pinned",

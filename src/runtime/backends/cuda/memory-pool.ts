@@ -6,7 +6,7 @@
  * running when it is freed, because whatever reuses it is queued behind. A piece that other streams touched
  * (`recordUse`) is set aside until their events are done, and one that calls in a queue still need until those settle.
  */
-import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "../../../core/index.ts";
+import { ClosedError, InvalidArgumentError, NativeError, OutOfMemoryError } from "../../../core/index.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { absorbNext, type Block, FreeBlocks, splitBlock } from "./free-blocks.ts";
 import { CudaEvent, type CudaStream, streamHandle } from "./stream.ts";
@@ -386,6 +386,7 @@ export class MemoryPool implements Disposable {
       this.#listener?.added(address, bytes);
     } catch (error) {
       this.#giveBack(address);
+      if (error instanceof NativeError && error.status === CUDA_STATUS.outOfMemory) return undefined;
       throw error;
     }
     this.#reservedBytes += bytes;

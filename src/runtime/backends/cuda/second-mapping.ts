@@ -5,7 +5,7 @@
  */
 import type { CudaDevice } from "./device.ts";
 import type { CudaDriver } from "./driver.ts";
-import { CUDA_STATUS, type CudaMappingSymbol } from "./symbols.ts";
+import { CUDA_STATUS, type CudaMappingSymbol, isSticky } from "./symbols.ts";
 
 /** CUmemAccessDesc: CU_MEM_LOCATION_TYPE_DEVICE, the device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE. */
 const accessOf = (ordinal: number) => Int32Array.of(1, ordinal, 3);
@@ -20,26 +20,33 @@ export function mapSecond(device: CudaDevice, address: bigint): bigint | undefin
   device.activate();
   const { driver } = device;
   const api = driver.mapping;
-  const handle = new BigUint64Array(1);
-  const status = api.cuMemRetainAllocationHandle(handle, address);
-  if (status === CUDA_STATUS.invalidValue) return undefined;
-  check(driver, "cuMemRetainAllocationHandle", status);
+  // Memory without a handle answers in more ways than one (invalid value, not supported).
+  let hasHandle = false;
+  const handle = device.make("memoryHandle", (out) => {
+    const status = api.cuMemRetainAllocationHandle(out, address);
+    hasHandle = status === CUDA_STATUS.success;
+    if (status === CUDA_STATUS.outOfMemory || isSticky(status)) check(driver, "cuMemRetainAllocationHandle", status);
+    if (!hasHandle) out[0] = 0n;
+  });
   try {
+    if (!hasHandle) return undefined;
     const [status, size] = rangeAt(driver, address);
     check(driver, "cuMemGetAddressRange_v2", status);
     return device.make("secondMapping", (out) => {
       check(driver, "cuMemAddressReserve", api.cuMemAddressReserve(out, size, 0, 0, 0));
       const second = out[0] ?? 0n;
-      const mapped = api.cuMemMap(second, size, 0, handle[0] ?? 0n, 0);
+      const mapped = api.cuMemMap(second, size, 0, handle, 0);
       const usable =
         mapped === CUDA_STATUS.success ? api.cuMemSetAccess(second, size, accessOf(device.ordinal), 1) : mapped;
       if (usable === CUDA_STATUS.success) return;
       if (mapped === CUDA_STATUS.success) api.cuMemUnmap(second, size);
+      out[0] = 0n;
       api.cuMemAddressFree(second, size);
       throw driver.error(mapped === CUDA_STATUS.success ? "cuMemSetAccess" : "cuMemMap", usable);
     });
   } finally {
-    api.cuMemRelease(handle[0] ?? 0n);
+    device.ledger?.drop("memoryHandle", handle);
+    if (hasHandle) api.cuMemRelease(handle);
   }
 }
 

@@ -15,6 +15,8 @@ export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;
 
+const isAllReduce = (call: number) => unpackCall(call).op === "all_reduce";
+
 /** What a call has that its first two words do not say. */
 function inHash({ hash }: Fingerprint, what: string | undefined): string {
   const text = `hash ${(hash >>> 0).toString(16).padStart(8, "0")}`;
@@ -102,7 +104,8 @@ export class Agreement {
     if (theirs === undefined) return undefined;
     // A send and its receive agree on the element type and on how they go; a collective on everything in the word.
     const collective = lane.kind === "collective";
-    const apart = ((theirs.call ^ mine.call) & MARK) !== 0;
+    const isMarked = !collective || (isAllReduce(mine.call) && isAllReduce(theirs.call) && theirs.count === mine.count);
+    const apart = isMarked && ((theirs.call ^ mine.call) & MARK) !== 0;
     const differs = collective ? theirs.call !== mine.call : apart || dtypeBits(theirs.call) !== dtypeBits(mine.call);
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;

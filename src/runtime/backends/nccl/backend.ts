@@ -118,7 +118,9 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
     device = openDevice(driver, options.device ?? rank, { ledger });
     const limit = options.memoryLimitBytes;
-    const registrations = options.registerBuffers === true ? new Registrations(library, device) : undefined;
+    const interprocess = !(handle.control instanceof SharedArrayBuffer);
+    const registrations =
+      options.registerBuffers === true ? new Registrations(library, device, interprocess) : undefined;
     const at = new RankDevice({
       device,
       pool: new MemoryPool(device, {
@@ -129,7 +131,6 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       main: CudaStream.create(device),
       generation: handle.generation,
     });
-    const interprocess = !(handle.control instanceof SharedArrayBuffer);
     const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
     const others = options.device === undefined ? all : options.peers;
     if (!interprocess && others !== undefined) enablePeerAccess(device, others);

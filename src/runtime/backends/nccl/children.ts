@@ -13,6 +13,9 @@ import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 const JOIN_SEQ = 0;
 const JOIN_CALL = 0x3f;
 
+/** What a rank says of its registrations when it joins. */
+const registersOf = (rank: NcclRank): number => (rank.registrations === undefined ? 0 : 1);
+
 /** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
 export function openWithUniqueId(
   rank: NcclRank,
@@ -26,7 +29,7 @@ export function openWithUniqueId(
   const { library } = rank;
   // At once: joining is call 0, and calls may be queued before the communicator opens.
   if (control.member === 0) control.setBlob(ownId ?? library.uniqueId());
-  control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: library.versionCode, hash: 0 });
+  control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: library.versionCode, hash: registersOf(rank) });
   return new IdOpening(rank, control, ranks);
 }
 
@@ -69,9 +72,10 @@ class IdOpening implements Opening {
   }
 }
 
-/** Says whether all members have joined. @throws MismatchError when their NCCL versions differ */
+/** Says whether all members have joined. @throws MismatchError when their NCCL versions differ, or `registerBuffers` */
 function allJoined(rank: NcclRank, control: GroupControl): boolean {
   const versions: number[] = [];
+  const registers: number[] = [];
   for (let member = 0; member < control.size; member++) {
     const print = control.read(member, COLLECTIVE, JOIN_SEQ);
     if (print === undefined) {
@@ -80,11 +84,18 @@ function allJoined(rank: NcclRank, control: GroupControl): boolean {
       continue;
     }
     versions[member] = print.count;
+    registers[member] = print.hash;
   }
   if (versions.some((version) => version !== rank.library.versionCode)) {
     throw new MismatchError(
       "the ranks of a communicator must load the same NCCL",
       versions.map((version, member) => ({ rank: member, call: `NCCL ${decodeVersion(version).join(".")}` })),
+    );
+  }
+  if (registers.some((one) => one !== registersOf(rank))) {
+    throw new MismatchError(
+      "all ranks of a communicator must register their buffers, or none",
+      registers.map((one, member) => ({ rank: member, call: `registerBuffers: ${one === 1}` })),
     );
   }
   return true;

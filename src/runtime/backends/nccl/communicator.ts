@@ -121,7 +121,7 @@ export class NcclCommunicator implements Communicator {
       sequence: this.#sequence,
       rank: this.rank,
       size: this.size,
-      tellsInPlace: parts.rank.registrations !== undefined,
+      registers: parts.rank.registrations !== undefined,
       dtypes,
     };
     this.#mail = new PairMail(parts.queue.options.control, at, parts.rank.peers);

@@ -17,8 +17,6 @@ export interface FirstCallsOptions {
   /** World ranks of the members. */
   readonly ranks: readonly number[];
   readonly poller: Poller;
-  /** Whether every call blocks until its peers make theirs, not only the first of a kind. */
-  readonly alwaysBlocks: boolean;
 }
 
 export class FirstCalls {
@@ -26,27 +24,23 @@ export class FirstCalls {
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
   readonly #poller: Poller;
-  readonly #alwaysBlocks: boolean;
   readonly #warm = new Set<CallKind>();
   /** The call whose turn this rank has taken. */
   #turnOf: Entry | undefined;
 
-  constructor(agreement: Agreement, { control, ranks, poller, alwaysBlocks }: FirstCallsOptions) {
+  constructor(agreement: Agreement, { control, ranks, poller }: FirstCallsOptions) {
     this.#agreement = agreement;
     this.#control = control;
     this.#ranks = ranks;
     this.#poller = poller;
-    this.#alwaysBlocks = alwaysBlocks;
   }
 
-  /** Whether NCCL has connected the peers of a kind of calls. */
+  /** Whether a call of this kind can be issued without NCCL connecting anybody. */
   isWarm(kind: CallKind): boolean {
     return this.#warm.has(kind);
   }
 
-  /** Whether a call of these kinds can be issued without blocking. */
   allWarm(kinds: readonly CallKind[]): boolean {
-    if (this.#alwaysBlocks) return false;
     for (const kind of kinds) if (!this.#warm.has(kind)) return false;
     return true;
   }

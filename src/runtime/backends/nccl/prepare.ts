@@ -1,6 +1,13 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
 import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../authoring/collectives/index.ts";
-import { type DType, type ReduceOp, sizeOf, Tensor, UnsupportedError } from "../../../core/index.ts";
+import {
+  type DType,
+  InvalidArgumentError,
+  type ReduceOp,
+  sizeOf,
+  Tensor,
+  UnsupportedError,
+} from "../../../core/index.ts";
 import type { Capabilities, CheckedCall, Data, Operand, OutputOptions, WireOp } from "../../comm/index.ts";
 import { type DeviceStorage, deviceAddress } from "../cuda/device-tensor.ts";
 import type { RankDevice } from "../cuda/rank-device.ts";
@@ -59,8 +66,8 @@ export interface PrepareContext {
   readonly sequence: CallSequence;
   readonly rank: number;
   readonly size: number;
-  /** Whether all ranks must make an all-reduce in place, or none. */
-  readonly tellsInPlace: boolean;
+  /** Whether the pool's memory is registered with NCCL (registrations.ts). */
+  readonly registers: boolean;
   /** What NCCL has here. */
   readonly dtypes: ReadonlySet<DType>;
 }
@@ -106,8 +113,9 @@ export function prepareCall(
         ? bring(input, { reads, writes: false })
         : undefined;
     const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
+    for (const operand of [from, to]) refuseUnregistered(context, operand?.storage);
     const part = agreedCount(call);
-    const inPlace = context.tellsInPlace && op === "all_reduce" && part > 0 && from?.address === to?.address;
+    const inPlace = context.registers && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
     const varies = sendCounts !== undefined && recvCounts !== undefined;
@@ -140,6 +148,16 @@ export function prepareCall(
     for (const { finish } of staged) finish?.(false);
     throw error;
   }
+}
+
+/** @throws InvalidArgumentError for memory that NCCL does not know where it knows that of other ranks: they would hang */
+function refuseUnregistered({ at, registers }: PrepareContext, storage: DeviceStorage | undefined): void {
+  if (!registers || storage === undefined || storage.pool === at.pool) return;
+  throw new InvalidArgumentError(
+    "tensor",
+    "one of a memory pool of its own",
+    "with registerBuffers, a tensor of the world",
+  );
 }
 
 /** Whether a call is in place: host memory is staged once then, as device memory is there once. */
@@ -198,11 +216,12 @@ export function prepareQuickly(
   // They are genuine, or there would be no address.
   const source = input.storage as DeviceStorage;
   const target = output.storage as DeviceStorage;
+  if (context.registers && (source.pool !== at.pool || target.pool !== at.pool)) return undefined;
   source.pool.recordUse(source.allocation, stream);
   if (target !== source) target.pool.recordUse(target.allocation, stream);
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
-  const mark = context.tellsInPlace && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
+  const mark = context.registers && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
   const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,

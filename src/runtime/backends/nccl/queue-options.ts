@@ -18,8 +18,6 @@ export interface QueueOptions {
   readonly ranks: readonly number[];
   readonly opening: Opening;
   readonly blocking: boolean;
-  /** See `FirstCallsOptions`. */
-  readonly alwaysBlocks: boolean;
   /** Whether calls are timed on the stream for the flight recorder. */
   readonly flightTimings: boolean;
   /** Where calls run, once the communicator is open. */

@@ -303,8 +303,9 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.handle.surrendered || this.#cause !== undefined) return false;
     if (this.handle.comm !== undefined) return true;
     const comm = this.#guard(() => this.handle.open());
-    if (comm !== undefined) this.options.opened(comm);
-    return comm !== undefined;
+    if (comm === undefined) return false;
+    this.#guard(() => this.options.opened(comm));
+    return this.#cause === undefined;
   }
 
   /** Whether the entry need not stand in the queue first: what `#pump` would find for most calls, said shortly. */

@@ -430,6 +430,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
   it("sends between processes from memory that has IPC handles, where the pool's has none", async () => {
     const results = await launch({
       ...processes,
+      env: { ...processes.env, NCCL_NVLS_ENABLE: "0" },
       ranks: 2,
       backend: "nccl",
       backendOptions: { registerBuffers: true },

@@ -93,7 +93,6 @@ export class NcclRank {
       ranks,
       opening,
       blocking: this.blocking,
-      alwaysBlocks: this.registrations?.callsBlock(this.interprocess) ?? false,
       flightTimings: this.flightTimings,
       target: (comm) => ({
         library: this.library,

@@ -58,6 +58,7 @@ function freeAll(held: readonly Held[], driver: CudaDriver, { api: nccl, optiona
     else if (kind === "module") api.cuModuleUnload(handle);
     else if (kind === "mapping") api.cuIpcCloseMemHandle(handle);
     else if (kind === "secondMapping") unmapSecond(driver, handle);
+    else if (kind === "memoryHandle") driver.mapping.cuMemRelease(handle);
     else if (kind === "memory") api.cuMemFree_v2(handle);
     else if (kind === "ncclMemory") optional.ncclMemFree?.(handle);
     else if (kind === "pinned") api.cuMemFreeHost(handle);

@@ -1,4 +1,6 @@
 /** Registered buffers over the stand-in of NCCL 2.28.3, which reports what that version must not be given (NVIDIA/nccl#1859). */
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
 import { afterAll, describe, expect, it } from "vitest";
 import {
   buildFakeGpu,
@@ -9,6 +11,7 @@ import {
 } from "../../../../test/helpers/fake-gpu.ts";
 import { launch, type World } from "../../world/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+import { createNcclHost, releaseNcclHost } from "./handle.ts";
 
 const library = buildFakeGpu();
 useFakeGpu();
@@ -82,7 +85,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
       const before = heldByFakeGpu(library ?? "");
       const seed = 1 + Math.floor(Math.random() * 2 ** 30);
       const run = { ...registered, isolation, ranks, run: mixed, data: { seed } } as const;
-      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {};
+      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path, NCCL_NVLS_ENABLE: "0" } : {};
       const said: string[] = [];
       const outcome = await launch({ ...run, env, onOutput: ({ text }) => said.push(text) });
       const plain = await launch({ ...run, env, backendOptions: { timeoutMs: 8_000 } });
@@ -116,12 +119,15 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
     }
   });
 
+  const processes = { ...registered, isolation: "process", ranks: 2 } as const;
+  const alone = { FAKE_GPU_FOLDER: folder.path, NCCL_NVLS_ENABLE: "0" };
+
   it("are left out, and nothing hangs, where NCCL's memory has no handles", async () => {
+    const said: string[] = [];
     const results = await launch({
-      ...registered,
-      ranks: 2,
-      env: { NCCL_CUMEM_ENABLE: "0", FAKE_GPU_FOLDER: folder.path },
-      isolation: "process",
+      ...processes,
+      env: { ...alone, NCCL_CUMEM_ENABLE: "0" },
+      onOutput: ({ text }) => said.push(text),
       run: async (world) => {
         const x = world.tensor("f32", [64]);
         world.upload(x, new Float32Array(64).fill(1));
@@ -129,8 +135,108 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
         await world.comm.allReduce(y);
         return world.download(y)[63];
       },
-    }).catch((error) => error);
+    });
     expect(results).toEqual([2, 2]);
+    // The stand-in would say so if memory without a second address were registered.
+    expect(said).toEqual([]);
+  });
+
+  it("are refused where NCCL may use NVLS on them, before anything is sent", async () => {
+    const env = { FAKE_GPU_FOLDER: folder.path };
+    await expect(launch({ ...processes, env, run: () => 1 })).rejects.toThrow(
+      /registerBuffers is "true, with ranks as processes .*NVLS"; expected NCCL_NVLS_ENABLE=0 in the environment, or ranks/,
+    );
+  });
+
+  it("end the group on all ranks when NCCL does not take them on one", async () => {
+    const codes = await launch({
+      ...processes,
+      env: { ...alone, FAKE_NCCL_NO_REGISTRATION_ON: "1" },
+      run: async (world) => {
+        const x = world.tensor("f32", [64]);
+        const told = async () => world.comm.allReduce(x).then(() => "done");
+        return [await told().catch((error) => error.code), await told().catch((error) => error.message)];
+      },
+    });
+    const cause = expect.stringContaining("ncclCommRegister returned 4");
+    expect(codes).toEqual([
+      ["ABORTED", cause],
+      ["NATIVE", cause],
+    ]);
+  });
+
+  it("are out of memory, in words, when there is none for their second addresses", async () => {
+    const results = await launch({
+      ...processes,
+      env: { ...alone, FAKE_CUDA_MAPS: "1" },
+      run: async (world) => {
+        try {
+          world.tensor("u8", [32 * 2 ** 20]);
+          return "allocated";
+        } catch (error) {
+          await world.comm.barrier();
+          return (error as { code?: string }).code;
+        }
+      },
+    });
+    expect(results).toEqual(["OUT_OF_MEMORY", "OUT_OF_MEMORY"]);
+  });
+
+  it("stay where a captured graph had them, whatever is freed", async () => {
+    const given = await launch({
+      ...registered,
+      ranks: 2,
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const comm = world.comm as NcclCommunicator;
+        const [x, y] = [world.tensor("f32", [2 ** 22]), world.tensor("f32", [2 ** 22])];
+        const other = world.tensor("f32", [2 ** 22]);
+        await comm.allReduce(x, { output: y });
+        comm.capture((group) => void group.allReduce(x, { output: y })).close();
+        for (const tensor of [x, y, other]) world.free(tensor);
+        await comm.barrier();
+        return deviceOf(world)?.pool.trim();
+      },
+    });
+    expect(given).toEqual([2 ** 24, 2 ** 24]);
+  });
+
+  it("are asked of all ranks alike, and of tensors of the world", async () => {
+    const said = await launch({
+      ...registered,
+      ranks: 1,
+      run: async (world) => {
+        const { deviceOf } = await import("chorale/world");
+        const { MemoryPool, deviceTensor } = await import("chorale/cuda");
+        const at = deviceOf(world);
+        if (at === undefined) throw new Error("no device");
+        const own = deviceTensor(new MemoryPool(at.device), at.main, "f32", [4]);
+        return (async () => world.comm.allReduce(own))().catch((error) => error.message);
+      },
+    });
+    expect(said[0]).toMatch(/a memory pool of its own.*with registerBuffers, a tensor of the world/);
+    const handle = createNcclHost({ ranks: 2 });
+    const code = `
+      const { workerData, parentPort } = require("node:worker_threads");
+      import(workerData.module).then(async ({ attachNccl }) => {
+        const backend = attachNccl(workerData.handle, workerData.rank, { timeoutMs: 5000, registerBuffers: workerData.rank === 0 });
+        const told = await (async () => backend.world.allReduce(Float32Array.of(1)))().then(() => "done", (error) => error.message);
+        await backend.close().catch(() => {});
+        parentPort.postMessage(told);
+      });`;
+    const module = new URL("../../../../.cache/dev/runtime/backends/nccl/index.js", import.meta.url).href;
+    const env = { ...process.env, CHORALE_CUDA_LIBRARY: library ?? "", CHORALE_NCCL_LIBRARY: library ?? "" };
+    const told = await Promise.all(
+      [0, 1].map(async (rank) => {
+        const worker = new Worker(code, { eval: true, env, workerData: { module, handle, rank } });
+        const [message] = await once(worker, "message");
+        await once(worker, "exit");
+        return message as string;
+      }),
+    );
+    releaseNcclHost(handle);
+    for (const message of told)
+      expect(message).toMatch(/rank 0: registerBuffers: true.*rank 1: registerBuffers: false/s);
   });
 
   it("hold nothing when all is over", () => {

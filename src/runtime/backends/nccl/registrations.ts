@@ -8,8 +8,10 @@
  *   other on the device. It is part of the fingerprint then (`IN_PLACE`).
  * - From 2.23.4 to 2.28.9 memory that sends or receives have registered must not serve a collective: that would use null
  *   for the peer's address (NVIDIA/nccl#1859). So segments have a second address there, which sends and receives use.
- * - Where NVLS may be used, every call that finds registered buffers blocks until all ranks of the host have made it.
+ * - With NVLS every call that finds registered buffers blocks until all ranks of the host have made it, and ranks whose
+ *   segments are not alike may wait in different places for ever (src/transport/nvls.cc). So it is refused there.
  */
+import { InvalidArgumentError } from "../../../core/index.ts";
 import type { CudaDevice } from "../cuda/device.ts";
 import type { SegmentListener } from "../cuda/memory-pool.ts";
 import { mapSecond, unmapSecond } from "../cuda/second-mapping.ts";
@@ -33,18 +35,19 @@ export class Registrations implements SegmentListener {
   readonly #open = new Map<bigint, Map<bigint, bigint>>();
   readonly #hasSecond: boolean;
 
-  constructor(library: NcclLibrary, device: CudaDevice) {
+  /** @throws InvalidArgumentError where NCCL may use NVLS on them */
+  constructor(library: NcclLibrary, device: CudaDevice, interprocess: boolean) {
+    // Among threads of one process NCCL registers nothing with NVLS unless told to.
+    const inOneProcess = (process.env["NCCL_SINGLE_PROC_MEM_REG_ENABLE"] ?? "0") !== "0";
+    if ((interprocess || inOneProcess) && nvlsPossible(library, device.info)) {
+      const where = interprocess ? "ranks as processes" : "NCCL_SINGLE_PROC_MEM_REG_ENABLE";
+      const accepted = "NCCL_NVLS_ENABLE=0 in the environment, or ranks as threads: with NVLS NCCL may hang";
+      throw new InvalidArgumentError("registerBuffers", `true, with ${where} where NCCL may use NVLS`, accepted);
+    }
     this.#library = library;
     this.#device = device;
     const [from, until] = NEEDS_SECOND_ADDRESS;
     this.#hasSecond = library.versionCode >= from && library.versionCode < until;
-  }
-
-  /** Whether NCCL's calls may block until all ranks have made them. */
-  callsBlock(interprocess: boolean): boolean {
-    // NCCL registers nothing with NVLS among threads of one process unless told to.
-    const inOneProcess = (process.env["NCCL_SINGLE_PROC_MEM_REG_ENABLE"] ?? "0") !== "0";
-    return (interprocess || inOneProcess) && nvlsPossible(this.#library, this.#device.info);
   }
 
   /** Where sends and receives are to find the memory at `address`. */

@@ -240,12 +240,21 @@ export class TensorCalls {
       );
     }
     recording.add(prepared);
+    if (this.#context.registers) this.#keepMemory(prepared);
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.#issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
     const work = this.#issuer.work(placeOf(prepared.arrival), op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
+  }
+
+  /** NCCL knows the memory of a captured call for longer than the graph lives: other memory must not come to its address. */
+  #keepMemory({ source, target }: Prepared): void {
+    for (const storage of [source, target]) {
+      const segment = storage?.pool.segmentOf(storage.allocation.address);
+      if (segment !== undefined) storage?.pool.keep(segment);
+    }
   }
 
   /** Checks all that one rank can know of a call. Nothing is changed when it throws. */
