@@ -86,6 +86,30 @@ describe.each([5, 2 ** 31, 2 ** 32])("agreement around call %i", (wrap) => {
   });
 });
 
+describe("whether an all-reduce is in place", () => {
+  const redop = "sum" as const;
+  const sides = (theirs: Parameters<CallSequence["of"]>, mine: Parameters<CallSequence["of"]>) => {
+    const [a, b] = members(1);
+    expect(a.announce([new CallSequence(2).of(...theirs)])).toBeUndefined();
+    return b.announce([new CallSequence(2).of(...mine)])?.sides.map(({ call }) => call);
+  };
+
+  it("is told where only that differs", () => {
+    expect(sides(["all_reduce", "f32", 4, { redop, inPlace: true }], ["all_reduce", "f32", 4, { redop }])).toEqual([
+      "all_reduce(f32[4], sum) in place",
+      "all_reduce(f32[4], sum) into another tensor",
+    ]);
+    expect(sides(["all_reduce", "f32", 4, { redop }], ["all_reduce", "f32", 4, { redop }])).toBeUndefined();
+  });
+
+  it("is not told of other operations, nor where the lengths differ", () => {
+    const marked = ["all_reduce", "f32", 4, { redop, inPlace: true }] as const;
+    for (const other of [["broadcast", "f32", 4, {}] as const, ["all_reduce", "f32", 5, { redop }] as const]) {
+      expect(sides([...marked], [...other])?.join()).toMatch(/^all_reduce\(f32\[4\], sum\),(?!.*(place|tensor))/);
+    }
+  });
+});
+
 describe("what is published as a hash alone", () => {
   const preMulSum = (scalar: number | bigint) => ({ redop: { kind: "preMulSum", scalar } as const });
   it.each([
