@@ -239,6 +239,32 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
       expect(message).toMatch(/rank 0: registerBuffers: true.*rank 1: registerBuffers: false/s);
   });
 
+  it.each(["cuMemGetAddressRange_v2", "cuMemSetAccess"] as const)(
+    "leave nothing of a thread that ends before %s",
+    async (symbol) => {
+      const before = heldByFakeGpu(library ?? "");
+      const outcome = launch({
+        ...registered,
+        ranks: 2,
+        data: { symbol },
+        run: async (world, { symbol }) => {
+          const { deviceOf } = await import("chorale/world");
+          const mapping = deviceOf(world)?.device.driver.mapping as Record<typeof symbol, () => number>;
+          const real = mapping[symbol];
+          const end = () => {
+            mapping[symbol] = real;
+            return process.exit(3);
+          };
+          if (world.rank === 1) mapping[symbol] = end;
+          world.tensor("f32", [2 ** 23]);
+          await world.comm.barrier();
+        },
+      });
+      await expect(outcome).rejects.toMatchObject({ code: "RANK_FAILED", rank: 1 });
+      expect(heldByFakeGpu(library ?? "")).toEqual(before);
+    },
+  );
+
   it("hold nothing when all is over", () => {
     expect(heldByFakeGpu(library ?? "")).toEqual(NOTHING_HELD);
   });
