@@ -11,11 +11,11 @@ import { CallSequence } from "./sequence.ts";
 const ranks = [0, 1];
 
 /** Both members have made `before` collectives and as many sends from 0 to 1. */
-function members(before: number) {
+function members(before: number, registers: readonly number[] = []) {
   const buffer = new SharedArrayBuffer(controlBytes(2));
   const controls = ranks.map((member) => new ControlSegment(buffer, 2).group("world", ranks, 0, member));
-  const print = { call: 0, count: 0, hash: 0 };
   for (const [member, control] of controls.entries()) {
+    const print = { call: 0, count: 0, hash: registers[member] ?? 0 };
     control.publish(COLLECTIVE, before - 1, print);
     control.publish({ kind: member === 0 ? "send" : "recv", peer: 1 - member }, before - 1, print);
   }
@@ -100,6 +100,16 @@ describe("whether an all-reduce is in place", () => {
       "all_reduce(f32[4], sum) into another tensor",
     ]);
     expect(sides(["all_reduce", "f32", 4, { redop }], ["all_reduce", "f32", 4, { redop }])).toBeUndefined();
+  });
+
+  it("is not told of ranks that differ in whether they register buffers: that is", () => {
+    const [a, b] = members(1, [1, 0]);
+    const of = (inPlace: boolean) => [new CallSequence(2).of("all_reduce", "f32", 4, { redop, inPlace })];
+    expect(a.announce(of(true))).toBeUndefined();
+    expect(b.announce(of(false))?.sides).toEqual([
+      { rank: 0, call: "registerBuffers: true" },
+      { rank: 1, call: "registerBuffers: false" },
+    ]);
   });
 
   it("is not told of other operations, nor where the lengths differ", () => {

@@ -4,7 +4,7 @@ import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
 import type { Fingerprint, GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE, COLLECTIVE_RING, type Lane, oppositeOf, ringOf } from "../control/lanes.ts";
 import type { Arrival, Entry } from "./entry.ts";
-import { MARK, placeOf } from "./sequence.ts";
+import { JOIN_SEQ, MARK, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
@@ -31,6 +31,16 @@ function otherOf(call: number): string | undefined {
     ...(op === "all_gather_v" || op === "reduce_scatter_v" ? ["other counts"] : []),
   ];
   return others.length === 0 ? undefined : others.join(" or ");
+}
+
+/** @param registers of each member, what it said when it joined: 1 where it registers its buffers */
+export function mixedRegistrations(
+  registers: readonly { readonly rank: number; readonly hash: number }[],
+): MismatchError {
+  return new MismatchError(
+    "all ranks of a communicator must register their buffers, or none",
+    registers.map(({ rank, hash }) => ({ rank, call: `registerBuffers: ${hash === 1}` })),
+  );
 }
 
 export class Agreement {
@@ -109,6 +119,16 @@ export class Agreement {
     const differs = collective ? theirs.call !== mine.call : apart || dtypeBits(theirs.call) !== dtypeBits(mine.call);
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
+    if (apart && collective) {
+      // A rank that does not register its buffers does not say what is in place.
+      const joined = [this.#control.member, member].flatMap((one) => {
+        const hash = this.#control.read(one, lane, JOIN_SEQ)?.hash;
+        return hash === undefined ? [] : [{ rank: this.#ranks[one] ?? one, hash }];
+      });
+      if (new Set(joined.map(({ hash }) => hash)).size > 1) {
+        return mixedRegistrations(joined.sort((x, y) => x.rank - y.rank));
+      }
+    }
     const [without, with_] = collective
       ? [" into another tensor", " in place"]
       : [" outside of a batch", " in a batch"];

@@ -3,14 +3,15 @@
 import { FormatError, MismatchError } from "../../../core/index.ts";
 import type { Fingerprint, GroupControl } from "../control/group-control.ts";
 import { COLLECTIVE } from "../control/lanes.ts";
+import { mixedRegistrations } from "./agreement.ts";
 import type { Opening } from "./entry.ts";
 import { decodeVersion } from "./library.ts";
 import type { CommQueue } from "./queue.ts";
 import type { NcclRank } from "./rank.ts";
+import { JOIN_SEQ } from "./sequence.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
-/** Call 0 of every group is its members' joining; its count word is NCCL's version. */
-const JOIN_SEQ = 0;
+/** Call 0 of every group is its members' joining; its count word is NCCL's version, its hash word `registersOf`. */
 const JOIN_CALL = 0x3f;
 
 /** What a rank says of its registrations when it joins. */
@@ -93,10 +94,7 @@ function allJoined(rank: NcclRank, control: GroupControl): boolean {
     );
   }
   if (registers.some((one) => one !== registersOf(rank))) {
-    throw new MismatchError(
-      "all ranks of a communicator must register their buffers, or none",
-      registers.map((one, member) => ({ rank: member, call: `registerBuffers: ${one === 1}` })),
-    );
+    throw mixedRegistrations(registers.map((hash, rank) => ({ rank, hash })));
   }
   return true;
 }

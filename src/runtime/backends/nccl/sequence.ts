@@ -4,6 +4,9 @@ import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
 import { COLLECTIVE, type Lane } from "../control/lanes.ts";
 import type { Arrival } from "./entry.ts";
 
+/** Number of the members' joining among a group's collectives. */
+export const JOIN_SEQ = 0;
+
 /** In the first word of a send or receive: it stands in a batch, and hence is NCCL's own (see pair-mail.ts). */
 export const IN_BATCH = 1 << 30;
 /** In the first word of an all-reduce, where it matters to NCCL (registrations.ts): its result replaces its input. */
