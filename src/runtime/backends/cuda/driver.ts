@@ -48,7 +48,7 @@ export class CudaDriver {
   }
 
   /** @throws NativeError when `status` is not success */
-  check(symbol: CudaSymbol, status: number): void {
+  check(symbol: CudaSymbol | CudaMappingSymbol, status: number): void {
     if (status !== CUDA_STATUS.success) throw this.error(symbol, status);
   }
 

@@ -5,7 +5,7 @@
  */
 import type { CudaDevice } from "./device.ts";
 import type { CudaDriver } from "./driver.ts";
-import { CUDA_STATUS, type CudaMappingSymbol, isSticky } from "./symbols.ts";
+import { CUDA_STATUS, isSticky } from "./symbols.ts";
 
 /** CUmemAccessDesc: CU_MEM_LOCATION_TYPE_DEVICE, the device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE. */
 const accessOf = (ordinal: number) => Int32Array.of(1, ordinal, 3);
@@ -21,19 +21,17 @@ export function mapSecond(device: CudaDevice, address: bigint): bigint | undefin
   const { driver } = device;
   const api = driver.mapping;
   // Memory without a handle answers in more ways than one (invalid value, not supported).
-  let hasHandle = false;
   const handle = device.make("memoryHandle", (out) => {
     const status = api.cuMemRetainAllocationHandle(out, address);
-    hasHandle = status === CUDA_STATUS.success;
-    if (status === CUDA_STATUS.outOfMemory || isSticky(status)) check(driver, "cuMemRetainAllocationHandle", status);
-    if (!hasHandle) out[0] = 0n;
+    if (status === CUDA_STATUS.outOfMemory || isSticky(status)) driver.check("cuMemRetainAllocationHandle", status);
+    if (status !== CUDA_STATUS.success) out[0] = 0n;
   });
   try {
-    if (!hasHandle) return undefined;
+    if (handle === 0n) return undefined;
     const [status, size] = rangeAt(driver, address);
-    check(driver, "cuMemGetAddressRange_v2", status);
+    driver.check("cuMemGetAddressRange_v2", status);
     return device.make("secondMapping", (out) => {
-      check(driver, "cuMemAddressReserve", api.cuMemAddressReserve(out, size, 0, 0, 0));
+      driver.check("cuMemAddressReserve", api.cuMemAddressReserve(out, size, 0, 0, 0));
       const second = out[0] ?? 0n;
       const mapped = api.cuMemMap(second, size, 0, handle, 0);
       const usable =
@@ -46,7 +44,7 @@ export function mapSecond(device: CudaDevice, address: bigint): bigint | undefin
     });
   } finally {
     device.ledger?.drop("memoryHandle", handle);
-    if (hasHandle) api.cuMemRelease(handle);
+    if (handle !== 0n) api.cuMemRelease(handle);
   }
 }
 
@@ -62,8 +60,4 @@ function rangeAt(driver: CudaDriver, address: bigint): readonly [status: number,
   const [base, size] = [new BigUint64Array(1), new BigUint64Array(1)];
   const status = driver.mapping.cuMemGetAddressRange_v2(base, size, address);
   return [status, Number(size[0])];
-}
-
-function check(driver: CudaDriver, symbol: CudaMappingSymbol, status: number): void {
-  if (status !== CUDA_STATUS.success) throw driver.error(symbol, status);
 }

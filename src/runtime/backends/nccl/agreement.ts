@@ -120,14 +120,8 @@ export class Agreement {
     const open = collective && OPEN_OPS.has(unpackCall(mine.call).op);
     if (!differs && (open || (theirs.count === mine.count && theirs.hash === mine.hash))) return undefined;
     if (apart && collective) {
-      // A rank that does not register its buffers does not say what is in place.
-      const joined = [this.#control.member, member].flatMap((one) => {
-        const hash = this.#control.read(one, lane, JOIN_SEQ)?.hash;
-        return hash === undefined ? [] : [{ rank: this.#ranks[one] ?? one, hash }];
-      });
-      if (new Set(joined.map(({ hash }) => hash)).size > 1) {
-        return mixedRegistrations(joined.sort((x, y) => x.rank - y.rank));
-      }
+      const mixed = this.#compareJoining(member);
+      if (mixed !== undefined) return mixed;
     }
     const [without, with_] = collective
       ? [" into another tensor", " in place"]
@@ -144,6 +138,16 @@ export class Agreement {
       { rank: this.#ranks[member] ?? member, call: words(theirs) + rest[1] },
     ].sort((x, y) => x.rank - y.rank);
     return new MismatchError(`ranks of ${this.#group} disagree on operation #${placeOf({ lane, seq })}`, sides);
+  }
+
+  /** Whether another member registers its buffers as this one does: who does not, does not say what is in place. */
+  #compareJoining(member: number): MismatchError | undefined {
+    const joined = [this.#control.member, member].flatMap((one) => {
+      const hash = this.#control.read(one, COLLECTIVE, JOIN_SEQ)?.hash;
+      return hash === undefined ? [] : [{ rank: this.#ranks[one] ?? one, hash }];
+    });
+    if (new Set(joined.map(({ hash }) => hash)).size < 2) return undefined;
+    return mixedRegistrations(joined.sort((x, y) => x.rank - y.rank));
   }
 
   /** Whether every member that takes part in all of these calls has issued them. */
