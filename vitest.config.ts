@@ -25,9 +25,9 @@ const alias = Object.entries(exports).flatMap(([subpath, target]) =>
  * process of their own: they change its environment, count its threads and descriptors, and some end it.
  */
 const SHARED = [
-  "src/{core,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
+  "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor}/**/*.test.ts",
-  "test/{planner,oracle}/**/*.test.ts",
+  "test/{planner,oracle,mscclpp}/**/*.test.ts",
 ];
 // Fixtures are recordings of machines, with links that lead anywhere.
 const exclude = ["**/node_modules/**", "test/fixtures/**"];

@@ -28,7 +28,8 @@ if (name === undefined) {
   const dist = new URL(process.env.CHORALE_DIST ?? "../dist/", import.meta.url);
   const algorithms = await import(new URL("authoring/algorithms/index.js", dist).href);
   const { compile } = await import(new URL("authoring/language/index.js", dist).href);
-  const { verifyPlan, countOps } = await import(new URL("authoring/schedule/index.js", dist).href);
+  const { countOps } = await import(new URL("authoring/plan/index.js", dist).href);
+  const { verifyPlan } = await import(new URL("authoring/verifier/index.js", dist).href);
   const [make, args] = CASES[name];
   const cpu = () => (process.cpuUsage().user + process.cpuUsage().system) / 1e6;
   const c0 = cpu();

@@ -22,7 +22,7 @@ if (!existsSync(data)) {
 
 const outfile = join(root, ".cache/conformance.mjs");
 await build({
-  entryPoints: [join(root, "src/authoring/schedule/mscclpp/conformance.ts")],
+  entryPoints: [join(root, "test/mscclpp/check-conformance.ts")],
   bundle: true,
   platform: "node",
   format: "esm",

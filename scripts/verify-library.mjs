@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 const dist = process.env.CHORALE_DIST ?? fileURLToPath(new URL("../dist", import.meta.url));
 const { ALGORITHMS } = await import(`${dist}/authoring/algorithms/index.js`);
 const { compile } = await import(`${dist}/authoring/language/index.js`);
-const { verifyPlan } = await import(`${dist}/authoring/schedule/index.js`);
+const { verifyPlan } = await import(`${dist}/authoring/verifier/index.js`);
 
 /** Reads from peers, packets and switches need memory channels. */
 const onlyPuts = (algorithm) => !algorithm.packets && !algorithm.needsSwitch && !/read/.test(algorithm.name);

@@ -8,7 +8,9 @@ import { describe, expect, it } from "vitest";
 const root = fileURLToPath(new URL("..", import.meta.url));
 const ROOMS = {
   language: "authoring/language",
-  schedule: "authoring/schedule",
+  plan: "authoring/plan",
+  compiler: "authoring/compiler",
+  interchange: "authoring/interchange",
   algorithms: "authoring/algorithms",
 } as const;
 const lines = readFileSync(join(root, "docs/parity-dsl.md"), "utf8").split("\n");

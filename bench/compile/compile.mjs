@@ -28,10 +28,7 @@ const bundle = async (contents, name) => {
 
 const lines = [];
 if (values.data !== undefined) {
-  const file = await bundle(
-    'export { replayToText } from "./src/authoring/schedule/mscclpp/replay.ts";',
-    "bench-compile.mjs",
-  );
+  const file = await bundle('export { replayToText } from "./test/mscclpp/replay-trace.ts";', "bench-compile.mjs");
   const { replayToText } = await import(pathToFileURL(file).href);
   const reference = new Map(values.reference === undefined ? [] : JSON.parse(readFileSync(values.reference, "utf8")));
   const programs = [];
@@ -79,7 +76,7 @@ if (values.data !== undefined) {
 
 const big = await bundle(
   `import { stream } from "./src/apps/cli/stream.ts";
-import { mscclppAllReducePackets } from "./src/authoring/algorithms/mscclpp.ts";
+import { mscclppAllReducePackets } from "./src/authoring/algorithms/mscclpp-programs.ts";
 import { writeMscclpp } from "./src/authoring/language/index.ts";
 const begin = performance.now();
 const program = mscclppAllReducePackets({ numRanks: 64 });

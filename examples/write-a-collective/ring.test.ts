@@ -1,5 +1,5 @@
 import { compile } from "chorale/language";
-import { verifyPlan } from "chorale/schedule";
+import { verifyPlan } from "chorale/verifier";
 import { describe, expect, it } from "vitest";
 import ring from "./ring.ts";
 

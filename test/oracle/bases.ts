@@ -1,9 +1,9 @@
 /** The plans that mutants are made of: the library at several sizes, and MSCCL++'s own programs where they are at hand. */
 import { ALGORITHMS } from "../../src/authoring/algorithms/index.ts";
+import { readMscclpp } from "../../src/authoring/interchange/read-mscclpp-json.ts";
 import { compile } from "../../src/authoring/language/index.ts";
-import { countOps, type ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
-import { readMscclpp } from "../../src/authoring/schedule/mscclpp/read.ts";
-import { verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+import { countOps, type ExecutionPlan } from "../../src/authoring/plan/execution-plan.ts";
+import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { sendersOf } from "./judge.ts";
 
 export interface Base {

@@ -4,7 +4,7 @@
  * a run of the oracle breaks; an equivalent change that the verifier flags. What is counted: flagged mutants with a
  * failing run.
  */
-import { renderFindings, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+import { renderFindings, verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { type Base, libraryBases } from "./bases.ts";
 import { isShapeless, type Judgement, judge } from "./judge.ts";
 import { BREAKING, EQUIVALENT, mutate } from "./mutate.ts";

@@ -1,5 +1,5 @@
 /** Signals and semaphores (docs/semantics.md, section 6): a counter each, with what its raisers had seen. */
-import type { ChannelKind, ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
+import type { ChannelKind, ExecutionPlan } from "../../src/authoring/plan/execution-plan.ts";
 import type { View } from "./memory.ts";
 
 export interface Counter {

@@ -2,7 +2,7 @@
  * What a data operation does at each position (docs/semantics.md, section 3): which places are read, how they are
  * combined, which places are written. An element of an operation belongs to one thread.
  */
-import type { ExecutionPlan, PlanReduceOp, Range, SimpleOp } from "../../src/authoring/schedule/ir.ts";
+import type { ExecutionPlan, PlanReduceOp, Range, SimpleOp } from "../../src/authoring/plan/execution-plan.ts";
 
 /** Operators on 32-bit numbers. */
 export const COMBINE: Readonly<Record<PlanReduceOp, (a: number, b: number) => number>> = {

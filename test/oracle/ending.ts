@@ -1,6 +1,7 @@
 /** What a run of the oracle leaves in memory, against what the collective asks for (docs/semantics.md, section 8). */
-import { planPostcondition } from "../../src/authoring/schedule/collective.ts";
-import type { ExecutionPlan, PlanReduceOp } from "../../src/authoring/schedule/ir.ts";
+
+import type { ExecutionPlan, PlanReduceOp } from "../../src/authoring/plan/execution-plan.ts";
+import { planPostcondition } from "../../src/authoring/plan/plan-conditions.ts";
 import { COMBINE } from "./elements.ts";
 import type { OracleMemory } from "./memory.ts";
 import type { Places } from "./places.ts";

@@ -4,8 +4,9 @@
  */
 import { describe, expect, it } from "vitest";
 import { ALGORITHMS, algorithm } from "../../src/authoring/algorithms/index.ts";
+import { readMscclpp, writeMscclppPieces } from "../../src/authoring/interchange/index.ts";
 import { compile } from "../../src/authoring/language/index.ts";
-import { type ExecutionPlan, readMscclpp, withTables, writeMscclppPieces } from "../../src/authoring/schedule/index.ts";
+import { type ExecutionPlan, withTables } from "../../src/authoring/plan/index.ts";
 import { isShapeless, judge } from "./judge.ts";
 
 type Path = readonly (string | number)[];

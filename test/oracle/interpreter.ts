@@ -3,7 +3,7 @@
  * went wrong. Written from docs/semantics.md; it shares no code with the verifier and knows nothing of it. It is slow
  * and simple on purpose: every rule of that page is one place here.
  */
-import type { ExecutionPlan, PipelineOp, SimpleOp } from "../../src/authoring/schedule/ir.ts";
+import type { ExecutionPlan, PipelineOp, SimpleOp } from "../../src/authoring/plan/execution-plan.ts";
 import { type Counter, Counters } from "./counters.ts";
 import { COMBINE, elementsOf } from "./elements.ts";
 import { contentsAtEnd, wrongAtEnd } from "./ending.ts";

@@ -1,6 +1,6 @@
 /** Compares verifier and oracle on one plan. */
-import type { ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
-import { type Finding, type Verdict, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+import type { ExecutionPlan } from "../../src/authoring/plan/execution-plan.ts";
+import { type Finding, type Verdict, verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { runAndLook } from "./interpreter.ts";
 
 export interface Judgement {

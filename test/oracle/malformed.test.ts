@@ -1,9 +1,9 @@
 /** Files that are no plans, or nearly are: what `chorale check` reads them with must end soon, in findings or typed errors. */
 import { describe, expect, it } from "vitest";
 import { ALGORITHMS, mscclppAllReducePipeline } from "../../src/authoring/algorithms/index.ts";
+import { planToJson, readPlan } from "../../src/authoring/interchange/index.ts";
 import { compile, writeMscclpp } from "../../src/authoring/language/index.ts";
-import { planToJson, readPlan } from "../../src/authoring/schedule/index.ts";
-import { verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { FormatError } from "../../src/core/index.ts";
 import { Random } from "./random.ts";
 

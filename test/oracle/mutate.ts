@@ -2,7 +2,7 @@
  * Changes to plans, for testing the verifier: breaking ones (a mutant may still be right by luck; the oracle knows), and
  * ones that change nothing by construction. Plans are data, so a mutant is a deep copy with one place changed.
  */
-import type { ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
+import type { ExecutionPlan } from "../../src/authoring/plan/execution-plan.ts";
 import { PLAIN_BREAKING } from "./breaking.ts";
 import { FINE_BREAKING } from "./breaking-fine.ts";
 import { EQUIVALENT } from "./equivalent.ts";

@@ -2,8 +2,15 @@
  * Where the buffers of a plan lie in the oracle's memory, and which part of a range a strand handles. A place is a cell:
  * every unit of a loop is a whole number of them, and so is every part of a group.
  */
-import { placeOf } from "../../src/authoring/schedule/collective.ts";
-import type { BufferKind, ExecutionPlan, PipelineOp, Range, SimpleOp } from "../../src/authoring/schedule/ir.ts";
+
+import type {
+  BufferKind,
+  ExecutionPlan,
+  PipelineOp,
+  Range,
+  SimpleOp,
+} from "../../src/authoring/plan/execution-plan.ts";
+import { placeOf } from "../../src/authoring/plan/plan-conditions.ts";
 
 const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
 

@@ -1,5 +1,5 @@
 /** Getting at the parts of a plan in order to change them: what the mutators of `mutate.ts` have in common. */
-import type { BufferKind, ExecutionPlan, Op, Range, RemoteRange } from "../../src/authoring/schedule/ir.ts";
+import type { BufferKind, ExecutionPlan, Op, Range, RemoteRange } from "../../src/authoring/plan/execution-plan.ts";
 import type { Random } from "./random.ts";
 
 export type Mutable<T> = {

@@ -3,8 +3,8 @@
  * about combinations which no mutant of a right plan has. Every pair of operations that must come together (a signal and
  * its wait, a release and its acquire, both sides of a barrier, a packet and mostly its reader) does.
  */
-import type { ExecutionPlan, Op, Range, RankPlan } from "../../src/authoring/schedule/ir.ts";
-import { DEFAULT_PLAN_OPTIONS } from "../../src/authoring/schedule/ir.ts";
+import type { ExecutionPlan, Op, Range, RankPlan } from "../../src/authoring/plan/execution-plan.ts";
+import { DEFAULT_PLAN_OPTIONS } from "../../src/authoring/plan/execution-plan.ts";
 import { Random } from "./random.ts";
 
 const CHUNKS = 2;

@@ -1,5 +1,5 @@
 /** What a run of the oracle has in progress: strands, their elements, requests to proxies. */
-import type { PlanReduceOp } from "../../src/authoring/schedule/ir.ts";
+import type { PlanReduceOp } from "../../src/authoring/plan/execution-plan.ts";
 import type { Counter } from "./counters.ts";
 import type { Agent, View } from "./memory.ts";
 

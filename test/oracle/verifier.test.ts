@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { ALGORITHMS } from "../../src/authoring/algorithms/index.ts";
 import { compile } from "../../src/authoring/language/index.ts";
-import { planPostcondition } from "../../src/authoring/schedule/collective.ts";
-import type { ExecutionPlan } from "../../src/authoring/schedule/ir.ts";
-import { expectationOf } from "../../src/authoring/schedule/verify/expectation.ts";
-import { verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+import type { ExecutionPlan } from "../../src/authoring/plan/execution-plan.ts";
+import { planPostcondition } from "../../src/authoring/plan/plan-conditions.ts";
 import { simulate } from "../../src/authoring/simulator/index.ts";
+import { expectationOf } from "../../src/authoring/verifier/expected-output.ts";
+import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { ChoraleError } from "../../src/core/index.ts";
 import { presetInventory } from "../../src/machine/topology/index.ts";
 import { campaign } from "./campaign.ts";

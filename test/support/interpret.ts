@@ -11,7 +11,7 @@ import {
   planPostcondition,
   type Range,
   type SimpleOp,
-} from "chorale/schedule";
+} from "chorale/plan";
 import { Random } from "../oracle/random.ts";
 
 interface Cell {

@@ -5,8 +5,8 @@ import {
   type Op,
   type PlanCollective,
   type Range,
-} from "../../src/authoring/schedule/ir.ts";
-import { type FindingCode, type VerifyOptions, verifyPlan } from "../../src/authoring/schedule/verify/index.ts";
+} from "../../src/authoring/plan/execution-plan.ts";
+import { type FindingCode, type VerifyOptions, verifyPlan } from "../../src/authoring/verifier/index.ts";
 
 export const at = (buffer: Range["buffer"], index: number, size = 1): Range => ({ buffer, index, size });
 export const far = (rank: number, buffer: Range["buffer"], index: number, size = 1) => ({ rank, buffer, index, size });

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
-import { OPERATION_NAMES } from "../../authoring/collectives/index.ts";
+import { OPERATION_NAMES } from "../../collectives/index.ts";
 import { bench, checkBench } from "./index.ts";
 
 const available = buildFakeGpu() !== undefined;

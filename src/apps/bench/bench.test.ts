@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
-import { OPERATION_NAMES } from "../../authoring/collectives/index.ts";
+import { OPERATION_NAMES } from "../../collectives/index.ts";
 import { bar, makeStyle, table, width, wrap } from "./demo/draw.ts";
 import {
   type BenchRow,

@@ -1,7 +1,7 @@
 /** `chorale bench`: how fast an operation is here, with nccl-tests' columns. */
 import { availableParallelism } from "node:os";
 import { type Command, Option } from "commander";
-import { parseOperation } from "../../authoring/collectives/index.ts";
+import { parseOperation } from "../../collectives/index.ts";
 import {
   type ChoraleError,
   InvalidArgumentError,

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
 import { ringAllReduce } from "../../authoring/algorithms/index.ts";
+import { planToJson } from "../../authoring/interchange/index.ts";
 import { compile } from "../../authoring/language/index.ts";
-import { planToJson } from "../../authoring/schedule/index.ts";
 
 let folder = "";
 const file = (name: string) => join(folder, name);

@@ -1,15 +1,15 @@
 /** `chorale check`: proves plans right, or says what is wrong with them. */
 import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
+import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import {
-  type ExecutionPlan,
   type Finding,
   renderFindings,
   TARGETS,
   type Target,
   type VerifyOptions,
   verifyPlan,
-} from "../../authoring/schedule/index.ts";
+} from "../../authoring/verifier/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { collect } from "./options.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
-import { planFromJson, readMscclpp, readMscclXml, verifyPlan } from "../../authoring/schedule/index.ts";
+import { planFromJson, readMscclpp, readMscclXml } from "../../authoring/interchange/index.ts";
+import { verifyPlan } from "../../authoring/verifier/index.ts";
 
 const programs = fileURLToPath(new URL("../../../test/fixtures/programs/", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "chorale-compile-"));

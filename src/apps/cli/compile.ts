@@ -1,22 +1,18 @@
 /** `chorale compile`: a program to a plan, shown, compared or written in the format of an executor. */
 import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
+import { SOUND_PASSES } from "../../authoring/compiler/index.ts";
+import { mscclppCollective, planToJson, writeMscclppPieces, writeMscclXml } from "../../authoring/interchange/index.ts";
 import { writeMscclpp } from "../../authoring/language/index.ts";
 import {
   diffPlans,
   type ExecutionPlan,
   limitViolations,
-  mscclppCollective,
-  planToJson,
   printDiff,
   printPlan,
-  renderFindings,
-  SOUND_PASSES,
-  verifyPlan,
   withTables,
-  writeMscclppPieces,
-  writeMscclXml,
-} from "../../authoring/schedule/index.ts";
+} from "../../authoring/plan/index.ts";
+import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
 import { collect } from "./options.ts";
 import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";

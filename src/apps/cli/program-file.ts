@@ -7,8 +7,9 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
+import { readPlan } from "../../authoring/interchange/index.ts";
 import { type CompileOptions, compile, type Program } from "../../authoring/language/index.ts";
-import { type ExecutionPlan, readPlan } from "../../authoring/schedule/index.ts";
+import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
 

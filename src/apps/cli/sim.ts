@@ -2,8 +2,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
-import { OPERATION_NAMES, type OperationName } from "../../authoring/collectives/index.ts";
-import type { ExecutionPlan } from "../../authoring/schedule/index.ts";
+import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import {
   type Curve,
   crossovers,
@@ -22,6 +21,7 @@ import {
   toChakra,
   toTrace,
 } from "../../authoring/simulator/index.ts";
+import { OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";

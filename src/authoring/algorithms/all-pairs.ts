@@ -5,7 +5,7 @@
  * on its own does so in rank order.
  */
 import { allGather, allReduce, allToAll, allToAllV, type Program, program, reduceScatter } from "../language/index.ts";
-import { type AlgorithmArgs, after, settings } from "./args.ts";
+import { type AlgorithmArgs, after, settings } from "./algorithm-args.ts";
 
 /** Everybody puts its input to everybody, and reduces all of it: 1 step, n - 1 times the data. */
 export function oneShotAllReduce(args: AlgorithmArgs): Program {

@@ -4,7 +4,7 @@
  * they belong, so that the first and last rotation of the paper fall away.
  */
 import { allGather, allToAll, type Builder, type Chunk, type Program, program } from "../language/index.ts";
-import { type AlgorithmArgs, modulo, settings } from "./args.ts";
+import { type AlgorithmArgs, modulo, settings } from "./algorithm-args.ts";
 
 /** All-gather: step k sends the 2^k parts that a rank has to the rank 2^k before it. */
 export function bruckAllGather(args: AlgorithmArgs): Program {

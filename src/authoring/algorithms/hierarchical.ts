@@ -13,7 +13,7 @@ import {
   program,
   reduceScatter,
 } from "../language/index.ts";
-import { type HierarchicalArgs, modulo, others, settings } from "./args.ts";
+import { type HierarchicalArgs, modulo, others, settings } from "./algorithm-args.ts";
 
 function shape(
   name: string,

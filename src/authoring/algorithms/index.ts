@@ -1,12 +1,69 @@
-/** The library of collective algorithms, each a short program of the language with its source cited. */
-export * from "./all-pairs.ts";
-export type { AlgorithmArgs, HierarchicalArgs, RootedArgs } from "./args.ts";
-export * from "./bruck.ts";
-export * from "./hierarchical.ts";
-export * from "./library.ts";
-export * from "./mscclpp.ts";
-export * from "./point.ts";
-export * from "./recursive.ts";
-export * from "./ring.ts";
-export * from "./switch.ts";
-export * from "./tree.ts";
+/**
+ * The library of collective algorithms, each a short program of the language with its source cited.
+ * Refuses to choose among them: which one serves a size is decided elsewhere.
+ * Start reading in library.ts, the table of all of them.
+ */
+
+export type { AlgorithmArgs, HierarchicalArgs, RootedArgs } from "./algorithm-args.ts";
+export {
+  type AllToAllVArgs,
+  directAllGather,
+  directAllToAll,
+  directAllToAllV,
+  directReduceScatter,
+  oneShotAllReduce,
+  oneShotPacketAllReduce,
+  oneShotReadAllReduce,
+  packetAllGather,
+  packetReduceScatter,
+  twoShotAllReduce,
+  twoShotFusedReadAllReduce,
+  twoShotPacketAllReduce,
+  twoShotReadAllReduce,
+} from "./all-pairs.ts";
+export { bruckAllGather, bruckAllToAll } from "./bruck.ts";
+export {
+  hierarchicalAllGather,
+  hierarchicalAllReduce,
+  hierarchicalAllToAll,
+  hierarchicalReduceScatter,
+} from "./hierarchical.ts";
+export { ALGORITHMS, type AlgorithmEntry, algorithm } from "./library.ts";
+export {
+  type MscclppArgs,
+  type MscclppSendRecvArgs,
+  mscclppAllGatherForward,
+  mscclppAllGatherPackets,
+  mscclppAllReduce,
+  mscclppAllReduceNaive,
+  mscclppAllReducePackets,
+  mscclppAllReducePipeline,
+  mscclppAllReduceSwitch,
+  mscclppAllToAllRing,
+  mscclppSendRecv,
+} from "./mscclpp-programs.ts";
+export { directSendRecv, disseminationBarrier, pairwiseAllToAll, type SendRecvArgs } from "./point-to-point.ts";
+export {
+  halvingDoublingAllReduce,
+  halvingReduceScatter,
+  recursiveDoublingAllGather,
+  recursiveDoublingAllReduce,
+} from "./recursive.ts";
+export { bidirectionalRingAllReduce, ringAllGather, ringAllReduce, ringReduceScatter } from "./ring.ts";
+export { switchAllGather, switchAllReduce } from "./switch-multicast.ts";
+export {
+  binomialAllReduce,
+  binomialBroadcast,
+  binomialGather,
+  binomialReduce,
+  binomialScatter,
+  chainBroadcast,
+  chainReduce,
+  directGather,
+  directScatter,
+  doubleBinaryTreeAllReduce,
+  type PipelineArgs,
+  scatterAllGatherBroadcast,
+  scatterGatherReduce,
+  twoTrees,
+} from "./tree.ts";

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { interpret } from "../../../test/support/interpret.ts";
 import { compile } from "../language/index.ts";
-import { hashPlan, verifyPlan } from "../schedule/index.ts";
+import { hashPlan } from "../plan/index.ts";
+import { verifyPlan } from "../verifier/index.ts";
 import { ALGORITHMS, algorithm } from "./index.ts";
 
 const RANKS = [2, 3, 4, 5, 6, 7, 8, 15, 16];

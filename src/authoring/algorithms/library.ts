@@ -2,17 +2,18 @@
  * The library as a table: what each algorithm computes, for how many ranks it is defined, whether it can work in place.
  * The tuner, the bench and the tests walk it. Those that take more than `AlgorithmArgs` get sensible values.
  */
+
+import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { CollectiveName } from "../collectives/index.ts";
 import type { Program } from "../language/index.ts";
+import type { AlgorithmArgs, RootedArgs } from "./algorithm-args.ts";
 import * as pairs from "./all-pairs.ts";
-import type { AlgorithmArgs, RootedArgs } from "./args.ts";
 import * as bruck from "./bruck.ts";
 import * as hierarchical from "./hierarchical.ts";
-import * as point from "./point.ts";
+import * as point from "./point-to-point.ts";
 import * as recursive from "./recursive.ts";
 import * as ring from "./ring.ts";
-import * as multicast from "./switch.ts";
+import * as multicast from "./switch-multicast.ts";
 import * as tree from "./tree.ts";
 
 export interface AlgorithmEntry {

@@ -14,7 +14,7 @@ import {
   type RankHandle,
   reduceScatter,
 } from "../language/index.ts";
-import { type AlgorithmArgs, settings } from "./args.ts";
+import { type AlgorithmArgs, settings } from "./algorithm-args.ts";
 
 /** The largest power of two that is at most n. */
 function powerBelow(n: number): number {

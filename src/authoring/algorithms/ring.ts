@@ -11,7 +11,7 @@ import {
   program,
   reduceScatter,
 } from "../language/index.ts";
-import { type AlgorithmArgs, modulo, settings } from "./args.ts";
+import { type AlgorithmArgs, modulo, settings } from "./algorithm-args.ts";
 
 /** Ring all-reduce: n - 1 steps of reduce-scatter, n - 1 steps of all-gather, on chunks of 1/n. */
 export function ringAllReduce(args: AlgorithmArgs): Program {

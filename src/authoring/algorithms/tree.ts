@@ -16,7 +16,7 @@ import {
   reduce,
   scatter,
 } from "../language/index.ts";
-import { type AlgorithmArgs, after, modulo, type RootedArgs, settings } from "./args.ts";
+import { type AlgorithmArgs, after, modulo, type RootedArgs, settings } from "./algorithm-args.ts";
 
 export interface PipelineArgs extends RootedArgs {
   /** Pieces that follow each other through the tree; more hide latency on large messages. */

@@ -2,22 +2,19 @@
  * The language: what the callback of `program` is given. Every call is recorded; nothing runs. Vocabulary after the
  * MSCCL++ DSL, with types that refuse what it refuses only at run time, or not at all.
  */
-import {
-  BUFFERS,
-  type BufferKind,
-  type ChannelKind,
-  type ChannelRecord,
-  EXECUTOR_LIMITS,
-  MEMORY,
-  type PlanReduceOp,
-  PORT,
-  pairChannels,
-  type Recorder,
-} from "../schedule/index.ts";
+
+import { type ChannelRecord, MEMORY, PORT, pairChannels, type Recorder } from "../compiler/index.ts";
+import { BUFFERS, type BufferKind, type ChannelKind, EXECUTOR_LIMITS, type PlanReduceOp } from "../plan/index.ts";
 import { MemoryChannel, PortChannel, SwitchChannel } from "./channels.ts";
-import { RankHandle } from "./rank.ts";
-import type { OnlyScratch } from "./sentence.ts";
-import { type At, type Chunk, type StrandGroup, strandsOf, type valuesOfDifferentProgramsDoNotMix } from "./values.ts";
+import {
+  type At,
+  type Chunk,
+  type StrandGroup,
+  strandsOf,
+  type valuesOfDifferentProgramsDoNotMix,
+} from "./program-values.ts";
+import { RankHandle } from "./rank-handle.ts";
+import type { OnlyScratch } from "./type-error-sentence.ts";
 
 /** Cuts a list of operands so that each part and the accumulator fit one operation. */
 function slices<T>(list: readonly T[]): T[][] {

@@ -1,7 +1,7 @@
 /** Channels between ranks: memory, port and switch. */
-import type { BufferKind, ChannelRecord, PlanReduceOp, Recorder, SwitchRecord } from "../schedule/index.ts";
-import type { RankHandle } from "./rank.ts";
-import type { OnlyScratch, Sentence } from "./sentence.ts";
+
+import type { ChannelRecord, Recorder, SwitchRecord } from "../compiler/index.ts";
+import type { BufferKind, PlanReduceOp } from "../plan/index.ts";
 import {
   type At,
   type Chunk,
@@ -17,7 +17,9 @@ import {
   strandsOf,
   syncOf,
   type valuesOfDifferentProgramsDoNotMix,
-} from "./values.ts";
+} from "./program-values.ts";
+import type { RankHandle } from "./rank-handle.ts";
+import type { OnlyScratch, Sentence } from "./type-error-sentence.ts";
 
 /** One direction between two ranks; the k-th one way pairs with the k-th the other way. */
 class Channel<P> {

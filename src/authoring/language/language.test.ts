@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { type ExecutionPlan, formatOp, hashPlan, planFromJson, planToJson } from "../schedule/index.ts";
+import { planFromJson, planToJson } from "../interchange/index.ts";
+import { type ExecutionPlan, formatOp, hashPlan } from "../plan/index.ts";
 import {
   allReduce,
   type Builder,

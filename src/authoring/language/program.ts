@@ -3,30 +3,23 @@
  * may be called again with other options. Nothing is global: any number of programs may be built, also within each other.
  */
 import { InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { type AutoSyncMode, checkPairing, lowerRank, lowerSound, Recorder } from "../compiler/index.ts";
+import { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "../interchange/index.ts";
 import {
-  type AutoSyncMode,
   type ChannelKind,
-  checkPairing,
   collectiveChunks,
   DEFAULT_PLAN_OPTIONS,
   deepFreeze,
   type ExecutionPlan,
   limitViolations,
-  lowerRank,
-  lowerSound,
-  type MscclppHeader,
-  mscclppCollective,
   type PlanCollective,
   type PlanOptions,
   type RankPlan,
-  Recorder,
-  renderFindings,
   type SourceLocation,
-  verifyPlan,
-  writeMscclppPieces,
-} from "../schedule/index.ts";
+} from "../plan/index.ts";
+import { renderFindings, verifyPlan } from "../verifier/index.ts";
 import { Builder } from "./builder.ts";
-import { callSite, MAX_LOCATED } from "./source.ts";
+import { callSite, MAX_LOCATED } from "./call-site.ts";
 
 /**
  * Options of a program; all but name and collective have MSCCL++'s defaults. A name that is written out is also the mark
@@ -86,7 +79,7 @@ function countOption(argument: string, value: number): number {
   return value;
 }
 
-/** How many parts a rank's buffers are made of (see `layout.ts`). */
+/** How many parts a rank's buffers are made of (see `plan-layout.ts` of plan/). */
 function segmentsOf(c: PlanCollective, rank: number): { readonly input: number; readonly output: number } {
   const n = c.numRanks;
   const atRoot = rank === (c.root ?? 0);

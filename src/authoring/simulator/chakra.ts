@@ -6,7 +6,7 @@
  * Every transfer between two ranks is one send and one receive with a tag of their own. Operations of a strand follow
  * each other; an operation that waited for another rank follows the receives of what that rank's strand had sent.
  */
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import { ProtoWriter } from "./protobuf.ts";
 import type { OpRecord } from "./run-state.ts";
 import type { Simulation } from "./simulate.ts";

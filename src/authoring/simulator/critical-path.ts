@@ -2,7 +2,7 @@
  * The critical path: from the operation that ended last back to the launch, each step the one that held up the next.
  * Told in words, with what the time went to.
  */
-import { type ExecutionPlan, formatOp, type Op } from "../schedule/index.ts";
+import { type ExecutionPlan, formatOp, type Op } from "../plan/index.ts";
 import type { OpRecord } from "./run-state.ts";
 import type { Simulation } from "./simulate.ts";
 

@@ -1,6 +1,6 @@
 /** What can go wrong with a machine while a plan runs: a slow link, a rank that dies at an operation, a lost NIC. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import type { Machine } from "./machine.ts";
 import type { Simulation } from "./simulate.ts";
 

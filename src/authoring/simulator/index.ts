@@ -1,3 +1,8 @@
+/**
+ * Runs plans on topologies in simulated time: time, bandwidth, use of links, critical path, traces.
+ * Refuses to judge plans (verifier/ does) and to measure: its constants are fitted to measurements made elsewhere.
+ * Start reading in simulate.ts.
+ */
 export { readAstraNetwork } from "./astra.ts";
 export { toChakra } from "./chakra.ts";
 export { type Crossover, type Curve, crossovers, type SizePoint } from "./compare.ts";

@@ -9,7 +9,7 @@ import { ChoraleError } from "../../core/index.ts";
 import { type Inventory, inventorySchema, parseSystem, presetInventory } from "../../machine/topology/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import {
   describeCriticalPath,
   explainStuck,

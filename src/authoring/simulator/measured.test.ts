@@ -8,7 +8,7 @@ import { describe, expect, it } from "vitest";
 import { presetInventory } from "../../machine/topology/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import { H200_4, ncclEstimate, ncclMachineOf, readMeasurements, SYSTEMS, simulate } from "./index.ts";
 
 interface Row {

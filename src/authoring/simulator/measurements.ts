@@ -7,7 +7,7 @@ import { z } from "zod";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 
 /** More rows than this are a mistake: every one is simulated dozens of times. */
 const MAX_ROWS = 2000;

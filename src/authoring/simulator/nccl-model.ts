@@ -5,8 +5,9 @@
  * ring and tree with LL, LL128 and Simple, and NVLS where it is asked for. One constant can be replaced by what was
  * measured: what LL reaches, which NCCL takes from a table that is too low for 4x H200.
  */
+
+import type { OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { OperationName } from "../collectives/index.ts";
 
 const PROTOCOLS = ["LL", "LL128", "Simple"] as const;
 export type NcclProtocol = (typeof PROTOCOLS)[number];

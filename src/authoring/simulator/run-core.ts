@@ -2,7 +2,7 @@
  * What every part of a run shares: the plan, the machine and its network, the strands, and the book of what was executed.
  * A strand advances until an operation has to wait; whoever ends that operation calls `finish`.
  */
-import type { ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../schedule/index.ts";
+import type { ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../plan/index.ts";
 import type { Machine, Route } from "./machine.ts";
 import { Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";

@@ -1,5 +1,5 @@
 /** Data operations of a run: what each reads, moves and writes, and when its strand may go on. */
-import type { PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { PipelineOp, SimpleOp } from "../plan/index.ts";
 import type { RunCore } from "./run-core.ts";
 import type { Packets } from "./run-packets.ts";
 import { type Strand, share } from "./run-state.ts";

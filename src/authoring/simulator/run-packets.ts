@@ -1,5 +1,5 @@
 /** Packets of a run: which have begun to come, which are all there, and who waits for them. */
-import type { BufferKind, PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { BufferKind, PipelineOp, SimpleOp } from "../plan/index.ts";
 import { PacketBoard } from "./packets.ts";
 import type { RunCore } from "./run-core.ts";
 import { packetSources, type Strand } from "./run-state.ts";

@@ -4,7 +4,7 @@
  * a signal after it. Packets are seen one by one: who forwards them need not wait for the last. Port operations go to
  * the rank's proxy. All costs are `parameters.ts`'s; what is shared is `network.ts`'s business.
  */
-import type { PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { PipelineOp, SimpleOp } from "../plan/index.ts";
 import { RunCore } from "./run-core.ts";
 import { Moves } from "./run-moves.ts";
 import { Packets } from "./run-packets.ts";

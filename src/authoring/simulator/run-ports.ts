@@ -1,5 +1,5 @@
 /** Port channels of a run: a rank's proxy takes requests in order, each for a while, and `flush` waits for all of them. */
-import type { PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { PipelineOp, SimpleOp } from "../plan/index.ts";
 import type { RunCore } from "./run-core.ts";
 import type { Packets } from "./run-packets.ts";
 import { type Strand, share } from "./run-state.ts";

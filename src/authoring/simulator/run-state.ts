@@ -1,5 +1,5 @@
 /** The records of a run, what it takes, and the state of its strands and counters. */
-import type { ExecutionPlan, PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { ExecutionPlan, PipelineOp, SimpleOp } from "../plan/index.ts";
 import type { Machine } from "./machine.ts";
 import type { SystemParameters } from "./parameters.ts";
 

@@ -1,5 +1,5 @@
 /** Stores to other ranks in a run: plain, as packets, and of results whose operands come as packets. */
-import type { BufferKind, PipelineOp, SimpleOp } from "../schedule/index.ts";
+import type { BufferKind, PipelineOp, SimpleOp } from "../plan/index.ts";
 import type { RunCore } from "./run-core.ts";
 import type { Packets } from "./run-packets.ts";
 import { type Strand, share } from "./run-state.ts";

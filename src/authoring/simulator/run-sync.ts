@@ -2,7 +2,7 @@
  * Signals, waits, semaphores and barriers of a run. A counter per channel and direction: a signal raises it when it is
  * visible at the receiver, a wait takes from it.
  */
-import { type ChannelKind, channelOrdinal } from "../schedule/index.ts";
+import { type ChannelKind, channelOrdinal } from "../plan/index.ts";
 import type { RunCore } from "./run-core.ts";
 import type { Counter, Strand } from "./run-state.ts";
 

@@ -2,10 +2,11 @@
  * The simulator's front: a plan, a machine and a size in; time, bandwidths, link use, what got stuck and why out.
  * Deterministic: the same input gives the same output, bit for bit.
  */
+
+import { busFactor, OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { busFactor, OPERATION_NAMES, type OperationName } from "../collectives/index.ts";
-import type { ExecutionPlan } from "../schedule/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import { applyFaults, type Fault } from "./faults.ts";
 import { Machine } from "./machine.ts";
 import { parametersFor, type SystemParameters } from "./parameters.ts";

@@ -2,7 +2,7 @@
  * A run as a trace for Perfetto or chrome://tracing (Trace Event Format, Google): one process a rank, one track a strand,
  * one slice an operation. The slices of a track never overlap: an operation begins when the one before it has ended.
  */
-import { type ExecutionPlan, formatOp } from "../schedule/index.ts";
+import { type ExecutionPlan, formatOp } from "../plan/index.ts";
 import type { Simulation } from "./simulate.ts";
 
 export interface TraceEvent {

@@ -12,7 +12,7 @@ import {
   outputCount,
   ownOffset,
   type Region,
-} from "../../authoring/collectives/index.ts";
+} from "../../collectives/index.ts";
 import {
   AbortedError,
   type DType,

@@ -2,7 +2,7 @@
  * The fingerprint of a call: what must be equal on all ranks, in three 32-bit words. The first two carry the call
  * itself, so a mismatch can be told in words from either side; the third is a hash of the rest (scalar, counts).
  */
-import { describeCall, type OperationName } from "../../authoring/collectives/index.ts";
+import { describeCall, type OperationName } from "../../collectives/index.ts";
 import { DTYPE_NAMES, type DType, REDUCE_OPS, type ReduceOp } from "../../core/index.ts";
 
 /** Every operation that is counted, recorded and fingerprinted. Only ever append: codes stand in dumps. */

@@ -1,5 +1,5 @@
 /** The calls that are timed: buffers, options and slices are made once, so that the loop does nothing but call. */
-import { operationInfo } from "../../../authoring/collectives/index.ts";
+import { operationInfo } from "../../../collectives/index.ts";
 import type { ReduceOp, Tensor } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import { type BenchJob, PRE_MUL_SCALAR } from "./types.ts";

@@ -5,7 +5,7 @@ import {
   isSmallFloat,
   operationInfo,
   referenceOutput,
-} from "../../../authoring/collectives/index.ts";
+} from "../../../collectives/index.ts";
 import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";

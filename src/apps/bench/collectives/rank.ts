@@ -2,7 +2,7 @@
  * A benchmark on one rank. Buffers are tensors of the world, made once for the largest size, in host or in device
  * memory as the backend has it; a size is checked, then timed, out of place and in place.
  */
-import { busFactor, operationInfo, partCount, reportedCount } from "../../../authoring/collectives/index.ts";
+import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
 import { sizeOf } from "../../../core/index.ts";
 import type { NcclCommunicator } from "../../../runtime/backends/nccl/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";

@@ -1,5 +1,5 @@
 /** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
-import { type OperationName, operationInfo } from "../../../authoring/collectives/index.ts";
+import { type OperationName, operationInfo } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, isLegal, UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import {
   type BackendName,

@@ -1,5 +1,5 @@
 /** The rows of a benchmark as nccl-tests' table. */
-import { operationInfo } from "../../../authoring/collectives/index.ts";
+import { operationInfo } from "../../../collectives/index.ts";
 import type { BenchRow, Measurement } from "./types.ts";
 
 const WIDTHS = { size: 12, count: 12, type: 8, redop: 6, root: 6, time: 9, algbw: 8, busbw: 8, wrong: 7 } as const;

@@ -1,5 +1,5 @@
 /** What a benchmark of one operation is asked for, and what it gives. Columns as nccl-tests have them. */
-import type { OperationName } from "../../../authoring/collectives/index.ts";
+import type { OperationName } from "../../../collectives/index.ts";
 import type { DType, NamedReduceOp } from "../../../core/index.ts";
 import type { Isolation } from "../../../runtime/world/index.ts";
 

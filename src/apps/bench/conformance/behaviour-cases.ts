@@ -1,6 +1,6 @@
 /** How calls that are right behave together: order, pairs, batches, groups, objects, special values, statistics. */
 
-import { encodeSmallFloat, findWrong, isSmallFloat, referenceReduce } from "../../../authoring/collectives/index.ts";
+import { encodeSmallFloat, findWrong, isSmallFloat, referenceReduce } from "../../../collectives/index.ts";
 import { DTYPE_NAMES, DTYPES, type DType, newArray, type ReduceOp, type TypedArray } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import { equal, finish, holds, ownGroup, SOON, works } from "./expectations.ts";

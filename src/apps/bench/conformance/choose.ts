@@ -4,7 +4,7 @@
  * Pairwise covering: most defects need no more than two choices to coincide (Kuhn, Wallace, Gallo 2004).
  */
 
-import { OPERATION_NAMES, operationInfo } from "../../../authoring/collectives/index.ts";
+import { OPERATION_NAMES, operationInfo } from "../../../collectives/index.ts";
 import { DTYPE_NAMES, DTYPES, type DType } from "../../../core/index.ts";
 import type { Capabilities } from "../../../runtime/comm/index.ts";
 import { type CaseRedop, COUNT_KINDS, type DataCase, type Placement } from "./data-cases.ts";

@@ -9,7 +9,7 @@ import {
   operationInfo,
   outputSegments,
   referenceReduce,
-} from "../../../authoring/collectives/index.ts";
+} from "../../../collectives/index.ts";
 import {
   DTYPES,
   type DType,

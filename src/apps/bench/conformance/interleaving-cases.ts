@@ -5,7 +5,7 @@
  * two orders and wait for ever. All calls of a round are issued before any is waited for: a program that waits between
  * them, in orders that differ, deadlocks by its own fault.
  */
-import { findWrong, operationInfo, referenceOutput } from "../../../authoring/collectives/index.ts";
+import { findWrong, operationInfo, referenceOutput } from "../../../collectives/index.ts";
 import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";

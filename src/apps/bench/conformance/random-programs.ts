@@ -3,7 +3,7 @@
  * in place or apart, waiting or awaiting, several calls under way or one. Finds what no single call shows: ranks that
  * choose different algorithms, buffers given back too early, queues that cross.
  */
-import { COLLECTIVE_NAMES } from "../../../authoring/collectives/index.ts";
+import { COLLECTIVE_NAMES } from "../../../collectives/index.ts";
 import { DTYPE_NAMES } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import { placementsOf, redopsOf, whyNot } from "./choose.ts";

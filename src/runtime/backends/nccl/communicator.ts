@@ -3,7 +3,7 @@
  * communicator has a stream of its own, ordered behind what the program has issued on the rank's main stream.
  */
 
-import { checkRoot } from "../../../authoring/collectives/index.ts";
+import { checkRoot } from "../../../collectives/index.ts";
 import {
   AbortedError,
   ClosedError,

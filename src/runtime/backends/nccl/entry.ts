@@ -1,5 +1,5 @@
 /** What a communicator's queue holds: calls that run on the stream, and tasks of the host. */
-import { overlaps, type Region } from "../../../authoring/collectives/index.ts";
+import { overlaps, type Region } from "../../../collectives/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { Fingerprint } from "../control/group-control.ts";
 import type { Lane } from "../control/lanes.ts";

@@ -1,5 +1,5 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
-import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../authoring/collectives/index.ts";
+import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../collectives/index.ts";
 import {
   type DType,
   InvalidArgumentError,

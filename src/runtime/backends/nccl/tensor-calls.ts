@@ -2,7 +2,7 @@
  * Calls on tensors, from what the program gives to where they go: into the queue, into the batch that is open, or into
  * the graph that is being recorded. Everything is checked before anything is changed, and nothing is taken after `close`.
  */
-import type { OperationName } from "../../../authoring/collectives/index.ts";
+import type { OperationName } from "../../../collectives/index.ts";
 import {
   AbortedError,
   ClosedError,

@@ -1,6 +1,6 @@
 /** One rank's door to a threads world: its memory, its groups, its way of waiting. */
 import { availableParallelism } from "node:os";
-import { OPERATION_NAMES } from "../../../authoring/collectives/index.ts";
+import { OPERATION_NAMES } from "../../../collectives/index.ts";
 import {
   AbortedError,
   ChoraleError,

@@ -9,7 +9,7 @@ import {
   type OperationName,
   operationInfo,
   reportedCount,
-} from "../../../authoring/collectives/index.ts";
+} from "../../../collectives/index.ts";
 import {
   AbortedError,
   type ChoraleError,

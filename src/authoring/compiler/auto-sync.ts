@@ -1,0 +1,419 @@
+/**
+ * `autoSync: "full"`: the order in which the program was written is taken as its meaning, and everything that a run
+ * needs to respect it is inserted: semaphores between strands of a rank, signals and waits between ranks, flushes
+ * before a source is reused.
+ *
+ * How: operations are visited in program order with a vector clock per strand (Fidge 1988, Mattern 1989): clock[u] is
+ * how many operations of strand u are known to be done. Two accesses conflict when they share a chunk and one writes.
+ * If the earlier one is not covered by the clock of the later one's strand, a pair of synchronising operations joins
+ * them: right after the earlier, right before the later. Pairs follow program order, so they cannot form a cycle; each
+ * pair of strands has its own channel or semaphore, so the k-th wait meets the k-th signal. What the program
+ * synchronises by itself counts. Port puts finish in their proxy: a second clock entry per strand counts those whose
+ * arrival is known. Packets announce themselves to the first reader of a fresh slot and order nothing else.
+ *
+ * At the end each rank waits for what others still write to or read from its input and output: a rank that returns may
+ * use its buffers. Loops are one operation here: what strands owe each other inside one loop is the program's to say.
+ */
+import { UnsupportedError } from "../../core/index.ts";
+import { type ChannelKind, channelOrdinal } from "../plan/index.ts";
+import { type DraftOp, SYNC } from "./draft-ops.ts";
+import { IntervalMap } from "./interval-map.ts";
+import { type Access, type AccessContext, accessesOf } from "./op-accesses.ts";
+import { pairChannels, type RankRecord } from "./rank-records.ts";
+import {
+  addAfter,
+  addBefore,
+  type Clock,
+  type Entry,
+  firstAfter,
+  NONE,
+  type Slot,
+  type Use,
+  useOf,
+} from "./sync-entries.ts";
+
+/** One strand of a program: its place and its operations with their numbers in program order. */
+export interface OrderedStrand {
+  readonly rank: number;
+  readonly ops: readonly DraftOp[];
+  /** Of each, its number in program order. */
+  readonly seqs: readonly number[];
+}
+
+export class AutoSync {
+  private readonly context: AccessContext;
+  private readonly ranks: readonly RankRecord[];
+  private readonly strands: readonly OrderedStrand[];
+  private readonly width: number;
+  /** What each strand knows of the others. */
+  private readonly clocks: Int32Array[];
+  private readonly puts: number[];
+  /** Port puts among the first i operations of each strand. */
+  private readonly putsUpTo: readonly Int32Array[];
+  /** Port puts of each strand whose source the proxy may still read. */
+  private readonly unflushed = new Map<number, Entry[]>();
+  private readonly memories = new Map<number, IntervalMap<Slot>>();
+  private readonly queues = new Map<string, (Clock | undefined)[]>();
+  private readonly meetings = new Map<string, Entry[]>();
+  private readonly pairs = new Map<string, { readonly kind: ChannelKind; readonly ids: ReadonlyMap<number, number> }>();
+  private readonly semaphores = new Map<string, number>();
+  private readonly links: Map<string, ReadonlyMap<number, number>>;
+
+  /**
+   * @param links pairs of channels that carry data and no signals, by "kind lower higher": one pair of strands of these
+   *   ranks may signal on them
+   */
+  constructor(
+    context: AccessContext,
+    ranks: readonly RankRecord[],
+    strands: readonly OrderedStrand[],
+    links: ReadonlyMap<string, ReadonlyMap<number, number>> = new Map(),
+  ) {
+    this.links = new Map(links);
+    this.context = context;
+    this.ranks = ranks;
+    this.strands = strands;
+    this.width = strands.length;
+    const hasPorts = strands.some(({ ops }) => ops.some((op) => op.kind === "put" && op.channelKind === "port"));
+    const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
+    this.clocks = strands.map(() => nothing);
+    this.puts = strands.map(() => 0);
+    this.putsUpTo = strands.map(({ ops }) => {
+      const upTo = new Int32Array(ops.length + 2);
+      ops.forEach((op, i) => {
+        upTo[i + 1] = (upTo[i] as number) + (op.kind === "put" && op.channelKind === "port" ? 1 : 0);
+      });
+      upTo[ops.length + 1] = upTo[ops.length] as number;
+      return upTo;
+    });
+  }
+
+  /** @returns each strand's operations, synchronised. Channels and semaphores are added to the rank records */
+  run(): DraftOp[][] {
+    const entries: Entry[][] = this.strands.map(() => []);
+    // By number in program order, then by strand: one number each, as a large program has many.
+    const keys = new Float64Array(this.strands.reduce((sum, { ops }) => sum + ops.length, 0));
+    let count = 0;
+    this.strands.forEach(({ seqs }, strand) => {
+      for (const seq of seqs) keys[count++] = seq * this.width + strand;
+    });
+    keys.sort();
+    for (const key of keys) {
+      const strand = key % this.width;
+      const list = entries[strand] as Entry[];
+      const { ops, seqs } = this.strands[strand] as OrderedStrand;
+      const at = list.length;
+      list.push(this.visit(ops[at] as DraftOp, seqs[at] as number, strand, at + 1));
+    }
+    this.finishRanks(entries);
+    this.memories.clear();
+    return entries.map((list) =>
+      list.flatMap(({ op, before = [], after = [] }) => [...before, ...(op === undefined ? [] : [op]), ...after]),
+    );
+  }
+
+  private visit(op: DraftOp, seq: number, strand: number, index: number): Entry {
+    const isPortPut = op.kind === "put" && op.channelKind === "port";
+    if (isPortPut) this.puts[strand] = (this.puts[strand] as number) + 1;
+    const entry = this.entry(op, seq, strand, index);
+    const accesses = accessesOf(this.context, this.rankOf(strand), op);
+    this.order(entry, accesses);
+    // The entry carries what its strand knows by now.
+    entry.base = this.clocks[strand] as Int32Array;
+    this.own(entry, op);
+    const uses: Use[] = [];
+    for (const access of accesses) this.record(entry, access, uses);
+    return entry;
+  }
+
+  private rankOf(strand: number): number {
+    return (this.strands[strand] as OrderedStrand).rank;
+  }
+
+  /** An operation of a strand, or without one the strand's end. */
+  private entry(op: DraftOp | undefined, seq: number, strand: number, index: number): Entry {
+    return {
+      op,
+      seq,
+      strand,
+      index,
+      puts: this.puts[strand] as number,
+      before: undefined,
+      after: undefined,
+      base: this.clocks[strand] as Int32Array,
+      flushed: false,
+    };
+  }
+
+  private join(strand: number, other: Clock): void {
+    const base = (this.clocks[strand] as Int32Array).slice();
+    for (let i = 0; i < base.length; i++)
+      if ((other.base[i] as number) > (base[i] as number)) base[i] = other.base[i] as number;
+    base[other.strand] = Math.max(base[other.strand] as number, other.index);
+    this.clocks[strand] = base;
+  }
+
+  // ---- conflicts
+
+  private memory(id: number): IntervalMap<Slot> {
+    let map = this.memories.get(id);
+    if (map === undefined) {
+      map = new IntervalMap();
+      this.memories.set(id, map);
+    }
+    return map;
+  }
+
+  /** Orders everything that conflicts with `accesses` before `entry`. */
+  private order(entry: Entry, accesses: readonly Access[]): void {
+    const needs = new Set<Use>();
+    const readers = new Set<Use>();
+    for (const a of accesses) {
+      this.memories.get(a.memory)?.visit(a.start, a.end, (slot) => {
+        for (const use of slot.writers) if (a.write || !(a.packet && use.packet && use.fresh)) needs.add(use);
+        if (a.write) for (const use of slot.readers) readers.add(use);
+      });
+    }
+    // Latest first: ordering after it often covers the rest.
+    const all = [
+      ...[...needs].map((use) => ({ use, write: true })),
+      ...[...readers].map((use) => ({ use, write: false })),
+    ];
+    all.sort((x, y) => y.use.entry.seq - x.use.entry.seq);
+    for (const { use, write } of all) if (use.entry.seq !== entry.seq) this.orderAfter(use, write, entry);
+  }
+
+  private orderAfter({ entry: from, proxy }: Use, write: boolean, to: Entry): void {
+    const clock = this.clocks[to.strand] as Int32Array;
+    const arrived = (clock[this.width + from.strand] as number) >= from.puts;
+    const passed = (clock[from.strand] as number) >= from.index;
+    if (proxy && write) {
+      if (arrived) return;
+      if (from.strand === to.strand || this.rankOf(from.strand) === this.rankOf(to.strand)) {
+        throw new UnsupportedError(
+          `reading back at rank ${this.rankOf(to.strand)} what it put through a port channel`,
+          "signal the peer and let it answer, or use a memory channel",
+        );
+      }
+      this.connect(from, to, "port");
+      return;
+    }
+    if (proxy && !arrived && !from.flushed) {
+      const put = from.op;
+      if (put?.kind === "put")
+        firstAfter(from, {
+          kind: "flush",
+          channelKind: "port",
+          channels: [...put.channels],
+          sync: SYNC.none,
+          source: put.source,
+        });
+      from.flushed = true;
+    } else if (proxy && arrived) return;
+    if (from.strand === to.strand || passed) return;
+    if (this.rankOf(from.strand) === this.rankOf(to.strand)) this.connectLocally(from, to);
+    else this.connect(from, to, this.kindBetween(this.rankOf(from.strand), this.rankOf(to.strand)));
+  }
+
+  private record(entry: Entry, a: Access, uses: Use[]): void {
+    const sameOp = (use: Use) => use.entry.seq === entry.seq;
+    const change = (old: Slot | undefined): Slot => {
+      const use = useOf(uses, entry, a, old === undefined || old.writers.every(sameOp));
+      const { alone } = use;
+      if (old === undefined) return a.write ? { writers: alone, readers: NONE } : { writers: NONE, readers: alone };
+      if (a.write) {
+        const writers = old.writers.filter(sameOp);
+        const readers = old.readers.filter(sameOp);
+        return {
+          writers: writers.length === 0 ? alone : [...writers, use],
+          readers: readers.length === 0 ? NONE : readers,
+        };
+      }
+      // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
+      const readers = old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand);
+      return { writers: old.writers, readers: readers.length === 0 ? alone : [...readers, use] };
+    };
+    // Chunks that were used alike stay one slot: a large program has a million of them.
+    const changed = new Map<Slot | undefined, Slot>();
+    this.memory(a.memory).update(a.start, a.end, (old) => {
+      let slot = changed.get(old);
+      if (slot === undefined) {
+        slot = change(old);
+        changed.set(old, slot);
+      }
+      return slot;
+    });
+  }
+
+  // ---- what is inserted
+
+  private kindBetween(a: number, b: number): ChannelKind {
+    const record = this.ranks[a] as RankRecord;
+    return record.port.includes(b) && !record.memory.includes(b) ? "port" : "memory";
+  }
+
+  private connectLocally(from: Entry, to: Entry): void {
+    const rank = this.rankOf(from.strand);
+    const key = `${from.strand} ${to.strand}`;
+    let id = this.semaphores.get(key);
+    if (id === undefined) {
+      id = (this.ranks[rank] as RankRecord).semaphores.push(0) - 1;
+      this.semaphores.set(key, id);
+    }
+    addAfter(from, { kind: "release", semaphores: [id], sync: SYNC.none, source: from.op?.source });
+    addBefore(to, { kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.op?.source });
+    this.join(to.strand, from);
+  }
+
+  private connect(from: Entry, to: Entry, kind: ChannelKind): void {
+    const [a, b] = [this.rankOf(from.strand), this.rankOf(to.strand)];
+    const key = `${kind} ${Math.min(from.strand, to.strand)} ${Math.max(from.strand, to.strand)}`;
+    let pair = this.pairs.get(key);
+    if (pair === undefined) {
+      const unused = `${kind} ${Math.min(a, b)} ${Math.max(a, b)}`;
+      pair = { kind, ids: this.links.get(unused) ?? pairChannels(this.ranks, kind, a, b) };
+      this.links.delete(unused);
+      this.pairs.set(key, pair);
+    }
+    addAfter(from, {
+      kind: "signal",
+      relaxed: false,
+      channelKind: kind,
+      channels: [pair.ids.get(a) as number],
+      sync: SYNC.none,
+      source: from.op?.source,
+    });
+    addBefore(to, {
+      kind: "wait",
+      relaxed: false,
+      channelKind: kind,
+      channels: [pair.ids.get(b) as number],
+      sync: SYNC.none,
+      source: to.op?.source,
+    });
+    this.join(to.strand, kind === "port" ? this.behindProxy(from, a) : from);
+  }
+
+  /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
+  private behindProxy(clock: Clock, rank: number): Clock {
+    if (clock.base.length === this.width) return clock;
+    const base = clock.base.slice();
+    this.strands.forEach((strand, s) => {
+      if (strand.rank !== rank) return;
+      const done = s === clock.strand ? clock.index : (clock.base[s] as number);
+      const puts = (this.putsUpTo[s] as Int32Array)[done] ?? 0;
+      base[this.width + s] = Math.max(base[this.width + s] as number, puts);
+    });
+    return { base, strand: clock.strand, index: clock.index };
+  }
+
+  // ---- what the program synchronises itself
+
+  private own(entry: Entry, op: DraftOp): void {
+    const rank = this.rankOf(entry.strand);
+    switch (op.kind) {
+      case "put":
+        if (op.channelKind === "port" && op.notify !== "signal-flush") {
+          this.unflushed.set(entry.strand, [...(this.unflushed.get(entry.strand) ?? []), entry]);
+        }
+        if (op.notify === "none") return;
+        for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(this.behindProxy(entry, rank));
+        if (op.notify === "signal-flush") entry.flushed = true;
+        return;
+      case "signal": {
+        const carried = op.channelKind === "port" ? this.behindProxy(entry, rank) : entry;
+        for (const id of op.channels) this.queue(rank, op.channelKind, id, true).push(op.relaxed ? undefined : carried);
+        return;
+      }
+      case "wait":
+        for (const id of op.channels) {
+          const clock = this.queue(rank, op.channelKind, id, false).shift();
+          if (clock !== undefined && !op.relaxed) this.join(entry.strand, clock);
+        }
+        return;
+      case "flush": {
+        const waiting = this.unflushed.get(entry.strand) ?? [];
+        const covered = (e: Entry) => e.op?.kind === "put" && e.op.channels.every((id) => op.channels.includes(id));
+        for (const e of waiting) if (covered(e)) e.flushed = true;
+        this.unflushed.set(
+          entry.strand,
+          waiting.filter((e) => !e.flushed),
+        );
+        return;
+      }
+      case "release":
+        for (const id of op.semaphores) this.semaphoreQueue(rank, id).push(entry);
+        return;
+      case "acquire":
+        for (const id of op.semaphores) {
+          const clock = this.semaphoreQueue(rank, id).shift();
+          if (clock !== undefined) this.join(entry.strand, clock);
+        }
+        return;
+      case "barrier": {
+        const key = `${rank} ${op.barrier}`;
+        const met = [...(this.meetings.get(key) ?? []), entry];
+        if (met.length < op.numStrands) {
+          this.meetings.set(key, met);
+          return;
+        }
+        this.meetings.delete(key);
+        for (const one of met) for (const other of met) this.join(one.strand, other);
+        return;
+      }
+      default:
+        return;
+    }
+  }
+
+  private semaphoreQueue(rank: number, id: number): (Clock | undefined)[] {
+    return this.queueOf(`semaphore ${rank} ${id}`, (this.ranks[rank] as RankRecord).semaphores[id]);
+  }
+
+  /** The clocks of the signals under way on a channel, named by its sending end; `id` is `rank`'s own. */
+  private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Clock | undefined)[] {
+    const peers = (this.ranks[rank] as RankRecord)[kind];
+    const [from, to] = sending ? [rank, peers[id]] : [peers[id], rank];
+    return this.queueOf(`${kind} ${from} ${to} ${channelOrdinal(peers, id)}`);
+  }
+
+  /** @param tokens that it begins with, of nobody */
+  private queueOf(key: string, tokens = 0): (Clock | undefined)[] {
+    let queue = this.queues.get(key);
+    if (queue === undefined) {
+      queue = new Array<undefined>(tokens).fill(undefined);
+      this.queues.set(key, queue);
+    }
+    return queue;
+  }
+
+  // ---- the end
+
+  /** Each rank waits for what others do to its input and output: in strands by turns, so that none waits for all. */
+  private finishRanks(entries: Entry[][]): void {
+    for (const record of this.ranks) {
+      const own = this.strands.flatMap((s, strand) => (s.rank === record.rank ? [strand] : []));
+      if (own.length === 0) continue;
+      const endOf = (strand: number) =>
+        this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (entries[strand] as Entry[]).length + 1);
+      const ends = new Map(own.map((strand) => [strand, endOf(strand)]));
+      const uses = new Map<Use, boolean>();
+      for (const buffer of [0, 1]) {
+        this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
+          for (const use of slot.readers) uses.set(use, false);
+          for (const use of slot.writers) uses.set(use, true);
+        });
+      }
+      for (const [use, write] of [...uses].sort(([a], [b]) => b.entry.seq - a.entry.seq)) {
+        const from = this.rankOf(use.entry.strand);
+        if (from === record.rank) {
+          if (use.proxy && !write) this.orderAfter(use, false, ends.get(use.entry.strand) as Entry);
+        } else {
+          const turn = (from < record.rank ? from : from - 1) % own.length;
+          this.orderAfter(use, write, ends.get(own[turn] as number) as Entry);
+        }
+      }
+      for (const [strand, end] of ends) if (end.before !== undefined) (entries[strand] as Entry[]).push(end);
+    }
+  }
+}

@@ -1,0 +1,194 @@
+/**
+ * What a program computes: the collectives of chorale, and custom ones whose conditions the user writes. Chunks are
+ * counted per part (`authoring/collectives`): `chunks` of an all-reduce cuts its whole buffer, `chunks` of an all-gather
+ * each rank's contribution.
+ */
+
+import type { ChunkValue } from "../../collectives/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
+
+export interface CollectiveOptions {
+  readonly inPlace?: boolean;
+  /** Chunks of one part. */
+  readonly chunks?: number;
+}
+export interface ReducingOptions extends CollectiveOptions {
+  /** The operator that the result is defined by; `sum` unless told. */
+  readonly op?: PlanReduceOp;
+  /** Whether the input may be overwritten although the call is not in place. */
+  readonly mayOverwriteInput?: boolean;
+}
+
+/** More ranks than any plan has: a slip of a digit should be told, not run out of memory. */
+const MAX_RANKS = 65_536;
+
+function make(
+  operation: PlanCollective["operation"],
+  numRanks: number,
+  chunks: number,
+  options: ReducingOptions & { readonly root?: number },
+): PlanCollective {
+  if (!Number.isInteger(numRanks) || numRanks < 1 || numRanks > MAX_RANKS)
+    throw new InvalidArgumentError("numRanks", numRanks, `an integer, 1 or more, and ${MAX_RANKS} at most`);
+  if (!Number.isInteger(chunks) || chunks < 1)
+    throw new InvalidArgumentError("chunks", chunks, "an integer, 1 or more");
+  const { root } = options;
+  if (root !== undefined && !(Number.isInteger(root) && root >= 0 && root < numRanks)) {
+    throw new InvalidArgumentError("root", root, `0 to ${numRanks - 1}`);
+  }
+  return Object.freeze({
+    operation,
+    numRanks,
+    chunksPerPart: chunks,
+    inPlace: options.inPlace ?? false,
+    ...(root === undefined ? {} : { root }),
+    ...(options.op === undefined ? {} : { reduceOp: options.op }),
+    ...(options.mayOverwriteInput === true ? { mayOverwriteInput: true } : {}),
+  });
+}
+
+/** Every rank gets the reduction of all inputs. `chunks` of the whole buffer: one per rank unless told. */
+export function allReduce(numRanks: number, options: ReducingOptions = {}): PlanCollective {
+  return make("all_reduce", numRanks, options.chunks ?? numRanks, options);
+}
+/** Every rank gets all inputs, in rank order. */
+export function allGather(numRanks: number, options: CollectiveOptions = {}): PlanCollective {
+  return make("all_gather", numRanks, options.chunks ?? 1, options);
+}
+/** Rank r gets the reduction of part r of all inputs. */
+export function reduceScatter(numRanks: number, options: ReducingOptions = {}): PlanCollective {
+  return make("reduce_scatter", numRanks, options.chunks ?? 1, options);
+}
+/** Part j of rank i's input becomes part i of rank j's output. */
+export function allToAll(numRanks: number, options: CollectiveOptions = {}): PlanCollective {
+  return make("all_to_all", numRanks, options.chunks ?? 1, options);
+}
+/** Every rank gets the root's input. */
+export function broadcast(
+  numRanks: number,
+  options: CollectiveOptions & { readonly root?: number } = {},
+): PlanCollective {
+  return make("broadcast", numRanks, options.chunks ?? 1, { root: 0, ...options });
+}
+/** The root gets the reduction of all inputs. */
+export function reduce(numRanks: number, options: ReducingOptions & { readonly root?: number } = {}): PlanCollective {
+  return make("reduce", numRanks, options.chunks ?? 1, { root: 0, ...options });
+}
+/** The root gets all inputs, in rank order. */
+export function gather(numRanks: number, options: CollectiveOptions & { readonly root?: number } = {}): PlanCollective {
+  return make("gather", numRanks, options.chunks ?? 1, { root: 0, ...options });
+}
+/** Rank r gets part r of the root's input. */
+export function scatter(
+  numRanks: number,
+  options: CollectiveOptions & { readonly root?: number } = {},
+): PlanCollective {
+  return make("scatter", numRanks, options.chunks ?? 1, { root: 0, ...options });
+}
+/** Nobody leaves before everybody came. Moves no data of the caller's. */
+export function barrier(numRanks: number): PlanCollective {
+  return make("barrier", numRanks, 1, {});
+}
+/** Rank r's input goes to the output of rank `sendTo[r]`; null: it sends nothing. */
+export function sendRecv(sendTo: readonly (number | null)[], options: CollectiveOptions = {}): PlanCollective {
+  return Object.freeze({ ...make("send_recv", sendTo.length, options.chunks ?? 1, options), sendTo: [...sendTo] });
+}
+/** All-to-all with a matrix of sizes: rank i sends `sendCounts[i][j]` chunks to rank j. */
+export function allToAllV(sendCounts: readonly (readonly number[])[]): PlanCollective {
+  for (const row of sendCounts) {
+    if (row.length !== sendCounts.length)
+      throw new InvalidArgumentError("sendCounts", row.length, `${sendCounts.length} counts in each row`);
+  }
+  return Object.freeze({
+    ...make("all_to_all_v", sendCounts.length, 1, {}),
+    sendCounts: sendCounts.map((row) => [...row]),
+  });
+}
+/** All-gather of parts of different sizes: rank r contributes `counts[r]` chunks. */
+export function allGatherV(counts: readonly number[], options: { readonly inPlace?: boolean } = {}): PlanCollective {
+  return Object.freeze({ ...make("all_gather_v", counts.length, 1, options), counts: [...counts] });
+}
+/** Reduce-scatter of parts of different sizes: rank r gets `counts[r]` chunks. */
+export function reduceScatterV(counts: readonly number[], options: ReducingOptions = {}): PlanCollective {
+  return Object.freeze({ ...make("reduce_scatter_v", counts.length, 1, options), counts: [...counts] });
+}
+
+/** MSCCL++'s test collective: buffers of any size and no meaning. */
+export function testCollective(numRanks: number, inputChunks: number, outputChunks: number): PlanCollective {
+  const each = (count: number) => new Array<number>(numRanks).fill(count);
+  return Object.freeze({
+    ...make("test", numRanks, 1, {}),
+    custom: {
+      name: "test",
+      inputChunks: each(inputChunks),
+      outputChunks: each(outputChunks),
+      post: each(0).map(() => []),
+    },
+  });
+}
+
+/** What a custom collective asks for: sizes, and for each output chunk what it must hold (null: anything). */
+export interface CustomOptions {
+  readonly inputChunks: (rank: number) => number;
+  readonly outputChunks: (rank: number) => number;
+  readonly post: (rank: number, chunk: number) => ChunkValue | null;
+  /** Output chunks that share memory with input chunks. */
+  readonly aliases?: readonly { readonly rank: number; readonly output: number; readonly input: number }[];
+  readonly op?: PlanReduceOp;
+}
+
+/**
+ * A collective of the user's own.
+ * @throws InvalidArgumentError for sizes that are no counts, and for a condition that asks for an input chunk that no
+ * rank has
+ */
+export function customCollective(name: string, numRanks: number, options: CustomOptions): PlanCollective {
+  const base = make("custom", numRanks, 1, {
+    inPlace: options.aliases !== undefined,
+    ...(options.op === undefined ? {} : { op: options.op }),
+  });
+  const ranks = Array.from({ length: numRanks }, (_, rank) => rank);
+  const sizes = (argument: string, count: (rank: number) => number) =>
+    ranks.map((rank) => {
+      const size = count(rank);
+      if (!Number.isInteger(size) || size < 0)
+        throw new InvalidArgumentError(`${argument}(${rank}) of ${name}`, size, "a whole number of chunks");
+      return size;
+    });
+  const inputChunks = sizes("inputChunks", options.inputChunks);
+  const outputChunks = sizes("outputChunks", options.outputChunks);
+  const post = (rank: number, chunk: number): ChunkValue | null => {
+    const value = options.post(rank, chunk);
+    for (const from of value === null ? [] : value.kind === "copy" ? [value.from] : value.from) {
+      const has = inputChunks[from.rank] ?? 0;
+      if (!Number.isInteger(from.chunk) || from.chunk < 0 || from.chunk >= has) {
+        throw new InvalidArgumentError(
+          `post(${rank}, ${chunk}) of ${name}`,
+          `input[${from.chunk}] of rank ${from.rank}`,
+          has === 0 ? "a rank that has input" : `a chunk below ${has}, which rank ${from.rank} has as input`,
+        );
+      }
+    }
+    return value;
+  };
+  return Object.freeze({
+    ...base,
+    custom: {
+      name,
+      inputChunks,
+      outputChunks,
+      post: ranks.map((rank) => Array.from({ length: outputChunks[rank] ?? 0 }, (_, chunk) => post(rank, chunk))),
+      ...(options.aliases === undefined ? {} : { aliases: options.aliases }),
+    },
+  });
+}
+
+/** The input chunks `refs` combined, as a value for `post`. */
+export function reduced(refs: readonly { readonly rank: number; readonly chunk: number }[]): ChunkValue {
+  return { kind: "reduce", from: refs };
+}
+/** A copy of an input chunk, as a value for `post`. */
+export function copied(rank: number, chunk: number): ChunkValue {
+  return { kind: "copy", from: { rank, chunk } };
+}

@@ -1,0 +1,108 @@
+/** A rank and what it does alone, and the semaphores between its strands. */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { Recorder, SemaphoreRecord } from "../compiler/index.ts";
+import type { BufferKind, PlanReduceOp } from "../plan/index.ts";
+import {
+  type At,
+  Buffer,
+  type Chunk,
+  oneOf,
+  type ReduceOptions,
+  reduceOptions,
+  type StrandGroup,
+  type SyncOptions,
+  strandsOf,
+  syncOf,
+  type valuesOfDifferentProgramsDoNotMix,
+} from "./program-values.ts";
+import type { OnlyScratch, Sentence } from "./type-error-sentence.ts";
+
+/** A rank and what it does alone. */
+export class RankHandle<P> {
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
+  readonly id: number;
+  readonly input: Buffer<P, "input">;
+  readonly output: Buffer<P, "output">;
+  private readonly recorder: Recorder;
+  private readonly op: PlanReduceOp;
+  constructor(recorder: Recorder, id: number, op: PlanReduceOp) {
+    const record = recorder.ranks[id];
+    if (record === undefined) throw new InvalidArgumentError("rank", id, `0 to ${recorder.ranks.length - 1}`);
+    this.recorder = recorder;
+    this.id = id;
+    this.op = op;
+    this.input = new Buffer(recorder, id, "input", 0, record.inputChunks);
+    this.output = new Buffer(recorder, id, "output", 0, record.outputChunks);
+  }
+  /** Reserves scratch of `size` chunks. */
+  scratch(size: number): Buffer<P, "scratch"> {
+    return new Buffer(this.recorder, this.id, "scratch", this.recorder.scratch(this.id, size), size);
+  }
+  /** dst = src. */
+  copy(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
+    this.recorder.copy(this.id, "plain", dst, src, strandsOf(at));
+  }
+  /** Writes src as packets to scratch. */
+  copyPackets<B extends BufferKind>(
+    dst: Chunk<P, B> &
+      OnlyScratch<B, "packets live in scratch: the destination of copyPackets must be a chunk of scratch">,
+    src: Chunk<P>,
+    at?: At<P>,
+  ): void {
+    this.recorder.copy(this.id, "pack", dst, src, strandsOf(at));
+  }
+  /** Waits for the packets in scratch and writes them as data. */
+  unpackPackets<B extends BufferKind>(
+    dst: Chunk<P>,
+    src: Chunk<P, B> &
+      OnlyScratch<B, "packets live in scratch: the source of unpackPackets must be a chunk of scratch">,
+    at?: At<P>,
+  ): void {
+    this.recorder.copy(this.id, "unpack", dst, src, strandsOf(at));
+  }
+  /** dst = op(src, ...others). */
+  reduce(src: Chunk<P>, others: readonly Chunk<P>[], at?: number | StrandGroup<P> | ReduceOptions<P>): void {
+    const { dst, op } = reduceOptions<P>(at);
+    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, false, strandsOf(at));
+  }
+  /** dst = op(src, ...others) where the others are packets in scratch. */
+  reducePackets<B extends BufferKind>(
+    src: Chunk<P>,
+    others: readonly (Chunk<P, B> & OnlyScratch<B, "packets live in scratch: reducePackets reads chunks of scratch">)[],
+    at?: number | StrandGroup<P> | ReduceOptions<P>,
+  ): void {
+    const { dst, op } = reduceOptions<P>(at);
+    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, true, strandsOf(at));
+  }
+  /** The strands wait for each other; a single strand's threads meet. */
+  barrier(strands: readonly number[]): void {
+    this.recorder.barrier(this.id, strands);
+  }
+  /** A semaphore between strands of this rank. */
+  semaphore(initialValue = 0): Semaphore<P> {
+    return new Semaphore(this.recorder, this.recorder.semaphore(this.id, initialValue));
+  }
+}
+
+/** Counts; strands of one rank release and acquire it. A plan must leave it at its initial value. */
+export class Semaphore<P> {
+  declare readonly [valuesOfDifferentProgramsDoNotMix]: (program: P) => P;
+  private readonly recorder: Recorder;
+  private readonly record: SemaphoreRecord;
+  constructor(recorder: Recorder, record: SemaphoreRecord) {
+    this.recorder = recorder;
+    this.record = record;
+  }
+  /** Waits until it is above 0 and takes 1. */
+  acquire(
+    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
+  ): void {
+    this.recorder.acquireOrRelease("acquire", this.record, oneOf(at), syncOf(at));
+  }
+  /** Adds 1. */
+  release(
+    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
+  ): void {
+    this.recorder.acquireOrRelease("release", this.record, oneOf(at), syncOf(at));
+  }
+}

@@ -1,0 +1,61 @@
+/**
+ * Promises beyond being right, each a check of its own: a rank's output is complete when that rank ends, and its input
+ * and output may be reused then. A plan that keeps them needs no synchronisation between the ranks after it.
+ */
+import type { Site } from "./access-log.ts";
+import { type Geometry, placeOfCell } from "./cell-geometry.ts";
+import type { Exploration } from "./explore-plan.ts";
+import type { Findings } from "./findings.ts";
+import type { Clock } from "./vector-clocks.ts";
+
+export interface Promises {
+  /** A rank's output is complete when that rank ends. */
+  readonly outputAtRankEnd?: boolean;
+  /** Input and output of a rank may be reused when that rank ends. */
+  readonly reuseAtRankEnd?: boolean;
+}
+
+export function checkPromises(geometry: Geometry, run: Exploration, promises: Promises, findings: Findings): void {
+  const { plan } = geometry;
+  if (promises.outputAtRankEnd !== true && promises.reuseAtRankEnd !== true) return;
+  for (const rank of plan.ranks) {
+    const first = geometry.strandBase[rank.rank]!;
+    const last = geometry.strandBase[rank.rank + 1]!;
+    const ends: Clock[] = [];
+    for (let g = first; g < last; g++) ends.push(run.ends[g]?.at(-1));
+    /** An access that has surely happened when all strands of the rank have ended. */
+    const over = (access: { lane: number; segment: number }) =>
+      (access.lane >= first && access.lane < last) ||
+      ends.some((clock) => clock !== undefined && clock[access.lane]! > access.segment);
+    const seen = new Set<number>();
+    const report = (code: "late-output" | "early-reuse", site: Site, cell: number) => {
+      if (seen.has(site.id)) return;
+      seen.add(site.id);
+      const at = geometry.strandRank[site.strand]!;
+      const place = placeOfCell(geometry, cell);
+      findings.at(plan, [at, site.strand - geometry.strandBase[at]!, site.op, site.body < 0 ? undefined : site.body], {
+        code,
+        severity: "error",
+        chunk: place,
+        message:
+          code === "late-output"
+            ? `may still write ${place.buffer}[${place.index}] of rank ${rank.rank} after that rank has ended`
+            : `may still use ${place.buffer}[${place.index}] of rank ${rank.rank} after that rank has ended`,
+        hint: `signal rank ${rank.rank} after this operation and let it wait before it ends`,
+      });
+    };
+    for (const buffer of ["output", "input"] as const) {
+      const begin = geometry.base(0, rank.rank, buffer);
+      for (let cell = begin; cell < begin + rank[buffer].chunks * geometry.cellsPerChunk; cell++) {
+        const last = run.memory.lastAccesses(cell);
+        for (const write of last.writes) {
+          if (over(write)) continue;
+          if (buffer === "output" && promises.outputAtRankEnd === true) report("late-output", write.site, cell);
+          else if (promises.reuseAtRankEnd === true) report("early-reuse", write.site, cell);
+        }
+        if (promises.reuseAtRankEnd !== true) continue;
+        for (const read of last.reads) if (!over(read)) report("early-reuse", read.site, cell);
+      }
+    }
+  }
+}

@@ -1,0 +1,254 @@
+/** Operations that move data during an exploration: which cells they read and write, as whom, in which order. */
+import type { PipelineOp, Range, RemoteRange, SimpleOp, SwitchRange } from "../plan/index.ts";
+import type { Accessor, Site } from "./access-log.ts";
+import type { Geometry } from "./cell-geometry.ts";
+import type { Memory } from "./cell-memory.ts";
+import type { Lanes } from "./proxy-lanes.ts";
+import type { Proxies } from "./proxy-stalls.ts";
+import { type Hearsay, past, type StrandState } from "./strand-state.ts";
+import type { Values } from "./symbolic-values.ts";
+import type { Tokens } from "./sync-tokens.ts";
+
+export interface MoveParts {
+  readonly geometry: Geometry;
+  readonly memory: Memory;
+  readonly values: Values;
+  readonly lanes: Lanes;
+  readonly tokens: Tokens;
+  readonly hearsay: Hearsay;
+  readonly proxies: Proxies;
+  readonly wake: (strand: StrandState) => void;
+}
+
+export class Moves {
+  readonly #in: MoveParts;
+  readonly #packetWaiters = new Map<number, Set<StrandState>>();
+  constructor(parts: MoveParts) {
+    this.#in = parts;
+  }
+
+  /** The cell whose packets a strand waits for. */
+  waitedFor(strand: StrandState): number | undefined {
+    for (const [cell, waiters] of this.#packetWaiters) if (waiters.has(strand)) return cell;
+    return undefined;
+  }
+
+  #own(strand: StrandState, range: Range): number {
+    return (
+      this.#in.geometry.base(strand.launch, strand.rank, range.buffer) + range.index * this.#in.geometry.cellsPerChunk
+    );
+  }
+  #remote(strand: StrandState, range: RemoteRange): number {
+    return (
+      this.#in.geometry.base(strand.launch, range.rank, range.buffer) + range.index * this.#in.geometry.cellsPerChunk
+    );
+  }
+  #members(strand: StrandState, range: SwitchRange): number[] {
+    const channel = this.#in.geometry.plan.ranks[strand.rank]!.channels.switch[range.channel]!;
+    return channel.ranks.map(
+      (rank) =>
+        this.#in.geometry.base(strand.launch, rank, channel.buffer) + range.index * this.#in.geometry.cellsPerChunk,
+    );
+  }
+
+  /** The part of a range of `size` chunks that this strand handles in this iteration, in cells. */
+  #window(strand: StrandState, op: SimpleOp, size: number, pipeline: PipelineOp | undefined, packets: boolean) {
+    const total = size * this.#in.geometry.cellsPerChunk;
+    let begin = 0;
+    let end = total;
+    const group = "tbg" in op ? op.tbg : undefined;
+    if (group !== undefined) {
+      begin = (total / group.size) * group.index;
+      end = begin + total / group.size;
+    }
+    if (pipeline !== undefined && !packets) {
+      const unit = this.#in.geometry.unitCells.get(pipeline.unitBytes)!;
+      begin += strand.iteration * unit;
+      end = Math.min(end, begin + unit);
+    }
+    return { begin, count: Math.max(0, end - begin) };
+  }
+
+  #awaitPackets(strand: StrandState, begin: number, count: number): boolean {
+    const tag = strand.launch + 1;
+    for (let i = begin; i < begin + count; i++) {
+      if (this.#in.memory.hasPacket(i, tag)) continue;
+      let waiters = this.#packetWaiters.get(i);
+      if (waiters === undefined) {
+        waiters = new Set();
+        this.#packetWaiters.set(i, waiters);
+      }
+      waiters.add(strand);
+      return false;
+    }
+    return true;
+  }
+
+  /** Reads a packet that is there, and remembers what its arrival proves. */
+  #packet(strand: StrandState, cell: number, who: Accessor, position: number): number {
+    const value = this.#in.memory.read(cell, who, position, strand.launch + 1);
+    const from = this.#in.memory.lastPacket;
+    if (from !== 0) this.#in.hearsay.heard(strand, position, from);
+    return value;
+  }
+
+  #write(cell: number, who: Accessor, position: number, value: number, tag: number): void {
+    this.#in.memory.write(cell, who, position, value, tag);
+    if (tag === 0) return;
+    const waiters = this.#packetWaiters.get(cell);
+    if (waiters === undefined) return;
+    this.#packetWaiters.delete(cell);
+    for (const waiter of waiters) this.#in.wake(waiter);
+  }
+
+  /** Executes one operation. @returns false when it waits for packets; it will be tried again */
+  execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined, site: Site): boolean {
+    const memory = this.#in.memory;
+    const tag = strand.launch + 1;
+    const who: Accessor = {
+      lane: strand.g,
+      segment: strand.segment,
+      phase: strand.phase,
+      clock: strand.clock,
+      site,
+      past: past(strand, strand.phaseStart),
+    };
+    switch (op.kind) {
+      case "copy": {
+        const { begin, count } = this.#window(strand, op, op.src.size, pipeline, op.format !== "plain");
+        const src = this.#own(strand, op.src) + begin;
+        const dst = this.#own(strand, op.dst) + begin;
+        if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
+        for (let p = 0; p < count; p++) {
+          const value =
+            op.format === "unpack" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
+          this.#write(dst + p, who, p, value, op.format === "pack" ? tag : 0);
+        }
+        return true;
+      }
+      case "get": {
+        op.src.forEach((source, i) => {
+          const { begin, count } = this.#window(strand, op, source.size, pipeline, false);
+          const src = this.#remote(strand, source) + begin;
+          const dst = this.#own(strand, op.dst[i]!) + begin;
+          for (let p = 0; p < count; p++) this.#write(dst + p, who, p, memory.read(src + p, who, p, 0), 0);
+        });
+        return true;
+      }
+      case "put":
+        return this.#put(strand, op, pipeline, who);
+      case "reduce": {
+        const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, op.packets);
+        const sources = op.src.map((range) => this.#own(strand, range) + begin);
+        const remotes = op.remoteSrc.map((range) => this.#remote(strand, range) + begin);
+        if (op.packets) for (const src of sources.slice(1)) if (!this.#awaitPackets(strand, src, count)) return false;
+        const dst = this.#own(strand, op.dst) + begin;
+        const packetDst = op.packetDst === undefined ? -1 : this.#own(strand, op.packetDst) + begin;
+        const targets = op.remoteDst.map((range) => this.#remote(strand, range) + begin);
+        for (let p = 0; p < count; p++) {
+          const operands = sources.map((src, i) =>
+            op.packets && i > 0 ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0),
+          );
+          for (const src of remotes) operands.push(memory.read(src + p, who, p, 0));
+          const value = this.#in.values.reduce(op.op, operands);
+          this.#write(dst + p, who, p, value, 0);
+          if (packetDst >= 0) this.#write(packetDst + p, who, p, value, tag);
+          for (const target of targets) this.#write(target + p, who, p, value, op.packets ? tag : 0);
+        }
+        return true;
+      }
+      case "switch-reduce": {
+        const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
+        const sources = this.#members(strand, op.src).map((src) => src + begin);
+        const dst = this.#own(strand, op.dst) + begin;
+        for (let p = 0; p < count; p++) {
+          const operands = sources.map((src) => memory.read(src + p, who, p, 0));
+          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands), 0);
+        }
+        return true;
+      }
+      case "switch-broadcast": {
+        const packets = op.format === "forward";
+        const { begin, count } = this.#window(strand, op, op.src.size, pipeline, packets);
+        const src = this.#own(strand, op.src) + begin;
+        if (packets && !this.#awaitPackets(strand, src, count)) return false;
+        const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
+        for (let p = 0; p < count; p++) {
+          const value = packets ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
+          for (const target of targets) this.#write(target + p, who, p, value, packets ? tag : 0);
+        }
+        return true;
+      }
+      case "switch-reduce-broadcast": {
+        const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
+        const sources = this.#members(strand, op.src).map((src) => src + begin);
+        const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
+        for (let p = 0; p < count; p++) {
+          const operands = sources.map((src) => memory.read(src + p, who, p, 0));
+          const value = this.#in.values.reduce(op.op, operands);
+          for (const target of targets) this.#write(target + p, who, p, value, 0);
+        }
+        return true;
+      }
+      default:
+        return true;
+    }
+  }
+
+  #put(
+    strand: StrandState,
+    op: Extract<SimpleOp, { kind: "put" }>,
+    pipeline: PipelineOp | undefined,
+    issuer: Accessor,
+  ): boolean {
+    const memory = this.#in.memory;
+    const packets = op.format !== "plain";
+    const tag = strand.launch + 1;
+    const byProxy = op.channelKind === "port";
+    if (op.format === "forward") {
+      for (const source of op.src) {
+        const { begin, count } = this.#window(strand, op, source.size, pipeline, true);
+        if (!this.#awaitPackets(strand, this.#own(strand, source) + begin, count)) return false;
+      }
+    }
+    op.dst.forEach((target, i) => {
+      const source = op.src[op.src.length === 1 ? 0 : i]!;
+      const { begin, count } = this.#window(strand, op, source.size, pipeline, packets);
+      const src = this.#own(strand, source) + begin;
+      const dst = this.#remote(strand, target) + begin;
+      let who = issuer;
+      if (byProxy) {
+        // A block that forwards packets waits for them itself and synchronises before it hands them to the proxy.
+        if (op.format === "forward" && i === 0) {
+          for (let p = 0; p < count; p++) this.#packet(strand, src + p, issuer, p);
+          this.#in.hearsay.separate(strand);
+        }
+        const { segment, clock } = this.#in.lanes.request(strand);
+        const { base } = strand;
+        who = {
+          ...issuer,
+          lane: this.#in.lanes.id(strand),
+          segment,
+          phase: segment,
+          clock,
+          past: { ...past(strand, segment), link: () => base },
+        };
+      }
+      for (let p = 0; p < count; p++) {
+        if (byProxy && op.format === "forward") this.#write(dst + p, who, p, memory.read(src + p, who, p, tag), tag);
+        else if (byProxy && op.format === "pack") {
+          const raw = memory.readRaw(src + p, who, p);
+          this.#write(dst + p, who, p, raw.value, raw.tag);
+        } else {
+          const value =
+            op.format === "forward" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
+          this.#write(dst + p, who, p, value, packets ? tag : 0);
+        }
+      }
+    });
+    if (op.notify !== "none") this.#in.tokens.raise(strand, op);
+    else if (byProxy) this.#in.proxies.request(strand, [], () => undefined);
+    if (op.notify === "signal-flush") this.#in.lanes.join(strand);
+    return true;
+  }
+}

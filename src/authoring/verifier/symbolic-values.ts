@@ -1,0 +1,280 @@
+/**
+ * Symbolic contents of memory: what was combined into a cell. A value is a number: 0 is memory nobody wrote, 1 + i is
+ * cell i of the inputs (a leaf), and above stand reductions of other values and "depends on timing". Equal values have
+ * equal numbers where they were combined alike; otherwise they are compared by the multiset of leaves they stand for,
+ * exactly, and only when it matters (`flatten`).
+ */
+import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../plan/index.ts";
+
+export const UNDEFINED = 0;
+/** Operators for which an operand that comes twice changes nothing. */
+const IDEMPOTENT: ReadonlySet<PlanReduceOp> = new Set(["min", "max", "band", "bor"]);
+/** `avg` is a sum that is scaled once at the end. */
+const operatorOf = (op: PlanReduceOp): PlanReduceOp => (op === "avg" ? "sum" : op);
+/** Leaves of flattened values that are kept for the next question, all values together. */
+const MAX_REMEMBERED_LEAVES = 200_000;
+
+/** What a value stands for: leaves with their counts, one operator (undefined for a single leaf); or why it is none. */
+export interface FlatValue {
+  readonly op: PlanReduceOp | undefined;
+  readonly leaves: ReadonlyMap<number, number>;
+  /** Operators that were mixed; empty when the value is a clean reduction. */
+  readonly mixed: readonly PlanReduceOp[];
+  readonly undefined: boolean;
+  readonly races: readonly number[];
+}
+
+const TAINTED = 1;
+const POISONED = 2;
+
+/** Integers in a row that grow by half when they are full. */
+class IntList {
+  data: Int32Array;
+  length = 0;
+  constructor(room: number) {
+    this.data = new Int32Array(room);
+  }
+  push(value: number): void {
+    if (this.length === this.data.length) {
+      const grown = new Int32Array(Math.ceil(this.data.length * 1.5) + 16);
+      grown.set(this.data);
+      this.data = grown;
+    }
+    this.data[this.length++] = value;
+  }
+}
+
+export class Values {
+  /** Values up to here are leaves. */
+  readonly #leaves: number;
+  /** Of node #leaves + 1 + i: where its operands begin in `#kids` (they end where the next one's begin). */
+  readonly #begin = new IntList(1024);
+  readonly #kids = new IntList(4096);
+  /** Index of the operator, or -1. */
+  readonly #op = new IntList(1024);
+  readonly #flags = new IntList(1024);
+  /**
+   * Sum of a random-looking number for each leaf, as often as it is in: values that differ here differ (unless operands
+   * may come twice). Spares flattening most pairs.
+   */
+  readonly #print = new IntList(1024);
+  readonly #races = new Map<number, readonly number[]>();
+  readonly #poison = new Map<string, number>();
+  /** Open addressing: node numbers by the hash of operator and operands. */
+  #table = new Int32Array(4096);
+  #numInTable = 0;
+  readonly #flat = new Map<number, FlatValue>();
+  #numRemembered = 0;
+
+  /** @param numLeaves cells of all inputs of all launches */
+  constructor(numLeaves: number) {
+    this.#leaves = numLeaves;
+  }
+
+  #push(operands: readonly number[], op: PlanReduceOp | undefined, flags: number, print: number): number {
+    this.#begin.push(this.#kids.length);
+    for (const operand of operands) this.#kids.push(operand);
+    this.#op.push(op === undefined ? -1 : PLAN_REDUCE_OPS.indexOf(op));
+    this.#flags.push(flags);
+    this.#print.push(print);
+    return this.#leaves + this.#begin.length;
+  }
+  /** Place of a node in the tables; negative for leaves and undefined memory. */
+  #node(value: number): number {
+    return value - this.#leaves - 1;
+  }
+  #opOf(value: number): PlanReduceOp | undefined {
+    const node = this.#node(value);
+    return node < 0 ? undefined : PLAN_REDUCE_OPS[this.#op.data[node]!];
+  }
+  #kidsOf(value: number): Int32Array {
+    const node = this.#node(value);
+    if (node < 0) return this.#kids.data.subarray(0, 0);
+    const end = node + 1 < this.#begin.length ? this.#begin.data[node + 1]! : this.#kids.length;
+    return this.#kids.data.subarray(this.#begin.data[node]!, end);
+  }
+  #printOf(value: number): number {
+    const node = this.#node(value);
+    return node >= 0 ? this.#print.data[node]! : value === UNDEFINED ? 0 : fingerprint(value - 1);
+  }
+
+  /** The value of input cell number `leaf`. */
+  leaf(leaf: number): number {
+    return leaf + 1;
+  }
+
+  /** A value that depends on the outcome of races. */
+  poison(races: readonly number[]): number {
+    const sorted = [...new Set(races)].sort((a, b) => a - b).slice(0, 8);
+    const key = sorted.join();
+    let id = this.#poison.get(key);
+    if (id === undefined) {
+      id = this.#push([], undefined, POISONED, 0);
+      this.#races.set(id, sorted);
+      this.#poison.set(key, id);
+    }
+    return id;
+  }
+
+  racesOf(value: number): readonly number[] | undefined {
+    const node = this.#node(value);
+    return node >= 0 && (this.#flags.data[node]! & POISONED) !== 0 ? this.#races.get(value) : undefined;
+  }
+
+  isTainted(value: number): boolean {
+    const node = this.#node(value);
+    return node < 0 ? value === UNDEFINED : (this.#flags.data[node]! & TAINTED) !== 0;
+  }
+
+  /** op(operands), in any order. */
+  reduce(op: PlanReduceOp, operands: readonly number[]): number {
+    if (operands.length === 1) return operands[0] ?? UNDEFINED;
+    let races: number[] | undefined;
+    let tainted = 0;
+    for (const operand of operands) {
+      const own = this.racesOf(operand);
+      if (own !== undefined) races = [...(races ?? []), ...own];
+      if (this.isTainted(operand)) tainted = TAINTED;
+    }
+    if (races !== undefined) return this.poison(races);
+    const name = operatorOf(op);
+    const kids = [...operands].sort((a, b) => a - b);
+    const code = PLAN_REDUCE_OPS.indexOf(name);
+    const slot = this.#slot(code, kids);
+    if (this.#table[slot] !== 0) return this.#table[slot]!;
+    let print = 0;
+    for (const kid of kids) print = (print + this.#printOf(kid)) | 0;
+    const id = this.#push(kids, name, tainted, print);
+    this.#table[slot] = id;
+    if (++this.#numInTable * 2 > this.#table.length) this.#rehash();
+    return id;
+  }
+
+  /** Where in the table a reduction stands, or may be put. */
+  #slot(code: number, kids: ArrayLike<number>): number {
+    const mask = this.#table.length - 1;
+    let hash = (code + 1) * 0x9e3779b1;
+    for (let i = 0; i < kids.length; i++) hash = Math.imul(hash ^ kids[i]!, 0x01000193) ^ (hash >>> 15);
+    for (let at = hash & mask; ; at = (at + 1) & mask) {
+      const id = this.#table[at]!;
+      if (id === 0 || (this.#op.data[this.#node(id)] === code && sameItems(this.#kidsOf(id), kids))) return at;
+    }
+  }
+  #rehash(): void {
+    const old = this.#table;
+    this.#table = new Int32Array(old.length * 2);
+    for (const id of old) if (id !== 0) this.#table[this.#slot(this.#op.data[this.#node(id)]!, this.#kidsOf(id))] = id;
+  }
+
+  /** The leaves behind a value. Linear in the nodes below it, however often they are shared. */
+  flatten(value: number): FlatValue {
+    const known = this.#flat.get(value);
+    if (known !== undefined) return known;
+    const op = this.#opOf(value);
+    const leaves = new Map<number, number>();
+    const mixed = new Set<PlanReduceOp>();
+    const multiplicity = new Map<number, number>([[value, 1]]);
+    // Kids have smaller numbers than their parents: descending order is a topological order.
+    const heap = new DescendingHeap();
+    heap.push(value);
+    while (heap.size > 0) {
+      const id = heap.pop();
+      const times = multiplicity.get(id) ?? 0;
+      if (id !== UNDEFINED && id <= this.#leaves) {
+        leaves.set(id - 1, times);
+        continue;
+      }
+      const own = this.#opOf(id);
+      if (own === undefined) continue;
+      if (op !== undefined && own !== op) mixed.add(own);
+      for (const kid of this.#kidsOf(id)) {
+        const before = multiplicity.get(kid);
+        multiplicity.set(kid, (before ?? 0) + times);
+        if (before === undefined) heap.push(kid);
+      }
+    }
+    if (op !== undefined && IDEMPOTENT.has(op) && mixed.size === 0)
+      for (const leaf of leaves.keys()) leaves.set(leaf, 1);
+    if (op !== undefined && mixed.size > 0) mixed.add(op);
+    const flat: FlatValue = {
+      op: leaves.size === 1 && [...leaves.values()][0] === 1 && mixed.size === 0 ? undefined : op,
+      leaves,
+      mixed: [...mixed],
+      undefined: this.isTainted(value),
+      races: this.racesOf(value) ?? [],
+    };
+    this.#numRemembered += leaves.size + 1;
+    if (this.#numRemembered > MAX_REMEMBERED_LEAVES) {
+      this.#flat.clear();
+      this.#numRemembered = leaves.size + 1;
+    }
+    this.#flat.set(value, flat);
+    return flat;
+  }
+
+  /** Says whether two values are certainly the same, whatever the inputs are. */
+  equal(a: number, b: number): boolean {
+    if (this.racesOf(a) !== undefined || this.racesOf(b) !== undefined) return false;
+    if (this.isTainted(a) || this.isTainted(b)) return false;
+    if (a === b) return true;
+    const op = this.#opOf(a) ?? this.#opOf(b);
+    if ((op === undefined || !IDEMPOTENT.has(op)) && this.#printOf(a) !== this.#printOf(b)) return false;
+    const x = this.flatten(a);
+    const y = this.flatten(b);
+    if (x.mixed.length > 0 || y.mixed.length > 0 || x.op !== y.op || x.leaves.size !== y.leaves.size) return false;
+    for (const [leaf, count] of x.leaves) if (y.leaves.get(leaf) !== count) return false;
+    return true;
+  }
+}
+
+function sameItems(a: Int32Array, b: ArrayLike<number>): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+function fingerprint(leaf: number): number {
+  let x = (leaf + 0x9e3779b9) | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return x ^ (x >>> 16);
+}
+
+/** A small binary heap that gives the largest number first. */
+class DescendingHeap {
+  readonly #items: number[] = [];
+  get size(): number {
+    return this.#items.length;
+  }
+  push(item: number): void {
+    const items = this.#items;
+    let i = items.length;
+    items.push(item);
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      if (items[parent]! >= item) break;
+      items[i] = items[parent]!;
+      i = parent;
+    }
+    items[i] = item;
+  }
+  pop(): number {
+    const items = this.#items;
+    const top = items[0]!;
+    const last = items.pop()!;
+    const n = items.length;
+    if (n > 0) {
+      let i = 0;
+      for (;;) {
+        let child = 2 * i + 1;
+        if (child >= n) break;
+        if (child + 1 < n && items[child + 1]! > items[child]!) child++;
+        if (items[child]! <= last) break;
+        items[i] = items[child]!;
+        i = child;
+      }
+      items[i] = last;
+    }
+    return top;
+  }
+}

@@ -1,0 +1,327 @@
+/**
+ * The verifier: proves that a plan does what its collective asks, under every interleaving, or says what is wrong and
+ * where. The semantics are docs/semantics.md; why one exploration decides is in `explore-plan.ts`. What it refuses to do:
+ * guess. Where it cannot decide within its budget it says `undecided`, as an error.
+ */
+import type { ExecutionPlan } from "../plan/index.ts";
+import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
+import { checkBarrierGroups, checkCounts } from "./check-counts.ts";
+import type { Promises } from "./check-promises.ts";
+import { checkShape } from "./check-shape.ts";
+import { checkTarget, type Target } from "./check-target.ts";
+import { reportDeadlock } from "./deadlock.ts";
+import { type Exploration, explore } from "./explore-plan.ts";
+import { type Finding, type FindingCode, Findings } from "./findings.ts";
+import { judge, placeOfSite } from "./judge-outputs.ts";
+import { lint } from "./lint-plan.ts";
+import { chunkSizesToCheck } from "./loop-units.ts";
+import { countsAhead } from "./packet-lookahead.ts";
+import type { Stalls } from "./proxy-stalls.ts";
+import {
+  areOrdered,
+  type Counter,
+  type CounterTable,
+  counterTable,
+  laterWaits,
+  mustPrecede,
+} from "./signal-counters.ts";
+import { Values } from "./symbolic-values.ts";
+import { type Policy, simple } from "./sync-tokens.ts";
+
+export interface VerifyOptions {
+  /** Also checks the limits and known defects of this executor. */
+  readonly target?: Target;
+  /** Promises beyond correctness, each off unless asked for. */
+  readonly promises?: Promises & {
+    /** Launches may follow each other without anything between them. */
+    readonly relaunch?: boolean;
+  };
+  /** Warnings about unused channels, dead copies and the like. On unless told. */
+  readonly lint?: boolean;
+  /** Units that a chunk has where loops are unrolled. As many as decide for every size, unless told. */
+  readonly unitsPerChunk?: readonly number[];
+  /** Findings of one code that are listed; the rest is counted. 16 unless told. */
+  readonly maxFindings?: number;
+}
+
+export interface Verdict {
+  /** No finding is an error. */
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+  /** Findings beyond `maxFindings`, by code. */
+  readonly suppressed: Readonly<Partial<Record<FindingCode, number>>>;
+  readonly stats: { readonly operations: number; readonly cells: number; readonly explorations: number };
+}
+
+/** Ways to order contested waits that are tried before giving up. */
+const MAX_ORDERS = 256;
+/** Runs that may be needed until no read is newly marked, or no order newly derived. */
+const MAX_ROUNDS = 12;
+
+/**
+ * Proves a plan right, or says what is wrong with it. Pure: the plan is not changed, nothing is printed.
+ * @returns all findings as data; `ok` when none is an error
+ * @example
+ * verifyPlan({ schemaVersion: 1, name: "idle", mode: "imported", collective: { operation: "barrier", numRanks: 1, chunksPerPart: 1, inPlace: false }, options: { protocol: "Simple", instances: 1, reuseResources: false, numThreadsPerBlock: 32, useDoubleScratchBuffer: false, bufferAlignment: 16, minMessageSizeBytes: 0n, maxMessageSizeBytes: 0n }, ranks: [{ rank: 0, input: { chunks: 0, segments: 1 }, output: { chunks: 0, segments: 1 }, scratch: { chunks: 0, segments: 1 }, channels: { memory: [], port: [], switch: [] }, semaphores: [], strands: [] }], sources: [] }).ok // true
+ */
+export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Verdict {
+  const findings = new Findings(options.maxFindings);
+  const stats = { operations: 0, cells: 0, explorations: 0 };
+  if (checkShape(plan, findings)) {
+    if (options.target !== undefined) checkTarget(plan, options.target, findings);
+    const sizes = chunkSizesToCheck(plan, options.unitsPerChunk);
+    sizes.forEach((chunkBytes, i) => {
+      const before = findings.hasErrors;
+      if (i > 0 && before) return;
+      const isLast = i === sizes.length - 1;
+      verifyAt(plan, chunkBytes, 1, options, findings, stats, isLast, i >= 2);
+      if (i === Math.min(1, sizes.length - 1) && options.promises?.relaunch === true && !findings.hasErrors) {
+        verifyAt(plan, chunkBytes, 3, { ...options, promises: {} }, findings, stats, false, false);
+      }
+    });
+  }
+  return {
+    ok: !findings.hasErrors,
+    findings: findings.list,
+    suppressed: Object.fromEntries(findings.suppressed),
+    stats,
+  };
+}
+
+/** Mends nothing, but makes findings of a check of several launches say so. */
+class RelaunchFindings extends Findings {
+  readonly #inner: Findings;
+  constructor(inner: Findings) {
+    super();
+    this.#inner = inner;
+  }
+  override add(finding: Finding): void {
+    if (finding.severity === "warning") return;
+    super.add(finding);
+    this.#inner.add({
+      ...finding,
+      code: "relaunch-race",
+      message: `launched three times in a row: ${finding.message}`,
+      hint: "double-buffer scratch, or synchronise the ranks at the end of the plan",
+    });
+  }
+}
+
+function verifyAt(
+  plan: ExecutionPlan,
+  chunkBytes: number,
+  launches: number,
+  options: VerifyOptions,
+  target: Findings,
+  stats: { operations: number; cells: number; explorations: number },
+  withLint: boolean,
+  isExtra: boolean,
+): void {
+  const findings = launches > 1 ? new RelaunchFindings(target) : target;
+  const undecided = (message: string, hint: string) =>
+    findings.atRank(-1, { code: "undecided", severity: "error", message, hint });
+  const geometry = layOut(plan, chunkBytes, launches);
+  // One unit and two have been looked at; more are only where they fit.
+  if (isExtra && (typeof geometry === "string" || countSteps(geometry) > MAX_STEPS)) return;
+  if (typeof geometry === "string") {
+    undecided(`the plan is too fine to be checked: ${geometry}`, "use units and groups that divide evenly");
+    return;
+  }
+  const steps = countSteps(geometry);
+  if (steps > MAX_STEPS) {
+    undecided(`the plan has ${steps} operations with its loops unrolled`, `at most ${MAX_STEPS} are checked`);
+    return;
+  }
+  stats.cells = geometry.numCells;
+  const table = counterTable(geometry);
+  const promised = options.promises?.reuseAtRankEnd === true || options.promises?.outputAtRankEnd === true;
+  const session = new Session(geometry, table, stats, promised);
+  checkCounts(geometry, table, findings);
+  const first = session.settle({ kind: "greedy" });
+  stats.operations = first.steps;
+  if (first.blocked.length > 0) {
+    reportDeadlock(geometry, table, first, findings);
+    return;
+  }
+  for (const clash of first.barrierClashes) {
+    const { rank, strand, op, body } = placeOfSite(geometry, clash.site);
+    findings.at(plan, [rank, strand, op, body], {
+      code: "barrier-mismatch",
+      severity: "error",
+      message: `barrier ${clash.barrier} of rank ${rank} is given different numbers of strands`,
+      hint: "give every operation of a barrier the same numStrands",
+    });
+  }
+  checkBarrierGroups(geometry, findings);
+  const contested = contestedCounters(table, first);
+  // Where several strands compete for the same tokens: if even the slowest order ends, every order does.
+  const needed = (counter: Counter, strand: number, ordinal: number) => {
+    const waits = first.waits.get(counter.id) ?? [];
+    const own = waits.find((wait) => wait.strand === strand && wait.ordinal === ordinal);
+    return own === undefined ? counter.totalWaits : counter.totalWaits - laterWaits(own, waits);
+  };
+  const slowest =
+    contested.length > 0
+      ? session.heldUp({ kind: "pessimistic", needed }, first.stalls)
+      : first.stalls.size > 0
+        ? session.heldUp({ kind: "greedy" }, first.stalls)
+        : first;
+  if (slowest.blocked.length === 0) {
+    judge(geometry, session.values, first, options.promises, findings);
+    if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
+    return;
+  }
+  if (contested.length === 0) {
+    reportDeadlock(geometry, table, slowest, findings);
+    return;
+  }
+  const ids = new Set(contested.map((counter) => counter.id));
+  tryOrders(findings, (choices) => {
+    const run = session.settle({ kind: "choices", contested: ids, choices });
+    if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
+    else judge(geometry, session.values, run, options.promises, findings);
+    return run;
+  });
+  if (findings.hasErrors) return;
+  if (countsAhead(plan, geometry.opBase)) {
+    undecided(
+      "strands compete for signals or semaphores, and a relaxed signal or wait may be executed while its strand still waits for packets: there are more orders than are tried",
+      "put a nop (sync) between the packets and what is relaxed, or give each waiting strand a channel of its own",
+    );
+    return;
+  }
+  if (first.stalls.size === 0) return;
+  tryOrders(findings, (choices) => {
+    const run = session.heldUp({ kind: "choices", contested: ids, choices }, first.stalls);
+    if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
+    return run;
+  });
+}
+
+/** Tries every order in which contested waits can be served. */
+function tryOrders(findings: Findings, attempt: (choices: readonly number[]) => Exploration): void {
+  let choices: number[] = [];
+  for (let count = 0; ; count++) {
+    if (count >= MAX_ORDERS) {
+      findings.atRank(-1, {
+        code: "undecided",
+        severity: "error",
+        message: `strands compete for signals or semaphores in more than ${MAX_ORDERS} orders; those tried were fine`,
+        hint: "give each waiting strand a channel or semaphore of its own",
+      });
+      return;
+    }
+    const run = attempt(choices);
+    if (findings.hasErrors) return;
+    // The next order: raise the last choice that has an alternative left.
+    const taken = run.decisions.map((_, i) => choices[i] ?? 0);
+    let last = taken.length - 1;
+    while (last >= 0 && taken[last]! + 1 >= run.decisions[last]!) last--;
+    if (last < 0) return;
+    choices = [...taken.slice(0, last), taken[last]! + 1];
+  }
+}
+
+/** Runs explorations of one geometry until derived orders and marked reads are stable. */
+class Session {
+  readonly values: Values;
+  readonly #geometry: Geometry;
+  readonly #table: CounterTable;
+  readonly #stats: { explorations: number };
+  readonly #keepReads: boolean;
+  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }, keepReads: boolean) {
+    this.#keepReads = keepReads;
+    this.values = new Values(geometry.numLeaves * geometry.launches);
+    this.#geometry = geometry;
+    this.#table = table;
+    this.#stats = stats;
+  }
+
+  once(
+    policy: Policy,
+    derived: ReadonlyMap<string, readonly string[]> = new Map(),
+    marked = new Map<number, number>(),
+    watched: ReadonlySet<number> = new Set(),
+    stalls?: Stalls,
+  ) {
+    this.#stats.explorations++;
+    return explore({
+      geometry: this.#geometry,
+      table: this.#table,
+      values: this.values,
+      policy,
+      derived,
+      marked,
+      watched,
+      keepReads: this.#keepReads,
+      stalls,
+    });
+  }
+
+  /** A run in which proxies are held up as long as may be, for what gets stuck only: its values are not settled. */
+  heldUp(policy: Policy, stalls: Stalls): Exploration {
+    return this.once(policy, undefined, undefined, undefined, stalls.size > 0 ? stalls : undefined);
+  }
+
+  settle(policy: Policy): Exploration {
+    let derived: ReadonlyMap<string, readonly string[]> = new Map();
+    let run = this.once(policy);
+    if (this.#table.counters.some((counter) => !simple(counter))) {
+      let known = 0;
+      for (let round = 0; round < MAX_ROUNDS && run.blocked.length === 0; round++) {
+        const next = derive(this.#table, run, policy.kind === "choices");
+        const size = [...next.values()].reduce((sum, keys) => sum + keys.length, 0);
+        if (size === known) break;
+        known = size;
+        derived = next;
+        run = this.once(policy, derived);
+      }
+    }
+    if (run.blocked.length > 0) return run;
+    const marked = new Map<number, number>();
+    let watched: ReadonlySet<number> = new Set();
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      const { lateMarks, contested } = run.memory;
+      if (lateMarks.size === 0 && contested.size === watched.size) break;
+      for (const [read, race] of lateMarks) marked.set(read, race);
+      watched = contested;
+      run = this.once(policy, derived, marked, watched);
+    }
+    return run;
+  }
+}
+
+/** For waits on counters that several strands share: the signals that surely came before. */
+function derive(table: CounterTable, run: Exploration, ticketsAreFixed: boolean): Map<string, readonly string[]> {
+  const result = new Map<string, readonly string[]>();
+  for (const counter of table.counters) {
+    if (simple(counter)) continue;
+    const signals = run.signals.get(counter.id) ?? [];
+    const waits = run.waits.get(counter.id) ?? [];
+    const keys = run.signalKeys.get(counter.id) ?? [];
+    const fixed = ticketsAreFixed || counter.waiters.size === 1;
+    mustPrecede(counter.initial, signals, waits, fixed).forEach((indices, i) => {
+      const wait = waits[i]!;
+      if (indices.length === 0) return;
+      result.set(
+        `${counter.id}:${wait.strand}:${wait.ordinal}`,
+        indices.map((index) => keys[index]!),
+      );
+    });
+  }
+  return result;
+}
+
+function contestedCounters(table: CounterTable, run: Exploration): Counter[] {
+  return table.counters.filter((counter) => counter.waiters.size > 1 && !areOrdered(run.waits.get(counter.id) ?? []));
+}
+
+function countSteps(geometry: Geometry): number {
+  let steps = 0;
+  for (const rank of geometry.plan.ranks) {
+    for (const strand of rank.strands)
+      for (const op of strand.ops)
+        steps += op.kind === "pipeline" ? op.body.length * iterationsOf(op, geometry.chunkBytes) : 1;
+  }
+  return steps * geometry.launches;
+}
