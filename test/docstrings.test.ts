@@ -1,4 +1,4 @@
-/** Every public function, class and method that `chorale/nccl` and `chorale/cuda` give has a docstring. */
+/** Every public function, class and method that `chorale/nccl` and `chorale/device` give has a docstring. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import ts from "typescript";
 import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/backends/cuda/index.ts"];
+const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/device/index.ts"];
 
 /** Names of what a room exports, and of its members that others may call, that have no docstring. */
 function undocumented(program: ts.Program, entry: string): string[] {

@@ -22,7 +22,7 @@ const src = join(root, "src");
 const out = join(root, ".cache/examples", String(process.pid));
 
 /** Rooms of which each public function and method is called by an example. */
-const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/backends/cuda/index.ts"];
+const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/device/index.ts"];
 
 interface Example {
   /** `src/core/units.ts:12`. */

@@ -171,7 +171,7 @@ describe("kapsl-hal's defects: communication on the CPU", () => {
 
 describe("kapsl-hal's defects: NCCL", () => {
   it("B5.1: the nccl and cuda rooms load without a GPU, and every dtype has its NCCL number", async () => {
-    const [nccl, cuda] = await Promise.all([import("chorale/nccl"), import("chorale/cuda")]);
+    const [nccl, cuda] = await Promise.all([import("chorale/nccl"), import("chorale/device")]);
     expect(typeof nccl.loadNccl).toBe("function");
     expect(typeof cuda.loadCudaDriver).toBe("function");
     const { NCCL_DTYPE } = await import("../src/runtime/backends/nccl/symbols.ts");

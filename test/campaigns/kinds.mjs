@@ -94,7 +94,7 @@ export const BREAKS = {
     return tensors.length;
   },
   "illegal-address": async (world, big) => {
-    const { CudaModule, KernelArguments, requireNvrtc } = await import("chorale/cuda");
+    const { CudaModule, KernelArguments, requireNvrtc } = await import("chorale/device");
     const { device, main } = deviceOf(world);
     const source = 'extern "C" __global__ void bad(unsigned long long p) { *(volatile int*)p = 7; }';
     const module = CudaModule.compile(device, requireNvrtc(), source);

@@ -9,7 +9,7 @@ import {
   type LaunchShape,
   type RankDevice,
   requireNvrtc,
-} from "chorale/cuda";
+} from "chorale/device";
 import { KERNEL_NAMES, MAX_TOKENS_PER_PASS, source, WEIGHT_MACRO } from "./kernels.ts";
 
 /** How the weights lie on the device. */

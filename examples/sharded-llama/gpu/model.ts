@@ -4,7 +4,7 @@
  * follow each other without events; decoding runs as a CUDA graph that holds both.
  */
 import { type Communicator, InvalidArgumentError, type Tensor, UnavailableError, type World } from "chorale";
-import { type CudaGraph, type CudaStream, devicePtr, type PinnedBuffer, type RankDevice } from "chorale/cuda";
+import { type CudaGraph, type CudaStream, devicePtr, type PinnedBuffer, type RankDevice } from "chorale/device";
 import { type LlamaConfig, openWeights } from "chorale/formats";
 import type { NcclCommunicator } from "chorale/nccl";
 import { deviceOf } from "chorale/world";

@@ -3,7 +3,7 @@
  * row-parallel ones, as weights.ts has them for the host, but without padding.
  */
 import { type ArrayOf, encodeArray, type Tensor, type World } from "chorale";
-import { devicePtr, type RankDevice } from "chorale/cuda";
+import { devicePtr, type RankDevice } from "chorale/device";
 import type { LlamaConfig, Weights } from "chorale/formats";
 import type { Range, Shard } from "../layout.ts";
 import type { Launcher, WeightType } from "./launcher.ts";

@@ -1,8 +1,8 @@
 /** Which engines could be used here: each is found and opened, or it says where it was looked for and how to get it. */
 import { type LibrarySpec, openLibrary } from "../../foreign/native/index.ts";
 import { NVML_LIBRARY } from "../../machine/hardware/index.ts";
-import { CUDA_LIBRARY, nvrtcLibrary } from "../../runtime/backends/cuda/index.ts";
 import { ncclLibrary } from "../../runtime/backends/nccl/index.ts";
+import { CUDA_LIBRARY, nvrtcLibrary } from "../../runtime/device/index.ts";
 
 export interface EngineReport {
   readonly name: string;

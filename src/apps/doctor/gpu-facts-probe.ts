@@ -1,7 +1,7 @@
 /** Asks the CUDA driver, NCCL and NVRTC what they are, and prints that as one JSON document. Started by gpu-facts.ts. */
 import { closeSync, openSync, readFileSync, readSync, statfsSync } from "node:fs";
-import { type CudaDriver, loadCudaDriver, loadNvrtc } from "../../runtime/backends/cuda/index.ts";
 import { loadNccl, NCCL_OPTIONAL } from "../../runtime/backends/nccl/index.ts";
+import { type CudaDriver, loadCudaDriver, loadNvrtc } from "../../runtime/device/index.ts";
 import type { GpuFacts } from "./gpu-facts.ts";
 
 const PIECE_BYTES = 4 * 1024 * 1024;

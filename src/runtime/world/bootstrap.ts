@@ -3,28 +3,12 @@
  * worker's message port. The threads backend does not need it (its ranks share memory from the start); engines that
  * exchange ids do.
  */
-import { InvalidArgumentError, type RankActivity, TimeoutError } from "../../core/index.ts";
+import { type RankActivity, TimeoutError } from "../../core/index.ts";
 import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { checkValue, describeKey, type WorldFailure } from "../rendezvous/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 
-/** Largest value, bytes: ids and addresses are small, data belongs in collectives. */
-export const MAX_VALUE_BYTES = 64 * 1024;
-
-/** @throws InvalidArgumentError for a value that is too large */
-export function checkValue({ byteLength }: Uint8Array): void {
-  if (byteLength <= MAX_VALUE_BYTES) return;
-  throw new InvalidArgumentError("value", `${byteLength} bytes`, `at most ${MAX_VALUE_BYTES} bytes`);
-}
-
-/** What `get` waits for, in words. */
-export function describeKey(key: string): string {
-  return `bootstrap key ${JSON.stringify(key)}, which no rank has set,`;
-}
-
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
-/** Who ended the world, and how. */
-export type WorldFailure = Parameters<Bootstrap["fail"]>[0];
-
 /** The launcher's side, for one generation: keeps the values, answers who waits for them. */
 export class BootstrapStore {
   readonly #generation: number;

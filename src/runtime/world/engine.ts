@@ -8,7 +8,7 @@ import {
   failNcclRank,
   type NcclHandle,
   releaseNcclHost,
-} from "../backends/nccl/handle.ts";
+} from "../backends/nccl/nccl-host.ts";
 import {
   attachThreads,
   buryRank,

@@ -1,8 +1,8 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { foreignPlace } from "../rendezvous/index.ts";
 import { attach, type BackendName, createEngine, parseBackend, releaseEngine } from "./engine.ts";
-import { foreignPlace } from "./rendezvous/foreign.ts";
-import { joinForeign } from "./rendezvous/join-foreign.ts";
+import { joinForeign } from "./join-launched.ts";
 import { checkMs } from "./restart-policy.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
 

@@ -5,11 +5,11 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it, vi } from "vitest";
-import { createNcclHost, releaseNcclHost } from "../backends/nccl/handle.ts";
+import { createNcclHost, releaseNcclHost } from "../backends/nccl/nccl-host.ts";
 import { createEngine } from "./engine.ts";
+import { joinForeign } from "./join-launched.ts";
 import { launch, runWorld } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
-import { joinForeign } from "./rendezvous/join-foreign.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

@@ -7,7 +7,7 @@ import { writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { parentPort } from "node:worker_threads";
 import { endWithParent } from "../../foreign/native/index.ts";
-import { nap } from "../backends/control/nap.ts";
+import { nap } from "../memory/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import type { Isolation } from "./rank-host.ts";

@@ -3,8 +3,8 @@
  * `rebuild()`, asks the launcher for the next, and says what the launcher must know when the rank fails.
  */
 import { AbortedError, ClosedError, NativeError, RankFailedError, TimeoutError } from "../../core/index.ts";
-import type { RankDevice } from "../backends/cuda/index.ts";
 import type { Backend } from "../comm/index.ts";
+import type { RankDevice } from "../device/index.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { attach, reapEngine } from "./engine.ts";
 import { offerWorld } from "./join.ts";

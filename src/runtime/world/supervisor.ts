@@ -13,7 +13,6 @@ import { AbortedError, TimeoutError } from "../../core/index.ts";
 import { buryInEngine, createEngine, failEngine, failGeneration, releaseEngine } from "./engine.ts";
 import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
-import { Gathering } from "./gathering.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
 import type { FromRank } from "./messages.ts";
 import { outputSink } from "./output.ts";
@@ -21,6 +20,7 @@ import type { RankHost } from "./rank-host.ts";
 import { Remains } from "./remains.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
+import { Gathering } from "./survivor-deadline.ts";
 import { Timers } from "./timers.ts";
 import type { WorldSpec } from "./world-spec.ts";
 

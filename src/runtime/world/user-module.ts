@@ -12,7 +12,7 @@ import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { BuildFailure, BuildOptions, Loader, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { ownName, removeOrphans } from "../backends/control/owner.ts";
+import { ownName, removeOrphans } from "../memory/index.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
 
 /** A user's file, made loadable. */

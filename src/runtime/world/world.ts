@@ -13,8 +13,8 @@ import {
 // Not of the room's index, which loads zod: every rank loads this file when it starts.
 import { createMesh } from "../../mesh/device-mesh.ts";
 import type { AxisSizes, DeviceMesh, MeshOptions, ProcessGroup } from "../../mesh/index.ts";
-import type { RankDevice } from "../backends/cuda/index.ts";
 import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
+import type { RankDevice } from "../device/index.ts";
 import { checkMs } from "./restart-policy.ts";
 
 /** One rank's world. Made by `joinWorld()`. */
@@ -123,7 +123,7 @@ const devices = new WeakMap<World, object>();
 
 /**
  * Gives this rank's device (context, memory pool, pinned memory, main stream), for programs that run kernels of their
- * own (chorale/cuda). Work on its `main` stream comes before the collectives that are called after it; see
+ * own (chorale/device). Work on its `main` stream comes before the collectives that are called after it; see
  * `NcclCommunicator.orderBefore` for the other direction. It lives as long as the world.
  * @returns `undefined` on backends without devices
  * @example

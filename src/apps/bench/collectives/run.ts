@@ -118,7 +118,7 @@ export async function availableRanks(backend: BackendName): Promise<number> {
   if (backend === "threads") return MAX_RANKS;
   // Loaded only where it is asked for: the threads backend needs neither CUDA nor FFI.
   const [{ requireCudaDriver }, { requireNccl }] = await Promise.all([
-    import("../../../runtime/backends/cuda/index.ts"),
+    import("../../../runtime/device/index.ts"),
     import("../../../runtime/backends/nccl/index.ts"),
   ]);
   const { numDevices } = requireCudaDriver();

@@ -1,11 +1,11 @@
 /** Agreement of two members of a group, far from its first call. */
 import { describe, expect, it } from "vitest";
 import { packCall } from "../../comm/index.ts";
-import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../control/lanes.ts";
-import { controlBytes } from "../control/layout.ts";
-import { ControlSegment } from "../control/segment.ts";
+import { controlBytes } from "../../memory/control-layout.ts";
+import { ControlSegment } from "../../memory/control-segment.ts";
+import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../../memory/lanes.ts";
 import { Agreement } from "./agreement.ts";
-import type { Arrival } from "./entry.ts";
+import type { Arrival } from "./queue-entry.ts";
 import { CallSequence } from "./sequence.ts";
 
 const ranks = [0, 1];

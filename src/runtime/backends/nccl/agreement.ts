@@ -1,9 +1,16 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../../core/index.ts";
 import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
-import type { Fingerprint, GroupControl } from "../control/group-control.ts";
-import { COLLECTIVE, COLLECTIVE_RING, type Lane, oppositeOf, ringOf } from "../control/lanes.ts";
-import type { Arrival, Entry } from "./entry.ts";
+import {
+  COLLECTIVE,
+  COLLECTIVE_RING,
+  type Fingerprint,
+  type GroupControl,
+  type Lane,
+  oppositeOf,
+  ringOf,
+} from "../../memory/index.ts";
+import type { Arrival, Entry } from "./queue-entry.ts";
 import { JOIN_SEQ, MARK, placeOf } from "./sequence.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */

@@ -1,5 +1,5 @@
 /**
- * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see ../control); data
+ * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see runtime/memory); data
  * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
  */
 import { threadId } from "node:worker_threads";
@@ -13,6 +13,7 @@ import {
   parseDType,
   Tensor,
 } from "../../../core/index.ts";
+import { requireCudaDriver } from "../../../foreign/cuda/index.ts";
 import {
   type Backend,
   type Capabilities,
@@ -23,27 +24,33 @@ import {
   failureOf,
   optionsOf,
 } from "../../comm/index.ts";
-import type { OpenControl } from "../control/mapped.ts";
-import { type CudaDevice, openDevice } from "../cuda/device.ts";
-import { devicePtr, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
-import { requireCudaDriver } from "../cuda/driver.ts";
-import { ResourceLedger } from "../cuda/ledger.ts";
-import { MemoryPool, type SegmentSource } from "../cuda/memory-pool.ts";
-import { enablePeerAccess } from "../cuda/peer-memory.ts";
-import { PinnedPool } from "../cuda/pinned.ts";
-import { download, RankDevice, upload } from "../cuda/rank-device.ts";
-import { CudaStream } from "../cuda/stream.ts";
+import {
+  type CudaDevice,
+  CudaStream,
+  devicePtr,
+  deviceStorageOf,
+  deviceTensor,
+  download,
+  enablePeerAccess,
+  MemoryPool,
+  openDevice,
+  PinnedPool,
+  RankDevice,
+  upload,
+} from "../../device/index.ts";
+import type { SegmentSource } from "../../device/internal.ts";
+import { type OpenControl, ResourceLedger } from "../../memory/index.ts";
 import { wantsTimings } from "./call-recorder.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
-import { openWithUniqueId } from "./children.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
 import { guardExit } from "./exit-guard.ts";
-import { type NcclHandle, openNcclControl } from "./handle.ts";
 import { type NcclLibrary, requireNccl } from "./library.ts";
+import { type NcclHandle, openNcclControl } from "./nccl-host.ts";
+import { NcclRank } from "./nccl-rank.ts";
+import { openWithUniqueId } from "./open-communicator.ts";
 import { nap } from "./poller.ts";
-import { NcclRank } from "./rank.ts";
 import { Registrations } from "./registrations.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";
 

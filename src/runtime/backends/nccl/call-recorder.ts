@@ -3,11 +3,10 @@
  * and, when asked, times it on the stream with an event before and one behind. Without timings a call costs some stores
  * and no look at a clock; with them two events, of which none is waited for.
  */
-import type { FlightNotes, PairNotes } from "../control/flight-notes.ts";
-import type { GroupControl } from "../control/group-control.ts";
-import type { Lane } from "../control/lanes.ts";
-import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
-import type { Entry } from "./entry.ts";
+
+import { CudaEvent, type CudaStream } from "../../device/index.ts";
+import type { FlightNotes, GroupControl, Lane, PairNotes } from "../../memory/index.ts";
+import type { Entry } from "./queue-entry.ts";
 
 /** The environment variable that asks for timings. */
 const TIMINGS_VARIABLE = "CHORALE_FLIGHT_TIMINGS";

@@ -2,7 +2,7 @@
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import type { CudaDeviceInfo } from "../cuda/device.ts";
+import type { CudaDeviceInfo } from "../../device/device.ts";
 import { type NcclFacts, ncclCapabilities } from "./capabilities.ts";
 import { NCCL_OPTIONAL, type NcclOptionalSymbol } from "./symbols.ts";
 

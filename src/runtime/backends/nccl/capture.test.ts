@@ -12,7 +12,7 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
       backend: "nccl",
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { devicePtr } = await import("chorale/cuda");
+        const { devicePtr } = await import("chorale/device");
         const comm = world.comm as import("./communicator.ts").NcclCommunicator;
         const at = deviceOf(world);
         if (at === undefined) throw new Error("no device");

@@ -1,6 +1,6 @@
 /** Whether what a program hands over is a world's handle: all that takes one asks. */
 import { InvalidArgumentError } from "../../../core/index.ts";
-import type { NcclHandle } from "./handle.ts";
+import type { NcclHandle } from "./nccl-host.ts";
 
 /** @throws InvalidArgumentError for what `createNcclHost` did not give */
 export function checkNcclHandle(handle: NcclHandle): NcclHandle {

@@ -31,17 +31,17 @@ import {
   type VOptions,
   type Work,
 } from "../../comm/index.ts";
-import { type CudaGraph, CudaStream } from "../cuda/stream.ts";
-import type { EntryParts } from "./entry.ts";
+import { type CudaGraph, CudaStream } from "../../device/index.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
+import type { NcclRank } from "./nccl-rank.ts";
+import type { NcclWork } from "./nccl-work.ts";
 import { PairMail } from "./pair-mail.ts";
 import type { CommQueue } from "./queue.ts";
-import type { NcclRank } from "./rank.ts";
+import type { EntryParts } from "./queue-entry.ts";
 import { shrunk, splitting } from "./regroup.ts";
 import { CallSequence } from "./sequence.ts";
 import { TensorCalls } from "./tensor-calls.ts";
-import type { NcclWork } from "./work.ts";
 
 const NO_OPTIONS = Object.freeze({});
 /** What a caller gave who left the counts out: the check of the call says what is missing. */

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
+import type { RankDevice } from "../../device/rank-device.ts";
+import type { CudaStream } from "../../device/stream.ts";
 import { Completion } from "./completion.ts";
 
 it.each([0, 2 ** 31, 2 ** 32, 3 * 2 ** 31, 2 ** 45])(

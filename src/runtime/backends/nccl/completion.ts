@@ -2,10 +2,9 @@
  * How a thread learns without a call into the driver what its stream has done: behind the calls it puts a write of a
  * number to pinned memory, and reads that. A stream with little on it is asked directly instead, which spares the write.
  */
-import type { PinnedBuffer } from "../cuda/pinned.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
-import { CUDA_STATUS } from "../cuda/symbols.ts";
+
+import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
+import type { CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
 
 export class Completion {
   readonly #at: RankDevice;

@@ -1,5 +1,5 @@
 /** How far a failure reaches: what it ends, and what it leaves alone. Over the stand-in. */
-import type { RankDevice } from "chorale/cuda";
+import type { RankDevice } from "chorale/device";
 import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
@@ -26,7 +26,7 @@ describe.skipIf(!available)("how far a failure reaches (needs a C++ compiler)", 
       data: MIB,
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { deviceStorageOf } = await import("chorale/cuda");
+        const { deviceStorageOf } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         const pair = (await world.comm.split(world.rank === 2 ? 1 : 0)) as import("./communicator.ts").NcclCommunicator;
         const x = world.tensor("f32", [256]);

@@ -5,12 +5,11 @@
  * enqueues calls of its kind.
  */
 
-import type { GroupControl } from "../control/group-control.ts";
-import { sameLane } from "../control/lanes.ts";
+import { type GroupControl, sameLane } from "../../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
-import type { Entry } from "./entry.ts";
 import type { Poller } from "./poller.ts";
 import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
+import type { Entry } from "./queue-entry.ts";
 
 export interface FirstCallsOptions {
   readonly control: GroupControl;

@@ -8,9 +8,9 @@ import { launch } from "chorale/world";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import { LANE_RING } from "../control/lanes.ts";
-import { controlBytes } from "../control/layout.ts";
-import { ControlSegment } from "../control/segment.ts";
+import { controlBytes } from "../../memory/control-layout.ts";
+import { ControlSegment } from "../../memory/control-segment.ts";
+import { LANE_RING } from "../../memory/lanes.ts";
 
 const available = useFakeGpu();
 

@@ -4,8 +4,7 @@
  */
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import type { DeviceStorage } from "../cuda/device-tensor.ts";
-import type { CudaGraph, CudaStream } from "../cuda/stream.ts";
+import type { CudaGraph, CudaStream, DeviceStorage } from "../../device/index.ts";
 import type { Prepared } from "./prepare.ts";
 
 /** What a graph's calls are. */

@@ -1,5 +1,5 @@
 /** Calls that a queue holds back until all members have made them, over the stand-in library: what they use, and that they are seen to their end. */
-import type { RankDevice } from "chorale/cuda";
+import type { RankDevice } from "chorale/device";
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
@@ -106,7 +106,7 @@ describe.skipIf(!available)("calls that are held back (needs a C++ compiler)", (
       data: MEBI,
       run: async (world, mebi) => {
         const { deviceOf } = await import("chorale/world");
-        const { deviceStorageOf } = await import("chorale/cuda");
+        const { deviceStorageOf } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         type Group = import("./communicator.ts").NcclCommunicator;
         const comm = world.comm as Group;

@@ -3,13 +3,12 @@
  * marks behind them (see completion.ts). A call is settled once, when a mark behind it was reached or the stream was
  * found idle.
  */
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
+import type { CudaStream, RankDevice } from "../../device/index.ts";
 import type { Agreement } from "./agreement.ts";
+import type { Settling } from "./call-settlement.ts";
 import { Completion } from "./completion.ts";
-import type { Entry } from "./entry.ts";
 import { nap } from "./poller.ts";
-import type { Settling } from "./settling.ts";
+import type { Entry } from "./queue-entry.ts";
 
 /** How long to look for an end at every moment, ms; then this thread leaves the core to who is at it. */
 const FINISH_SPIN_MS = 1;

@@ -1,17 +1,17 @@
 /** Puts calls into a communicator's queue, and from there onto the stream. */
 import { AbortedError } from "../../../core/index.ts";
 import { abortReason, type CallOptions, packCall } from "../../comm/index.ts";
-import { COLLECTIVE } from "../control/lanes.ts";
-import type { DeviceStorage } from "../cuda/device-tensor.ts";
-import { inGroup, isComposed, issue, type NcclCall } from "./calls.ts";
-import { Entry, type EntryParts } from "./entry.ts";
+import type { DeviceStorage } from "../../device/index.ts";
+import { COLLECTIVE } from "../../memory/index.ts";
+import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
+import type { NcclRank } from "./nccl-rank.ts";
+import { NcclWork } from "./nccl-work.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import { ALWAYS_COLD, kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
-import type { NcclRank } from "./rank.ts";
+import { Entry, type EntryParts } from "./queue-entry.ts";
 import { type CallSequence, placeOf } from "./sequence.ts";
-import { NcclWork } from "./work.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
 const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;

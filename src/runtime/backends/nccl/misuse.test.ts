@@ -28,7 +28,7 @@ describe.skipIf(!available)("misuse of what has ended (needs a C++ compiler)", (
           type Group = import("./communicator.ts").NcclCommunicator;
           const { deviceOf } = await import("chorale/world");
           const { CudaEvent, CudaStream, PinnedBuffer, CudaModule, deviceTensor, MemoryPool } = await import(
-            "chorale/cuda"
+            "chorale/device"
           );
           let state = seed >>> 0 || 1;
           const random = (below: number) => {
@@ -43,7 +43,7 @@ describe.skipIf(!available)("misuse of what has ended (needs a C++ compiler)", (
           const root = world.comm as Group;
           const groups: Group[] = [];
           const tensors = [world.tensor("f32", [64])];
-          const graphs: import("chorale/cuda").CudaGraph[] = [];
+          const graphs: import("chorale/device").CudaGraph[] = [];
           const streams = [CudaStream.create(device)];
           const events = [CudaEvent.create(device)];
           const pinned = [PinnedBuffer.create(device, 64)];

@@ -11,7 +11,7 @@ import {
   ncclFailure,
   openNcclControl,
   releaseNcclHost,
-} from "./handle.ts";
+} from "./nccl-host.ts";
 import { reapNccl } from "./reap.ts";
 
 const available = useFakeGpu();

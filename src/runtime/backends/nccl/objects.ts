@@ -5,11 +5,8 @@
 
 import { InvalidArgumentError } from "../../../core/index.ts";
 import { decodeObject, MAX_OBJECT_BYTES } from "../../comm/index.ts";
-import type { Allocation } from "../cuda/memory-pool.ts";
-import type { PinnedBuffer } from "../cuda/pinned.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
-import { type CallTarget, inGroup, issue, type NcclCall } from "./calls.ts";
+import type { Allocation, CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
+import { type CallTarget, inGroup, issue, type NcclCall } from "./nccl-calls.ts";
 
 /** An exchange of texts: every member in `senders` gives one, all receive all. */
 export class ObjectExchange {

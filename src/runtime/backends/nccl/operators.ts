@@ -9,8 +9,8 @@ import {
   type TypedArray,
   viewAs,
 } from "../../../core/index.ts";
-import type { NcclCall } from "./calls.ts";
 import type { NcclLibrary } from "./library.ts";
+import type { NcclCall } from "./nccl-calls.ts";
 import type { PrepareContext } from "./prepare.ts";
 import { encodeScalar } from "./scalar.ts";
 import { NCCL_DTYPE, SCALAR_HOST_IMMEDIATE } from "./symbols.ts";

@@ -5,10 +5,8 @@
  * and receives are NCCL's own.
  */
 import { AbortedError, FormatError } from "../../../core/index.ts";
-import type { GroupControl } from "../control/group-control.ts";
-import type { Allocation, MemoryPool } from "../cuda/memory-pool.ts";
-import type { PeerMemory } from "../cuda/peer-memory.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
+import type { Allocation, MemoryPool, PeerMemory, RankDevice } from "../../device/index.ts";
+import type { GroupControl } from "../../memory/index.ts";
 
 interface Outgoing {
   readonly to: number;

@@ -1,5 +1,5 @@
 /** Ranks that are threads let each other's kernels use their memory. Over the stand-in, which ends a context otherwise. */
-import type { RankDevice } from "chorale/cuda";
+import type { RankDevice } from "chorale/device";
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
@@ -17,7 +17,7 @@ describe.skipIf(!available)("peer access of a world over NCCL (needs a C++ compi
         ...(devices === undefined ? {} : { backendOptions: { devices } }),
         run: async (world, shared) => {
           const { deviceOf } = await import("chorale/world");
-          const { CudaModule, devicePtr, KernelArguments } = await import("chorale/cuda");
+          const { CudaModule, devicePtr, KernelArguments } = await import("chorale/device");
           const at = deviceOf(world) as RankDevice;
           const addresses = new BigUint64Array(shared);
           const x = world.tensor("u32", [1]);

@@ -3,7 +3,7 @@
  * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
  */
 import { availableParallelism } from "node:os";
-import { nap } from "../control/nap.ts";
+import { nap } from "../../memory/index.ts";
 
 export { nap };
 

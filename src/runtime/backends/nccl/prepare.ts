@@ -9,11 +9,10 @@ import {
   UnsupportedError,
 } from "../../../core/index.ts";
 import type { Capabilities, CheckedCall, Data, Operand, OutputOptions, WireOp } from "../../comm/index.ts";
-import { type DeviceStorage, deviceAddress } from "../cuda/device-tensor.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
-import type { NcclCall } from "./calls.ts";
-import type { Arrival } from "./entry.ts";
+import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
+import { deviceAddress } from "../../device/internal.ts";
+import type { NcclCall } from "./nccl-calls.ts";
+import type { Arrival } from "./queue-entry.ts";
 import { type CallSequence, type Extras, IN_PLACE } from "./sequence.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";

@@ -1,12 +1,12 @@
 /** What a communicator's queue is made of. */
-import type { GroupControl } from "../control/group-control.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
-import type { CallTarget } from "./calls.ts";
-import type { Endings } from "./endings.ts";
-import type { Opening } from "./entry.ts";
+
+import type { CudaStream, RankDevice } from "../../device/index.ts";
+import type { GroupControl } from "../../memory/index.ts";
+import type { Endings } from "./communicator-teardown.ts";
 import type { NcclLibrary } from "./library.ts";
+import type { CallTarget } from "./nccl-calls.ts";
 import type { Poller } from "./poller.ts";
+import type { Opening } from "./queue-entry.ts";
 
 export interface QueueOptions {
   readonly library: NcclLibrary;

@@ -3,27 +3,27 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
  *
- * Nothing is published that would overwrite what a member has yet to compare (see publishing.ts): who runs far ahead of
+ * Nothing is published that would overwrite what a member has yet to compare (see call-publication.ts): who runs far ahead of
  * the slowest member keeps its calls to itself until that one comes closer.
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf } from "../../comm/index.ts";
-import type { CudaStream } from "../cuda/stream.ts";
+import type { CudaStream } from "../../device/index.ts";
 import { Agreement } from "./agreement.ts";
+import { Publishing } from "./call-publication.ts";
 import { CallRecorder } from "./call-recorder.ts";
-import { type CallTarget, issue } from "./calls.ts";
+import { Settling } from "./call-settlement.ts";
 import { CommHandle } from "./comm-handle.ts";
-import { type Entry, mayOvertake } from "./entry.ts";
 import { FirstCalls } from "./first-calls.ts";
 import { InFlight } from "./in-flight.ts";
-import { Lookout } from "./lookout.ts";
+import { type CallTarget, issue } from "./nccl-calls.ts";
+import type { NcclWork, WorkDriver } from "./nccl-work.ts";
 import { blockUntil, type Pollable, type Poller } from "./poller.ts";
-import { Publishing } from "./publishing.ts";
+import { type Entry, mayOvertake } from "./queue-entry.ts";
 import type { QueueOptions } from "./queue-options.ts";
-import { Settling } from "./settling.ts";
+import { Lookout } from "./queue-watchdog.ts";
 import { StreamOrder } from "./stream-order.ts";
 import { NCCL_RESULT } from "./symbols.ts";
-import type { NcclWork, WorkDriver } from "./work.ts";
 
 /** Calls in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
 const MAX_IN_FLIGHT = 512;

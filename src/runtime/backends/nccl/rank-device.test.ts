@@ -1,5 +1,5 @@
 /** What a rank does with its device beside its collectives: memory, copies and waits, in a world that may fail. Over the stand-in. */
-import type { RankDevice } from "chorale/cuda";
+import type { RankDevice } from "chorale/device";
 import { launch } from "chorale/world";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
@@ -10,7 +10,7 @@ import {
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
 import { attachNccl } from "./backend.ts";
-import { createNcclHost } from "./handle.ts";
+import { createNcclHost } from "./nccl-host.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
@@ -169,7 +169,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
       backend: "nccl",
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { CudaStream } = await import("chorale/cuda");
+        const { CudaStream } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         const comm = world.comm as import("./communicator.ts").NcclCommunicator;
         // More than one piece, and not a whole number of them.
@@ -225,7 +225,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
       data: kind,
       run: async (world, kind) => {
         const { deviceOf } = await import("chorale/world");
-        const { CudaEvent } = await import("chorale/cuda");
+        const { CudaEvent } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         const comm = world.comm as import("./communicator.ts").NcclCommunicator;
         const x = world.tensor("f32", [256]);
@@ -274,7 +274,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
       backend: "nccl",
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { CudaEvent, CudaStream } = await import("chorale/cuda");
+        const { CudaEvent, CudaStream } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         const told = async (fn: () => unknown): Promise<string> => {
           try {
@@ -457,7 +457,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
       restarts: 1,
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { CudaModule, KernelArguments } = await import("chorale/cuda");
+        const { CudaModule, KernelArguments } = await import("chorale/device");
         const at = deviceOf(world) as RankDevice;
         const x = world.tensor("f32", [256]);
         await world.comm.allReduce(x);

@@ -1,12 +1,11 @@
 /** Frees what a rank that was a thread of this process held in the driver and in NCCL when it was killed. */
 
-import { withContext } from "../cuda/device.ts";
-import { type CudaDriver, loadCudaDriver } from "../cuda/driver.ts";
-import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../cuda/ledger.ts";
-import { unmapSecond } from "../cuda/second-mapping.ts";
+import { type CudaDriver, loadCudaDriver } from "../../../foreign/cuda/index.ts";
+import { unmapSecond, withContext } from "../../device/internal.ts";
+import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../../memory/index.ts";
 import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
-import type { NcclHandle } from "./handle.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
+import type { NcclHandle } from "./nccl-host.ts";
 
 /** What was freed, by kind; `unknown` is what its rank could not write down and nobody can free. */
 export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;
@@ -47,7 +46,7 @@ function freeAll(held: readonly Held[], driver: CudaDriver, { api: nccl, optiona
   const { api } = driver;
   const of = (...kinds: HeldKind[]) => held.filter(({ kind }) => kinds.includes(kind));
   const communicators = of("communicator");
-  // All are told to end before any is freed, and graphs go before what they were captured with: see endings.ts.
+  // All are told to end before any is freed, and graphs go before what they were captured with: see communicator-teardown.ts.
   if (communicators.length > 0) nccl.ncclGroupStart();
   for (const { handle } of communicators) nccl.ncclCommAbort(handle);
   for (const { handle } of of("graph")) api.cuGraphExecDestroy(handle);

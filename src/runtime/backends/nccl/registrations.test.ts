@@ -11,7 +11,7 @@ import {
 } from "../../../../test/helpers/fake-gpu.ts";
 import { launch, type World } from "../../world/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
-import { createNcclHost, releaseNcclHost } from "./handle.ts";
+import { createNcclHost, releaseNcclHost } from "./nccl-host.ts";
 
 const library = buildFakeGpu();
 useFakeGpu();
@@ -207,7 +207,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
       ranks: 1,
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
-        const { MemoryPool, deviceTensor } = await import("chorale/cuda");
+        const { MemoryPool, deviceTensor } = await import("chorale/device");
         const at = deviceOf(world);
         if (at === undefined) throw new Error("no device");
         const own = deviceTensor(new MemoryPool(at.device), at.main, "f32", [4]);

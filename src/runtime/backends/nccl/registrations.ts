@@ -12,9 +12,8 @@
  *   segments are not alike may wait in different places for ever (src/transport/nvls.cc). So it is refused there.
  */
 import { InvalidArgumentError } from "../../../core/index.ts";
-import type { CudaDevice } from "../cuda/device.ts";
-import type { SegmentListener } from "../cuda/memory-pool.ts";
-import { mapSecond, unmapSecond } from "../cuda/second-mapping.ts";
+import type { CudaDevice } from "../../device/index.ts";
+import { mapSecond, type SegmentListener, unmapSecond } from "../../device/internal.ts";
 import { nvlsPossible } from "./capabilities.ts";
 import type { NcclLibrary } from "./library.ts";
 

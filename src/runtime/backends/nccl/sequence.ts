@@ -1,8 +1,8 @@
 /** The numbers of a communicator's calls: what each is as a fingerprint, and its place in its lane. */
 import { type DType, type ReduceOp, show } from "../../../core/index.ts";
 import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
-import { COLLECTIVE, type Lane } from "../control/lanes.ts";
-import type { Arrival } from "./entry.ts";
+import { COLLECTIVE, type Lane } from "../../memory/index.ts";
+import type { Arrival } from "./queue-entry.ts";
 
 /** Number of the members' joining among a group's collectives. */
 export const JOIN_SEQ = 0;

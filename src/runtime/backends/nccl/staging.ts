@@ -11,11 +11,16 @@ import {
   tensor,
 } from "../../../core/index.ts";
 import type { Operand } from "../../comm/index.ts";
-import { type DeviceStorage, deviceAddress, deviceStorageOf, deviceTensor } from "../cuda/device-tensor.ts";
-import type { Allocation } from "../cuda/memory-pool.ts";
-import type { PinnedBuffer } from "../cuda/pinned.ts";
-import type { RankDevice } from "../cuda/rank-device.ts";
-import type { CudaStream } from "../cuda/stream.ts";
+import {
+  type Allocation,
+  type CudaStream,
+  type DeviceStorage,
+  deviceStorageOf,
+  deviceTensor,
+  type PinnedBuffer,
+  type RankDevice,
+} from "../../device/index.ts";
+import { deviceAddress } from "../../device/internal.ts";
 
 /** A buffer of a call, on the device. */
 export interface Staged {

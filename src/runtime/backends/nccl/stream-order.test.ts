@@ -14,7 +14,7 @@ describe.skipIf(!available)("the order behind the main stream (needs a C++ compi
       data: new Int32Array(new SharedArrayBuffer(4)),
       run: async (world, issued) => {
         const { deviceOf } = await import("chorale/world");
-        const { devicePtr } = await import("chorale/cuda");
+        const { devicePtr } = await import("chorale/device");
         const at = deviceOf(world);
         if (at === undefined) throw new Error("no device");
         const of = async (...ranks: number[]) =>

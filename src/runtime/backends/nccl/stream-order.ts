@@ -10,9 +10,9 @@
  *
  * This thread waits for nothing here, and a call costs no event while the main stream is given nothing new.
  */
-import type { RankDevice } from "../cuda/rank-device.ts";
-import { CudaEvent, type CudaStream } from "../cuda/stream.ts";
-import type { StreamSource } from "../cuda/waiting.ts";
+
+import { CudaEvent, type CudaStream, type RankDevice } from "../../device/index.ts";
+import type { StreamSource } from "../../device/internal.ts";
 
 /** A point of the main stream that calls which are held back come after. */
 export interface MainPoint {

@@ -24,13 +24,15 @@ import {
   SettledWork,
   type Work,
 } from "../../comm/index.ts";
-import { runAtOnce } from "../cuda/at-once.ts";
-import type { CudaGraph } from "../cuda/stream.ts";
+import type { CudaGraph } from "../../device/index.ts";
+import { runAtOnce } from "../../device/internal.ts";
 import { MAX_BATCH_COLLECTIVES } from "./agreement.ts";
-import { isComposed } from "./calls.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { Recording } from "./graphs.ts";
 import type { CallIssuer } from "./issuer.ts";
+import { isComposed } from "./nccl-calls.ts";
+import type { NcclRank } from "./nccl-rank.ts";
+import type { NcclWork } from "./nccl-work.ts";
 import { PairCalls } from "./pair-calls.ts";
 import type { PairMail } from "./pair-mail.ts";
 import {
@@ -42,9 +44,7 @@ import {
   prepareQuickly,
 } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
-import type { NcclRank } from "./rank.ts";
 import { type Extras, placeOf } from "./sequence.ts";
-import type { NcclWork } from "./work.ts";
 
 interface BatchedCall {
   readonly prepared: Prepared;

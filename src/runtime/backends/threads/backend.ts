@@ -33,10 +33,10 @@ import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
 import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
+import { weigh } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
-import { weigh } from "./weight.ts";
 
 const CAPABILITIES: Capabilities = Object.freeze({
   backend: "threads",

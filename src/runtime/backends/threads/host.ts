@@ -5,8 +5,8 @@ import { MAX_PAGES, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../e
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
+import { weigh } from "./memory-pressure.ts";
 import { buildProtocol } from "./protocol.ts";
-import { weigh } from "./weight.ts";
 
 export const MAX_RANKS = 256;
 const MAX_BYTES = MAX_PAGES * PAGE_BYTES;

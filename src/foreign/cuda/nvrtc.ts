@@ -1,0 +1,111 @@
+/** NVRTC: CUDA C++ to device code at run time. */
+import { readdirSync } from "node:fs";
+import { NativeError, type Unavailable, UnavailableError } from "../../core/index.ts";
+import { bindAll, type LibrarySpec, openLibrary, type StatusFunction } from "../native/index.ts";
+import { NVRTC_PROTOTYPES, type NvrtcSymbol } from "./symbols.ts";
+
+/** Loaded NVRTC. */
+export class Nvrtc {
+  readonly path: string;
+  readonly version: readonly [major: number, minor: number];
+  readonly #api: Readonly<Record<NvrtcSymbol, StatusFunction>>;
+
+  constructor(path: string, api: Readonly<Record<NvrtcSymbol, StatusFunction>>) {
+    this.path = path;
+    this.#api = api;
+    const out = new Int32Array(2);
+    api.nvrtcVersion(out.subarray(0, 1), out.subarray(1, 2));
+    this.version = [out[0] ?? 0, out[1] ?? 0];
+  }
+
+  /**
+   * Compiles one translation unit to a cubin.
+   * @throws NativeError whose text is the compiler's log
+   */
+  compile(source: string, computeCapability: readonly [number, number], options: readonly string[] = []): Uint8Array {
+    const api = this.#api;
+    const program = new BigUint64Array(1);
+    this.#check("nvrtcCreateProgram", api.nvrtcCreateProgram(program, source, "chorale.cu", 0, null, null));
+    const handle = program[0] ?? 0n;
+    try {
+      const all = [`--gpu-architecture=sm_${computeCapability.join("")}`, "--std=c++17", ...options];
+      const status = api.nvrtcCompileProgram(handle, all.length, all);
+      if (status !== 0) throw new NativeError("NVRTC", "nvrtcCompileProgram", status, this.#log(handle));
+      const size = new BigUint64Array(1);
+      this.#check("nvrtcGetCUBINSize", api.nvrtcGetCUBINSize(handle, size));
+      const image = new Uint8Array(Number(size[0]));
+      this.#check("nvrtcGetCUBIN", api.nvrtcGetCUBIN(handle, image));
+      return image;
+    } finally {
+      api.nvrtcDestroyProgram(program);
+    }
+  }
+
+  #log(program: bigint): string {
+    const size = new BigUint64Array(1);
+    this.#api.nvrtcGetProgramLogSize(program, size);
+    const log = new Uint8Array(Number(size[0]));
+    this.#api.nvrtcGetProgramLog(program, log);
+    return Buffer.from(log).toString("utf8").replace(/\0+$/, "").trim();
+  }
+
+  #check(symbol: NvrtcSymbol, status: number): void {
+    if (status !== 0) throw new NativeError("NVRTC", symbol, status, "see nvrtc.h");
+  }
+}
+
+let loaded: Nvrtc | Unavailable | undefined;
+
+/** Libraries named libnvrtc.so.N in the usual CUDA folders, newest first. */
+function installed(): string[] {
+  const folders = [
+    ...[process.env["CUDA_HOME"], process.env["CUDA_PATH"], "/usr/local/cuda"].flatMap((root) =>
+      root === undefined ? [] : [`${root}/lib64`, `${root}/targets/x86_64-linux/lib`, `${root}/targets/sbsa-linux/lib`],
+    ),
+  ];
+  return folders.flatMap((folder) => {
+    try {
+      return readdirSync(folder)
+        .filter((name) => /^libnvrtc\.so\.\d+$/.test(name))
+        .sort()
+        .reverse()
+        .map((name) => `${folder}/${name}`);
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** Where NVRTC is looked for. */
+export function nvrtcLibrary(): LibrarySpec {
+  return {
+    name: "NVRTC",
+    variable: "CHORALE_NVRTC_LIBRARY",
+    files: ["libnvrtc.so.13", "libnvrtc.so.12", ...installed(), "libnvrtc.so", "libnvrtc.so.11.2"],
+    requires: ["nvrtcGetCUBIN"],
+    howToGetIt:
+      "Install the CUDA toolkit's nvrtc package, set CUDA_HOME, or name the library in CHORALE_NVRTC_LIBRARY.",
+  };
+}
+
+/**
+ * Loads NVRTC, or says where it was looked for.
+ * @example
+ * import { loadNvrtc } from "chorale/device";
+ *
+ * const nvrtc = loadNvrtc();
+ * console.log("available" in nvrtc ? nvrtc.howToGetIt : nvrtc.version.join("."));
+ */
+export function loadNvrtc(): Nvrtc | Unavailable {
+  if (loaded !== undefined) return loaded;
+  const library = openLibrary(nvrtcLibrary());
+  loaded = library.available ? new Nvrtc(library.path, bindAll(library, NVRTC_PROTOTYPES)) : library;
+  return loaded;
+}
+
+/** Loads NVRTC. @throws UnavailableError saying every place where it was looked for */
+export function requireNvrtc(): Nvrtc {
+  const nvrtc = loadNvrtc();
+  if ("available" in nvrtc) throw new UnavailableError(nvrtc.what, nvrtc.why, nvrtc.howToGetIt);
+  return nvrtc;
+}

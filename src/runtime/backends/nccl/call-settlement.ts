@@ -1,0 +1,118 @@
+/**
+ * What becomes of calls: their works settle, what they hold is given back, and each is counted and noted for the flight
+ * recorder. A failure that nobody looked at is kept until the group is closed, and told then.
+ */
+import type { ChoraleError } from "../../../core/index.ts";
+import { OpCounters, opCode } from "../../comm/index.ts";
+import type { CallRecorder } from "./call-recorder.ts";
+import type { NcclWork } from "./nccl-work.ts";
+import type { Entry } from "./queue-entry.ts";
+import type { StreamOrder } from "./stream-order.ts";
+
+/** The group whose calls these are. */
+export interface FailingGroup {
+  /** Why it has ended, once it has. */
+  readonly cause: ChoraleError | undefined;
+  fail(error: unknown): void;
+}
+
+/** Runs all, also when one throws, whose error is thrown then. */
+function runAll(finish: Entry["finish"]): void {
+  let failed: { readonly error: unknown } | undefined;
+  for (const one of finish) {
+    try {
+      one(true);
+    } catch (error) {
+      failed ??= { error };
+    }
+  }
+  if (failed !== undefined) throw failed.error;
+}
+
+export class Settling {
+  readonly counters = new OpCounters();
+  readonly #group: FailingGroup;
+  readonly #recorder: CallRecorder;
+  readonly #order: StreamOrder;
+  readonly #failures: NcclWork<unknown>[] = [];
+  /** The first call that failed, by its number. */
+  firstLost = Number.POSITIVE_INFINITY;
+
+  constructor(group: FailingGroup, recorder: CallRecorder, order: StreamOrder) {
+    this.#group = group;
+    this.#recorder = recorder;
+    this.#order = order;
+  }
+
+  /** Failures that nobody has looked at. */
+  get unseen(): readonly unknown[] {
+    return this.#failures.filter((work) => !work.seen).map((work) => work.error);
+  }
+
+  /** Settles a call that has ended. What fails while its result is brought fails the group. @param now see `performance.now()` */
+  settle(entry: Entry, now: number): void {
+    entry.countUse(-1);
+    try {
+      this.#recorder.ended(entry, true, now);
+    } catch (error) {
+      this.#group.fail(error);
+    }
+    const counter = this.counters.byCode[opCode(entry.op)];
+    if (counter !== undefined) {
+      counter.calls++;
+      counter.bytes += entry.sizeBytes;
+      counter.time((now - entry.issuedAt) * 1000);
+    }
+    const { finish, members } = entry;
+    if (finish.length === 0 && members.length === 0 && entry.value === undefined) {
+      entry.work.complete(entry.result);
+      return;
+    }
+    try {
+      runAll(finish);
+      for (const { work, value } of members) work.complete(value);
+      entry.work.complete(entry.value === undefined ? entry.result : entry.value());
+    } catch (error) {
+      this.#group.fail(error);
+    }
+    const { cause } = this.#group;
+    if (cause === undefined || entry.work.state === "done") return;
+    if (counter !== undefined) counter.failures++;
+    this.#failWorks(entry, cause);
+  }
+
+  /** Settles a call that will not come to its end. */
+  settleFailed(entry: Entry, cause: ChoraleError): void {
+    const counter = this.counters.byCode[opCode(entry.op)];
+    if (counter !== undefined) counter.failures++;
+    this.#recorder.ended(entry, false, performance.now());
+    this.giveBack(entry);
+    this.#failWorks(entry, cause);
+  }
+
+  #failWorks(entry: Entry, cause: ChoraleError): void {
+    this.firstLost = Math.min(this.firstLost, entry.number);
+    for (const { work } of entry.members) work.fail(cause);
+    entry.work.fail(cause);
+    this.#failures.push(entry.work);
+  }
+
+  /** Takes back a call that the queue does not take: its own work is nobody's yet, those of a batch's calls are. */
+  refuse(entry: Entry, cause: ChoraleError): void {
+    this.giveBack(entry);
+    for (const { work } of entry.members) work.fail(cause);
+  }
+
+  /** Gives back what a call holds that did not come to its end. */
+  giveBack(entry: Entry): void {
+    this.#order.forget(entry);
+    entry.countUse(-1);
+    for (const finish of entry.finish) {
+      try {
+        finish(false);
+      } catch {
+        // The cause is known already, and memory that cannot be given back goes with the device.
+      }
+    }
+  }
+}

@@ -1,0 +1,238 @@
+/** The launcher's side of an NCCL world: what its ranks share. Needs no GPU, and loads neither CUDA nor NCCL. */
+import { hostname } from "node:os";
+import { InvalidArgumentError } from "../../../core/index.ts";
+import {
+  describeWords,
+  type Failure,
+  FLIGHT_SCHEMA_VERSION,
+  type FlightDump,
+  type FlightEntry,
+  optionsOf,
+  unpackCall,
+} from "../../comm/index.ts";
+import {
+  COLLECTIVE,
+  ControlSegment,
+  controlBytes,
+  createMappedControl,
+  type FlightNote,
+  type GroupControl,
+  holdsAny,
+  LANE_RING,
+  ledgerBytes,
+  MAX_JOINT_RANKS,
+  type MappedControl,
+  type OpenControl,
+  openMappedControl,
+  removeMappedControl,
+} from "../../memory/index.ts";
+import { checkNcclHandle } from "./check-handle.ts";
+import { guardExit } from "./exit-guard.ts";
+import { IN_BATCH, placeOf } from "./sequence.ts";
+
+/** What every rank of a world must hold to attach; structured-cloneable. */
+export interface NcclHandle {
+  readonly kind: "nccl";
+  readonly ranks: number;
+  readonly generation: number;
+  /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
+  readonly control: SharedArrayBuffer | MappedControl;
+  /** Among threads: where each rank writes down what it holds (see `reapNccl`). Of processes the system frees it. */
+  readonly ledger?: SharedArrayBuffer;
+}
+
+/**
+ * Most ranks of one host: those that can have joint turns. The control segment grows with the square of them (120 MB with
+ * 16, 1.7 GB with 64, of which only pages that are used count), and no host that NCCL runs on has more GPUs.
+ */
+const MAX_RANKS = MAX_JOINT_RANKS;
+
+/** Segments of processes that this one has made: it says who died, and reads what they did last. */
+const made = new Map<string, OpenControl>();
+/** Of worlds of threads that this thread made: ends the watch over the process's exit. */
+const guards = new Map<SharedArrayBuffer, () => void>();
+
+/** Checks that an NCCL world can have so many ranks. @throws InvalidArgumentError */
+export function checkNcclRanks(ranks: number, argument = "ranks"): void {
+  if (Number.isInteger(ranks) && ranks >= 1 && ranks <= MAX_RANKS) return;
+  throw new InvalidArgumentError(
+    argument,
+    ranks,
+    `an integer from 1 to ${MAX_RANKS} with the nccl backend, one rank per GPU of the host`,
+  );
+}
+
+/**
+ * Makes what the ranks of one host share; `releaseNcclHost` removes it at the world's end. `launch` does both; see
+ * `attachNccl` for programs that start their ranks themselves.
+ * @throws InvalidArgumentError; of processes also OutOfMemoryError, and UnavailableError without FFI
+ */
+export function createNcclHost(options: {
+  readonly ranks: number;
+  readonly generation?: number;
+  /** Whether the ranks are processes; threads of this one otherwise. */
+  readonly interprocess?: boolean;
+}): NcclHandle {
+  const { ranks, generation = 1 } = optionsOf(options);
+  checkNcclRanks(ranks);
+  if (options.interprocess !== true) {
+    const [control, ledger] = [controlBytes(ranks), ledgerBytes(ranks)].map((bytes) => new SharedArrayBuffer(bytes));
+    guards.set(
+      ledger as SharedArrayBuffer,
+      guardExit(() => holdsAny(ledger as SharedArrayBuffer)),
+    );
+    return {
+      kind: "nccl",
+      ranks,
+      generation,
+      control: control as SharedArrayBuffer,
+      ledger: ledger as SharedArrayBuffer,
+    };
+  }
+  const control = createMappedControl({ ranks, generation });
+  try {
+    made.set(control.path, openMappedControl(control, { ranks, generation }, { attach: false }));
+  } catch (error) {
+    removeMappedControl(control);
+    throw error;
+  }
+  return { kind: "nccl", ranks, generation, control };
+}
+
+/** Opens the control segment as one rank; `attachNccl` does. @throws FormatError when the file is not what the handle says */
+export function openNcclControl(handle: NcclHandle): OpenControl {
+  const { control, ranks } = checkNcclHandle(handle);
+  if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
+  return openMappedControl(control, handle, { attach: true });
+}
+
+/** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
+export function releaseNcclHost(handle: NcclHandle): void {
+  const { control, ledger } = checkNcclHandle(handle);
+  if (ledger !== undefined) {
+    guards.get(ledger)?.();
+    guards.delete(ledger);
+  }
+  if (control instanceof SharedArrayBuffer) return;
+  removeMappedControl(control);
+  made.get(control.path)?.close();
+  made.delete(control.path);
+}
+
+function segmentOf(handle: NcclHandle): ControlSegment | undefined {
+  const { control, ranks } = checkNcclHandle(handle);
+  return control instanceof SharedArrayBuffer ? new ControlSegment(control, ranks) : made.get(control.path)?.segment;
+}
+
+/** Says, from the thread that made the handle (among threads: any), that `rank` is dead. The first cause stays. */
+export function failNcclRank(handle: NcclHandle, rank: number, cause: string): void {
+  segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
+}
+
+/**
+ * Says that the thread of `rank` is gone: whoever waits for it to tell NCCL to end does so in vain. Where from is as for
+ * `failNcclRank`.
+ */
+export function buryNcclRank(handle: NcclHandle, rank: number): void {
+  segmentOf(handle)?.presence.bury(rank);
+}
+
+/** Why the world has failed, if it has. From the thread that made the handle (among threads: any). */
+export function ncclFailure(handle: NcclHandle): Failure | undefined {
+  return segmentOf(handle)?.failure;
+}
+
+/**
+ * Reads what every rank issued last and what became of it, also of ranks that are dead or stuck: of each group the last 64
+ * collectives, and the last 64 sends and receives. Times on the stream are there when the ranks were asked for them (`flightTimings`).
+ * @example
+ * import { createNcclHost, dumpNcclFlight, failNcclRank, releaseNcclHost } from "chorale/nccl";
+ *
+ * const host = createNcclHost({ ranks: 2 });
+ * failNcclRank(host, 1, "its process ended");
+ * console.log(dumpNcclFlight(host).ranks[1]?.failed); // its process ended
+ * releaseNcclHost(host);
+ */
+export function dumpNcclFlight(handle: NcclHandle): FlightDump {
+  const segment = segmentOf(handle);
+  const groups = segment?.groups() ?? [];
+  const failure = segment?.failure;
+  return {
+    schemaVersion: FLIGHT_SCHEMA_VERSION,
+    backend: "nccl",
+    generation: handle.generation,
+    worldSize: handle.ranks,
+    host: hostname(),
+    pid: process.pid,
+    groups: groups.map(({ name, ranks, control }) => ({ name, ranks, failure: control.failure })),
+    ranks: Array.from({ length: handle.ranks }, (_, rank) => ({
+      rank,
+      failed: failure?.code === "RANK_FAILED" && failure.rank === rank ? failure.cause : undefined,
+      entries: groups.flatMap(({ name, ranks, control }) =>
+        ranks.includes(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
+      ),
+    })),
+  };
+}
+
+/** Of a call that has just been published. */
+const NOT_NOTED: FlightNote = { stage: "issued", failed: false, issuedMs: 0, endedMs: 0, startUs: 0, durationUs: 0 };
+
+/** What a note says in a dump. */
+function told({ stage, failed, issuedMs, endedMs, startUs, durationUs }: FlightNote) {
+  return {
+    state: failed ? "failed" : stage,
+    timeMs: issuedMs,
+    ...(endedMs === 0 ? {} : { endMs: endedMs }),
+    ...(failed && stage !== "done" ? { reached: stage } : {}),
+    ...(durationUs === 0 ? {} : { startUs, durationUs }),
+  } as const;
+}
+
+/** A member's calls of a group, in the order of issue. */
+function entriesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
+  const all = [...collectivesOf(group, control, member), ...pairCallsOf(group, control, member)];
+  const timeOf = ({ timeMs }: FlightEntry) => (timeMs === 0 ? Number.MAX_VALUE : timeMs);
+  return all.sort((a, b) => timeOf(a) - timeOf(b));
+}
+
+function collectivesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
+  const issued = control.issued(member, COLLECTIVE);
+  const notes = control.flightNotes(member);
+  const entries: FlightEntry[] = [];
+  // Call 0 is the member's joining.
+  for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
+    const print = control.read(member, COLLECTIVE, seq);
+    if (print === undefined) continue;
+    entries.push({
+      group,
+      seq: placeOf({ lane: COLLECTIVE, seq }),
+      op: unpackCall(print.call).op,
+      call: describeWords(print.call, print.count >>> 0),
+      ...told(notes.read(seq) ?? NOT_NOTED),
+    });
+  }
+  return entries;
+}
+
+function pairCallsOf(group: string, control: GroupControl, member: number): FlightEntry[] {
+  return control
+    .pairNotes(member)
+    .read()
+    .map((note) => {
+      const count = note.count >>> 0;
+      const { op, dtype = "u8", root: peer } = unpackCall(note.call);
+      const inBatch = (note.call & IN_BATCH) !== 0;
+      return {
+        group,
+        seq: note.seq,
+        op,
+        call: describeWords(note.call, count),
+        ...told(note),
+        peer,
+        dtype,
+        count,
+        inBatch,
+      };
+    });
+}

@@ -1,0 +1,16 @@
+/**
+ * What holds a handle of the driver's is made by this room's factories alone: the driver follows a wrong handle to
+ * wherever it points. Their constructors are public to the language (other classes of the room call them), so each asks
+ * for a key that the package does not export.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+
+/** The key of the constructors; never exported from the room. */
+export const MADE_HERE: unique symbol = Symbol("made by chorale");
+export type MadeHere = typeof MADE_HERE;
+
+/** @throws InvalidArgumentError naming `factory`, for whoever calls the constructor of `what` without the key */
+export function checkMade(key: unknown, what: string, factory: string): void {
+  if (key === MADE_HERE) return;
+  throw new InvalidArgumentError(`new ${what}()`, "a handle that chorale did not make", `a call of ${factory}`);
+}

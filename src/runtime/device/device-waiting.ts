@@ -1,0 +1,43 @@
+/**
+ * How a thread waits for its device. Alone it lets the driver block it. In a world somebody else must be able to end the
+ * wait, so the world brings a way of its own (see nccl/world-waiting.ts).
+ */
+
+export interface WaitOptions {
+  /** Why what is waited for will not come, if so. */
+  readonly failure?: () => Error | undefined;
+  /** Deadline; the world's unless told. */
+  readonly timeoutMs?: number;
+}
+
+export interface DeviceWaiting {
+  /** Blocks this thread until `done` says so. @throws what ends the wait otherwise */
+  until(done: () => boolean, what: string, options?: WaitOptions): void;
+  /** The same for whoever leaves the event loop free. */
+  settles(done: () => boolean, what: string, options?: WaitOptions): Promise<void>;
+}
+
+/** Something that a stream waits for and that may fail: a group of ranks. */
+export interface StreamSource {
+  readonly cause: Error | undefined;
+  /** How many calls it has taken: who follows it now is behind the first so many. */
+  readonly numTaken: number;
+  /** Which call, counted from 1, is the first that has not ended well; infinite when all have. */
+  readonly firstOpen: number;
+}
+
+/** A source and how many of its calls a stream was ordered behind: what fails after those does not concern it. */
+export interface Following {
+  readonly source: StreamSource;
+  readonly upTo: number;
+}
+
+/** Longest pause between two looks where no world has a say, ms. */
+const MAX_PAUSE_MS = 5;
+
+/** Waits without blocking, where no world has a say. */
+export async function lookUntil(done: () => boolean): Promise<void> {
+  for (let pauseMs = 0; !done(); pauseMs = Math.min(MAX_PAUSE_MS, pauseMs + 0.1)) {
+    await new Promise((resolve) => (pauseMs < 1 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
+  }
+}

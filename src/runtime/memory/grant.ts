@@ -1,0 +1,86 @@
+/**
+ * Offers of ranks to do something together, which are granted to all of them at once or to none, and never two to one
+ * rank: one step of turns.ts and joint-turn.ts. An offer is a word that says what is offered; HELD and GRANTED are bits of it.
+ */
+import { nap } from "./nap.ts";
+
+/** Bits of an offer: while it is being granted, to all or none; and once it is. */
+export const HELD = 2 ** 28;
+export const GRANTED = 2 ** 29;
+
+/** A grant takes microseconds; who is at it for longer is dead. */
+const GRANT_MS = 1000;
+const NAP_MS = 0.05;
+
+/** Where ranks are taken. */
+export interface TakenPlace {
+  /** First of the words of the world's ranks, zero where nobody has taken the rank. */
+  readonly takenAt: number;
+  /** What stands there at a rank that is taken for a grant of this kind or group: not zero, and nobody else's. */
+  readonly mark: number;
+  /** Whether the world has failed. */
+  readonly isOver: () => boolean;
+}
+
+/** One rank's offer, as it was read. */
+export interface Offer {
+  /** Of the world. */
+  readonly rank: number;
+  /** Where it stands. */
+  readonly at: number;
+  readonly word: number;
+}
+
+/**
+ * Takes the ranks of all these offers and grants them, or changes nothing: when a rank is taken, or an offer is not what it was.
+ * @param grantedOf what an offer becomes
+ * @returns whether they are granted
+ */
+export function grantAll(
+  words: Int32Array,
+  { takenAt, mark }: TakenPlace,
+  offers: readonly Offer[],
+  grantedOf: (word: number) => number,
+): boolean {
+  // In one order everywhere: of several that want the same ranks at the same time one always gets them.
+  const order = [...offers].sort((a, b) => a.rank - b.rank);
+  const taken = whileTrue(order, ({ rank }) => Atomics.compareExchange(words, takenAt + rank, 0, mark) === 0);
+  const held =
+    taken.length < order.length
+      ? []
+      : whileTrue(order, ({ at, word }) => Atomics.compareExchange(words, at, word, word | HELD) === word);
+  if (held.length === order.length) {
+    for (const { at, word } of order) Atomics.store(words, at, grantedOf(word));
+    return true;
+  }
+  for (const { at, word } of held) Atomics.compareExchange(words, at, word | HELD, word);
+  for (const { rank } of taken) Atomics.compareExchange(words, takenAt + rank, mark, 0);
+  return false;
+}
+
+/** Does `step` for one after the other until it fails. @returns those for which it did not */
+function whileTrue<T>(list: readonly T[], step: (one: T) => boolean): readonly T[] {
+  const failed = list.findIndex((one) => !step(one));
+  return failed < 0 ? list : list.slice(0, failed);
+}
+
+/**
+ * Takes the offer at `at` back, unless it is granted already.
+ * @returns whether it is not granted; where who held it has died, it stays
+ */
+export function withdrawOffer(words: Int32Array, at: number, isOver: () => boolean): boolean {
+  const until = performance.now() + GRANT_MS;
+  for (let i = 0; ; i++) {
+    const word = Atomics.load(words, at);
+    if ((word & GRANTED) !== 0) return false;
+    if (word === 0) return true;
+    if ((word & HELD) === 0) {
+      if (Atomics.compareExchange(words, at, word, 0) === word) return true;
+      continue;
+    }
+    // Another rank is granting it, or will let go within microseconds, unless it has died or does not run now.
+    if (i % 64 !== 63) continue;
+    if (isOver() || performance.now() > until) return true;
+    nap(NAP_MS);
+  }
+}

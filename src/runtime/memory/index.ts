@@ -1,0 +1,30 @@
+/**
+ * The memory that ranks of one host share to talk about their work: mapped segments, control words, presence, failures,
+ * the flight recorder's notes, the ledger of native resources. It moves no user data and knows no engine.
+ * Start reading at control-segment.ts (a world), then group-control.ts (a group in it).
+ */
+export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
+export { ControlSegment } from "./control-segment.ts";
+export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
+export type { Fingerprint, GroupControl } from "./group-control.ts";
+export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
+export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
+export {
+  createMappedControl,
+  type MappedControl,
+  type OpenControl,
+  openMappedControl,
+  removeMappedControl,
+} from "./mapped-segment.ts";
+export { nap } from "./nap.ts";
+export { machine, ownName, removeOrphans } from "./owned-files.ts";
+export {
+  HELD_KINDS,
+  type Held,
+  type HeldKind,
+  holdsAny,
+  ledgerBytes,
+  ResourceLedger,
+  takeLedger,
+} from "./resource-ledger.ts";
+export { RECLAIM } from "./turns.ts";

@@ -1,0 +1,141 @@
+/**
+ * Frames of the rendezvous over one TCP connection: a length of four bytes, big endian, and a JSON text. After the
+ * handshake (handshake.ts) each frame ends with an HMAC of its direction's key, its number and its text, so that nothing
+ * can be put in, repeated or left out. It is not encrypted: ids and addresses travel here, no data.
+ */
+import { createHmac, timingSafeEqual } from "node:crypto";
+import type { Socket } from "node:net";
+import { FormatError } from "../../core/index.ts";
+
+/** Before the peer has proved itself. */
+const MAX_HANDSHAKE_BYTES = 4 * 1024;
+/** A value of 64 KiB in base64, and what is around it. */
+const MAX_FRAME_BYTES = 128 * 1024;
+/** A peer that does not read is dropped when this much waits for it. */
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
+const LENGTH_BYTES = 4;
+const MAC_BYTES = 32;
+
+export interface ChannelKeys {
+  readonly send: Buffer;
+  readonly receive: Buffer;
+}
+
+export interface ChannelListener {
+  message(message: Readonly<Record<string, unknown>>): void;
+  /** Is called once. `error` says what was wrong with the bytes or the connection, when something was. */
+  end(error: Error | undefined): void;
+}
+
+/** One end of a connection. */
+export class Channel {
+  readonly socket: Socket;
+  readonly #listener: ChannelListener;
+  readonly #peer: string;
+  #keys: ChannelKeys | undefined;
+  #sent = 0;
+  #received = 0;
+  #rest: Buffer = Buffer.alloc(0);
+  #ended = false;
+
+  /** @param peer who is at the other end, for errors */
+  constructor(socket: Socket, peer: string, listener: ChannelListener) {
+    this.socket = socket;
+    this.#peer = peer;
+    this.#listener = listener;
+    socket.setNoDelay(true);
+    socket.on("data", (chunk) => this.#take(typeof chunk === "string" ? Buffer.from(chunk) : chunk));
+    socket.on("error", (error) => this.#end(error));
+    socket.on("close", () => this.#end(undefined));
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Checks and signs every later frame. */
+  secure(keys: ChannelKeys): void {
+    this.#keys = keys;
+    this.#sent = 0;
+    this.#received = 0;
+  }
+
+  send(message: object): void {
+    if (this.#ended || !this.socket.writable) return;
+    const text = Buffer.from(JSON.stringify(message));
+    const mac = this.#keys === undefined ? Buffer.alloc(0) : macOf(this.#keys.send, this.#sent++, text);
+    const length = Buffer.alloc(LENGTH_BYTES);
+    length.writeUInt32BE(text.length + mac.length);
+    this.socket.write(Buffer.concat([length, text, mac]));
+    if (this.socket.writableLength > MAX_UNREAD_BYTES) this.#end(new FormatError(this.#peer, "does not read"));
+  }
+
+  /** Sends what is queued and closes. */
+  close(): void {
+    this.#ended = true;
+    this.socket.end();
+    this.socket.destroySoon();
+  }
+
+  /** Closes at once. */
+  destroy(): void {
+    this.#ended = true;
+    this.socket.destroy();
+  }
+
+  #take(chunk: Buffer): void {
+    if (this.#ended) return;
+    this.#rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
+    while (!this.#ended && this.#rest.length >= LENGTH_BYTES) {
+      const limit = this.#keys === undefined ? MAX_HANDSHAKE_BYTES : MAX_FRAME_BYTES;
+      const length = this.#rest.readUInt32BE(0);
+      if (length === 0 || length > limit) {
+        this.#end(new FormatError(this.#peer, `sent a frame of ${length} bytes; expected 1 to ${limit}`));
+        return;
+      }
+      if (this.#rest.length < LENGTH_BYTES + length) return;
+      const frame = this.#rest.subarray(LENGTH_BYTES, LENGTH_BYTES + length);
+      this.#rest = this.#rest.subarray(LENGTH_BYTES + length);
+      try {
+        this.#listener.message(this.#open(frame));
+      } catch (error) {
+        this.#end(error as Error);
+      }
+    }
+  }
+
+  #open(frame: Buffer): Readonly<Record<string, unknown>> {
+    let text = frame;
+    if (this.#keys !== undefined) {
+      text = frame.subarray(0, Math.max(0, frame.length - MAC_BYTES));
+      const mac = frame.subarray(text.length);
+      const expected = macOf(this.#keys.receive, this.#received++, text);
+      if (mac.length !== MAC_BYTES || !timingSafeEqual(mac, expected)) {
+        throw new FormatError(this.#peer, "sent a frame whose signature is wrong");
+      }
+    }
+    let message: unknown;
+    try {
+      message = JSON.parse(text.toString("utf8"));
+    } catch (cause) {
+      throw new FormatError(this.#peer, "sent a frame that is no JSON", { cause });
+    }
+    if (typeof message !== "object" || message === null || Array.isArray(message)) {
+      throw new FormatError(this.#peer, "sent a frame that is no object");
+    }
+    return message as Record<string, unknown>;
+  }
+
+  #end(error: Error | undefined): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.socket.destroy();
+    this.#listener.end(error);
+  }
+}
+
+function macOf(key: Buffer, number: number, text: Buffer): Buffer {
+  const counter = Buffer.alloc(8);
+  counter.writeBigUInt64BE(BigInt(number));
+  return createHmac("sha256", key).update(counter).update(text).digest();
+}

@@ -1,0 +1,263 @@
+/** A rank's side of the rendezvous (store.ts): joins it, and is the rank's `Bootstrap` afterwards. */
+import { connect, type Socket } from "node:net";
+import {
+  AbortedError,
+  ClosedError,
+  FormatError,
+  InvalidArgumentError,
+  MismatchError,
+  type MismatchSide,
+  type RankActivity,
+  TimeoutError,
+} from "../../core/index.ts";
+import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
+import { Channel } from "./channel.ts";
+import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+
+/** Pauses between attempts to reach a store that is not there yet, ms. */
+const FIRST_PAUSE_MS = 20;
+const LONGEST_PAUSE_MS = 500;
+/** How long the handshake may take, ms: the host may be busy loading its GPU's libraries. */
+const HANDSHAKE_MS = 15_000;
+
+export interface JoinOptions {
+  readonly secret: string;
+  readonly claims: Claims;
+  readonly host: string;
+  readonly port: number;
+  /** How long the store is looked for, ms; 60 s unless told. */
+  readonly timeoutMs?: number;
+}
+
+/** An answer to a `set` or a `get`, or why there is none. */
+type Answer = (value: string | undefined, error?: Error) => void;
+
+export class TcpBootstrap implements Bootstrap {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly #channel: Channel;
+  readonly #joined: Set<number>;
+  readonly #answers = new Map<number, Answer>();
+  readonly #listeners: ((cause: WorldFailure) => void)[] = [];
+  #nextId = 1;
+  #failure: WorldFailure | undefined;
+  #over: Error | undefined;
+
+  private constructor(claims: Claims, channel: Channel, joined: readonly number[], failure: WorldFailure | undefined) {
+    this.rank = claims.rank;
+    this.worldSize = claims.worldSize;
+    this.generation = claims.generation;
+    this.#channel = channel;
+    this.#joined = new Set([...joined, claims.rank]);
+    this.#failure = failure;
+    channel.socket.unref();
+  }
+
+  /**
+   * Joins; tries again while nobody listens.
+   * @throws TimeoutError when there is no store in time; InvalidArgumentError when its secret is another, or the rank's
+   *   place is taken; MismatchError naming both sides when versions, engines, hosts, sizes or generations differ;
+   *   FormatError when what listens there is no store, or cannot prove that it knows the secret
+   */
+  static async join(options: JoinOptions): Promise<TcpBootstrap> {
+    const { host, port, claims, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+    const secret = checkSecret(options.secret);
+    const until = performance.now() + timeoutMs;
+    for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+      const socket = await reach(host, port, Math.max(1, until - performance.now()));
+      if (!(socket instanceof Error))
+        return TcpBootstrap.#shake(socket, `rendezvous at ${host}:${port}`, secret, claims);
+      if (performance.now() + pause > until) {
+        const me: RankActivity = { rank: claims.rank, arrived: true };
+        const zero: RankActivity = { rank: 0, arrived: false };
+        throw new TimeoutError(
+          `joining the rendezvous at ${host}:${port}`,
+          timeoutMs,
+          claims.rank === 0 ? [me] : [me, zero],
+          {
+            cause: socket,
+          },
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  }
+
+  static #shake(socket: Socket, peer: string, secret: Buffer, claims: Claims): Promise<TcpBootstrap> {
+    return new Promise((resolve, reject) => {
+      const own = newNonce();
+      const text = JSON.stringify(claims);
+      let nonces: { readonly store: string; readonly rank: string } | undefined;
+      let joined: TcpBootstrap | undefined;
+      const timer = setTimeout(
+        () => stop(new FormatError(peer, `did not answer within ${HANDSHAKE_MS} ms: it is no rendezvous of chorale`)),
+        HANDSHAKE_MS,
+      );
+      const stop = (error: Error) => {
+        clearTimeout(timer);
+        channel.destroy();
+        reject(error);
+      };
+      const channel: Channel = new Channel(socket, peer, {
+        message: (message) => {
+          if (joined !== undefined) return joined.#receive(message);
+          if (nonces === undefined) {
+            if (message["kind"] !== "hello") throw new FormatError(peer, "is no rendezvous of chorale");
+            if (message["protocol"] !== PROTOCOL) {
+              throw new FormatError(
+                peer,
+                `speaks protocol ${String(message["protocol"])}; rank ${claims.rank} speaks ${PROTOCOL}`,
+              );
+            }
+            nonces = { store: parseNonce(message["nonce"], peer), rank: own };
+            channel.send({ kind: "join", nonce: own, claims: text, proof: prove(secret, "rank", nonces, text) });
+            return;
+          }
+          const answer = checkAnswer(message, peer, (given) =>
+            prove(secret, "store", nonces as typeof nonces & {}, given),
+          );
+          channel.secure(sessionKeys(secret, "rank", nonces));
+          clearTimeout(timer);
+          joined = new TcpBootstrap(claims, channel, answer.joined, answer.failure);
+          resolve(joined);
+        },
+        end: (error) => {
+          if (joined !== undefined) joined.#lost(error);
+          else stop(error ?? new FormatError(peer, "closed the connection during the handshake"));
+        },
+      });
+    });
+  }
+
+  async set(key: string, value: Uint8Array): Promise<void> {
+    checkValue(value);
+    await this.#ask(
+      { kind: "set", key, value: Buffer.from(value).toString("base64") },
+      `setting ${JSON.stringify(key)}`,
+    );
+  }
+
+  async get(key: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Uint8Array> {
+    const value = await this.#ask({ kind: "get", key }, describeKey(key), options);
+    return Uint8Array.from(Buffer.from(value ?? "", "base64"));
+  }
+
+  fail({ rank, message }: WorldFailure): void {
+    this.#channel.send({ kind: "fail", rank, message });
+  }
+
+  onFailure(listener: (cause: WorldFailure) => void): void {
+    if (this.#failure !== undefined) listener(this.#failure);
+    else this.#listeners.push(listener);
+  }
+
+  /** Leaves: the end of this connection is no failure. */
+  close(): void {
+    if (this.#over !== undefined) return;
+    this.#channel.send({ kind: "bye" });
+    this.#finish(new ClosedError("the rendezvous", "was left by this rank"));
+    this.#channel.close();
+  }
+
+  #ask(
+    message: object,
+    what: string,
+    { timeoutMs = DEFAULT_TIMEOUT_MS, signal }: { timeoutMs?: number; signal?: AbortSignal } = {},
+  ): Promise<string | undefined> {
+    return new Promise((resolve, reject) => {
+      if (this.#over !== undefined) return reject(this.#over);
+      if (signal?.aborted) return reject(signal.reason);
+      const id = this.#nextId++;
+      const answer: Answer = (value, error) => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", onAbort);
+        this.#answers.delete(id);
+        if (this.#answers.size === 0) this.#channel.socket.unref();
+        if (error === undefined) resolve(value);
+        else reject(error);
+      };
+      const onAbort = () => answer(undefined, signal?.reason ?? new AbortedError("aborted"));
+      const timer = setTimeout(() => answer(undefined, new TimeoutError(what, timeoutMs, this.#activity())), timeoutMs);
+      signal?.addEventListener("abort", onAbort);
+      this.#answers.set(id, answer);
+      this.#channel.socket.ref();
+      this.#channel.send({ ...message, id });
+    });
+  }
+
+  #activity(): RankActivity[] {
+    return Array.from({ length: this.worldSize }, (_, rank) => ({ rank, arrived: this.#joined.has(rank) }));
+  }
+
+  #receive(message: Readonly<Record<string, unknown>>): void {
+    const { kind, id, value, error, rank, message: text } = message;
+    if (kind === "answer" && typeof id === "number") {
+      const problem = typeof error === "string" ? new InvalidArgumentError("value", "refused", error) : undefined;
+      this.#answers.get(id)?.(typeof value === "string" ? value : undefined, problem);
+    } else if (kind === "joined" && typeof rank === "number") this.#joined.add(rank);
+    else if (kind === "failed" && typeof rank === "number") this.#fail({ rank, message: String(text) });
+    else if (kind === "closed") this.#finish(new ClosedError("the rendezvous", "was closed by its host"));
+  }
+
+  #fail(cause: WorldFailure): void {
+    if (this.#failure !== undefined || this.#over !== undefined) return;
+    this.#failure = cause;
+    for (const listener of this.#listeners) listener(cause);
+  }
+
+  #lost(error: Error | undefined): void {
+    const why = error === undefined ? "the connection to the rendezvous ended" : error.message;
+    this.#fail({ rank: 0, message: `${why}: its host is gone` });
+    this.#finish(new ClosedError("the rendezvous", "is gone", { cause: error }));
+  }
+
+  #finish(error: Error): void {
+    if (this.#over !== undefined) return;
+    this.#over = error;
+    for (const answer of [...this.#answers.values()]) answer(undefined, error);
+  }
+}
+
+/** Connects. @returns the error when nobody listens */
+function reach(host: string, port: number, timeoutMs: number): Promise<Socket | Error> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    const timer = setTimeout(() => socket.destroy(new Error("no answer")), timeoutMs);
+    const settle = (result: Socket | Error) => {
+      clearTimeout(timer);
+      socket.removeAllListeners();
+      if (result instanceof Error) socket.on("error", () => {});
+      resolve(result);
+    };
+    socket.once("connect", () => settle(socket));
+    socket.once("error", settle);
+  });
+}
+
+function checkAnswer(
+  message: Readonly<Record<string, unknown>>,
+  peer: string,
+  proofOf: (text: string) => string,
+): { readonly joined: readonly number[]; readonly failure: WorldFailure | undefined } {
+  if (message["kind"] === "stranger") {
+    throw new InvalidArgumentError("CHORALE_SECRET", "another", `the secret that the ${peer} was started with`);
+  }
+  const { answer, proof } = message;
+  if (typeof answer !== "string" || !isProof(proof, proofOf(answer))) {
+    throw new FormatError(peer, "cannot prove that it knows CHORALE_SECRET: it is not the store of this world");
+  }
+  const { refused, sides, joined, failure } = JSON.parse(answer) as {
+    readonly refused?: string;
+    readonly sides?: readonly [{ readonly problem: string }, ...MismatchSide[]];
+    readonly joined?: readonly number[];
+    readonly failure?: WorldFailure;
+  };
+  if (sides !== undefined) {
+    const [{ problem }, ...both] = sides;
+    throw new MismatchError(problem, both);
+  }
+  if (refused !== undefined) throw new InvalidArgumentError("rank", "refused", `a place that is free: ${refused}`);
+  return { joined: joined ?? [], failure };
+}

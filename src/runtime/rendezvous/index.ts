@@ -1,0 +1,10 @@
+/**
+ * How processes that do not share memory meet: an authenticated channel, the handshake, the store and its client.
+ * It reads where another launcher put a process, but joins no world: that is runtime/world's.
+ * Start reading at store.ts (the listening side) and client.ts (a rank's side).
+ */
+export { checkValue, describeKey, MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
+export { TcpBootstrap } from "./client.ts";
+export type { Claims } from "./handshake.ts";
+export { checkOneHost, type ForeignPlace, foreignPlace, rendezvousAddress, rendezvousSecret } from "./launchers.ts";
+export { RendezvousStore } from "./store.ts";

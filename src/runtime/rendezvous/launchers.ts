@@ -1,0 +1,150 @@
+/** What other launchers tell a process of its place: torchrun, Open MPI, MPICH and Slurm, by environment variables. */
+import { InvalidArgumentError, UnavailableError, UnsupportedError } from "../../core/index.ts";
+
+interface ForeignLauncher {
+  readonly name: string;
+  readonly rank: string;
+  readonly size: string;
+  readonly localRank: string;
+  /** Number of ranks on this host. */
+  readonly localSize?: string;
+  /** Number of hosts, where the launcher tells it. */
+  readonly numHosts?: string;
+  /** How often it has started the ranks again. */
+  readonly restarts?: string;
+}
+
+const FOREIGN: readonly ForeignLauncher[] = [
+  {
+    name: "torchrun",
+    rank: "RANK",
+    size: "WORLD_SIZE",
+    localRank: "LOCAL_RANK",
+    localSize: "LOCAL_WORLD_SIZE",
+    restarts: "TORCHELASTIC_RESTART_COUNT",
+  },
+  {
+    name: "Open MPI",
+    rank: "OMPI_COMM_WORLD_RANK",
+    size: "OMPI_COMM_WORLD_SIZE",
+    localRank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
+  },
+  { name: "MPICH", rank: "PMI_RANK", size: "PMI_SIZE", localRank: "MPI_LOCALRANKID", localSize: "MPI_LOCALNRANKS" },
+  {
+    name: "Slurm",
+    rank: "SLURM_PROCID",
+    size: "SLURM_STEP_NUM_TASKS",
+    localRank: "SLURM_LOCALID",
+    numHosts: "SLURM_STEP_NUM_NODES",
+    restarts: "SLURM_RESTART_COUNT",
+  },
+];
+
+/** A process's place in a world that another launcher started. */
+export interface ForeignPlace {
+  /** `torchrun`, `Slurm`, ... */
+  readonly launcher: string;
+  /** The variables that said so, for errors. */
+  readonly variables: string;
+  readonly rank: number;
+  readonly size: number;
+  /** Place among the ranks of this host. */
+  readonly localRank: number;
+  /** From 1; raised when the launcher starts all ranks again. */
+  readonly generation: number;
+  /** Why this version cannot join the world, if so: it spans several hosts. */
+  readonly spansHosts: string | undefined;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Reads the place from the variables of the first launcher that set them.
+ * @returns `undefined` when none did, or the world has one rank
+ * @throws InvalidArgumentError when a variable is no number, or the rank is out of range
+ */
+export function foreignPlace(env: Environment): ForeignPlace | undefined {
+  const found = FOREIGN.find(({ rank, size }) => env[rank] !== undefined && Number(env[size]) > 1);
+  if (found === undefined) return undefined;
+  const read = (variable: string | undefined): number | undefined => {
+    const text = variable === undefined ? undefined : env[variable];
+    if (text === undefined || text === "") return undefined;
+    if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError(variable ?? "", text, "a whole number");
+    return Number(text);
+  };
+  const size = read(found.size) ?? 1;
+  const rank = read(found.rank) ?? 0;
+  if (rank >= size) throw new InvalidArgumentError(found.rank, rank, `0 to ${size - 1}, as ${found.size} says`);
+  const localSize = read(found.localSize);
+  const numHosts = read(found.numHosts);
+  const spansHosts =
+    localSize !== undefined && localSize !== size
+      ? `${localSize} of its ${size} ranks are on this host (${found.localSize})`
+      : numHosts !== undefined && numHosts > 1
+        ? `it has ${numHosts} hosts (${found.numHosts})`
+        : undefined;
+  return {
+    launcher: found.name,
+    variables: `${found.rank}, ${found.size}`,
+    rank,
+    size,
+    localRank: read(found.localRank) ?? rank,
+    generation: 1 + (read(found.restarts) ?? 0),
+    spansHosts,
+  };
+}
+
+/** @throws UnsupportedError for a world of several hosts */
+export function checkOneHost({ launcher, spansHosts }: ForeignPlace): void {
+  if (spansHosts === undefined) return;
+  throw new UnsupportedError(
+    "a world of several hosts",
+    `${launcher} started this one: ${spansHosts}. This version joins processes of one host`,
+  );
+}
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/**
+ * Where the ranks meet: `CHORALE_RDZV=HOST:PORT`, or loopback and torchrun's MASTER_PORT + 1 (its own store has
+ * MASTER_PORT). Rank 0 listens there.
+ * @throws InvalidArgumentError, UnavailableError saying what to set
+ */
+export function rendezvousAddress(env: Environment): Address {
+  const text = env["CHORALE_RDZV"];
+  if (text !== undefined && text !== "") return parseAddress(text);
+  const master = env["MASTER_PORT"];
+  if (master === undefined || !/^\d{1,5}$/.test(master)) {
+    throw new UnavailableError(
+      "a place for the ranks to meet",
+      "neither CHORALE_RDZV nor MASTER_PORT is set",
+      "Set the same free port for all ranks: CHORALE_RDZV=127.0.0.1:29517",
+    );
+  }
+  const port = Number(master) < 65_535 ? Number(master) + 1 : Number(master) - 1;
+  return parseAddress(`127.0.0.1:${port}`, "MASTER_PORT");
+}
+
+function parseAddress(text: string, variable = "CHORALE_RDZV"): Address {
+  const [, ipv6, name, port] = /^(?:\[([0-9a-fA-F:]+)\]|([\w.-]+)):(\d{1,5})$/.exec(text) ?? [];
+  const host = ipv6 ?? name;
+  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
+    throw new InvalidArgumentError(variable, text, "HOST:PORT, such as 127.0.0.1:29517 or [::1]:29517");
+  }
+  return { host, port: Number(port) };
+}
+
+/** The secret that all ranks share. @throws UnavailableError saying how to make one */
+export function rendezvousSecret(env: Environment): string {
+  const secret = env["CHORALE_SECRET"];
+  if (secret !== undefined && secret !== "") return secret;
+  throw new UnavailableError(
+    "the secret by which the ranks know each other",
+    "CHORALE_SECRET is not set",
+    'Make one before you start them: export CHORALE_SECRET="$(openssl rand -hex 32)" (with mpirun also: -x CHORALE_SECRET)',
+  );
+}

@@ -1,0 +1,318 @@
+/**
+ * The rendezvous of ranks that are processes: a key-value store behind a TCP port, hosted by one of them or by their
+ * launcher. A rank joins by the handshake (handshake.ts); one that is of another world, version or generation, or whose
+ * place is taken, is refused in words. A connection that ends without a farewell is a rank that died: all others are
+ * told. What a stranger sends ends the stranger's connection and nothing else.
+ */
+import { createServer, type Server, type Socket } from "node:net";
+import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
+import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
+import { Channel } from "./channel.ts";
+import {
+  type Claims,
+  checkSecret,
+  describeClaims,
+  differences,
+  isProof,
+  newNonce,
+  PROTOCOL,
+  parseClaims,
+  parseNonce,
+  prove,
+  sessionKeys,
+} from "./handshake.ts";
+
+/** Longer than any rank takes to prove itself, ms. */
+const HANDSHAKE_MS = 10_000;
+/** Connections that have not proved themselves yet; the oldest goes when there are more. */
+const MAX_STRANGERS = 64;
+/** Most keys, and bytes of all values: ranks exchange ids and addresses. */
+const MAX_KEYS = 16_384;
+const MAX_TOTAL_BYTES = 64 * 1024 * 1024;
+const MAX_KEY_CHARS = 256;
+/** Questions of one rank that may be open. */
+const MAX_WAITING = 1_024;
+
+export interface StoreOptions {
+  readonly secret: string;
+  /** What every rank must agree with; `rank` is the host's own. */
+  readonly claims: Claims;
+  /** Loopback unless told. */
+  readonly host?: string;
+  /** 0, the system's choice, unless told: `port` says which it is. */
+  readonly port?: number;
+  /** After this long the world fails unless all ranks have joined, ms. */
+  readonly joinTimeoutMs?: number;
+  /** How long a connection may take to prove itself, ms; 10 s unless told. */
+  readonly handshakeMs?: number;
+  /** Is told first, and once, that the world is over. */
+  readonly onFailed?: () => void;
+  /** Is told why a connection was refused. */
+  readonly onRefused?: (reason: string) => void;
+}
+
+interface Member {
+  readonly claims: Claims;
+  readonly channel: Channel;
+  readonly waiting: Set<string>;
+  left: boolean;
+}
+
+interface Question {
+  readonly member: Member;
+  readonly id: number;
+}
+
+export class RendezvousStore {
+  readonly #secret: Buffer;
+  readonly #claims: Claims;
+  readonly #options: StoreOptions;
+  readonly #server: Server;
+  readonly #strangers = new Set<Channel>();
+  readonly #members = new Map<number, Member>();
+  readonly #refused: string[] = [];
+  readonly #values = new Map<string, string>();
+  readonly #waiting = new Map<string, Question[]>();
+  #totalBytes = 0;
+  #failure: WorldFailure | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  private constructor(options: StoreOptions) {
+    this.#secret = checkSecret(options.secret);
+    this.#claims = options.claims;
+    this.#options = options;
+    this.#server = createServer((socket) => this.#welcome(socket));
+    // Ranks leave when they are done; the store must not keep its process.
+    this.#server.unref();
+  }
+
+  /**
+   * Opens the store.
+   * @throws UnavailableError when the address cannot be listened on; InvalidArgumentError for a secret that is too short
+   */
+  static async open(options: StoreOptions): Promise<RendezvousStore> {
+    const store = new RendezvousStore(options);
+    const { host = "127.0.0.1", port = 0, joinTimeoutMs } = options;
+    await new Promise<void>((resolve, reject) => {
+      store.#server.once("error", (error) => {
+        const why =
+          (error as NodeJS.ErrnoException).code === "EADDRINUSE" ? "another program listens there" : String(error);
+        reject(
+          new UnavailableError(
+            `the rendezvous address ${host}:${port}`,
+            why,
+            "Name a free one in CHORALE_RDZV=HOST:PORT.",
+          ),
+        );
+      });
+      store.#server.listen({ host, port }, resolve);
+    });
+    // A client that resets is no reason to end.
+    store.#server.on("error", () => {});
+    if (joinTimeoutMs !== undefined)
+      store.#timer = setTimeout(() => store.#tooLate(joinTimeoutMs), joinTimeoutMs).unref();
+    return store;
+  }
+
+  /** The port that is listened on. */
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === "object" && address !== null ? address.port : 0;
+  }
+
+  get numJoined(): number {
+    return this.#members.size;
+  }
+
+  /** Tells every rank, once, that the world is over. */
+  fail(cause: WorldFailure): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = cause;
+    clearTimeout(this.#timer);
+    this.#options.onFailed?.();
+    for (const { channel } of this.#members.values()) channel.send({ kind: "failed", ...cause });
+  }
+
+  /** Ends it; ranks that are still there are told that this is no failure. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    for (const channel of this.#strangers) channel.destroy();
+    for (const { channel } of this.#members.values()) {
+      channel.send({ kind: "closed" });
+      channel.close();
+    }
+    this.#server.close();
+  }
+
+  #tooLate(timeoutMs: number): void {
+    const { worldSize } = this.#claims;
+    if (this.#members.size === worldSize) return;
+    const ranks = Array.from({ length: worldSize }, (_, rank) => ({ rank, arrived: this.#members.has(rank) }));
+    const refused = this.#refused.length === 0 ? "" : `; refused: ${this.#refused.slice(0, 5).join("; ")}`;
+    const missing = ranks.find(({ arrived }) => !arrived)?.rank ?? -1;
+    this.fail({ rank: missing, message: new TimeoutError("the rendezvous", timeoutMs, ranks).message + refused });
+  }
+
+  #welcome(socket: Socket): void {
+    const peer = `${socket.remoteAddress ?? "somebody"}:${socket.remotePort ?? 0}`;
+    const nonce = newNonce();
+    let member: Member | undefined;
+    const deadline = setTimeout(
+      () => refuse("did not prove itself in time"),
+      this.#options.handshakeMs ?? HANDSHAKE_MS,
+    ).unref();
+    const leave = () => {
+      clearTimeout(deadline);
+      this.#strangers.delete(channel);
+    };
+    const refuse = (reason: string) => {
+      leave();
+      this.#note(`${peer} ${reason}`);
+      channel.destroy();
+    };
+    const channel: Channel = new Channel(socket, peer, {
+      message: (message) => {
+        if (member !== undefined) this.#handle(member, message);
+        else {
+          member = this.#join(channel, peer, nonce, message);
+          leave();
+        }
+      },
+      end: (error) => {
+        leave();
+        if (member !== undefined) this.#gone(member, error);
+        else this.#note(error?.message ?? `${peer} left before it had joined`);
+      },
+    });
+    // Only ranks that wait for something keep their own process; the store keeps none.
+    socket.unref();
+    this.#strangers.add(channel);
+    const [oldest] = this.#strangers;
+    if (this.#strangers.size > MAX_STRANGERS && oldest !== undefined) {
+      this.#strangers.delete(oldest);
+      this.#note("a connection that did not prove itself made room for another");
+      oldest.destroy();
+    }
+    channel.send({ kind: "hello", protocol: PROTOCOL, nonce });
+  }
+
+  #note(reason: string): void {
+    if (this.#refused.length < MAX_STRANGERS) this.#refused.push(reason);
+    this.#options.onRefused?.(reason);
+  }
+
+  /** Lets a rank in, or says why not. @throws FormatError, which ends the connection */
+  #join(channel: Channel, peer: string, nonce: string, message: Readonly<Record<string, unknown>>): Member | undefined {
+    if (message["kind"] !== "join" || typeof message["claims"] !== "string") {
+      throw new FormatError(peer, "did not begin with a handshake");
+    }
+    const text = message["claims"];
+    const nonces = { store: nonce, rank: parseNonce(message["nonce"], peer) };
+    if (!isProof(message["proof"], prove(this.#secret, "rank", nonces, text))) {
+      this.#note(`${peer} does not know the secret`);
+      channel.send({ kind: "stranger" });
+      channel.close();
+      return undefined;
+    }
+    // From here on the peer is one of ours, though perhaps not of this world.
+    const claims = parseClaims(text, peer);
+    const refusal = this.#refusal(claims);
+    const answer = JSON.stringify(refusal ?? { joined: [...this.#members.keys()], failure: this.#failure });
+    channel.send({ kind: "answer", answer, proof: prove(this.#secret, "store", nonces, answer) });
+    if (refusal !== undefined) {
+      this.#note(`rank ${claims.rank} (${peer}): ${refusal.refused}`);
+      channel.close();
+      return undefined;
+    }
+    channel.secure(sessionKeys(this.#secret, "store", nonces));
+    const member: Member = { claims, channel, waiting: new Set(), left: false };
+    this.#members.set(claims.rank, member);
+    for (const other of this.#members.values()) other.channel.send({ kind: "joined", rank: claims.rank });
+    if (this.#members.size === this.#claims.worldSize) clearTimeout(this.#timer);
+    return member;
+  }
+
+  #refusal(claims: Claims): { readonly refused: string; readonly sides?: readonly object[] } | undefined {
+    const differing = differences(this.#claims, claims);
+    if (differing.length > 0) {
+      const sides = [this.#claims, claims].map((side) => ({ rank: side.rank, call: describeClaims(side) }));
+      const problem = `ranks that join must agree on the ${differing.join(", ")}`;
+      return { refused: new MismatchError(problem, sides).message, sides: [{ problem }, ...sides] };
+    }
+    if (claims.rank >= claims.worldSize) {
+      return { refused: new InvalidArgumentError("rank", claims.rank, `0 to ${claims.worldSize - 1}`).message };
+    }
+    const taken = this.#members.get(claims.rank);
+    return taken === undefined
+      ? undefined
+      : { refused: `rank ${claims.rank} has joined already, from process ${taken.claims.pid} on ${taken.claims.host}` };
+  }
+
+  #handle(member: Member, message: Readonly<Record<string, unknown>>): void {
+    const { kind, key, value, id, rank, message: text } = message;
+    const peer = `rank ${member.claims.rank}`;
+    switch (kind) {
+      case "set":
+        if (!isKey(key) || typeof value !== "string" || !isId(id)) throw new FormatError(peer, "set what is no value");
+        member.channel.send({ kind: "answer", id, ...this.#set(key, value) });
+        return;
+      case "get": {
+        if (!isKey(key) || !isId(id)) throw new FormatError(peer, "asked for what is no key");
+        const known = this.#values.get(key);
+        if (known !== undefined) {
+          member.channel.send({ kind: "answer", id, value: known });
+          return;
+        }
+        if (member.waiting.size >= MAX_WAITING) throw new FormatError(peer, `asks for more than ${MAX_WAITING} keys`);
+        member.waiting.add(key);
+        this.#waiting.set(key, [...(this.#waiting.get(key) ?? []), { member, id }]);
+        return;
+      }
+      case "fail":
+        if (typeof rank !== "number" || typeof text !== "string") throw new FormatError(peer, "failed without words");
+        this.fail({ rank, message: text });
+        return;
+      case "bye":
+        member.left = true;
+        return;
+      default:
+        throw new FormatError(peer, "sent a frame of no known kind");
+    }
+  }
+
+  #set(key: string, value: string): { readonly error?: string } {
+    const sizeBytes = Buffer.byteLength(value, "base64");
+    if (sizeBytes > MAX_VALUE_BYTES) return { error: `${sizeBytes} bytes; expected at most ${MAX_VALUE_BYTES}` };
+    const before = this.#values.get(key);
+    const total = this.#totalBytes + value.length - (before?.length ?? 0);
+    if (total > MAX_TOTAL_BYTES || (before === undefined && this.#values.size >= MAX_KEYS)) {
+      return { error: `the store holds ${this.#values.size} keys of ${this.#totalBytes} bytes and takes no more` };
+    }
+    this.#values.set(key, value);
+    this.#totalBytes = total;
+    for (const { member, id } of this.#waiting.get(key) ?? []) {
+      member.waiting.delete(key);
+      member.channel.send({ kind: "answer", id, value });
+    }
+    this.#waiting.delete(key);
+    return {};
+  }
+
+  #gone(member: Member, error: Error | undefined): void {
+    const { rank, pid } = member.claims;
+    if (this.#closed || member.left) return;
+    const why = error === undefined ? "its connection ended" : error.message;
+    this.fail({ rank, message: `process ${pid} left the rendezvous without a farewell: ${why}` });
+  }
+}
+
+function isKey(key: unknown): key is string {
+  return typeof key === "string" && key.length > 0 && key.length <= MAX_KEY_CHARS;
+}
+
+function isId(id: unknown): id is number {
+  return typeof id === "number" && Number.isSafeInteger(id);
+}
