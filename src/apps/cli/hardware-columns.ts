@@ -88,8 +88,17 @@ export function cells(device: Device, columns: readonly string[], forPeople: boo
     const column = COLUMNS[name] as Column;
     const value = column.value(device);
     if (value === undefined) return forPeople ? "-" : "";
-    return forPeople && typeof value === "number" && column.show !== undefined ? column.show(value) : String(value);
+    if (!forPeople) return String(value);
+    return typeof value === "number" && column.show !== undefined ? column.show(value) : cut(String(value));
   });
+}
+
+/** Longest text that a table for people shows; other formats have it whole. */
+const MAX_SHOWN = 48;
+
+/** Cuts what is too long for a table. */
+export function cut(text: string): string {
+  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN - 3)}...` : text;
 }
 
 /** Lays rows out under headings, with two spaces between columns. */

@@ -220,6 +220,24 @@ describe("chorale topo", () => {
     expect(out).not.toMatch(/^XGMI/m);
   });
 
+  it("prints links or hops in the cells of every fabric, and folds what is wider than the terminal", async () => {
+    const { out } = await runCli("topo", "--root", root("neuron-trn1.32xlarge"));
+    expect(
+      Math.max(
+        ...out
+          .split("\n")
+          .filter((row) => /^acc\d+ /.test(row))
+          .map((row) => row.length),
+      ),
+    ).toBeLessThanOrEqual(120);
+    expect(out).toMatch(/^acc0 +X +NL1 +NL\/2 +NL1/m);
+    expect(out).toMatch(/^NL# +NeuronLink$/m);
+    expect(out).toMatch(/neuronlink, rate unknown/);
+    const mi250x = await runCli("topo", "--root", root("amd-mi250x-8"));
+    expect(mi250x.out).toMatch(/^gpu0 +X +XGMI4 +XGMI1 +XGMI\/2/m);
+    expect(mi250x.out).toMatch(/ring gpu0 gpu1 gpu3 gpu2 gpu4 gpu5 gpu7 gpu6\)/);
+  });
+
   it("gives JSON with islands and rings, and Graphviz", async () => {
     const { out } = await runCli("topo", "--root", root("amd-two-xgmi-islands"), "--json");
     const { islands } = JSON.parse(out) as { islands: { devices: string[]; rings: { order: string[] }[] }[] };

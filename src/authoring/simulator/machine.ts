@@ -48,6 +48,7 @@ const SLOWNESS: readonly LinkKind[] = [
   "ultrafusion",
   "nvlink",
   "xgmi",
+  "xe-link",
   "ici",
   "neuronlink",
   "gaudi-roce",

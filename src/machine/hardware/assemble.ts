@@ -277,7 +277,8 @@ function derivePairs(
   const byBus = (a: string, b: string): string | undefined => {
     const [first, second] = [a, b].map((id) => parts.pci.get(addressOf.get(id) ?? ""));
     const relation = first === undefined || second === undefined ? undefined : pciRelation(first, second);
-    return relation ?? stated.get([a, b].sort().join(" "));
+    const told = stated.get([a, b].sort().join(" "));
+    return told === "XGMI" ? told : (relation ?? told);
   };
   const pairs: Pair[] = [];
   for (const [i, a] of accelerators.entries()) {

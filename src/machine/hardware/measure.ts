@@ -5,7 +5,7 @@
 import { UnavailableError } from "../../core/index.ts";
 import type { LibrarySpec } from "../../foreign/native/index.ts";
 import type { Inventory } from "../topology/index.ts";
-import { bottleneckGBps } from "../topology/index.ts";
+import { widestPath } from "../topology/index.ts";
 import { CUDA_DRIVER, type CudaDevice, CudaDriver } from "./cuda-driver.ts";
 
 export interface PairMeasurement {
@@ -120,7 +120,8 @@ function measurePair(
   const latencyUs = (timeOn(from, 4, SMALL_COPIES) * 1000) / SMALL_COPIES;
   const [fromId, toId] = [idOf(inventory, from), idOf(inventory, to)];
   const known = [fromId, toId].every((id) => inventory.devices.some((device) => device.id === id));
-  const linkGBps = known ? bottleneckGBps(inventory.topology, fromId, toId) : 0;
+  const path = known ? widestPath(inventory.topology, fromId, toId) : undefined;
+  const linkGBps = path?.isRateKnown === true ? path.bandwidthGBps : 0;
   return {
     from: fromId,
     to: toId,

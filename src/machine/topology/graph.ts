@@ -13,6 +13,8 @@ export interface LinkCost {
   readonly bandwidthGBps: number;
   /** What large messages reach: `bandwidthGBps` times the kind's efficiency. */
   readonly effectiveGBps: number;
+  /** False when the rate is the kind's default: good enough to compare and to plan with, never to be shown as a fact. */
+  readonly isRateKnown: boolean;
 }
 
 /**
@@ -28,6 +30,7 @@ export const LINK_DEFAULTS: Readonly<
   "nvlink-c2c": { latencyUs: 0.6, bandwidthGBps: 450, efficiency: 0.8 },
   xgmi: { latencyUs: 1.9, bandwidthGBps: 50, efficiency: 0.75 },
   ici: { latencyUs: 1, bandwidthGBps: 45, efficiency: 0.9 },
+  "xe-link": { latencyUs: 1.9, bandwidthGBps: 26.5, efficiency: 0.8 },
   neuronlink: { latencyUs: 1.9, bandwidthGBps: 48, efficiency: 0.8 },
   "gaudi-roce": { latencyUs: 2.7, bandwidthGBps: 37.5, efficiency: 0.9 },
   ultrafusion: { latencyUs: 0.2, bandwidthGBps: 1250, efficiency: 0.8 },
@@ -43,11 +46,28 @@ export const LINK_DEFAULTS: Readonly<
 export const FAST_KINDS: ReadonlySet<LinkKind> = new Set<LinkKind>([
   "nvlink",
   "xgmi",
+  "xe-link",
   "ici",
   "neuronlink",
   "gaudi-roce",
   "ultrafusion",
 ]);
+
+/** How a pair on a fabric is called in `pairs`. NVLink's name has its count: NV18. */
+export const FABRIC_RELATIONS: Partial<Readonly<Record<LinkKind, string>>> = {
+  xgmi: "XGMI",
+  "xe-link": "XELINK",
+  ici: "ICI",
+  neuronlink: "NEURONLINK",
+  "gaudi-roce": "GAUDI-ROCE",
+  ultrafusion: "ULTRAFUSION",
+};
+
+/** The fabric that a pair's relation names, if it names one. */
+function fabricOf(relation: string): LinkKind | undefined {
+  if (/^NV\d+$/.test(relation)) return "nvlink";
+  return [...FAST_KINDS].find((kind) => FABRIC_RELATIONS[kind] === relation);
+}
 
 /** Fabrics whose devices pass on what is not for them. */
 const ROUTING_KINDS: ReadonlySet<LinkKind> = new Set<LinkKind>(["ici", "xgmi", "neuronlink"]);
@@ -64,7 +84,7 @@ export interface Island {
   readonly devices: readonly string[];
   /** Absent for a device that stands alone. */
   readonly kind?: LinkKind;
-  /** Of the least connected pair, on its widest path within the fast links. */
+  /** Of the least connected pair, on its widest path within the fast links. Absent when a link's rate is unknown. */
   readonly bandwidthGBps?: number;
 }
 
@@ -105,6 +125,7 @@ export function linkCost(link: Link, nodes?: ReadonlyMap<string, TopologyNode>):
     latencyUs: link.latencyUs ?? defaults.latencyUs * (atSwitch ? 0.5 : 1),
     bandwidthGBps,
     effectiveGBps: bandwidthGBps * defaults.efficiency,
+    isRateKnown: link.bandwidthGBps !== undefined,
   };
 }
 
@@ -142,6 +163,7 @@ function search(
   to: string,
   better: Better,
   allowed?: (link: Link) => boolean,
+  forwards: (node: TopologyNode, inbound: Link, outbound: Link) => boolean = passes,
 ): Path | undefined {
   const graph = graphOf(topology);
   for (const [argument, id] of [
@@ -166,6 +188,7 @@ function search(
     latencyUs: 0,
     bandwidthGBps: Number.POSITIVE_INFINITY,
     effectiveGBps: Number.POSITIVE_INFINITY,
+    isRateKnown: true,
   });
   const done = new Set<string>();
   let pushed = 0;
@@ -178,7 +201,7 @@ function search(
     for (const edge of graph.edges.get(best.node) ?? []) {
       const next = graph.nodes.get(edge.to);
       if (next === undefined || allowed?.(edge.link) === false) continue;
-      if (best.via !== undefined && !passes(node, best.via.link, edge.link)) continue;
+      if (best.via !== undefined && !forwards(node, best.via.link, edge.link)) continue;
       if (!leavesHost && next.kind === "network-switch" && edge.to !== to) continue;
       if (done.has(`${edge.to} ${edge.link.kind}`)) continue;
       frontier.push({
@@ -188,6 +211,7 @@ function search(
         latencyUs: best.latencyUs + edge.cost.latencyUs,
         bandwidthGBps: Math.min(best.bandwidthGBps, edge.cost.bandwidthGBps),
         effectiveGBps: Math.min(best.effectiveGBps, edge.cost.effectiveGBps),
+        isRateKnown: best.isRateKnown && edge.cost.isRateKnown,
         via: { label: best, link: edge.link },
       });
     }
@@ -241,8 +265,8 @@ function pathOf(end: Label): Path {
     links.unshift(label.via.link);
     nodes.unshift(label.via.label.node);
   }
-  const { hops, latencyUs, bandwidthGBps, effectiveGBps } = end;
-  return { nodes, links, hops, latencyUs, bandwidthGBps, effectiveGBps };
+  const { hops, latencyUs, bandwidthGBps, effectiveGBps, isRateKnown } = end;
+  return { nodes, links, hops, latencyUs, bandwidthGBps, effectiveGBps, isRateKnown };
 }
 
 /**
@@ -262,6 +286,22 @@ export function widestPath(topology: Topology, from: string, to: string): Path |
   return search(topology, from, to, wider);
 }
 
+/**
+ * Finds the widest connection that no other device has to pass on: a link, links through switches, or (with
+ * `fastOnly` false) the way through the host. Undefined when there is none.
+ * @throws InvalidArgumentError for an id that is no node
+ */
+export function directPath(topology: Topology, from: string, to: string, fastOnly = true): Path | undefined {
+  return search(
+    topology,
+    from,
+    to,
+    wider,
+    fastOnly ? (link) => FAST_KINDS.has(link.kind) : undefined,
+    (node) => node.kind !== "device",
+  );
+}
+
 /** The width of the widest path, GB/s in one direction; Infinity from a node to itself, 0 when nothing joins the two. */
 export function bottleneckGBps(topology: Topology, from: string, to: string): number {
   return widestPath(topology, from, to)?.bandwidthGBps ?? 0;
@@ -270,7 +310,9 @@ export function bottleneckGBps(topology: Topology, from: string, to: string): nu
 /** Alpha and beta between two devices: the cost of their widest path. Undefined when nothing joins them. */
 export function pathCost(topology: Topology, from: string, to: string): LinkCost | undefined {
   const path = widestPath(topology, from, to);
-  return path && { latencyUs: path.latencyUs, bandwidthGBps: path.bandwidthGBps, effectiveGBps: path.effectiveGBps };
+  if (path === undefined) return undefined;
+  const { latencyUs, bandwidthGBps, effectiveGBps, isRateKnown } = path;
+  return { latencyUs, bandwidthGBps, effectiveGBps, isRateKnown };
 }
 
 /**
@@ -294,6 +336,9 @@ export function islands(
     return root;
   };
   for (const link of topology.links) if (isFast(link)) group.set(find(link.a), find(link.b));
+  // A driver may say that two devices share a fabric and not by which links (an XGMI hive).
+  const stated = minimum > 0 ? [] : (topology.pairs ?? []).filter((pair) => fabricOf(pair.relation) !== undefined);
+  for (const pair of stated) group.set(find(pair.a), find(pair.b));
   const sets = new Map<string, string[]>();
   for (const id of members) {
     const root = find(id);
@@ -301,9 +346,13 @@ export function islands(
   }
   return [...sets.values()].map((devices, index) => {
     const own = new Set(devices);
-    const kind = topology.links.find((link) => isFast(link) && (own.has(link.a) || own.has(link.b)))?.kind;
+    const pair = stated.find(({ a, b }) => own.has(a) && own.has(b));
+    const kind =
+      topology.links.find((link) => isFast(link) && (own.has(link.a) || own.has(link.b)))?.kind ??
+      (pair && fabricOf(pair.relation));
     if (devices.length < 2 || kind === undefined) return { id: `island${index}`, devices };
-    return { id: `island${index}`, devices, kind, bandwidthGBps: narrowest(topology, devices, isFast) };
+    const width = narrowest(topology, devices, isFast);
+    return { id: `island${index}`, devices, kind, ...(width !== undefined && { bandwidthGBps: width }) };
   });
 }
 
@@ -312,139 +361,28 @@ function isMember(device: Device, includeMasked: boolean): boolean {
 }
 
 /**
- * Width between the least connected two, 0 when no path joins them. From one device to all others suffices where all
- * that lies between them forwards, since width is ultrametric then; GPUs that are linked directly do not forward.
+ * Width between the least connected two, 0 when no path joins them, undefined when a rate on the way is unknown. From one
+ * device to all others suffices where all that lies between them forwards, since width is ultrametric then; GPUs that are
+ * linked directly do not forward.
  */
-function narrowest(topology: Topology, devices: readonly string[], allowed: (link: Link) => boolean): number {
+function narrowest(
+  topology: Topology,
+  devices: readonly string[],
+  allowed: (link: Link) => boolean,
+): number | undefined {
   const own = new Set(devices);
-  const direct = topology.links.some((l) => own.has(l.a) && own.has(l.b) && allowed(l) && !ROUTING_KINDS.has(l.kind));
+  const within = topology.links.filter((l) => (own.has(l.a) || own.has(l.b)) && allowed(l));
+  if (within.length === 0) return undefined;
+  const direct = within.some((l) => own.has(l.a) && own.has(l.b) && !ROUTING_KINDS.has(l.kind));
   const sources = direct ? devices.slice(0, -1) : devices.slice(0, 1);
-  const width = (from: string, to: string) => search(topology, from, to, wider, allowed)?.bandwidthGBps ?? 0;
-  return Math.min(...sources.flatMap((from, i) => devices.slice(i + 1).map((to) => width(from, to))));
+  const paths = sources.flatMap((from, i) =>
+    devices.slice(i + 1).map((to) => search(topology, from, to, wider, allowed)),
+  );
+  if (paths.some((path) => path?.isRateKnown === false)) return undefined;
+  return Math.min(...paths.map((path) => path?.bandwidthGBps ?? 0));
 }
 
-export interface Ring {
-  readonly order: readonly string[];
-  /** Narrowest step of the ring, the closing one included. */
-  readonly bandwidthGBps: number;
-}
-
-/** Up to this many devices the best ring is found exactly (8! / 16 orders at most); above it, greedily. */
-const EXACT_RING_LIMIT = 8;
-
-/**
- * Orders devices in a ring whose narrowest step is as wide as possible: exactly up to 8 devices, by widest next
- * neighbour and 2-opt exchanges above. Equal widths keep the given order.
- * @throws InvalidArgumentError for an id that is no node
- */
-export function ringOrder(topology: Topology, devices: readonly string[]): Ring {
-  const width = widths(topology, devices);
-  const order =
-    devices.length <= EXACT_RING_LIMIT ? exactRing(devices.length, width) : greedyRing(devices.length, width);
-  return { order: order.map((i) => devices[i] as string), bandwidthGBps: ringWidth(order, width) };
-}
-
-/**
- * Gives up to `limit` rings over distinct direct links: what a collective needs to use several links of a device at
- * once. On a switched fabric all rings are equal, so one is given.
- */
-export function ringOrders(topology: Topology, devices: readonly string[], limit = 8): Ring[] {
-  const rings = [ringOrder(topology, devices)];
-  const members = new Set(devices);
-  const direct = topology.links.filter((l) => FAST_KINDS.has(l.kind) && members.has(l.a) && members.has(l.b));
-  if (direct.length === 0 || devices.length < 4) return rings;
-  let left = direct;
-  while (rings.length < limit) {
-    const last = rings.at(-1) as Ring;
-    const used = new Set(last.order.map((id, i) => [id, last.order[(i + 1) % last.order.length]].sort().join(" ")));
-    left = left.filter((link) => !used.has([link.a, link.b].sort().join(" ")));
-    const index = new Map(devices.map((id, i) => [id, i]));
-    const width = devices.map(() => devices.map(() => 0));
-    for (const link of left) {
-      const [a, b] = [index.get(link.a) as number, index.get(link.b) as number];
-      const cost = linkCost(link).bandwidthGBps;
-      (width[a] as number[])[b] = Math.max(cost, width[a]?.[b] ?? 0);
-      (width[b] as number[])[a] = Math.max(cost, width[b]?.[a] ?? 0);
-    }
-    const order =
-      devices.length <= EXACT_RING_LIMIT ? exactRing(devices.length, width) : greedyRing(devices.length, width);
-    const bandwidthGBps = ringWidth(order, width);
-    if (bandwidthGBps === 0) break;
-    rings.push({ order: order.map((i) => devices[i] as string), bandwidthGBps });
-  }
-  return rings;
-}
-
-type Widths = readonly (readonly number[])[];
-
-function widths(topology: Topology, devices: readonly string[]): Widths {
-  const rows = devices.map(() => devices.map(() => 0));
-  for (let i = 0; i < devices.length; i++) {
-    for (let j = i + 1; j < devices.length; j++) {
-      const width = bottleneckGBps(topology, devices[i] as string, devices[j] as string);
-      (rows[i] as number[])[j] = width;
-      (rows[j] as number[])[i] = width;
-    }
-  }
-  return rows;
-}
-
-function ringWidth(order: readonly number[], width: Widths): number {
-  if (order.length < 2) return 0;
-  return Math.min(...order.map((a, i) => width[a]?.[order[(i + 1) % order.length] as number] ?? 0));
-}
-
-function exactRing(size: number, width: Widths): number[] {
-  let best = Array.from({ length: size }, (_, i) => i);
-  let bestWidth = ringWidth(best, width);
-  const extend = (order: number[], narrow: number): void => {
-    const last = order.at(-1) as number;
-    if (order.length === size) {
-      const closed = Math.min(narrow, width[last]?.[0] ?? 0);
-      if (closed > bestWidth) {
-        best = [...order];
-        bestWidth = closed;
-      }
-      return;
-    }
-    for (let next = 1; next < size; next++) {
-      const step = Math.min(narrow, width[last]?.[next] ?? 0);
-      if (order.includes(next) || step <= bestWidth) continue;
-      order.push(next);
-      extend(order, step);
-      order.pop();
-    }
-  };
-  if (size > 2) extend([0], Number.POSITIVE_INFINITY);
-  return best;
-}
-
-function greedyRing(size: number, width: Widths): number[] {
-  const order = [0];
-  const left = new Set(Array.from({ length: size - 1 }, (_, i) => i + 1));
-  while (left.size > 0) {
-    const last = order.at(-1) as number;
-    let next = -1;
-    for (const candidate of left) {
-      if (next < 0 || (width[last]?.[candidate] ?? 0) > (width[last]?.[next] ?? 0)) next = candidate;
-    }
-    order.push(next);
-    left.delete(next);
-  }
-  const at = (i: number) => order[(i + size) % size] as number;
-  const w = (a: number, b: number) => width[a]?.[b] ?? 0;
-  for (let round = 0; round < 4; round++) {
-    let changed = false;
-    for (let i = 0; i < size - 1; i++) {
-      for (let j = i + 1; j < size; j++) {
-        const now = Math.min(w(at(i), at(i + 1)), w(at(j), at(j + 1)));
-        const then = Math.min(w(at(i), at(j)), w(at(i + 1), at(j + 1)));
-        if (then <= now) continue;
-        order.splice(i + 1, j - i, ...order.slice(i + 1, j + 1).reverse());
-        changed = true;
-      }
-    }
-    if (!changed) break;
-  }
-  return order;
+/** Whether a device passes on what came over a link of this kind. */
+export function isRouted(kind: LinkKind): boolean {
+  return ROUTING_KINDS.has(kind);
 }

@@ -6,3 +6,4 @@ export * from "./pairs.ts";
 export * from "./parts.ts";
 export { pcieGBps } from "./preset-builder.ts";
 export * from "./presets.ts";
+export * from "./rings.ts";

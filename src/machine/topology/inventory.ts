@@ -97,6 +97,7 @@ export const LINK_KINDS = [
   "nvlink",
   "nvlink-c2c",
   "xgmi",
+  "xe-link",
   "ici",
   "neuronlink",
   "gaudi-roce",
@@ -126,18 +127,18 @@ export type Link = z.infer<typeof linkSchema>;
 
 /**
  * How two devices (or a device and a NIC) reach each other, as `nvidia-smi topo -m` names it: NV# (bonded NVLinks),
- * XGMI, ICI, NEURONLINK, GAUDI-ROCE, C2C, or by PCIe: PIX (at most one bridge), PXB (several bridges), PHB (one host
+ * XGMI, XELINK, ICI, NEURONLINK, GAUDI-ROCE, C2C, or by PCIe: PIX (at most one bridge), PXB (several bridges), PHB (one host
  * bridge), NODE (host bridges of one NUMA node), SYS (across NUMA nodes).
  */
 export const pairSchema = z.object({
   a: z.string(),
   b: z.string(),
   relation: z.string(),
-  /** Active parallel links of the direct connection; of the narrower end when a switch lies between. */
+  /** Active parallel links of the direct connection, where known; of the narrower end when a switch lies between. */
   count: count.optional(),
-  /** Narrowest link on the widest path, one direction. */
+  /** Narrowest link of the direct connection, or of the widest path where there is none; one direction. */
   bandwidthGBps: z.number().positive().optional(),
-  /** Links on that path. */
+  /** Links on that path; more than one without a `count` says that other devices pass the data on. */
   hops: count.optional(),
 });
 export type Pair = z.infer<typeof pairSchema>;

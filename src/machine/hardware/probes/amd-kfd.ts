@@ -11,6 +11,11 @@ import { count, memory } from "../text.ts";
 const MAX_NODES = 192;
 /** CRAT_IOLINK_TYPE_XGMI */
 const LINK_XGMI = 11;
+/**
+ * KFD_CRAT_XGMI_WEIGHT: the weight of one hop. The driver states a "link" between any two GPUs of a hive; one of weight
+ * 30 is a way over a third GPU, no wire of its own.
+ */
+export const XGMI_HOP_WEIGHT = 15;
 
 export interface KfdNode {
   readonly node: number;
@@ -74,20 +79,33 @@ async function readNode(files: FileSystem, folder: string, node: number): Promis
       memoryBytes: memory(vram > 0 ? vram : undefined),
       uniqueId: unique > 0 && Number.isSafeInteger(unique) ? unique.toString(16) : undefined,
     }),
-    links: links
-      .filter((link) => link.get("type") === LINK_XGMI && link.get("node_to") !== undefined)
-      .map((link) => {
-        // MB/s of one link, and of all links of the pair together.
-        const [one, all] = [link.get("min_bandwidth") ?? 0, link.get("max_bandwidth") ?? 0];
-        return {
-          to: link.get("node_to") ?? -1,
-          ...defined({
-            count: one > 0 && all >= one ? Math.round(all / one) : undefined,
-            bandwidthGBps: all > 0 ? all / 1000 : undefined,
-          }),
-        };
-      }),
+    links: directLinks(links).map((link) => {
+      // MB/s of one link, and of all links of the pair together.
+      const [one, all] = [link.get("min_bandwidth") ?? 0, link.get("max_bandwidth") ?? 0];
+      return {
+        to: link.get("node_to") ?? -1,
+        ...defined({
+          count: one > 0 && all >= one ? Math.round(all / one) : undefined,
+          bandwidthGBps: all > 0 ? all / 1000 : undefined,
+        }),
+      };
+    }),
   };
+}
+
+/**
+ * The links that are wires. Beside those of more weight than a hop, ways over other GPUs are what the driver counts no
+ * links for, and so states no bandwidth, while it states one for others of the same node.
+ */
+function directLinks(links: readonly ReadonlyMap<string, number>[]): ReadonlyMap<string, number>[] {
+  const near = links.filter(
+    (link) =>
+      link.get("type") === LINK_XGMI &&
+      link.get("node_to") !== undefined &&
+      (link.get("weight") ?? XGMI_HOP_WEIGHT) <= XGMI_HOP_WEIGHT,
+  );
+  const wired = near.filter((link) => (link.get("max_bandwidth") ?? 0) > 0);
+  return wired.length > 0 ? wired : near;
 }
 
 /** 90402 is gfx942, 90010 gfx90a, 110001 gfx1101: the stepping is hexadecimal. */
@@ -95,15 +113,20 @@ function gfxName(version: number): string {
   return `gfx${Math.floor(version / 10_000)}${Math.floor(version / 100) % 100}${(version % 100).toString(16)}`;
 }
 
-/** A file's count, for the driver's own memory figures. */
-export async function vram(
-  files: FileSystem,
-  folder: string,
-): Promise<{ memoryBytes?: number; memoryUsedBytes?: number }> {
-  const [total, used] = await Promise.all(
-    ["mem_info_vram_total", "mem_info_vram_used"].map(async (name) =>
-      memory(count(await files.readText(`${folder}/${name}`, 64))),
+/** Sizes that the driver states: its own memory, and the main memory that it may map for the GPU (GTT). */
+export interface DriverMemory {
+  readonly vramBytes?: number;
+  readonly vramUsedBytes?: number;
+  readonly gttBytes?: number;
+  readonly gttUsedBytes?: number;
+}
+
+/** Reads the driver's memory figures of one card. */
+export async function readDriverMemory(files: FileSystem, folder: string): Promise<DriverMemory> {
+  const [vramBytes, vramUsedBytes, gttBytes, gttUsedBytes] = await Promise.all(
+    ["vram_total", "vram_used", "gtt_total", "gtt_used"].map(async (name) =>
+      memory(count(await files.readText(`${folder}/mem_info_${name}`, 64))),
     ),
   );
-  return defined({ memoryBytes: total, memoryUsedBytes: used });
+  return defined({ vramBytes, vramUsedBytes, gttBytes, gttUsedBytes });
 }

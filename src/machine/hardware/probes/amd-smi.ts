@@ -4,11 +4,10 @@ import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
 import { count, field, hex, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
 import { type Answer, ask } from "../tool.ts";
+import { XGMI_HOP_WEIGHT } from "./amd-kfd.ts";
 import { AMD_NAMES } from "./amd-names.ts";
 import { percent } from "./nvidia.ts";
 
-/** A weight of the KFD topology: 15 is one XGMI hop. */
-const DIRECT_XGMI_WEIGHT = 15;
 const MAX_GPUS = 128;
 
 /** Asks both tools side by side. `keys` names devices found elsewhere, in their order: then only links are taken. */
@@ -232,7 +231,9 @@ function parseTopo(text: string, keys: readonly string[]): { links: LinkDraft[];
     const [a, b] = pair.split(" ").map((i) => keys[Number(i)]) as [string, string];
     const weight = weights.get(pair);
     if (type === "XGMI") {
-      if (weight === undefined || weight <= DIRECT_XGMI_WEIGHT) links.push({ a, b, kind: "xgmi" });
+      // Without the weight a way over a third GPU cannot be told from a link, save where there is no third.
+      if (weight === undefined && keys.length > 2) relations.push({ a, b, relation: "XGMI" });
+      else if ((weight ?? 0) <= XGMI_HOP_WEIGHT) links.push({ a, b, kind: "xgmi" });
     } else if (type === "PCIE") relations.push({ a, b, relation: (weight ?? 0) > 40 ? "SYS" : "PHB" });
   }
   return { links, relations };

@@ -15,14 +15,13 @@ import type {
   RelationDraft,
 } from "../probe.ts";
 import { count, field, line } from "../text.ts";
-import { type KfdNode, readKfd, vram } from "./amd-kfd.ts";
+import { integratedMemory, isIntegrated } from "./amd-apu.ts";
+import { type KfdNode, readDriverMemory, readKfd } from "./amd-kfd.ts";
 import { AMD_NAMES } from "./amd-names.ts";
 import { readAmdTools } from "./amd-smi.ts";
 import { type Card, readCards, readSensors } from "./drm.ts";
 import { percent } from "./nvidia.ts";
 
-/** Parts that share the memory of their CPU. */
-const UNIFIED_IDS: ReadonlySet<number> = new Set([0x74a0, 0x150e, 0x1586]);
 /** Partitions of a package by compute mode where sysfs does not count them (MI300: 6 or 8 XCDs; CPX is one each). */
 const PARTITIONS: Readonly<Record<string, number>> = { SPX: 1, DPX: 2, TPX: 3, QPX: 4, CPX: 8 };
 
@@ -92,8 +91,20 @@ async function fromSysfs(
       [],
       devices.map((d) => d.key),
     );
-    links = tools.links?.length ? [...tools.links] : meshes(hives);
-    relations = tools.relations ?? [];
+    links = tools.links?.length ? [...tools.links] : hivesOfTwo(hives);
+    const told = new Set((tools.relations ?? []).map(({ a, b }) => `${a} ${b}`));
+    const linked = new Set(links.map(({ a, b }) => `${a} ${b}`));
+    relations = [
+      ...(tools.relations ?? []),
+      ...hiveRelations(hives).filter(({ a, b }) => !told.has(`${a} ${b}`) && !linked.has(`${a} ${b}`)),
+    ];
+    if (tools.links?.length === 0 && [...hives.values()].some((keys) => keys.length > 2)) {
+      warnings.push({
+        source: "amd",
+        message: "the driver says which GPUs share an XGMI hive, but not which of them are linked directly",
+        hint: "Give access to /sys/class/kfd, or install rocm-smi.",
+      });
+    }
   }
   return { devices, links, relations, warnings };
 }
@@ -118,20 +129,25 @@ async function draftsOf(
     read("unique_id"),
     read("gpu_busy_percent"),
     read("vbios_version"),
-    vram(context.files, card.folder),
+    readDriverMemory(context.files, card.folder),
     readSensors(context.files, card.folder),
   ]);
   const name = named(field(product), card.device);
   const part = findPart("amd-gpu", name);
   const compute = field(mode)?.toUpperCase();
-  const total = own.memoryBytes;
+  const unified = await isIntegrated(
+    context.files,
+    card,
+    nodes.some((node) => node.isApu),
+  );
+  const ofDriver = unified ? integratedMemory(card, own) : { total: own.vramBytes, used: own.vramUsedBytes };
+  const { total } = ofDriver;
   const num = Math.max(nodes.length, compute === undefined ? 1 : (PARTITIONS[compute] ?? 1), 1);
-  const unified = nodes.some((node) => node.isApu) || UNIFIED_IDS.has(card.device ?? 0);
   const arch = nodes[0]?.gfx ?? part?.arch;
   return Array.from({ length: num }, (_, i): DeviceDraft => {
     const node = nodes[i];
     const share = num === 1 ? (total ?? node?.memoryBytes) : partitionMemory(node?.memoryBytes, total, num);
-    const used = num === 1 ? own.memoryUsedBytes : undefined;
+    const used = num === 1 ? ofDriver.used : undefined;
     const dtypes = dtypesOf("amd-gpu", arch);
     return {
       key: `amd:${card.name}/${i}`,
@@ -158,6 +174,7 @@ async function draftsOf(
           computePartition: compute,
           memoryPartition: field(memoryMode)?.toUpperCase(),
           vbiosVersion: field(vbios),
+          ...(unified && own.gttBytes !== undefined && { vramBytes: own.vramBytes, gttBytes: own.gttBytes }),
         }),
         ...(num > 1 && { partition: i, numPartitions: num, ...(total !== undefined && { packageMemoryBytes: total }) }),
       },
@@ -200,10 +217,17 @@ function kfdLinks(kfd: readonly KfdNode[], keyOfNode: ReadonlyMap<number, string
   return links;
 }
 
-/** All devices of a hive reach each other over XGMI; how wide, the hive does not say. */
-function meshes(hives: ReadonlyMap<string, readonly string[]>): LinkDraft[] {
+/** The devices of a hive reach each other over XGMI; which are linked directly, it does not say. */
+function hiveRelations(hives: ReadonlyMap<string, readonly string[]>): RelationDraft[] {
   return [...hives.values()].flatMap((keys) =>
-    keys.flatMap((a, i) => keys.slice(i + 1).map((b): LinkDraft => ({ a, b, kind: "xgmi" }))),
+    keys.flatMap((a, i) => keys.slice(i + 1).map((b): RelationDraft => ({ a, b, relation: "XGMI" }))),
+  );
+}
+
+/** Two devices of a hive have nobody else to be linked by. */
+function hivesOfTwo(hives: ReadonlyMap<string, readonly string[]>): LinkDraft[] {
+  return [...hives.values()].flatMap(([a, b, more]) =>
+    a === undefined || b === undefined || more !== undefined ? [] : [{ a, b, kind: "xgmi" as const }],
   );
 }
 
