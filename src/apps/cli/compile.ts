@@ -14,8 +14,9 @@ import {
 } from "../../authoring/plan/index.ts";
 import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./options.ts";
-import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
+import { loadPlan, parseProgramArgs } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
 interface Flags {
