@@ -25,6 +25,7 @@ const ROOMS = [
   "runtime/memory",
   "runtime/rendezvous",
   "runtime/device",
+  "runtime/progress",
   "runtime/executor",
   "runtime/backends",
   "runtime/world",
