@@ -87,6 +87,16 @@ describe("the house", () => {
     expect(direct).toEqual([]);
   });
 
+  it("writes to the terminal from one file of the command line, which shows no escapes of others", () => {
+    const writers = files.filter(
+      (file) =>
+        file.startsWith("apps/cli/") &&
+        /\bprocess\.std(?:out|err)\.write\(|\bconsole\.|\bwriteSync\(/.test(readFileSync(join(src, file), "utf8")),
+    );
+    // `stream.ts` writes plans in pieces, every character beyond ASCII escaped.
+    expect(writers).toEqual(["apps/cli/output.ts", "apps/cli/stream.ts"]);
+  });
+
   it("loads no package with the files that every rank of a world loads when it starts", () => {
     const seen = new Set(["runtime/world/rank-entry.ts"]);
     const packages: string[] = [];

@@ -5,12 +5,12 @@
  * anybody, and nothing of it is executed.
  */
 import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { type CompileOptions, compile } from "../../authoring/compiler/index.ts";
 import { readPlan } from "../../authoring/interchange/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { readBytesFile } from "../../foreign/formats/index.ts";
 
 /** Larger files are refused: 64 ranks of packets are 85 MB. */
 const MAX_PLAN_FILE_BYTES = 2 ** 30;
@@ -58,17 +58,5 @@ export async function loadPlan(file: string, args: ProgramArgs, options: Compile
       `a file that exists, a program (.ts) or a plan (.json, .xml), or an algorithm: ${algorithmNames().join(", ")}`,
     );
   }
-  let bytes: Uint8Array;
-  try {
-    bytes = await readFile(file);
-  } catch (error) {
-    const code = (error as { code?: string }).code;
-    throw new InvalidArgumentError(
-      "FILE",
-      file,
-      code === "EISDIR" ? "a file, not a folder" : `a readable file (${code})`,
-    );
-  }
-  if (bytes.length > MAX_PLAN_FILE_BYTES) throw new FormatError(file, `has ${bytes.length} bytes, more than 1 GiB`);
-  return readPlan(bytes, basename(file));
+  return readPlan(readBytesFile(file, MAX_PLAN_FILE_BYTES), basename(file));
 }
