@@ -68,7 +68,7 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
         { wrong: 0, graphCalls: 4, iterations: 8 },
       ]);
     }
-    expect(() => checkBench({ ...quick, op: "all_reduce", graphCalls: 4, backend: "threads" })).toThrow(/nccl/);
+    await expect(checkBench({ ...quick, op: "all_reduce", graphCalls: 4, backend: "threads" })).rejects.toThrow(/nccl/);
   });
 
   it("measures ranks that are processes", { timeout: 120_000 }, async () => {
@@ -109,6 +109,6 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
   it("refuses more ranks than there are devices before a world is started", async () => {
     const found = await runCli("bench", "all_reduce", "--backend", "nccl", "-n", "99");
     expect(found.code).toBe(2);
-    expect(found.err).toMatch(/-n is 99; expected at most \d+, the visible CUDA devices/);
+    expect(found.err).toMatch(/-n is 99; expected at most \d+, the visible devices/);
   });
 });

@@ -1,5 +1,5 @@
 export { runBenchRank } from "./collectives/rank.ts";
-export { availableRanks, type BenchOptions, bench, checkBench, defaultDrive, sizeRange } from "./collectives/run.ts";
+export { type BenchOptions, bench, checkBench, defaultDrive, defaultRanks, sizeRange } from "./collectives/run.ts";
 export { tableFooter, tableHeader, tableRow } from "./collectives/table.ts";
 export {
   type BenchJob,

@@ -14,13 +14,13 @@ import {
 } from "../../core/index.ts";
 import {
   type BackendName,
+  DEFAULT_BACKEND,
   ISOLATIONS,
   type Isolation,
   LAUNCH_BACKENDS,
   parseBackendOptions,
 } from "../../runtime/world/index.ts";
 import {
-  availableRanks,
   type BenchOptions,
   type BenchRedop,
   type BenchRow,
@@ -29,6 +29,7 @@ import {
   DRIVES,
   type Drive,
   defaultDrive,
+  defaultRanks,
   sizeRange,
   tableFooter,
   tableHeader,
@@ -73,10 +74,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
     .addOption(
-      new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default("threads"),
+      new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <how>", "what a rank runs in (process: nccl)").choices(ISOLATIONS).default("thread"),
+      new Option("--isolation <how>", "what a rank runs in (threads: thread only)")
+        .choices(ISOLATIONS)
+        .default("thread"),
     )
     .option(
       "--backend-option <key=value>",
@@ -140,12 +143,17 @@ async function run(operation: string, flags: Flags): Promise<number> {
     ...(flags.graph === undefined ? {} : { graphCalls: flags.graph === true ? DEFAULT_GRAPH_CALLS : flags.graph }),
   };
   // What no backend can do is bad usage, whichever engines are here.
-  checkBench({ ...options, ranks: flags.ranks ?? 2, backend: all ? "nccl" : (backends[0] ?? "threads") });
+  await checkBench({ ...options, ranks: flags.ranks ?? 2 }, backends);
   const rows: BenchRow[] = [];
   const skipped: { backend: BackendName; why: string }[] = [];
   for (const backend of backends) {
     try {
-      rows.push(...(await measure({ ...options, backend, ranks: await ranksFor(backend, flags) }, flags)));
+      rows.push(
+        ...(await measure(
+          { ...options, backend, ranks: flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED)) },
+          flags,
+        )),
+      );
     } catch (error) {
       if (!all || !isSkippable(error)) throw error;
       skipped.push({ backend, why: error.message });
@@ -169,17 +177,11 @@ function isSkippable(error: unknown): error is ChoraleError {
   );
 }
 
-async function ranksFor(backend: BackendName, flags: Flags): Promise<number> {
-  if (flags.ranks !== undefined) return flags.ranks;
-  if (backend === "threads") return Math.max(2, Math.min(availableParallelism(), MOST_UNASKED));
-  return Math.min(await availableRanks(backend), MOST_UNASKED);
-}
-
 /** Measures on one backend, and prints the table as it grows. */
 async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]> {
-  const { op, ranks, backend = "threads", sizes, graphCalls = 0 } = options;
+  const { op, ranks, backend = DEFAULT_BACKEND, sizes, graphCalls = 0 } = options;
   const graph = graphCalls > 0 ? `, graphs of ${graphCalls} calls` : "";
-  const how = options.drive ?? defaultDrive(backend);
+  const how = options.drive ?? (await defaultDrive(backend));
   const each = options.isolation === "process" ? " in processes" : "";
   const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
   let measured = 0;

@@ -51,7 +51,7 @@ async function run(flags: Flags): Promise<number> {
   const facts = await readGpuFacts(machine, options);
   const findings = await diagnose(inventory, machine, facts);
   // A recorded root says nothing about libraries; nothing of this machine may be mixed in.
-  const engines = flags.root === undefined ? findEngines() : [];
+  const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
     printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);
   } else print(render(findings, engines));

@@ -7,6 +7,7 @@ import { type Command, InvalidArgumentError as InvalidOption, Option } from "com
 import { AbortedError, RankFailedError } from "../../core/index.ts";
 import {
   type BackendName,
+  DEFAULT_BACKEND,
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
   type FailurePolicy,
@@ -46,10 +47,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .argument("[args...]", "words for the script, after --")
     .requiredOption("-n <ranks>", `number of ranks, 1 to ${MAX_RANKS}`, parseRanks)
     .addOption(
-      new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default("threads"),
+      new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <isolation>", "what a rank runs in (process: nccl only)")
+      new Option("--isolation <isolation>", "what a rank runs in (threads: thread only)")
         .choices(ISOLATIONS)
         .default("thread"),
     )

@@ -95,8 +95,8 @@ describe("the doctor", () => {
     expect(codes).toContain("ACS_REDIRECTS");
   });
 
-  it("says of every engine whether it is here, where it was looked for and how to get it", () => {
-    const engines = findEngines([
+  it("says of every engine whether it is here, where it was looked for and how to get it", async () => {
+    const engines = await findEngines([
       { name: "NCCL", files: ["libnccl-none.so.2"], folders: ["/nowhere"], howToGetIt: "Install libnccl2." },
     ]);
     expect(engines).toMatchObject([{ name: "NCCL", available: false, howToGetIt: "Install libnccl2." }]);

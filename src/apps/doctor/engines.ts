@@ -1,8 +1,7 @@
 /** Which engines could be used here: each is found and opened, or it says where it was looked for and how to get it. */
 import { type LibrarySpec, openLibrary } from "../../foreign/native/index.ts";
 import { NVML_LIBRARY } from "../../machine/hardware/index.ts";
-import { ncclLibrary } from "../../runtime/backends/nccl/index.ts";
-import { CUDA_LIBRARY, nvrtcLibrary } from "../../runtime/device/index.ts";
+import { backendKind, LAUNCH_BACKENDS } from "../../runtime/world/index.ts";
 
 export interface EngineReport {
   readonly name: string;
@@ -12,29 +11,16 @@ export interface EngineReport {
   readonly howToGetIt?: string;
 }
 
-/** As the backends and the probes look for them; those of backends that are to come as their vendors install them. */
-const engines = (): readonly LibrarySpec[] => [
-  { ...CUDA_LIBRARY, name: "CUDA driver" },
-  NVML_LIBRARY,
-  ncclLibrary(),
-  nvrtcLibrary(),
-  {
-    name: "MPI",
-    files: ["libmpi.so.40", "libmpich.so.12", "libmpi.so.12"],
-    requires: ["MPI_Init"],
-    howToGetIt: "Install Open MPI or MPICH (apt-get install libopenmpi3 or libmpich12).",
-  },
-  {
-    name: "RCCL",
-    files: ["librccl.so.1"],
-    folders: ["/opt/rocm/lib"],
-    requires: ["ncclGetVersion"],
-    howToGetIt: "Install ROCm's rccl package.",
-  },
-];
+/** What the probes and the backends load, as they look for it. */
+async function librariesHere(): Promise<readonly LibrarySpec[]> {
+  const kinds = await Promise.all(LAUNCH_BACKENDS.map(backendKind));
+  const lists = await Promise.all(kinds.map((kind) => kind.libraries()));
+  return [NVML_LIBRARY, ...lists.flat()];
+}
 
-/** Opens each engine's library and closes it again; nothing of it is initialised. */
-export function findEngines(specs: readonly LibrarySpec[] = engines()): EngineReport[] {
+/** Opens each engine's library; nothing of it is initialised. */
+export async function findEngines(libraries?: readonly LibrarySpec[]): Promise<EngineReport[]> {
+  const specs = libraries ?? (await librariesHere());
   return specs.map((spec) => {
     const library = openLibrary(spec);
     if (!library.available)

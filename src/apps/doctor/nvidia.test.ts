@@ -140,7 +140,7 @@ describe("facts of the libraries", () => {
       vi.stubEnv("FAKE_CUDA_DEVICES", "0");
       const { cuda } = await readGpuFacts(machine, { exec: true });
       expect(cuda).toEqual({ problem: expect.stringContaining("cuInit returned 100"), initStatus: 100 });
-      const engines = findEngines().filter(({ name }) => name === "CUDA driver" || name === "NCCL");
+      const engines = (await findEngines()).filter(({ name }) => name === "CUDA driver" || name === "NCCL");
       expect(engines.map(({ available, detail }) => [available, detail])).toEqual([
         [true, library],
         [true, library],
@@ -150,14 +150,14 @@ describe("facts of the libraries", () => {
     }
   });
 
-  it.skipIf(library === undefined)("find NCCL where the backend does, in a wheel too (needs g++)", () => {
+  it.skipIf(library === undefined)("find NCCL where the backend does, in a wheel too (needs g++)", async () => {
     const environment = mkdtempSync(join(tmpdir(), "chorale-venv-"));
     const folder = join(environment, "lib/python3.12/site-packages/nvidia/nccl/lib");
     mkdirSync(folder, { recursive: true });
     symlinkSync(library ?? "", join(folder, "libnccl.so.2"));
     vi.stubEnv("VIRTUAL_ENV", environment).stubEnv("CHORALE_NCCL_LIBRARY", "");
     try {
-      const [nccl] = findEngines().filter(({ name }) => name === "NCCL");
+      const [nccl] = (await findEngines()).filter(({ name }) => name === "NCCL");
       expect(nccl).toEqual({ name: "NCCL", available: true, detail: join(folder, "libnccl.so.2") });
     } finally {
       vi.unstubAllEnvs();

@@ -6,6 +6,7 @@
  * in the order of issue, which must be the same on all its ranks. `Work` settles when the data is there.
  */
 import type { ArrayOf, DType, NamedReduceOp, PreMulSum, ReduceOp, Tensor, TypedArray } from "../../core/index.ts";
+import type { Failure } from "./failure.ts";
 
 export type WorkState = "queued" | "running" | "done" | "failed";
 
@@ -199,6 +200,10 @@ export interface Backend extends AsyncDisposable {
   group(name: string, ranks: readonly number[]): Promise<Communicator>;
   /** On backends with devices, what this rank holds of its own: `deviceOf(world)` gives it its type. */
   readonly device?: object;
+  /** Why the world has failed, if this rank knows of it. */
+  readonly failure?: Failure | undefined;
+  /** Why this process cannot use the rank's device any more; `undefined` while it can. */
+  readonly lost?: string | undefined;
   /** Allocates a tensor of zeros that collectives move without a copy. @throws OutOfMemoryError, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /**

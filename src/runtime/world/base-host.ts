@@ -1,7 +1,8 @@
 /** What hosts of ranks have in common: who listens, what has happened before anybody did, and what is printed by line. */
+import type { Isolation } from "../comm/index.ts";
 import { checkFromRank, type Job, type ToRank } from "./messages.ts";
 import { LineSplitter } from "./output.ts";
-import type { Isolation, RankHost, RankListener } from "./rank-host.ts";
+import type { RankHost, RankListener } from "./rank-host.ts";
 
 interface Exit {
   readonly exitCode: number;

@@ -1,16 +1,16 @@
 /** Writes what every rank of a generation did last, for `chorale doctor --flight`. */
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type EngineHandle, readFlight } from "./engine.ts";
+import type { FlightDump } from "../comm/index.ts";
 
 /** The environment variable that names the folder for dumps. */
 const FOLDER_VARIABLE = "CHORALE_FLIGHT_DIR";
 
 /**
- * Writes the dump of one generation to the folder that CHORALE_FLIGHT_DIR names. Never throws.
+ * Writes the dump of one generation, which `read` gives, to the folder that CHORALE_FLIGHT_DIR names. Never throws.
  * @returns its path; `undefined` when no folder is named, or it cannot be written, which is said on stderr
  */
-export function recordFlight(engine: EngineHandle, generation: number): string | undefined {
+export function recordFlight(read: () => FlightDump, generation: number): string | undefined {
   const folder = process.env[FOLDER_VARIABLE];
   if (folder === undefined || folder === "") return undefined;
   try {
@@ -18,7 +18,7 @@ export function recordFlight(engine: EngineHandle, generation: number): string |
     const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}.json`);
     // Under its name only when it is whole: a reader must not find half of it, nor this process's end leave it.
     const part = `${path}.part`;
-    writeFileSync(part, JSON.stringify(readFlight(engine)));
+    writeFileSync(part, JSON.stringify(read()));
     renameSync(part, path);
     return path;
   } catch (error) {

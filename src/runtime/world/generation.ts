@@ -1,7 +1,7 @@
 /** One generation of a world, from the launcher's side: its members, what they share, and what became of them. */
 import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
-import { type EngineHandle, readFlight } from "./engine.ts";
+import type { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, fromErrorRecord } from "./remote-error.ts";
@@ -36,7 +36,7 @@ export interface RankFailure {
 
 export class Generation {
   readonly number: number;
-  readonly engine: EngineHandle;
+  readonly shared: HostSide;
   readonly store: BootstrapStore;
   readonly members: Member[] = [];
   readonly failures: RankFailure[] = [];
@@ -48,10 +48,10 @@ export class Generation {
   /** What is to happen to its members later, and must not keep its memory once it is over. */
   readonly timers: NodeJS.Timeout[] = [];
 
-  constructor(number: number, engine: EngineHandle, sinceMs = performance.now()) {
+  constructor(number: number, shared: HostSide, sinceMs = performance.now()) {
     this.sinceMs = sinceMs;
     this.number = number;
-    this.engine = engine;
+    this.shared = shared;
     this.store = new BootstrapStore(number);
   }
 
@@ -88,7 +88,7 @@ export class Generation {
 
   /** Who is done, and what each rank did last. */
   activity(): RankActivity[] {
-    const flight = readFlight(this.engine);
+    const flight = this.shared.readFlight();
     return this.members.map(({ rank, over, done }) => {
       const last = flight.ranks.find((entry) => entry.rank === rank)?.entries.at(-1);
       return { rank, arrived: over || done, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
@@ -98,12 +98,12 @@ export class Generation {
 
 /** What a rank is told of its place, with `env` beside the variables that say the same. */
 export function placeOf({ generation, rank, reap }: Member, env: Readonly<Record<string, string>> | undefined): Place {
-  const { number, engine, members } = generation;
+  const { number, shared, members } = generation;
   return {
     rank,
     worldSize: members.length,
     generation: number,
-    engine,
+    engine: shared.handle,
     env: {
       ...env,
       CHORALE_RANK: String(rank),

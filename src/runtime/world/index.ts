@@ -1,19 +1,19 @@
+export { ISOLATIONS, type Isolation, parseIsolation } from "../comm/index.ts";
 export {
   type BackendName,
   type BackendOptions,
   type BackendOptionsOf,
+  backendKind,
+  DEFAULT_BACKEND,
   LAUNCH_BACKENDS,
-  type NcclOptions,
   parseBackend,
   parseBackendOptions,
-  type ThreadsOptions,
-} from "./backend-options.ts";
+} from "./backend-table.ts";
 export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 export { type JoinOptions, joinWorld } from "./join.ts";
 export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";
 export { loadableUrl, packageRoot, version } from "./location.ts";
 export type { OutputLine, OutputStream } from "./output.ts";
-export { ISOLATIONS, type Isolation, parseIsolation } from "./rank-host.ts";
 export {
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,

@@ -1,17 +1,10 @@
 /**
- * Joins processes that another launcher started on one host into a world over NCCL: they meet at the rendezvous that
- * rank 0 hosts, compare what must be equal, and share a control segment that rank 0 makes.
+ * Joins processes that another launcher started on one host into a world: they meet at the rendezvous that rank 0 hosts,
+ * compare what must be equal and what must differ, and share what rank 0 makes.
  */
 import { hostname } from "node:os";
-import {
-  FormatError,
-  InvalidArgumentError,
-  MismatchError,
-  RankFailedError,
-  UnsupportedError,
-} from "../../core/index.ts";
-import type { NcclHandle } from "../backends/nccl/nccl-host.ts";
-import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { FormatError, invariant, MismatchError, RankFailedError, UnsupportedError } from "../../core/index.ts";
+import { type BackendKind, type Bootstrap, checkRanks, DEFAULT_TIMEOUT_MS, type JoiningRank } from "../comm/index.ts";
 import { machine } from "../memory/index.ts";
 import {
   type Claims,
@@ -24,44 +17,41 @@ import {
   type WorldFailure,
 } from "../rendezvous/index.ts";
 import { recordFlight } from "./flight.ts";
+import { HostSide } from "./host-side.ts";
 import { version } from "./location.ts";
 import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
-export interface ForeignOptions {
-  /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s unless told. */
+export interface JoinLaunchedOptions {
+  /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s unless given. */
   readonly timeoutMs?: number;
 }
 
 /**
- * Joins the world of a foreign launcher over NCCL.
- * @throws UnsupportedError for several hosts; InvalidArgumentError for more ranks than a host can have; UnavailableError without CHORALE_SECRET, an address, the driver or NCCL;
- *   MismatchError naming both sides when ranks differ in versions, generation or host, or share a GPU; TimeoutError and
- *   RankFailedError when ranks do not come
+ * Joins the world of another launcher.
+ * @throws UnsupportedError for several hosts; InvalidArgumentError for more ranks than a host can have;
+ *   UnavailableError without CHORALE_SECRET, an address or the backend's engine; MismatchError naming both sides when
+ *   ranks differ in versions, generation or host, or share a device; TimeoutError and RankFailedError when ranks do not come
  */
-export async function joinForeign(place: ForeignPlace, options: ForeignOptions = {}): Promise<World> {
+export async function joinLaunched(
+  place: ForeignPlace,
+  kind: BackendKind,
+  options: JoinLaunchedOptions = {},
+): Promise<World> {
   checkOneHost(place);
   const { rank, size, generation, launcher } = place;
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
-  // Loaded only here: worlds of threads need neither CUDA nor FFI.
-  const { checkNcclRanks, createNcclHost, ncclFailure, releaseNcclHost } = await import(
-    "../backends/nccl/nccl-host.ts"
-  );
-  checkNcclRanks(size, `number of ranks (of ${launcher})`);
+  checkRanks(kind, size, `number of ranks (of ${launcher})`);
   const secret = rendezvousSecret(process.env);
   const { host, port } = rendezvousAddress(process.env);
-  const { attachNccl } = await import("../backends/nccl/backend.ts");
-  const { requireNccl } = await import("../backends/nccl/library.ts");
-  const { requireCudaDriver } = await import("../../foreign/cuda/index.ts");
-  const { deviceInfo } = await import("../device/internal.ts");
-  const driver = requireCudaDriver();
-  const device = ordinalOf(place, driver.numDevices);
+  const joining = await kind.prepareJoin?.(place.localRank, launcher);
+  invariant(joining !== undefined, `the ${kind.name} backend joins processes`);
   const claims: Claims = {
     rank,
     worldSize: size,
     generation,
     version: version(),
-    engine: `NCCL ${requireNccl().version}`,
+    engine: joining.engine,
     host: `${hostname()} (${machine()})`,
     pid: process.pid,
   };
@@ -89,21 +79,21 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
     tell ??= (cause) => door.fail(cause);
     const met = (async () => {
       if (rank === 0) {
-        const made = createNcclHost({ ranks: size, generation, interprocess: true });
+        const made = new HostSide(kind, { ranks: size, generation, isolation: "process" });
         leaving.push(() => {
           // Of a rank that died this one may know before the store does: the others are told, and the dump is written.
-          const failure = ncclFailure(made);
-          if (failure?.code === "RANK_FAILED") tell?.({ rank: failure.rank, message: failure.cause });
-          releaseNcclHost(made);
+          const dead = made.readFlight().ranks.find(({ failed }) => failed !== undefined);
+          if (dead !== undefined) tell?.({ rank: dead.rank, message: dead.failed ?? "" });
+          made.release();
         });
-        record = () => recordFlight({ backend: "nccl", host: made, options: {} }, generation);
-        await door.set("control", Buffer.from(JSON.stringify(made)));
+        record = () => recordFlight(() => made.readFlight(), generation);
+        await door.set("control", Buffer.from(JSON.stringify(made.handle.host)));
       }
-      await compareDevices(door, deviceInfo(driver, device).uuid, timeoutMs);
-      return parseHandle(await door.get("control", { timeoutMs }));
+      await compareDevices(door, joining, timeoutMs);
+      return parseHost(await door.get("control", { timeoutMs }));
     })();
-    const handle = await Promise.race([met, failureOf(door)]);
-    const backend = attachNccl(handle, rank, { device, timeoutMs });
+    const made = await Promise.race([met, failureOf(door)]);
+    const backend = await joining.attach(made, rank, timeoutMs);
     door.onFailure((cause) => backend.fail(cause.rank, cause.message));
     const world = createWorld(backend, {
       args: process.argv.slice(2),
@@ -138,43 +128,25 @@ export async function joinForeign(place: ForeignPlace, options: ForeignOptions =
   }
 }
 
-/** The device of a rank: of its number on this host, or the only one where the launcher masks the others. */
-function ordinalOf({ localRank, launcher }: ForeignPlace, numDevices: number): number {
-  if (localRank < numDevices) return localRank;
-  if (numDevices === 1) return 0;
-  throw new InvalidArgumentError(
-    `local rank (of ${launcher})`,
-    localRank,
-    numDevices === 0
-      ? "a visible CUDA device (CUDA_VISIBLE_DEVICES may mask all of them)"
-      : `0 to ${numDevices - 1}, the visible CUDA devices: NCCL wants a device per rank`,
-  );
-}
-
-/** Makes sure that no two ranks have one GPU: NCCL hangs or fails in its own words otherwise. @throws MismatchError */
-async function compareDevices(door: Bootstrap, uuid: string, timeoutMs: number): Promise<void> {
-  await door.set(`device/${door.rank}`, Buffer.from(uuid));
-  const uuids = await Promise.all(
+/** Makes sure that no two ranks have one device: engines hang or fail in their own words otherwise. @throws MismatchError */
+async function compareDevices(door: Bootstrap, joining: JoiningRank, timeoutMs: number): Promise<void> {
+  const { device, howToChoose } = joining;
+  await door.set(`device/${door.rank}`, Buffer.from(device));
+  const devices = await Promise.all(
     Array.from({ length: door.worldSize }, async (_, rank) =>
       Buffer.from(await door.get(`device/${rank}`, { timeoutMs })).toString(),
     ),
   );
-  const sharing = uuids.flatMap((other, rank) => (other === uuid ? [{ rank, call: `device ${other}` }] : []));
-  if (sharing.length > 1) {
-    throw new MismatchError(
-      "ranks must have a GPU each (CUDA_VISIBLE_DEVICES of each rank, or its local rank, chooses it)",
-      sharing,
-    );
-  }
+  const sharing = devices.flatMap((other, rank) => (other === device ? [{ rank, call: `device ${other}` }] : []));
+  if (sharing.length > 1) throw new MismatchError(`ranks must have a GPU each (${howToChoose})`, sharing);
 }
 
-function parseHandle(bytes: Uint8Array): NcclHandle {
-  const handle = JSON.parse(Buffer.from(bytes).toString()) as NcclHandle;
-  const { control } = handle;
-  if (handle.kind !== "nccl" || control instanceof SharedArrayBuffer || typeof control?.path !== "string") {
-    throw new FormatError("the control segment's name", "cannot be read");
+function parseHost(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(bytes).toString());
+  } catch (cause) {
+    throw new FormatError("what rank 0 published", "cannot be read", { cause });
   }
-  return handle;
 }
 
 function failureOf(door: Bootstrap): Promise<never> {

@@ -1,8 +1,8 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { foreignPlace } from "../rendezvous/index.ts";
-import { attach, type BackendName, createEngine, parseBackend, releaseEngine } from "./engine.ts";
-import { joinForeign } from "./join-launched.ts";
+import { type BackendName, backendKind, DEFAULT_BACKEND, LAUNCH_BACKENDS, parseBackend } from "./backend-table.ts";
+import { HostSide } from "./host-side.ts";
 import { checkMs } from "./restart-policy.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
 
@@ -20,7 +20,7 @@ export function offerWorld(world: World | undefined): void {
 }
 
 export interface JoinOptions {
-  /** For a program that our launcher has not started; `CHORALE_BACKEND`, or `threads`, unless told. */
+  /** For a program that our launcher has not started; `CHORALE_BACKEND`, or `threads`, unless given. */
   readonly backend?: BackendName;
   /** How long ranks that another launcher started wait for each other, and default deadline of every wait, ms. */
   readonly timeoutMs?: number;
@@ -68,29 +68,40 @@ function sameBackend(world: World, { backend }: JoinOptions): World {
 
 async function join(options: JoinOptions): Promise<World> {
   const backend = parseBackend(
-    options.backend ?? (process.env["CHORALE_BACKEND"] || "threads"),
+    options.backend ?? (process.env["CHORALE_BACKEND"] || DEFAULT_BACKEND),
     options.backend === undefined ? "CHORALE_BACKEND" : "backend",
   );
   const place = foreignPlace(process.env);
   if (place === undefined) return soloWorld(1, backend, options);
-  if (backend === "threads") {
+  const kind = await backendKind(backend);
+  if (kind.prepareJoin === undefined) {
+    const others = await backendsThatJoin();
     throw new UnavailableError(
       "a world of several processes",
-      `${place.launcher} started this one as rank ${place.rank} of ${place.size} (${place.variables}), but the threads backend joins only threads of one process`,
-      `Start it with: chorale launch -n ${place.size} SCRIPT; or, on GPUs of one host, set CHORALE_BACKEND=nccl and CHORALE_SECRET; or unset the variables for a world of 1.`,
+      `${place.launcher} started this one as rank ${place.rank} of ${place.size} (${place.variables}), but the ${backend} backend cannot join processes that another launcher started`,
+      `Start it with: chorale launch -n ${place.size} SCRIPT; or, on GPUs of one host, set CHORALE_BACKEND=${others.join(" or ")} and CHORALE_SECRET; or unset the variables for a world of 1.`,
     );
   }
-  const world = await joinForeign(place, options);
+  const { joinLaunched } = await import("./join-launched.ts");
+  const world = await joinLaunched(place, kind, options);
   (globalThis as Slot)[SLOT] = { world, launched: true };
   return world;
+}
+
+/** The backends that `joinWorld()` can use in processes of other launchers. */
+async function backendsThatJoin(): Promise<readonly BackendName[]> {
+  const kinds = await Promise.all(LAUNCH_BACKENDS.map(backendKind));
+  return LAUNCH_BACKENDS.filter((_, index) => kinds[index]?.prepareJoin !== undefined);
 }
 
 /** The world of a rank that nobody launched: it rebuilds without asking anybody. */
 async function soloWorld(generation: number, backend: BackendName, options: JoinOptions): Promise<World> {
   const { timeoutMs } = options;
-  const engine = createEngine(backend, 1, generation, timeoutMs === undefined ? {} : { timeoutMs });
-  const release = () => releaseEngine(engine);
-  const attached = await attach(engine, 0).catch((error: unknown) => {
+  const kind = await backendKind(backend);
+  const attachOptions = timeoutMs === undefined ? {} : { timeoutMs };
+  const shared = new HostSide(kind, { ranks: 1, generation, isolation: "thread" }, attachOptions);
+  const release = () => shared.release();
+  const attached = await kind.attach(shared.handle.host, 0, attachOptions).catch((error: unknown) => {
     release();
     throw error;
   });

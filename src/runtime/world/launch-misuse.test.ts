@@ -6,8 +6,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { createNcclHost, releaseNcclHost } from "../backends/nccl/nccl-host.ts";
-import { createEngine } from "./engine.ts";
-import { joinForeign } from "./join-launched.ts";
+import { NCCL_KIND } from "../backends/nccl/nccl-kind.ts";
+import { HostSide } from "./host-side.ts";
+import { joinLaunched } from "./join-launched.ts";
 import { launch, runWorld } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
 
@@ -75,12 +76,14 @@ describe("more ranks than an nccl world of one host can have are refused", () =>
       spansHosts: undefined,
     };
     const argument = "number of ranks (of torchrun)";
-    await expect(joinForeign(place)).rejects.toMatchObject({ ...tooMany, argument });
+    await expect(joinLaunched(place, NCCL_KIND)).rejects.toMatchObject({ ...tooMany, argument });
   });
 
   it("by a rebuild, and by programs that start their ranks themselves", () => {
     for (const isolation of ["thread", "process"] as const) {
-      expect(() => createEngine("nccl", 17, 2, {}, isolation)).toThrow(expect.objectContaining(tooMany));
+      expect(() => new HostSide(NCCL_KIND, { ranks: 17, generation: 2, isolation })).toThrow(
+        expect.objectContaining(tooMany),
+      );
     }
     const host = createNcclHost({ ranks: 16 });
     expect(host.ranks).toBe(16);

@@ -3,11 +3,17 @@
  * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
 import { AbortedError, InvalidArgumentError } from "../../core/index.ts";
-import { type BackendName, type BackendOptionsOf, checkBackendOptions, parseBackend } from "./backend-options.ts";
-import { checkIsolation, checkRanks } from "./engine.ts";
+import { checkBackendOptions, checkIsolation, checkRanks, type Isolation, parseIsolation } from "../comm/index.ts";
+import {
+  type BackendName,
+  type BackendOptionsOf,
+  backendKind,
+  DEFAULT_BACKEND,
+  parseBackend,
+} from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
 import type { OutputLine } from "./output.ts";
-import { type Isolation, parseIsolation, type RankHost } from "./rank-host.ts";
+import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
 import { checkMs, type RestartOptions, restartPolicy } from "./restart-policy.ts";
@@ -26,7 +32,7 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   /** Any value that structuredClone can copy: `world.data`, and the second argument of the rank's function. */
   readonly data?: D;
   readonly backend?: B;
-  /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (nccl only). */
+  /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (not with the threads backend). */
   readonly isolation?: Isolation;
   /** Limit of the memory, default deadline of every wait, and what else the backend knows: see docs/nccl.md. */
   readonly backendOptions?: BackendOptionsOf[B];
@@ -92,11 +98,11 @@ export async function runWorld<R, D>(
 ): Promise<R[]> {
   checkOptions(options);
   const { ranks, timeoutMs, signal } = options;
-  const backend = parseBackend(options.backend ?? "threads");
+  const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
   const isolation = parseIsolation(options.isolation ?? "thread");
-  checkIsolation(backend, isolation);
-  checkRanks(backend, ranks);
-  checkBackendOptions(backend, options.backendOptions ?? {}, ranks);
+  checkIsolation(kind, isolation);
+  checkRanks(kind, ranks);
+  checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
   const policy = restartPolicy(options, ranks);
   if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
@@ -117,7 +123,7 @@ export async function runWorld<R, D>(
     const limits = { policy, timeoutMs, graceMs, signal };
     supervisor = new Supervisor({
       ranks,
-      backend,
+      kind,
       backendOptions,
       isolation,
       ...limits,

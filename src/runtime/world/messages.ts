@@ -1,6 +1,6 @@
 /** What the launcher and a rank say to each other. Plain data that structuredClone and IPC can carry. */
 import { FormatError, show } from "../../core/index.ts";
-import type { EngineHandle } from "./engine.ts";
+import type { EngineHandle } from "./host-side.ts";
 import type { OutputStream } from "./output.ts";
 import { type ErrorRecord, isErrorRecord } from "./remote-error.ts";
 

@@ -2,20 +2,9 @@
  * A rank's host, from the launcher's side: a worker thread of this process (rank-worker.ts) or a process of its own
  * (rank-process.ts). Both run rank-entry.ts, speak the messages of messages.ts, and give what the rank prints by line.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import type { Isolation } from "../comm/index.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
-
-/** What a rank can run in. */
-export const ISOLATIONS = ["thread", "process"] as const;
-export type Isolation = (typeof ISOLATIONS)[number];
-
-/** Reads an isolation. @throws InvalidArgumentError naming both */
-export function parseIsolation(text: string, argument = "isolation"): Isolation {
-  const found = ISOLATIONS.find((known) => known === text);
-  if (found === undefined) throw new InvalidArgumentError(argument, text, `one of ${ISOLATIONS.join(", ")}`);
-  return found;
-}
 
 /** Hears what a rank does. */
 export interface RankListener {

@@ -7,10 +7,10 @@ import { writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { parentPort } from "node:worker_threads";
 import { endWithParent } from "../../foreign/native/index.ts";
+import type { Isolation } from "../comm/index.ts";
 import { nap } from "../memory/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
-import type { Isolation } from "./rank-host.ts";
 
 /** Tells a process which launcher it belongs to. */
 export const LAUNCHER_PID_VARIABLE = "CHORALE_LAUNCHER_PID";

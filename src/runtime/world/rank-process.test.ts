@@ -6,10 +6,10 @@ import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
+import type { Isolation } from "../comm/index.ts";
 import { launch } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
 import type { OutputLine } from "./output.ts";
-import type { Isolation } from "./rank-host.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link.ts";
 import type { World } from "./world.ts";
 

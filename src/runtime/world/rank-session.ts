@@ -4,9 +4,8 @@
  */
 import { AbortedError, ClosedError, NativeError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import type { Backend } from "../comm/index.ts";
-import type { RankDevice } from "../device/index.ts";
+import { backendKind } from "./backend-table.ts";
 import { PortBootstrap } from "./bootstrap.ts";
-import { attach, reapEngine } from "./engine.ts";
 import { offerWorld } from "./join.ts";
 import type { FromRank, Job, Place, ToRank } from "./messages.ts";
 import { fromErrorRecord, MAX_CAUSES, toErrorRecord } from "./remote-error.ts";
@@ -84,7 +83,7 @@ export class RankSession {
     const causes = causesOf(error);
     const isRefusal = this.#refusal !== undefined && causes.slice(0, 2).includes(this.#refusal);
     const record = isRefusal ? { ...plain, isRefusal } : plain;
-    const lost = lostDevice(this.#backend) ?? lostContext(causes);
+    const lost = this.#backend?.lost ?? lostContext(causes);
     // The launcher first: what the survivors do once they know must not overtake this.
     this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
@@ -103,8 +102,9 @@ export class RankSession {
     const bootstrap = new PortBootstrap(rank, worldSize, generation, this.#post);
     this.#bootstrap = bootstrap;
     this.#backend = undefined;
-    for (const left of place.reap) await reapEngine(left.engine, left.rank);
-    const backend = await attach(engine, rank);
+    const kind = await backendKind(engine.backend);
+    for (const left of place.reap) await kind.reap?.(left.engine.host, left.rank);
+    const backend = await kind.attach(engine.host, rank, engine.options);
     this.#backend = backend;
     const world = createWorld(backend, {
       args: this.#job.args,
@@ -130,7 +130,7 @@ export class RankSession {
 
   async #rebuild(left: Backend, timeoutMs: number | undefined): Promise<World> {
     const { generation } = left;
-    const lost = lostDevice(left);
+    const { lost } = left;
     const limitMs = this.#job.rebuild.limitMs + MARGIN_MS;
     try {
       const place = await new Promise<Place>((resolve, reject) => {
@@ -164,13 +164,7 @@ export class RankSession {
   }
 }
 
-/** Why this process cannot use the rank's device any more, if so. */
-function lostDevice(backend: Backend | undefined): string | undefined {
-  const poison = (backend?.device as RankDevice | undefined)?.device.poison;
-  return poison === undefined ? undefined : `${poison.operation} found ${poison.error.message}`;
-}
-
-/** The same, of an error that came before there was a backend: a context may turn out lost when it is opened again. */
+/** Why this process cannot use the rank's device, of an error that came before there was a backend to ask. */
 function lostContext(causes: readonly Error[]): string | undefined {
   return causes.find((one) => one instanceof ClosedError && one.cause instanceof NativeError)?.message;
 }

@@ -6,6 +6,7 @@
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Random } from "../../../test/oracle/random.ts";
+import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { RankHost, RankListener } from "./rank-host.ts";
 import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
@@ -152,7 +153,7 @@ describe("the supervisor of hosts that do anything", () => {
         };
         const supervisor = new Supervisor({
           ranks,
-          backend: "threads",
+          kind: THREADS_KIND,
           backendOptions: undefined,
           isolation: "thread",
           policy: restartPolicy(options, ranks),

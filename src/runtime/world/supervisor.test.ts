@@ -2,10 +2,13 @@
 import { existsSync, readdirSync } from "node:fs";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { AbortedError } from "../../core/index.ts";
+import { NCCL_KIND } from "../backends/nccl/nccl-kind.ts";
+import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
+import type { Isolation } from "../comm/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { runWorld } from "./launch.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
-import type { Isolation, RankHost, RankListener } from "./rank-host.ts";
+import type { RankHost, RankListener } from "./rank-host.ts";
 import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
 import { Supervisor } from "./supervisor.ts";
 
@@ -59,7 +62,7 @@ function world(hosts: readonly FakeHost[], setting: Setting, takeHost: () => Ran
   const { signal, onEvent, isolation = "thread", ...restarts } = setting;
   const supervisor = new Supervisor({
     ranks: hosts.length,
-    backend: isolation === "process" ? "nccl" : "threads",
+    kind: isolation === "process" ? NCCL_KIND : THREADS_KIND,
     backendOptions: undefined,
     isolation,
     policy: restartPolicy(restarts, hosts.length),

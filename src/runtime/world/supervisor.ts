@@ -10,17 +10,17 @@
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
-import { buryInEngine, createEngine, failEngine, failGeneration, releaseEngine } from "./engine.ts";
 import { eventSink, type NewWorldEvent } from "./events.ts";
 import { recordFlight } from "./flight.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
+import { HostSide } from "./host-side.ts";
+import { KilledRankResources } from "./killed-rank-resources.ts";
 import type { FromRank } from "./messages.ts";
 import { outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
-import { Remains } from "./remains.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
-import { Gathering } from "./survivor-deadline.ts";
+import { SurvivorDeadline } from "./survivor-deadline.ts";
 import { Timers } from "./timers.ts";
 import type { WorldSpec } from "./world-spec.ts";
 
@@ -41,14 +41,14 @@ export class Supervisor {
   readonly #emit: (event: NewWorldEvent) => void;
   readonly #graceMs: number;
   readonly #timers = new Timers();
-  readonly #remains = new Remains();
+  readonly #leftovers = new KilledRankResources();
   /** Everybody who ever lived here and is not over yet. */
   readonly #alive = new Set<Member>();
   readonly #hosts = new Set<RankHost>();
   readonly #finished: Promise<void>;
   #finish: () => void = () => {};
   #current!: Generation;
-  #gathering: Gathering | undefined;
+  #gathering: SurvivorDeadline | undefined;
   #delaying = false;
   #numRebuilds = 0;
   /** Why there will be no further generation. */
@@ -105,8 +105,8 @@ export class Supervisor {
     }
     // Nothing can be freed in a lost context.
     if (this.#fatal === undefined) {
-      this.#remains.add(this.#current, ({ ended, failed, over }) => over && (failed || ended !== undefined));
-      await this.#remains.freeAll();
+      this.#leftovers.add(this.#current, ({ ended, failed, over }) => over && (failed || ended !== undefined));
+      await this.#leftovers.freeAll();
     }
     const failure = this.#fatal ?? this.#current.firstFailure;
     const error = this.#ended ?? (failure === undefined ? undefined : failureError(failure, this.#current.number));
@@ -133,12 +133,13 @@ export class Supervisor {
   close(): void {
     // The first generation may have failed to come to be.
     const current = this.#current as Generation | undefined;
-    if (current !== undefined) releaseEngine(current.engine);
+    current?.shared.release();
   }
 
   #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
-    const { backend, backendOptions, isolation } = this.#spec;
-    return new Generation(number, createEngine(backend, ranks, number, backendOptions, isolation), sinceMs);
+    const { kind, backendOptions, isolation } = this.#spec;
+    const shared = new HostSide(kind, { ranks, generation: number, isolation }, backendOptions);
+    return new Generation(number, shared, sinceMs);
   }
 
   #newHost(): RankHost {
@@ -197,12 +198,12 @@ export class Supervisor {
           // It is still there, but will not be in the next generation.
           this.#fail(member, plainRecord(`called process.exit(${message.exitCode})`));
         } else if (message.exitCode !== 0) {
-          failEngine(generation.engine, member.rank, `called process.exit(${message.exitCode})`);
+          generation.shared.fail(member.rank, `called process.exit(${message.exitCode})`);
         } else if (message.worldOpen) this.#leave(member, "called process.exit(0) with its world open");
         return;
       case "attached":
         member.attached = true;
-        this.#remains.freed(member.reap);
+        this.#leftovers.freed(member.reap);
         if (isCurrent && generation.members.every(({ attached }) => attached)) {
           const durationMs = performance.now() - generation.sinceMs;
           const worldSize = generation.members.length;
@@ -228,9 +229,9 @@ export class Supervisor {
     if (this.#refused !== undefined) {
       this.#tellRefused(member);
     } else if (lost !== undefined) {
-      this.#fail(member, plainRecord(`its CUDA context is lost: ${lost}`), lost);
+      this.#fail(member, plainRecord(`its device is lost: ${lost}`), lost);
       // Only a new process gets a new context.
-      if (host.kind === "process") this.#terminate(member, `its CUDA context is lost: ${lost}`);
+      if (host.kind === "process") this.#terminate(member, `its device is lost: ${lost}`);
     } else {
       if (!generation.condemned) {
         const condemn = () => this.#condemn(generation, rank, "called world.rebuild()");
@@ -248,7 +249,7 @@ export class Supervisor {
       if (exitCode !== 0 || member.joined) this.#fail(member, plainRecord(left));
       else this.#leave(member, left);
     }
-    buryInEngine(member.generation.engine, member.rank);
+    member.generation.shared.bury(member.rank);
     this.#over(member);
   }
 
@@ -270,10 +271,10 @@ export class Supervisor {
     const text = `${error.name}: ${error.message}`;
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
     if (mayRebuild) this.#condemn(generation, rank, text);
-    else failEngine(generation.engine, rank, text);
+    else generation.shared.fail(rank, text);
     generation.store.fail({ rank, message: error.message });
     if (lost !== undefined && host.kind === "thread") {
-      const why = `the CUDA context of rank ${rank}'s device is lost (${lost}), and all ranks are threads of this process: end the process and start another, or launch with isolation "process"`;
+      const why = `the device of rank ${rank} is lost to this process (${lost}), and all ranks are threads of this process: end the process and start another, or launch with isolation "process"`;
       this.#fatal ??= { rank, error: { ...error, message: `${error.message}; ${why}` } };
       if (mayRebuild) this.#refuse(why);
       else this.#windDown("the world ended");
@@ -288,12 +289,12 @@ export class Supervisor {
    * once would be too soon, for the rank's last data may be on its way out of shared memory.
    */
   #leave({ generation, rank }: Member, how: string): void {
-    generation.timers.push(this.#timers.after(LEAVE_MS, () => failEngine(generation.engine, rank, how)));
+    generation.timers.push(this.#timers.after(LEAVE_MS, () => generation.shared.fail(rank, how)));
   }
 
   /** Tells every rank of a generation that it is over because of one. */
   #condemn(generation: Generation, rank: number, cause: string): void {
-    failGeneration(generation.engine, rank, cause);
+    generation.shared.failEverybody(rank, cause);
     if (generation.condemned) return;
     generation.condemned = true;
     generation.store.fail({ rank, message: cause });
@@ -315,7 +316,7 @@ export class Supervisor {
       }
       this.#numRebuilds++;
       const { delayMs } = taken;
-      this.#gathering = new Gathering(this.#timers, limitMs, delayMs, () => this.#evict());
+      this.#gathering = new SurvivorDeadline(this.#timers, limitMs, delayMs, () => this.#evict());
       this.#emit({
         kind: "rebuild-started",
         generation: this.#current.number,
@@ -383,7 +384,7 @@ export class Supervisor {
   }
 
   /** Makes the next generation of those who are here. */
-  #rebuild(gathering: Gathering): void {
+  #rebuild(gathering: SurvivorDeadline): void {
     const old = this.#current;
     const { policy } = this.#spec;
     const survivors = old.members.filter(isSurvivor);
@@ -395,7 +396,7 @@ export class Supervisor {
     }
     for (const timer of old.timers.splice(0)) this.#timers.cancel(timer);
     this.#disperse();
-    this.#remains.add(old, ({ failed, over }) => failed || over);
+    this.#leftovers.add(old, ({ failed, over }) => failed || over);
     const places = shrinks ? survivors : old.members;
     let next = old;
     try {
@@ -403,15 +404,15 @@ export class Supervisor {
       const replaced = new Set(places.filter((member) => !isSurvivor(member)));
       const entries = places.map((member, rank) => {
         const isReplaced = replaced.has(member);
-        const share = this.#remains.shareOf(rank, isReplaced ? member : undefined, replaced);
+        const share = this.#leftovers.shareOf(rank, isReplaced ? member : undefined, replaced);
         if (isReplaced) return { member: next.add(this.#newHost(), share) };
         return { member: next.add(member.host, share), was: member.rank };
       });
       for (const member of survivors) this.#alive.delete(member);
-      releaseEngine(old.engine);
+      old.shared.release();
       this.#enter(next, entries);
     } catch (error) {
-      if (next !== this.#current) releaseEngine(next.engine);
+      if (next !== this.#current) next.shared.release();
       this.#refuse(`the next generation could not be started: ${(error as Error).message}`);
     }
   }
@@ -483,7 +484,7 @@ export class Supervisor {
   #record(generation: Generation): void {
     if (generation.recorded) return;
     generation.recorded = true;
-    const path = recordFlight(generation.engine, generation.number);
+    const path = recordFlight(() => generation.shared.readFlight(), generation.number);
     if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: generation.number, path });
   }
 }

@@ -1,7 +1,7 @@
 /** The time in which the survivors of a generation are awaited: until a deadline, which may come nearer. */
 import type { Timers } from "./timers.ts";
 
-export class Gathering {
+export class SurvivorDeadline {
   readonly #timers: Timers;
   readonly #onLate: () => void;
   readonly #sinceMs = performance.now();

@@ -1,15 +1,15 @@
 /** What a supervisor is told: `launch()`'s options, checked and filled in. */
-import type { BackendName, BackendOptions } from "./engine.ts";
+import type { BackendKind, Isolation } from "../comm/index.ts";
 import type { WorldEvent } from "./events.ts";
 import type { Job, Place } from "./messages.ts";
 import type { OutputLine } from "./output.ts";
-import type { Isolation, RankHost } from "./rank-host.ts";
+import type { RankHost } from "./rank-host.ts";
 import type { RestartPolicy } from "./restart-policy.ts";
 
 export interface WorldSpec {
   readonly ranks: number;
-  readonly backend: BackendName;
-  readonly backendOptions: BackendOptions | undefined;
+  readonly kind: BackendKind;
+  readonly backendOptions: object | undefined;
   readonly isolation: Isolation;
   readonly policy: RestartPolicy;
   readonly timeoutMs: number | undefined;

@@ -83,7 +83,7 @@ export interface World extends AsyncDisposable {
    *   at most (and unless given) the launcher's `rebuildTimeoutMs`
    * @throws UnsupportedError when the launcher was told to end the world at a failure (`onFailure`); nothing changed then
    * @throws AbortedError when the launcher refuses, with the first failure as its cause: no rebuild is left, a rank has
-   *   returned already, too few are left, or the CUDA context of this process is lost
+   *   returned already, too few are left, or this process has lost the rank's device
    * @throws ClosedError after `close()`; TimeoutError when the launcher does not answer
    */
   rebuild(options?: { readonly timeoutMs?: number }): Promise<World>;

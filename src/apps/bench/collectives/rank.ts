@@ -3,9 +3,8 @@
  * memory as the backend has it; a size is checked, then timed, out of place and in place.
  */
 import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
-import { sizeOf } from "../../../core/index.ts";
-import type { NcclCommunicator } from "../../../runtime/backends/nccl/index.ts";
-import type { Communicator } from "../../../runtime/comm/index.ts";
+import { sizeOf, UnsupportedError } from "../../../core/index.ts";
+import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import { type Buffers, caller } from "./calls.ts";
 import { checkCall, fillInput } from "./data.ts";
@@ -83,20 +82,30 @@ async function timeCalls(
   const call = caller(comm, job, buffers, count, inPlace);
   // Without an argument: the call is made on the communicator itself.
   if (job.graphCalls === 0) return time(comm, { run: () => call(), calls: 1 }, job, fixed, first);
-  const nccl = comm as NcclCommunicator;
+  if (!capturesGraphs(comm)) throw new UnsupportedError("-G", `the backend ${comm.backend} captures no graphs`);
   // A graph holds only calls of kinds that were made before, on every rank.
   await call();
   await comm.barrier();
-  const graph = nccl.capture((group) => {
+  const graph = comm.capture((group) => {
     for (let i = 0; i < job.graphCalls; i++) call(group);
   });
   try {
-    const step: Step = { run: () => nccl.replay(graph), calls: job.graphCalls };
+    const step: Step = { run: () => comm.replay(graph), calls: job.graphCalls };
     return await time(comm, step, job, fixed, first);
   } finally {
     await comm.barrier();
     graph.close();
   }
+}
+
+/** What communicators on devices have beside the contract. */
+interface GraphCommunicator extends Communicator {
+  capture(record: (group: Communicator) => void): { close(): void };
+  replay(graph: { close(): void }): Work<unknown>;
+}
+
+function capturesGraphs(comm: Communicator): comm is GraphCommunicator {
+  return typeof (comm as Partial<GraphCommunicator>).capture === "function";
 }
 
 /** Why this backend cannot run the job here, by its own table. */

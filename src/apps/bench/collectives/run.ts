@@ -1,10 +1,15 @@
 /** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
+import { availableParallelism } from "node:os";
 import { type OperationName, operationInfo } from "../../../collectives/index.ts";
-import { type DType, InvalidArgumentError, isLegal, UnavailableError, UnsupportedError } from "../../../core/index.ts";
+import { type DType, InvalidArgumentError, isLegal, UnsupportedError } from "../../../core/index.ts";
+import type { BackendKind } from "../../../runtime/comm/index.ts";
 import {
   type BackendName,
   type BackendOptions,
+  backendKind,
+  DEFAULT_BACKEND,
   type Isolation,
+  LAUNCH_BACKENDS,
   launch,
   loadableUrl,
   MAX_RANKS,
@@ -73,11 +78,25 @@ export function sizeRange(min: number, max: number, factor: number): number[] {
 }
 
 /**
- * Checks what can be checked without starting a world.
- * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have
+ * Checks what can be checked without starting a world or finding an engine.
+ * @param backends on which it is to be measured: one of them must be able to
+ * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have, and for what none of the
+ *   backends can do on any machine
  */
-export function checkBench(options: BenchOptions): void {
-  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0, backend = "threads" } = options;
+export async function checkBench(
+  options: BenchOptions,
+  backends: readonly BackendName[] = [options.backend ?? DEFAULT_BACKEND],
+): Promise<void> {
+  checkCall(options);
+  const all = await Promise.all(LAUNCH_BACKENDS.map(backendKind));
+  const refusals = all
+    .filter(({ name }) => backends.includes(name as BackendName))
+    .map((kind) => refusalOf(kind, options, all));
+  if (refusals[0] !== undefined && !refusals.includes(undefined)) throw refusals[0];
+}
+
+function checkCall(options: BenchOptions): void {
+  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
   const info = operationInfo(op);
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
@@ -93,47 +112,38 @@ export function checkBench(options: BenchOptions): void {
   if (!Number.isInteger(graphCalls) || graphCalls < 0 || graphCalls > MAX_GRAPH_CALLS) {
     throw new InvalidArgumentError("-G", graphCalls, `a number of calls per graph, 1 to ${MAX_GRAPH_CALLS}`);
   }
-  if (backend === "threads" && options.isolation === "process") {
-    throw new UnsupportedError(
-      "--isolation process with the backend threads",
-      "its ranks share the memory of one process",
-    );
-  }
-  if (graphCalls > 0 && backend === "threads") {
-    throw new UnsupportedError(
-      "-G with the backend threads",
-      "graphs are captured on cuda backends only, such as nccl",
-    );
-  }
   if (graphCalls > 0 && (info.pointToPoint || op === "barrier")) {
     throw new UnsupportedError(`-G with ${op}`, "a graph holds collectives that move data");
   }
 }
 
-/**
- * The most ranks that a backend can have on this machine.
- * @throws UnavailableError when its engine is not here, saying what would enable it
- */
-export async function availableRanks(backend: BackendName): Promise<number> {
-  if (backend === "threads") return MAX_RANKS;
-  // Loaded only where it is asked for: the threads backend needs neither CUDA nor FFI.
-  const [{ requireCudaDriver }, { requireNccl }] = await Promise.all([
-    import("../../../runtime/device/index.ts"),
-    import("../../../runtime/backends/nccl/index.ts"),
-  ]);
-  const { numDevices } = requireCudaDriver();
-  requireNccl();
-  if (numDevices === 0) {
-    const mask = process.env["CUDA_VISIBLE_DEVICES"];
-    const how = mask === undefined ? "Run it where nvidia-smi lists a GPU." : "Unset CUDA_VISIBLE_DEVICES.";
-    throw new UnavailableError("NCCL", "the CUDA driver shows no device", `${how} chorale doctor says more.`);
+/** What the backend cannot do of this on any machine. */
+function refusalOf(
+  { name, isolations, isolationReason, usesDevices }: BackendKind,
+  { isolation = "thread", graphCalls = 0 }: BenchOptions,
+  all: readonly BackendKind[],
+): UnsupportedError | undefined {
+  if (!isolations.includes(isolation)) {
+    return new UnsupportedError(
+      `--isolation ${isolation} with the backend ${name}`,
+      isolationReason ?? `its ranks run in a ${isolations.join(" or a ")}`,
+    );
   }
-  return numDevices;
+  if (graphCalls === 0 || usesDevices) return undefined;
+  const names = all.filter((kind) => kind.usesDevices).map((kind) => kind.name);
+  return new UnsupportedError(`-G with the backend ${name}`, `graphs are captured on devices, by ${names.join(", ")}`);
+}
+
+/** How many ranks `chorale bench` takes unless told: one for each device, or core (at least 2), at most `most`. @throws UnavailableError */
+export async function defaultRanks(backend: BackendName, most: number): Promise<number> {
+  const kind = await backendKind(backend);
+  const room = await kind.availableRanks();
+  return Math.min(kind.usesDevices ? room : Math.max(2, Math.min(availableParallelism(), room)), most);
 }
 
 /** How calls are driven unless told. */
-export function defaultDrive(backend: BackendName): Drive {
-  return backend === "nccl" ? "queue" : "wait";
+export async function defaultDrive(backend: BackendName): Promise<Drive> {
+  return (await backendKind(backend)).usesDevices ? "queue" : "wait";
 }
 
 /**
@@ -148,11 +158,21 @@ export function defaultDrive(backend: BackendName): Drive {
  * console.log(rows[0]?.wrong); // 0
  */
 export async function bench(options: BenchOptions): Promise<BenchRow[]> {
-  checkBench(options);
-  const { op, ranks, backend = "threads", isolation = "thread", dtype = "f32", redop = "sum", root = 0 } = options;
-  const most = await availableRanks(backend);
+  await checkBench(options);
+  const {
+    op,
+    ranks,
+    backend = DEFAULT_BACKEND,
+    isolation = "thread",
+    dtype = "f32",
+    redop = "sum",
+    root = 0,
+  } = options;
+  const { usesDevices, availableRanks } = await backendKind(backend);
+  const most = await availableRanks();
   if (ranks > most) {
-    throw new InvalidArgumentError("-n", ranks, `at most ${most}, the visible CUDA devices: NCCL wants one per rank`);
+    const because = usesDevices ? `the visible devices: ${backend} wants one per rank` : `with the backend ${backend}`;
+    throw new InvalidArgumentError("-n", ranks, `at most ${most}, ${because}`);
   }
   const job: BenchJob = {
     op,
@@ -161,7 +181,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     root,
     isolation,
     sizes: op === "barrier" ? [0] : options.sizes,
-    drive: options.drive ?? defaultDrive(backend),
+    drive: options.drive ?? (await defaultDrive(backend)),
     repeats: options.repeats ?? DEFAULT_REPEATS,
     graphCalls: options.graphCalls ?? 0,
     check: options.check ?? false,

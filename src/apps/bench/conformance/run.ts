@@ -5,11 +5,12 @@
 import {
   type BackendName,
   type BackendOptions,
+  backendKind,
+  DEFAULT_BACKEND,
   type Isolation,
   launch,
   loadableUrl,
 } from "../../../runtime/world/index.ts";
-import { availableRanks } from "../collectives/run.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./choose.ts";
 import { type DataCase, describeCase } from "./data-cases.ts";
 import { type CaseFailure, type ConformanceJob, type RankReport, SHARED } from "./rank.ts";
@@ -141,10 +142,15 @@ function slowestOf(times: Findings["times"]): Findings["times"] {
 }
 
 /** How many ranks find a device each. An engine that is not here is for `launch()` to name. */
-async function devicesOf({ backend = "threads", env }: ConformanceOptions): Promise<number> {
+async function devicesOf({ backend = DEFAULT_BACKEND, env }: ConformanceOptions): Promise<number> {
   // Ranks with an environment of their own may see other devices than this process.
   if (env !== undefined) return Number.POSITIVE_INFINITY;
-  return availableRanks(backend).catch(() => Number.POSITIVE_INFINITY);
+  const kind = await backendKind(backend);
+  try {
+    return await kind.availableRanks();
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
 }
 
 interface Findings {

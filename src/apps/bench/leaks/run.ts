@@ -6,6 +6,7 @@ import { performance } from "node:perf_hooks";
 import {
   type BackendName,
   type BackendOptions,
+  backendKind,
   type Isolation,
   launch,
   loadableUrl,
@@ -101,7 +102,7 @@ export function compareGauges(
 
 /** Reads the free memory of every device that the ranks use, from this process; none on backends without devices. */
 async function deviceReader(backend: BackendName, ranks: number) {
-  if (backend !== "nccl") return { read: (): number[] => [], close: () => {} };
+  if (!(await backendKind(backend)).usesDevices) return { read: (): number[] => [], close: () => {} };
   const { openDevice, requireCudaDriver } = await import("../../../runtime/device/index.ts");
   const driver = requireCudaDriver();
   const devices = Array.from({ length: ranks }, (_, ordinal) => openDevice(driver, ordinal));

@@ -238,6 +238,11 @@ export class NcclBackend implements Backend {
     this.#releaseExit = guardExit(() => !this.#freed);
   }
 
+  get lost(): string | undefined {
+    const { poison } = this.#rank.at.device;
+    return poison && `${poison.operation} found ${poison.error.message}`;
+  }
+
   /** This rank's device, streams and memory, for programs that run kernels of their own. */
   get device(): RankDevice {
     return this.#rank.at;

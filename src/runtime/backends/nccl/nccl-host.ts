@@ -45,7 +45,7 @@ export interface NcclHandle {
  * Most ranks of one host: those that can have joint turns. The control segment grows with the square of them (120 MB with
  * 16, 1.7 GB with 64, of which only pages that are used count), and no host that NCCL runs on has more GPUs.
  */
-const MAX_RANKS = MAX_JOINT_RANKS;
+export const MAX_NCCL_RANKS = MAX_JOINT_RANKS;
 
 /** Segments of processes that this one has made: it says who died, and reads what they did last. */
 const made = new Map<string, OpenControl>();
@@ -54,11 +54,11 @@ const guards = new Map<SharedArrayBuffer, () => void>();
 
 /** Checks that an NCCL world can have so many ranks. @throws InvalidArgumentError */
 export function checkNcclRanks(ranks: number, argument = "ranks"): void {
-  if (Number.isInteger(ranks) && ranks >= 1 && ranks <= MAX_RANKS) return;
+  if (Number.isInteger(ranks) && ranks >= 1 && ranks <= MAX_NCCL_RANKS) return;
   throw new InvalidArgumentError(
     argument,
     ranks,
-    `an integer from 1 to ${MAX_RANKS} with the nccl backend, one rank per GPU of the host`,
+    `an integer from 1 to ${MAX_NCCL_RANKS} with the nccl backend, one rank per GPU of the host`,
   );
 }
 

@@ -1,18 +1,20 @@
 /** Options of backends: refused by name where wrong, and those of NCCL at work over the stand-in. */
 import { describe, expect, expectTypeOf, it } from "vitest";
 import { useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
-import {
-  type BackendOptions,
-  checkBackendOptions,
-  type NcclOptions,
-  ncclAttachOptions,
-  parseBackendOptions,
-  type ThreadsOptions,
-} from "./backend-options.ts";
+import { type NcclOptions, ncclAttachOptions } from "../backends/nccl/nccl-kind.ts";
+import { checkBackendOptions } from "../comm/index.ts";
+import { type BackendOptionsOf, backendKind, LAUNCH_BACKENDS, parseBackendOptions } from "./backend-table.ts";
 import { launch } from "./launch.ts";
 
 const available = useFakeGpu();
 const id = new Uint8Array(128).fill(1);
+
+describe("the table of backends", () => {
+  it("gives the kind of each name", async () => {
+    expect(LAUNCH_BACKENDS).toContain("threads");
+    for (const name of LAUNCH_BACKENDS) expect((await backendKind(name)).name).toBe(name);
+  });
+});
 
 describe("options of a backend", () => {
   it("are refused by name, with what the backend knows", async () => {
@@ -29,14 +31,19 @@ describe("options of a backend", () => {
       ["nccl", { memoryLimitBytes: 1.5 }, /memoryLimitBytes.*integer/],
     ];
     for (const [backend, options, words] of wrong) {
-      expect(() => checkBackendOptions(backend, options as BackendOptions, 2), JSON.stringify(options)).toThrow(words);
+      const kind = await backendKind(backend);
+      expect(() => checkBackendOptions(kind, options, 2), JSON.stringify(options)).toThrow(words);
     }
-    checkBackendOptions("nccl", { devices: [3, 1], uniqueId: id, config: { maxCtas: 4 }, blocking: false }, 2);
+    checkBackendOptions(
+      await backendKind("nccl"),
+      { devices: [3, 1], uniqueId: id, config: { maxCtas: 4 }, blocking: false },
+      2,
+    );
     const misled = launch({ ranks: 2, backendOptions: { devices: [0, 1] }, run: () => 0 });
     await expect(misled).rejects.toThrow(/which the threads backend knows/);
     // @ts-expect-error: the threads backend has no devices.
     launch({ ranks: 2, backend: "threads", backendOptions: { devices: [0] }, run: () => 0 }).catch(() => {});
-    expectTypeOf<ThreadsOptions>().not.toHaveProperty("devices");
+    expectTypeOf<BackendOptionsOf["threads"]>().not.toHaveProperty("devices");
   });
 
   it("reach a rank: its own device, and a unique id only in the first generation", () => {

@@ -1,0 +1,130 @@
+/** The nccl backend as the world knows it: ranks are threads or processes of one host, each with a GPU of its own. */
+import { FormatError, InvalidArgumentError, UnavailableError } from "../../../core/index.ts";
+import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
+import type { NcclAttachOptions } from "./backend.ts";
+import { checkNcclConfig } from "./config.ts";
+import {
+  buryNcclRank,
+  createNcclHost,
+  dumpNcclFlight,
+  failNcclRank,
+  MAX_NCCL_RANKS,
+  type NcclHandle,
+  releaseNcclHost,
+} from "./nccl-host.ts";
+import { UNIQUE_ID_BYTES } from "./symbols.ts";
+
+/** What the nccl backend is told: `NcclAttachOptions`, but devices are named for all ranks. */
+export interface NcclOptions extends Omit<NcclAttachOptions, "device" | "peers"> {
+  /** CUDA ordinal of each rank, among the visible devices; its own number unless told. At least one for each rank. */
+  readonly devices?: readonly number[];
+}
+
+const isOrdinal = isIntegerFrom(0);
+
+export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
+  name: "nccl",
+  options: {
+    devices: (value, ranks) => {
+      const areDistinct = Array.isArray(value) && new Set(value).size === value.length;
+      if (!areDistinct || value.some((one) => isOrdinal(one, ranks) !== undefined)) {
+        return "distinct CUDA ordinals, one for each rank";
+      }
+      return value.length < ranks ? `at least ${ranks} devices, one for each rank` : undefined;
+    },
+    timeoutMs: isDuration,
+    memoryLimitBytes: isIntegerFrom(1),
+    config: (value) => {
+      if (typeof value !== "object" || value === null) return "an object of NCCL's configuration";
+      checkNcclConfig(value);
+      return undefined;
+    },
+    blocking: isFlag,
+    registerBuffers: isFlag,
+    uniqueId: (value) =>
+      value instanceof Uint8Array && value.length === UNIQUE_ID_BYTES
+        ? undefined
+        : `a Uint8Array of ${UNIQUE_ID_BYTES} bytes, an ncclUniqueId`,
+    flightTimings: isFlag,
+  },
+  isolations: ["thread", "process"],
+  maxRanks: MAX_NCCL_RANKS,
+  usesDevices: true,
+  async availableRanks() {
+    const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
+    const { numDevices } = requireCudaDriver();
+    requireNccl();
+    if (numDevices > 0) return numDevices;
+    const isMasked = process.env["CUDA_VISIBLE_DEVICES"] !== undefined;
+    const how = isMasked ? "Unset CUDA_VISIBLE_DEVICES." : "Run it where nvidia-smi lists a GPU.";
+    throw new UnavailableError("NCCL", "the CUDA driver shows no device", `${how} chorale doctor says more.`);
+  },
+  createHost: ({ ranks, generation, isolation }) =>
+    createNcclHost({ ranks, generation, interprocess: isolation === "process" }),
+  releaseHost: releaseNcclHost,
+  attach: async (host, rank, options) =>
+    (await import("./backend.ts")).attachNccl(host, rank, ncclAttachOptions(options, rank, host.generation)),
+  // NCCL's groups end together: a dead rank is the end of all.
+  fail: (host, rank, cause) => failNcclRank(host, rank, cause),
+  bury: buryNcclRank,
+  reap: async (host, rank) => void (await import("./reap.ts")).reapNccl(host, rank),
+  readFlight: dumpNcclFlight,
+  async libraries() {
+    const [{ ncclLibrary }, { CUDA_LIBRARY, nvrtcLibrary }] = await loadEngine();
+    return [{ ...CUDA_LIBRARY, name: "CUDA driver" }, ncclLibrary(), nvrtcLibrary()];
+  },
+  async prepareJoin(localRank, launcher) {
+    const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
+    const { deviceInfo } = await import("../../device/internal.ts");
+    const driver = requireCudaDriver();
+    const device = ordinalOf(localRank, launcher, driver.numDevices);
+    return {
+      engine: `NCCL ${requireNccl().version}`,
+      device: deviceInfo(driver, device).uuid,
+      howToChoose: "CUDA_VISIBLE_DEVICES of each rank, or its local rank, chooses it",
+      attach: async (host, rank, timeoutMs) =>
+        (await import("./backend.ts")).attachNccl(checkPublished(host), rank, { device, timeoutMs }),
+    };
+  },
+};
+
+/** What finds the libraries; worlds of other backends do not load it. */
+function loadEngine() {
+  return Promise.all([import("./library.ts"), import("../../../foreign/cuda/index.ts")]);
+}
+
+/** What one rank is told. A unique id serves once: later generations draw theirs. */
+export function ncclAttachOptions(
+  { devices, uniqueId, ...rest }: NcclOptions,
+  rank: number,
+  generation: number,
+): NcclAttachOptions {
+  const device = devices?.[rank];
+  return {
+    ...rest,
+    ...(device === undefined ? {} : { device, peers: devices ?? [] }),
+    ...(uniqueId === undefined || generation > 1 ? {} : { uniqueId }),
+  };
+}
+
+/** The device of a rank: that of its number on this host, or the only one where the launcher masks the others. */
+function ordinalOf(localRank: number, launcher: string, numDevices: number): number {
+  if (localRank < numDevices) return localRank;
+  if (numDevices === 1) return 0;
+  throw new InvalidArgumentError(
+    `local rank (of ${launcher})`,
+    localRank,
+    numDevices === 0
+      ? "a visible CUDA device (CUDA_VISIBLE_DEVICES may mask all of them)"
+      : `0 to ${numDevices - 1}, the visible CUDA devices: NCCL wants a device per rank`,
+  );
+}
+
+/** Reads the handle that rank 0 published. @throws FormatError */
+function checkPublished(host: unknown): NcclHandle {
+  const { kind, control } = (host ?? {}) as Partial<NcclHandle>;
+  if (kind !== "nccl" || control instanceof SharedArrayBuffer || typeof control?.path !== "string") {
+    throw new FormatError("the control segment's name", "cannot be read");
+  }
+  return host as NcclHandle;
+}

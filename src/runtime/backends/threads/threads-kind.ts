@@ -1,0 +1,25 @@
+/** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
+import { type BackendKind, isDuration, isIntegerFrom } from "../../comm/index.ts";
+import { dumpFlight } from "./flight-ring.ts";
+import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
+import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
+
+/** Memory, deadline and cores of the threads backend. */
+export type ThreadsOptions = Pick<ThreadsHostOptions, "memoryLimitBytes"> & AttachOptions;
+
+export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
+  name: "threads",
+  options: { memoryLimitBytes: isIntegerFrom(1), timeoutMs: isDuration, cores: isIntegerFrom(1) },
+  isolations: ["thread"],
+  isolationReason: "whose ranks share the memory of one process",
+  maxRanks: MAX_RANKS,
+  usesDevices: false,
+  availableRanks: () => MAX_RANKS,
+  createHost: ({ ranks, generation }, options) => createThreadsHost({ ...options, ranks, generation }),
+  releaseHost: releaseThreadsHost,
+  attach: async (host, rank, options) => (await import("./backend.ts")).attachThreads(host, rank, options),
+  fail: (host, rank, cause, everybody) => (everybody ? failWorld : failRank)(host, rank, cause),
+  bury: buryRank,
+  readFlight: dumpFlight,
+  libraries: async () => [],
+};

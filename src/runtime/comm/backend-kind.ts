@@ -1,0 +1,132 @@
+/**
+ * `BackendKind`: what the launcher, `joinWorld`, the bench, the doctor and the command line need to know of a backend.
+ * Each folder of `backends/` gives one; `world/backend-table.ts` names them all, one line each, and loads a kind when it
+ * is first used. Nobody else asks which backend it is. A kind's module must load fast and need no engine: what needs a
+ * library or a device is imported by the methods that use it.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { LibrarySpec } from "../../foreign/native/index.ts";
+import type { Backend } from "./contract.ts";
+import type { FlightDump } from "./flight.ts";
+import type { Isolation } from "./isolation.ts";
+
+/** The launcher's side of one generation, as its ranks get it: plain data that structuredClone can copy. */
+export interface HostHandle {
+  readonly ranks: number;
+  readonly generation: number;
+}
+
+/** What a generation's host side is made for. */
+export interface HostSpec {
+  readonly ranks: number;
+  readonly generation: number;
+  readonly isolation: Isolation;
+}
+
+/** Says what an option must be when `value` is not that. `ranks`: the size of the world that it is for. */
+export type OptionCheck = (value: unknown, ranks: number) => string | undefined;
+/** A check for each option that a backend knows. */
+export type OptionSchema<O extends object> = { readonly [K in keyof Required<O>]: OptionCheck };
+
+/** One backend: `H` is the handle that its ranks attach with, `O` its options, as `launch` takes them. */
+export interface BackendKind<H extends HostHandle = HostHandle, O extends object = object> {
+  readonly name: string;
+  readonly options: OptionSchema<O>;
+  /** What its ranks can run in. */
+  readonly isolations: readonly Isolation[];
+  /** Why they run in nothing else, as a clause about the backend: `whose ranks ...`. */
+  readonly isolationReason?: string;
+  /** Most ranks of a world on any machine. */
+  readonly maxRanks: number;
+  /** Whether every rank needs a device of its own. */
+  readonly usesDevices: boolean;
+  /** Counts the ranks that this machine has room for. @throws UnavailableError when the engine is not here */
+  availableRanks(): number | Promise<number>;
+  /** Makes what the ranks of a generation share, in the launcher. The options are checked. @throws OutOfMemoryError, UnavailableError */
+  createHost(spec: HostSpec, options: O): H;
+  /** Removes what `createHost` made, when no rank of it is left. Idempotent. */
+  releaseHost(host: H): void;
+  /** Attaches this thread as one rank. @throws UnavailableError when the engine is not on this machine */
+  attach(host: H, rank: number, options: O): Promise<Backend>;
+  /**
+   * Says, from the launcher's thread, that a rank is dead: to its groups, or to `everybody` when the generation is over.
+   * Idempotent: the first cause stays.
+   */
+  fail(host: H, rank: number, cause: string, everybody: boolean): void;
+  /** Repairs shared memory in which a rank's thread or process may have ended in the midst of a change. */
+  bury(host: H, rank: number): void;
+  /**
+   * Frees what a killed thread held in the engine's libraries, from any thread of its process, once the survivors have
+   * abandoned the generation. Idempotent. Absent where threads hold nothing there.
+   */
+  reap?(host: H, rank: number): Promise<void>;
+  /** Reads what every rank did last, of dead and stuck ranks too. */
+  readFlight(host: H): FlightDump;
+  /** The libraries that it loads, for `doctor`. */
+  libraries(): Promise<readonly LibrarySpec[]>;
+  /**
+   * Finds the engine and the device of a process that another launcher started as number `localRank` of this host.
+   * Absent where such processes cannot join a world. Rank 0 makes the host side; the others get it as JSON.
+   * @throws UnavailableError without the engine, InvalidArgumentError without a device for the rank
+   */
+  prepareJoin?(localRank: number, launcher: string): Promise<JoiningRank>;
+}
+
+/** A process of another launcher that is about to be a rank of a world on one host. */
+export interface JoiningRank {
+  /** Name and version of the engine: must be equal on all ranks. */
+  readonly engine: string;
+  /** Identity of the rank's device: no two ranks may have the same. */
+  readonly device: string;
+  /** How the user gives each rank a device of its own, for the message when two have the same one. */
+  readonly howToChoose: string;
+  /** Attaches with the handle that rank 0 published. @throws FormatError when it is not a handle */
+  attach(host: unknown, rank: number, timeoutMs: number): Promise<Backend>;
+}
+
+export const isFlag: OptionCheck = (value) => (typeof value === "boolean" ? undefined : "true or false");
+export const isIntegerFrom =
+  (least: number): OptionCheck =>
+  (value) =>
+    Number.isSafeInteger(value) && (value as number) >= least ? undefined : `an integer of ${least} or more`;
+export const isDuration: OptionCheck = (value) =>
+  typeof value === "number" && value > 0 ? undefined : "a number of milliseconds above 0";
+
+/**
+ * Checks a backend's options for a world of `ranks`.
+ * @throws InvalidArgumentError for an option that the backend does not have, or a wrong value
+ */
+export function checkBackendOptions(kind: BackendKind, options: object, ranks: number): void {
+  const known = kind.options as Readonly<Record<string, OptionCheck>>;
+  for (const [key, value] of Object.entries(options)) {
+    const check = Object.hasOwn(known, key) ? known[key] : undefined;
+    if (check === undefined) {
+      const accepted = `one of ${Object.keys(known).join(", ")}, which the ${kind.name} backend knows`;
+      throw new InvalidArgumentError("backendOptions", key, accepted);
+    }
+    const wanted = value === undefined ? undefined : check(value, ranks);
+    if (wanted !== undefined) throw new InvalidArgumentError(`backendOptions.${key}`, value, wanted);
+  }
+}
+
+/** Checks that a backend's ranks can run in threads, or in processes. @throws InvalidArgumentError */
+export function checkIsolation({ name, isolations, isolationReason }: BackendKind, isolation: Isolation): void {
+  if (isolations.includes(isolation)) return;
+  const accepted = isolations.map((one) => JSON.stringify(one)).join(" or ");
+  throw new InvalidArgumentError(
+    "isolation",
+    isolation,
+    `${accepted} with the ${name} backend${isolationReason === undefined ? "" : `, ${isolationReason}`}`,
+  );
+}
+
+/** Checks that a world of the backend can have so many ranks. @throws InvalidArgumentError */
+export function checkRanks({ name, maxRanks, usesDevices }: BackendKind, ranks: number, argument = "ranks"): void {
+  if (Number.isInteger(ranks) && ranks >= 1 && ranks <= maxRanks) return;
+  const devices = usesDevices ? ", one rank per device of the host" : "";
+  throw new InvalidArgumentError(
+    argument,
+    ranks,
+    `an integer from 1 to ${maxRanks} with the ${name} backend${devices}`,
+  );
+}

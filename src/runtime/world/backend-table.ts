@@ -1,0 +1,58 @@
+/**
+ * The backends whose ranks can be started, one line each. Adding one touches this line and the backend's own folder.
+ * A kind is loaded when it is first used: a rank loads its own backend only, and `chorale --help` none.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { BackendKind } from "../comm/index.ts";
+
+const TABLE = {
+  threads: async () => (await import("../backends/threads/internal.ts")).THREADS_KIND,
+  nccl: async () => (await import("../backends/nccl/internal.ts")).NCCL_KIND,
+};
+
+export type BackendName = keyof typeof TABLE;
+/** The options of each backend, by its name. */
+export type BackendOptionsOf = {
+  readonly [B in BackendName]: Awaited<ReturnType<(typeof TABLE)[B]>> extends BackendKind<infer _, infer O> ? O : never;
+};
+export type BackendOptions = BackendOptionsOf[BackendName];
+
+/** Backends whose ranks `launch()` can start. */
+export const LAUNCH_BACKENDS = Object.freeze(Object.keys(TABLE)) as readonly BackendName[];
+/** What a world stands on unless told: it needs nothing but Node. */
+export const DEFAULT_BACKEND: BackendName = "threads";
+
+/** Loads what the world knows of a backend. */
+export function backendKind(name: BackendName): Promise<BackendKind> {
+  return TABLE[name]();
+}
+
+/** Reads a backend's name. @throws InvalidArgumentError naming the backends */
+export function parseBackend(text: string, argument = "backend"): BackendName {
+  const name = LAUNCH_BACKENDS.find((known) => known === text);
+  if (name === undefined) throw new InvalidArgumentError(argument, text, `one of ${LAUNCH_BACKENDS.join(", ")}`);
+  return name;
+}
+
+/**
+ * Reads `key=value` words of a command line: values are JSON, or text where they are not. `launch()` checks them.
+ * @throws InvalidArgumentError for a word of another form
+ * @example
+ * console.log(parseBackendOptions(["devices=[0,2]", "registerBuffers=true"])); // { devices: [0, 2], registerBuffers: true }
+ */
+export function parseBackendOptions(words: readonly string[], argument = "--backend-option"): BackendOptions {
+  const entries = words.map((word) => {
+    const at = word.indexOf("=");
+    if (at < 1) throw new InvalidArgumentError(argument, word, "KEY=VALUE, such as devices=[0,2]");
+    return [word.slice(0, at), jsonOrText(word.slice(at + 1))] as const;
+  });
+  return Object.fromEntries(entries) as BackendOptions;
+}
+
+function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,44 @@
+/** What the ranks of one generation share, from the launcher's side: made here, told of deaths, read and removed. */
+import type { BackendKind, FlightDump, HostHandle, HostSpec } from "../comm/index.ts";
+import type { BackendName } from "./backend-table.ts";
+
+/** What a rank needs to attach; travels to its thread or process. */
+export interface EngineHandle {
+  readonly backend: BackendName;
+  readonly host: HostHandle;
+  readonly options: object;
+}
+
+export class HostSide {
+  readonly kind: BackendKind;
+  readonly handle: EngineHandle;
+
+  /** @throws what the backend's `createHost` throws */
+  constructor(kind: BackendKind, spec: HostSpec, options: object = {}) {
+    this.kind = kind;
+    this.handle = { backend: kind.name as BackendName, host: kind.createHost(spec, options), options };
+  }
+
+  /** Says that a rank is dead. Idempotent: the first cause stays. */
+  fail(rank: number, cause: string): void {
+    this.kind.fail(this.handle.host, rank, cause, false);
+  }
+
+  /** As `fail`, but for every group: the generation is over, also for ranks that talk only among themselves. */
+  failEverybody(rank: number, cause: string): void {
+    this.kind.fail(this.handle.host, rank, cause, true);
+  }
+
+  bury(rank: number): void {
+    this.kind.bury(this.handle.host, rank);
+  }
+
+  readFlight(): FlightDump {
+    return this.kind.readFlight(this.handle.host);
+  }
+
+  /** Removes it, once no rank of it is left. Idempotent. */
+  release(): void {
+    this.kind.releaseHost(this.handle.host);
+  }
+}
