@@ -2,7 +2,6 @@
  * Every error class of chorale. The `code` is for programs, the message for people: it says what is wrong, shows the
  * values, and says what is accepted or how to mend it.
  */
-import { printable, printableLine } from "./plain-text.ts";
 
 export type ErrorCode =
   | "INVALID_ARGUMENT"
@@ -23,8 +22,7 @@ export type ErrorCode =
 export abstract class ChoraleError extends Error {
   abstract readonly code: ErrorCode;
   constructor(message: string, options?: ErrorOptions) {
-    // Messages quote what files and programs say, and end on terminals.
-    super(printable(message), options);
+    super(message, options);
     this.name = new.target.name;
   }
 }
@@ -44,7 +42,7 @@ export function show(value: unknown): string {
   } catch {
     text = Object.prototype.toString.call(value);
   }
-  text = printableLine(text);
+  text = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?");
   return text.length > 200 ? `${text.slice(0, 197)}...` : text;
 }
 
@@ -68,8 +66,7 @@ export class FormatError extends ChoraleError {
   readonly where: string;
   readonly field: string | undefined;
   constructor(where: string, problem: string, options?: ErrorOptions & { field?: string }) {
-    const place = options?.field === undefined ? where : `${where}: ${options.field}`;
-    super(`${printableLine(place)}: ${problem}`, options);
+    super(`${where}${options?.field === undefined ? "" : `: ${options.field}`}: ${problem}`, options);
     this.where = where;
     this.field = options?.field;
   }

@@ -14,10 +14,8 @@ import {
 } from "../../authoring/plan/index.ts";
 import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
-import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./options.ts";
-import { print, printJsonText } from "./output.ts";
-import { loadPlan, parseProgramArgs } from "./program-file.ts";
+import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
 interface Flags {
@@ -69,9 +67,14 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     if (a === undefined || b === undefined || more.length > 0)
       throw new InvalidArgumentError("--diff", files, "two files");
     const differences = diffPlans(await loadPlan(a, args, options), await loadPlan(b, args, options));
-    if (flags.json === true)
-      writeJsonText(flags, `${JSON.stringify({ same: differences.length === 0, differences }, null, 2)}\n`);
-    else writeText(flags, differences.length === 0 ? "no difference\n" : `${printDiff(differences)}\n`);
+    write(
+      flags,
+      flags.json === true
+        ? `${JSON.stringify({ same: differences.length === 0, differences }, null, 2)}\n`
+        : differences.length === 0
+          ? "no difference\n"
+          : `${printDiff(differences)}\n`,
+    );
     return differences.length === 0 ? 0 : 1;
   }
   const [file, ...rest] = files;
@@ -90,13 +93,13 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const plan = await loadPlan(file, args, options);
   switch (target) {
     case "text":
-      writeText(flags, `${printPlan(plan, ranksOf(flags))}\n`);
+      write(flags, `${printPlan(plan, ranksOf(flags))}\n`);
       return 0;
     case "chorale":
-      writeJsonText(flags, `${planToJson(plan, 2)}\n`);
+      write(flags, `${planToJson(plan, 2)}\n`);
       return 0;
     case "xml":
-      writeText(flags, writeMscclXml(plan));
+      write(flags, writeMscclXml(plan));
       return 0;
     case "json":
       writeJson(plan, flags);
@@ -146,7 +149,7 @@ async function printAfter(file: string, args: ReturnType<typeof parseProgramArgs
   });
   if (out.length === 0)
     throw new InvalidArgumentError("--print-after", wanted, "a pass that this program goes through; all shows them");
-  writeText(flags, `${out.join("\n")}\n`);
+  write(flags, `${out.join("\n")}\n`);
   return 0;
 }
 
@@ -185,12 +188,7 @@ function writeJson(plan: ExecutionPlan, flags: Flags): void {
   });
 }
 
-function writeText(flags: Flags, text: string): void {
-  if (flags.output === undefined) print(text);
-  else writeFileSync(flags.output, text);
-}
-
-function writeJsonText(flags: Flags, text: string): void {
-  if (flags.output === undefined) printJsonText(text);
+function write(flags: Flags, text: string): void {
+  if (flags.output === undefined) process.stdout.write(text);
   else writeFileSync(flags.output, text);
 }

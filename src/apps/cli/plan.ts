@@ -31,7 +31,6 @@ import {
 } from "../../planner/index.ts";
 import { EXIT } from "./main.ts";
 import { collect, whole } from "./options.ts";
-import { print, printJson, showProgress } from "./output.ts";
 
 interface Flags {
   readonly hardware: string;
@@ -197,9 +196,13 @@ async function run(modelText: string, flags: Flags): Promise<number> {
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
     await writePlan(flags.outputFile, outcome.plans[0]);
   }
-  if (flags.json === true)
-    printJson({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) });
-  else print(`${exported === undefined ? render(outcome, model.name, flags) : renderExport(exported)}\n`);
+  const text =
+    flags.json === true
+      ? JSON.stringify({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) })
+      : exported === undefined
+        ? render(outcome, model.name, flags)
+        : renderExport(exported);
+  process.stdout.write(`${text}\n`);
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
 }
 
@@ -213,7 +216,7 @@ function progress(): (done: number, total: number) => void {
     if (finished ? shown : Date.now() - last > 100) {
       last = Date.now();
       shown = !finished;
-      showProgress(finished ? "" : `judged ${done} of ${total} layouts`);
+      process.stderr.write(finished ? "\r\u001b[K" : `\r\u001b[Kjudged ${done} of ${total} layouts`);
     }
   };
 }

@@ -1,4 +1,5 @@
 /** Topologies and constants for `sim` and `tune`. */
+import { readFile } from "node:fs/promises";
 import {
   parametersFor,
   parseParameters,
@@ -7,13 +8,9 @@ import {
   type SystemParameters,
   simulatedDevices,
 } from "../../authoring/simulator/index.ts";
-import { InvalidArgumentError } from "../../core/index.ts";
-import { readJsonFile, readTextFile } from "../../foreign/formats/index.ts";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-
-/** Larger files are no constants and no network: both have some kilobytes. */
-const MAX_FILE_BYTES = 16 * 2 ** 20;
 
 const isAstra = (what: string) => /\.ya?ml$/.test(what);
 
@@ -29,7 +26,13 @@ export async function loadTopology(what: string): Promise<Inventory> {
       throw error;
     }
   }
-  return readAstraNetwork(readTextFile(what, MAX_FILE_BYTES), what);
+  let text: string;
+  try {
+    text = await readFile(what, "utf8");
+  } catch {
+    throw new InvalidArgumentError("--topology", what, "a file that can be read");
+  }
+  return readAstraNetwork(text, what);
 }
 
 /** Loads the constants that `--params` names; by the accelerators' name, or ideal for ASTRA-sim's, unless told. */
@@ -45,5 +48,12 @@ export async function loadParameters(
     if (found !== undefined) return found;
     throw new InvalidArgumentError("--params", params, `one of ${Object.keys(SYSTEMS).join(", ")}, or a .json file`);
   }
-  return parseParameters(readJsonFile(params, MAX_FILE_BYTES), parametersFor(device).name);
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(params, "utf8"));
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new FormatError(params, `is no JSON: ${error.message}`);
+    throw new InvalidArgumentError("--params", params, "a JSON file that can be read");
+  }
+  return parseParameters(value, parametersFor(device).name);
 }

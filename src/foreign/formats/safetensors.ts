@@ -7,8 +7,7 @@
  */
 import { FormatError, show } from "../../core/index.ts";
 import type { ByteSource } from "./byte-source.ts";
-import { parseStrictJson } from "./json.ts";
-import { decodeUtf8 } from "./text-file.ts";
+import { decodeUtf8, parseStrictJson } from "./json.ts";
 
 /** Bits of one element, by the names that safetensors uses. */
 export const SAFETENSORS_DTYPE_BITS = {

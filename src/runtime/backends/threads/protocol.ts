@@ -5,6 +5,7 @@
  * Status of the waiting functions: 0 all there; 1 + p rank p is missing; -1 - p rank p's call differs from ours.
  */
 import {
+  addCopy,
   addReduceKernels,
   compileModule,
   type FunctionBuilder,
@@ -168,32 +169,6 @@ function addFinished(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuil
   );
 }
 
-/** Moves with SIMD loads and stores: `memory.copy` is slow on shared memories. */
-function addCopy(module: ModuleBuilder): FunctionBuilder {
-  return module.function(
-    signature(3, 0),
-    (f) => {
-      const [to, from, bytes] = [f.param(0), f.param(1), f.param(2)];
-      const step = (width: number, move: () => void) =>
-        f.block(() =>
-          f.loop(() => {
-            f.get(bytes).i32(width).op("i32.lt_u").brIf(1);
-            move();
-            for (const local of [to, from]) f.get(local).i32(width).op("i32.add").set(local);
-            f.get(bytes).i32(width).op("i32.sub").set(bytes).br(0);
-          }),
-        );
-      step(128, () => {
-        for (let i = 0; i < 128; i += 16) f.get(to, from).mem("v128.load", i).mem("v128.store", i);
-      });
-      step(16, () => f.get(to, from).mem("v128.load").mem("v128.store"));
-      step(4, () => f.get(to, from).mem("i32.load").mem("i32.store"));
-      step(1, () => f.get(to, from).mem("i32.load8_u").mem("i32.store8"));
-    },
-    "copy",
-  );
-}
-
 /** Fills a multiple of 128 bytes with zeros. */
 function addZero(module: ModuleBuilder): void {
   module.function(
@@ -221,7 +196,7 @@ export function buildProtocol(): WasmModule {
   const arrived = addArrived(module, ring);
   const finish = addFinish(module);
   const finished = addFinished(module, ring);
-  addCopy(module);
+  addCopy(module, "copy");
   addZero(module);
 
   module.function(

@@ -162,11 +162,25 @@ export class FunctionBuilder {
     return this.op("end");
   }
   br(depth: number): this {
-    this.#code.push(0x0c, depth);
+    this.#code.push(0x0c, ...unsigned(depth));
     return this;
   }
   brIf(depth: number): this {
-    this.#code.push(0x0d, depth);
+    this.#code.push(0x0d, ...unsigned(depth));
+    return this;
+  }
+  /** Jumps out of as many blocks as the number on the stack says; out of `otherwise` where there are not that many. */
+  brTable(depths: readonly number[], otherwise: number): this {
+    this.#code.push(0x0e, ...unsigned(depths.length), ...depths.flatMap(unsigned), ...unsigned(otherwise));
+    return this;
+  }
+  i64(value: number): this {
+    this.#code.push(0x42, ...signed(value));
+    return this;
+  }
+  /** Orders this thread's plain accesses before it with those after it, for all threads. */
+  fence(): this {
+    this.#code.push(0xfe, 0x03, 0x00);
     return this;
   }
   call(target: FunctionBuilder): this {

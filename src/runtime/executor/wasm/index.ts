@@ -1,4 +1,5 @@
 export * from "./assembler.ts";
+export * from "./copy.ts";
 export * from "./kernel-context.ts";
 export * from "./reduce-kernels.ts";
 export * from "./webassembly.ts";

@@ -3,7 +3,9 @@
  * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
  */
 import { availableParallelism } from "node:os";
-import { nap } from "../memory/index.ts";
+import { nap } from "../../memory/index.ts";
+
+export { nap };
 
 /** What can be looked at again. */
 export interface Pollable {

@@ -5,16 +5,11 @@
  * enqueues calls of its kind.
  */
 
-import { type GroupControl, sameLane } from "../memory/index.ts";
+import { type GroupControl, sameLane } from "../../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { Poller } from "./poller.ts";
-import type { QueueEntry } from "./queue-entry.ts";
-
-/** Calls that the engine connects together have one kind. */
-export type CallKind = number;
-
-/** Kind of a call that waits for all members each time. */
-export const ALWAYS_COLD: CallKind = -1;
+import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
+import type { Entry } from "./queue-entry.ts";
 
 export interface FirstCallsOptions {
   readonly control: GroupControl;
@@ -30,7 +25,7 @@ export class FirstCalls {
   readonly #poller: Poller;
   readonly #warm = new Set<CallKind>();
   /** The call whose turn this rank has taken. */
-  #turnOf: QueueEntry | undefined;
+  #turnOf: Entry | undefined;
 
   constructor(agreement: Agreement, { control, ranks, poller }: FirstCallsOptions) {
     this.#agreement = agreement;
@@ -50,7 +45,7 @@ export class FirstCalls {
   }
 
   /** Whether all members have come to a call and its turn is theirs: then it is to be made, and `made` to be called. */
-  takesTurn(entry: QueueEntry): boolean {
+  takesTurn(entry: Entry): boolean {
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
@@ -59,7 +54,7 @@ export class FirstCalls {
   }
 
   /** Says that NCCL has come back from a call. */
-  made(entry: QueueEntry): void {
+  made(entry: Entry): void {
     if (this.#turnOf !== entry) return;
     this.#turnOf = undefined;
     this.endTurn();
@@ -77,7 +72,7 @@ export class FirstCalls {
   }
 
   /** A call of sends and receives alone takes its turn with the members that are in it. */
-  #turnOfEntry({ arrivals, kinds }: QueueEntry): boolean {
+  #turnOfEntry({ arrivals, kinds }: Entry): boolean {
     const collective = arrivals.find(({ lane }) => lane.kind === "collective");
     if (collective !== undefined) return this.turn(collective.seq);
     if (this.#control.size === 1) return true;

@@ -1,0 +1,26 @@
+import { describe, expect, it } from "vitest";
+import { LocalRanks } from "../../../../test/support/local-ranks.ts";
+import { runCollective } from "../../../../test/support/run-collective.ts";
+import { ALGORITHMS } from "../../../authoring/algorithms/index.ts";
+import { compile } from "../../../authoring/language/index.ts";
+
+const seed = Number(process.env["CHORALE_SEED"] ?? 1);
+/** All counts of ranks take 40 s: CI runs some. */
+const RANKS = process.env["CHORALE_EXECUTOR"] === "full" ? [2, 3, 4, 5, 6, 7, 8] : [2, 3, 4, 8];
+/** Uneven, tiny, zero, large enough for two granules; the same again, to go back to a size. */
+const COUNTS = [37, 1, 0, 4096 * 3 + 5, 64, 37];
+
+describe.each(ALGORITHMS)("$name on the CPU", (entry) => {
+  it.each(RANKS.filter(entry.legal))("computes its collective on %i ranks", (numRanks) => {
+    for (const inPlace of entry.inPlace ? [false, true] : [false]) {
+      for (const instances of numRanks <= 3 ? [1, 2] : [1]) {
+        const plan = compile(entry.make({ numRanks, inPlace, instances, root: numRanks - 1 }), { verify: false });
+        const local = new LocalRanks(plan, { dtype: "i32", seed });
+        for (const [i, count] of COUNTS.entries()) {
+          const what = `seed ${seed}, ${numRanks} ranks, inPlace ${inPlace}, ${instances} instances, count ${count}`;
+          expect(runCollective(local, { dtype: "i32", count, seed: seed + i, shift: i % 3 }), what).toBeUndefined();
+        }
+      }
+    }
+  });
+});

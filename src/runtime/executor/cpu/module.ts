@@ -1,0 +1,14 @@
+/** The executor's code as a module of its own: kernels, copy and strand machine, where no backend adds to them. */
+import { ModuleBuilder } from "../wasm/assembler.ts";
+import { addCopy } from "../wasm/copy.ts";
+import { addReduceKernels } from "../wasm/reduce-kernels.ts";
+import { compileModule, type WasmModule } from "../wasm/webassembly.ts";
+import { addStrandMachine } from "./strand-machine.ts";
+
+/** Compiles it: some ten milliseconds, once per process. Instances export `MachineExports`. */
+export function buildExecutor(): WasmModule {
+  const module = new ModuleBuilder();
+  const kernelType = addReduceKernels(module);
+  addStrandMachine(module, { kernelType, copy: addCopy(module) });
+  return compileModule(module.encode());
+}

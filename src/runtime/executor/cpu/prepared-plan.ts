@@ -1,0 +1,471 @@
+/**
+ * One rank's plan, ready to run: its records lie in memory, its scratch is allocated, its counters are connected. Sizes
+ * are arguments: `bind` writes the lengths and offsets of a size into the records and compiles nothing. `launch` and
+ * `run` allocate nothing.
+ */
+import type { ExecutionPlan, PlanReduceOp } from "../../../authoring/plan/index.ts";
+import { type DType, InvalidArgumentError, invariant, sizeOf } from "../../../core/index.ts";
+import type { ExecutorMemory, Transport } from "../transport.ts";
+import { initContext, setParameter } from "../wasm/kernel-context.ts";
+import { CONTEXT, COPY_KERNEL, KERNEL_INDEX, type KernelOp } from "../wasm/reduce-kernels.ts";
+import {
+  BARRIER,
+  BODIES,
+  CODE,
+  COUNTER_BYTES,
+  DATA,
+  LOOP,
+  RECORD,
+  RUN,
+  SEMAPHORES,
+  SIGNAL,
+  STRAND,
+  TILE_BYTES,
+  WAIT,
+} from "./image.ts";
+import { type DataRecord, type LoweredRank, lowerRank, type Stretch, type SyncRecord, sendsPackets } from "./lower.ts";
+import { chunkBytesOf, type PlanShape, shapeOf } from "./sizes.ts";
+import type { MachineExports } from "./strand-machine.ts";
+
+export interface PreparedPlanParts {
+  readonly plan: ExecutionPlan;
+  /** Group rank. */
+  readonly rank: number;
+  readonly dtype: DType;
+  /** Takes the place of the collective's operator, which it is unless told. */
+  readonly op?: KernelOp;
+  readonly memory: ExecutorMemory;
+  readonly transport: Transport;
+  readonly machine: MachineExports;
+  /** What is passed to the machine's `ring`. */
+  readonly bell?: number;
+}
+
+/** Where a strand stands. */
+export interface StrandPosition {
+  readonly strand: number;
+  /** Index of the operation, and of the one within when that is a pipeline. `undefined` once the strand has ended. */
+  readonly op: number | undefined;
+  readonly body: number | undefined;
+}
+
+/** What `bind` needs of a data record, as numbers: one row each. */
+const ROW = { at: 0, chunks: 1, from: 2, to: 3, part: 4, parts: 5, numRanges: 6, ranges: 7 } as const;
+/** Of each range: 1 when it is scratch, whose chunks are never short; its part and chunk within. */
+const RANGE_WORDS = 3;
+
+/** Of `Transport.state`: the number of launches; then how often each counter was waited for. */
+const STATE_BYTES = 16;
+
+const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
+
+export class PreparedPlan {
+  readonly plan: ExecutionPlan;
+  readonly rank: number;
+  readonly dtype: DType;
+  readonly shape: PlanShape;
+  /** True when the caller's buffers of other ranks are touched: they must be known, and free, before the launch. */
+  readonly reachesBuffers: boolean;
+  readonly #memory: ExecutorMemory;
+  readonly #machine: MachineExports;
+  readonly #transport: Transport;
+  readonly #lowered: LoweredRank;
+  readonly #block: number;
+  readonly #run: number;
+  readonly #context: number;
+  /** This rank's own copies of the ranks' scratch bases, two words each; the half of the launch added. */
+  readonly #bases: number;
+  readonly #scratchRanks: readonly number[];
+  readonly #rows: Int32Array;
+  readonly #loops: Int32Array;
+  readonly #semaphores: number;
+  readonly #strands: number;
+  readonly #numHalves: number;
+  readonly #sendsPackets: boolean;
+  /** Chunks of the largest scratch of any rank: all ranks grow theirs at the same call. */
+  readonly #scratchChunks: number;
+  #words: Int32Array;
+  #partBytes = -1;
+  #chunkBytes = 0;
+  #capacity = 0;
+  #scratch = 0;
+  #packets = 0;
+  #wasGrown = false;
+  #closed = false;
+
+  constructor(parts: PreparedPlanParts) {
+    const { plan, rank, dtype, memory, transport } = parts;
+    invariant(plan.ranks[rank] !== undefined, `the plan has no rank ${rank}`);
+    this.plan = plan;
+    this.rank = rank;
+    this.dtype = dtype;
+    this.shape = shapeOf(plan);
+    this.#memory = memory;
+    this.#machine = parts.machine;
+    this.#transport = transport;
+    const lowered = lowerRank(plan, rank);
+    this.#lowered = lowered;
+    this.#sendsPackets = sendsPackets(plan);
+    this.#numHalves = plan.options.useDoubleScratchBuffer ? 2 : 1;
+    this.#scratchChunks = Math.max(0, ...plan.ranks.map((r) => r.scratch.chunks));
+    const table = roundUp(4 * lowered.mostRanges, 16);
+    let bytes = 0;
+    const place = (size: number) => {
+      const at = bytes;
+      bytes += roundUp(size, 16);
+      return at;
+    };
+    const run = place(4 * RUN.words);
+    const strands = place(4 * STRAND.words * lowered.strands.length);
+    const [inTable, outTable] = [place(table), place(table)];
+    const context = place(CONTEXT.sizeBytes);
+    const tiles = place(TILE_BYTES * lowered.mostPackets);
+    const semaphores = place(4 * lowered.semaphores.length);
+    const barriers = place(8 * lowered.barriers.length);
+    const bases = place(8 * plan.ranks.length);
+    const code = place(4 * lowered.strands.flat().reduce((sum, { record }) => sum + wordsOf(record), 0));
+    this.#block = memory.allocate(bytes);
+    this.#words = memory.words(this.#block + bytes);
+    const at = (offset: number) => this.#block + offset;
+    this.#run = at(run);
+    this.#strands = at(strands);
+    this.#context = at(context);
+    this.#bases = at(bases);
+    this.#semaphores = at(semaphores);
+    const set = (field: number, value: number) => {
+      this.#words[this.#run / 4 + field] = value;
+    };
+    set(RUN.strands, this.#strands);
+    set(RUN.numStrands, lowered.strands.length);
+    set(RUN.bell, parts.bell ?? 0);
+    set(RUN.inTable, at(inTable));
+    set(RUN.outTable, at(outTable));
+    set(RUN.kernelContext, this.#context);
+    set(RUN.tiles, at(tiles));
+    initContext(this.#words.buffer, this.#context);
+
+    const rows: number[] = [];
+    const loops: number[] = [];
+    const scratchRanks = new Set<number>();
+    let next = at(code);
+    let reachesBuffers = false;
+    const writer = new RecordWriter(this.#words, {
+      dtype,
+      op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (parts.op ?? kernelOp(own)) : kernelOp(own)),
+      base: ({ rank: of, buffer, packets }) => {
+        if (buffer !== "scratch") {
+          if (of !== rank) reachesBuffers = true;
+          return transport.map(of, buffer);
+        }
+        scratchRanks.add(of);
+        return this.#bases + 8 * of + (packets ? 4 : 0);
+      },
+      signal: ({ rank: of, counter }) => transport.signal(of, counter),
+      wait: (counter) => transport.wait(counter),
+      taken: (counter) => transport.state + STATE_BYTES + 4 * counter,
+      semaphore: (id) => at(semaphores) + 4 * id,
+      barrier: (id) => at(barriers) + 8 * id,
+    });
+    lowered.strands.forEach((records, strand) => {
+      const starts = records.map(({ record, op, body }) => {
+        const address = next;
+        next += 4 * wordsOf(record);
+        return { address, op, body, record };
+      });
+      starts.forEach(({ address, record, op, body }, i) => {
+        const after = record.code === "loop" ? i + record.length + 2 : record.code === "repeat" ? i - record.length : 0;
+        writer.write(address, address + 4 * wordsOf(record), record, starts[after]?.address ?? 0);
+        this.#words[address / 4 + RECORD.place] = op * BODIES + (body === undefined ? 0 : body + 1);
+        if ("ins" in record) pushRow(rows, address / 4, record);
+        else if (record.code === "loop")
+          loops.push(address / 4, starts[i + record.length + 1]!.address / 4, record.numChunks, record.unitBytes);
+      });
+      this.#words[(this.#strands + 4 * STRAND.words * strand) / 4 + STRAND.first] = starts[0]!.address;
+    });
+    for (let i = 3; i < loops.length; i += 4) {
+      if (loops[i]! % sizeOf(dtype) !== 0)
+        throw new InvalidArgumentError("dtype", dtype, `elements that divide the pipeline's unit of ${loops[i]} bytes`);
+    }
+    this.#rows = Int32Array.from(rows);
+    this.#loops = Int32Array.from(loops);
+    this.#scratchRanks = [...scratchRanks];
+    this.reachesBuffers = reachesBuffers;
+  }
+
+  /** Bytes of this rank's memory that the plan holds: records, tables and scratch. */
+  get scratchBytes(): number {
+    return this.#numHalves * this.#capacity * (this.#sendsPackets ? 3 : 1);
+  }
+
+  /** Bytes that `Transport.state` needs. */
+  static stateBytes(plan: ExecutionPlan): number {
+    return STATE_BYTES + 4 * Math.max(1, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
+  }
+
+  /** Bytes that the counters of a rank of a plan need. */
+  static counterBytes(plan: ExecutionPlan): number {
+    return COUNTER_BYTES * Math.max(1, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
+  }
+
+  /** Sets what `avg` divides by, or `preMulSum` multiplies with. */
+  parameter(op: KernelOp, value: number | bigint): void {
+    setParameter(this.#words.buffer, this.#context, this.dtype, op, value);
+  }
+
+  /**
+   * Sets the size of the launches that follow: bytes of a part of the collective's buffers (see `sizes.ts`). Returns
+   * whether scratch was moved, which the other ranks have to see before they launch; all do at the same call.
+   * @throws InvalidArgumentError for a size that the plan cannot do, OutOfMemoryError for scratch
+   */
+  bind(partBytes: number): boolean {
+    if (partBytes === this.#partBytes) return false;
+    const chunkBytes = chunkBytesOf(this.shape, partBytes);
+    if (this.shape.exact) this.#checkExact(chunkBytes);
+    this.#grow(chunkBytes);
+    const { exact } = this.shape;
+    const rows = this.#rows;
+    const words = this.#words;
+    for (let r = 0; r < rows.length; ) {
+      const at = rows[r + ROW.at]!;
+      const begin = rows[r + ROW.from]! * chunkBytes;
+      const end = rows[r + ROW.to]! * chunkBytes;
+      const parts = rows[r + ROW.parts]!;
+      let low = begin;
+      let high = end;
+      let origin = 0;
+      if (parts > 1) {
+        const whole = rows[r + ROW.chunks]! * chunkBytes;
+        origin = this.#cut(whole, rows[r + ROW.part]!, parts);
+        low = Math.max(low, origin);
+        high = Math.min(high, this.#cut(whole, rows[r + ROW.part]! + 1, parts));
+      }
+      let length = Math.max(0, high - low);
+      const numRanges = rows[r + ROW.numRanges]!;
+      let range = r + ROW.ranges;
+      for (let i = 0; i < numRanges; i++, range += RANGE_WORDS) {
+        const isScratch = rows[range] === 1;
+        const segment = isScratch || exact ? 0 : rows[range + 1]! * partBytes;
+        const start = rows[range + 2]! * chunkBytes + (low - begin);
+        if (!isScratch && !exact) length = Math.max(0, Math.min(length, partBytes - start));
+        words[at + DATA.ranges + 2 * i + 1] = segment + start;
+      }
+      words[at + DATA.length] = length;
+      words[at + DATA.lead] = low - origin;
+      r = range;
+    }
+    for (let i = 0; i < this.#loops.length; i += 4) {
+      const unit = this.#loops[i + 3]!;
+      const rounds = Math.ceil((this.#loops[i + 2]! * chunkBytes) / unit);
+      for (const at of [this.#loops[i]!, this.#loops[i + 1]!]) {
+        words[at + LOOP.rounds] = rounds;
+        words[at + LOOP.unit] = unit;
+      }
+    }
+    this.#partBytes = partBytes;
+    this.#chunkBytes = chunkBytes;
+    const moved = this.#wasGrown;
+    this.#wasGrown = false;
+    return moved;
+  }
+
+  /** Where part `index` of `parts` of a range begins: parts are whole vectors where chunks are. */
+  #cut(bytes: number, index: number, parts: number): number {
+    if (index === parts) return bytes;
+    const granule = this.shape.exact ? Math.max(sizeOf(this.dtype), this.#sendsPackets ? 4 : 1) : 16;
+    return Math.floor((bytes * index) / parts / granule) * granule;
+  }
+
+  #checkExact(chunkBytes: number): void {
+    if (this.#sendsPackets && chunkBytes % 4 !== 0) {
+      throw new InvalidArgumentError("chunk", `${chunkBytes} bytes`, "a multiple of 4 bytes: the plan sends packets");
+    }
+  }
+
+  #grow(chunkBytes: number): void {
+    const needed = roundUp(this.#scratchChunks * chunkBytes, 128);
+    if (needed <= this.#capacity) return;
+    const memory = this.#memory;
+    // One half beside the other; a quarter more than is needed, so that slowly growing sizes do not move it each time.
+    const capacity = this.#capacity === 0 ? needed : roundUp(needed + needed / 4, 128);
+    const scratch = memory.allocate(capacity * this.#numHalves, false);
+    const packets = this.#sendsPackets ? memory.allocate(2 * capacity * this.#numHalves) : 0;
+    this.#free();
+    this.#scratch = scratch;
+    this.#packets = packets;
+    this.#capacity = capacity;
+    this.#words = memory.words(
+      Math.max(scratch + capacity * this.#numHalves, packets + 2 * capacity * this.#numHalves),
+    );
+    this.#words[this.#transport.map(this.rank, "scratch") / 4] = scratch;
+    this.#words[this.#transport.map(this.rank, "packets") / 4] = packets;
+    this.#wasGrown = true;
+  }
+
+  /**
+   * Puts every strand at its beginning. With what the transport maps now: the ranks have met since `bind` moved scratch,
+   * and since the caller's buffers were named if `reachesBuffers`.
+   */
+  launch(): void {
+    const words = this.#words;
+    const state = this.#transport.state / 4;
+    const launches = words[state]!;
+    const half = this.#numHalves === 2 && (launches & 1) === 1 ? this.#capacity : 0;
+    for (const rank of this.#scratchRanks) {
+      const at = this.#bases / 4 + 2 * rank;
+      words[at] = words[this.#transport.map(rank, "scratch") / 4]! + half;
+      words[at + 1] = words[this.#transport.map(rank, "packets") / 4]! + 2 * half;
+    }
+    words[state] = launches + 1;
+    const { semaphores } = this.#lowered;
+    for (let i = 0; i < semaphores.length; i++) words[this.#semaphores / 4 + i] = semaphores[i]!;
+    this.#machine.launch(this.#run, launches + 1);
+  }
+
+  /** Gets on as far as the other ranks allow, polling at most `spins` times. @returns whether the rank is done */
+  run(spins: number): boolean {
+    return this.#machine.runStrands(this.#run, spins) === 0;
+  }
+
+  /** Where every strand stands: for reports of what a rank waits for. */
+  positions(): StrandPosition[] {
+    return strandPositions(this.#words, this.#run);
+  }
+
+  /** Address of the context, for `strandPositions`. */
+  get context(): number {
+    return this.#run;
+  }
+
+  /** Bytes of a chunk as bound. */
+  get chunkBytes(): number {
+    return this.#chunkBytes;
+  }
+
+  #free(): void {
+    if (this.#capacity === 0) return;
+    this.#memory.free(this.#scratch);
+    if (this.#packets !== 0) this.#memory.free(this.#packets);
+    this.#capacity = 0;
+  }
+
+  /** Gives the memory back. No rank may be running the plan. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#free();
+    this.#memory.free(this.#block);
+  }
+}
+
+/** Where the strands stand whose context lies at `run`: also of another rank, where its memory is this one's. */
+export function strandPositions(words: Int32Array, run: number): StrandPosition[] {
+  const first = words[run / 4 + RUN.strands]! / 4;
+  return Array.from({ length: words[run / 4 + RUN.numStrands]! }, (_, strand) => {
+    const at = first + STRAND.words * strand;
+    if (words[at + STRAND.done] === 1) return { strand, op: undefined, body: undefined };
+    const place = words[words[at + STRAND.pc]! / 4 + RECORD.place]!;
+    const body = (place % BODIES) - 1;
+    return { strand, op: Math.floor(place / BODIES), body: body < 0 ? undefined : body };
+  });
+}
+
+function kernelOp(op: PlanReduceOp): KernelOp {
+  return op;
+}
+
+function pushRow(rows: number[], at: number, record: DataRecord): void {
+  const { chunks, from, to, tbg, ins, outs } = record;
+  rows.push(at, chunks, from, to, tbg?.index ?? 0, tbg?.size ?? 1, ins.length + outs.length);
+  for (const { buffer, segment, chunk } of [...ins, ...outs]) rows.push(buffer === "scratch" ? 1 : 0, segment, chunk);
+}
+
+/** Words of a record. */
+function wordsOf(record: DataRecord | SyncRecord): number {
+  switch (record.code) {
+    case "signal":
+      return SIGNAL.addresses + record.counters.length;
+    case "wait":
+      return WAIT.entries + 3 * record.counters.length;
+    case "acquire":
+    case "release":
+      return SEMAPHORES.entries + 2 * record.semaphores.length;
+    case "barrier":
+      return BARRIER.numStrands + 1;
+    case "loop":
+    case "repeat":
+      return LOOP.after + 1;
+    case "end":
+      return RECORD.operands;
+    default:
+      return DATA.ranges + 2 * (record.ins.length + record.outs.length);
+  }
+}
+
+/** Where what records name lies. */
+interface Places {
+  readonly dtype: DType;
+  readonly op: (op: PlanReduceOp) => KernelOp;
+  readonly base: (stretch: Stretch) => number;
+  readonly signal: (counter: { readonly rank: number; readonly counter: number }) => number;
+  readonly wait: (counter: number) => number;
+  readonly taken: (counter: number) => number;
+  readonly semaphore: (id: number) => number;
+  readonly barrier: (id: number) => number;
+}
+
+class RecordWriter {
+  readonly #words: Int32Array;
+  readonly #places: Places;
+
+  constructor(words: Int32Array, places: Places) {
+    this.#words = words;
+    this.#places = places;
+  }
+
+  write(address: number, next: number, record: DataRecord | SyncRecord, after: number): void {
+    const at = address / 4;
+    const places = this.#places;
+    const put = (field: number, ...values: readonly number[]) => this.#words.set(values, at + field);
+    put(RECORD.code, CODE[record.code], next);
+    switch (record.code) {
+      case "signal":
+        put(SIGNAL.relaxed, Number(record.relaxed), record.counters.length, ...record.counters.map(places.signal));
+        break;
+      case "wait": {
+        const entries = record.counters.flatMap(({ id, times }) => [places.wait(id), places.taken(id), times]);
+        put(WAIT.count, record.counters.length, ...entries);
+        break;
+      }
+      case "acquire": {
+        const entries = record.semaphores.flatMap(({ id, times }) => [places.semaphore(id), times]);
+        put(SEMAPHORES.count, record.semaphores.length, ...entries);
+        break;
+      }
+      case "release":
+        put(
+          SEMAPHORES.count,
+          record.semaphores.length,
+          ...record.semaphores.flatMap((id) => [places.semaphore(id), 1]),
+        );
+        break;
+      case "barrier":
+        put(BARRIER.address, places.barrier(record.barrier), record.numStrands);
+        break;
+      case "loop":
+      case "repeat":
+        put(LOOP.after, after);
+        break;
+      case "end":
+        break;
+      default: {
+        const { ins, outs } = record;
+        const kernel = record.op === undefined ? COPY_KERNEL : KERNEL_INDEX[places.dtype][places.op(record.op)];
+        if (kernel === undefined) {
+          throw new InvalidArgumentError("op", record.op, `an operator that ${places.dtype} has`);
+        }
+        put(DATA.windowed, Number(record.windowed), ins.length, outs.length, kernel, Number(record.raw));
+        for (const [i, stretch] of [...ins, ...outs].entries()) put(DATA.ranges + 2 * i, places.base(stretch));
+      }
+    }
+  }
+}

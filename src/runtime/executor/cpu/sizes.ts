@@ -1,0 +1,76 @@
+/**
+ * From the size of a call to the sizes of chunks, and which sizes a plan can do. All parts of all buffers of a collective
+ * have one size, so one number says everything: the bytes of a part. `authoring/plan/plan-layout.ts` has the rule in
+ * general; a test holds the two against each other.
+ */
+import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
+import { InvalidArgumentError } from "../../../core/index.ts";
+
+/**
+ * What chunks are whole multiples of: a SIMD vector, and two cache lines from chunks of 4 KiB on, so that ranks do not
+ * write to one line.
+ */
+const SMALL_GRANULE = 16;
+const LARGE_GRANULE = 128;
+const LARGE_CHUNK = 4096;
+
+/** How a plan cuts what it is given. */
+export interface PlanShape {
+  /** Chunks of a part. With `exact`, of the rank's larger buffer: sizes must be whole chunks. */
+  readonly chunksPerPart: number;
+  /**
+   * Chunks of different places meet in one operation, or parts have different numbers of chunks: no chunk may be short.
+   */
+  readonly exact: boolean;
+}
+
+export function shapeOf(plan: ExecutionPlan): PlanShape {
+  const { operation } = plan.collective;
+  const exact = operation === "custom" || operation === "test" || operation.endsWith("_v");
+  let chunksPerPart = 0;
+  for (const rank of plan.ranks) {
+    for (const { chunks, segments } of [rank.input, rank.output]) {
+      if (segments > 0) chunksPerPart = Math.max(chunksPerPart, exact ? chunks : chunks / segments);
+    }
+  }
+  return { chunksPerPart, exact };
+}
+
+/** Bytes of a chunk when a part has `partBytes`. With `exact`, `partBytes` is one chunk's. */
+export function chunkBytesOf(shape: PlanShape, partBytes: number): number {
+  if (shape.exact || shape.chunksPerPart === 0) return partBytes;
+  const even = partBytes / shape.chunksPerPart;
+  const granule = even >= LARGE_CHUNK ? LARGE_GRANULE : SMALL_GRANULE;
+  return Math.ceil(even / granule) * granule;
+}
+
+/**
+ * The bytes of a part (with `exact`: of a chunk) of a call whose rank gives `inputBytes` and takes `outputBytes`.
+ * @throws InvalidArgumentError when the two do not fit the plan
+ */
+export function partBytesOf(plan: ExecutionPlan, rank: number, inputBytes: number, outputBytes: number): number {
+  const own = plan.ranks[rank]!;
+  const { exact } = shapeOf(plan);
+  let found: number | undefined;
+  for (const [name, buffer, bytes] of [
+    ["input", own.input, inputBytes],
+    ["output", own.output, outputBytes],
+  ] as const) {
+    const parts = exact ? buffer.chunks : buffer.segments;
+    if (buffer.chunks === 0 || parts === 0) continue;
+    const what = exact ? "chunks" : "parts";
+    if (bytes % parts !== 0) {
+      throw new InvalidArgumentError(`${name} of rank ${rank}`, `${bytes} bytes`, `a multiple of ${parts} ${what}`);
+    }
+    const part = bytes / parts;
+    if (found !== undefined && part !== found) {
+      throw new InvalidArgumentError(
+        `${name} of rank ${rank}`,
+        `${bytes} bytes`,
+        `${found * parts} bytes: ${parts} ${what} of ${found}, as the plan's input has`,
+      );
+    }
+    found = part;
+  }
+  return found ?? 0;
+}

@@ -1,0 +1,32 @@
+/** The copy between two stretches of memory: SIMD loads and stores, because `memory.copy` is slow on shared memories. */
+import type { FunctionBuilder, ModuleBuilder } from "./assembler.ts";
+
+/**
+ * Adds `(to, from, bytes)`. What is aligned to 8 bytes on both sides is never stored in smaller pieces: packets may be
+ * copied while their reader polls.
+ */
+export function addCopy(module: ModuleBuilder, exportName?: string): FunctionBuilder {
+  return module.function(
+    { params: ["i32", "i32", "i32"], results: [] },
+    (f) => {
+      const [to, from, bytes] = [f.param(0), f.param(1), f.param(2)];
+      const step = (width: number, move: () => void) =>
+        f.block(() =>
+          f.loop(() => {
+            f.get(bytes).i32(width).op("i32.lt_u").brIf(1);
+            move();
+            for (const local of [to, from]) f.get(local).i32(width).op("i32.add").set(local);
+            f.get(bytes).i32(width).op("i32.sub").set(bytes).br(0);
+          }),
+        );
+      step(128, () => {
+        for (let i = 0; i < 128; i += 16) f.get(to, from).mem("v128.load", i).mem("v128.store", i);
+      });
+      step(16, () => f.get(to, from).mem("v128.load").mem("v128.store"));
+      step(8, () => f.get(to, from).mem("i64.load").mem("i64.store"));
+      step(4, () => f.get(to, from).mem("i32.load").mem("i32.store"));
+      step(1, () => f.get(to, from).mem("i32.load8_u").mem("i32.store8"));
+    },
+    exportName,
+  );
+}
