@@ -1,4 +1,5 @@
 export { endWithParent, exitNow } from "./exit.ts";
+export { emptyViews, viewMemory } from "./foreign-memory.ts";
 export { type Koffi, koffi } from "./koffi.ts";
 export * from "./library.ts";
 export { mapShared, type SharedMapping } from "./mapping.ts";

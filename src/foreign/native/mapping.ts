@@ -1,5 +1,6 @@
 /** A file mapped into memory that processes share: mmap(2) of the C library, on Linux and macOS. */
 import { NativeError, UnavailableError } from "../../core/index.ts";
+import { viewMemory } from "./foreign-memory.ts";
 import { koffi } from "./koffi.ts";
 
 const PROT_READ_WRITE = 1 | 2;
@@ -49,7 +50,7 @@ export function mapShared(fd: number, sizeBytes: number): SharedMapping {
   const { mmap } = libc();
   const address = mmap(0, sizeBytes, PROT_READ_WRITE, MAP_SHARED, fd, 0);
   if (address === -1) throw new NativeError("C library", "mmap", koffi().errno(), `cannot map ${sizeBytes} bytes`);
-  const buffer = koffi().view(BigInt(address), sizeBytes);
+  const buffer = viewMemory(BigInt(address), sizeBytes);
   collected.register(buffer, { address, sizeBytes });
   let closed = false;
   return {

@@ -70,11 +70,6 @@ export function addressOf(array: ArrayBufferView): bigint {
   return koffi().address(array);
 }
 
-/** Views foreign memory as an ArrayBuffer. The caller keeps the memory alive as long as any view of it. */
-export function viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
-  return koffi().view(address, sizeBytes);
-}
-
 /** Reads a zero-terminated string at `address`; "" for a null pointer. */
 export function readString(address: bigint): string {
   return address === 0n ? "" : koffi().decode.string(address);

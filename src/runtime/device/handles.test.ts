@@ -1,7 +1,8 @@
 /** Stale, foreign and forged handles of chorale/device are refused in words, before the driver sees them. Over the stand-in. */
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { InvalidArgumentError, NativeError, OutOfMemoryError, Tensor } from "../../core/index.ts";
+import { emptyViews } from "../../foreign/native/index.ts";
 import {
   CudaDevice,
   type CudaDriver,
@@ -39,6 +40,21 @@ describe.skipIf(!available)("handles of chorale/device (needs a C++ compiler)", 
     };
     return { device, other, stream, foreign, close };
   }
+
+  it("empties the views of a pinned buffer that is closed, and leaves memory that was moved away", () => {
+    const { device, close } = setup();
+    const pinned = PinnedBuffer.create(device, 16);
+    const kept = new Uint8Array(pinned.buffer);
+    pinned.close();
+    expect(kept.length).toBe(0);
+
+    const moved = PinnedBuffer.create(device, 16);
+    emptyViews(moved.buffer);
+    const frees = vi.spyOn(device, "call");
+    moved.close();
+    expect(frees).not.toHaveBeenCalled();
+    close();
+  });
 
   it("refuses what was closed", () => {
     const { device, stream, close } = setup();

@@ -2,6 +2,7 @@
 import { freemem } from "node:os";
 import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "../../core/index.ts";
 import { CUDA_STATUS } from "../../foreign/cuda/index.ts";
+import { emptyViews } from "../../foreign/native/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 
@@ -99,8 +100,11 @@ export class PinnedBuffer implements Disposable {
     const buffer = this.#buffer;
     if (buffer === undefined) return;
     this.#buffer = undefined;
-    // Views that somebody kept become empty instead of pointing at memory that is gone.
-    structuredClone(buffer, { transfer: [buffer] });
+    // A buffer that was transferred away is out of reach: its memory stays, and goes with the process.
+    if (!emptyViews(buffer)) {
+      this.device.forget(this);
+      return;
+    }
     this.device.untrack(this, "pinned", this.#address);
     if (this.device.poison === undefined && !this.device.closed) {
       this.device.call("cuMemFreeHost", "pinned free", this.#address);

@@ -33,7 +33,7 @@ import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
 import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
-import { weigh } from "./memory-pressure.ts";
+import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
@@ -307,7 +307,7 @@ export class ThreadsBackend implements Backend {
     for (const communicator of this.#open) communicator.abandon(error, this.arena.closed);
     this.#open.clear();
     this.#driver.close();
-    weigh(this.#handle.memory);
+    noteEnded(this.#handle.memory);
   }
 
   async close(): Promise<void> {

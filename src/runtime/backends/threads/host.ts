@@ -5,7 +5,7 @@ import { MAX_PAGES, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../e
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
-import { weigh } from "./memory-pressure.ts";
+import { noteEnded } from "./memory-pressure.ts";
 import { buildProtocol } from "./protocol.ts";
 
 export const MAX_RANKS = 256;
@@ -144,7 +144,7 @@ function markGroups(marking: Marking, concerns: (ranks: Int32Array) => boolean, 
 
 /** Says that the launching thread is done with a world: V8 may look for its memory. */
 export function releaseThreadsHost(handle: ThreadsHandle): void {
-  weigh(handle.memory);
+  noteEnded(handle.memory);
 }
 
 /** Wakes a rank whether or not it says that it sleeps. */
