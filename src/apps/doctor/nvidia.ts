@@ -3,6 +3,7 @@
  * NVLinks; compute mode and MIG; Xid errors of the kernel's log; persistence mode. Statuses are cuda.h's CUresult, Xid
  * numbers those of NVIDIA's "XID Errors".
  */
+import { DEFAULT_TOOLKIT, DRIVER_FOLDERS } from "../../foreign/cuda/index.ts";
 import type { Check } from "./case.ts";
 import type { Finding } from "./finding.ts";
 
@@ -21,14 +22,6 @@ export function compareVersions(a: string, b: string): number {
 
 const major = (version: string) => version.split(".")[0] ?? "";
 
-const LIBRARY_FOLDERS = [
-  "/usr/lib/x86_64-linux-gnu",
-  "/usr/lib/aarch64-linux-gnu",
-  "/usr/lib64",
-  "/usr/local/nvidia/lib64",
-  "/run/opengl-driver/lib",
-];
-
 /** The kernel module's version against that of the libcuda which programs load. */
 const driverLibrary: Check = async ({ machine: { files } }) => {
   const [module, proc] = await Promise.all([
@@ -37,7 +30,7 @@ const driverLibrary: Check = async ({ machine: { files } }) => {
   ]);
   const kernel = /^(\d+\.[\d.]+)/.exec(module ?? "")?.[1] ?? /Kernel Module.*?\s(\d+\.\d+[\d.]*)/.exec(proc ?? "")?.[1];
   if (kernel === undefined) return [];
-  for (const folder of LIBRARY_FOLDERS) {
+  for (const folder of DRIVER_FOLDERS) {
     const real = await files.realPath(`${folder}/libcuda.so.1`);
     const library = /libcuda\.so\.(\d+\.[\d.]+)$/.exec(real ?? "")?.[1];
     if (real === undefined || library === undefined) continue;
@@ -95,7 +88,7 @@ const runtimeVersions: Check = async ({ inventory, machine, facts, gpus }) => {
   const driver = facts.cuda?.version ?? reported;
   if (driver === undefined) return [];
   const findings: Finding[] = [];
-  const home = machine.env["CUDA_HOME"] ?? machine.env["CUDA_PATH"] ?? "/usr/local/cuda";
+  const home = machine.env["CUDA_HOME"] ?? machine.env["CUDA_PATH"] ?? DEFAULT_TOOLKIT;
   const text = await machine.files.readText(`${home}/version.json`, 65_536);
   const toolkit = /"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+\.[\d.]+)"/.exec(text ?? "")?.[1];
   const said = inventory.devices.find((d) => d.family === "nvidia-gpu")?.driverVersion;

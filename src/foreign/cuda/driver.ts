@@ -13,6 +13,7 @@ import {
   type StatusFunction,
   viewMemory,
 } from "../native/index.ts";
+import { DRIVER_FOLDERS } from "./search-folders.ts";
 import {
   CUDA_MAPPING_PROTOTYPES,
   CUDA_OPTIONAL_PROTOTYPES,
@@ -103,8 +104,8 @@ let loaded: CudaDriver | Unavailable | undefined;
 export const CUDA_LIBRARY: LibrarySpec = {
   name: "the NVIDIA driver (libcuda)",
   variable: "CHORALE_CUDA_LIBRARY",
-  files: ["libcuda.so.1", "nvcuda.dll"],
-  folders: ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"],
+  files: process.platform === "win32" ? ["nvcuda.dll"] : ["libcuda.so.1", "libcuda.so"],
+  folders: DRIVER_FOLDERS,
   requires: ["cuInit"],
   howToGetIt:
     "Install the NVIDIA driver (in a container: run it with --gpus all), or name the library in CHORALE_CUDA_LIBRARY.",

@@ -5,4 +5,5 @@
  */
 export { CUDA_LIBRARY, CudaDriver, loadCudaDriver, requireCudaDriver } from "./driver.ts";
 export { loadNvrtc, Nvrtc, nvrtcLibrary, requireNvrtc } from "./nvrtc.ts";
+export { DEFAULT_TOOLKIT, DRIVER_FOLDERS, toolkitFolders } from "./search-folders.ts";
 export { CUDA_STATUS, type CudaSymbol, DEVICE_ATTRIBUTE, isSticky } from "./symbols.ts";

@@ -2,6 +2,7 @@
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../core/index.ts";
 import { bindAll, type LibrarySpec, openLibrary, type StatusFunction } from "../native/index.ts";
+import { toolkitFolders } from "./search-folders.ts";
 import { NVRTC_PROTOTYPES, type NvrtcSymbol } from "./symbols.ts";
 
 /** Loaded NVRTC. */
@@ -58,12 +59,7 @@ let loaded: Nvrtc | Unavailable | undefined;
 
 /** Libraries named libnvrtc.so.N in the usual CUDA folders, newest first. */
 function installed(): string[] {
-  const folders = [
-    ...[process.env["CUDA_HOME"], process.env["CUDA_PATH"], "/usr/local/cuda"].flatMap((root) =>
-      root === undefined ? [] : [`${root}/lib64`, `${root}/targets/x86_64-linux/lib`, `${root}/targets/sbsa-linux/lib`],
-    ),
-  ];
-  return folders.flatMap((folder) => {
+  return toolkitFolders().flatMap((folder) => {
     try {
       return readdirSync(folder)
         .filter((name) => /^libnvrtc\.so\.\d+$/.test(name))

@@ -3,10 +3,10 @@
  * direction, one pair at a time, timed by events on the device.
  */
 import { UnavailableError } from "../../core/index.ts";
-import type { LibrarySpec } from "../../foreign/native/index.ts";
+import { type CudaDriver, requireCudaDriver } from "../../foreign/cuda/index.ts";
 import type { Inventory } from "../topology/index.ts";
 import { widestPath } from "../topology/index.ts";
-import { CUDA_DRIVER, type CudaDevice, CudaDriver } from "./cuda-driver.ts";
+import { type CopyDevice, type CopyEnd, PeerCopies } from "./peer-copies.ts";
 
 export interface PairMeasurement {
   readonly from: string;
@@ -30,7 +30,8 @@ export interface MeasureOptions {
   readonly repeats?: number;
   /** How often each direction is timed; the best counts. Default 3. */
   readonly trials?: number;
-  readonly library?: LibrarySpec;
+  /** The driver to measure with; the one that every part of chorale finds unless told. */
+  readonly driver?: CudaDriver;
   readonly onProgress?: (done: number, total: number) => void;
 }
 
@@ -43,10 +44,8 @@ const SMALL_COPIES = 32;
  * @throws NativeError when the driver fails
  */
 export function measureLinks(inventory: Inventory, options: MeasureOptions = {}): PairMeasurement[] {
-  const opened = CudaDriver.open(options.library ?? CUDA_DRIVER);
-  if (!(opened instanceof CudaDriver)) throw new UnavailableError(opened.what, opened.why, opened.howToGetIt);
-  using driver = opened;
-  const devices = driver.devices();
+  using copies = new PeerCopies(options.driver ?? requireCudaDriver());
+  const { devices } = copies;
   if (devices.length < 2) {
     throw new UnavailableError(
       "a link to measure",
@@ -55,70 +54,54 @@ export function measureLinks(inventory: Inventory, options: MeasureOptions = {})
     );
   }
   const sizeBytes = options.sizeBytes ?? DEFAULT_SIZE_BYTES;
-  const buffers = new Map<CudaDevice, bigint>();
+  const ends: CopyEnd[] = [];
   const results: PairMeasurement[] = [];
   try {
     for (const device of devices) {
-      driver.use(device);
-      buffers.set(device, driver.alloc(sizeBytes));
+      copies.use(device);
+      ends.push({ device, address: copies.allocate(sizeBytes) });
     }
-    for (const from of devices) {
-      for (const to of devices) {
+    for (const from of ends) {
+      for (const to of ends) {
         if (from === to) continue;
-        results.push(measurePair(driver, inventory, { from, to, buffers, sizeBytes }, options));
+        results.push(measurePair(copies, inventory, { from, to, sizeBytes }, options));
         options.onProgress?.(results.length, devices.length * (devices.length - 1));
       }
     }
   } finally {
-    for (const [device, pointer] of buffers) {
-      driver.use(device);
-      driver.free(pointer);
+    for (const { device, address } of ends) {
+      copies.use(device);
+      copies.free(address);
     }
   }
   return results;
 }
 
-interface PairSetup {
-  readonly from: CudaDevice;
-  readonly to: CudaDevice;
-  readonly buffers: ReadonlyMap<CudaDevice, bigint>;
+interface Pair {
+  readonly from: CopyEnd;
+  readonly to: CopyEnd;
   readonly sizeBytes: number;
 }
 
 function measurePair(
-  driver: CudaDriver,
+  copies: PeerCopies,
   inventory: Inventory,
-  setup: PairSetup,
+  { from, to, sizeBytes }: Pair,
   options: MeasureOptions,
 ): PairMeasurement {
-  const { from, to, sizeBytes } = setup;
-  const peerAccess = driver.canAccessPeer(from, to) && driver.canAccessPeer(to, from);
-  const [fromPointer, toPointer] = [setup.buffers.get(from) ?? 0n, setup.buffers.get(to) ?? 0n];
-  const timeOn = (engine: CudaDevice, bytes: number, copies: number): number => {
-    driver.use(engine);
-    if (peerAccess) driver.enablePeer(engine === from ? to : from);
-    const stream = driver.newStream();
-    const [begin, end] = [driver.newEvent(), driver.newEvent()];
-    try {
-      driver.copyPeer(to, toPointer, from, fromPointer, bytes, stream);
-      driver.record(begin, stream);
-      for (let i = 0; i < copies; i++) driver.copyPeer(to, toPointer, from, fromPointer, bytes, stream);
-      driver.record(end, stream);
-      driver.wait(end);
-      return driver.elapsedMs(begin, end);
-    } finally {
-      driver.destroy("event", begin);
-      driver.destroy("event", end);
-      driver.destroy("stream", stream);
-    }
+  const peerAccess = copies.canAccessPeer(from.device, to.device) && copies.canAccessPeer(to.device, from.device);
+  const timeOn = (engine: CopyEnd, bytes: number, numCopies: number): number => {
+    copies.use(engine.device);
+    if (peerAccess) copies.enablePeer((engine === from ? to : from).device);
+    return copies.timeMs(from, to, bytes, numCopies);
   };
   const repeats = options.repeats ?? 4;
-  const best = (engine: CudaDevice) =>
+  const best = (engine: CopyEnd) =>
     Math.min(...Array.from({ length: options.trials ?? 3 }, () => timeOn(engine, sizeBytes, repeats)));
   const [write, read] = [best(from), best(to)];
   const bandwidthGBps = (sizeBytes * repeats) / (Math.min(write, read) * 1e6);
   const latencyUs = (timeOn(from, 4, SMALL_COPIES) * 1000) / SMALL_COPIES;
-  const [fromId, toId] = [idOf(inventory, from), idOf(inventory, to)];
+  const [fromId, toId] = [idOf(inventory, from.device), idOf(inventory, to.device)];
   const known = [fromId, toId].every((id) => inventory.devices.some((device) => device.id === id));
   const path = known ? widestPath(inventory.topology, fromId, toId) : undefined;
   const linkGBps = path?.isRateKnown === true ? path.bandwidthGBps : 0;
@@ -134,7 +117,7 @@ function measurePair(
 }
 
 /** CUDA counts visible devices in its own order; the PCI address says which is which. */
-function idOf(inventory: Inventory, device: CudaDevice): string {
+function idOf(inventory: Inventory, device: CopyDevice): string {
   const found = inventory.devices.find((d) => d.pciAddress !== undefined && d.pciAddress === device.pciAddress);
   return found?.id ?? `cuda${device.ordinal}`;
 }

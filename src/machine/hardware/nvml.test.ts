@@ -3,6 +3,7 @@ import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
 import { CLI_PROCESS } from "../../../test/helpers/cli.ts";
 import { compileLibrary, hasCompiler } from "../../../test/support/compile-library.ts";
+import { CudaDriver } from "../../foreign/cuda/index.ts";
 import { openLibrary } from "../../foreign/native/index.ts";
 import { islands } from "../topology/index.ts";
 import { detectOn } from "./detect.ts";
@@ -107,15 +108,16 @@ describe.skipIf(!hasCompiler)("NVML through FFI (needs cc)", () => {
       { exec: false },
     );
     const progress: number[] = [];
+    const opened = openLibrary(library);
+    if (!opened.available) throw new Error(opened.why);
     const measured = measureLinks(inventory, {
-      library,
+      driver: new CudaDriver(opened),
       sizeBytes: 400_000_000,
       onProgress: (done) => progress.push(done),
     });
     expect(measured).toHaveLength(12);
     expect(progress).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-    const opened = openLibrary(library);
-    if (opened.available) expect(opened.bind("fakeLive", "int", [])()).toBe(0);
+    expect(opened.bind("fakeLive", "int", [])()).toBe(0);
     // 400 MB at 400 GB/s take 1 ms and 2 us of start: 399.2 GB/s, of links of 478.116 and 424.992.
     expect(measured[0]).toMatchObject({ from: "gpu0", to: "gpu1", peerAccess: true, engine: "write" });
     expect(measured[0]?.bandwidthGBps).toBeCloseTo(399.2, 1);
@@ -124,10 +126,21 @@ describe.skipIf(!hasCompiler)("NVML through FFI (needs cc)", () => {
     expect(measured.find((m) => m.to === "gpu2")?.fractionOfLink).toBeCloseTo(399.2 / 424.992, 3);
   });
 
-  it("says where it looked when there is no driver", () => {
-    const library = { name: "fake CUDA", files: ["/nowhere/libcuda.so.1"], howToGetIt: "Install it." };
-    expect(() =>
-      measureLinks({ schemaVersion: 1, devices: [], topology: { nodes: [], links: [] }, warnings: [] }, { library }),
-    ).toThrow(/\/nowhere\/libcuda.so.1: no such file/);
+  it("opens the driver that programs open, and says where it looked when there is none", async () => {
+    const dev = (path: string) => JSON.stringify(new URL(`../../../.cache/dev/${path}`, import.meta.url).href);
+    const script = `
+      import { measureLinks } from ${dev("machine/hardware/index.js")};
+      import { loadCudaDriver } from ${dev("runtime/device/index.js")};
+      const empty = { schemaVersion: 1, devices: [], topology: { nodes: [], links: [] }, warnings: [] };
+      const told = (run) => { try { run(); return "nothing"; } catch (error) { return error.message; } };
+      console.log(JSON.stringify([told(() => measureLinks(empty)), loadCudaDriver().why]));`;
+    const tell = async (library: string) => {
+      const env = { ...process.env, CHORALE_CUDA_LIBRARY: library };
+      const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], { env });
+      return JSON.parse(stdout) as [string, string];
+    };
+    const [measuring, loading] = await tell("/nowhere/libcuda.so.1");
+    expect(measuring).toContain(loading);
+    expect(loading).toContain("/nowhere/libcuda.so.1: no such file");
   });
 });

@@ -4,6 +4,7 @@
  * has a deadline, after which NVML is not asked again.
  */
 import type { Unavailable } from "../../core/index.ts";
+import { DRIVER_FOLDERS } from "../../foreign/cuda/index.ts";
 import {
   cString,
   type LibrarySpec,
@@ -18,15 +19,7 @@ import { pciAddress } from "./text.ts";
 export const NVML_LIBRARY: LibrarySpec = {
   name: "NVML",
   files: process.platform === "win32" ? ["nvml.dll"] : ["libnvidia-ml.so.1", "libnvidia-ml.so"],
-  folders: [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/wsl/lib",
-    "/run/opengl-driver/lib",
-  ],
+  folders: DRIVER_FOLDERS,
   variable: "CHORALE_NVML",
   requires: ["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"],
   howToGetIt: "It comes with the NVIDIA driver; in a container, start it with the NVIDIA container toolkit.",

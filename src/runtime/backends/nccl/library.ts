@@ -1,6 +1,7 @@
 /** NCCL, loaded once per thread: where it is looked for, its version, its functions, its errors. */
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
+import { DRIVER_FOLDERS, toolkitFolders } from "../../../foreign/cuda/index.ts";
 import {
   bindAll,
   bindOptional,
@@ -127,7 +128,6 @@ function problemOf(library: NativeLibrary): string | undefined {
 /** Where NCCL is looked for. */
 export function ncclLibrary(): LibrarySpec {
   const conda = process.env["CONDA_PREFIX"];
-  const cuda = process.env["CUDA_HOME"];
   return {
     name: "NCCL",
     variable: "CHORALE_NCCL_LIBRARY",
@@ -137,12 +137,7 @@ export function ncclLibrary(): LibrarySpec {
       ...(conda === undefined ? [] : [`${conda}/lib/libnccl.so.2`]),
       "libnccl.so.2",
     ],
-    folders: [
-      ...(cuda === undefined ? [] : [`${cuda}/lib64`]),
-      "/usr/lib/x86_64-linux-gnu",
-      "/usr/lib/aarch64-linux-gnu",
-      "/usr/local/lib",
-    ],
+    folders: [...toolkitFolders(), ...DRIVER_FOLDERS, "/usr/local/lib"],
     requires: ["ncclGetVersion"],
     problem: problemOf,
     howToGetIt: `Install libnccl2 (or the nvidia-nccl wheel) ${OLDEST_NCCL} or newer, or name the library in CHORALE_NCCL_LIBRARY.`,
