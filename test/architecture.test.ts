@@ -25,6 +25,7 @@ const ROOMS = [
   "runtime/memory",
   "runtime/rendezvous",
   "runtime/device",
+  "runtime/progress",
   "runtime/executor",
   "runtime/backends",
   "runtime/world",
@@ -84,6 +85,16 @@ describe("the house", () => {
       (file) => !file.startsWith("foreign/native/") && imports(join(src, file)).includes("koffi"),
     );
     expect(direct).toEqual([]);
+  });
+
+  it("writes to the terminal from one file of the command line, which shows no escapes of others", () => {
+    const writers = files.filter(
+      (file) =>
+        file.startsWith("apps/cli/") &&
+        /\bprocess\.std(?:out|err)\.write\(|\bconsole\.|\bwriteSync\(/.test(readFileSync(join(src, file), "utf8")),
+    );
+    // `stream.ts` writes plans in pieces, every character beyond ASCII escaped.
+    expect(writers).toEqual(["apps/cli/output.ts", "apps/cli/stream.ts"]);
   });
 
   it("loads no package with the files that every rank of a world loads when it starts", () => {

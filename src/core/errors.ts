@@ -2,6 +2,7 @@
  * Every error class of chorale. The `code` is for programs, the message for people: it says what is wrong, shows the
  * values, and says what is accepted or how to mend it.
  */
+import { printable, printableLine } from "./plain-text.ts";
 
 export type ErrorCode =
   | "INVALID_ARGUMENT"
@@ -22,7 +23,8 @@ export type ErrorCode =
 export abstract class ChoraleError extends Error {
   abstract readonly code: ErrorCode;
   constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
+    // Messages quote what files and programs say, and end on terminals.
+    super(printable(message), options);
     this.name = new.target.name;
   }
 }
@@ -42,7 +44,7 @@ export function show(value: unknown): string {
   } catch {
     text = Object.prototype.toString.call(value);
   }
-  text = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?");
+  text = printableLine(text);
   return text.length > 200 ? `${text.slice(0, 197)}...` : text;
 }
 
@@ -66,7 +68,8 @@ export class FormatError extends ChoraleError {
   readonly where: string;
   readonly field: string | undefined;
   constructor(where: string, problem: string, options?: ErrorOptions & { field?: string }) {
-    super(`${where}${options?.field === undefined ? "" : `: ${options.field}`}: ${problem}`, options);
+    const place = options?.field === undefined ? where : `${where}: ${options.field}`;
+    super(`${printableLine(place)}: ${problem}`, options);
     this.where = where;
     this.field = options?.field;
   }

@@ -1,4 +1,5 @@
 /** Plans as text for people: what runs where, memory, estimates, and why others lost. */
+import { printableLine } from "../core/index.ts";
 import { PLAN_AXES, type RankPlan, type Rejected, type ShardingPlan } from "./plan.ts";
 import type { PlanOutcome } from "./plan-model.ts";
 import { gib } from "./search/evaluate.ts";
@@ -65,7 +66,7 @@ function rankLines(plan: ShardingPlan): string[] {
       .filter((text) => text !== "")
       .join(", ");
     return (
-      `  rank ${String(rank.rank).padStart(4)}  ${rank.deviceId.padEnd(10)} layers ${rank.layers.first}-${rank.layers.end - 1}${ends === "" ? "" : ` + ${ends}`}`.padEnd(
+      `  rank ${String(rank.rank).padStart(4)}  ${printableLine(rank.deviceId).padEnd(10)} layers ${rank.layers.first}-${rank.layers.end - 1}${ends === "" ? "" : ` + ${ends}`}`.padEnd(
         64,
       ) + `${gib(rank.memory.totalBytes)} of ${gib(rank.memory.availableBytes)}`
     );
@@ -80,13 +81,13 @@ export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boo
   const { model, workload, mesh } = plan;
   const fullest = plan.ranks[plan.memory.fullestRank];
   const lines = [
-    `${model.name}: ${model.numParameters.toLocaleString("en")} parameters${model.numActiveParameters === model.numParameters ? "" : ` (${model.numActiveParameters.toLocaleString("en")} active)`}, ${workload.weightFormat}, ${workload.contextTokens} tokens of context, batch ${workload.batch}`,
+    `${printableLine(model.name)}: ${model.numParameters.toLocaleString("en")} parameters${model.numActiveParameters === model.numParameters ? "" : ` (${model.numActiveParameters.toLocaleString("en")} active)`}, ${workload.weightFormat}, ${workload.contextTokens} tokens of context, batch ${workload.batch}`,
     `layout      ${axesText(mesh.axes)} on ${new Set(plan.ranks.map((rank) => rank.deviceId)).size} device(s)${workload.zeroStage === undefined ? "" : `, ZeRO stage ${workload.zeroStage}`}`,
     ...estimateLines(plan),
     `memory      ${gib(plan.memory.peakRankBytes)} on the fullest rank, ${gib(plan.memory.minHeadroomBytes)} left at least`,
     ...(fullest === undefined ? [] : [`            ${memoryText(fullest)}`]),
     ...rankLines(plan),
-    ...model.assumptions.map((text) => `assumed: ${text}`),
+    ...model.assumptions.map((text) => `assumed: ${printableLine(text)}`),
     ...plan.notes.map((text) => `note: ${text}`),
   ];
   if (options.explain === true) lines.push(...explainLines(plan.rejected));
@@ -106,7 +107,7 @@ export function explainLines(rejected: readonly Rejected[]): string[] {
 /** What to say when nothing fits. */
 export function renderNothing(outcome: PlanOutcome, modelName: string): string {
   return [
-    `${modelName}: no layout fits`,
+    `${printableLine(modelName)}: no layout fits`,
     ...explainLines(outcome.rejected),
     ...outcome.notes.map((text) => `note: ${text}`),
     outcome.rejected.length > 0 &&

@@ -37,6 +37,7 @@ import {
 } from "../bench/index.ts";
 import { EXIT } from "./main.ts";
 import { collect, factor, whole } from "./options.ts";
+import { print, printJson, showProgress } from "./output.ts";
 
 const DEFAULT_MIN = 2 ** 10;
 const DEFAULT_MAX = 16 * 2 ** 20;
@@ -156,11 +157,11 @@ async function run(operation: string, flags: Flags): Promise<number> {
     } catch (error) {
       if (!all || !isSkippable(error)) throw error;
       skipped.push({ backend, why: error.message });
-      if (!flags.json) process.stdout.write(`# ${backend} skipped: ${error.message}\n`);
+      if (!flags.json) print(`# ${backend} skipped: ${error.message}\n`);
     }
   }
   if (flags.json) {
-    process.stdout.write(`${JSON.stringify({ schemaVersion: 1, rows, skipped }, null, 2)}\n`);
+    printJson({ schemaVersion: 1, rows, skipped }, 2);
   }
   if (rows.length === 0 && skipped.length > 0) return EXIT.environment;
   const isWrong = rows.some((row) => (row.wrong ?? 0) > 0 || (row.inPlace?.wrong ?? 0) > 0);
@@ -184,31 +185,28 @@ async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]>
   const each = options.isolation === "process" ? " in processes" : "";
   const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
   let measured = 0;
-  const progress = (text: string) => {
-    if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
-  };
   let isHeaded = false;
-  const print = (lines: readonly string[]) => {
+  const show = (lines: readonly string[]) => {
     if (flags.json) return;
-    if (!isHeaded) process.stdout.write(`${[label, ...tableHeader()].join("\n")}\n`);
+    if (!isHeaded) print(`${[label, ...tableHeader()].join("\n")}\n`);
     isHeaded = true;
-    process.stdout.write(`${lines.join("\n")}\n`);
+    print(`${lines.join("\n")}\n`);
   };
-  progress(`measuring size 1 of ${sizes.length}`);
+  showProgress(`measuring size 1 of ${sizes.length}`);
   try {
     const found = await bench({
       ...options,
       onRow: (row) => {
         measured++;
-        progress("");
-        print([tableRow(row)]);
-        if (measured < sizes.length) progress(`measuring size ${measured + 1} of ${sizes.length}`);
+        showProgress("");
+        show([tableRow(row)]);
+        if (measured < sizes.length) showProgress(`measuring size ${measured + 1} of ${sizes.length}`);
       },
     });
-    progress("");
-    print(tableFooter(found));
+    showProgress("");
+    show(tableFooter(found));
     return found;
   } finally {
-    progress("");
+    showProgress("");
   }
 }

@@ -12,6 +12,7 @@ import {
 } from "../../authoring/verifier/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { collect } from "./options.ts";
+import { print, printJson } from "./output.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";
 
 interface Flags {
@@ -119,14 +120,12 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     results.push(result);
     if (flags.json === true) continue;
     const count = result.findings.length;
-    process.stdout.write(
+    print(
       `${result.file}: ${result.ok ? (count === 0 ? "right" : `right, ${count} warning${count === 1 ? "" : "s"}`) : "wrong"}\n${text === "" ? "" : `${text}\n`}`,
     );
   }
   // One file's document says at its top what the list says of each.
   if (flags.json === true)
-    process.stdout.write(
-      `${JSON.stringify(results.length === 1 ? { ...results[0], results } : { ok: results.every(({ ok }) => ok), results })}\n`,
-    );
+    printJson(results.length === 1 ? { ...results[0], results } : { ok: results.every(({ ok }) => ok), results });
   return results.every((result) => result.ok) ? 0 : 1;
 }

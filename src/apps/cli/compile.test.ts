@@ -59,7 +59,7 @@ describe("chorale compile", () => {
   it("refuses a folder to read and ranks that are no numbers", async () => {
     expect(await compile(folder)).toMatchObject({
       code: 2,
-      err: expect.stringMatching(/expected a file, not a folder/),
+      err: expect.stringMatching(/is a folder; expected a file/),
     });
     expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--rank", "x")).toMatchObject({
       code: 2,

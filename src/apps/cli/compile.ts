@@ -14,8 +14,10 @@ import {
 } from "../../authoring/plan/index.ts";
 import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./options.ts";
-import { isProgramFile, loadPlan, loadProgram, parseProgramArgs } from "./program-file.ts";
+import { print, printJsonText } from "./output.ts";
+import { loadPlan, parseProgramArgs } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
 interface Flags {
@@ -67,14 +69,9 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     if (a === undefined || b === undefined || more.length > 0)
       throw new InvalidArgumentError("--diff", files, "two files");
     const differences = diffPlans(await loadPlan(a, args, options), await loadPlan(b, args, options));
-    write(
-      flags,
-      flags.json === true
-        ? `${JSON.stringify({ same: differences.length === 0, differences }, null, 2)}\n`
-        : differences.length === 0
-          ? "no difference\n"
-          : `${printDiff(differences)}\n`,
-    );
+    if (flags.json === true)
+      writeJsonText(flags, `${JSON.stringify({ same: differences.length === 0, differences }, null, 2)}\n`);
+    else writeText(flags, differences.length === 0 ? "no difference\n" : `${printDiff(differences)}\n`);
     return differences.length === 0 ? 0 : 1;
   }
   const [file, ...rest] = files;
@@ -93,13 +90,13 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const plan = await loadPlan(file, args, options);
   switch (target) {
     case "text":
-      write(flags, `${printPlan(plan, ranksOf(flags))}\n`);
+      writeText(flags, `${printPlan(plan, ranksOf(flags))}\n`);
       return 0;
     case "chorale":
-      write(flags, `${planToJson(plan, 2)}\n`);
+      writeJsonText(flags, `${planToJson(plan, 2)}\n`);
       return 0;
     case "xml":
-      write(flags, writeMscclXml(plan));
+      writeText(flags, writeMscclXml(plan));
       return 0;
     case "json":
       writeJson(plan, flags);
@@ -149,7 +146,7 @@ async function printAfter(file: string, args: ReturnType<typeof parseProgramArgs
   });
   if (out.length === 0)
     throw new InvalidArgumentError("--print-after", wanted, "a pass that this program goes through; all shows them");
-  write(flags, `${out.join("\n")}\n`);
+  writeText(flags, `${out.join("\n")}\n`);
   return 0;
 }
 
@@ -188,7 +185,12 @@ function writeJson(plan: ExecutionPlan, flags: Flags): void {
   });
 }
 
-function write(flags: Flags, text: string): void {
-  if (flags.output === undefined) process.stdout.write(text);
+function writeText(flags: Flags, text: string): void {
+  if (flags.output === undefined) print(text);
+  else writeFileSync(flags.output, text);
+}
+
+function writeJsonText(flags: Flags, text: string): void {
+  if (flags.output === undefined) printJsonText(text);
   else writeFileSync(flags.output, text);
 }

@@ -15,6 +15,7 @@ import {
   sweepFooter,
   sweepHeader,
 } from "../bench/index.ts";
+import { printInColour, printJson } from "./output.ts";
 
 const COLUMNS = 100;
 
@@ -31,7 +32,7 @@ async function run(json: boolean): Promise<number> {
   const style = makeStyle(process.stdout.isTTY === true && process.env.NO_COLOR === undefined);
   const columns = Math.min(COLUMNS, process.stdout.columns ?? COLUMNS);
   const print = (...lines: string[]) => {
-    if (!json) process.stdout.write(`${lines.join("\n")}\n`);
+    if (!json) printInColour(`${lines.join("\n")}\n`);
   };
   const title = (number: number, text: string) => print(heading(style, number, text, columns));
   print(`\n${style.bold("chorale")} ${style.dim("detect · plan · mesh · collectives · a sharded model")}`);
@@ -72,6 +73,6 @@ async function run(json: boolean): Promise<number> {
     `${ok ? style.good("✓ all results are right") : style.bad("✗ results are wrong")} ${style.dim(`(${(report.tookMs / 1000).toFixed(1)} s)`)}`,
     "",
   );
-  if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  if (json) printJson(report, 2);
   return ok ? 0 : 1;
 }

@@ -23,6 +23,7 @@ import {
   table,
 } from "./hardware-columns.ts";
 import { EXIT } from "./main.ts";
+import { clearScreen, print, printError, printJson } from "./output.ts";
 import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
@@ -90,7 +91,7 @@ async function run(flags: Flags): Promise<number> {
     ...(flags.tools !== undefined && { tools: flags.tools }),
   };
   if (flags.tools !== undefined && flags.root !== undefined && flags.exec) {
-    process.stderr.write(`chorale detect: tools of ${flags.tools} are executed\n`);
+    printError(`chorale detect: tools of ${flags.tools} are executed\n`);
   }
   const view: View = { format, columns, sort, families, alert };
   if (flags.watch !== undefined) return watchLoop(flags.watch, options, view);
@@ -98,10 +99,9 @@ async function run(flags: Flags): Promise<number> {
     flags.record === undefined
       ? await detect(options)
       : await recordMachine(flags.record, { ...options, redact: flags.redact });
-  process.stdout.write(render(inventory, view));
+  show(inventory, view);
   if (flags.timings === true) {
-    for (const { name, milliseconds } of timings)
-      process.stderr.write(`${name.padEnd(14)} ${milliseconds.toFixed(1)} ms\n`);
+    for (const { name, milliseconds } of timings) printError(`${name.padEnd(14)} ${milliseconds.toFixed(1)} ms\n`);
   }
   const code = alertsOf(inventory, view);
   leaveIfStuck(inventory, code);
@@ -129,7 +129,7 @@ function parseFormat(flags: Flags): Format {
 function alertsOf(inventory: Inventory, { alert }: View): number {
   if (alert === undefined) return EXIT.done;
   const found = inventory.devices.flatMap((device) => alert.check(device) ?? []);
-  for (const message of found) process.stderr.write(`alert ${alert.text}: ${message}\n`);
+  for (const message of found) printError(`alert ${alert.text}: ${message}\n`);
   return found.length > 0 ? EXIT.checkFailed : EXIT.done;
 }
 
@@ -149,11 +149,11 @@ async function watchLoop(intervalSeconds: number, options: DetectOptions, view: 
     })) {
       if (view.format === "json") {
         // One document a line: what `jq` and log collectors read.
-        process.stdout.write(`${JSON.stringify({ sequence, deltas, ...inventory })}\n`);
+        printJson({ sequence, deltas, ...inventory });
       } else {
-        if (process.stdout.isTTY) process.stdout.write("\u001b[H\u001b[2J");
-        process.stdout.write(render(inventory, view));
-        for (const delta of deltas) process.stdout.write(`${describe(delta)}\n`);
+        clearScreen();
+        show(inventory, view);
+        for (const delta of deltas) print(`${describe(delta)}\n`);
       }
       code = Math.max(code, alertsOf(inventory, view));
     }
@@ -191,8 +191,12 @@ function describe(delta: {
   return `${delta.id}: ${delta.kind === "changed" ? parts.join(", ") : delta.kind}`;
 }
 
+function show(inventory: Inventory, view: View): void {
+  if (view.format === "json") printJson(inventory, 2);
+  else print(render(inventory, view));
+}
+
 function render(inventory: Inventory, view: View): string {
-  if (view.format === "json") return `${JSON.stringify(inventory, null, 2)}\n`;
   const shown = inventory.devices.filter(
     (device) => view.families === undefined || view.families.includes(device.family),
   );

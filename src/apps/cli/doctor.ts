@@ -12,6 +12,7 @@ import {
   type StreamTimings,
 } from "../doctor/index.ts";
 import { EXIT } from "./main.ts";
+import { print, printJson } from "./output.ts";
 import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
@@ -52,10 +53,8 @@ async function run(flags: Flags): Promise<number> {
   // A recorded root says nothing about libraries; nothing of this machine may be mixed in.
   const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
-    process.stdout.write(
-      `${JSON.stringify({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, null, 2)}\n`,
-    );
-  } else process.stdout.write(render(findings, engines));
+    printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);
+  } else print(render(findings, engines));
   const code = hasError(findings) ? EXIT.checkFailed : EXIT.done;
   leaveIfStuck(inventory, code);
   return code;
@@ -84,20 +83,23 @@ function describeTimings({ rank, calls, totalUs, slowest }: StreamTimings): stri
   return `    rank ${rank}: ${calls} calls took ${totalUs.toFixed(1)} us on the stream, the longest ${slowest.durationUs.toFixed(1)} us (${slowest.call}, #${slowest.seq})`;
 }
 
+/** Lines after the first stand apart: what a dump says must not look like what doctor says. */
+const indented = (text: string) => text.replaceAll("\n", "\n    ");
+
 async function explainDumps(path: string, json: boolean): Promise<number> {
   const report = await explainFlight(path);
   const stuck = report.groups.some((group) => group.verdict !== "complete") || report.failures.length > 0;
-  if (json) process.stdout.write(`${JSON.stringify({ schemaVersion: 1, ok: !stuck, ...report }, null, 2)}\n`);
+  if (json) printJson({ schemaVersion: 1, ok: !stuck, ...report }, 2);
   else {
     const lines = [
       `world of ${report.worldSize} ranks, ${report.backend}, generation ${report.generation}`,
       ...report.failures.flatMap(({ rank, failed, mend }) => [
-        `rank ${rank} failed: ${failed}`,
+        `rank ${rank} failed: ${indented(failed)}`,
         ...(mend === undefined ? [] : [`    ${mend}`]),
       ]),
-      ...report.groups.flatMap(({ message, timings = [] }) => [message, ...timings.map(describeTimings)]),
+      ...report.groups.flatMap(({ message, timings = [] }) => [indented(message), ...timings.map(describeTimings)]),
     ];
-    process.stdout.write(`${lines.join("\n")}\n`);
+    print(`${lines.join("\n")}\n`);
   }
   return stuck ? EXIT.checkFailed : EXIT.done;
 }

@@ -20,6 +20,7 @@ import {
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 import { collect } from "./options.ts";
+import { printError } from "./output.ts";
 
 /** What a timer can wait for, less than 25 days. */
 const MAX_SECONDS = 2_000_000;
@@ -106,7 +107,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       onEvent: (event) => {
         const text = describeEvent(event);
         if (text !== undefined && (flags.restarts ?? 0) + (flags.onFailure === undefined ? 0 : 1) > 0) {
-          process.stderr.write(`chorale launch: ${text}\n`);
+          printError(`chorale launch: ${text}\n`);
         }
       },
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
@@ -120,11 +121,11 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     return 0;
   } catch (error) {
     if (error instanceof RankFailedError) {
-      process.stderr.write(`chorale launch: ${describeFailure(error)}\n`);
+      printError(`chorale launch: ${describeFailure(error)}\n`);
       return lacksEngine(error) ? 3 : 1;
     }
     if (error instanceof AbortedError && caught !== undefined) {
-      process.stderr.write(`chorale launch: ended by ${caught}; all ranks are stopped\n`);
+      printError(`chorale launch: ended by ${caught}; all ranks are stopped\n`);
       return 128 + (constants.signals[caught] ?? 0);
     }
     throw error;

@@ -6,6 +6,7 @@
 import { Command, CommanderError } from "commander";
 import { ChoraleError, type ErrorCode } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
+import { print, printError } from "./output.ts";
 
 export const EXIT = { done: 0, checkFailed: 1, usage: 2, environment: 3 } as const;
 
@@ -23,6 +24,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .description("The device-mesh and collective-communication stack for TypeScript.")
     .version(asksVersion ? await readVersion() : "", "-V, --version", "print the version")
     .exitOverride()
+    .configureOutput({ writeOut: print, writeErr: printError })
     .showHelpAfterError("(chorale --help lists the commands, chorale COMMAND --help their options)")
     .showSuggestionAfterError();
   let exitCode: number = EXIT.done;
@@ -47,14 +49,14 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
     if (error instanceof ChoraleError) {
-      process.stderr.write(`chorale ${name ?? ""}: ${error.message}\n`);
+      printError(`chorale ${name ?? ""}: ${error.message}\n`);
       return EXIT_BY_CODE[error.code] ?? EXIT.checkFailed;
     }
     if (isFileError(error)) {
-      process.stderr.write(`chorale ${name ?? ""}: ${error.message}\n`);
+      printError(`chorale ${name ?? ""}: ${error.message}\n`);
       return LACKING.has(error.code) ? EXIT.environment : EXIT.usage;
     }
-    process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+    printError(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     return EXIT.checkFailed;
   }
 }

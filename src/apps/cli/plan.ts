@@ -31,6 +31,7 @@ import {
 } from "../../planner/index.ts";
 import { EXIT } from "./main.ts";
 import { collect, whole } from "./options.ts";
+import { print, printJson, showProgress } from "./output.ts";
 
 interface Flags {
   readonly hardware: string;
@@ -196,13 +197,9 @@ async function run(modelText: string, flags: Flags): Promise<number> {
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
     await writePlan(flags.outputFile, outcome.plans[0]);
   }
-  const text =
-    flags.json === true
-      ? JSON.stringify({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) })
-      : exported === undefined
-        ? render(outcome, model.name, flags)
-        : renderExport(exported);
-  process.stdout.write(`${text}\n`);
+  if (flags.json === true)
+    printJson({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) });
+  else print(`${exported === undefined ? render(outcome, model.name, flags) : renderExport(exported)}\n`);
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
 }
 
@@ -216,7 +213,7 @@ function progress(): (done: number, total: number) => void {
     if (finished ? shown : Date.now() - last > 100) {
       last = Date.now();
       shown = !finished;
-      process.stderr.write(finished ? "\r\u001b[K" : `\r\u001b[Kjudged ${done} of ${total} layouts`);
+      showProgress(finished ? "" : `judged ${done} of ${total} layouts`);
     }
   };
 }

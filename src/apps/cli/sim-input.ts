@@ -1,5 +1,4 @@
 /** Topologies and constants for `sim` and `tune`. */
-import { readFile } from "node:fs/promises";
 import {
   parametersFor,
   parseParameters,
@@ -8,9 +7,13 @@ import {
   type SystemParameters,
   simulatedDevices,
 } from "../../authoring/simulator/index.ts";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { readJsonFile, readTextFile } from "../../foreign/formats/index.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+
+/** Larger files are no constants and no network: both have some kilobytes. */
+const MAX_FILE_BYTES = 16 * 2 ** 20;
 
 const isAstra = (what: string) => /\.ya?ml$/.test(what);
 
@@ -26,13 +29,7 @@ export async function loadTopology(what: string): Promise<Inventory> {
       throw error;
     }
   }
-  let text: string;
-  try {
-    text = await readFile(what, "utf8");
-  } catch {
-    throw new InvalidArgumentError("--topology", what, "a file that can be read");
-  }
-  return readAstraNetwork(text, what);
+  return readAstraNetwork(readTextFile(what, MAX_FILE_BYTES), what);
 }
 
 /** Loads the constants that `--params` names; by the accelerators' name, or ideal for ASTRA-sim's, unless told. */
@@ -48,12 +45,5 @@ export async function loadParameters(
     if (found !== undefined) return found;
     throw new InvalidArgumentError("--params", params, `one of ${Object.keys(SYSTEMS).join(", ")}, or a .json file`);
   }
-  let value: unknown;
-  try {
-    value = JSON.parse(await readFile(params, "utf8"));
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new FormatError(params, `is no JSON: ${error.message}`);
-    throw new InvalidArgumentError("--params", params, "a JSON file that can be read");
-  }
-  return parseParameters(value, parametersFor(device).name);
+  return parseParameters(readJsonFile(params, MAX_FILE_BYTES), parametersFor(device).name);
 }

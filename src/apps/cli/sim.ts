@@ -22,10 +22,11 @@ import {
   toTrace,
 } from "../../authoring/simulator/index.ts";
 import { OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
-import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
+import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printableLine } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
 import { collect, factor } from "./options.ts";
+import { print, printJson } from "./output.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 
@@ -156,8 +157,8 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     };
     const document =
       runs.length === 1 ? { ...documents[0], ...shared } : { results: documents, crossovers: changes, ...shared };
-    process.stdout.write(`${JSON.stringify(document)}\n`);
-  } else process.stdout.write(render(runs, curves, changes, parameters, nccl, dtype));
+    printJson(document);
+  } else print(render(runs, curves, changes, parameters, nccl, dtype));
   return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;
 }
 
@@ -207,7 +208,10 @@ function render(
   ];
   for (const { file, plan, results } of runs) {
     const last = results.at(-1)!;
-    out.push(`# ${file}: ${plan.name ?? "plan"}, ${plan.ranks.length} ranks`, printTable(plan, results, dtype));
+    out.push(
+      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks`,
+      printTable(plan, results, dtype),
+    );
     const stuck = explainStuck(last);
     if (stuck !== undefined) out.push(`# it does not end:\n${stuck}`);
     out.push(`# at ${formatSize(last.sizeBytes)}: ${describeCriticalPath(plan, last)}`);

@@ -5,6 +5,7 @@ import { detect, measureLinks, type PairMeasurement, resolveHardware } from "../
 import { type Inventory, islands, ringOrders } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
 import { EXIT } from "./main.ts";
+import { print, printJson, showProgress } from "./output.ts";
 import { leaveIfStuck } from "./stuck.ts";
 import { renderDot, renderMatrix } from "./topology-render.ts";
 
@@ -55,18 +56,16 @@ async function run(flags: Flags): Promise<number> {
           ...(flags.tools !== undefined && { tools: flags.tools }),
         });
   const measured = flags.measure === true ? measure(inventory) : undefined;
-  if (format === "dot") process.stdout.write(renderDot(inventory));
-  else if (format === "json") process.stdout.write(`${JSON.stringify(document(inventory, measured), null, 2)}\n`);
-  else process.stdout.write(renderMatrix(inventory) + (measured === undefined ? "" : `\n${renderMeasured(measured)}`));
+  if (format === "dot") print(renderDot(inventory));
+  else if (format === "json") printJson(document(inventory, measured), 2);
+  else print(renderMatrix(inventory) + (measured === undefined ? "" : `\n${renderMeasured(measured)}`));
   leaveIfStuck(inventory, EXIT.done);
   return EXIT.done;
 }
 
 function measure(inventory: Inventory): PairMeasurement[] {
-  const live = process.stderr.isTTY === true;
-  const onProgress = (done: number, total: number) => {
-    if (live) process.stderr.write(`\rmeasuring ${done} of ${total}${done === total ? "\n" : ""}`);
-  };
+  const onProgress = (done: number, total: number) =>
+    showProgress(done === total ? "" : `measuring ${done} of ${total}`);
   return measureLinks(inventory, { onProgress });
 }
 

@@ -66,7 +66,7 @@ describe("chorale tune --fit", () => {
       return err;
     };
     expect(await refused("--topology", "hgx-h200-8")).toMatch(/--fit <measurements>/);
-    expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/a file that can be read/);
+    expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/nothing.json: does not exist/);
     expect(await refused("--fit", MEASURED, "--topology", "hgx-h200-8", "--only", "speed")).toMatch(/launchUs/);
     expect(await refused("broadcast", "--fit", MEASURED, "--topology", "hgx-h200-8")).toMatch(/all_reduce, all_gather/);
     writeFileSync(join(folder, "none.json"), `{"rows": [{"op": "all_reduce", "sizeBytes": 4, "timeUs": 1}]}`);

@@ -1,5 +1,5 @@
 /** `chorale tune --fit`: refits the simulator's constants to measurements, and says how sure each one is. */
-import { readFile, stat, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import type { Command } from "commander";
 import {
   FITTED_CONSTANTS,
@@ -13,8 +13,10 @@ import {
   readMeasurements,
   type SystemParameters,
 } from "../../authoring/simulator/index.ts";
-import { FormatError, formatSize, InvalidArgumentError } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError } from "../../core/index.ts";
+import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 
 interface Flags {
@@ -49,22 +51,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .action(async (operation: string | undefined, flags: Flags) => exit(await run(operation, flags)));
 }
 
-async function readJson(file: string): Promise<unknown> {
-  let text: string;
-  try {
-    if ((await stat(file)).size > MAX_FILE_BYTES) throw new FormatError(file, "is larger than 16 MiB");
-    text = await readFile(file, "utf8");
-  } catch (error) {
-    if (error instanceof FormatError) throw error;
-    throw new InvalidArgumentError("--fit", file, "a file that can be read");
-  }
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new FormatError(file, `is no JSON: ${(error as Error).message}`);
-  }
-}
-
 function constantsOf(text: string | undefined): readonly FittedConstant[] | undefined {
   return text?.split(",").map((name) => {
     const found = FITTED_CONSTANTS.find((constant) => constant === name.trim());
@@ -90,7 +76,11 @@ async function run(operation: string | undefined, flags: Flags): Promise<number>
   const only = constantsOf(flags.only);
   const inventory = await loadTopology(flags.topology);
   const base = await loadParameters(flags.params, flags.topology, inventory);
-  const measurements = readMeasurements(rowsOf(await readJson(flags.fit), operation), flags.fit, flags.plan);
+  const measurements = readMeasurements(
+    rowsOf(readJsonFile(flags.fit, MAX_FILE_BYTES), operation),
+    flags.fit,
+    flags.plan,
+  );
   const nccl = ncclOf(measurements, inventory, base);
   if (measurements.usable.length === 0 && nccl === undefined) {
     throw new InvalidArgumentError(
@@ -108,7 +98,7 @@ async function run(operation: string | undefined, flags: Flags): Promise<number>
           source: flags.fit,
           ...(only === undefined ? {} : { only }),
           onProgress: (round, rms) => {
-            if (process.stderr.isTTY) process.stderr.write(`round ${round}: ${(100 * rms).toFixed(2)} % off\n`);
+            showProgress(`round ${round}: ${(100 * rms).toFixed(2)} % off`);
           },
         });
   const parameters: SystemParameters = {
@@ -116,11 +106,10 @@ async function run(operation: string | undefined, flags: Flags): Promise<number>
     ...(nccl === undefined ? {} : { ncclLLGBps: nccl.after }),
   };
   if (flags.output !== undefined) await writeFile(flags.output, `${JSON.stringify(parameters, null, 2)}\n`);
-  process.stdout.write(
-    flags.json === true
-      ? `${JSON.stringify({ schemaVersion: 1, parameters, fit, nccl, numOtherRows: measurements.others.length })}\n`
-      : render(base, measurements, fit, nccl, flags.output),
-  );
+  showProgress("");
+  if (flags.json === true)
+    printJson({ schemaVersion: 1, parameters, fit, nccl, numOtherRows: measurements.others.length });
+  else print(render(base, measurements, fit, nccl, flags.output));
   return 0;
 }
 

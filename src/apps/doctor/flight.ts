@@ -2,10 +2,11 @@
  * Explains flight-recorder dumps: puts the ranks of a folder's dumps side by side and says which operation each group is
  * stuck in, who has issued it, who has not, and what those did last.
  */
-import { readdir, readFile, stat } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
 import { entrySchema, type FlightEntry, progressOf } from "./flight-entry.ts";
 import { isUnfit, pairsInWords, stuckPairs } from "./flight-pairs.ts";
 import { knownCause } from "./known-causes.ts";
@@ -92,24 +93,11 @@ export async function explainFlight(path: string): Promise<FlightReport> {
         .map((name) => join(path, name))
     : [path];
   if (names.length === 0) throw new InvalidArgumentError("--flight", path, "a folder that holds .json dumps");
-  return explain(await Promise.all(names.map(readDump)));
+  return explain(names.map(readDump));
 }
 
-async function readDump(path: string): Promise<Dump> {
-  if ((await stat(path)).size > MAX_DUMP_BYTES) throw new FormatError(path, "larger than 128 MiB; no dump is");
-  let value: unknown;
-  try {
-    value = JSON.parse(await readFile(path, "utf8"));
-  } catch (error) {
-    throw new FormatError(path, "is no JSON", { cause: error });
-  }
-  const parsed = dumpSchema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  throw new FormatError(path, issue?.message ?? "is no flight-recorder dump", {
-    field: issue?.path.join(".") ?? "",
-    cause: parsed.error,
-  });
+function readDump(path: string): Dump {
+  return checkSchema(dumpSchema, readJsonFile(path, MAX_DUMP_BYTES), path, "flight-recorder dump");
 }
 
 /** Puts dumps together; of several generations the latest is explained. */

@@ -3,6 +3,7 @@
  * Refuses to change what a program computes, except in mscclpp/, on which nothing of the sound lowering stands.
  * Start reading in lower-program.ts, the passes in their order.
  */
+export { type CompileOptions, compatRanks, compile, type Program } from "./compile.ts";
 export { SYNC, type SyncName } from "./draft-ops.ts";
 export { type AutoSyncMode, lowerSound, SOUND_PASSES, type SoundOptions } from "./lower-program.ts";
 export { type CompatOptions, checkPairing, lowerRank } from "./mscclpp/mscclpp-lowering.ts";

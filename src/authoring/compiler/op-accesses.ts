@@ -4,14 +4,7 @@
  * through: input and output that share memory have one place.
  */
 
-import {
-  BUFFERS,
-  type BufferKind,
-  type ExecutionPlan,
-  type PlanCollective,
-  placeOf,
-  type RankChannels,
-} from "../plan/index.ts";
+import { BUFFERS, type BufferKind, type PlanCollective, placeOf, type RankChannels } from "../plan/index.ts";
 import type { DraftOp } from "./draft-ops.ts";
 
 export interface Access {
@@ -44,8 +37,7 @@ function locate(
 ): { memory: number; start: number } {
   const c = context.collective;
   if (!c.inPlace || buffer === "scratch") return { memory: rank * 4 + INDEX[buffer], start: index };
-  const plan = { collective: c, options: { instances: 1 } } as unknown as ExecutionPlan;
-  const place = placeOf(plan, rank, buffer, index);
+  const place = placeOf({ collective: c, options: { instances: 1 } }, rank, buffer, index);
   return { memory: rank * 4 + BUFFERS.indexOf(place.buffer), start: place.index };
 }
 

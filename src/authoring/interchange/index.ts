@@ -10,3 +10,4 @@ export { readMscclpp } from "./read-mscclpp-json.ts";
 export { readPlan } from "./read-plan-file.ts";
 export { writeMscclXml } from "./write-msccl-xml.ts";
 export { type MscclppHeader, mscclppCollective, writeMscclppPieces } from "./write-mscclpp-json.ts";
+export { writeMscclpp } from "./write-mscclpp-program.ts";

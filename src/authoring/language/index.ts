@@ -3,17 +3,11 @@
  * Refuses to run or to change what is called: every call is checked and recorded, in order.
  * Start reading in program.ts.
  */
+export { type CompileOptions, compile, type Program } from "../compiler/index.ts";
+export { writeMscclpp } from "../interchange/index.ts";
 export { Builder } from "./builder.ts";
 export { MemoryChannel, PortChannel, SwitchChannel, SwitchView } from "./channels.ts";
-export {
-  type CompileOptions,
-  compile,
-  type Program,
-  type ProgramFactory,
-  type ProgramOptions,
-  program,
-  writeMscclpp,
-} from "./program.ts";
+export { type ProgramFactory, type ProgramOptions, program } from "./program.ts";
 export {
   allGather,
   allGatherV,

@@ -61,7 +61,14 @@ export {
 } from "./execution-plan.ts";
 export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./executor-limits.ts";
 export { hashPlan } from "./hash-plan.ts";
-export { collectiveChunks, type Place, placeOf, planPostcondition } from "./plan-conditions.ts";
+export {
+  collectiveChunks,
+  type Place,
+  type PlaceContext,
+  placeOf,
+  planPostcondition,
+  segmentsOf,
+} from "./plan-conditions.ts";
 export { type BufferLayout, layoutPlan, type Piece, pieces, type RankBytes, type RankLayout } from "./plan-layout.ts";
 export { formatOp, printPlan, printRank } from "./print-plan.ts";
 export { withTables } from "./strand-tables.ts";

@@ -7,6 +7,10 @@ import {
   type BufferChunks,
   bufferChunks,
   type ChunkValue,
+  type Extent,
+  type Holder,
+  OPERATIONS,
+  type OperationInfo,
   type OperationName,
   postcondition,
 } from "../../collectives/index.ts";
@@ -43,6 +47,18 @@ export function collectiveChunks(c: PlanCollective, instances = 1): readonly Buf
     default:
       return bufferChunks(c.operation, conditionOptions(c, instances));
   }
+}
+
+/** In how many parts a rank's buffers are cut into chunks (see `plan-layout.ts`): one, or one for each rank. */
+export function segmentsOf(c: PlanCollective, rank: number): { readonly input: number; readonly output: number } {
+  const operations: Readonly<Record<string, OperationInfo>> = OPERATIONS;
+  const info = Object.hasOwn(operations, c.operation) ? operations[c.operation] : undefined;
+  // Parts of the variants with counts differ in size: their chunks are counted through the whole buffer.
+  if (info === undefined || info.variable) return { input: 1, output: 1 };
+  const atRoot = rank === (c.root ?? 0);
+  const segments = (extent: Extent, at: Holder) =>
+    extent === "parts" && (at === "every" || (at === "root" && atRoot)) ? c.numRanks : 1;
+  return { input: segments(info.input, info.inputAt), output: segments(info.output, info.outputAt) };
 }
 
 /**
@@ -87,15 +103,24 @@ export interface Place {
   readonly index: number;
 }
 
+/** What `placeOf` needs to know of a plan. */
+export interface PlaceContext {
+  readonly collective: PlanCollective;
+  readonly options: { readonly instances: number };
+}
+
 /**
  * Where a chunk of a rank really lies when the collective is in place: all-reduce, broadcast, reduce and all-to-all have
  * output = input; all-gather and gather have input = the rank's own part of output; reduce-scatter and scatter have
  * output = the rank's own part of input.
  */
-export function placeOf(plan: ExecutionPlan, rank: number, buffer: BufferKind, index: number): Place {
-  const c = plan.collective;
+export function placeOf(
+  { collective: c, options: { instances: I } }: PlaceContext,
+  rank: number,
+  buffer: BufferKind,
+  index: number,
+): Place {
   if (buffer === "scratch" || !c.inPlace) return { buffer, index };
-  const I = plan.options.instances;
   const start = (c.counts === undefined ? rank * c.chunksPerPart : sum(c.counts.slice(0, rank))) * I;
   switch (c.operation) {
     case "all_gather":

@@ -1,4 +1,5 @@
 /** A plan for people: one line an operation, by rank and strand. `formatOp` is also what findings and traces show. */
+import { printableLine } from "../../core/index.ts";
 import type {
   ChannelKind,
   ExecutionPlan,
@@ -81,7 +82,7 @@ export function printRank(plan: ExecutionPlan, rank: RankPlan): string {
 export function printPlan(plan: ExecutionPlan, ranks?: readonly number[]): string {
   const c = plan.collective;
   const head =
-    `plan ${plan.name ?? "(unnamed)"}: ${c.operation}${c.inPlace ? " in place" : ""}, ${plan.ranks.length} ranks, ` +
+    `plan ${printableLine(plan.name ?? "(unnamed)")}: ${c.operation}${c.inPlace ? " in place" : ""}, ${plan.ranks.length} ranks, ` +
     `${plan.options.instances} instance${plan.options.instances === 1 ? "" : "s"}, protocol ${plan.options.protocol}`;
   return [head, ...plan.ranks.filter((r) => ranks?.includes(r.rank) ?? true).map((r) => printRank(plan, r))].join("\n");
 }

@@ -312,8 +312,10 @@ describe("sketches, exactly where nothing is contended", () => {
   it("double binary trees over single ranks", () => {
     for (const n of [2, 3, 5, 8, 13, 16]) {
       const ends = [0, 1].map((shift) => {
-        const places = Array.from({ length: n }, (_, rank) => binaryTreePlace((rank - shift + n) % n, n));
-        const named = (place: number) => (place + shift) % n;
+        const mirrored = shift === 1 && n % 2 === 0;
+        const placed = (rank: number) => (mirrored ? n - 1 - rank : (rank - shift + n) % n);
+        const places = Array.from({ length: n }, (_, rank) => binaryTreePlace(placed(rank), n));
+        const named = (place: number) => (mirrored ? n - 1 - place : (place + shift) % n);
         const parents = places.map(({ parent }) => (parent === undefined ? undefined : named(parent)));
         const t = S / 2 / BETA;
         // One chunk: what waits for what is then the same as in the plans.

@@ -8,7 +8,8 @@ export { toChakra } from "./chakra.ts";
 export { type Crossover, type Curve, crossovers, type SizePoint } from "./compare.ts";
 export { criticalPath, describeCriticalPath, type PathStep } from "./critical-path.ts";
 export { H200_4 } from "./data/h200-4-2026-11-20.ts";
-export { applyFaults, explainStuck, type Fault, parseFault } from "./faults.ts";
+export { explainStuck } from "./explain-stuck.ts";
+export { applyFaults, type Fault, parseFault } from "./faults.ts";
 export {
   constantOf,
   type ErrorSummary,

@@ -56,7 +56,12 @@ export function directSketch(name: string, numRanks: number, sizeBytes: number, 
 /** Two-shot all-reduce: direct reduce-scatter, then direct all-gather. */
 export function twoShotSketch(numRanks: number, sizeBytes: number, shift = 1): Sketch {
   const half = directSketch("two-shot all-reduce", numRanks, sizeBytes, true, shift);
-  return { ...half, numSteps: () => 2 };
+  const rest = directSketch("two-shot all-reduce", numRanks, sizeBytes, false, shift);
+  return {
+    ...half,
+    numSteps: () => 2,
+    step: (rank, lane, index) => (index === 0 ? half : rest).step(rank, lane, 0),
+  };
 }
 
 interface TreePlace {
@@ -92,8 +97,9 @@ export function binaryTreePlace(node: number, n: number): TreePlace {
 
 /**
  * Double binary tree all-reduce: each tree carries half of the data in `numChunks` chunks up to its root and down again.
- * The second tree is the first shifted by one node. With `ranksPerNode`, trees join the first ranks of the nodes, and
- * within a node the data goes along a chain of ranks.
+ * The second tree is the first mirrored (even numbers of nodes) or shifted by one node (odd numbers), so that leaves of
+ * one are inner nodes of the other. With `ranksPerNode`, trees join the first ranks of the nodes, and within a node the
+ * data goes along a chain of ranks.
  */
 export function doubleTreeSketch(numRanks: number, sizeBytes: number, ranksPerNode: number, numChunks: number): Sketch {
   const nodes = numRanks / ranksPerNode;
@@ -104,8 +110,12 @@ export function doubleTreeSketch(numRanks: number, sizeBytes: number, ranksPerNo
     const local = rank % ranksPerNode;
     const children: number[] = local + 1 < ranksPerNode ? [rank + 1] : [];
     if (local > 0) return { parent: rank - 1, children };
-    const at = binaryTreePlace(mod(node - tree, nodes), nodes);
-    const head = (position: number) => mod(position + tree, nodes) * ranksPerNode;
+    // Its own inverse for an even number of nodes.
+    const mirrored = (position: number) => nodes - 1 - position;
+    const even = nodes % 2 === 0;
+    const at = binaryTreePlace(tree === 0 ? node : even ? mirrored(node) : mod(node - 1, nodes), nodes);
+    const nodeAt = (position: number) => (tree === 0 ? position : even ? mirrored(position) : mod(position + 1, nodes));
+    const head = (position: number) => nodeAt(position) * ranksPerNode;
     children.push(...at.children.map(head));
     return { parent: at.parent === undefined ? undefined : head(at.parent), children };
   };

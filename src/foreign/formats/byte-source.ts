@@ -17,9 +17,11 @@ export interface ByteSource {
 /** Bytes of one read call: below the 2 GiB at which Linux cuts a read short. */
 const MAX_READ_BYTES = 1 << 30;
 
+const IS_FOLDER = "is a folder; expected a file";
+
 function cannotRead(path: string, cause: unknown): FormatError {
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : String(cause);
-  const text = code === "ENOENT" ? "does not exist" : code === "EISDIR" ? "is a directory" : `cannot be read (${code})`;
+  const text = code === "ENOENT" ? "does not exist" : code === "EISDIR" ? IS_FOLDER : `cannot be read (${code})`;
   return new FormatError(path, text, { cause });
 }
 
@@ -43,7 +45,7 @@ export function fileSource(path: string): ByteSource {
   const stat = fstatSync(fd);
   if (!stat.isFile()) {
     close();
-    throw new FormatError(path, stat.isDirectory() ? "is a directory" : "is not a regular file");
+    throw new FormatError(path, stat.isDirectory() ? IS_FOLDER : "is not a regular file");
   }
   return {
     where: path,

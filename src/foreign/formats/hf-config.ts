@@ -3,8 +3,9 @@
  * and every refusal names the field. What the fields mean for a model is the planner's business (`planner/model/`).
  * Refuses files over 16 MiB: a config is a few kilobytes, and a larger file is not one.
  */
-import { readFileSync, statSync } from "node:fs";
-import { FormatError, show, UnavailableError } from "../../core/index.ts";
+import { FormatError, show } from "../../core/index.ts";
+import { parseStrictJson } from "./json.ts";
+import { readTextFile } from "./text-file.ts";
 
 /** Largest config that is read, in bytes. */
 export const MAX_CONFIG_BYTES = 16 * 1024 * 1024;
@@ -138,32 +139,13 @@ export class ConfigReader {
  * parseConfigText('{"model_type":"llama","hidden_size":4096}', "config.json").int("hidden_size") // 4096
  */
 export function parseConfigText(text: string, where: string): ConfigReader {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw new FormatError(where, `is not JSON: ${(cause as Error).message}`, { field: "(document)", cause });
-  }
-  return new ConfigReader(value, where);
+  return new ConfigReader(parseStrictJson(text, where), where);
 }
 
 /**
  * Reads a `config.json`.
- * @throws UnavailableError when the file cannot be read; FormatError when it is too large or no JSON object
+ * @throws FormatError when the file cannot be read, is no regular file, is too large, or no JSON object
  */
 export function readConfigFile(path: string): ConfigReader {
-  let text: string;
-  try {
-    const { size } = statSync(path);
-    if (size > MAX_CONFIG_BYTES) {
-      throw new FormatError(path, `is ${size} bytes; a config is at most ${MAX_CONFIG_BYTES}`, { field: "(document)" });
-    }
-    text = readFileSync(path, "utf8");
-  } catch (cause) {
-    if (cause instanceof FormatError) throw cause;
-    throw new UnavailableError(path, (cause as Error).message, "Give a readable config.json or a model's folder.", {
-      cause,
-    });
-  }
-  return parseConfigText(text, path);
+  return parseConfigText(readTextFile(path, MAX_CONFIG_BYTES), path);
 }

@@ -12,7 +12,7 @@ export {
   type RopeScaling,
   readLlamaConfig,
 } from "./hf-config-llama.ts";
-export { MAX_JSON_BYTES, parseStrictJson, readJson, readJsonFile } from "./json.ts";
+export { checkSchema, MAX_JSON_BYTES, parseStrictJson, readJson, readJsonFile } from "./json.ts";
 export { INDEX_FILE, openWeights, parseIndex, WEIGHTS_FILE, type Weights } from "./model-folder.ts";
 export { readSliceF32, type Slice } from "./read-slice.ts";
 export {
@@ -23,3 +23,4 @@ export {
   type SafetensorsHeader,
   type SafetensorsTensor,
 } from "./safetensors.ts";
+export { readBytesFile, readTextFile } from "./text-file.ts";

@@ -3,7 +3,8 @@
  * readers of one file could see two models), a bound on the size, and every failure a FormatError that names the file.
  */
 import { FormatError, show } from "../../core/index.ts";
-import { type ByteSource, fileSource } from "./byte-source.ts";
+import type { ByteSource } from "./byte-source.ts";
+import { decodeUtf8, readTextFile } from "./text-file.ts";
 
 /** Largest config, index or tokenizer file that is read. The largest tokenizer.json known has about 35 MB. */
 export const MAX_JSON_BYTES = 128 * 1024 * 1024;
@@ -11,8 +12,16 @@ export const MAX_JSON_BYTES = 128 * 1024 * 1024;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** Finds a key that stands twice in one object of `text`, which is known to be valid JSON. Iterative: depth is free. */
-function duplicateKey(text: string): string | undefined {
+/**
+ * Deepest nesting of lists and objects. No file that is read here has more than a dozen levels; what reads, shows or
+ * checks a value after this may recurse.
+ */
+const MAX_DEPTH = 64;
+
+const TOO_DEEP = `is nested deeper than ${MAX_DEPTH} levels of lists and objects`;
+
+/** What `text`, which is known to be valid JSON, has that no file here may have. Iterative: depth is free. */
+function flawOf(text: string): string | undefined {
   const stack: (Set<string> | undefined)[] = [];
   let keys: Set<string> | undefined;
   let expectKey = false;
@@ -22,11 +31,13 @@ function duplicateKey(text: string): string | undefined {
         stack.push(keys);
         keys = new Set();
         expectKey = true;
+        if (stack.length > MAX_DEPTH) return TOO_DEEP;
         break;
       case 0x5b: // [
         stack.push(keys);
         keys = undefined;
         expectKey = false;
+        if (stack.length > MAX_DEPTH) return TOO_DEEP;
         break;
       case 0x7d: // }
       case 0x5d: // ]
@@ -47,7 +58,7 @@ function duplicateKey(text: string): string | undefined {
         }
         if (expectKey && keys !== undefined) {
           const key = escaped ? (JSON.parse(text.slice(start, at + 1)) as string) : text.slice(start + 1, at);
-          if (keys.has(key)) return key;
+          if (keys.has(key)) return `has the key ${show(key)} twice in one object`;
           keys.add(key);
           expectKey = false;
         }
@@ -59,9 +70,9 @@ function duplicateKey(text: string): string | undefined {
 }
 
 /**
- * Reads a JSON text in which no object has a key twice.
+ * Reads a JSON text in which no object has a key twice, and which is not nested deeper than 64 levels.
  * @param where the file's path, for the error
- * @throws FormatError when the text is not JSON or has a duplicate key
+ * @throws FormatError when the text is not JSON, has a duplicate key or is nested too deep
  * @example
  * parseStrictJson('{"a": [1, 2]}', "a.json") // { a: [1, 2] }
  */
@@ -74,21 +85,9 @@ export function parseStrictJson(text: string, where: string): unknown {
       cause,
     });
   }
-  const key = duplicateKey(text);
-  if (key !== undefined) throw new FormatError(where, `has the key ${show(key)} twice in one object`);
+  const flaw = flawOf(text);
+  if (flaw !== undefined) throw new FormatError(where, flaw);
   return value;
-}
-
-/**
- * Decodes UTF-8 without replacing what is broken.
- * @throws FormatError when the bytes are not UTF-8
- */
-export function decodeUtf8(bytes: Uint8Array, where: string): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch (cause) {
-    throw new FormatError(where, "is not valid UTF-8", { cause });
-  }
 }
 
 /**
@@ -104,12 +103,36 @@ export function readJson(source: ByteSource, maxBytes: number = MAX_JSON_BYTES):
   return parseStrictJson(decodeUtf8(bytes, source.where), source.where);
 }
 
-/** Reads a JSON file. @throws FormatError when it cannot be read, is too large, or is not strict JSON */
+/**
+ * Reads a JSON file.
+ * @throws FormatError when it cannot be read, is no regular file, is too large, or is not strict JSON
+ */
 export function readJsonFile(path: string, maxBytes: number = MAX_JSON_BYTES): unknown {
-  const source = fileSource(path);
-  try {
-    return readJson(source, maxBytes);
-  } finally {
-    source.close();
-  }
+  return parseStrictJson(readTextFile(path, maxBytes), path);
+}
+
+/** What a schema of zod answers; named here so that ranks, which read no such files, need not load zod. */
+interface Schema<T> {
+  safeParse(value: unknown):
+    | { readonly success: true; readonly data: T }
+    | {
+        readonly success: false;
+        readonly error: Error & {
+          readonly issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[];
+        };
+      };
+}
+
+/**
+ * Checks a value of a file against its schema.
+ * @throws FormatError naming the first field that is wrong
+ */
+export function checkSchema<T>(schema: Schema<T>, value: unknown, where: string, what: string): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new FormatError(where, issue?.message ?? `is no ${what}`, {
+    ...(issue === undefined || issue.path.length === 0 ? {} : { field: issue.path.map(String).join(".") }),
+    cause: parsed.error,
+  });
 }

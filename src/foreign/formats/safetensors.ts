@@ -7,7 +7,8 @@
  */
 import { FormatError, show } from "../../core/index.ts";
 import type { ByteSource } from "./byte-source.ts";
-import { decodeUtf8, parseStrictJson } from "./json.ts";
+import { parseStrictJson } from "./json.ts";
+import { decodeUtf8 } from "./text-file.ts";
 
 /** Bits of one element, by the names that safetensors uses. */
 export const SAFETENSORS_DTYPE_BITS = {

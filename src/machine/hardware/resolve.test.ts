@@ -28,6 +28,6 @@ describe("--hardware", () => {
     writeFileSync(file, JSON.stringify({ ...presetInventory("l4"), schemaVersion: 99 }));
     await expect(resolveHardware(file)).rejects.toThrow(/schemaVersion/);
     writeFileSync(file, "nonsense");
-    await expect(resolveHardware(file)).rejects.toThrow(/no JSON/);
+    await expect(resolveHardware(file)).rejects.toThrow(/machine.json: is not valid JSON/);
   });
 });

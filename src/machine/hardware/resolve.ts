@@ -1,6 +1,7 @@
 /** What `--hardware` means: a preset, a composition, an inventory file, or a recorded root. */
-import { readFile, stat } from "node:fs/promises";
-import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { stat } from "node:fs/promises";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, inventorySchema, PRESET_NAMES, parseSystem } from "../topology/index.ts";
 import { detect } from "./detect.ts";
 
@@ -35,18 +36,5 @@ export async function resolveHardware(text: string): Promise<Inventory> {
  * @throws FormatError naming the first field that is wrong
  */
 export async function readInventory(path: string): Promise<Inventory> {
-  if ((await stat(path)).size > MAX_INVENTORY_BYTES) throw new FormatError(path, "larger than 64 MiB; no inventory is");
-  let value: unknown;
-  try {
-    value = JSON.parse(await readFile(path, "utf8"));
-  } catch (error) {
-    throw new FormatError(path, "is no JSON", { cause: error });
-  }
-  const parsed = inventorySchema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  throw new FormatError(path, issue?.message ?? "is no inventory", {
-    field: issue?.path.join(".") ?? "",
-    cause: parsed.error,
-  });
+  return checkSchema(inventorySchema, readJsonFile(path, MAX_INVENTORY_BYTES), path, "inventory");
 }

@@ -3,13 +3,14 @@
  * an hour, in the region named; they change, so every row has its date. The rows were written down by hand from what the
  * providers' public lists said around that date, not fetched from them: a starting point, to be checked before money moves.
  */
-import { readFileSync, statSync } from "node:fs";
 import { z } from "zod";
-import { FormatError } from "../../core/index.ts";
+import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
 import { findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
 import { deepFreeze, type ShardingPlan } from "../plan.ts";
 
 export const PRICES_SCHEMA_VERSION = 1;
+/** Larger files are no catalogue: a row has some 200 bytes. */
+const MAX_CATALOGUE_BYTES = 16 * 1024 * 1024;
 
 export const instanceSchema = z.object({
   provider: z.string().min(1),
@@ -89,21 +90,7 @@ export const DEFAULT_PRICES: PriceCatalogue = {
  * @throws FormatError naming the field
  */
 export function readPrices(path: string): PriceCatalogue {
-  let value: unknown;
-  try {
-    if (statSync(path).size > 16 * 1024 * 1024) throw new FormatError(path, "is larger than 16 MiB");
-    value = JSON.parse(readFileSync(path, "utf8"));
-  } catch (cause) {
-    if (cause instanceof FormatError) throw cause;
-    throw new FormatError(path, `cannot be read as JSON: ${(cause as Error).message}`, { cause });
-  }
-  const result = priceCatalogueSchema.safeParse(value);
-  if (result.success) return result.data;
-  const issue = result.error.issues[0];
-  throw new FormatError(path, issue?.message ?? "is no price catalogue", {
-    field: issue?.path.join(".") ?? "",
-    cause: result.error,
-  });
+  return checkSchema(priceCatalogueSchema, readJsonFile(path, MAX_CATALOGUE_BYTES), path, "price catalogue");
 }
 
 /** The cheapest instances that hold as many devices of these parts as a plan uses, and how many of them. */

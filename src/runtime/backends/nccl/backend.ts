@@ -39,8 +39,8 @@ import {
   upload,
 } from "../../device/index.ts";
 import type { SegmentSource } from "../../device/internal.ts";
-import { type OpenControl, ResourceLedger } from "../../memory/index.ts";
-import { wantsTimings } from "./call-recorder.ts";
+import { nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
+import { wantsTimings } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
 import type { NcclCommunicator } from "./communicator.ts";
@@ -50,7 +50,6 @@ import { type NcclLibrary, requireNccl } from "./library.ts";
 import { type NcclHandle, openNcclControl } from "./nccl-host.ts";
 import { NcclRank } from "./nccl-rank.ts";
 import { openWithUniqueId } from "./open-communicator.ts";
-import { nap } from "./poller.ts";
 import { Registrations } from "./registrations.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";
 

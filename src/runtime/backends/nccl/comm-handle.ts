@@ -3,9 +3,9 @@
  * it now, and what NCCL says of it. Once it is given up nothing may be called with it.
  */
 import type { ChoraleError } from "../../../core/index.ts";
+import { nap } from "../../memory/index.ts";
 import type { NcclLibrary } from "./library.ts";
-import { nap } from "./poller.ts";
-import type { Opening } from "./queue-entry.ts";
+import type { Opening } from "./nccl-entry.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
 /** How long NCCL may be at a call that was given to it, ms. */

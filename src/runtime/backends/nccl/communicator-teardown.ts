@@ -16,11 +16,10 @@
 import type { ChoraleError } from "../../../core/index.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import { CudaGraph } from "../../device/index.ts";
-import { RECLAIM } from "../../memory/index.ts";
+import { nap, RECLAIM } from "../../memory/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { NcclRank } from "./nccl-rank.ts";
 import { Lingering } from "./pending-abort.ts";
-import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
 import { NCCL_RESULT } from "./symbols.ts";

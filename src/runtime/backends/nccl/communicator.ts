@@ -32,15 +32,14 @@ import {
   type Work,
 } from "../../comm/index.ts";
 import { type CudaGraph, CudaStream } from "../../device/index.ts";
+import { CallSequence, type QueuedWork as NcclWork } from "../../progress/index.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
+import type { EntryParts } from "./nccl-entry.ts";
 import type { NcclRank } from "./nccl-rank.ts";
-import type { NcclWork } from "./nccl-work.ts";
 import { PairMail } from "./pair-mail.ts";
 import type { CommQueue } from "./queue.ts";
-import type { EntryParts } from "./queue-entry.ts";
 import { shrunk, splitting } from "./regroup.ts";
-import { CallSequence } from "./sequence.ts";
 import { TensorCalls } from "./tensor-calls.ts";
 
 const NO_OPTIONS = Object.freeze({});

@@ -3,15 +3,14 @@ import { AbortedError } from "../../../core/index.ts";
 import { abortReason, type CallOptions, packCall } from "../../comm/index.ts";
 import type { DeviceStorage } from "../../device/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
+import { ALWAYS_COLD, type CallSequence, placeOf, QueuedWork } from "../../progress/index.ts";
 import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
+import { Entry, type EntryParts } from "./nccl-entry.ts";
 import type { NcclRank } from "./nccl-rank.ts";
-import { NcclWork } from "./nccl-work.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
-import { ALWAYS_COLD, kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
+import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
-import { Entry, type EntryParts } from "./queue-entry.ts";
-import { type CallSequence, placeOf } from "./sequence.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
 const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
@@ -40,7 +39,7 @@ export class CallIssuer {
   }
 
   /** Puts an entry into the queue. `name` is what the work is called. */
-  push(parts: EntryParts, options: CallOptions, name: string = parts.op): NcclWork<unknown> {
+  push(parts: EntryParts, options: CallOptions, name: string = parts.op): QueuedWork<unknown> {
     const first = parts.arrivals[0];
     const work = this.work(first === undefined ? 0 : placeOf(first), name);
     const { signal, timeoutMs = this.#rank.timeoutMs } = options;
@@ -51,12 +50,12 @@ export class CallIssuer {
   }
 
   /** A work of this communicator that nothing drives yet. */
-  work(seq: number, name: string): NcclWork<unknown> {
-    return new NcclWork<unknown>(this.#queue, seq, name, this.#group);
+  work(seq: number, name: string): QueuedWork<unknown> {
+    return new QueuedWork<unknown>(this.#queue, seq, name, this.#group);
   }
 
   /** One call of the short way: nothing staged, no options. */
-  pushQuickly(prepared: Prepared): NcclWork<unknown> {
+  pushQuickly(prepared: Prepared): QueuedWork<unknown> {
     const { op, arrival, kind, call, source, target, result, sizeBytes } = prepared;
     const work = this.work(arrival.seq - 1, op);
     const parts: EntryParts = {
@@ -80,7 +79,7 @@ export class CallIssuer {
     options: CallOptions,
     value: () => unknown,
     members: Entry["members"] = NONE,
-  ): NcclWork<unknown> {
+  ): QueuedWork<unknown> {
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, this.#rank.library));
     const parts: EntryParts = {
       op: calls[0]?.op ?? "barrier",
@@ -156,7 +155,7 @@ export class CallIssuer {
     root: number,
     options: CallOptions,
     pick: (values: readonly unknown[]) => unknown,
-  ): NcclWork<unknown> {
+  ): QueuedWork<unknown> {
     const { control, stream, target } = this.#queue.options;
     const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
     const lengths = () =>
@@ -181,7 +180,7 @@ export class CallIssuer {
   }
 
   /** Has the signal end the group until the work has settled. */
-  #watching(signal: AbortSignal, work: NcclWork<unknown>, parts: EntryParts): EntryParts {
+  #watching(signal: AbortSignal, work: QueuedWork<unknown>, parts: EntryParts): EntryParts {
     const abort = () => {
       if (work.settled) return;
       this.#queue.fail(new AbortedError(abortReason(signal)));

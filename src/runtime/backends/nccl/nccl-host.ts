@@ -26,9 +26,9 @@ import {
   openMappedControl,
   removeMappedControl,
 } from "../../memory/index.ts";
+import { IN_BATCH, placeOf } from "../../progress/index.ts";
 import { checkNcclHandle } from "./check-handle.ts";
 import { guardExit } from "./exit-guard.ts";
-import { IN_BATCH, placeOf } from "./sequence.ts";
 
 /** What every rank of a world must hold to attach; structured-cloneable. */
 export interface NcclHandle {

@@ -2,16 +2,15 @@
 import type { Capabilities } from "../../comm/index.ts";
 import { CudaStream, PeerMemory, type RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
 import { Endings } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
-import { Poller } from "./poller.ts";
+import type { Opening } from "./nccl-entry.ts";
 import { CommQueue } from "./queue.ts";
-import type { Opening } from "./queue-entry.ts";
 import type { Registrations } from "./registrations.ts";
 import { NCCL_RESULT } from "./symbols.ts";
-import { WorldWaiting } from "./world-waiting.ts";
 
 export interface NcclRankOptions {
   readonly library: NcclLibrary;

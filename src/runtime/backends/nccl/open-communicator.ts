@@ -2,12 +2,12 @@
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
 import { COLLECTIVE, type Fingerprint, type GroupControl } from "../../memory/index.ts";
-import { mixedRegistrations } from "./agreement.ts";
+import { JOIN_SEQ } from "../../progress/index.ts";
 import { decodeVersion } from "./library.ts";
+import type { Opening } from "./nccl-entry.ts";
 import type { NcclRank } from "./nccl-rank.ts";
 import type { CommQueue } from "./queue.ts";
-import type { Opening } from "./queue-entry.ts";
-import { JOIN_SEQ } from "./sequence.ts";
+import { mixedRegistrations } from "./registrations.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
 /** Call 0 of every group is its members' joining; its count word is NCCL's version, its hash word `registersOf`. */

@@ -1,8 +1,8 @@
 /** Sends and receives by mail (see pair-mail.ts) as entries of a communicator's queue. */
 import type { Operand } from "../../comm/index.ts";
+import type { EntryParts } from "./nccl-entry.ts";
 import type { PairMail } from "./pair-mail.ts";
 import type { PrepareContext } from "./prepare.ts";
-import type { EntryParts } from "./queue-entry.ts";
 import { stage } from "./staging.ts";
 
 /** Makes the entries of one communicator, numbering the messages of each pair. */

@@ -10,9 +10,8 @@
  * already must come to their end for the ranks to be quiet. Afterwards it takes whatever moment there is. Of a group that
  * lingers the members have all learned of the failure, for the others have aborted it.
  */
-import type { JointTurn } from "../../memory/index.ts";
+import { type JointTurn, nap } from "../../memory/index.ts";
 import type { NcclRank } from "./nccl-rank.ts";
-import { nap } from "./poller.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
 

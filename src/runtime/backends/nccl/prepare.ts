@@ -11,17 +11,10 @@ import {
 import type { Capabilities, CheckedCall, Data, Operand, OutputOptions, WireOp } from "../../comm/index.ts";
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
 import { deviceAddress } from "../../device/internal.ts";
+import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
 import type { NcclCall } from "./nccl-calls.ts";
-import type { Arrival } from "./queue-entry.ts";
-import { type CallSequence, type Extras, IN_PLACE } from "./sequence.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
-
-/** Calls that NCCL connects together have one kind. */
-export type CallKind = number;
-
-/** Kind of a call that waits for all members each time. */
-export const ALWAYS_COLD: CallKind = -1;
 
 /** Operation, element type and operator in the first word of a fingerprint. */
 const CALL_MASK = 0x3fff;

@@ -2,11 +2,11 @@
 
 import type { CudaStream, RankDevice } from "../../device/index.ts";
 import type { GroupControl } from "../../memory/index.ts";
+import type { Poller } from "../../progress/index.ts";
 import type { Endings } from "./communicator-teardown.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { CallTarget } from "./nccl-calls.ts";
-import type { Poller } from "./poller.ts";
-import type { Opening } from "./queue-entry.ts";
+import type { Opening } from "./nccl-entry.ts";
 
 export interface QueueOptions {
   readonly library: NcclLibrary;

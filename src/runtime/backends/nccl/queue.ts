@@ -9,20 +9,29 @@
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
-import { Agreement } from "./agreement.ts";
-import { Publishing } from "./call-publication.ts";
-import { CallRecorder } from "./call-recorder.ts";
-import { Settling } from "./call-settlement.ts";
+import {
+  Agreement,
+  blockUntil,
+  CallPublication,
+  CallRecorder,
+  CallSettlement,
+  FirstCalls,
+  InFlight,
+  mayOvertake,
+  type Pollable,
+  type Poller,
+  type QueuedWork,
+  QueueWatchdog,
+  type WorkDriver,
+} from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
-import { FirstCalls } from "./first-calls.ts";
-import { InFlight } from "./in-flight.ts";
+import { Completion } from "./completion.ts";
 import { type CallTarget, issue } from "./nccl-calls.ts";
-import type { NcclWork, WorkDriver } from "./nccl-work.ts";
-import { blockUntil, type Pollable, type Poller } from "./poller.ts";
-import { type Entry, mayOvertake } from "./queue-entry.ts";
+import type { Entry } from "./nccl-entry.ts";
 import type { QueueOptions } from "./queue-options.ts";
-import { Lookout } from "./queue-watchdog.ts";
+import { mixedRegistrations } from "./registrations.ts";
 import { StreamOrder } from "./stream-order.ts";
+import { StreamTimer } from "./stream-timer.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
 /** Calls in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
@@ -39,15 +48,15 @@ const FINISH_TOGETHER_MS = 1000;
 export class CommQueue implements Pollable, WorkDriver {
   readonly options: QueueOptions;
   readonly handle: CommHandle;
-  readonly settling: Settling;
+  readonly settling: CallSettlement<Entry>;
   /** What waits for all members, and for its turn. */
   readonly firstCalls: FirstCalls;
   readonly #agreement: Agreement;
-  readonly #publishing: Publishing;
+  readonly #publishing: CallPublication;
   readonly #recorder: CallRecorder;
   readonly #order: StreamOrder;
-  readonly #inFlight: InFlight;
-  readonly #lookout: Lookout;
+  readonly #inFlight: InFlight<Entry>;
+  readonly #watchdog: QueueWatchdog;
   readonly #unissued: Entry[] = [];
   /** Calls in flight. */
   readonly #issued: readonly Entry[];
@@ -61,16 +70,21 @@ export class CommQueue implements Pollable, WorkDriver {
 
   constructor(options: QueueOptions) {
     this.options = options;
-    this.#agreement = new Agreement(options.control, options.ranks, options.group);
-    this.#publishing = new Publishing(this.#agreement);
+    this.#agreement = new Agreement({ ...options, joinedApart: mixedRegistrations });
+    this.#publishing = new CallPublication(this.#agreement);
     this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.#agreement, options);
-    this.#recorder = new CallRecorder(options.control, options.stream, options.flightTimings);
+    const timer = options.flightTimings ? new StreamTimer(options.stream) : undefined;
+    this.#recorder = new CallRecorder(options.control, timer);
     this.#order = new StreamOrder(options.at, options.stream, this);
-    this.settling = new Settling(this, this.#recorder, this.#order);
-    this.#inFlight = new InFlight(options.at, options.stream, this.settling);
+    this.settling = new CallSettlement(this, this.#recorder, (entry) => this.#order.forget(entry));
+    this.#inFlight = new InFlight(new Completion(options.at, options.stream), this.settling);
     this.#issued = this.#inFlight.calls;
-    this.#lookout = new Lookout(this.handle, this.#recorder, this.#agreement, options);
+    this.#watchdog = new QueueWatchdog({
+      agreement: this.#agreement,
+      group: options.group,
+      ask: (oldest) => this.#askWhatFailed(oldest),
+    });
   }
 
   get poller(): Poller {
@@ -138,7 +152,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Says that calls are taken that have a deadline of their own. */
   expectOwnDeadlines(): void {
-    this.#lookout.expectOwnDeadlines();
+    this.#watchdog.expectOwnDeadlines();
   }
 
   /** @throws the group's failure */
@@ -160,21 +174,21 @@ export class CommQueue implements Pollable, WorkDriver {
     if (this.handle.surrendered) throw new AbortedError(`${this.options.group} was given up`);
   }
 
-  advance(work: NcclWork<unknown>, now: number): boolean {
+  advance(work: QueuedWork<unknown>, now: number): boolean {
     this.#progress(now);
     if (!work.settled) this.#mark();
     this.#harvest();
     return work.settled;
   }
 
-  watch(work: NcclWork<unknown>): void {
+  watch(work: QueuedWork<unknown>): void {
     this.spin(work);
     if (work.settled || this.advance(work, performance.now())) return;
     this.options.poller.add(this);
   }
 
   /** Asks the stream for a short while whether `work`, all of whose calls are on it, is done. */
-  spin(work: NcclWork<unknown>): void {
+  spin(work: QueuedWork<unknown>): void {
     if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled || !this.options.blocking) return;
     if (this.#inFlight.idleWithin(AWAIT_SPIN_MS)) this.#settleFirst(this.#issued.length);
   }
@@ -460,10 +474,19 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#pump();
     try {
       this.#order.catchUp();
-      this.#lookout.look(this.#issued, this.#unissued, now);
+      this.#watchdog.look(this.#issued, this.#unissued, now);
     } catch (error) {
       this.fail(error);
     }
+  }
+
+  /** Asks NCCL and the driver what went wrong meanwhile. @throws what ends the group */
+  #askWhatFailed(oldest: string): void {
+    if (this.handle.comm === undefined) return;
+    const { failure } = this.handle;
+    if (failure !== undefined) throw failure;
+    this.#recorder.look();
+    this.options.stream.isDone(oldest);
   }
 
   /**

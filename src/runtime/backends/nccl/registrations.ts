@@ -11,9 +11,10 @@
  * - With NVLS every call that finds registered buffers blocks until all ranks of the host have made it, and ranks whose
  *   segments are not alike may wait in different places for ever (src/transport/nvls.cc). So it is refused there.
  */
-import { InvalidArgumentError } from "../../../core/index.ts";
+import { InvalidArgumentError, MismatchError } from "../../../core/index.ts";
 import type { CudaDevice } from "../../device/index.ts";
 import { mapSecond, type SegmentListener, unmapSecond } from "../../device/internal.ts";
+import type { Joining } from "../../progress/index.ts";
 import { nvlsPossible } from "./capabilities.ts";
 import type { NcclLibrary } from "./library.ts";
 
@@ -124,3 +125,11 @@ export class Registrations implements SegmentListener {
 
 const addressesOf = (address: bigint, { second }: Segment): readonly bigint[] =>
   second === undefined ? [address] : [address, second];
+
+/** @param registers of each member, what it said when it joined: 1 where it registers its buffers */
+export function mixedRegistrations(registers: readonly Joining[]): MismatchError {
+  return new MismatchError(
+    "all ranks of a communicator must register their buffers, or none",
+    registers.map(({ rank, hash }) => ({ rank, call: `registerBuffers: ${hash === 1}` })),
+  );
+}

@@ -1,10 +1,11 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import { AbortedError } from "../../../core/index.ts";
 import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
+import type { Arrival } from "../../progress/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+import type { EntryParts } from "./nccl-entry.ts";
 import type { NcclRank } from "./nccl-rank.ts";
 import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./open-communicator.ts";
-import type { Arrival, EntryParts } from "./queue-entry.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be

@@ -26,13 +26,12 @@ import {
 } from "../../comm/index.ts";
 import type { CudaGraph } from "../../device/index.ts";
 import { runAtOnce } from "../../device/internal.ts";
-import { MAX_BATCH_COLLECTIVES } from "./agreement.ts";
+import { type Extras, MAX_BATCH_COLLECTIVES, placeOf, type QueuedWork } from "../../progress/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { Recording } from "./graphs.ts";
 import type { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
 import type { NcclRank } from "./nccl-rank.ts";
-import type { NcclWork } from "./nccl-work.ts";
 import { PairCalls } from "./pair-calls.ts";
 import type { PairMail } from "./pair-mail.ts";
 import {
@@ -44,11 +43,10 @@ import {
   prepareQuickly,
 } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
-import { type Extras, placeOf } from "./sequence.ts";
 
 interface BatchedCall {
   readonly prepared: Prepared;
-  readonly work: NcclWork<unknown>;
+  readonly work: QueuedWork<unknown>;
   readonly options: CallOptions;
 }
 
@@ -106,7 +104,7 @@ export class TensorCalls {
     if (this.#batch !== undefined || this.#recording !== undefined) return undefined;
     const prepared = prepareQuickly(this.#context, op, input, options, redop);
     if (prepared === undefined) return undefined;
-    return this.#issuer.pushQuickly(prepared) as NcclWork<Tensor>;
+    return this.#issuer.pushQuickly(prepared) as QueuedWork<Tensor>;
   }
 
   /** Makes a call: issues it, or puts it into what is open. @throws InvalidArgumentError, UnsupportedError, OutOfMemoryError */
@@ -115,16 +113,16 @@ export class TensorCalls {
     const recording = this.#recording;
     if (recording !== undefined) {
       this.#checkRecordable(op, checked, extras);
-      return this.#record(prepareCall(this.#context, op, checked, extras), recording) as NcclWork<T>;
+      return this.#record(prepareCall(this.#context, op, checked, extras), recording) as QueuedWork<T>;
     }
     if (this.#batch !== undefined && extras.peer === undefined) checkRoom(this.#batch);
     const prepared = prepareCall(this.#context, op, checked, extras);
     if (this.#batch !== undefined) {
       const work = this.#issuer.work(placeOf(prepared.arrival), op);
       this.#batch.push({ prepared, work, options });
-      return work as NcclWork<T>;
+      return work as QueuedWork<T>;
     }
-    return this.#issuer.launch([prepared], op, options, () => prepared.result) as NcclWork<T>;
+    return this.#issuer.launch([prepared], op, options, () => prepared.result) as QueuedWork<T>;
   }
 
   /** See `Communicator.send`. */
@@ -223,7 +221,7 @@ export class TensorCalls {
   }
 
   /** Puts a call into the graph that is being recorded. */
-  #record(prepared: Prepared, recording: Recording): NcclWork<unknown> {
+  #record(prepared: Prepared, recording: Recording): QueuedWork<unknown> {
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
     if (!this.#queue.firstCalls.isWarm(prepared.kind)) {

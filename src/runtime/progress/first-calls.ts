@@ -5,11 +5,16 @@
  * enqueues calls of its kind.
  */
 
-import { type GroupControl, sameLane } from "../../memory/index.ts";
+import { type GroupControl, sameLane } from "../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { Poller } from "./poller.ts";
-import { ALWAYS_COLD, type CallKind } from "./prepare.ts";
-import type { Entry } from "./queue-entry.ts";
+import type { QueueEntry } from "./queue-entry.ts";
+
+/** Calls that the engine connects together have one kind. */
+export type CallKind = number;
+
+/** Kind of a call that waits for all members each time. */
+export const ALWAYS_COLD: CallKind = -1;
 
 export interface FirstCallsOptions {
   readonly control: GroupControl;
@@ -25,7 +30,7 @@ export class FirstCalls {
   readonly #poller: Poller;
   readonly #warm = new Set<CallKind>();
   /** The call whose turn this rank has taken. */
-  #turnOf: Entry | undefined;
+  #turnOf: QueueEntry | undefined;
 
   constructor(agreement: Agreement, { control, ranks, poller }: FirstCallsOptions) {
     this.#agreement = agreement;
@@ -45,7 +50,7 @@ export class FirstCalls {
   }
 
   /** Whether all members have come to a call and its turn is theirs: then it is to be made, and `made` to be called. */
-  takesTurn(entry: Entry): boolean {
+  takesTurn(entry: QueueEntry): boolean {
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
@@ -54,7 +59,7 @@ export class FirstCalls {
   }
 
   /** Says that NCCL has come back from a call. */
-  made(entry: Entry): void {
+  made(entry: QueueEntry): void {
     if (this.#turnOf !== entry) return;
     this.#turnOf = undefined;
     this.endTurn();
@@ -72,7 +77,7 @@ export class FirstCalls {
   }
 
   /** A call of sends and receives alone takes its turn with the members that are in it. */
-  #turnOfEntry({ arrivals, kinds }: Entry): boolean {
+  #turnOfEntry({ arrivals, kinds }: QueueEntry): boolean {
     const collective = arrivals.find(({ lane }) => lane.kind === "collective");
     if (collective !== undefined) return this.turn(collective.seq);
     if (this.#control.size === 1) return true;

@@ -1,12 +1,12 @@
 /** Agreement of two members of a group, far from its first call. */
 import { describe, expect, it } from "vitest";
-import { packCall } from "../../comm/index.ts";
-import { controlBytes } from "../../memory/control-layout.ts";
-import { ControlSegment } from "../../memory/control-segment.ts";
-import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../../memory/lanes.ts";
+import { mixedRegistrations } from "../backends/nccl/registrations.ts";
+import { packCall } from "../comm/index.ts";
+import { controlBytes } from "../memory/control-layout.ts";
+import { ControlSegment } from "../memory/control-segment.ts";
+import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../memory/lanes.ts";
 import { Agreement } from "./agreement.ts";
-import type { Arrival } from "./queue-entry.ts";
-import { CallSequence } from "./sequence.ts";
+import { type Arrival, CallSequence } from "./call-sequence.ts";
 
 const ranks = [0, 1];
 
@@ -19,7 +19,9 @@ function members(before: number, registers: readonly number[] = []) {
     control.publish(COLLECTIVE, before - 1, print);
     control.publish({ kind: member === 0 ? "send" : "recv", peer: 1 - member }, before - 1, print);
   }
-  const [a, b] = controls.map((control) => new Agreement(control, ranks, "world"));
+  const [a, b] = controls.map(
+    (control) => new Agreement({ control, ranks, group: "world", joinedApart: mixedRegistrations }),
+  );
   if (a === undefined || b === undefined) throw new Error("no members");
   return [a, b] as const;
 }

@@ -3,9 +3,7 @@
  * collectives end within microseconds; then timers, ever longer, so that waiting burns no core.
  */
 import { availableParallelism } from "node:os";
-import { nap } from "../../memory/index.ts";
-
-export { nap };
+import { nap } from "../memory/index.ts";
 
 /** What can be looked at again. */
 export interface Pollable {

@@ -3,10 +3,10 @@
  * could reach it. The other groups of the rank are seen to meanwhile, and the wait ends with the world's deadline, or
  * when the world or the group that is waited for has failed.
  */
-import { AbortedError, type ChoraleError, TimeoutError } from "../../../core/index.ts";
-import { errorOf } from "../../comm/index.ts";
-import type { DeviceWaiting, WaitOptions } from "../../device/internal.ts";
-import type { ControlSegment } from "../../memory/index.ts";
+import { AbortedError, type ChoraleError, TimeoutError } from "../../core/index.ts";
+import { errorOf } from "../comm/index.ts";
+import type { DeviceWaiting, WaitOptions } from "../device/internal.ts";
+import type { ControlSegment } from "../memory/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
 /** How long work may take to end once what it waits for was told to, ms: kernels that are aborted end in microseconds. */

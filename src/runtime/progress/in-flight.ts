@@ -1,37 +1,48 @@
 /**
- * The calls that are on a group's stream and not known to be done, in order, and how it is learned that they are: from
- * marks behind them (see completion.ts). A call is settled once, when a mark behind it was reached or the stream was
+ * The calls of a group that the engine has and that are not known to be done, in order, and how it is learned that they are: from
+ * marks behind them. A call is settled once, when a mark behind it was reached or the stream was
  * found idle.
  */
-import type { CudaStream, RankDevice } from "../../device/index.ts";
+
+import { nap } from "../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
-import type { Settling } from "./call-settlement.ts";
-import { Completion } from "./completion.ts";
-import { nap } from "./poller.ts";
-import type { Entry } from "./queue-entry.ts";
+import type { CallSettlement } from "./call-settlement.ts";
+import type { QueueEntry } from "./queue-entry.ts";
+
+/** How the engine tells what it has done: by numbered marks behind the calls that were given to it. */
+export interface CompletionMarks {
+  /** Puts a mark behind everything issued. @returns its number, never 0 @throws NativeError, ClosedError */
+  mark(): number;
+  /** Whether the engine has come to a mark; 0 is none. */
+  reached(marker: number): boolean;
+  /** Whether everything issued is done. */
+  idle(): boolean;
+  /** @param settled whether the engine is known to have passed every mark */
+  close(settled: boolean): void;
+}
 
 /** How long to look for an end at every moment, ms; then this thread leaves the core to who is at it. */
 const FINISH_SPIN_MS = 1;
 
-export class InFlight {
-  readonly #calls: Entry[] = [];
+export class InFlight<E extends QueueEntry> {
+  readonly #calls: E[] = [];
   /** How many were ever put there. */
   numIssued = 0;
-  readonly #completion: Completion;
-  readonly #settling: Settling;
+  readonly #completion: CompletionMarks;
+  readonly #settlement: CallSettlement<E>;
   #markedUpTo = 0;
 
-  constructor(at: RankDevice, stream: CudaStream, settling: Settling) {
-    this.#completion = new Completion(at, stream);
-    this.#settling = settling;
+  constructor(completion: CompletionMarks, settlement: CallSettlement<E>) {
+    this.#completion = completion;
+    this.#settlement = settlement;
   }
 
   /** Who is on the stream, the oldest first: one array for good. */
-  get calls(): readonly Entry[] {
+  get calls(): readonly E[] {
     return this.#calls;
   }
 
-  add(entry: Entry): void {
+  add(entry: E): void {
     this.#calls.push(entry);
     this.numIssued++;
   }
@@ -78,8 +89,8 @@ export class InFlight {
     const now = performance.now();
     if (count === 1) {
       const entry = this.#calls.shift();
-      if (entry !== undefined) this.#settling.settle(entry, now);
-    } else for (const entry of this.#calls.splice(0, count)) this.#settling.settle(entry, now);
+      if (entry !== undefined) this.#settlement.settle(entry, now);
+    } else for (const entry of this.#calls.splice(0, count)) this.#settlement.settle(entry, now);
     if (this.#calls.length === 0) this.#markedUpTo = this.numIssued;
   }
 

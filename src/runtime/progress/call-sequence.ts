@@ -1,8 +1,16 @@
 /** The numbers of a communicator's calls: what each is as a fingerprint, and its place in its lane. */
-import { type DType, type ReduceOp, show } from "../../../core/index.ts";
-import { hashNumbers, packCall, type WireOp } from "../../comm/index.ts";
-import { COLLECTIVE, type Lane } from "../../memory/index.ts";
-import type { Arrival } from "./queue-entry.ts";
+import { type DType, type ReduceOp, show } from "../../core/index.ts";
+import { hashNumbers, packCall, type WireOp } from "../comm/index.ts";
+import { COLLECTIVE, type Fingerprint, type Lane } from "../memory/index.ts";
+
+/** One call of a lane. */
+export interface Arrival {
+  readonly lane: Lane;
+  readonly seq: number;
+  readonly print: Fingerprint;
+  /** What the fingerprint has as a hash alone, in words. */
+  readonly hashed?: () => string;
+}
 
 /** Number of the members' joining among a group's collectives. */
 export const JOIN_SEQ = 0;

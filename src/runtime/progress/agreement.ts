@@ -1,6 +1,6 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
-import { MismatchError, type RankActivity } from "../../../core/index.ts";
-import { describeWords, unpackCall, type WireOp } from "../../comm/index.ts";
+import { MismatchError, type RankActivity } from "../../core/index.ts";
+import { describeWords, unpackCall, type WireOp } from "../comm/index.ts";
 import {
   COLLECTIVE,
   COLLECTIVE_RING,
@@ -9,9 +9,9 @@ import {
   type Lane,
   oppositeOf,
   ringOf,
-} from "../../memory/index.ts";
-import type { Arrival, Entry } from "./queue-entry.ts";
-import { JOIN_SEQ, MARK, placeOf } from "./sequence.ts";
+} from "../memory/index.ts";
+import { type Arrival, JOIN_SEQ, MARK, placeOf } from "./call-sequence.ts";
+import type { QueueEntry } from "./queue-entry.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
@@ -40,28 +40,35 @@ function otherOf(call: number): string | undefined {
   return others.length === 0 ? undefined : others.join(" or ");
 }
 
-/** @param registers of each member, what it said when it joined: 1 where it registers its buffers */
-export function mixedRegistrations(
-  registers: readonly { readonly rank: number; readonly hash: number }[],
-): MismatchError {
-  return new MismatchError(
-    "all ranks of a communicator must register their buffers, or none",
-    registers.map(({ rank, hash }) => ({ rank, call: `registerBuffers: ${hash === 1}` })),
-  );
+/** What a member said when it joined. */
+export interface Joining {
+  readonly rank: number;
+  /** The third word of its joining, which the engine gives a meaning. */
+  readonly hash: number;
+}
+
+export interface AgreementOptions {
+  readonly control: GroupControl;
+  /** World ranks of the members. */
+  readonly ranks: readonly number[];
+  readonly group: string;
+  /** The error of two members whose joining differs, which explains why the marks of their calls differ too. */
+  readonly joinedApart?: (members: readonly Joining[]) => MismatchError;
 }
 
 export class Agreement {
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
   readonly #group: string;
+  readonly #joinedApart: AgreementOptions["joinedApart"];
   /** The first collective for which it must be asked whether all members have come far enough to publish it. */
   #limit = 0;
 
-  /** @param ranks world ranks of the members */
-  constructor(control: GroupControl, ranks: readonly number[], group: string) {
+  constructor({ control, ranks, group, joinedApart }: AgreementOptions) {
     this.#control = control;
     this.#ranks = ranks;
     this.#group = group;
+    this.#joinedApart = joinedApart;
   }
 
   /**
@@ -147,14 +154,15 @@ export class Agreement {
     return new MismatchError(`ranks of ${this.#group} disagree on operation #${placeOf({ lane, seq })}`, sides);
   }
 
-  /** Whether another member registers its buffers as this one does: who does not, does not say what is in place. */
+  /** The error of a member whose joining differs from this one's, where the engine explains marks by that. */
   #compareJoining(member: number): MismatchError | undefined {
+    if (this.#joinedApart === undefined) return undefined;
     const joined = [this.#control.member, member].flatMap((one) => {
       const hash = this.#control.read(one, COLLECTIVE, JOIN_SEQ)?.hash;
       return hash === undefined ? [] : [{ rank: this.#ranks[one] ?? one, hash }];
     });
     if (new Set(joined.map(({ hash }) => hash)).size < 2) return undefined;
-    return mixedRegistrations(joined.sort((x, y) => x.rank - y.rank));
+    return this.#joinedApart(joined.sort((x, y) => x.rank - y.rank));
   }
 
   /** Whether every member that takes part in all of these calls has issued them. */
@@ -180,7 +188,7 @@ export class Agreement {
   }
 
   /** Which members have issued the entry's calls, and what each did last. */
-  activity(entry: Entry): readonly RankActivity[] {
+  activity(entry: QueueEntry): readonly RankActivity[] {
     const arrival = entry.arrivals[0];
     return this.#ranks.map((rank, member) => {
       const last = this.#control.last(member, COLLECTIVE);

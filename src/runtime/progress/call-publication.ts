@@ -3,14 +3,14 @@
  * held back, and all behind it; so is whatever comes behind a call that reads what the members said in theirs of its
  * number (lengths of objects, colors of a split), until that has run.
  */
-import type { MismatchError } from "../../../core/index.ts";
+import type { MismatchError } from "../../core/index.ts";
 import type { Agreement } from "./agreement.ts";
-import type { Entry } from "./queue-entry.ts";
+import type { QueueEntry } from "./queue-entry.ts";
 
-export class Publishing {
+export class CallPublication {
   readonly #agreement: Agreement;
   /** The call that must run before any other is published. */
-  #reading: Entry | undefined;
+  #reading: QueueEntry | undefined;
   /** Whether calls are held back, or the next one must be. */
   behind = false;
 
@@ -19,7 +19,7 @@ export class Publishing {
   }
 
   /** Publishes a call that was just taken, or holds it back. @returns its disagreement with other members' */
-  take(entry: Entry): MismatchError | undefined {
+  take(entry: QueueEntry): MismatchError | undefined {
     if (!this.behind && this.#agreement.mayAnnounce(entry.arrivals)) return this.#announce(entry);
     this.behind = true;
     return undefined;
@@ -30,7 +30,7 @@ export class Publishing {
    * @param waiting all calls that are not issued yet, in order
    * @returns the first disagreement
    */
-  goOn(waiting: readonly Entry[]): MismatchError | undefined {
+  goOn(waiting: readonly QueueEntry[]): MismatchError | undefined {
     for (const entry of waiting) {
       if (entry.announced) continue;
       if (this.#reading !== undefined || !this.#agreement.mayAnnounce(entry.arrivals)) return undefined;
@@ -42,11 +42,11 @@ export class Publishing {
   }
 
   /** Says that a call has run. */
-  ran(entry: Entry): void {
+  ran(entry: QueueEntry): void {
     if (this.#reading === entry) this.#reading = undefined;
   }
 
-  #announce(entry: Entry): MismatchError | undefined {
+  #announce(entry: QueueEntry): MismatchError | undefined {
     entry.announced = true;
     if (entry.reads) {
       this.#reading = entry;

@@ -2,12 +2,11 @@
  * What becomes of calls: their works settle, what they hold is given back, and each is counted and noted for the flight
  * recorder. A failure that nobody looked at is kept until the group is closed, and told then.
  */
-import type { ChoraleError } from "../../../core/index.ts";
-import { OpCounters, opCode } from "../../comm/index.ts";
+import type { ChoraleError } from "../../core/index.ts";
+import { OpCounters, opCode } from "../comm/index.ts";
 import type { CallRecorder } from "./call-recorder.ts";
-import type { NcclWork } from "./nccl-work.ts";
-import type { Entry } from "./queue-entry.ts";
-import type { StreamOrder } from "./stream-order.ts";
+import type { QueueEntry } from "./queue-entry.ts";
+import type { QueuedWork } from "./queued-work.ts";
 
 /** The group whose calls these are. */
 export interface FailingGroup {
@@ -17,7 +16,7 @@ export interface FailingGroup {
 }
 
 /** Runs all, also when one throws, whose error is thrown then. */
-function runAll(finish: Entry["finish"]): void {
+function runAll(finish: QueueEntry["finish"]): void {
   let failed: { readonly error: unknown } | undefined;
   for (const one of finish) {
     try {
@@ -29,19 +28,20 @@ function runAll(finish: Entry["finish"]): void {
   if (failed !== undefined) throw failed.error;
 }
 
-export class Settling {
+export class CallSettlement<E extends QueueEntry> {
   readonly counters = new OpCounters();
   readonly #group: FailingGroup;
   readonly #recorder: CallRecorder;
-  readonly #order: StreamOrder;
-  readonly #failures: NcclWork<unknown>[] = [];
+  readonly #forget: (entry: E) => void;
+  readonly #failures: QueuedWork<unknown>[] = [];
   /** The first call that failed, by its number. */
   firstLost = Number.POSITIVE_INFINITY;
 
-  constructor(group: FailingGroup, recorder: CallRecorder, order: StreamOrder) {
+  /** @param forget gives up what the engine keeps for a call that never reaches it */
+  constructor(group: FailingGroup, recorder: CallRecorder, forget: (entry: E) => void) {
     this.#group = group;
     this.#recorder = recorder;
-    this.#order = order;
+    this.#forget = forget;
   }
 
   /** Failures that nobody has looked at. */
@@ -50,7 +50,7 @@ export class Settling {
   }
 
   /** Settles a call that has ended. What fails while its result is brought fails the group. @param now see `performance.now()` */
-  settle(entry: Entry, now: number): void {
+  settle(entry: E, now: number): void {
     entry.countUse(-1);
     try {
       this.#recorder.ended(entry, true, now);
@@ -82,7 +82,7 @@ export class Settling {
   }
 
   /** Settles a call that will not come to its end. */
-  settleFailed(entry: Entry, cause: ChoraleError): void {
+  settleFailed(entry: E, cause: ChoraleError): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
     this.#recorder.ended(entry, false, performance.now());
@@ -90,7 +90,7 @@ export class Settling {
     this.#failWorks(entry, cause);
   }
 
-  #failWorks(entry: Entry, cause: ChoraleError): void {
+  #failWorks(entry: E, cause: ChoraleError): void {
     this.firstLost = Math.min(this.firstLost, entry.number);
     for (const { work } of entry.members) work.fail(cause);
     entry.work.fail(cause);
@@ -98,14 +98,14 @@ export class Settling {
   }
 
   /** Takes back a call that the queue does not take: its own work is nobody's yet, those of a batch's calls are. */
-  refuse(entry: Entry, cause: ChoraleError): void {
+  refuse(entry: E, cause: ChoraleError): void {
     this.giveBack(entry);
     for (const { work } of entry.members) work.fail(cause);
   }
 
   /** Gives back what a call holds that did not come to its end. */
-  giveBack(entry: Entry): void {
-    this.#order.forget(entry);
+  giveBack(entry: E): void {
+    this.#forget(entry);
     entry.countUse(-1);
     for (const finish of entry.finish) {
       try {

@@ -1,20 +1,20 @@
-/** Pending work of the NCCL backend. */
-import { TimeoutError } from "../../../core/index.ts";
-import { checkWait, PendingWork } from "../../comm/index.ts";
+/** Pending work of a queue: the event loop drives it, or the thread that waits for it. */
+import { TimeoutError } from "../../core/index.ts";
+import { checkWait, PendingWork } from "../comm/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
-/** What drives a work: the communicator's queue. */
+/** What drives a work: its group's queue. */
 export interface WorkDriver {
   readonly poller: Poller;
   /** Sees that `work`'s completion will be noticed, and looks at once. @returns whether it is settled */
-  advance(work: NcclWork<unknown>, now: number): boolean;
-  /** Looks for a moment, without marking the stream: most collectives end within it. */
-  spin(work: NcclWork<unknown>): void;
+  advance(work: QueuedWork<unknown>, now: number): boolean;
+  /** Looks for a moment, without asking the engine for a mark: most collectives end within it. */
+  spin(work: QueuedWork<unknown>): void;
   /** Hands it to the event loop, after a short spin. */
-  watch(work: NcclWork<unknown>): void;
+  watch(work: QueuedWork<unknown>): void;
 }
 
-export class NcclWork<T> extends PendingWork<T> {
+export class QueuedWork<T> extends PendingWork<T> {
   readonly #driver: WorkDriver;
 
   constructor(driver: WorkDriver, seq: number, op: string, group: string) {
@@ -25,11 +25,11 @@ export class NcclWork<T> extends PendingWork<T> {
   wait(options?: { timeoutMs?: number }): T {
     if (options !== undefined) checkWait(options);
     this.seen = true;
-    if (!this.settled) this.#driver.spin(this as NcclWork<unknown>);
-    if (!this.settled && !this.#driver.advance(this as NcclWork<unknown>, performance.now())) {
+    if (!this.settled) this.#driver.spin(this as QueuedWork<unknown>);
+    if (!this.settled && !this.#driver.advance(this as QueuedWork<unknown>, performance.now())) {
       const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs;
       blockUntil(this.#driver.poller, (now) => {
-        if (this.#driver.advance(this as NcclWork<unknown>, now)) return true;
+        if (this.#driver.advance(this as QueuedWork<unknown>, now)) return true;
         if (now > until) throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, options?.timeoutMs ?? 0);
         return false;
       });
@@ -38,6 +38,6 @@ export class NcclWork<T> extends PendingWork<T> {
   }
 
   protected onAwaited(): void {
-    this.#driver.watch(this as NcclWork<unknown>);
+    this.#driver.watch(this as QueuedWork<unknown>);
   }
 }

@@ -1,0 +1,74 @@
+/**
+ * Loads programs: a script of the user (default export `(args) => Program`, optionally a zod schema `args`), or an
+ * algorithm of the library by its name.
+ */
+import { existsSync } from "node:fs";
+import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
+import type { Program } from "../../authoring/language/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { importUserModule } from "../../runtime/world/index.ts";
+import { isScript, type ProgramArgs } from "./program-file.ts";
+
+interface ArgsSchema {
+  safeParse(value: unknown): {
+    success: boolean;
+    data?: unknown;
+    error?: { issues: readonly { path: readonly PropertyKey[]; message: string }[] };
+  };
+}
+
+function isProgram(value: unknown): value is Program {
+  return typeof value === "object" && value !== null && "recorder" in value && "collective" in value;
+}
+
+/** Whether FILE is a program: a script, or an algorithm of the library. */
+export function isProgramFile(file: string): boolean {
+  return isScript(file) || (!existsSync(file) && ALGORITHMS.some((a) => a.name === file));
+}
+
+/**
+ * Loads a program.
+ * @throws InvalidArgumentError when the file has no such export or refuses the arguments
+ */
+export async function loadProgram(file: string, args: ProgramArgs): Promise<Program> {
+  if (!isScript(file)) {
+    if (!("numRanks" in args))
+      throw new InvalidArgumentError("--arg", "no numRanks", `numRanks=N for the algorithm ${file}`);
+    const { make, legal } = algorithm(file);
+    const { numRanks } = args;
+    // Anything but a count is refused by the program itself.
+    if (Number.isInteger(numRanks) && (numRanks as number) > 0 && !legal(numRanks as number)) {
+      const some = Array.from({ length: 16 }, (_, i) => i + 1).filter(legal);
+      throw new InvalidArgumentError("numRanks", numRanks, `what ${file} is defined for: ${some.join(", ")}, …`);
+    }
+    return make(args as unknown as Parameters<typeof make>[0]);
+  }
+  const module = await importUserModule(file, "FILE");
+  const factory = module["default"];
+  if (typeof factory !== "function") {
+    throw new InvalidArgumentError(`default export of ${file}`, typeof factory, "a function (args) => Program");
+  }
+  let checked: unknown = args;
+  const schema = module["args"] as ArgsSchema | undefined;
+  if (schema !== undefined && typeof schema.safeParse === "function") {
+    const result = schema.safeParse(args);
+    if (!result.success) {
+      const issue = result.error?.issues[0];
+      const name = issue?.path.map(String).join(".") ?? "";
+      throw new InvalidArgumentError(
+        `--arg ${name}`,
+        args[name],
+        `what ${file} asks for: ${issue?.message ?? "other arguments"}`,
+      );
+    }
+    checked = result.data;
+  }
+  const made: unknown = await (factory as (args: unknown) => unknown)(checked);
+  if (!isProgram(made)) throw new InvalidArgumentError(`what ${file} returns`, made, "a Program, made by program(...)");
+  return made;
+}
+
+/** Names of the library's algorithms, for messages. */
+export function algorithmNames(): readonly string[] {
+  return ALGORITHMS.map((a) => a.name);
+}

@@ -1,0 +1,52 @@
+/** What a communicator's queue holds: calls that run on the stream, and tasks of the host. */
+import type { DeviceStorage } from "../../device/index.ts";
+import { type EntryParts as CommonParts, type QueuedWork, QueueEntry } from "../../progress/index.ts";
+import type { NcclCall } from "./nccl-calls.ts";
+import type { MainPoint } from "./stream-order.ts";
+
+export interface EntryParts extends CommonParts {
+  /** The only call, where there is one and nothing is staged: issued without a closure. */
+  readonly single?: NcclCall;
+  /** Issues on the stream. @returns NCCL's status */
+  readonly run?: (comm: bigint) => number;
+  /** Tensors' memory that it reads and writes: held until it has ended. */
+  readonly source?: DeviceStorage | undefined;
+  readonly target?: DeviceStorage | undefined;
+  /** As `source` and `target`, of a call that has more. */
+  readonly storages?: readonly DeviceStorage[];
+}
+
+const NONE: readonly never[] = Object.freeze([]);
+
+export class Entry extends QueueEntry {
+  readonly single: NcclCall | undefined;
+  readonly run: EntryParts["run"];
+  readonly source: DeviceStorage | undefined;
+  readonly target: DeviceStorage | undefined;
+  readonly storages: readonly DeviceStorage[];
+  /** Where the main stream was when the call was taken, of one that was held back. */
+  main: MainPoint | undefined = undefined;
+
+  constructor(work: QueuedWork<unknown>, parts: EntryParts, timeoutMs: number) {
+    super(work, parts, timeoutMs);
+    this.single = parts.single;
+    this.run = parts.run;
+    this.source = parts.source;
+    this.target = parts.target;
+    this.storages = parts.storages ?? NONE;
+  }
+
+  override countUse(by: 1 | -1): void {
+    if (this.source !== undefined) this.source.allocation.pendingUses += by;
+    if (this.target !== undefined && this.target !== this.source) this.target.allocation.pendingUses += by;
+    if (this.storages !== NONE) for (const { allocation } of this.storages) allocation.pendingUses += by;
+  }
+}
+
+/** How a communicator comes to be. */
+export interface Opening {
+  /** NCCL's handle, also while it is not usable yet. */
+  readonly handle: bigint | undefined;
+  /** Goes on. @returns the handle, once it is usable */
+  advance(): bigint | undefined;
+}

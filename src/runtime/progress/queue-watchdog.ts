@@ -1,0 +1,63 @@
+/**
+ * Notices what goes wrong without anybody being told: failures that the engine only tells when asked, which costs calls
+ * and hence is done now and then; and calls that are not done by their deadlines.
+ */
+import { TimeoutError } from "../../core/index.ts";
+import type { Agreement } from "./agreement.ts";
+import type { QueueEntry } from "./queue-entry.ts";
+
+/** How often the engine is asked for failures while something is pending, ms. */
+const ASK_PERIOD_MS = 20;
+
+export interface WatchdogOptions {
+  readonly agreement: Agreement;
+  readonly group: string;
+  /** Asks the engine. @param oldest the oldest pending call, for the error @throws what ends the group */
+  readonly ask: (oldest: string) => void;
+}
+
+/** The one of `among`, or `other`, whose deadline comes first. */
+function mostUrgent(among: readonly QueueEntry[], other: QueueEntry): QueueEntry {
+  let urgent = other;
+  for (const entry of among) if (entry.deadline < urgent.deadline) urgent = entry;
+  return urgent;
+}
+
+export class QueueWatchdog {
+  readonly #options: WatchdogOptions;
+  #lastAsked = 0;
+  /** Some call had a deadline of its own: the oldest call's need not be the first. */
+  #ownDeadlines = false;
+
+  constructor(options: WatchdogOptions) {
+    this.#options = options;
+  }
+
+  /** Says that a call has a deadline of its own. */
+  expectOwnDeadlines(): void {
+    this.#ownDeadlines = true;
+  }
+
+  /**
+   * Looks whether something is wrong while calls are pending, with the engine or held back, the oldest first.
+   * @throws what ends the group: what `ask` throws, TimeoutError
+   */
+  look(issued: readonly QueueEntry[], heldBack: readonly QueueEntry[], now: number): void {
+    const oldest = issued[0] ?? heldBack[0];
+    if (oldest === undefined) return;
+    const { agreement, ask } = this.#options;
+    let urgent = oldest;
+    if (now - this.#lastAsked > ASK_PERIOD_MS) {
+      this.#lastAsked = now;
+      if (this.#ownDeadlines) urgent = mostUrgent(issued, mostUrgent(heldBack, oldest));
+      ask(this.#nameOf(oldest));
+    }
+    if (now > urgent.deadline) {
+      throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, agreement.activity(urgent));
+    }
+  }
+
+  #nameOf({ op, work }: QueueEntry): string {
+    return `${op} #${work.seq} of ${this.#options.group}`;
+  }
+}

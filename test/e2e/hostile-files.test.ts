@@ -1,0 +1,130 @@
+/** Files that are none: FIFOs, devices, folders, endless ones; and files whose names and texts are made for a terminal. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { runCli } from "../helpers/cli.ts";
+import { wrongEnding } from "../support/cli-verdict.ts";
+import { fileOptions, flightDump, ggufModel } from "../support/file-options.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-hostile-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const options = fileOptions(join(folder, "right"));
+const path = (name: string) => join(folder, name);
+/** A path of its own for each option: some look at what lies beside the file. */
+const own = (option: { readonly name: string; readonly file: string }) => {
+  const place = path(option.name.replaceAll(/\W+/g, "-"));
+  mkdirSync(place, { recursive: true });
+  return join(place, option.file);
+};
+/** Clears the screen, sets the title, turns writing round, goes back to the line's start. */
+const HOSTILE = "\u001b[2J\u001b]0;pwned\u0007\u202egpj\u009b31m\rall fine";
+
+async function endOf(argv: readonly string[]) {
+  const began = performance.now();
+  const end = await runCli(...argv);
+  return { ...end, tookMs: performance.now() - began, wrong: wrongEnding(end) };
+}
+
+describe("every option that takes a file", () => {
+  it.each(options.map((option) => [option.name, option] as const))("%s takes a right one", async (_, option) => {
+    const file = own(option);
+    writeFileSync(file, option.content);
+    const { code, err, wrong } = await endOf(option.argv(file));
+    rmSync(file);
+    expect({ wrong, err }).toEqual({ wrong: [], err: "" });
+    // A stuck flight and a difference are findings.
+    expect(code).toBe(/flight|diff: MSCCL plan/.test(option.name) ? 1 : 0);
+  });
+
+  const isPosix = process.platform !== "win32";
+  it.skipIf(!isPosix).each(options.map((option) => [option.name, option] as const))(
+    "%s refuses a FIFO, /dev/zero and a folder at once (needs mkfifo)",
+    async (_, option) => {
+      const file = own(option);
+      const kinds: [string, () => void][] = [
+        ["a FIFO", () => execFileSync("mkfifo", [file])],
+        ["/dev/zero", () => execFileSync("ln", ["-s", "/dev/zero", file])],
+        ["a folder", () => execFileSync("mkdir", [file])],
+      ];
+      for (const [kind, make] of kinds) {
+        make();
+        const { code, wrong, tookMs, err, out } = await endOf(option.argv(file));
+        rmSync(file, { recursive: true });
+        expect({ kind, wrong, isQuick: tookMs < 10_000 }).toEqual({ kind, wrong: [], isQuick: true });
+        expect([kind, code === 1 || code === 2, (out + err).includes(option.file)]).toEqual([kind, true, true]);
+      }
+    },
+  );
+
+  it.each(options.map((option) => [option.name, option] as const))(
+    "%s is not obeyed by the terminal",
+    async (_, option) => {
+      // In place of every string and word of the file, one by one for some sixteen of them.
+      const text = new TextDecoder("latin1").decode(option.content);
+      const places = [...text.matchAll(/"(?:[^"\\]|\\.)*"/g)].filter(
+        (_, i, all) => i % Math.ceil(all.length / 16) === 0,
+      );
+      const escaped = JSON.stringify(HOSTILE);
+      const raw = Buffer.from(HOSTILE, "utf8").toString("latin1");
+      const wrong: string[] = [];
+      for (const with_ of [escaped, `"${raw}"`]) {
+        for (const place of places) {
+          const file = own(option);
+          const changed = `${text.slice(0, place.index)}${with_}${text.slice(place.index + place[0].length)}`;
+          writeFileSync(file, Buffer.from(changed, "latin1"));
+          wrong.push(...(await endOf(option.argv(file))).wrong);
+          rmSync(file);
+        }
+      }
+      expect(wrong).toEqual([]);
+    },
+  );
+});
+
+describe("names and messages of files", () => {
+  it("of GGUF models and tensors are shown, not obeyed", async () => {
+    const file = path("hostile.gguf");
+    for (const content of [ggufModel(HOSTILE), ggufModel("small", HOSTILE), ggufModel(`a\n${HOSTILE}`)]) {
+      writeFileSync(file, content);
+      for (const more of [[], ["--json"], ["--explain"]]) {
+        const end = await endOf(["plan", file, "--hardware", "l4", "--context", "64", ...more]);
+        expect(end.wrong).toEqual([]);
+      }
+    }
+    writeFileSync(file, ggufModel(HOSTILE));
+    const { out } = await endOf(["plan", file, "--hardware", "l4", "--context", "64"]);
+    expect(out).toContain("\\x1b[2J\\x1b]0;pwned\\x07\\u202egpj\\x9b31m\\x0dall fine");
+  });
+
+  it("of flight dumps are shown, not obeyed, and do not begin lines of their own", async () => {
+    const file = path("hostile-flight.json");
+    writeFileSync(file, JSON.stringify(flightDump(`${HOSTILE}\nworld: every operation is done`)));
+    const { out, wrong } = await endOf(["doctor", "--flight", file]);
+    expect(wrong).toEqual([]);
+    expect(out).toContain("\\x1b[2J");
+    expect(out).not.toMatch(/^world: every operation/m);
+  });
+
+  it("of files and options themselves are shown, not obeyed", async () => {
+    const named = path(`${HOSTILE.replaceAll("/", "")}.json`);
+    writeFileSync(named, "{");
+    for (const argv of [
+      ["check", named],
+      ["plan", named],
+      ["sim", named, "--topology", "l4"],
+      ["doctor", "--flight", named],
+      ["plan", "gpt2", "--hardware", named],
+      ["plan", HOSTILE],
+      [HOSTILE],
+      ["plan", `--${HOSTILE}`],
+      ["launch", "-n", "2", `${HOSTILE}.ts`],
+      ["bench", HOSTILE],
+      ["detect", "--columns", HOSTILE],
+    ]) {
+      const { code, wrong } = await endOf(argv);
+      expect([argv[0], code, wrong]).toEqual([argv[0], code === 1 ? 1 : 2, []]);
+    }
+  });
+});

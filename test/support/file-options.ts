@@ -1,0 +1,275 @@
+/**
+ * Every place of the command line that takes a file of somebody else's, with a file that is right there. Who adds such
+ * an option adds it here: the mutants and the hostile files then reach it too.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { ringAllReduce } from "../../src/authoring/algorithms/index.ts";
+import { planToJson, writeMscclXml } from "../../src/authoring/interchange/index.ts";
+import { compile, writeMscclpp } from "../../src/authoring/language/index.ts";
+import { SYSTEMS } from "../../src/authoring/simulator/index.ts";
+import { encodeSafetensors } from "../../src/foreign/formats/index.ts";
+import { parseSystem } from "../../src/machine/topology/index.ts";
+import { DEFAULT_PRICES } from "../../src/planner/index.ts";
+import { encodeGguf } from "../planner/gguf-file.ts";
+
+export interface FileOption {
+  readonly name: string;
+  /** The file's name, by whose ending the command knows it. */
+  readonly file: string;
+  readonly content: Uint8Array;
+  readonly argv: (path: string) => readonly string[];
+}
+
+const utf8 = (text: string) => new TextEncoder().encode(text);
+const json = (value: unknown) => utf8(JSON.stringify(value));
+
+/** A dump of four ranks of which one did not call. */
+export function flightDump(said = "rank 2 failed"): object {
+  const entry = { group: "world", seq: 1, op: "all_reduce", call: "all_reduce f32 x 4", state: "issued", timeMs: 1e12 };
+  return {
+    schemaVersion: 1,
+    backend: "threads",
+    generation: 1,
+    worldSize: 4,
+    host: "node1",
+    pid: 4711,
+    groups: [{ name: "world", ranks: [0, 1, 2, 3] }],
+    ranks: [0, 1, 2, 3].map((rank) => ({
+      rank,
+      ...(rank === 2 ? { failed: said } : {}),
+      entries: rank === 2 ? [] : [entry, { ...entry, seq: 0, state: "done", endMs: 1e12 + 1 }],
+    })),
+  };
+}
+
+const llamaConfig = {
+  model_type: "llama",
+  architectures: ["LlamaForCausalLM"],
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  vocab_size: 256,
+  max_position_embeddings: 128,
+  torch_dtype: "bfloat16",
+  rope_theta: 10_000,
+};
+
+function llamaTensors(): Parameters<typeof encodeSafetensors>[0] {
+  const shapes: Record<string, number[]> = {
+    "model.embed_tokens.weight": [16, 64],
+    "model.norm.weight": [64],
+    "model.layers.0.input_layernorm.weight": [64],
+    "model.layers.0.post_attention_layernorm.weight": [64],
+    "model.layers.0.self_attn.q_proj.weight": [64, 64],
+    "model.layers.0.self_attn.k_proj.weight": [64, 64],
+    "model.layers.0.self_attn.v_proj.weight": [64, 64],
+    "model.layers.0.self_attn.o_proj.weight": [64, 64],
+    "model.layers.0.mlp.gate_proj.weight": [128, 64],
+    "model.layers.0.mlp.up_proj.weight": [128, 64],
+    "model.layers.0.mlp.down_proj.weight": [64, 128],
+  };
+  return Object.fromEntries(
+    Object.entries(shapes).map(([name, shape]) => {
+      const count = shape.reduce((a, b) => a * b, 1);
+      return [name, { dtype: "F32" as const, shape, bytes: new Uint8Array(4 * count) }];
+    }),
+  );
+}
+
+/** A GGUF file of a model of one layer. @param name `general.name` */
+export function ggufModel(name = "small", tensor = "token_embd.weight"): Uint8Array {
+  const f32 = (label: string, ...shape: number[]) => ({
+    name: label,
+    shape,
+    type: 0,
+    sizeBytes: 4 * shape.reduce((a, b) => a * b, 1),
+  });
+  return encodeGguf(
+    {
+      "general.architecture": ["string", "llama"],
+      "general.name": ["string", name],
+      "llama.block_count": ["u32", 1],
+      "llama.embedding_length": ["u32", 64],
+      "llama.feed_forward_length": ["u32", 128],
+      "llama.attention.head_count": ["u32", 4],
+      "llama.attention.head_count_kv": ["u32", 2],
+      "llama.context_length": ["u32", 128],
+      "llama.vocab_size": ["u32", 256],
+      "tokenizer.ggml.tokens": ["strings", ["a", "b", "c"]],
+    },
+    [
+      f32(tensor, 64, 256),
+      f32("output_norm.weight", 64),
+      f32("blk.0.attn_norm.weight", 64),
+      f32("blk.0.attn_q.weight", 64, 64),
+      f32("blk.0.attn_k.weight", 64, 32),
+      f32("blk.0.attn_v.weight", 64, 32),
+      f32("blk.0.attn_output.weight", 64, 64),
+      f32("blk.0.ffn_norm.weight", 64),
+      f32("blk.0.ffn_gate.weight", 64, 128),
+      f32("blk.0.ffn_up.weight", 64, 128),
+      f32("blk.0.ffn_down.weight", 128, 64),
+    ],
+  );
+}
+
+const measured = fileURLToPath(new URL("../fixtures/simulator/h200-4-2026-11-20.json", import.meta.url));
+
+/** Twelve rows of the measurements: enough to fit one constant to. */
+function measurements(): object {
+  const all = JSON.parse(readFileSync(measured, "utf8")) as { rows: { plan?: string }[] };
+  return { ...all, rows: all.rows.filter(({ plan }) => plan !== undefined).slice(0, 12) };
+}
+
+/** The options, with what they need beside the file written to `folder`. */
+export function fileOptions(folder: string): readonly FileOption[] {
+  mkdirSync(folder, { recursive: true });
+  const beside = (name: string, content: Uint8Array | string) => {
+    writeFileSync(join(folder, name), content);
+    return join(folder, name);
+  };
+  const program = ringAllReduce({ numRanks: 4 });
+  const plan = compile(program);
+  const mscclpp: string[] = [];
+  writeMscclpp(program, (piece) => mscclpp.push(piece));
+  const ours = utf8(planToJson(plan));
+  const right = beside("right-plan.json", ours);
+  const inventory = parseSystem("l4");
+  const dgx = json(parseSystem("rtx4090-2"));
+  const four = beside("right-four.json", json(parseSystem("4x rtx4090-2")));
+  if (inventory === undefined) throw new Error("no preset l4");
+  const onFile = ["--topology", four, "-b", "64K", "-e", "64K"];
+  const small = ["-b", "64K", "-e", "64K"];
+  const plans = [
+    ["chorale plan", "plan.json", ours],
+    ["MSCCL++ plan", "mscclpp.json", utf8(mscclpp.join(""))],
+    ["MSCCL plan", "plan.xml", utf8(writeMscclXml(plan))],
+  ] as const;
+  return [
+    ...plans.flatMap(([what, file, content]): FileOption[] => [
+      { name: `check: ${what}`, file, content, argv: (path) => ["check", path] },
+      { name: `check --json: ${what}`, file, content, argv: (path) => ["check", path, "--json"] },
+      { name: `compile: ${what}`, file, content, argv: (path) => ["compile", path, "--no-verify"] },
+      { name: `compile --json: ${what}`, file, content, argv: (path) => ["compile", path, "--json"] },
+      {
+        name: `compile --diff: ${what}`,
+        file,
+        content,
+        argv: (path) => ["compile", "--diff", path, right, "--no-verify"],
+      },
+      {
+        name: `sim: ${what}`,
+        file,
+        content,
+        argv: (path) => ["sim", path, "--topology", "hgx-h100-8", ...small],
+      },
+    ]),
+    {
+      name: "sim --topology: inventory",
+      file: "inventory.json",
+      content: json(parseSystem("mi300x-8")),
+      argv: (path) => ["sim", right, "--topology", path, ...small],
+    },
+    {
+      name: "sim --topology: ASTRA-sim network",
+      file: "network.yml",
+      content: utf8(
+        "topology: [ Ring, FullyConnected ]\nnpus_count: [ 2, 2 ]\nbandwidth: [ 50.0, 25.0 ]  # GB/s\nlatency: [ 500.0, 700 ]\n",
+      ),
+      argv: (path) => ["sim", right, "--topology", path, ...small],
+    },
+    {
+      name: "sim --params",
+      file: "params.json",
+      content: json(Object.values(SYSTEMS)[0]),
+      argv: (path) => ["sim", right, "--params", path, "--topology", "hgx-h100-8", ...small],
+    },
+    {
+      name: "tune --fit",
+      file: "measured.json",
+      content: json(measurements()),
+      argv: (path) => ["tune", "--fit", path, "--topology", "hgx-h200-8", "--only", "fenceUs"],
+    },
+    {
+      name: "plan: config.json",
+      file: "config.json",
+      content: json(llamaConfig),
+      argv: (path) => ["plan", path, "--hardware", "l4", "--context", "64"],
+    },
+    {
+      name: "plan: safetensors",
+      file: "model.safetensors",
+      content: encodeSafetensors(llamaTensors()),
+      argv: (path) => ["plan", path, "--hardware", "l4", "--context", "64"],
+    },
+    {
+      name: "plan: GGUF",
+      file: "model.gguf",
+      content: ggufModel(),
+      argv: (path) => ["plan", path, "--hardware", "l4", "--context", "64"],
+    },
+    {
+      name: "plan: index without its files",
+      file: "model.safetensors.index.json",
+      content: json({
+        metadata: { total_size: 1000 },
+        weight_map: {
+          "model.layers.0.mlp.up_proj.weight": "none-1.safetensors",
+          "model.layers.1.mlp.up_proj.weight": "none-2.safetensors",
+        },
+      }),
+      argv: (path) => {
+        writeFileSync(join(dirname(path), "config.json"), JSON.stringify(llamaConfig));
+        return ["plan", path, "--hardware", "l4", "--context", "64"];
+      },
+    },
+    {
+      name: "plan --hardware",
+      file: "inventory.json",
+      content: json(inventory),
+      argv: (path) => ["plan", "gpt2", "--hardware", path, "--explain"],
+    },
+    {
+      name: "plan --hardware --json",
+      file: "inventory.json",
+      content: dgx,
+      argv: (path) => ["plan", "gpt2", "--hardware", path, "--json"],
+    },
+    {
+      name: "plan --prices",
+      file: "prices.json",
+      content: json(DEFAULT_PRICES),
+      argv: (path) => ["plan", "gpt2", "--hardware", "l4", "--prices", path],
+    },
+    {
+      name: "doctor --flight",
+      file: "flight.json",
+      content: json(flightDump()),
+      argv: (path) => ["doctor", "--flight", path],
+    },
+    {
+      name: "doctor --flight --json",
+      file: "flight.json",
+      content: json(flightDump()),
+      argv: (path) => ["doctor", "--flight", path, "--json"],
+    },
+    {
+      name: "check: program",
+      file: "program.mjs",
+      content: utf8(
+        'import { ringAllReduce } from "chorale/algorithms";\nexport default () => ringAllReduce({ numRanks: 2 });\n',
+      ),
+      argv: (path) => ["check", path],
+    },
+    {
+      name: "sim: two plans on an inventory",
+      file: "plan.json",
+      content: ours,
+      argv: (path) => ["sim", path, right, ...onFile, "--json"],
+    },
+  ];
+}
