@@ -8,6 +8,7 @@ import {
   explainFlight,
   type Finding,
   findEngines,
+  judgeNode,
   readGpuFacts,
   type StreamTimings,
 } from "../doctor/index.ts";
@@ -49,8 +50,10 @@ async function run(flags: Flags): Promise<number> {
   const machine = await openMachine(options);
   const inventory = await detectOn(machine, options);
   const facts = await readGpuFacts(machine, options);
-  const findings = await diagnose(inventory, machine, facts);
-  // A recorded root says nothing about libraries; nothing of this machine may be mixed in.
+  // A recorded root says nothing about libraries and Node; nothing of this machine may be mixed in.
+  const ofNode =
+    flags.root === undefined ? judgeNode(process.versions.node, new Date().toISOString().slice(0, 10)) : [];
+  const findings = [...ofNode, ...(await diagnose(inventory, machine, facts))];
   const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
     printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);
