@@ -3,6 +3,7 @@
  * Uint16Array and Uint8Array, and `float-formats.ts` converts.
  */
 import { InvalidArgumentError } from "./errors.ts";
+import { wordTable } from "./word-table.ts";
 
 interface DTypeInfo {
   readonly sizeBytes: 1 | 2 | 4 | 8;
@@ -10,7 +11,7 @@ interface DTypeInfo {
   readonly isSigned: boolean;
 }
 
-export const DTYPES = {
+export const DTYPES = wordTable({
   f32: { sizeBytes: 4, isFloat: true, isSigned: true },
   f64: { sizeBytes: 8, isFloat: true, isSigned: true },
   f16: { sizeBytes: 2, isFloat: true, isSigned: true },
@@ -23,7 +24,7 @@ export const DTYPES = {
   u32: { sizeBytes: 4, isFloat: false, isSigned: false },
   i64: { sizeBytes: 8, isFloat: false, isSigned: true },
   u64: { sizeBytes: 8, isFloat: false, isSigned: false },
-} as const satisfies Record<string, DTypeInfo>;
+} as const satisfies Record<string, DTypeInfo>);
 
 export type DType = keyof typeof DTYPES;
 export const DTYPE_NAMES = Object.keys(DTYPES) as readonly DType[];
@@ -49,7 +50,7 @@ export type TypedArray = DTypeArrays[DType];
 /** Integers of 64 bits are bigint in JavaScript, everything else is a number. */
 export type ScalarOf<D extends DType> = D extends "i64" | "u64" ? bigint : number;
 
-const CONSTRUCTORS = {
+const CONSTRUCTORS = wordTable({
   f32: Float32Array,
   f64: Float64Array,
   f16: Uint16Array,
@@ -62,7 +63,7 @@ const CONSTRUCTORS = {
   u32: Uint32Array,
   i64: BigInt64Array,
   u64: BigUint64Array,
-} as const;
+} as const);
 
 /** Size of one element, in bytes. */
 export function sizeOf(dtype: DType): number {

@@ -6,3 +6,4 @@ export * from "./plain-text.ts";
 export * from "./reduce-op.ts";
 export * from "./tensor.ts";
 export * from "./units.ts";
+export { wordTable } from "./word-table.ts";

@@ -47,6 +47,7 @@ export class Tensor<D extends DType = DType> {
   readonly #data: ArrayOf<D> | undefined;
 
   constructor(dtype: D, shape: readonly number[], storage: Storage, byteOffset = 0) {
+    if (DTYPES[dtype] === undefined) parseDType(dtype);
     this.dtype = dtype;
     this.shape = Object.freeze([...shape]);
     this.size = numElements(shape);

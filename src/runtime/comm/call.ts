@@ -15,6 +15,7 @@ import {
 } from "../../collectives/index.ts";
 import {
   AbortedError,
+  ClosedError,
   type DType,
   dtypeOf,
   holds,
@@ -24,8 +25,10 @@ import {
   sizeOf,
   Tensor,
   type TypedArray,
+  tensor,
+  UnsupportedError,
 } from "../../core/index.ts";
-import type { CallOptions, Data, OutputOptions } from "./contract.ts";
+import type { CallOptions, Capabilities, Data, OutputOptions } from "./contract.ts";
 
 /** A caller's buffer, whatever it came as. */
 export interface Operand {
@@ -50,7 +53,7 @@ export function operand(data: Data, dtype: DType | undefined, argument: string):
         `the dtype option, ${dtype}, or no such option`,
       );
     }
-    if (data.storage.kind !== "device") void data.data;
+    if (data.storage.closed !== undefined) throw new ClosedError("tensor", data.storage.closed);
     const region = {
       storage: data.storage.buffer ?? data.storage,
       byteOffset: data.byteOffset,
@@ -136,6 +139,71 @@ export function checkArguments(args: CallArguments): CheckedCall {
   return { call, input, output, outputCount: mine };
 }
 
+/** What one rank does with its buffers in a checked call, and where its result goes. */
+export interface Roles {
+  /** This rank's data is read. */
+  readonly reads: boolean;
+  /** This rank has a result. */
+  readonly writes: boolean;
+  /** A result without an output replaces the input; otherwise it goes to fresh memory. */
+  readonly inPlace: boolean;
+}
+
+/** Says what this rank does in `call`. */
+export function rolesOf({ op, rank, root = 0 }: Call): Roles {
+  const { inputAt, outputAt, inPlace } = operationInfo(op);
+  const isRoot = rank === root;
+  const reads = op !== "recv" && (inputAt !== "root" || isRoot);
+  const writes = op !== "send" && (outputAt !== "root" || isRoot);
+  return { reads, writes, inPlace: inPlace === "same" || !reads };
+}
+
+/** The tensor that a caller gave, or one over the array that it gave. */
+export function asTensor(given: Operand): Tensor {
+  return given.tensor ?? (tensor(given.dtype, [given.count], given.array as never) as Tensor);
+}
+
+/**
+ * Refuses what a backend cannot do here.
+ * @throws UnsupportedError for an operation, dtype or operator that it does not have, and for memory that it cannot reach
+ */
+export function checkSupported(has: Capabilities, { call, input, output }: CheckedCall): void {
+  const { op, dtype, redop } = call;
+  const where = has.engineVersion === undefined ? `the ${has.backend} backend` : `${has.backend} ${has.engineVersion}`;
+  if (!has.operations.includes(op)) {
+    throw new UnsupportedError(`${op} on ${where}`, `it has ${has.operations.join(", ")}`);
+  }
+  if (!has.dtypes.includes(dtype)) {
+    throw new UnsupportedError(`${dtype} on ${where} here`, `use one of ${has.dtypes.join(", ")}`);
+  }
+  if (redop !== undefined) {
+    const legal = has.reduceOps[dtype] ?? [];
+    const name = typeof redop === "string" ? redop : redop.kind;
+    if (!legal.includes(name)) {
+      throw new UnsupportedError(`${name} of ${dtype} on ${where}`, `use one of ${legal.join(", ")}`);
+    }
+  }
+  for (const given of [input, output]) {
+    const kind = given?.tensor?.storage.kind;
+    if (given === undefined) continue;
+    if (kind === "device" && !has.deviceTensors) {
+      throw new UnsupportedError(`a device tensor on ${where}`, "copy it to the host first");
+    }
+    if (kind !== "device" && !has.hostTensors) {
+      throw new UnsupportedError(`host memory on ${where}`, "use a tensor of the world");
+    }
+  }
+}
+
+/** @throws ClosedError for a tensor of another generation than the group's */
+export function checkGeneration({ input, output }: CheckedCall, generation: number): void {
+  for (const given of [input, output]) {
+    const from = given?.tensor?.storage.generation ?? 0;
+    if (from === 0 || from === generation) continue;
+    throw new ClosedError("tensor", `belongs to generation ${from}; this world is generation ${generation}`);
+  }
+}
+
 /** Typed arrays of an ambiguous class take the input's element type. */
 function outputDType(options: OutputOptions, input: Operand): DType | undefined {
   if (options.output instanceof Tensor) return undefined;
@@ -193,33 +261,4 @@ export function checkGroup(name: string, ranks: readonly number[], worldSize: nu
 
 export function abortReason(signal: AbortSignal): string {
   return signal.reason instanceof Error ? signal.reason.message : show(signal.reason);
-}
-
-const encoder = new TextEncoder();
-
-/**
- * Writes the JSON of an object collective.
- * @throws InvalidArgumentError for what JSON cannot hold, and beyond `maxBytes`
- */
-export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
-  let text: string;
-  try {
-    text = JSON.stringify({ value });
-  } catch (error) {
-    throw new InvalidArgumentError("value", show(value), `a value that JSON can hold (${(error as Error).message})`);
-  }
-  const bytes = encoder.encode(text);
-  if (bytes.length > maxBytes) {
-    throw new InvalidArgumentError(
-      "value",
-      `${bytes.length} bytes of JSON`,
-      `at most ${maxBytes}: send bulk data as tensors`,
-    );
-  }
-  return bytes;
-}
-
-/** Reads what `encodeObject` wrote. */
-export function decodeObject(bytes: Uint8Array): unknown {
-  return (JSON.parse(new TextDecoder().decode(bytes)) as { value: unknown }).value;
 }

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import {
   AbortedError,
   DTYPE_NAMES,
+  FormatError,
   InvalidArgumentError,
   MismatchError,
   RankFailedError,
@@ -222,12 +223,53 @@ describe("arguments", () => {
 });
 
 describe("objects", () => {
-  it("come back as JSON has them, and are bounded", () => {
-    for (const value of [undefined, null, 0, "x", [1, { a: "é" }]]) {
-      expect(decodeObject(encodeObject(value, 1000))).toEqual(value);
+  it("come back as they were, and are bounded", () => {
+    const values = [
+      undefined,
+      null,
+      -0,
+      "x",
+      [1, { a: "é" }],
+      [1, undefined],
+      1n,
+      new Map([[{ k: 1 }, new Set([2])]]),
+      /x/g,
+    ];
+    const views = [
+      new Float32Array([Number.NaN]),
+      Buffer.from("ab"),
+      new DataView(new ArrayBuffer(3)),
+      new ArrayBuffer(2),
+    ];
+    for (const value of [...values, ...views, new RangeError("no"), Object.create(null), new Date(5)]) {
+      const copy = decodeObject(encodeObject(value, 10_000));
+      expect(copy).toEqual(value);
+      if (typeof value === "object" && value !== null) {
+        expect(Object.prototype.toString.call(copy)).toBe(Object.prototype.toString.call(value));
+      }
     }
-    expect(() => encodeObject("x".repeat(2000), 1000)).toThrow(InvalidArgumentError);
-    expect(() => encodeObject(1n, 1000)).toThrow(InvalidArgumentError);
+    expect(() => encodeObject("x".repeat(2000), 1000)).toThrow(/value is "2005 bytes"; expected at most 1000/);
+    expect(decodeObject(undefined)).toBeUndefined();
+    expect(() => decodeObject(new Uint8Array(3))).toThrow(FormatError);
+  });
+
+  it("are refused when they would arrive as something else, however deep", () => {
+    class Map2 extends Map {}
+    const late = { a: [new Map([[1, { b: new Map2() }]])] };
+    for (const value of [
+      () => 1,
+      Symbol("x"),
+      late,
+      Promise.resolve(),
+      new URL("http://a"),
+      new WeakSet(),
+      tensor("f32", [1]),
+    ]) {
+      expect(() => encodeObject(value, 1000)).toThrow(InvalidArgumentError);
+    }
+    let deep: unknown = 1;
+    for (let i = 0; i < 100_000; i++) deep = [deep];
+    expect(() => encodeObject(deep, 1000)).toThrow(InvalidArgumentError);
   });
 });
 

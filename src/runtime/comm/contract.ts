@@ -11,10 +11,10 @@ import type { Failure } from "./failure.ts";
 export type WorkState = "queued" | "running" | "done" | "failed";
 
 /**
- * A pending collective. A lazy thenable: a failure that nobody looked at never becomes an unhandled rejection; the
- * communicator keeps it, refuses new work with it, and `close()` reports it.
+ * A pending collective, with everything that a promise has. It is lazy: a failure that nobody looked at never becomes an
+ * unhandled rejection; the communicator keeps it, refuses new work with it, and `close()` reports it.
  */
-export interface Work<T> extends PromiseLike<T> {
+export interface Work<T> extends Promise<T> {
   /** Position in the group's order of operations, from 0. */
   readonly seq: number;
   /** The operation, `all_reduce` and so on. */
@@ -134,27 +134,38 @@ export interface Communicator extends AsyncDisposable {
   send(data: Data, peer: number, options?: CallOptions): Work<void>;
   recv(output: Data, peer: number, options?: CallOptions): Work<Tensor>;
 
-  /** JSON from root to all. At most `MAX_OBJECT_BYTES`. */
+  /**
+   * A value from root to all, as structured clone copies it: Map, Set, Date, bigint, typed arrays and cycles included. At
+   * most `MAX_OBJECT_BYTES`. @throws InvalidArgumentError for functions, symbols and instances of classes
+   */
   broadcastObject<T>(value: T | undefined, options?: CallOptions & RootOptions): Work<T>;
-  /** JSON from all ranks to all, in rank order. */
+  /** Values from all ranks to all, in rank order. Takes and refuses what `broadcastObject` does. */
   gatherObjects<T>(value: T, options?: CallOptions): Work<T[]>;
 
   /**
    * Issues several operations as one: they start together, so that a send and its receive can be written in any order.
    * `fn` is synchronous; a returned thenable is an error before anything is sent; a throw sends nothing. The deadline and
-   * the signal of `options` are those of its calls that have none of their own.
+   * the signal of `options` are those of its calls that have none of their own. Collectives, barriers, sends and receives
+   * can stand in it; everything else is refused (`UnsupportedError`).
    */
   batch(fn: (group: Communicator) => void, options?: CallOptions): Work<void>;
   /** Makes an operator that multiplies every input by `scalar` before the sum. */
   preMulSum(scalar: number | bigint): PreMulSum;
 
-  /** Ranks of one color form a new group, ordered by (key, rank). Color -1: no group, `undefined`. */
+  /**
+   * Ranks of one color form a new group, ordered by (key, rank). Color -1: no group, `undefined`. Colors and keys are
+   * 32-bit integers. Its name is `options.name`, or says whose n-th split it is and the color.
+   */
   split(
     color: number,
     key?: number,
     options?: CallOptions & { readonly name?: string },
   ): Work<Communicator | undefined>;
-  /** A group without `excluded` (group ranks). Only the survivors call it; works after a failure. */
+  /**
+   * Makes a group without `excluded`: distinct group ranks, one at least, without the caller's own. Only the survivors
+   * call it, with the same ranks; it works after a failure. What was pending on this communicator is aborted, and it is
+   * good for nothing but `close()` afterwards.
+   */
   shrink(excluded: readonly number[]): Work<Communicator>;
 
   capabilities(): Capabilities;
@@ -165,7 +176,7 @@ export interface Communicator extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Largest JSON text of an object collective, bytes. Weights and batches belong in tensors; this bounds a peer's mistake. */
+/** Largest value of an object collective, bytes as written. Weights and batches belong in tensors; this bounds a peer's mistake. */
 export const MAX_OBJECT_BYTES = 16 * 1024 * 1024;
 /** Default deadline of every wait. */
 export const DEFAULT_TIMEOUT_MS = 60_000;

@@ -1,10 +1,15 @@
 export * from "./backend-kind.ts";
 export * from "./batch.ts";
+export * from "./batch-work.ts";
 export * from "./call.ts";
 export * from "./contract.ts";
 export * from "./failure.ts";
 export * from "./flight.ts";
+export * from "./group-communicator.ts";
+export * from "./group-driver.ts";
 export * from "./isolation.ts";
+export { decodeObject, encodeObject } from "./object-codec.ts";
+export * from "./split-choice.ts";
 export * from "./stats.ts";
 export * from "./wire.ts";
 export * from "./work.ts";

@@ -14,6 +14,8 @@ export abstract class PendingWork<T> implements Work<T> {
   seen = false;
   protected value: T | undefined;
   error: unknown;
+  /** Runs once, when the work settles, before anybody who waits for it hears of it. */
+  onSettled: (() => void) | undefined;
   #resolve: ((value: unknown) => void) | undefined;
   #reject: ((error: unknown) => void) | undefined;
   #promise: Promise<T> | undefined;
@@ -33,6 +35,7 @@ export abstract class PendingWork<T> implements Work<T> {
     if (this.state === "done" || this.state === "failed") return;
     this.value = value;
     this.state = "done";
+    this.onSettled?.();
     this.#resolve?.(value);
   }
 
@@ -41,11 +44,17 @@ export abstract class PendingWork<T> implements Work<T> {
     if (this.state === "done" || this.state === "failed") return;
     this.error = error;
     this.state = "failed";
+    this.onSettled?.();
     this.#reject?.(error);
   }
 
   get settled(): boolean {
     return this.state === "done" || this.state === "failed";
+  }
+
+  /** The result of work that ended well. Does not count as looking at it. */
+  get outcome(): T {
+    return this.value as T;
   }
 
   /** The result of settled work, or its error, thrown. */
@@ -77,6 +86,20 @@ export abstract class PendingWork<T> implements Work<T> {
       });
     }
     return this.#promise.then(onFulfilled, onRejected);
+  }
+
+  /** As a promise's. */
+  catch<B = never>(onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
+    return this.then(undefined, onRejected);
+  }
+
+  /** As a promise's. */
+  finally(onFinally?: (() => void) | null): Promise<T> {
+    return this.then().finally(onFinally);
+  }
+
+  get [Symbol.toStringTag](): string {
+    return "Work";
   }
 }
 

@@ -31,15 +31,15 @@ export const placeOf = ({ lane, seq }: Pick<Arrival, "lane" | "seq">): number =>
 
 /** What a call has besides its buffers. */
 export interface Extras {
-  readonly root?: number;
-  readonly peer?: number;
+  readonly root?: number | undefined;
+  readonly peer?: number | undefined;
   /** Of a send or receive: that it goes by mail. */
   readonly mailed?: boolean;
-  readonly redop?: ReduceOp;
-  readonly counts?: readonly number[];
+  readonly redop?: ReduceOp | undefined;
+  readonly counts?: readonly number[] | undefined;
   readonly inPlace?: boolean;
-  readonly sendCounts?: readonly number[];
-  readonly recvCounts?: readonly number[];
+  readonly sendCounts?: readonly number[] | undefined;
+  readonly recvCounts?: readonly number[] | undefined;
 }
 
 /** What all ranks agree on and whose hash alone is published. */

@@ -32,7 +32,11 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
 };
 
 function damaged(work: Work<Tensor>, damage: (result: Tensor) => void): Work<Tensor> {
-  return {
+  const promise = () => Promise.resolve(made);
+  const made: Work<Tensor> = {
+    [Symbol.toStringTag]: "Work",
+    catch: (reject) => promise().catch(reject),
+    finally: (then) => promise().finally(then),
     seq: work.seq,
     op: work.op,
     group: work.group,
@@ -53,6 +57,7 @@ function damaged(work: Work<Tensor>, damage: (result: Tensor) => void): Work<Ten
         .then(resolve, reject);
     },
   };
+  return made;
 }
 
 export default function run(world: World, job: ConformanceJob): Promise<RankReport> {

@@ -3,6 +3,7 @@
  * missing rank, an abort and a close do. A case runs on every rank of a world of its own number of ranks.
  */
 import { BEHAVIOUR_CASES } from "./behaviour-cases.ts";
+import { CONTRACT_CASES } from "./contract-cases.ts";
 import { FAILURE_CASES } from "./failure-cases.ts";
 import { INTERLEAVING_CASES } from "./interleaving-cases.ts";
 import { RANDOM_PROGRAMS } from "./random-programs.ts";
@@ -24,5 +25,6 @@ export const SEMANTIC_CASES: readonly SemanticCase[] = [
   ...RANDOM_PROGRAMS,
   ...INTERLEAVING_CASES,
   ...REFUSAL_CASES,
+  ...CONTRACT_CASES,
   ...FAILURE_CASES,
 ];

@@ -1,6 +1,5 @@
 /** Puts calls into a communicator's queue, and from there onto the stream. */
-import { AbortedError } from "../../../core/index.ts";
-import { abortReason, type CallOptions, packCall } from "../../comm/index.ts";
+import { packCall } from "../../comm/index.ts";
 import type { DeviceStorage } from "../../device/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
 import { ALWAYS_COLD, type CallSequence, placeOf, QueuedWork } from "../../progress/index.ts";
@@ -21,6 +20,13 @@ export function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[]
   return [...new Set(all)];
 }
 
+const NO_BYTES = new Uint8Array(0);
+
+/** A call's own deadline; the rank's unless told. */
+interface Deadline {
+  readonly timeoutMs?: number | undefined;
+}
+
 export class CallIssuer {
   readonly operators: PreMulSumOperators;
   readonly #rank: NcclRank;
@@ -39,13 +45,12 @@ export class CallIssuer {
   }
 
   /** Puts an entry into the queue. `name` is what the work is called. */
-  push(parts: EntryParts, options: CallOptions, name: string = parts.op): QueuedWork<unknown> {
+  push(parts: EntryParts, deadline: Deadline, name: string = parts.op): QueuedWork<unknown> {
     const first = parts.arrivals[0];
     const work = this.work(first === undefined ? 0 : placeOf(first), name);
-    const { signal, timeoutMs = this.#rank.timeoutMs } = options;
-    const watched = signal === undefined ? parts : this.#watching(signal, work, parts);
-    if (options.timeoutMs !== undefined) this.#queue.expectOwnDeadlines();
-    this.#queue.push(new Entry(work, watched, timeoutMs));
+    const { timeoutMs } = deadline;
+    if (timeoutMs !== undefined) this.#queue.expectOwnDeadlines();
+    this.#queue.push(new Entry(work, parts, timeoutMs ?? this.#rank.timeoutMs));
     return work;
   }
 
@@ -72,11 +77,11 @@ export class CallIssuer {
     return work;
   }
 
-  /** Puts calls into the queue that start together; their options are the batch's. */
+  /** Puts calls into the queue that start together. */
   launch(
     calls: readonly Prepared[],
     op: string,
-    options: CallOptions,
+    deadline: Deadline,
     value: () => unknown,
     members: Entry["members"] = NONE,
   ): QueuedWork<unknown> {
@@ -92,7 +97,7 @@ export class CallIssuer {
       finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),
       sizeBytes: calls.reduce((sum, one) => sum + one.sizeBytes, 0),
     };
-    return this.push(parts, options, op);
+    return this.push(parts, deadline, op);
   }
 
   /** Issues calls on the stream. @returns NCCL's first status that is not success */
@@ -151,11 +156,12 @@ export class CallIssuer {
   /** Object collectives: see objects.ts. */
   exchange(
     op: "broadcast_object" | "gather_objects",
-    mine: Uint8Array,
+    bytes: Uint8Array | undefined,
     root: number,
-    options: CallOptions,
-    pick: (values: readonly unknown[]) => unknown,
+    timeoutMs: number | undefined,
+    finish: (given: readonly (Uint8Array | undefined)[]) => unknown,
   ): QueuedWork<unknown> {
+    const mine = bytes ?? NO_BYTES;
     const { control, stream, target } = this.#queue.options;
     const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
     const lengths = () =>
@@ -173,19 +179,9 @@ export class CallIssuer {
       reads: true,
       run: (comm) => exchange.run(stillOpen(comm), () => this.#queue.handle.untilAccepted()),
       finish: [(ok) => exchange.finish(ok)],
-      value: () => pick(exchange.values),
+      value: () => finish(exchange.given),
       sizeBytes: mine.length,
     };
-    return this.push(parts, options);
-  }
-
-  /** Has the signal end the group until the work has settled. */
-  #watching(signal: AbortSignal, work: QueuedWork<unknown>, parts: EntryParts): EntryParts {
-    const abort = () => {
-      if (work.settled) return;
-      this.#queue.fail(new AbortedError(abortReason(signal)));
-    };
-    signal.addEventListener("abort", abort, { once: true });
-    return { ...parts, finish: [...(parts.finish ?? NONE), () => signal.removeEventListener("abort", abort)] };
+    return this.push(parts, { timeoutMs });
   }
 }

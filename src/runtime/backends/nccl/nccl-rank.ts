@@ -8,6 +8,7 @@ import { Endings } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { Opening } from "./nccl-entry.ts";
+import { NcclGroup } from "./nccl-group.ts";
 import { CommQueue } from "./queue.ts";
 import type { Registrations } from "./registrations.ts";
 import { NCCL_RESULT } from "./symbols.ts";
@@ -49,8 +50,8 @@ export class NcclRank {
   readonly interprocess: boolean;
   readonly flightTimings: boolean;
   readonly endings: Endings;
-  /** The communicator whose calls go into a graph now. */
-  capturing: NcclCommunicator | undefined;
+  /** The group whose calls go into a graph now. */
+  capturing: NcclGroup | undefined;
   /** Memory that NCCL will write handles to: kept until it has. */
   readonly handles: BigUint64Array[] = [];
 
@@ -105,7 +106,9 @@ export class NcclRank {
       opened: (comm) => this.registrations?.opened(comm),
     });
     const graphs = new CapturedGraphs();
-    const communicator = new NcclCommunicator({ rank: this, queue, graphs, group, ranks, member: control.member });
+    const retire = () => this.endings.retire(communicator);
+    const parts = { rank: this, queue, graphs, group, ranks, member: control.member, retire };
+    const communicator = new NcclCommunicator(new NcclGroup(parts));
     this.endings.add(communicator);
     return communicator;
   }

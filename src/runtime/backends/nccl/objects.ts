@@ -1,14 +1,14 @@
 /**
- * Object collectives: JSON through device memory. The length of a rank's text travels in its fingerprint, so that one
+ * Exchanges of bytes, through device memory. The length of what a rank gives travels in its fingerprint, so that one
  * held-back call moves everything; it runs when all members have come, with the lengths at hand.
  */
 
 import { InvalidArgumentError } from "../../../core/index.ts";
-import { decodeObject, MAX_OBJECT_BYTES } from "../../comm/index.ts";
+import { MAX_OBJECT_BYTES } from "../../comm/index.ts";
 import type { Allocation, CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
 import { type CallTarget, inGroup, issue, type NcclCall } from "./nccl-calls.ts";
 
-/** An exchange of texts: every member in `senders` gives one, all receive all. */
+/** One exchange: members give bytes or nothing, all receive all. */
 export class ObjectExchange {
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
@@ -17,10 +17,10 @@ export class ObjectExchange {
   #device: Allocation | undefined;
   #pinned: PinnedBuffer | undefined;
   #counts: readonly number[] = [];
-  /** The texts of all members, empty for those that sent none. */
-  values: readonly unknown[] = [];
+  /** What each member gave; `undefined` for those that gave nothing. */
+  given: readonly (Uint8Array | undefined)[] = [];
 
-  /** @param lengths bytes of every member's text, callable once all have come */
+  /** @param lengths bytes that every member gives, callable once all have come */
   constructor(at: RankDevice, stream: CudaStream, mine: Uint8Array, lengths: () => readonly number[]) {
     this.#at = at;
     this.#stream = stream;
@@ -83,9 +83,9 @@ export class ObjectExchange {
     if (ok && this.#pinned !== undefined) {
       let offset = 0;
       const bytes = new Uint8Array(this.#pinned.buffer);
-      this.values = this.#counts.map((count) => {
+      this.given = this.#counts.map((count) => {
         offset += count;
-        return count === 0 ? undefined : decodeObject(bytes.slice(offset - count, offset));
+        return count === 0 ? undefined : bytes.slice(offset - count, offset);
       });
     }
     if (this.#device !== undefined) this.#at.pool.free(this.#device);

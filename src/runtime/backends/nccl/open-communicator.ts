@@ -1,6 +1,7 @@
 /** How communicators come to be: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
+import { writeChoice } from "../../comm/index.ts";
 import { COLLECTIVE, type Fingerprint, type GroupControl } from "../../memory/index.ts";
 import { JOIN_SEQ } from "../../progress/index.ts";
 import { decodeVersion } from "./library.ts";
@@ -98,30 +99,15 @@ function allJoined(rank: NcclRank, control: GroupControl): boolean {
   return true;
 }
 
-/** What every member said in a split, by parent rank. */
-export interface SplitChoice {
-  readonly rank: number;
-  readonly color: number;
-  readonly key: number;
-}
-
-/** Reads every member's choice; `undefined` until all have come. */
-export function readChoices(control: GroupControl, seq: number): readonly SplitChoice[] | undefined {
+/** Reads every member's choice in a split, in bytes; `undefined` until all have come. */
+export function readChoices(control: GroupControl, seq: number): readonly Uint8Array[] | undefined {
   const prints: Fingerprint[] = [];
   for (let member = 0; member < control.size; member++) {
     const print = control.read(member, COLLECTIVE, seq);
     if (print === undefined) return undefined;
     prints.push(print);
   }
-  return prints.map(({ count, hash }, rank) => ({ rank, color: count, key: hash }));
-}
-
-/** The members of a color, as parent ranks in their new order. */
-export function membersOf(choices: readonly SplitChoice[], color: number): readonly number[] {
-  return choices
-    .filter((choice) => choice.color === color)
-    .sort((a, b) => a.key - b.key || a.rank - b.rank)
-    .map(({ rank }) => rank);
+  return prints.map(({ count, hash }) => writeChoice(count, hash));
 }
 
 /**

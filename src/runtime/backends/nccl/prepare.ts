@@ -1,14 +1,15 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
-import { agreedCount, type OperationName, operationInfo, reportedCount } from "../../../collectives/index.ts";
+import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
+import { type DType, InvalidArgumentError, type ReduceOp, sizeOf, Tensor } from "../../../core/index.ts";
 import {
-  type DType,
-  InvalidArgumentError,
-  type ReduceOp,
-  sizeOf,
-  Tensor,
-  UnsupportedError,
-} from "../../../core/index.ts";
-import type { Capabilities, CheckedCall, Data, Operand, OutputOptions, WireOp } from "../../comm/index.ts";
+  asTensor,
+  type CheckedCall,
+  type Data,
+  type Operand,
+  type OutputOptions,
+  rolesOf,
+  type WireOp,
+} from "../../comm/index.ts";
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
 import { deviceAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
@@ -64,19 +65,6 @@ export interface PrepareContext {
   readonly dtypes: ReadonlySet<DType>;
 }
 
-/** @throws UnsupportedError for a dtype or operator that NCCL does not have here */
-export function checkSupported(has: Capabilities, dtype: DType, redop: ReduceOp | undefined): void {
-  if (!has.dtypes.includes(dtype)) {
-    throw new UnsupportedError(
-      `${dtype} with NCCL ${has.engineVersion} on this device`,
-      `use one of ${has.dtypes.join(", ")}`,
-    );
-  }
-  if (typeof redop === "string" && NCCL_REDOP[redop] === undefined) {
-    throw new UnsupportedError(`${redop} with NCCL`, `use one of ${Object.keys(NCCL_REDOP).join(", ")}, preMulSum`);
-  }
-}
-
 /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. @throws OutOfMemoryError */
 export function prepareCall(
   context: PrepareContext,
@@ -86,10 +74,8 @@ export function prepareCall(
 ): Prepared {
   const { at, stream, rank, size } = context;
   const { call, input } = checked;
-  const info = operationInfo(op);
   const root = extras.root ?? 0;
-  const reads = op !== "recv" && (info.inputAt !== "root" || rank === root);
-  const gives = op !== "send" && (info.outputAt !== "root" || rank === root);
+  const { reads, writes } = rolesOf(call);
   const staged: Staged[] = [];
   const bring = (operand: Operand, use: { reads: boolean; writes: boolean }) => {
     const one = stage(operand, at, stream, use);
@@ -97,7 +83,7 @@ export function prepareCall(
     return one;
   };
   try {
-    const target = gives ? targetOf(context, op, checked, root) : undefined;
+    const target = writes ? targetOf(context, checked) : undefined;
     const same = target !== undefined && isSameMemory(target, input);
     const from = same
       ? bring(target, { reads, writes: true })
@@ -133,7 +119,7 @@ export function prepareCall(
       staged,
       source: from?.storage,
       target: to?.storage,
-      result: to?.tensor,
+      result: op === "send" ? undefined : (to?.tensor ?? asTensor(checked.output ?? input)),
       sizeBytes: reportedCount(op, size, part) * sizeOf(call.dtype),
     };
   } catch (error) {
@@ -158,21 +144,20 @@ function isSameMemory({ region: a }: Operand, { region: b }: Operand): boolean {
 }
 
 /** Where this rank's result goes: what the caller gave, in place, or fresh memory where the sizes differ. */
-function targetOf(context: PrepareContext, op: OperationName, checked: CheckedCall, root: number): Operand {
-  const { input, output, outputCount } = checked;
-  if (output !== undefined) return output;
-  return isInPlace(op, context.rank, root) ? input : freshOperand(input, outputCount, context.at, context.stream);
-}
-
-/** Whether a call without an output leaves its result in its input, if it has one. */
-function isInPlace(op: OperationName, rank: number, root: number): boolean {
-  return op === "recv" || (op === "scatter" && rank !== root) || operationInfo(op).inPlace === "same";
+function targetOf({ at, stream }: PrepareContext, checked: CheckedCall): Operand {
+  const { call, input, output, outputCount } = checked;
+  return output ?? (rolesOf(call).inPlace ? input : freshOperand(input, outputCount, at, stream));
 }
 
 /** Whether the call's result goes to memory that is made for it. */
-export function makesMemory(rank: number, op: OperationName, { output }: CheckedCall, root: number): boolean {
-  const gives = op !== "send" && (operationInfo(op).outputAt !== "root" || rank === root);
-  return gives && output === undefined && !isInPlace(op, rank, root);
+export function makesMemory({ call, output }: CheckedCall): boolean {
+  const { writes, inPlace } = rolesOf(call);
+  return writes && output === undefined && !inPlace;
+}
+
+function isUsable({ storage }: Tensor, generation: number): boolean {
+  const { kind, closed } = storage;
+  return kind === "device" && closed === undefined && (storage.generation === 0 || storage.generation === generation);
 }
 
 /**
@@ -183,7 +168,7 @@ export function makesMemory(rank: number, op: OperationName, { output }: Checked
 export function prepareQuickly(
   context: PrepareContext,
   op: "all_reduce" | "all_gather" | "reduce_scatter",
-  input: Data,
+  input: Data | undefined,
   options: OutputOptions,
   redop: ReduceOp | undefined,
 ): Prepared | undefined {
@@ -192,7 +177,7 @@ export function prepareQuickly(
   if (dtype !== undefined || signal !== undefined || timeoutMs !== undefined || typeof redop === "object")
     return undefined;
   if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
-  if (input.storage.kind !== "device" || output.storage.kind !== "device") return undefined;
+  if (!isUsable(input, at.generation) || !isUsable(output, at.generation)) return undefined;
   const ncclOp = redop === undefined ? 0 : NCCL_REDOP[redop];
   const fits =
     op === "all_reduce"

@@ -125,7 +125,7 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Takes a call that was checked. Never waits. @throws the group's failure, when it has failed */
   push(entry: Entry): void {
     entry.countUse(1);
-    const failure = this.#knownFailure();
+    const failure = this.knownFailure();
     if (failure !== undefined) {
       this.settling.refuse(entry, failure);
       throw failure;
@@ -157,12 +157,12 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** @throws the group's failure */
   refuseAfterFailure(): void {
-    const failure = this.#knownFailure();
+    const failure = this.knownFailure();
     if (failure !== undefined) throw failure;
   }
 
   /** The group's failure, also one that a peer has just written. */
-  #knownFailure(): ChoraleError | undefined {
+  knownFailure(): ChoraleError | undefined {
     if (this.#cause === undefined && this.options.control.failed) this.adopt();
     return this.#cause;
   }
@@ -304,7 +304,7 @@ export class CommQueue implements Pollable, WorkDriver {
   close(): readonly unknown[] {
     if (this.#closed) return [];
     this.#closed = true;
-    const failure = this.#knownFailure();
+    const failure = this.knownFailure();
     this.options.poller.remove(this);
     this.#order.close();
     this.#inFlight.close(failure === undefined);

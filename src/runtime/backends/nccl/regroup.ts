@@ -1,11 +1,12 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
-import { AbortedError } from "../../../core/index.ts";
+import type { GroupOpening } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { EntryParts } from "./nccl-entry.ts";
+import type { CommunicatorParts } from "./nccl-group.ts";
 import type { NcclRank } from "./nccl-rank.ts";
-import { membersOf, openWithUniqueId, readChoices, splitNatively } from "./open-communicator.ts";
+import { openWithUniqueId, readChoices, splitNatively } from "./open-communicator.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be
@@ -28,36 +29,16 @@ function makesRoom(rank: NcclRank, waitedMs: number): boolean {
   return false;
 }
 
-/** World ranks of members of a group. */
-function worldRanks(parent: NcclCommunicator, members: readonly number[]): number[] {
-  return members.map((member) => parent.ranks[member] ?? member);
-}
-
-function childControl(
-  parent: NcclCommunicator,
-  name: string,
-  members: readonly number[],
-  instance: number,
-): GroupControl {
-  const ranks = worldRanks(parent, members);
-  const { rank, queue } = parent.parts;
-  const { key } = queue.options.control;
-  return rank.segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(parent.rank), key);
-}
-
-export interface SplitCall {
-  readonly color: number;
-  readonly key: number;
-  readonly name: string;
-  readonly instance: number;
-  readonly arrival: Arrival;
-}
-
-/** A split as a task of the queue: it waits for every member's choice and for its turn, because NCCL's own blocks. */
-export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts {
-  const { rank, queue } = parent.parts;
-  const { color, key, name, instance, arrival } = call;
-  let made: NcclCommunicator | undefined;
+/**
+ * A split as a task of the queue: it waits for every member's choice and for its turn, because NCCL's own blocks.
+ * @param finish makes the result of all choices, by member; it opens the group of this rank's color
+ */
+export function splitting<T>(
+  { rank, queue }: CommunicatorParts,
+  arrival: Arrival,
+  finish: (choices: readonly Uint8Array[]) => T,
+): EntryParts {
+  let made: T | undefined;
   let since: number | undefined;
   const step = (): boolean => {
     const now = performance.now();
@@ -68,36 +49,53 @@ export function splitting(parent: NcclCommunicator, call: SplitCall): EntryParts
     }
     const choices = readChoices(queue.options.control, arrival.seq);
     if (choices === undefined || !queue.firstCalls.turn(arrival.seq)) return false;
-    const native = rank.library.optional.ncclCommSplit !== undefined;
-    const given = native ? splitNatively(rank, queue, color, key) : undefined;
-    queue.firstCalls.endTurn();
-    if (color < 0) return true;
-    const members = membersOf(choices, color);
-    const control = childControl(parent, `${name}:${color}`, members, instance);
-    const ranks = worldRanks(parent, members);
-    const opening = given ?? openWithUniqueId(rank, control, ranks);
-    if (given !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
-    made = rank.communicator(name, ranks, control, opening);
+    made = finish(choices);
     return true;
   };
   return { op: "split", arrivals: [arrival], reads: true, step, value: () => made };
 }
 
-/** How often each group was shrunk, by the new group's name. */
-const numShrinks = new WeakMap<NcclCommunicator, Map<string, number>>();
+/** Opens a group of members of another: in the turn of its split, or by the survivors of a shrink. */
+export function opened(parent: CommunicatorParts, opening: GroupOpening): NcclCommunicator | undefined {
+  return opening.how === "split" ? openedBySplit(parent, opening) : openedBySurvivors(parent, opening);
+}
 
-/** Makes the group of the survivors, and ends the group that it comes from. */
-export function shrunk(parent: NcclCommunicator, excluded: readonly number[]): NcclCommunicator {
-  const { rank, queue } = parent.parts;
-  const members = parent.ranks.flatMap((_, r) => (excluded.includes(r) ? [] : [r]));
-  const name = `${parent.group}/without-${[...excluded].sort((a, b) => a - b).join("-")}`;
-  const before = numShrinks.get(parent) ?? new Map<string, number>();
-  numShrinks.set(parent, before);
-  const instance = before.get(name) ?? 0;
-  before.set(name, instance + 1);
-  const control = childControl(parent, name, members, instance);
+/** Every rank makes NCCL's split, also one of no color. */
+function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): NcclCommunicator | undefined {
+  const { rank, queue } = parent;
+  const { name, members, color, key, nth } = opening;
+  const isNative = rank.library.optional.ncclCommSplit !== undefined;
+  const given = isNative ? splitNatively(rank, queue, color, key) : undefined;
+  queue.firstCalls.endTurn();
+  if (members.length === 0) return undefined;
   const ranks = worldRanks(parent, members);
-  const child = rank.communicator(name, ranks, control, openWithUniqueId(rank, control, ranks));
-  if (queue.cause === undefined) queue.fail(new AbortedError(`the group was shrunk to ${name}`));
-  return child;
+  const control = childControl(parent, `${name}:${color}`, members, nth);
+  const child = given ?? openWithUniqueId(rank, control, ranks);
+  if (given !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
+  return rank.communicator(name, ranks, control, child);
+}
+
+/** The others may be dead: NCCL's own shrink needs a parent that was not aborted, and after a failure it is. */
+function openedBySurvivors(parent: CommunicatorParts, { name, members, nth }: GroupOpening): NcclCommunicator {
+  const { rank } = parent;
+  const ranks = worldRanks(parent, members);
+  const control = childControl(parent, name, members, nth);
+  return rank.communicator(name, ranks, control, openWithUniqueId(rank, control, ranks));
+}
+
+/** World ranks of members of a group. */
+function worldRanks(parent: CommunicatorParts, members: readonly number[]): number[] {
+  return members.map((member) => parent.ranks[member] ?? member);
+}
+
+function childControl(
+  parent: CommunicatorParts,
+  name: string,
+  members: readonly number[],
+  instance: number,
+): GroupControl {
+  const ranks = worldRanks(parent, members);
+  const { rank, queue, member } = parent;
+  const { key } = queue.options.control;
+  return rank.segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(member), key);
 }

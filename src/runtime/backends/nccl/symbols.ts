@@ -2,7 +2,7 @@
  * NCCL's C interface: prototypes, enums and status codes, as nccl.h has them. Everything newer than 2.14 is optional
  * and bound only when the library exports it. The enums are NCCL's own: their order is not ours (max before min).
  */
-import type { DType, NamedReduceOp } from "../../../core/index.ts";
+import { type DType, type NamedReduceOp, wordTable } from "../../../core/index.ts";
 
 /** Passed by value: 128 bytes that rank 0 draws and every rank must hold. */
 export const UNIQUE_ID_BYTES = 128;
@@ -118,7 +118,13 @@ export const NCCL_DTYPE: { readonly [D in DType]: number } = {
 };
 
 /** ncclRedOp_t. Bitwise operators do not exist there. Operators made at run time are opaque numbers from 5 up. */
-export const NCCL_REDOP: { readonly [O in NamedReduceOp]?: number } = { sum: 0, prod: 1, max: 2, min: 3, avg: 4 };
+export const NCCL_REDOP: { readonly [O in NamedReduceOp]?: number } = wordTable({
+  sum: 0,
+  prod: 1,
+  max: 2,
+  min: 3,
+  avg: 4,
+});
 
 /** The scalar of a PreMulSum operator is host memory that NCCL copies before the call returns. */
 export const SCALAR_HOST_IMMEDIATE = 1;

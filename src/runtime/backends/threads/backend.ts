@@ -15,7 +15,6 @@ import {
   REDUCE_OPS,
   sizeOf,
   Tensor,
-  UnsupportedError,
 } from "../../../core/index.ts";
 import {
   type Backend,
@@ -25,7 +24,6 @@ import {
   DEFAULT_TIMEOUT_MS,
 } from "../../comm/index.ts";
 import { instantiate } from "../../executor/index.ts";
-import { ThreadsCommunicator } from "./communicator.ts";
 import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
@@ -37,6 +35,7 @@ import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
+import { ThreadsGroup } from "./threads-group.ts";
 
 const CAPABILITIES: Capabilities = Object.freeze({
   backend: "threads",
@@ -65,7 +64,7 @@ export class ThreadsBackend implements Backend {
   readonly #driver: Driver;
   readonly #flight: FlightRing;
   readonly #firstCall: number;
-  readonly #open = new Set<ThreadsCommunicator>();
+  readonly #open = new Set<ThreadsGroup>();
   #abandoned = false;
   /** How often this rank opened a group of a name and ranks: the n-th calls of all members belong together. */
   readonly #opened = new Map<string, number>();
@@ -118,7 +117,7 @@ export class ThreadsBackend implements Backend {
   }
 
   /** Opens this rank's end of a group. All members come to the same block by the same key. */
-  open(name: string, ranks: readonly number[], purpose: string): ThreadsCommunicator {
+  open(name: string, ranks: readonly number[], purpose: string): Communicator {
     this.checkOpen();
     const kind = `${name}\n${ranks.join(",")}\n${purpose}`;
     const nth = this.#opened.get(kind) ?? 0;
@@ -138,9 +137,9 @@ export class ThreadsBackend implements Backend {
       flight: this.#flight,
       firstCall: this.#firstCall,
     });
-    const communicator = new ThreadsCommunicator(this, engine);
-    this.#open.add(communicator);
-    return communicator;
+    const group = new ThreadsGroup(this, engine);
+    this.#open.add(group);
+    return group.communicator;
   }
 
   #findOrMakeGroup(key: Uint8Array, nameBytes: number, ranks: readonly number[]): number {
@@ -192,9 +191,9 @@ export class ThreadsBackend implements Backend {
     return winner;
   }
 
-  /** Gives back a closed communicator's memory; the last member's also the group's. */
-  release(communicator: ThreadsCommunicator, engine: GroupEngine): void {
-    this.#open.delete(communicator);
+  /** Gives back a closed group's memory on this rank; the last member's also what all share. */
+  release(closed: ThreadsGroup, engine: GroupEngine): void {
+    this.#open.delete(closed);
     if (this.#abandoned) return;
     const heap = this.#heap;
     const { block, words } = engine;
@@ -253,8 +252,8 @@ export class ThreadsBackend implements Backend {
       throw new InvalidArgumentError("tensor", storage.kind, "a tensor that this world allocated");
     }
     if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
-    for (const communicator of this.#open) {
-      const work = communicator.pendingIn(storage.address, storage.sizeBytes);
+    for (const group of this.#open) {
+      const work = group.pendingIn(storage.address, storage.sizeBytes);
       if (work === undefined) continue;
       const use = `${work.op} #${work.seq} of group ${work.group}`;
       throw new InvalidArgumentError("tensor", `in use by ${use}`, "one whose operations are done: await them first");
@@ -268,21 +267,6 @@ export class ThreadsBackend implements Backend {
   /** The memory's bytes, at least up to `endAddress`. */
   bufferFor(endAddress: number): ArrayBufferLike {
     return this.#heap.words(endAddress).buffer;
-  }
-
-  /** @throws ClosedError for a tensor of another world or generation */
-  checkTensor(tensor: Tensor | undefined): void {
-    const storage = tensor?.storage;
-    if (storage === undefined) return;
-    if (storage.kind === "device") {
-      throw new UnsupportedError("a device tensor on the threads backend", "copy it to the host first");
-    }
-    if (storage.generation !== 0 && storage.generation !== this.generation) {
-      throw new ClosedError(
-        "tensor",
-        `belongs to generation ${storage.generation}; this world is generation ${this.generation}`,
-      );
-    }
   }
 
   checkOpen(): void {
@@ -304,7 +288,10 @@ export class ThreadsBackend implements Backend {
     const reason = cause instanceof AbortedError ? cause.reason : cause.message;
     this.arena.closed = `belongs to generation ${this.generation}, which ended: ${reason}`;
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message, { cause });
-    for (const communicator of this.#open) communicator.abandon(error, this.arena.closed);
+    for (const group of this.#open) {
+      group.communicator.end(this.arena.closed);
+      group.abandon(error);
+    }
     this.#open.clear();
     this.#driver.close();
     noteEnded(this.#handle.memory);
@@ -313,7 +300,7 @@ export class ThreadsBackend implements Backend {
   async close(): Promise<void> {
     if (this.arena.closed !== undefined) return;
     let first: { readonly error: unknown } | undefined;
-    for (const communicator of [...this.#open]) {
+    for (const { communicator } of [...this.#open]) {
       try {
         await communicator.close();
       } catch (error) {

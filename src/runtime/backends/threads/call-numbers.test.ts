@@ -64,7 +64,7 @@ describe.each(WRAPS)("calls on both sides of number %i", (wrap) => {
         ["world", first + 98, "all_gather", "done"],
         ["world", first + 99, "broadcast_object", "done"],
         ["world", first + 100, "split", "done"],
-        ["world/0.0", first, "all_reduce", "done"],
+        ["world/split0.0", first, "all_reduce", "done"],
       ]);
       expect(entries.slice(0, -1).map(({ seq }) => seq)).toEqual(
         Array.from({ length: RANK.flightEntries - 1 }, (_, i) => first + 101 - 63 + i),

@@ -1,8 +1,9 @@
 /**
  * Collectives of world tensors without any option but output, operator and root: no staging, no deadline before the
  * first sleep, one object per call. Everything is checked here too, with comparisons instead of tables; whatever does
- * not pass goes to the careful path in `communicator.ts`, which says what is wrong. Methods return undefined then.
+ * not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods return undefined then.
  */
+import type { OperationName } from "../../../collectives/index.ts";
 import { type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
@@ -12,12 +13,13 @@ import {
   packCall,
   type ReduceOptions,
   type RootOptions,
+  type UncheckedOptions,
   type VOptions,
   type WireOp,
 } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
-import { COPY, kernelOf, moveShare, shareStart } from "./move.ts";
+import { COPY, moveShare, namedKernel, shareStart } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
 import { IN_SECOND_PHASE } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
@@ -65,8 +67,6 @@ export class FastCollectives {
     const engine = this.#engine;
     return (
       engine.failure === undefined &&
-      engine.closed === undefined &&
-      !engine.batching &&
       options.signal === undefined &&
       options.timeoutMs === undefined &&
       options.dtype === undefined &&
@@ -88,11 +88,43 @@ export class FastCollectives {
 
   /** The kernel of a named operator that the dtype has; -1 asks for the careful path. */
   #kernel(input: Tensor, op: ReduceOp): number {
-    if (typeof op !== "string") return -1;
-    const kernel = kernelOf(input.dtype, op);
+    const kernel = namedKernel(input.dtype, op);
     if (kernel === undefined) return -1;
     if (op === "avg") this.#engine.useParameter(input.dtype, op, this.#engine.size);
     return kernel;
+  }
+
+  /** See `GroupDriver.quick`. */
+  call(op: OperationName, data: Data, options: UncheckedOptions, peer: number): ThreadsWork<unknown> | undefined {
+    switch (op) {
+      case "all_reduce":
+        return this.allReduce(data, options);
+      case "broadcast":
+        return this.broadcast(data, options);
+      case "reduce":
+        return this.reduce(data, options);
+      case "all_gather":
+        return this.allGather(data, options);
+      case "all_gather_v":
+        return this.allGatherV(data, options);
+      case "reduce_scatter":
+        return this.reduceScatter(data, options);
+      case "reduce_scatter_v":
+        return this.reduceScatterV(data, options);
+      case "all_to_all":
+        return this.allToAll(data, options);
+      case "all_to_all_v":
+        return this.allToAllV(data, options);
+      case "gather":
+        return this.gather(data, options);
+      case "scatter":
+        return this.scatter(data, options);
+      case "barrier":
+        return this.barrier(options);
+      case "send":
+      case "recv":
+        return this.message(op, data, peer, options);
+    }
   }
 
   allReduce(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {

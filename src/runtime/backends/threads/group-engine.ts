@@ -1,6 +1,6 @@
 /**
  * What one rank does in one group: announce calls in order, wait for the peers, move its share, report failures.
- * `communicator.ts` turns callers' arguments into work for it.
+ * `threads-group.ts` turns checked calls into work for it.
  */
 import {
   type ChoraleError,
@@ -79,9 +79,6 @@ export class GroupEngine implements Pumpable {
   nextSeq: number;
   nextPairSeq: number;
   failure: ChoraleError | undefined;
-  closed: string | undefined;
-  /** Calls are being collected for a batch. */
-  batching = false;
   #queue: ThreadsWork<unknown>[] = [];
   #head = 0;
   #parameter: number | bigint = 0;
@@ -158,10 +155,10 @@ export class GroupEngine implements Pumpable {
     return this.#head === this.#queue.length;
   }
 
-  /** @throws the group's failure, made known by a peer or found here */
-  checkUsable(): void {
-    if (this.failure !== undefined) throw this.failure;
-    if (this.words[this.stateWord] !== 0) throw this.learnFailure();
+  /** The group's failure, made known by a peer or found here. */
+  knownFailure(): ChoraleError | undefined {
+    if (this.failure === undefined && this.words[this.stateWord] !== 0) this.learnFailure();
+    return this.failure;
   }
 
   /** Whether this call's duration is measured. */
@@ -286,7 +283,6 @@ export class GroupEngine implements Pumpable {
     }
     work.keep = undefined;
     work.release?.();
-    work.detach?.();
   }
 
   #fail(work: ThreadsWork<unknown>, error: unknown): void {
@@ -294,7 +290,6 @@ export class GroupEngine implements Pumpable {
     this.counters.byCode[work.code]!.failures++;
     this.flight.settle(work.entry, false);
     work.fail(error);
-    work.detach?.();
     if (this.#failed.length < 64) this.#failed.push(work);
   }
 

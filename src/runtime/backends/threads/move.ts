@@ -3,7 +3,15 @@
  * pass over memory: a share is read from wherever it is, reduced in rank order if need be, and stored wherever it
  * belongs. Shares are cut so that all ranks have the same work, in whole cache lines.
  */
-import type { DType, ReduceOp } from "../../../core/index.ts";
+import {
+  DTYPE_NAMES,
+  type DType,
+  isLegal,
+  type NamedReduceOp,
+  REDUCE_OPS,
+  type ReduceOp,
+  wordTable,
+} from "../../../core/index.ts";
 import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import type { ThreadsWork } from "./threads-work.ts";
@@ -16,9 +24,25 @@ export function shareStart(bytes: number, r: number, n: number): number {
   return Math.min(bytes, Math.floor((Math.ceil(bytes / UNIT) * r) / n) * UNIT);
 }
 
-/** Looks up the kernel of an operator; undefined where the dtype does not have it. */
+/** The kernel of an operator that the dtype has. */
 export function kernelOf(dtype: DType, op: ReduceOp): number {
   return KERNEL_INDEX[dtype][typeof op === "string" ? op : "preMulSum"] as number;
+}
+
+/** Kernels by dtype and named operator. A program's words are looked up here before they are checked. */
+const NAMED_KERNELS = wordTable(
+  Object.fromEntries(DTYPE_NAMES.map((dtype) => [dtype, kernelsOf(dtype)])) as { [D in DType]: KernelTable },
+);
+type KernelTable = { readonly [O in NamedReduceOp]?: number };
+
+function kernelsOf(dtype: DType): KernelTable {
+  const legal = REDUCE_OPS.filter((op) => isLegal(op, dtype));
+  return wordTable(Object.fromEntries(legal.map((op) => [op, kernelOf(dtype, op)])));
+}
+
+/** The kernel of a named operator; undefined for every other word, and where the dtype does not have it. */
+export function namedKernel(dtype: DType, word: unknown): number | undefined {
+  return typeof word === "string" ? NAMED_KERNELS[dtype]?.[word as NamedReduceOp] : undefined;
 }
 
 /** Moves this rank's share. @returns what is wrong between the ranks' arguments, in words, if anything */

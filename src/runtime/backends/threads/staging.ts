@@ -1,5 +1,5 @@
 /** Where callers' buffers lie in the shared memory: those of this world's tensors in place, all others in a copy. */
-import { InvalidArgumentError, sizeOf, type Tensor, tensor } from "../../../core/index.ts";
+import { InvalidArgumentError, sizeOf } from "../../../core/index.ts";
 import type { Operand } from "../../comm/index.ts";
 import type { ThreadsBackend } from "./backend.ts";
 import type { Heap } from "./heap.ts";
@@ -28,11 +28,6 @@ export function copyOut(heap: Heap, address: number, given: Operand): void {
   const bytes = given.count * sizeOf(given.dtype);
   const words = heap.words(address + bytes);
   bytesOf(given).set(new Uint8Array(words.buffer, address, bytes));
-}
-
-/** The tensor that a caller gave, or one of the array that it gave. */
-export function asTensor(given: Operand): Tensor {
-  return given.tensor ?? (tensor(given.dtype, [given.count], given.array as never) as Tensor);
 }
 
 function bytesOf(given: Operand): Uint8Array {

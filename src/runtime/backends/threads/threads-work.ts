@@ -1,5 +1,5 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
-import { type DType, InvalidArgumentError, TimeoutError } from "../../../core/index.ts";
+import { type DType, TimeoutError } from "../../../core/index.ts";
 import { checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver } from "./driver.ts";
@@ -44,8 +44,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
   recvCounts: readonly number[] | undefined;
   /** What a mismatch report says beyond the fingerprint. */
   detail = "";
-  /** True while the batch that it was issued in is still being filled. */
-  held = false;
   /** Runs when the data is there: copies staged results out, reads objects; gives the result. */
   harvest: (() => T) | undefined;
   /** Reads what peers published, before they may take it back. */
@@ -54,8 +52,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
   keep: unknown;
   /** Frees staging memory. Not run after a failure: a late peer may still write there. */
   release: (() => void) | undefined;
-  /** Takes the listener off the caller's signal; runs however the work ends. */
-  detach: (() => void) | undefined;
   /** The stack of the call, for work that left the fast path: formatted only when a mismatch is reported. */
   trace: { readonly stack?: string } | undefined;
   /** The flight recorder's entry, as an index of words. */
@@ -83,13 +79,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
     if (this.state === "done") {
       this.seen = true;
       return this.value as T;
-    }
-    if (this.held) {
-      throw new InvalidArgumentError(
-        "wait",
-        `for ${this.op} inside the batch that issues it`,
-        "to wait for the batch's work, which starts when its function has returned",
-      );
     }
     if (this.state !== "failed" && !this.driver.drive(this, options?.timeoutMs)) {
       throw new TimeoutError(

@@ -1,0 +1,316 @@
+/**
+ * The driver of a group over NCCL: from checked calls to where they go, which is the communicator's queue, or the graph
+ * that is being recorded.
+ */
+import { AbortedError, type ChoraleError, InvalidArgumentError, UnsupportedError } from "../../../core/index.ts";
+import {
+  type ByteExchange,
+  type Capabilities,
+  type CommStats,
+  type Communicator,
+  type Data,
+  type GroupCall,
+  type GroupDriver,
+  type GroupOpening,
+  type GroupPlace,
+  type PendingWork,
+  packCall,
+  readChoice,
+  type SubmittedBatch,
+  type TensorCall,
+  type UncheckedOptions,
+} from "../../comm/index.ts";
+import type { CudaGraph, CudaStream } from "../../device/index.ts";
+import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, type QueuedWork } from "../../progress/index.ts";
+import { type CapturedGraphs, Recording } from "./graphs.ts";
+import { CallIssuer } from "./issuer.ts";
+import { isComposed } from "./nccl-calls.ts";
+import type { EntryParts } from "./nccl-entry.ts";
+import type { NcclRank } from "./nccl-rank.ts";
+import { PairCalls } from "./pair-calls.ts";
+import { PairMail } from "./pair-mail.ts";
+import { makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
+import type { CommQueue } from "./queue.ts";
+import { opened, splitting } from "./regroup.ts";
+
+/** Everything a communicator is made of. */
+export interface CommunicatorParts {
+  readonly rank: NcclRank;
+  readonly queue: CommQueue;
+  readonly graphs: CapturedGraphs;
+  readonly group: string;
+  /** World ranks, by group rank. */
+  readonly ranks: readonly number[];
+  readonly member: number;
+  /** Hands the communicator over to be freed: its program has closed it. */
+  readonly retire: () => void;
+}
+
+export class NcclGroup implements GroupDriver {
+  readonly place: GroupPlace;
+  readonly parts: CommunicatorParts;
+  readonly capabilities: Capabilities;
+  readonly issuer: CallIssuer;
+  readonly sequence: CallSequence;
+  readonly #rank: NcclRank;
+  readonly #queue: CommQueue;
+  readonly #context: PrepareContext;
+  readonly #mail: PairMail;
+  readonly #pairs: PairCalls;
+  /** What goes into a graph instead of the queue, while one is captured. */
+  #recording: Recording | undefined;
+
+  constructor(parts: CommunicatorParts) {
+    const { rank, queue, group, member } = parts;
+    const { at } = rank;
+    this.parts = parts;
+    this.#rank = rank;
+    this.#queue = queue;
+    this.capabilities = rank.capabilities;
+    const ranks = Object.freeze([...parts.ranks]);
+    this.place = { backend: "nccl", group, rank: member, ranks, generation: at.generation };
+    this.sequence = new CallSequence(ranks.length);
+    this.#context = {
+      at,
+      stream: this.stream,
+      sequence: this.sequence,
+      rank: member,
+      size: ranks.length,
+      registers: rank.registrations !== undefined,
+      dtypes: new Set(rank.capabilities.dtypes),
+    };
+    this.#mail = new PairMail(queue.options.control, at, rank.peers);
+    this.issuer = new CallIssuer(rank, queue, this.#context, group);
+    this.#pairs = new PairCalls(this.#context, this.#mail);
+  }
+
+  get stream(): CudaStream {
+    return this.#queue.options.stream;
+  }
+
+  get failure(): ChoraleError | undefined {
+    return this.#queue.knownFailure();
+  }
+
+  get nextSeq(): number {
+    return this.sequence.next;
+  }
+
+  quick(op: string, input: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
+    if (!(op === "all_reduce" || op === "all_gather" || op === "reduce_scatter")) return undefined;
+    if (this.#rank.capturing !== undefined || this.failure !== undefined) return undefined;
+    const redop = op === "all_gather" ? undefined : (options.op ?? "sum");
+    const prepared = prepareQuickly(this.#context, op, input, options, redop);
+    return prepared === undefined ? undefined : this.issuer.pushQuickly(prepared);
+  }
+
+  submit(call: GroupCall): PendingWork<unknown> {
+    this.#refuseInOtherCapture();
+    const recording = this.#recording;
+    if (recording !== undefined) return this.#record(call, recording);
+    if (call.kind === "tensors" && call.call.peer !== undefined) return this.#mailed(call, call.call.peer);
+    const prepared = this.#prepare(call);
+    return this.issuer.launch([prepared], prepared.op, call, () => prepared.result);
+  }
+
+  submitAll(calls: readonly GroupCall[]): SubmittedBatch {
+    this.#refuseInOtherCapture();
+    if (this.#recording !== undefined) throw notInCapture("batch");
+    if (calls.length === 0) return { works: [] };
+    checkRoom(calls);
+    const prepared = this.sequence.atomically(() => this.#prepareAll(calls));
+    const members = prepared.map((one) => ({
+      work: this.issuer.work(placeOf(one.arrival), one.op),
+      value: one.result,
+    }));
+    const timeouts = calls.flatMap(({ timeoutMs }) => timeoutMs ?? []);
+    // It settles as one: the earliest deadline is that of all.
+    const timeoutMs = timeouts.length === 0 ? undefined : Math.min(...timeouts);
+    const whole = this.issuer.launch(prepared, "batch", { timeoutMs }, () => undefined, members);
+    return { works: members.map(({ work }) => work), whole };
+  }
+
+  exchange<T>(exchange: ByteExchange<T>): PendingWork<T> {
+    const { op, bytes, root, timeoutMs, finish } = exchange;
+    this.#refuseInOtherCapture();
+    if (this.#recording !== undefined) throw notInCapture(op);
+    if (op === "split") return this.#split(exchange);
+    return this.issuer.exchange(op, bytes, root, timeoutMs, finish) as PendingWork<T>;
+  }
+
+  /** A split's choices ride in its fingerprint, and `finish` runs in a turn: NCCL's own split blocks until all make it. */
+  #split<T>({ bytes, timeoutMs, finish }: ByteExchange<T>): PendingWork<T> {
+    const { color, key } = readChoice(bytes, this.place.rank);
+    const arrival = this.sequence.collective(packCall("split", undefined, undefined, 0), color, key);
+    return this.issuer.push(splitting(this.parts, arrival, finish), { timeoutMs }) as PendingWork<T>;
+  }
+
+  open(opening: GroupOpening): Communicator | undefined {
+    // A split's opening is a step of the queue, which may run while another communicator captures.
+    if (opening.how === "shrink") {
+      this.#refuseInOtherCapture();
+      if (this.#recording !== undefined) throw notInCapture(opening.how);
+    }
+    return opened(this.parts, opening);
+  }
+
+  pending(): CommStats {
+    const { pool } = this.#rank.at;
+    const { usedBytes, peakBytes } = pool.stats();
+    return {
+      operations: this.#queue.settling.counters.snapshot(),
+      pending: this.#queue.pending,
+      memory: { usedBytes, peakBytes, limitBytes: pool.limitBytes },
+    };
+  }
+
+  fail(error: ChoraleError): void {
+    this.#queue.fail(error);
+  }
+
+  drain(): Promise<void> {
+    return this.#queue.drain();
+  }
+
+  /** Waits until what was sent was received; what NCCL holds is freed when all members have closed. */
+  async close(): Promise<{ readonly error: unknown } | undefined> {
+    const undelivered = await this.#mail.drain(this.place.group, this.#rank.timeoutMs);
+    const unseen = this.#queue.close();
+    const { comm } = this.#queue.handle;
+    if (comm !== undefined && this.#queue.cause === undefined && this.#queue.handle.accepts) {
+      this.issuer.operators.close(comm);
+    }
+    this.parts.graphs.close();
+    this.parts.retire();
+    if (unseen.length > 0) return { error: unseen[0] };
+    return undelivered === undefined ? undefined : { error: undelivered };
+  }
+
+  /** Runs a captured graph: see `NcclCommunicator.replay`. */
+  replay(graph: CudaGraph, timeoutMs: number | undefined): PendingWork<unknown> {
+    this.#refuseInOtherCapture();
+    if (this.#recording !== undefined) throw notInCapture("replay");
+    const { storages, hash, numCollectives, run: runGraph } = this.parts.graphs.replayable(graph, this.place.group);
+    const arrival = this.sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
+    const run = () => {
+      runGraph(this.stream);
+      return 0;
+    };
+    const parts: EntryParts = { op: "replay", arrivals: [arrival], run, storages, value: () => undefined };
+    return this.issuer.push(parts, { timeoutMs });
+  }
+
+  /** Records the calls that `record` makes: see `NcclCommunicator.capture`. */
+  capture(record: () => void): CudaGraph {
+    this.#refuseInOtherCapture();
+    if (this.#recording !== undefined) throw notInCapture("capture");
+    this.#queue.look();
+    if (this.#queue.pending > 0 || !this.#queue.handle.accepts) {
+      throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
+    }
+    const recording = new Recording();
+    this.#recording = recording;
+    this.#rank.capturing = this;
+    try {
+      const graph = this.stream.capture(() => this.sequence.apart(record));
+      return this.parts.graphs.add(graph, recording.captured, this.place.group);
+    } finally {
+      this.#recording = undefined;
+      this.#rank.capturing = undefined;
+    }
+  }
+
+  /** Sends and receives outside of a batch go by mail: see pair-mail.ts. */
+  #mailed({ call, input, timeoutMs }: TensorCall, peer: number): PendingWork<unknown> {
+    const parts = call.op === "send" ? this.#pairs.send(input, peer) : this.#pairs.recv(input, peer);
+    return this.issuer.push(parts, { timeoutMs });
+  }
+
+  #prepare(call: GroupCall): Prepared {
+    if (call.kind === "barrier") return this.issuer.barrier();
+    return prepareCall(this.#context, call.call.op, call, call.call);
+  }
+
+  #prepareAll(calls: readonly GroupCall[]): readonly Prepared[] {
+    const prepared: Prepared[] = [];
+    try {
+      for (const call of calls) prepared.push(this.#prepare(call));
+    } catch (error) {
+      for (const { staged } of prepared) for (const { finish } of staged) finish?.(false);
+      throw error;
+    }
+    return prepared;
+  }
+
+  /** @throws UnsupportedError while another communicator of this rank captures */
+  #refuseInOtherCapture(): void {
+    const { capturing } = this.#rank;
+    if (capturing === undefined || capturing === this) return;
+    throw new UnsupportedError(
+      `a call of ${this.place.group} inside capture() of ${capturing.place.group}`,
+      "a graph holds the calls of one communicator: make this one outside of it",
+    );
+  }
+
+  /** Puts a call into the graph that is being recorded. */
+  #record(call: GroupCall, recording: Recording): QueuedWork<unknown> {
+    if (call.kind === "barrier") throw notInCapture("barrier");
+    this.#checkRecordable(call, call.call);
+    const prepared = this.#prepare(call);
+    const { op, staged } = prepared;
+    for (const { finish } of staged) finish?.(false);
+    if (!this.#queue.firstCalls.isWarm(prepared.kind)) {
+      const accepted = `calls that were made before; make ${op} once outside of the graph`;
+      throw new InvalidArgumentError("capture", op, accepted);
+    }
+    if (prepared.scalar !== undefined && this.#context.size === 1) {
+      throw new UnsupportedError(
+        "preMulSum in a graph of a group of one",
+        "it is computed on the host there: call it outside",
+      );
+    }
+    recording.add(prepared);
+    if (this.#context.registers) keepMemory(prepared);
+    const composed = isComposed(prepared.call, this.#rank.library);
+    const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
+    this.#rank.library.check("capture", status, this.#queue.handle.comm);
+    const work = this.issuer.work(placeOf(prepared.arrival), op);
+    work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
+    return work;
+  }
+
+  /** Refuses calls that no graph can hold. */
+  #checkRecordable(checked: TensorCall, { op }: TensorCall["call"]): void {
+    for (const operand of [checked.input, checked.output]) {
+      if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
+        throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
+      }
+    }
+    if (makesMemory(checked)) {
+      throw new InvalidArgumentError(
+        "capture",
+        `${op} without an output`,
+        "calls that name their output: each run of the graph writes there",
+      );
+    }
+  }
+}
+
+function notInCapture(what: string): UnsupportedError {
+  return new UnsupportedError(`${what} inside capture()`, "only collectives, send and recv can stand there");
+}
+
+/** Says whether a batch's collectives fit into it. @throws InvalidArgumentError */
+function checkRoom(calls: readonly GroupCall[]): void {
+  const numCollectives = calls.filter((one) => one.kind === "barrier" || one.call.peer === undefined).length;
+  if (numCollectives <= MAX_BATCH_COLLECTIVES) return;
+  throw new InvalidArgumentError("collectives in a batch", numCollectives, `at most ${MAX_BATCH_COLLECTIVES}`);
+}
+
+/** NCCL knows the memory of a captured call for longer than the graph lives: other memory must not come to its address. */
+function keepMemory({ source, target }: Prepared): void {
+  for (const storage of [source, target]) {
+    const segment = storage?.pool.segmentOf(storage.allocation.address);
+    if (segment !== undefined) storage?.pool.keep(segment);
+  }
+}
