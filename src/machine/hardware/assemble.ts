@@ -14,22 +14,18 @@ import {
   type Topology,
   type TopologyNode,
 } from "../topology/index.ts";
+import { withoutGpuMemory } from "./grace.ts";
 import { visibleIds } from "./masks.ts";
 import type { Nic } from "./network.ts";
-import { defined, type PciFunction, pciBandwidthGBps, pciRelation, switchesAbove } from "./pci.ts";
+import type { NumaNode } from "./numa.ts";
+import { defined, hopGBps, type PciFunction, pciBandwidthGBps, pciRelation, switchesAbove } from "./pci.ts";
 import type { DeviceDraft, ProbeResult } from "./probe.ts";
 import { line } from "./text.ts";
-
-export interface NumaFacts {
-  readonly id: number;
-  readonly distances?: readonly number[];
-  readonly readBandwidthMBps?: number;
-}
 
 export interface Parts {
   readonly results: readonly ProbeResult[];
   readonly pci: ReadonlyMap<string, PciFunction>;
-  readonly numa: readonly NumaFacts[];
+  readonly numa: readonly NumaNode[];
   readonly nics: readonly Nic[];
   readonly env: Readonly<Record<string, string | undefined>>;
 }
@@ -45,16 +41,18 @@ const LAST_RESORTS: ReadonlySet<Family> = new Set<Family>(["vulkan", "windows-gp
 
 /** Makes devices and topology of what the probes found. */
 export function assemble(found: Parts): { devices: Device[]; topology: Topology } {
-  const parts = { ...found, nics: found.nics.length > 0 ? found.nics : nicsOfTools(found.results) };
-  const drafts = withoutDuplicates(parts.results.flatMap((result) => result.devices));
+  const all = withoutDuplicates(found.results.flatMap((result) => result.devices));
+  const { drafts, numa } = withoutGpuMemory(all, found.numa);
+  const parts = { ...found, numa, nics: found.nics.length > 0 ? found.nics : nicsOfTools(found.results) };
   const ids = number(drafts);
-  const unmasked = drafts.map((draft) => place(draft, ids, parts.pci));
+  const unmasked = drafts.map((draft) => place(draft, ids, parts));
   const visible = visibleIds(
     unmasked.map((device) => ({ ...device })),
     parts.env,
   );
   const devices = unmasked.map((device): Device => ({ ...device, visible: visible.has(device.id) }));
-  const topology = link(parts, devices, ids);
+  const hostLinks = new Map(drafts.flatMap(({ key, hostLink }) => (hostLink ? [[ids.get(key), hostLink]] : [])));
+  const topology = link(parts, devices, ids, hostLinks);
   const pairs = derivePairs(parts, topology, devices, ids);
   return { devices, topology: { ...topology, pairs } };
 }
@@ -105,13 +103,13 @@ function number(drafts: readonly DeviceDraft[]): Map<string, string> {
 function place(
   draft: DeviceDraft,
   ids: ReadonlyMap<string, string>,
-  pci: ReadonlyMap<string, PciFunction>,
+  { pci, numa }: Pick<Parts, "pci" | "numa">,
 ): Omit<Device, "visible"> {
-  const { key, parentKey, name, details, pcie, ...stated } = draft;
+  const { key, parentKey, name, details, pcie, hostLink, ...stated } = draft;
   const rest = sound(stated);
   const bus = draft.pciAddress === undefined ? undefined : pci.get(draft.pciAddress);
   const fromBus =
-    bus === undefined || draft.unifiedMemory === true
+    bus === undefined || draft.unifiedMemory === true || hostLink !== undefined
       ? {}
       : defined({
           generation: bus.generation,
@@ -121,12 +119,15 @@ function place(
         });
   const both = { ...fromBus, ...pcie };
   const parent = parentKey === undefined ? undefined : ids.get(parentKey);
+  // The kernel writes -1 where there is nothing to choose from: one node is everybody's.
+  const only = numa.length === 1 && draft.family !== "cpu" && parent === undefined ? numa[0]?.id : undefined;
+  const numaNode = rest.numaNode ?? bus?.numaNode ?? only;
   return {
     ...rest,
     id: ids.get(key) ?? key,
     name: line(name) || "unknown",
     ...(Object.keys(both).length > 0 && { pcie: both }),
-    ...(rest.numaNode === undefined && bus?.numaNode !== undefined && { numaNode: bus.numaNode }),
+    ...(numaNode !== undefined && { numaNode }),
     ...(parent !== undefined && { parent }),
     ...(details !== undefined && Object.keys(details).length > 0 && { details }),
   };
@@ -164,10 +165,15 @@ class Builder {
   }
 }
 
-function link(parts: Parts, devices: readonly Device[], ids: ReadonlyMap<string, string>): Topology {
+function link(
+  parts: Parts,
+  devices: readonly Device[],
+  ids: ReadonlyMap<string, string>,
+  hostLinks: ReadonlyMap<string | undefined, NonNullable<DeviceDraft["hostLink"]>>,
+): Topology {
   const build = new Builder();
   for (const device of devices) build.node(device.id, "device", { name: device.name });
-  const numa = parts.numa.length > 0 ? parts.numa : [{ id: 0 }];
+  const numa: readonly NumaNode[] = parts.numa.length > 0 ? parts.numa : [{ id: 0, cpus: 0 }];
   const numaIds = new Set(numa.map((node) => node.id));
   const numaOf = (id: number | undefined) => `numa${id !== undefined && numaIds.has(id) ? id : (numa[0]?.id ?? 0)}`;
   for (const node of numa) {
@@ -195,10 +201,12 @@ function link(parts: Parts, devices: readonly Device[], ids: ReadonlyMap<string,
   };
   for (const device of devices) {
     if (device.family === "cpu" || device.parent !== undefined) continue;
-    if (device.unifiedMemory === true) {
-      const bandwidthGBps = device.memoryBandwidthGBps;
-      const kind = /GB10|GH200|GB[23]00/.test(device.name) ? "nvlink-c2c" : "memory";
-      build.link(device.id, numaOf(device.numaNode), kind, kind === "memory" ? defined({ bandwidthGBps }) : {});
+    const hostLink = hostLinks.get(device.id);
+    if (hostLink !== undefined) {
+      const { kind, ...facts } = hostLink;
+      build.link(device.id, numaOf(device.numaNode), kind, facts);
+    } else if (device.unifiedMemory === true) {
+      build.link(device.id, numaOf(device.numaNode), "memory", defined({ bandwidthGBps: device.memoryBandwidthGBps }));
     } else if (device.pciAddress !== undefined || device.pcie !== undefined) {
       const before = build.links.length;
       attach(device.id, device.pciAddress, device.numaNode);
@@ -243,17 +251,19 @@ function nicId(nics: readonly Nic[], nic: Nic): string {
 }
 
 function attachByBus(build: Builder, id: string, pci: PciFunction, numa: string): void {
-  const generation = pci.maxGeneration ?? pci.generation;
-  const facts = defined({ generation, bandwidthGBps: pciBandwidthGBps(pci) });
+  const facts = (address: string) => {
+    const hop = pci.hops.find((one) => one.address === address);
+    return hop === undefined ? {} : { generation: hop.generation, bandwidthGBps: hopGBps(hop) };
+  };
   const root = build.node(pci.hostBridge as string, "pcie-root");
   build.link(root, numa, "host-interconnect");
   let parent = root;
   for (const address of switchesAbove(pci)) {
     const node = build.node(`pcie-${address}`, "pcie-switch");
-    build.link(node, parent, "pcie", facts);
+    build.link(node, parent, "pcie", facts(address));
     parent = node;
   }
-  build.link(id, parent, "pcie", facts);
+  build.link(id, parent, "pcie", facts(pci.address));
 }
 
 function derivePairs(

@@ -115,7 +115,9 @@ async function readContainer({ files, env }: ProbeContext): Promise<Facts | unde
                         /docker|containerd|containers\/storage/.test(mounts ?? "")
                       ? /containers\/storage/.test(mounts ?? "")
                         ? "podman"
-                        : "docker"
+                        : /docker/.test(mounts ?? "")
+                          ? "docker"
+                          : "containerd"
                       : undefined;
   return runtime === undefined ? undefined : { runtime };
 }

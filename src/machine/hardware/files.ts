@@ -41,9 +41,9 @@ function readNow(path: string, limit: number): string | undefined {
   }
 }
 
-function listNow(path: string): readonly string[] {
+function listNow(path: string, maxEntries: number): readonly string[] {
   try {
-    return readdirSync(path).slice(0, MAX_FOLDER_ENTRIES).sort(byNumber);
+    return readdirSync(path).sort(byNumber).slice(0, maxEntries);
   } catch {
     return [];
   }
@@ -59,13 +59,22 @@ function resolveNow(path: string): string | undefined {
 
 const { compare: byNumber } = new Intl.Collator("en", { numeric: true });
 
+/** Most refused links that are remembered (a hostile root may hold a million), and most that are told. */
+const MAX_REFUSED = 4096;
+const MAX_TOLD = 16;
+
 class RootedFiles implements FileSystem {
-  readonly refused: string[] = [];
+  readonly #refused = new Set<string>();
   readonly #root: string | undefined;
   #realRoot: Promise<string | undefined> | undefined;
 
   constructor(root: string | undefined) {
     this.#root = root === undefined ? undefined : resolve(root);
+  }
+
+  /** In a fixed order: which file is asked for first depends on the disk. */
+  get refused(): readonly string[] {
+    return [...this.#refused].sort(byNumber).slice(0, MAX_TOLD);
   }
 
   async readText(path: string, maxBytes = MAX_FILE_BYTES): Promise<string | undefined> {
@@ -98,16 +107,16 @@ class RootedFiles implements FileSystem {
     }
   }
 
-  async list(path: string): Promise<readonly string[]> {
+  async list(path: string, maxEntries = MAX_FOLDER_ENTRIES): Promise<readonly string[]> {
     // A live folder of sysfs or /dev is the kernel's own list of names.
-    if (this.#root === undefined) return listNow(path);
+    if (this.#root === undefined) return listNow(path, maxEntries);
     const target = await this.#locate(path);
     if (target === undefined) return [];
     try {
       const names: string[] = [];
       for await (const entry of await opendir(target)) {
         names.push(entry.name);
-        if (names.length >= MAX_FOLDER_ENTRIES) break;
+        if (names.length >= maxEntries) break;
       }
       return names.sort(byNumber);
     } catch {
@@ -171,8 +180,7 @@ class RootedFiles implements FileSystem {
   }
 
   #refuse(path: string): void {
-    // Bounded: a hostile root may hold a million such links.
-    if (this.refused.length < 16 && !this.refused.includes(path)) this.refused.push(line(path));
+    if (this.#refused.size < MAX_REFUSED) this.#refused.add(line(path));
   }
 
   #realRootPath(): Promise<string | undefined> {

@@ -6,6 +6,8 @@ import { count, cpuList, line, memory } from "./text.ts";
 
 export interface Limits {
   readonly memoryBytes?: number;
+  /** What is left of the tightest memory limit: page cache that can be dropped counts as free, as for the kubelet. */
+  readonly freeBytes?: number;
   /** CPUs' worth of time, from the quota. */
   readonly cpus?: number;
   /** The CPUs it may run on, as the kernel writes them: `0-7`. */
@@ -38,26 +40,50 @@ function upwards(path: string): string[] {
 
 async function readV2(files: FileSystem, path: string): Promise<Limits> {
   let memoryBytes: number | undefined;
+  let freeBytes: number | undefined;
   let cpus: number | undefined;
   let cpuset: string | undefined;
   for (const folder of upwards(path)) {
     const read = (name: string) => files.readText(`/sys/fs/cgroup${folder}/${name}`, 4096);
-    const [max, quota, set] = await Promise.all([read("memory.max"), read("cpu.max"), read("cpuset.cpus.effective")]);
-    memoryBytes = smaller(memoryBytes, memory(count(max)));
+    const [max, current, stat, quota, set] = await Promise.all(
+      ["memory.max", "memory.current", "memory.stat", "cpu.max", "cpuset.cpus.effective"].map(read),
+    );
+    const bytes = memory(count(max));
+    memoryBytes = smaller(memoryBytes, bytes);
+    freeBytes = smaller(freeBytes, freeOf(bytes, current, stat, "inactive_file"));
     const match = /^(\d+) (\d+)/.exec(quota ?? "");
     if (match !== null && Number(match[2]) > 0) cpus = smaller(cpus, Number(match[1]) / Number(match[2]));
     if (cpuset === undefined && cpuList(set).length > 0) cpuset = line(set ?? "");
   }
-  return { version: 2, ...defined({ memoryBytes, cpus, cpuset }) };
+  return { version: 2, ...defined({ memoryBytes, freeBytes, cpus, cpuset }) };
+}
+
+function freeOf(
+  limit: number | undefined,
+  current: string | undefined,
+  stat: string | undefined,
+  cache: string,
+): number | undefined {
+  const used = count(current);
+  if (limit === undefined || used === undefined) return undefined;
+  const droppable = count(new RegExp(`^${cache} (\\d+)$`, "m").exec(stat ?? "")?.[1]) ?? 0;
+  return Math.max(0, limit - Math.max(0, used - droppable));
 }
 
 async function readV1(files: FileSystem, membership: string): Promise<Limits> {
   const pathOf = (controller: string) =>
     new RegExp(`^\\d+:(?:[^:\\n]*,)?${controller}(?:,[^:\\n]*)?:(/.*)$`, "m").exec(membership)?.[1];
   let memoryBytes: number | undefined;
+  let freeBytes: number | undefined;
   for (const folder of upwards(pathOf("memory") ?? "/")) {
-    const bytes = count(await files.readText(`/sys/fs/cgroup/memory${folder}/memory.limit_in_bytes`, 64));
-    if (bytes !== undefined && bytes < NO_LIMIT_V1) memoryBytes = smaller(memoryBytes, memory(bytes));
+    const read = (name: string) => files.readText(`/sys/fs/cgroup/memory${folder}/${name}`, 4096);
+    const [limit, usage, stat] = await Promise.all(
+      ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"].map(read),
+    );
+    const bytes = count(limit);
+    if (bytes === undefined || bytes >= NO_LIMIT_V1) continue;
+    memoryBytes = smaller(memoryBytes, memory(bytes));
+    freeBytes = smaller(freeBytes, freeOf(memory(bytes), usage, stat, "total_inactive_file"));
   }
   let cpus: number | undefined;
   for (const folder of upwards(pathOf("cpu") ?? "/")) {
@@ -74,7 +100,7 @@ async function readV1(files: FileSystem, membership: string): Promise<Limits> {
     const set = await files.readText(`/sys/fs/cgroup/cpuset${folder}/cpuset.cpus`, 4096);
     if (cpuset === undefined && cpuList(set).length > 0) cpuset = line(set ?? "");
   }
-  const found = defined({ memoryBytes, cpus, cpuset });
+  const found = defined({ memoryBytes, freeBytes, cpus, cpuset });
   return Object.keys(found).length > 0 ? { version: 1, ...found } : {};
 }
 

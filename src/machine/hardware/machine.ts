@@ -48,8 +48,8 @@ export type Access = "absent" | "denied" | "ok";
 /** Reads files. Paths are absolute and posix. Never throws: what cannot be read is undefined or empty. */
 export interface FileSystem {
   readText(path: string, maxBytes?: number): Promise<string | undefined>;
-  /** Names in a folder, sorted; empty when there is no such folder. */
-  list(path: string): Promise<readonly string[]>;
+  /** Names in a folder, sorted; empty when there is no such folder. At most `maxEntries`, or MAX_FOLDER_ENTRIES. */
+  list(path: string, maxEntries?: number): Promise<readonly string[]>;
   /** The path with every symbolic link resolved; undefined when it leads nowhere or out of the root. */
   realPath(path: string): Promise<string | undefined>;
   /** Whether this process may read and write it. */

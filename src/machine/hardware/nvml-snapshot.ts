@@ -54,6 +54,10 @@ export const nvmlDeviceSchema = z.object({
   migEnabled: z.boolean().optional(),
   mig: z.array(nvmlMigSchema).optional(),
   links: z.array(nvmlLinkSchema).optional(),
+  /** Active links to the CPU of a superchip, and the rate of one in MB/s. */
+  c2c: z.object({ count: uint, speedMBps: uint.optional() }).optional(),
+  /** nvmlGpuFabricState_t and the status that goes with it. */
+  fabric: z.object({ state: uint, status: uint.optional() }).optional(),
   processes: z.array(z.object({ pid: uint, usedBytes: uint.optional() })).optional(),
   /** By index of the other device: NVML's topology level (10 PIX, 20 PXB, 30 PHB, 40 NODE, 50 SYS). */
   levels: z.record(z.string(), uint).optional(),

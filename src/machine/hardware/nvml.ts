@@ -35,6 +35,12 @@ const MAX_PROCESSES = 256;
 const FIELD_LINK_SPEED = 164;
 /** nvml.h: NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, of older drivers: one figure for all links. */
 const FIELD_LINK_SPEED_COMMON = 90;
+/** nvml.h: NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s); the link is the scope. */
+const FIELD_C2C_COUNT = 170;
+const FIELD_C2C_STATUS = 171;
+const FIELD_C2C_SPEED = 172;
+/** nvmlGpuFabricInfo_v2_t: version, 16 bytes of the cluster's UUID, status, clique, state, health mask. */
+const SIZEOF_FABRIC_INFO_V2 = 36;
 const SIZEOF_FIELD_VALUE = 40;
 const SIZEOF_PCI_INFO = 68;
 const SIZEOF_PROCESS_INFO = 24;
@@ -225,6 +231,8 @@ async function readDevice(
       migEnabled: mig && mig[0] === 1,
       mig: mig !== undefined && mig[0] === 1 ? await readMig(nvml, handle) : undefined,
       links: links.length > 0 ? links : undefined,
+      c2c: await readC2c(nvml, handle),
+      fabric: await readFabric(nvml, handle),
       processes: await readProcesses(nvml, handle),
       levels: Object.keys(levels).length > 0 ? levels : undefined,
       peerRead: Object.keys(peerRead).length > 0 ? peerRead : undefined,
@@ -303,19 +311,36 @@ async function readLinks(nvml: Nvml, handle: bigint): Promise<NvmlLink[]> {
   return links;
 }
 
+async function fieldValue(nvml: Nvml, handle: bigint, id: number, scope: number): Promise<number | undefined> {
+  const value = Buffer.alloc(SIZEOF_FIELD_VALUE);
+  value.writeUInt32LE(id, 0);
+  value.writeUInt32LE(scope, 4);
+  const ok = await nvml.call("nvmlDeviceGetFieldValues", ["uint64_t", "int", "void *"], handle, 1, value);
+  return ok && value.readInt32LE(28) === 0 ? value.readUInt32LE(32) : undefined;
+}
+
 async function linkSpeed(nvml: Nvml, handle: bigint, link: number): Promise<number | undefined> {
-  for (const [id, scope] of [
-    [FIELD_LINK_SPEED, link],
-    [FIELD_LINK_SPEED_COMMON, 0],
-  ] as const) {
-    const value = Buffer.alloc(SIZEOF_FIELD_VALUE);
-    value.writeUInt32LE(id, 0);
-    value.writeUInt32LE(scope, 4);
-    const ok = await nvml.call("nvmlDeviceGetFieldValues", ["uint64_t", "int", "void *"], handle, 1, value);
-    const speed = value.readUInt32LE(32);
-    if (ok && value.readInt32LE(28) === 0 && speed > 0) return speed;
+  const own = await fieldValue(nvml, handle, FIELD_LINK_SPEED, link);
+  return own || (await fieldValue(nvml, handle, FIELD_LINK_SPEED_COMMON, 0)) || undefined;
+}
+
+async function readC2c(nvml: Nvml, handle: bigint): Promise<NvmlDevice["c2c"]> {
+  const total = (await fieldValue(nvml, handle, FIELD_C2C_COUNT, 0)) ?? 0;
+  let count = 0;
+  let speedMBps: number | undefined;
+  for (let link = 0; link < Math.min(total, MAX_LINKS); link++) {
+    if ((await fieldValue(nvml, handle, FIELD_C2C_STATUS, link)) !== 1) continue;
+    count++;
+    speedMBps ??= (await fieldValue(nvml, handle, FIELD_C2C_SPEED, link)) || undefined;
   }
-  return undefined;
+  return count === 0 ? undefined : { count, ...defined({ speedMBps }) };
+}
+
+async function readFabric(nvml: Nvml, handle: bigint): Promise<NvmlDevice["fabric"]> {
+  const info = Buffer.alloc(SIZEOF_FABRIC_INFO_V2);
+  info.writeUInt32LE(SIZEOF_FABRIC_INFO_V2 | (2 << 24), 0);
+  if (!(await nvml.call("nvmlDeviceGetGpuFabricInfoV", ["uint64_t", "void *"], handle, info))) return undefined;
+  return { state: info.readUInt8(28), status: info.readUInt32LE(20) };
 }
 
 async function readMig(nvml: Nvml, handle: bigint): Promise<NvmlMig[]> {

@@ -22,8 +22,18 @@ export interface PciFunction {
   readonly width?: number;
   readonly maxGeneration?: number;
   readonly maxWidth?: number;
+  /** The links from the root port down to the function, as far as sysfs tells of them. */
+  readonly hops: readonly PciHop[];
   /** Physical function of a virtual one. */
   readonly physicalFunction?: string;
+}
+
+/** One PCIe link: what its two ends agree on. */
+export interface PciHop {
+  /** The function at its lower end. */
+  readonly address: string;
+  readonly generation: number;
+  readonly width: number;
 }
 
 export type PciRelation = "PIX" | "PXB" | "PHB" | "NODE" | "SYS";
@@ -38,48 +48,107 @@ function pcieGeneration(speed: string | undefined): number | undefined {
 
 const PCI_DEVICES = "/sys/bus/pci/devices";
 
-/** Reads one function. */
-export async function readPci(files: FileSystem, address: string): Promise<PciFunction | undefined> {
-  const folder = `${PCI_DEVICES}/${address}`;
-  const read = (name: string) => files.readText(`${folder}/${name}`, 256);
-  const [real, vendor, device, classCode, numa, driver, speed, width, maxSpeed, maxWidth, physical] = await Promise.all(
-    [
-      files.realPath(folder),
-      read("vendor"),
-      read("device"),
-      read("class"),
-      read("numa_node"),
-      files.realPath(`${folder}/driver`),
-      read("current_link_speed"),
-      read("current_link_width"),
-      read("max_link_speed"),
-      read("max_link_width"),
-      files.realPath(`${folder}/physfn`),
-    ],
+/** One end of a link as the files of its function say. */
+interface LinkEnd {
+  readonly generation?: number;
+  readonly width?: number;
+  readonly maxGeneration?: number;
+  readonly maxWidth?: number;
+}
+
+async function readLinkEnd(files: FileSystem, folder: string): Promise<LinkEnd> {
+  const [speed, width, maxSpeed, maxWidth] = await Promise.all(
+    ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"].map((name) =>
+      files.readText(`${folder}/${name}`, 256),
+    ),
   );
-  if (real === undefined && vendor === undefined) return undefined;
-  const parts = (real ?? "").split("/");
-  const hostBridge = parts.find((part) => /^pci[0-9a-f]{4}:[0-9a-f]{2}$/i.test(part));
-  const bridges = parts.slice(0, -1).filter((part) => pciAddress(part) !== undefined);
-  const numaNode = count(numa);
-  const values = {
-    hostBridge,
-    numaNode,
-    driver: driver?.split("/").at(-1),
+  return defined({
     generation: pcieGeneration(speed),
     width: positive(count(width)),
     maxGeneration: pcieGeneration(maxSpeed),
     maxWidth: positive(count(maxWidth)),
+  });
+}
+
+/** Reads one function. `ends` keeps what was read of the bridges above it, which many functions share. */
+export async function readPci(
+  files: FileSystem,
+  address: string,
+  ends = new Map<string, Promise<LinkEnd>>(),
+): Promise<PciFunction | undefined> {
+  const folder = `${PCI_DEVICES}/${address}`;
+  const read = (name: string) => files.readText(`${folder}/${name}`, 256);
+  const [real, vendor, device, classCode, numa, driver, own, physical] = await Promise.all([
+    files.realPath(folder),
+    read("vendor"),
+    read("device"),
+    read("class"),
+    read("numa_node"),
+    files.realPath(`${folder}/driver`),
+    readLinkEnd(files, folder),
+    files.realPath(`${folder}/physfn`),
+  ]);
+  if (real === undefined && vendor === undefined) return undefined;
+  const parts = (real ?? "").split("/");
+  const hostBridge = parts.find((part) => /^pci[0-9a-f]{4}:[0-9a-f]{2}$/i.test(part));
+  const bridges = parts.slice(0, -1).filter((part) => pciAddress(part) !== undefined);
+  const above = await Promise.all(
+    bridges.map((bridge) => {
+      const at = parts.slice(0, parts.indexOf(bridge) + 1).join("/");
+      const known = ends.get(at) ?? readLinkEnd(files, at);
+      ends.set(at, known);
+      return known;
+    }),
+  );
+  const vendorId = hex(vendor) ?? 0;
+  // What a card with a switch of its own says of its place is its switch's upstream port.
+  const place = isInternalLink(vendorId, own, bridges.length) ? (above.at(-2) ?? {}) : own;
+  const values = {
+    hostBridge,
+    numaNode: count(numa),
+    driver: driver?.split("/").at(-1),
+    ...place,
     physicalFunction: physical?.split("/").at(-1),
   };
   return {
     address,
-    vendor: hex(vendor) ?? 0,
+    vendor: vendorId,
     device: hex(device) ?? 0,
     classCode: hex(classCode) ?? 0,
     bridges,
+    hops: hopsOf([...bridges, address], [...above, own], vendorId),
     ...defined(values),
   };
+}
+
+const INTEL = 0x8086;
+
+/** Intel's cards have a switch of their own, and the GPU behind it always says 2.5 GT/s x1 (Intel Arc, LnkSta). */
+function isInternalLink(vendor: number, own: LinkEnd, numBridges: number): boolean {
+  return vendor === INTEL && numBridges > 1 && own.maxGeneration === 1 && (own.maxWidth ?? own.width) === 1;
+}
+
+/**
+ * The links of a chain of functions, the root port first. A link lies between each even one and the next: the two ports
+ * of a switch between them are no link. Its speed is the lower of what both ends can (an idle device lowers the current
+ * one), its width what is really wired.
+ */
+function hopsOf(addresses: readonly string[], ends: readonly LinkEnd[], vendor: number): PciHop[] {
+  const hops: PciHop[] = [];
+  for (let lower = ends.length === 1 ? 0 : 1; lower < ends.length; lower += 2) {
+    const [own, upper] = [ends[lower] ?? {}, ends[lower - 1] ?? {}];
+    const isDevice = lower === ends.length - 1;
+    if (isDevice && isInternalLink(vendor, own, lower)) continue;
+    const generation = least(own.maxGeneration ?? own.generation, upper.maxGeneration ?? upper.generation);
+    const width = least(own.width ?? own.maxWidth, upper.width ?? upper.maxWidth);
+    if (generation !== undefined && width !== undefined)
+      hops.push({ address: addresses[lower] ?? "", generation, width });
+  }
+  return hops;
+}
+
+function least(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined ? b : b === undefined ? a : Math.min(a, b);
 }
 
 /** 255 is what a function of a virtual machine answers; 0 says that there is no link. */
@@ -94,17 +163,49 @@ export function defined<T extends object>(values: T): { [K in keyof T]?: Exclude
   };
 }
 
-/** Every function of the machine whose class or address is asked for; a bounded number is read at a time. */
+/** Most functions whose class is looked at: eight adapters of 4,096 virtual functions each, and the machine's own. */
+const MAX_FUNCTIONS = 65_536;
+/** Most functions that are read whole. */
+const MAX_READ = 1024;
+/** Functions that are looked at side by side. */
+const BATCH = 256;
+
+/** Runs `work` over all items, a bounded number at a time. */
+export async function inBatches<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  for (let i = 0; i < items.length; i += BATCH) {
+    results.push(...(await Promise.all(items.slice(i, i + BATCH).map(work))));
+  }
+  return results;
+}
+
+/** The addresses of all functions on the bus, in order. */
+export async function listPci(files: FileSystem): Promise<string[]> {
+  const names = await files.list(PCI_DEVICES, MAX_FUNCTIONS);
+  return names.filter((name) => pciAddress(name) !== undefined).sort();
+}
+
+/**
+ * Every function whose class concerns us: accelerators first, so that no crowd of virtual network functions keeps them
+ * out, then the others, up to a bound.
+ */
 export async function readAllPci(files: FileSystem): Promise<ReadonlyMap<string, PciFunction>> {
-  const addresses = (await files.list(PCI_DEVICES)).filter((name) => pciAddress(name) !== undefined).sort();
-  const found = await Promise.all(
-    addresses.map(async (name) => {
-      const address = pciAddress(name) as string;
-      const classCode = hex(await files.readText(`${PCI_DEVICES}/${name}/class`, 64)) ?? 0;
-      return isInteresting(classCode) ? readPci(files, address) : undefined;
-    }),
-  );
-  return new Map(found.flatMap((f) => (f === undefined ? [] : [[f.address, f] as const])));
+  const all = await inBatches(await listPci(files), async (name) => ({
+    address: pciAddress(name) as string,
+    classCode: hex(await files.readText(`${PCI_DEVICES}/${name}/class`, 64)) ?? 0,
+  }));
+  const wanted = all.filter(({ classCode }) => isInteresting(classCode));
+  const first = wanted.filter(({ classCode }) => isAccelerator(classCode));
+  const chosen = [...first, ...wanted.filter(({ classCode }) => !isAccelerator(classCode))].slice(0, MAX_READ);
+  const ends = new Map<string, Promise<LinkEnd>>();
+  const found = await inBatches(chosen, ({ address }) => readPci(files, address, ends));
+  const byAddress = found.flatMap((f) => (f === undefined ? [] : [[f.address, f] as const]));
+  return new Map(byAddress.sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+/** Displays, processing accelerators and coprocessors. */
+function isAccelerator(classCode: number): boolean {
+  return [0x03, 0x12, 0x0b].includes(classCode >> 16) || classCode >> 8 === 0x0880;
 }
 
 /** Displays, accelerators, network and InfiniBand controllers, NVSwitches (other bridges), coprocessors, unclassified. */
@@ -140,10 +241,12 @@ export function switchesAbove(pci: PciFunction): readonly string[] {
   return pci.bridges.slice(1).filter((_, i) => i % 2 === 0);
 }
 
-/** GB/s of a function's link in one direction: its top speed (an idle GPU lowers it) by the width that is really wired. */
-export function pciBandwidthGBps(pci: PciFunction): number | undefined {
-  const generation = pci.maxGeneration ?? pci.generation;
-  const width = pci.width ?? pci.maxWidth;
-  if (generation === undefined || width === undefined) return undefined;
+/** GB/s of one link in one direction. */
+export function hopGBps({ generation, width }: PciHop): number {
   return pcieGBps(generation, width);
+}
+
+/** GB/s between a function and its root port in one direction: those of the slowest link on the way. */
+export function pciBandwidthGBps({ hops }: PciFunction): number | undefined {
+  return hops.length === 0 ? undefined : Math.min(...hops.map(hopGBps));
 }

@@ -13,6 +13,8 @@ export type DeviceDraft = Omit<Device, "id" | "visible" | "parent"> & {
   /** Unique among all probes; links and children refer to it. */
   readonly key: string;
   readonly parentKey?: string;
+  /** The link to its CPU where that is not PCIe. */
+  readonly hostLink?: { readonly kind: LinkKind; readonly count?: number; readonly bandwidthGBps?: number };
 };
 
 export interface LinkDraft {

@@ -162,7 +162,7 @@ function guessPlatform(names: readonly string[], recorded: readonly CommandResul
 function withAccess(files: FileSystem, access: Readonly<Record<string, Access>>): FileSystem {
   return {
     readText: async (path, maxBytes) => (access[path] === "denied" ? undefined : files.readText(path, maxBytes)),
-    list: (path) => files.list(path),
+    list: (path, maxEntries) => files.list(path, maxEntries),
     realPath: (path) => files.realPath(path),
     access: async (path) => access[path] ?? files.access(path),
     get refused() {

@@ -114,8 +114,8 @@ class Recording {
         if (kept !== undefined && kept.length >= (this.#texts.get(path)?.length ?? 0)) this.#texts.set(path, kept);
         return kept;
       },
-      list: async (path) => {
-        const all = await inner.files.list(path);
+      list: async (path, maxEntries) => {
+        const all = await inner.files.list(path, maxEntries);
         // Of /dev only what can belong to an accelerator is anyone's business.
         const names = path === "/dev" ? all.filter((name) => DEVICE_NODES.test(name)) : all;
         if (names.length > 0) this.#folders.set(path, names);

@@ -47,7 +47,8 @@ export function ratesOf(device: Device, compute: DType, ranks = 1): Rates {
   }
   let tflops = peak(device, compute);
   if (tflops === undefined) {
-    const cores = device.family === "cpu" ? device.details?.["cores"] : undefined;
+    // A container's quota and its set of CPUs bound what it can use of the host's cores.
+    const cores = device.family === "cpu" ? (device.details?.["usableCores"] ?? device.details?.["cores"]) : undefined;
     tflops = typeof cores === "number" && cores > 0 ? cores * CPU_TFLOPS_PER_CORE : assumed.tflops;
     assumptions.push(`${device.name}: peak rate unknown, ${Number(tflops.toPrecision(3))} TFLOP/s assumed`);
   }

@@ -3,23 +3,11 @@
  * On Apple silicon both use main memory; on Intel Macs a discrete GPU has its own.
  */
 import { APPLE_CHIPS, dtypesOf } from "../../topology/index.ts";
+import { appleSoc } from "../device-tree.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
 import { count, field, json, line, linesOf, memory, namedValue, record, scalar } from "../text.ts";
 import { ask } from "../tool.ts";
-
-/** SoC numbers of the device tree (Asahi Linux). */
-const SOCS: Readonly<Record<string, string>> = {
-  t8103: "Apple M1",
-  t6000: "Apple M1 Pro",
-  t6001: "Apple M1 Max",
-  t6002: "Apple M1 Ultra",
-  t8112: "Apple M2",
-  t6020: "Apple M2 Pro",
-  t6021: "Apple M2 Max",
-  t6022: "Apple M2 Ultra",
-  t8122: "Apple M3",
-};
 
 export const appleProbe: Probe = {
   name: "apple",
@@ -163,10 +151,9 @@ function neuralEngine(host: Hardware): DeviceDraft {
 }
 
 async function asahi(context: ProbeContext): Promise<DeviceDraft[]> {
-  const compatible = ((await context.files.readText("/proc/device-tree/compatible", 1024)) ?? "").split(/[\u0000\n]/);
-  if (!compatible.some((entry) => /^apple,/.test(entry))) return [];
-  const soc = compatible.map((entry) => SOCS[entry.replace("apple,", "")]).find((found) => found !== undefined);
+  const soc = await appleSoc(context.files);
+  if (soc === undefined) return [];
   const { totalBytes } = await context.systemMemory();
-  const host = defined({ chip: soc ?? "Apple silicon", memoryBytes: totalBytes });
-  return devicesOf(host, [{ name: soc ?? "Apple GPU", vendor: "Apple" }]);
+  const name = soc === "Apple silicon" ? "Apple GPU" : soc;
+  return devicesOf(defined({ chip: soc, memoryBytes: totalBytes }), [{ name, vendor: "Apple" }]);
 }

@@ -4,8 +4,10 @@
  * HMAT table (access0/initiators/read_bandwidth of a node) or not at all.
  */
 import { type Device, dtypesOf } from "../../topology/index.ts";
-import { readLimits } from "../limits.ts";
-import { defined } from "../pci.ts";
+import { appleSoc } from "../device-tree.ts";
+import { type Limits, readLimits } from "../limits.ts";
+import { numaFacts, numaNodes } from "../numa.ts";
+import { defined, inBatches } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext } from "../probe.ts";
 import { count, cpuList, line, memory } from "../text.ts";
 
@@ -26,6 +28,8 @@ const ARM_CORES: Readonly<Record<string, string>> = {
   "0x41/0xd42": "Arm Cortex-A78AE",
   "0xc0/0xac3": "Ampere-1",
 };
+/** MIDR's implementer of Apple's cores. */
+const APPLE = "0x61";
 
 export const cpuProbe: Probe = {
   name: "cpu",
@@ -39,20 +43,23 @@ export const cpuProbe: Probe = {
     const cpus = parseCpuInfo(info ?? "");
     const [numa, caches] = await Promise.all([numaNodes(context), readCaches(context)]);
     const apple = cpus.model === undefined ? await appleCpu(context) : undefined;
-    const name = cpus.model ?? apple?.name ?? context.host.cpuModel ?? "CPU";
+    const asahi = cpus.isApple ? await appleSoc(context.files) : undefined;
+    const name = asahi ?? cpus.model ?? apple?.name ?? context.host.cpuModel ?? "CPU";
     const threads = cpus.threads || apple?.threads || context.host.cpuCount;
+    const cores = cpus.cores || apple?.cores;
     const limitBytes = limits.memoryBytes;
     const totalBytes = memoryOf.totalBytes ?? apple?.memoryBytes;
     const memoryBytes = minimum(totalBytes, limitBytes);
     const bandwidthGBps = numa.reduce((sum, node) => sum + (node.readBandwidthMBps ?? 0), 0) / 1000;
     const details: Device["details"] = {
       ...defined({
-        sockets: cpus.sockets || undefined,
-        cores: cpus.cores || apple?.cores,
+        sockets: cpus.sockets || (await packages(context)) || undefined,
+        cores,
         threads,
+        usableCores: usableCores(limits, cores, threads),
         isa: cpus.isa.length > 0 ? cpus.isa : undefined,
         caches: caches.length > 0 ? caches : undefined,
-        numaNodes: numa.length > 0 ? numa.map(({ readBandwidthMBps: _, ...node }) => node) : undefined,
+        numaNodes: numa.length > 0 ? numa.map(numaFacts) : undefined,
       }),
       ...(limitBytes !== undefined &&
         totalBytes !== undefined &&
@@ -69,7 +76,9 @@ export const cpuProbe: Probe = {
       ...defined({
         memoryBytes,
         memoryFreeBytes:
-          memoryOf.availableBytes === undefined ? undefined : minimum(memoryOf.availableBytes, memoryBytes),
+          memoryOf.availableBytes === undefined
+            ? limits.freeBytes
+            : minimum(minimum(memoryOf.availableBytes, limits.freeBytes), memoryBytes),
         memoryBandwidthGBps: bandwidthGBps > 0 ? bandwidthGBps : undefined,
       }),
       dtypes: dtypesOf("cpu", undefined) ?? [],
@@ -80,6 +89,28 @@ export const cpuProbe: Probe = {
     return { devices: [device], warnings };
   },
 };
+
+/** Cores' worth of time that the cgroup leaves: by its set of CPUs and by its quota. Absent where it limits neither. */
+function usableCores(
+  { cpus, cpuset }: Limits,
+  cores: number | undefined,
+  threads: number | undefined,
+): number | undefined {
+  if (cores === undefined || threads === undefined || cores === 0) return undefined;
+  const ofSet = cpuList(cpuset).length;
+  const bySet = ofSet === 0 ? cores : Math.min(cores, Math.ceil((ofSet * cores) / threads));
+  const usable = Math.min(bySet, cpus ?? cores);
+  return usable < cores ? Number(usable.toFixed(2)) : undefined;
+}
+
+/** Sockets of an Arm machine, whose /proc/cpuinfo does not say: the packages that sysfs numbers. */
+async function packages({ files }: ProbeContext): Promise<number> {
+  const folder = "/sys/devices/system/cpu";
+  const names = (await files.list(folder)).filter((name) => /^cpu\d{1,4}$/.test(name));
+  const ids = await inBatches(names, (name) => files.readText(`${folder}/${name}/topology/physical_package_id`, 32));
+  // Some firmwares number packages by an opaque value, and -1 says that there is no such number.
+  return new Set(ids.flatMap((id) => count(id) ?? [])).size;
+}
 
 function minimum(a: number | undefined, b: number | undefined): number | undefined {
   return a === undefined ? b : b === undefined ? a : Math.min(a, b);
@@ -92,6 +123,7 @@ interface CpuInfo {
   readonly cores: number;
   readonly sockets: number;
   readonly isa: string[];
+  readonly isApple: boolean;
 }
 
 /** Reads /proc/cpuinfo of x86-64 and arm64. */
@@ -137,6 +169,7 @@ function parseCpuInfo(text: string): CpuInfo {
     cores: cores.size > 0 ? cores.size : armCores.size > 0 ? threads : 0,
     sockets: sockets.size,
     isa: ISA_FLAGS.filter((flag) => present.has(flag)),
+    isApple: [...armCores.keys()].some((id) => id.startsWith(`${APPLE}/`)),
   };
 }
 
@@ -151,45 +184,6 @@ function vendorOf(name: string, vendorId: string | undefined): string {
   if (/Apple/.test(name)) return "Apple";
   if (/Neoverse-V2|Cortex-X925/.test(name)) return "Arm";
   return /Arm/.test(name) ? "Arm" : (vendorId ?? "unknown");
-}
-
-interface NumaNode {
-  readonly id: number;
-  readonly cpus: number;
-  readonly memoryBytes?: number;
-  readonly distances?: number[];
-  readonly readBandwidthMBps?: number;
-}
-
-/** The NUMA nodes of sysfs. */
-export async function numaNodes(context: Pick<ProbeContext, "files">): Promise<NumaNode[]> {
-  const folder = "/sys/devices/system/node";
-  const names = (await context.files.list(folder)).filter((name) => /^node\d{1,4}$/.test(name));
-  return Promise.all(
-    names.map(async (name) => {
-      const read = (file: string, cap: number) => context.files.readText(`${folder}/${name}/${file}`, cap);
-      const [cpus, info, distance, bandwidth] = await Promise.all([
-        read("cpulist", 4096),
-        read("meminfo", 8192),
-        read("distance", 4096),
-        read("access0/initiators/read_bandwidth", 64),
-      ]);
-      const kib = count(/MemTotal:\s*(\d+) kB/.exec(info ?? "")?.[1]);
-      const distances = (distance ?? "")
-        .trim()
-        .split(/\s+/)
-        .flatMap((d) => count(d) ?? []);
-      return {
-        id: Number(name.slice(4)),
-        cpus: cpuList(cpus).length,
-        ...defined({
-          memoryBytes: memory(kib === undefined ? undefined : kib * 1024),
-          distances: distances.length > 0 ? distances : undefined,
-          readBandwidthMBps: count(bandwidth) || undefined,
-        }),
-      };
-    }),
-  );
 }
 
 async function readCaches(context: ProbeContext): Promise<{ level: number; type: string; sizeBytes: number }[]> {

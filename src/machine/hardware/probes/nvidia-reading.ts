@@ -48,6 +48,11 @@ export interface NvidiaReading {
     readonly toSwitch?: number;
     readonly toGpu?: ReadonlyMap<string, number>;
   };
+  /** Active NVLink-C2C links to the CPU of a superchip, and the rate of one in one direction. */
+  readonly c2c?: { readonly count: number; readonly linkGBps?: number };
+  /** How far the fabric manager came with the GPU's NVLinks: `Completed`, `In Progress`, `Not Started`. */
+  readonly fabricState?: string;
+  readonly fabricStatus?: string;
 }
 
 /** All GPUs and what is common to them. */
@@ -61,6 +66,18 @@ export interface NvidiaReadings {
   readonly nics?: readonly { readonly gpu: number; readonly nic: string; readonly relation: string }[];
   /** Pairs whose peer access the driver refuses, by GPU index, and why. */
   readonly peerDenied?: ReadonlyMap<string, string>;
+  /** PCI addresses of GPUs that the driver cannot reach. */
+  readonly lost?: readonly string[];
+}
+
+/** GPUs that hang on their CPU by NVLink-C2C; their PCIe link carries configuration only. */
+export function isSuperchip(name: string | undefined): boolean {
+  return /\b(GB10|GH200|GB[23]00)\b/.test(name ?? "");
+}
+
+/** Modules on a baseboard with NVSwitches: all their NVLinks should be up. A card may lack its bridge. */
+export function isOnBaseboard(name: string): boolean {
+  return /SXM|80GB HBM3$|\b(H200|H20|H800|B200|B300|GB200|GB300)$/.test(name);
 }
 
 /** The key of a pair in `matrix` and `peerDenied`. */

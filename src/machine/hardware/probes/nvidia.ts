@@ -3,6 +3,9 @@
  * NVLinks from the readings.
  */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { tegraGpu } from "../device-tree.ts";
+import { gpuNodes, hasOwnNode } from "../grace.ts";
+import { numaNodes } from "../numa.ts";
 import type { NvmlSnapshot } from "../nvml-snapshot.ts";
 import { defined } from "../pci.ts";
 import type {
@@ -16,8 +19,9 @@ import type {
   SwitchDraft,
 } from "../probe.ts";
 import { line, memory } from "../text.ts";
-import { numaNodes } from "./cpu.ts";
 import {
+  isOnBaseboard,
+  isSuperchip,
   type NvidiaReading,
   type NvidiaReadings,
   nvlinkGeneration,
@@ -32,6 +36,8 @@ const NVIDIA_VENDOR = 0x10de;
 const UNIFIED = /\b(GB10|Orin|Thor|Xavier|Tegra|nvgpu)\b/i;
 /** nvmlGpuTopologyLevel_t */
 const LEVELS: Readonly<Record<number, string>> = { 0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS" };
+/** nvmlGpuFabricState_t, in nvidia-smi's words; 0 is a GPU without a fabric. */
+const FABRIC_STATES: Readonly<Record<number, string>> = { 1: "Not Started", 2: "In Progress", 3: "Completed" };
 /** nvmlGpuP2PStatus_t, in words. */
 const PEER_STATUS: Readonly<Record<number, string>> = {
   1: "the chipset does not support it",
@@ -48,10 +54,34 @@ export const nvidiaProbe: Probe = {
   run: async (context) => {
     const warnings: ProbeWarning[] = [];
     const readings = await read(context, warnings);
-    if (readings !== undefined) return build(context, readings, warnings);
+    if (readings !== undefined && readings.gpus.length > 0) return build(context, readings, warnings);
+    const tegra = await tegraDevice(context);
+    if (tegra !== undefined) return { devices: [tegra], warnings };
     return { devices: [], warnings: [...warnings, ...(await driverless(context, warnings))] };
   },
 };
+
+/** The GPU of a Jetson without nvidia-smi (JetPack 5 and older have none): the device tree names it. */
+async function tegraDevice(context: ProbeContext): Promise<DeviceDraft | undefined> {
+  const gpu = await tegraGpu(context.files);
+  if (gpu === undefined) return undefined;
+  const { totalBytes, availableBytes } = await context.systemMemory();
+  return {
+    key: keyOf(0),
+    family: "nvidia-gpu",
+    vendor: "NVIDIA",
+    name: gpu.name,
+    index: 0,
+    arch: gpu.arch,
+    unifiedMemory: true,
+    ...defined({
+      memoryBytes: totalBytes,
+      memoryFreeBytes: availableBytes,
+      dtypes: dtypesOf("nvidia-gpu", gpu.arch),
+    }),
+    details: defined({ board: gpu.board }),
+  };
+}
 
 async function read(context: ProbeContext, warnings: ProbeWarning[]): Promise<NvidiaReadings | undefined> {
   if (context.nvidiaSource !== "nvidia-smi") {
@@ -102,6 +132,8 @@ function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
       links: _k,
       serial: _s,
       minorNumber: _m,
+      c2c,
+      fabric,
       mig,
       processes,
       ...rest
@@ -110,6 +142,9 @@ function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
       ...(rest as Partial<NvidiaReading>),
       index: device.index,
       ...defined({
+        c2c: c2c && { count: c2c.count, ...defined({ linkGBps: c2c.speedMBps && c2c.speedMBps / 1000 }) },
+        fabricState: FABRIC_STATES[fabric?.state ?? 0],
+        fabricStatus: fabric?.status === undefined || fabric.status === 0 ? undefined : `NVML status ${fabric.status}`,
         mig: mig as NvidiaReading["mig"],
         processes: processes as NvidiaReading["processes"],
         powerWatts: powerMilliwatts === undefined ? undefined : powerMilliwatts / 1000,
@@ -149,6 +184,20 @@ async function build(context: ProbeContext, readings: NvidiaReadings, warnings: 
         hint: "nvidia-smi nvlink -s names them; reseat the bridge or reset the fabric if they should be up.",
       });
     }
+    const fabric = brokenFabric(gpu);
+    if (active === 0 && inactive > 0 && (fabric !== undefined || isOnBaseboard(gpu.name ?? ""))) {
+      warnings.push({
+        source: "nvidia",
+        message: `GPU ${gpu.index}: none of its ${inactive} NVLinks is up${fabric === undefined ? "" : `; its fabric state is "${fabric}"`}`,
+        hint: "Start the fabric manager of the driver's own version: systemctl start nvidia-fabricmanager.",
+      });
+    } else if (fabric !== undefined) {
+      warnings.push({
+        source: "nvidia",
+        message: `GPU ${gpu.index}: its NVLink fabric is not ready; its state is "${fabric}"`,
+        hint: "Start the fabric manager of the driver's own version: systemctl start nvidia-fabricmanager.",
+      });
+    }
     if (gpu.eccUncorrected !== undefined && gpu.eccUncorrected > 0) {
       warnings.push({
         source: "nvidia",
@@ -167,6 +216,14 @@ async function build(context: ProbeContext, readings: NvidiaReadings, warnings: 
   return { devices, warnings, ...(await linksOf(context, readings, warnings)) };
 }
 
+/** The state of a fabric that is not complete. */
+function brokenFabric({ fabricState, fabricStatus }: NvidiaReading): string | undefined {
+  const isGood = (text: string | undefined, good: RegExp) => text === undefined || good.test(text);
+  if (isGood(fabricState, /^(completed|not supported)$/i) && isGood(fabricStatus, /^(success|not supported)$/i))
+    return undefined;
+  return [fabricState, fabricStatus].filter((text) => text !== undefined).join(", ");
+}
+
 const keyOf = (index: number) => `nvidia:${index}`;
 
 async function deviceOf(context: ProbeContext, gpu: NvidiaReading, readings: NvidiaReadings): Promise<DeviceDraft> {
@@ -175,6 +232,7 @@ async function deviceOf(context: ProbeContext, gpu: NvidiaReading, readings: Nvi
   const arch = gpu.computeCapability ?? part?.arch;
   const memoryFields = await memoryOf(context, gpu, name);
   const unified = memoryFields.unifiedMemory === true;
+  const hostLink = c2cOf(gpu);
   const reasons = throttleReasons(gpu.throttleReasons);
   const dtypes = dtypesOf("nvidia-gpu", arch);
   // The clock of the memory times two edges times the width of its bus: as the driver tells, before the data sheet.
@@ -203,7 +261,7 @@ async function deviceOf(context: ProbeContext, gpu: NvidiaReading, readings: Nvi
       powerLimitWatts: atLeastZero(gpu.powerLimitWatts),
       utilizationPercent: percent(gpu.utilizationPercent),
     }),
-    ...(!unified && pcieOf(gpu)),
+    ...(hostLink !== undefined ? { hostLink } : !unified && pcieOf(gpu)),
     details: {
       ...defined({
         smClockMHz: gpu.smClockMHz,
@@ -220,9 +278,22 @@ async function deviceOf(context: ProbeContext, gpu: NvidiaReading, readings: Nvi
         gpu.links.active + gpu.links.inactive > 0 && {
           nvlinks: { active: gpu.links.active, inactive: gpu.links.inactive },
         }),
+      ...(gpu.fabricState !== undefined && {
+        fabric: { state: gpu.fabricState, ...defined({ status: gpu.fabricStatus }) },
+      }),
       ...(gpu.processes !== undefined &&
         gpu.processes.length > 0 && { processes: gpu.processes.map((p) => ({ ...p })) }),
     },
+  };
+}
+
+/** The link of a superchip's GPU to its CPU: known by the product, its rate only where the driver tells. */
+function c2cOf(gpu: NvidiaReading): DeviceDraft["hostLink"] {
+  if (gpu.c2c === undefined && !isSuperchip(gpu.name)) return undefined;
+  const { count, linkGBps } = gpu.c2c ?? {};
+  return {
+    kind: "nvlink-c2c",
+    ...defined({ count, bandwidthGBps: count === undefined ? undefined : scaled(count, linkGBps) }),
   };
 }
 
@@ -258,12 +329,11 @@ async function memoryOf(context: ProbeContext, gpu: NvidiaReading, name: string)
     UNIFIED.test(name) ||
     (own.memoryBytes === undefined && /^(12\.1|11\.0|8\.7|7\.2)$/.test(gpu.computeCapability ?? ""));
   if (own.memoryBytes !== undefined) return unified ? { ...own, unifiedMemory: true } : own;
-  if (/\bGH200|GB[23]00\b/.test(name)) {
-    const nodes = (await numaNodes(context)).filter((node) => node.cpus === 0 && (node.memoryBytes ?? 0) > 0);
-    const node = nodes[gpu.index];
-    if (node?.memoryBytes !== undefined) return { ...own, memoryBytes: node.memoryBytes, unifiedMemory: true };
+  if (hasOwnNode(name)) {
+    const node = gpuNodes(await numaNodes(context))[gpu.index];
+    return node?.memoryBytes === undefined ? own : { ...own, memoryBytes: node.memoryBytes };
   }
-  if (!unified && !/\bGH200\b/.test(name)) return own;
+  if (!unified) return own;
   const system = await context.systemMemory();
   return {
     ...own,
@@ -351,7 +421,14 @@ async function linksOf(context: ProbeContext, readings: NvidiaReadings, warnings
   if (links.length === 0) {
     const linked = readings.gpus.filter((gpu) => (gpu.links?.active ?? 0) > 0);
     const [first, second] = linked;
-    if (linked.length === 2 && first !== undefined && second !== undefined) {
+    // Two GPUs in all, both linked: to each other, there is nobody else.
+    if (
+      readings.gpus.length === 2 &&
+      readings.lost === undefined &&
+      linked.length === 2 &&
+      first !== undefined &&
+      second !== undefined
+    ) {
       links.push(link(first, keyOf(second.index), Math.min(first.links?.active ?? 0, second.links?.active ?? 0)));
     } else if (linked.length > 0) {
       warnings.push({
@@ -404,7 +481,7 @@ async function driverless(context: ProbeContext, earlier: readonly ProbeWarning[
   const gpus = [...(await context.pci()).values()].filter(
     (f) => f.vendor === NVIDIA_VENDOR && [0x0300, 0x0302].includes(f.classCode >> 8),
   );
-  if (gpus.length === 0 || earlier.length > 0) return [];
+  if (gpus.length === 0) return [];
   const drivers = [...new Set(gpus.map((f) => f.driver ?? "none"))].join(", ");
   const denied = (await context.files.access("/dev/nvidiactl")) === "denied";
   if (denied) {
@@ -413,6 +490,14 @@ async function driverless(context: ProbeContext, earlier: readonly ProbeWarning[
         source: "nvidia",
         message: "no permission to open /dev/nvidiactl",
         hint: "Give this user access to /dev/nvidia*.",
+      },
+    ];
+  }
+  if (earlier.length > 0) {
+    return [
+      {
+        source: "nvidia",
+        message: `${gpus.length} NVIDIA ${gpus.length === 1 ? "GPU is" : "GPUs are"} on the PCI bus (driver: ${drivers}); none of them could be read`,
       },
     ];
   }
