@@ -3,7 +3,14 @@
  * when nothing fits, why not and what would.
  */
 import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
-import { type Device, type Family, type Inventory, PRESET_NAMES, presetInventory } from "../machine/topology/index.ts";
+import {
+  type Device,
+  type Family,
+  type Inventory,
+  PRESET_NAMES,
+  presetInventory,
+  usableDevices,
+} from "../machine/topology/index.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
@@ -84,10 +91,9 @@ interface Pool {
  */
 function poolsOf(inventory: Inventory, useTotal: boolean): { pools: readonly Pool[]; notes: readonly string[] } {
   const notes: string[] = [];
-  const parents = new Set(inventory.devices.flatMap((device) => (device.parent === undefined ? [] : [device.parent])));
   const byFamily = new Map<Family, Device[]>();
-  for (const device of inventory.devices) {
-    if (!device.visible || parents.has(device.id)) continue;
+  for (const device of usableDevices(inventory)) {
+    if (!device.visible) continue;
     if (availableMemory(device, useTotal) === 0) {
       notes.push(`${device.id} (${device.name}) is left out: its memory is unknown or full`);
       continue;

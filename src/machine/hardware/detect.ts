@@ -213,10 +213,16 @@ function maskWarnings(devices: readonly Device[]): ProbeWarning[] {
   ];
 }
 
+const { compare: byNumber } = new Intl.Collator("en", { numeric: true });
+
+/** In a fixed order, since which of two tools answers first is chance; each once. */
 function tidy(warnings: readonly ProbeWarning[]): ProbeWarning[] {
   const seen = new Set<string>();
   const kept: ProbeWarning[] = [];
-  for (const { source, message, hint } of warnings) {
+  const ordered = [...warnings].sort(
+    (a, b) => byNumber(a.source, b.source) || byNumber(a.message, b.message) || byNumber(a.hint ?? "", b.hint ?? ""),
+  );
+  for (const { source, message, hint } of ordered) {
     const key = `${source} ${message}`;
     if (seen.has(key) || kept.length >= MAX_WARNINGS) continue;
     seen.add(key);

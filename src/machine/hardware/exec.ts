@@ -6,7 +6,7 @@
 import { spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
-import { isAbsolute, join } from "node:path";
+import { isAbsolute, join, sep } from "node:path";
 import {
   COMMAND_TIMEOUT_MS,
   type CommandRequest,
@@ -47,6 +47,10 @@ const CLEAN_ENV: Readonly<Record<string, string>> = {
 export interface RunnerOptions {
   /** Folders to look in; nothing else is looked at. Default: PATH's absolute folders and the vendors' own. */
   readonly folders?: readonly string[];
+  /** Run only programs that really stand in `folders`: links that lead elsewhere are refused. */
+  readonly confined?: boolean;
+  /** Told of every link that is refused. */
+  readonly onRefused?: (path: string) => void;
   readonly timeoutMs?: number;
   /** Told of every tool that is started: its absolute path and arguments. */
   readonly onSpawn?: (path: string, args: readonly string[]) => void;
@@ -58,7 +62,7 @@ export function processRunner(options: RunnerOptions = {}): CommandRunner {
   const found = new Map<string, Promise<string | undefined>>();
   return {
     async run(request) {
-      const tool = found.get(request.tool) ?? findTool(request.tool, folders);
+      const tool = found.get(request.tool) ?? findTool(request.tool, folders, options);
       found.set(request.tool, tool);
       const path = await tool;
       if (path === undefined) return undefined;
@@ -77,7 +81,11 @@ function pathFolders(): string[] {
   return (process.env["PATH"] ?? "").split(separator).filter((folder) => isAbsolute(folder));
 }
 
-async function findTool(tool: string, folders: readonly string[]): Promise<string | undefined> {
+async function findTool(
+  tool: string,
+  folders: readonly string[],
+  { confined = false, onRefused }: RunnerOptions,
+): Promise<string | undefined> {
   if (!/^[\w.-]+$/.test(tool)) return undefined;
   const names = process.platform === "win32" ? [`${tool}.exe`, tool] : [tool];
   for (const folder of folders) {
@@ -85,8 +93,13 @@ async function findTool(tool: string, folders: readonly string[]): Promise<strin
       const path = join(folder, name);
       try {
         await access(path, constants.X_OK);
-        if ((await stat(path)).isFile())
-          return await realpath(path).then((real) => (sameName(real, tool) ? real : path));
+        if (!(await stat(path)).isFile()) continue;
+        const real = await realpath(path);
+        if (confined && !real.startsWith((await realpath(folder)) + sep)) {
+          onRefused?.(path);
+          continue;
+        }
+        return sameName(real, tool) ? real : path;
       } catch {
         // Not in this folder.
       }

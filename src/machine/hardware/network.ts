@@ -8,6 +8,8 @@ import { count, line, pciAddress } from "./text.ts";
 /** Most NICs and ports that are read. */
 const MAX_NICS = 64;
 const MAX_PORTS = 8;
+/** Most entries that are looked at: hosts of containers have a virtual interface for each. */
+const MAX_LISTED = 512;
 
 export interface Nic {
   readonly name: string;
@@ -28,9 +30,16 @@ export async function readNics(files: FileSystem, warnings: ProbeWarning[]): Pro
   return [...rdma, ...merged];
 }
 
+/** The entries of a folder that do not lead out of a recorded root: those belong to another machine. */
+async function inside(files: FileSystem, folder: string, names: readonly string[]): Promise<string[]> {
+  const listed = names.slice(0, MAX_LISTED);
+  const real = await Promise.all(listed.map((name) => files.realPath(`${folder}/${name}`)));
+  return listed.filter((_, i) => real[i] !== undefined);
+}
+
 async function readRdma(files: FileSystem, warnings: ProbeWarning[]): Promise<Nic[]> {
   const folder = "/sys/class/infiniband";
-  const names = (await files.list(folder)).slice(0, MAX_NICS);
+  const names = (await inside(files, folder, await files.list(folder))).slice(0, MAX_NICS);
   return Promise.all(
     names.map(async (name) => {
       const [device, driver, ports] = await Promise.all([
@@ -118,7 +127,8 @@ function rateOf(text: string | undefined): number | undefined {
 
 async function readEthernet(files: FileSystem): Promise<Nic[]> {
   const folder = "/sys/class/net";
-  const names = (await files.list(folder)).filter((name) => name !== "lo").slice(0, MAX_NICS);
+  const all = (await files.list(folder)).filter((name) => name !== "lo").slice(0, MAX_LISTED);
+  const names = await inside(files, folder, all);
   const nics = await Promise.all(
     names.map(async (name): Promise<Nic[]> => {
       const [device, type] = await Promise.all([
@@ -152,5 +162,5 @@ async function readEthernet(files: FileSystem): Promise<Nic[]> {
       ];
     }),
   );
-  return nics.flat();
+  return nics.flat().slice(0, MAX_NICS);
 }

@@ -1,5 +1,5 @@
 /** What a probe is and what it gives: drafts of devices, which `assemble.ts` numbers, places and links. */
-import type { Device, Family, LinkKind } from "../topology/index.ts";
+import type { Device, Family, Link, LinkKind } from "../topology/index.ts";
 import type { Machine } from "./machine.ts";
 import type { PciFunction } from "./pci.ts";
 
@@ -24,6 +24,7 @@ export interface LinkDraft {
   readonly count?: number;
   readonly generation?: number;
   readonly bandwidthGBps?: number;
+  readonly details?: NonNullable<Link["details"]>;
 }
 
 export interface SwitchDraft {

@@ -1,6 +1,6 @@
 /** Asks an inventory for devices that meet requirements. */
 import { type DType, InvalidArgumentError, parseSize } from "../../core/index.ts";
-import { type Device, type Family, type Inventory, islands } from "../topology/index.ts";
+import { type Device, type Family, type Inventory, islands, usableDevices } from "../topology/index.ts";
 
 export interface DeviceRequirements {
   readonly family?: Family | readonly Family[];
@@ -20,7 +20,7 @@ export interface DeviceRequirements {
   readonly sameFamily?: boolean;
   /** Also devices that the environment hides. */
   readonly includeMasked?: boolean;
-  /** Also parts of devices (MIG instances); the devices that carry them are then left out. */
+  /** Also parts of devices (MIG instances). A GPU whose MIG mode is on is never given whole: no process can use it so. */
   readonly includeParts?: boolean;
 }
 
@@ -39,9 +39,8 @@ export function findDevices(inventory: Inventory, requirements: DeviceRequiremen
   if (count !== undefined && (!Number.isInteger(count) || count < 1)) {
     throw new InvalidArgumentError("count", count, "an integer, 1 or more");
   }
-  const carriers = new Set(inventory.devices.map((device) => device.parent));
-  const fitting = inventory.devices
-    .filter((device) => (requirements.includeParts === true ? !carriers.has(device.id) : device.parent === undefined))
+  const fitting = usableDevices(inventory)
+    .filter((device) => requirements.includeParts === true || device.parent === undefined)
     .filter((device) => meets(device, requirements))
     .sort((a, b) => (b.memoryBytes ?? 0) - (a.memoryBytes ?? 0));
   const groups = groupsOf(inventory, fitting, requirements);
@@ -90,20 +89,38 @@ function archMeets(device: Device, wanted: string): boolean {
   return Number.isFinite(have) && Number.isFinite(need) && have >= need;
 }
 
-/** Picks the accelerator to use when one is wanted: visible, known memory, most of it; the CPU when there is none. */
+/** Families that no engine of ours runs on: chosen last. */
+const NPUS: ReadonlySet<Family> = new Set<Family>([
+  "apple-npu",
+  "intel-npu",
+  "amd-xdna",
+  "samsung-npu",
+  "mediatek-npu",
+]);
+
+/**
+ * Picks the accelerator to use when one is wanted: visible, of known memory, the best by speed and memory; a MIG instance
+ * where GPUs are split; an NPU only where there is nothing else; the CPU when there is none.
+ */
 export function bestDevice(inventory: Inventory): Device | undefined {
   const speed = (device: Device) => Math.max(0, ...Object.values(device.peakTflops ?? {}));
-  const accelerators = findDevices(inventory).filter((device) => device.memoryBytes !== undefined);
+  const memoryBytes = (device: Device) => device.memoryBytes ?? 0;
+  const accelerators = findDevices(inventory, { includeParts: true }).filter((d) => d.memoryBytes !== undefined);
   const byWorth = accelerators.sort(
     (a, b) =>
-      speed(b) * (b.memoryBytes ?? 0) - speed(a) * (a.memoryBytes ?? 0) || (b.memoryBytes ?? 0) - (a.memoryBytes ?? 0),
+      Number(NPUS.has(a.family)) - Number(NPUS.has(b.family)) ||
+      speed(b) * memoryBytes(b) - speed(a) * memoryBytes(a) ||
+      memoryBytes(b) - memoryBytes(a),
   );
   return byWorth[0] ?? inventory.devices.find((device) => device.family === "cpu");
 }
 
-/** Bytes of memory that accelerators have, memory shared with the host counted once and only when asked for. */
+/**
+ * Bytes of memory that processes can use on accelerators: of a GPU that is split, its instances'. Memory shared with the
+ * host is counted once and only when asked for.
+ */
 export function acceleratorMemory(inventory: Inventory, options: { readonly includeUnified?: boolean } = {}): number {
-  const own = inventory.devices.filter((d) => d.family !== "cpu" && d.parent === undefined && d.visible);
+  const own = usableDevices(inventory).filter((d) => d.family !== "cpu" && d.visible);
   const discrete = own.filter((d) => d.unifiedMemory !== true).reduce((sum, d) => sum + (d.memoryBytes ?? 0), 0);
   const shared = Math.max(0, ...own.filter((d) => d.unifiedMemory === true).map((d) => d.memoryBytes ?? 0));
   return discrete + (options.includeUnified === false ? 0 : shared);

@@ -76,7 +76,7 @@ export async function openRecorded(root: string, options: { readonly tools?: str
     arch: meta.arch ?? "unknown",
     env,
     files: withAccess(files, meta.access ?? {}),
-    commands: recordedRunner(recorded, options.tools),
+    commands: recordedRunner(recorded, options.tools, warnings),
     nvml: async () => nvml,
     host: {},
     recorded: true,
@@ -136,8 +136,15 @@ function toolOf(argv: readonly string[]): string {
   return (argv[0]?.split(/[\\/]/).at(-1) ?? "").replace(/\.exe$/i, "");
 }
 
-function recordedRunner(recorded: readonly CommandResult[], tools: string | undefined): CommandRunner {
-  const emulated = tools === undefined ? undefined : processRunner({ folders: [join(tools)] });
+function recordedRunner(
+  recorded: readonly CommandResult[],
+  tools: string | undefined,
+  warnings: Warning[],
+): CommandRunner {
+  const onRefused = (path: string) =>
+    warnings.push({ source: "tools", message: `${line(path)} leads out of the folder of tools; refused` });
+  const emulated =
+    tools === undefined ? undefined : processRunner({ folders: [join(tools)], confined: true, onRefused });
   return {
     async run(request) {
       const executed = await emulated?.run(request);

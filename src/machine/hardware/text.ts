@@ -100,6 +100,11 @@ export function csvLine(row: string): string[] {
   return fields;
 }
 
+/** A row that does not have as many cells as the table has columns cannot be read: a cell too many shifts all others. */
+export function unreadableRow(source: string, row: string): { source: string; message: string } {
+  return { source, message: `a row cannot be read: ${line(row).slice(0, 80)}` };
+}
+
 /** Reads `0-3,8,10-11` as numbers, bounded. */
 export function cpuList(text: string | undefined): number[] {
   const cpus: number[] = [];

@@ -7,3 +7,4 @@ export * from "./parts.ts";
 export { pcieGBps } from "./preset-builder.ts";
 export * from "./presets.ts";
 export * from "./rings.ts";
+export * from "./usable-devices.ts";

@@ -7,13 +7,14 @@ import type { DType } from "../../core/index.ts";
 import type { Device, Family } from "./inventory.ts";
 import { ACCELERATOR_PARTS } from "./parts/accelerators.ts";
 import { AMD_PARTS } from "./parts/amd.ts";
+import { INTEL_PARTS } from "./parts/intel.ts";
 import { NVIDIA_PARTS } from "./parts/nvidia.ts";
 import type { Part } from "./parts/part.ts";
 
 export type { Part };
 
 /** Order matters: the first part whose pattern matches wins. */
-export const PARTS: readonly Part[] = [...NVIDIA_PARTS, ...AMD_PARTS, ...ACCELERATOR_PARTS];
+export const PARTS: readonly Part[] = [...NVIDIA_PARTS, ...AMD_PARTS, ...INTEL_PARTS, ...ACCELERATOR_PARTS];
 
 /** Apple's chips: unified memory bandwidth and GPU f32 peak by chip name, of the largest GPU variant. */
 export const APPLE_CHIPS: Readonly<

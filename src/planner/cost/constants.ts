@@ -98,6 +98,12 @@ export const ASSUMED_RATES: Readonly<Record<Family, { readonly bandwidthGBps: nu
   "windows-gpu": { bandwidthGBps: 200, tflops: 10 },
 };
 
+/**
+ * The same of a GPU that shares its processor's memory (integrated graphics): two channels of laptop memory, and what
+ * Intel's and AMD's larger integrated GPUs of 2022 to 2025 have.
+ */
+export const ASSUMED_INTEGRATED_RATES = { bandwidthGBps: 60, tflops: 4 } as const;
+
 /** CPU: 16 f32 operations a cycle and core at 3 GHz, for a core count that the inventory gives. */
 export const CPU_TFLOPS_PER_CORE = 0.05;
 

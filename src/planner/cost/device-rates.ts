@@ -1,7 +1,13 @@
 /** What one rank on a device can do: bytes and FLOPs a second, as far as the inventory knows, assumed where it does not. */
 import type { DType } from "../../core/index.ts";
 import type { Device } from "../../machine/topology/index.ts";
-import { ACHIEVABLE, type Achievable, ASSUMED_RATES, CPU_TFLOPS_PER_CORE } from "./constants.ts";
+import {
+  ACHIEVABLE,
+  type Achievable,
+  ASSUMED_INTEGRATED_RATES,
+  ASSUMED_RATES,
+  CPU_TFLOPS_PER_CORE,
+} from "./constants.ts";
 
 export interface Rates {
   /** Peak, bytes/s. */
@@ -39,7 +45,8 @@ function peak(device: Device, dtype: DType): number | undefined {
  */
 export function ratesOf(device: Device, compute: DType, ranks = 1): Rates {
   const assumptions: string[] = [];
-  const assumed = ASSUMED_RATES[device.family];
+  const isIntegrated = device.unifiedMemory === true && ["intel-gpu", "amd-gpu", "vulkan"].includes(device.family);
+  const assumed = isIntegrated ? ASSUMED_INTEGRATED_RATES : ASSUMED_RATES[device.family];
   let bandwidthGBps = device.memoryBandwidthGBps;
   if (bandwidthGBps === undefined) {
     bandwidthGBps = assumed.bandwidthGBps;

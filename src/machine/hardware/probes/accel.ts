@@ -48,7 +48,9 @@ async function kindOnDisk(context: ProbeContext, card: Card): Promise<AccelKind 
 }
 
 function kindOf(card: Card): AccelKind | undefined {
-  return BY_DRIVER[card.driver ?? ""] ?? (card.driver === undefined ? BY_VENDOR[card.vendor ?? 0] : undefined);
+  // Google's driver has had many names; who made the chip is what counts. Other makers' drivers are told by their names.
+  const byVendor = BY_VENDOR[card.vendor ?? 0];
+  return BY_DRIVER[card.driver ?? ""] ?? (card.driver === undefined || byVendor === "tpu" ? byVendor : undefined);
 }
 
 function npuProbe(family: "intel-npu" | "amd-xdna", vendor: string, legacy: string): Probe {

@@ -33,7 +33,7 @@ export async function readAmdTools(
     ),
     ask(context, { tool: "rocm-smi", args: ["--showtopo"], accepts: has("--showtopo") }, warnings),
   ]);
-  const devices = keys === undefined ? fromAmdSmi(fixed?.stdout, metric?.stdout) : [];
+  const devices = keys === undefined ? fromAmdSmi(fixed?.stdout, metric?.stdout, warnings) : [];
   if (keys === undefined && devices.length === 0) {
     devices.push(...fromRocmSmi([rocm?.stdout, ...(await furtherAnswers(context, rocm))], warnings));
   }
@@ -74,11 +74,16 @@ function entries(text: string | undefined): readonly unknown[] {
   return Array.isArray(list) ? (list as readonly unknown[]).slice(0, MAX_GPUS) : [];
 }
 
-function fromAmdSmi(fixed: string | undefined, metric: string | undefined): DeviceDraft[] {
+function fromAmdSmi(fixed: string | undefined, metric: string | undefined, warnings: ProbeWarning[]): DeviceDraft[] {
+  if (fixed !== undefined && fixed.trim() !== "" && json(fixed) === undefined)
+    warnings.push({ source: "amd-smi", message: "amd-smi printed no JSON" });
   const metrics = new Map(entries(metric).map((entry) => [quantity(at(entry, "gpu")), entry]));
   return entries(fixed).flatMap((entry): DeviceDraft[] => {
     const index = quantity(at(entry, "gpu"));
-    if (index === undefined || !Number.isInteger(index) || index < 0 || index >= MAX_GPUS) return [];
+    if (index === undefined || !Number.isInteger(index) || index < 0 || index >= MAX_GPUS) {
+      warnings.push({ source: "amd-smi", message: "an entry without a usable gpu number is left out" });
+      return [];
+    }
     const now = metrics.get(index);
     const name =
       field(scalar(at(entry, "asic", "market_name"))) ?? field(scalar(at(entry, "board", "product_name"))) ?? "AMD GPU";

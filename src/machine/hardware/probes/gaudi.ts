@@ -5,7 +5,7 @@
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, line, linesOf, mib, number, pciAddress } from "../text.ts";
+import { count, field, linesOf, mib, number, pciAddress, unreadableRow } from "../text.ts";
 import { ask } from "../tool.ts";
 import { accelCards } from "./accel.ts";
 import { readSensors } from "./drm.ts";
@@ -68,8 +68,8 @@ async function readHlSmi(context: ProbeContext, warnings: ProbeWarning[]): Promi
       if (cells[0]?.toLowerCase() === columns[0]) return [];
       const get = (name: string) => (columns.includes(name) ? field(cells[columns.indexOf(name)]) : undefined);
       const index = count(get("index"));
-      if (index === undefined || index >= MAX_CARDS || cells.length < columns.length) {
-        warnings.push({ source: "hl-smi", message: `a row cannot be read: ${line(row).slice(0, 80)}` });
+      if (index === undefined || index >= MAX_CARDS || cells.length !== columns.length) {
+        warnings.push(unreadableRow("hl-smi", row));
         return [];
       }
       return [
@@ -123,7 +123,10 @@ async function fromSysfs(context: ProbeContext): Promise<DeviceDraft[]> {
 function boardLinks(devices: readonly DeviceDraft[]): LinkDraft[] {
   const arch = devices[0]?.arch;
   const board = BOARDS[arch ?? ""];
-  if (board === undefined || devices.length !== 8 || devices.some((device) => device.arch !== arch)) return [];
+  // PCIe cards (HL-288, HL-338) have no baseboard.
+  const isCard = devices.some((device) => /HL-[23][38]8/.test(device.name));
+  if (board === undefined || isCard || devices.length !== 8 || devices.some((device) => device.arch !== arch))
+    return [];
   return devices.flatMap((a, i) =>
     devices.slice(i + 1).map(
       (b): LinkDraft => ({

@@ -1,9 +1,24 @@
 /** Intel GPUs: the xe and i915 drivers' sysfs, names and memory from xpu-smi where it is installed. */
+import { findPart, partFields } from "../../topology/index.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeResult, ProbeWarning } from "../probe.ts";
-import { count, csvLine, field, hex, json, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
+import {
+  count,
+  csvLine,
+  field,
+  hex,
+  json,
+  linesOf,
+  memory,
+  number,
+  pciAddress,
+  record,
+  scalar,
+  unreadableRow,
+} from "../text.ts";
 import { ask } from "../tool.ts";
 import { type Card, readCards, readSensors } from "./drm.ts";
+import { readXeLinks } from "./xe-links.ts";
 
 /** PCI device ids (pci.ids). */
 const NAMES: Readonly<Record<number, string>> = {
@@ -41,9 +56,16 @@ export const intelProbe: Probe = {
       entry.pciAddress === undefined ? cards.length === 0 : !seen.has(entry.pciAddress),
     );
     const all = [...devices, ...rest.map((entry) => ofTool(entry))];
-    return { devices: all, warnings } satisfies ProbeResult;
+    const fabric = all.length > 1 ? await readXeLinks(context, all, warnings) : {};
+    return { devices: all.map(withPart), ...fabric, warnings } satisfies ProbeResult;
   },
 };
+
+/** What is known of the part: its rates, by its name and not by the vendor. */
+function withPart(draft: DeviceDraft): DeviceDraft {
+  const part = findPart("intel-gpu", draft.name);
+  return part === undefined ? draft : { ...partFields(part), arch: part.arch, ...draft };
+}
 
 interface ToolDevice {
   readonly index: number;
@@ -64,7 +86,9 @@ async function discover(context: ProbeContext, warnings: ProbeWarning[]): Promis
     warnings,
   );
   if (answer === undefined) return [];
-  return answer.stdout.trimStart().startsWith("{") ? fromJson(answer.stdout) : fromCsv(answer.stdout, warnings);
+  return answer.stdout.trimStart().startsWith("{")
+    ? fromJson(answer.stdout, warnings)
+    : fromCsv(answer.stdout, warnings);
 }
 
 /** Columns are found by their headings, whatever was asked for and in which order. */
@@ -79,6 +103,10 @@ function fromCsv(text: string, warnings: ProbeWarning[]): ToolDevice[] {
   }
   return rows.slice(0, MAX_GPUS).flatMap((row) => {
     const cells = csvLine(row);
+    if (cells.length !== columns.length) {
+      warnings.push(unreadableRow("xpu-smi", row));
+      return [];
+    }
     const get = (name: string) => (columns.includes(name) ? field(cells[columns.indexOf(name)]) : undefined);
     const index = count(get("device id"));
     if (index === undefined) return [];
@@ -104,13 +132,19 @@ function mibOrBytes(text: string | undefined): number | undefined {
   return memory(/MiB/i.test(text ?? "") ? value * 1024 ** 2 : value);
 }
 
-function fromJson(text: string): ToolDevice[] {
+function fromJson(text: string, warnings: ProbeWarning[]): ToolDevice[] {
   const list = record(json(text))?.["device_list"];
-  if (!Array.isArray(list)) return [];
+  if (!Array.isArray(list)) {
+    warnings.push({ source: "xpu-smi", message: "xpu-smi printed no JSON list of devices" });
+    return [];
+  }
   return (list as readonly unknown[]).slice(0, MAX_GPUS).flatMap((entry) => {
     const get = (name: string) => field(scalar(record(entry)?.[name]));
     const index = count(get("device_id"));
-    if (index === undefined) return [];
+    if (index === undefined) {
+      warnings.push({ source: "xpu-smi", message: "an entry without a usable device_id is left out" });
+      return [];
+    }
     return [
       {
         index,

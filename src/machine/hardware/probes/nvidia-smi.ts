@@ -7,7 +7,7 @@
 import type { CommandRequest, CommandResult } from "../machine.ts";
 import { defined } from "../pci.ts";
 import type { ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, line, linesOf, mib, number, pciAddress, plain } from "../text.ts";
+import { count, field, line, linesOf, mib, number, pciAddress, plain, unreadableRow } from "../text.ts";
 import { type Answer, ask } from "../tool.ts";
 import { isSuperchip, type NvidiaMig, type NvidiaReading, type NvidiaReadings, pairKey } from "./nvidia-reading.ts";
 
@@ -342,8 +342,7 @@ function parseQuery(answer: Answer, warnings: ProbeWarning[]): { gpus: NvidiaRea
       cells.length !== columns.length ||
       gpus.some((g) => g.index === index)
     ) {
-      if (warnings.length < 32)
-        warnings.push({ source: "nvidia-smi", message: `a row cannot be read: ${line(row).slice(0, 80)}` });
+      if (warnings.length < 32) warnings.push(unreadableRow("nvidia-smi", row));
       continue;
     }
     driverVersion ??= get("driver_version");
@@ -483,7 +482,7 @@ function parseApps(
     .flatMap((row) => {
       const cells = row.split(",");
       if (cells.length !== columns.length) {
-        warnings.push({ source: "nvidia-smi", message: `a process cannot be read: ${line(row).slice(0, 80)}` });
+        warnings.push(unreadableRow("nvidia-smi", row));
         return [];
       }
       const get = (column: string) => field(cells[columns.indexOf(column)]);

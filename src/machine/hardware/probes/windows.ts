@@ -4,7 +4,7 @@
  */
 import { defined } from "../pci.ts";
 import { type DeviceDraft, NOTHING, type Probe, type ProbeWarning } from "../probe.ts";
-import { count, csvLine, field, json, linesOf, memory, number, record, scalar } from "../text.ts";
+import { count, csvLine, field, json, linesOf, memory, number, record, scalar, unreadableRow } from "../text.ts";
 import { ask } from "../tool.ts";
 
 const CLASS_KEY = "HKLM:\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}\\0*";
@@ -43,7 +43,7 @@ export const windowsProbe: Probe = {
         },
         warnings,
       ));
-    return { devices: devicesOf(text?.stdout ?? ""), warnings };
+    return { devices: devicesOf(text?.stdout ?? "", warnings), warnings };
   },
 };
 
@@ -54,9 +54,10 @@ interface Controller {
   readonly pnp?: string;
 }
 
-function devicesOf(text: string): DeviceDraft[] {
+function devicesOf(text: string, warnings: ProbeWarning[]): DeviceDraft[] {
   const value = json(text.trim());
-  const [controllers, sizes] = value === undefined ? [fromCsv(text), new Map<string, number>()] : fromJson(value);
+  const [controllers, sizes] =
+    value === undefined ? [fromCsv(text, warnings), new Map<string, number>()] : fromJson(value);
   return controllers
     .filter((c) => c.name !== undefined && !VIRTUAL.test(c.name))
     .slice(0, MAX_GPUS)
@@ -117,14 +118,18 @@ function controller(get: (name: string) => string | undefined): Controller {
   });
 }
 
-function fromCsv(text: string): Controller[] {
+function fromCsv(text: string, warnings: ProbeWarning[]): Controller[] {
   const rows = linesOf(text)
     .map((row) => row.trim())
     .filter((row) => row !== "" && !row.startsWith("#TYPE"));
   const columns = csvLine(rows[0] ?? "");
   if (!columns.includes("Name")) return [];
-  return rows.slice(1, 65).map((row) => {
+  return rows.slice(1, 65).flatMap((row) => {
     const cells = csvLine(row);
+    if (cells.length !== columns.length) {
+      warnings.push(unreadableRow("wmic", row));
+      return [];
+    }
     return controller((name) => (columns.includes(name) ? cells[columns.indexOf(name)] : undefined));
   });
 }
