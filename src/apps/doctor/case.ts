@@ -1,5 +1,5 @@
 /** What the doctor examines, read once for all of its checks. */
-import type { Machine } from "../../machine/hardware/index.ts";
+import { inBatches, listPci, type Machine } from "../../machine/hardware/index.ts";
 import type { Device, Inventory } from "../../machine/topology/index.ts";
 import type { Finding } from "./finding.ts";
 import type { GpuFacts } from "./gpu-facts.ts";
@@ -24,17 +24,20 @@ export interface Case {
 }
 export type Check = (about: Case) => Promise<Finding[]> | Finding[];
 
+/** Most functions that the checks look at. */
+const MAX_FUNCTIONS = 4096;
+
 export async function openCase(inventory: Inventory, machine: Machine, facts: GpuFacts): Promise<Case> {
   const { files } = machine;
   const gpus = inventory.devices.filter((device) => device.family === "nvidia-gpu" && device.parent === undefined);
-  const addresses = await files.list("/sys/bus/pci/devices");
-  const bus = await Promise.all(
-    addresses.map(async (address): Promise<PciFunction> => {
-      const at = `/sys/bus/pci/devices/${address}`;
-      const read = async (name: string) => ((await files.readText(`${at}/${name}`, 64)) ?? "").trim();
-      const [vendor, kind, driver] = await Promise.all([read("vendor"), read("class"), files.realPath(`${at}/driver`)]);
-      return { address, vendor, kind, driver: driver?.split("/").at(-1) };
-    }),
-  );
+  const all = await inBatches(await listPci(files), async (address): Promise<PciFunction> => {
+    const at = `/sys/bus/pci/devices/${address}`;
+    const read = async (name: string) => ((await files.readText(`${at}/${name}`, 64)) ?? "").trim();
+    const [vendor, kind, driver] = await Promise.all([read("vendor"), read("class"), files.realPath(`${at}/driver`)]);
+    return { address, vendor, kind, driver: driver?.split("/").at(-1) };
+  });
+  // Accelerators and bridges first: thousands of virtual network functions must not crowd them out.
+  const matters = ({ kind }: PciFunction) => /^0x(03|06|0b|12|0880)/.test(kind);
+  const bus = [...all.filter(matters), ...all.filter((entry) => !matters(entry))].slice(0, MAX_FUNCTIONS);
   return { inventory, machine, facts, gpus, bus };
 }

@@ -19,6 +19,15 @@ const DRIVERS = [
   { module: "neuron", family: "neuron", vendor: "0x1d0f", classes: /^0x(12|0880)/, product: "Neuron device" },
 ] as const;
 
+/** Most addresses that one finding names. */
+const MAX_NAMED = 8;
+
+/** The first of a list, and how many more there are. */
+function someOf(names: readonly string[]): string {
+  const more = names.length - MAX_NAMED;
+  return more > 0 ? `${names.slice(0, MAX_NAMED).join(", ")} and ${more} more` : names.join(", ");
+}
+
 const driverPresence: Check = async ({ inventory, machine: { files }, bus }) => {
   const findings: Finding[] = [];
   for (const { module, family, vendor, classes, product } of DRIVERS) {
@@ -41,7 +50,7 @@ const driverPresence: Check = async ({ inventory, machine: { files }, bus }) => 
       findings.push({
         code: "DEVICE_WITHOUT_DRIVER",
         severity: "error",
-        message: `${orphaned.map((entry) => entry.address).join(", ")}: ${product} held by ${held}, not by ${module}.`,
+        message: `${someOf(orphaned.map((entry) => entry.address))}: ${product} held by ${held}, not by ${module}.`,
         mend: held.includes("nouveau")
           ? "Blacklist nouveau, install the NVIDIA driver and reboot."
           : `Install the vendor's driver and load it: modprobe ${module}.`,
@@ -52,7 +61,7 @@ const driverPresence: Check = async ({ inventory, machine: { files }, bus }) => 
       findings.push({
         code: "DEVICE_PASSED_THROUGH",
         severity: "info",
-        message: `${captured.map((entry) => entry.address).join(", ")}: held by vfio-pci for a virtual machine.`,
+        message: `${someOf(captured.map((entry) => entry.address))}: held by vfio-pci for a virtual machine.`,
         mend: "Unbind vfio-pci and bind the vendor's driver to use it on this host.",
       });
     }
@@ -145,7 +154,47 @@ const fromWarnings: Check = ({ inventory }) =>
         },
       ];
     }
-    if (/did not end within its deadline|did not return within|printed more than/.test(warning.message)) {
+    if (/printed more than/.test(warning.message)) {
+      return [
+        {
+          code: "TOOL_TROUBLE",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "Its output was cut, so part of the hardware may be missing here. Run the tool by hand and look at what it prints.",
+        },
+      ];
+    }
+    if (/is lost: the driver cannot reach it/.test(warning.message)) {
+      return [
+        {
+          code: "GPU_LOST",
+          severity: "error",
+          message: `${warning.message}.`,
+          mend: warning.hint ?? "Reboot the host; reseat or replace the card if it comes back.",
+        },
+      ];
+    }
+    if (/infoROM of a GPU is corrupted/.test(warning.message)) {
+      return [
+        {
+          code: "INFOROM_CORRUPT",
+          severity: "warning",
+          message: `${warning.message}.`,
+          mend: "The GPU works, but its serial number, ECC and page-retirement records cannot be trusted: have it serviced.",
+        },
+      ];
+    }
+    if (/its NVLink fabric is not ready/.test(warning.message)) {
+      return [
+        {
+          code: "FABRIC_NOT_READY",
+          severity: "error",
+          message: `${warning.message}.`,
+          mend: warning.hint ?? "Start the fabric manager: systemctl start nvidia-fabricmanager.",
+        },
+      ];
+    }
+    if (/did not end within its deadline|did not return within/.test(warning.message)) {
       return [
         {
           code: "TOOL_TROUBLE",

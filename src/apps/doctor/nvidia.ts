@@ -4,6 +4,7 @@
  * numbers those of NVIDIA's "XID Errors".
  */
 import { DEFAULT_TOOLKIT, DRIVER_FOLDERS } from "../../foreign/cuda/index.ts";
+import { isOnBaseboard } from "../../machine/hardware/index.ts";
 import type { Check } from "./case.ts";
 import type { Finding } from "./finding.ts";
 
@@ -186,13 +187,10 @@ const peerAccess: Check = ({ facts: { cuda }, inventory }) => {
   ];
 };
 
-/** Modules on a baseboard have all their NVLinks; a card may lack its bridge. */
-const BASEBOARD = /SXM|80GB HBM3$|\b(H200|H20|H800|B200|B300)$/;
-
 const linksDown: Check = ({ gpus }) => {
   const dark = gpus.filter((gpu) => {
     const links = gpu.details?.["nvlinks"] as { active?: unknown; inactive?: unknown } | undefined;
-    return BASEBOARD.test(gpu.name) && links?.active === 0 && Number(links.inactive) > 0;
+    return isOnBaseboard(gpu.name) && links?.active === 0 && Number(links.inactive) > 0;
   });
   if (dark.length === 0) return [];
   return [
@@ -229,7 +227,8 @@ const MODE_QUERY = ["--query-gpu=index,persistence_mode,compute_mode", "--format
 const modes: Check = async ({ machine, gpus }) => {
   if (gpus.length === 0) return [];
   const answer = await machine.commands.run({ tool: "nvidia-smi", args: MODE_QUERY });
-  if (answer === undefined || answer.exitCode !== 0) return [];
+  // 14 and 15: one GPU is sick, and the rows of the others are printed.
+  if (answer === undefined || ![0, 14, 15].includes(answer.exitCode ?? -1)) return [];
   const rows = answer.stdout.split("\n").flatMap((line) => {
     const [index, persistence, mode, ...rest] = line.split(",").map((cell) => cell.trim());
     return /^\d+$/.test(index ?? "") && mode !== undefined && rest.length === 0
@@ -286,10 +285,22 @@ const GRAVE_XID: Readonly<Record<number, string>> = {
   119: "GSP does not answer",
   120: "GSP error",
   140: "unrecovered ECC error",
+  144: "NVLink error (SAW)",
+  145: "NVLink error (RLW)",
+  146: "NVLink error (TLW)",
+  147: "NVLink error (TREX)",
+  148: "NVLink error (NVLPW)",
+  149: "NVLink error (NETIR)",
+  150: "NVLink error (MSE)",
 };
 
-const xid: Check = async ({ machine, gpus }) => {
-  if (gpus.length === 0) return [];
+const xid: Check = async ({ machine, gpus, bus }) => {
+  // A GPU that fell off the bus may keep all others from being listed: the log is read wherever there is a trace of one.
+  const hasTrace =
+    gpus.length > 0 ||
+    bus.some(({ vendor, kind }) => vendor === "0x10de" && kind.startsWith("0x03")) ||
+    (await machine.files.realPath("/sys/module/nvidia")) !== undefined;
+  if (!hasTrace) return [];
   const log = await machine.commands.run({ tool: "dmesg", args: [] });
   const lines = (log?.stdout ?? "").split("\n").flatMap((line) => {
     const [, address, number] = /NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)/.exec(line) ?? [];
