@@ -32,7 +32,7 @@ describe("chorale detect", () => {
       ["gpu0.mig0", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "19.5 GiB", "visible"],
       ["gpu0.mig1", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "4.75 GiB", "visible"],
     ]);
-    expect(out).toMatch(/\n1 accelerator, 24.25 GiB of their memory visible\n$/);
+    expect(out).toMatch(/\n1 accelerator, 24.3 GiB of their memory visible\n$/);
   });
 
   it("prints one JSON document, and nothing else, on stdout", async () => {
