@@ -1,0 +1,24 @@
+/**
+ * Certificates: a schedule and a witness in, optimal or not out; anyone can check one without trusting who made it.
+ * Refuses to search for anything: no solver, no floating point, nothing of the synthesiser.
+ * Start with certificate.ts (what is said), then check.ts (how it is proved).
+ */
+export {
+  CERTIFICATE_SCHEMA_VERSION,
+  CERTIFIED_COLLECTIVES,
+  type Certificate,
+  type CertifiedCollective,
+  type CutWitness,
+  type LengthWitness,
+  type PartitionWitness,
+  type Route,
+  type Schedule,
+  type SchedulePath,
+  type ScheduleTree,
+  type Witness,
+} from "./certificate.ts";
+export { type CertificateCheck, checkCertificate } from "./check.ts";
+export { distances } from "./distances.ts";
+export { type CheckedNetwork, checkNetwork, type Network, type NetworkEdge, type NetworkNode } from "./network.ts";
+export { commonDenominator, Rational } from "./rational.ts";
+export { sealCertificate } from "./seal.ts";
