@@ -11,6 +11,7 @@ import {
   verifyPlan,
 } from "../../authoring/verifier/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { checkCertificates } from "./check-certificate.ts";
 import { collect } from "./options.ts";
 import { print, printJson } from "./output.ts";
 import { loadPlan, parseProgramArgs } from "./program-file.ts";
@@ -20,6 +21,7 @@ interface Flags {
   readonly target?: string;
   readonly promise: readonly string[];
   readonly strict?: boolean;
+  readonly certificate?: boolean;
   readonly json?: boolean;
 }
 
@@ -45,8 +47,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
       [],
     )
     .option("--strict", "warnings fail the check too")
+    .option("--certificate", "the files are certificates of `chorale synth`: check that nothing can be faster")
     .option("--json", "print one JSON document")
-    .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
+    .action(async (files: string[], flags: Flags) =>
+      exit(flags.certificate === true ? checkCertificates(files, flags.json === true) : await run(files, flags)),
+    );
 }
 
 function verifyOptions(flags: Flags): VerifyOptions {

@@ -39,6 +39,11 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   { name: "sim", summary: "time plans on a machine that need not be here", load: () => import("./sim.ts") },
   { name: "tune", summary: "refit the simulator to measurements", load: () => import("./tune.ts") },
+  {
+    name: "synth",
+    summary: "find the provable optimum of a collective on a topology, and its plan",
+    load: () => import("./synth.ts"),
+  },
   { name: "doctor", summary: "say what is missing or misconfigured here", load: () => import("./doctor.ts") },
   { name: "demo", summary: "the main job, end to end, on this machine", load: () => import("./demo.ts") },
 ];

@@ -1,0 +1,92 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
+
+let folder = "";
+const file = (name: string) => join(folder, name);
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "chorale-synth-"));
+  const nodes = ["a", "b", "c"].map((id) => ({ id, kind: "rank" }));
+  const edges = [
+    ["a", "b"],
+    ["b", "c"],
+    ["c", "a"],
+  ].map(([from, to]) => ({ from, to, capacity: "10" }));
+  writeFileSync(file("circle.network.json"), JSON.stringify({ nodes, edges }));
+  writeFileSync(file("cut.network.json"), JSON.stringify({ nodes, edges: edges.slice(1) }));
+  writeFileSync(file("bad.network.json"), JSON.stringify({ nodes, edges: [{ from: "a", to: "x", capacity: "1" }] }));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+describe("chorale synth", () => {
+  it("writes a plan that is right and a certificate that holds", async () => {
+    const [plan, proof] = [file("plan.json"), file("proof.json")];
+    const made = await runCli(
+      "synth",
+      "all_reduce",
+      "--topology",
+      "mi250x-8",
+      "-o",
+      plan,
+      "--certificate",
+      proof,
+      "--json",
+    );
+    expect(made.code).toBe(0);
+    expect(JSON.parse(made.out)).toMatchObject({ bound: "3/500", time: "3/500", optimal: true, gap: 1, ranks: 8 });
+    expect((await runCli("check", plan)).code).toBe(0);
+    const checked = await runCli("check", "--certificate", proof);
+    expect(checked).toMatchObject({ code: 0, out: expect.stringContaining("nothing is faster than 3/500 s/GB") });
+    writeFileSync(proof, readFileSync(proof, "utf8").replace('"3/500"', '"3/501"'));
+    expect((await runCli("check", "--certificate", proof)).code).toBe(1);
+  });
+
+  it("says which links bind", async () => {
+    const { code, out } = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--sensitivity");
+    expect(code).toBe(0);
+    expect(out).toContain("333.33 GB/s");
+    expect(out).toMatch(/gpu0-gpu6 +1\.0417x/);
+  });
+
+  it("takes one-way networks from a file", async () => {
+    const { code, out } = await runCli("synth", "all_gather", "--topology", file("circle.network.json"));
+    expect(code).toBe(0);
+    expect(out).toContain("1/15 s/GB");
+  });
+
+  it("exits 1 when a certificate was asked for and there is none", async () => {
+    const proof = file("none.json");
+    const few = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--trees", "1", "--certificate", proof);
+    expect(few.code).toBe(1);
+    expect(few.out).toContain("above the bound");
+  });
+
+  it.each([
+    [["synth", "all_sum", "--topology", "mi250x-8"], /OPERATION is "all_sum"/],
+    [["synth", "all_gather", "--topology", "nothing-8"], /--topology/],
+    [["synth", "all_gather", "--topology", "l4"], /at least 2 different devices/],
+    [["synth", "broadcast", "--root", "8", "--topology", "mi250x-8"], /root is 8; expected a rank from 0 to 7/],
+    [["synth", "all_gather", "--share", "1/2", "--topology", "mi250x-8"], /8 fractions/],
+    [["synth", "all_gather", "--links", "string", "--topology", "mi250x-8"], /--links/],
+    [["synth", "all_gather", "--devices", "gpu0,gpu99", "--topology", "mi250x-8"], /gpu99/],
+  ])("refuses %j with a sentence", async (words, message) => {
+    const { code, err } = await runCli(...words);
+    expect(code).toBe(2);
+    expect(err).toMatch(message);
+    expect(err).not.toContain("    at ");
+  });
+
+  it.each([
+    ["cut.network.json", /not connected/],
+    ["bad.network.json", /edges\[0\]\.to/],
+    ["missing.network.json", /missing\.network\.json/],
+  ])("refuses %s", async (name, message) => {
+    const { code, err } = await runCli("synth", "all_gather", "--topology", file(name));
+    expect(code).toBeGreaterThan(0);
+    expect(err).toMatch(message);
+    expect(err).not.toContain("    at ");
+  });
+});

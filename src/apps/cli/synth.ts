@@ -1,0 +1,217 @@
+/** `chorale synth`: the provable optimum of a collective on a topology, a plan that reaches it, and the certificate. */
+import { writeFileSync } from "node:fs";
+import { type Command, Option } from "commander";
+import {
+  CERTIFIED_COLLECTIVES,
+  type CertifiedCollective,
+  checkCertificate,
+  checkNetwork,
+  type Network,
+} from "../../authoring/certificate/index.ts";
+import { planToJson } from "../../authoring/interchange/index.ts";
+import { compile } from "../../authoring/language/index.ts";
+import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../../authoring/plan/index.ts";
+import {
+  certify,
+  type EdgeSensitivity,
+  networkOf,
+  piecesFor,
+  pipelinedTime,
+  programOf,
+  type Synthesis,
+  sensitivity,
+  synthesize,
+} from "../../authoring/synthesis/index.ts";
+import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
+import { readJsonFile } from "../../foreign/formats/index.ts";
+import { LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
+import { table } from "./hardware-columns.ts";
+import { collect, whole } from "./options.ts";
+import { print, printJson } from "./output.ts";
+import { loadTopology } from "./sim-input.ts";
+
+interface Flags {
+  readonly topology: string;
+  readonly output?: string;
+  readonly certificate?: string;
+  readonly root: number;
+  readonly share: readonly string[];
+  readonly devices?: string;
+  readonly relayDevices?: boolean;
+  readonly links?: string;
+  readonly effective?: boolean;
+  readonly trees?: number;
+  readonly size: string;
+  readonly pieces?: number;
+  readonly redop: string;
+  readonly sensitivity?: boolean;
+  readonly json?: boolean;
+}
+
+export function configure(command: Command, exit: (code: number) => void): void {
+  command
+    .argument("<operation>", `one of ${CERTIFIED_COLLECTIVES.join(", ")}`)
+    .requiredOption(
+      "--topology <what>",
+      "preset, N x PRESET, inventory, recorded root, ASTRA-sim network or network file",
+    )
+    .option("-o, --output <file>", "write the plan, as chorale's JSON")
+    .option("--certificate <file>", "write the certificate, for `chorale check --certificate`")
+    .option("--root <rank>", "of broadcast, reduce, scatter and gather", whole(0), 0)
+    .option("--share <fraction>", "one for each rank: what part of the data is its own", collect, [])
+    .option("--devices <ids>", "the ranks' devices, comma-separated; the visible accelerators unless given")
+    .option("--relay-devices", "accelerators outside the group pass data on")
+    .option("--links <kinds>", `links that count, comma-separated: ${LINK_KINDS.join(", ")}`)
+    .option("--effective", "count what links reach, not their rate")
+    .option("--trees <k>", "at most this many trees for each rank: coarser chunks, a little slower", whole(1))
+    .option("--size <bytes>", "the size that the plan is cut into pieces for", "64M")
+    .option("--pieces <p>", "cut each tree's share into this many pieces, instead of by the size", whole(1))
+    .addOption(
+      new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute")
+        .choices(PLAN_REDUCE_OPS)
+        .default("sum"),
+    )
+    .option("--sensitivity", "say which links bind: the optimum with each at 90 % and 110 %")
+    .option("--json", "print one JSON document")
+    .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
+}
+
+/** What `--json` prints. Times are seconds for 1 GB, as exact fractions. */
+interface Summary {
+  readonly operation: CertifiedCollective;
+  readonly topology: string;
+  readonly ranks: number;
+  readonly bound: string;
+  readonly boundGBps: number;
+  readonly time: string;
+  readonly timeGBps: number;
+  readonly optimal: boolean;
+  readonly gap: number;
+  readonly witness: Synthesis["witness"];
+  readonly height: number;
+  readonly parts: number;
+  readonly size: {
+    readonly sizeBytes: number;
+    readonly pieces: number;
+    readonly timeUs: number;
+    readonly fluidUs: number;
+  };
+  readonly sensitivity?: readonly EdgeSensitivity[];
+}
+
+/** Larger files are no network: the largest has a million edges. */
+const MAX_NETWORK_BYTES = 2 ** 27;
+
+/** A file that is a network by itself, or else any topology. */
+async function networkFor(flags: Flags): Promise<Network> {
+  if (flags.topology.endsWith(".network.json")) {
+    const value = readJsonFile(flags.topology, MAX_NETWORK_BYTES);
+    checkNetwork(value);
+    return value as Network;
+  }
+  const links = flags.links?.split(",").map((name) => {
+    const kind = LINK_KINDS.find((known) => known === name.trim());
+    if (kind === undefined) throw new InvalidArgumentError("--links", name, LINK_KINDS.join(", "));
+    return kind;
+  }) as LinkKind[] | undefined;
+  return networkOf(await loadTopology(flags.topology), {
+    ...(flags.devices === undefined ? {} : { devices: flags.devices.split(",").map((id) => id.trim()) }),
+    ...(flags.relayDevices === undefined ? {} : { relayDevices: flags.relayDevices }),
+    ...(flags.effective === undefined ? {} : { effective: flags.effective }),
+    ...(links === undefined ? {} : { links }),
+  });
+}
+
+/** The latency of one step: the largest of an edge. */
+function stepUs(network: Network): number {
+  return network.edges.reduce((most, { latencyUs = 0 }) => Math.max(most, latencyUs), 0);
+}
+
+async function run(operation: string, flags: Flags): Promise<number> {
+  const collective = CERTIFIED_COLLECTIVES.find((name) => name === operation) as CertifiedCollective | undefined;
+  if (collective === undefined)
+    throw new InvalidArgumentError("OPERATION", operation, CERTIFIED_COLLECTIVES.join(", "));
+  const sizeBytes = parseSize(flags.size, "--size");
+  const network = await networkFor(flags);
+  const result = await synthesize(network, collective, {
+    root: flags.root,
+    ...(flags.share.length === 0 ? {} : { shares: flags.share }),
+    ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
+  });
+  const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
+  const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, 8);
+  if (result.isOptimal && flags.certificate !== undefined) {
+    const certificate = certify(result);
+    const { faults } = checkCertificate(certificate);
+    if (faults.length > 0) throw new Error(`the certificate does not hold: ${faults.join("; ")}`);
+    writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
+  }
+  if (flags.output !== undefined) {
+    const plan = compile(programOf(result, { pieces, op: flags.redop as PlanReduceOp }));
+    writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
+  }
+  const summary: Summary = {
+    operation: collective,
+    topology: flags.topology,
+    ranks: checkNetwork(network).ranks.length,
+    bound: result.bound.toString(),
+    boundGBps: 1 / result.bound.toNumber(),
+    time: result.time.toString(),
+    timeGBps: 1 / result.time.toNumber(),
+    optimal: result.isOptimal,
+    gap: result.time.over(result.bound).toNumber(),
+    witness: result.witness,
+    height: result.height,
+    parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
+    size: { sizeBytes, pieces, timeUs: pipelinedTime(result.height, stepUs(network), fluidUs, pieces), fluidUs },
+    ...(flags.sensitivity === true ? { sensitivity: sensitivity(network) } : {}),
+  };
+  if (flags.json === true) printJson(summary, 2);
+  else print(render(summary, result));
+  // Without an optimum there is no certificate: whoever asked for one must not go on without it.
+  return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
+}
+
+function witnessText({ witness, collective }: Synthesis): string {
+  const some = (ids: readonly string[]) =>
+    ids.length > 12 ? `${ids.slice(0, 12).join(" ")} … (${ids.length})` : ids.join(" ");
+  switch (witness.kind) {
+    case "cut":
+      return `the links that ${/reduce|gather$/.test(collective) && collective !== "all_gather" ? "enter" : "leave"} {${some(witness.inside)}} are busy all the time`;
+    case "partition":
+      return `${witness.parts.length} parts exchange 2 x ${witness.parts.length - 1} messages an element: ${some(witness.parts.map(({ out }) => `{${some(out)}}`))}`;
+    case "lengths":
+      return `traffic times distance fills these links: ${some(witness.lengths.map(({ from, to, length }) => `${from}>${to} ${length}`))}`;
+  }
+}
+
+function render(summary: Summary, result: Synthesis): string {
+  const { size } = summary;
+  const kind = result.schedule.kind;
+  const lines = [
+    `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${summary.boundGBps.toFixed(2)} GB/s).`,
+    `Why: ${witnessText(result)}.`,
+    summary.optimal
+      ? `The schedule reaches it: ${summary.parts} ${kind}, at most ${summary.height} steps.`
+      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${summary.parts} ${kind}, at most ${summary.height} steps.`,
+    `At ${formatSize(size.sizeBytes)}, in ${size.pieces} piece${size.pieces === 1 ? "" : "s"}, links and their latency allow ${size.timeUs.toFixed(1)} us.`,
+  ];
+  if (summary.sensitivity !== undefined) {
+    lines.push(
+      summary.sensitivity.length === 0
+        ? "No single link binds: the optimum stays with any one at 90 % or 110 %."
+        : table(
+            ["link", "time at 90 %", "at 110 %"],
+            summary.sensitivity
+              .slice(0, 32)
+              .map(({ from, to, narrower, wider }) => [
+                `${from}-${to}`,
+                `${narrower.toFixed(4)}x`,
+                `${wider.toFixed(4)}x`,
+              ]),
+            [false, true, true],
+          ),
+    );
+  }
+  return `${lines.join("\n")}\n`;
+}

@@ -1,0 +1,164 @@
+/**
+ * All-to-all: the largest concurrent flow between all pairs, with commodities grouped by source. The prices of the links
+ * are lengths, and traffic times distance against capacity times length is the witness (linear-programming duality;
+ * Shahrokhi, Matula 1990). The solver's numbers are rounded to exact ones and checked.
+ */
+import { type CheckedNetwork, commonDenominator, distances, Rational } from "../certificate/index.ts";
+import { solveLinearProgram } from "./linear-program.ts";
+import { commonIntegers } from "./round.ts";
+import type { ScaledGraph } from "./scaled-graph.ts";
+
+/** Larger programs take minutes. */
+export const MAX_ALL_TO_ALL_COLUMNS = 20_000;
+const LONGEST_SECONDS = 120;
+
+export interface PathUse {
+  readonly amount: Rational;
+  readonly nodes: readonly number[];
+}
+
+export interface AllToAll {
+  /** Lengths of the graph's edges, 0 for most. */
+  readonly lengths: readonly Rational[];
+  /** Time for one unit between each ordered pair, in units of 1 / capacity unit: what the lengths prove. */
+  readonly bound: Rational;
+  /** Paths for one unit between each pair. */
+  readonly paths: readonly PathUse[];
+  /** What the paths take; more than the bound where the solver's numbers could not be made exact. */
+  readonly time: Rational;
+}
+
+/** The bound that given lengths prove. */
+export function boundByLengths(net: CheckedNetwork, graph: ScaledGraph, lengths: readonly Rational[]): Rational {
+  const common = commonDenominator(lengths);
+  const integers = lengths.map(({ numerator, denominator }) => numerator * (common / denominator));
+  let needed = 0n;
+  for (const source of graph.ranks) {
+    const reached = distances(net, integers, source);
+    for (const target of graph.ranks) needed += reached[target] ?? 0n;
+  }
+  let offered = 0n;
+  for (const [i, { capacity }] of graph.edges.entries()) offered += BigInt(capacity) * (integers[i] as bigint);
+  return new Rational(needed, offered);
+}
+
+/** Solves the program; undefined when it is too large or was not solved in time. */
+export async function allToAll(net: CheckedNetwork, graph: ScaledGraph): Promise<AllToAll | undefined> {
+  const { edges, ranks } = graph;
+  const numFlows = ranks.length * edges.length;
+  if (numFlows > MAX_ALL_TO_ALL_COLUMNS) return undefined;
+  const column = (source: number, edge: number) => source * edges.length + edge;
+  const rows: { terms: Map<number, number>; relation: "<=" | "="; right: number }[] = edges.map(
+    ({ capacity }, edge) => ({
+      terms: new Map(
+        [...ranks.keys()]
+          .map((source) => [column(source, edge), 1] as [number, number])
+          .concat([[numFlows, -capacity]]),
+      ),
+      relation: "<=",
+      right: 0,
+    }),
+  );
+  for (const [source, from] of ranks.entries()) {
+    for (const [node, isRank] of graph.isRank.entries()) {
+      if (node === from) continue;
+      const terms = new Map<number, number>();
+      for (const [edge, { from: tail, to: head }] of edges.entries()) {
+        if (head === node) terms.set(column(source, edge), 1);
+        else if (tail === node) terms.set(column(source, edge), -1);
+      }
+      if (terms.size > 0) rows.push({ terms, relation: "=", right: isRank ? 1 : 0 });
+    }
+  }
+  const solution = await solveLinearProgram(
+    { numColumns: numFlows + 1, objective: new Map([[numFlows, 1]]), rows },
+    LONGEST_SECONDS,
+  );
+  if (solution === undefined) return undefined;
+  const lengths = roundedLengths(solution.prices.subarray(0, edges.length));
+  const bound = boundByLengths(net, graph, lengths);
+  return { lengths, bound, ...pathsOf(graph, solution.columns.subarray(0, numFlows)) };
+}
+
+/** Prices of links as fractions: small ratios of the largest where there are such, else to nine digits. */
+function roundedLengths(prices: Float64Array): Rational[] {
+  const sizes = prices.map((price) => (Math.abs(price) < 1e-11 ? 0 : Math.abs(price)));
+  const largest = sizes.reduce((a, b) => Math.max(a, b), 0);
+  if (largest === 0) return Array.from(sizes, () => Rational.ONE);
+  const ratios = sizes.map((size) => size / largest);
+  const { q, integers } = commonIntegers(ratios) ?? {
+    q: 1e9,
+    integers: Array.from(ratios, (ratio) => Math.round(ratio * 1e9)),
+  };
+  return integers.map((value) => new Rational(BigInt(value), BigInt(q)));
+}
+
+/** Flows are cut to this part of the whole where they have no small common denominator. */
+const GRAIN = 1_000_000;
+
+/** Cuts flows into paths that carry exactly one unit for each pair, and says how long the busiest edge takes. */
+function pathsOf(graph: ScaledGraph, flows: Float64Array): { paths: PathUse[]; time: Rational } {
+  const { q, integers } = commonIntegers(flows) ?? {
+    q: GRAIN,
+    integers: Array.from(flows, (x) => Math.round(x * GRAIN)),
+  };
+  const { edges } = graph;
+  const loads = new Array<number>(edges.length).fill(0);
+  const anyFlow = new Array<number>(edges.length).fill(q);
+  const outgoing: number[][] = graph.ids.map(() => []);
+  for (const [edge, { from }] of edges.entries()) outgoing[from]?.push(edge);
+  const paths: PathUse[] = [];
+  for (const [source, from] of graph.ranks.entries()) {
+    const flow = integers.slice(source * edges.length, (source + 1) * edges.length);
+    for (const to of graph.ranks) {
+      if (to === from) continue;
+      for (let due = q; due > 0; ) {
+        // What rounding lost goes by a shortest path; exact flows never need it.
+        const found = pathWithFlow(graph, outgoing, flow, from, to);
+        const path = found ?? (pathWithFlow(graph, outgoing, anyFlow, from, to) as number[]);
+        const amount =
+          found === undefined ? due : path.reduce((least, edge) => Math.min(least, flow[edge] as number), due);
+        for (const edge of path) {
+          flow[edge] = (flow[edge] as number) - amount;
+          loads[edge] = (loads[edge] as number) + amount;
+        }
+        const nodes = [from, ...path.map((edge) => edges[edge]?.to as number)];
+        paths.push({ amount: new Rational(BigInt(amount), BigInt(q)), nodes });
+        due -= amount;
+      }
+    }
+  }
+  let time = Rational.ZERO;
+  for (const [edge, { capacity }] of edges.entries()) {
+    const busy = new Rational(BigInt(loads[edge] as number), BigInt(q) * BigInt(capacity));
+    if (busy.compare(time) > 0) time = busy;
+  }
+  return { paths, time };
+}
+
+/** The edges of a shortest path that has flow on every edge. */
+export function pathWithFlow(
+  graph: ScaledGraph,
+  outgoing: readonly (readonly number[])[],
+  flow: ArrayLike<number>,
+  from: number,
+  to: number,
+): number[] | undefined {
+  const via = new Int32Array(graph.numNodes).fill(-1);
+  const queue = [from];
+  for (const node of queue) {
+    for (const edge of outgoing[node] as readonly number[]) {
+      const next = graph.edges[edge]?.to as number;
+      if ((flow[edge] as number) <= 0 || next === from || via[next] !== -1) continue;
+      via[next] = edge;
+      if (next === to) {
+        const path: number[] = [];
+        for (let at = to; at !== from; at = graph.edges[via[at] as number]?.from as number)
+          path.unshift(via[at] as number);
+        return path;
+      }
+      queue.push(next);
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,11 @@
+/**
+ * Synthesis: a topology in, the provable optimum of a collective and a plan that reaches it out, with a certificate.
+ * Refuses to claim what it cannot prove: a schedule above its bound is given with the gap and gets no certificate.
+ * Start with synthesize.ts; cut-bounds.ts and forest.ts hold the algorithms, docs/synthesis.md the mathematics.
+ */
+export { certify } from "./certify.ts";
+export { type NetworkOptions, networkOf } from "./network-of.ts";
+export { piecesFor, pipelinedTime } from "./pipelining.ts";
+export { type ProgramSettings, programOf } from "./program-of.ts";
+export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";
+export { type Synthesis, type SynthesisOptions, synthesize } from "./synthesize.ts";

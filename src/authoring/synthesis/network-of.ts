@@ -1,0 +1,106 @@
+/**
+ * The network of a machine, for bounds: chosen devices are ranks, what else forwards is a relay, every link is an edge each
+ * way with its rate. A device that is no rank forwards nothing, unless asked: it would have to run a kernel for others.
+ */
+import { InvalidArgumentError } from "../../core/index.ts";
+import {
+  FAST_KINDS,
+  type Inventory,
+  islands,
+  LINK_KINDS,
+  type Link,
+  type LinkKind,
+  linkCost,
+} from "../../machine/topology/index.ts";
+import { type Network, type NetworkEdge, Rational } from "../certificate/index.ts";
+
+export interface NetworkOptions {
+  /** Ids of the devices that are the ranks, in rank order; the visible accelerators unless told. */
+  readonly devices?: readonly string[];
+  /** Accelerators outside the group pass on what is not for them. */
+  readonly relayDevices?: boolean;
+  /** Which links count; unless told, the fast ones where they join all ranks, and all links otherwise. */
+  readonly links?: readonly LinkKind[];
+  /** What links reach of their rate by the kind's efficiency, instead of the rate itself. */
+  readonly effective?: boolean;
+}
+
+/** The devices that a collective runs on unless told: visible accelerators that are no part of another one. */
+function defaultRanks(inventory: Pick<Inventory, "devices">): string[] {
+  return inventory.devices
+    .filter(({ family, visible, parent }) => family !== "cpu" && visible && parent === undefined)
+    .map(({ id }) => id);
+}
+
+function linksOf(inventory: Pick<Inventory, "devices" | "topology">, ranks: readonly string[]): ReadonlySet<LinkKind> {
+  const wanted = new Set(ranks);
+  const joined = islands(inventory).some(
+    ({ devices, kind }) => kind !== undefined && devices.filter((id) => wanted.has(id)).length === wanted.size,
+  );
+  return joined ? FAST_KINDS : new Set(LINK_KINDS);
+}
+
+/** Leaves out relays that lead nowhere: with one neighbour or none. */
+function pruned(network: Network): Network {
+  const { nodes, edges } = network;
+  const neighbours = new Map<string, Set<string>>(nodes.map(({ id }) => [id, new Set()]));
+  for (const { from, to } of edges) {
+    neighbours.get(from)?.add(to);
+    neighbours.get(to)?.add(from);
+  }
+  const isDeadEnd = ({ id, kind }: Network["nodes"][number]) => kind === "relay" && (neighbours.get(id)?.size ?? 0) < 2;
+  const dead = new Set(nodes.filter(isDeadEnd).map(({ id }) => id));
+  if (dead.size === 0) return network;
+  return pruned({
+    nodes: nodes.filter(({ id }) => !dead.has(id)),
+    edges: edges.filter(({ from, to }) => !dead.has(from) && !dead.has(to)),
+  });
+}
+
+/**
+ * Makes the network of an inventory: a detected machine, a preset, a recording.
+ * @throws InvalidArgumentError for devices that are none of the inventory's, or fewer than 2
+ */
+export function networkOf(inventory: Pick<Inventory, "devices" | "topology">, options: NetworkOptions = {}): Network {
+  const ranks = options.devices ?? defaultRanks(inventory);
+  const known = new Map(inventory.topology.nodes.map((node) => [node.id, node]));
+  const accelerators = new Set(inventory.devices.filter(({ family }) => family !== "cpu").map(({ id }) => id));
+  for (const id of ranks) {
+    if (!known.has(id) || !inventory.devices.some((device) => device.id === id)) {
+      throw new InvalidArgumentError(
+        "devices",
+        id,
+        `devices of the inventory: ${[...accelerators].slice(0, 16).join(", ")}`,
+      );
+    }
+  }
+  if (new Set(ranks).size !== ranks.length || ranks.length < 2) {
+    throw new InvalidArgumentError("devices", ranks, "at least 2 different devices");
+  }
+  const kinds = options.links === undefined ? linksOf(inventory, ranks) : new Set(options.links);
+  const isRank = new Set(ranks);
+  const used = (id: string) =>
+    isRank.has(id) || (known.has(id) && (options.relayDevices === true || !accelerators.has(id)));
+  const capacities = new Map<string, { edge: Pick<NetworkEdge, "from" | "to" | "latencyUs">; sum: Rational }>();
+  const add = (from: string, to: string, link: Link): void => {
+    const { bandwidthGBps, effectiveGBps, latencyUs } = linkCost(link, known);
+    const rate = Rational.of(options.effective === true ? Number(effectiveGBps.toPrecision(4)) : bandwidthGBps);
+    const key = JSON.stringify([from, to]);
+    const before = capacities.get(key);
+    if (before === undefined) capacities.set(key, { edge: { from, to, latencyUs }, sum: rate });
+    else capacities.set(key, { edge: before.edge, sum: before.sum.plus(rate) });
+  };
+  for (const link of inventory.topology.links) {
+    if (!kinds.has(link.kind) || !used(link.a) || !used(link.b) || link.a === link.b) continue;
+    add(link.a, link.b, link);
+    add(link.b, link.a, link);
+  }
+  const relays = inventory.topology.nodes.filter(({ id }) => used(id) && !isRank.has(id));
+  return pruned({
+    nodes: [
+      ...ranks.map((id) => ({ id, kind: "rank" as const })),
+      ...relays.map(({ id }) => ({ id, kind: "relay" as const })),
+    ],
+    edges: [...capacities.values()].map(({ edge, sum }) => ({ ...edge, capacity: sum.toString() })),
+  });
+}

@@ -1,0 +1,114 @@
+/**
+ * The program of a synthesised schedule: ordinary operations of the language, to be compiled, verified, simulated, exported
+ * and run. Each rank has a strand for each peer; trees and paths are cut into pieces, so that a rank passes on one while it
+ * gets the next.
+ */
+import { UnsupportedError } from "../../core/index.ts";
+import { checkNetwork } from "../certificate/index.ts";
+import {
+  allGather,
+  allReduce,
+  allToAll,
+  broadcast,
+  gather,
+  type Program,
+  type ProgramOptions,
+  program,
+  reduce,
+  reduceScatter,
+  scatter,
+} from "../language/index.ts";
+import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
+import { pathHops, recordPaths } from "./path-program.ts";
+import { amountsOf, type Context, strandsOf } from "./schedule-layout.ts";
+import type { Synthesis } from "./synthesize.ts";
+import { recordTrees, treeHops } from "./tree-program.ts";
+
+export interface ProgramSettings {
+  readonly op?: PlanReduceOp;
+  /** Into how many pieces each tree's share is cut; 1 unless told. More pieces hide the height of trees. */
+  readonly pieces?: number;
+  /** Most strands of a rank: peers beyond share them. 64 unless told. */
+  readonly maxStrands?: number;
+  readonly links?: ProgramOptions["links"];
+}
+
+function collectiveOf(
+  result: Synthesis,
+  numRanks: number,
+  total: number,
+  pieces: number,
+  op: PlanReduceOp | undefined,
+): PlanCollective {
+  const root = result.options.root ?? 0;
+  const reduces = op === undefined ? {} : { op };
+  const parts = (total / numRanks) * pieces;
+  switch (result.collective) {
+    case "all_gather":
+      return allGather(numRanks, { chunks: parts });
+    case "reduce_scatter":
+      return reduceScatter(numRanks, { chunks: parts, ...reduces });
+    case "all_reduce":
+      return allReduce(numRanks, { chunks: total * pieces, ...reduces });
+    case "broadcast":
+      return broadcast(numRanks, { chunks: total * pieces, root });
+    case "reduce":
+      return reduce(numRanks, { chunks: total * pieces, root, ...reduces });
+    case "scatter":
+      return scatter(numRanks, { chunks: parts, root });
+    case "gather":
+      return gather(numRanks, { chunks: parts, root });
+    case "all_to_all":
+      return allToAll(numRanks, { chunks: parts });
+  }
+}
+
+/**
+ * Makes the program of a result, to be compiled, verified, simulated, exported and run like any other.
+ * @throws UnsupportedError for unequal shares, and where weights need more than 65,536 chunks
+ * @example
+ * import { compile } from "chorale/language";
+ * import { networkOf, synthesize } from "chorale/synthesis";
+ * import { presetInventory } from "chorale/topology";
+ * const result = await synthesize(networkOf(presetInventory("mi250x-8")), "all_gather");
+ * const plan = compile(programOf(result, { pieces: 4 }));
+ * console.log(plan.ranks.length); // 8
+ */
+export function programOf(result: Synthesis, settings: ProgramSettings = {}): Program {
+  if (result.options.shares !== undefined) {
+    throw new UnsupportedError(
+      "a program for unequal shares",
+      "the bound and the certificate are there; plans need equal ones",
+    );
+  }
+  const { pieces = 1, maxStrands = 64, op, links } = settings;
+  const net = checkNetwork(result.network);
+  const numRanks = net.ranks.length;
+  const numbers = new Map(net.ranks.map((node, rank) => [net.ids[node] as string, rank]));
+  const { schedule, collective } = result;
+  const weights = schedule.kind === "trees" ? schedule.trees : schedule.paths;
+  const parts =
+    schedule.kind === "trees" ? (/all_reduce|broadcast|^reduce$/.test(collective) ? 1 : numRanks) : numRanks;
+  const amounts = amountsOf(
+    weights.map(({ weight }) => weight),
+    parts,
+  );
+  const rankOf = (id: string) => numbers.get(id) as number;
+  const hops =
+    schedule.kind === "trees"
+      ? schedule.trees.flatMap((tree) => treeHops(tree, rankOf))
+      : schedule.paths.flatMap((path) => pathHops(path, rankOf));
+  const context: Context = { rankOf, numRanks, pieces, ...strandsOf(hops, maxStrands) };
+  return program(
+    {
+      name: `synthesised-${collective.replaceAll("_", "-")}`,
+      collective: collectiveOf(result, numRanks, amounts.total, pieces, op),
+      autoSync: "full",
+      ...(links === undefined ? {} : { links }),
+    },
+    (p) => {
+      if (schedule.kind === "trees") recordTrees(p, result, schedule.trees, amounts, context);
+      else recordPaths(p, result, schedule.paths, amounts, context);
+    },
+  );
+}

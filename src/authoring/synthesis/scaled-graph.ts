@@ -1,0 +1,71 @@
+/** A network in integers: capacities over their common denominator, which max-flow computes with exactly. */
+import { InvalidArgumentError } from "../../core/index.ts";
+import { type CheckedNetwork, commonDenominator, Rational } from "../certificate/index.ts";
+import { LARGEST_EXACT } from "./max-flow.ts";
+
+export interface ScaledEdge {
+  readonly from: number;
+  readonly to: number;
+  readonly capacity: number;
+}
+
+export interface ScaledGraph {
+  readonly ids: readonly string[];
+  readonly numNodes: number;
+  /** Node numbers in rank order. */
+  readonly ranks: readonly number[];
+  readonly isRank: readonly boolean[];
+  /** Edges of the network in its order; edges of capacity 0 do not occur. */
+  readonly edges: readonly ScaledEdge[];
+  /** GB/s of one unit of capacity. */
+  readonly unit: Rational;
+}
+
+function gcd(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return x;
+}
+
+/** The greatest common divisor of all capacities. */
+export function commonCapacity(edges: readonly ScaledEdge[]): number {
+  return edges.reduce((common, { capacity }) => gcd(common, capacity), 0) || 1;
+}
+
+/**
+ * Scales a network to integers without a common divisor.
+ * @throws InvalidArgumentError when capacities need numbers of more than 53 bits: give them with fewer digits
+ */
+export function scaleNetwork(net: CheckedNetwork): ScaledGraph {
+  const denominator = commonDenominator(net.edges.map(({ capacity }) => capacity));
+  const capacities = net.edges.map(({ capacity }) => Number(capacity.numerator * (denominator / capacity.denominator)));
+  const total = capacities.reduce((sum, capacity) => sum + capacity, 0) * net.ranks.length;
+  if (!(total <= LARGEST_EXACT)) {
+    throw new InvalidArgumentError(
+      "capacities",
+      `fractions over ${denominator}`,
+      `numbers with fewer digits: in common units they sum to ${total.toExponential(1)} over the ranks, of at most 9e15`,
+    );
+  }
+  const common = capacities.reduce(gcd, 0) || 1;
+  return {
+    ids: net.ids,
+    numNodes: net.ids.length,
+    ranks: net.ranks,
+    isRank: net.isRank,
+    edges: net.edges.map(({ from, to }, i) => ({ from, to, capacity: (capacities[i] as number) / common })),
+    unit: new Rational(BigInt(common), denominator),
+  };
+}
+
+/** The same graph with every edge turned round: what gathers there spreads here. */
+export function reversed(graph: ScaledGraph): ScaledGraph {
+  return { ...graph, edges: graph.edges.map(({ from, to, capacity }) => ({ from: to, to: from, capacity })) };
+}
+
+/** Capacity that leaves a set of nodes. */
+export function leaving(graph: ScaledGraph, inside: ArrayLike<number | boolean>): number {
+  let sum = 0;
+  for (const { from, to, capacity } of graph.edges) if (inside[from] && !inside[to]) sum += capacity;
+  return sum;
+}
