@@ -1,5 +1,27 @@
 import { describe, expect, it } from "vitest";
-import { checkValues, InvalidArgumentError, tensor } from "./index.ts";
+import { checkValues, InvalidArgumentError, Tensor, tensor } from "./index.ts";
+
+describe("tensors of a storage", () => {
+  it("lie within it, at both ends", () => {
+    const whole = new Float32Array(16);
+    const part = tensor("f32", [4], whole.subarray(4, 8));
+    expect(new Tensor("f32", [2], part.storage, 24).data.length).toBe(2);
+    for (const [shape, at] of [
+      [[4], 0],
+      [[1], 12],
+      [[5], 16],
+      [[1], 32],
+      [[1], -4],
+      [[1], 17],
+      [[1], Number.NaN],
+      [[0], 0],
+    ] as const) {
+      expect(() => new Tensor("f32", shape, part.storage, at), `${shape} at ${at}`).toThrow(
+        /within the storage, bytes 16 to 32/,
+      );
+    }
+  });
+});
 
 describe("values of a tensor", () => {
   it("are of its dtype's class, and as many as it has elements", () => {

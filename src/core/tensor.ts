@@ -10,6 +10,9 @@ export type StorageKind = "private" | "shared" | "pinned" | "device";
 /** A block of memory that tensors lie in. */
 export interface Storage {
   readonly kind: StorageKind;
+  /** Where it begins in `buffer`, in bytes; 0 unless told. What lies before belongs to somebody else. */
+  readonly firstByte?: number;
+  /** Where it ends, in bytes from the start of `buffer`. */
   readonly sizeBytes: number;
   /** Host-addressable memory, absent for device storage. */
   readonly buffer: ArrayBufferLike | undefined;
@@ -42,7 +45,7 @@ export class Tensor<D extends DType = DType> {
   readonly size: number;
   readonly sizeBytes: number;
   readonly storage: Storage;
-  /** Where the first element lies in `storage`, in bytes. */
+  /** Where the first element lies, in bytes from the start of the storage's `buffer`. */
   readonly byteOffset: number;
   readonly #data: ArrayOf<D> | undefined;
 
@@ -54,15 +57,16 @@ export class Tensor<D extends DType = DType> {
     this.sizeBytes = this.size * DTYPES[dtype].sizeBytes;
     this.storage = storage;
     this.byteOffset = byteOffset;
+    const { firstByte = 0 } = storage;
     if (
       byteOffset % DTYPES[dtype].sizeBytes !== 0 ||
-      byteOffset < 0 ||
+      byteOffset < firstByte ||
       byteOffset + this.sizeBytes > storage.sizeBytes
     ) {
       throw new InvalidArgumentError(
         "byteOffset",
         byteOffset,
-        `a multiple of ${DTYPES[dtype].sizeBytes} that leaves ${this.sizeBytes} bytes of the storage's ${storage.sizeBytes}`,
+        `a multiple of ${DTYPES[dtype].sizeBytes} such that ${this.sizeBytes} bytes from there lie within the storage, bytes ${firstByte} to ${storage.sizeBytes}`,
       );
     }
     this.#data = storage.buffer === undefined ? undefined : viewAs(dtype, storage.buffer, byteOffset, this.size);
@@ -106,9 +110,9 @@ function show(shape: readonly number[]): string {
   return `[${shape.join(", ")}]`;
 }
 
-/** Wraps memory of this process that no other rank sees. */
-export function privateStorage(buffer: ArrayBufferLike): Storage {
-  return { kind: "private", sizeBytes: buffer.byteLength, buffer, generation: 0, closed: undefined };
+/** Wraps memory of this process that no other rank sees: bytes `firstByte` to `endByte` of `buffer`. */
+export function privateStorage(buffer: ArrayBufferLike, firstByte = 0, endByte: number = buffer.byteLength): Storage {
+  return { kind: "private", firstByte, sizeBytes: endByte, buffer, generation: 0, closed: undefined };
 }
 
 /**
@@ -126,7 +130,9 @@ export function tensor<D extends DType>(dtype: D, shape: readonly number[], data
       `${numElements(shape)} elements, for shape ${show(shape)}`,
     );
   }
-  return new Tensor(dtype, shape, privateStorage(array.buffer), array.byteOffset);
+  // Of a part of a buffer (Node's small Buffers are parts of one) the rest stays out of reach.
+  const { buffer, byteOffset, byteLength } = array;
+  return new Tensor(dtype, shape, privateStorage(buffer, byteOffset, byteOffset + byteLength), byteOffset);
 }
 
 /**

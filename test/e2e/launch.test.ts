@@ -1,6 +1,6 @@
 /** `chorale launch`, as a user runs it: the transpiled command line in a process of its own. */
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -69,7 +69,28 @@ describe("chorale launch", () => {
     expect(run.code).toBe(1);
     const dump: unknown = JSON.parse(readFileSync(join(flight, readdirSync(flight)[0] ?? ""), "utf8"));
     expect(dump).toMatchObject({ schemaVersion: 1, worldSize: 2, ranks: [{ rank: 0 }, { rank: 1 }] });
+    if (process.platform !== "win32") {
+      expect(statSync(flight).mode & 0o777).toBe(0o700);
+      expect(statSync(join(flight, readdirSync(flight)[0] ?? "")).mode & 0o777).toBe(0o600);
+    }
     rmSync(flight, { recursive: true });
+  });
+
+  it.skipIf(process.platform === "win32")("goes on when it was stopped for longer than its deadlines", async () => {
+    let stopped: Promise<void> | undefined;
+    const run = await chorale(["launch", "-n", "2", "--timeout", "5", ranks("meets-late")], (text, kill) => {
+      if (stopped !== undefined || !text.includes("waits")) return;
+      kill("SIGSTOP");
+      stopped = new Promise((resolve) => {
+        setTimeout(() => {
+          kill("SIGCONT");
+          resolve();
+        }, 6_000);
+      });
+    });
+    expect(run).toMatchObject({ code: 0, stderr: "" });
+    expect(run.ms).toBeGreaterThan(6_000);
+    expect(run.stdout.trimEnd().split("\n").sort()).toEqual(["[0] met", "[0] waits", "[1] met"]);
   });
 
   it("starts ranks again as often as it is told, and says so", async () => {

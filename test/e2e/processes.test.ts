@@ -146,6 +146,17 @@ describe.skipIf(!has)("chorale launch --isolation process (needs g++ and Linux)"
     },
   );
 
+  it("leaves nothing behind that ranks have started when the launcher is killed", async () => {
+    const launch = chorale(launchArgs("children"));
+    await launch.met(3);
+    launch.child.kill("SIGKILL");
+    const { stdout } = await launch.ended;
+    const children = [...stdout.matchAll(/child (\d+)/g)].map(([, pid]) => Number(pid));
+    expect(children).toHaveLength(3);
+    expect(await untilGone(children)).toEqual([]);
+    for (const name of readdirSync(temporary)) rmSync(join(temporary, name), { recursive: true });
+  });
+
   it("names the rank that was killed, and how", async () => {
     const launch = chorale(launchArgs("idle"));
     const pids = await launch.met(3);

@@ -1,6 +1,6 @@
 /** What a queue of calls holds, whatever engine runs them: an engine's own entries extend this one. */
 import { overlaps, type Region } from "../../collectives/index.ts";
-import type { WireOp } from "../comm/index.ts";
+import { runningTime, type WireOp } from "../comm/index.ts";
 import type { Arrival } from "./call-sequence.ts";
 import type { CallKind } from "./first-calls.ts";
 import type { QueuedWork } from "./queued-work.ts";
@@ -54,6 +54,7 @@ export class QueueEntry {
   /** Milliseconds, as `performance.now()` has them. */
   readonly issuedAt: number;
   readonly timeoutMs: number;
+  /** As `runningTime()` has it. */
   readonly deadline: number;
   /** The completion mark behind it (see in-flight.ts); 0 for none. */
   marker = 0;
@@ -80,7 +81,7 @@ export class QueueEntry {
     this.sizeBytes = parts.sizeBytes ?? 0;
     this.issuedAt = performance.now();
     this.timeoutMs = timeoutMs;
-    this.deadline = this.issuedAt + timeoutMs;
+    this.deadline = runningTime(this.issuedAt) + timeoutMs;
   }
 
   /**

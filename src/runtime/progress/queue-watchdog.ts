@@ -3,6 +3,7 @@
  * and hence is done now and then; and calls that are not done by their deadlines.
  */
 import { TimeoutError } from "../../core/index.ts";
+import { runningTime } from "../comm/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 
@@ -52,7 +53,7 @@ export class QueueWatchdog {
       if (this.#ownDeadlines) urgent = mostUrgent(issued, mostUrgent(heldBack, oldest));
       ask(this.#nameOf(oldest));
     }
-    if (now > urgent.deadline) {
+    if (runningTime(now) > urgent.deadline) {
       throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, agreement.activity(urgent));
     }
   }

@@ -1,6 +1,6 @@
 /** Pending work of a queue: the event loop drives it, or the thread that waits for it. */
 import { TimeoutError } from "../../core/index.ts";
-import { checkWait, PendingWork } from "../comm/index.ts";
+import { checkWait, PendingWork, runningTime } from "../comm/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
 /** What drives a work: its group's queue. */
@@ -27,10 +27,11 @@ export class QueuedWork<T> extends PendingWork<T> {
     this.seen = true;
     if (!this.settled) this.#driver.spin(this as QueuedWork<unknown>);
     if (!this.settled && !this.#driver.advance(this as QueuedWork<unknown>, performance.now())) {
-      const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs;
+      const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : runningTime() + options.timeoutMs;
       blockUntil(this.#driver.poller, (now) => {
         if (this.#driver.advance(this as QueuedWork<unknown>, now)) return true;
-        if (now > until) throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, options?.timeoutMs ?? 0);
+        if (runningTime(now) > until)
+          throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, options?.timeoutMs ?? 0);
         return false;
       });
     }

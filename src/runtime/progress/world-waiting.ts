@@ -4,7 +4,7 @@
  * when the world or the group that is waited for has failed.
  */
 import { AbortedError, type ChoraleError, TimeoutError } from "../../core/index.ts";
-import { errorOf } from "../comm/index.ts";
+import { errorOf, runningTime } from "../comm/index.ts";
 import type { DeviceWaiting, WaitOptions } from "../device/internal.ts";
 import type { ControlSegment } from "../memory/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
@@ -66,13 +66,13 @@ export class WorldWaiting implements DeviceWaiting {
 
   /** @returns what throws when the wait is over without success */
   #refusal(what: string, { failure, timeoutMs = this.#timeoutMs }: WaitOptions): (now: number) => void {
-    const start = performance.now();
+    const start = runningTime();
     let failedAt = 0;
     return (now) => {
       const cause = failure?.() ?? this.#worldFailure();
       if (cause !== undefined && failedAt === 0) failedAt = now;
       if (cause !== undefined && now - failedAt > AFTERMATH_MS) throw cause;
-      if (now - start > timeoutMs) throw cause ?? new TimeoutError(what, timeoutMs);
+      if (runningTime(now) - start > timeoutMs) throw cause ?? new TimeoutError(what, timeoutMs);
     };
   }
 

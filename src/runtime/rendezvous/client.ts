@@ -10,7 +10,7 @@ import {
   type RankActivity,
   TimeoutError,
 } from "../../core/index.ts";
-import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
@@ -64,12 +64,15 @@ export class TcpBootstrap implements Bootstrap {
   static async join(options: JoinOptions): Promise<TcpBootstrap> {
     const { host, port, claims, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
     const secret = checkSecret(options.secret);
-    const until = performance.now() + timeoutMs;
+    const until = runningTime() + timeoutMs;
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      const socket = await reach(host, port, Math.max(1, until - performance.now()));
+      const socket = await reach(host, port, Math.max(1, until - runningTime()));
       if (!(socket instanceof Error))
-        return TcpBootstrap.#shake(socket, `rendezvous at ${host}:${port}`, secret, claims);
-      if (performance.now() + pause > until) {
+        return TcpBootstrap.#shake(socket, `rendezvous at ${host}:${port}`, secret, claims, {
+          timeoutMs,
+          leftMs: Math.max(1, until - runningTime()),
+        });
+      if (runningTime() + pause > until) {
         const me: RankActivity = { rank: claims.rank, arrived: true };
         const zero: RankActivity = { rank: 0, arrived: false };
         throw new TimeoutError(
@@ -85,18 +88,30 @@ export class TcpBootstrap implements Bootstrap {
     }
   }
 
-  static #shake(socket: Socket, peer: string, secret: Buffer, claims: Claims): Promise<TcpBootstrap> {
+  static #shake(
+    socket: Socket,
+    peer: string,
+    secret: Buffer,
+    claims: Claims,
+    limit: { readonly timeoutMs: number; readonly leftMs: number },
+  ): Promise<TcpBootstrap> {
     return new Promise((resolve, reject) => {
       const own = newNonce();
       const text = JSON.stringify(claims);
       let nonces: { readonly store: string; readonly rank: string } | undefined;
       let joined: TcpBootstrap | undefined;
-      const timer = setTimeout(
-        () => stop(new FormatError(peer, `did not answer within ${HANDSHAKE_MS} ms: it is no rendezvous of chorale`)),
-        HANDSHAKE_MS,
-      );
+      const handshakeMs = Math.min(HANDSHAKE_MS, limit.leftMs);
+      const timer = afterRunning(handshakeMs, () => {
+        const text = `did not answer within ${Math.ceil(handshakeMs)} ms: it is no rendezvous of chorale`;
+        const silent = new FormatError(peer, text);
+        stop(
+          handshakeMs === HANDSHAKE_MS
+            ? silent
+            : new TimeoutError(`joining the ${peer}`, limit.timeoutMs, [], { cause: silent }),
+        );
+      });
       const stop = (error: Error) => {
-        clearTimeout(timer);
+        timer.cancel();
         channel.destroy();
         reject(error);
       };
@@ -119,7 +134,7 @@ export class TcpBootstrap implements Bootstrap {
             prove(secret, "store", nonces as typeof nonces & {}, given),
           );
           channel.secure(sessionKeys(secret, "rank", nonces));
-          clearTimeout(timer);
+          timer.cancel();
           joined = new TcpBootstrap(claims, channel, answer.joined, answer.failure);
           resolve(joined);
         },
@@ -171,7 +186,7 @@ export class TcpBootstrap implements Bootstrap {
       if (signal?.aborted) return reject(signal.reason);
       const id = this.#nextId++;
       const answer: Answer = (value, error) => {
-        clearTimeout(timer);
+        timer.cancel();
         signal?.removeEventListener("abort", onAbort);
         this.#answers.delete(id);
         if (this.#answers.size === 0) this.#channel.socket.unref();
@@ -179,7 +194,9 @@ export class TcpBootstrap implements Bootstrap {
         else reject(error);
       };
       const onAbort = () => answer(undefined, signal?.reason ?? new AbortedError("aborted"));
-      const timer = setTimeout(() => answer(undefined, new TimeoutError(what, timeoutMs, this.#activity())), timeoutMs);
+      const timer = afterRunning(timeoutMs, () =>
+        answer(undefined, new TimeoutError(what, timeoutMs, this.#activity())),
+      );
       signal?.addEventListener("abort", onAbort);
       this.#answers.set(id, answer);
       this.#channel.socket.ref();

@@ -287,6 +287,19 @@ describe("a stranger at the rendezvous", () => {
     await join(store, 1);
   });
 
+  it("who listens and says nothing is waited for no longer than the caller said", async () => {
+    const server = createServer(() => {}).listen(0, "127.0.0.1");
+    cleanups.push(() => server.close());
+    await once(server, "listening");
+    const { port } = server.address() as { port: number };
+    const began = performance.now();
+    const joining = TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 300 });
+    await expect(joining).rejects.toThrow(TimeoutError);
+    await expect(joining).rejects.toThrow(/joining the rendezvous at 127\.0\.0\.1:\d+ did not complete within 300 ms/);
+    await expect(joining).rejects.toMatchObject({ cause: { message: expect.stringContaining("no rendezvous of") } });
+    expect(performance.now() - began).toBeLessThan(5_000);
+  });
+
   it("who says nothing makes room for ranks", async () => {
     const { store } = await open();
     const silent = await Promise.all(Array.from({ length: 80 }, () => stranger(store.port)));

@@ -6,6 +6,7 @@
  */
 import { createServer, type Server, type Socket } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
+import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
 import { Channel } from "./channel.ts";
 import {
@@ -75,7 +76,7 @@ export class RendezvousStore {
   readonly #waiting = new Map<string, Question[]>();
   #totalBytes = 0;
   #failure: WorldFailure | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #timer: RunningTimer | undefined;
   #closed = false;
 
   private constructor(options: StoreOptions) {
@@ -111,7 +112,7 @@ export class RendezvousStore {
     // A client that resets is no reason to end.
     store.#server.on("error", () => {});
     if (joinTimeoutMs !== undefined)
-      store.#timer = setTimeout(() => store.#tooLate(joinTimeoutMs), joinTimeoutMs).unref();
+      store.#timer = afterRunning(joinTimeoutMs, () => store.#tooLate(joinTimeoutMs), true);
     return store;
   }
 
@@ -129,7 +130,7 @@ export class RendezvousStore {
   fail(cause: WorldFailure): void {
     if (this.#failure !== undefined) return;
     this.#failure = cause;
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
     this.#options.onFailed?.();
     for (const { channel } of this.#members.values()) channel.send({ kind: "failed", ...cause });
   }
@@ -138,7 +139,7 @@ export class RendezvousStore {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
     for (const channel of this.#strangers) channel.destroy();
     for (const { channel } of this.#members.values()) {
       channel.send({ kind: "closed" });
@@ -231,7 +232,7 @@ export class RendezvousStore {
     const member: Member = { claims, channel, waiting: new Set(), left: false };
     this.#members.set(claims.rank, member);
     for (const other of this.#members.values()) other.channel.send({ kind: "joined", rank: claims.rank });
-    if (this.#members.size === this.#claims.worldSize) clearTimeout(this.#timer);
+    if (this.#members.size === this.#claims.worldSize) this.#timer?.cancel();
     return member;
   }
 

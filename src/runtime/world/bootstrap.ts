@@ -4,7 +4,7 @@
  * exchange ids do.
  */
 import { type RankActivity, TimeoutError } from "../../core/index.ts";
-import { type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "../rendezvous/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 
@@ -106,7 +106,7 @@ export class PortBootstrap implements Bootstrap {
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     return new Promise((resolve, reject) => {
       const leave = () => {
-        clearTimeout(timer);
+        timer.cancel();
         options.signal?.removeEventListener("abort", onAbort);
         const others = (this.#waiting.get(key) ?? []).filter((waiter) => waiter !== onValue);
         if (others.length === 0) this.#waiting.delete(key);
@@ -121,11 +121,11 @@ export class PortBootstrap implements Bootstrap {
         leave();
         reject(options.signal?.reason);
       };
-      const timer = setTimeout(() => {
+      const timer = afterRunning(timeoutMs, () => {
         leave();
         const me: RankActivity = { rank: this.rank, arrived: true };
         reject(new TimeoutError(describeKey(key), timeoutMs, [me]));
-      }, timeoutMs);
+      });
       if (this.#closed !== undefined) return onValue(this.#closed);
       if (options.signal?.aborted) return onAbort();
       options.signal?.addEventListener("abort", onAbort);

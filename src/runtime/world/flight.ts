@@ -1,5 +1,5 @@
 /** Writes what every rank of a generation did last, for `chorale doctor --flight`. */
-import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { closeSync, constants, mkdirSync, openSync, renameSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { FlightDump } from "../comm/index.ts";
 
@@ -14,11 +14,21 @@ export function recordFlight(read: () => FlightDump, generation: number): string
   const folder = process.env[FOLDER_VARIABLE];
   if (folder === undefined || folder === "") return undefined;
   try {
-    mkdirSync(folder, { recursive: true });
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
     const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}.json`);
     // Under its name only when it is whole: a reader must not find half of it, nor this process's end leave it.
     const part = `${path}.part`;
-    writeFileSync(part, JSON.stringify(read()));
+    // Its user's alone (calls and failures are quoted in it), and never through a link or into a file that was there.
+    const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
+    const fd = openSync(part, O_WRONLY | O_CREAT | O_EXCL | (O_NOFOLLOW ?? 0), 0o600);
+    try {
+      writeFileSync(fd, JSON.stringify(read()));
+    } catch (error) {
+      unlinkSync(part);
+      throw error;
+    } finally {
+      closeSync(fd);
+    }
     renameSync(part, path);
     return path;
   } catch (error) {

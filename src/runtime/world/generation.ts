@@ -1,5 +1,6 @@
 /** One generation of a world, from the launcher's side: its members, what they share, and what became of them. */
 import { type RankActivity, RankFailedError } from "../../core/index.ts";
+import type { RunningTimer } from "../comm/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import type { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
@@ -46,7 +47,7 @@ export class Generation {
   condemned = false;
   recorded = false;
   /** What is to happen to its members later, and must not keep its memory once it is over. */
-  readonly timers: NodeJS.Timeout[] = [];
+  readonly timers: RunningTimer[] = [];
 
   constructor(number: number, shared: HostSide, sinceMs = performance.now()) {
     this.sinceMs = sinceMs;

@@ -63,8 +63,11 @@ export type FromRank =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly text: string }
   /** The rank has attached to its generation, and freed what it was asked to. */
   | { readonly kind: "attached"; readonly generation: number }
-  /** The module's work is over and its result is here. `final`: its world is closed. */
-  | { readonly kind: "done"; readonly value: unknown; readonly final: boolean }
+  /**
+   * The module's work is over and its result is here. `final`: its world is closed. `unfinished`: timers, sockets or
+   * children of its program are still there.
+   */
+  | { readonly kind: "done"; readonly value: unknown; readonly final: boolean; readonly unfinished?: boolean }
   /** `lost`: why nothing of this process can use the rank's device any more. */
   | { readonly kind: "failed"; readonly error: ErrorRecord; readonly lost?: string }
   /** The rank called process.exit(). */
@@ -88,7 +91,8 @@ type Fields = Readonly<Record<string, unknown>>;
 const CHECKS: { readonly [K in FromRank["kind"]]: (message: Fields) => boolean } = {
   output: ({ stream, text }) => (stream === "stdout" || stream === "stderr") && isText(text),
   attached: ({ generation }) => isNumber(generation),
-  done: ({ final }) => typeof final === "boolean",
+  done: ({ final, unfinished }) =>
+    typeof final === "boolean" && (unfinished === undefined || typeof unfinished === "boolean"),
   failed: ({ error, lost }) => isErrorRecord(error) && isTextOrNone(lost),
   exiting: ({ exitCode, worldOpen }) => isNumber(exitCode) && typeof worldOpen === "boolean",
   rebuild: ({ generation, timeoutMs, lost }) =>

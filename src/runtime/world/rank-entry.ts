@@ -42,6 +42,7 @@ async function run(job: Job): Promise<void> {
   process.argv = [process.argv[0] ?? process.execPath, path, ...job.args];
   // A pending top-level await on shared memory does not keep a rank alive: the link does, until the module is done.
   link.ref();
+  const before = resourcesNow();
   try {
     const world = await rank.open();
     const main = ((await import(job.module.url)) as { default?: unknown }).default;
@@ -54,7 +55,7 @@ async function run(job: Job): Promise<void> {
     } else {
       const value: unknown = await main(world, job.data);
       await rank.close();
-      if (!rank.failed) sendResult(value);
+      if (!rank.failed) sendResult(value, job.reused && isUnfinished(before));
     }
   } catch (error) {
     rank.fail(
@@ -70,9 +71,27 @@ function explain(error: ReferenceError): string {
   return `${error.message}: the function was sent to its rank as text and sees nothing of its surroundings; pass values as \`data\`, and import() what it needs`;
 }
 
-function sendResult(value: unknown): void {
+/** How many of each kind of timer, socket, child process and the like this thread has. */
+function resourcesNow(): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const kind of process.getActiveResourcesInfo()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return counts;
+}
+
+/**
+ * Whether the program left something running that may still act, or throw, when the thread has another world: a timer
+ * that was not awaited. Immediates of this turn, and what the link itself uses, are none.
+ */
+function isUnfinished(before: ReadonlyMap<string, number>): boolean {
+  for (const [kind, count] of resourcesNow()) {
+    if (!/^(Immediate|MessagePort|CloseReq|TickObject)$/.test(kind) && count > (before.get(kind) ?? 0)) return true;
+  }
+  return false;
+}
+
+function sendResult(value: unknown, unfinished: boolean): void {
   try {
-    post({ kind: "done", value, final: true });
+    post({ kind: "done", value, final: true, ...(unfinished ? { unfinished } : {}) });
   } catch (cause) {
     throw new InvalidArgumentError("result of the rank", show(value), "a value that structuredClone can copy", {
       cause,

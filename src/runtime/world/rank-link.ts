@@ -82,7 +82,14 @@ class ProcessLink implements RankLink {
   }
 }
 
-/** The launcher is gone: nobody waits for this rank's words, and its handlers must not keep it. */
+/**
+ * The launcher is gone: nobody waits for this rank's words, and its handlers must not keep it. What the rank started ends
+ * with it: the rank leads their process group (rank-process.ts).
+ */
 function endNow(): void {
-  process.kill(process.pid, "SIGKILL");
+  try {
+    process.kill(-process.pid, "SIGKILL");
+  } catch {
+    process.kill(process.pid, "SIGKILL");
+  }
 }

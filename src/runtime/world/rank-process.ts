@@ -9,6 +9,7 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { BaseHost } from "./base-host.ts";
+import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
@@ -39,6 +40,7 @@ export class RankProcess extends BaseHost {
       detached: true,
       env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
     });
+    if (this.#child.pid !== undefined) endWithLauncher(this.#child.pid);
     for (const stream of ["stdout", "stderr"] as const) {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.lines[stream].push(text));
     }
@@ -64,6 +66,7 @@ export class RankProcess extends BaseHost {
       this.#ending = { exitCode, reason: exitReason("process", exitCode, signal) };
       // What a rank that failed has started has nobody to end it any more.
       if (exitCode !== 0) this.#killGroup();
+      if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
       // What it said last is still in the pipes; "close" comes when they are empty.
       setTimeout(() => this.#drained(), DRAIN_MS).unref();
     });

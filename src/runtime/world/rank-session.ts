@@ -3,7 +3,7 @@
  * `rebuild()`, asks the launcher for the next, and says what the launcher must know when the rank fails.
  */
 import { AbortedError, ClosedError, NativeError, RankFailedError, TimeoutError } from "../../core/index.ts";
-import type { Backend } from "../comm/index.ts";
+import { afterRunning, type Backend } from "../comm/index.ts";
 import { backendKind } from "./backend-table.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { offerWorld } from "./join.ts";
@@ -134,14 +134,13 @@ export class RankSession {
     const limitMs = this.#job.rebuild.limitMs + MARGIN_MS;
     try {
       const place = await new Promise<Place>((resolve, reject) => {
-        const timer = setTimeout(
-          () => reject(new TimeoutError(`world.rebuild() of generation ${generation}`, limitMs)),
-          limitMs,
+        const timer = afterRunning(limitMs, () =>
+          reject(new TimeoutError(`world.rebuild() of generation ${generation}`, limitMs)),
         );
         const settle =
           <V>(how: (value: V) => void) =>
           (value: V) => {
-            clearTimeout(timer);
+            timer.cancel();
             this.#answer = undefined;
             how(value);
           };

@@ -41,6 +41,8 @@ export class Supervisor {
   readonly #emit: (event: NewWorldEvent) => void;
   readonly #graceMs: number;
   readonly #timers = new Timers();
+  /** Hosts whose programs returned with timers or the like still there. */
+  readonly #unfinished = new Set<RankHost>();
   readonly #leftovers = new KilledRankResources();
   /** Everybody who ever lived here and is not over yet. */
   readonly #alive = new Set<Member>();
@@ -126,7 +128,8 @@ export class Supervisor {
     const { failures, number } = this.#current;
     const clean = this.#ended === undefined && failures.length === 0 && number === FIRST_GENERATION;
     if (!clean) for (const host of this.#hosts) host.terminate();
-    return clean ? [...this.#hosts].filter(({ exited }) => !exited) : [];
+    for (const host of this.#unfinished) host.terminate();
+    return clean ? [...this.#hosts].filter((host) => !host.exited && !this.#unfinished.has(host)) : [];
   }
 
   /** Takes down what the ranks shared. */
@@ -184,6 +187,8 @@ export class Supervisor {
         member.done = true;
         member.value = message.value;
         if (message.final) member.final = true;
+        // It must not act in another world.
+        if (message.unfinished === true) this.#unfinished.add(member.host);
         if (this.#spec.job.reused) this.#over(member);
         else this.#look();
         return;

@@ -1,4 +1,5 @@
 /** The time in which the survivors of a generation are awaited: until a deadline, which may come nearer. */
+import type { RunningTimer } from "../comm/index.ts";
 import type { Timers } from "./timers.ts";
 
 export class SurvivorDeadline {
@@ -7,7 +8,7 @@ export class SurvivorDeadline {
   readonly #sinceMs = performance.now();
   readonly #notBeforeMs: number;
   #deadlineMs: number;
-  #timer: NodeJS.Timeout;
+  #timer: RunningTimer;
 
   /**
    * @param limitMs how long survivors may take

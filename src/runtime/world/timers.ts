@@ -1,23 +1,25 @@
-/** The timers of one owner, who can end them all at once. */
-export class Timers {
-  readonly #pending = new Set<NodeJS.Timeout>();
+import { afterRunning, type RunningTimer } from "../comm/index.ts";
 
-  after(ms: number, then: () => void): NodeJS.Timeout {
-    const timer = setTimeout(() => {
+/** The timers of one owner, who can end them all at once. They count the time that the process runs. */
+export class Timers {
+  readonly #pending = new Set<RunningTimer>();
+
+  after(ms: number, then: () => void): RunningTimer {
+    const timer = afterRunning(ms, () => {
       this.#pending.delete(timer);
       then();
-    }, ms);
+    });
     this.#pending.add(timer);
     return timer;
   }
 
-  cancel(timer: NodeJS.Timeout): void {
-    clearTimeout(timer);
+  cancel(timer: RunningTimer): void {
+    timer.cancel();
     this.#pending.delete(timer);
   }
 
   clear(): void {
-    for (const timer of this.#pending) clearTimeout(timer);
+    for (const timer of this.#pending) timer.cancel();
     this.#pending.clear();
   }
 }

@@ -11,6 +11,23 @@ afterAll(closeRankPool);
 const ranksFolder = new URL("../../../test/e2e/ranks/", import.meta.url);
 
 describe("runRanks", () => {
+  it("does not let a timer that one world left behind fail the next", async () => {
+    const first = await runRanks(2, async () => {
+      setTimeout(() => {
+        throw new Error("late");
+      }, 30);
+      return (await import("node:worker_threads")).threadId;
+    });
+    const second = await runRanks(2, async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return (await import("node:worker_threads")).threadId;
+    });
+    expect(second.filter((thread) => first.includes(thread))).toEqual([]);
+    // Threads whose programs left nothing behind are kept.
+    const third = await runRanks(2, async () => (await import("node:worker_threads")).threadId);
+    expect(third.toSorted()).toEqual(second.toSorted());
+  });
+
   it("gives each rank's result, and keeps the threads", async () => {
     const threads = async () => {
       const { threadId } = await import("node:worker_threads");

@@ -7,7 +7,7 @@
  * the slowest member keeps its calls to itself until that one comes closer.
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
-import { errorOf, failureOf } from "../../comm/index.ts";
+import { errorOf, failureOf, runningTime } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
 import {
   Agreement,
@@ -286,7 +286,7 @@ export class CommQueue implements Pollable, WorkDriver {
 
   /** Blocks this thread until the stream has done everything. @throws the group's failure, TimeoutError */
   synchronize(timeoutMs: number): void {
-    const until = performance.now() + timeoutMs;
+    const until = runningTime() + timeoutMs;
     blockUntil(this.poller, (now) => {
       this.poll(now);
       this.refuseAfterFailure();
@@ -295,7 +295,7 @@ export class CommQueue implements Pollable, WorkDriver {
         this.#settleFirst(this.#issued.length);
         return true;
       }
-      if (now > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
+      if (runningTime(now) > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
       return false;
     });
   }

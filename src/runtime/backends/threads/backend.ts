@@ -22,6 +22,7 @@ import {
   type Communicator,
   checkGroup,
   DEFAULT_TIMEOUT_MS,
+  type Operand,
 } from "../../comm/index.ts";
 import { instantiate } from "../../executor/index.ts";
 import { Driver } from "./driver.ts";
@@ -267,6 +268,19 @@ export class ThreadsBackend implements Backend {
   /** The memory's bytes, at least up to `endAddress`. */
   bufferFor(endAddress: number): ArrayBufferLike {
     return this.#heap.words(endAddress).buffer;
+  }
+
+  /**
+   * The elements of the world's tensors may be given as arrays; the world's own words, before the heap, may not.
+   * @throws InvalidArgumentError
+   */
+  checkMemory(given: Operand | undefined): void {
+    const tensor = given?.tensor;
+    const array = given?.array ?? (tensor?.storage.kind === "private" ? tensor.data : undefined);
+    if (array !== undefined && array.byteOffset < this.#heap.firstByte && this.#heap.isIn(array.buffer)) {
+      const where = `bytes from ${array.byteOffset} of the world's memory`;
+      throw new InvalidArgumentError("array", where, "elements of a tensor: `tensor.data`, or a part of it");
+    }
   }
 
   checkOpen(): void {

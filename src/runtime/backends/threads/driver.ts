@@ -4,6 +4,7 @@
  * its help for a peer to get on.
  */
 
+import { runningTime } from "../../comm/index.ts";
 import { rankBlock } from "./host.ts";
 import { RANK, WORLD } from "./layout.ts";
 
@@ -114,11 +115,11 @@ export class Driver {
     this.#stay(work, this.waitSpins);
     if (work.settled) return true;
     this.#disarm();
-    const start = performance.now();
+    const start = runningTime();
     for (;;) {
       this.#pumpAll();
       if (work.settled) break;
-      const now = performance.now();
+      const now = runningTime();
       const limit = timeoutMs === undefined ? Number.POSITIVE_INFINITY : start + timeoutMs;
       if (now >= limit) {
         this.#reactivate();
@@ -207,7 +208,7 @@ export class Driver {
       if (result.async) void result.value.then(() => wake(false));
       else setImmediate(wake, false);
     }
-    const now = performance.now();
+    const now = runningTime();
     const next = Math.min(this.#deadlines(now), now + MAX_SLEEP_MS);
     // A timer with a reference: a pending asynchronous wait alone does not keep the event loop alive.
     this.#timer = setTimeout(wake, Math.max(1, next - now), true);

@@ -20,6 +20,8 @@ export class Heap {
   readonly memory: WasmMemory;
   readonly #holder: number;
   #words: Int32Array;
+  /** Every buffer that this thread has had of the memory: each growth makes another object of it. */
+  readonly #buffers = new WeakSet<object>();
   #zero: (address: number, bytes: number) => void = (address, bytes) => {
     new Uint8Array(this.memory.buffer, address, bytes).fill(0);
   };
@@ -29,6 +31,7 @@ export class Heap {
     this.memory = memory;
     this.#holder = rank + 1;
     this.#words = new Int32Array(memory.buffer);
+    this.#buffers.add(memory.buffer);
   }
 
   /** Lets zeroing use SIMD stores. */
@@ -42,8 +45,19 @@ export class Heap {
       // Another thread grew the memory: a growth by nothing makes this thread see its new size.
       this.memory.grow(0);
       this.#words = new Int32Array(this.memory.buffer);
+      this.#buffers.add(this.memory.buffer);
     }
     return this.#words;
+  }
+
+  /** Where the heap begins; what lies before are the world's own words. */
+  get firstByte(): number {
+    return (this.#words[WORLD.heapStart]! >>> 0) * LINE;
+  }
+
+  /** Whether a buffer is this memory. */
+  isIn(buffer: ArrayBufferLike): boolean {
+    return this.#buffers.has(buffer);
   }
 
   get usedBytes(): number {

@@ -1,7 +1,7 @@
 /** Calls that JavaScript lets through and the types do not: each is a typed error at once, and nothing is sent. */
 import { getEventListeners } from "node:events";
 import { expect, it } from "vitest";
-import { InvalidArgumentError } from "../../../core/index.ts";
+import { InvalidArgumentError, Tensor, tensor } from "../../../core/index.ts";
 import { attachThreads, createThreadsHost } from "./index.ts";
 
 it("refuses to wait for work inside the batch that issues it: it has not started", async () => {
@@ -35,6 +35,27 @@ it("refuses dtypes, shapes and tensors that are none", async () => {
   expect(() => backend.tensor("f32", 5 as unknown as number[])).toThrow(/shape is 5; expected an array/);
   expect(() => backend.free(undefined as never)).toThrow(InvalidArgumentError);
   expect(backend.world.stats().memory.usedBytes).toBe(before);
+});
+
+it("lets nobody reach the world's own words, nor a neighbour, through a tensor or its storage", async () => {
+  await using backend = attachThreads(createThreadsHost({ ranks: 1 }), 0);
+  const x = backend.tensor("u32", [64]);
+  const neighbour = backend.tensor("u32", [64]);
+  const end = x.byteOffset + x.sizeBytes;
+  for (const at of [0, 4, x.byteOffset - 4, end - 252, neighbour.byteOffset]) {
+    expect(() => new Tensor("u32", [64], x.storage, at), String(at)).toThrow(/within the storage/);
+  }
+  expect(() => new Tensor("u32", [64], x.storage)).toThrow(InvalidArgumentError);
+  expect(new Tensor("u32", [64], x.storage, x.byteOffset).data).toEqual(x.data);
+  // Through the elements' own buffer, as an operand: refused where the world's words lie, taken where the elements do.
+  const words = new Uint32Array(x.data.buffer, 0, 64);
+  const [first] = words;
+  const before = backend.world.stats().memory.usedBytes;
+  expect(() => backend.world.allReduce(words)).toThrow(/the world's memory.*elements of a tensor/);
+  expect(() => backend.world.allReduce(tensor("u32", [64], words))).toThrow(InvalidArgumentError);
+  expect(() => backend.world.allGather(new Uint32Array(64), { output: words })).toThrow(InvalidArgumentError);
+  expect([words[0], backend.world.stats().memory.usedBytes]).toEqual([first, before]);
+  expect((await backend.world.allReduce(x.data.fill(3).subarray(0, 8))).data[7]).toBe(3);
 });
 
 it("refuses to free a tensor that pending work still uses, until that is done", async () => {

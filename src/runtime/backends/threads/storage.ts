@@ -11,6 +11,9 @@ export interface Arena {
 export class SharedStorage implements Storage {
   readonly kind = "shared";
   readonly buffer: ArrayBufferLike;
+  get firstByte(): number {
+    return this.address;
+  }
   /** Address of the first byte: tensors of this storage count their offsets from the start of the memory. */
   readonly address: number;
   /** End of the block, from the start of the memory. */

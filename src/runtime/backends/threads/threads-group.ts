@@ -178,6 +178,7 @@ export class ThreadsGroup implements GroupDriver {
   /** Makes a call's work. When it throws, nothing is held and no number is taken. */
   #prepare(call: GroupCall): ThreadsWork<unknown> {
     if (call.kind === "barrier") return this.#barrier(call);
+    for (const given of [call.input, call.output]) this.#owner.checkMemory(given);
     const { op } = call.call;
     return op === "send" || op === "recv" ? this.#message(op, call) : this.#collective(call);
   }

@@ -1,0 +1,58 @@
+/**
+ * Time in which this thread could do something. A process that was stopped (Ctrl-Z, SIGSTOP, a debugger, a suspended
+ * laptop or container) finds its deadlines passed when it goes on, although its peers, stopped with it, are healthy and
+ * the data may be there. Deadlines therefore count the time between looks, and a pause between two looks that is far
+ * longer than any that chorale makes counts as nothing.
+ */
+
+/**
+ * A longer pause between two looks was no pause of ours, ms: waits look at least once a second (`MAX_SLEEP_MS` of the
+ * threads driver), pollers every 10 ms.
+ */
+export const STOPPED_MS = 3000;
+
+let lastLookMs = performance.now();
+let stoppedMs = 0;
+
+/**
+ * The time that this thread ran, ms, for deadlines: later minus earlier is what has passed while it looked.
+ * @param now as `performance.now()` has it, where it is at hand
+ */
+export function runningTime(now: number = performance.now()): number {
+  const pauseMs = now - lastLookMs;
+  if (pauseMs > STOPPED_MS) stoppedMs += pauseMs;
+  // Who gives a time that was taken before does not turn the clock back.
+  if (pauseMs > 0) lastLookMs = now;
+  return now - stoppedMs;
+}
+
+/** How often a long timer looks, ms. */
+const LOOK_MS = 1000;
+
+/** A timer of running time. */
+export interface RunningTimer {
+  cancel(): void;
+}
+
+/**
+ * Calls back when this thread has run for `ms`, as `setTimeout` does where nothing was stopped. It keeps the event loop
+ * alive unless `isIdle`.
+ */
+export function afterRunning(ms: number, then: () => void, isIdle = false): RunningTimer {
+  let timer: NodeJS.Timeout;
+  let leftMs = ms;
+  const look = () => {
+    const sliceMs = Math.min(leftMs, LOOK_MS);
+    const beganMs = performance.now();
+    timer = setTimeout(() => {
+      const passedMs = performance.now() - beganMs;
+      leftMs -= passedMs > sliceMs + STOPPED_MS ? sliceMs : passedMs;
+      // Timers of Node may come a millisecond early.
+      if (leftMs > 1 && sliceMs === LOOK_MS) look();
+      else then();
+    }, sliceMs);
+    if (isIdle) timer.unref();
+  };
+  look();
+  return { cancel: () => clearTimeout(timer) };
+}
