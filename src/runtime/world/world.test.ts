@@ -15,11 +15,11 @@ describe("runRanks", () => {
     const first = await runRanks(2, async () => {
       setTimeout(() => {
         throw new Error("late");
-      }, 30);
+      }, 700);
       return (await import("node:worker_threads")).threadId;
     });
     const second = await runRanks(2, async () => {
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await new Promise((resolve) => setTimeout(resolve, 900));
       return (await import("node:worker_threads")).threadId;
     });
     expect(second.filter((thread) => first.includes(thread))).toEqual([]);
