@@ -179,7 +179,7 @@ export interface SwitchReduceOp extends OpBase {
 }
 
 /** The switch channel's buffer of every member, at the range, = src. `forward`: src is packets, and packets arrive. */
-export interface SwitchBroadcastOp extends OpBase {
+export interface SwitchBroadcastOp extends DataOpBase {
   readonly kind: "switch-broadcast";
   readonly format: "plain" | "forward";
   readonly src: Range;

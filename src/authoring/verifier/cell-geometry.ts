@@ -16,7 +16,7 @@ const MAX_CELLS = 20_000_000;
 export const MAX_STEPS = 10_000_000;
 
 export const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
-const lcm = (a: number, b: number): number => (a / gcd(a, b)) * b;
+export const lcm = (a: number, b: number): number => (a / gcd(a, b)) * b;
 
 export interface Geometry {
   readonly plan: ExecutionPlan;
@@ -24,7 +24,11 @@ export interface Geometry {
   readonly cellsPerChunk: number;
   /** Cells per unit, by pipeline unit size in bytes. */
   readonly unitCells: ReadonlyMap<number, number>;
+  /** Bytes of a chunk, times `scale`: sizes at which a loop runs once more need not be whole. */
   readonly chunkBytes: number;
+  readonly scale: number;
+  /** Where parts of a strand group may differ by an element: elements to the chunk. */
+  readonly elementsPerChunk: number | undefined;
   readonly numCells: number;
   /** Cells of one launch's inputs, all ranks together: leaves are numbered through them. */
   readonly numLeaves: number;
@@ -40,9 +44,38 @@ export interface Geometry {
   readonly numOps: number;
 }
 
-/** Times a pipeline runs its body. */
-export function iterationsOf(op: PipelineOp, chunkBytes: number): number {
-  return Math.ceil((op.numChunks * chunkBytes) / op.unitBytes);
+/** Times a pipeline runs its body. Of whole numbers, so that a quotient that is whole comes out so. */
+export function iterationsOf(op: PipelineOp, { chunkBytes, scale }: Pick<Geometry, "chunkBytes" | "scale">): number {
+  return Math.ceil((op.numChunks * chunkBytes) / (op.unitBytes * scale));
+}
+
+/** Part `index` of `size` of a number of elements: the first parts have one more where they do not divide it. */
+function partOf(elements: number, { index, size }: GroupSlice): { readonly begin: number; readonly count: number } {
+  const each = Math.floor(elements / size);
+  const longer = elements % size;
+  return { begin: index * each + Math.min(index, longer), count: each + (index < longer ? 1 : 0) };
+}
+
+/** The cells of a range of `chunks` chunks that one part of a strand group handles. */
+export function shareOf(
+  { cellsPerChunk, elementsPerChunk = cellsPerChunk }: Pick<Geometry, "cellsPerChunk" | "elementsPerChunk">,
+  chunks: number,
+  group: GroupSlice,
+): { readonly begin: number; readonly count: number } {
+  const cells = cellsPerChunk / elementsPerChunk;
+  const { begin, count } = partOf(chunks * elementsPerChunk, group);
+  return { begin: begin * cells, count: count * cells };
+}
+
+/** The least whole number of times that a size has to be taken to become whole; sizes are quotients of small numbers. */
+function scaleOf(bytes: number, plan: ExecutionPlan): number {
+  if (Number.isInteger(bytes)) return 1;
+  let scale = 1;
+  forEachOp(plan, (_, pipeline) => {
+    if (pipeline !== undefined && pipeline.numChunks > 0) scale = Math.min(lcm(scale, 2 * pipeline.numChunks), 2 ** 20);
+  });
+  while (Math.abs(bytes * scale - Math.round(bytes * scale)) > 1e-6 && scale < 2 ** 24) scale *= 2;
+  return scale;
 }
 
 function forEachOp(plan: ExecutionPlan, visit: (op: SimpleOp, pipeline: PipelineOp | undefined) => void): void {
@@ -58,7 +91,8 @@ function forEachOp(plan: ExecutionPlan, visit: (op: SimpleOp, pipeline: Pipeline
 
 const groupOf = (op: Op): GroupSlice | undefined => ("tbg" in op ? op.tbg : undefined);
 
-function rangeSizes(op: SimpleOp): readonly number[] {
+/** Chunks of the ranges that the parts of a strand group share out. */
+export function rangeSizes(op: SimpleOp): readonly number[] {
   switch (op.kind) {
     case "copy":
       return [op.src.size];
@@ -67,6 +101,8 @@ function rangeSizes(op: SimpleOp): readonly number[] {
       return op.src.map((range) => range.size);
     case "reduce":
       return [op.dst.size];
+    case "switch-broadcast":
+      return [op.src.size];
     default:
       return [];
   }
@@ -77,13 +113,19 @@ function rangeSizes(op: SimpleOp): readonly number[] {
  * share scratch (by halves where the plan asks for it).
  * @returns a sentence instead, when the plan needs finer cells or more of them than are modelled
  */
-export function layOut(plan: ExecutionPlan, chunkBytes: number, launches: number): Geometry | string {
+export function layOut(
+  plan: ExecutionPlan,
+  { chunkBytes: bytes, elementsPerChunk }: { readonly chunkBytes: number; readonly elementsPerChunk?: number },
+  launches: number,
+): Geometry | string {
   const units = new Set<number>();
-  let factor = 1;
+  const scale = scaleOf(bytes, plan);
+  const chunkBytes = Math.round(bytes * scale);
+  let factor = elementsPerChunk ?? 1;
   forEachOp(plan, (op, pipeline) => {
     if (pipeline !== undefined) units.add(pipeline.unitBytes);
     const group = groupOf(op);
-    if (group === undefined || factor > MAX_CELLS_PER_CHUNK) return;
+    if (group === undefined || elementsPerChunk !== undefined || factor > MAX_CELLS_PER_CHUNK) return;
     for (const size of rangeSizes(op))
       factor = lcm(factor, group.size / gcd(group.size, size === 0 ? group.size : size));
   });
@@ -91,9 +133,9 @@ export function layOut(plan: ExecutionPlan, chunkBytes: number, launches: number
   const unitCells = new Map<number, number>();
   if (units.size > 0) {
     let common = chunkBytes;
-    for (const unit of units) common = gcd(common, unit);
+    for (const unit of units) common = gcd(common, unit * scale);
     cellsPerChunk = lcm(factor, chunkBytes / common);
-    for (const unit of units) unitCells.set(unit, (unit * cellsPerChunk) / chunkBytes);
+    for (const unit of units) unitCells.set(unit, (unit * scale * cellsPerChunk) / chunkBytes);
   }
   if (cellsPerChunk > MAX_CELLS_PER_CHUNK) {
     return `its thread-block groups and pipeline units cut a chunk into ${cellsPerChunk} different pieces (at most ${MAX_CELLS_PER_CHUNK} are modelled)`;
@@ -154,6 +196,8 @@ export function layOut(plan: ExecutionPlan, chunkBytes: number, launches: number
     cellsPerChunk,
     unitCells,
     chunkBytes,
+    scale,
+    elementsPerChunk,
     numCells,
     numLeaves,
     leafBase,

@@ -16,8 +16,11 @@ import { UNDEFINED, type Values } from "./symbolic-values.ts";
 const MAX_SAME = 8;
 /** Reads of a contested cell that are remembered although a write came after them; beyond that, nothing is decided. */
 const MAX_OVER = 4096;
-/** Replaced packets that are remembered for readers that may still have seen them. */
-const MAX_REPLACED = 4;
+/**
+ * Different replaced packets of a cell that are remembered for readers that may still have seen them; beyond that,
+ * nothing is decided.
+ */
+const MAX_REPLACED = 64;
 
 export interface PacketMix {
   readonly site: Site;
@@ -63,7 +66,7 @@ export class Memory {
    * the other, and matter where the race of the writes does not: such cells are watched in the next run.
    */
   readonly contested = new Set<number>();
-  /** More reads of a watched cell than are remembered. */
+  /** More reads of a watched cell, or more replaced packets, than are remembered: nothing may be called right. */
   forgot = false;
   readonly #races: Races;
   /** Reads found to race after they were executed: time of the read -> race. */
@@ -215,7 +218,11 @@ export class Memory {
       if (log.tag(write) !== tag) {
         if (!this.#ordered(write, who, position))
           races.push(this.#races.note(index, write, true, who, false, tag, true));
-        else races.push(...this.#racesOf(index));
+        else {
+          // It is still in the list, so no packet surely came after it: it may have destroyed the one that is waited for.
+          for (const race of this.#racesOf(index)) this.#races.mayDestroy(race, tag);
+          races.push(...this.#racesOf(index));
+        }
         continue;
       }
       if (!this.#ordered(write, who, position)) {
@@ -248,7 +255,10 @@ export class Memory {
     if (tag === 0) return { value: this.read(index, who, position, 0), tag: 0 };
     const races: number[] = [];
     for (let write = this.#writes[index]!; write !== 0; write = log.next(write)) {
-      if (!this.#ordered(write, who, position)) races.push(this.#races.note(index, write, true, who, false, tag, true));
+      // Of writes that all came before, but in no order, any may lie there: as for a plain read.
+      if (this.#ordered(write, who, position)) {
+        if (write !== last && !this.#same(write, last)) races.push(...this.#racesOf(index));
+      } else races.push(this.#races.note(index, write, true, who, false, tag, true));
     }
     this.#seeBeneath(index, who, position, last, tag, races);
     const time = this.#time++;
@@ -302,9 +312,12 @@ export class Memory {
       const next = log.next(write);
       const isPacket = log.tag(write) !== 0;
       if (this.#ordered(write, who, position) || (isPacket && this.#seenBefore(index, write, who, position))) {
-        if (isPacket) {
+        // Also what lies beneath plain data: a reader may have seen the packet before the plain write came.
+        const hidden = this.#replaced.get(write) ?? NONE;
+        if (isPacket || hidden.length > 0) {
           replaced ??= [];
-          replaced.push(write, ...(this.#replaced.get(write) ?? NONE));
+          for (const old of isPacket ? [write, ...hidden] : hidden)
+            if (!replaced.some((other) => this.#same(other, old))) replaced.push(old);
         }
         const before = this.#sameBefore.get(write);
         this.#sameBefore.delete(write);
@@ -338,7 +351,10 @@ export class Memory {
     else log.setNext(tail, access);
     this.#writes[index] = head;
     if (repeats) log.setRepeatsInitial(access);
-    if (replaced !== undefined) this.#replaced.set(access, replaced.slice(0, MAX_REPLACED));
+    if (replaced !== undefined) {
+      if (replaced.length > MAX_REPLACED) this.forgot = true;
+      this.#replaced.set(access, replaced.slice(0, MAX_REPLACED));
+    }
     if (same !== undefined) this.#sameBefore.set(access, same.slice(-MAX_SAME));
   }
 

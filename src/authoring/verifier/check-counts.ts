@@ -1,15 +1,16 @@
 /**
  * Counting, which needs no run: as many signals as waits on every channel, semaphores back where they began, loops that
- * run equally often at every size, barriers met by those who name them.
+ * run equally often at every size.
  */
 import { bodyOf } from "../plan/index.ts";
 import type { Geometry } from "./cell-geometry.ts";
 import { type Findings, type OpRef, opRef, times } from "./findings.ts";
-import { unequalRates } from "./loop-units.ts";
+import { unequalBarriers, unequalRates } from "./loop-units.ts";
 import type { Counter, CounterTable } from "./signal-counters.ts";
 
 /** Compares how often every channel is signalled and awaited, and every semaphore released and acquired. */
 export function checkCounts(geometry: Geometry, table: CounterTable, findings: Findings): void {
+  checkBarrierRates(geometry, findings);
   const unequal = unequalRates(geometry.plan, table);
   for (const counter of table.counters) {
     const { totalSignals: signals, totalWaits: waits, from, to, kind } = counter;
@@ -52,6 +53,18 @@ export function checkCounts(geometry: Geometry, table: CounterTable, findings: F
   }
 }
 
+/** Compares how often the strands that name a barrier come to it in loops. */
+function checkBarrierRates(geometry: Geometry, findings: Findings): void {
+  for (const { rank, barrier, strand, op } of unequalBarriers(geometry.plan)) {
+    findings.at(geometry.plan, [rank, strand, op], {
+      code: "loop-mismatch",
+      severity: "error",
+      message: `the loops in which strands come to barrier ${barrier} of rank ${rank} run a different number of times at some size`,
+      hint: "give these loops the same unit and the same number of chunks",
+    });
+  }
+}
+
 /** The first operation that signals (or else waits on) a counter. */
 function placeOfCounter(geometry: Geometry, counter: Counter): OpRef {
   const { plan } = geometry;
@@ -72,31 +85,4 @@ function placeOfCounter(geometry: Geometry, counter: Counter): OpRef {
     }
   }
   return { rank: counter.to, strand: -1, op: -1 };
-}
-
-/** A barrier that more strands name than it meets would meet whoever comes first. */
-export function checkBarrierGroups(geometry: Geometry, findings: Findings): void {
-  const { plan } = geometry;
-  for (const rank of plan.ranks) {
-    const groups = new Map<number, { strands: Set<number>; size: number; at: readonly [number, number] }>();
-    rank.strands.forEach((strand, s) => {
-      strand.ops.forEach((outer, o) => {
-        for (const op of bodyOf(outer)) {
-          if (op.kind !== "barrier") continue;
-          const group = groups.get(op.barrier) ?? { strands: new Set(), size: op.numStrands, at: [s, o] };
-          group.strands.add(s);
-          groups.set(op.barrier, group);
-        }
-      });
-    });
-    for (const [id, { strands, size, at }] of groups) {
-      if (strands.size <= size) continue;
-      findings.at(plan, [rank.rank, ...at], {
-        code: "barrier-mismatch",
-        severity: "error",
-        message: `barrier ${id} of rank ${rank.rank} meets ${size} strands, but ${strands.size} strands name it: who meets whom depends on timing`,
-        hint: "give each group of strands a barrier of its own",
-      });
-    }
-  }
 }

@@ -1,7 +1,7 @@
 /** Operations that move data during an exploration: which cells they read and write, as whom, in which order. */
 import type { PipelineOp, Range, RemoteRange, SimpleOp, SwitchRange } from "../plan/index.ts";
 import type { Accessor, Site } from "./access-log.ts";
-import type { Geometry } from "./cell-geometry.ts";
+import { type Geometry, shareOf } from "./cell-geometry.ts";
 import type { Memory } from "./cell-memory.ts";
 import type { Lanes } from "./proxy-lanes.ts";
 import type { Proxies } from "./proxy-stalls.ts";
@@ -58,8 +58,9 @@ export class Moves {
     let end = total;
     const group = "tbg" in op ? op.tbg : undefined;
     if (group !== undefined) {
-      begin = (total / group.size) * group.index;
-      end = begin + total / group.size;
+      const share = shareOf(this.#in.geometry, size, group);
+      begin = share.begin;
+      end = begin + share.count;
     }
     if (pipeline !== undefined && !packets) {
       const unit = this.#in.geometry.unitCells.get(pipeline.unitBytes)!;

@@ -16,8 +16,8 @@
  * does. Otherwise it enumerates who goes first, and gives up, with a finding, when there are too many ways.
  *
  * Two things are not in this order of operations. A proxy may be held up by a strand that is waiting for packets:
- * `proxies.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
- * packets before it (`ahead.ts`): such plans are not passed unless the pessimistic run ends.
+ * `proxy-stalls.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
+ * packets before it (`packet-lookahead.ts`): such plans are not passed unless the pessimistic run ends.
  */
 import type { ExecutionPlan, Op, PipelineOp, SimpleOp } from "../plan/index.ts";
 import { AccessLog, type Site } from "./access-log.ts";
@@ -63,6 +63,13 @@ export interface Blocked {
   readonly heldBy: readonly number[];
 }
 
+export interface BarrierClash {
+  readonly barrier: number;
+  readonly site: Site;
+  /** `counts`: those who meet name different numbers of strands; `order`: an earlier meeting may not be over. */
+  readonly why: "counts" | "order";
+}
+
 export interface Exploration {
   readonly blocked: readonly Blocked[];
   readonly memory: Memory;
@@ -76,7 +83,8 @@ export interface Exploration {
   readonly finished: (lane: number) => number;
   /** With `keepReads`: what each strand knows at its end, by launch. */
   readonly ends: readonly (readonly Clock[])[];
-  readonly barrierClashes: readonly { rank: number; barrier: number; site: Site }[];
+  /** Strands that came to a barrier where it depends on timing whom they meet. */
+  readonly barrierClashes: readonly BarrierClash[];
   readonly steps: number;
   readonly stalls: Stalls;
 }
@@ -102,7 +110,9 @@ class Explorer {
   readonly #atBarrier = new Set<StrandState>();
   readonly #launchWaiters: StrandState[][];
   readonly #decisions: number[] = [];
-  readonly #clashes: { rank: number; barrier: number; site: Site }[] = [];
+  readonly #clashes: BarrierClash[] = [];
+  /** The last meeting at each barrier: how many met, and how many segments of each member were over then. */
+  readonly #lastMeeting = new Map<string, ReadonlyMap<number, number>>();
   readonly #ends: Clock[][] = [];
   #steps = 0;
 
@@ -248,7 +258,7 @@ class Explorer {
       if (strand.body < pipeline.body.length) return;
       strand.body = 0;
       strand.iteration++;
-      if (strand.iteration < iterationsOf(pipeline, this.#geo.chunkBytes)) return;
+      if (strand.iteration < iterationsOf(pipeline, this.#geo)) return;
       strand.iteration = 0;
     }
     strand.op++;
@@ -264,7 +274,7 @@ class Explorer {
         return;
       }
       if (op.kind === "pipeline") {
-        if (op.body.length === 0 || iterationsOf(op, this.#geo.chunkBytes) < 1) {
+        if (op.body.length === 0 || iterationsOf(op, this.#geo) < 1) {
           strand.op++;
           continue;
         }
@@ -354,18 +364,21 @@ class Explorer {
   #barrier(strand: StrandState, barrier: number, numStrands: number): boolean {
     const key = `${strand.rank} ${barrier}`;
     const arrived = this.#barriers.get(key) ?? [];
+    if (!this.#isBehindMeeting(strand, key, numStrands))
+      this.#clashes.push({ barrier, site: this.#site(strand), why: "order" });
     arrived.push(strand);
     this.#barriers.set(key, arrived);
     this.#atBarrier.add(strand);
     if (arrived.length > 1) {
       const other = this.#current(arrived[0]!);
       if (other?.kind === "barrier" && other.numStrands !== numStrands) {
-        this.#clashes.push({ rank: strand.rank, barrier, site: this.#site(strand) });
+        this.#clashes.push({ barrier, site: this.#site(strand), why: "counts" });
       }
     }
     if (arrived.length < numStrands) return false;
     this.#barriers.delete(key);
     this.#meet(arrived);
+    this.#lastMeeting.set(key, new Map(arrived.map((member) => [member.g, member.segment])));
     for (const member of arrived) {
       this.#atBarrier.delete(member);
       if (member !== strand) {
@@ -374,6 +387,18 @@ class Explorer {
       }
     }
     return true;
+  }
+
+  /**
+   * Whether a strand comes to a barrier only after the last meeting there was over: it was there itself, or has heard from
+   * somebody who left it. If all do, the members of every meeting are the same in every interleaving, whoever names the
+   * barrier; where one does not, it might have taken another's place. A barrier of one strand holds nobody.
+   */
+  #isBehindMeeting(strand: StrandState, key: string, numStrands: number): boolean {
+    const last = this.#lastMeeting.get(key);
+    if (last === undefined || last.has(strand.g) || (numStrands === 1 && last.size === 1)) return true;
+    const { clock } = strand;
+    return clock !== undefined && [...last].some(([member, segments]) => clock[member]! > segments);
   }
 
   /** What a strand that has not ended waits for. */

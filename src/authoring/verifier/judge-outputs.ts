@@ -68,8 +68,9 @@ export function judge(
     findings.atRank(-1, {
       code: "undecided",
       severity: "error",
-      message: "a place that two sides write in no order is read too often to compare all reads with all writes",
-      hint: "order the writes",
+      message:
+        "a place is written in no order, or overwritten with packets, too often to compare all reads with all writes",
+      hint: "order the writes and the reads of that place by signals or barriers",
     });
   }
   if (promises !== undefined) checkPromises(geometry, run, promises, findings);

@@ -13,7 +13,7 @@ export function lint(geometry: Geometry, run: Exploration, findings: Findings): 
     rank.strands.forEach((strand, s) => {
       strand.ops.forEach((outer, o) => {
         const first = geometry.opBase[geometry.strandBase[rank.rank]! + s]![o]!;
-        if (outer.kind === "pipeline" && iterationsOf(outer, geometry.chunkBytes) < 1 && outer.body.length > 0) {
+        if (outer.kind === "pipeline" && iterationsOf(outer, geometry) < 1 && outer.body.length > 0) {
           findings.at(plan, [rank.rank, s, o], {
             code: "unreachable",
             severity: "warning",

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { DEFAULT_PLAN_OPTIONS, type ExecutionPlan, type Op, type SimpleOp } from "../plan/index.ts";
 import { verifyPlan } from "./index.ts";
-import { chunkSizesToCheck } from "./loop-units.ts";
+import { sizesToCheck } from "./loop-units.ts";
 
 const UNIT = 1024;
 const loop = (body: readonly SimpleOp[], numChunks = 1, unitBytes = UNIT): Op => ({
@@ -56,15 +56,21 @@ const codes = (plan: ExecutionPlan, unitsPerChunk?: readonly number[]) => [
 
 describe("loops", () => {
   it("are unrolled for one and two units, for credits + 2, and for messages of one iteration", () => {
-    expect(chunkSizesToCheck(planOf([[[loop([copy("output", "input")])]]], []))).toEqual([UNIT, 2 * UNIT]);
+    const bytes = (plan: ExecutionPlan) => sizesToCheck(plan).list.map(({ chunkBytes }) => chunkBytes);
+    expect(bytes(planOf([[[loop([copy("output", "input")])]]], []))).toEqual([UNIT, 2 * UNIT]);
     const lock = [acquire(0), release(0)];
-    expect(chunkSizesToCheck(planOf([[[loop(lock)]]], [3]))).toEqual([UNIT, 2 * UNIT, 5 * UNIT]);
-    expect(chunkSizesToCheck(planOf([[[loop([copy("output", "input", 3)], 3)]]], [], 3))).toEqual([
-      UNIT,
-      2 * UNIT,
-      UNIT / 4,
+    expect(bytes(planOf([[[loop(lock)]]], [3]))).toEqual([UNIT, 2 * UNIT, 5 * UNIT]);
+    expect(bytes(planOf([[[loop([copy("output", "input", 3)], 3)]]], [], 3))).toEqual([UNIT, 2 * UNIT, UNIT / 4]);
+    expect(bytes(planOf([[[loop([copy("output", "input", 3)], 3, 1025)]]], [], 3))).toEqual([1025, 2050, 1025 / 4]);
+    expect(bytes(planOf([[[copy("output", "input")]]], []))).toEqual([0]);
+    // Two rates: every size below two units at which one of the loops runs once more, and between.
+    const rates = sizesToCheck(
+      planOf([[[loop([copy("output", "input")], 1, 600), loop([copy("output", "input")])]]], []),
+    );
+    expect(rates.list.map(({ chunkBytes }) => chunkBytes)).toEqual([
+      1024, 2048, 600, 1200, 812, 1112, 1500, 1800, 1924, 2560,
     ]);
-    expect(chunkSizesToCheck(planOf([[[copy("output", "input")]]], []))).toEqual([0]);
+    expect(rates.notCovered).toBeUndefined();
   });
 
   it("that block only when credits are used up are found, which one and two units would not show", () => {
@@ -83,6 +89,14 @@ describe("loops", () => {
     expect(codes(ends)).toEqual(["loop-mismatch"]);
     // The same rate said otherwise is one rate.
     expect(codes(planOf([[[loop([signal], 2, 1000)]], [[loop([wait], 1, 500)]]], []))).toEqual([]);
+  });
+
+  it("count as credits what is signalled before them: every id of a release, puts that notify, all ranks together", () => {
+    const units = (plan: ExecutionPlan) => sizesToCheck(plan).list.map(({ chunkBytes }) => chunkBytes / UNIT);
+    const thrice: Op = { kind: "release", semaphores: [0, 0, 0] };
+    expect(units(planOf([[[thrice, loop([acquire(0)])]]], [1]))).toContain(6);
+    // Two strands of one rank and one of another: the sum counts, not the largest.
+    expect(units(planOf([[[signal, loop([wait])], [signal]], [[signal, loop([wait])]]], []))).toContain(5);
   });
 
   it("over several chunks are checked for small messages too: one iteration has all of them", () => {

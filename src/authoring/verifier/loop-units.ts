@@ -1,75 +1,173 @@
 /**
- * How many units of a chunk have to be looked at for a verdict on all sizes of messages.
+ * Which sizes of messages have to be looked at for a verdict on all of them.
  *
  * A pipeline runs its body once per unit, so a plan with loops stands for one straight-line plan per size. The verifier
  * unrolls a few of them; why these decide for the rest:
  *
  * - *Counts.* A loop over n chunks of c bytes in units of u runs ceil(n c / u) times. Two ends of a channel agree at every
  *   size exactly if they use it equally often in loops of the same n / u: the functions ceil(r x) of different r are
- *   linearly independent (the first step of the largest r is matched by no other). `unequalRates` compares that, not runs.
+ *   linearly independent (the first step of the largest r is matched by no other). `unequalRates` compares that, not runs;
+ *   `unequalBarriers` does it for the strands that meet at a barrier.
  * - *Orders.* Iterations of a strand follow each other, so what comes before iteration k of a loop comes before k + 1: two
  *   accesses d iterations apart are ordered if the same two are ordered d - 1 apart. At c = m u, ranges that are shifted by
  *   s chunks meet m s iterations apart; between whole m, at the whole numbers next to it. The smallest distances are those
  *   of m = 1 and, where a unit holds several chunks, of the size at which every loop runs once; from there on up they
- *   only grow. Places that every iteration touches (packets, whole ranges) meet at distance 1, which m = 2 has.
- * - *Blocking.* How far one strand may run ahead of another is bounded by credits: initial values of semaphores, and signals
- *   that come before a loop. A cycle that closes only when they are used up closes within credits + 2 iterations.
+ *   only grow. Places that every iteration touches (packets, whole ranges) meet at distance 1, which m = 2 has. That is said
+ *   of each unit; where loops have different rates n / u, also every size at which one of them runs once more is looked at.
+ * - *Blocking.* A strand gets stuck at n iterations when it has taken a n tokens of which others can give only b n + k. The
+ *   k is at most the number of credits of the whole plan: initial values and everything raised outside loops, on counters
+ *   that loops take from. With whole a > b, that shows at n = credits + 1; every loop runs so often at credits + 2 units.
+ * - *Parts.* The parts of a strand group differ by one element where they do not divide a range. Which elements of a chunk
+ *   belong to which part repeats with the number of elements to the chunk, with a period that divides the numbers of parts;
+ *   in the first period the parts are off by most of a chunk, in the second they are where they stay.
  *
- * So: one run of every loop, one unit, two units, and credits + 2 units. `loops.test.ts` compares with more of them.
+ * What needs more sizes than `MAX_SIZES` is not called right. `loop-units.test.ts` compares with more of them.
  */
-import type { ExecutionPlan, PipelineOp } from "../plan/index.ts";
-import { gcd } from "./cell-geometry.ts";
+import { bodyOf, type ExecutionPlan, type PipelineOp, type SimpleOp } from "../plan/index.ts";
+import { gcd, lcm, rangeSizes } from "./cell-geometry.ts";
 import { type Counter, type CounterTable, counterUse } from "./signal-counters.ts";
 
-/** More units than these are not unrolled, however many credits there are. */
-const MAX_UNITS = 8;
+/** A size of message: bytes to the chunk, and where parts do not divide, elements to the chunk. */
+export interface CheckedSize {
+  readonly chunkBytes: number;
+  /** Chunks have this many elements, so that parts of a strand group may differ by one. Parts divide unless told. */
+  readonly elementsPerChunk?: number;
+}
+
+/** Sizes that one plan is checked at; beyond, the verdict is `undecided`. */
+const MAX_SIZES = 64;
+
+interface Sizes {
+  readonly list: readonly CheckedSize[];
+  /** Why the list does not decide for all sizes; undefined when it does. */
+  readonly notCovered?: { readonly message: string; readonly hint: string };
+}
 
 function loopsOf(plan: ExecutionPlan): PipelineOp[] {
   return plan.ranks.flatMap((rank) =>
-    rank.strands.flatMap((strand) => strand.ops.filter((op) => op.kind === "pipeline" && op.body.length > 0)),
-  ) as PipelineOp[];
+    rank.strands.flatMap((strand) =>
+      strand.ops.filter((op): op is PipelineOp => op.kind === "pipeline" && op.body.length > 0 && op.numChunks > 0),
+    ),
+  );
 }
 
-/** Tokens of a rank that a loop may use up before anybody in it gives more. */
-function creditsOf(plan: ExecutionPlan): number {
-  let most = 0;
-  for (const rank of plan.ranks) {
-    const semaphores = new Set<number>();
-    let early = 0;
-    for (const strand of rank.strands) {
-      for (const op of strand.ops) {
-        if (op.kind === "signal" || op.kind === "release") early++;
-        if (op.kind !== "pipeline") continue;
-        for (const inner of op.body)
-          if (inner.kind === "acquire") for (const id of inner.semaphores) semaphores.add(id);
-      }
-    }
-    let credits = strandsLoop(plan, rank.rank) ? early : 0;
-    for (const id of semaphores) credits += rank.semaphores[id]?.initialValue ?? 0;
-    most = Math.max(most, credits);
+const rateOf = ({ numChunks, unitBytes }: PipelineOp) => {
+  const divisor = gcd(numChunks, unitBytes);
+  return `${numChunks / divisor}/${unitBytes / divisor}`;
+};
+
+/** Names of the counters that an operation of a rank raises, and takes from: by pair of ranks, not by channel. */
+function countersOf(plan: ExecutionPlan, rank: number, op: SimpleOp): { raise: string[]; take: string[] } {
+  const peers = (kind: "memory" | "port", ids: readonly number[]) =>
+    ids.map((id) => plan.ranks[rank]!.channels[kind][id]!);
+  const semaphores = (ids: readonly number[]) => ids.map((id) => `semaphore ${rank} ${id}`);
+  const signals = ({ channelKind: kind, channels }: { channelKind: "memory" | "port"; channels: readonly number[] }) =>
+    peers(kind, channels).map((peer) => `${kind} ${rank} ${peer}`);
+  switch (op.kind) {
+    case "signal":
+      return { raise: signals(op), take: [] };
+    case "put":
+      return { raise: op.notify === "none" ? [] : signals(op), take: [] };
+    case "wait":
+      return { raise: [], take: peers(op.channelKind, op.channels).map((peer) => `${op.channelKind} ${peer} ${rank}`) };
+    case "release":
+      return { raise: semaphores(op.semaphores), take: [] };
+    case "acquire":
+      return { raise: [], take: semaphores(op.semaphores) };
+    default:
+      return { raise: [], take: [] };
   }
-  return most;
 }
 
-const strandsLoop = (plan: ExecutionPlan, rank: number) =>
-  plan.ranks[rank]!.strands.some((strand) => strand.ops.some((op) => op.kind === "pipeline"));
+/** Tokens that loops may use up before anybody in a loop gives more, all ranks and counters together. */
+function creditsOf(plan: ExecutionPlan): number {
+  const taken = new Set<string>();
+  const raised = new Map<string, number>();
+  for (const rank of plan.ranks) {
+    rank.semaphores.forEach(({ initialValue }, id) => {
+      raised.set(`semaphore ${rank.rank} ${id}`, initialValue);
+    });
+  }
+  for (const { rank, strands } of plan.ranks) {
+    for (const op of strands.flatMap((strand) => strand.ops)) {
+      if (op.kind === "pipeline")
+        for (const inner of op.body) for (const key of countersOf(plan, rank, inner).take) taken.add(key);
+      else for (const key of countersOf(plan, rank, op).raise) raised.set(key, (raised.get(key) ?? 0) + 1);
+    }
+  }
+  let credits = 0;
+  for (const key of taken) credits += raised.get(key) ?? 0;
+  return credits;
+}
+
+/** The period, in elements to the chunk, of how the parts of all strand groups lie; 1 where they always divide. */
+function periodOfParts(plan: ExecutionPlan): number {
+  let period = 1;
+  for (const rank of plan.ranks) {
+    for (const op of rank.strands.flatMap((strand) => strand.ops.flatMap(bodyOf))) {
+      if (!("tbg" in op) || op.tbg === undefined) continue;
+      for (const size of rangeSizes(op)) if (size > 0) period = lcm(period, op.tbg.size / gcd(size, op.tbg.size));
+    }
+  }
+  return period;
+}
+
+/** Sizes of chunk around which loops of different rates run once more, up to two of the largest unit. */
+function stepsOfRates(loops: readonly PipelineOp[], largest: number): number[] | undefined {
+  const steps = new Set<number>();
+  for (const { numChunks, unitBytes } of loops) {
+    for (let k = 1; (k * unitBytes) / numChunks <= 2 * largest; k++) {
+      steps.add((k * unitBytes) / numChunks);
+      if (steps.size > MAX_SIZES) return undefined;
+    }
+  }
+  const sorted = [...steps].sort((a, b) => a - b);
+  // At a step, and between it and the next.
+  return sorted.flatMap((at, i) => [at, (at + (sorted[i + 1] ?? at + largest)) / 2]);
+}
 
 /**
- * The sizes of chunk, in bytes, at which a plan is checked.
+ * The sizes at which a plan is checked.
  * @param units how many units a chunk has, instead
  */
-export function chunkSizesToCheck(plan: ExecutionPlan, units?: readonly number[]): readonly number[] {
+export function sizesToCheck(plan: ExecutionPlan, units?: readonly number[]): Sizes {
   const loops = loopsOf(plan);
-  const largest = loops.reduce((most, op) => Math.max(most, op.unitBytes), 0);
-  if (largest === 0) return [0];
-  if (units !== undefined) return units.map((number) => number * largest);
-  const sizes = [largest, 2 * largest];
-  const many = Math.min(MAX_UNITS, 2 + creditsOf(plan));
-  if (many > 2) sizes.push(many * largest);
-  const numChunks = loops.reduce((most, op) => Math.max(most, op.numChunks), 1);
-  const once = largest / 2 ** Math.ceil(Math.log2(numChunks));
-  if (numChunks > 1 && Number.isInteger(once)) sizes.push(once);
-  return sizes;
+  const unitSizes = [...new Set(loops.map((op) => op.unitBytes))].sort((a, b) => b - a);
+  const largest = unitSizes[0] ?? 0;
+  if (units !== undefined)
+    return { list: largest === 0 ? [{ chunkBytes: 0 }] : units.map((n) => ({ chunkBytes: n * largest })) };
+  const bytes = new Set<number>(largest === 0 ? [0] : unitSizes.flatMap((unit) => [unit, 2 * unit]));
+  let notCovered: Sizes["notCovered"];
+  if (largest > 0) {
+    const credits = creditsOf(plan);
+    if (credits > 0) bytes.add((2 + credits) * largest);
+    const numChunks = loops.reduce((most, op) => Math.max(most, op.numChunks), 1);
+    // By a power of two: exact, whatever the unit is.
+    bytes.add(unitSizes.at(-1)! / 2 ** Math.ceil(Math.log2(numChunks)));
+    if (new Set(loops.map(rateOf)).size > 1) {
+      const steps = stepsOfRates(loops, largest);
+      for (const step of steps ?? []) bytes.add(step);
+      if (steps === undefined || bytes.size > MAX_SIZES) {
+        notCovered = {
+          message: "loops run at rates that are too different to look at every size where one of them runs once more",
+          hint: "give the loops units that are multiples of each other",
+        };
+      }
+    }
+  }
+  const list: CheckedSize[] = [...bytes].slice(0, MAX_SIZES).map((chunkBytes) => ({ chunkBytes }));
+  const period = periodOfParts(plan);
+  if (period > 1) {
+    for (let elements = 1; elements <= Math.min(2 * period, MAX_SIZES); elements++)
+      if (elements % period !== 0) list.push({ chunkBytes: largest, elementsPerChunk: elements });
+    if (2 * period > MAX_SIZES) {
+      notCovered = {
+        message: "strand groups cut ranges into parts that do not divide them, in too many different ways",
+        hint: "give each group's range as many chunks as the group has strands, or a multiple",
+      };
+    }
+  }
+  return { list, ...(notCovered === undefined ? {} : { notCovered }) };
 }
 
 /** Says whether the two ends of a counter use it in loops that run differently often at some size. */
@@ -79,8 +177,7 @@ export function unequalRates(plan: ExecutionPlan, table: CounterTable): Readonly
     for (const strand of rank.strands) {
       for (const op of strand.ops) {
         if (op.kind !== "pipeline" || op.numChunks === 0) continue;
-        const divisor = gcd(op.numChunks, op.unitBytes);
-        const rate = `${op.numChunks / divisor}/${op.unitBytes / divisor}`;
+        const rate = rateOf(op);
         for (const inner of op.body) {
           const { raise, take } = counterUse(table, rank.rank, inner);
           const add = (counter: Counter, change: number) => {
@@ -98,4 +195,35 @@ export function unequalRates(plan: ExecutionPlan, table: CounterTable): Readonly
   const differ = (rates: ReadonlyMap<string, number>) =>
     [...rates.values()].some((n) => n > 0) && [...rates.values()].some((n) => n < 0);
   return new Set([...balance].flatMap(([counter, rates]) => (differ(rates) ? [counter] : [])));
+}
+
+/** Barriers whose strands come to them in loops that run differently often at some size, with one of these strands. */
+export function unequalBarriers(
+  plan: ExecutionPlan,
+): readonly { readonly rank: number; readonly barrier: number; readonly strand: number; readonly op: number }[] {
+  return plan.ranks.flatMap(({ rank, strands }) => {
+    const rates = new Map<number, Map<number, { counts: Map<string, number>; op: number }>>();
+    strands.forEach((strand, s) => {
+      strand.ops.forEach((outer, o) => {
+        for (const op of bodyOf(outer)) {
+          if (op.kind !== "barrier") continue;
+          const byStrand = rates.get(op.barrier) ?? new Map<number, { counts: Map<string, number>; op: number }>();
+          const entry = byStrand.get(s) ?? { counts: new Map<string, number>(), op: o };
+          const rate = outer.kind === "pipeline" ? rateOf(outer) : "once";
+          if (rate !== "once") entry.counts.set(rate, (entry.counts.get(rate) ?? 0) + 1);
+          byStrand.set(s, entry);
+          rates.set(op.barrier, byStrand);
+        }
+      });
+    });
+    return [...rates].flatMap(([barrier, byStrand]) => {
+      const told = [...byStrand].map(([strand, { counts, op }]) => ({
+        strand,
+        op,
+        text: [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).join(" "),
+      }));
+      const other = told.find(({ text }) => text !== told[0]!.text);
+      return other === undefined ? [] : [{ rank, barrier, strand: other.strand, op: other.op }];
+    });
+  });
 }

@@ -12,7 +12,7 @@ export interface Race {
   readonly cell: number;
   readonly sameStrand: boolean;
   /** A reader of packets may never see its packet: wrong whatever becomes of the data. */
-  readonly mayHang: boolean;
+  mayHang: boolean;
   count: number;
 }
 
@@ -56,5 +56,12 @@ export class Races {
     }
     race.count++;
     return race.id;
+  }
+
+  /** Notes that a reader waits for a packet that the other write of a race between two writes may have destroyed. */
+  mayDestroy(id: number, tag: number): void {
+    const race = this.list[id]!;
+    if (race.firstWrites && race.secondWrites && (race.firstTag === tag) !== (race.secondTag === tag))
+      race.mayHang = true;
   }
 }

@@ -169,7 +169,7 @@ function countTotals(plan: ExecutionPlan, geometry: Geometry, table: CounterTabl
       };
       for (const op of strand.ops) {
         if (op.kind === "pipeline") {
-          const times = iterationsOf(op, geometry.chunkBytes) * geometry.launches;
+          const times = iterationsOf(op, geometry) * geometry.launches;
           for (const inner of op.body) count(inner, times);
         } else count(op, geometry.launches);
       }

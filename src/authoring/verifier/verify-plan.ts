@@ -5,7 +5,7 @@
  */
 import type { ExecutionPlan } from "../plan/index.ts";
 import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
-import { checkBarrierGroups, checkCounts } from "./check-counts.ts";
+import { checkCounts } from "./check-counts.ts";
 import type { Promises } from "./check-promises.ts";
 import { checkShape } from "./check-shape.ts";
 import { checkTarget, type Target } from "./check-target.ts";
@@ -14,7 +14,7 @@ import { type Exploration, explore } from "./explore-plan.ts";
 import { type Finding, type FindingCode, Findings } from "./findings.ts";
 import { judge, placeOfSite } from "./judge-outputs.ts";
 import { lint } from "./lint-plan.ts";
-import { chunkSizesToCheck } from "./loop-units.ts";
+import { type CheckedSize, sizesToCheck } from "./loop-units.ts";
 import { countsAhead } from "./packet-lookahead.ts";
 import type { Stalls } from "./proxy-stalls.ts";
 import {
@@ -55,8 +55,10 @@ export interface Verdict {
 
 /** Ways to order contested waits that are tried before giving up. */
 const MAX_ORDERS = 256;
-/** Runs that may be needed until no read is newly marked, or no order newly derived. */
-const MAX_ROUNDS = 12;
+/** Runs in which more orders are derived; fewer derived orders make the verdict stricter, never wrong. */
+const MAX_ORDER_ROUNDS = 12;
+/** Runs until no read is newly marked. Each may mark only what races through one more place; beyond: undecided. */
+const MAX_MARK_ROUNDS = 64;
 
 /**
  * Proves a plan right, or says what is wrong with it. Pure: the plan is not changed, nothing is printed.
@@ -69,16 +71,18 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
   const stats = { operations: 0, cells: 0, explorations: 0 };
   if (checkShape(plan, findings)) {
     if (options.target !== undefined) checkTarget(plan, options.target, findings);
-    const sizes = chunkSizesToCheck(plan, options.unitsPerChunk);
-    sizes.forEach((chunkBytes, i) => {
-      const before = findings.hasErrors;
-      if (i > 0 && before) return;
-      const isLast = i === sizes.length - 1;
-      verifyAt(plan, chunkBytes, 1, options, findings, stats, isLast, i >= 2);
-      if (i === Math.min(1, sizes.length - 1) && options.promises?.relaunch === true && !findings.hasErrors) {
-        verifyAt(plan, chunkBytes, 3, { ...options, promises: {} }, findings, stats, false, false);
+    const sizes = sizesToCheck(plan, options.unitsPerChunk);
+    const last = sizes.list.length - 1;
+    sizes.list.forEach((size, i) => {
+      if (i > 0 && findings.hasErrors) return;
+      verifyAt(plan, size, 1, options, findings, stats, i === last);
+      if (i === Math.min(1, last) && options.promises?.relaunch === true && !findings.hasErrors) {
+        verifyAt(plan, size, 3, { ...options, promises: {} }, findings, stats, false);
       }
     });
+    if (sizes.notCovered !== undefined && !findings.hasErrors) {
+      findings.atRank(-1, { code: "undecided", severity: "error", ...sizes.notCovered });
+    }
   }
   return {
     ok: !findings.hasErrors,
@@ -87,6 +91,11 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
     stats,
   };
 }
+
+const UNSETTLED = [
+  `races follow from races through more than ${MAX_MARK_ROUNDS} places`,
+  "order the writes of each place, even of equal values, by signals or barriers",
+] as const;
 
 /** Mends nothing, but makes findings of a check of several launches say so. */
 class RelaunchFindings extends Findings {
@@ -109,20 +118,17 @@ class RelaunchFindings extends Findings {
 
 function verifyAt(
   plan: ExecutionPlan,
-  chunkBytes: number,
+  size: CheckedSize,
   launches: number,
   options: VerifyOptions,
   target: Findings,
   stats: { operations: number; cells: number; explorations: number },
   withLint: boolean,
-  isExtra: boolean,
 ): void {
   const findings = launches > 1 ? new RelaunchFindings(target) : target;
   const undecided = (message: string, hint: string) =>
     findings.atRank(-1, { code: "undecided", severity: "error", message, hint });
-  const geometry = layOut(plan, chunkBytes, launches);
-  // One unit and two have been looked at; more are only where they fit.
-  if (isExtra && (typeof geometry === "string" || countSteps(geometry) > MAX_STEPS)) return;
+  const geometry = layOut(plan, size, launches);
   if (typeof geometry === "string") {
     undecided(`the plan is too fine to be checked: ${geometry}`, "use units and groups that divide evenly");
     return;
@@ -143,16 +149,7 @@ function verifyAt(
     reportDeadlock(geometry, table, first, findings);
     return;
   }
-  for (const clash of first.barrierClashes) {
-    const { rank, strand, op, body } = placeOfSite(geometry, clash.site);
-    findings.at(plan, [rank, strand, op, body], {
-      code: "barrier-mismatch",
-      severity: "error",
-      message: `barrier ${clash.barrier} of rank ${rank} is given different numbers of strands`,
-      hint: "give every operation of a barrier the same numStrands",
-    });
-  }
-  checkBarrierGroups(geometry, findings);
+  reportBarriers(geometry, first, findings);
   const contested = contestedCounters(table, first);
   // Where several strands compete for the same tokens: if even the slowest order ends, every order does.
   const needed = (counter: Counter, strand: number, ordinal: number) => {
@@ -168,6 +165,7 @@ function verifyAt(
         : first;
   if (slowest.blocked.length === 0) {
     judge(geometry, session.values, first, options.promises, findings);
+    if (session.unsettled && !findings.hasErrors) undecided(...UNSETTLED);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
   }
@@ -183,6 +181,10 @@ function verifyAt(
     return run;
   });
   if (findings.hasErrors) return;
+  if (session.unsettled) {
+    undecided(...UNSETTLED);
+    return;
+  }
   if (countsAhead(plan, geometry.opBase)) {
     undecided(
       "strands compete for signals or semaphores, and a relaxed signal or wait may be executed while its strand still waits for packets: there are more orders than are tried",
@@ -196,6 +198,25 @@ function verifyAt(
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
     return run;
   });
+}
+
+/** Says where it depends on timing which strands meet at a barrier: this run is then not that of all interleavings. */
+function reportBarriers(geometry: Geometry, run: Exploration, findings: Findings): void {
+  for (const { site, barrier, why } of run.barrierClashes) {
+    const { rank, strand, op, body } = placeOfSite(geometry, site);
+    findings.at(geometry.plan, [rank, strand, op, body], {
+      code: "barrier-mismatch",
+      severity: "error",
+      message:
+        why === "counts"
+          ? `barrier ${barrier} of rank ${rank} is given different numbers of strands`
+          : `comes to barrier ${barrier} of rank ${rank} while other strands may still meet there: who meets whom depends on timing`,
+      hint:
+        why === "counts"
+          ? "give every operation of a barrier the same numStrands"
+          : "give each group of strands a barrier of its own, or order this strand behind the others' meeting",
+    });
+  }
 }
 
 /** Tries every order in which contested waits can be served. */
@@ -225,6 +246,8 @@ function tryOrders(findings: Findings, attempt: (choices: readonly number[]) => 
 /** Runs explorations of one geometry until derived orders and marked reads are stable. */
 class Session {
   readonly values: Values;
+  /** Some run was given up while it still found more that depends on races. */
+  unsettled = false;
   readonly #geometry: Geometry;
   readonly #table: CounterTable;
   readonly #stats: { explorations: number };
@@ -268,7 +291,7 @@ class Session {
     let run = this.once(policy);
     if (this.#table.counters.some((counter) => !simple(counter))) {
       let known = 0;
-      for (let round = 0; round < MAX_ROUNDS && run.blocked.length === 0; round++) {
+      for (let round = 0; round < MAX_ORDER_ROUNDS && run.blocked.length === 0; round++) {
         const next = derive(this.#table, run, policy.kind === "choices");
         const size = [...next.values()].reduce((sum, keys) => sum + keys.length, 0);
         if (size === known) break;
@@ -280,9 +303,13 @@ class Session {
     if (run.blocked.length > 0) return run;
     const marked = new Map<number, number>();
     let watched: ReadonlySet<number> = new Set();
-    for (let round = 0; round < MAX_ROUNDS; round++) {
+    for (let round = 0; ; round++) {
       const { lateMarks, contested } = run.memory;
       if (lateMarks.size === 0 && contested.size === watched.size) break;
+      if (round === MAX_MARK_ROUNDS) {
+        this.unsettled = true;
+        break;
+      }
       for (const [read, race] of lateMarks) marked.set(read, race);
       watched = contested;
       run = this.once(policy, derived, marked, watched);
@@ -320,8 +347,7 @@ function countSteps(geometry: Geometry): number {
   let steps = 0;
   for (const rank of geometry.plan.ranks) {
     for (const strand of rank.strands)
-      for (const op of strand.ops)
-        steps += op.kind === "pipeline" ? op.body.length * iterationsOf(op, geometry.chunkBytes) : 1;
+      for (const op of strand.ops) steps += op.kind === "pipeline" ? op.body.length * iterationsOf(op, geometry) : 1;
   }
   return steps * geometry.launches;
 }

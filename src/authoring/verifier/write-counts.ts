@@ -3,7 +3,7 @@
  * plans most cells are written once, and the memory of a large verification halves.
  */
 import type { BufferKind, SimpleOp } from "../plan/index.ts";
-import type { Geometry } from "./cell-geometry.ts";
+import { type Geometry, shareOf } from "./cell-geometry.ts";
 
 /**
  * Counts writes by cell, 255 standing for that many or more.
@@ -14,13 +14,13 @@ export function countWrites(geometry: Geometry): Uint8Array | undefined {
   if (geometry.launches > 1 || plan.collective.custom?.aliases !== undefined) return undefined;
   const counts = new Uint8Array(geometry.numCells);
   const add = (rank: number, range: { buffer: BufferKind; index: number; size: number }, op: SimpleOp) => {
-    const total = range.size * per;
-    const part = "tbg" in op && op.tbg !== undefined ? total / op.tbg.size : total;
-    const begin =
-      geometry.base(0, rank, range.buffer) +
-      range.index * per +
-      ("tbg" in op && op.tbg !== undefined ? part * op.tbg.index : 0);
-    for (let cell = begin; cell < begin + part; cell++) if (counts[cell]! < 255) counts[cell] = counts[cell]! + 1;
+    const share =
+      "tbg" in op && op.tbg !== undefined
+        ? shareOf(geometry, range.size, op.tbg)
+        : { begin: 0, count: range.size * per };
+    const begin = geometry.base(0, rank, range.buffer) + range.index * per + share.begin;
+    for (let cell = begin; cell < begin + share.count; cell++)
+      if (counts[cell]! < 255) counts[cell] = counts[cell]! + 1;
   };
   for (const rank of plan.ranks) {
     for (const strand of rank.strands) {
