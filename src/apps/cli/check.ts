@@ -1,6 +1,7 @@
 /** `chorale check`: proves plans right, or says what is wrong with them. */
 import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
+import { expectCollective } from "../../authoring/interchange/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import {
   type Finding,
@@ -19,6 +20,7 @@ import { loadPlan, parseProgramArgs } from "./program-file.ts";
 interface Flags {
   readonly arg: readonly string[];
   readonly target?: string;
+  readonly expect?: string;
   readonly promise: readonly string[];
   readonly strict?: boolean;
   readonly certificate?: boolean;
@@ -40,6 +42,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .argument("<file...>", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json)")
     .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
     .option("--target <executor>", `also check the limits and defects of an executor: ${TARGETS.join(", ")}`)
+    .option(
+      "--expect <collective>",
+      "what the outputs have to hold, whatever the plan says: a collective, broadcast:ROOT, or anything",
+    )
     .option(
       "--promise <name>",
       `also check a stronger promise: ${Object.keys(PROMISES).join(", ")}; may be repeated`,
@@ -92,6 +98,7 @@ async function check(
   let plan: ExecutionPlan;
   try {
     plan = await loadPlan(file, args, { verify: false });
+    if (flags.expect !== undefined) plan = expectCollective(plan, flags.expect);
   } catch (error) {
     if (alone && !(error instanceof FormatError || error instanceof PlanError)) throw error;
     const findings = unreadable(error);

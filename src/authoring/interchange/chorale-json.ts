@@ -59,6 +59,7 @@ const simpleOps = [
     remoteDst: z.array(remote),
     channelKind: channelKind.optional(),
     channels: counts,
+    statedName: z.string().optional(),
     ...data,
   }),
   z.strictObject({ kind: z.literal("signal"), relaxed: z.boolean(), ...channels, ...base }),
@@ -72,7 +73,7 @@ const simpleOps = [
     src: switchRange,
     dst: range,
     statedRank: count.optional(),
-    ...base,
+    ...data,
   }),
   z.strictObject({
     kind: z.literal("switch-broadcast"),
@@ -80,9 +81,9 @@ const simpleOps = [
     src: range,
     dst: switchRange,
     statedRank: count.optional(),
-    ...base,
+    ...data,
   }),
-  z.strictObject({ kind: z.literal("switch-reduce-broadcast"), op, src: switchRange, dst: switchRange, ...base }),
+  z.strictObject({ kind: z.literal("switch-reduce-broadcast"), op, src: switchRange, dst: switchRange, ...data }),
 ] as const;
 const simpleOp = z.discriminatedUnion("kind", simpleOps);
 const pipeline = z.strictObject({

@@ -5,6 +5,7 @@
  */
 export { planFromJson, planSchema, planToJson } from "./chorale-json.ts";
 export { parseExact } from "./exact-json.ts";
+export { expectCollective } from "./infer-collective.ts";
 export { readMscclXml } from "./read-msccl-xml.ts";
 export { readMscclpp } from "./read-mscclpp-json.ts";
 export { readPlan } from "./read-plan-file.ts";

@@ -1,17 +1,16 @@
 /**
  * Reads plans that the MSCCL++ executor reads, whoever wrote them: chorale, the MSCCL++ DSL, other generators. Nothing
  * is trusted: every field is checked and a mistake is named by its path. Writing what was read gives the same file
- * (`write.ts`); the order of its tables is kept.
+ * (`write-mscclpp-json.ts`); the order of its tables is kept.
  */
-import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
 import {
   type ChannelKind,
   deepFreeze,
   type ExecutionPlan,
   type GroupSlice,
   type Op,
+  type OpOf,
   PLAN_REDUCE_OPS,
-  type PlanCollective,
   type PlanReduceOp,
   type Range,
   type RankPlan,
@@ -22,17 +21,20 @@ import {
   type StrandTables,
   type SwitchChannelPlan,
   type SwitchRange,
+  segmentsOf,
   UNLIMITED_MESSAGE_SIZE,
 } from "../plan/index.ts";
 import { parseFile } from "./exact-json.ts";
+import { inferCollective, type RankChunks } from "./infer-collective.ts";
 import { Node } from "./mscclpp-json-node.ts";
+import { reductionName } from "./write-mscclpp-json.ts";
 
 interface Locals {
   readonly rank: number;
   readonly tables: StrandTables;
   readonly remoteBuffers: RankTables["remoteBuffers"];
   /** Where the rank's channels lead, by kind and id. */
-  readonly peers: Readonly<Record<ChannelKind, readonly number[]>>;
+  readonly peers: Readonly<Record<ChannelKind, number[]>>;
   readonly switches: readonly SwitchChannelPlan[];
 }
 
@@ -87,7 +89,10 @@ function readOp(node: Node, locals: Locals): Op {
   const shared = tbg === undefined ? {} : { tbg };
   const src = () => node.get("src_buff").list();
   const dst = () => node.get("dst_buff").list();
-  const first = (list: Node[], what: string) => list[0] ?? node.fail(`has no ${what}`);
+  const first = (list: Node[], what: string) => {
+    if (list.length > 1) node.fail(`has ${list.length} of what it has one of: ${what}`);
+    return list[0] ?? node.fail(`has no ${what}`);
+  };
   switch (name) {
     case "nop":
       return { kind: "nop" };
@@ -159,9 +164,12 @@ function readOp(node: Node, locals: Locals): Op {
       const packetDst = copies ? local(more.shift() ?? node.fail("has no destination for packets")) : undefined;
       const far = (n: Node) =>
         remote(n, channelKind ?? n.fail("is remote, and the operation has no channel_type"), locals);
+      const firstRemote = sources.findIndex(isRemote);
+      const misplaced = firstRemote < 0 ? undefined : sources.slice(firstRemote).find((n) => !isRemote(n));
+      misplaced?.fail("is local behind a remote source: local sources come first");
       const remoteSrc = sources.filter(isRemote).map(far);
       const remoteDst = more.map(far);
-      return {
+      const reduction: OpOf<"reduce"> = {
         kind: "reduce",
         op: reduceOp(node),
         packets,
@@ -177,6 +185,7 @@ function readOp(node: Node, locals: Locals): Op {
             : [...remoteSrc, ...remoteDst].map((r) => channelTo(r.rank, channelKind, locals)),
         ...shared,
       };
+      return name === reductionName(reduction) ? reduction : { ...reduction, statedName: name };
     }
     case "signal":
     case "rlxsignal":
@@ -216,6 +225,7 @@ function readOp(node: Node, locals: Locals): Op {
         },
         dst: local(at),
         ...(stated === locals.rank ? {} : { statedRank: stated }),
+        ...shared,
       };
     }
     case "gstore":
@@ -229,6 +239,7 @@ function readOp(node: Node, locals: Locals): Op {
         src: local(at),
         dst: multi(first(dst(), "destination"), locals),
         ...(stated === locals.rank ? {} : { statedRank: stated }),
+        ...shared,
       };
     }
     case "glres":
@@ -238,6 +249,7 @@ function readOp(node: Node, locals: Locals): Op {
         op: reduceOp(node),
         src: multi(first(src(), "source"), locals),
         dst: multi(first(dst(), "destination"), locals),
+        ...shared,
       };
     case "pipeline": {
       const context = node.get("iter_context");
@@ -260,13 +272,15 @@ function readOp(node: Node, locals: Locals): Op {
   }
 }
 
-/** Chunks of a collective without meaning whose (empty) condition is written out. */
-const MAX_LISTED_CHUNKS = 65_536;
-
-/** The strand's first channel of a kind that leads to a rank. */
+/**
+ * A channel of a kind that leads to a rank, where a file names none: the strand's first, or else the rank's. Memory is
+ * reached without one too; the plan then gets a channel that nothing else uses.
+ */
 function channelTo(rank: number, kind: ChannelKind, locals: Locals): number {
-  const ids = locals.tables.channels.find((c) => c.kind === kind)?.ids ?? [];
-  return ids.find((id) => locals.peers[kind][id] === rank) ?? ids[0] ?? 0;
+  const peers = locals.peers[kind];
+  const own = locals.tables.channels.find((c) => c.kind === kind)?.ids ?? [];
+  const id = own.find((known) => peers[known] === rank) ?? peers.indexOf(rank);
+  return id >= 0 ? id : peers.push(rank) - 1;
 }
 
 /** An index in one of the rank's lists. */
@@ -321,6 +335,7 @@ function readRank(
         .list()
         .map((kind) => kind.one(["memory", "port", "switch"] as const)),
     }));
+  const declared = { memory: channels.memory.length, port: channels.port.length, switch: channels.switch.length };
   const strands = node
     .get("threadblocks")
     .list()
@@ -329,7 +344,7 @@ function readRank(
         channels: (block.maybe("channels")?.list() ?? []).map((entry) => {
           const kind = entry.get("channel_type").one(["memory", "port", "switch"] as const);
           const ids = entry.get("channel_ids").list();
-          return { kind, ids: ids.map((id) => indexIn(id, channels[kind].length, `${kind} channels`)) };
+          return { kind, ids: ids.map((id) => indexIn(id, declared[kind], `${kind} channels`)) };
         }),
         remoteBuffers: (block.maybe("remote_buffer_refs")?.list() ?? []).map((entry) => {
           const kind = entry.get("access_channel_type").one(["memory", "port"] as const);
@@ -359,38 +374,6 @@ function readRank(
   };
 }
 
-function collectiveOf(
-  name: string,
-  inPlace: boolean,
-  ranks: readonly (readonly [number, number, number])[],
-): PlanCollective {
-  const n = ranks.length;
-  const [input, output] = ranks[0] ?? [0, 0];
-  const known = COLLECTIVE_NAMES.find((c) => c.replaceAll("_", "") === name);
-  const fits = (parts: { input: number; output: number }) =>
-    ranks.every(([i, o]) => i === parts.input && o === parts.output);
-  const base = { numRanks: n, inPlace };
-  if (known === "all_reduce" && fits({ input, output: input }))
-    return { ...base, operation: known, chunksPerPart: input };
-  if (known === "all_gather" && fits({ input, output: n * input }))
-    return { ...base, operation: known, chunksPerPart: input };
-  if (known === "reduce_scatter" && fits({ input: n * output, output }))
-    return { ...base, operation: known, chunksPerPart: output };
-  if (known === "all_to_all" && input % n === 0 && fits({ input, output: input })) {
-    return { ...base, operation: known, chunksPerPart: input / n };
-  }
-  if (name === "sendrecv" && fits({ input, output: input }))
-    return { ...base, operation: "send_recv", chunksPerPart: input };
-  const custom = {
-    name,
-    inputChunks: ranks.map((r) => r[0]),
-    outputChunks: ranks.map((r) => r[1]),
-    // Anything will do; chunks beyond the list are not asked for either.
-    post: ranks.map((r) => new Array<null>(Math.min(r[1], MAX_LISTED_CHUNKS)).fill(null)),
-  };
-  return { ...base, operation: name === "test" ? "test" : "custom", chunksPerPart: 1, custom };
-}
-
 /**
  * Reads a MSCCL++ plan.
  * @param json the text, or what was parsed from it
@@ -406,18 +389,11 @@ export function readMscclpp(json: unknown, where = "plan", gpus?: Iterable<unkno
   }
   const name = root.get("name");
   const inPlace = root.get("inplace").bool();
-  const collective = collectiveOf(
+  const collective = inferCollective(
     root.get("collective").text(),
     inPlace,
-    ranks.map((r) => r.chunks),
+    ranks.map(({ chunks: [input, output] }): RankChunks => [input, output]),
   );
-  const n = ranks.length;
-  const parts = (buffer: "input" | "output") =>
-    collective.operation === "all_to_all" ||
-    (collective.operation === "all_gather" && buffer === "output") ||
-    (collective.operation === "reduce_scatter" && buffer === "input")
-      ? n
-      : 1;
   return deepFreeze({
     schemaVersion: 1,
     name: name.value === null ? null : name.text(),
@@ -433,12 +409,15 @@ export function readMscclpp(json: unknown, where = "plan", gpus?: Iterable<unkno
       minMessageSizeBytes: root.maybe("min_message_size")?.size() ?? 0n,
       maxMessageSizeBytes: root.maybe("max_message_size")?.size() ?? UNLIMITED_MESSAGE_SIZE,
     },
-    ranks: ranks.map(({ chunks, ...rank }) => ({
-      ...rank,
-      input: { chunks: chunks[0], segments: parts("input") },
-      output: { chunks: chunks[1], segments: parts("output") },
-      scratch: { chunks: chunks[2], segments: 1 },
-    })),
+    ranks: ranks.map(({ chunks, ...rank }) => {
+      const segments = segmentsOf(collective, rank.rank);
+      return {
+        ...rank,
+        input: { chunks: chunks[0], segments: segments.input },
+        output: { chunks: chunks[1], segments: segments.output },
+        scratch: { chunks: chunks[2], segments: 1 },
+      };
+    }),
     sources: [],
   });
 }

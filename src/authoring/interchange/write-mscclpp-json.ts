@@ -70,6 +70,13 @@ class Local {
 const KIND = { memory: 0, port: 1, switch: 2 } as const;
 const BUFFER = { input: 0, output: 1, scratch: 2 } as const;
 
+/** MSCCL++'s name of a reduction with these sources and destinations. */
+export function reductionName(op: OpOf<"reduce">): string {
+  const sends = op.remoteDst.length > 0 ? "s" : "";
+  if (op.packets) return `re${op.packetDst === undefined ? "" : "c"}${sends}pkt`;
+  return `r${op.remoteSrc.length > 0 ? "re" : "e"}${sends}`;
+}
+
 /** Writes one operation; `p` is the indentation of its brace. */
 class OpWriter {
   local: Local;
@@ -147,23 +154,7 @@ class OpWriter {
       this.tbg(op),
     reduce: (op) => {
       const kind = op.channelKind ?? "memory";
-      const sends = op.remoteDst.length > 0;
-      const gets = op.remoteSrc.length > 0;
-      const name = op.packets
-        ? op.packetDst === undefined
-          ? sends
-            ? "respkt"
-            : "repkt"
-          : sends
-            ? "recspkt"
-            : "recpkt"
-        : gets
-          ? sends
-            ? "rres"
-            : "rre"
-          : sends
-            ? "res"
-            : "re";
+      const name = op.statedName ?? reductionName(op);
       return (
         `"${name}"` +
         this.field(
@@ -199,18 +190,21 @@ class OpWriter {
       this.field("dst_chunk", this.full(op.dst, op.statedRank ?? this.rank.rank).replaceAll("\n  ", "\n")) +
       this.field("channel_ids", this.ints([this.local.channel("switch", op.src.channel)])) +
       this.field("channel_type", `"switch"`) +
-      this.field("reduce_op", `"${reduceOp(op.op)}"`),
+      this.field("reduce_op", `"${reduceOp(op.op)}"`) +
+      this.tbg(op),
     "switch-broadcast": (op) =>
       `"${op.format === "plain" ? "gstore" : "gstorepkt"}"` +
       this.field("src_buff", this.list([`\n${this.p}    ${this.full(op.src, op.statedRank ?? this.rank.rank)}`])) +
       this.field("dst_buff", this.list([this.multi(op.dst.channel, op.dst.index, op.dst.size)])) +
-      this.field("channel_type", `"switch"`),
+      this.field("channel_type", `"switch"`) +
+      this.tbg(op),
     "switch-reduce-broadcast": (op) =>
       `"glres"` +
       this.field("src_buff", this.list([this.multi(op.src.channel, op.src.index, op.src.size)])) +
       this.field("dst_buff", this.list([this.multi(op.dst.channel, op.dst.index, op.dst.size)])) +
       this.field("channel_type", `"switch"`) +
-      this.field("reduce_op", `"${reduceOp(op.op)}"`),
+      this.field("reduce_op", `"${reduceOp(op.op)}"`) +
+      this.tbg(op),
     pipeline: (op) => {
       const p = this.p;
       this.p = `${p}    `;

@@ -10,7 +10,7 @@
  * - The k-th memory (port) channel A->B pairs with the k-th memory (port) channel B->A. A channel id in an operation is
  *   the index in `RankPlan.channels.memory` (`.port`, `.switch`) of the rank that executes it.
  * - A list of channels, sources and destinations of one operation is positional: destination i is reached by channel i.
- * - `tbg`: the strand does piece `index` of `size` nearly equal pieces of every range of the operation.
+ * - `tbg`: the strand does part `index` of `size` parts of every range of the operation (docs/semantics.md, section 2).
  *
  * This file has no passes and no checks: interchange/ checks the shape of files, verifier/ checks meaning.
  */
@@ -131,6 +131,8 @@ export interface ReduceOp extends DataOpBase {
   readonly remoteDst: readonly RemoteRange[];
   readonly channelKind?: ChannelKind | undefined;
   readonly channels: readonly number[];
+  /** The name that a MSCCL++ file gives the operation, where it is not the one for these sources and destinations. */
+  readonly statedName?: string | undefined;
 }
 
 /** Raises the counter of each channel at its peer. Not `relaxed`: everything written before is visible to the waiter. */
@@ -169,7 +171,7 @@ export interface SemaphoreReleaseOp extends OpBase {
 }
 
 /** dst (own buffer) = op over all members of the switch channel's buffer at the range. */
-export interface SwitchReduceOp extends OpBase {
+export interface SwitchReduceOp extends DataOpBase {
   readonly kind: "switch-reduce";
   readonly op: PlanReduceOp;
   readonly src: SwitchRange;
@@ -189,7 +191,7 @@ export interface SwitchBroadcastOp extends DataOpBase {
 }
 
 /** Every member's buffer at dst = op over every member's buffer at src: reduce and broadcast without a local copy. */
-export interface SwitchReduceBroadcastOp extends OpBase {
+export interface SwitchReduceBroadcastOp extends DataOpBase {
   readonly kind: "switch-reduce-broadcast";
   readonly op: PlanReduceOp;
   readonly src: SwitchRange;

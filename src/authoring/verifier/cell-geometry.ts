@@ -99,10 +99,12 @@ export function rangeSizes(op: SimpleOp): readonly number[] {
     case "get":
     case "put":
       return op.src.map((range) => range.size);
-    case "reduce":
-      return [op.dst.size];
     case "switch-broadcast":
       return [op.src.size];
+    case "reduce":
+    case "switch-reduce":
+    case "switch-reduce-broadcast":
+      return [op.dst.size];
     default:
       return [];
   }

@@ -2,7 +2,7 @@
  * Limits (`executor-limits.ts` of plan/) and defects of the executor that a plan is meant for. Source of the defects: microsoft/mscclpp
  * 0.9, `src/core/executor/execution_plan.cpp` and `src/core/include/execution_kernel.hpp`.
  */
-import { bodyOf, type ExecutionPlan, limitViolations, type Op, type SimpleOp } from "../plan/index.ts";
+import { bodyOf, type ExecutionPlan, limitViolations, type Op, type RankPlan, type SimpleOp } from "../plan/index.ts";
 import type { Findings } from "./findings.ts";
 import { movesPackets } from "./strand-state.ts";
 
@@ -26,10 +26,11 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
     });
   }
   for (const rank of plan.ranks) {
+    const contested = contestedSemaphores(rank);
     rank.strands.forEach((strand, s) => {
       strand.ops.forEach((outer, o) => {
         bodyOf(outer).forEach((op, b) => {
-          const defect = defectOf(op, outer, plan.options.protocol);
+          const defect = defectOf(op, outer, plan.options.protocol) ?? greedyAcquire(op, contested);
           if (defect === undefined) return;
           const place = [rank.rank, s, o, outer.kind === "pipeline" ? b : undefined] as const;
           findings.at(plan, place, { code: "target-defect", severity: "error", ...defect });
@@ -39,7 +40,34 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
   }
 }
 
-/** What MSCCL++ 0.9's kernels do otherwise than the operation says. */
+/** Semaphores that more than one strand of a rank acquires. */
+function contestedSemaphores(rank: RankPlan): ReadonlySet<number> {
+  const takers = new Map<number, number>();
+  for (const { ops } of rank.strands) {
+    const own = ops.flatMap(bodyOf).flatMap((op) => (op.kind === "acquire" ? op.semaphores : []));
+    for (const id of new Set(own)) takers.set(id, (takers.get(id) ?? 0) + 1);
+  }
+  return new Set([...takers].flatMap(([id, count]) => (count > 1 ? [id] : [])));
+}
+
+function greedyAcquire(op: SimpleOp, contested: ReadonlySet<number>): { message: string; hint: string } | undefined {
+  if (op.kind !== "acquire" || op.semaphores.length < 2 || !op.semaphores.some((id) => contested.has(id)))
+    return undefined;
+  return {
+    message:
+      "takes several semaphores, for one of which other strands compete: the executor takes each as soon as it is there",
+    hint: "acquire them one by one, in the same order in every strand",
+  };
+}
+
+/** Which sides of a reduction MSCCL++'s kernels of other names have: they leave out what the name does not say. */
+const WRITES_REMOTE: readonly string[] = ["res", "rres", "respkt", "recspkt"];
+const READS_REMOTE: readonly string[] = ["rre", "rres"];
+
+/**
+ * What MSCCL++ 0.9's kernels do otherwise than the operation says. That signals and waits are done by one thread each, and
+ * that threads move fewer bytes of packets than of plain data, is no operation's own: `verify-plan.ts` runs the plan so.
+ */
 function defectOf(
   op: SimpleOp,
   outer: Op,
@@ -74,6 +102,29 @@ function defectOf(
     return {
       message: "the executor swaps the offsets of source and destination of a get",
       hint: "use equal offsets on both sides, or a put of the peer",
+    };
+  }
+  if (op.kind === "put" && op.format === "forward" && op.src.length > 1) {
+    return {
+      message: `forwards packets from ${op.src.length} sources; the executor reads the first and sends it to every destination`,
+      hint: "forward each source by an operation of its own",
+    };
+  }
+  if (op.kind === "reduce" && op.statedName !== undefined) {
+    const { statedName: name } = op;
+    if (op.remoteDst.length > 0 && !WRITES_REMOTE.includes(name))
+      return {
+        message: `has a remote destination, which the executor's ${name} does not write`,
+        hint: "call it res (rres, respkt, recspkt)",
+      };
+    if (op.remoteSrc.length > 0 && !READS_REMOTE.includes(name))
+      return {
+        message: `has a remote source, which the executor's ${name} does not read`,
+        hint: "call it rre or rres",
+      };
+    return {
+      message: `is called ${name}, which the executor does with other sources and destinations`,
+      hint: "use the name for them",
     };
   }
   if (op.kind === "flush") {

@@ -18,6 +18,8 @@ export interface MoveParts {
   readonly hearsay: Hearsay;
   readonly proxies: Proxies;
   readonly wake: (strand: StrandState) => void;
+  /** Threads move 16 bytes of plain data each, but 8 bytes of packets: MSCCL++'s executor. */
+  readonly threadwise: boolean;
 }
 
 export class Moves {
@@ -85,6 +87,11 @@ export class Moves {
     return true;
   }
 
+  /** The thread that handles the p-th element, as a number: other ones for packets where their elements are smaller. */
+  #position(p: number, packets: boolean): number {
+    return packets && this.#in.threadwise ? -1 - p : p;
+  }
+
   /** Reads a packet that is there, and remembers what its arrival proves. */
   #packet(strand: StrandState, cell: number, who: Accessor, position: number): number {
     const value = this.#in.memory.read(cell, who, position, strand.launch + 1);
@@ -121,9 +128,10 @@ export class Moves {
         const dst = this.#own(strand, op.dst) + begin;
         if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
         for (let p = 0; p < count; p++) {
+          const at = this.#position(p, op.format !== "plain");
           const value =
-            op.format === "unpack" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
-          this.#write(dst + p, who, p, value, op.format === "pack" ? tag : 0);
+            op.format === "unpack" ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+          this.#write(dst + p, who, at, value, op.format === "pack" ? tag : 0);
         }
         return true;
       }
@@ -147,14 +155,15 @@ export class Moves {
         const packetDst = op.packetDst === undefined ? -1 : this.#own(strand, op.packetDst) + begin;
         const targets = op.remoteDst.map((range) => this.#remote(strand, range) + begin);
         for (let p = 0; p < count; p++) {
+          const at = this.#position(p, op.packets);
           const operands = sources.map((src, i) =>
-            op.packets && i > 0 ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0),
+            op.packets && i > 0 ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0),
           );
-          for (const src of remotes) operands.push(memory.read(src + p, who, p, 0));
+          for (const src of remotes) operands.push(memory.read(src + p, who, at, 0));
           const value = this.#in.values.reduce(op.op, operands);
-          this.#write(dst + p, who, p, value, 0);
-          if (packetDst >= 0) this.#write(packetDst + p, who, p, value, tag);
-          for (const target of targets) this.#write(target + p, who, p, value, op.packets ? tag : 0);
+          this.#write(dst + p, who, at, value, 0);
+          if (packetDst >= 0) this.#write(packetDst + p, who, at, value, tag);
+          for (const target of targets) this.#write(target + p, who, at, value, op.packets ? tag : 0);
         }
         return true;
       }
@@ -175,8 +184,9 @@ export class Moves {
         if (packets && !this.#awaitPackets(strand, src, count)) return false;
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
-          const value = packets ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
-          for (const target of targets) this.#write(target + p, who, p, value, packets ? tag : 0);
+          const at = this.#position(p, packets);
+          const value = packets ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+          for (const target of targets) this.#write(target + p, who, at, value, packets ? tag : 0);
         }
         return true;
       }
@@ -221,14 +231,15 @@ export class Moves {
       if (byProxy) {
         // A block that forwards packets waits for them itself and synchronises before it hands them to the proxy.
         if (op.format === "forward" && i === 0) {
-          for (let p = 0; p < count; p++) this.#packet(strand, src + p, issuer, p);
+          for (let p = 0; p < count; p++) this.#packet(strand, src + p, issuer, this.#position(p, true));
           this.#in.hearsay.separate(strand);
         }
-        const { segment, clock } = this.#in.lanes.request(strand);
+        const thread = this.#in.threadwise ? i : 0;
+        const { segment, clock } = this.#in.lanes.request(strand, thread);
         const { base } = strand;
         who = {
           ...issuer,
-          lane: this.#in.lanes.id(strand),
+          lane: this.#in.lanes.id(strand, thread),
           segment,
           phase: segment,
           clock,
@@ -236,20 +247,24 @@ export class Moves {
         };
       }
       for (let p = 0; p < count; p++) {
-        if (byProxy && op.format === "forward") this.#write(dst + p, who, p, memory.read(src + p, who, p, tag), tag);
+        const at = this.#position(p, packets);
+        if (byProxy && op.format === "forward") this.#write(dst + p, who, at, memory.read(src + p, who, at, tag), tag);
         else if (byProxy && op.format === "pack") {
-          const raw = memory.readRaw(src + p, who, p);
-          this.#write(dst + p, who, p, raw.value, raw.tag);
+          const raw = memory.readRaw(src + p, who, at);
+          this.#write(dst + p, who, at, raw.value, raw.tag);
         } else {
           const value =
-            op.format === "forward" ? this.#packet(strand, src + p, who, p) : memory.read(src + p, who, p, 0);
-          this.#write(dst + p, who, p, value, packets ? tag : 0);
+            op.format === "forward" ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+          this.#write(dst + p, who, at, value, packets ? tag : 0);
         }
       }
     });
     if (op.notify !== "none") this.#in.tokens.raise(strand, op);
     else if (byProxy) this.#in.proxies.request(strand, [], () => undefined);
-    if (op.notify === "signal-flush") this.#in.lanes.join(strand);
+    if (op.notify === "signal-flush") {
+      if (this.#in.threadwise) strand.heardByThread.push(this.#in.lanes.joined(strand, strand.clock));
+      else strand.clock = this.#in.lanes.joined(strand, strand.clock);
+    }
     return true;
   }
 }

@@ -19,7 +19,7 @@
  * `proxy-stalls.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
  * packets before it (`packet-lookahead.ts`): such plans are not passed unless the pessimistic run ends.
  */
-import type { ExecutionPlan, Op, PipelineOp, SimpleOp } from "../plan/index.ts";
+import { bodyOf, type ExecutionPlan, type Op, type PipelineOp, type SimpleOp } from "../plan/index.ts";
 import { AccessLog, type Site } from "./access-log.ts";
 import { aliasesOf, type Geometry, iterationsOf } from "./cell-geometry.ts";
 import { Memory } from "./cell-memory.ts";
@@ -45,6 +45,8 @@ export interface ExploreInput {
   readonly watched: ReadonlySet<number>;
   /** Wanted at the end: reads, also of places that nobody writes any more, and what each strand knows. */
   readonly keepReads: boolean;
+  /** Signals, waits and packets as MSCCL++'s executor does them: see `check-target.ts`. */
+  readonly threadwise: boolean;
   /** Stalls that an earlier run found: proxies are held up by them as long as may be. */
   readonly stalls?: Stalls | undefined;
 }
@@ -124,7 +126,7 @@ class Explorer {
     const { values } = input;
     const numStrands = geometry.strandRank.length;
     const hasPorts = this.#plan.ranks.some((rank) => rank.channels.port.length > 0);
-    this.#size = numStrands * (hasPorts ? 2 : 1);
+    this.#size = numStrands * (1 + (hasPorts ? (input.threadwise ? portThreads(this.#plan) : 1) : 0));
     const log = new AccessLog(geometry);
     this.#hearsay = new Hearsay(log, this.#size, usesPackets(this.#plan));
     this.#lanes = new Lanes(geometry, this.#size);
@@ -347,7 +349,7 @@ class Explorer {
       case "flush":
         if (!this.#proxies.mayRun(strand, op)) return false;
         this.#hearsay.separate(strand);
-        this.#lanes.join(strand);
+        strand.clock = this.#lanes.joined(strand, strand.clock);
         return true;
       default:
         return this.#move(strand, op, pipeline);
@@ -395,6 +397,8 @@ class Explorer {
    * barrier; where one does not, it might have taken another's place. A barrier of one strand holds nobody.
    */
   #isBehindMeeting(strand: StrandState, key: string, numStrands: number): boolean {
+    // A barrier is block-wide before it is anything else.
+    this.#hearsay.gather(strand);
     const last = this.#lastMeeting.get(key);
     if (last === undefined || last.has(strand.g) || (numStrands === 1 && last.size === 1)) return true;
     const { clock } = strand;
@@ -422,6 +426,16 @@ class Explorer {
     if (cell !== undefined) return { site, simple: op, on: { kind: "packet", cell, tag: strand.launch + 1 }, heldBy };
     return { site, simple: op, on: { kind: "launch" }, heldBy };
   }
+}
+
+/** Most threads that hand requests of one operation to a proxy. */
+function portThreads(plan: ExecutionPlan): number {
+  let most = 1;
+  for (const rank of plan.ranks)
+    for (const strand of rank.strands)
+      for (const op of strand.ops.flatMap(bodyOf))
+        if ("channelKind" in op && op.channelKind === "port") most = Math.max(most, op.channels.length);
+  return most;
 }
 
 /** What lies in memory at the beginning: the inputs, and nothing elsewhere. */

@@ -1,11 +1,12 @@
 /**
- * What the verifier has to say, as data. Rendering is in `render-findings.ts`. A finding of severity `error` means that the plan
- * is not right by docs/semantics.md; a `warning` is worth a look and changes no verdict.
+ * What the verifier has to say, as data. Rendering is in `render-findings.ts`. A finding of severity
+ * `error` means that the plan is not right by docs/semantics.md; a `warning` is worth a look and changes no verdict.
  */
 import type { BufferKind, ExecutionPlan, SourceLocation } from "../plan/index.ts";
 
 export const FINDING_CODES = {
   malformed: "an operation names something that the plan does not have",
+  "unknown-collective": "nothing says what the outputs have to hold",
   "wrong-peer": "a channel is used with a buffer that its peer does not own",
   "missing-contribution": "an output chunk lacks an input that belongs in it",
   "doubled-contribution": "an output chunk holds an input more than once",

@@ -23,7 +23,7 @@ export class Lanes {
   constructor(geometry: Geometry, size: number) {
     this.#geometry = geometry;
     this.#size = size;
-    this.#lanes = new Array<Lane | undefined>(geometry.strandRank.length);
+    this.#lanes = new Array<Lane | undefined>(size - geometry.strandRank.length);
   }
 
   /** Number of the first lane of requests: those before are the strands'. */
@@ -31,29 +31,33 @@ export class Lanes {
     return this.#geometry.strandRank.length;
   }
 
-  /** Number of the lane that does a strand's requests. */
-  id(strand: StrandState): number {
-    return this.#geometry.strandRank.length + strand.g;
+  /** Number of the lane that does what thread `thread` of a strand requests; one lane for all unless they differ. */
+  id(strand: StrandState, thread = 0): number {
+    return this.first * (1 + thread) + strand.g;
   }
 
   /** A new request of a strand to its rank's proxy. @returns its segment in the lane, and what it is ordered behind */
-  request(strand: StrandState): { readonly segment: number; readonly clock: Clock } {
-    let lane = this.#lanes[strand.g];
+  request(strand: StrandState, thread = 0): { readonly segment: number; readonly clock: Clock } {
+    const { strandBase } = this.#geometry;
+    const numStrands = this.first;
+    let lane = this.#lanes[thread * numStrands + strand.g];
     if (lane === undefined) {
       lane = { segment: 0, clock: undefined, requests: [] };
-      this.#lanes[strand.g] = lane;
+      this.#lanes[thread * numStrands + strand.g] = lane;
     }
     let clock = join(lane.clock, strand.clock);
     // Relaxed signals and waits end a segment too, but only a block-wide synchronisation orders requests behind it.
     if (strand.phaseStart > 0) clock = withStrand(clock, strand.g, strand.phaseStart, this.#size);
-    const { strandBase, strandRank } = this.#geometry;
-    for (let g = strandBase[strand.rank]!; g < strandBase[strand.rank + 1]!; g++) {
-      const other = this.#lanes[g];
-      const known = strand.clock?.[g] ?? 0;
-      if (g === strand.g || other === undefined || known === 0) continue;
-      const request = other.requests.findLast((candidate) => candidate.strandSegment < known);
-      if (request === undefined) continue;
-      clock = withStrand(join(clock, request.clock), strandRank.length + g, request.laneSegment + 1, this.#size);
+    for (let other = 0; other * numStrands < this.#lanes.length; other++) {
+      for (let g = strandBase[strand.rank]!; g < strandBase[strand.rank + 1]!; g++) {
+        if (g === strand.g && other === thread) continue;
+        // Other threads of the strand: what they requested before the last block-wide synchronisation.
+        const known = g === strand.g ? strand.phaseStart : (strand.clock?.[g] ?? 0);
+        const at = other * numStrands + g;
+        const request = this.#lanes[at]?.requests.findLast((candidate) => candidate.strandSegment < known);
+        if (request === undefined) continue;
+        clock = withStrand(join(clock, request.clock), numStrands + at, request.laneSegment + 1, this.#size);
+      }
     }
     lane.clock = clock;
     lane.requests.push({ strandSegment: strand.segment, laneSegment: lane.segment, clock });
@@ -61,15 +65,19 @@ export class Lanes {
   }
 
   /** `clock` as a signal of the proxy carries it: behind everything the strand has requested, itself included. */
-  behind(strand: StrandState, clock: Clock): Clock {
-    const { segment, clock: own } = this.request(strand);
-    return withStrand(join(own, clock), this.id(strand), segment + 1, this.#size);
+  behind(strand: StrandState, clock: Clock, thread = 0): Clock {
+    const { segment, clock: own } = this.request(strand, thread);
+    return withStrand(join(own, clock), this.id(strand, thread), segment + 1, this.#size);
   }
 
-  /** The strand has waited for its requests. */
-  join(strand: StrandState): void {
-    const lane = this.#lanes[strand.g];
-    if (lane === undefined) return;
-    strand.clock = withStrand(join(strand.clock, lane.clock), this.id(strand), lane.segment, this.#size);
+  /** The clock of a strand that has waited for its requests. */
+  joined(strand: StrandState, clock: Clock): Clock {
+    let result = clock;
+    for (let thread = 0; thread * this.first < this.#lanes.length; thread++) {
+      const lane = this.#lanes[thread * this.first + strand.g];
+      if (lane === undefined) continue;
+      result = withStrand(join(result, lane.clock), this.id(strand, thread), lane.segment, this.#size);
+    }
+    return result;
   }
 }

@@ -13,6 +13,12 @@ export interface StrandState {
   /** For plans with packets: what was performed (see `Past` in `access-log.ts`). */
   known: Clock;
   phaseStart: number;
+  /**
+   * Where waits are not block-wide: what thread i has heard of since the last block-wide synchronisation, and the snapshots
+   * that the whole strand learns there. Empty elsewhere.
+   */
+  heardByThread: Clock[];
+  unlearned: { readonly known: Clock; readonly link: number }[];
   /** Link of the packets read before the last synchronisation; 0 for none. */
   base: number;
   /** Link of the packets read since, by position. */
@@ -42,6 +48,8 @@ export function newStrand(g: number, rank: number): StrandState {
     parked: false,
     known: undefined,
     phaseStart: 0,
+    heardByThread: [],
+    unlearned: [],
     base: 0,
     links: new Map(),
     seq: 0,
@@ -68,6 +76,7 @@ export class Hearsay {
 
   /** A block-wide synchronisation: everything before is done before anything after. */
   separate(strand: StrandState): void {
+    this.gather(strand);
     strand.segment++;
     strand.phase++;
     strand.phaseStart = strand.segment;
@@ -96,6 +105,16 @@ export class Hearsay {
     }
     strand.base = links.length === 1 ? links[0]! : log.link(0, strand.base, links);
     strand.links = new Map();
+  }
+
+  /** All threads of a strand learn what single ones have waited for. */
+  gather(strand: StrandState): void {
+    if (strand.heardByThread.length === 0) return;
+    for (const clock of strand.heardByThread) strand.clock = join(strand.clock, clock);
+    const unlearned = strand.unlearned;
+    strand.heardByThread = [];
+    strand.unlearned = [];
+    for (const { known, link } of unlearned) this.learn(strand, known, link);
   }
 
   /** A strand learns what another had performed. */

@@ -4,7 +4,7 @@ import type { Lanes } from "./proxy-lanes.ts";
 import type { Proxies } from "./proxy-stalls.ts";
 import { type Counter, type CounterTable, counterUse, type SignalEvent, type WaitEvent } from "./signal-counters.ts";
 import type { Hearsay, StrandState } from "./strand-state.ts";
-import { acquire, type Snapshot } from "./vector-clocks.ts";
+import { acquire, join, type Snapshot } from "./vector-clocks.ts";
 
 /** How waits on contested counters are admitted. */
 export type Policy =
@@ -29,6 +29,8 @@ export interface TokenParts {
   readonly proxies: Proxies;
   /** Number of lanes. */
   readonly size: number;
+  /** Signals and waits are done by one thread each and synchronise no other: MSCCL++'s executor. */
+  readonly threadwise: boolean;
   readonly wake: (strand: StrandState) => void;
 }
 
@@ -81,16 +83,23 @@ export class Tokens {
     const relaxed = op.kind === "signal" && op.relaxed;
     const byProxy = (op.kind === "signal" || op.kind === "put") && op.channelKind === "port";
     const segmentEnded = strand.segment;
-    let snapshot: Snapshot | undefined;
-    if (!relaxed) {
-      snapshot = {
+    const { threadwise } = this.#in;
+    const snapshotOf = (thread: number): Snapshot | undefined => {
+      if (relaxed) {
+        if (byProxy) lanes.request(strand, thread);
+        return undefined;
+      }
+      // Of a single thread only what came before the last block-wide synchronisation is sure, and what it heard itself.
+      const clock = threadwise ? join(strand.clock, strand.heardByThread[thread]) : strand.clock;
+      return {
         strand: strand.g,
-        segments: strand.segment + 1,
-        base: byProxy ? lanes.behind(strand, strand.clock) : strand.clock,
+        segments: threadwise ? strand.phaseStart : strand.segment + 1,
+        base: byProxy ? lanes.behind(strand, clock, thread) : clock,
         known: strand.known,
-        link: hearsay.allLinks(strand),
+        link: threadwise ? strand.base : hearsay.allLinks(strand),
       };
-    } else if (byProxy) lanes.request(strand);
+    };
+    const snapshots = threadwise ? raise.map((_, thread) => snapshotOf(thread)) : [snapshotOf(0)];
     const reach = () => {
       for (const counter of raise) {
         this.#count[counter.id] = this.#count[counter.id]! + 1;
@@ -98,9 +107,10 @@ export class Tokens {
         this.#waiters.delete(counter.id);
       }
     };
-    for (const counter of raise) {
-      const snapshots = this.#snapshots[counter.id]!;
-      if (simple(counter)) snapshots.push(snapshot ?? snapshots.at(-1));
+    for (const [i, counter] of raise.entries()) {
+      const snapshot = snapshots[threadwise ? i : 0];
+      const list = this.#snapshots[counter.id]!;
+      if (simple(counter)) list.push(snapshot ?? list.at(-1));
       else {
         const ordinal = this.#bump("s", counter, strand);
         const key = `${counter.id}:${strand.g}:${ordinal}`;
@@ -117,7 +127,7 @@ export class Tokens {
       );
     else reach();
     // Relaxed signals and notifying puts are no block-wide synchronisation, but what follows comes after them.
-    if (relaxed || op.kind === "put") strand.segment++;
+    if (relaxed || threadwise || op.kind === "put") strand.segment++;
     else hearsay.separate(strand);
   }
 
@@ -162,7 +172,7 @@ export class Tokens {
     const relaxed = op.kind === "wait" && op.relaxed;
     const before = strand.clock;
     const segment = strand.segment;
-    for (const counter of take) {
+    for (const [thread, counter] of take.entries()) {
       const ticket = this.#taken[counter.id]! + 1;
       this.#taken[counter.id] = ticket;
       const ordinal = this.#bump("w", counter, strand);
@@ -172,18 +182,18 @@ export class Tokens {
         const snapshot = at >= 0 ? snapshots[at] : undefined;
         if (at > 0) snapshots[at - 1] = undefined;
         if (snapshot !== undefined) this.#arrive(snapshot);
-        if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot);
+        if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot, thread);
       } else {
         push(this.waits, counter.id, { strand: strand.g, segment, ordinal, ticket, clock: before });
         for (const key of this.#in.derived.get(`${counter.id}:${strand.g}:${ordinal}`) ?? []) {
           const snapshot = this.#snapshotsByKey.get(key);
           if (snapshot === undefined) continue;
           this.#arrive(snapshot);
-          if (!relaxed) this.#acquire(strand, snapshot);
+          if (!relaxed) this.#acquire(strand, snapshot, thread);
         }
       }
     }
-    if (relaxed) strand.segment++;
+    if (relaxed || this.#in.threadwise) strand.segment++;
     else this.#in.hearsay.separate(strand);
   }
 
@@ -194,7 +204,15 @@ export class Tokens {
       if (base[lane]! > this.arrived[lane]!) this.arrived[lane] = base[lane]!;
   }
 
-  #acquire(strand: StrandState, snapshot: Snapshot): void {
+  #acquire(strand: StrandState, snapshot: Snapshot, thread: number): void {
+    if (this.#in.threadwise) {
+      const heard = join(strand.clock, strand.heardByThread[thread]);
+      // No holes: the others have heard what the strand knows.
+      while (strand.heardByThread.length <= thread) strand.heardByThread.push(strand.clock);
+      strand.heardByThread[thread] = acquire(heard, snapshot, this.#in.size);
+      strand.unlearned.push({ known: snapshot.known, link: snapshot.link });
+      return;
+    }
     strand.clock = acquire(strand.clock, snapshot, this.#in.size);
     this.#in.hearsay.learn(strand, snapshot.known, snapshot.link);
   }

@@ -53,6 +53,25 @@ export interface Verdict {
   readonly stats: { readonly operations: number; readonly cells: number; readonly explorations: number };
 }
 
+/** Says of findings that they are so on MSCCL++'s executor only. */
+class ExecutorFindings extends Findings {
+  readonly #inner: Findings;
+  constructor(inner: Findings) {
+    super();
+    this.#inner = inner;
+  }
+  override add(finding: Finding): void {
+    if (finding.severity === "warning") return;
+    super.add(finding);
+    this.#inner.add({
+      ...finding,
+      code: finding.code === "undecided" ? "undecided" : "target-defect",
+      message: `on this executor, where one thread each signals and waits, and threads share out packets otherwise than plain data: ${finding.message}`,
+      hint: "put a nop (sync) before signals, behind waits, and between packets and plain data of the same place",
+    });
+  }
+}
+
 /** Ways to order contested waits that are tried before giving up. */
 const MAX_ORDERS = 256;
 /** Runs in which more orders are derived; fewer derived orders make the verdict stricter, never wrong. */
@@ -70,12 +89,16 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
   const findings = new Findings(options.maxFindings);
   const stats = { operations: 0, cells: 0, explorations: 0 };
   if (checkShape(plan, findings)) {
+    checkMeaning(plan, findings);
     if (options.target !== undefined) checkTarget(plan, options.target, findings);
     const sizes = sizesToCheck(plan, options.unitsPerChunk);
     const last = sizes.list.length - 1;
     sizes.list.forEach((size, i) => {
       if (i > 0 && findings.hasErrors) return;
       verifyAt(plan, size, 1, options, findings, stats, i === last);
+      // MSCCL++'s executor orders less than the plan says: what is right so far has to be right there too.
+      if (options.target === "mscclpp" && !findings.hasErrors)
+        verifyAt(plan, size, 1, { ...options, promises: {} }, new ExecutorFindings(findings), stats, false, true);
       if (i === Math.min(1, last) && options.promises?.relaunch === true && !findings.hasErrors) {
         verifyAt(plan, size, 3, { ...options, promises: {} }, findings, stats, false);
       }
@@ -90,6 +113,19 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
     suppressed: Object.fromEntries(findings.suppressed),
     stats,
   };
+}
+
+/** A file whose collective says nothing of any output would be right whatever it does. */
+function checkMeaning({ mode, collective: { operation, custom } }: ExecutionPlan, findings: Findings): void {
+  if (mode !== "imported" || operation !== "custom" || custom === undefined) return;
+  const outputs = custom.outputChunks.some((chunks) => chunks > 0);
+  if (!outputs || custom.post.some((chunks) => chunks.some((value) => value !== null))) return;
+  findings.atRank(-1, {
+    code: "unknown-collective",
+    severity: "error",
+    message: `nothing says what the outputs of ${JSON.stringify(custom.name)} have to hold: it is no collective that is known, or its buffers fit none, or its root cannot be told from them`,
+    hint: "say what it is: --expect all_reduce, --expect broadcast:ROOT, or --expect anything",
+  });
 }
 
 const UNSETTLED = [
@@ -124,6 +160,7 @@ function verifyAt(
   target: Findings,
   stats: { operations: number; cells: number; explorations: number },
   withLint: boolean,
+  threadwise = false,
 ): void {
   const findings = launches > 1 ? new RelaunchFindings(target) : target;
   const undecided = (message: string, hint: string) =>
@@ -141,7 +178,7 @@ function verifyAt(
   stats.cells = geometry.numCells;
   const table = counterTable(geometry);
   const promised = options.promises?.reuseAtRankEnd === true || options.promises?.outputAtRankEnd === true;
-  const session = new Session(geometry, table, stats, promised);
+  const session = new Session(geometry, table, stats, promised, threadwise);
   checkCounts(geometry, table, findings);
   const first = session.settle({ kind: "greedy" });
   stats.operations = first.steps;
@@ -185,7 +222,7 @@ function verifyAt(
     undecided(...UNSETTLED);
     return;
   }
-  if (countsAhead(plan, geometry.opBase)) {
+  if (threadwise || countsAhead(plan, geometry.opBase)) {
     undecided(
       "strands compete for signals or semaphores, and a relaxed signal or wait may be executed while its strand still waits for packets: there are more orders than are tried",
       "put a nop (sync) between the packets and what is relaxed, or give each waiting strand a channel of its own",
@@ -252,7 +289,15 @@ class Session {
   readonly #table: CounterTable;
   readonly #stats: { explorations: number };
   readonly #keepReads: boolean;
-  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }, keepReads: boolean) {
+  readonly #threadwise: boolean;
+  constructor(
+    geometry: Geometry,
+    table: CounterTable,
+    stats: { explorations: number },
+    keepReads: boolean,
+    threadwise: boolean,
+  ) {
+    this.#threadwise = threadwise;
     this.#keepReads = keepReads;
     this.values = new Values(geometry.numLeaves * geometry.launches);
     this.#geometry = geometry;
@@ -277,6 +322,7 @@ class Session {
       marked,
       watched,
       keepReads: this.#keepReads,
+      threadwise: this.#threadwise,
       stalls,
     });
   }
