@@ -17,8 +17,9 @@ import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
 import { checkMs, type RestartOptions, restartPolicy } from "./restart-policy.ts";
+import { bundleFunction, textOf } from "./sent-function.ts";
 import { Supervisor } from "./supervisor.ts";
-import { bundleFunction, bundleUserModule } from "./user-module.ts";
+import { bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
 
 /** More threads than this in one process is a typing error, not a world. */
@@ -106,8 +107,7 @@ export async function runWorld<R, D>(
   const policy = restartPolicy(options, ranks);
   if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
-  const bundling =
-    options.run === undefined ? bundleUserModule(options.module) : bundleFunction(options.run.toString());
+  const bundling = options.run === undefined ? bundleUserModule(options.module) : bundleFunction(textOf(options.run));
   // Looked at below, unless a host cannot be had.
   bundling.catch(() => {});
   const hosts: RankHost[] = [];

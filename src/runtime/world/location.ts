@@ -1,28 +1,56 @@
 /**
  * Where the copy of chorale that is running lies. Worker threads and user modules must load that very copy: dist/ of
- * an installed package, or .cache/dev/ (the transpiled sources) when tests run src/ directly.
+ * an installed package, or .cache/dev/ (the transpiled sources) when tests run src/ directly. A program that a bundler
+ * made has this file within itself: its ranks load the package that is installed beside it.
  */
 import { existsSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { UnavailableError } from "../../core/index.ts";
 
-const here = import.meta.url;
-const runsFromSource = here.endsWith(".ts");
+/** Bundles in CommonJS have no `import.meta.url`: their program's file stands for it. */
+const here: string =
+  (import.meta as { url?: string }).url ?? pathToFileURL(process.argv[1] ?? join(process.cwd(), "bundle.cjs")).href;
+
+/** A file that every loadable copy has. */
+const RANK_ENTRY = "runtime/world/rank-entry";
 
 /** Folder of the loadable copy: `.../dist/` or `.../.cache/dev/`. */
-export const copyRoot = runsFromSource ? new URL("../../../.cache/dev/", here) : new URL("../../", here);
+export const copyRoot = findCopy();
 /** Folder with package.json. */
 export const packageRoot = new URL(copyRoot.pathname.endsWith("/.cache/dev/") ? "../../" : "../", copyRoot);
+
+function findCopy(): URL {
+  if (here.endsWith(".ts")) return new URL("../../../.cache/dev/", here);
+  const beside = new URL("../../", here);
+  if (existsSync(new URL(`${RANK_ENTRY}.js`, beside))) return beside;
+  try {
+    const installed = createRequire(here).resolve("chorale/world");
+    return new URL("../../", pathToFileURL(installed));
+  } catch {
+    return beside;
+  }
+}
 
 /**
  * URL of a file of the loadable copy that a Worker can run.
  * @param path below src/, without extension: `runtime/world/rank-entry`
- * @throws UnavailableError when the file was not built
+ * @throws UnavailableError when the file is not there
  */
 export function loadableUrl(path: string): URL {
   const url = new URL(`${path}.js`, copyRoot);
   if (!existsSync(url)) {
-    throw new UnavailableError(fileURLToPath(url), "it was not built", "Run npm run build first.");
+    const isCheckout = existsSync(new URL("src/core/index.ts", packageRoot));
+    throw new UnavailableError(
+      fileURLToPath(url),
+      isCheckout
+        ? "it was not built"
+        : `chorale was bundled into ${fileURLToPath(here)}, without the files of its ranks`,
+      isCheckout
+        ? "Run npm run build first."
+        : 'Mark chorale as external and install it beside the program: esbuild --external:chorale "--external:chorale/*"; webpack and Rollup: externals or external: [/^chorale/].',
+    );
   }
   return url;
 }

@@ -25,7 +25,7 @@ export interface Place {
 /** Everything a worker needs to be one rank of one world. */
 export interface Job extends Place {
   /** The user's module: what to import, and the file that the user named. */
-  readonly module: { readonly url: string; readonly path: string };
+  readonly module: { readonly url: string; readonly path: string; readonly isCommonJs: boolean };
   /** The module was made of a function's text. */
   readonly isFunction: boolean;
   readonly args: readonly string[];

@@ -45,7 +45,7 @@ async function run(job: Job): Promise<void> {
   const before = resourcesNow();
   try {
     const world = await rank.open();
-    const main = ((await import(job.module.url)) as { default?: unknown }).default;
+    const main = defaultExport((await import(job.module.url)) as { default?: unknown }, job.module.isCommonJs);
     if (typeof main !== "function") {
       if (job.reused || main !== undefined) {
         throw new InvalidArgumentError(`default export of ${path}`, typeof main, "an async function (world, data)");
@@ -58,17 +58,28 @@ async function run(job: Job): Promise<void> {
       if (!rank.failed) sendResult(value, job.reused && isUnfinished(before));
     }
   } catch (error) {
-    rank.fail(
-      job.isFunction && error instanceof ReferenceError ? new ReferenceError(explain(error), { cause: error }) : error,
-    );
+    rank.fail(job.isFunction && error instanceof ReferenceError ? explainMissing(error) : error);
     if (!job.reused) process.exit(1);
   } finally {
     if (!job.reused) link.unref();
   }
 }
 
-function explain(error: ReferenceError): string {
-  return `${error.message}: the function was sent to its rank as text and sees nothing of its surroundings; pass values as \`data\`, and import() what it needs`;
+/** What a rank says of a name that the sent function does not find. */
+function explainMissing(error: ReferenceError): ReferenceError {
+  const name = /^(\S+) is not defined$/.exec(error.message)?.[1];
+  const text =
+    name !== undefined && /^(__\w|tslib|_(async|await|ts|class|object)_)/.test(name)
+      ? `${name} is a helper of the compiler or test runner that made the program, and is not sent along; compile for Node 20 or newer (target es2022), which needs no helpers, or give a file as \`module\``
+      : `the function was sent to its rank as text and sees nothing of its surroundings${name === undefined ? "" : `, ${name} among them`}; pass values as \`data\`, and import() what it needs`;
+  return new ReferenceError(`${error.message}: ${text}`, { cause: error });
+}
+
+/** A CommonJS file may assign the function itself, or its `default`; a script assigns nothing. */
+function defaultExport(module: { readonly default?: unknown }, isCommonJs: boolean): unknown {
+  const exported = module.default;
+  if (!isCommonJs || typeof exported !== "object" || exported === null) return exported;
+  return (exported as { readonly default?: unknown }).default;
 }
 
 /** How many of each kind of timer, socket, child process and the like this thread has. */

@@ -163,7 +163,13 @@ describe("the supervisor of hosts that do anything", () => {
           env: undefined,
           onOutput: () => {},
           onEvent: undefined,
-          job: { module: { url: "", path: "" }, isFunction: false, args: [], data: undefined, reused: false },
+          job: {
+            module: { url: "", path: "", isCommonJs: false },
+            isFunction: false,
+            args: [],
+            data: undefined,
+            reused: false,
+          },
           takeHost,
         });
         supervisor.start(Array.from({ length: ranks }, takeHost));

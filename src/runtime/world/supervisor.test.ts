@@ -72,7 +72,13 @@ function world(hosts: readonly FakeHost[], setting: Setting, takeHost: () => Ran
     env: undefined,
     onOutput: () => {},
     onEvent,
-    job: { module: { url: "", path: "" }, isFunction: false, args: [], data: undefined, reused: false },
+    job: {
+      module: { url: "", path: "", isCommonJs: false },
+      isFunction: false,
+      args: [],
+      data: undefined,
+      reused: false,
+    },
     takeHost,
   });
   supervisor.start(hosts);

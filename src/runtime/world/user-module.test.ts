@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
-import { bundleFunction, bundleUserModule, importUserModule } from "./user-module.ts";
+import { bundleFunction, textOf } from "./sent-function.ts";
+import { bundleUserModule, importUserModule } from "./user-module.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -107,10 +108,105 @@ describe("a user's module", () => {
 });
 
 describe("a function's text", () => {
+  type Sent = (x: string) => unknown;
+  async function sent(run: (...values: never[]) => unknown): Promise<Sent> {
+    const { url } = await bundleFunction(textOf(run));
+    return ((await import(url)) as { default: Sent }).default;
+  }
+
   it("becomes a module", async () => {
     const { url } = await bundleFunction("async (x) => (await import('node:path')).posix.sep + x");
-    const { default: f } = (await import(url)) as { default: (x: string) => Promise<string> };
+    const { default: f } = (await import(url)) as { default: Sent };
     expect(await f("a")).toBe("/a");
-    await expect(bundleFunction("function () { [native code] }")).rejects.toThrow(FormatError);
+  });
+
+  it("may be a method, an accessor or a private method, whatever it is called", async () => {
+    const get = (holder: object, name: PropertyKey) => Object.getOwnPropertyDescriptor(holder, name)?.get as Sent;
+    class Job {
+      static async run(x: string) {
+        return `${x}1`;
+      }
+      #hidden(x: string) {
+        return `${x}2`;
+      }
+      get hidden() {
+        return this.#hidden;
+      }
+    }
+    const methods = {
+      async(x: string) {
+        return `${x}3`;
+      },
+      async function(x: string) {
+        return `${x}4`;
+      },
+      "two words": (x: string) => `${x}5`,
+      [Symbol.iterator]: (x: string) => `${x}6`,
+      get seven() {
+        return "7";
+      },
+    };
+    expect(await (await sent(Job.run))("a")).toBe("a1");
+    expect((await sent(new Job().hidden))("a")).toBe("a2");
+    expect((await sent(methods.async))("a")).toBe("a3");
+    expect(await (await sent(methods.function))("a")).toBe("a4");
+    expect((await sent(methods["two words"]))("a")).toBe("a5");
+    expect((await sent(methods[Symbol.iterator]))("a")).toBe("a6");
+    expect((await sent(get(methods, "seven")))("a")).toBe("7");
+  });
+
+  it("is refused when there is none, or when it does not parse", async () => {
+    expect(() => textOf(Math.max)).toThrow(InvalidArgumentError);
+    expect(() => textOf((() => 1).bind(undefined))).toThrow(/a bound or built-in one has no text/);
+    const refused = bundleFunction("(x) => { super.y(); }");
+    await expect(refused).rejects.toThrow(FormatError);
+    await expect(refused).rejects.toThrow(/^the function run, line 1, column 26: Unexpected "super"/);
+  });
+
+  it("may come from a compiler that keeps the names of functions", async () => {
+    const { url } = await bundleFunction(
+      '(x) => { const inner = /* @__PURE__ */ __name(() => x, "kept"); return inner.name; }',
+    );
+    const { default: f } = (await import(url)) as { default: Sent };
+    expect(f("a")).toBe("kept");
+  });
+});
+
+describe("a user's CommonJS file", () => {
+  it("requires chorale, packages and files as Node would, and knows where it lies", async () => {
+    write("node_modules/both/package.json", '{"name":"both","exports":{"require":"./r.cjs","import":"./i.mjs"}}');
+    write("node_modules/both/r.cjs", "exports.kind = 'required';");
+    write("node_modules/both/i.mjs", "export const kind = 'imported';");
+    write("cjs/part.cjs", "exports.main = require.main === module; exports.name = __filename;");
+    const path = write(
+      "cjs/main.cjs",
+      'const { createMesh } = require("chorale/mesh");\nconst part = require("./part.cjs");\n' +
+        'const { sep } = require("path");\nconst data = require("./data.json");\n' +
+        'module.exports = { size: createMesh({ tp: 3 }).size, part, kind: require("both").kind, sep, data, ' +
+        "main: require.main === module, folder: __dirname, found: require.resolve('both') };",
+    );
+    write("cjs/data.json", '{"x":1}');
+    expect((await importUserModule(path))["default"]).toMatchObject({
+      size: 3,
+      part: { main: false, name: join(folder, "cjs/part.cjs") },
+      kind: "required",
+      sep: "/",
+      data: { x: 1 },
+      main: true,
+      folder: join(folder, "cjs"),
+      found: join(folder, "node_modules/both/r.cjs"),
+    });
+    const typed = write(
+      "cjs/typed.cts",
+      'import mesh = require("chorale/mesh");\nexport = mesh.createMesh({ tp: 2 }).size as number;',
+    );
+    expect(await importUserModule(typed)).toMatchObject({ default: 2 });
+    const own = write(
+      "cjs/own.mjs",
+      'import { createRequire } from "node:module";\nimport part from "./part.cjs";\n' +
+        'const require = createRequire(import.meta.url);\nexport const seen = [require("both").kind, part.main];\nimport "./uses.cjs";',
+    );
+    write("cjs/uses.cjs", 'require("chorale/mesh"); exports.x = 1;');
+    expect(await importUserModule(own)).toMatchObject({ seen: ["required", false] });
   });
 });

@@ -4,13 +4,14 @@
  * the copy of chorale that is running, other packages are resolved from the user's file and loaded as Node would.
  * A dynamic `import()` of a computed path is left as it is and is not resolved from the user's file.
  */
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { builtinModules } from "node:module";
+import { builtinModules, createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import type { BuildFailure, BuildOptions, Loader, Metafile, Plugin } from "esbuild";
+import type * as Esbuild from "esbuild";
+import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { ownName, removeOrphans } from "../memory/index.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
@@ -23,6 +24,8 @@ export interface UserModule {
   readonly url: string;
   /** The user's files that were bundled, absolute paths. */
   readonly inputs: readonly string[];
+  /** Its default export is what the user's file assigned to `module.exports`. */
+  readonly isCommonJs: boolean;
 }
 
 const LOADERS: Readonly<Record<string, Loader>> = {
@@ -59,13 +62,26 @@ export async function bundleUserModule(file: string | URL, argument = "module"):
   if (LOADERS[extname(path)] === undefined) {
     throw new InvalidArgumentError(argument, path, `a file that ends in ${Object.keys(LOADERS).join(", ")}`);
   }
-  if (runningCopyOf(path) === pathToFileURL(path).href) return { path, url: pathToFileURL(path).href, inputs: [path] };
+  if (runningCopyOf(path) === pathToFileURL(path).href)
+    return { path, url: pathToFileURL(path).href, inputs: [path], isCommonJs: false };
   const cached = cache.get(path);
   if (cached !== undefined && [...cached.stamps].every(([input, seen]) => stamp(input) === seen)) return cached.module;
 
-  const result = await bundle(path, { entryPoints: [path], absWorkingDir: dirname(path) });
-  const inputs = Object.keys(result.metafile.inputs).map((input) => resolve(dirname(path), input));
-  const module: UserModule = { path, url: writeModule(result.code), inputs };
+  const folder = dirname(path);
+  const { code, metafile } = await bundle(
+    path,
+    { entryPoints: [path], absWorkingDir: folder },
+    ({ file, line, column }) => `${resolve(folder, file)}:${line}:${column + 1}`,
+  );
+  const files = Object.entries(metafile.inputs);
+  const inputs = files.map(([input]) => resolve(folder, input));
+  const isCommonJs = files.some(([input, { format }]) => resolve(folder, input) === path && format === "cjs");
+  const module: UserModule = {
+    path,
+    url: writeModule(withRequire(code, path)),
+    inputs,
+    isCommonJs,
+  };
   cache.set(path, { module, stamps: new Map(inputs.map((input) => [input, stamp(input) ?? ""])) });
   return module;
 }
@@ -80,37 +96,21 @@ function pathOf(file: string | URL, argument: string): string {
   }
 }
 
-/** What stands for the path of a function that was sent as text. */
-const FUNCTION_PATH = "run.mjs";
-const functions = new Map<string, Promise<UserModule>>();
-
-/**
- * Makes a module whose default export is the function of this text. Its imports are resolved from the current folder.
- * @throws FormatError when the text is not that of a function, such as of a method or of a built-in
- */
-export function bundleFunction(source: string): Promise<UserModule> {
-  let made = functions.get(source);
-  if (made === undefined) {
-    // Test runners built on Vite rename the dynamic import, and make its path relative to their root.
-    const text = source.replace(/__vite_ssr_dynamic_import__\((["'])(\/[^"']*)?/g, (_, quote: string, path = "") => {
-      const isAbsolute = path === "" || existsSync(path);
-      return `import(${quote}${isAbsolute ? path : join(process.cwd(), path)}`;
-    });
-    const stdin = { contents: `export default (${text});`, resolveDir: process.cwd(), sourcefile: FUNCTION_PATH };
-    made = bundle(FUNCTION_PATH, { stdin }).then(({ code }) => ({
-      path: FUNCTION_PATH,
-      url: writeModule(code),
-      inputs: [],
-    }));
-    functions.set(source, made);
-    // The reason may be gone the next time.
-    made.catch(() => functions.delete(source));
-  }
-  return made;
+/** As the package has it: also where a program was bundled, or where packages do not see each other's dependencies. */
+function loadEsbuild(): typeof Esbuild {
+  return createRequire(new URL("package.json", packageRoot))("esbuild") as typeof Esbuild;
 }
 
-async function bundle(path: string, entry: BuildOptions): Promise<{ code: Uint8Array; metafile: Metafile }> {
-  const { build } = await import("esbuild");
+/**
+ * Bundles user code into one ECMAScript module. `path` is its file, or what errors call it; `placeOf` says where an error is.
+ * @throws FormatError when it does not parse, or when what it imports is not found
+ */
+export async function bundle(
+  path: string,
+  entry: BuildOptions,
+  placeOf: (location: Location) => string,
+): Promise<{ code: Uint8Array; metafile: Metafile }> {
+  const { build } = loadEsbuild();
   try {
     const { outputFiles, metafile } = await build({
       ...entry,
@@ -126,15 +126,16 @@ async function bundle(path: string, entry: BuildOptions): Promise<{ code: Uint8A
       sourcesContent: true,
       outfile: join(scratchFolder(), "module.mjs"),
       logLevel: "silent",
-      plugins: [userFiles],
+      plugins: [userFiles(path)],
     });
     return { code: outputFiles[0]?.contents ?? new Uint8Array(), metafile };
   } catch (error) {
-    throw syntaxError(path, error);
+    throw syntaxError(path, placeOf, error);
   }
 }
 
-function writeModule(code: Uint8Array): string {
+/** Writes a module where this process and its ranks can import it. @returns its URL */
+export function writeModule(code: Uint8Array | string): string {
   const output = join(scratchFolder(), `module-${++counter}.mjs`);
   writeFileSync(output, code);
   return pathToFileURL(output).href;
@@ -150,7 +151,7 @@ export async function importUserModule(file: string | URL, argument = "module"):
   return (await import(module.url)) as Record<string, unknown>;
 }
 
-const userFiles: Plugin = {
+const userFiles = (entry: string): Plugin => ({
   name: "chorale-user-files",
   setup(build) {
     build.onResolve({ filter: /./ }, async ({ path, importer, resolveDir, kind, pluginData }) => {
@@ -161,23 +162,25 @@ const userFiles: Plugin = {
         const names = [...entryPoints().keys()].join(", ");
         return url === undefined
           ? { errors: [{ text: `chorale has no entry point ${path}; there are ${names}` }] }
-          : { path: url, external: true };
+          : { path: locatorFor(kind, url), external: true };
       }
       const found = await build.resolve(path, { importer, resolveDir, kind, pluginData: resolving });
       if (found.errors.length > 0) return { errors: found.errors };
       if (found.external) return found;
       const own = runningCopyOf(found.path);
-      if (own !== undefined) return { path: own, external: true };
+      if (own !== undefined) return { path: locatorFor(kind, own), external: true };
+      if (found.path.endsWith(".node"))
+        return { path: locatorFor(kind, pathToFileURL(found.path).href), external: true };
       // Files of the user's own are bundled, wherever they lie; so is TypeScript of a package, which Node cannot load.
       const isPackage = !/^[./]/.test(path) && !isAbsolute(path) && /[\\/]node_modules[\\/]/.test(found.path);
       if (!isPackage || /\.([mc]?ts|[jt]sx)$/.test(found.path)) return found;
-      return { path: pathToFileURL(found.path).href, external: true };
+      return { path: locatorFor(kind, pathToFileURL(found.path).href), external: true };
     });
-    // A bundled file keeps its own import.meta.url, so that it finds the files beside it.
+    // A bundled file keeps what says where it lies, so that it finds the files beside it.
     build.onLoad({ filter: /\.[mc]?[jt]sx?$/ }, async ({ path }) => {
       const contents = await readFile(path, "utf8");
       const loader = LOADERS[extname(path)] ?? "js";
-      if (!contents.includes("import.meta")) return { contents, loader };
+      if (!/import\.meta|__filename|__dirname|require\.main/.test(contents)) return { contents, loader };
       const { code } = await build.esbuild.transform(contents, {
         loader,
         target: "node20",
@@ -187,13 +190,32 @@ const userFiles: Plugin = {
           "import.meta.url": JSON.stringify(pathToFileURL(path).href),
           "import.meta.filename": JSON.stringify(path),
           "import.meta.dirname": JSON.stringify(dirname(path)),
+          __filename: JSON.stringify(path),
+          __dirname: JSON.stringify(dirname(path)),
+          "require.main": path === entry ? "module" : "undefined",
         },
       });
       return { contents: code, loader: "js" };
     });
   },
-};
+});
 const resolving = Symbol("resolving");
+
+/** What names a file outside of the bundle: `import` wants a URL, and `require` a path. */
+function locatorFor(kind: ImportKind, url: string): string {
+  return kind.startsWith("require-") ? fileURLToPath(url) : url;
+}
+
+/**
+ * Gives the CommonJS files of a bundle the `require` that esbuild's own calls for what is not bundled; it then renames a
+ * `require` that a user's file declares. On the first line: source maps count lines.
+ */
+function withRequire(code: Uint8Array, path: string): Uint8Array | string {
+  const text = Buffer.from(code).toString();
+  if (!text.includes("var __require = ")) return code;
+  const from = JSON.stringify(pathToFileURL(path).href);
+  return `import { createRequire as makeRequire } from "node:module"; const require = makeRequire(${from}); ${text}`;
+}
 
 /**
  * The running copy's file of what is chorale's own, in the source or as loaded: those are never bundled, or their
@@ -229,11 +251,10 @@ function scratchFolder(): string {
   return folder;
 }
 
-function syntaxError(path: string, error: unknown): unknown {
+function syntaxError(path: string, placeOf: (location: Location) => string, error: unknown): unknown {
   const first = (error as Partial<BuildFailure> | undefined)?.errors?.[0];
   if (first === undefined) return error;
   const at = first.location;
-  const where = at === null ? path : `${resolve(dirname(path), at.file)}:${at.line}:${at.column + 1}`;
   const line = at === null ? "" : `\n    ${at.lineText.trim()}`;
-  return new FormatError(where, `${first.text}${line}`, { cause: error });
+  return new FormatError(at === null ? path : placeOf(at), `${first.text}${line}`, { cause: error });
 }

@@ -1,0 +1,139 @@
+/** Everyday programs, as their authors write and start them: in a folder of their own, beside an installed chorale. */
+import { execFile } from "node:child_process";
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build, transformSync } from "esbuild";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { CLI_PROCESS } from "../helpers/cli.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const folder = realpathSync(mkdtempSync(join(tmpdir(), "chorale-programs-")));
+const program = (name: string) => join(folder, name);
+
+beforeAll(() => {
+  cpSync(join(root, "test/e2e/programs"), folder, { recursive: true });
+  const installed = join(folder, "node_modules/chorale");
+  mkdirSync(installed, { recursive: true });
+  copyFileSync(join(root, "package.json"), join(installed, "package.json"));
+  symlinkSync(join(root, ".cache/dev"), join(installed, "dist"), "dir");
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+interface Run {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Runs `node ARGS` in the folder of the programs. */
+function node(...args: readonly string[]): Promise<Run> {
+  const env = { ...process.env, TMPDIR: folder, NODE_OPTIONS: "" };
+  return new Promise((resolve) => {
+    execFile(process.execPath, args, { cwd: folder, env }, (error, out, err) => {
+      resolve({ code: error === null ? 0 : Number(error.code ?? -1), out, err });
+    });
+  });
+}
+
+const chorale = (...args: readonly string[]) => node(...CLI_PROCESS, ...args);
+const sorted = (text: string) => text.trimEnd().split("\n").toSorted();
+
+describe("a program that calls launch()", () => {
+  it("may give a method, a getter's value or a static method as run", async () => {
+    expect(await node(program("method.mjs"))).toEqual({ code: 0, out: "30 30 30\n2 2\n0 1\n", err: "" });
+  });
+
+  it("may be compiled by tsx, which keeps the names of inner functions", async () => {
+    const text = transformSync(readFileSync(program("inner-functions.ts"), "utf8"), {
+      loader: "ts",
+      format: "esm",
+      target: "node20",
+      keepNames: true,
+    }).code;
+    expect(text).toContain("__name(");
+    writeFileSync(program("inner-functions.mjs"), text);
+    expect(await node(program("inner-functions.mjs"))).toEqual({ code: 0, out: "4 9\n", err: "" });
+  });
+
+  it("is told the name that the sent function cannot see", async () => {
+    const { code, err } = await node(program("closure.mjs"));
+    expect(code).toBe(1);
+    expect(err).toContain("learningRate is not defined: the function was sent to its rank as text");
+    expect(err).toContain("sees nothing of its surroundings, learningRate among them; pass values as `data`");
+  });
+
+  it.each(["esm", "cjs"] as const)("may be bundled (%s) where chorale is installed", async (format) => {
+    const source = { contents: bundled, resolveDir: folder, sourcefile: "app.mjs" };
+    const outfile = program(`bundle/app.${format === "esm" ? "mjs" : "cjs"}`);
+    const external = ["koffi"];
+    await build({ stdin: source, bundle: true, platform: "node", format, outfile, external, logLevel: "silent" });
+    expect(await node(outfile)).toEqual({ code: 0, out: "0 1\n", err: "" });
+    // Elsewhere the files of the ranks are not to be had.
+    const alone = mkdtempSync(join(tmpdir(), "chorale-alone-"));
+    try {
+      const copy = join(alone, format === "esm" ? "app.mjs" : "app.cjs");
+      copyFileSync(outfile, copy);
+      const { code, err } = await node(copy);
+      expect(code).toBe(1);
+      expect(err).toContain(`chorale was bundled into ${realpathSync(copy)}, without the files of its ranks`);
+      expect(err).toContain("esbuild --external:chorale");
+    } finally {
+      rmSync(alone, { recursive: true });
+    }
+  });
+});
+
+const bundled = `
+  import { launch } from "chorale";
+  launch({ ranks: 2, run: async (world) => world.rank }).then(
+    (ranks) => console.log(ranks.join(" ")),
+    (error) => { console.error(error.message); process.exitCode = 1; },
+  );
+`;
+
+describe("chorale launch", () => {
+  it("runs a CommonJS script that joins the world", async () => {
+    const { code, out, err } = await chorale("launch", "-n", "2", program("script.cjs"));
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(sorted(out)).toEqual([0, 1].map((rank) => `[${rank}] sum 3 of 2, found itself: true`));
+  });
+
+  it("runs the function that TypeScript for CommonJS exports", async () => {
+    // Not a file: this project's own TypeScript has no CommonJS.
+    writeFileSync(program("exported.cts"), EXPORTED);
+    const { code, out, err } = await chorale("launch", "-n", "3", program("exported.cts"));
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(sorted(out)).toEqual([0, 1, 2].map((rank) => `[${rank}] max 3`));
+  });
+
+  it.each([
+    ["module.exports = async (world) => console.log(world.size);", "[0] 1\n"],
+    ["exports.default = async (world) => console.log(world.size);", "[0] 1\n"],
+    ['console.log("top level");', "[0] top level\n"],
+  ])("takes what a CommonJS file exports: %s", async (text, out) => {
+    writeFileSync(program("exports.cjs"), text);
+    expect(await chorale("launch", "-n", "1", program("exports.cjs"))).toEqual({ code: 0, out, err: "" });
+  });
+});
+
+const EXPORTED = `import chorale = require("chorale");
+
+export = async (world: chorale.World): Promise<void> => {
+  const x = world.tensor("f32", [2]);
+  x.data.fill(world.rank);
+  await world.comm.allReduce(x);
+  console.log("max", x.data.reduce((a, b) => Math.max(a, b)));
+};
+`;
