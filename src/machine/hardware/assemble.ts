@@ -214,7 +214,15 @@ function link(
       const { maxGeneration, generation = maxGeneration, width, maxWidth = width } = device.pcie ?? {};
       const top = maxGeneration ?? generation;
       const lanes = width ?? maxWidth;
-      if (own !== undefined && own.bandwidthGBps === undefined && top !== undefined && lanes !== undefined) {
+      // What the bus does not tell, the vendor's tool may: of the device's own link.
+      const isOnBus = (parts.pci.get(device.pciAddress ?? "")?.hops.length ?? 0) > 0;
+      if (
+        own !== undefined &&
+        !isOnBus &&
+        own.bandwidthGBps === undefined &&
+        top !== undefined &&
+        lanes !== undefined
+      ) {
         const bandwidthGBps = pcieGBps(top, lanes);
         if (bandwidthGBps > 0) own.bandwidthGBps = bandwidthGBps;
       }

@@ -203,9 +203,9 @@ export async function readAllPci(files: FileSystem): Promise<ReadonlyMap<string,
   return new Map(byAddress.sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** Displays, processing accelerators and coprocessors. */
+/** Displays, processing accelerators, coprocessors and signal processors (AMD XDNA). */
 function isAccelerator(classCode: number): boolean {
-  return [0x03, 0x12, 0x0b].includes(classCode >> 16) || classCode >> 8 === 0x0880;
+  return [0x03, 0x12, 0x0b, 0x11].includes(classCode >> 16) || classCode >> 8 === 0x0880;
 }
 
 /** Displays, accelerators, network and InfiniBand controllers, NVSwitches (other bridges), coprocessors, unclassified. */
@@ -216,6 +216,7 @@ function isInteresting(classCode: number): boolean {
     base === 0x12 ||
     base === 0x02 ||
     base === 0x0b ||
+    base === 0x11 ||
     base === 0x00 ||
     classCode >> 8 === 0x0680 ||
     classCode >> 8 === 0x0880 ||
