@@ -128,3 +128,78 @@ describe("names and messages of files", () => {
     }
   });
 });
+
+describe("files that are too much", () => {
+  const end = async (name: string, content: Uint8Array | string, ...argv: string[]) => {
+    const file = path(name);
+    writeFileSync(file, content);
+    const { code, err, wrong, tookMs } = await endOf(argv.map((word) => (word === "FILE" ? file : word)));
+    rmSync(file);
+    expect({ name, wrong, isQuick: tookMs < 20_000 }).toEqual({ name, wrong: [], isQuick: true });
+    return { code, err };
+  };
+
+  it("JSON that is nested 3,000 deep is refused in words, wherever it is read", async () => {
+    const deep = `${"[".repeat(3000)}${"]".repeat(3000)}`;
+    const inventory = `{"schemaVersion":1,"devices":[{"id":"a","family":"cpu","vendor":"","name":"","index":0,"visible":true,"details":{"x":${deep}}}],"topology":{"nodes":[],"links":[]},"warnings":[]}`;
+    const answer = await end("deep.json", inventory, "plan", "gpt2", "--hardware", "FILE");
+    expect(answer).toMatchObject({ code: 2, err: expect.stringContaining("nested deeper than 64 levels") });
+    for (const argv of [
+      ["doctor", "--flight", "FILE"],
+      ["plan", "FILE"],
+      ["check", "FILE"],
+      ["sim", "FILE", "--topology", "l4"],
+    ]) {
+      const { code } = await end("deep.json", deep, ...argv);
+      expect([argv[0], code === 1 || code === 2]).toEqual([argv[0], true]);
+    }
+  });
+
+  it("times beyond what a date holds are shown as they are", async () => {
+    const dump = JSON.stringify(flightDump()).replaceAll("1000000000000", "8640000000000001");
+    expect(await end("late.json", dump, "doctor", "--flight", "FILE")).toMatchObject({ code: 1, err: "" });
+    expect(
+      await end("late.json", dump.replaceAll("8640000000000001", "-1e300"), "doctor", "--flight", "FILE"),
+    ).toMatchObject({ code: 1 });
+  });
+
+  it("130,000 tensors and as many entries of a GGUF array are read or refused in words", async () => {
+    const header: Record<string, object> = {};
+    for (let i = 0; i < 130_000; i++)
+      header[`model.layers.${i}.x.weight`] = { dtype: "F32", shape: [0], data_offsets: [0, 0] };
+    const text = Buffer.from(JSON.stringify(header));
+    const size = Buffer.alloc(8);
+    size.writeBigUInt64LE(BigInt(text.length));
+    expect(
+      await end("many.safetensors", Buffer.concat([size, text]), "plan", "FILE", "--hardware", "l4"),
+    ).toMatchObject({ code: 2 });
+    // More than a call of JavaScript may have arguments.
+    const counts = ggufModel("small", "token_embd.weight", ["a"], 130_000);
+    expect((await end("counts.gguf", counts, "plan", "FILE", "--hardware", "l4", "--context", "64")).code).toBe(0);
+  });
+
+  it("plans whose ranks, strands or channels do not fit together are findings, in check and in sim", async () => {
+    const right = JSON.parse(new TextDecoder().decode(options[0]?.content)) as {
+      ranks: { strands: { ops: object[] }[]; channels?: unknown }[];
+    };
+    const spoils: ((plan: typeof right) => void)[] = [
+      (plan) => void plan.ranks.pop(),
+      (plan) => void plan.ranks[0]?.strands.splice(0),
+      (plan) => {
+        const [, rank] = plan.ranks;
+        if (rank !== undefined) rank.channels = {};
+      },
+      (plan) => void plan.ranks[2]?.strands[0]?.ops.splice(0, 3),
+    ];
+    for (const spoil of spoils) {
+      const plan = structuredClone(right);
+      spoil(plan);
+      for (const argv of [
+        ["check", "FILE"],
+        ["sim", "FILE", "--topology", "hgx-h100-8", "-b", "1K", "-e", "1K"],
+      ]) {
+        expect([0, 1, 2]).toContain((await end("spoilt.json", JSON.stringify(plan), ...argv)).code);
+      }
+    }
+  });
+});

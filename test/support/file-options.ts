@@ -81,7 +81,12 @@ function llamaTensors(): Parameters<typeof encodeSafetensors>[0] {
 }
 
 /** A GGUF file of a model of one layer. @param name `general.name` */
-export function ggufModel(name = "small", tensor = "token_embd.weight"): Uint8Array {
+export function ggufModel(
+  name = "small",
+  tensor = "token_embd.weight",
+  tokens: readonly string[] = ["a", "b", "c"],
+  numHeadCounts = 0,
+): Uint8Array {
   const f32 = (label: string, ...shape: number[]) => ({
     name: label,
     shape,
@@ -95,11 +100,12 @@ export function ggufModel(name = "small", tensor = "token_embd.weight"): Uint8Ar
       "llama.block_count": ["u32", 1],
       "llama.embedding_length": ["u32", 64],
       "llama.feed_forward_length": ["u32", 128],
-      "llama.attention.head_count": ["u32", 4],
+      "llama.attention.head_count":
+        numHeadCounts === 0 ? ["u32", 4] : ["strings", Array.from({ length: numHeadCounts }, () => "4")],
       "llama.attention.head_count_kv": ["u32", 2],
       "llama.context_length": ["u32", 128],
       "llama.vocab_size": ["u32", 256],
-      "tokenizer.ggml.tokens": ["strings", ["a", "b", "c"]],
+      "tokenizer.ggml.tokens": ["strings", tokens],
     },
     [
       f32(tensor, 64, 256),

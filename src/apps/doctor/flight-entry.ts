@@ -26,7 +26,10 @@ export function progressOf({ state, reached = "issued", timeMs }: FlightEntry): 
     started: "has it on its stream",
     running: "is in it on its stream",
   };
-  const since = timeMs === 0 ? "" : `, issued at ${new Date(timeMs).toISOString()}`;
+  const issued = new Date(timeMs);
+  // What is beyond a date is shown as the dump has it.
+  const at = Number.isNaN(issued.getTime()) ? `${timeMs} ms since 1970` : issued.toISOString();
+  const since = timeMs === 0 ? "" : `, issued at ${at}`;
   if (state === "done") return "is done with it";
   return `${state === "failed" ? said[reached] : said[state]}${since}`;
 }

@@ -192,7 +192,7 @@ function diagnoseGroup(
   const inPairs = pairsInWords(pairs, lastOf);
   const timings = timingsOf(members, all);
   const timed = timings === undefined ? {} : { timings };
-  const seq = Math.min(...open.map(({ entry }) => entry.seq));
+  const seq = open.reduce((least, { entry }) => Math.min(least, entry.seq), Number.POSITIVE_INFINITY);
   const isMismatch = pairs.some(isUnfit);
   if (open.length === 0) {
     const unmatched = new Set(

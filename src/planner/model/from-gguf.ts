@@ -139,7 +139,9 @@ export function modelFromGguf(header: GgufHeader): ModelSpec {
 
 function numberOf(value: GgufValue, where: string, field: string): number {
   // Per-layer lists: the largest is what memory must hold.
-  const one = Array.isArray(value) ? Math.max(...value.map((item) => Number(item))) : value;
+  const one = Array.isArray(value)
+    ? value.reduce<number>((most, item) => Math.max(most, Number(item)), Number.NEGATIVE_INFINITY)
+    : value;
   const number = typeof one === "bigint" ? Number(one) : one;
   if (typeof number !== "number" || !Number.isFinite(number)) {
     throw new FormatError(where, `is ${show(value)}; expected a number`, { field });

@@ -84,8 +84,12 @@ export function modelFromTensors(tensors: Tensors, where: string, name: string):
   const [vocabSize, hiddenSize] = table;
   const [q] = need(`${layer0}self_attn.q_proj.weight`);
   const [kv] = need(`${layer0}self_attn.k_proj.weight`);
-  const numLayers =
-    1 + Math.max(...[...tensors.keys()].map((key) => Number(/^model\.layers\.(\d+)\./.exec(key)?.[1] ?? -1)));
+  // Not Math.max(...): a file may have more tensors than a call may have arguments.
+  let numLayers = 0;
+  for (const key of tensors.keys()) {
+    const layer = /^model\.layers\.(\d+)\./.exec(key)?.[1];
+    if (layer !== undefined) numLayers = Math.max(numLayers, Number(layer) + 1);
+  }
   const qNorm = tensors.get(`${layer0}self_attn.q_norm.weight`)?.shape[0];
   const headDim = qNorm ?? HEAD_DIMS.find((dim) => q % dim === 0 && kv % dim === 0 && q / dim >= kv / dim);
   if (headDim === undefined)
