@@ -1,9 +1,12 @@
 export * from "./brands.ts";
+export { type CallSite, type CallTrace, callSiteOf, traceOfCall } from "./call-site.ts";
+export { deepFreeze } from "./deep-freeze.ts";
 export * from "./dtype.ts";
 export * from "./errors.ts";
 export * from "./float-formats.ts";
 export * from "./plain-text.ts";
 export * from "./reduce-op.ts";
 export * from "./tensor.ts";
+export { isThenable } from "./thenable.ts";
 export * from "./units.ts";
 export { wordTable } from "./word-table.ts";

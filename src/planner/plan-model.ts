@@ -2,7 +2,7 @@
  * The planner's front door: a model and an inventory in, the best layouts out, with the reason why each other lost; or,
  * when nothing fits, why not and what would.
  */
-import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
+import { deepFreeze, InvalidArgumentError, UnsupportedError } from "../core/index.ts";
 import {
   type Device,
   type Family,
@@ -16,7 +16,7 @@ import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
 import { availableMemory, deviceKinds } from "./placement/blocks.ts";
 import { Fabric } from "./placement/fabric.ts";
-import { deepFreeze, OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
+import { OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
 import { type Constraints, search } from "./search/search.ts";
 import { TableCache } from "./search/stage.ts";

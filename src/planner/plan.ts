@@ -9,7 +9,7 @@
  * `cp` shards the sequence (and the KV cache); `tp` shards every matrix.
  */
 import { z } from "zod";
-import { FormatError } from "../core/index.ts";
+import { deepFreeze, FormatError } from "../core/index.ts";
 
 export const PLAN_SCHEMA_VERSION = 1;
 
@@ -190,15 +190,6 @@ export type ShardingPlan = z.infer<typeof shardingPlanSchema>;
 /** The rank at a coordinate. */
 export function rankAt(axes: AxisSizes, at: AxisSizes): number {
   return PLAN_AXES.reduce((rank, axis) => rank * axes[axis] + at[axis], 0);
-}
-
-/** Freezes plain data all the way down. */
-export function deepFreeze<T>(value: T): T {
-  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
-    for (const inner of Object.values(value)) deepFreeze(inner);
-    Object.freeze(value);
-  }
-  return value;
 }
 
 /**

@@ -5,7 +5,8 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { recordedRoot } from "../../../test/support/recorded-root.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { diagnose, explain, explainFlight, type FlightEntry, findEngines } from "./index.ts";
+import type { FlightEntry } from "../../runtime/comm/index.ts";
+import { diagnose, explain, explainFlight, findEngines } from "./index.ts";
 
 const fixtures = fileURLToPath(new URL("../../../test/fixtures/machines/roots", import.meta.url));
 

@@ -1,23 +1,24 @@
 /** One operation of one rank, as a flight-recorder dump has it, and what it says in words. */
 import { z } from "zod";
+import type { FlightEntry } from "../../runtime/comm/index.ts";
 
-export const entrySchema = z.object({
+/** What stands in a file, checked to be what the runtime writes. */
+export const entrySchema: z.ZodType<FlightEntry> = z.object({
   group: z.string(),
   seq: z.number(),
   op: z.string(),
   call: z.string(),
   state: z.enum(["issued", "started", "running", "done", "failed"]),
   timeMs: z.number(),
-  endMs: z.number().optional(),
-  reached: z.enum(["issued", "started", "running"]).optional(),
-  startUs: z.number().optional(),
-  durationUs: z.number().optional(),
-  peer: z.number().optional(),
-  dtype: z.string().optional(),
-  count: z.number().optional(),
-  inBatch: z.boolean().optional(),
+  endMs: z.number().exactOptional(),
+  reached: z.enum(["issued", "started", "running"]).exactOptional(),
+  startUs: z.number().exactOptional(),
+  durationUs: z.number().exactOptional(),
+  peer: z.number().exactOptional(),
+  dtype: z.string().exactOptional(),
+  count: z.number().exactOptional(),
+  inBatch: z.boolean().exactOptional(),
 });
-export type FlightEntry = z.infer<typeof entrySchema>;
 
 /** How far a call came on a rank, in words. */
 export function progressOf({ state, reached = "issued", timeMs }: FlightEntry): string {

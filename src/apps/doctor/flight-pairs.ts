@@ -2,7 +2,8 @@
  * Sends and receives in flight-recorder dumps: ranks number those of each pair by themselves, so that the other end of one
  * is the peer's call of the same number. Of a rank that hangs in one it says whether there is another end, and where.
  */
-import { type FlightEntry, progressOf } from "./flight-entry.ts";
+import type { FlightEntry } from "../../runtime/comm/index.ts";
+import { progressOf } from "./flight-entry.ts";
 
 /** How many sends and receives of a rank a group's dump tells at most: one that is not among so many may be older. */
 const MAX_NOTED = 64;

@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { z } from "zod";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
-import { entrySchema, type FlightEntry, progressOf } from "./flight-entry.ts";
+import { FLIGHT_SCHEMA_VERSION, type FlightEntry } from "../../runtime/comm/index.ts";
+import { entrySchema, progressOf } from "./flight-entry.ts";
 import { isUnfit, pairsInWords, stuckPairs } from "./flight-pairs.ts";
 import { knownCause } from "./known-causes.ts";
 
@@ -16,7 +17,7 @@ const MAX_DUMP_BYTES = 128 * 1024 * 1024;
 const MAX_DUMPS = 4096;
 
 const dumpSchema = z.object({
-  schemaVersion: z.literal(1),
+  schemaVersion: z.literal(FLIGHT_SCHEMA_VERSION),
   backend: z.string(),
   generation: z.number(),
   worldSize: z.number(),
@@ -34,8 +35,6 @@ const mismatchSchema = z.object({
 function mismatchInWords({ problem, sides }: z.infer<typeof mismatchSchema>): string {
   return `${problem}: ${sides.map(({ rank, call }) => `rank ${rank} called ${call}`).join("; ")}`;
 }
-
-export type { FlightEntry };
 
 type Dump = z.infer<typeof dumpSchema>;
 

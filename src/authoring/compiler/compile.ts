@@ -2,9 +2,8 @@
  * From a recorded program to a plan, by the sound lowering or, on request, by the one that equals MSCCL++'s. The only
  * file of the compiler that knows both: nothing else here stands on mscclpp/.
  */
-import { PlanError } from "../../core/index.ts";
+import { deepFreeze, PlanError } from "../../core/index.ts";
 import {
-  deepFreeze,
   type ExecutionPlan,
   limitViolations,
   type PlanCollective,

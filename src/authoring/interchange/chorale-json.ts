@@ -4,15 +4,8 @@
  */
 import { z } from "zod";
 import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
-import { FormatError } from "../../core/index.ts";
-import {
-  BUFFERS,
-  deepFreeze,
-  type ExecutionPlan,
-  PLAN_REDUCE_OPS,
-  PLAN_SCHEMA_VERSION,
-  type RankPlan,
-} from "../plan/index.ts";
+import { deepFreeze, FormatError } from "../../core/index.ts";
+import { BUFFERS, type ExecutionPlan, PLAN_REDUCE_OPS, PLAN_SCHEMA_VERSION, type RankPlan } from "../plan/index.ts";
 import { parseFile } from "./exact-json.ts";
 
 const count = z.number().int().nonnegative();

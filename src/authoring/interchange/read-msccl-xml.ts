@@ -4,16 +4,10 @@
  * MSCCL moves data through FIFOs; here every message has its own place in the receiver's scratch, announced by a signal,
  * so that nothing that MSCCL allows can overwrite what is still needed.
  */
-import { FormatError } from "../../core/index.ts";
+import { deepFreeze, FormatError } from "../../core/index.ts";
 import type { RawChunk } from "../compiler/index.ts";
 import { type ChannelRecord, lowerSound, MEMORY, Recorder, type SemaphoreRecord } from "../compiler/index.ts";
-import {
-  collectiveChunks,
-  DEFAULT_PLAN_OPTIONS,
-  deepFreeze,
-  type ExecutionPlan,
-  type PlanCollective,
-} from "../plan/index.ts";
+import { collectiveChunks, DEFAULT_PLAN_OPTIONS, type ExecutionPlan, type PlanCollective } from "../plan/index.ts";
 import { parseXml, type XmlElement } from "./xml-subset.ts";
 
 const STEP_TYPES = ["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"] as const;

@@ -3,9 +3,9 @@
  * is trusted: every field is checked and a mistake is named by its path. Writing what was read gives the same file
  * (`write-mscclpp-json.ts`); the order of its tables is kept.
  */
+import { deepFreeze } from "../../core/index.ts";
 import {
   type ChannelKind,
-  deepFreeze,
   type ExecutionPlan,
   type GroupSlice,
   type Op,

@@ -392,15 +392,6 @@ export const DEFAULT_PLAN_OPTIONS: PlanOptions = Object.freeze({
   maxMessageSizeBytes: UNLIMITED_MESSAGE_SIZE,
 });
 
-/** Freezes a value and everything in it. */
-export function deepFreeze<T>(value: T): T {
-  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
-    Object.freeze(value);
-    for (const inner of Object.values(value)) deepFreeze(inner);
-  }
-  return value;
-}
-
 /** Number of operations of a plan; a pipeline counts as its body's. */
 export function countOps(plan: ExecutionPlan): number {
   let count = 0;

@@ -16,7 +16,6 @@ export {
   channelOrdinal,
   countOps,
   DEFAULT_PLAN_OPTIONS,
-  deepFreeze,
   type ExecutionPlan,
   type FlushOp,
   type GetOp,

@@ -3,10 +3,12 @@
  * an hour, in the region named; they change, so every row has its date. The rows were written down by hand from what the
  * providers' public lists said around that date, not fetched from them: a starting point, to be checked before money moves.
  */
+
 import { z } from "zod";
+import { deepFreeze } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
 import { findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
-import { deepFreeze, type ShardingPlan } from "../plan.ts";
+import type { ShardingPlan } from "../plan.ts";
 
 export const PRICES_SCHEMA_VERSION = 1;
 /** Larger files are no catalogue: a row has some 200 bytes. */

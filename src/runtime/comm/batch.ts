@@ -2,7 +2,7 @@
  * Batches: several operations issued by one synchronous function, started together or not at all. The function's scope
  * is the batch, so none can be left open, whatever the function does.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, isThenable } from "../../core/index.ts";
 import type { Communicator } from "./contract.ts";
 import { SettledWork } from "./work.ts";
 
@@ -25,9 +25,7 @@ export function collectBatch(
     cancel("the batch's function threw, so nothing of it was sent");
     throw error;
   }
-  if (typeof (returned as PromiseLike<unknown> | null | undefined)?.then === "function") {
-    // What it does later is its own affair, and its failure would only hide this one.
-    void (returned as PromiseLike<unknown>).then(undefined, () => {});
+  if (isThenable(returned)) {
     cancel("the batch's function was asynchronous, so nothing of it was sent");
     throw new InvalidArgumentError(
       "fn",

@@ -4,13 +4,16 @@
  */
 import {
   AbortedError,
+  type CallTrace,
   type ChoraleError,
+  callSiteOf,
   MismatchError,
   type MismatchSide,
   type RankActivity,
   RankFailedError,
   show,
   TimeoutError,
+  traceOfCall,
 } from "../../core/index.ts";
 
 export type Failure =
@@ -81,16 +84,12 @@ export function decodeFailure(bytes: Uint8Array): Failure {
   }
 }
 
-/** Remembers the stack without formatting it, which is the dear part. */
-export function traceOfCall(): { readonly stack?: string } {
-  const trace: { stack?: string } = {};
-  Error.captureStackTrace(trace, traceOfCall);
-  return trace;
-}
+const OWN = [new URL("../", import.meta.url).href];
 
 /** The caller's place in the source: the first frame outside chorale's runtime, or undefined. */
-export function callSite(trace: { readonly stack?: string } = traceOfCall()): string | undefined {
-  const frames = trace.stack?.split("\n").slice(1) ?? [];
-  const outside = frames.find((line) => !/[/\\]runtime[/\\](comm|backends|world)[/\\]|node:internal/.test(line));
-  return outside?.trim().replace(/^at /, "");
+export function callSite(trace: CallTrace = traceOfCall(callSite)): string | undefined {
+  const site = callSiteOf(trace, OWN);
+  if (site === undefined) return undefined;
+  const place = `${site.file}:${site.line}:${site.column}`;
+  return site.caller === undefined ? place : `${site.caller} (${place})`;
 }

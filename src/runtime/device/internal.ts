@@ -8,4 +8,4 @@ export { deviceAddress } from "./device-tensor.ts";
 export type { DeviceWaiting, StreamSource, WaitOptions } from "./device-waiting.ts";
 export type { SegmentListener, SegmentSource } from "./memory-pool.ts";
 export { mapSecond, unmapSecond } from "./second-mapping.ts";
-export { runAtOnce } from "./synchronous-call.ts";
+export { callSynchronous } from "./synchronous-call.ts";

@@ -4,7 +4,7 @@ import type { HeldKind } from "../memory/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import type { Following, StreamSource } from "./device-waiting.ts";
-import { runAtOnce } from "./synchronous-call.ts";
+import { callSynchronous } from "./synchronous-call.ts";
 
 const NON_BLOCKING = 1;
 const DISABLE_TIMING = 2;
@@ -201,7 +201,7 @@ export class CudaStream extends Handle {
     const graph = new BigUint64Array(1);
     this.device.numCaptures++;
     try {
-      runAtOnce(fn, []);
+      callSynchronous(fn, []);
     } catch (error) {
       const { api } = this.device.driver;
       if (api.cuStreamEndCapture(this.handle, graph) === 0) api.cuGraphDestroy(graph[0] ?? 0n);

@@ -1,20 +1,18 @@
 /** Functions whose work is all issued when they return: what an asynchronous one does later would be left out. */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, isThenable } from "../../core/index.ts";
 
 /**
  * Runs `fn`.
  * @param isFine says of a thenable that it is no promise of an asynchronous function
  * @throws what `fn` throws; InvalidArgumentError when it is no function, or returns a promise
  */
-export function runAtOnce<A extends readonly unknown[]>(
+export function callSynchronous<A extends readonly unknown[]>(
   fn: (...args: A) => void,
   args: A,
   isFine: (returned: object) => boolean = () => false,
 ): void {
   if (typeof fn !== "function") throw new InvalidArgumentError("fn", fn, "a synchronous function");
-  const returned = (fn as (...args: A) => unknown)(...args) as PromiseLike<unknown> | null | undefined;
-  if (typeof returned?.then !== "function" || isFine(returned)) return;
-  // What it does later is its own affair, and its failure would only hide this one.
-  void returned.then(undefined, () => {});
+  const returned = (fn as (...args: A) => unknown)(...args);
+  if ((typeof returned === "object" && returned !== null && isFine(returned)) || !isThenable(returned)) return;
   throw new InvalidArgumentError("fn", "a function that returns a promise", "a synchronous function");
 }

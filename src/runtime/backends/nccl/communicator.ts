@@ -5,7 +5,7 @@
  */
 import { type CallOptions, checkOptions, GroupCommunicator, PendingWork, type Work } from "../../comm/index.ts";
 import { type CudaGraph, CudaStream } from "../../device/index.ts";
-import { runAtOnce } from "../../device/internal.ts";
+import { callSynchronous } from "../../device/internal.ts";
 import type { CommunicatorParts, NcclGroup } from "./nccl-group.ts";
 
 /**
@@ -109,7 +109,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
   capture(fn: (group: NcclCommunicator) => void): CudaGraph {
     this.checkAlone("capture");
     const isWork = (returned: object) => returned instanceof PendingWork;
-    return this.driver.capture(() => runAtOnce(fn, [this], isWork));
+    return this.driver.capture(() => callSynchronous(fn, [this], isWork));
   }
 
   /**

@@ -10,6 +10,7 @@ import {
   type RankActivity,
   RankFailedError,
   TimeoutError,
+  traceOfCall,
 } from "../../../core/index.ts";
 import {
   callSite,
@@ -20,7 +21,6 @@ import {
   failureOf,
   OpCounters,
   SAMPLE_EVERY,
-  traceOfCall,
   unpackCall,
 } from "../../comm/index.ts";
 import { CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";

@@ -1,5 +1,5 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
-import { type DType, TimeoutError } from "../../../core/index.ts";
+import { type CallTrace, type DType, TimeoutError } from "../../../core/index.ts";
 import { checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver } from "./driver.ts";
@@ -53,7 +53,7 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** Frees staging memory. Not run after a failure: a late peer may still write there. */
   release: (() => void) | undefined;
   /** The stack of the call, for work that left the fast path: formatted only when a mismatch is reported. */
-  trace: { readonly stack?: string } | undefined;
+  trace: CallTrace | undefined;
   /** The flight recorder's entry, as an index of words. */
   entry = 0;
 
