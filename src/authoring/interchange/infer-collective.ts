@@ -3,8 +3,8 @@
  * name does not settle is found from the chunks, or is left open for the verifier to say so.
  */
 import { COLLECTIVE_NAMES, type CollectiveName, parseOperation } from "../../collectives/index.ts";
-import { InvalidArgumentError } from "../../core/index.ts";
-import { collectiveChunks, deepFreeze, type ExecutionPlan, type PlanCollective, segmentsOf } from "../plan/index.ts";
+import { deepFreeze, InvalidArgumentError } from "../../core/index.ts";
+import { collectiveChunks, type ExecutionPlan, type PlanCollective, segmentsOf } from "../plan/index.ts";
 
 /** Input and output chunks of one rank. */
 export type RankChunks = readonly [input: number, output: number];

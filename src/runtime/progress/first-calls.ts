@@ -8,13 +8,7 @@
 import { type GroupControl, sameLane } from "../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { Poller } from "./poller.ts";
-import type { QueueEntry } from "./queue-entry.ts";
-
-/** Calls that the engine connects together have one kind. */
-export type CallKind = number;
-
-/** Kind of a call that waits for all members each time. */
-export const ALWAYS_COLD: CallKind = -1;
+import { ALWAYS_COLD, type CallKind, type QueueEntry } from "./queue-entry.ts";
 
 export interface FirstCallsOptions {
   readonly control: GroupControl;

@@ -16,10 +16,11 @@ export {
   placeOf,
 } from "./call-sequence.ts";
 export { CallSettlement } from "./call-settlement.ts";
-export { ALWAYS_COLD, type CallKind, FirstCalls } from "./first-calls.ts";
+export { FirstCalls } from "./first-calls.ts";
+export { dumpSegment } from "./flight-dump.ts";
 export { type CompletionMarks, InFlight } from "./in-flight.ts";
 export { blockUntil, type Pollable, Poller } from "./poller.ts";
-export { type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
+export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueueWatchdog } from "./queue-watchdog.ts";
 export { QueuedWork, type WorkDriver } from "./queued-work.ts";
 export { WorldWaiting } from "./world-waiting.ts";

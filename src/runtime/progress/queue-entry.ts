@@ -2,8 +2,13 @@
 import { overlaps, type Region } from "../../collectives/index.ts";
 import { runningTime, type WireOp } from "../comm/index.ts";
 import type { Arrival } from "./call-sequence.ts";
-import type { CallKind } from "./first-calls.ts";
 import type { QueuedWork } from "./queued-work.ts";
+
+/** Calls that the engine connects together have one kind. */
+export type CallKind = number;
+
+/** Kind of a call that waits for all members each time. */
+export const ALWAYS_COLD: CallKind = -1;
 
 /** What an entry says of itself: everything but its operation and its calls may be left out. */
 export interface EntryParts {

@@ -9,7 +9,8 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
-import { createNcclHost, type NcclHandle } from "./nccl-host.ts";
+import type { NcclHandle } from "./nccl-handle.ts";
+import { createNcclHost } from "./nccl-host.ts";
 import { reapNccl } from "./reap.ts";
 
 const available = useFakeGpu();

@@ -1,45 +1,21 @@
 /** The launcher's side of an NCCL world: what its ranks share. Needs no GPU, and loads neither CUDA nor NCCL. */
-import { hostname } from "node:os";
 import { InvalidArgumentError } from "../../../core/index.ts";
+import { type Failure, type FlightDump, optionsOf } from "../../comm/index.ts";
 import {
-  describeWords,
-  type Failure,
-  FLIGHT_SCHEMA_VERSION,
-  type FlightDump,
-  type FlightEntry,
-  optionsOf,
-  unpackCall,
-} from "../../comm/index.ts";
-import {
-  COLLECTIVE,
   ControlSegment,
   controlBytes,
   createMappedControl,
-  type FlightNote,
-  type GroupControl,
   holdsAny,
-  LANE_RING,
   ledgerBytes,
   MAX_JOINT_RANKS,
-  type MappedControl,
   type OpenControl,
   openMappedControl,
   removeMappedControl,
 } from "../../memory/index.ts";
-import { IN_BATCH, placeOf } from "../../progress/index.ts";
-import { checkNcclHandle } from "./check-handle.ts";
-import { guardExit } from "./exit-guard.ts";
+import { dumpSegment } from "../../progress/index.ts";
 
-/** What every rank of a world must hold to attach; structured-cloneable. */
-export interface NcclHandle {
-  readonly kind: "nccl";
-  readonly ranks: number;
-  readonly generation: number;
-  /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
-  readonly control: SharedArrayBuffer | MappedControl;
-  /** Among threads: where each rank writes down what it holds (see `reapNccl`). Of processes the system frees it. */
-  readonly ledger?: SharedArrayBuffer;
-}
+import { guardExit } from "./exit-guard.ts";
+import { checkNcclHandle, type NcclHandle } from "./nccl-handle.ts";
 
 /**
  * Most ranks of one host: those that can have joint turns. The control segment grows with the square of them (120 MB with
@@ -154,85 +130,6 @@ export function ncclFailure(handle: NcclHandle): Failure | undefined {
  * releaseNcclHost(host);
  */
 export function dumpNcclFlight(handle: NcclHandle): FlightDump {
-  const segment = segmentOf(handle);
-  const groups = segment?.groups() ?? [];
-  const failure = segment?.failure;
-  return {
-    schemaVersion: FLIGHT_SCHEMA_VERSION,
-    backend: "nccl",
-    generation: handle.generation,
-    worldSize: handle.ranks,
-    host: hostname(),
-    pid: process.pid,
-    groups: groups.map(({ name, ranks, control }) => ({ name, ranks, failure: control.failure })),
-    ranks: Array.from({ length: handle.ranks }, (_, rank) => ({
-      rank,
-      failed: failure?.code === "RANK_FAILED" && failure.rank === rank ? failure.cause : undefined,
-      entries: groups.flatMap(({ name, ranks, control }) =>
-        ranks.includes(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
-      ),
-    })),
-  };
-}
-
-/** Of a call that has just been published. */
-const NOT_NOTED: FlightNote = { stage: "issued", failed: false, issuedMs: 0, endedMs: 0, startUs: 0, durationUs: 0 };
-
-/** What a note says in a dump. */
-function told({ stage, failed, issuedMs, endedMs, startUs, durationUs }: FlightNote) {
-  return {
-    state: failed ? "failed" : stage,
-    timeMs: issuedMs,
-    ...(endedMs === 0 ? {} : { endMs: endedMs }),
-    ...(failed && stage !== "done" ? { reached: stage } : {}),
-    ...(durationUs === 0 ? {} : { startUs, durationUs }),
-  } as const;
-}
-
-/** A member's calls of a group, in the order of issue. */
-function entriesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
-  const all = [...collectivesOf(group, control, member), ...pairCallsOf(group, control, member)];
-  const timeOf = ({ timeMs }: FlightEntry) => (timeMs === 0 ? Number.MAX_VALUE : timeMs);
-  return all.sort((a, b) => timeOf(a) - timeOf(b));
-}
-
-function collectivesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
-  const issued = control.issued(member, COLLECTIVE);
-  const notes = control.flightNotes(member);
-  const entries: FlightEntry[] = [];
-  // Call 0 is the member's joining.
-  for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
-    const print = control.read(member, COLLECTIVE, seq);
-    if (print === undefined) continue;
-    entries.push({
-      group,
-      seq: placeOf({ lane: COLLECTIVE, seq }),
-      op: unpackCall(print.call).op,
-      call: describeWords(print.call, print.count >>> 0),
-      ...told(notes.read(seq) ?? NOT_NOTED),
-    });
-  }
-  return entries;
-}
-
-function pairCallsOf(group: string, control: GroupControl, member: number): FlightEntry[] {
-  return control
-    .pairNotes(member)
-    .read()
-    .map((note) => {
-      const count = note.count >>> 0;
-      const { op, dtype = "u8", root: peer } = unpackCall(note.call);
-      const inBatch = (note.call & IN_BATCH) !== 0;
-      return {
-        group,
-        seq: note.seq,
-        op,
-        call: describeWords(note.call, count),
-        ...told(note),
-        peer,
-        dtype,
-        count,
-        inBatch,
-      };
-    });
+  const { generation, ranks } = handle;
+  return dumpSegment(segmentOf(handle), { backend: "nccl", generation, worldSize: ranks });
 }

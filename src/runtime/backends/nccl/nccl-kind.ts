@@ -3,13 +3,13 @@ import { FormatError, InvalidArgumentError, UnavailableError } from "../../../co
 import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
 import type { NcclAttachOptions } from "./backend.ts";
 import { checkNcclConfig } from "./config.ts";
+import type { NcclHandle } from "./nccl-handle.ts";
 import {
   buryNcclRank,
   createNcclHost,
   dumpNcclFlight,
   failNcclRank,
   MAX_NCCL_RANKS,
-  type NcclHandle,
   releaseNcclHost,
 } from "./nccl-host.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";

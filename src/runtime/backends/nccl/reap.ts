@@ -3,9 +3,9 @@
 import { type CudaDriver, loadCudaDriver } from "../../../foreign/cuda/index.ts";
 import { unmapSecond, withContext } from "../../device/internal.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../../memory/index.ts";
-import { checkNcclHandle, checkRankOf } from "./check-handle.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
-import type { NcclHandle } from "./nccl-host.ts";
+import type { NcclHandle } from "./nccl-handle.ts";
+import { checkNcclHandle, checkRankOf } from "./nccl-handle.ts";
 
 /** What was freed, by kind; `unknown` is what its rank could not write down and nobody can free. */
 export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;

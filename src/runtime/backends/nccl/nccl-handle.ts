@@ -1,6 +1,17 @@
-/** Whether what a program hands over is a world's handle: all that takes one asks. */
+/** The handle of an NCCL world, and the check of what a program hands over as one. */
 import { InvalidArgumentError } from "../../../core/index.ts";
-import type { NcclHandle } from "./nccl-host.ts";
+import type { MappedControl } from "../../memory/index.ts";
+
+/** What every rank of a world must hold to attach; structured-cloneable. */
+export interface NcclHandle {
+  readonly kind: "nccl";
+  readonly ranks: number;
+  readonly generation: number;
+  /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
+  readonly control: SharedArrayBuffer | MappedControl;
+  /** Among threads: where each rank writes down what it holds (see `reapNccl`). Of processes the system frees it. */
+  readonly ledger?: SharedArrayBuffer;
+}
 
 /** @throws InvalidArgumentError for what `createNcclHost` did not give */
 export function checkNcclHandle(handle: NcclHandle): NcclHandle {
