@@ -25,7 +25,7 @@ import { decode } from "./op-tape.ts";
 import type { RankRecord } from "./rank-records.ts";
 import type { Recorder } from "./recorder.ts";
 import { replicateOps } from "./replicate-instances.ts";
-import { syncStrand } from "./strand-sync.ts";
+import { syncAsWritten, syncStrand } from "./strand-sync.ts";
 
 /** `none`: as written, with the masks of the program. `strand`: nops by dependences. `full`: everything, by program order. */
 export type AutoSyncMode = "none" | "strand" | "full";
@@ -100,7 +100,7 @@ function checkChannelPairing(
 }
 
 /** Ranges that overlap without being equal would fall to different instances: is there any? */
-function mixesGranularity(strands: readonly Strands[]): boolean {
+function mixesGranularity(strands: readonly Strands[], collective: PlanCollective): boolean {
   const sizes = new Map<string, number>();
   const starts = new Map<string, number>();
   let mixed = false;
@@ -113,7 +113,8 @@ function mixesGranularity(strands: readonly Strands[]): boolean {
     }
   };
   const channelless: AccessContext = {
-    collective: { operation: "custom", numRanks: 0, chunksPerPart: 0, inPlace: false },
+    // In place, ranges of input and output may overlap in memory.
+    collective,
     channels: () => ({ memory: [], port: [], switch: [] }),
   };
   for (const { record, ops } of strands) {
@@ -223,7 +224,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
   seqs.length = 0;
   checkChannelPairing(records, strands, recorder.sources);
   // Instances share out each range; ranges that only partly overlap would be shared out differently.
-  if (instances > 1 && mixesGranularity(strands)) {
+  if (instances > 1 && mixesGranularity(strands, collective)) {
     strands = strands.map(({ record, ops }) => ({ record, ops: ops.map((list) => list.flatMap(splitOp)) }));
   }
   const each = (change: (rank: number, ops: DraftOp[]) => DraftOp[]) => {
@@ -233,7 +234,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     each((rank, ops) => fuseSound(context, rank, ops));
     tell("fuse");
   }
-  each((rank, ops) => syncStrand(context, rank, ops, options.autoSync !== "none"));
+  each((rank, ops) => (options.autoSync === "none" ? syncAsWritten(ops) : syncStrand(context, rank, ops)));
   tell("sync");
   if (instances > 1) {
     strands = strands.map(({ record, ops }) => ({

@@ -4,7 +4,7 @@
  * signals and waits instead of taking the user's word: what came before a signal is done when it is raised, and nothing
  * passes a wait. Masks of the program are satisfied by it; redundant ones cost nothing.
  */
-import { type DraftOp, type DraftSimple, SYNC } from "./draft-ops.ts";
+import { type DraftOp, type DraftSimple, isSync, SYNC } from "./draft-ops.ts";
 import { IntervalMap } from "./interval-map.ts";
 import { type Access, type AccessContext, accessesOf } from "./op-accesses.ts";
 
@@ -55,13 +55,29 @@ class Since {
 const NONE = -2;
 const SEVERAL = -1;
 
+/** Replaces the masks of a strand's operations by nops, and adds nothing: what the program says is all there is. */
+export function syncAsWritten(ops: readonly DraftOp[]): DraftOp[] {
+  const result: DraftOp[] = [];
+  const nop = (source: number | undefined) => {
+    const last = result.at(-1)?.kind;
+    if (last !== "nop" && last !== "barrier") result.push({ kind: "nop", source });
+  };
+  for (const op of ops) {
+    if (op.kind === "nop") nop(op.source);
+    else if (op.kind === "barrier") {
+      if (result.at(-1)?.kind === "nop") result.pop();
+      result.push(op);
+    } else if (isSync(op)) {
+      if ((op.sync & SYNC.before) !== 0) nop(op.source);
+      result.push(op);
+      if ((op.sync & SYNC.after) !== 0) nop(op.source);
+    } else result.push(op.kind === "pipeline" ? { ...op, body: syncAsWritten(op.body) as DraftSimple[] } : op);
+  }
+  return result;
+}
+
 /** Inserts nops into one strand of `rank`. */
-export function syncStrand<T extends DraftOp>(
-  context: AccessContext,
-  rank: number,
-  ops: readonly T[],
-  dependences = true,
-): T[] {
+export function syncStrand<T extends DraftOp>(context: AccessContext, rank: number, ops: readonly T[]): T[] {
   const result: DraftOp[] = [];
   const since = new Since();
   /** A wait has passed that not every thread has seen. */
@@ -87,9 +103,8 @@ export function syncStrand<T extends DraftOp>(
       case "signal":
       case "release":
         // Whoever hears this may rely on everything before it, waits included.
-        if (dependences ? !since.empty || waited : (op.sync & SYNC.before) !== 0) nop(op.source);
+        if (!since.empty || waited) nop(op.source);
         result.push(op);
-        if (!dependences && (op.sync & SYNC.after) !== 0) nop(op.source);
         return;
       case "wait":
       case "acquire":

@@ -4,7 +4,16 @@
  */
 
 import { type ChannelRecord, MEMORY, PORT, pairChannels, type Recorder } from "../compiler/index.ts";
-import { BUFFERS, type BufferKind, type ChannelKind, EXECUTOR_LIMITS, type PlanReduceOp } from "../plan/index.ts";
+import {
+  BUFFERS,
+  type BufferKind,
+  type ChannelKind,
+  EXECUTOR_LIMITS,
+  type PlaceContext,
+  type PlanCollective,
+  type PlanReduceOp,
+  placeOf,
+} from "../plan/index.ts";
 import { MemoryChannel, PortChannel, SwitchChannel } from "./channels.ts";
 import {
   type At,
@@ -16,9 +25,12 @@ import {
 import { RankHandle } from "./rank-handle.ts";
 import type { OnlyScratch } from "./type-error-sentence.ts";
 
+/** Operands that fit one operation beside the accumulator. */
+const MAX_OPERANDS = EXECUTOR_LIMITS.rangesPerOp - 1;
+
 /** Cuts a list of operands so that each part and the accumulator fit one operation. */
 function slices<T>(list: readonly T[]): T[][] {
-  const most = EXECUTOR_LIMITS.rangesPerOp - 1;
+  const most = MAX_OPERANDS;
   return Array.from({ length: Math.ceil(list.length / most) }, (_, i) => list.slice(i * most, (i + 1) * most));
 }
 
@@ -30,7 +42,14 @@ export class Builder<P> {
   private readonly recorder: Recorder;
   private readonly op: PlanReduceOp;
   private readonly links: (from: number, to: number) => ChannelKind;
-  constructor(recorder: Recorder, op: PlanReduceOp, links: (from: number, to: number) => ChannelKind) {
+  private readonly places: PlaceContext;
+  constructor(
+    recorder: Recorder,
+    op: PlanReduceOp,
+    links: (from: number, to: number) => ChannelKind,
+    collective: PlanCollective,
+  ) {
+    this.places = { collective, options: { instances: 1 } };
     this.recorder = recorder;
     this.op = op;
     this.links = links;
@@ -117,8 +136,12 @@ export class Builder<P> {
    */
   reduce(dst: Chunk<P>, src: Chunk<P>, others: readonly Chunk<P>[], at?: At<P>): void {
     const strands = strandsOf(at);
+    this.recorder.need(others.length > 0, "others", others, "at least one chunk to reduce with");
     let from = src;
-    const local = others.filter((chunk) => chunk.rank === dst.rank);
+    const local = this.destinationFirst(
+      dst,
+      others.filter((chunk) => chunk.rank === dst.rank),
+    );
     for (const part of slices(local)) {
       this.recorder.reduce(dst.rank, from, part, dst, this.op, false, strands);
       from = dst;
@@ -137,10 +160,35 @@ export class Builder<P> {
     at?: At<P>,
   ): void {
     let from = src;
-    for (const part of slices(others)) {
+    this.recorder.need(others.length > 0, "others", others, "at least one chunk to reduce with");
+    for (const part of slices(this.destinationFirst(dst, others))) {
       this.recorder.reduce(dst.rank, from, part, dst, this.op, true, strandsOf(at));
       from = dst;
     }
+  }
+
+  /**
+   * Operands that lie where the result goes come first: several operations are needed for a long list, and the first of
+   * them overwrites these places.
+   * @throws InvalidArgumentError when more operands lie there than one operation takes
+   */
+  private destinationFirst<T extends Chunk<P>>(dst: Chunk<P>, list: readonly T[]): readonly T[] {
+    if (list.length <= MAX_OPERANDS) return list;
+    const places = ({ rank, buffer, index, size }: Chunk<P>) =>
+      Array.from({ length: size }, (_, i) => {
+        const place = placeOf(this.places, rank, BUFFERS[buffer] as BufferKind, index + i);
+        return `${place.buffer} ${place.index}`;
+      });
+    const written = new Set(places(dst));
+    const overlaps = (chunk: T) => places(chunk).some((place) => written.has(place));
+    const first = list.filter(overlaps);
+    this.recorder.need(
+      first.length <= MAX_OPERANDS,
+      "others",
+      `${first.length} chunks where the result goes`,
+      `${MAX_OPERANDS} of them at most`,
+    );
+    return [...first, ...list.filter((chunk) => !overlaps(chunk))];
   }
 
   /** The channel that `copy` and `reduce` use from one rank to another. */

@@ -282,7 +282,7 @@ describe("loops", () => {
       });
     };
     expect(ops(build)).toEqual([
-      "pipeline 1 chunks by 1024 B { copy output[0] <- input[0], copy output[2] <- input[2], sync }",
+      "pipeline 1 chunks by 1024 B { copy output[0] <- input[0], copy output[2] <- input[2] }",
     ]);
     expect(() =>
       ops((p) => p.loop({ unitBytes: 1, numChunks: 1 }, () => p.loop({ unitBytes: 1, numChunks: 1 }, () => undefined))),

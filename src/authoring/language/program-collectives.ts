@@ -1,12 +1,12 @@
 /**
  * What a program computes: the collectives of chorale, and custom ones whose conditions the user writes. Chunks are
- * counted per part (`authoring/collectives`): `chunks` of an all-reduce cuts its whole buffer, `chunks` of an all-gather
+ * counted per part (src/collectives): `chunks` of an all-reduce cuts its whole buffer, `chunks` of an all-gather
  * each rank's contribution.
  */
 
 import type { ChunkValue } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
+import { PLAN_REDUCE_OPS, type PlanCollective, type PlanReduceOp } from "../plan/index.ts";
 
 export interface CollectiveOptions {
   readonly inPlace?: boolean;
@@ -33,7 +33,9 @@ function make(
     throw new InvalidArgumentError("numRanks", numRanks, `an integer, 1 or more, and ${MAX_RANKS} at most`);
   if (!Number.isInteger(chunks) || chunks < 1)
     throw new InvalidArgumentError("chunks", chunks, "an integer, 1 or more");
-  const { root } = options;
+  const { root, op } = options;
+  if (op !== undefined && !PLAN_REDUCE_OPS.includes(op))
+    throw new InvalidArgumentError("op", op, PLAN_REDUCE_OPS.join(", "));
   if (root !== undefined && !(Number.isInteger(root) && root >= 0 && root < numRanks)) {
     throw new InvalidArgumentError("root", root, `0 to ${numRanks - 1}`);
   }

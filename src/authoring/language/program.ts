@@ -111,7 +111,7 @@ export function program<const Name extends string>(
   // An average is a sum that whoever runs the plan divides once, at the end.
   const op = collective.reduceOp ?? "sum";
   // A function that returns nothing may also be async: what it called after its first await would be lost.
-  const returned: unknown = build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links));
+  const returned: unknown = build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links, collective));
   if (returned instanceof Promise) {
     returned.catch(() => undefined);
     throw new InvalidArgumentError("what the callback of program returns", "a promise", "a callback that is not async");

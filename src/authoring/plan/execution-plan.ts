@@ -151,7 +151,10 @@ export interface WaitOp extends OpBase {
   readonly channels: readonly number[];
 }
 
-/** Waits until the proxy is done with everything put on these port channels before: the sources may be reused. */
+/**
+ * Waits until the proxy has done everything that this strand requested before, on whichever port channel: the sources may
+ * be reused. `channels` are those that the program named.
+ */
 export interface FlushOp extends OpBase {
   readonly kind: "flush";
   readonly channelKind: "port";

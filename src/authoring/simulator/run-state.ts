@@ -51,6 +51,8 @@ export interface PlanRun {
 }
 
 export interface Counter {
+  /** What a strand waits for here, in words. */
+  readonly what: string;
   readonly from: number;
   arrived: number;
   taken: number;

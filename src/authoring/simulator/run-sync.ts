@@ -23,10 +23,17 @@ export class Synchronisation {
     return op.channels.map((id) => this.#core.rankPlan(strand).channels[op.channelKind][id]!);
   }
 
-  #counter(key: string, from: number, initial: number): Counter {
+  #counter(key: string, what: string, from: number, initial: number): Counter {
     let counter = this.#counters.get(key);
     if (counter === undefined) {
-      counter = { from, arrived: initial, taken: 0, records: new Array<number>(initial).fill(-1), waiting: new Set() };
+      counter = {
+        what,
+        from,
+        arrived: initial,
+        taken: 0,
+        records: new Array<number>(initial).fill(-1),
+        waiting: new Set(),
+      };
       this.#counters.set(key, counter);
     }
     return counter;
@@ -47,11 +54,16 @@ export class Synchronisation {
     const peers = this.#core.plan.ranks[rank]!.channels[kind];
     const peer = peers[id]!;
     const [from, to] = out ? [rank, peer] : [peer, rank];
-    return this.#counter(`${kind}${from}>${to}.${channelOrdinal(peers, id)}`, from, 0);
+    return this.#counter(`${kind}${from}>${to}.${channelOrdinal(peers, id)}`, `a signal of rank ${from}`, from, 0);
   }
 
   semaphore(rank: number, id: number): Counter {
-    return this.#counter(`s${rank}.${id}`, rank, this.#core.plan.ranks[rank]!.semaphores[id]!.initialValue);
+    return this.#counter(
+      `s${rank}.${id}`,
+      `semaphore ${id} of its rank`,
+      rank,
+      this.#core.plan.ranks[rank]!.semaphores[id]!.initialValue,
+    );
   }
 
   arrive(counter: Counter, time: number, record: number): void {
@@ -77,7 +89,7 @@ export class Synchronisation {
     for (const counter of counters) {
       if (counter.arrived > counter.taken) continue;
       counter.waiting.add(strand);
-      strand.waitingFor = { why: `a signal of rank ${counter.from}`, ranks: [counter.from] };
+      strand.waitingFor = { why: counter.what, ranks: [counter.from] };
       return false;
     }
     let cause = -1;

@@ -59,3 +59,35 @@ export function checkPromises(geometry: Geometry, run: Exploration, promises: Pr
     }
   }
 }
+
+/**
+ * What a barrier promises: nobody leaves before everybody has come. A rank has come when one of its strands has begun, and it
+ * leaves when all have ended: at the end of one of its strands it must have heard from some strand of every other rank.
+ * What it hears by relaxed signals or by packets alone is not counted, though it would do: such barriers are refused.
+ */
+export function checkBarrier(geometry: Geometry, run: Exploration, findings: Findings): void {
+  const { plan, strandBase, launches } = geometry;
+  for (let launch = 0; launch < launches; launch++) {
+    for (const rank of plan.ranks) {
+      const ends: Clock[] = [];
+      for (let g = strandBase[rank.rank]!; g < strandBase[rank.rank + 1]!; g++) ends.push(run.ends[g]?.[launch]);
+      const missing = plan.ranks.filter((other) => {
+        if (other.rank === rank.rank) return false;
+        for (let g = strandBase[other.rank]!; g < strandBase[other.rank + 1]!; g++) {
+          // Heard of it in this launch: more of it is over than what it brought from the launches before.
+          const before = launch === 0 ? 0 : (run.begins[g]?.[launch - 1] ?? 0);
+          if (ends.some((clock) => (clock?.[g] ?? 0) > before)) return false;
+        }
+        return true;
+      });
+      if (missing.length === 0) continue;
+      const named = missing.slice(0, 4).map((other) => `rank ${other.rank}`);
+      findings.atRank(rank.rank, {
+        code: "early-leave",
+        severity: "error",
+        message: `rank ${rank.rank} may leave the barrier before ${named.join(", ")}${missing.length > 4 ? ` and ${missing.length - 4} more` : ""} ${missing.length === 1 ? "has" : "have"} come`,
+        hint: "let it wait for a signal that follows from one of each of them",
+      });
+    }
+  }
+}

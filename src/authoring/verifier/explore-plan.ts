@@ -85,6 +85,8 @@ export interface Exploration {
   readonly finished: (lane: number) => number;
   /** With `keepReads`: what each strand knows at its end, by launch. */
   readonly ends: readonly (readonly Clock[])[];
+  /** With `keepReads`: how many segments of each strand were over when it began its second and later launches. */
+  readonly begins: readonly (readonly number[])[];
   /** Strands that came to a barrier where it depends on timing whom they meet. */
   readonly barrierClashes: readonly BarrierClash[];
   readonly steps: number;
@@ -116,6 +118,7 @@ class Explorer {
   /** The last meeting at each barrier: how many met, and how many segments of each member were over then. */
   readonly #lastMeeting = new Map<string, ReadonlyMap<number, number>>();
   readonly #ends: Clock[][] = [];
+  readonly #begins: number[][] = [];
   #steps = 0;
 
   constructor(input: ExploreInput) {
@@ -156,6 +159,7 @@ class Explorer {
     for (let g = 0; g < numStrands; g++) {
       this.#strands.push(newStrand(g, geometry.strandRank[g]!));
       this.#ends.push([]);
+      this.#begins.push([]);
     }
     this.#queue.push(...this.#strands);
   }
@@ -189,6 +193,7 @@ class Explorer {
       decisions: this.#decisions,
       finished: (lane) => (lane < numStrands ? Number.MAX_SAFE_INTEGER : finished[lane]!),
       ends: this.#ends,
+      begins: this.#begins,
       barrierClashes: this.#clashes,
       steps: this.#steps,
       stalls: this.#proxies.stalls,
@@ -304,6 +309,7 @@ class Explorer {
     for (const member of waiting) {
       member.parked = false;
       member.launch++;
+      this.#begins[member.g]!.push(member.segment);
       member.op = member.body = member.iteration = 0;
       this.#wake(member);
     }

@@ -27,6 +27,7 @@ export const FINDING_CODES = {
   undecided: "the verifier could not decide within its budget",
   "limit-exceeded": "the plan exceeds a limit of the executor that it is meant for",
   "target-defect": "the executor that the plan is meant for does something else than the plan says",
+  "early-leave": "a rank may leave a barrier before another has come to it",
   "late-output": "a rank may end before its output is complete",
   "early-reuse": "a rank may end while a peer still uses its input or output",
   "relaunch-race": "two launches one after the other disturb each other",

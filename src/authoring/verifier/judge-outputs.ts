@@ -6,7 +6,7 @@
 import type { SignalOp, WaitOp } from "../plan/index.ts";
 import type { Site } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
-import { checkPromises, type Promises } from "./check-promises.ts";
+import { checkBarrier, checkPromises, type Promises } from "./check-promises.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expected-output.ts";
 import type { Exploration } from "./explore-plan.ts";
 import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
@@ -73,6 +73,7 @@ export function judge(
       hint: "order the writes and the reads of that place by signals or barriers",
     });
   }
+  if (plan.collective.operation === "barrier") checkBarrier(geometry, run, findings);
   if (promises !== undefined) checkPromises(geometry, run, promises, findings);
 }
 

@@ -177,7 +177,10 @@ function verifyAt(
   }
   stats.cells = geometry.numCells;
   const table = counterTable(geometry);
-  const promised = options.promises?.reuseAtRankEnd === true || options.promises?.outputAtRankEnd === true;
+  const promised =
+    options.promises?.reuseAtRankEnd === true ||
+    options.promises?.outputAtRankEnd === true ||
+    plan.collective.operation === "barrier";
   const session = new Session(geometry, table, stats, promised, threadwise);
   checkCounts(geometry, table, findings);
   const first = session.settle({ kind: "greedy" });

@@ -272,7 +272,9 @@ export class PreparedPlan {
   #cut(bytes: number, index: number, parts: number): number {
     if (index === parts) return bytes;
     const granule = this.shape.exact ? Math.max(sizeOf(this.dtype), this.#sendsPackets ? 4 : 1) : 16;
-    return Math.floor((bytes * index) / parts / granule) * granule;
+    // The first parts have one more where they do not divide it: docs/semantics.md, section 2.
+    const granules = Math.floor(bytes / granule);
+    return (index * Math.floor(granules / parts) + Math.min(index, granules % parts)) * granule;
   }
 
   #checkExact(chunkBytes: number): void {
