@@ -9,4 +9,5 @@ export * from "./reduce-op.ts";
 export * from "./tensor.ts";
 export { isThenable } from "./thenable.ts";
 export * from "./units.ts";
+export { decodeValues, encodeValues } from "./values.ts";
 export { wordTable } from "./word-table.ts";

@@ -2,8 +2,10 @@
  * Tensors: a dtype, a shape and a place. Contiguous, row-major. Where the bytes are (private or shared memory, pinned
  * or device memory) is the storage's business; code that computes must not assume one WASM memory.
  */
-import { type ArrayOf, DTYPES, type DType, holds, newArray, parseDType, viewAs } from "./dtype.ts";
+import { type ArrayOf, DTYPES, type DType, holds, newArray, parseDType, type ScalarOf, viewAs } from "./dtype.ts";
 import { ClosedError, InvalidArgumentError } from "./errors.ts";
+import { headText, jsonValue, tensorText } from "./tensor-text.ts";
+import { decodeValue, decodeValues, encodeValue, encodeValues } from "./values.ts";
 
 export type StorageKind = "private" | "shared" | "pinned" | "device";
 
@@ -89,6 +91,92 @@ export class Tensor<D extends DType = DType> {
     return this.#data;
   }
 
+  /**
+   * Writes values from element `offset` on: as many as are given, or all of them for an array that is nested as the shape
+   * is. Floats are rounded to the dtype, as `encodeFloat` says; i64 and u64 take bigint and safe integers.
+   * @throws InvalidArgumentError for values that the dtype cannot hold, and for too many; nothing was written then
+   * @throws ClosedError when the storage was freed
+   * @example
+   * import { tensor } from "chorale";
+   *
+   * const t = tensor("bf16", [2, 2]);
+   * t.set([[1, 2], [3, 4]]);
+   * t.set([0.5], 3);
+   * console.log(t.toArray()); // [1, 2, 3, 0.5]
+   */
+  set(values: TensorValues, offset = 0): this {
+    const { data } = this;
+    if (!Number.isInteger(offset) || offset < 0 || offset > this.size) {
+      throw new InvalidArgumentError("offset", offset, `an integer from 0 to ${this.size}`);
+    }
+    const flat = flatten(values, this.shape);
+    if (flat.length > this.size - offset) {
+      throw new InvalidArgumentError("values", `${flat.length} elements`, `at most ${this.size - offset}`);
+    }
+    const bits: ArrayOf<DType> = encodeValues(this.dtype, flat);
+    (data as { set(from: ArrayOf<DType>, at: number): void }).set(bits, offset);
+    return this;
+  }
+
+  /**
+   * Writes one value to every element, rounded as `set` does.
+   * @throws as `set`
+   */
+  fill(value: number | bigint): this {
+    (this.data as { fill(element: number | bigint): void }).fill(encodeValue(this.dtype, value));
+    return this;
+  }
+
+  /**
+   * Reads one element as a value: one index per dim, negative ones from the end.
+   * @throws InvalidArgumentError for an index out of range; and as `data`
+   * @example
+   * import { tensor } from "chorale";
+   *
+   * console.log(tensor("f16", [2, 2]).set([1, 2, 3, 4]).at(1, -1)); // 4
+   */
+  at(...indices: readonly number[]): ScalarOf<D> {
+    const { data, shape } = this;
+    let flat = 0;
+    for (const [i, dim] of shape.entries()) {
+      const index = indices[i] ?? Number.NaN;
+      if (indices.length !== shape.length || !Number.isInteger(index) || index < -dim || index >= dim) {
+        throw new InvalidArgumentError("indices", [...indices], `one index for each dim of ${show(shape)}`);
+      }
+      flat = flat * dim + (index < 0 ? index + dim : index);
+    }
+    return decodeValue(this.dtype, (data as ArrayLike<number | bigint>)[flat]!);
+  }
+
+  /**
+   * Copies the elements out as values, flat and in row-major order: numbers, bigint for i64 and u64.
+   * @throws as `data`
+   */
+  toArray(): ScalarOf<D>[] {
+    return decodeValues(this.dtype, this.data);
+  }
+
+  /** Prints dtype, shape and values as NumPy does; of memory that cannot be read here, why. */
+  toString(): string {
+    const head = headText(this.dtype, this.shape);
+    if (this.storage.closed !== undefined) return `${head} (${this.storage.closed})`;
+    if (this.#data === undefined) return `${head} (in ${this.storage.kind} memory)`;
+    return tensorText(this.dtype, this.shape, this.#data);
+  }
+
+  /**
+   * What JSON.stringify writes: dtype, shape and the values, flat. i64, u64, NaN and infinities are text.
+   * @throws as `data`
+   */
+  toJSON(): { readonly dtype: D; readonly shape: readonly number[]; readonly values: readonly (number | string)[] } {
+    return { dtype: this.dtype, shape: this.shape, values: (this.toArray() as (number | bigint)[]).map(jsonValue) };
+  }
+
+  /** For console.log. */
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+
   /** A view of elements [start, end) as a flat tensor. */
   slice(start: number, end: number = this.size): Tensor<D> {
     if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || end < start || end > this.size) {
@@ -104,6 +192,32 @@ export class Tensor<D extends DType = DType> {
     }
     return new Tensor(this.dtype, shape, this.storage, this.byteOffset);
   }
+}
+
+/** Values in the order of the elements, or nested as the shape is. */
+export type TensorValues = ArrayLike<number | bigint> | readonly TensorValues[];
+
+/** @throws InvalidArgumentError when nested arrays are not of `shape` */
+function flatten(values: TensorValues, shape: readonly number[]): ArrayLike<number | bigint> {
+  if (typeof values !== "object" || values === null || typeof values.length !== "number") {
+    throw new InvalidArgumentError("values", values, "an array of values, flat or nested as the shape is");
+  }
+  if (!Array.isArray(values) || !values.some((value) => typeof value === "object")) {
+    return values as ArrayLike<number | bigint>;
+  }
+  const flat: (number | bigint)[] = [];
+  const walk = (part: unknown, depth: number): void => {
+    if (depth === shape.length) flat.push(part as number | bigint);
+    else if (isArrayLike(part) && part.length === shape[depth]) {
+      for (let i = 0; i < part.length; i++) walk(part[i], depth + 1);
+    } else throw new InvalidArgumentError("values", values, `flat values, or arrays nested as ${show(shape)}`);
+  };
+  walk(values, 0);
+  return flat;
+}
+
+function isArrayLike(value: unknown): value is ArrayLike<unknown> {
+  return Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value);
 }
 
 function show(shape: readonly number[]): string {

@@ -110,6 +110,18 @@ describe("chorale launch", () => {
     expect(sorted(out)).toEqual([0, 1].map((rank) => `[${rank}] sum 3 of 2, found itself: true`));
   });
 
+  it("runs a program that reads and prints values of small floats", async () => {
+    const { code, out, err } = await chorale("launch", "-n", "2", program("values.ts"));
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(sorted(out)).toEqual(
+      [0, 1].flatMap((rank) => [
+        `[${rank}]  [3.5, 4.5]]`,
+        `[${rank}] Tensor bf16 [2, 2] [[1.5, 2.5],`,
+        `[${rank}] largest 4.5, last 4.5`,
+      ]),
+    );
+  });
+
   it("runs the function that TypeScript for CommonJS exports", async () => {
     // Not a file: this project's own TypeScript has no CommonJS.
     writeFileSync(program("exported.cts"), EXPORTED);
