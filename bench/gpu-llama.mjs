@@ -10,7 +10,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseLlamaConfig } from "chorale/formats";
 import { launch } from "chorale/world";
-import { flagsOf, integer, integers } from "../dist/apps/bench/flags.js";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 
 const config = {
   options: {

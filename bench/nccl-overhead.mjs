@@ -9,7 +9,7 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { launch } from "chorale/world";
-import { flagsOf, integer, integers } from "../dist/apps/bench/flags.js";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 
 const config = {
   allowPositionals: true,

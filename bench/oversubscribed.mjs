@@ -3,8 +3,8 @@
  * the targets are at most 0.5 s of CPU time while one rank sleeps 5 s, and a median of at most 500 us for 1 KiB.
  */
 import { availableParallelism } from "node:os";
-import { flagsOf, integer } from "../dist/apps/bench/flags.js";
 import { measureOversubscribed } from "../dist/apps/bench/index.js";
+import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 
 const ranks = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals }) =>
   integer(positionals[0] ?? "8", "RANKS"),

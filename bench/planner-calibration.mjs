@@ -4,7 +4,7 @@
  *   npm run build && node bench/planner-calibration.mjs bench/results/planner-calibration.json > bench/results/planner-calibration.md
  */
 import { readFileSync } from "node:fs";
-import { flagsOf } from "../dist/apps/bench/flags.js";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
 import { parseSystem } from "../dist/machine/topology/index.js";
 import { modelFromConfig, planModel } from "../dist/planner/index.js";
 

@@ -8,7 +8,7 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { flagsOf } from "../dist/apps/bench/flags.js";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
 
 const astraBinary = flagsOf(import.meta.url, { options: { astra: { type: "string" } } }, ({ values }) => values.astra);
 const dist = new URL(process.env.CHORALE_DIST ?? "../dist/", import.meta.url);

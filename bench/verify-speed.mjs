@@ -5,7 +5,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { flagsOf, oneOf } from "../dist/apps/bench/flags.js";
+import { flagsOf, oneOf } from "../dist/apps/bench/script-flags.js";
 
 const CASES = {
   "two-shot-packet-all-reduce 64": ["twoShotPacketAllReduce", { numRanks: 64 }],

@@ -32,6 +32,7 @@ const ROOMS = [
   "runtime/backends",
   "runtime/world",
   "apps/bench",
+  "apps/conformance",
   "apps/doctor",
   "apps/studio",
   "apps/cli",

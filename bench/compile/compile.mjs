@@ -14,7 +14,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { createGunzip } from "node:zlib";
 import { build } from "esbuild";
-import { flagsOf } from "../../dist/apps/bench/flags.js";
+import { flagsOf } from "../../dist/apps/bench/script-flags.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const config = { options: { data: { type: "string" }, reference: { type: "string" }, write: { type: "string" } } };

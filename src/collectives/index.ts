@@ -54,5 +54,12 @@ export {
   type Segment,
   type SegmentOptions,
 } from "./output-segments.ts";
-export { type Expected, findWrong, referenceCopy, referenceReduce, type Wrong } from "./reference-results.ts";
+export {
+  asPrecise,
+  type Expected,
+  findWrong,
+  referenceCopy,
+  referenceReduce,
+  type Wrong,
+} from "./reference-results.ts";
 export { encodeSmallFloat, isSmallFloat, type SmallFloat, smallFloatTables } from "./small-floats.ts";

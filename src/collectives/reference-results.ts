@@ -210,6 +210,20 @@ export function referenceCopy(dtype: DType, input: TypedArray, start = 0, end: n
   return { kind: "bits", dtype, bits: input.slice(start, end) as TypedArray };
 }
 
+/** How much coarser than f32 (2^-23) the spacing of a small float's values is. */
+const COARSER = { f16: 2 ** 13, bf16: 2 ** 16, f8e4m3: 2 ** 20, f8e5m2: 2 ** 21 } as const;
+
+/**
+ * Allows more where an engine rounds 16- and 8-bit sums at every step, and says so: as much more as its values are
+ * coarser than f32.
+ * @param accumulatesInF32 the engine's claim among its features; anything but `false` counts as true
+ */
+export function asPrecise(expected: Expected, accumulatesInF32: unknown): Expected {
+  if (accumulatesInF32 !== false || expected.kind === "bits") return expected;
+  const factor = (COARSER as Readonly<Record<string, number>>)[expected.dtype] ?? 1;
+  return { ...expected, slack: expected.slack.map((s) => s * factor) };
+}
+
 /**
  * Compares a result with what is expected of it.
  * @returns `undefined` when every element is right

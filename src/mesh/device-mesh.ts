@@ -10,9 +10,8 @@ import { type DeviceBackend, deviceBackend } from "./device-backend.ts";
 import { formatGrid } from "./grid.ts";
 import { coordinates, groupsAlong, makeCustomGroup, type ProcessGroup, strides, WORLD_GROUP } from "./groups.ts";
 import type { MeshDocument } from "./schema.ts";
+import { MESH_SCHEMA_VERSION } from "./schema-version.ts";
 import { type MeshStats, meshStats } from "./stats.ts";
-
-export const MESH_SCHEMA_VERSION = 1;
 
 export interface MeshOptions {
   /** Number of ranks; absent: of `devices`, or the product of the sizes. */

@@ -1,8 +1,17 @@
 /** A mesh drawn as text: one table per place on the outer axes, rows and columns are the last two. */
-import type { DeviceMesh } from "./device-mesh.ts";
+import type { Axis } from "./axes.ts";
 
 /** Ranks past this many are not drawn. */
 const MAX_RANKS = 4096;
+
+/** What a drawing shows of a `DeviceMesh`. */
+export interface DrawableMesh {
+  readonly label: string;
+  /** Number of ranks. */
+  readonly size: number;
+  readonly axes: readonly Axis[];
+  coordsOf(rank: number): Readonly<Record<string, number>>;
+}
 
 /**
  * Draws the ranks of a mesh.
@@ -14,7 +23,7 @@ const MAX_RANKS = 4096;
  * // dp 0    0  1  2
  * //    1    3  4  5
  */
-export function formatGrid(mesh: DeviceMesh): string {
+export function formatGrid(mesh: DrawableMesh): string {
   if (mesh.size > MAX_RANKS) return `${mesh.label} (${mesh.size} ranks, too many to draw)`;
   const [column, row, ...outer] = [...mesh.axes].reverse();
   const columnSize = column?.size ?? 1;

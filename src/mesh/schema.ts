@@ -1,7 +1,7 @@
 /** The mesh as a document: what `DeviceMesh.toJSON()` writes and `parseMesh()` reads. */
 import { z } from "zod";
 import { deviceSchema } from "../machine/topology/index.ts";
-import { MESH_SCHEMA_VERSION } from "./device-mesh.ts";
+import { MESH_SCHEMA_VERSION } from "./schema-version.ts";
 
 const count = z.number().int().nonnegative();
 

@@ -1,7 +1,6 @@
 /** Sums over the devices of a mesh. */
 import type { Device } from "../machine/topology/index.ts";
 import { type DeviceBackend, deviceBackend } from "./device-backend.ts";
-import type { DeviceMesh } from "./device-mesh.ts";
 
 export interface MeshStats {
   readonly worldSize: number;
@@ -30,7 +29,11 @@ export function computeUnits(device: Device): number | undefined {
 }
 
 /** Sums over the mesh's devices; a device that several ranks share counts once. */
-export function meshStats(mesh: DeviceMesh): MeshStats {
+export function meshStats(mesh: {
+  readonly size: number;
+  readonly devices?: readonly Device[] | undefined;
+  allGroups(): readonly unknown[];
+}): MeshStats {
   const devices = [...new Set(mesh.devices)];
   const backends: Partial<Record<DeviceBackend, number>> = {};
   for (const { family } of devices) {

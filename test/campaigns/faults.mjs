@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { InvalidArgumentError } from "chorale/core";
 import { launch, parseBackend, parseIsolation } from "chorale/world";
-import { flagsOf, integer } from "../../dist/apps/bench/flags.js";
+import { flagsOf, integer } from "../../dist/apps/bench/script-flags.js";
 import { ENDS_PROCESS, IN_FLIGHT, parseKind } from "./kinds.mjs";
 
 const config = {

@@ -1,4 +1,4 @@
-import { allCases, type CaseEvent, describeCase, pairwise, runConformance, SEMANTIC_CASES } from "chorale/bench";
+import { allCases, type CaseEvent, describeCase, pairwise, runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { describe, expect, it } from "vitest";
 import { failuresOf } from "./failures.ts";
 

@@ -1,4 +1,4 @@
-import type { ConformanceResult } from "chorale/bench";
+import type { ConformanceResult } from "chorale/conformance";
 
 /** Failures as text, so that an assertion shows all there is to know. */
 export function failuresOf(result: ConformanceResult): string[] {

@@ -1,4 +1,4 @@
-import { runConformance, SEMANTIC_CASES } from "chorale/bench";
+import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD } from "../helpers/fake-gpu.ts";
 import { failuresOf } from "./failures.ts";

@@ -1,4 +1,4 @@
-// The splits of `bench/nccl-leaks.mjs` from C++: what NCCL and the driver keep by themselves. A rank per GPU, as threads of
+// The splits of `test/campaigns/leaks.mjs` from C++: what NCCL and the driver keep by themselves. A rank per GPU, as threads of
 // one process or as processes. Says every 50 splits what each device has less of than after the warm-up, and the process's
 // resident memory.
 // Build: nvcc -O2 -o nccl-splits nccl-splits.cpp -lnccl    Run: ./nccl-splits RANKS SPLITS thread|process [share] [streams] [together]

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
-import { bar, makeStyle, table, width, wrap } from "./demo/draw.ts";
+import { bar, makeStyle, table, width, wrap } from "./demo/terminal-style.ts";
 import {
   type BenchRow,
   bench,

@@ -1,6 +1,9 @@
-export { runBenchRank } from "./collectives/rank.ts";
-export { type BenchOptions, bench, checkBench, defaultDrive, defaultRanks, sizeRange } from "./collectives/run.ts";
-export { tableFooter, tableHeader, tableRow } from "./collectives/table.ts";
+/**
+ * What `chorale bench` and `chorale demo` do, as functions, and the measurement of ranks that share cores.
+ * It proves nothing right: that is apps/conformance.
+ * Start reading at collectives/run-bench.ts and demo/run-demo.ts.
+ */
+export { runBenchRank } from "./collectives/bench-rank.ts";
 export {
   type BenchJob,
   type BenchRedop,
@@ -10,15 +13,17 @@ export {
   type Drive,
   type Measurement,
   PRE_MUL_SCALAR,
-} from "./collectives/types.ts";
-export { allCases, pairwise, RANK_COUNTS } from "./conformance/choose.ts";
-export { type DataCase, describeCase } from "./conformance/data-cases.ts";
-export { type ConformanceJob, type RankReport, runConformanceRank } from "./conformance/rank.ts";
-export { type CaseEvent, type ConformanceOptions, type ConformanceResult, runConformance } from "./conformance/run.ts";
-export { SEMANTIC_CASES, type SemanticCase } from "./conformance/semantics.ts";
-export { heading, makeStyle, type Style } from "./demo/draw.ts";
-export type { DemoReport, GenerationSummary, PlanSummary } from "./demo/report.ts";
-export { type DemoListener, type DemoOptions, LOGIT_TOLERANCE, runDemo } from "./demo/run.ts";
+} from "./collectives/bench-types.ts";
+export { tableFooter, tableHeader, tableRow } from "./collectives/result-table.ts";
+export {
+  type BenchOptions,
+  bench,
+  checkBench,
+  defaultDrive,
+  defaultRanks,
+  sizeRange,
+} from "./collectives/run-bench.ts";
+export type { DemoReport, GenerationSummary, PlanSummary } from "./demo/demo-report.ts";
 export {
   showInventory,
   showPlans,
@@ -28,12 +33,12 @@ export {
   showText,
   sweepFooter,
   sweepHeader,
-} from "./demo/show.ts";
-export type { LeakProgress } from "./leaks/rank.ts";
-export { type LeakOptions, type LeakReport, type LeakRow, measureLeaks } from "./leaks/run.ts";
+} from "./demo/demo-text.ts";
+export { type DemoListener, type DemoOptions, LOGIT_TOLERANCE, runDemo } from "./demo/run-demo.ts";
+export { heading, makeStyle, type Style } from "./demo/terminal-style.ts";
 export {
   measureOversubscribed,
   type OversubscribedJob,
   type OversubscribedResult,
   runOversubscribedRank,
-} from "./oversubscribed.ts";
+} from "./oversubscription.ts";

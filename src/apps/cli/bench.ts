@@ -35,8 +35,8 @@ import {
   tableHeader,
   tableRow,
 } from "../bench/index.ts";
-import { EXIT } from "./main.ts";
-import { collect, factor, whole } from "./options.ts";
+import { EXIT } from "./exit-codes.ts";
+import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 
 const DEFAULT_MIN = 2 ** 10;

@@ -13,9 +13,10 @@ import {
 } from "../../authoring/verifier/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { checkCertificates } from "./check-certificate.ts";
-import { collect } from "./options.ts";
+import { collect } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
-import { loadPlan, parseProgramArgs } from "./program-file.ts";
+import { parseProgramArgs } from "./program-args.ts";
+import { loadPlan } from "./program-file.ts";
 
 interface Flags {
   readonly arg: readonly string[];

@@ -15,9 +15,10 @@ import {
 import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
-import { collect } from "./options.ts";
+import { collect } from "./option-readers.ts";
 import { print, printJsonText } from "./output.ts";
-import { loadPlan, parseProgramArgs } from "./program-file.ts";
+import { parseProgramArgs } from "./program-args.ts";
+import { loadPlan } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
 interface Flags {

@@ -11,6 +11,7 @@ import {
   watch,
 } from "../../machine/hardware/index.ts";
 import type { Device, Family, Inventory } from "../../machine/topology/index.ts";
+import { EXIT } from "./exit-codes.ts";
 import {
   type Alert,
   COLUMNS,
@@ -22,9 +23,8 @@ import {
   sortDevices,
   table,
 } from "./hardware-columns.ts";
-import { EXIT } from "./main.ts";
+import { leaveIfStuck } from "./hung-driver-exit.ts";
 import { clearScreen, print, printError, printJson } from "./output.ts";
-import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
   readonly json?: boolean;

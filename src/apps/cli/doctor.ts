@@ -12,9 +12,9 @@ import {
   readGpuFacts,
   type StreamTimings,
 } from "../doctor/index.ts";
-import { EXIT } from "./main.ts";
+import { EXIT } from "./exit-codes.ts";
+import { leaveIfStuck } from "./hung-driver-exit.ts";
 import { print, printJson } from "./output.ts";
-import { leaveIfStuck } from "./stuck.ts";
 
 interface Flags {
   readonly flight?: string;

@@ -19,7 +19,7 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
-import { collect } from "./options.ts";
+import { collect } from "./option-readers.ts";
 import { printError } from "./output.ts";
 
 /** What a timer can wait for, less than 25 days. */

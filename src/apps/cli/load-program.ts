@@ -7,7 +7,7 @@ import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
 import type { Program } from "../../authoring/language/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
-import { isScript, type ProgramArgs } from "./program-file.ts";
+import { isScript, type ProgramArgs } from "./program-args.ts";
 
 interface ArgsSchema {
   safeParse(value: unknown): {

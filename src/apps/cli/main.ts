@@ -6,9 +6,8 @@
 import { Command, CommanderError } from "commander";
 import { ChoraleError, type ErrorCode } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
+import { EXIT } from "./exit-codes.ts";
 import { print, printError } from "./output.ts";
-
-export const EXIT = { done: 0, checkFailed: 1, usage: 2, environment: 3 } as const;
 
 const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
   INVALID_ARGUMENT: EXIT.usage,

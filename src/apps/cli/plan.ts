@@ -29,8 +29,8 @@ import {
   withoutDevices,
   withPrice,
 } from "../../planner/index.ts";
-import { EXIT } from "./main.ts";
-import { collect, whole } from "./options.ts";
+import { EXIT } from "./exit-codes.ts";
+import { collect, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 
 interface Flags {

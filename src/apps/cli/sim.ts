@@ -25,9 +25,10 @@ import { OPERATION_NAMES, type OperationName } from "../../collectives/index.ts"
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printableLine } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
-import { collect, factor } from "./options.ts";
+import { collect, factor } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
-import { loadPlan, parseProgramArgs } from "./program-file.ts";
+import { parseProgramArgs } from "./program-args.ts";
+import { loadPlan } from "./program-file.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 
 interface Flags {

@@ -26,7 +26,7 @@ import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import { LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
-import { collect, whole } from "./options.ts";
+import { collect, whole } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { loadTopology } from "./sim-input.ts";
 

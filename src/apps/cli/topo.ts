@@ -3,10 +3,10 @@ import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { detect, measureLinks, type PairMeasurement, resolveHardware } from "../../machine/hardware/index.ts";
 import { type Inventory, islands, ringOrders } from "../../machine/topology/index.ts";
+import { EXIT } from "./exit-codes.ts";
 import { table } from "./hardware-columns.ts";
-import { EXIT } from "./main.ts";
+import { leaveIfStuck } from "./hung-driver-exit.ts";
 import { print, printJson, showProgress } from "./output.ts";
-import { leaveIfStuck } from "./stuck.ts";
 import { renderDot, renderMatrix } from "./topology-render.ts";
 
 interface Flags {

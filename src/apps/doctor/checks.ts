@@ -4,7 +4,7 @@
  */
 import type { Machine } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { type Check, openCase } from "./case.ts";
+import { type Check, examineMachine } from "./examined-machine.ts";
 import type { Finding, Severity } from "./finding.ts";
 import type { GpuFacts } from "./gpu-facts.ts";
 import { NCCL_ENVIRONMENT_CHECKS } from "./nccl-environment.ts";
@@ -319,7 +319,7 @@ const CHECKS: readonly Check[] = [
  * @returns the findings, the gravest first; empty when nothing is wrong
  */
 export async function diagnose(inventory: Inventory, machine: Machine, facts: GpuFacts = {}): Promise<Finding[]> {
-  const about = await openCase(inventory, machine, facts);
+  const about = await examineMachine(inventory, machine, facts);
   const lists = await Promise.all(CHECKS.map((check) => check(about)));
   const all = onlyFirst(lists.flat(), "DRIVER_LIBRARY_MISMATCH");
   // The bus and the vendor's tool may both say that a driver has no device; once is enough.

@@ -1,5 +1,5 @@
 export * from "./checks.ts";
-export * from "./engines.ts";
+export * from "./engine-report.ts";
 export type { Finding, Severity } from "./finding.ts";
 export * from "./flight.ts";
 export { type GpuFacts, gpuFactsSchema, readGpuFacts } from "./gpu-facts.ts";

@@ -2,7 +2,7 @@
  * What around the GPUs keeps NCCL from working or makes it slow: /dev/shm, locked memory, more ranks than GPUs, ranks that
  * cannot share memory handles, and variables that turn things off. Variables as NCCL's user guide describes them.
  */
-import type { Check } from "./case.ts";
+import type { Check } from "./examined-machine.ts";
 import type { Finding } from "./finding.ts";
 
 const MIB = 2 ** 20;

@@ -8,7 +8,7 @@ import { runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { findEngines } from "./engines.ts";
+import { findEngines } from "./engine-report.ts";
 import { builtForCuda } from "./gpu-facts-probe.ts";
 import { diagnose, explain, type Finding, knownCause, readGpuFacts } from "./index.ts";
 import { compareVersions } from "./nvidia.ts";

@@ -5,7 +5,7 @@
  */
 import { DEFAULT_TOOLKIT, DRIVER_FOLDERS } from "../../foreign/cuda/index.ts";
 import { isOnBaseboard } from "../../machine/hardware/index.ts";
-import type { Check } from "./case.ts";
+import type { Check } from "./examined-machine.ts";
 import type { Finding } from "./finding.ts";
 
 /** Oldest NCCL that the backend can use: ncclCommInitRankConfig and ncclGetLastError came with it. */

@@ -10,9 +10,14 @@ import {
   type Tensor,
   UnsupportedError,
 } from "../../core/index.ts";
-// Not of the room's index, which loads zod: every rank loads this file when it starts.
-import { createMesh } from "../../mesh/device-mesh.ts";
-import type { AxisSizes, DeviceMesh, MeshOptions, ProcessGroup } from "../../mesh/index.ts";
+// By the door that loads no zod: every rank loads this file when it starts.
+import {
+  type AxisSizes,
+  createMesh,
+  type DeviceMesh,
+  type MeshOptions,
+  type ProcessGroup,
+} from "../../mesh/internal.ts";
 import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
 import type { RankDevice } from "../device/index.ts";
 import { checkMs } from "./restart-policy.ts";

@@ -1,6 +1,6 @@
 /** A rank whose all-reduce is broken in one way, named by the variable BROKEN, or whose backend has `no` dtype. */
 import type { Communicator, Data, Tensor, Work, World } from "chorale";
-import { type ConformanceJob, type RankReport, runConformanceRank } from "chorale/bench";
+import { type ConformanceJob, type RankReport, runConformanceRank } from "chorale/conformance";
 
 type Damage = (result: Tensor, input: Data, rank: number) => void;
 

@@ -1,0 +1,128 @@
+/**
+ * A benchmark on one rank. Buffers are tensors of the world, made once for the largest size, in host or in device
+ * memory as the backend has it; a size is checked, then timed, out of place and in place.
+ */
+import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
+import { sizeOf, UnsupportedError } from "../../../core/index.ts";
+import type { Communicator, Work } from "../../../runtime/comm/index.ts";
+import type { World } from "../../../runtime/world/index.ts";
+import type { BenchJob, BenchReport, BenchRow, Measurement } from "./bench-types.ts";
+import { type Step, type Timing, time } from "./call-timing.ts";
+import { checkCall, fillInput } from "./checked-data.ts";
+import { type Buffers, caller } from "./timed-calls.ts";
+
+/** What rank 0 prints when a row is done, so that tables grow while the benchmark runs. */
+export const ROW_PREFIX = "chorale-bench-row ";
+
+/** Runs the benchmark. @returns the rows, on every rank; also printed by rank 0 as they come */
+export async function runBenchRank(world: World, job: BenchJob): Promise<BenchReport> {
+  const { comm } = world;
+  const missing = whyNot(comm, job);
+  if (missing !== undefined) return missing;
+  const n = comm.size;
+  const elementBytes = sizeOf(job.dtype);
+  const info = operationInfo(job.op);
+  const counts = job.sizes.map((size) => partCount(job.op, n, Math.floor(size / elementBytes)));
+  const largest = reportedCount(job.op, n, Math.max(0, ...counts));
+  const buffers: Buffers = { input: world.tensor(job.dtype, [largest]), output: world.tensor(job.dtype, [largest]) };
+  const rows: BenchRow[] = [];
+  for (const [index, count] of counts.entries()) {
+    const reported = reportedCount(job.op, n, count);
+    const fixed = job.iterationsBySize?.[index] ?? job.iterations;
+    const measure = async (inPlace: boolean) => {
+      const wrong = job.check ? await checkCall(world, comm, job, buffers, count, inPlace) : null;
+      fillInput(world, comm, job, buffers, count);
+      const timing = await timeCalls(comm, job, buffers, count, inPlace, fixed, index === 0);
+      const algbwGBps = timing.us === 0 ? 0 : (reported * elementBytes) / timing.us / 1e3;
+      const measurement: Measurement = {
+        timeUs: timing.us,
+        minUs: timing.minUs,
+        maxUs: timing.maxUs,
+        algbwGBps,
+        busbwGBps: algbwGBps * busFactor(job.op, n),
+        wrong,
+      };
+      return { measurement, iterations: timing.iterations };
+    };
+    const apart = await measure(false);
+    const hasInPlace = job.inPlace && info.inPlace !== "never" && !info.pointToPoint;
+    const row: BenchRow = {
+      op: job.op,
+      backend: comm.backend,
+      ranks: n,
+      isolation: job.isolation,
+      sizeBytes: reported * elementBytes,
+      count,
+      dtype: job.dtype,
+      redop: info.reduces ? job.redop : "none",
+      root: info.rooted ? job.root : -1,
+      drive: job.drive,
+      iterations: apart.iterations,
+      repeats: job.repeats,
+      graphCalls: job.graphCalls,
+      ...apart.measurement,
+      inPlace: hasInPlace ? (await measure(true)).measurement : null,
+    };
+    rows.push(row);
+    if (comm.rank === 0) console.log(ROW_PREFIX + JSON.stringify(row));
+  }
+  return { rows };
+}
+
+/** Times the calls as they are, or the replay of a graph that holds them. */
+async function timeCalls(
+  comm: Communicator,
+  job: BenchJob,
+  buffers: Buffers,
+  count: number,
+  inPlace: boolean,
+  fixed: number | undefined,
+  first: boolean,
+): Promise<Timing> {
+  const call = caller(comm, job, buffers, count, inPlace);
+  // Without an argument: the call is made on the communicator itself.
+  if (job.graphCalls === 0) return time(comm, { run: () => call(), calls: 1 }, job, fixed, first);
+  if (!capturesGraphs(comm)) throw new UnsupportedError("-G", `the backend ${comm.backend} captures no graphs`);
+  // A graph holds only calls of kinds that were made before, on every rank.
+  await call();
+  await comm.barrier();
+  const graph = comm.capture((group) => {
+    for (let i = 0; i < job.graphCalls; i++) call(group);
+  });
+  try {
+    const step: Step = { run: () => comm.replay(graph), calls: job.graphCalls };
+    return await time(comm, step, job, fixed, first);
+  } finally {
+    await comm.barrier();
+    graph.close();
+  }
+}
+
+/** What communicators on devices have beside the contract. */
+interface GraphCommunicator extends Communicator {
+  capture(record: (group: Communicator) => void): { close(): void };
+  replay(graph: { close(): void }): Work<unknown>;
+}
+
+function capturesGraphs(comm: Communicator): comm is GraphCommunicator {
+  return typeof (comm as Partial<GraphCommunicator>).capture === "function";
+}
+
+/** Why this backend cannot run the job here, by its own table. */
+function whyNot(comm: Communicator, job: BenchJob): Exclude<BenchReport, { rows: unknown }> | undefined {
+  const has = comm.capabilities();
+  const on = `with the backend ${comm.backend}${has.engineVersion === undefined ? "" : ` ${has.engineVersion}`}`;
+  if (!has.operations.includes(job.op)) {
+    return { unsupported: `${job.op} ${on}`, accepted: `it has ${has.operations.join(", ")}` };
+  }
+  if (!has.dtypes.includes(job.dtype)) {
+    return { unsupported: `${job.dtype} ${on}`, accepted: `it has ${has.dtypes.join(", ")}` };
+  }
+  const ops = has.reduceOps[job.dtype] ?? [];
+  if (operationInfo(job.op).reduces && !ops.includes(job.redop)) {
+    return { unsupported: `${job.redop} on ${job.dtype} ${on}`, accepted: `it has ${ops.join(", ")}` };
+  }
+  return undefined;
+}
+
+export default runBenchRank;

@@ -1,0 +1,92 @@
+/**
+ * How long a call takes: loops of calls between two barriers, each loop's mean averaged over the ranks (as nccl-tests
+ * does), and of several loops the median, so that one disturbance does not make a row.
+ */
+import { performance } from "node:perf_hooks";
+import type { Communicator, Work } from "../../../runtime/comm/index.ts";
+import type { BenchJob } from "./bench-types.ts";
+
+/** About how long the calls of one size take together when no count is given, ms. */
+const BUDGET_MS = 60;
+const MAX_ITERATIONS = 20_000;
+/** Calls that are queued without waiting: fewer than the launches that CUDA holds before it blocks the caller. */
+const MAX_QUEUED = 500;
+/** About how long, and how many calls at most, a size is exercised before it is timed. */
+const WARM_MS = 40;
+const WARM_CALLS = 6_000;
+/** The first size finds nothing compiled. */
+const FIRST_LONGER = 5;
+const cell = new Int32Array(new SharedArrayBuffer(4));
+
+export interface Timing {
+  readonly us: number;
+  readonly minUs: number;
+  readonly maxUs: number;
+  readonly iterations: number;
+}
+
+/** What is repeated: a call, or the replay of a graph that holds `calls` of them. */
+export interface Step {
+  readonly run: () => Work<unknown>;
+  readonly calls: number;
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  const upper = sorted[half] ?? 0;
+  return sorted.length % 2 === 1 ? upper : (upper + (sorted[half - 1] ?? 0)) / 2;
+}
+
+/** Runs `steps` steps after a barrier. @returns ms */
+async function loop(comm: Communicator, { run }: Step, drive: BenchJob["drive"], steps: number): Promise<number> {
+  comm.barrier().wait();
+  const began = performance.now();
+  if (drive === "wait") for (let i = 0; i < steps; i++) run().wait();
+  else if (drive === "await") for (let i = 0; i < steps; i++) await run();
+  else {
+    for (let left = steps; left > 0; left -= MAX_QUEUED) {
+      for (let i = Math.min(left, MAX_QUEUED); i > 1; i--) run();
+      run().wait();
+    }
+  }
+  return performance.now() - began;
+}
+
+/**
+ * Times a step.
+ * @param fixed calls per loop; chosen by time unless given
+ * @param first whether it is the first one measured in this world
+ */
+export async function time(
+  comm: Communicator,
+  step: Step,
+  job: BenchJob,
+  fixed: number | undefined,
+  first: boolean,
+): Promise<Timing> {
+  const steps = (calls: number) => Math.max(1, Math.ceil(calls / step.calls));
+  const run = (calls: number) => loop(comm, step, job.drive, steps(calls));
+  // The first calls pay for touching the memory, and any may be disturbed: the best of three. The most patient rank decides.
+  await run(3);
+  const mine = Math.min(await run(5), await run(5), await run(5)) / (steps(5) * step.calls);
+  const callMs = Math.max(1e-4, ...(await comm.gatherObjects(mine)));
+  const callsIn = (ms: number, least: number, most: number) => Math.min(most, Math.max(least, Math.round(ms / callMs)));
+  if (job.warmup !== undefined) {
+    if (job.warmup > 0) await run(job.warmup);
+  } else {
+    // Compilers work on threads of their own: ranks that spin on all cores must let them.
+    const longer = first ? FIRST_LONGER : 1;
+    const each = Math.ceil(callsIn(WARM_MS * longer, 4, WARM_CALLS * longer) / 4);
+    for (let i = 0; i < 4; i++) {
+      await run(each);
+      Atomics.wait(cell, 0, 0, 2);
+    }
+  }
+  const iterations = steps(fixed ?? callsIn(BUDGET_MS / job.repeats, 5, MAX_ITERATIONS)) * step.calls;
+  const perCall: number[] = [];
+  for (let i = 0; i < job.repeats; i++) perCall.push(((await run(iterations)) * 1e3) / iterations);
+  const all = await comm.gatherObjects(perCall);
+  const loops = perCall.map((_, i) => all.reduce((sum, rank) => sum + (rank[i] ?? 0), 0) / all.length);
+  return { us: median(loops), minUs: Math.min(...loops), maxUs: Math.max(...loops), iterations };
+}

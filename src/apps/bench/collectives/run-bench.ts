@@ -1,0 +1,209 @@
+/** `chorale bench` as library code: starts a world, measures an operation over sizes, gives the rows. */
+import { availableParallelism } from "node:os";
+import { type OperationName, operationInfo } from "../../../collectives/index.ts";
+import { type DType, InvalidArgumentError, isLegal, UnsupportedError } from "../../../core/index.ts";
+import type { BackendKind } from "../../../runtime/comm/index.ts";
+import {
+  type BackendName,
+  type BackendOptions,
+  backendKind,
+  DEFAULT_BACKEND,
+  type Isolation,
+  LAUNCH_BACKENDS,
+  launch,
+  loadableUrl,
+  MAX_RANKS,
+} from "../../../runtime/world/index.ts";
+import { ROW_PREFIX } from "./bench-rank.ts";
+import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./bench-types.ts";
+
+export interface BenchOptions {
+  readonly op: OperationName;
+  /** Number of ranks. */
+  readonly ranks: number;
+  /** Sizes as nccl-tests prints them, bytes; see `sizeRange`. */
+  readonly sizes: readonly number[];
+  readonly backend?: BackendName;
+  /** What each rank runs in: a thread of this process unless told, or a process of its own (nccl). */
+  readonly isolation?: Isolation;
+  /** What the backend is told, as `launch()` takes it. */
+  readonly backendOptions?: BackendOptions;
+  readonly dtype?: DType;
+  readonly redop?: BenchRedop;
+  readonly root?: number;
+  /** `queue` on backends with devices, as nccl-tests measures, and `wait` on others, unless told. */
+  readonly drive?: Drive;
+  /** Calls per loop; chosen by time unless given. */
+  readonly iterations?: number;
+  readonly iterationsBySize?: readonly number[];
+  /** Loops per size, of which the median counts; 5 unless told. */
+  readonly repeats?: number;
+  readonly warmup?: number;
+  /** Captures so many calls in a graph and times its replay; nccl only. */
+  readonly graphCalls?: number;
+  readonly check?: boolean;
+  readonly inPlace?: boolean;
+  /** Called for each row when it is measured. */
+  readonly onRow?: (row: BenchRow) => void;
+  readonly timeoutMs?: number;
+}
+
+/** More sizes than this are a typing error of the factor, not a table. */
+const MAX_SIZES = 1000;
+/** More calls in one graph than this are a typing error. */
+const MAX_GRAPH_CALLS = 10_000;
+const DEFAULT_REPEATS = 5;
+const RANK_MODULE = "apps/bench/collectives/bench-rank";
+
+/**
+ * The sizes from `min` to `max`, each `factor` times the one before, as nccl-tests' -b -e -f.
+ * @throws InvalidArgumentError when they are not positive, or the factor is not above 1 or makes more than 1000 sizes
+ * @example
+ * sizeRange(1024, 4096, 2) // [1024, 2048, 4096]
+ */
+export function sizeRange(min: number, max: number, factor: number): number[] {
+  if (!(min > 0)) throw new InvalidArgumentError("-b", min, "a size above 0");
+  if (!(max >= min)) throw new InvalidArgumentError("-e", max, `a size of at least ${min}, the first one (-b)`);
+  if (!(factor > 1)) throw new InvalidArgumentError("-f", factor, "a factor above 1");
+  if (Math.log(max / min) / Math.log(factor) > MAX_SIZES) {
+    throw new InvalidArgumentError(
+      "-f",
+      factor,
+      `a factor that makes at most ${MAX_SIZES} sizes from ${min} to ${max}`,
+    );
+  }
+  const sizes: number[] = [];
+  for (let size = min; size <= max; size *= factor) sizes.push(Math.round(size));
+  return sizes;
+}
+
+/**
+ * Checks what can be checked without starting a world or finding an engine.
+ * @param backends on which it is to be measured: one of them must be able to
+ * @throws InvalidArgumentError, UnsupportedError for an operator that the dtype does not have, and for what none of the
+ *   backends can do on any machine
+ */
+export async function checkBench(
+  options: BenchOptions,
+  backends: readonly BackendName[] = [options.backend ?? DEFAULT_BACKEND],
+): Promise<void> {
+  checkCall(options);
+  const all = await Promise.all(LAUNCH_BACKENDS.map(backendKind));
+  const refusals = all
+    .filter(({ name }) => backends.includes(name as BackendName))
+    .map((kind) => refusalOf(kind, options, all));
+  if (refusals[0] !== undefined && !refusals.includes(undefined)) throw refusals[0];
+}
+
+function checkCall(options: BenchOptions): void {
+  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
+  const info = operationInfo(op);
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
+    throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
+  }
+  if (info.reduces && redop !== "preMulSum" && !isLegal(redop, dtype)) {
+    throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
+  }
+  if (info.pointToPoint && ranks < 2) throw new InvalidArgumentError("-n", ranks, `2 or more ranks for ${op}`);
+  if (info.rooted && (!Number.isInteger(root) || root < 0 || root >= ranks)) {
+    throw new InvalidArgumentError("--root", root, `a rank, an integer from 0 to ${ranks - 1}`);
+  }
+  if (!info.rooted && root !== 0) throw new InvalidArgumentError("--root", root, `none: ${op} has no root`);
+  if (!Number.isInteger(graphCalls) || graphCalls < 0 || graphCalls > MAX_GRAPH_CALLS) {
+    throw new InvalidArgumentError("-G", graphCalls, `a number of calls per graph, 1 to ${MAX_GRAPH_CALLS}`);
+  }
+  if (graphCalls > 0 && (info.pointToPoint || op === "barrier")) {
+    throw new UnsupportedError(`-G with ${op}`, "a graph holds collectives that move data");
+  }
+}
+
+/** What the backend cannot do of this on any machine. */
+function refusalOf(
+  { name, isolations, isolationReason, usesDevices }: BackendKind,
+  { isolation = "thread", graphCalls = 0 }: BenchOptions,
+  all: readonly BackendKind[],
+): UnsupportedError | undefined {
+  if (!isolations.includes(isolation)) {
+    return new UnsupportedError(
+      `--isolation ${isolation} with the backend ${name}`,
+      isolationReason ?? `its ranks run in a ${isolations.join(" or a ")}`,
+    );
+  }
+  if (graphCalls === 0 || usesDevices) return undefined;
+  const names = all.filter((kind) => kind.usesDevices).map((kind) => kind.name);
+  return new UnsupportedError(`-G with the backend ${name}`, `graphs are captured on devices, by ${names.join(", ")}`);
+}
+
+/** How many ranks `chorale bench` takes unless told: one for each device, or core (at least 2), at most `most`. @throws UnavailableError */
+export async function defaultRanks(backend: BackendName, most: number): Promise<number> {
+  const kind = await backendKind(backend);
+  const room = await kind.availableRanks();
+  return Math.min(kind.usesDevices ? room : Math.max(2, Math.min(availableParallelism(), room)), most);
+}
+
+/** How calls are driven unless told. */
+export async function defaultDrive(backend: BackendName): Promise<Drive> {
+  return (await backendKind(backend)).usesDevices ? "queue" : "wait";
+}
+
+/**
+ * Measures an operation. Time is the mean over a loop of calls and over the ranks; bandwidths as nccl-tests define
+ * them (algorithm bandwidth is size / time, bus bandwidth that times `busFactor`).
+ * @throws InvalidArgumentError, UnsupportedError for what the dtype or the backend does not have
+ * @throws UnavailableError when the backend's engine is not on this machine
+ * @example
+ * import { bench } from "chorale/bench";
+ *
+ * const rows = await bench({ op: "all_reduce", ranks: 2, sizes: [4096], iterations: 100, check: true });
+ * console.log(rows[0]?.wrong); // 0
+ */
+export async function bench(options: BenchOptions): Promise<BenchRow[]> {
+  await checkBench(options);
+  const {
+    op,
+    ranks,
+    backend = DEFAULT_BACKEND,
+    isolation = "thread",
+    dtype = "f32",
+    redop = "sum",
+    root = 0,
+  } = options;
+  const { usesDevices, availableRanks } = await backendKind(backend);
+  const most = await availableRanks();
+  if (ranks > most) {
+    const because = usesDevices ? `the visible devices: ${backend} wants one per rank` : `with the backend ${backend}`;
+    throw new InvalidArgumentError("-n", ranks, `at most ${most}, ${because}`);
+  }
+  const job: BenchJob = {
+    op,
+    dtype,
+    redop,
+    root,
+    isolation,
+    sizes: op === "barrier" ? [0] : options.sizes,
+    drive: options.drive ?? (await defaultDrive(backend)),
+    repeats: options.repeats ?? DEFAULT_REPEATS,
+    graphCalls: options.graphCalls ?? 0,
+    check: options.check ?? false,
+    inPlace: options.inPlace ?? true,
+    ...(options.iterations === undefined ? {} : { iterations: options.iterations }),
+    ...(options.iterationsBySize === undefined ? {} : { iterationsBySize: options.iterationsBySize }),
+    ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
+  };
+  const [report] = await launch<BenchReport, BenchJob>({
+    ranks,
+    module: loadableUrl(RANK_MODULE),
+    data: job,
+    backend,
+    isolation,
+    ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
+    ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
+    onOutput: ({ rank, stream, text }) => {
+      if (text.startsWith(ROW_PREFIX)) options.onRow?.(JSON.parse(text.slice(ROW_PREFIX.length)) as BenchRow);
+      else process.stderr.write(`[${rank}${stream === "stderr" ? " stderr" : ""}] ${text}\n`);
+    },
+  });
+  if (report === undefined) return [];
+  if ("unsupported" in report) throw new UnsupportedError(report.unsupported, report.accepted);
+  return [...report.rows];
+}

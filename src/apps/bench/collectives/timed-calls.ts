@@ -1,0 +1,121 @@
+/** The calls that are timed: buffers, options and slices are made once, so that the loop does nothing but call. */
+import { operationInfo } from "../../../collectives/index.ts";
+import type { ReduceOp, Tensor } from "../../../core/index.ts";
+import type { Communicator, Work } from "../../../runtime/comm/index.ts";
+import { type BenchJob, PRE_MUL_SCALAR } from "./bench-types.ts";
+
+export interface Buffers {
+  readonly input: Tensor;
+  readonly output: Tensor;
+}
+
+/** The operator of a job, as calls take it. */
+export function redopOf(comm: Communicator, job: BenchJob): ReduceOp {
+  if (job.redop !== "preMulSum") return job.redop;
+  const wide = job.dtype === "i64" || job.dtype === "u64";
+  return comm.preMulSum(wide ? BigInt(PRE_MUL_SCALAR) : PRE_MUL_SCALAR);
+}
+
+/** Elements of a rank's input and output. */
+export function elementCounts(op: BenchJob["op"], numRanks: number, count: number): { input: number; output: number } {
+  const info = operationInfo(op);
+  return {
+    input: info.input === "parts" ? numRanks * count : count,
+    output: info.output === "parts" ? numRanks * count : count,
+  };
+}
+
+/** Makes the call to be timed. `on` may be a communicator that records calls; all ranks make the same ones. */
+export function caller(
+  comm: Communicator,
+  job: BenchJob,
+  { input, output }: Buffers,
+  count: number,
+  inPlace: boolean,
+): (on?: Communicator) => Work<unknown> {
+  const n = comm.size;
+  const { root } = job;
+  const op = redopOf(comm, job);
+  const isRoot = comm.rank === root;
+  const part = input.slice(0, count);
+  const parts = input.slice(0, elementCounts(job.op, n, count).input);
+  const outPart = output.slice(0, count);
+  switch (job.op) {
+    case "all_reduce": {
+      const options = inPlace ? { op } : { op, output: outPart };
+      return (on = comm) => on.allReduce(part, options);
+    }
+    case "reduce": {
+      const options = inPlace ? { op, root } : { op, root, output: outPart };
+      return (on = comm) => on.reduce(part, options);
+    }
+    case "broadcast": {
+      const options = inPlace ? { root } : { root, output: outPart };
+      return (on = comm) => on.broadcast(part, options);
+    }
+    case "all_gather":
+    case "gather": {
+      const whole = output.slice(0, n * count);
+      const own = inPlace ? whole.slice(comm.rank * count, (comm.rank + 1) * count) : part;
+      if (job.op === "all_gather") {
+        const options = { output: whole };
+        return (on = comm) => on.allGather(own, options);
+      }
+      const options = isRoot ? { root, output: whole } : { root };
+      const from = isRoot ? own : part;
+      return (on = comm) => on.gather(from, options);
+    }
+    case "reduce_scatter": {
+      const own = parts.slice(comm.rank * count, (comm.rank + 1) * count);
+      const options = { op, output: inPlace ? own : outPart };
+      return (on = comm) => on.reduceScatter(parts, options);
+    }
+    case "scatter": {
+      const own = parts.slice(comm.rank * count, (comm.rank + 1) * count);
+      const options = isRoot ? { root, output: inPlace ? own : outPart } : { root };
+      const data = isRoot ? parts : outPart;
+      return (on = comm) => on.scatter(data, options);
+    }
+    case "all_to_all": {
+      const options = { output: output.slice(0, n * count) };
+      return (on = comm) => on.allToAll(parts, options);
+    }
+    case "all_gather_v": {
+      const counts = Array.from({ length: n }, () => count);
+      const whole = output.slice(0, n * count);
+      const own = inPlace ? whole.slice(comm.rank * count, (comm.rank + 1) * count) : part;
+      const options = { counts, output: whole };
+      return (on = comm) => on.allGatherV(own, options);
+    }
+    case "reduce_scatter_v": {
+      const counts = Array.from({ length: n }, () => count);
+      const own = parts.slice(comm.rank * count, (comm.rank + 1) * count);
+      const options = { op, counts, output: inPlace ? own : outPart };
+      return (on = comm) => on.reduceScatterV(parts, options);
+    }
+    case "all_to_all_v": {
+      const counts = Array.from({ length: n }, () => count);
+      const options = { sendCounts: counts, recvCounts: counts, output: output.slice(0, n * count) };
+      return (on = comm) => on.allToAllV(parts, options);
+    }
+    case "barrier":
+      return (on = comm) => on.barrier();
+    case "send":
+    case "recv": {
+      const next = (comm.rank + 1) % n;
+      const previous = (comm.rank + n - 1) % n;
+      // Engines with devices join a send and its receive in one group, as nccl-tests' sendrecv does.
+      if (comm.capabilities().deviceTensors) {
+        const both = (group: Communicator) => {
+          group.send(part, next);
+          group.recv(outPart, previous);
+        };
+        return (on = comm) => on.batch(both);
+      }
+      return (on = comm) => {
+        on.send(part, next);
+        return on.recv(outPart, previous);
+      };
+    }
+  }
+}

@@ -1,2 +1,0 @@
-/** What each rank of a benchmark runs. */
-export { runBenchRank as default } from "../collectives/rank.ts";

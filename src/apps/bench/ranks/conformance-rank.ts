@@ -1,2 +1,0 @@
-/** What each rank of the conformance suite runs. */
-export { runConformanceRank as default } from "../conformance/rank.ts";

@@ -1,2 +1,0 @@
-/** What each rank of the leak campaign runs. */
-export { runLeakRank as default } from "../leaks/rank.ts";
