@@ -12,7 +12,7 @@
 import { spawnSync } from "node:child_process";
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { flagsOf, integer, integers } from "../dist/apps/bench/flags.js";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 
 const config = {
   options: {

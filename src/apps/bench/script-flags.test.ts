@@ -7,7 +7,7 @@ import { integer, integers, oneOf, usageOf } from "./script-flags.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-flags-"));
 const script = join(folder, "script.mjs");
-const helper = new URL("../../../.cache/dev/apps/bench/flags.js", import.meta.url).href;
+const helper = new URL("../../../.cache/dev/apps/bench/script-flags.js", import.meta.url).href;
 
 beforeAll(() => {
   writeFileSync(

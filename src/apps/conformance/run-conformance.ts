@@ -91,7 +91,7 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
   const failed = new Map<string, string[]>();
   const times: { name: string; ms: number }[] = [];
   const skipped = new Map<string, number>();
-  const most = await devicesOf(options);
+  const most = await roomFor(options);
   let done = 0;
 
   for (const ranks of [...new Set([...wanted, ...behaviour.map((c) => c.ranks)])].sort((a, b) => a - b)) {
@@ -100,7 +100,7 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
       ...behaviour.filter((c) => c.ranks === ranks).map((c) => ({ name: `${c.name} (${c.ranks} ranks)` })),
     ];
     if (ranks > most && queue.length > 0) {
-      const why = `${most} devices, one rank on each: ${ranks} ranks need more`;
+      const why = `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks}`;
       skipped.set(why, queue.length);
       done += queue.length;
       queue = [];
@@ -141,8 +141,8 @@ function slowestOf(times: Findings["times"]): Findings["times"] {
   return sorted.filter(({ name }) => !seen.has(name) && seen.add(name)).slice(0, 8);
 }
 
-/** How many ranks find a device each. An engine that is not here is for `launch()` to name. */
-async function devicesOf({ backend = DEFAULT_BACKEND, env }: ConformanceOptions): Promise<number> {
+/** How many ranks this machine has room for. An engine that is not here is for `launch()` to name. */
+async function roomFor({ backend = DEFAULT_BACKEND, env }: ConformanceOptions): Promise<number> {
   // Ranks with an environment of their own may see other devices than this process.
   if (env !== undefined) return Number.POSITIVE_INFINITY;
   const kind = await backendKind(backend);
