@@ -7,6 +7,7 @@ import { busFactor, OPERATION_NAMES, type OperationName } from "../../collective
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
+import { requireShape } from "../verifier/index.ts";
 import { applyFaults, type Fault } from "./faults.ts";
 import { Machine } from "./machine.ts";
 import { parametersFor, type SystemParameters } from "./parameters.ts";
@@ -110,6 +111,7 @@ function shareOf(bytes: number, capacityGBps: number, timeUs: number): number {
 /**
  * Runs a plan in simulated time.
  * @throws InvalidArgumentError when the machine is too small, or a size is not positive
+ * @throws PlanError when the plan does not hold together
  * @example
  * import { presetInventory } from "chorale/topology";
  * import { compile } from "chorale/language";
@@ -123,6 +125,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
   if (!(sizeBytes > 0 && sizeBytes <= MAX_SIZE_BYTES)) {
     throw new InvalidArgumentError("sizeBytes", sizeBytes, "a size above 0, up to 2^60 bytes");
   }
+  requireShape(plan);
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
   const machine = options.machine ?? new Machine(inventory, devices, parameters);

@@ -13,4 +13,4 @@ export {
   type Severity,
 } from "./findings.ts";
 export { renderFindings } from "./render-findings.ts";
-export { type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";
+export { requireShape, type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";
