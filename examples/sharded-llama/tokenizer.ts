@@ -1,8 +1,9 @@
 /** Text to tokens and back: tokenizer.json by @huggingface/tokenizers, or the 256 bytes of UTF-8 for a byte vocabulary. */
 import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
-import { Tokenizer } from "@huggingface/tokenizers";
-import { FormatError, InvalidArgumentError } from "chorale";
+import type * as Tokenizers from "@huggingface/tokenizers";
+import { FormatError, InvalidArgumentError, UnavailableError } from "chorale";
 import { readJsonFile } from "chorale/formats";
 
 export interface TextCodec {
@@ -22,10 +23,12 @@ const bytes: TextCodec = {
  * Finds a model folder's tokenizer.
  * @returns `undefined` when it has none and its vocabulary is not that of bytes: then only token ids can be given
  * @throws FormatError when tokenizer.json cannot be read
+ * @throws UnavailableError when there is one and the package that reads it is not installed
  */
 export function openTokenizer(folder: string, vocabSize: number): TextCodec | undefined {
   const path = join(folder, "tokenizer.json");
   if (!existsSync(path)) return vocabSize === 256 ? bytes : undefined;
+  const { Tokenizer } = tokenizers(path);
   const configPath = join(folder, "tokenizer_config.json");
   const config = existsSync(configPath) ? readJsonFile(configPath) : {};
   try {
@@ -45,6 +48,18 @@ export function openTokenizer(folder: string, vocabSize: number): TextCodec | un
         cause,
       },
     );
+  }
+}
+
+/** The package, which chorale itself does not need. @throws UnavailableError */
+function tokenizers(path: string): typeof Tokenizers {
+  try {
+    return createRequire(import.meta.url)("@huggingface/tokenizers") as typeof Tokenizers;
+  } catch (cause) {
+    const how = "Install it with: npm install @huggingface/tokenizers";
+    throw new UnavailableError(`the package @huggingface/tokenizers, for ${path}`, "it is not installed", how, {
+      cause,
+    });
   }
 }
 
