@@ -41,6 +41,36 @@ describe("chorale compile", () => {
     });
   });
 
+  it("refuses arguments that nobody knows: a misspelt one would be ignored without a word", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--arg", "instnaces=2")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--arg instnaces is 2; expected one of numRanks, .*instances/),
+    });
+    expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=3", "--arg", "ranks=4")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--arg ranks is 4; expected an argument that .*parameters.ts knows: numRanks/),
+    });
+  });
+
+  it("says on stderr what the executor of MSCCL++'s JSON does otherwise", async () => {
+    const max = [
+      "ring-all-reduce",
+      "--arg",
+      "numRanks=3",
+      "--arg",
+      "op=max",
+      "--compat",
+      "mscclpp",
+      "-o",
+      file("max.json"),
+    ];
+    const told = await compile(...max);
+    expect(told.code).toBe(0);
+    expect(told.err).toMatch(/check --target mscclpp would refuse this plan.*\n.*reduces with max/);
+    expect(JSON.parse(readFileSync(file("max.json"), "utf8"))).toMatchObject({ collective: "allreduce" });
+    expect((await compile(...max, "--no-verify")).err).toBe("");
+  });
+
   it("proves what it compiles: a program without synchronisation is named with its lines", async () => {
     const { status, stderr } = compileOutside(`${programs}broken.ts`);
     expect(status).toBe(1);
@@ -68,7 +98,7 @@ describe("chorale compile", () => {
   });
 
   it("ends quietly when the reader of its output has left", () => {
-    const words = ["compile", "ring-all-reduce", "--arg", "numRanks=24", "--compat", "mscclpp"];
+    const words = ["compile", "ring-all-reduce", "--arg", "numRanks=24", "--compat", "mscclpp", "--no-verify"];
     const piped = ["-c", 'set -o pipefail; "$0" "$@" | true', process.execPath];
     const { status, stderr } = spawnSync("bash", [...piped, ...CLI_PROCESS, ...words], { encoding: "utf8" });
     expect({ status, stderr }).toEqual({ status: 0, stderr: "" });

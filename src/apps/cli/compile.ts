@@ -1,7 +1,7 @@
 /** `chorale compile`: a program to a plan, shown, compared or written in the format of an executor. */
 import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
-import { SOUND_PASSES } from "../../authoring/compiler/index.ts";
+import { compile, SOUND_PASSES } from "../../authoring/compiler/index.ts";
 import { mscclppCollective, planToJson, writeMscclppPieces, writeMscclXml } from "../../authoring/interchange/index.ts";
 import { writeMscclpp } from "../../authoring/language/index.ts";
 import {
@@ -16,7 +16,7 @@ import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./option-readers.ts";
-import { print, printJsonText } from "./output.ts";
+import { print, printError, printJsonText } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
 import { stream } from "./stream.ts";
@@ -86,6 +86,9 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     stream(flags.output, (sink) => {
       writeMscclpp(program, sink, options);
     });
+    // A program that was not proved for this executor is written all the same, but not in silence.
+    if (flags.verify && program.recorder.numOps <= MAX_TARGET_CHECK_OPS)
+      tellTargetFindings(compile(program, { ...options, verify: false }));
     return 0;
   }
   const plan = await loadPlan(file, args, options);
@@ -108,6 +111,19 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
         "the cuda backend generates it when it prepares a plan",
       );
   }
+}
+
+/** Programs of more operations are written without a look at what their executor does with them: it takes memory. */
+const MAX_TARGET_CHECK_OPS = 20_000;
+
+/** Says on stderr what `check --target mscclpp` would refuse. */
+function tellTargetFindings(plan: ExecutionPlan): void {
+  const { findings } = verifyPlan(plan, { lint: false, target: "mscclpp" });
+  const errors = findings.filter((finding) => finding.severity === "error");
+  if (errors.length === 0) return;
+  printError(
+    `chorale check --target mscclpp would refuse this plan, ${errors.length} finding${errors.length === 1 ? "" : "s"}, first:\n${renderFindings(plan, errors.slice(0, 1))}\n`,
+  );
 }
 
 /** The ranks to show. @throws InvalidArgumentError for what is no number of a rank */

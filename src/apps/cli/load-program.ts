@@ -3,13 +3,15 @@
  * algorithm of the library by its name.
  */
 import { existsSync } from "node:fs";
-import { ALGORITHMS, algorithm } from "../../authoring/algorithms/index.ts";
+import { ALGORITHMS, ARGUMENT_NAMES, algorithm } from "../../authoring/algorithms/index.ts";
 import type { Program } from "../../authoring/language/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
 import { isScript, type ProgramArgs } from "./program-args.ts";
 
 interface ArgsSchema {
+  /** What an object's schema names; absent of other schemas. */
+  readonly shape?: object;
   safeParse(value: unknown): {
     success: boolean;
     data?: unknown;
@@ -34,6 +36,9 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
   if (!isScript(file)) {
     if (!("numRanks" in args))
       throw new InvalidArgumentError("--arg", "no numRanks", `numRanks=N for the algorithm ${file}`);
+    const unknown = Object.keys(args).find((key) => !ARGUMENT_NAMES.includes(key));
+    if (unknown !== undefined)
+      throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `one of ${ARGUMENT_NAMES.join(", ")}`);
     const { make, legal } = algorithm(file);
     const { numRanks } = args;
     // Anything but a count is refused by the program itself.
@@ -62,6 +67,14 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
       );
     }
     checked = result.data;
+    // A schema drops what it does not know: a misspelt name would be ignored without a word.
+    const { shape } = schema;
+    const isKnown = (key: string) => Object.hasOwn(shape ?? {}, key) || Object.hasOwn(Object(checked), key);
+    const unknown = shape === undefined ? undefined : Object.keys(args).find((key) => !isKnown(key));
+    if (unknown !== undefined) {
+      const known = Object.keys(shape ?? {}).join(", ");
+      throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `an argument that ${file} knows: ${known}`);
+    }
   }
   const made: unknown = await (factory as (args: unknown) => unknown)(checked);
   if (!isProgram(made)) throw new InvalidArgumentError(`what ${file} returns`, made, "a Program, made by program(...)");

@@ -23,6 +23,23 @@ export interface HierarchicalArgs extends AlgorithmArgs {
   readonly ranksPerNode: number;
 }
 
+/** Every argument that some algorithm of the library takes, for whoever reads them from a command line. */
+export const ARGUMENT_NAMES: readonly string[] = [
+  "numRanks",
+  "inPlace",
+  "op",
+  "instances",
+  "channel",
+  "numThreadsPerBlock",
+  "minMessageSizeBytes",
+  "maxMessageSizeBytes",
+  "root",
+  "ranksPerNode",
+  "chunks",
+  "sendTo",
+  "sendCounts",
+] satisfies (keyof AlgorithmArgs | keyof RootedArgs | keyof HierarchicalArgs | "chunks" | "sendTo" | "sendCounts")[];
+
 /** The options of `program` that come from the arguments. Synchronisation is the compiler's. */
 export function settings(name: string, args: AlgorithmArgs): Omit<ProgramOptions, "collective"> {
   const { instances, numThreadsPerBlock, minMessageSizeBytes, maxMessageSizeBytes, channel } = args;

@@ -4,7 +4,7 @@
  * Start reading in library.ts, the table of all of them.
  */
 
-export type { AlgorithmArgs, HierarchicalArgs, RootedArgs } from "./algorithm-args.ts";
+export { type AlgorithmArgs, ARGUMENT_NAMES, type HierarchicalArgs, type RootedArgs } from "./algorithm-args.ts";
 export {
   type AllToAllVArgs,
   directAllGather,
