@@ -1,8 +1,72 @@
 /**
  * chorale: the device-mesh and collective-communication stack for TypeScript. What most programs need; each room has
  * its own entry point (`chorale/mesh`, `chorale/hardware`, `chorale/planner`, ...) with everything it offers.
+ * Loads no package: a rank that imports it should start at once.
  */
-export * from "./core/index.ts";
-export * from "./mesh/internal.ts";
-export * from "./runtime/comm/index.ts";
-export * from "./runtime/world/index.ts";
+export {
+  AbortedError,
+  type ArrayOf,
+  ChoraleError,
+  ClosedError,
+  DTYPE_NAMES,
+  type DType,
+  decodeArray,
+  type ErrorCode,
+  encodeArray,
+  FormatError,
+  formatSize,
+  InvalidArgumentError,
+  InvariantError,
+  MismatchError,
+  NativeError,
+  newArray,
+  OutOfMemoryError,
+  PlanError,
+  type PreMulSum,
+  parseSize,
+  RankFailedError,
+  REDUCE_OPS,
+  type ReduceOp,
+  type Storage,
+  Tensor,
+  TimeoutError,
+  type TypedArray,
+  tensor,
+  UnavailableError,
+  UnsupportedError,
+} from "./core/index.ts";
+export {
+  type AxisSizes,
+  createMesh,
+  DeviceMesh,
+  hybridMesh,
+  type MeshOptions,
+  type ProcessGroup,
+} from "./mesh/internal.ts";
+export type {
+  AllToAllVOptions,
+  CallOptions,
+  Capabilities,
+  CommStats,
+  Communicator,
+  Data,
+  OutputOptions,
+  ReduceOptions,
+  RootOptions,
+  VOptions,
+  Work,
+  WorkState,
+} from "./runtime/comm/index.ts";
+export {
+  type BackendName,
+  closeRankPool,
+  deviceOf,
+  type JoinOptions,
+  joinWorld,
+  type LaunchOptions,
+  launch,
+  type RankFunction,
+  runRanks,
+  version,
+  type World,
+} from "./runtime/world/index.ts";

@@ -1,3 +1,8 @@
+/**
+ * Device meshes: named axes over ranks, process groups as plain data, and their document.
+ * Refuses to talk: a group becomes a communicator in runtime/world. Refuses shapes that do not multiply to the ranks.
+ * Start with device-mesh.ts; internal.ts is the door for what every rank loads when it starts.
+ */
 export { type Axis, type AxisSizes, formatSizes } from "./axes.ts";
 export { type DeviceBackend, deviceBackend } from "./device-backend.ts";
 export { createMesh, DeviceMesh, type MeshOptions, WORLD_GROUP } from "./device-mesh.ts";

@@ -10,7 +10,7 @@ import { modelFromConfig } from "./model/from-config.ts";
 import { MODEL_CONFIGS, modelPreset } from "./model/presets.ts";
 import { fitsInMemory, isValidPlan, type ShardingPlan } from "./plan.ts";
 import { type PlanRequest, planModel } from "./plan-model.ts";
-import { bestDevice, minDevices, parseRequirement, satisfying, suggestQuantization } from "./requirements.ts";
+import { bestDeviceFor, minDevices, parseRequirement, satisfying, suggestQuantization } from "./requirements.ts";
 import { addDevices, changeLinks, replaceDevices, withoutDevices } from "./what-if.ts";
 
 const GIB = 2 ** 30;
@@ -269,9 +269,9 @@ describe("the ancestor's planner defects", () => {
       { memoryGiB: 0.2246, name: "LPU", family: "groq", bandwidthGBps: 80_000 },
       { memoryGiB: 80, name: "GPU", bandwidthGBps: 3350 },
     ]);
-    expect(bestDevice(inventory, 16 * GIB)?.name).toBe("GPU");
-    expect(bestDevice(inventory)?.name).toBe("LPU");
-    expect(bestDevice(inventory, 1000 * GIB)).toBeUndefined();
+    expect(bestDeviceFor(inventory, 16 * GIB)?.name).toBe("GPU");
+    expect(bestDeviceFor(inventory)?.name).toBe("LPU");
+    expect(bestDeviceFor(inventory, 1000 * GIB)).toBeUndefined();
   });
 
   it("13: what does not fit is no plan, also on the CPU, and unified memory counts once", () => {

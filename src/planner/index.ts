@@ -1,5 +1,8 @@
-/** The planner: a model and an inventory in, sharding plans out. */
-
+/**
+ * The planner: a model and an inventory in, sharding plans out, with memory, time and price.
+ * Refuses to run anything: plans are data, and export/ writes them for the engines that do.
+ * Start with plan-model.ts; search/ finds layouts, memory/ and cost/ judge them.
+ */
 export {
   DEFAULT_PRICES,
   type Instance,
@@ -10,7 +13,17 @@ export {
   readPrices,
   withPrice,
 } from "./cost/prices.ts";
-export * from "./export/export.ts";
+export {
+  EXPORT_TARGETS,
+  EXPORT_VERSIONS,
+  type Exported,
+  type ExportOptions,
+  type ExportTarget,
+  exportPlan,
+  FLAGS,
+  renderExport,
+  visibleDevices,
+} from "./export/export.ts";
 export {
   effectiveBits,
   FORMAT_NAMES,
@@ -36,9 +49,69 @@ export { modelFromCount, parseParameterCount } from "./model/from-count.ts";
 export { modelFromGguf } from "./model/from-gguf.ts";
 export { loadModel } from "./model/load.ts";
 export { findModelPreset, MODEL_CONFIGS, MODEL_PRESETS, modelPreset } from "./model/presets.ts";
-export * from "./model/spec.ts";
-export * from "./plan.ts";
+export {
+  type AttentionSpec,
+  COMPONENTS,
+  type Component,
+  type Cut,
+  countParameters,
+  type FullAttention,
+  type LatentAttention,
+  type LayerSpec,
+  type MlpSpec,
+  type ModelSpec,
+  numTensorElements,
+  type ParameterCounts,
+  type StoredBytes,
+  type WeightSpec,
+} from "./model/spec.ts";
+export {
+  axisSizesSchema,
+  BOTTLENECKS,
+  type Bottleneck,
+  fitsInMemory,
+  type InferenceEstimates,
+  inferenceEstimatesSchema,
+  isValidPlan,
+  type LayerRange,
+  MEMORY_ITEMS,
+  type MemoryItem,
+  OBJECTIVES,
+  type Objective,
+  PLAN_AXES,
+  type PlanAxis,
+  type PlanAxisSizes,
+  type PlannedRank,
+  parsePlan,
+  planProblems,
+  type RankMemory,
+  type Rejected,
+  rankAt,
+  rankMemorySchema,
+  rankPlanSchema,
+  rejectedSchema,
+  SHARDING_PLAN_SCHEMA_VERSION,
+  type ShardingPlan,
+  type ShardingPlanProblem,
+  shardingPlanSchema,
+  type TrainingEstimates,
+  trainingEstimatesSchema,
+} from "./plan.ts";
 export { type PlanOutcome, type PlanRequest, planModel } from "./plan-model.ts";
 export { axesText, explainLines, renderNothing, renderPlan } from "./render.ts";
-export * from "./requirements.ts";
-export * from "./what-if.ts";
+export {
+  bestDeviceFor,
+  type DeviceRequirement,
+  minDevices,
+  parseRequirement,
+  QUANTIZATION_LADDER,
+  satisfies,
+  satisfying,
+  suggestQuantization,
+} from "./requirements.ts";
+export {
+  addDevices,
+  changeLinks,
+  replaceDevices,
+  withoutDevices,
+} from "./what-if.ts";

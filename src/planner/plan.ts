@@ -11,7 +11,7 @@
 import { z } from "zod";
 import { deepFreeze, FormatError } from "../core/index.ts";
 
-export const PLAN_SCHEMA_VERSION = 1;
+export const SHARDING_PLAN_SCHEMA_VERSION = 1;
 
 /** Mesh axes, outermost first. */
 export const PLAN_AXES = ["dp", "pp", "ep", "cp", "tp"] as const;
@@ -25,13 +25,13 @@ const positive = z.number().int().positive();
 const time = z.number().nonnegative();
 
 export const axisSizesSchema = z.object({ dp: positive, pp: positive, ep: positive, cp: positive, tp: positive });
-export type AxisSizes = z.infer<typeof axisSizesSchema>;
+export type PlanAxisSizes = z.infer<typeof axisSizesSchema>;
 
 const coordsSchema = z.object({ dp: count, pp: count, ep: count, cp: count, tp: count });
 
 /** Half-open: [first, end). */
 const rangeSchema = z.object({ first: count, end: count });
-export type Range = z.infer<typeof rangeSchema>;
+export type LayerRange = z.infer<typeof rangeSchema>;
 
 export const MEMORY_ITEMS = [
   "weights",
@@ -82,7 +82,7 @@ export const rankPlanSchema = z.object({
   }),
   memory: rankMemorySchema,
 });
-export type RankPlan = z.infer<typeof rankPlanSchema>;
+export type PlannedRank = z.infer<typeof rankPlanSchema>;
 
 export const BOTTLENECKS = ["memory-bandwidth", "compute", "communication", "overhead", "pipeline-bubble"] as const;
 export type Bottleneck = (typeof BOTTLENECKS)[number];
@@ -138,7 +138,7 @@ export const rejectedSchema = z.object({
 export type Rejected = z.infer<typeof rejectedSchema>;
 
 export const shardingPlanSchema = z.object({
-  schemaVersion: z.literal(PLAN_SCHEMA_VERSION),
+  schemaVersion: z.literal(SHARDING_PLAN_SCHEMA_VERSION),
   model: z.object({
     name: z.string(),
     architecture: z.string(),
@@ -188,7 +188,7 @@ export const shardingPlanSchema = z.object({
 export type ShardingPlan = z.infer<typeof shardingPlanSchema>;
 
 /** The rank at a coordinate. */
-export function rankAt(axes: AxisSizes, at: AxisSizes): number {
+export function rankAt(axes: PlanAxisSizes, at: PlanAxisSizes): number {
   return PLAN_AXES.reduce((rank, axis) => rank * axes[axis] + at[axis], 0);
 }
 
@@ -220,7 +220,7 @@ export function parsePlan(value: unknown, where = "plan"): ShardingPlan {
 }
 
 /** A rule of a plan that does not hold. */
-export interface PlanProblem {
+export interface ShardingPlanProblem {
   readonly field: string;
   readonly message: string;
 }
@@ -229,8 +229,8 @@ export interface PlanProblem {
  * Checks what a schema cannot: ranks in order and complete, layers of each pipeline contiguous and summing to the
  * model, embeddings first and head last, memory that adds up and fits. (What the ancestors call `is_valid`.)
  */
-export function planProblems(plan: ShardingPlan): readonly PlanProblem[] {
-  const problems: PlanProblem[] = [];
+export function planProblems(plan: ShardingPlan): readonly ShardingPlanProblem[] {
+  const problems: ShardingPlanProblem[] = [];
   const { axes, worldSize } = plan.mesh;
   const equation = PLAN_AXES.map((axis) => `${axis}=${axes[axis]}`).join(" x ");
   const product = PLAN_AXES.reduce((total, axis) => total * axes[axis], 1);

@@ -1,6 +1,6 @@
 /** Plans as text for people: what runs where, memory, estimates, and why others lost. */
 import { printableLine } from "../core/index.ts";
-import { PLAN_AXES, type RankPlan, type Rejected, type ShardingPlan } from "./plan.ts";
+import { PLAN_AXES, type PlannedRank, type Rejected, type ShardingPlan } from "./plan.ts";
 import type { PlanOutcome } from "./plan-model.ts";
 import { gib } from "./search/evaluate.ts";
 
@@ -16,7 +16,7 @@ function ms(value: number): string {
   return value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`;
 }
 
-function memoryText(rank: RankPlan): string {
+function memoryText(rank: PlannedRank): string {
   const items = Object.entries(rank.memory.items)
     .sort((a, b) => b[1] - a[1])
     .map(([name, bytes]) => `${name} ${gib(bytes)}`);

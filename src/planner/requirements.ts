@@ -100,7 +100,7 @@ export function satisfying(
  * The device that a plan would choose first: the most memory bandwidth among those that hold `bytes`, most memory where
  * bandwidth is unknown. A tiny fast device never wins what does not fit it.
  */
-export function bestDevice(inventory: Inventory, bytes = 0): Device | undefined {
+export function bestDeviceFor(inventory: Inventory, bytes = 0): Device | undefined {
   const rank = (device: Device) => [
     device.family === "cpu" ? 0 : 1,
     device.memoryBandwidthGBps ?? 0,

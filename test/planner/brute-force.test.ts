@@ -6,7 +6,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Inventory } from "../../src/machine/topology/index.ts";
-import { type AxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
+import { type PlanAxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
 import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.ts";
 import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
 import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
@@ -40,7 +40,7 @@ function splits(layers: number, stages: number): number[][] {
   return layers < stages ? [] : from(0, stages).map((ends) => [0, ...ends]);
 }
 
-function product(axes: AxisSizes): number {
+function product(axes: PlanAxisSizes): number {
   return axes.dp * axes.pp * axes.ep * axes.cp * axes.tp;
 }
 
@@ -61,11 +61,11 @@ class BruteForce {
     this.#cache = new TableCache(request.model, this.#workload);
   }
 
-  best(): { score: number; axes: AxisSizes | undefined } {
+  best(): { score: number; axes: PlanAxisSizes | undefined } {
     const { model } = this.#request;
     const num = this.#inventory.devices.length;
     const batch = this.#workload.batch ?? 1;
-    let best = { score: Number.POSITIVE_INFINITY, axes: undefined as AxisSizes | undefined };
+    let best = { score: Number.POSITIVE_INFINITY, axes: undefined as PlanAxisSizes | undefined };
     for (let tp = 1; tp <= num; tp++) {
       for (let ep = 1; ep * tp <= num; ep++) {
         for (let pp = 1; pp * ep * tp <= num; pp++) {
@@ -155,7 +155,7 @@ class BruteForce {
   }
 
   /** Devices of one part; tp groups inside a host or an island; everything joined. */
-  #block(ids: readonly string[], { ep, tp }: AxisSizes): BlockClass | undefined {
+  #block(ids: readonly string[], { ep, tp }: PlanAxisSizes): BlockClass | undefined {
     const devices = ids.map((id) => this.#inventory.devices.find((device) => device.id === id));
     const [device] = devices;
     if (device === undefined || devices.some((other) => other?.name !== device.name)) return undefined;

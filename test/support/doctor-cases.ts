@@ -1,5 +1,5 @@
 /** Machines of NVIDIA GPUs with one fault each, and the nearest ones without it: for the doctor's tests. */
-import type { Finding, GpuFacts } from "../../src/apps/doctor/index.ts";
+import type { DoctorFinding, GpuFacts } from "../../src/apps/doctor/index.ts";
 import { recordedRoot } from "./recorded-root.ts";
 
 export interface Root {
@@ -89,7 +89,7 @@ const pid = (n: number) => ({ "/proc/self/status": `Name:\tnode\nPid:\t${n}\n` }
 /** What is wrong, the root that has it, what the finding must hold; and the nearest root that has nothing wrong. */
 export const CASES: readonly {
   readonly code: string;
-  readonly severity: Finding["severity"];
+  readonly severity: DoctorFinding["severity"];
   readonly title: string;
   readonly bad: Root;
   readonly evidence: RegExp;

@@ -6,7 +6,7 @@ import {
   diagnose,
   type EngineReport,
   explainFlight,
-  type Finding,
+  type DoctorFinding as Finding,
   findEngines,
   judgeNode,
   readGpuFacts,

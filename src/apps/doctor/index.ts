@@ -1,7 +1,21 @@
-export * from "./checks.ts";
-export * from "./engine-report.ts";
-export type { Finding, Severity } from "./finding.ts";
-export * from "./flight.ts";
+/**
+ * The doctor: what is missing or misconfigured on a machine, and what a flight recording says of a failure.
+ * Refuses to mend anything: each finding says what to do.
+ * Start with checks.ts; flight.ts explains recordings.
+ */
+export { diagnose } from "./checks.ts";
+export {
+  type EngineReport,
+  findEngines,
+} from "./engine-report.ts";
+export type { Finding as DoctorFinding, Severity as DoctorSeverity } from "./finding.ts";
+export {
+  explain,
+  explainFlight,
+  type FlightReport,
+  type GroupDiagnosis,
+  type StreamTimings,
+} from "./flight.ts";
 export { type GpuFacts, gpuFactsSchema, readGpuFacts } from "./gpu-facts.ts";
 export { knownCause } from "./known-causes.ts";
 export { judgeNode } from "./node-version.ts";

@@ -10,7 +10,7 @@ import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts"
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import { findEngines } from "./engine-report.ts";
 import { builtForCuda } from "./gpu-facts-probe.ts";
-import { diagnose, explain, type Finding, knownCause, readGpuFacts } from "./index.ts";
+import { diagnose, explain, type DoctorFinding as Finding, knownCause, readGpuFacts } from "./index.ts";
 import { compareVersions } from "./nvidia.ts";
 
 async function examine(root: string): Promise<Finding[]> {

@@ -30,6 +30,13 @@ export {
   sendRecv,
   testCollective,
 } from "./program-collectives.ts";
-export { type At, Buffer, Chunk, type ReduceOptions, type StrandGroup, type SyncOptions } from "./program-values.ts";
+export {
+  type At,
+  Buffer,
+  Chunk,
+  type ReduceOptions as ReduceStrandOptions,
+  type StrandGroup,
+  type SyncOptions,
+} from "./program-values.ts";
 export { RankHandle, Semaphore } from "./rank-handle.ts";
 export type { Sentence } from "./type-error-sentence.ts";

@@ -1,4 +1,8 @@
-/** Readers of foreign files. Every one refuses what breaks its format with a FormatError naming the file and the field. */
+/**
+ * Readers of foreign files: safetensors, GGUF, Hugging Face configurations, JSON; files as bounded bytes and text.
+ * Refuses what breaks a format, with a FormatError that names the file and the field, and files that are not regular.
+ * Start with the file that is named after the format; text-file.ts opens what users name.
+ */
 export { type ByteSource, fileSource, memorySource } from "./byte-source.ts";
 export { type EncodeTensor, encodeSafetensors } from "./encode-safetensors.ts";
 export { type GgufHeader, type GgufTensor, type GgufValue, readGgufHeader } from "./gguf.ts";

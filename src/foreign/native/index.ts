@@ -1,7 +1,41 @@
+/**
+ * The one door to FFI: finding and loading libraries, probing symbols, calling them, mapping memory.
+ * Refuses to know any library: what an absent one is called and where it comes from is said by who asks for it.
+ * Start with library.ts.
+ */
 export { endWithParent, exitNow } from "./exit.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";
 export { type Koffi, koffi } from "./koffi.ts";
-export * from "./library.ts";
+export {
+  type Attempt,
+  candidates,
+  checkStatus,
+  describeAttempts,
+  type LibrarySpec,
+  type LibraryUnavailable,
+  type NativeFunction,
+  type NativeLibrary,
+  type NativeValue,
+  openLibrary,
+  type Signature,
+} from "./library.ts";
 export { mapShared, type SharedMapping } from "./mapping.ts";
-export * from "./memory.ts";
-export * from "./prototypes.ts";
+export {
+  cString,
+  type OutValue,
+  outFloat,
+  outInt32,
+  outUint32,
+  outUint64,
+} from "./memory.ts";
+export {
+  addressOf,
+  bindAll,
+  bindOptional,
+  declareStruct,
+  keepLoaded,
+  parsePrototype,
+  readString,
+  type StatusFunction,
+  type TextFunction,
+} from "./prototypes.ts";

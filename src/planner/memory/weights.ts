@@ -1,6 +1,6 @@
 /** How many bytes of weights a rank holds: every weight cut as its table says, in its format. */
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
-import { numElements } from "../model/spec.ts";
+import { numTensorElements } from "../model/spec.ts";
 import { bytesOf, getsMoreBits, type WeightFormat } from "./formats.ts";
 
 export interface ShardShape {
@@ -117,9 +117,9 @@ export function linearElements(layer: LayerSpec): { attention: number; dense: nu
   let expert = 0;
   for (const weight of layer.weights) {
     if (weight.shape.length < 2) continue;
-    if (weight.perExpert) expert += numElements(weight) / weight.copies;
-    else if (weight.component === "attention") attention += numElements(weight);
-    else dense += numElements(weight);
+    if (weight.perExpert) expert += numTensorElements(weight) / weight.copies;
+    else if (weight.component === "attention") attention += numTensorElements(weight);
+    else dense += numTensorElements(weight);
   }
   return { attention, dense, expert };
 }

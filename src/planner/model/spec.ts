@@ -115,7 +115,7 @@ export interface ModelSpec {
 }
 
 /** Parameters of one weight, all copies. */
-export function numElements(weight: WeightSpec): number {
+export function numTensorElements(weight: WeightSpec): number {
   return weight.copies * weight.shape.reduce((product, dim) => product * dim, 1);
 }
 
@@ -136,7 +136,7 @@ export function countParameters(model: ModelSpec): ParameterCounts {
   const byComponent = Object.fromEntries(COMPONENTS.map((name) => [name, 0])) as Record<Component, number>;
   let active = 0;
   const add = (weight: WeightSpec, times: number, activeShare: number) => {
-    const elements = numElements(weight) * times;
+    const elements = numTensorElements(weight) * times;
     byComponent[weight.component] += elements;
     active += elements * activeShare;
   };

@@ -3,15 +3,15 @@ import { addCost, type Cost, NO_COST, totalUs } from "../cost/layer-time.ts";
 import { linearElements } from "../memory/weights.ts";
 import { countParameters, type ModelSpec } from "../model/spec.ts";
 import {
-  type AxisSizes,
   type Bottleneck,
   type InferenceEstimates,
+  type LayerRange,
   PLAN_AXES,
-  PLAN_SCHEMA_VERSION,
-  type Range,
-  type RankPlan,
+  type PlanAxisSizes,
+  type PlannedRank,
   type Rejected,
   rankAt,
+  SHARDING_PLAN_SCHEMA_VERSION,
   type ShardingPlan,
   type TrainingEstimates,
 } from "../plan.ts";
@@ -20,12 +20,17 @@ import { StageModel } from "./stage.ts";
 import type { Workload } from "./workload.ts";
 
 /** Part `index` of `count` split into `parts`: equal but for the last, when it does not divide. */
-function part(count: number, parts: number, index: number): Range {
+function part(count: number, parts: number, index: number): LayerRange {
   const size = Math.ceil(count / parts);
   return { first: Math.min(count, index * size), end: Math.min(count, (index + 1) * size) };
 }
 
-function shardsOf(model: ModelSpec, axes: AxisSizes, coords: AxisSizes, firstLayer: number): RankPlan["shards"] {
+function shardsOf(
+  model: ModelSpec,
+  axes: PlanAxisSizes,
+  coords: PlanAxisSizes,
+  firstLayer: number,
+): PlannedRank["shards"] {
   const layer = model.layerKinds[model.layers[firstLayer] ?? 0];
   const mlp = layer?.mlp;
   const columns = mlp === undefined ? 0 : mlp.kind === "dense" ? mlp.intermediateSize : mlp.expertIntermediateSize;
@@ -40,9 +45,9 @@ function shardsOf(model: ModelSpec, axes: AxisSizes, coords: AxisSizes, firstLay
   };
 }
 
-function ranksOf(model: ModelSpec, evaluated: Evaluated): RankPlan[] {
+function ranksOf(model: ModelSpec, evaluated: Evaluated): PlannedRank[] {
   const { axes } = evaluated.candidate;
-  const ranks: RankPlan[] = [];
+  const ranks: PlannedRank[] = [];
   for (const [dp, replica] of evaluated.replicas.entries()) {
     for (let pp = 0; pp < axes.pp; pp++) {
       const stage = evaluated.stageModels[replica.classes[pp] ?? 0];
@@ -290,7 +295,7 @@ export function buildPlan(
   }
   const worldSize = PLAN_AXES.reduce((product, axis) => product * axes[axis], 1);
   return {
-    schemaVersion: PLAN_SCHEMA_VERSION,
+    schemaVersion: SHARDING_PLAN_SCHEMA_VERSION,
     model: modelSummary(model),
     workload: {
       mode: workload.mode,

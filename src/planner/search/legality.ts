@@ -2,7 +2,7 @@
 import type { WeightFormat } from "../memory/formats.ts";
 import { KV_PAGE_TOKENS } from "../memory/kv-cache.ts";
 import type { LayerSpec, ModelSpec } from "../model/spec.ts";
-import type { AxisSizes } from "../plan.ts";
+import type { PlanAxisSizes } from "../plan.ts";
 import type { Workload } from "./workload.ts";
 
 /** Fewest tokens of a context-parallel shard: with less, its collectives cost more than they save anywhere. */
@@ -82,7 +82,7 @@ export function cpProblem(workload: Workload, cp: number): string | undefined {
 }
 
 /** The first rule that these sizes break; undefined when all hold. */
-export function axesProblem(model: ModelSpec, workload: Workload, axes: AxisSizes): string | undefined {
+export function axesProblem(model: ModelSpec, workload: Workload, axes: PlanAxisSizes): string | undefined {
   return (
     tpProblem(model, workload.format, axes.tp) ??
     epProblem(model, axes.ep) ??

@@ -9,7 +9,7 @@ import type { WeightFormat } from "../memory/formats.ts";
 import type { ZeroStage } from "../memory/training.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
-import { type AxisSizes, PLAN_AXES, type PlanAxis, type Rejected } from "../plan.ts";
+import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
 import { type Candidate, StageModel } from "./stage.ts";
@@ -50,7 +50,7 @@ interface Bounded {
   readonly bound: number;
 }
 
-const key = (axes: AxisSizes, zero: ZeroStage) => `${PLAN_AXES.map((axis) => axes[axis]).join()} ${zero}`;
+const key = (axes: PlanAxisSizes, zero: ZeroStage) => `${PLAN_AXES.map((axis) => axes[axis]).join()} ${zero}`;
 
 /** Replica counts that differ in what they do to a batch: the fewest for each share, or as many as there are. */
 function replicaCounts(batch: number | undefined, most: number, ep: number): number[] {
@@ -159,7 +159,7 @@ class Enumeration {
     }
   }
 
-  #withAxes(axes: AxisSizes, blocks: readonly BlockClass[]): void {
+  #withAxes(axes: PlanAxisSizes, blocks: readonly BlockClass[]): void {
     const { workload, ranks } = this.#request;
     const world = PLAN_AXES.reduce((product, axis) => product * axes[axis], 1);
     if (ranks !== undefined && world !== ranks) return;
@@ -223,7 +223,7 @@ class Enumeration {
     return { a, b };
   }
 
-  #reject(axes: Partial<AxisSizes>, kind: Rejected["kind"], reason: string): void {
+  #reject(axes: Partial<PlanAxisSizes>, kind: Rejected["kind"], reason: string): void {
     if (this.rejected.length < MAX_REJECTED)
       this.rejected.push({ axes: { dp: 1, pp: 1, ep: 1, cp: 1, tp: 1, ...axes }, kind, reason });
   }

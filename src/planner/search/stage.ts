@@ -21,12 +21,12 @@ import { shardElements, weightBytes } from "../memory/weights.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { GroupLink } from "../placement/fabric.ts";
-import { type AxisSizes, MEMORY_ITEMS, type MemoryItem } from "../plan.ts";
+import { MEMORY_ITEMS, type MemoryItem, type PlanAxisSizes } from "../plan.ts";
 import type { Workload } from "./workload.ts";
 
 /** A layout to be judged: axes, sequences a replica (of one ep rank), ZeRO stage. */
 export interface Candidate {
-  readonly axes: AxisSizes;
+  readonly axes: PlanAxisSizes;
   readonly batchPerReplica: number;
   readonly zeroStage: ZeroStage;
 }
@@ -124,7 +124,7 @@ export class TableCache {
     this.#counts = model.layerKinds.map((_, kind) => prefix(model.layers.map((own) => (own === kind ? 1 : 0))));
   }
 
-  get(blockClass: BlockClass, { tp, ep, cp }: AxisSizes): Tables {
+  get(blockClass: BlockClass, { tp, ep, cp }: PlanAxisSizes): Tables {
     const key = `${tp} ${ep} ${cp}`;
     let ofClass = this.#tables.get(blockClass.links);
     if (ofClass === undefined) {

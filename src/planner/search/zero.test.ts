@@ -5,13 +5,13 @@
 import { describe, expect, it } from "vitest";
 import { parseSystem } from "../../machine/topology/index.ts";
 import { modelPreset } from "../model/presets.ts";
-import type { AxisSizes, MemoryItem, ShardingPlan } from "../plan.ts";
+import type { MemoryItem, PlanAxisSizes, ShardingPlan } from "../plan.ts";
 import { planModel } from "../plan-model.ts";
 
 const inventory = parseSystem("hgx-b300-8");
 const STATES: readonly MemoryItem[] = ["weights", "gradients", "optimizerStates", "masterWeights"];
 
-function trained(model: string, axes: Partial<AxisSizes>, zeroStage: 0 | 1 | 2 | 3, train = "full"): ShardingPlan {
+function trained(model: string, axes: Partial<PlanAxisSizes>, zeroStage: 0 | 1 | 2 | 3, train = "full"): ShardingPlan {
   if (inventory === undefined) throw new Error("no preset");
   const constrain = { dp: 1, pp: 1, ep: 1, cp: 1, tp: 1, ...axes };
   const [plan] = planModel({
