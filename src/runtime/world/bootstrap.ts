@@ -5,7 +5,7 @@
  */
 import { type RankActivity, TimeoutError } from "../../core/index.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
-import { checkValue, describeKey, type WorldFailure } from "../rendezvous/index.ts";
+import { checkValue, describeKey, type WorldFailure } from "../rendezvous/internal.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;

@@ -1,6 +1,6 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { foreignPlace } from "../rendezvous/index.ts";
+import { foreignPlace } from "../rendezvous/internal.ts";
 import { type BackendName, backendKind, DEFAULT_BACKEND, LAUNCH_BACKENDS, parseBackend } from "./backend-table.ts";
 import { HostSide } from "./host-side.ts";
 import { checkMs } from "./restart-policy.ts";

@@ -10,7 +10,7 @@ import type { OutputStream } from "./output.ts";
 import { openLink } from "./rank-link.ts";
 import { RankSession } from "./rank-session.ts";
 
-const link = openLink();
+const link = await openLink();
 const post = (message: FromRank) => link.post(message);
 
 let session: RankSession | undefined;

@@ -1,0 +1,7 @@
+/**
+ * The rendezvous's second door, for what every rank loads: where another launcher put it, and the rules of values.
+ * It loads no sockets.
+ * Start reading at launchers.ts.
+ */
+export { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
+export { foreignPlace } from "./launchers.ts";

@@ -1,0 +1,55 @@
+/** What is loaded before a program does anything: no package for a rank, nor for `import "chorale"`. */
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, it } from "vitest";
+
+const src = fileURLToPath(new URL("../src", import.meta.url));
+
+/** Files and packages that loading `entries` loads, without those that are imported when they are used. */
+function loadedBy(...entries: string[]): { readonly files: readonly string[]; readonly packages: readonly string[] } {
+  const files = new Set(entries);
+  const packages: string[] = [];
+  // Each file that is found is looked at in its turn.
+  for (const file of files) {
+    const text = readFileSync(join(src, file), "utf8");
+    const found = text.matchAll(
+      /^(?:import|export)\s+(?!type\s)(?:(\*(?: as \w+)?|\{[^}]*\}|\w+)\s+from\s+)?"([^"]+)"/gm,
+    );
+    for (const [, names = "", specifier = ""] of found) {
+      const isOfTypes = /^\{(\s*type [^,}]+,?)+\s*\}$/.test(names);
+      if (isOfTypes) continue;
+      if (specifier.startsWith(".")) files.add(relative(src, join(src, dirname(file), specifier)));
+      else if (!specifier.startsWith("node:")) packages.push(`${file} loads ${specifier}`);
+    }
+  }
+  return { files: [...files], packages };
+}
+
+it.each(["threads", "nccl"])("a rank of the %s backend loads no package when it starts", (backend) => {
+  const folder = `runtime/backends/${backend}`;
+  expect(existsSync(join(src, folder, `${backend}-kind.ts`))).toBe(true);
+  const { files, packages } = loadedBy(
+    "runtime/world/rank-entry.ts",
+    `${folder}/${backend}-kind.ts`,
+    `${folder}/backend.ts`,
+  );
+  expect(files).toContain("mesh/device-mesh.ts");
+  expect(packages).toEqual([]);
+});
+
+it("a thread loads neither sockets nor another backend before it has its place", () => {
+  const { files } = loadedBy("runtime/world/rank-entry.ts");
+  const unwanted = /^(runtime\/(backends|rendezvous\/(store|client|channel)|device|memory|executor)|foreign)\//;
+  expect(files.filter((file) => unwanted.test(file))).toEqual([]);
+});
+
+it('`import "chorale"` loads no package', () => {
+  const { files, packages } = loadedBy("index.ts");
+  expect(files).toContain("runtime/world/launch.ts");
+  expect(packages).toEqual([]);
+});
+
+it("a package that is loaded would be noticed", () => {
+  expect(loadedBy("mesh/index.ts").packages.join()).toMatch(/loads zod/);
+});
