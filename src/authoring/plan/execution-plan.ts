@@ -332,14 +332,14 @@ export interface PlanOptions {
 }
 
 /**
- * What the plan is meant to do, as data. `collective.ts` turns it into conditions and aliases.
+ * What the plan is meant to do, as data. `plan-conditions.ts` turns it into conditions and aliases.
  * `send_recv`: chunk i of rank r's output is chunk i of the input of the rank that sends to it (`sendTo`).
  * `test`: MSCCL++'s collective without meaning: only synchronisation can be checked.
  */
 export interface PlanCollective {
   readonly operation: CollectiveName | "send_recv" | "custom" | "test";
   readonly numRanks: number;
-  /** Chunks of a part (see `authoring/collectives`) before replication to instances. */
+  /** Chunks of a part (see src/collectives) before replication to instances. */
   readonly chunksPerPart: number;
   /** Input and output share memory as the collective's in-place form says. */
   readonly inPlace: boolean;
