@@ -44,6 +44,14 @@ export function traceOfCall(from: (...args: never[]) => unknown = traceOfCall): 
 }
 
 /**
+ * URLs of folders beside the module of `url`, its `import.meta.url`. There is none in a program that a bundler made in
+ * CommonJS, which has nothing of chorale in files of its own.
+ */
+export function foldersBeside(url: string | undefined, ...paths: readonly string[]): readonly string[] {
+  return url === undefined ? [] : paths.map((path) => new URL(path, url).href);
+}
+
+/**
  * The nearest frame outside chorale's own files, or `undefined`.
  * @param folders chorale's folders whose frames are passed over, as `file:` URLs that end in a slash
  */

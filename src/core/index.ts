@@ -10,7 +10,7 @@ export {
   type Rank,
   rank,
 } from "./brands.ts";
-export { type CallSite, type CallTrace, callSiteOf, traceOfCall } from "./call-site.ts";
+export { type CallSite, type CallTrace, callSiteOf, foldersBeside, traceOfCall } from "./call-site.ts";
 export { deepFreeze } from "./deep-freeze.ts";
 export {
   type ArrayOf,

@@ -7,6 +7,7 @@ import {
   type CallTrace,
   type ChoraleError,
   callSiteOf,
+  foldersBeside,
   MismatchError,
   type MismatchSide,
   type RankActivity,
@@ -84,7 +85,7 @@ export function decodeFailure(bytes: Uint8Array): Failure {
   }
 }
 
-const OWN = [new URL("../", import.meta.url).href];
+const OWN = foldersBeside(import.meta.url, "../");
 
 /** The caller's place in the source: the first frame outside chorale's runtime, or undefined. */
 export function callSite(trace: CallTrace = traceOfCall(callSite)): string | undefined {
