@@ -15,7 +15,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, transformSync } from "esbuild";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { CLI_PROCESS } from "../helpers/cli.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -48,6 +48,15 @@ function node(...args: readonly string[]): Promise<Run> {
 }
 
 const chorale = (...args: readonly string[]) => node(...CLI_PROCESS, ...args);
+/** A zombie that nobody waits for counts as ended. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ENOENT" ? process.platform !== "linux" : false;
+  }
+}
 const sorted = (text: string) => text.trimEnd().split("\n").toSorted();
 
 describe("a program that calls launch()", () => {
@@ -120,6 +129,20 @@ describe("chorale launch", () => {
         `[${rank}] largest 4.5, last 4.5`,
       ]),
     );
+  });
+
+  it.skipIf(process.platform === "win32")("ends what ranks that are threads have started when one fails", async () => {
+    const { code, out, err } = await chorale("launch", "-n", "2", program("children.mjs"));
+    expect(code).toBe(1);
+    expect(err).toContain("rank 0 failed first:");
+    const pids = [...out.matchAll(/child (\d+)/g)].map((match) => Number(match[1]));
+    expect(pids).toHaveLength(4);
+    const [detached = 0, ...others] = pids.toSorted(
+      (a, b) => Number(out.includes(`detached child ${b}`)) - Number(out.includes(`detached child ${a}`)),
+    );
+    await vi.waitFor(() => expect(others.filter(isAlive)).toEqual([]), { timeout: 5000 });
+    expect(isAlive(detached)).toBe(true);
+    process.kill(detached, "SIGKILL");
   });
 
   it("runs the function that TypeScript for CommonJS exports", async () => {

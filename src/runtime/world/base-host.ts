@@ -46,8 +46,12 @@ export abstract class BaseHost implements RankHost {
   protected take(value: unknown): void {
     const message = checkFromRank(value);
     if (message.kind === "output") this.lines[message.stream].push(message.text);
+    else if (message.kind === "child") this.noteChild(message.pid, message.isAlive);
     else this.#listener?.message(message);
   }
+
+  /** Hears of a process that the rank has started, or that has ended. */
+  protected noteChild(_pid: number, _isAlive: boolean): void {}
 
   /** Reports, once, an error that the rank cannot report itself. */
   protected crash(error: unknown): void {

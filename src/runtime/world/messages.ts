@@ -70,6 +70,8 @@ export type FromRank =
   | { readonly kind: "done"; readonly value: unknown; readonly final: boolean; readonly unfinished?: boolean }
   /** `lost`: why nothing of this process can use the rank's device any more. */
   | { readonly kind: "failed"; readonly error: ErrorRecord; readonly lost?: string }
+  /** A rank that is a thread has started a process, or that process has ended. */
+  | { readonly kind: "child"; readonly pid: number; readonly isAlive: boolean }
   /** The rank called process.exit(). */
   | { readonly kind: "exiting"; readonly exitCode: number; readonly worldOpen: boolean }
   /** The rank has left its generation and waits for the next. */
@@ -94,6 +96,8 @@ const CHECKS: { readonly [K in FromRank["kind"]]: (message: Fields) => boolean }
   done: ({ final, unfinished }) =>
     typeof final === "boolean" && (unfinished === undefined || typeof unfinished === "boolean"),
   failed: ({ error, lost }) => isErrorRecord(error) && isTextOrNone(lost),
+  // Zero and negative numbers mean process groups.
+  child: ({ pid, isAlive }) => Number.isInteger(pid) && (pid as number) > 1 && typeof isAlive === "boolean",
   exiting: ({ exitCode, worldOpen }) => isNumber(exitCode) && typeof worldOpen === "boolean",
   rebuild: ({ generation, timeoutMs, lost }) =>
     isNumber(generation) && (timeoutMs === undefined || Number.isFinite(timeoutMs)) && isTextOrNone(lost),

@@ -7,6 +7,7 @@ import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show } from "../../core/index.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
+import { reportChildren } from "./rank-children.ts";
 import { openLink } from "./rank-link.ts";
 import { RankSession } from "./rank-session.ts";
 
@@ -20,6 +21,7 @@ process.setSourceMapsEnabled(true);
 if (link.kind === "thread") {
   sendOutputAtOnce("stdout");
   sendOutputAtOnce("stderr");
+  reportChildren((pid, isAlive) => post({ kind: "child", pid, isAlive }));
 }
 const exitSilently = reportExit();
 

@@ -3,6 +3,7 @@ import { Worker } from "node:worker_threads";
 import { BaseHost } from "./base-host.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
+import { endAll } from "./rank-children.ts";
 import { exitReason } from "./rank-host.ts";
 
 /** Flags of this process that say what program to run: a rank must not inherit them. */
@@ -11,6 +12,7 @@ export const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type
 export class RankWorker extends BaseHost {
   readonly kind = "thread";
   readonly #worker: Worker;
+  readonly #children = new Set<number>();
 
   constructor() {
     super();
@@ -29,7 +31,16 @@ export class RankWorker extends BaseHost {
       }
     });
     this.#worker.on("error", (error) => this.crash(error));
-    this.#worker.on("exit", (exitCode) => this.end(exitCode, exitReason("thread", exitCode)));
+    this.#worker.on("exit", (exitCode) => {
+      // What a rank that failed has started has nobody to end it any more.
+      if (exitCode !== 0) endAll(this.#children);
+      this.end(exitCode, exitReason("thread", exitCode));
+    });
+  }
+
+  protected override noteChild(pid: number, isAlive: boolean): void {
+    if (isAlive) this.#children.add(pid);
+    else this.#children.delete(pid);
   }
 
   send(message: ToRank): void {

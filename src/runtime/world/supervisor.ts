@@ -220,7 +220,9 @@ export class Supervisor {
           this.#onRebuild(member, message.timeoutMs, message.lost);
         }
         return;
+      // Their hosts have taken these.
       case "output":
+      case "child":
         return;
       default:
         generation.store.handle(message, (reply) => member.host.send(reply));
