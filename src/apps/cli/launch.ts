@@ -40,6 +40,14 @@ interface Flags {
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
+    .configureOutput({
+      outputError: (text, write) =>
+        write(
+          text.includes("unknown option")
+            ? `${text}Options of the script stand after --: chorale launch -n 4 train.ts -- --epochs 3\n`
+            : text,
+        ),
+    })
     .argument(
       "<script>",
       "TypeScript or JavaScript file: calls joinWorld(), or exports default async (world) => result",
@@ -78,6 +86,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .addHelpText(
       "after",
       `
+Words for the script stand after --: chorale launch -n 4 train.ts -- --epochs 3. On threads, the tensors of all ranks
+together have 4 GiB; --backend-option memoryLimitBytes=1.5G sets less.
+
 Each line that a rank prints comes out as \`[rank] line\`. Unless told otherwise, the first rank that fails ends the
 world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or one that is too old)
 with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call

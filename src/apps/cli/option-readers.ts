@@ -1,5 +1,6 @@
 /** Readers of options that several commands take; commander puts the option's name before what they say. */
 import { InvalidArgumentError } from "commander";
+import { parseSize } from "../../core/index.ts";
 
 /** One word of an option that may be given again: `<key=value>` would take the words after it too if it took several. */
 export function collect(word: string, words: readonly string[] = []): readonly string[] {
@@ -14,6 +15,17 @@ export function whole(least: number): (text: string) => number {
       throw new InvalidArgumentError(`expected an integer of ${least} or more.`);
     }
     return value;
+  };
+}
+
+/** Reads a count that may be written as a size, such as `32k`. */
+export function sized(least: number): (text: string) => number {
+  return (text) => {
+    try {
+      return whole(least)(String(parseSize(text)));
+    } catch {
+      throw new InvalidArgumentError(`expected an integer of ${least} or more, such as 4096 or 4K.`);
+    }
   };
 }
 

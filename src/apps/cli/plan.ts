@@ -29,8 +29,10 @@ import {
   withoutDevices,
   withPrice,
 } from "../../planner/index.ts";
+
 import { EXIT } from "./exit-codes.ts";
-import { collect, whole } from "./option-readers.ts";
+import { collect, sized, whole } from "./option-readers.ts";
+
 import { print, printJson, showProgress } from "./output.ts";
 
 interface Flags {
@@ -115,8 +117,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "weights in this format: int8, int4, gptq-4-g128, awq-4-g128, nf4, mxfp4, nvfp4, q4_k_m, …",
     )
     .option("--kv <format>", "KV cache in bf16, f16, f32, fp8, int8 or int4")
-    .option("--context <tokens>", "tokens of a sequence, prompt and output together", whole(1))
-    .option("--output <tokens>", "tokens that are generated", whole(0))
+    .option("--context <tokens>", "tokens of a sequence, prompt and output together, such as 32K", sized(1))
+    .option("--output <tokens>", "tokens that are generated", sized(0))
     .option("--batch <n>", "sequences in flight, all replicas together; a training step's batch", whole(1))
     .option("--objective <what>", OBJECTIVES.join(", "), "latency")
     .option("--train <method>", "train: full, lora, lora-RANK, qlora, prefix, dpo, rlhf, distillation")

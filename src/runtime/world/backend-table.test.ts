@@ -17,6 +17,18 @@ describe("the table of backends", () => {
 });
 
 describe("options of a backend", () => {
+  it("are sizes where they count bytes, and the world says what it has", async () => {
+    const backendOptions = parseBackendOptions(["memoryLimitBytes=1.5M", "timeoutMs=1000"]);
+    expect(backendOptions).toEqual({ memoryLimitBytes: 1_572_864, timeoutMs: 1000 });
+    expect(() => parseBackendOptions(["memoryLimitBytes=much"])).toThrow(/memoryLimitBytes.*much.*4K, 1.5M or 2G/);
+    const limits = await launch({
+      ranks: 1,
+      backendOptions,
+      run: (world) => world.capabilities().features["memoryLimitBytes"],
+    });
+    expect(limits).toEqual([1_572_864]);
+  });
+
   it("are refused by name, with what the backend knows", async () => {
     const wrong: readonly (readonly ["threads" | "nccl", object, RegExp])[] = [
       ["threads", { devices: [0] }, /"devices"; expected one of memoryLimitBytes, timeoutMs, cores/],

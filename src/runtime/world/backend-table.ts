@@ -2,7 +2,7 @@
  * The backends whose ranks can be started, one line each. Adding one touches this line and the backend's own folder.
  * A kind is loaded when it is first used: a rank loads its own backend only, and `chorale --help` none.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, parseSize } from "../../core/index.ts";
 import type { BackendKind } from "../comm/index.ts";
 
 const TABLE = {
@@ -35,7 +35,8 @@ export function parseBackend(text: string, argument = "backend"): BackendName {
 }
 
 /**
- * Reads `key=value` words of a command line: values are JSON, or text where they are not. `launch()` checks them.
+ * Reads `key=value` words of a command line: values are JSON, or text where they are not, and sizes such as `64M` for keys
+ * that end in `Bytes`. `launch()` checks them.
  * @throws InvalidArgumentError for a word of another form
  * @example
  * console.log(parseBackendOptions(["devices=[0,2]", "registerBuffers=true"])); // { devices: [0, 2], registerBuffers: true }
@@ -44,7 +45,8 @@ export function parseBackendOptions(words: readonly string[], argument = "--back
   const entries = words.map((word) => {
     const at = word.indexOf("=");
     if (at < 1) throw new InvalidArgumentError(argument, word, "KEY=VALUE, such as devices=[0,2]");
-    return [word.slice(0, at), jsonOrText(word.slice(at + 1))] as const;
+    const [name, text] = [word.slice(0, at), word.slice(at + 1)];
+    return [name, name.endsWith("Bytes") ? parseSize(text, `${argument} ${name}`) : jsonOrText(text)] as const;
   });
   return Object.fromEntries(entries) as BackendOptions;
 }

@@ -60,6 +60,7 @@ export class ThreadsBackend implements Backend {
   readonly arena: Arena;
   readonly timeoutMs: number;
   readonly #handle: ThreadsHandle;
+  readonly #capabilities: Capabilities;
   readonly #heap: Heap;
   readonly #wasm: ProtocolExports;
   readonly #driver: Driver;
@@ -89,6 +90,8 @@ export class ThreadsBackend implements Backend {
     this.timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#firstCall = firstCall;
     this.#handle = handle;
+    const features = { ...CAPABILITIES.features, memoryLimitBytes: handle.limitBytes };
+    this.#capabilities = Object.freeze({ ...CAPABILITIES, features: Object.freeze(features) });
     this.#heap = new Heap(handle.memory, rank);
     const words = this.#heap.words();
     if (Atomics.exchange(words, (rankBlock(rank) + RANK.attached) / 4, 1) === 1) {
@@ -292,7 +295,7 @@ export class ThreadsBackend implements Backend {
   }
 
   capabilities(): Capabilities {
-    return CAPABILITIES;
+    return this.#capabilities;
   }
 
   /** Nothing is given back to the shared heap: the generation's whole memory goes when its last rank lets go of it. */
