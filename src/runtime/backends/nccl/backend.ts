@@ -297,7 +297,7 @@ export class NcclBackend implements Backend {
     }
     // What is done may only not have been noticed.
     if (storage.allocation.pendingUses > 0)
-      for (const communicator of this.#rank.endings.communicators) communicator.look();
+      for (const communicator of this.#rank.endings.communicators) communicator.queue.look();
     const { pendingUses } = storage.allocation;
     if (pendingUses > 0) {
       throw new InvalidArgumentError(
@@ -360,7 +360,7 @@ export class NcclBackend implements Backend {
     // Peers that have not come to what failed here first are to read that, and not that this rank has left because of it.
     // What failed in another group, and is not why this rank leaves, the program has dealt with.
     const { cause: failed } = this.world.parts.queue;
-    const isOfGroup = this.#rank.endings.communicators.some(({ parts }) => parts.queue.cause === error);
+    const isOfGroup = this.#rank.endings.communicators.some(({ queue }) => queue.cause === error);
     const first = failed ?? (isOfGroup ? error : undefined);
     const { poison } = this.#rank.at.device;
     if (first !== undefined && poison === undefined) this.#rank.segment.fail(failureOf(first));

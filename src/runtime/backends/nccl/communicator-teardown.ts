@@ -17,9 +17,8 @@ import type { ChoraleError } from "../../../core/index.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import { CudaGraph } from "../../device/index.ts";
 import { nap, RECLAIM } from "../../memory/index.ts";
-import type { NcclCommunicator } from "./communicator.ts";
-import type { NcclRank } from "./nccl-rank.ts";
-import { Lingering } from "./pending-abort.ts";
+import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
+import { PendingAborts } from "./pending-abort.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
 import { NCCL_RESULT } from "./symbols.ts";
@@ -40,32 +39,32 @@ const SETTLE_PAUSE_MS = 10;
 const FREE_AFTER_MS = 100;
 const FREE_AGAIN_MS = 5_000;
 
-export class Endings {
-  readonly #rank: NcclRank;
+export class CommunicatorTeardown {
+  readonly #rank: NcclContext;
   /** Communicators in use, and those whose program has closed them. */
-  readonly #open = new Set<NcclCommunicator>();
-  readonly #retired = new Set<NcclCommunicator>();
+  readonly #open = new Set<CommunicatorParts>();
+  readonly #retired = new Set<CommunicatorParts>();
   /** Retired ones that this rank has offered to free. */
-  readonly #offered = new Set<NcclCommunicator>();
+  readonly #offered = new Set<CommunicatorParts>();
   /** Retired ones that all members have closed, and since when they wait to be freed; the oldest first. */
-  readonly #waiting = new Map<NcclCommunicator, number>();
+  readonly #waiting = new Map<CommunicatorParts, number>();
   /** Failed ones whose kernels still run, waiting for this rank's device to be quiet otherwise, and since when. */
   readonly #toAbort = new Map<CommQueue, number>();
   /** Among threads: failed ones that their last member has yet to abort. */
-  readonly #lingering: Lingering;
+  readonly #pendingAborts: PendingAborts;
   /** Everything is being aborted: failures of single groups add nothing. */
   #everything = false;
 
-  constructor(rank: NcclRank) {
+  constructor(rank: NcclContext) {
     this.#rank = rank;
-    this.#lingering = new Lingering(rank, {
+    this.#pendingAborts = new PendingAborts(rank, {
       isQuiet: (except) => this.#isQuiet(except),
       runs: (queue) => this.#runs(queue),
       abort: (queues) => this.#abort(queues),
     });
   }
 
-  get communicators(): readonly NcclCommunicator[] {
+  get communicators(): readonly CommunicatorParts[] {
     return [...this.#open];
   }
 
@@ -74,12 +73,12 @@ export class Endings {
     return this.#retired.size;
   }
 
-  add(communicator: NcclCommunicator): void {
+  add(communicator: CommunicatorParts): void {
     this.#open.add(communicator);
   }
 
   /** Takes over a communicator that its program has closed: it is freed when all members have closed it. */
-  retire(communicator: NcclCommunicator): void {
+  retire(communicator: CommunicatorParts): void {
     this.#open.delete(communicator);
     this.#retired.add(communicator);
     this.#rank.poller.add({ poll: () => !this.#tryReclaim(communicator) });
@@ -91,21 +90,21 @@ export class Endings {
     for (;;) {
       for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
       const waitedMs = performance.now() - start;
-      const isDone = this.#retired.size === 0 && !this.#lingering.inTurn;
+      const isDone = this.#retired.size === 0 && !this.#pendingAborts.inTurn;
       if (isDone || waitedMs > Math.min(SETTLE_MS, this.#rank.timeoutMs)) break;
       const pauseMs = waitedMs < SETTLE_EAGER_MS ? 0 : Math.min(SETTLE_PAUSE_MS, 1 + waitedMs / 100);
       await new Promise((resolve) => (pauseMs === 0 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
     }
-    this.#abort([...this.#retired].map(({ parts }) => parts.queue));
+    this.#abort([...this.#retired].map(({ queue }) => queue));
     for (const communicator of [...this.#retired]) this.#forget(communicator);
   }
 
   /** Called before every call that is put on a stream: this rank is quiet no more. */
   beforeIssue(): void {
-    this.#lingering.beforeIssue();
+    this.#pendingAborts.beforeIssue();
     if (this.#offered.size === 0) return;
     for (const communicator of [...this.#offered]) {
-      if (communicator.parts.queue.options.control.withdraw()) this.#offered.delete(communicator);
+      if (communicator.queue.options.control.withdraw()) this.#offered.delete(communicator);
       else this.#reclaim(communicator);
     }
   }
@@ -113,7 +112,7 @@ export class Endings {
   /** Whether new calls of a group wait until a failed one is aborted, or a closed one is freed. */
   holdsBack(queue: CommQueue): boolean {
     if (this.#toAbort.size > 0) this.#abortWhenQuiet();
-    return this.#toAbort.size > 0 || this.#lingering.holdsBack(queue) || this.#makesQuiet(queue);
+    return this.#toAbort.size > 0 || this.#pendingAborts.holdsBack(queue) || this.#makesQuiet(queue);
   }
 
   /** Whether a new call waits for a closed group to be freed. */
@@ -150,8 +149,8 @@ export class Endings {
       if (poll()) this.#rank.poller.add({ poll });
       return;
     }
-    if (this.#lingering.mayAbort(queue)) this.#abort([queue]);
-    else if (runs && !this.#revoke(queue)) this.#lingering.linger(queue);
+    if (this.#pendingAborts.mayAbort(queue)) this.#abort([queue]);
+    else if (runs && !this.#revoke(queue)) this.#pendingAborts.linger(queue);
   }
 
   /** Whether kernels of a group run here, or are about to, also of calls that failed: those do not end by themselves. */
@@ -176,9 +175,9 @@ export class Endings {
   abandon(cause: ChoraleError): void {
     this.#everything = true;
     const all = [...this.#open, ...this.#retired];
-    for (const { parts } of all) parts.queue.abandon(cause);
+    for (const { queue } of all) queue.abandon(cause);
     this.#abort(
-      all.map(({ parts }) => parts.queue),
+      all.map(({ queue }) => queue),
       true,
     );
     this.#rank.segment.presence.end(this.#rank.worldRank);
@@ -187,7 +186,7 @@ export class Endings {
     this.#offered.clear();
     this.#waiting.clear();
     this.#toAbort.clear();
-    this.#lingering.close();
+    this.#pendingAborts.close();
   }
 
   /** Ends everything, if that has not been done, because the world has failed. */
@@ -198,12 +197,12 @@ export class Endings {
   /** The world has failed: every group ends, and what is whole among its calls comes to its end first. */
   #abortEverything(): void {
     this.#everything = true;
-    const all = [...this.#open, ...this.#retired].map(({ parts }) => parts.queue);
+    const all = [...this.#open, ...this.#retired].map(({ queue }) => queue);
     for (const queue of all) queue.adopt();
     this.#abort(all, true);
     this.#rank.segment.presence.end(this.#rank.worldRank);
     this.#toAbort.clear();
-    this.#lingering.close();
+    this.#pendingAborts.close();
     this.#everything = false;
   }
 
@@ -215,7 +214,7 @@ export class Endings {
       const handle = queue.handle.surrender();
       if (handle === undefined) return [];
       // Members of a group that failed alone must know how many are left to do this.
-      if (!this.#lingering.hasCounted(queue)) queue.options.control.countAbort();
+      if (!this.#pendingAborts.hasCounted(queue)) queue.options.control.countAbort();
       return handle;
     });
     if (at.device.poison !== undefined || at.device.closed) return;
@@ -232,19 +231,17 @@ export class Endings {
       for (const handle of handles) api.ncclCommAbort(handle);
     }
     if (all) at.device.closeAll((resource) => resource instanceof CudaGraph);
-    for (const { parts } of [...this.#open, ...this.#retired]) {
-      if (queues.includes(parts.queue)) parts.graphs.close();
-    }
+    for (const { queue, graphs } of [...this.#open, ...this.#retired]) if (queues.includes(queue)) graphs.close();
     if (grouped) api.ncclGroupEnd();
     else for (const handle of handles) api.ncclCommAbort(handle);
-    for (const queue of queues) this.#lingering.ended(queue);
+    for (const queue of queues) this.#pendingAborts.ended(queue);
   }
 
   /** Aborts what must be as soon as nothing else runs here; then at last in any case. */
   #abortWhenQuiet(): void {
     if (this.#toAbort.size === 0) return;
     const since = Math.min(...this.#toAbort.values());
-    const busy = [...this.#open].some(({ parts }) => parts.queue.inFlight && !this.#toAbort.has(parts.queue));
+    const busy = [...this.#open].some(({ queue }) => queue.inFlight && !this.#toAbort.has(queue));
     if (busy && performance.now() - since < HOLD_BACK_MS) return;
     this.#abort([...this.#toAbort.keys()]);
   }
@@ -253,18 +250,17 @@ export class Endings {
   #isQuiet(except?: ReadonlySet<CommQueue>): boolean {
     // Nothing may be freed while calls go into a graph.
     if (this.#rank.capturing !== undefined) return false;
-    for (const { parts } of this.#open) if (parts.queue.inFlight) return false;
-    for (const { parts } of [...this.#open, ...this.#retired]) {
-      const { queue } = parts;
+    for (const { queue } of this.#open) if (queue.inFlight) return false;
+    for (const { queue } of [...this.#open, ...this.#retired]) {
       if (queue.cause !== undefined && except?.has(queue) !== true && this.#runs(queue)) return false;
     }
     return true;
   }
 
   /** Frees a retired communicator if it is time to. @returns whether it is gone */
-  #tryReclaim(communicator: NcclCommunicator): boolean {
+  #tryReclaim(communicator: CommunicatorParts): boolean {
     if (!this.#retired.has(communicator)) return true;
-    const { queue } = communicator.parts;
+    const { queue } = communicator;
     const { control, ranks } = queue.options;
     if (this.#rank.segment.failed) {
       if (!this.#everything) this.#abortEverything();
@@ -287,8 +283,8 @@ export class Endings {
   }
 
   /** Frees a communicator together with all its members, none of which goes on before all are done. */
-  #reclaim(communicator: NcclCommunicator): true {
-    const { queue, graphs } = communicator.parts;
+  #reclaim(communicator: CommunicatorParts): true {
+    const { queue, graphs } = communicator;
     const { control, ranks } = queue.options;
     this.#offered.delete(communicator);
     graphs.close();
@@ -336,15 +332,15 @@ export class Endings {
     }
   }
 
-  #forget(communicator: NcclCommunicator): void {
+  #forget(communicator: CommunicatorParts): void {
     if (!this.#retired.delete(communicator)) return;
     this.#offered.delete(communicator);
     this.#waiting.delete(communicator);
-    const { queue } = communicator.parts;
+    const { queue } = communicator;
     const { control, ranks } = queue.options;
-    this.#lingering.forget(queue);
+    this.#pendingAborts.forget(queue);
     control.endTurn(ranks);
     control.leave();
-    communicator.stream.close();
+    queue.options.stream.close();
   }
 }

@@ -6,7 +6,8 @@
 import { type CallOptions, checkOptions, GroupCommunicator, PendingWork, type Work } from "../../comm/index.ts";
 import { type CudaGraph, CudaStream } from "../../device/index.ts";
 import { callSynchronous } from "../../device/internal.ts";
-import type { CommunicatorParts, NcclGroup } from "./nccl-group.ts";
+import type { CommunicatorParts } from "./nccl-context.ts";
+import type { NcclGroup } from "./nccl-group.ts";
 
 /**
  * A group of ranks that talk through NCCL: what `world.comm` is with `backend: "nccl"`, and what `split`, `shrink` and

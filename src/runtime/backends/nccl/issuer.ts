@@ -4,8 +4,8 @@ import type { DeviceStorage } from "../../device/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
 import { ALWAYS_COLD, type CallSequence, placeOf, QueuedWork } from "../../progress/index.ts";
 import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
+import type { NcclContext } from "./nccl-context.ts";
 import { Entry, type EntryParts } from "./nccl-entry.ts";
-import type { NcclRank } from "./nccl-rank.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
 import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
@@ -29,13 +29,13 @@ interface Deadline {
 
 export class CallIssuer {
   readonly operators: PreMulSumOperators;
-  readonly #rank: NcclRank;
+  readonly #rank: NcclContext;
   readonly #queue: CommQueue;
   readonly #sequence: CallSequence;
   readonly #context: PrepareContext;
   readonly #group: string;
 
-  constructor(rank: NcclRank, queue: CommQueue, context: PrepareContext, group: string) {
+  constructor(rank: NcclContext, queue: CommQueue, context: PrepareContext, group: string) {
     this.operators = new PreMulSumOperators(rank.library);
     this.#rank = rank;
     this.#queue = queue;

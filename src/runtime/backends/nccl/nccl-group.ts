@@ -22,29 +22,16 @@ import {
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../../device/index.ts";
 import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, type QueuedWork } from "../../progress/index.ts";
-import { type CapturedGraphs, Recording } from "./graphs.ts";
+import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
+import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
-import type { NcclRank } from "./nccl-rank.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import { opened, splitting } from "./regroup.ts";
-
-/** Everything a communicator is made of. */
-export interface CommunicatorParts {
-  readonly rank: NcclRank;
-  readonly queue: CommQueue;
-  readonly graphs: CapturedGraphs;
-  readonly group: string;
-  /** World ranks, by group rank. */
-  readonly ranks: readonly number[];
-  readonly member: number;
-  /** Hands the communicator over to be freed: its program has closed it. */
-  readonly retire: () => void;
-}
 
 export class NcclGroup implements GroupDriver {
   readonly place: GroupPlace;
@@ -52,7 +39,7 @@ export class NcclGroup implements GroupDriver {
   readonly capabilities: Capabilities;
   readonly issuer: CallIssuer;
   readonly sequence: CallSequence;
-  readonly #rank: NcclRank;
+  readonly #rank: NcclContext;
   readonly #queue: CommQueue;
   readonly #context: PrepareContext;
   readonly #mail: PairMail;

@@ -4,9 +4,10 @@ import { CudaStream, PeerMemory, type RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
-import { Endings } from "./communicator-teardown.ts";
+import { CommunicatorTeardown } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
+import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
 import { CommQueue } from "./queue.ts";
@@ -32,7 +33,7 @@ export interface NcclRankOptions {
   readonly flightTimings: boolean;
 }
 
-export class NcclRank {
+export class NcclRank implements NcclContext {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly segment: ControlSegment;
@@ -49,9 +50,9 @@ export class NcclRank {
   readonly registrations: Registrations | undefined;
   readonly interprocess: boolean;
   readonly flightTimings: boolean;
-  readonly endings: Endings;
+  readonly endings: CommunicatorTeardown;
   /** The group whose calls go into a graph now. */
-  capturing: NcclGroup | undefined;
+  capturing: NcclContext["capturing"];
   /** Memory that NCCL will write handles to: kept until it has. */
   readonly handles: BigUint64Array[] = [];
 
@@ -69,7 +70,7 @@ export class NcclRank {
     this.flightTimings = options.flightTimings;
     this.waiting = new WorldWaiting(this.segment, this.poller, this.timeoutMs);
     this.at.device.waiting = this.waiting;
-    this.endings = new Endings(this);
+    this.endings = new CommunicatorTeardown(this);
     this.peers = new PeerMemory(this.at.device, this.at.pool, { interprocess: options.interprocess });
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
     this.barrierWord = Number(word.address);
@@ -105,11 +106,18 @@ export class NcclRank {
       endings: this.endings,
       opened: (comm) => this.registrations?.opened(comm),
     });
-    const graphs = new CapturedGraphs();
-    const retire = () => this.endings.retire(communicator);
-    const parts = { rank: this, queue, graphs, group, ranks, member: control.member, retire };
+    const parts: CommunicatorParts = {
+      rank: this,
+      queue,
+      graphs: new CapturedGraphs(),
+      group,
+      ranks,
+      member: control.member,
+      retire: () => this.endings.retire(parts),
+      close: () => communicator.close(),
+    };
     const communicator = new NcclCommunicator(new NcclGroup(parts));
-    this.endings.add(communicator);
+    this.endings.add(parts);
     return communicator;
   }
 

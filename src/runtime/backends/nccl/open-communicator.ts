@@ -5,8 +5,8 @@ import { writeChoice } from "../../comm/index.ts";
 import { COLLECTIVE, type Fingerprint, type GroupControl } from "../../memory/index.ts";
 import { JOIN_SEQ } from "../../progress/index.ts";
 import { decodeVersion } from "./library.ts";
+import type { NcclContext } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
-import type { NcclRank } from "./nccl-rank.ts";
 import type { CommQueue } from "./queue.ts";
 import { mixedRegistrations } from "./registrations.ts";
 import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
@@ -15,11 +15,11 @@ import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 const JOIN_CALL = 0x3f;
 
 /** What a rank says of its registrations when it joins. */
-const registersOf = (rank: NcclRank): number => (rank.registrations === undefined ? 0 : 1);
+const registersOf = (rank: NcclContext): number => (rank.registrations === undefined ? 0 : 1);
 
 /** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
 export function openWithUniqueId(
-  rank: NcclRank,
+  rank: NcclContext,
   control: GroupControl,
   ranks: readonly number[],
   ownId?: Uint8Array,
@@ -36,12 +36,12 @@ export function openWithUniqueId(
 
 /** Opens with the group's unique id, when all members have joined and it is their turn. */
 class IdOpening implements Opening {
-  readonly #rank: NcclRank;
+  readonly #rank: NcclContext;
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
   handle: bigint | undefined;
 
-  constructor(rank: NcclRank, control: GroupControl, ranks: readonly number[]) {
+  constructor(rank: NcclContext, control: GroupControl, ranks: readonly number[]) {
     this.#rank = rank;
     this.#control = control;
     this.#ranks = ranks;
@@ -74,7 +74,7 @@ class IdOpening implements Opening {
 }
 
 /** Says whether all members have joined. @throws MismatchError when their NCCL versions differ, or `registerBuffers` */
-function allJoined(rank: NcclRank, control: GroupControl): boolean {
+function allJoined(rank: NcclContext, control: GroupControl): boolean {
   const versions: number[] = [];
   const registers: number[] = [];
   for (let member = 0; member < control.size; member++) {
@@ -115,7 +115,12 @@ export function readChoices(control: GroupControl, seq: number): readonly Uint8A
  * only when it is done.
  * @returns the new communicator's opening, undefined for no color
  */
-export function splitNatively(rank: NcclRank, parentQueue: CommQueue, color: number, key: number): Opening | undefined {
+export function splitNatively(
+  rank: NcclContext,
+  parentQueue: CommQueue,
+  color: number,
+  key: number,
+): Opening | undefined {
   const { device } = rank.at;
   const parent = parentQueue.handle.comm ?? 0n;
   const split = rank.library.require("ncclCommSplit");
@@ -131,7 +136,7 @@ export function splitNatively(rank: NcclRank, parentQueue: CommQueue, color: num
 }
 
 /** Keeps what NCCL may write to until the parent is done with its call. */
-function keepUntilDone({ handles, poller }: NcclRank, parent: CommQueue, out: BigUint64Array): void {
+function keepUntilDone({ handles, poller }: NcclContext, parent: CommQueue, out: BigUint64Array): void {
   handles.push(out);
   const poll = () => {
     if (!parent.handle.accepts) return true;
@@ -143,12 +148,12 @@ function keepUntilDone({ handles, poller }: NcclRank, parent: CommQueue, out: Bi
 
 /** A communicator whose handle NCCL writes when it has it. */
 class SplitOpening implements Opening {
-  readonly #rank: NcclRank;
+  readonly #rank: NcclContext;
   readonly #out: BigUint64Array;
   readonly #parent: CommQueue;
   #kept = false;
 
-  constructor(rank: NcclRank, out: BigUint64Array, parent: CommQueue) {
+  constructor(rank: NcclContext, out: BigUint64Array, parent: CommQueue) {
     this.#rank = rank;
     this.#out = out;
     this.#parent = parent;

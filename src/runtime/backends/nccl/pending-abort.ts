@@ -11,7 +11,7 @@
  * lingers the members have all learned of the failure, for the others have aborted it.
  */
 import { type JointTurn, nap } from "../../memory/index.ts";
-import type { NcclRank } from "./nccl-rank.ts";
+import type { NcclContext } from "./nccl-context.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
 
@@ -21,7 +21,7 @@ const LOOK_MS = 10;
 const TURN_MS = 20_000;
 
 /** What the rank's communicators are asked for. */
-export interface LingeringOptions {
+export interface PendingAbortOptions {
   /** Whether nothing is on this rank's device, leaving `except` aside. */
   readonly isQuiet: (except: ReadonlySet<CommQueue>) => boolean;
   /** Whether kernels of a group run here. */
@@ -29,9 +29,9 @@ export interface LingeringOptions {
   readonly abort: (queues: readonly CommQueue[]) => void;
 }
 
-export class Lingering {
-  readonly #rank: NcclRank;
-  readonly #options: LingeringOptions;
+export class PendingAborts {
+  readonly #rank: NcclContext;
+  readonly #options: PendingAbortOptions;
   readonly #turn: JointTurn;
   /** Groups that this rank has aborted, or would have as the last: they may linger on some member. */
   readonly #watched = new Set<CommQueue>();
@@ -42,7 +42,7 @@ export class Lingering {
   #offered = false;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(rank: NcclRank, options: LingeringOptions) {
+  constructor(rank: NcclContext, options: PendingAbortOptions) {
     this.#rank = rank;
     this.#options = options;
     this.#turn = rank.segment.jointTurn(rank.worldRank);

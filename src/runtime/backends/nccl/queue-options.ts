@@ -3,12 +3,22 @@
 import type { CudaStream, RankDevice } from "../../device/index.ts";
 import type { GroupControl } from "../../memory/index.ts";
 import type { Poller } from "../../progress/index.ts";
-import type { Endings } from "./communicator-teardown.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { Opening } from "./nccl-entry.ts";
 
-export interface QueueOptions {
+/** How communicators of a rank end, as their queues see it. */
+export interface QueueEndings<Q> {
+  /** To be called before every call that is put on a stream. */
+  beforeIssue(): void;
+  /** Whether new calls wait until a failed communicator is aborted, or a closed one is freed. */
+  holdsBack(queue: Q): boolean;
+  /** @param entering whether members may be in NCCL with a call that this rank has not made */
+  failed(queue: Q, entering: boolean): void;
+}
+
+/** @typeParam Q the queue */
+export interface QueueOptions<Q> {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly control: GroupControl;
@@ -24,5 +34,5 @@ export interface QueueOptions {
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;
   /** How communicators of this rank end. */
-  readonly endings: Endings;
+  readonly endings: QueueEndings<Q>;
 }

@@ -46,7 +46,7 @@ const FINISH_MS = 100;
 const FINISH_TOGETHER_MS = 1000;
 
 export class CommQueue implements Pollable, WorkDriver {
-  readonly options: QueueOptions;
+  readonly options: QueueOptions<CommQueue>;
   readonly handle: CommHandle;
   readonly settling: CallSettlement<Entry>;
   /** What waits for all members, and for its turn. */
@@ -68,7 +68,7 @@ export class CommQueue implements Pollable, WorkDriver {
   /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
   #issuing = false;
 
-  constructor(options: QueueOptions) {
+  constructor(options: QueueOptions<CommQueue>) {
     this.options = options;
     this.#agreement = new Agreement({ ...options, joinedApart: mixedRegistrations });
     this.#publishing = new CallPublication(this.#agreement);

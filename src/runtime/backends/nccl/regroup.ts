@@ -1,11 +1,9 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
-import type { GroupOpening } from "../../comm/index.ts";
+import type { Communicator, GroupOpening } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
 import type { Arrival } from "../../progress/index.ts";
-import type { NcclCommunicator } from "./communicator.ts";
+import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
-import type { CommunicatorParts } from "./nccl-group.ts";
-import type { NcclRank } from "./nccl-rank.ts";
 import { openWithUniqueId, readChoices, splitNatively } from "./open-communicator.ts";
 
 /**
@@ -16,10 +14,10 @@ const CROWDED_GROUPS = MAX_GROUPS / 2;
 /** How long a split lets closed groups be freed: they may still be open on another rank, which comes to no harm. */
 const MAKE_ROOM_MS = 2000;
 /** How many closed groups a rank had when waiting for them led to nothing: it does not wait for the same ones again. */
-const stuck = new WeakMap<NcclRank, number>();
+const stuck = new WeakMap<NcclContext, number>();
 
 /** Whether a split that has waited for `waitedMs` waits on for closed groups to be freed. */
-function makesRoom(rank: NcclRank, waitedMs: number): boolean {
+function makesRoom(rank: NcclContext, waitedMs: number): boolean {
   const { numRetired } = rank.endings;
   const known = Math.min(stuck.get(rank) ?? 0, numRetired);
   stuck.set(rank, known);
@@ -56,12 +54,12 @@ export function splitting<T>(
 }
 
 /** Opens a group of members of another: in the turn of its split, or by the survivors of a shrink. */
-export function opened(parent: CommunicatorParts, opening: GroupOpening): NcclCommunicator | undefined {
+export function opened(parent: CommunicatorParts, opening: GroupOpening): Communicator | undefined {
   return opening.how === "split" ? openedBySplit(parent, opening) : openedBySurvivors(parent, opening);
 }
 
 /** Every rank makes NCCL's split, also one of no color. */
-function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): NcclCommunicator | undefined {
+function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): Communicator | undefined {
   const { rank, queue } = parent;
   const { name, members, color, key, nth } = opening;
   const isNative = rank.library.optional.ncclCommSplit !== undefined;
@@ -76,7 +74,7 @@ function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): NcclCo
 }
 
 /** The others may be dead: NCCL's own shrink needs a parent that was not aborted, and after a failure it is. */
-function openedBySurvivors(parent: CommunicatorParts, { name, members, nth }: GroupOpening): NcclCommunicator {
+function openedBySurvivors(parent: CommunicatorParts, { name, members, nth }: GroupOpening): Communicator {
   const { rank } = parent;
   const ranks = worldRanks(parent, members);
   const control = childControl(parent, name, members, nth);

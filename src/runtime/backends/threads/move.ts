@@ -13,7 +13,7 @@ import {
   wordTable,
 } from "../../../core/index.ts";
 import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
-import type { GroupEngine } from "./group-engine.ts";
+import type { ProtocolExports } from "./protocol.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const UNIT = 128;
@@ -45,8 +45,27 @@ export function namedKernel(dtype: DType, word: unknown): number | undefined {
   return typeof word === "string" ? NAMED_KERNELS[dtype]?.[word as NamedReduceOp] : undefined;
 }
 
+/** The group in which data is moved, as its engine lays it out: addresses, and words of the shared memory. */
+export interface MoveGroup {
+  readonly size: number;
+  /** This rank within the group. */
+  readonly me: number;
+  readonly ranks: readonly number[];
+  readonly words: Int32Array;
+  readonly wasm: ProtocolExports;
+  readonly context: number;
+  readonly fromTable: number;
+  readonly toTable: number;
+  readonly inWords: number;
+  readonly outWords: number;
+  readonly fromWords: number;
+  readonly toWords: number;
+  /** First word of the counts that a member published. */
+  countsAt(member: number): number;
+}
+
 /** Moves this rank's share. @returns what is wrong between the ranks' arguments, in words, if anything */
-export function moveShare(engine: GroupEngine, work: ThreadsWork<unknown>): string | undefined {
+export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {
   const { size: n, me, words, inWords, outWords, fromWords, toWords } = engine;
   const part = work.bytes;
   switch (work.op) {
@@ -119,19 +138,19 @@ export function moveShare(engine: GroupEngine, work: ThreadsWork<unknown>): stri
 }
 
 /** Runs a kernel over the first entries of the from- and to-tables. */
-function run(engine: GroupEngine, kernel: number, inputs: number, outputs: number, start: number, end: number): void {
+function run(engine: MoveGroup, kernel: number, inputs: number, outputs: number, start: number, end: number): void {
   if (start >= end || outputs === 0) return;
   engine.wasm.reduce(kernel, engine.fromTable, inputs, engine.toTable, outputs, start, end, engine.context);
 }
 
-function move(engine: GroupEngine, from: number, to: number, bytes: number): void {
+function move(engine: MoveGroup, from: number, to: number, bytes: number): void {
   if (from >>> 0 === to >>> 0) return;
   engine.words[engine.fromWords] = from;
   engine.words[engine.toWords] = to;
   run(engine, COPY, 1, 1, 0, bytes);
 }
 
-function allToAllV(engine: GroupEngine, work: ThreadsWork<unknown>): string | undefined {
+function allToAllV(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {
   const { size: n, me, words, inWords } = engine;
   for (let a = 0; a < n; a++) {
     const sends = engine.countsAt(a);

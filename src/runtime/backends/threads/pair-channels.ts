@@ -5,12 +5,14 @@
  * both send first complete. At most `PAIR.numMessages` messages of a pair are under way; beyond that a sender waits
  * for its receiver.
  */
-import { MismatchError, OutOfMemoryError } from "../../../core/index.ts";
+import { type ChoraleError, MismatchError, OutOfMemoryError } from "../../../core/index.ts";
 import { unpackCall } from "../../comm/index.ts";
-import type { GroupEngine } from "./group-engine.ts";
+import type { FlightRing } from "./flight-ring.ts";
+import type { Heap } from "./heap.ts";
 import { rankBlock, wake } from "./host.ts";
-import { MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
-import { ThreadsWork } from "./threads-work.ts";
+import { type groupLayout, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
+import type { ProtocolExports } from "./protocol.ts";
+import { ThreadsWork, type WorkEngine } from "./threads-work.ts";
 
 /** Messages up to this size are buffered as soon as the receiver is seen not to be there. */
 const EAGER_BYTES = 256 * 1024;
@@ -26,7 +28,7 @@ export class PairWork<T> extends ThreadsWork<T> {
   /** The input already lies in a block of its own, which the receiver frees. */
   detached = false;
 
-  constructor(engine: GroupEngine, seq: number, op: "send" | "recv", peer: number) {
+  constructor(engine: WorkEngine, seq: number, op: "send" | "recv", peer: number) {
     super(engine, seq, op);
     this.sending = op === "send";
     this.peer = peer;
@@ -52,15 +54,30 @@ interface Peer {
   numTaken: number;
 }
 
+/** The group's engine, as far as its point-to-point messages use it. */
+export interface PairEngine extends WorkEngine {
+  readonly me: number;
+  readonly size: number;
+  readonly ranks: readonly number[];
+  readonly block: number;
+  readonly words: Int32Array;
+  readonly layout: ReturnType<typeof groupLayout>;
+  readonly heap: Heap;
+  readonly wasm: ProtocolExports;
+  readonly flight: FlightRing;
+  finishWork(work: ThreadsWork<unknown>): void;
+  failGroup(error: ChoraleError): ChoraleError;
+}
+
 export class PairChannels {
-  readonly #engine: GroupEngine;
+  readonly #engine: PairEngine;
   readonly #firstMessage: number;
   readonly #peers: (Peer | undefined)[];
   /** Those with unfinished messages. */
   readonly #active: Peer[] = [];
   #pending = 0;
 
-  constructor(engine: GroupEngine, firstMessage: number) {
+  constructor(engine: PairEngine, firstMessage: number) {
     this.#engine = engine;
     this.#firstMessage = firstMessage;
     this.#peers = new Array<Peer | undefined>(engine.size).fill(undefined);

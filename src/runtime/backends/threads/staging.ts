@@ -1,9 +1,15 @@
 /** Where callers' buffers lie in the shared memory: those of this world's tensors in place, all others in a copy. */
 import { InvalidArgumentError, sizeOf } from "../../../core/index.ts";
 import type { Operand } from "../../comm/index.ts";
-import type { ThreadsBackend } from "./backend.ts";
 import type { Heap } from "./heap.ts";
-import { SharedStorage } from "./storage.ts";
+import { type Arena, SharedStorage } from "./storage.ts";
+
+/** Whose memory the buffers lie in. */
+export interface MemoryOwner {
+  readonly arena: Arena;
+  /** The shared memory, as far as `end` at least. */
+  bufferFor(end: number): ArrayBufferLike;
+}
 
 export interface Place {
   readonly address: number;
@@ -12,7 +18,7 @@ export interface Place {
 }
 
 /** The address of a caller's buffer: its own in a world tensor, otherwise a staging block, filled if asked. */
-export function placeOf(owner: ThreadsBackend, heap: Heap, given: Operand, fill: boolean): Place {
+export function placeOf(owner: MemoryOwner, heap: Heap, given: Operand, fill: boolean): Place {
   const storage = given.tensor?.storage;
   if (storage instanceof SharedStorage && storage.arena === owner.arena) {
     return { address: given.tensor?.byteOffset ?? 0, staged: false };

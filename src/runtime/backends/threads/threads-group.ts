@@ -3,7 +3,7 @@
  * makes them work for the group's engine.
  */
 import { agreedCount, reportedCount } from "../../../collectives/index.ts";
-import { type ChoraleError, sizeOf, type Tensor } from "../../../core/index.ts";
+import { type ChoraleError, type DType, sizeOf, type Tensor } from "../../../core/index.ts";
 import {
   asTensor,
   type BarrierCall,
@@ -26,14 +26,27 @@ import {
   type TensorCall,
   type WireOp,
 } from "../../comm/index.ts";
-import type { ThreadsBackend } from "./backend.ts";
 import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";
-import { copyOut, placeOf } from "./staging.ts";
+import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
 import { setCounts, setOperator } from "./work-parameters.ts";
+
+/** The rank whose group it is. */
+export interface GroupOwner extends MemoryOwner {
+  readonly timeoutMs: number;
+  capabilities(): Capabilities;
+  /** Opens this rank's end of a group. All members name the same ranks and purpose. */
+  open(name: string, ranks: readonly number[], purpose: string): Communicator;
+  /** Gives back what a closed group holds. */
+  release(closed: ThreadsGroup, engine: GroupEngine): void;
+  /** @throws InvalidArgumentError for an array of the world's own words */
+  checkMemory(given: Operand | undefined): void;
+  /** A tensor whose first contents do not matter, for results. */
+  scratchTensor(dtype: DType, count: number): Tensor;
+}
 
 export class ThreadsGroup implements GroupDriver {
   readonly place: GroupPlace;
@@ -41,9 +54,9 @@ export class ThreadsGroup implements GroupDriver {
   readonly communicator: GroupCommunicator;
   readonly quick: NonNullable<GroupDriver["quick"]>;
   readonly #engine: GroupEngine;
-  readonly #owner: ThreadsBackend;
+  readonly #owner: GroupOwner;
 
-  constructor(owner: ThreadsBackend, engine: GroupEngine) {
+  constructor(owner: GroupOwner, engine: GroupEngine) {
     this.#owner = owner;
     this.#engine = engine;
     this.capabilities = owner.capabilities();

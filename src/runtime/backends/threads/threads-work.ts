@@ -1,15 +1,21 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
-import { type CallTrace, type DType, TimeoutError } from "../../../core/index.ts";
+import { type CallTrace, type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
-import type { Driver } from "./driver.ts";
-import type { GroupEngine } from "./group-engine.ts";
+import type { Driver, Pumpable } from "./driver.ts";
 
 /** Where an operation stands. Only the head of a group's queue is beyond `Queued`. */
 export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3 } as const;
 
+/** The engine of the work's group, as far as a work uses it. */
+export interface WorkEngine extends Pumpable {
+  readonly name: string;
+  readonly driver: Driver;
+  activity(work: ThreadsWork<unknown>): readonly RankActivity[];
+}
+
 export class ThreadsWork<T> extends PendingWork<T> {
-  readonly engine: GroupEngine;
+  readonly engine: WorkEngine;
   readonly driver: Driver;
   /** The fingerprint: see comm/wire.ts. */
   call = 0;
@@ -57,7 +63,7 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** The flight recorder's entry, as an index of words. */
   entry = 0;
 
-  constructor(engine: GroupEngine, seq: number, op: string) {
+  constructor(engine: WorkEngine, seq: number, op: string) {
     super(seq, op, engine.name);
     this.engine = engine;
     this.driver = engine.driver;

@@ -1,0 +1,59 @@
+/** What the parts of one rank's end of NCCL know of each other; nccl-rank.ts puts it together. */
+import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { PeerMemory, RankDevice } from "../../device/index.ts";
+import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import type { Poller } from "../../progress/index.ts";
+import type { CapturedGraphs } from "./graphs.ts";
+import type { NcclLibrary } from "./library.ts";
+import type { Opening } from "./nccl-entry.ts";
+import type { CommQueue } from "./queue.ts";
+import type { Registrations } from "./registrations.ts";
+
+/** One rank's end of NCCL. */
+export interface NcclContext {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly segment: ControlSegment;
+  readonly worldRank: number;
+  readonly timeoutMs: number;
+  readonly capabilities: Capabilities;
+  /** As `encodeConfig` lays it out. */
+  readonly config: Uint8Array;
+  /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
+  readonly blocking: boolean;
+  readonly poller: Poller;
+  /** Four bytes on the device that barriers reduce. */
+  readonly barrierWord: number;
+  readonly peers: PeerMemory;
+  /** The pool's segments, if NCCL is to know them. */
+  readonly registrations: Registrations | undefined;
+  /** Whether ranks are processes; threads of one process otherwise. */
+  readonly interprocess: boolean;
+  /** Whether calls are timed on the stream for the flight recorder. */
+  readonly flightTimings: boolean;
+  /** How many communicators were closed and are not freed yet. */
+  readonly endings: { readonly numRetired: number };
+  /** The group whose calls go into a graph now. */
+  capturing: { readonly place: { readonly group: string } } | undefined;
+  /** Memory that NCCL will write handles to: kept until it has. */
+  readonly handles: BigUint64Array[];
+  /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
+  communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): Communicator;
+  /** Says whether a handle is usable yet. @throws NativeError when NCCL gave up on it */
+  isReady(comm: bigint): boolean;
+}
+
+/** Everything a communicator is made of. */
+export interface CommunicatorParts {
+  readonly rank: NcclContext;
+  readonly queue: CommQueue;
+  readonly graphs: CapturedGraphs;
+  readonly group: string;
+  /** World ranks, by group rank. */
+  readonly ranks: readonly number[];
+  readonly member: number;
+  /** Hands the communicator over to be freed: its program has closed it. */
+  readonly retire: () => void;
+  /** Closes the communicator, as its program does. */
+  readonly close: () => Promise<void>;
+}
