@@ -21,6 +21,12 @@ export interface CompletionMarks {
   close(settled: boolean): void;
 }
 
+/**
+ * How long calls that every member has made may take to end after their group has failed, ms: `apart` when a member may
+ * be dead, for then none of them ends; `together` when all are there, but a device or its thread may be late.
+ */
+export const FINISH_MS = { apart: 100, together: 1000 } as const;
+
 /** How long to look for an end at every moment, ms; then this thread leaves the core to who is at it. */
 const FINISH_SPIN_MS = 1;
 

@@ -18,7 +18,7 @@ export {
 export { CallSettlement } from "./call-settlement.ts";
 export { FirstCalls } from "./first-calls.ts";
 export { dumpSegment } from "./flight-dump.ts";
-export { type CompletionMarks, InFlight } from "./in-flight.ts";
+export { type CompletionMarks, FINISH_MS, InFlight } from "./in-flight.ts";
 export { blockUntil, type Pollable, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueueWatchdog } from "./queue-watchdog.ts";

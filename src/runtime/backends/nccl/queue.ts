@@ -2,9 +2,6 @@
  * A communicator's queue: calls run in the order of issue on one stream. It publishes each call's fingerprint and
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
- *
- * Nothing is published that would overwrite what a member has yet to compare (see call-publication.ts): who runs far ahead of
- * the slowest member keeps its calls to itself until that one comes closer.
  */
 import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
 import { errorOf, failureOf, runningTime } from "../../comm/index.ts";
@@ -15,17 +12,19 @@ import {
   CallPublication,
   CallRecorder,
   CallSettlement,
+  FINISH_MS,
   FirstCalls,
   InFlight,
   mayOvertake,
   type Pollable,
   type Poller,
   type QueuedWork,
-  QueueWatchdog,
+  type QueueWatchdog,
   type WorkDriver,
 } from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
 import { Completion } from "./completion.ts";
+import { watchEngine } from "./engine-watchdog.ts";
 import { type CallTarget, issue } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
 import type { QueueOptions } from "./queue-options.ts";
@@ -40,10 +39,6 @@ const MAX_IN_FLIGHT = 512;
 const HARVEST_EVERY = 64;
 /** How long `then` looks for the end itself before the event loop takes over: most small collectives end within it. */
 const AWAIT_SPIN_MS = 0.04;
-/** How long calls that are whole may take to end after the group has failed, ms: none of them ends when a rank has died. */
-const FINISH_MS = 100;
-/** The same when all members are there to end them: a device, or the thread that feeds it, may be late on a busy host. */
-const FINISH_TOGETHER_MS = 1000;
 
 export class CommQueue implements Pollable, WorkDriver {
   readonly options: QueueOptions<CommQueue>;
@@ -80,11 +75,7 @@ export class CommQueue implements Pollable, WorkDriver {
     this.settling = new CallSettlement(this, this.#recorder, (entry) => this.#order.forget(entry));
     this.#inFlight = new InFlight(new Completion(options.at, options.stream), this.settling);
     this.#issued = this.#inFlight.calls;
-    this.#watchdog = new QueueWatchdog({
-      agreement: this.#agreement,
-      group: options.group,
-      ask: (oldest) => this.#askWhatFailed(oldest),
-    });
+    this.#watchdog = watchEngine(this.handle, this.#recorder, this.#agreement, options);
   }
 
   get poller(): Poller {
@@ -219,7 +210,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const dead = { code: "RANK_FAILED", rank: ranks[control.member] ?? -1, generation: at.generation, cause } as const;
     control.fail(at.device.poison === undefined ? failureOf(error) : dead);
     // The other members are told, and end what is whole as this one does, before any of them has NCCL abort.
-    this.#finishWhole(error instanceof MismatchError ? FINISH_TOGETHER_MS : FINISH_MS);
+    this.#finishWhole(error instanceof MismatchError ? FINISH_MS.together : FINISH_MS.apart);
     this.#keepTurn();
     this.#end(error instanceof ChoraleError ? error : new AbortedError(String(error)));
   }
@@ -229,7 +220,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const failure = this.options.control.failure;
     if (failure === undefined || this.#cause !== undefined) return;
     this.#pump();
-    this.#finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS : FINISH_TOGETHER_MS);
+    this.#finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS.apart : FINISH_MS.together);
     this.#keepTurn();
     this.#end(errorOf(failure));
   }
@@ -480,15 +471,6 @@ export class CommQueue implements Pollable, WorkDriver {
     }
   }
 
-  /** Asks NCCL and the driver what went wrong meanwhile. @throws what ends the group */
-  #askWhatFailed(oldest: string): void {
-    if (this.handle.comm === undefined) return;
-    const { failure } = this.handle;
-    if (failure !== undefined) throw failure;
-    this.#recorder.look();
-    this.options.stream.isDone(oldest);
-  }
-
   /**
    * Lets the calls that every member has issued come to their end before the group does: their results are there, this
    * rank only has not looked yet. Not once NCCL was told to abort: calls end then, and their results are not there.
@@ -496,10 +478,10 @@ export class CommQueue implements Pollable, WorkDriver {
   #finishWhole(limitMs: number): void {
     if (this.#finishing || this.handle.surrendered || this.options.at.device.poison !== undefined) return;
     this.#finishing = true;
-    const numWhole = this.#inFlight.numWhole(this.#agreement);
+    const whole = this.#inFlight.numWhole(this.#agreement);
     // A mark behind a call that never ends is never reached: then only what was marked before it can be told.
-    if (numWhole === this.#issued.length) this.#mark();
-    this.#inFlight.waitFor(numWhole, limitMs, () => this.#cause !== undefined);
+    if (whole === this.#issued.length) this.#mark();
+    this.#inFlight.waitFor(whole, limitMs, () => this.#cause !== undefined);
     this.#harvest();
   }
 
