@@ -1,6 +1,7 @@
 /** `chorale doctor`: what is missing or misconfigured here; with --flight, what a stuck run was stuck in. */
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { ffiProblem } from "../../foreign/native/index.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import {
   diagnose,
@@ -8,6 +9,7 @@ import {
   explainFlight,
   type DoctorFinding as Finding,
   findEngines,
+  judgeFfi,
   judgeNode,
   readGpuFacts,
   type StreamTimings,
@@ -53,7 +55,8 @@ async function run(flags: Flags): Promise<number> {
   // A recorded root says nothing about libraries and Node; nothing of this machine may be mixed in.
   const ofNode =
     flags.root === undefined ? judgeNode(process.versions.node, new Date().toISOString().slice(0, 10)) : [];
-  const findings = [...ofNode, ...(await diagnose(inventory, machine, facts))];
+  const ofFfi = flags.root === undefined ? judgeFfi(ffiProblem()) : [];
+  const findings = [...ofNode, ...ofFfi, ...(await diagnose(inventory, machine, facts))];
   const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
     printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);

@@ -63,9 +63,10 @@ export async function main(argv: readonly string[]): Promise<number> {
 /** What the system answers when the machine is at its end; its other answers are about the path that was given. */
 const LACKING: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EROFS"]);
 
-/** A file that the system did not let us read or write, such as an output that is a folder. */
+/** A file that the system did not let us read or write, such as an output that is a folder, or a lack of the machine. */
 function isFileError(error: unknown): error is Error & { readonly code: string } {
-  return error instanceof Error && "syscall" in error && "path" in error && "code" in error;
+  if (!(error instanceof Error && "syscall" in error && "code" in error)) return false;
+  return "path" in error || LACKING.has(String(error.code));
 }
 
 async function readVersion(): Promise<string> {

@@ -8,6 +8,7 @@ export {
   type EngineReport,
   findEngines,
 } from "./engine-report.ts";
+export { judgeFfi } from "./ffi.ts";
 export type { Finding as DoctorFinding, Severity as DoctorSeverity } from "./finding.ts";
 export {
   explain,

@@ -5,7 +5,7 @@
  */
 export { endWithParent, exitNow } from "./exit.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";
-export { type Koffi, koffi } from "./koffi.ts";
+export { ffiProblem, type Koffi, koffi } from "./koffi.ts";
 export {
   type Attempt,
   candidates,

@@ -5,7 +5,7 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import type { LibraryHandle } from "koffi";
-import { ChoraleError, NativeError, type Unavailable, UnsupportedError } from "../../core/index.ts";
+import { NativeError, type Unavailable, UnavailableError, UnsupportedError } from "../../core/index.ts";
 import { koffi } from "./koffi.ts";
 
 export interface LibrarySpec {
@@ -113,8 +113,17 @@ export function openLibrary(
       library.close();
     }
   } catch (error) {
-    if (!(error instanceof ChoraleError)) throw error;
-    tried.push({ path: "koffi", why: error.message });
+    if (!(error instanceof UnavailableError)) throw error;
+    // The library itself may be here: what is missing is the way to call it.
+    const { why, howToGetIt } = error.unavailable;
+    tried.push({ path: "koffi", why });
+    return {
+      available: false,
+      what: spec.name,
+      why: `${error.unavailable.what} is missing: ${why}`,
+      howToGetIt,
+      tried,
+    };
   }
   const named = spec.variable === undefined ? "" : (env[spec.variable] ?? "");
   const where = named === "" ? "tried" : `${spec.variable} names ${named}, and nothing else is tried:`;

@@ -55,12 +55,13 @@ describe.skipIf(!hasMmap)("the control segment of processes (needs mmap)", () =>
     for (const one of [a, b]) one.close();
   });
 
-  it("belongs to its user alone, is sparse, and holds what it says", () => {
-    const control = createMappedControl({ ranks: 16, generation: 1 }, [folder]);
+  it("belongs to its user alone, is reserved whole, and holds what it says", () => {
+    const control = createMappedControl({ ranks: 4, generation: 1 }, [folder]);
     const { mode, size, blocks } = statSync(control.path);
     expect(mode & 0o777).toBe(0o600);
-    expect(size).toBe(4096 + controlBytes(16));
-    expect(blocks * 512).toBeLessThan(64 * 1024);
+    expect(size).toBe(4096 + controlBytes(4));
+    // A folder that fills later ends nobody.
+    expect(blocks * 512).toBeGreaterThanOrEqual(size);
   });
 
   it("has no name any more when the last rank has come", () => {
@@ -113,7 +114,7 @@ describe.skipIf(!hasMmap)("the control segment of processes (needs mmap)", () =>
     ["a long file", (c) => void truncateSync(c.path, c.sizeBytes + 1), "instead of"],
     ["another size in its name", (c) => ({ ...c, sizeBytes: c.sizeBytes + 4096 }), "cannot hold 2 ranks"],
     ["another beginning", (c) => void writeAt(c, 0, "x"), "does not begin as one"],
-    ["another key", (c) => void writeAt(c, 10, "x"), "its key is another"],
+    ["another key", (c) => void writeAt(c, 10, "not this"), "its key is another"],
     ["another number of ranks", (c) => void writeAt(c, 24, "\x05"), "of 5 ranks"],
     ["another generation", (c) => void writeAt(c, 28, "\x09"), "generation 9"],
     ["another size inside", (c) => void writeAt(c, 32, "x"), "size"],

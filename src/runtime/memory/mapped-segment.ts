@@ -7,7 +7,7 @@
  * is found by its name, which holds the maker's process number and start time, and removed by the next maker.
  */
 import { randomBytes } from "node:crypto";
-import { closeSync, constants, fstatSync, ftruncateSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { FormatError, OutOfMemoryError } from "../../core/index.ts";
@@ -32,6 +32,8 @@ export interface OpenControl {
 }
 
 const HEADER_BYTES = 4096;
+/** Bytes of zeros that one write reserves. */
+const RESERVE_BYTES = 4 * 2 ** 20;
 /** `chorctl` and the layout's number. */
 const MAGIC = Buffer.from("chorctl2");
 const NONCE_BYTES = 16;
@@ -67,7 +69,7 @@ export function createMappedControl(
     try {
       const { bavail, bsize } = statfsSync(folder);
       most = Math.max(most, bavail * bsize);
-      // The file is sparse, and memory that cannot be had when a page is first touched ends the process.
+      // Said before anything is written; what others take meanwhile is noticed as it is reserved.
       if (bavail * bsize < sizeBytes) {
         reasons.push(`${folder} has ${bavail * bsize} bytes free`);
         continue;
@@ -91,7 +93,9 @@ function createFile(folder: string, sizeBytes: number, world: { ranks: number; g
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   const fd = openSync(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
-    ftruncateSync(fd, sizeBytes);
+    // Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS).
+    const zeros = Buffer.alloc(Math.min(sizeBytes, RESERVE_BYTES));
+    for (let at = 0; at < sizeBytes; ) at += writeSync(fd, zeros, 0, Math.min(zeros.length, sizeBytes - at), at);
     const header = Buffer.alloc(HEADER_BYTES);
     MAGIC.copy(header);
     nonce.copy(header, MAGIC.length);

@@ -137,7 +137,14 @@ export async function bundle(
 /** Writes a module where this process and its ranks can import it. @returns its URL */
 export function writeModule(code: Uint8Array | string): string {
   const output = join(scratchFolder(), `module-${++counter}.mjs`);
-  writeFileSync(output, code);
+  try {
+    writeFileSync(output, code);
+  } catch (cause) {
+    const need = `room for ${code.length} bytes of a bundled module in ${dirname(output)}`;
+    throw new UnavailableError(need, (cause as Error).message, "Free space there, or set TMPDIR to another folder.", {
+      cause,
+    });
+  }
   return pathToFileURL(output).href;
 }
 
