@@ -11,6 +11,7 @@ const ROOMS = [
   "foreign/cuda",
   "collectives",
   "machine/topology",
+  "machine/cost",
   "machine/hardware",
   "mesh",
   "authoring/plan",

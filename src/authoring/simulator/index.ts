@@ -3,6 +3,16 @@
  * Refuses to judge plans (verifier/ does) and to measure: its constants are fitted to measurements made elsewhere.
  * Start reading in simulate.ts.
  */
+
+export {
+  NCCL_GENERATIONS,
+  type NcclAlgorithm,
+  type NcclEstimate,
+  type NcclMachine,
+  type NcclProtocol,
+  ncclEstimate,
+  ncclTime,
+} from "../../machine/cost/index.ts";
 export { readAstraNetwork } from "./astra.ts";
 export { toChakra } from "./chakra.ts";
 export { type Crossover, type Curve, crossovers, type SizePoint } from "./compare.ts";
@@ -24,15 +34,6 @@ export {
 export { type DirectedLink, Machine, type Route } from "./machine.ts";
 export { type MeasuredRow, type Measurement, type Measurements, readMeasurements } from "./measurements.ts";
 export { fitNcclLL, type NcclFit, ncclMachineOf } from "./nccl-machine.ts";
-export {
-  NCCL_GENERATIONS,
-  type NcclAlgorithm,
-  type NcclEstimate,
-  type NcclMachine,
-  type NcclProtocol,
-  ncclEstimate,
-  ncclTime,
-} from "./nccl-model.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";
 export type { OpRecord, StuckStrand } from "./run-state.ts";
 export {

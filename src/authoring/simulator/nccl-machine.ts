@@ -1,8 +1,9 @@
 /** NCCL's view of a machine, for its model, and the one constant of that model that is fitted. */
+import { NCCL_GENERATIONS, type NcclMachine, ncclEstimate } from "../../machine/cost/index.ts";
 import { type Inventory, islands } from "../../machine/topology/index.ts";
 import { type ErrorSummary, errorSummary } from "./fit.ts";
 import type { MeasuredRow } from "./measurements.ts";
-import { NCCL_GENERATIONS, type NcclMachine, ncclEstimate } from "./nccl-model.ts";
+
 import type { SystemParameters } from "./parameters.ts";
 import { simulatedDevices } from "./simulate.ts";
 

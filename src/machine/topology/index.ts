@@ -1,10 +1,48 @@
-export * from "./compose.ts";
-export * from "./graph.ts";
-export * from "./ids.ts";
-export * from "./inventory.ts";
-export * from "./pairs.ts";
-export * from "./parts.ts";
-export { pcieGBps } from "./preset-builder.ts";
-export * from "./presets.ts";
-export * from "./rings.ts";
-export * from "./usable-devices.ts";
+/**
+ * The graph of a machine: devices, NICs, switches and the links between them; islands, paths, rings; presets.
+ * Refuses to look at this machine (hardware/ does), and to state a rate or a link that no source gave.
+ * Start with inventory.ts, the schema that all else reads; then graph.ts, the questions to it.
+ */
+export { composeInventory, INFINIBAND_RATES, type NicSpec, parseNic, parseSystem } from "./compose.ts";
+export {
+  bottleneckGBps,
+  FAST_KINDS,
+  type Island,
+  islands,
+  LINK_DEFAULTS,
+  type LinkCost,
+  linkCost,
+  type Path,
+  pathCost,
+  shortestPath,
+  widestPath,
+} from "./graph.ts";
+export { idPrefix } from "./ids.ts";
+export {
+  type Device,
+  deviceSchema,
+  FAMILIES,
+  type Family,
+  INVENTORY_SCHEMA_VERSION,
+  type Inventory,
+  inventorySchema,
+  LINK_KINDS,
+  type Link,
+  type LinkKind,
+  linkSchema,
+  NODE_KINDS,
+  nodeSchema,
+  type Pair,
+  pairSchema,
+  type Topology,
+  type TopologyNode,
+  topologySchema,
+  warningSchema,
+} from "./inventory.ts";
+export { relate } from "./pairs.ts";
+export type { Part } from "./parts/part.ts";
+export { APPLE_CHIPS, dtypesOf, findPart, PARTS, partByKey, partFields } from "./parts.ts";
+export { type Preset, pcieGBps } from "./preset-builder.ts";
+export { findPreset, PRESET_NAMES, presetInventory } from "./presets.ts";
+export { type Ring, ringOrder, ringOrders } from "./rings.ts";
+export { usableDevices } from "./usable-devices.ts";

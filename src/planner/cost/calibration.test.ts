@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { COLLECTIVE_LAUNCH_US } from "../../machine/cost/index.ts";
 import { parseSystem } from "../../machine/topology/index.ts";
 import { modelFromConfig } from "../model/from-config.ts";
 import { planModel } from "../plan-model.ts";
 import { allReduceUs, reduceScatterUs } from "./collectives.ts";
-import { COLLECTIVE_LAUNCH_US } from "./constants.ts";
 
 interface Row {
   readonly model: string;

@@ -2,8 +2,18 @@
  * What a collective costs on the links that a mesh axis really has: NCCL's own ring model on NVIDIA and AMD fabrics,
  * alpha-beta elsewhere, hierarchical across hosts. Times in microseconds; all are non-increasing in bandwidth.
  */
+import {
+  COLLECTIVE_LAUNCH_US,
+  ENGINE_BASE_US,
+  NCCL_BASE_US,
+  NCCL_GENERATIONS,
+  NCCL_HOP_US,
+  NCCL_LL_FRACTION,
+  NCCL_LL128_FRACTION,
+  NCCL_PROTOCOL_NAMES,
+  type NcclProtocol,
+} from "../../machine/cost/index.ts";
 import type { GroupLink } from "../placement/fabric.ts";
-import { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US, NCCL_PROTOCOLS, NCCL_STEP_US } from "./constants.ts";
 
 type Shape = "allReduce" | "allGather" | "reduceScatter";
 
@@ -17,6 +27,13 @@ function usesNccl(link: GroupLink): boolean {
   return link.kind === "nvlink" || link.kind === "xgmi" || link.kind === "pcie" || link.scope === "network";
 }
 
+/** What a ring's bus bandwidth is of its links', by protocol, and where LL stops on Hopper. */
+const PROTOCOL_LIMITS: Readonly<Record<NcclProtocol, { readonly fraction: number; readonly capGBps: number }>> = {
+  LL: { fraction: NCCL_LL_FRACTION, capGBps: NCCL_GENERATIONS.hopper.llMaxGBps },
+  LL128: { fraction: NCCL_LL128_FRACTION, capGBps: Number.POSITIVE_INFINITY },
+  Simple: { fraction: 1, capGBps: Number.POSITIVE_INFINITY },
+};
+
 /** One ring over links that are all alike. */
 function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): number {
   const { steps, share } = ring(shape, ranks);
@@ -26,11 +43,13 @@ function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): nu
     const tree = 2 * Math.ceil(Math.log2(ranks)) * (link.latencyUs + bytes / (link.effectiveGBps * 1e3));
     return base + Math.min(tree, steps * link.latencyUs + transferUs(link.effectiveGBps));
   }
-  const table = link.scope === "network" ? NCCL_STEP_US.network : link.scope === "host" ? NCCL_STEP_US.pcie : undefined;
+  const hop = link.scope === "network" ? "network" : link.scope === "host" ? "pcie" : "nvlink";
   let least = Number.POSITIVE_INFINITY;
-  for (const [index, { baseUs, stepUs, fraction, capGBps }] of NCCL_PROTOCOLS.entries()) {
+  for (const protocol of NCCL_PROTOCOL_NAMES) {
+    const { fraction, capGBps } = PROTOCOL_LIMITS[protocol];
     const bandwidth = Math.min(link.effectiveGBps * fraction, capGBps);
-    least = Math.min(least, baseUs + steps * (table?.[index] ?? stepUs) + transferUs(bandwidth));
+    const latencyUs = NCCL_BASE_US.ring[protocol] + steps * NCCL_HOP_US[hop].ring[protocol];
+    least = Math.min(least, latencyUs + transferUs(bandwidth));
   }
   return least + COLLECTIVE_LAUNCH_US;
 }

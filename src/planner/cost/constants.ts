@@ -107,26 +107,8 @@ export const ASSUMED_INTEGRATED_RATES = { bandwidthGBps: 60, tflops: 4 } as cons
 /** CPU: 16 f32 operations a cycle and core at 3 GHz, for a core count that the inventory gives. */
 export const CPU_TFLOPS_PER_CORE = 0.05;
 
-/**
- * NCCL's ring all-reduce on NVLink inside one host: base latency, latency per step and bandwidth cap by protocol, from
- * its tuning model (NCCL 2.30 src/graph/tuning.cc). `capGBps` is the bus bandwidth that the protocol stops at on Hopper;
- * `fraction` that of the link it reaches.
- */
-export const NCCL_PROTOCOLS = [
-  { name: "LL", baseUs: 6.6, stepUs: 0.6, fraction: 0.5, capGBps: 141 },
-  { name: "LL128", baseUs: 14, stepUs: 1.9, fraction: 0.92, capGBps: Number.POSITIVE_INFINITY },
-  { name: "Simple", baseUs: 8.4, stepUs: 3.4, fraction: 1, capGBps: Number.POSITIVE_INFINITY },
-] as const;
-/** What a collective inside a graph costs beside NCCL's own time: joining its stream and leaving it. Fitted as above. */
-export const COLLECTIVE_LAUNCH_US = 5;
 /** Times that norms, residuals, rotary embedding and activation move a token's hidden state and MLP columns. Fitted as above. */
 export const ELEMENTWISE_PASSES = { hidden: 24, columns: 1.7 } as const;
-/** The same over PCIe and over the network (same source). */
-export const NCCL_STEP_US = { pcie: [1.0, 2.5, 5.7], network: [2.7, 4.0, 14.0] } as const;
-
-/** Launching a collective on a fabric whose engine is not NCCL or RCCL, us (alpha-beta from the links otherwise). */
-export const ENGINE_BASE_US = { device: 1, other: 10 } as const;
-
 /** Fraction of the gradient all-reduce that hides behind the backward pass (bucketed overlap, PyTorch DDP paper, VLDB 2020). */
 export const GRADIENT_OVERLAP = 0.5;
 /** Fraction of ZeRO-3's parameter gathers that hides behind compute (prefetch, PyTorch FSDP, arXiv 2304.11277). */

@@ -8,9 +8,17 @@
 
 import type { OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import {
+  NCCL_BASE_US,
+  NCCL_HOP_US,
+  NCCL_LL_FRACTION,
+  NCCL_LL128_FRACTION,
+  NCCL_NVLS,
+  NCCL_PROTOCOL_NAMES,
+  NCCL_TREE,
+  type NcclProtocol,
+} from "./nccl-constants.ts";
 
-const PROTOCOLS = ["LL", "LL128", "Simple"] as const;
-export type NcclProtocol = (typeof PROTOCOLS)[number];
 const NCCL_ALGORITHMS = ["ring", "tree", "nvls"] as const;
 export type NcclAlgorithm = (typeof NCCL_ALGORITHMS)[number];
 
@@ -29,26 +37,6 @@ export interface NcclMachine {
   readonly nvlink: boolean;
   readonly nvls: boolean;
 }
-
-/** NCCL's rate of one NVLink, GB/s, and LL's ceiling, by generation. */
-export const NCCL_GENERATIONS = {
-  volta: { linkGBps: 20, llMaxGBps: 39 },
-  ampere: { linkGBps: 20, llMaxGBps: 87.7 },
-  hopper: { linkGBps: 20.6, llMaxGBps: 141 },
-  blackwell: { linkGBps: 40.1, llMaxGBps: 282 },
-} as const;
-
-const BASE_US: Readonly<Record<"ring" | "tree", Readonly<Record<NcclProtocol, number>>>> = {
-  tree: { LL: 6.8, LL128: 14, Simple: 8.4 },
-  ring: { LL: 6.6, LL128: 14, Simple: 8.4 },
-};
-const HOP_US = {
-  nvlink: { tree: { LL: 0.6, LL128: 1.25, Simple: 4 }, ring: { LL: 0.6, LL128: 1.9, Simple: 3.4 } },
-  pcie: { tree: { LL: 1, LL128: 1.9, Simple: 4 }, ring: { LL: 1, LL128: 2.5, Simple: 5.7 } },
-  net: { tree: { LL: 5, LL128: 8.5, Simple: 14 }, ring: { LL: 2.7, LL128: 4, Simple: 14 } },
-} as const;
-const NVLS_US = 25;
-const NVLS_EFFICIENCY = 0.85;
 
 export interface NcclEstimate {
   readonly timeUs: number;
@@ -71,29 +59,35 @@ export function ncclTime(
   protocol: NcclProtocol,
 ): number | undefined {
   const { numRanks: n, numNodes, intraGBps, interGBps, llMaxGBps } = machine;
-  const intra = HOP_US[machine.nvlink ? "nvlink" : "pcie"];
+  const intra = NCCL_HOP_US[machine.nvlink ? "nvlink" : "pcie"];
   const bandwidth = numNodes > 1 ? Math.min(intraGBps, interGBps) : intraGBps;
   if (algorithm === "nvls") {
     if (!machine.nvls || protocol !== "Simple" || op !== "all_reduce") return undefined;
-    return NVLS_US + (numNodes > 1 ? HOP_US.net.tree.Simple : 0) + sizeBytes / (1000 * bandwidth * NVLS_EFFICIENCY);
+    return (
+      NCCL_NVLS.baseUs +
+      (numNodes > 1 ? NCCL_HOP_US.network.tree.Simple : 0) +
+      sizeBytes / (1000 * bandwidth * NCCL_NVLS.efficiency)
+    );
   }
-  const llGBps = machine.llGBps ?? Math.min(llMaxGBps, bandwidth * 0.5);
-  const busbw = protocol === "LL" ? llGBps : protocol === "LL128" ? bandwidth * 0.92 : bandwidth;
+  const llGBps = machine.llGBps ?? Math.min(llMaxGBps, bandwidth * NCCL_LL_FRACTION);
+  const busbw = protocol === "LL" ? llGBps : protocol === "LL128" ? bandwidth * NCCL_LL128_FRACTION : bandwidth;
   if (algorithm === "ring") {
     const steps = ringSteps(op, n);
     const netSteps = numNodes > 1 ? (op === "all_reduce" ? 2 * (numNodes - 1) : numNodes - 1) : 0;
     const latency =
-      BASE_US.ring[protocol] + (steps - netSteps) * intra.ring[protocol] + netSteps * HOP_US.net.ring[protocol];
+      NCCL_BASE_US.ring[protocol] +
+      (steps - netSteps) * intra.ring[protocol] +
+      netSteps * NCCL_HOP_US.network.ring[protocol];
     const ratio = op === "broadcast" || op === "reduce" ? 1 : n / steps;
     return latency + sizeBytes / (1000 * busbw * ratio);
   }
   if (op !== "all_reduce") return undefined;
   const perNode = n / numNodes;
   const latency =
-    BASE_US.tree[protocol] +
-    2 * ((perNode - 1) * intra.tree[protocol] + Math.log2(numNodes) * HOP_US.net.tree[protocol]);
+    NCCL_BASE_US.tree[protocol] +
+    2 * ((perNode - 1) * intra.tree[protocol] + Math.log2(numNodes) * NCCL_HOP_US.network.tree[protocol]);
   const treeBandwidth =
-    protocol === "LL" ? (bandwidth * 0.92) / 3.8 : protocol === "LL128" ? busbw * 0.92 : busbw * 0.92;
+    protocol === "LL" ? (bandwidth * NCCL_TREE.efficiency) / NCCL_TREE.llDivisor : busbw * NCCL_TREE.efficiency;
   return latency + sizeBytes / (1000 * treeBandwidth * 0.5);
 }
 
@@ -106,7 +100,7 @@ export function ncclTime(
 export function ncclEstimate(op: OperationName, sizeBytes: number, machine: NcclMachine): NcclEstimate {
   let best: NcclEstimate | undefined;
   for (const algorithm of NCCL_ALGORITHMS) {
-    for (const protocol of PROTOCOLS) {
+    for (const protocol of NCCL_PROTOCOL_NAMES) {
       const timeUs = ncclTime(op, sizeBytes, machine, algorithm, protocol);
       if (timeUs !== undefined && (best === undefined || timeUs < best.timeUs)) best = { timeUs, algorithm, protocol };
     }

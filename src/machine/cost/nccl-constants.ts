@@ -1,0 +1,42 @@
+/**
+ * NCCL's own constants, the one copy of them: latencies and ceilings of its tuning model, from NVIDIA/nccl 2.30.7
+ * (`src/graph/tuning.cc` and `src/graph/topo.h`), read on 2026-11-20. Microseconds and GB/s of 1e9 bytes.
+ */
+
+/** From least latency to most bandwidth. */
+export const NCCL_PROTOCOL_NAMES = ["LL", "LL128", "Simple"] as const;
+export type NcclProtocol = (typeof NCCL_PROTOCOL_NAMES)[number];
+
+type ByProtocol = Readonly<Record<NcclProtocol, number>>;
+type ByAlgorithm = Readonly<Record<"ring" | "tree", ByProtocol>>;
+
+/** What a collective costs before its first hop. */
+export const NCCL_BASE_US: ByAlgorithm = {
+  tree: { LL: 6.8, LL128: 14, Simple: 8.4 },
+  ring: { LL: 6.6, LL128: 14, Simple: 8.4 },
+};
+
+/** What one hop costs, by what it runs over. */
+export const NCCL_HOP_US: Readonly<Record<"nvlink" | "pcie" | "network", ByAlgorithm>> = {
+  nvlink: { tree: { LL: 0.6, LL128: 1.25, Simple: 4 }, ring: { LL: 0.6, LL128: 1.9, Simple: 3.4 } },
+  pcie: { tree: { LL: 1, LL128: 1.9, Simple: 4 }, ring: { LL: 1, LL128: 2.5, Simple: 5.7 } },
+  network: { tree: { LL: 5, LL128: 8.5, Simple: 14 }, ring: { LL: 2.7, LL128: 4, Simple: 14 } },
+};
+
+/** Share of a link's rate that is payload: LL sends a flag with every word, LL128 one in every 128 bytes (120 of 128, and losses). */
+export const NCCL_LL_FRACTION = 0.5;
+export const NCCL_LL128_FRACTION = 0.92;
+
+/** A tree's share of a ring's rate, and how much less of it LL reaches. */
+export const NCCL_TREE = { efficiency: 0.92, llDivisor: 3.8 } as const;
+
+/** In-network reduction on NVSwitch. */
+export const NCCL_NVLS = { baseUs: 25, efficiency: 0.85 } as const;
+
+/** NCCL's rate of one NVLink, and what LL reaches at most, by generation. */
+export const NCCL_GENERATIONS = {
+  volta: { linkGBps: 20, llMaxGBps: 39 },
+  ampere: { linkGBps: 20, llMaxGBps: 87.7 },
+  hopper: { linkGBps: 20.6, llMaxGBps: 141 },
+  blackwell: { linkGBps: 40.1, llMaxGBps: 282 },
+} as const;
