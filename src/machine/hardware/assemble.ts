@@ -14,13 +14,13 @@ import {
   type Topology,
   type TopologyNode,
 } from "../topology/index.ts";
-import { withoutGpuMemory } from "./grace.ts";
-import { visibleIds } from "./masks.ts";
+import { visibleIds } from "./device-masks.ts";
+import { line } from "./field-readers.ts";
 import type { Nic } from "./network.ts";
 import type { NumaNode } from "./numa.ts";
 import { defined, hopGBps, type PciFunction, pciBandwidthGBps, pciRelation, switchesAbove } from "./pci.ts";
 import type { DeviceDraft, ProbeResult } from "./probe.ts";
-import { line } from "./text.ts";
+import { withoutGpuMemory } from "./superchip-memory.ts";
 
 export interface Parts {
   readonly results: readonly ProbeResult[];

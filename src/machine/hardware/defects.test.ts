@@ -8,9 +8,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { type Inventory, inventorySchema, islands, presetInventory } from "../topology/index.ts";
+import { acceleratorMemory, bestDevice, ingestionSeconds } from "./find-devices.ts";
 import { cachedDetector, detect, detectOn, findDevices, openMachine, watch } from "./index.ts";
 import type { CommandResult, Machine } from "./machine.ts";
-import { acceleratorMemory, bestDevice, ingestionSeconds } from "./query.ts";
 
 const GiB = 1024 ** 3;
 const MiB = 1024 ** 2;

@@ -6,16 +6,16 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import { type Device, FAMILIES, type Family, INVENTORY_SCHEMA_VERSION, type Inventory } from "../topology/index.ts";
 import { assemble } from "./assemble.ts";
 import { readEnvironment } from "./environment.ts";
-import { noCommands } from "./exec.ts";
-import { openLive } from "./live.ts";
+import { count, line, memory } from "./field-readers.ts";
+import { openLive } from "./live-machine.ts";
 import { type Machine, PROBE_TIMEOUT_MS } from "./machine.ts";
 import { readNics } from "./network.ts";
 import { numaNodes } from "./numa.ts";
 import { readAllPci } from "./pci.ts";
 import { NOTHING, type Probe, type ProbeContext, type ProbeResult, type ProbeWarning } from "./probe.ts";
 import { PROBES } from "./probes/index.ts";
-import { openRecorded } from "./recorded.ts";
-import { count, line, memory } from "./text.ts";
+import { openRecorded } from "./recorded-machine.ts";
+import { noCommands } from "./tool-runner.ts";
 
 /** Most warnings of one inventory: a hostile recording must not fill the memory with them. */
 const MAX_WARNINGS = 128;

@@ -1,6 +1,7 @@
 /** What the device tree says of systems on a chip: Apple's under Asahi Linux, NVIDIA's Tegra of Jetson boards. */
+
+import { line } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
-import { line } from "./text.ts";
 
 /** SoC numbers of the device tree (Asahi Linux). */
 const APPLE_SOCS: Readonly<Record<string, string>> = {

@@ -3,12 +3,12 @@
  * environment variables alone: no metadata service is asked.
  */
 import type { Inventory } from "../topology/index.ts";
-import { readLimits } from "./limits.ts";
+import { readLimits } from "./cgroup-limits.ts";
+import { MASK_VARIABLES } from "./device-masks.ts";
+import { count, cpuList, field, line, pciAddress } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
-import { MASK_VARIABLES } from "./masks.ts";
 import { defined, pciBandwidthGBps, readPci } from "./pci.ts";
 import type { ProbeContext } from "./probe.ts";
-import { count, cpuList, field, line, pciAddress } from "./text.ts";
 
 type Facts = NonNullable<Inventory["environment"]>;
 

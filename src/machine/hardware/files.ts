@@ -5,8 +5,8 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync, realpathSync } from "node:fs";
 import { access, lstat, open, opendir, realpath, stat } from "node:fs/promises";
 import { join, resolve, sep } from "node:path";
+import { line } from "./field-readers.ts";
 import { type Access, type FileSystem, MAX_FILE_BYTES, MAX_FOLDER_ENTRIES } from "./machine.ts";
-import { line } from "./text.ts";
 
 /** Files of this machine (`root` absent) or of the folder `root`. */
 export function openFiles(root?: string): FileSystem {

@@ -1,9 +1,9 @@
 /** NICs: InfiniBand and RoCE ports of /sys/class/infiniband with their state and rate, Ethernet of /sys/class/net. */
 import type { TopologyNode } from "../topology/index.ts";
+import { count, line, pciAddress } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
 import { defined } from "./pci.ts";
 import type { ProbeWarning } from "./probe.ts";
-import { count, line, pciAddress } from "./text.ts";
 
 /** Most NICs and ports that are read. */
 const MAX_NICS = 64;

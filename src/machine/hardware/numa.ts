@@ -2,9 +2,10 @@
  * The NUMA nodes of sysfs. A node without CPUs and without memory is a place that the firmware keeps free (a Grace Hopper
  * has eight of them for its GPU) and is left out; so is one whose folder leads out of a recorded root.
  */
+
+import { count, cpuList, line, memory } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
 import { defined } from "./pci.ts";
-import { count, cpuList, line, memory } from "./text.ts";
 
 export interface NumaNode {
   readonly id: number;

@@ -8,7 +8,7 @@ import { openLibrary } from "../../foreign/native/index.ts";
 import { islands } from "../topology/index.ts";
 import { detectOn } from "./detect.ts";
 import { measureLinks } from "./index.ts";
-import { openLive } from "./live.ts";
+import { openLive } from "./live-machine.ts";
 import { collectNvml, NVML_LIBRARY } from "./nvml.ts";
 
 const MIB = 1024 ** 2;

@@ -12,9 +12,9 @@ import {
   type NativeValue,
   openLibrary,
 } from "../../foreign/native/index.ts";
+import { pciAddress } from "./field-readers.ts";
 import type { NvmlDevice, NvmlLink, NvmlMig, NvmlSnapshot } from "./nvml-snapshot.ts";
 import { defined } from "./pci.ts";
-import { pciAddress } from "./text.ts";
 
 export const NVML_LIBRARY: LibrarySpec = {
   name: "NVML",

@@ -4,8 +4,8 @@
  * switch), as NCCL reads them too. Relations between two devices have the names of `nvidia-smi topo -m`.
  */
 import { pcieGBps } from "../topology/index.ts";
+import { count, hex, pciAddress } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
-import { count, hex, pciAddress } from "./text.ts";
 
 export interface PciFunction {
   readonly address: string;

@@ -1,7 +1,7 @@
 /** Timed copies between the memories of GPUs, through the CUDA driver alone: plain memory, streams, events. */
 import { CUDA_STATUS, type CudaDriver, type CudaSymbol } from "../../foreign/cuda/index.ts";
 import { cString, type NativeValue } from "../../foreign/native/index.ts";
-import { pciAddress } from "./text.ts";
+import { pciAddress } from "./field-readers.ts";
 
 /** CU_STREAM_NON_BLOCKING */
 const NON_BLOCKING = 1;

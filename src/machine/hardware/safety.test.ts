@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { islands } from "../topology/index.ts";
 import { detect, detectOn, openMachine } from "./detect.ts";
-import { processRunner } from "./exec.ts";
+import { number } from "./field-readers.ts";
 import { openFiles } from "./files.ts";
 import type { CommandRequest, CommandResult, CommandRunner } from "./machine.ts";
 import { MAX_COMMAND_OUTPUT_BYTES } from "./machine.ts";
-import { number } from "./text.ts";
+import { processRunner } from "./tool-runner.ts";
 
 const scratch = () => mkdtempSync(join(tmpdir(), "chorale-safety-"));
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { detect, detectOn, openMachine } from "./detect.ts";
-import { processRunner } from "./exec.ts";
+import { processRunner } from "./tool-runner.ts";
 
 async function best(runs: number, work: () => Promise<unknown>): Promise<number> {
   let least = Number.POSITIVE_INFINITY;

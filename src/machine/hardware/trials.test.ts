@@ -7,9 +7,9 @@ import { afterEach, describe, expect, it } from "vitest";
 import { diagnose } from "../../apps/doctor/index.ts";
 import { ratesOf } from "../../planner/cost/device-rates.ts";
 import type { Device, Inventory } from "../topology/index.ts";
+import { acceleratorMemory, bestDevice } from "./find-devices.ts";
 import { detect, detectOn, findDevices, openMachine } from "./index.ts";
 import type { CommandResult, Machine } from "./machine.ts";
-import { acceleratorMemory, bestDevice } from "./query.ts";
 
 const GiB = 1024 ** 3;
 const roots = fileURLToPath(new URL("../../../test/fixtures/machines/roots", import.meta.url));

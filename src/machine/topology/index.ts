@@ -4,6 +4,7 @@
  * Start with inventory.ts, the schema that all else reads; then graph.ts, the questions to it.
  */
 export { composeInventory, INFINIBAND_RATES, type NicSpec, parseNic, parseSystem } from "./compose.ts";
+export { idPrefix } from "./device-ids.ts";
 export {
   bottleneckGBps,
   FAST_KINDS,
@@ -17,7 +18,6 @@ export {
   shortestPath,
   widestPath,
 } from "./graph.ts";
-export { idPrefix } from "./ids.ts";
 export {
   type Device,
   deviceSchema,
@@ -39,7 +39,7 @@ export {
   topologySchema,
   warningSchema,
 } from "./inventory.ts";
-export { relate } from "./pairs.ts";
+export { relate } from "./pair-relation.ts";
 export type { Part } from "./parts/part.ts";
 export { APPLE_CHIPS, dtypesOf, findPart, PARTS, partByKey, partFields } from "./parts.ts";
 export { type Preset, pcieGBps } from "./preset-builder.ts";

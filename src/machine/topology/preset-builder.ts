@@ -1,6 +1,6 @@
 /** Builds the inventory of a described system: hosts, their PCIe trees, fabrics and NICs. Pure data in, data out. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { idPrefix } from "./ids.ts";
+import { idPrefix } from "./device-ids.ts";
 import {
   type Device,
   INVENTORY_SCHEMA_VERSION,

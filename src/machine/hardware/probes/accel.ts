@@ -2,9 +2,10 @@
  * The accel class and /dev/accel*: Intel NPU, AMD XDNA, Habana, Qualcomm and Google all live there, so each device is told
  * apart by its kernel driver, or by the vendor on the PCI bus, and never assumed. What neither tells is a warning.
  */
+
+import { field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { field } from "../text.ts";
 import { type Card, devNodes, readCards } from "./drm.ts";
 
 /** Which family a kernel driver of the accel class serves. */

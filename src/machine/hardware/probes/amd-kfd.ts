@@ -3,9 +3,10 @@
  * definitions): per node its architecture, memory, and the links to other nodes with their bandwidth. This is what ROCm's
  * own tools read.
  */
+
+import { count, memory } from "../field-readers.ts";
 import type { FileSystem } from "../machine.ts";
 import { defined } from "../pci.ts";
-import { count, memory } from "../text.ts";
 
 /** Most nodes: 8 packages of 8 partitions each, and their CPUs. */
 const MAX_NODES = 192;

@@ -1,9 +1,21 @@
 /** AMD GPUs as amd-smi and rocm-smi print them, in JSON; links from `rocm-smi --showtopo`. */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { type Answer, ask } from "../ask-tool.ts";
+import {
+  count,
+  field,
+  hex,
+  json,
+  line,
+  linesOf,
+  memory,
+  number,
+  pciAddress,
+  record,
+  scalar,
+} from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
-import { count, field, hex, json, line, linesOf, memory, number, pciAddress, record, scalar } from "../text.ts";
-import { type Answer, ask } from "../tool.ts";
 import { XGMI_HOP_WEIGHT } from "./amd-kfd.ts";
 import { AMD_NAMES } from "./amd-names.ts";
 import { percent } from "./nvidia.ts";

@@ -4,6 +4,7 @@
  * partition, each with its share of the memory.
  */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { count, field, line } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type {
   DeviceDraft,
@@ -14,7 +15,6 @@ import type {
   ProbeWarning,
   RelationDraft,
 } from "../probe.ts";
-import { count, field, line } from "../text.ts";
 import { integratedMemory, isIntegrated } from "./amd-apu.ts";
 import { type KfdNode, readDriverMemory, readKfd } from "./amd-kfd.ts";
 import { AMD_NAMES } from "./amd-names.ts";

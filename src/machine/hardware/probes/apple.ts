@@ -3,11 +3,11 @@
  * On Apple silicon both use main memory; on Intel Macs a discrete GPU has its own.
  */
 import { APPLE_CHIPS, dtypesOf } from "../../topology/index.ts";
+import { ask } from "../ask-tool.ts";
 import { appleSoc } from "../device-tree.ts";
+import { count, field, json, line, linesOf, memory, namedValue, record, scalar } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, json, line, linesOf, memory, namedValue, record, scalar } from "../text.ts";
-import { ask } from "../tool.ts";
 
 export const appleProbe: Probe = {
   name: "apple",

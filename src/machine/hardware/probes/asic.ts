@@ -3,10 +3,10 @@
  * card that the bus, the driver or the tool shows; memory only where one of these states it.
  */
 import type { Family } from "../../topology/index.ts";
+import { ask } from "../ask-tool.ts";
+import { json, line, linesOf, memory, namedValue, number, pciAddress, record, scalar } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { json, line, linesOf, memory, namedValue, number, pciAddress, record, scalar } from "../text.ts";
-import { ask } from "../tool.ts";
 import { accelCards } from "./accel.ts";
 import { devNodes } from "./drm.ts";
 

@@ -4,12 +4,12 @@
  * HMAT table (access0/initiators/read_bandwidth of a node) or not at all.
  */
 import { type Device, dtypesOf } from "../../topology/index.ts";
+import { type Limits, readLimits } from "../cgroup-limits.ts";
 import { appleSoc } from "../device-tree.ts";
-import { type Limits, readLimits } from "../limits.ts";
+import { count, cpuList, line, memory } from "../field-readers.ts";
 import { numaFacts, numaNodes } from "../numa.ts";
 import { defined, inBatches } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext } from "../probe.ts";
-import { count, cpuList, line, memory } from "../text.ts";
 
 /** Flags worth telling: those that a kernel's author chooses code by. */
 const ISA_FLAGS =

@@ -1,7 +1,8 @@
 /** What the DRM and accel classes of sysfs share: cards by driver, hwmon sensors. */
+
+import { hex, number, pciAddress } from "../field-readers.ts";
 import type { FileSystem } from "../machine.ts";
 import { defined } from "../pci.ts";
-import { hex, number, pciAddress } from "../text.ts";
 
 /** Most cards or accel devices that are read: more than any host has. */
 const MAX_CARDS = 128;

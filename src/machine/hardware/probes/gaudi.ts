@@ -3,10 +3,10 @@
  * baseboard are joined all to all by their Ethernet ports, a fixed number a pair.
  */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { ask } from "../ask-tool.ts";
+import { count, field, linesOf, mib, number, pciAddress, unreadableRow } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, linesOf, mib, number, pciAddress, unreadableRow } from "../text.ts";
-import { ask } from "../tool.ts";
 import { accelCards } from "./accel.ts";
 import { readSensors } from "./drm.ts";
 import { percent } from "./nvidia.ts";

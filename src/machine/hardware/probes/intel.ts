@@ -1,7 +1,6 @@
 /** Intel GPUs: the xe and i915 drivers' sysfs, names and memory from xpu-smi where it is installed. */
 import { findPart, partFields } from "../../topology/index.ts";
-import { defined } from "../pci.ts";
-import type { DeviceDraft, Probe, ProbeContext, ProbeResult, ProbeWarning } from "../probe.ts";
+import { ask } from "../ask-tool.ts";
 import {
   count,
   csvLine,
@@ -15,8 +14,9 @@ import {
   record,
   scalar,
   unreadableRow,
-} from "../text.ts";
-import { ask } from "../tool.ts";
+} from "../field-readers.ts";
+import { defined } from "../pci.ts";
+import type { DeviceDraft, Probe, ProbeContext, ProbeResult, ProbeWarning } from "../probe.ts";
 import { type Card, readCards, readSensors } from "./drm.ts";
 import { readXeLinks } from "./xe-links.ts";
 

@@ -3,10 +3,10 @@
  * else the driver's sysfs. The generation comes from the instance type, the PCI id or the driver.
  */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { ask } from "../ask-tool.ts";
+import { count, field, json, line, memory, pciAddress, record, scalar } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field, json, line, memory, pciAddress, record, scalar } from "../text.ts";
-import { ask } from "../tool.ts";
 
 const MAX_DEVICES = 64;
 /** PCI device ids of vendor 0x1d0f (aws-neuronx-dkms). */

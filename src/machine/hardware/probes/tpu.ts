@@ -4,9 +4,9 @@
  * show in no file of this one.
  */
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
+import { count, field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { count, field } from "../text.ts";
 import { accelCards } from "./accel.ts";
 
 const GOOGLE = 0x1ae0;

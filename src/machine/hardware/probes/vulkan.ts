@@ -2,10 +2,11 @@
  * Vulkan, the last resort: for GPUs that no vendor's probe knows. Memory is the sum of the device-local heaps of the full
  * `vulkaninfo`, since `--summary` states none. Software renderers are left out.
  */
+
+import { ask } from "../ask-tool.ts";
+import { hex, linesOf, memory, namedValue } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import { type DeviceDraft, NOTHING, type Probe, type ProbeContext, type ProbeWarning } from "../probe.ts";
-import { hex, linesOf, memory, namedValue } from "../text.ts";
-import { ask } from "../tool.ts";
 
 const VENDORS: Readonly<Record<number, string>> = {
   4318: "NVIDIA",

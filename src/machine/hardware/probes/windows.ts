@@ -2,10 +2,22 @@
  * GPUs of Windows: CIM's Win32_VideoController, and the driver's 64-bit memory size from the registry, since AdapterRAM
  * has 32 bits and stops at 4 GiB. Read from PowerShell as JSON or CSV, or from wmic.
  */
+
+import { ask } from "../ask-tool.ts";
+import {
+  count,
+  csvLine,
+  field,
+  json,
+  linesOf,
+  memory,
+  number,
+  record,
+  scalar,
+  unreadableRow,
+} from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import { type DeviceDraft, NOTHING, type Probe, type ProbeWarning } from "../probe.ts";
-import { count, csvLine, field, json, linesOf, memory, number, record, scalar, unreadableRow } from "../text.ts";
-import { ask } from "../tool.ts";
 
 const CLASS_KEY = "HKLM:\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}\\0*";
 const SCRIPT = [

@@ -3,9 +3,10 @@
  * tile, `GPU 0/1`. XL16 is a direct link of 16 lanes; XL* goes over the other tile of a card and is no link; MDF joins the
  * tiles of one card. The rate of a lane is not stated, so a link's rate is unknown.
  */
+
+import { ask } from "../ask-tool.ts";
+import { linesOf } from "../field-readers.ts";
 import type { DeviceDraft, LinkDraft, ProbeContext, ProbeResult, ProbeWarning, RelationDraft } from "../probe.ts";
-import { linesOf } from "../text.ts";
-import { ask } from "../tool.ts";
 
 const RELATIONS: ReadonlySet<string> = new Set(["NODE", "SYS"]);
 /** Most tiles of one host. */

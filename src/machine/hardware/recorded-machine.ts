@@ -6,12 +6,12 @@
 import { join } from "node:path";
 import { z } from "zod";
 import { InvalidArgumentError, type Unavailable } from "../../core/index.ts";
-import { processRunner } from "./exec.ts";
+import { json, line, record } from "./field-readers.ts";
 import { openFiles } from "./files.ts";
 import type { Access, CommandResult, CommandRunner, FileSystem, Machine } from "./machine.ts";
 import { MAX_COMMAND_ERROR_BYTES, MAX_COMMAND_OUTPUT_BYTES } from "./machine.ts";
 import { nvmlSnapshotSchema } from "./nvml-snapshot.ts";
-import { json, line, record } from "./text.ts";
+import { processRunner } from "./tool-runner.ts";
 
 /** Most recorded commands that are read; a real recording has about a dozen. */
 const MAX_RECORDED_COMMANDS = 256;

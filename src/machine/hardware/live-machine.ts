@@ -1,9 +1,9 @@
 /** The machine that this process runs on. */
 import { cpus, freemem, totalmem } from "node:os";
-import { noCommands, processRunner } from "./exec.ts";
 import { openFiles } from "./files.ts";
 import type { Machine } from "./machine.ts";
 import { collectNvml } from "./nvml.ts";
+import { noCommands, processRunner } from "./tool-runner.ts";
 
 /** Opens the live machine. Nothing is read, loaded or spawned yet. */
 export function openLive(options: { readonly exec?: boolean } = {}): Machine {

@@ -1,8 +1,8 @@
 /** Limits of the cgroup that this process is in, versions 1 and 2: what a container may really use. */
 
+import { count, cpuList, line, memory } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
 import { defined } from "./pci.ts";
-import { count, cpuList, line, memory } from "./text.ts";
 
 export interface Limits {
   readonly memoryBytes?: number;

@@ -1,7 +1,8 @@
 /** Runs a tool for a probe and says, in a warning, why its answer is of no use. */
+
+import { line, plain } from "./field-readers.ts";
 import type { CommandRequest, CommandResult } from "./machine.ts";
 import type { ProbeContext, ProbeWarning } from "./probe.ts";
-import { line, plain } from "./text.ts";
 
 export interface Answer {
   readonly argv: readonly string[];

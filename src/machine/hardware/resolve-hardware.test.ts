@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { presetInventory } from "../topology/index.ts";
-import { resolveHardware } from "./resolve.ts";
+import { resolveHardware } from "./resolve-hardware.ts";
 
 const roots = fileURLToPath(new URL("../../../test/fixtures/machines/roots", import.meta.url));
 
