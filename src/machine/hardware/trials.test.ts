@@ -111,6 +111,19 @@ describe("point 15: a sick GPU costs its own answers only", () => {
   });
 });
 
+describe("point 17: the fabric's state", () => {
+  it.each([
+    [{ state: 0, status: 3 }, []],
+    [{ state: 3, status: 0 }, []],
+    [{ state: 3, status: 999 }, ['GPU 0: its NVLink fabric is not ready; its state is "Completed, NVML status 999"']],
+    [{ state: 2, status: 0 }, ['GPU 0: its NVLink fabric is not ready; its state is "In Progress"']],
+  ])("NVML's %j", async (fabric, messages) => {
+    const machine = await openMachine({ root: emptyRoot() });
+    const nvml = async () => ({ devices: [{ index: 0, name: "NVIDIA H100 80GB HBM3", fabric }] });
+    expect((await detectOn({ ...machine, nvml })).warnings.map(({ message }) => message)).toEqual(messages);
+  });
+});
+
 describe("point 16: what a process can use", () => {
   const split = inventoryOf([
     gpu(0, { details: { migEnabled: true } }),

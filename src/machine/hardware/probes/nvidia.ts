@@ -134,7 +134,8 @@ function fromNvml(snapshot: NvmlSnapshot): NvidiaReadings {
       ...defined({
         c2c: c2c && { count: c2c.count, ...defined({ linkGBps: c2c.speedMBps && c2c.speedMBps / 1000 }) },
         fabricState: FABRIC_STATES[fabric?.state ?? 0],
-        fabricStatus: fabric?.status === undefined || fabric.status === 0 ? undefined : `NVML status ${fabric.status}`,
+        // A GPU without a fabric has a status as well, which says that it has none.
+        fabricStatus: fabric?.state === 3 && (fabric.status ?? 0) !== 0 ? `NVML status ${fabric.status}` : undefined,
         mig: mig as NvidiaReading["mig"],
         processes: processes as NvidiaReading["processes"],
         powerWatts: powerMilliwatts === undefined ? undefined : powerMilliwatts / 1000,
