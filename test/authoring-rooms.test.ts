@@ -30,12 +30,15 @@ function closure(entry: string): { readonly files: ReadonlySet<string>; readonly
 const sourcesOf = (room: string) =>
   readdirSync(join(src, room)).filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"));
 
+/** Modules of Node that open nothing: names of paths, and source maps that are loaded already. */
+const PURE: ReadonlySet<string> = new Set(["node:module", "node:path", "node:url"]);
+
 describe("the authoring rooms", () => {
   it("let a rank load plans and the verifier without a package or I/O", () => {
     const { files, others } = closure("authoring/verifier/index.ts");
     expect([...files]).toContain("authoring/plan/plan-layout.ts");
     expect([...files].filter((file) => !/^(core|collectives|authoring\/(plan|verifier))\//.test(file))).toEqual([]);
-    expect([...others]).toEqual([]);
+    expect([...others].filter((name) => !PURE.has(name))).toEqual([]);
   });
 
   it("keep the sound compiler free of the lowering that equals MSCCL++'s", () => {
@@ -48,7 +51,7 @@ describe("the authoring rooms", () => {
   });
 
   it("compile without a package", () => {
-    expect([...closure("authoring/compiler/index.ts").others]).toEqual([]);
+    expect([...closure("authoring/compiler/index.ts").others].filter((name) => !PURE.has(name))).toEqual([]);
   });
 
   it("verify a plan's file without loading what runs users' modules", () => {

@@ -72,6 +72,6 @@ describe("chorale tune --fit", () => {
     writeFileSync(join(folder, "none.json"), `{"rows": [{"op": "all_reduce", "sizeBytes": 4, "timeUs": 1}]}`);
     expect(await refused("--fit", join(folder, "none.json"), "--topology", "hgx-h200-8")).toMatch(/rows with a `plan`/);
     writeFileSync(join(folder, "none.json"), "{");
-    expect(await refused("--fit", join(folder, "none.json"), "--topology", "hgx-h200-8")).toMatch(/is no JSON/);
+    expect(await refused("--fit", join(folder, "none.json"), "--topology", "hgx-h200-8")).toMatch(/is not valid JSON/);
   });
 });

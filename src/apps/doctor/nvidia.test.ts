@@ -67,7 +67,9 @@ describe("the doctor of NVIDIA GPUs and NCCL", () => {
     }
     expect(found).toEqual([
       "nvidia-a100-mig: MIG_ENABLED",
+      "nvidia-b200-fabric-down: LINKS_DOWN",
       "nvidia-nvml-a40-bridges: NO_PEER_ACCESS",
+      "nvidia-rtx5090-2-no-peer: NO_PEER_ACCESS",
       "nvidia-version-mismatch: DRIVER_LIBRARY_MISMATCH",
     ]);
   });

@@ -76,7 +76,11 @@ export function inferCollective(name: string, inPlace: boolean, ranks: readonly 
  * that the plan ends, and that what its buffers hold does not depend on timing
  * @throws InvalidArgumentError for another word, and for a collective that the plan's chunks are none of
  * @example
- * expectCollective(plan, "broadcast:1")
+ * import { ringAllReduce } from "chorale/algorithms";
+ * import { expectCollective } from "chorale/interchange";
+ * import { compile } from "chorale/language";
+ * const plan = expectCollective(compile(ringAllReduce({ numRanks: 4 })), "all_reduce");
+ * console.log(plan.collective.operation); // all_reduce
  */
 export function expectCollective(plan: ExecutionPlan, expected: string): ExecutionPlan {
   const { inPlace, numRanks } = plan.collective;

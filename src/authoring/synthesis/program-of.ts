@@ -68,7 +68,7 @@ function collectiveOf(
  * @throws UnsupportedError for unequal shares, and where weights need more than 65,536 chunks
  * @example
  * import { compile } from "chorale/language";
- * import { networkOf, synthesize } from "chorale/synthesis";
+ * import { networkOf, programOf, synthesize } from "chorale/synthesis";
  * import { presetInventory } from "chorale/topology";
  * const result = await synthesize(networkOf(presetInventory("mi250x-8")), "all_gather");
  * const plan = compile(programOf(result, { pieces: 4 }));

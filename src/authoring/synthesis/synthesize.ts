@@ -350,7 +350,7 @@ function problemOf(network: Network, collective: CertifiedCollective, options: S
  * @throws FormatError for a network that is none; UnsupportedError when ranks are not connected; InvalidArgumentError for
  *   options out of range and for capacities or sizes beyond what is computed exactly
  * @example
- * import { networkOf } from "chorale/synthesis";
+ * import { networkOf, synthesize } from "chorale/synthesis";
  * import { presetInventory } from "chorale/topology";
  * const { bound, isOptimal } = await synthesize(networkOf(presetInventory("mi250x-8")), "all_gather");
  * console.log(1 / bound.toNumber(), "GB/s", isOptimal); // 333.33… GB/s true
