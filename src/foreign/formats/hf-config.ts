@@ -139,7 +139,7 @@ export class ConfigReader {
  * parseConfigText('{"model_type":"llama","hidden_size":4096}', "config.json").int("hidden_size") // 4096
  */
 export function parseConfigText(text: string, where: string): ConfigReader {
-  return new ConfigReader(parseStrictJson(text, where), where);
+  return new ConfigReader(parseStrictJson(text, where, "(document)"), where);
 }
 
 /**
