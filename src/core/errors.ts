@@ -141,7 +141,14 @@ export class TimeoutError extends ChoraleError {
   readonly op: string;
   readonly timeoutMs: number;
   readonly ranks: readonly RankActivity[];
-  constructor(op: string, timeoutMs: number, ranks: readonly RankActivity[] = [], options?: ErrorOptions) {
+  /** Where the program made the call, or waits for it, as far as that was noted. */
+  readonly callSite: string | undefined;
+  constructor(
+    op: string,
+    timeoutMs: number,
+    ranks: readonly RankActivity[] = [],
+    options?: ErrorOptions & { readonly callSite?: string | undefined },
+  ) {
     const list = (arrived: boolean) => ranks.filter((r) => r.arrived === arrived).map((r) => r.rank);
     const last = ranks
       .filter((r) => !r.arrived)
@@ -150,7 +157,9 @@ export class TimeoutError extends ChoraleError {
       ranks.length === 0
         ? ""
         : `; arrived: ranks [${list(true).join(", ")}], missing: ranks [${list(false).join(", ")}]${last.length === 0 ? "" : ` (last operation of ${last.join("; ")})`}`;
-    super(`${op} did not complete within ${timeoutMs} ms${who}`, options);
+    const site = options?.callSite === undefined ? "" : `; called at ${options.callSite}`;
+    super(`${op} did not complete within ${timeoutMs} ms${who}${site}`, options);
+    this.callSite = options?.callSite;
     this.op = op;
     this.timeoutMs = timeoutMs;
     this.ranks = ranks;

@@ -3,8 +3,8 @@
  * all of them. And what may stand in a batch, what a split and a shrink take.
  */
 import type { ErrorCode, ReduceOp } from "../../core/index.ts";
-import type { Communicator } from "../../runtime/comm/index.ts";
-import { equal, fails, ownGroup, SOON, works } from "./expectations.ts";
+import type { Communicator, Work } from "../../runtime/comm/index.ts";
+import { equal, fails, finish, holds, ownGroup, SOON, works } from "./expectations.ts";
 import type { RankContext, SemanticCase } from "./rank-context.ts";
 
 type Refusal = readonly [
@@ -201,6 +201,69 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
         equal(context, "the refusal", words(error), refused);
         await rest.close();
       }
+      await group.close().catch(() => {});
+      await works(context, "the world", context.comm);
+    },
+  },
+  {
+    name: "a rank that closed a group ends its peers' waits at once, and is named",
+    ranks: 3,
+    async run(context) {
+      for (const wait of [
+        (group: Communicator) => group.barrier(),
+        (group: Communicator) => group.recv(f32(1), 1),
+        (group: Communicator) => group.gatherObjects(1),
+      ]) {
+        const group = await ownGroup(context, "leaving");
+        // All three have used it: the first calls of a group may have to wait for each other.
+        await works(context, "before", group);
+        const start = performance.now();
+        if (group.rank === 1) await group.close();
+        else {
+          const error = await fails(context, "the wait", ["RANK_FAILED"], async () =>
+            finish(group, wait(group) as Work<unknown>),
+          );
+          holds(
+            context,
+            `"${words(error)}" names rank 1 and what it did`,
+            /rank 1 .*has left group leaving/.test(`${words(error)}`),
+          );
+          holds(context, "it took less than 5 s", performance.now() - start < 5000);
+          await group.close().catch(() => {});
+        }
+      }
+      await works(context, "the world", context.comm);
+    },
+  },
+  {
+    name: "what a rank sent before it closed the group still arrives",
+    ranks: 2,
+    async run(context) {
+      const group = await ownGroup(context, "farewell");
+      await works(context, "before", group);
+      if (group.rank === 0) await group.send(new Int32Array([7]), 1);
+      else {
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        const got = await group.recv(new Int32Array(1), 0, SOON);
+        equal(context, "the message", got.data[0], 7);
+      }
+      await group.close();
+    },
+  },
+  {
+    name: "a deadline that passes names the program's own call site",
+    ranks: 2,
+    async run(context) {
+      const group = await ownGroup(context, "late");
+      if (group.rank === 0) {
+        const error = await fails(context, "the call", ["TIMEOUT"], () => group.barrier({ timeoutMs: 300 }));
+        holds(
+          context,
+          `"${words(error)}" says where it was called`,
+          /; called at .*contract-cases/.test(`${words(error)}`),
+        );
+        await context.comm.send(f32(1), 1);
+      } else await context.comm.recv(f32(1), 0, SOON);
       await group.close().catch(() => {});
       await works(context, "the world", context.comm);
     },

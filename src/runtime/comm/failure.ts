@@ -26,6 +26,7 @@ export type Failure =
       readonly op: string;
       readonly timeoutMs: number;
       readonly ranks: readonly RankActivity[];
+      readonly callSite?: string | undefined;
     };
 
 /** Describes `error` so that another rank can make the same of it. */
@@ -38,7 +39,7 @@ export function failureOf(error: unknown): Failure {
     return { code: "MISMATCH", problem: error.message.split("\n")[0] ?? "", sides: error.sides };
   }
   if (error instanceof TimeoutError) {
-    return { code: "TIMEOUT", op: error.op, timeoutMs: error.timeoutMs, ranks: error.ranks };
+    return { code: "TIMEOUT", op: error.op, timeoutMs: error.timeoutMs, ranks: error.ranks, callSite: error.callSite };
   }
   if (error instanceof AbortedError) return { code: "ABORTED", reason: error.reason };
   return { code: "ABORTED", reason: error instanceof Error ? error.message : show(error) };
@@ -54,7 +55,7 @@ export function errorOf(failure: Failure): ChoraleError {
     case "MISMATCH":
       return new MismatchError(failure.problem, failure.sides);
     case "TIMEOUT":
-      return new TimeoutError(failure.op, failure.timeoutMs, failure.ranks);
+      return new TimeoutError(failure.op, failure.timeoutMs, failure.ranks, { callSite: failure.callSite });
   }
 }
 
@@ -83,6 +84,12 @@ export function decodeFailure(bytes: Uint8Array): Failure {
   } catch {
     return { code: "ABORTED", reason: "a rank failed and its cause could not be read" };
   }
+}
+
+/** What a rank says that waits for one that has closed the group, as it does when its program returns. */
+export function departed(rank: number, generation: number, group: string, call: string): RankFailedError {
+  const cause = `it has left group ${group} (its program returned, or closed the group) and will not make ${call}`;
+  return new RankFailedError(rank, generation, new Error(cause));
 }
 
 const OWN = foldersBeside(import.meta.url, "../");

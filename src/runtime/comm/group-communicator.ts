@@ -43,6 +43,7 @@ import type { ByteExchange, GroupCall, GroupDriver, UncheckedOptions } from "./g
 import { decodeObject, encodeObject } from "./object-codec.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
 import { type PendingWork, SettledWork } from "./work.ts";
+import { reportUnseen, WorkNotes } from "./work-notes.ts";
 
 const NO_OPTIONS = Object.freeze({});
 /** What a caller gave who left the counts out: the check of the call says what is missing. */
@@ -71,6 +72,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   readonly ranks: readonly number[];
   readonly generation: number;
   protected readonly driver: D;
+  readonly #notes = new WorkNotes();
   #batch: OpenBatch | undefined;
   /** Calls may take the short way: neither is a batch open, nor is the communicator closed. */
   #direct = true;
@@ -293,8 +295,13 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   async #close(): Promise<void> {
     await this.driver.drain();
     this.#ended = true;
+    const hasFailed = this.driver.failure !== undefined;
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
+    // Of a group that failed its works are not missed: the program was busy with the failure.
+    const unseen = hasFailed ? undefined : this.#notes.describeUnseen(this.group);
+    const error = unseen === undefined ? undefined : reportUnseen(unseen, this.driver.strictWork ?? false);
+    if (error !== undefined) throw error;
   }
 
   #checkOpen(): void {
@@ -319,7 +326,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       optionsOf(options);
       return undefined;
     }
-    return this.driver.quick?.(op, data, optionsOf(options) as UncheckedOptions, peer) as PendingWork<T> | undefined;
+    const work = this.driver.quick?.(op, data, optionsOf(options) as UncheckedOptions, peer);
+    if (work !== undefined && this.#notes.next()) this.#notes.watch(work);
+    return work as PendingWork<T> | undefined;
   }
 
   /** Checks a call on tensors, and submits it. */
@@ -352,7 +361,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       const made = works[i];
       if (made !== undefined) work.start(made, signal === undefined ? undefined : () => letGo(signal));
     }
-    return (whole as PendingWork<void> | undefined) ?? new BatchWork(this.driver.nextSeq, this.group, works);
+    const joined = (whole as PendingWork<void> | undefined) ?? new BatchWork(this.driver.nextSeq, this.group, works);
+    if (this.#notes.next()) this.#notes.watch(joined);
+    return joined;
   }
 
   #exchange<T>(exchange: Omit<ByteExchange<T>, "timeoutMs">, options: CallOptions): Work<T> {
@@ -361,6 +372,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
 
   /** Has a signal end the group until the work has settled. */
   protected listen<T>(work: PendingWork<T>, signal: AbortSignal | undefined): PendingWork<T> {
+    if (this.#notes.next()) this.#notes.watch(work);
     if (signal === undefined || work.settled) return work;
     const abort = () => this.abort(abortReason(signal));
     signal.addEventListener("abort", abort, { once: true });

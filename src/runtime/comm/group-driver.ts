@@ -81,6 +81,8 @@ export interface GroupDriver {
   readonly capabilities: Capabilities;
   /** Why the group has failed, if it has; also when a peer has just written so. */
   readonly failure: ChoraleError | undefined;
+  /** Whether works that nobody looked at make `close` throw; unless told they make a warning. */
+  readonly strictWork?: boolean;
   /** Number of the group's next collective. */
   readonly nextSeq: number;
 

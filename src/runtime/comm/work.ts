@@ -1,5 +1,7 @@
 /** The common half of every backend's `Work`: state, the lazy thenable, and who has looked at a failure. */
+import type { CallTrace } from "../../core/index.ts";
 import type { Work, WorkState } from "./contract.ts";
+import type { WorkNote } from "./work-notes.ts";
 
 /**
  * A pending operation. A backend's class adds how it is driven: `wait` on this thread, `onAwaited` from the event loop.
@@ -10,8 +12,11 @@ export abstract class PendingWork<T> implements Work<T> {
   readonly op: string;
   readonly group: string;
   state: WorkState = "queued";
-  /** Set once somebody waited for this work, or attached to it: its failure is then no secret. */
-  seen = false;
+  /** The stack of the call, where it was taken: formatted only when it is told. */
+  trace: CallTrace | undefined;
+  /** Of a work that is watched (work-notes.ts). */
+  note: WorkNote | undefined;
+  #seen = false;
   protected value: T | undefined;
   error: unknown;
   /** Runs once, when the work settles, before anybody who waits for it hears of it. */
@@ -24,6 +29,15 @@ export abstract class PendingWork<T> implements Work<T> {
     this.seq = seq;
     this.op = op;
     this.group = group;
+  }
+
+  /** Set once somebody waited for this work, or attached to it: its failure is then no secret. */
+  get seen(): boolean {
+    return this.#seen;
+  }
+  set seen(yes: boolean) {
+    this.#seen = yes;
+    if (this.note !== undefined) this.note.seen = yes;
   }
 
   abstract wait(options?: { timeoutMs?: number }): T;

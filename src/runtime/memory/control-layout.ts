@@ -59,6 +59,8 @@ export const ENTRY_WORDS = 4;
 export const HEAD_WORDS = 4;
 /** In the head of a lane of sends or receives: see `TurnsPlace.firstAt`. */
 export const FIRST_OF_TURN = 1;
+/** In the head of a member's lane of collectives: 1 when it will make no more calls of the group. */
+export const CLOSED = 3;
 const LANE_WORDS = HEAD_WORDS + LANE_RING * ENTRY_WORDS;
 const COLLECTIVE_WORDS = HEAD_WORDS + COLLECTIVE_RING * ENTRY_WORDS;
 const EXCHANGE_WORDS = HEAD_WORDS + EXCHANGE_RING * ENTRY_WORDS;

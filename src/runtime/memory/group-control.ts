@@ -6,6 +6,7 @@ import { invariant } from "../../core/index.ts";
 import type { Failure } from "../comm/index.ts";
 import {
   BLOB_BYTES,
+  CLOSED,
   ENTRY_WORDS,
   FIRST_OF_TURN,
   GROUP,
@@ -19,7 +20,7 @@ import {
 import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
 import { FailurePlace } from "./failure-place.ts";
 import { FlightNotes, PairNotes } from "./flight-notes.ts";
-import { COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
+import { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import type { Lock } from "./lock.ts";
 import { type FirstOfLane, Turns } from "./turns.ts";
 
@@ -112,7 +113,18 @@ export class GroupControl {
 
   /** Says that this member will make no more calls. */
   announceClose(): void {
+    Atomics.store(this.#words, this.#lane(this.member, COLLECTIVE) + CLOSED, 1);
     Atomics.add(this.#words, this.#at + GROUP.closing, 1);
+  }
+
+  /** Whether some member will make no more calls. */
+  get someClosing(): boolean {
+    return Atomics.load(this.#words, this.#at + GROUP.closing) > 0;
+  }
+
+  /** Whether `member` will make no more calls. */
+  hasClosed(member: number): boolean {
+    return Atomics.load(this.#words, this.#lane(member, COLLECTIVE) + CLOSED) === 1;
   }
 
   /** Whether every member will make no more calls. */

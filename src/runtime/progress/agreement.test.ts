@@ -20,7 +20,7 @@ function members(before: number, registers: readonly number[] = []) {
     control.publish({ kind: member === 0 ? "send" : "recv", peer: 1 - member }, before - 1, print);
   }
   const [a, b] = controls.map(
-    (control) => new Agreement({ control, ranks, group: "world", joinedApart: mixedRegistrations }),
+    (control) => new Agreement({ control, ranks, group: "world", generation: 1, joinedApart: mixedRegistrations }),
   );
   if (a === undefined || b === undefined) throw new Error("no members");
   return [a, b] as const;

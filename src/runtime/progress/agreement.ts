@@ -1,6 +1,6 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import { MismatchError, type RankActivity } from "../../core/index.ts";
-import { describeWords, unpackCall, type WireOp } from "../comm/index.ts";
+import { departed, describeWords, unpackCall, type WireOp } from "../comm/index.ts";
 import {
   COLLECTIVE,
   COLLECTIVE_RING,
@@ -10,7 +10,7 @@ import {
   oppositeOf,
   ringOf,
 } from "../memory/index.ts";
-import { type Arrival, JOIN_SEQ, MARK, placeOf } from "./call-sequence.ts";
+import { type Arrival, IN_BATCH, JOIN_SEQ, MARK, placeOf } from "./call-sequence.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
@@ -52,6 +52,7 @@ export interface AgreementOptions {
   /** World ranks of the members. */
   readonly ranks: readonly number[];
   readonly group: string;
+  readonly generation: number;
   /** The error of two members whose joining differs, which explains why the marks of their calls differ too. */
   readonly joinedApart?: (members: readonly Joining[]) => MismatchError;
 }
@@ -60,11 +61,13 @@ export class Agreement {
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
   readonly #group: string;
+  readonly #generation: number;
   readonly #joinedApart: AgreementOptions["joinedApart"];
   /** The first collective for which it must be asked whether all members have come far enough to publish it. */
   #limit = 0;
 
-  constructor({ control, ranks, group, joinedApart }: AgreementOptions) {
+  constructor({ control, ranks, group, generation, joinedApart }: AgreementOptions) {
+    this.#generation = generation;
     this.#control = control;
     this.#ranks = ranks;
     this.#group = group;
@@ -185,6 +188,25 @@ export class Agreement {
     if (lane.kind === "collective") return control.hasIssued(member, lane, seq);
     if (member !== lane.peer) return true;
     return control.hasIssued(member, oppositeOf(lane, control.member), seq);
+  }
+
+  /**
+   * Refuses to wait for a member that has closed the group and so will never make its part of a call. Mail is a copy, and
+   * needs nobody to take it.
+   * @throws RankFailedError
+   */
+  refuseDeparted({ op, arrivals, work }: QueueEntry): void {
+    const control = this.#control;
+    if (!control.someClosing) return;
+    for (const arrival of arrivals) {
+      const { lane, print } = arrival;
+      if (lane.kind === "send" && (print.call & IN_BATCH) === 0) continue;
+      for (let member = 0; member < control.size; member++) {
+        // In this order: what a member does before it closes is seen.
+        if (member === control.member || !control.hasClosed(member) || this.#memberArrived(member, arrival)) continue;
+        throw departed(this.#ranks[member] ?? member, this.#generation, this.#group, `${op} #${work.seq}`);
+      }
+    }
   }
 
   /** Which members have issued the entry's calls, and what each did last. */

@@ -3,7 +3,7 @@
  * and hence is done now and then; and calls that are not done by their deadlines.
  */
 import { TimeoutError } from "../../core/index.ts";
-import { runningTime } from "../comm/index.ts";
+import { callSite, runningTime } from "../comm/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 
@@ -41,7 +41,7 @@ export class QueueWatchdog {
 
   /**
    * Looks whether something is wrong while calls are pending, with the engine or held back, the oldest first.
-   * @throws what ends the group: what `ask` throws, TimeoutError
+   * @throws what ends the group: what `ask` throws, RankFailedError of a member that has closed it, TimeoutError
    */
   look(issued: readonly QueueEntry[], heldBack: readonly QueueEntry[], now: number): void {
     const oldest = issued[0] ?? heldBack[0];
@@ -52,9 +52,13 @@ export class QueueWatchdog {
       this.#lastAsked = now;
       if (this.#ownDeadlines) urgent = mostUrgent(issued, mostUrgent(heldBack, oldest));
       ask(this.#nameOf(oldest));
+      for (const entry of issued) agreement.refuseDeparted(entry);
+      for (const entry of heldBack) agreement.refuseDeparted(entry);
     }
     if (runningTime(now) > urgent.deadline) {
-      throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, agreement.activity(urgent));
+      const { trace } = urgent.work;
+      const site = trace === undefined ? undefined : callSite(trace);
+      throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, agreement.activity(urgent), { callSite: site });
     }
   }
 

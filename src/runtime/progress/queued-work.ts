@@ -1,6 +1,6 @@
 /** Pending work of a queue: the event loop drives it, or the thread that waits for it. */
 import { TimeoutError } from "../../core/index.ts";
-import { checkWait, PendingWork, runningTime } from "../comm/index.ts";
+import { callSite, checkWait, PendingWork, runningTime } from "../comm/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
 /** What drives a work: its group's queue. */
@@ -30,8 +30,10 @@ export class QueuedWork<T> extends PendingWork<T> {
       const until = options?.timeoutMs === undefined ? Number.POSITIVE_INFINITY : runningTime() + options.timeoutMs;
       blockUntil(this.#driver.poller, (now) => {
         if (this.#driver.advance(this as QueuedWork<unknown>, now)) return true;
-        if (runningTime(now) > until)
-          throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, options?.timeoutMs ?? 0);
+        if (runningTime(now) > until) {
+          const what = `${this.op} #${this.seq} of ${this.group}`;
+          throw new TimeoutError(what, options?.timeoutMs ?? 0, [], { callSite: callSite() });
+        }
         return false;
       });
     }

@@ -87,13 +87,22 @@ export class Generation {
     );
   }
 
-  /** Who is done, and what each rank did last. */
-  activity(): RankActivity[] {
+  /** What each rank did last, and who is done or waits in a call: the others are missing from it. */
+  activity(): { readonly what: string; readonly ranks: readonly RankActivity[] } {
     const flight = this.shared.readFlight();
-    return this.members.map(({ rank, over, done }) => {
+    const waiting = new Map<string, number[]>();
+    const ranks = this.members.map(({ rank, over, done }): RankActivity => {
       const last = flight.ranks.find((entry) => entry.rank === rank)?.entries.at(-1);
-      return { rank, arrived: over || done, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
+      const waits = !over && !done && last !== undefined && last.state !== "done" && last.state !== "failed";
+      if (waits) {
+        const call = `${last.call} #${last.seq} of group ${last.group}`;
+        waiting.set(call, [...(waiting.get(call) ?? []), rank]);
+      }
+      const arrived = over || done || waits;
+      return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
     });
+    const calls = [...waiting].map(([call, who]) => `ranks [${who.join(", ")}] wait in ${call}`);
+    return { what: calls.length === 0 ? "the world" : `the world, whose ${calls.join(", and ")},`, ranks };
   }
 }
 

@@ -95,9 +95,10 @@ export class Supervisor {
     // Who hears of the world's events may have aborted it in the midst of its start.
     if (signal?.aborted) onAbort();
     if (timeoutMs !== undefined) {
-      this.#timers.after(timeoutMs, () =>
-        this.#end(new TimeoutError("the world", timeoutMs, this.#current.activity())),
-      );
+      this.#timers.after(timeoutMs, () => {
+        const { what, ranks } = this.#current.activity();
+        this.#end(new TimeoutError(what, timeoutMs, ranks));
+      });
     }
     try {
       await this.#finished;

@@ -67,6 +67,8 @@ export interface NcclAttachOptions {
   readonly peers?: readonly number[];
   /** Deadline of every wait; 60 s unless told. */
   readonly timeoutMs?: number;
+  /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
+  readonly strictWork?: boolean;
   /** Most memory that the pool takes from the device, bytes; the whole device unless told. */
   readonly memoryLimitBytes?: number;
   readonly config?: NcclConfig;
@@ -147,6 +149,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       segment,
       rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+      strictWork: options.strictWork ?? false,
       capabilities: ncclCapabilities(library, device.info, registrations !== undefined),
       config,
       blocking: options.blocking ?? true,

@@ -16,6 +16,7 @@ export interface NcclContext {
   readonly segment: ControlSegment;
   readonly worldRank: number;
   readonly timeoutMs: number;
+  readonly strictWork: boolean;
   readonly capabilities: Capabilities;
   /** As `encodeConfig` lays it out. */
   readonly config: Uint8Array;

@@ -79,6 +79,10 @@ export class NcclGroup implements GroupDriver {
     return this.#queue.knownFailure();
   }
 
+  get strictWork(): boolean {
+    return this.#rank.strictWork;
+  }
+
   get nextSeq(): number {
     return this.sequence.next;
   }

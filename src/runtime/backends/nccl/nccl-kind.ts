@@ -33,6 +33,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
       return value.length < ranks ? `at least ${ranks} devices, one for each rank` : undefined;
     },
     timeoutMs: isDuration,
+    strictWork: isFlag,
     memoryLimitBytes: isIntegerFrom(1),
     config: (value) => {
       if (typeof value !== "object" || value === null) return "an object of NCCL's configuration";

@@ -20,6 +20,7 @@ export interface NcclRankOptions {
   readonly segment: ControlSegment;
   readonly rank: number;
   readonly timeoutMs: number;
+  readonly strictWork: boolean;
   readonly capabilities: Capabilities;
   /** As `encodeConfig` lays it out. */
   readonly config: Uint8Array;
@@ -39,6 +40,8 @@ export class NcclRank implements NcclContext {
   readonly segment: ControlSegment;
   readonly worldRank: number;
   readonly timeoutMs: number;
+  /** See `NcclAttachOptions.strictWork`. */
+  readonly strictWork: boolean;
   readonly capabilities: Capabilities;
   readonly config: Uint8Array;
   readonly blocking: boolean;
@@ -62,6 +65,7 @@ export class NcclRank implements NcclContext {
     this.segment = options.segment;
     this.worldRank = options.rank;
     this.timeoutMs = options.timeoutMs;
+    this.strictWork = options.strictWork;
     this.capabilities = options.capabilities;
     this.blocking = options.blocking;
     this.config = options.config;

@@ -65,7 +65,11 @@ export class CommQueue implements Pollable, WorkDriver {
 
   constructor(options: QueueOptions<CommQueue>) {
     this.options = options;
-    this.#agreement = new Agreement({ ...options, joinedApart: mixedRegistrations });
+    this.#agreement = new Agreement({
+      ...options,
+      generation: options.at.generation,
+      joinedApart: mixedRegistrations,
+    });
     this.#publishing = new CallPublication(this.#agreement);
     this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.#agreement, options);

@@ -59,6 +59,7 @@ export class ThreadsBackend implements Backend {
   readonly world: Communicator;
   readonly arena: Arena;
   readonly timeoutMs: number;
+  readonly strictWork: boolean;
   readonly #handle: ThreadsHandle;
   readonly #capabilities: Capabilities;
   readonly #heap: Heap;
@@ -88,6 +89,7 @@ export class ThreadsBackend implements Backend {
     this.generation = handle.generation;
     this.arena = { generation: handle.generation, closed: undefined };
     this.timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.strictWork = options.strictWork ?? false;
     this.#firstCall = firstCall;
     this.#handle = handle;
     const features = { ...CAPABILITIES.features, memoryLimitBytes: handle.limitBytes };

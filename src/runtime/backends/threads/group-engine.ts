@@ -15,6 +15,7 @@ import {
 import {
   callSite,
   decodeFailure,
+  departed,
   describeWords,
   encodeFailure,
   errorOf,
@@ -28,7 +29,7 @@ import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
-import { GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
+import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
 import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
@@ -75,6 +76,7 @@ export class GroupEngine implements Pumpable {
   /** Views that cover both blocks; a grown memory has longer ones, these stay good. */
   readonly words: Int32Array;
   readonly stateWord: number;
+  readonly #numLeftWord: number;
   readonly layout: ReturnType<typeof groupLayout>;
   nextSeq: number;
   nextPairSeq: number;
@@ -104,6 +106,7 @@ export class GroupEngine implements Pumpable {
     this.member = this.heap.allocate(inner.sizeBytes);
     this.words = this.heap.words(Math.max(this.member + inner.sizeBytes, this.block + this.layout.sizeBytes));
     this.stateWord = (this.block + GROUP.state) / 4;
+    this.#numLeftWord = (this.block + GROUP.numLeft) / 4;
     this.context = this.member + inner.context;
     this.fromTable = this.member + inner.fromTable;
     this.toTable = this.member + inner.toTable;
@@ -183,7 +186,7 @@ export class GroupEngine implements Pumpable {
     this.#queue.push(work);
     if (this.#queue.length - this.#head === 1) this.pump(spins);
     if (work.settled) return;
-    work.trace = traceOfCall();
+    work.trace ??= traceOfCall();
     this.driver.activate(this);
   }
 
@@ -192,7 +195,7 @@ export class GroupEngine implements Pumpable {
     this.flight.issue(work, this.block);
     work.state = "running";
     work.phase = phase;
-    work.trace = traceOfCall();
+    work.trace ??= traceOfCall();
     this.#queue.push(work);
     this.driver.activate(this);
   }
@@ -213,11 +216,47 @@ export class GroupEngine implements Pumpable {
       this.#queue.length = 0;
       this.#head = 0;
     }
-    if (this.hasPending && this.words[this.stateWord] !== 0 && this.failure === undefined) {
-      this.learnFailure();
-      progressed = true;
+    if (this.failure === undefined && this.hasPending) {
+      if (this.words[this.stateWord] !== 0) {
+        this.learnFailure();
+        progressed = true;
+      } else if (this.words[this.#numLeftWord] !== 0 && this.#refuseDeparted()) progressed = true;
     }
     return progressed;
+  }
+
+  /** Says that this rank will make no more calls of the group, and wakes who waits for one. */
+  leave(): void {
+    if (this.failure !== undefined || this.size === 1) return;
+    const line = this.#doneWord(this.me);
+    this.words[line + DONE.leftBefore / 4] = stampOf(this.nextSeq);
+    Atomics.store(this.words, line + DONE.left / 4, 1);
+    Atomics.add(this.words, this.#numLeftWord, 1);
+    for (const [r, rank] of this.ranks.entries()) if (r !== this.me) wake(this.words, rank);
+  }
+
+  /** Fails the group when what comes next needs a member that has closed it. @returns whether it did */
+  #refuseDeparted(): boolean {
+    for (let r = 0; r < this.size; r++) {
+      const line = this.#doneWord(r);
+      if (r === this.me || Atomics.load(this.words, line + DONE.left / 4) === 0) continue;
+      const work = this.#waitingFor(r, this.words[line + DONE.leftBefore / 4]!);
+      if (work === undefined) continue;
+      this.failGroup(departed(this.ranks[r] as number, this.generation, this.name, this.#nameOf(work)));
+      return true;
+    }
+    return false;
+  }
+
+  /** The call of this rank that member `r`, which has left before its call of stamp `before`, will never make its part of. */
+  #waitingFor(r: number, before: number): ThreadsWork<unknown> | undefined {
+    const head = this.#queue[this.#head];
+    const isLate = head?.phase === PHASE.arriving && ((stampOf(head.seq) - before) | 0) >= 0;
+    return isLate ? head : this.pairs.waitingFor(r);
+  }
+
+  #doneWord(r: number): number {
+    return (this.block + this.layout.done + r * LINE) / 4;
   }
 
   spin(work: Drivable, spins: number): void {
@@ -362,7 +401,9 @@ export class GroupEngine implements Pumpable {
     for (const work of pending) {
       if (work.deadline === 0) work.deadline = now + work.timeoutMs;
       if (now >= work.deadline) {
-        this.failGroup(new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work)));
+        this.failGroup(
+          new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work), { callSite: siteOf(work) }),
+        );
         return Number.POSITIVE_INFINITY;
       }
       next = Math.min(next, work.deadline, work.nextLook(now));
@@ -389,7 +430,7 @@ export class GroupEngine implements Pumpable {
 
   #arrived(r: number, work: ThreadsWork<unknown>): boolean {
     if (work.phase === PHASE.finishing) {
-      return Atomics.load(this.words, (this.block + this.layout.done + r * LINE) / 4) === stampOf(work.seq);
+      return Atomics.load(this.words, this.#doneWord(r)) === stampOf(work.seq);
     }
     return this.#announced(r, work.seq);
   }
@@ -471,4 +512,9 @@ export class GroupEngine implements Pumpable {
   slotWord(r: number, seq: number): number {
     return this.#slot(r, seq);
   }
+}
+
+/** Where the program made a call, if that was noted. */
+function siteOf({ trace }: ThreadsWork<unknown>): string | undefined {
+  return trace === undefined ? undefined : callSite(trace);
 }

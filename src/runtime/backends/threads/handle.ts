@@ -26,6 +26,8 @@ export interface ThreadsHandle {
 export interface AttachOptions {
   /** Deadline of every wait of this rank unless a call says otherwise; 60 s unless told. */
   readonly timeoutMs?: number;
+  /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
+  readonly strictWork?: boolean;
   /** Cores that the ranks share, by which waiting spins or sleeps; the machine's unless told. */
   readonly cores?: number;
 }

@@ -64,6 +64,8 @@ export const GROUP = {
   keyBytes: 12,
   key: 16,
   nameBytes: 20,
+  /** How many members have closed it. */
+  numLeft: 24,
   /** 0 sound, -1 a failure is being written, 1 failed. */
   state: 128,
   failureBytes: 132,
@@ -82,6 +84,9 @@ export const SLOT = {
   output: 20,
   sizeBytes: LINE,
 } as const;
+
+/** A member's line of the `done` words: what it has finished, and whether it has closed the group, and before which call. */
+export const DONE = { stamp: 0, left: 4, leftBefore: 8 } as const;
 
 export const TEXT_BYTES = 512;
 

@@ -110,6 +110,20 @@ export class PairChannels {
     return this.#active.flatMap(({ sends, receives }) => [...sends.slice(0, 1), ...receives.slice(0, 1)]);
   }
 
+  /** The message that waits for member `r` to send, or to make room: if it has left, for ever. */
+  waitingFor(r: number): PairWork<unknown> | undefined {
+    const peer = this.#peers[r];
+    const receive = peer?.receives[0];
+    if (peer === undefined) return undefined;
+    if (receive !== undefined) {
+      const isThere =
+        peer.incoming !== 0 &&
+        ((Atomics.load(peer.inWords, (peer.incoming + PAIR.posted) / 4) - peer.numTaken) | 0) > 0;
+      if (!isThere) return receive;
+    }
+    return peer.sends.find((work) => work.slot === 0);
+  }
+
   /** Every unfinished message. */
   all(): PairWork<unknown>[] {
     return this.#active.flatMap(({ sends, receives }) => [...sends, ...receives]);

@@ -2,7 +2,7 @@
  * The driver of a group on the threads backend: gives the buffers of checked calls addresses in the shared memory, and
  * makes them work for the group's engine.
  */
-import { agreedCount, reportedCount } from "../../../collectives/index.ts";
+import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
 import { type ChoraleError, type DType, sizeOf, type Tensor } from "../../../core/index.ts";
 import {
   asTensor,
@@ -24,6 +24,7 @@ import {
   rolesOf,
   type SubmittedBatch,
   type TensorCall,
+  type UncheckedOptions,
   type WireOp,
 } from "../../comm/index.ts";
 import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
@@ -37,6 +38,7 @@ import { setCounts, setOperator } from "./work-parameters.ts";
 /** The rank whose group it is. */
 export interface GroupOwner extends MemoryOwner {
   readonly timeoutMs: number;
+  readonly strictWork: boolean;
   capabilities(): Capabilities;
   /** Opens this rank's end of a group. All members name the same ranks and purpose. */
   open(name: string, ranks: readonly number[], purpose: string): Communicator;
@@ -52,7 +54,7 @@ export class ThreadsGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly capabilities: Capabilities;
   readonly communicator: GroupCommunicator;
-  readonly quick: NonNullable<GroupDriver["quick"]>;
+  readonly #fast: FastCollectives;
   readonly #engine: GroupEngine;
   readonly #owner: GroupOwner;
 
@@ -62,8 +64,7 @@ export class ThreadsGroup implements GroupDriver {
     this.capabilities = owner.capabilities();
     const { name, ranks, me, generation } = engine;
     this.place = { backend: "threads", group: name, rank: me, ranks, generation };
-    const fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
-    this.quick = (op, data, options, peer) => fast.call(op, data as Data, options, peer);
+    this.#fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
     this.communicator = new GroupCommunicator(this);
   }
 
@@ -71,8 +72,21 @@ export class ThreadsGroup implements GroupDriver {
     return this.#engine.knownFailure();
   }
 
+  get strictWork(): boolean {
+    return this.#owner.strictWork;
+  }
+
   get nextSeq(): number {
     return this.#engine.nextSeq;
+  }
+
+  quick(
+    op: OperationName,
+    data: Data | undefined,
+    options: UncheckedOptions,
+    peer: number,
+  ): PendingWork<unknown> | undefined {
+    return this.#fast.call(op, data as Data, options, peer);
   }
 
   submit(call: GroupCall): PendingWork<unknown> {
@@ -160,6 +174,7 @@ export class ThreadsGroup implements GroupDriver {
   }
 
   async close(): Promise<{ readonly error: unknown } | undefined> {
+    this.#engine.leave();
     this.#owner.release(this, this.#engine);
     const error = this.#engine.unseenFailure();
     return error === undefined ? undefined : { error };

@@ -1,5 +1,5 @@
 /** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
-import { type BackendKind, isDuration, isIntegerFrom } from "../../comm/index.ts";
+import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
 import { dumpFlight } from "./flight-ring.ts";
 import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
@@ -9,7 +9,7 @@ export type ThreadsOptions = Pick<ThreadsHostOptions, "memoryLimitBytes"> & Atta
 
 export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
   name: "threads",
-  options: { memoryLimitBytes: isIntegerFrom(1), timeoutMs: isDuration, cores: isIntegerFrom(1) },
+  options: { memoryLimitBytes: isIntegerFrom(1), timeoutMs: isDuration, strictWork: isFlag, cores: isIntegerFrom(1) },
   isolations: ["thread"],
   isolationReason: "whose ranks share the memory of one process",
   maxRanks: MAX_RANKS,

@@ -1,6 +1,6 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
-import { type CallTrace, type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
-import { checkWait, PendingWork } from "../../comm/index.ts";
+import { type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
+import { callSite, checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver, Pumpable } from "./driver.ts";
 
@@ -58,8 +58,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
   keep: unknown;
   /** Frees staging memory. Not run after a failure: a late peer may still write there. */
   release: (() => void) | undefined;
-  /** The stack of the call, for work that left the fast path: formatted only when a mismatch is reported. */
-  trace: CallTrace | undefined;
   /** The flight recorder's entry, as an index of words. */
   entry = 0;
 
@@ -91,6 +89,7 @@ export class ThreadsWork<T> extends PendingWork<T> {
         `${this.op} #${this.seq} of group ${this.group}`,
         options?.timeoutMs ?? 0,
         this.engine.activity(this),
+        { callSite: callSite() },
       );
     }
     return this.result();

@@ -1,0 +1,77 @@
+/**
+ * Who looks at a group's works: a call that nobody awaited or waited for is a forgotten `await` more often than not, and
+ * its author should hear of it. Taking a call site costs more than a small collective, so the first calls of a group have
+ * theirs taken and one in many after that; CHORALE_CALLSITES=1 takes every one.
+ */
+import { type CallTrace, InvalidArgumentError, traceOfCall } from "../../core/index.ts";
+import { callSite } from "./failure.ts";
+
+/** Calls of a group, from its first, whose sites are taken: a program that forgets an `await` does so early. */
+const FIRST_CALLS = 32;
+/** One in so many of the later calls. A power of two. */
+const SAMPLE_EVERY = 512;
+/** Notes that are kept; later calls are not watched while so many wait to be looked at. */
+const MAX_NOTES = 64;
+/** Call sites that a report names. */
+const MAX_NAMED = 8;
+
+/** What stays of a work that is watched: not the work, which would keep its tensors. */
+export interface WorkNote {
+  readonly op: string;
+  readonly seq: number;
+  readonly trace: CallTrace;
+  seen: boolean;
+}
+
+/** A work, as far as it is watched. */
+export interface Watched {
+  readonly op: string;
+  readonly seq: number;
+  trace: CallTrace | undefined;
+  note: WorkNote | undefined;
+}
+
+export class WorkNotes {
+  readonly #all = (process.env["CHORALE_CALLSITES"] ?? "0") !== "0";
+  #notes: WorkNote[] = [];
+  #numCalls = 0;
+
+  /** Whether the next call is watched. Counts it. */
+  next(): boolean {
+    const number = this.#numCalls++;
+    return number < FIRST_CALLS || (number & (SAMPLE_EVERY - 1)) === 0 || this.#all;
+  }
+
+  /** Watches a work. */
+  watch(work: Watched): void {
+    if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
+    work.trace ??= traceOfCall();
+    if (this.#notes.length >= MAX_NOTES) return;
+    const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
+    work.note = note;
+    this.#notes.push(note);
+  }
+
+  /** Says, in words, which of the works nobody looked at; undefined when there is none. */
+  describeUnseen(group: string): string | undefined {
+    const unseen = this.#notes.filter(({ seen }) => !seen);
+    if (unseen.length === 0) return undefined;
+    const named = unseen.slice(0, MAX_NAMED).map(({ op, seq, trace }) => {
+      const site = callSite(trace);
+      return `\n  ${op} #${seq}${site === undefined ? "" : ` at ${site}`}`;
+    });
+    const more = unseen.length > MAX_NAMED ? `\n  and ${unseen.length - MAX_NAMED} more` : "";
+    const calls = unseen.length === 1 ? "a call" : `${unseen.length} calls`;
+    return `${calls} of group ${group} that nobody awaited or waited for:${named.join("")}${more}`;
+  }
+}
+
+/** Makes of forgotten works a warning of the process, or an error. @returns the error, with `strict` */
+export function reportUnseen(text: string, strict: boolean): InvalidArgumentError | undefined {
+  if (strict) return new InvalidArgumentError("work", text, "await, or wait(), for every call (strictWork is on)");
+  process.emitWarning(`${text}\nawait each call, or its results may not be there yet`, {
+    type: "ChoraleWarning",
+    code: "CHORALE_UNAWAITED_WORK",
+  });
+  return undefined;
+}
