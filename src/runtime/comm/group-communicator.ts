@@ -64,6 +64,9 @@ interface OpenBatch {
   readonly firstSeq: number;
 }
 
+/** Makes a communicator refuse calls from here on. For backends that end without a word to the peers. */
+export let refuseCalls: (communicator: GroupCommunicator, why: string) => void;
+
 export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements Communicator {
   readonly backend: string;
   readonly group: string;
@@ -84,6 +87,13 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   #numSplits = 0;
   /** How often each group was made by `shrink`, by its name. */
   readonly #shrinks = new Map<string, number>();
+
+  static {
+    refuseCalls = (communicator, why) => {
+      communicator.#closed ??= why;
+      communicator.#direct = false;
+    };
+  }
 
   constructor(driver: D) {
     const { place } = driver;
@@ -277,12 +287,6 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   /** Work that is done when the group can be used: at once, unless a backend says otherwise. */
   ready(): Work<this> {
     return new SettledWork<this>(0, "split", this.group, { value: this });
-  }
-
-  /** Refuses calls from here on. For backends that end without a word to the peers. */
-  end(why: string): void {
-    this.#closed ??= why;
-    this.#direct = false;
   }
 
   /** @throws ClosedError; the group's failure, made known by a peer or found here */

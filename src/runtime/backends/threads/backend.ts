@@ -23,6 +23,7 @@ import {
   checkGroup,
   DEFAULT_TIMEOUT_MS,
   type Operand,
+  refuseCalls,
 } from "../../comm/index.ts";
 import { instantiate } from "../../executor/index.ts";
 import { Driver } from "./driver.ts";
@@ -308,7 +309,7 @@ export class ThreadsBackend implements Backend {
     this.arena.closed = `belongs to generation ${this.generation}, which ended: ${reason}`;
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message, { cause });
     for (const group of this.#open) {
-      group.communicator.end(this.arena.closed);
+      refuseCalls(group.communicator, this.arena.closed);
       group.abandon(error);
     }
     this.#open.clear();
