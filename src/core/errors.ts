@@ -133,7 +133,12 @@ export interface RankActivity {
   readonly arrived: boolean;
   readonly lastOp?: string;
   readonly lastSeq?: number;
+  /** Of a plan: what each of the rank's strands waits for, with the program's line. */
+  readonly strands?: readonly string[];
 }
+
+/** Strands that a TimeoutError's message lists. */
+const MAX_STRANDS_SHOWN = 16;
 
 /** A deadline passed. Says who came and who did not. */
 export class TimeoutError extends ChoraleError {
@@ -151,14 +156,17 @@ export class TimeoutError extends ChoraleError {
   ) {
     const list = (arrived: boolean) => ranks.filter((r) => r.arrived === arrived).map((r) => r.rank);
     const last = ranks
-      .filter((r) => !r.arrived)
+      .filter((r) => !r.arrived && r.strands === undefined)
       .map((r) => `rank ${r.rank}: ${r.lastOp === undefined ? "no operation yet" : `${r.lastOp} #${r.lastSeq}`}`);
     const who =
       ranks.length === 0
         ? ""
         : `; arrived: ranks [${list(true).join(", ")}], missing: ranks [${list(false).join(", ")}]${last.length === 0 ? "" : ` (last operation of ${last.join("; ")})`}`;
     const site = options?.callSite === undefined ? "" : `; called at ${options.callSite}`;
-    super(`${op} did not complete within ${timeoutMs} ms${who}${site}`, options);
+    const strands = ranks.flatMap((r) => (r.strands ?? []).map((text) => `\n  rank ${r.rank} ${text}`));
+    const more = strands.length > MAX_STRANDS_SHOWN ? `\n  and ${strands.length - MAX_STRANDS_SHOWN} more` : "";
+    const shown = `${strands.slice(0, MAX_STRANDS_SHOWN).join("")}${more}`;
+    super(`${op} did not complete within ${timeoutMs} ms${who}${site}${shown}`, options);
     this.callSite = options?.callSite;
     this.op = op;
     this.timeoutMs = timeoutMs;

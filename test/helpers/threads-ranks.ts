@@ -14,6 +14,8 @@ export interface Rank {
   readonly turn: (ms?: number) => Promise<void>;
   /** Collects garbage now. */
   readonly gc: () => void;
+  /** A room's module, such as `authoring/algorithms`: the function's text cannot import by itself. */
+  readonly load: <T>(room: string) => Promise<T>;
 }
 export interface Outcome {
   readonly value?: unknown;
@@ -29,9 +31,10 @@ process.on("unhandledRejection", (e) => { parentPort.postMessage({ error: { name
   const backend = new ThreadsBackend(handle, rank, options, firstCall);
   const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
   const gc = () => { require("node:v8").setFlagsFromString("--expose-gc"); require("node:vm").runInNewContext("gc")(); };
+  const load = (room) => import(new URL("../../../" + room + "/index.js", workerData.entry));
   try {
     const fn = (0, eval)("(" + workerData.text + ")");
-    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc });
+    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc, load });
     parentPort.postMessage({ value });
   } catch (e) {
     parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });

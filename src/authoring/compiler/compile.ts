@@ -11,7 +11,7 @@ import {
   type RankPlan,
   segmentsOf,
 } from "../plan/index.ts";
-import { renderFindings, verifyPlan } from "../verifier/index.ts";
+import { provePlan, renderFindings } from "../verifier/index.ts";
 import { type AutoSyncMode, lowerSound } from "./lower-program.ts";
 import { checkPairing, lowerRank } from "./mscclpp/mscclpp-lowering.ts";
 import type { Recorder } from "./recorder.ts";
@@ -27,6 +27,8 @@ export interface Program {
   readonly ranksPerNode: number;
   /** What was recorded. For `compile`. */
   readonly recorder: Recorder;
+  /** The program's plan, compiled and proved when it is first asked for. @throws PlanError as `compile` does */
+  readonly plan: () => ExecutionPlan;
 }
 
 export interface CompileOptions {
@@ -70,7 +72,7 @@ export function compile(p: Program, options: CompileOptions = {}): ExecutionPlan
 const MAX_SHOWN = 3;
 
 function requireProof(plan: ExecutionPlan): void {
-  const { ok, findings } = verifyPlan(plan, { lint: false });
+  const { ok, findings } = provePlan(plan);
   if (ok) return;
   const errors = findings.filter((finding) => finding.severity === "error");
   throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors.slice(0, MAX_SHOWN)));

@@ -3,11 +3,12 @@
  * it is asked. Nothing is global: any number of programs may be built, also within each other.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { type AutoSyncMode, type Program, Recorder } from "../compiler/index.ts";
+import { type AutoSyncMode, compile, type Program, Recorder } from "../compiler/index.ts";
 import {
   type ChannelKind,
   collectiveChunks,
   DEFAULT_PLAN_OPTIONS,
+  type ExecutionPlan,
   type PlanCollective,
   type PlanOptions,
   type SourceLocation,
@@ -117,7 +118,8 @@ export function program<const Name extends string>(
     throw new InvalidArgumentError("what the callback of program returns", "a promise", "a callback that is not async");
   }
   recorder.close();
-  return Object.freeze({
+  let plan: ExecutionPlan | undefined;
+  const made: Program = Object.freeze({
     name,
     collective,
     options: Object.freeze(planOptions),
@@ -126,5 +128,10 @@ export function program<const Name extends string>(
     tags: options.tags ?? {},
     ranksPerNode: options.ranksPerNode ?? collective.numRanks,
     recorder,
+    plan: () => {
+      plan ??= compile(made);
+      return plan;
+    },
   });
+  return made;
 }

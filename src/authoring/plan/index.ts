@@ -60,6 +60,7 @@ export {
 } from "./execution-plan.ts";
 export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./executor-limits.ts";
 export { hashPlan } from "./hash-plan.ts";
+export { chunkBytesOf, type PlanShape, partBytesOf, shapeOf } from "./part-sizes.ts";
 export {
   collectiveChunks,
   type Place,
@@ -69,5 +70,6 @@ export {
   segmentsOf,
 } from "./plan-conditions.ts";
 export { type BufferLayout, layoutPlan, type Piece, pieces, type RankBytes, type RankLayout } from "./plan-layout.ts";
+export { noteProof, type PlanProof, proofOf } from "./plan-proof.ts";
 export { formatOp, printPlan, printRank } from "./print-plan.ts";
 export { withTables } from "./strand-tables.ts";

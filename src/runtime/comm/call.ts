@@ -196,7 +196,10 @@ export function checkSupported(has: Capabilities, { call, input, output }: Check
 }
 
 /** @throws ClosedError for a tensor of another generation than the group's */
-export function checkGeneration({ input, output }: CheckedCall, generation: number): void {
+export function checkGeneration(
+  { input, output }: { readonly input: Operand | undefined; readonly output: Operand | undefined },
+  generation: number,
+): void {
   for (const given of [input, output]) {
     const from = given?.tensor?.storage.generation ?? 0;
     if (from === 0 || from === generation) continue;

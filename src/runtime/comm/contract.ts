@@ -5,8 +5,12 @@
  * Issuing validates first and then queues; it never waits for a peer beyond a short bounded spin. Calls of a group run
  * in the order of issue, which must be the same on all its ranks. `Work` settles when the data is there.
  */
+import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import type { ArrayOf, DType, NamedReduceOp, PreMulSum, ReduceOp, Tensor, TypedArray } from "../../core/index.ts";
 import type { Failure } from "./failure.ts";
+
+/** What `run` takes: a plan of the language, or a program, which makes one. */
+export type Runnable = ExecutionPlan | { readonly name: string; readonly plan: () => ExecutionPlan };
 
 export type WorkState = "queued" | "running" | "done" | "failed";
 
@@ -60,6 +64,15 @@ export interface AllToAllVOptions extends OutputOptions {
   readonly sendCounts: readonly number[];
   /** Elements that this rank receives from each rank, in order, packed in the output. */
   readonly recvCounts: readonly number[];
+}
+
+export interface RunOptions extends OutputOptions {
+  /** What this rank gives; absent on ranks whose input the plan does not use. */
+  readonly input?: Data;
+  /** Takes the place of the operator that the plan was written with. */
+  readonly op?: ReduceOp;
+  /** Runs a plan that was not proved, or is known to be wrong: what it does wrong is the caller's affair. */
+  readonly force?: boolean;
 }
 
 /** What a backend can do here, as a table. */
@@ -128,6 +141,14 @@ export interface Communicator extends AsyncDisposable {
   gather(input: Data, options?: OutputOptions & RootOptions): Work<Tensor>;
   /** root's input[n * count] -> output[count]. Ranks other than root pass their output as `data`. */
   scatter(data: Data, options?: OutputOptions & RootOptions): Work<Tensor>;
+  /**
+   * Runs a program of the language, or its plan, on all ranks of the group. `input` and `output` are cut into the parts
+   * and chunks of its collective; in place, the larger of the two is given, under its name. Gives this rank's output;
+   * `undefined` where it has none.
+   * @throws PlanError for a program that is wrong, InvalidArgumentError for a plan that was not proved (unless `force`),
+   * is for another number of ranks, or cannot do this size, UnsupportedError where the backend runs no plans
+   */
+  run(plan: Runnable, options?: RunOptions): Work<Tensor | undefined>;
   /** No rank leaves before all have entered. */
   barrier(options?: CallOptions): Work<void>;
   /** Ordered per pair; two ranks that both send first complete. */

@@ -36,11 +36,14 @@ import {
   type OutputOptions,
   type ReduceOptions,
   type RootOptions,
+  type Runnable,
+  type RunOptions,
   type VOptions,
   type Work,
 } from "./contract.ts";
 import type { ByteExchange, GroupCall, GroupDriver, UncheckedOptions } from "./group-driver.ts";
 import { decodeObject, encodeObject } from "./object-codec.ts";
+import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
 import { type PendingWork, SettledWork } from "./work.ts";
 import { reportUnseen, WorkNotes } from "./work-notes.ts";
@@ -163,6 +166,15 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     const quick = this.#quickly<Tensor>("recv", output, options, peer);
     return quick ?? this.#issue({ op: "recv", data: output, options, peer });
   }
+  run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
+    this.checkAlone("run", options);
+    if (this.driver.run === undefined) {
+      throw new UnsupportedError(`run on ${this.backend}`, "plans run on the threads backend");
+    }
+    const checked = checkPlanCall(plan, options, { rank: this.rank, numRanks: this.size });
+    checkGeneration(checked, this.generation);
+    return this.listen(this.driver.run({ ...checked, timeoutMs: options.timeoutMs }), options.signal);
+  }
   barrier(options: CallOptions = NO_OPTIONS): Work<void> {
     const quick = this.#quickly<void>("barrier", undefined, options, 0);
     if (quick !== undefined) return quick;
@@ -274,7 +286,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   close(): Promise<void> {
-    this.end("was closed");
+    refuseCalls(this, "was closed");
     // What it throws it throws once: whoever calls it again only waits for the end.
     if (this.#closing !== undefined) return this.#closing.catch(() => {});
     this.#closing = this.#close();

@@ -3,7 +3,7 @@
  * that arrive here are checked: a driver refuses only what it alone can know (its memory, its engine).
  */
 import type { OperationName } from "../../collectives/index.ts";
-import type { ChoraleError } from "../../core/index.ts";
+import type { ChoraleError, Tensor } from "../../core/index.ts";
 import type { CheckedCall } from "./call.ts";
 import type {
   AllToAllVOptions,
@@ -15,6 +15,7 @@ import type {
   RootOptions,
   VOptions,
 } from "./contract.ts";
+import type { PlanCall } from "./plan-call.ts";
 import type { PendingWork } from "./work.ts";
 
 /** Where a group stands: who its members are, and which of them this rank is. */
@@ -101,6 +102,9 @@ export interface GroupDriver {
   drain(): Promise<void>;
   /** Frees what the group holds. @returns the first failure that nobody looked at */
   close(): Promise<{ readonly error: unknown } | undefined>;
+
+  /** Runs a plan. Absent where the backend runs none. */
+  run?(call: PlanCall): PendingWork<Tensor | undefined>;
 
   /**
    * Makes a call that needs no more than comparisons, without allocating for it; `undefined` for every other one, also

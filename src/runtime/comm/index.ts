@@ -9,6 +9,7 @@ export * from "./group-communicator.ts";
 export * from "./group-driver.ts";
 export * from "./isolation.ts";
 export { decodeObject, encodeObject } from "./object-codec.ts";
+export { checkPlanCall, type PlanCall } from "./plan-call.ts";
 export * from "./running-time.ts";
 export * from "./split-choice.ts";
 export * from "./stats.ts";

@@ -26,6 +26,8 @@ export const WIRE_OPS = [
   "split",
   /** Of a graph that was captured: see the NCCL backend. */
   "replay",
+  /** A plan of the caller's own. */
+  "run",
 ] as const;
 export type WireOp = (typeof WIRE_OPS)[number];
 
@@ -68,6 +70,7 @@ export function unpackCall(word: number): UnpackedCall {
 export function describeWords(word: number, count: number): string {
   const { op, dtype, redop, root } = unpackCall(word);
   if (op === "broadcast_object") return `${op}(root ${root})`;
+  if (op === "run") return `run(${redop ?? "sum"}, parts of ${count} x ${dtype ?? "u8"})`;
   if (op === "replay") return `replay(graph ${(count >>> 0).toString(16).padStart(8, "0")})`;
   if (op === "gather_objects" || op === "split" || op === "barrier") return `${op}()`;
   const text = describeCall({

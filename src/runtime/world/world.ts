@@ -18,7 +18,7 @@ import {
   type MeshOptions,
   type ProcessGroup,
 } from "../../mesh/internal.ts";
-import type { Backend, Capabilities, Communicator } from "../comm/index.ts";
+import type { Backend, Capabilities, Communicator, Runnable, RunOptions, Work } from "../comm/index.ts";
 import type { RankDevice } from "../device/index.ts";
 import { checkMs } from "./restart-policy.ts";
 
@@ -37,6 +37,8 @@ export interface World extends AsyncDisposable {
   readonly data: unknown;
   /** The communicator of all ranks. */
   readonly comm: Communicator;
+  /** `comm.run`: runs a program of the language, or its plan, on all ranks. */
+  run(plan: Runnable, options?: RunOptions): Work<Tensor | undefined>;
   /**
    * Is aborted when this generation is over: a rank failed (the reason is its `RankFailedError`), or this rank rebuilds.
    * For a rank that waits for something else than its peers, such as requests from outside.
@@ -192,6 +194,10 @@ class BackendWorld implements World {
 
   mesh<const A extends AxisSizes>(axes: A, options: MeshOptions = {}): DeviceMesh<keyof A & string> {
     return createMesh(axes, { rank: this.rank, ...options, worldSize: this.size });
+  }
+
+  run(plan: Runnable, options?: RunOptions): Work<Tensor | undefined> {
+    return this.comm.run(plan, options);
   }
 
   async communicator(mesh: DeviceMesh, which: string | readonly string[] | ProcessGroup): Promise<Communicator> {

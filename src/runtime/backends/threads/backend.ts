@@ -45,7 +45,7 @@ const CAPABILITIES: Capabilities = Object.freeze({
   reduceOps: Object.fromEntries(
     DTYPE_NAMES.map((dtype) => [dtype, [...REDUCE_OPS.filter((op) => isLegal(op, dtype)), "preMulSum"]]),
   ) as Capabilities["reduceOps"],
-  operations: [...OPERATION_NAMES, "broadcast_object", "gather_objects", "batch", "split", "shrink"],
+  operations: [...OPERATION_NAMES, "broadcast_object", "gather_objects", "batch", "split", "shrink", "run"],
   deviceTensors: false,
   hostTensors: true,
   maxRanks: MAX_RANKS,
@@ -205,7 +205,9 @@ export class ThreadsBackend implements Backend {
     const heap = this.#heap;
     const { block, words } = engine;
     heap.free(engine.member);
+    // After a failure a late peer may still write into this rank's scratch.
     if (engine.failure !== undefined) return;
+    engine.plans.close();
     const last = heap.locked(() => {
       const references = (block + GROUP.references) / 4;
       words[references]! -= 1;

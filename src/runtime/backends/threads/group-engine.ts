@@ -3,7 +3,7 @@
  * `threads-group.ts` turns checked calls into work for it.
  */
 import {
-  type ChoraleError,
+  ChoraleError,
   type DType,
   MismatchError,
   type MismatchSide,
@@ -32,8 +32,9 @@ import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
 import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
 import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
+import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import { PHASE, type ThreadsWork } from "./threads-work.ts";
+import { PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
 
 export interface EngineParts {
   readonly name: string;
@@ -64,6 +65,7 @@ export class GroupEngine implements Pumpable {
   readonly flight: FlightRing;
   readonly counters = new OpCounters();
   readonly pairs: PairChannels;
+  readonly plans: PlanRuns;
   /** Address of this member's private block, and of what lies in it. */
   readonly member: number;
   readonly context: number;
@@ -134,6 +136,7 @@ export class GroupEngine implements Pumpable {
     this.nextSeq = parts.firstCall;
     this.nextPairSeq = parts.firstCall;
     this.pairs = new PairChannels(this, parts.firstCall);
+    this.plans = new PlanRuns(this);
   }
 
   get hasPending(): boolean {
@@ -277,6 +280,7 @@ export class GroupEngine implements Pumpable {
       if (work.sendCounts !== undefined && work.recvCounts !== undefined) {
         this.publishCounts(work.sendCounts, work.recvCounts);
       }
+      if (work.run !== undefined && !this.#bind(work, work.run)) return;
       wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
       work.phase = PHASE.arriving;
     }
@@ -288,6 +292,20 @@ export class GroupEngine implements Pumpable {
         return;
       }
       work.phase = PHASE.moving;
+    }
+    if (work.phase === PHASE.moving && work.run !== undefined) {
+      this.plans.arrived(work.seq);
+      work.run.prepared.launch();
+      work.phase = PHASE.strands;
+    }
+    if (work.phase === PHASE.strands && work.run !== undefined) {
+      if (!work.run.prepared.run(spins)) return;
+      if (work.run.endsAlone) {
+        this.finishWork(work);
+        return;
+      }
+      wasm.finish(member, stamp);
+      work.phase = PHASE.finishing;
     }
     if (work.phase === PHASE.moving) {
       if (work.parameter !== undefined) {
@@ -306,6 +324,19 @@ export class GroupEngine implements Pumpable {
       work.phase = PHASE.finishing;
     }
     if (wasm.finished(member, stamp, spins) === 0) this.finishWork(work);
+  }
+
+  /** Sets a plan's sizes, when no other call of this rank runs it. @returns false when there was no memory: all know */
+  #bind(work: ThreadsWork<unknown>, { prepared, partBytes }: RunningPlan): boolean {
+    try {
+      prepared.bind(partBytes);
+    } catch (error) {
+      if (!(error instanceof ChoraleError)) throw error;
+      this.failGroup(error);
+      return false;
+    }
+    if (work.parameter !== undefined) prepared.parameter(work.parameter.op, work.parameter.value);
+    return true;
   }
 
   /** Ends a work with its result, and counts it. */
@@ -412,13 +443,18 @@ export class GroupEngine implements Pumpable {
   }
 
   #nameOf(work: ThreadsWork<unknown>): string {
-    return `${describeWords(work.call, work.count)} #${work.seq} of group ${this.name}`;
+    const plan = work.run === undefined ? "" : work.detail;
+    return `${describeWords(work.call, work.count)}${plan} #${work.seq} of group ${this.name}`;
   }
 
   /** Who is there and who is not, for an operation that takes too long. */
   activity(work: ThreadsWork<unknown>): RankActivity[] {
     return this.ranks.map((rank, r) => {
       const last = this.flight.lastOf(rank);
+      if (work.run !== undefined && work.phase >= PHASE.finishing) {
+        const strands = this.plans.waiting(work.run.plan, work.run.block, r);
+        return { rank, arrived: strands.length === 0, ...(strands.length === 0 ? {} : { strands }) };
+      }
       const arrived = r === this.me || (work.peer === -1 ? this.#arrived(r, work) : work.peer !== r);
       return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
     });

@@ -66,6 +66,8 @@ export const GROUP = {
   nameBytes: 20,
   /** How many members have closed it. */
   numLeft: 24,
+  /** First of the blocks that the members share for a plan (plan-runs.ts), 0 when there is none. */
+  plans: 28,
   /** 0 sound, -1 a failure is being written, 1 failed. */
   state: 128,
   failureBytes: 132,

@@ -7,18 +7,22 @@
 import {
   addCopy,
   addReduceKernels,
+  addStrandMachine,
+  addWiden,
   compileModule,
   type FunctionBuilder,
   type Local,
+  type MachineExports,
   ModuleBuilder,
   type Signature,
   type WasmFunction,
   type WasmModule,
+  type WidenExports,
 } from "../../executor/index.ts";
 import { LINE, MEMBER, RANK, SLOT } from "./layout.ts";
 
 /** What the module exports. Addresses and counts are numbers; above 2^31 they wrap into i32 on the way. */
-export interface ProtocolExports {
+export interface ProtocolExports extends MachineExports, WidenExports {
   /** (member, seq, call, count, extra, input, output): announces our call. */
   readonly publish: WasmFunction;
   /** (member, seq, spins) -> status: waits for all peers' announcements; fills the tables of inputs and outputs. */
@@ -196,7 +200,9 @@ export function buildProtocol(): WasmModule {
   const arrived = addArrived(module, ring);
   const finish = addFinish(module);
   const finished = addFinished(module, ring);
-  addCopy(module, "copy");
+  const copy = addCopy(module, "copy");
+  addStrandMachine(module, { kernelType: typeIndex, copy, ring });
+  addWiden(module);
   addZero(module);
 
   module.function(

@@ -20,6 +20,7 @@ import {
   type Operand,
   opCode,
   type PendingWork,
+  type PlanCall,
   packCall,
   rolesOf,
   type SubmittedBatch,
@@ -31,6 +32,7 @@ import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";
+import { planWork } from "./plan-work.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
 import { setCounts, setOperator } from "./work-parameters.ts";
@@ -113,6 +115,13 @@ export class ThreadsGroup implements GroupDriver {
     }
     for (const work of works) this.#launch(work, 0);
     return { works };
+  }
+
+  run(call: PlanCall): PendingWork<Tensor | undefined> {
+    const work = planWork(this.#owner, this.#engine, call);
+    const eager = work.reportedBytes <= EAGER_BYTES;
+    this.#launch(work as ThreadsWork<unknown>, eager ? this.#engine.driver.issueSpins : 0);
+    return work;
   }
 
   /** Ranks publish bytes, and each reads the others' before they may take them back. */

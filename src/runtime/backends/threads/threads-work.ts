@@ -1,11 +1,21 @@
 /** One operation of the threads backend, from its issue to its end. A plain object with fixed fields: one per call. */
+import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { callSite, checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/index.ts";
 import type { Driver, Pumpable } from "./driver.ts";
+import type { PlanRun } from "./plan-runs.ts";
 
 /** Where an operation stands. Only the head of a group's queue is beyond `Queued`. */
-export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3 } as const;
+export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3, strands: 4 } as const;
+
+/** A run of a plan: see `PlanCall`. */
+export interface RunningPlan extends PlanRun {
+  readonly plan: ExecutionPlan;
+  readonly partBytes: number;
+  /** The ranks need not meet when one of them is done. */
+  readonly endsAlone: boolean;
+}
 
 /** The engine of the work's group, as far as a work uses it. */
 export interface WorkEngine extends Pumpable {
@@ -31,6 +41,8 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** What the kernel divides or multiplies by. */
   parameter: { readonly dtype: DType; readonly op: KernelOp; readonly value: number | bigint } | undefined;
   root = 0;
+  /** The plan that this work runs, if it runs one. */
+  run: RunningPlan | undefined;
   /** The other end of a point-to-point operation, a rank of the group; -1 for collectives. */
   peer = -1;
   /** Position among the messages of the pair. */

@@ -6,5 +6,5 @@
 export { COUNTER_BYTES } from "./image.ts";
 export { buildExecutor } from "./module.ts";
 export { PreparedPlan, type PreparedPlanParts, type StrandPosition, strandPositions } from "./prepared-plan.ts";
-export { chunkBytesOf, type PlanShape, partBytesOf, shapeOf } from "./sizes.ts";
+export { reductionDepth } from "./reduction-depth.ts";
 export { addStrandMachine, type MachineExports, type MachineParts } from "./strand-machine.ts";

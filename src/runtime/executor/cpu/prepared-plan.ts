@@ -3,7 +3,13 @@
  * are arguments: `bind` writes the lengths and offsets of a size into the records and compiles nothing. `launch` and
  * `run` allocate nothing.
  */
-import type { ExecutionPlan, PlanReduceOp } from "../../../authoring/plan/index.ts";
+import {
+  chunkBytesOf,
+  type ExecutionPlan,
+  type PlanReduceOp,
+  type PlanShape,
+  shapeOf,
+} from "../../../authoring/plan/index.ts";
 import { type DType, InvalidArgumentError, invariant, sizeOf } from "../../../core/index.ts";
 import type { ExecutorMemory, Transport } from "../transport.ts";
 import { initContext, setParameter } from "../wasm/kernel-context.ts";
@@ -24,7 +30,6 @@ import {
   WAIT,
 } from "./image.ts";
 import { type DataRecord, type LoweredRank, lowerRank, type Stretch, type SyncRecord, sendsPackets } from "./lower.ts";
-import { chunkBytesOf, type PlanShape, shapeOf } from "./sizes.ts";
 import type { MachineExports } from "./strand-machine.ts";
 
 export interface PreparedPlanParts {
@@ -91,6 +96,8 @@ export class PreparedPlan {
   #scratch = 0;
   #packets = 0;
   #wasGrown = false;
+  /** Scratch that was too small: other ranks may use it until all have come to the next launch. */
+  readonly #outgrown: number[] = [];
   #closed = false;
 
   constructor(parts: PreparedPlanParts) {
@@ -213,7 +220,7 @@ export class PreparedPlan {
   }
 
   /**
-   * Sets the size of the launches that follow: bytes of a part of the collective's buffers (see `sizes.ts`). Returns
+   * Sets the size of the launches that follow: bytes of a part of the collective's buffers (see `partBytesOf`). Returns
    * whether scratch was moved, which the other ranks have to see before they launch; all do at the same call.
    * @throws InvalidArgumentError for a size that the plan cannot do, OutOfMemoryError for scratch
    */
@@ -291,7 +298,7 @@ export class PreparedPlan {
     const capacity = this.#capacity === 0 ? needed : roundUp(needed + needed / 4, 128);
     const scratch = memory.allocate(capacity * this.#numHalves, false);
     const packets = this.#sendsPackets ? memory.allocate(2 * capacity * this.#numHalves) : 0;
-    this.#free();
+    if (this.#capacity > 0) this.#outgrown.push(this.#scratch, this.#packets);
     this.#scratch = scratch;
     this.#packets = packets;
     this.#capacity = capacity;
@@ -308,6 +315,7 @@ export class PreparedPlan {
    * and since the caller's buffers were named if `reachesBuffers`.
    */
   launch(): void {
+    while (this.#outgrown.length > 0) this.#giveBack(this.#outgrown.pop() ?? 0);
     const words = this.#words;
     const state = this.#transport.state / 4;
     const launches = words[state]!;
@@ -343,29 +351,40 @@ export class PreparedPlan {
     return this.#chunkBytes;
   }
 
-  #free(): void {
-    if (this.#capacity === 0) return;
-    this.#memory.free(this.#scratch);
-    if (this.#packets !== 0) this.#memory.free(this.#packets);
-    this.#capacity = 0;
+  #giveBack(address: number): void {
+    if (address !== 0) this.#memory.free(address);
   }
 
-  /** Gives the memory back. No rank may be running the plan. */
-  close(): void {
+  /**
+   * Gives back what only this rank uses. Its scratch stays, at the addresses that the transport's words have, until no rank
+   * runs the plan any more.
+   */
+  leave(): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.#free();
+    for (const address of this.#outgrown) this.#giveBack(address);
     this.#memory.free(this.#block);
+  }
+
+  /** Gives everything back. No rank may be running the plan. */
+  close(): void {
+    if (this.#closed) return;
+    this.leave();
+    for (const buffer of ["scratch", "packets"] as const) {
+      const at = this.#transport.map(this.rank, buffer) / 4;
+      this.#giveBack(this.#words[at]! >>> 0);
+      this.#words[at] = 0;
+    }
   }
 }
 
 /** Where the strands stand whose context lies at `run`: also of another rank, where its memory is this one's. */
 export function strandPositions(words: Int32Array, run: number): StrandPosition[] {
-  const first = words[run / 4 + RUN.strands]! / 4;
+  const first = (words[run / 4 + RUN.strands]! >>> 0) / 4;
   return Array.from({ length: words[run / 4 + RUN.numStrands]! }, (_, strand) => {
     const at = first + STRAND.words * strand;
     if (words[at + STRAND.done] === 1) return { strand, op: undefined, body: undefined };
-    const place = words[words[at + STRAND.pc]! / 4 + RECORD.place]!;
+    const place = words[(words[at + STRAND.pc]! >>> 0) / 4 + RECORD.place] ?? 0;
     const body = (place % BODIES) - 1;
     return { strand, op: Math.floor(place / BODIES), body: body < 0 ? undefined : body };
   });

@@ -28,7 +28,7 @@ import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
 export interface MachineExports {
   /** (run, flag): puts every strand at its beginning; packets of this launch carry `flag`. */
   readonly launch: (run: number, flag: number) => void;
-  /** (run, spins) -> 0 when all strands have ended, 1 when all that are left wait. Polls at most `spins` times. */
+  /** (run, spins) -> 0 when all strands have ended, 1 when all that are left wait. Polls for as long as `spins` polls of one word take. */
   readonly runStrands: (run: number, spins: number) => number;
 }
 
@@ -108,6 +108,7 @@ function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilde
     (f) => {
       const [run, spins] = [f.param(0), f.param(1)];
       const [strand, end, open, moved] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+      const cost = f.local("i32");
       const ring = () => {
         f.get(run).mem("i32.load", word(RUN.raised));
         f.if(() => {
@@ -139,9 +140,11 @@ function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilde
         });
         f.get(moved).brIf(0);
         ring();
-        f.get(spins).op("i32.eqz");
+        // A look at every strand takes as long as several polls of one word, in which spins are counted.
+        f.get(run).mem("i32.load", word(RUN.numStrands)).i32(2).op("i32.shl").i32(4).op("i32.add").set(cost);
+        f.get(spins, cost).op("i32.lt_s");
         f.if(() => f.i32(1).op("return"));
-        f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+        f.get(spins, cost).op("i32.sub").set(spins).br(0);
       });
       f.i32(1);
     },

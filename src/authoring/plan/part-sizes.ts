@@ -1,10 +1,9 @@
 /**
  * From the size of a call to the sizes of chunks, and which sizes a plan can do. All parts of all buffers of a collective
- * have one size, so one number says everything: the bytes of a part. `authoring/plan/plan-layout.ts` has the rule in
- * general; a test holds the two against each other.
+ * have one size, so one number says everything: the bytes of a part. `plan-layout.ts` has the rule in general.
  */
-import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
-import { InvalidArgumentError } from "../../../core/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { ExecutionPlan } from "./execution-plan.ts";
 
 /**
  * What chunks are whole multiples of: a SIMD vector, and two cache lines from chunks of 4 KiB on, so that ranks do not
