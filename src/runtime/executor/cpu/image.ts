@@ -3,9 +3,8 @@
  * for each strand, and the strands' operations as records. Everything here is in words of 4 bytes; addresses in records
  * are absolute bytes.
  *
- * Why records, when WASM could be generated for each plan: a record costs about 2 ns to decode, which is 10 to 60 ns of a
- * small collective, while a module of its own costs every rank a compilation of milliseconds for each plan, runs slowly
- * until V8 has optimised it, and holds its code for ever. `bench/executor.mjs --decode` measures both figures.
+ * Why records, when WASM could be generated for each plan: a module of its own costs every rank a compilation for each plan,
+ * runs slowly until V8 has optimised it, and holds its code for ever. Which of the two is faster has not been measured.
  */
 
 /** Operations of the machine. The numbers are places in its jump table. */
