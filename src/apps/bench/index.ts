@@ -11,7 +11,7 @@ export {
   type BenchRow,
   DRIVES,
   type Drive,
-  type Measurement,
+  type Measurement as BenchMeasurement,
   PRE_MUL_SCALAR,
 } from "./collectives/bench-types.ts";
 export { tableFooter, tableHeader, tableRow } from "./collectives/result-table.ts";
@@ -23,6 +23,7 @@ export {
   defaultRanks,
   sizeRange,
 } from "./collectives/run-bench.ts";
+export { elementCounts } from "./collectives/timed-calls.ts";
 export type { DemoReport, GenerationSummary, PlanSummary } from "./demo/demo-report.ts";
 export {
   showInventory,

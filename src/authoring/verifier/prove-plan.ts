@@ -12,6 +12,7 @@ const MAX_TOLD = 3;
  * it is now.
  * @example
  * import { allGather, compile, program } from "chorale/language";
+ * import { provePlan } from "chorale/verifier";
  *
  * const direct = program({ name: "direct", collective: allGather(2), autoSync: "full" }, (p) => {
  *   for (const from of p.ranks) for (const to of p.ranks) p.copy(to.output.at(from.id), from.input.at(0));

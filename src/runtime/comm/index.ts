@@ -1,17 +1,135 @@
-export * from "./backend-kind.ts";
-export * from "./batch.ts";
-export * from "./batch-work.ts";
-export * from "./call.ts";
-export * from "./contract.ts";
-export * from "./failure.ts";
-export * from "./flight.ts";
-export * from "./group-communicator.ts";
-export * from "./group-driver.ts";
-export * from "./isolation.ts";
+/**
+ * The Communicator: its contract, the validation and the one GroupCommunicator that every backend shares, BackendKind.
+ * Refuses to move data or to know an engine: a backend gives a GroupDriver for each group.
+ * Start with contract.ts (what users call), then group-communicator.ts and group-driver.ts.
+ */
+export {
+  type BackendKind,
+  checkBackendOptions,
+  checkIsolation,
+  checkRanks,
+  type HostHandle,
+  type HostSpec,
+  isDuration,
+  isFlag,
+  isIntegerFrom,
+  type JoiningRank,
+  type OptionCheck,
+  type OptionSchema,
+} from "./backend-kind.ts";
+export {
+  collectBatch,
+  type InertCall,
+  inertBatch,
+} from "./batch.ts";
+export {
+  BatchedWork,
+  BatchWork,
+} from "./batch-work.ts";
+export {
+  abortReason,
+  asTensor,
+  type CallArguments,
+  type CheckedCall,
+  checkArguments,
+  checkGeneration,
+  checkGroup,
+  checkGroupName,
+  checkOptions,
+  checkSupported,
+  checkWait,
+  type Operand,
+  operand,
+  optionsOf,
+  type Roles,
+  rolesOf,
+} from "./call.ts";
+export {
+  type AllToAllVOptions,
+  type Backend,
+  type Bootstrap,
+  type CallOptions,
+  type Capabilities,
+  type CommStats,
+  type Communicator,
+  type Data,
+  DEFAULT_TIMEOUT_MS,
+  MAX_OBJECT_BYTES,
+  type OperationStats,
+  type OutputOptions,
+  type ReduceOptions,
+  type RootOptions,
+  type Runnable,
+  type RunOptions,
+  type VOptions,
+  type Work,
+  type WorkState,
+} from "./contract.ts";
+export {
+  callSite,
+  decodeFailure,
+  departed,
+  encodeFailure,
+  errorOf,
+  type Failure,
+  failureOf,
+} from "./failure.ts";
+export {
+  FLIGHT_SCHEMA_VERSION,
+  type FlightDump,
+  type FlightEntry,
+  type FlightRank,
+} from "./flight.ts";
+export {
+  GroupCommunicator,
+  refuseCalls,
+} from "./group-communicator.ts";
+export type {
+  BarrierCall,
+  ByteExchange,
+  GroupCall,
+  GroupDriver,
+  GroupOpening,
+  GroupPlace,
+  SubmittedBatch,
+  TensorCall,
+  UncheckedOptions,
+} from "./group-driver.ts";
+export {
+  ISOLATIONS,
+  type Isolation,
+  parseIsolation,
+} from "./isolation.ts";
 export { decodeObject, encodeObject } from "./object-codec.ts";
 export { checkPlanCall, type PlanCall } from "./plan-call.ts";
-export * from "./running-time.ts";
-export * from "./split-choice.ts";
-export * from "./stats.ts";
-export * from "./wire.ts";
-export * from "./work.ts";
+export {
+  afterRunning,
+  type RunningTimer,
+  runningTime,
+  STOPPED_MS,
+} from "./running-time.ts";
+export {
+  membersOfColor,
+  readChoice,
+  type SplitChoice,
+  writeChoice,
+} from "./split-choice.ts";
+export {
+  OpCounter,
+  OpCounters,
+  SAMPLE_EVERY,
+} from "./stats.ts";
+export {
+  describeWords,
+  hashNumbers,
+  opCode,
+  packCall,
+  type UnpackedCall,
+  unpackCall,
+  WIRE_OPS,
+  type WireOp,
+} from "./wire.ts";
+export {
+  PendingWork,
+  SettledWork,
+} from "./work.ts";

@@ -1,3 +1,8 @@
+/**
+ * Worlds: launching ranks, joining them, supervising them, and rebuilding after a failure.
+ * Refuses to know a backend but through its BackendKind in backend-table.ts.
+ * Start with launch.ts and supervisor.ts (the launcher's side), rank-entry.ts and join.ts (a rank's side).
+ */
 export { ISOLATIONS, type Isolation, parseIsolation } from "../comm/index.ts";
 export {
   type BackendName,

@@ -9,7 +9,7 @@ import { endWithParent } from "../../foreign/native/index.ts";
 import { nap } from "../memory/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
-import { LAUNCHER_PID_VARIABLE, type RankLink } from "./rank-link.ts";
+import { LAUNCHER_PID_VARIABLE, type RankLink } from "./rank-link-contract.ts";
 
 const CHANNEL_FD = 3;
 /** Between two attempts to write to a launcher that is busy. */

@@ -10,7 +10,7 @@ import type { Isolation } from "../comm/index.ts";
 import { launch } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
 import type { OutputLine } from "./output.ts";
-import { LAUNCHER_PID_VARIABLE } from "./rank-link.ts";
+import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
 import type { World } from "./world.ts";
 
 const library = buildFakeGpu();

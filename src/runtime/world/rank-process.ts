@@ -14,7 +14,7 @@ import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
-import { LAUNCHER_PID_VARIABLE } from "./rank-link.ts";
+import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
 import { PROGRAM_FLAGS } from "./rank-worker.ts";
 
 /** How long after a rank's death its pipes may stay open: a process that the rank started may hold them. */

@@ -1,9 +1,28 @@
-export * from "./backend.ts";
+/**
+ * The nccl backend: collectives on NVIDIA GPUs through NCCL, for ranks as threads or as processes of one host.
+ * Refuses host work that NCCL cannot do, in words, and loads no library before a world asks for it.
+ * Start with nccl-kind.ts (what the world sees), then nccl-group.ts and queue.ts (a group's calls).
+ */
+export {
+  attachNccl,
+  type NcclAttachOptions,
+  NcclBackend,
+} from "./backend.ts";
 export { NcclCommunicator } from "./communicator.ts";
 export type { NcclConfig } from "./config.ts";
 export { loadNccl, type NcclLibrary, ncclLibrary, OLDEST_NCCL, requireNccl } from "./library.ts";
 export type { NcclHandle } from "./nccl-handle.ts";
-export * from "./nccl-host.ts";
+export {
+  buryNcclRank,
+  checkNcclRanks,
+  createNcclHost,
+  dumpNcclFlight,
+  failNcclRank,
+  MAX_NCCL_RANKS,
+  ncclFailure,
+  openNcclControl,
+  releaseNcclHost,
+} from "./nccl-host.ts";
 export type { NcclOptions } from "./nccl-kind.ts";
 export { type Reaped, reapNccl } from "./reap.ts";
 export { NCCL_OPTIONAL } from "./symbols.ts";
