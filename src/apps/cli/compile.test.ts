@@ -159,7 +159,12 @@ describe("chorale compile", () => {
 
   it("names files and formats that there are not", async () => {
     expect(await compile("nowhere.json")).toMatchObject({ code: 2, err: expect.stringContaining("ring-all-reduce") });
-    expect((await compile("ring-all-reduce", "--target", "wasm")).code).toBe(2);
+    for (const target of ["wasm", "cuda"]) {
+      expect(await compile("ring-all-reduce", "--target", target)).toMatchObject({
+        code: 2,
+        err: expect.stringMatching(/text, chorale, json, xml/),
+      });
+    }
     expect((await compile()).code).toBe(2);
   });
 });

@@ -13,7 +13,7 @@ import {
   withTables,
 } from "../../authoring/plan/index.ts";
 import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
-import { InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./option-readers.ts";
 import { print, printError, printJsonText } from "./output.ts";
@@ -24,7 +24,7 @@ import { stream } from "./stream.ts";
 interface Flags {
   readonly arg: readonly string[];
   readonly compat?: "mscclpp";
-  readonly target?: "json" | "xml" | "cuda" | "text" | "chorale";
+  readonly target?: "json" | "xml" | "text" | "chorale";
   readonly printAfter?: string;
   readonly diff?: boolean;
   readonly output?: string;
@@ -43,12 +43,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
       ]),
     )
     .addOption(
-      new Option("--target <format>", "text, chorale's own JSON, MSCCL++'s JSON, MSCCL's XML, or CUDA source").choices([
+      new Option("--target <format>", "text, chorale's own JSON, MSCCL++'s JSON, or MSCCL's XML").choices([
         "text",
         "chorale",
         "json",
         "xml",
-        "cuda",
       ]),
     )
     .option("--print-after <pass>", `show the plan after a pass: ${SOUND_PASSES.join(", ")}, or all`)
@@ -105,11 +104,6 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     case "json":
       writeJson(plan, flags);
       return 0;
-    case "cuda":
-      throw new UnsupportedError(
-        "CUDA source on the command line",
-        "the cuda backend generates it when it prepares a plan",
-      );
   }
 }
 
