@@ -1,4 +1,9 @@
-/** Links of the documents that are published lead to files that are published with them, and anchors to headings. */
+/**
+ * Links of the documents that are published lead to files that are published with them, and anchors to headings; README.md
+ * links every guide and lists every room; the paths of src/ that README.md and CONTRIBUTING.md name exist; README's picture
+ * is what its script draws.
+ */
+import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -62,4 +67,38 @@ it.each(documents)("%s links to what is published with it", (document) => {
 it("would notice a document that is not published", () => {
   expect(["docs/nccl.md", "examples/rebuild/README.md", "bench/results/compile.md"].every(isPublished)).toBe(true);
   expect(["src/index.ts", "bench/peers/run.mjs", "examples/rebuild/main.test.ts"].some(isPublished)).toBe(false);
+});
+
+const readme = readFileSync(join(root, "README.md"), "utf8");
+
+it("README.md links every guide of docs/", () => {
+  const guides = readdirSync(join(root, "docs")).filter((name) => name.endsWith(".md"));
+  expect(guides.length).toBeGreaterThan(10);
+  expect(guides.filter((name) => !readme.includes(`](docs/${name})`))).toEqual([]);
+});
+
+it("README.md lists every room, and no other", () => {
+  const layout = readme.slice(readme.indexOf("## Layout"));
+  const listed = [...layout.matchAll(/^src\/(\S+)\/ /gm)].map(([, room = ""]) => room);
+  const folders = (path: string) =>
+    readdirSync(join(root, "src", path), { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  // A district whose rooms are its folders has no files of its own.
+  const rooms = folders("").flatMap(({ name }) =>
+    readdirSync(join(root, "src", name), { withFileTypes: true }).every((entry) => entry.isDirectory())
+      ? folders(name).map((room) => `${name}/${room.name}`)
+      : [name],
+  );
+  expect(listed.toSorted()).toEqual(rooms.toSorted());
+});
+
+it.each(["README.md", "CONTRIBUTING.md"])("%s names paths of src/ that exist", (document) => {
+  const named = [...readFileSync(join(root, document), "utf8").matchAll(/\bsrc\/[\w./-]*\w/g)].map(([path]) => path);
+  expect(named.length).toBeGreaterThan(10);
+  expect(named.filter((path) => !path.includes("NAME") && !existsSync(join(root, path)))).toEqual([]);
+});
+
+it("docs/overview.svg is what scripts/draw-overview.mjs draws", () => {
+  const script = join(root, "scripts/draw-overview.mjs");
+  const { status, stderr } = spawnSync(process.execPath, [script, "--check"], { encoding: "utf8" });
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
 });
