@@ -315,8 +315,11 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
     // Of a group that failed its works are not missed: the program was busy with the failure.
-    const unseen = hasFailed ? undefined : this.#notes.describeUnseen(this.group);
-    const error = unseen === undefined ? undefined : reportUnseen(unseen, this.driver.strictWork ?? false);
+    const strict = this.driver.strictWork ?? false;
+    // On a device the order of the stream is enough: whoever reads a result synchronizes, and need not await the call.
+    const watches = !hasFailed && (strict || !this.driver.capabilities.deviceTensors);
+    const unseen = watches ? this.#notes.describeUnseen(this.group) : undefined;
+    const error = unseen === undefined ? undefined : reportUnseen(unseen, strict);
     if (error !== undefined) throw error;
   }
 

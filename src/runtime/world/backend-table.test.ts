@@ -31,7 +31,7 @@ describe("options of a backend", () => {
 
   it("are refused by name, with what the backend knows", async () => {
     const wrong: readonly (readonly ["threads" | "nccl", object, RegExp])[] = [
-      ["threads", { devices: [0] }, /"devices"; expected one of memoryLimitBytes, timeoutMs, cores/],
+      ["threads", { devices: [0] }, /"devices"; expected one of memoryLimitBytes, timeoutMs, strictWork, cores/],
       ["threads", { toString: 1 }, /expected one of memoryLimitBytes/],
       ["nccl", { cores: 2 }, /"cores"; expected one of devices, timeoutMs, .*, which the nccl backend knows/],
       ["nccl", { devices: [0, 0] }, /devices.*distinct CUDA ordinals/],
