@@ -119,9 +119,9 @@ async function check(
 /**
  * A plan of 64 ranks is some 100 MB, and compiling it takes three times as much for a moment: V8 would let its heap
  * grow to twice that before it looks for what can go, and further while it looks. A fifth more than what lives is
- * enough, and pauses matter to nobody here. Costs about a quarter of the time of such a plan.
+ * enough, and pauses matter to nobody here. The young generation stays as small as it begins: on Node 24 it grew by 120 MB. Costs about a quarter of the time of such a plan.
  */
-const SMALL_HEAP = ["--heap-growing-percent=20", "--no-incremental-marking"];
+const SMALL_HEAP = ["--heap-growing-percent=20", "--no-incremental-marking", "--semi-space-growth-factor=1"];
 
 async function run(files: readonly string[], flags: Flags): Promise<number> {
   for (const flag of SMALL_HEAP) setFlagsFromString(flag);

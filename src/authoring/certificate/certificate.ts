@@ -42,22 +42,22 @@ export interface LengthWitness {
 export type Witness = CutWitness | PartitionWitness | LengthWitness;
 
 /** A way from rank to rank, over relays or none: the ids of its nodes, both ends included. */
-export type Route = readonly string[];
+export type NetworkRoute = readonly string[];
 
 /** A share of the data and the tree it spreads along. `weight` is in units of all the data. */
 export interface ScheduleTree {
   readonly root: string;
   readonly weight: string;
   /** From parent to child. Absent where the collective only reduces. */
-  readonly down?: readonly Route[];
+  readonly down?: readonly NetworkRoute[];
   /** From child to parent. Absent where the collective only spreads. */
-  readonly up?: readonly Route[];
+  readonly up?: readonly NetworkRoute[];
 }
 
 /** A share of what one rank sends to another, and its way. */
 export interface SchedulePath {
   readonly weight: string;
-  readonly route: Route;
+  readonly route: NetworkRoute;
 }
 
 /** Trees: all_gather, reduce_scatter, broadcast, reduce, all_reduce. Paths: scatter, gather, all_to_all. */

@@ -1,11 +1,11 @@
 /** The program of trees: each carries its share of the chunks, cut into pieces that follow each other in waves. */
-import type { Route, ScheduleTree } from "../certificate/index.ts";
+import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
 import type { Builder, Chunk } from "../language/index.ts";
 import { type Amounts, type Context, Waves } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";
 
-const firstOf = (route: Route): string => route[0] as string;
-const lastOf = (route: Route): string => route[route.length - 1] as string;
+const firstOf = (route: NetworkRoute): string => route[0] as string;
+const lastOf = (route: NetworkRoute): string => route[route.length - 1] as string;
 
 /** Who sends to whom in a tree. */
 export function treeHops(tree: ScheduleTree, rankOf: Context["rankOf"]): (readonly [from: number, to: number])[] {
@@ -46,7 +46,7 @@ interface Hop {
 
 /** The hops of a tree, in an order in which each can be done: up from the leaves, then down from the root. */
 function hopsOf(tree: ScheduleTree, rankOf: Context["rankOf"]): { hops: Hop[]; gathered: number } {
-  const pairs = (routes: readonly Route[] | undefined) =>
+  const pairs = (routes: readonly NetworkRoute[] | undefined) =>
     (routes ?? []).map((route) => [rankOf(firstOf(route)), rankOf(lastOf(route))] as const);
   const parent = new Map(pairs(tree.up));
   // A rank sends up once its last child has; ranks are visited from the leaves by the number of children to come.

@@ -1,0 +1,34 @@
+/** The public surface: what api/ says is what the declarations in dist/ offer, and no name means two things. */
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { apiDifferences, apiReports } from "../scripts/api-report.mjs";
+
+const isBuilt = existsSync(fileURLToPath(new URL("../dist/index.d.ts", import.meta.url)));
+
+/** Names that still mean different things in two entry points: each is to be renamed, none to be added. */
+const DOUBLE = ["Machine", "ReduceOp"];
+
+describe.skipIf(!isBuilt)(`the public surface${isBuilt ? "" : " (needs npm run build)"}`, () => {
+  it("is what api/ says: `npm run api` writes it anew", () => {
+    expect(apiDifferences()).toEqual([]);
+  });
+
+  it("has at most 60 names at the root", () => {
+    expect(Number(/^# (\d+) names/.exec(apiReports().get("chorale") ?? "")?.[1])).toBeLessThanOrEqual(60);
+  });
+
+  it("gives a name one meaning", () => {
+    const meanings = new Map<string, Set<string>>();
+    for (const text of apiReports().values()) {
+      for (const block of text.split("\n\n").slice(1)) {
+        const name = /^(?:abstract )?(?:class|const|let|var|function|interface|type) ([\w$]+)/.exec(block.trim())?.[1];
+        if (name === undefined) continue;
+        const known = meanings.get(name) ?? new Set<string>();
+        meanings.set(name, known.add(block.trim()));
+      }
+    }
+    const several = [...meanings].filter(([, blocks]) => blocks.size > 1).map(([name]) => name);
+    expect(several.sort()).toEqual(DOUBLE);
+  });
+});
