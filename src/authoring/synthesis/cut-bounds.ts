@@ -5,7 +5,7 @@
  */
 import { UnsupportedError } from "../../core/index.ts";
 import { FlowGraph } from "./max-flow.ts";
-import { leaving, type ScaledGraph } from "./scaled-graph.ts";
+import { gcd, leaving, type ScaledGraph } from "./scaled-graph.ts";
 
 /** A ratio of integers; time for all the data is `above / below` in units of 1 / capacity unit. */
 export interface Ratio {
@@ -19,10 +19,6 @@ export interface CutBound extends Ratio {
 }
 
 const isLess = (a: Ratio, b: Ratio): boolean => BigInt(a.above) * BigInt(b.below) < BigInt(b.above) * BigInt(a.below);
-
-function gcd(a: number, b: number): number {
-  return b === 0 ? a : gcd(b, a % b);
-}
 
 export function lowestTerms({ above, below }: Ratio): Ratio {
   const common = gcd(above, below) || 1;

@@ -6,7 +6,7 @@ import { GatherTest, type Ratio } from "./cut-bounds.ts";
 import { LogicalGraph, type RoutePiece } from "./logical-graph.ts";
 import { packTrees, type TreeClass } from "./pack-trees.ts";
 import { type Roots, removeRelays } from "./remove-relays.ts";
-import type { ScaledGraph } from "./scaled-graph.ts";
+import { gcd, type ScaledGraph } from "./scaled-graph.ts";
 
 /** `amount` equal trees on the same routes; each route leads from parent to child and holds both. */
 export interface RoutedTree {
@@ -21,10 +21,6 @@ export interface Forest {
   readonly total: number;
   /** Edges between ranks on the longest way from a root to a rank. */
   readonly height: number;
-}
-
-function gcd(a: number, b: number): number {
-  return b === 0 ? a : gcd(b, a % b);
 }
 
 /** Capacities and roots in units of trees, such that the roots can just send everything to every rank. */

@@ -21,15 +21,11 @@ export interface ScaledGraph {
   readonly unit: Rational;
 }
 
-function gcd(a: number, b: number): number {
+/** The greatest common divisor of two integers of 0 or more. */
+export function gcd(a: number, b: number): number {
   let [x, y] = [a, b];
   while (y !== 0) [x, y] = [y, x % y];
   return x;
-}
-
-/** The greatest common divisor of all capacities. */
-export function commonCapacity(edges: readonly ScaledEdge[]): number {
-  return edges.reduce((common, { capacity }) => gcd(common, capacity), 0) || 1;
 }
 
 /**
