@@ -9,11 +9,11 @@ import {
   describeCriticalPath,
   explainStuck,
   type Fault,
-  Machine,
   ncclEstimate,
   ncclMachineOf,
   parseFault,
   placeRanks,
+  SimulatedMachine,
   type SimulateOptions,
   type Simulation,
   type SystemParameters,
@@ -121,7 +121,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   for (const file of files) {
     const plan = await loadPlan(file, args, { verify: false });
     const devices = placeRanks(plan.ranks.length, inventory, flags.devices?.split(","));
-    const machine = new Machine(inventory, devices, parameters);
+    const machine = new SimulatedMachine(inventory, devices, parameters);
     const options = (sizeBytes: number): SimulateOptions => ({
       inventory,
       sizeBytes,

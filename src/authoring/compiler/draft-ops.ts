@@ -12,7 +12,7 @@ import type {
   Op,
   PipelineOp,
   PutOp,
-  ReduceOp,
+  ReduceChunksOp,
   SemaphoreAcquireOp,
   SemaphoreReleaseOp,
   SignalOp,
@@ -31,7 +31,7 @@ type Synced<T> = Mutable<T> & { sync: number };
 export type DraftCopy = Mutable<CopyOp>;
 export type DraftGet = Mutable<GetOp>;
 export type DraftPut = Mutable<PutOp>;
-export type DraftReduce = Mutable<ReduceOp>;
+export type DraftReduce = Mutable<ReduceChunksOp>;
 export type DraftSync =
   | Synced<SignalOp>
   | Synced<WaitOp>

@@ -120,7 +120,7 @@ export interface PutOp extends DataOpBase {
  * packets. `packetDst`: the value also goes there (own scratch) as packets.
  * `channels` reach remoteSrc in order, then remoteDst in order. `channelKind` is absent when there is no remote side.
  */
-export interface ReduceOp extends DataOpBase {
+export interface ReduceChunksOp extends DataOpBase {
   readonly kind: "reduce";
   readonly op: PlanReduceOp;
   readonly packets: boolean;
@@ -218,7 +218,7 @@ export type SimpleOp =
   | CopyOp
   | GetOp
   | PutOp
-  | ReduceOp
+  | ReduceChunksOp
   | SignalOp
   | WaitOp
   | FlushOp

@@ -37,7 +37,7 @@ export {
   type RankChannels,
   type RankPlan,
   type RankTables,
-  type ReduceOp,
+  type ReduceChunksOp,
   type RemoteBuffer,
   type RemoteRange,
   type SemaphoreAcquireOp,

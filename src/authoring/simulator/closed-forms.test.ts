@@ -11,11 +11,11 @@ import {
   directSketch,
   doubleTreeSketch,
   hierarchicalSketch,
-  Machine,
   readAstraNetwork,
   ringAllReduceSketch,
   ringHalfSketch,
   runSketch,
+  SimulatedMachine,
   type Sketch,
   SYSTEMS,
   simulate,
@@ -58,7 +58,7 @@ function timeOf(name: string, count: number, shape: Dimension["shape"], sizeByte
   return simulate(plan, { inventory: network({ shape, count }), sizeBytes, parameters: ideal }).timeUs;
 }
 function sketchTime(sketch: Sketch, inventory: Inventory): number {
-  return runSketch(sketch, new Machine(inventory, simulatedDevices(inventory), ideal), ideal).timeUs;
+  return runSketch(sketch, new SimulatedMachine(inventory, simulatedDevices(inventory), ideal), ideal).timeUs;
 }
 /** The same to nine digits, but for the nanosecond's millionth that the network takes for one moment. */
 function same(actual: number, expected: number, what: string): void {
@@ -330,7 +330,7 @@ describe("sketches, exactly where nothing is contended", () => {
       same(
         runSketch(
           doubleTreeSketch(n, S, 1, 1),
-          new Machine(inventory, simulatedDevices(inventory), cappedLanes),
+          new SimulatedMachine(inventory, simulatedDevices(inventory), cappedLanes),
           cappedLanes,
         ).timeUs,
         Math.max(...ends),

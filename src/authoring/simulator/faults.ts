@@ -1,7 +1,7 @@
 /** What can go wrong with a machine while a plan runs: a slow link, a rank that dies at an operation, a lost NIC. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
-import type { Machine } from "./machine.ts";
+import type { SimulatedMachine } from "./simulated-machine.ts";
 
 export type Fault =
   /** Every link whose name (`a -> b`) contains `link` has `factor` of its bandwidth. */
@@ -12,7 +12,7 @@ export type Fault =
   | { readonly kind: "lost-nic"; readonly nic: string };
 
 /** @throws InvalidArgumentError for a rank, operation, link or NIC that is not there, and for a factor above 1 */
-export function applyFaults(machine: Machine, faults: readonly Fault[], { ranks }: ExecutionPlan) {
+export function applyFaults(machine: SimulatedMachine, faults: readonly Fault[], { ranks }: ExecutionPlan) {
   const capacities = machine.capacities();
   const deadAt = new Map<number, number>();
   for (const fault of faults) {

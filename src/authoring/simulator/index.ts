@@ -31,7 +31,6 @@ export {
   type FittedValue,
   fitParameters,
 } from "./fit.ts";
-export { type DirectedLink, Machine, type Route } from "./machine.ts";
 export { type MeasuredRow, type Measurement, type Measurements, readMeasurements } from "./measurements.ts";
 export { fitNcclLL, type NcclFit, ncclMachineOf } from "./nccl-machine.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";
@@ -45,6 +44,7 @@ export {
   simulate,
   simulatedDevices,
 } from "./simulate.ts";
+export { type DirectedLink, type Route, SimulatedMachine } from "./simulated-machine.ts";
 export { runSketch, type Sketch, type SketchRun, type SketchStep, symmetryOf } from "./sketch.ts";
 export {
   binaryTreePlace,

@@ -15,7 +15,6 @@ import {
   explainStuck,
   fitNcclLL,
   fitParameters,
-  Machine,
   ncclMachineOf,
   parametersFor,
   parseFault,
@@ -24,6 +23,7 @@ import {
   readMeasurements,
   ringAllReduceSketch,
   runSketch,
+  SimulatedMachine,
   SYSTEMS,
   simulate,
   simulatedDevices,
@@ -77,7 +77,7 @@ function exercise(inventory: Inventory, parameters = parametersFor("h200"), faul
   const devices = simulatedDevices(inventory);
   const numRanks = Math.min(devices.length, 12);
   if (numRanks < 2) return;
-  const machine = new Machine(inventory, devices.slice(0, numRanks), parameters);
+  const machine = new SimulatedMachine(inventory, devices.slice(0, numRanks), parameters);
   expect(runSketch(ringAllReduceSketch(numRanks, 40_000, 1), machine, parameters).timeUs).toBeGreaterThanOrEqual(0);
 }
 

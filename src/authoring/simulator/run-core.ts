@@ -3,10 +3,10 @@
  * A strand advances until an operation has to wait; whoever ends that operation calls `finish`.
  */
 import type { ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../plan/index.ts";
-import type { Machine, Route } from "./machine.ts";
 import { Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";
 import { iterationsOf, type OpRecord, type RunPlanInput, type Strand } from "./run-state.ts";
+import type { Route, SimulatedMachine } from "./simulated-machine.ts";
 
 /** Executes an operation. False when it goes on later, by itself. */
 export type Execute = (strand: Strand, op: SimpleOp, pipeline: PipelineOp | undefined) => boolean;
@@ -18,7 +18,7 @@ export class RunCore {
   readonly input: RunPlanInput;
   readonly plan: ExecutionPlan;
   readonly costs: SystemParameters;
-  readonly machine: Machine;
+  readonly machine: SimulatedMachine;
   readonly net: Network;
   readonly strands: Strand[] = [];
   readonly records: OpRecord[] = [];

@@ -1,7 +1,7 @@
 /** The records of a run, what it takes, and the state of its strands and counters. */
 import type { ExecutionPlan, PipelineOp, SimpleOp } from "../plan/index.ts";
-import type { Machine } from "./machine.ts";
 import type { SystemParameters } from "./parameters.ts";
+import type { SimulatedMachine } from "./simulated-machine.ts";
 
 /** One executed operation. */
 export interface OpRecord {
@@ -31,7 +31,7 @@ export interface StuckStrand {
 
 export interface RunPlanInput {
   readonly plan: ExecutionPlan;
-  readonly machine: Machine;
+  readonly machine: SimulatedMachine;
   readonly parameters: SystemParameters;
   readonly chunkBytes: number;
   /** Switch operations use the fabric's multicast and in-switch reduction; otherwise they are loops over the members. */

@@ -16,11 +16,11 @@ import {
   doubleTreeSketch,
   explainStuck,
   hierarchicalSketch,
-  Machine,
   parseFault,
   readAstraNetwork,
   ringAllReduceSketch,
   runSketch,
+  SimulatedMachine,
   SYSTEMS,
   simulate,
   simulatedDevices,
@@ -75,7 +75,7 @@ describe("the network", () => {
 describe("at scale", () => {
   it("proves symmetry before it uses it, and gets the same time with and without", () => {
     const inventory = parseSystem("4x hgx-h100-8")!;
-    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
+    const machine = new SimulatedMachine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
     for (const sketch of [ringAllReduceSketch(32, 2 ** 26, 8), hierarchicalSketch(32, 2 ** 26, 8)]) {
       const short = runSketch(sketch, machine, SYSTEMS["h100"]!);
       const long = runSketch(sketch, machine, SYSTEMS["h100"]!, false);
@@ -87,7 +87,7 @@ describe("at scale", () => {
   });
   it("refuses a shift that does not hold", () => {
     const inventory = parseSystem("4x hgx-h100-8")!;
-    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
+    const machine = new SimulatedMachine(inventory, simulatedDevices(inventory), SYSTEMS["h100"]!);
     // A shift by one maps links within a host to links between hosts.
     expect(symmetryOf(ringAllReduceSketch(32, 2 ** 20, 1), machine)).toBeUndefined();
     const uneven = { ...ringAllReduceSketch(32, 2 ** 20, 8), numSteps: (rank: number) => (rank === 9 ? 1 : 62) };
@@ -95,20 +95,20 @@ describe("at scale", () => {
   });
   it("times an ideal ring of any size by the closed form, trees complete", () => {
     const inventory = astra("Ring", 64);
-    const machine = new Machine(inventory, simulatedDevices(inventory), SYSTEMS["ideal"]!);
+    const machine = new SimulatedMachine(inventory, simulatedDevices(inventory), SYSTEMS["ideal"]!);
     expect(runSketch(ringAllReduceSketch(64, 2 ** 20, 1), machine, SYSTEMS["ideal"]!).timeUs).toBeCloseTo(
       126 * (ALPHA + 2 ** 14 / 50_000),
       2,
     );
     const cluster = composeInventory(presetInventory("hgx-h100-8"), 3, parseNic("8xNDR"));
-    const big = new Machine(cluster, simulatedDevices(cluster), SYSTEMS["h100"]!);
+    const big = new SimulatedMachine(cluster, simulatedDevices(cluster), SYSTEMS["h100"]!);
     const tree = runSketch(doubleTreeSketch(24, 2 ** 20, 8, 4), big, SYSTEMS["h100"]!);
     // Every rank but the root sends each chunk up and gets it down, in both trees.
     expect(tree.messages).toBe(2 * 2 * 23 * 4);
     expect(
       runSketch(
         directSketch("all-to-all", 8, 2 ** 20, false),
-        new Machine(cluster, simulatedDevices(cluster).slice(0, 8), SYSTEMS["h100"]!),
+        new SimulatedMachine(cluster, simulatedDevices(cluster).slice(0, 8), SYSTEMS["h100"]!),
         SYSTEMS["h100"]!,
       ).messages,
     ).toBe(56);

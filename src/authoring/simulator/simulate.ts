@@ -9,10 +9,10 @@ import type { Inventory } from "../../machine/topology/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
 import { requireShape } from "../verifier/index.ts";
 import { applyFaults, type Fault } from "./faults.ts";
-import { Machine } from "./machine.ts";
 import { parametersFor, type SystemParameters } from "./parameters.ts";
 import { runPlan } from "./run-plan.ts";
 import type { OpRecord, StuckStrand } from "./run-state.ts";
+import { SimulatedMachine } from "./simulated-machine.ts";
 
 /** Beyond this, byte counts are no longer exact. */
 const MAX_SIZE_BYTES = 2 ** 60;
@@ -29,7 +29,7 @@ export interface SimulateOptions {
   readonly switchOps?: boolean;
   readonly faults?: readonly Fault[];
   /** The machine of the inventory, devices and parameters, where the caller has made it for several sizes. */
-  readonly machine?: Machine;
+  readonly machine?: SimulatedMachine;
 }
 
 export interface LinkUse {
@@ -128,7 +128,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
   requireShape(plan);
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
-  const machine = options.machine ?? new Machine(inventory, devices, parameters);
+  const machine = options.machine ?? new SimulatedMachine(inventory, devices, parameters);
   const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan);
   const run = runPlan({
     plan,

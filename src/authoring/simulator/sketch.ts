@@ -9,9 +9,9 @@
  * link, and links that map one to one). No proof, no shortcut.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { Machine } from "./machine.ts";
 import { type FlowClass, Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";
+import type { SimulatedMachine } from "./simulated-machine.ts";
 
 /** One step of a lane: send, then wait; either may be absent. */
 export interface SketchStep {
@@ -68,7 +68,7 @@ const MAX_PROVEN_STEPS = 20_000_000;
  * Proves that shifting all ranks by `sketch.shift` changes nothing.
  * @returns the shift, or undefined where there is none or the proof fails
  */
-export function symmetryOf(sketch: Sketch, machine: Machine): number | undefined {
+export function symmetryOf(sketch: Sketch, machine: SimulatedMachine): number | undefined {
   const { shift, numRanks, numLanes } = sketch;
   if (shift === undefined || shift < 1 || shift >= numRanks || numRanks % shift !== 0) return undefined;
   const image = (rank: number) => (rank + shift) % numRanks;
@@ -123,7 +123,7 @@ export function symmetryOf(sketch: Sketch, machine: Machine): number | undefined
  */
 export function runSketch(
   sketch: Sketch,
-  machine: Machine,
+  machine: SimulatedMachine,
   parameters: SystemParameters,
   useSymmetry = true,
 ): SketchRun {
@@ -136,7 +136,7 @@ export function runSketch(
 
 class SketchRunner {
   readonly #sketch: Sketch;
-  readonly #machine: Machine;
+  readonly #machine: SimulatedMachine;
   readonly #p: SystemParameters;
   readonly #shift: number | undefined;
   readonly #ranks: number;
@@ -150,7 +150,7 @@ class SketchRunner {
   readonly #ways = new Map<number, Way>();
   #messages = 0;
 
-  constructor(sketch: Sketch, machine: Machine, parameters: SystemParameters, shift: number | undefined) {
+  constructor(sketch: Sketch, machine: SimulatedMachine, parameters: SystemParameters, shift: number | undefined) {
     this.#sketch = sketch;
     this.#machine = machine;
     this.#p = parameters;

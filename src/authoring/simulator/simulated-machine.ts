@@ -62,7 +62,7 @@ const SLOWNESS: readonly LinkKind[] = [
 /** As good as none: of a device that does not state its memory's bandwidth, and of links that claim more. */
 const UNLIMITED_GBPS = 1e15;
 
-export class Machine {
+export class SimulatedMachine {
   readonly links: DirectedLink[] = [];
   readonly devices: readonly string[];
   readonly #topology: Topology;
