@@ -78,7 +78,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   readonly ranks: readonly number[];
   readonly generation: number;
   protected readonly driver: D;
-  readonly #notes = new WorkNotes();
+  readonly #notes: WorkNotes;
   #batch: OpenBatch | undefined;
   /** Calls may take the short way: neither is a batch open, nor is the communicator closed. */
   #direct = true;
@@ -107,6 +107,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     this.size = place.ranks.length;
     this.ranks = place.ranks;
     this.generation = place.generation;
+    // On a device the order of the stream is enough: whoever reads a result synchronizes, and need not await the call.
+    this.#notes = new WorkNotes(driver.strictWork === true || !driver.capabilities.deviceTensors);
   }
 
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
@@ -315,11 +317,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
     // Of a group that failed its works are not missed: the program was busy with the failure.
-    const strict = this.driver.strictWork ?? false;
-    // On a device the order of the stream is enough: whoever reads a result synchronizes, and need not await the call.
-    const watches = !hasFailed && (strict || !this.driver.capabilities.deviceTensors);
-    const unseen = watches ? this.#notes.describeUnseen(this.group) : undefined;
-    const error = unseen === undefined ? undefined : reportUnseen(unseen, strict);
+    const unseen = hasFailed ? undefined : this.#notes.describeUnseen(this.group);
+    const error = unseen === undefined ? undefined : reportUnseen(unseen, this.driver.strictWork ?? false);
     if (error !== undefined) throw error;
   }
 
@@ -346,7 +345,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       return undefined;
     }
     const work = this.driver.quick?.(op, data, optionsOf(options) as UncheckedOptions, peer);
-    if (work !== undefined && this.#notes.next()) this.#notes.watch(work);
+    if (work !== undefined) this.#notes.count(work);
     return work as PendingWork<T> | undefined;
   }
 
@@ -381,7 +380,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       if (made !== undefined) work.start(made, signal === undefined ? undefined : () => letGo(signal));
     }
     const joined = (whole as PendingWork<void> | undefined) ?? new BatchWork(this.driver.nextSeq, this.group, works);
-    if (this.#notes.next()) this.#notes.watch(joined);
+    this.#notes.count(joined);
     return joined;
   }
 
@@ -391,7 +390,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
 
   /** Has a signal end the group until the work has settled. */
   protected listen<T>(work: PendingWork<T>, signal: AbortSignal | undefined): PendingWork<T> {
-    if (this.#notes.next()) this.#notes.watch(work);
+    this.#notes.count(work);
     if (signal === undefined || work.settled) return work;
     const abort = () => this.abort(abortReason(signal));
     signal.addEventListener("abort", abort, { once: true });

@@ -4,12 +4,15 @@
  * theirs taken and one in many after that; CHORALE_CALLSITES=1 takes every one.
  */
 import { type CallTrace, InvalidArgumentError, traceOfCall } from "../../core/index.ts";
+import type { WorkState } from "./contract.ts";
 import { callSite } from "./failure.ts";
 
 /** Calls of a group, from its first, whose sites are taken: a program that forgets an `await` does so early. */
 const FIRST_CALLS = 32;
-/** One in so many of the later calls. A power of two. */
+/** One in so many of the later calls. */
 const SAMPLE_EVERY = 512;
+/** More calls than a group makes before it counts anew: a small integer, so that counting allocates nothing. */
+const NEVER = 2 ** 30 - 1;
 /** Notes that are kept; later calls are not watched while so many wait to be looked at. */
 const MAX_NOTES = 64;
 /** Call sites that a report names. */
@@ -27,25 +30,40 @@ export interface WorkNote {
 export interface Watched {
   readonly op: string;
   readonly seq: number;
+  readonly state: WorkState;
   trace: CallTrace | undefined;
   note: WorkNote | undefined;
 }
 
 export class WorkNotes {
-  readonly #all = (process.env["CHORALE_CALLSITES"] ?? "0") !== "0";
+  readonly #takesAll = (process.env["CHORALE_CALLSITES"] ?? "0") !== "0";
+  readonly #reports: boolean;
   #notes: WorkNote[] = [];
-  #numCalls = 0;
+  #numWatched = 0;
+  /** Calls up to the next one that is watched. */
+  #left: number;
 
-  /** Whether the next call is watched. Counts it. */
-  next(): boolean {
-    const number = this.#numCalls++;
-    return number < FIRST_CALLS || (number & (SAMPLE_EVERY - 1)) === 0 || this.#all;
+  /** @param reports whether the group reports calls that nobody awaited; call sites alone are taken otherwise */
+  constructor(reports: boolean) {
+    this.#reports = reports;
+    this.#left = reports || this.#takesAll ? 1 : NEVER;
   }
 
-  /** Watches a work. */
-  watch(work: Watched): void {
-    if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
+  /** Counts a call, and watches its work when its turn has come. Costs a subtraction for all others. */
+  count(work: Watched): void {
+    if (--this.#left === 0) this.#watch(work);
+  }
+
+  #watch(work: Watched): void {
+    if (!this.#reports && !this.#takesAll) {
+      this.#left = NEVER;
+      return;
+    }
+    this.#left = this.#takesAll || ++this.#numWatched < FIRST_CALLS ? 1 : SAMPLE_EVERY;
     work.trace ??= traceOfCall();
+    // A call that has failed already was refused or recorded: there is nothing to await.
+    if (!this.#reports || work.state === "failed") return;
+    if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
     if (this.#notes.length >= MAX_NOTES) return;
     const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
     work.note = note;

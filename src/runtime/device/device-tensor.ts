@@ -153,6 +153,16 @@ export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: n
   return storage.baseAddress + tensor.byteOffset;
 }
 
+/** As `deviceAddress`, but `undefined` where that throws: for paths that leave the words of a refusal to others. */
+export function usableAddress(tensor: Tensor, device: CudaDevice, generation: number): number | undefined {
+  const { storage } = tensor;
+  if (storage.kind !== "device" || !isGenuine(storage)) return undefined;
+  if (storage.closed !== undefined || storage.pool.closed || device.closed || storage.device !== device)
+    return undefined;
+  if (storage.generation !== 0 && storage.generation !== generation) return undefined;
+  return storage.baseAddress + tensor.byteOffset;
+}
+
 function stale({ generation: of }: DeviceStorage, now: number | undefined): string {
   return of === 0 || now === undefined || of === now
     ? "belongs to a device or a world that was closed"

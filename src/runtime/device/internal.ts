@@ -4,7 +4,7 @@
  * Start reading at device-waiting.ts, which a world gives its own version of.
  */
 export { deviceInfo, withContext } from "./device.ts";
-export { deviceAddress } from "./device-tensor.ts";
+export { deviceAddress, usableAddress } from "./device-tensor.ts";
 export type { DeviceWaiting, StreamSource, WaitOptions } from "./device-waiting.ts";
 export type { SegmentListener, SegmentSource } from "./memory-pool.ts";
 export { mapSecond, unmapSecond } from "./second-mapping.ts";

@@ -46,6 +46,24 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
     }
   });
 
+  it("misses no captured call with strictWork: there is nothing to await", async () => {
+    const results = await launch({
+      ranks: 2,
+      backend: "nccl",
+      backendOptions: { strictWork: true },
+      run: async (world) => {
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const x = world.tensor("f32", [4]);
+        await comm.allReduce(x);
+        const graph = comm.capture((group) => void group.allReduce(x));
+        await comm.replay(graph);
+        graph.close();
+        return comm.close().then(() => "closed");
+      },
+    });
+    expect(results).toEqual(["closed", "closed"]);
+  });
+
   it("refuses what no graph can hold, and goes on", async () => {
     const [found] = await launch({
       ranks: 2,

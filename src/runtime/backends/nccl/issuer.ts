@@ -59,24 +59,6 @@ export class CallIssuer {
     return new QueuedWork<unknown>(this.#queue, seq, name, this.#group);
   }
 
-  /** One call of the short way: nothing staged, no options. */
-  pushQuickly(prepared: Prepared): QueuedWork<unknown> {
-    const { op, arrival, kind, call, source, target, result, sizeBytes } = prepared;
-    const work = this.work(arrival.seq - 1, op);
-    const parts: EntryParts = {
-      op,
-      arrivals: [arrival],
-      kinds: [kind],
-      single: call,
-      source,
-      target,
-      result,
-      sizeBytes,
-    };
-    this.#queue.push(new Entry(work, parts, this.#rank.timeoutMs));
-    return work;
-  }
-
   /** Puts calls into the queue that start together. */
   launch(
     calls: readonly Prepared[],

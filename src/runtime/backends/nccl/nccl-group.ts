@@ -33,6 +33,9 @@ import { makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQu
 import type { CommQueue } from "./queue.ts";
 import { opened, splitting } from "./regroup.ts";
 
+/** Of calls that have no deadline of their own. */
+const NO_DEADLINE = Object.freeze({ timeoutMs: undefined });
+
 export class NcclGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly parts: CommunicatorParts;
@@ -89,10 +92,10 @@ export class NcclGroup implements GroupDriver {
 
   quick(op: string, input: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
     if (!(op === "all_reduce" || op === "all_gather" || op === "reduce_scatter")) return undefined;
-    if (this.#rank.capturing !== undefined || this.failure !== undefined) return undefined;
+    if (this.#rank.capturing !== undefined) return undefined;
     const redop = op === "all_gather" ? undefined : (options.op ?? "sum");
-    const prepared = prepareQuickly(this.#context, op, input, options, redop);
-    return prepared === undefined ? undefined : this.issuer.pushQuickly(prepared);
+    const parts = prepareQuickly(this.#context, op, input, options, redop);
+    return parts === undefined ? undefined : this.issuer.push(parts, NO_DEADLINE);
   }
 
   submit(call: GroupCall): PendingWork<unknown> {

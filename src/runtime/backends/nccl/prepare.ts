@@ -11,9 +11,10 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
-import { deviceAddress } from "../../device/internal.ts";
+import { usableAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
 import type { NcclCall } from "./nccl-calls.ts";
+import type { EntryParts } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
 
@@ -155,11 +156,6 @@ export function makesMemory({ call, output }: CheckedCall): boolean {
   return writes && output === undefined && !inPlace;
 }
 
-function isUsable({ storage }: Tensor, generation: number): boolean {
-  const { kind, closed } = storage;
-  return kind === "device" && closed === undefined && (storage.generation === 0 || storage.generation === generation);
-}
-
 /**
  * The short way for what programs call in their inner loops: device tensors, a named operator, no options but the
  * output. It checks the same things with fewer objects.
@@ -171,13 +167,12 @@ export function prepareQuickly(
   input: Data | undefined,
   options: OutputOptions,
   redop: ReduceOp | undefined,
-): Prepared | undefined {
+): EntryParts | undefined {
   const { at, size, stream, dtypes } = context;
   const { output = input, dtype, signal, timeoutMs } = options;
   if (dtype !== undefined || signal !== undefined || timeoutMs !== undefined || typeof redop === "object")
     return undefined;
   if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
-  if (!isUsable(input, at.generation) || !isUsable(output, at.generation)) return undefined;
   const ncclOp = redop === undefined ? 0 : NCCL_REDOP[redop];
   const fits =
     op === "all_reduce"
@@ -188,8 +183,9 @@ export function prepareQuickly(
   const apart = input.storage !== output.storage || (op === "all_reduce" && input.byteOffset === output.byteOffset);
   if (!fits || !apart || output.dtype !== input.dtype || ncclOp === undefined || !dtypes.has(input.dtype))
     return undefined;
-  const send = deviceAddress(input, at.device, at.generation);
-  const recv = deviceAddress(output, at.device, at.generation);
+  const send = usableAddress(input, at.device, at.generation);
+  const recv = output === input ? send : usableAddress(output, at.device, at.generation);
+  if (send === undefined || recv === undefined) return undefined;
   // They are genuine, or there would be no address.
   const source = input.storage as DeviceStorage;
   const target = output.storage as DeviceStorage;
@@ -202,7 +198,9 @@ export function prepareQuickly(
   const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,
-    call: {
+    arrivals: [arrival],
+    kinds: [kindOf(arrival.print.call, part)],
+    single: {
       op,
       dtype: input.dtype,
       count: part,
@@ -214,10 +212,6 @@ export function prepareQuickly(
       sendCounts: NONE,
       recvCounts: NONE,
     },
-    arrival,
-    kind: kindOf(arrival.print.call, part),
-    scalar: undefined,
-    staged: NONE,
     source,
     target,
     result: output,
