@@ -11,6 +11,10 @@ import {
   violations,
 } from "./support/house.ts";
 
+/** Longer files are several things in one. */
+const MAX_LINES = 500;
+const BEING_SPLIT = ["runtime/backends/threads/group-engine.ts", "runtime/executor/cpu/strand-machine.ts"];
+
 describe("the house", () => {
   it("has rooms that import only rooms beneath them, through their doors", () => {
     expect(files.length).toBeGreaterThan(500);
@@ -66,7 +70,8 @@ describe("the house", () => {
     expect(writers).toEqual(["apps/cli/output.ts", "apps/cli/stream.ts"]);
   });
 
-  it("has no file over 800 lines", () => {
-    expect(files.filter((file) => textOf(file).split("\n").length > 800)).toEqual([]);
+  it("has no file over 500 lines", () => {
+    const tooLong = files.filter((file) => textOf(file).split("\n").length - 1 > MAX_LINES);
+    expect(tooLong.filter((file) => !BEING_SPLIT.includes(file))).toEqual([]);
   });
 });

@@ -8,6 +8,7 @@ import { type CudaGraph, CudaStream } from "../../device/index.ts";
 import { callSynchronous } from "../../device/internal.ts";
 import type { CommunicatorParts } from "./nccl-context.ts";
 import type { NcclGroup } from "./nccl-group.ts";
+import { orderAfter, orderBefore, synchronize } from "./stream-waits.ts";
 
 /**
  * A group of ranks that talk through NCCL: what `world.comm` is with `backend: "nccl"`, and what `split`, `shrink` and
@@ -74,7 +75,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
    */
   orderBefore(stream: CudaStream = this.stream): void {
     if (stream !== this.stream) CudaStream.handleOf(stream, "stream");
-    this.parts.queue.orderBefore(stream);
+    orderBefore(this.parts.queue, stream);
   }
 
   /**
@@ -85,7 +86,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
    */
   orderAfter(stream: CudaStream): void {
     if (stream !== this.stream) CudaStream.handleOf(stream, "stream");
-    this.parts.queue.orderAfter(stream);
+    orderAfter(this.parts.queue, stream);
   }
 
   /**
@@ -95,7 +96,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
    */
   synchronize(options: { readonly timeoutMs?: number } = {}): void {
     checkOptions(options);
-    this.parts.queue.synchronize(options.timeoutMs ?? this.parts.rank.timeoutMs);
+    synchronize(this.parts.queue, options.timeoutMs ?? this.parts.rank.timeoutMs);
   }
 
   /**

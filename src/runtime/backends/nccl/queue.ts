@@ -3,12 +3,10 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
  */
-import { AbortedError, ChoraleError, MismatchError, TimeoutError } from "../../../core/index.ts";
-import { errorOf, failureOf, runningTime } from "../../comm/index.ts";
-import type { CudaStream } from "../../device/index.ts";
+import { AbortedError, ChoraleError, MismatchError } from "../../../core/index.ts";
+import { errorOf, failureOf } from "../../comm/index.ts";
 import {
   Agreement,
-  blockUntil,
   CallPublication,
   CallRecorder,
   CallSettlement,
@@ -49,7 +47,8 @@ export class CommQueue implements Pollable, WorkDriver {
   readonly #agreement: Agreement;
   readonly #publishing: CallPublication;
   readonly #recorder: CallRecorder;
-  readonly #order: StreamOrder;
+  /** Where this queue's stream stands among the others. */
+  readonly order: StreamOrder;
   readonly #inFlight: InFlight<Entry>;
   readonly #watchdog: QueueWatchdog;
   readonly #unissued: Entry[] = [];
@@ -75,8 +74,8 @@ export class CommQueue implements Pollable, WorkDriver {
     this.firstCalls = new FirstCalls(this.#agreement, options);
     const timer = options.flightTimings ? new StreamTimer(options.stream) : undefined;
     this.#recorder = new CallRecorder(options.control, timer);
-    this.#order = new StreamOrder(options.at, options.stream, this);
-    this.settling = new CallSettlement(this, this.#recorder, (entry) => this.#order.forget(entry));
+    this.order = new StreamOrder(options.at, options.stream, this);
+    this.settling = new CallSettlement(this, this.#recorder, (entry) => this.order.forget(entry));
     this.#inFlight = new InFlight(new Completion(options.at, options.stream), this.settling);
     this.#issued = this.#inFlight.calls;
     this.#watchdog = watchEngine(this.handle, this.#recorder, this.#agreement, options);
@@ -138,7 +137,7 @@ export class CommQueue implements Pollable, WorkDriver {
       this.#unissued.push(entry);
       const { length } = this.#unissued;
       if (length === 1) this.#pump();
-      if (entry.step === undefined && this.#unissued.at(-1) === entry) this.#guard(() => this.#order.holdBack(entry));
+      if (entry.step === undefined && this.#unissued.at(-1) === entry) this.#guard(() => this.order.holdBack(entry));
       if (length % HARVEST_EVERY === 0) this.poll(entry.issuedAt);
     }
     if (this.#inFlight.numIssued % HARVEST_EVERY === 0) this.#harvest();
@@ -185,7 +184,7 @@ export class CommQueue implements Pollable, WorkDriver {
   /** Asks the stream for a short while whether `work`, all of whose calls are on it, is done. */
   spin(work: QueuedWork<unknown>): void {
     if (this.#unissued.length > 0 || this.#cause !== undefined || work.settled || !this.options.blocking) return;
-    if (this.#inFlight.idleWithin(AWAIT_SPIN_MS)) this.#settleFirst(this.#issued.length);
+    if (this.#inFlight.idleWithin(AWAIT_SPIN_MS)) this.settleIssued();
   }
 
   poll(now: number): boolean {
@@ -200,7 +199,7 @@ export class CommQueue implements Pollable, WorkDriver {
   look(): void {
     if (this.pending === 0 || this.#cause !== undefined) return;
     this.#progress(performance.now());
-    if (this.#issued.length > 0 && this.handle.accepts && this.#inFlight.idle) this.#settleFirst(this.#issued.length);
+    if (this.#issued.length > 0 && this.handle.accepts && this.#inFlight.idle) this.settleIssued();
     else this.#harvest();
   }
 
@@ -260,48 +259,13 @@ export class CommQueue implements Pollable, WorkDriver {
     }
   }
 
-  /** Makes what is issued on `stream` from now on wait for every call made here so far. */
-  orderBefore(stream: CudaStream): void {
-    this.refuseAfterFailure();
-    if (!this.launched) {
-      blockUntil(this.poller, (now) => {
-        this.poll(now);
-        this.refuseAfterFailure();
-        return this.launched;
-      });
-    }
-    this.#order.precede(stream);
-  }
-
-  /** Makes calls made here from now on wait for what `stream` has been given so far. */
-  orderAfter(stream: CudaStream): void {
-    this.refuseAfterFailure();
-    this.#order.follow(stream);
-  }
-
-  /** Blocks this thread until the stream has done everything. @throws the group's failure, TimeoutError */
-  synchronize(timeoutMs: number): void {
-    const until = runningTime() + timeoutMs;
-    blockUntil(this.poller, (now) => {
-      this.poll(now);
-      this.refuseAfterFailure();
-      if (this.launched && this.options.stream.isDone(`work of ${this.options.group}`)) {
-        // Calls that ended since the poll are over for the program too: it may capture, or free what they used.
-        this.#settleFirst(this.#issued.length);
-        return true;
-      }
-      if (runningTime(now) > until) throw new TimeoutError(`work on the stream of ${this.options.group}`, timeoutMs);
-      return false;
-    });
-  }
-
   /** Ends the queue, for which nothing may be pending. @returns the failures nobody looked at */
   close(): readonly unknown[] {
     if (this.#closed) return [];
     this.#closed = true;
     const failure = this.knownFailure();
     this.options.poller.remove(this);
-    this.#order.close();
+    this.order.close();
     this.#inFlight.close(failure === undefined);
     this.#recorder.close();
     return this.settling.unseen;
@@ -364,7 +328,7 @@ export class CommQueue implements Pollable, WorkDriver {
     if (first === undefined) return true;
     return (
       blocked.every((earlier) => mayOvertake(entry, earlier)) &&
-      this.#guard(() => this.#order.mayPass(entry, first)) === true
+      this.#guard(() => this.order.mayPass(entry, first)) === true
     );
   }
 
@@ -423,7 +387,7 @@ export class CommQueue implements Pollable, WorkDriver {
     const { at, endings } = this.options;
     endings.beforeIssue();
     at.device.activate();
-    this.#order.place(entry);
+    this.order.place(entry);
     if (this.#recorder.timings) this.#recorder.before(entry);
     if (entry.single !== undefined) {
       this.#target ??= this.options.target(this.handle.comm ?? 0n);
@@ -449,6 +413,11 @@ export class CommQueue implements Pollable, WorkDriver {
     this.#guard(() => this.#inFlight.mark());
   }
 
+  /** Settles everything on the stream, which is done with it. */
+  settleIssued(): void {
+    this.#settleFirst(this.#issued.length);
+  }
+
   /** Settles what the stream has finished, in order. */
   #harvest(): void {
     this.#settleFirst(this.#inFlight.numDone);
@@ -468,7 +437,7 @@ export class CommQueue implements Pollable, WorkDriver {
     }
     this.#pump();
     try {
-      this.#order.catchUp();
+      this.order.catchUp();
       this.#watchdog.look(this.#issued, this.#unissued, now);
     } catch (error) {
       this.fail(error);
