@@ -19,7 +19,7 @@ import * as tree from "./tree.ts";
 export interface AlgorithmEntry {
   readonly name: string;
   readonly collective: CollectiveName | "send_recv";
-  readonly make: (args: RootedArgs & { readonly ranksPerNode?: number }) => Program;
+  readonly make: (args: RootedArgs & { readonly ranksPerNode?: number; readonly chunks?: number }) => Program;
   /** Counts of ranks that it is defined for. */
   readonly legal: (numRanks: number) => boolean;
   /** May run with `inPlace`. */
@@ -28,6 +28,8 @@ export interface AlgorithmEntry {
   readonly packets: boolean;
   /** Needs a switch that reduces. */
   readonly needsSwitch: boolean;
+  /** A pipeline: `chunks` says into how many its buffer is cut. */
+  readonly takesChunks: boolean;
 }
 
 const twoOrMore = (n: number) => n >= 2;
@@ -39,7 +41,7 @@ const entry = (
   name: string,
   collective: AlgorithmEntry["collective"],
   make: Make,
-  more: Partial<Pick<AlgorithmEntry, "legal" | "inPlace" | "packets" | "needsSwitch">> = {},
+  more: Partial<Pick<AlgorithmEntry, "legal" | "inPlace" | "packets" | "needsSwitch" | "takesChunks">> = {},
 ): AlgorithmEntry => ({
   name,
   collective,
@@ -48,6 +50,7 @@ const entry = (
   inPlace: true,
   packets: false,
   needsSwitch: false,
+  takesChunks: false,
   ...more,
 });
 
@@ -69,7 +72,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
   entry("recursive-doubling-all-reduce", "all_reduce", recursive.recursiveDoublingAllReduce),
   entry("halving-doubling-all-reduce", "all_reduce", recursive.halvingDoublingAllReduce),
-  entry("double-binary-tree-all-reduce", "all_reduce", tree.doubleBinaryTreeAllReduce),
+  entry("double-binary-tree-all-reduce", "all_reduce", tree.doubleBinaryTreeAllReduce, { takesChunks: true }),
   entry("binomial-all-reduce", "all_reduce", tree.binomialAllReduce),
   entry("hierarchical-all-reduce", "all_reduce", grouped(hierarchical.hierarchicalAllReduce), { legal: nodes }),
   entry("switch-all-reduce", "all_reduce", multicast.switchAllReduce, { needsSwitch: true }),
@@ -88,10 +91,10 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
     legal: nodes,
   }),
   entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
-  entry("chain-broadcast", "broadcast", tree.chainBroadcast),
+  entry("chain-broadcast", "broadcast", tree.chainBroadcast, { takesChunks: true }),
   entry("scatter-all-gather-broadcast", "broadcast", tree.scatterAllGatherBroadcast),
   entry("binomial-reduce", "reduce", tree.binomialReduce),
-  entry("chain-reduce", "reduce", tree.chainReduce),
+  entry("chain-reduce", "reduce", tree.chainReduce, { takesChunks: true }),
   entry("scatter-gather-reduce", "reduce", tree.scatterGatherReduce),
   entry("direct-all-to-all", "all_to_all", pairs.directAllToAll, { inPlace: false }),
   entry("pairwise-all-to-all", "all_to_all", point.pairwiseAllToAll, { inPlace: false }),

@@ -46,6 +46,11 @@ export interface CallOptions {
 export interface OutputOptions extends CallOptions {
   /** Where the result goes. Absent: in place, or a fresh tensor where the sizes differ. */
   readonly output?: Data;
+  /**
+   * What serves this call in place of the choice by size: a kernel or an algorithm, `NAME[*INSTANCES][/CHUNKS]`, the same
+   * on all ranks. A wrong name is answered with those that the collective takes here. On backends that choose: threads.
+   */
+  readonly algorithm?: string;
 }
 export interface ReduceOptions extends OutputOptions {
   /** `sum` unless told. */
@@ -66,7 +71,7 @@ export interface AllToAllVOptions extends OutputOptions {
   readonly recvCounts: readonly number[];
 }
 
-export interface RunOptions extends OutputOptions {
+export interface RunOptions extends Omit<OutputOptions, "algorithm"> {
   /** What this rank gives; absent on ranks whose input the plan does not use. */
   readonly input?: Data;
   /** Takes the place of the operator that the plan was written with. */
@@ -103,6 +108,8 @@ export interface OperationStats {
 export interface CommStats {
   readonly operations: Readonly<Record<string, OperationStats>>;
   readonly pending: number;
+  /** Calls that each choice served, by `collective algorithm`, on backends that choose among several. */
+  readonly choices?: Readonly<Record<string, number>>;
   /** Communication memory: in use, the most there ever was, and the limit, in bytes. */
   readonly memory: { readonly usedBytes: number; readonly peakBytes: number; readonly limitBytes: number };
 }

@@ -10,6 +10,7 @@ import {
   InvalidArgumentError,
   type PreMulSum,
   type ReduceOp,
+  show,
   type Tensor,
   UnsupportedError,
 } from "../../core/index.ts";
@@ -41,7 +42,7 @@ import {
   type VOptions,
   type Work,
 } from "./contract.ts";
-import type { ByteExchange, GroupCall, GroupDriver, UncheckedOptions } from "./group-driver.ts";
+import type { ByteExchange, GroupCall, GroupDriver, TensorCall, UncheckedOptions } from "./group-driver.ts";
 import { decodeObject, encodeObject } from "./object-codec.ts";
 import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
@@ -356,7 +357,15 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     checkSupported(this.driver.capabilities, checked);
     checkGeneration(checked, this.generation);
     const { options } = args;
-    return this.#submit<T>(args.op, { kind: "tensors", ...checked, timeoutMs: this.#timeoutOf(options) }, options);
+    const { algorithm } = options;
+    if (algorithm !== undefined && this.driver.takesAlgorithms !== true) {
+      throw new UnsupportedError(
+        `algorithm: ${show(algorithm)} on ${this.backend}`,
+        "it chooses by itself: leave it out",
+      );
+    }
+    const call: TensorCall = { kind: "tensors", ...checked, timeoutMs: this.#timeoutOf(options), algorithm };
+    return this.#submit<T>(args.op, call, options);
   }
 
   #timeoutOf(options: CallOptions): number | undefined {

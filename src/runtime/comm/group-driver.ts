@@ -34,6 +34,8 @@ export interface TensorCall extends CheckedCall {
   readonly kind: "tensors";
   /** Absent: the driver's own deadline. */
   readonly timeoutMs: number | undefined;
+  /** What is to serve the call. Given to drivers that take it, which check it. Absent: they choose. */
+  readonly algorithm: string | undefined;
 }
 export interface BarrierCall {
   readonly kind: "barrier";
@@ -84,6 +86,8 @@ export interface GroupDriver {
   readonly failure: ChoraleError | undefined;
   /** Whether works that nobody looked at make `close` throw; unless told they make a warning. */
   readonly strictWork?: boolean;
+  /** Whether calls may say which algorithm serves them. */
+  readonly takesAlgorithms?: boolean;
   /** Number of the group's next collective. */
   readonly nextSeq: number;
 

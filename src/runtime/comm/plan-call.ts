@@ -89,6 +89,10 @@ export function checkPlanCall(
 ): Omit<PlanCall, "timeoutMs"> {
   checkOptions(options);
   const { rank, numRanks } = place;
+  const { algorithm } = options as { readonly algorithm?: unknown };
+  if (algorithm !== undefined) {
+    throw new InvalidArgumentError("algorithm", algorithm, "nothing: run() takes the plan itself");
+  }
   if (options.force !== undefined && typeof options.force !== "boolean") {
     throw new InvalidArgumentError("force", options.force, "true or false");
   }

@@ -1,8 +1,21 @@
 /**
- * Runs execution plans over a Transport, and the WebAssembly kernels that move and reduce data on CPUs.
+ * Runs execution plans over a Transport, the WebAssembly kernels of CPUs, and the choice of what serves a call.
  * Refuses to know what ranks are: threads, processes or devices are the transport's matter.
- * Start with transport.ts, then cpu/prepared-plan.ts; wasm/ holds the assembler and the kernels.
+ * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
+export { libraryPlans, loadLibraryPlans, registerAlgorithm, registeredAlgorithm } from "./algorithm-names.ts";
+export {
+  CHOICES_SCHEMA_VERSION,
+  type Choice,
+  type ChoiceDocument,
+  type ChoicePlace,
+  type ChoiceRow,
+  Choices,
+  type ChoiceTable,
+  checkChoices,
+  type KernelNames,
+  logsSelection,
+} from "./choices.ts";
 export {
   addStrandMachine,
   buildExecutor,
@@ -15,6 +28,10 @@ export {
   type StrandPosition,
   strandPositions,
 } from "./cpu/index.ts";
+export type { ServingPlan } from "./library-plans.ts";
+export { machineChoices } from "./machine-choices.ts";
+export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";
+export { SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { type ExecutorMemory, REACHES, type Reach, type Transport } from "./transport.ts";
 export {
   addCopy,

@@ -36,6 +36,7 @@ import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } 
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
+import { type CpuTopology, choicesOf } from "./served-call.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
 
@@ -66,6 +67,7 @@ export class ThreadsBackend implements Backend {
   readonly #heap: Heap;
   readonly #wasm: ProtocolExports;
   readonly #driver: Driver;
+  readonly #topology: CpuTopology;
   readonly #flight: FlightRing;
   readonly #firstCall: number;
   readonly #open = new Set<ThreadsGroup>();
@@ -106,6 +108,7 @@ export class ThreadsBackend implements Backend {
     });
     const cores = options.cores ?? availableParallelism();
     this.#driver = new Driver(words, rank, handle.ranks > cores);
+    this.#topology = handle.ranks > cores ? "shared-cores" : "own-cores";
     this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;
     this.#lost = new FinalizationRegistry((record) => {
@@ -143,6 +146,13 @@ export class ThreadsBackend implements Backend {
       driver: this.#driver,
       flight: this.#flight,
       firstCall: this.#firstCall,
+      choices: choicesOf({
+        name,
+        size: ranks.length,
+        me: ranks.indexOf(this.rank),
+        topology: this.#topology,
+        machine: this.#handle.choices,
+      }),
     });
     const group = new ThreadsGroup(this, engine);
     this.#open.add(group);

@@ -3,8 +3,8 @@
  * first sleep, one object per call. Everything is checked here too, with comparisons instead of tables; whatever does
  * not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods return undefined then.
  */
-import type { OperationName } from "../../../collectives/index.ts";
-import { type ReduceOp, Tensor } from "../../../core/index.ts";
+import type { CollectiveName, OperationName } from "../../../collectives/index.ts";
+import { type DType, type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type Data,
@@ -15,8 +15,10 @@ import {
   type RootOptions,
   type UncheckedOptions,
   type VOptions,
+  WIRE_OPS,
   type WireOp,
 } from "../../comm/index.ts";
+import { apart, sumOfCounts } from "./argument-checks.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { COPY, moveShare, namedKernel, shareStart } from "./move.ts";
@@ -29,32 +31,24 @@ import { type Parts, partsOf } from "./work-parameters.ts";
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
-function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
-  return a + aBytes <= b || b + bBytes <= a;
-}
-
-/** The sum of one count per rank; -1 when they are no counts. */
-function sumOfCounts(counts: readonly number[], n: number): number {
-  if (counts.length !== n) return -1;
-  let sum = 0;
-  for (let r = 0; r < n; r++) {
-    const count = counts[r]!;
-    if (!Number.isSafeInteger(count) || count < 0) return -1;
-    sum += count;
-  }
-  return sum;
-}
-
 export class FastCollectives {
   readonly #engine: GroupEngine;
   readonly #arena: Arena;
   readonly #timeoutMs: number;
+  /** By operation's code: the smallest size that a plan may serve. */
+  readonly #firstPlan: readonly number[];
   #parts: Parts | undefined;
 
   constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
     this.#engine = engine;
     this.#arena = arena;
     this.#timeoutMs = timeoutMs;
+    this.#firstPlan = WIRE_OPS.map((op) => engine.choices.firstPlanBytes(op));
+  }
+
+  /** Whether a plan serves calls of a size: they take the careful path. `bytes`: of the larger of a rank's two buffers. */
+  #isPlanned(code: number, op: CollectiveName, dtype: DType, bytes: number): boolean {
+    return bytes >= this.#firstPlan[code]! && this.#engine.choices.choose(op, dtype, bytes).served.kind === "plan";
   }
 
   /** Whether a call with these options may take the fast path now. */
@@ -70,6 +64,7 @@ export class FastCollectives {
       options.signal === undefined &&
       options.timeoutMs === undefined &&
       options.dtype === undefined &&
+      options.algorithm === undefined &&
       engine.words[engine.stateWord] === 0
     );
   }
@@ -137,6 +132,7 @@ export class FastCollectives {
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
+    if (this.#isPlanned(CODES.all_reduce, "all_reduce", input.dtype, bytes)) return undefined;
     const work = this.#begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
     const engine = this.#engine;
     const { wasm, member, size: n, me } = engine;
@@ -162,6 +158,7 @@ export class FastCollectives {
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
+    if (this.#isPlanned(CODES.broadcast, "broadcast", input.dtype, bytes)) return undefined;
     const work = this.#begin(CODES.broadcast, "broadcast", input, undefined, root, from, to, input.size, bytes, COPY);
     return this.#run(work, output, bytes);
   }
@@ -180,6 +177,7 @@ export class FastCollectives {
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
     const sink = isRoot ? to : 0;
+    if (this.#isPlanned(CODES.reduce, "reduce", input.dtype, bytes)) return undefined;
     const work = this.#begin(CODES.reduce, "reduce", input, op, root, from, sink, input.size, bytes, kernel);
     return this.#run(work, output, bytes);
   }
@@ -193,6 +191,7 @@ export class FastCollectives {
     if (!this.#areParts(input, output, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
+    if (this.#isPlanned(CODES.all_gather, "all_gather", input.dtype, n * bytes)) return undefined;
     const work = this.#begin(CODES.all_gather, "all_gather", input, undefined, 0, from, to, input.size, bytes, COPY);
     return this.#run(work, output, n * bytes);
   }
@@ -209,6 +208,7 @@ export class FastCollectives {
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
+    if (this.#isPlanned(CODES.reduce_scatter, "reduce_scatter", input.dtype, n * bytes)) return undefined;
     const work = this.#begin(
       CODES.reduce_scatter,
       "reduce_scatter",
@@ -234,6 +234,7 @@ export class FastCollectives {
     const [from, to, total] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!apart(from, total, to, total)) return undefined;
     const count = input.size / n;
+    if (this.#isPlanned(CODES.all_to_all, "all_to_all", input.dtype, total)) return undefined;
     const work = this.#begin(CODES.all_to_all, "all_to_all", input, undefined, 0, from, to, count, total / n, COPY);
     return this.#run(work, output, total);
   }
@@ -254,6 +255,7 @@ export class FastCollectives {
       if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
       result = output;
     } else if (options.output !== undefined) return undefined;
+    if (this.#isPlanned(CODES.gather, "gather", input.dtype, n * bytes)) return undefined;
     const work = this.#begin(CODES.gather, "gather", input, undefined, root, from, to, input.size, bytes, COPY);
     return this.#run(work, result, n * bytes);
   }
@@ -276,6 +278,7 @@ export class FastCollectives {
     } else if (options.output !== undefined) return undefined;
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
+    if (this.#isPlanned(CODES.scatter, "scatter", output.dtype, n * bytes)) return undefined;
     const work = this.#begin(CODES.scatter, "scatter", output, undefined, root, from, to, output.size, bytes, COPY);
     work.keep = given;
     return this.#run(work, output, n * bytes);

@@ -24,7 +24,7 @@ import {
   SAMPLE_EVERY,
   unpackCall,
 } from "../../comm/index.ts";
-import { CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
+import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
 import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
@@ -50,6 +50,7 @@ export interface EngineParts {
   readonly flight: FlightRing;
   /** See `ThreadsBackend`'s constructor. */
   readonly firstCall: number;
+  readonly choices: Choices;
 }
 
 export class GroupEngine implements Pumpable {
@@ -66,6 +67,7 @@ export class GroupEngine implements Pumpable {
   readonly counters = new OpCounters();
   readonly pairs: PairChannels;
   readonly plans: PlanRuns;
+  readonly choices: Choices;
   /** Address of this member's private block, and of what lies in it. */
   readonly member: number;
   readonly context: number;
@@ -102,6 +104,7 @@ export class GroupEngine implements Pumpable {
     this.wasm = parts.wasm;
     this.driver = parts.driver;
     this.flight = parts.flight;
+    this.choices = parts.choices;
     const n = this.size;
     this.layout = groupLayout(n, parts.keyBytes);
     const inner = memberLayout(n, CONTEXT.sizeBytes);
@@ -344,6 +347,7 @@ export class GroupEngine implements Pumpable {
     const counter = this.counters.byCode[work.code]!;
     counter.calls++;
     counter.bytes += work.reportedBytes;
+    if (work.choice !== undefined) work.choice.calls++;
     if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
     this.flight.settle(work.entry, true);
     try {

@@ -2,13 +2,15 @@
  * What travels from the launching thread to the ranks of a threads world: one shared WebAssembly memory, the compiled
  * kernels, and plain numbers. Structured-cloneable, so it goes through `workerData` or `postMessage`.
  */
-import type { WasmMemory, WasmModule } from "../../executor/index.ts";
+import type { ChoiceDocument, WasmMemory, WasmModule } from "../../executor/index.ts";
 
 export interface ThreadsHostOptions {
   /** Number of ranks, 1 to 256. */
   readonly ranks: number;
   /** Most memory for communication buffers and bookkeeping, in bytes; at most 4 GiB, which is also the default. */
   readonly memoryLimitBytes?: number;
+  /** Which algorithm serves which size: tables, or `shipped`; unless told, this machine's own before the shipped ones. */
+  readonly choices?: ChoiceDocument | "shipped";
   /** Number of the world's life, raised at each rebuild; 1 unless told. */
   readonly generation?: number;
 }
@@ -21,6 +23,8 @@ export interface ThreadsHandle {
   readonly limitBytes: number;
   readonly memory: WasmMemory;
   readonly module: WasmModule;
+  /** Tables that go before the shipped ones. */
+  readonly choices?: ChoiceDocument;
 }
 
 export interface AttachOptions {

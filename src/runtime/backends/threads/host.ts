@@ -1,7 +1,7 @@
 /** The launching thread's side: makes a world's memory, and declares ranks dead. */
 import { bytes as checkedBytes, InvalidArgumentError } from "../../../core/index.ts";
 import { encodeFailure } from "../../comm/index.ts";
-import { MAX_PAGES, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../executor/index.ts";
+import { MAX_PAGES, machineChoices, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../executor/index.ts";
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
@@ -27,10 +27,11 @@ export function rankBlock(rank: number): number {
 /**
  * Makes the shared memory of a world of `ranks` threads. The handle goes to each of them through `workerData` or
  * `postMessage`. Address space is reserved up to the limit; memory is committed as it is used.
- * @throws InvalidArgumentError
+ * @throws InvalidArgumentError, FormatError for a broken file of this machine's choices
  */
 export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
   const { ranks, memoryLimitBytes = MAX_BYTES, generation = 1 } = options;
+  const choices = options.choices ?? machineChoices();
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
   }
@@ -57,6 +58,7 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
     limitBytes: memoryLimitBytes,
     memory,
     module: protocolModule(),
+    ...(choices === undefined || choices === "shipped" ? {} : { choices }),
   };
 }
 

@@ -2,6 +2,7 @@
  * A run of a plan as work for a group's engine: addresses for its buffers, and what has to be done to the values before
  * and after where the plan alone would round them more than once.
  */
+import type { CollectiveName } from "../../../collectives/index.ts";
 import {
   DTYPES,
   type DType,
@@ -79,20 +80,35 @@ interface Buffer {
   readonly count: number;
 }
 
+/** What a run is called, in the fingerprint and in messages, when it serves a collective. */
+export interface ServedAs {
+  readonly op: CollectiveName;
+  readonly root: number;
+  readonly count: number;
+  readonly reportedBytes: number;
+}
+
 /** Makes the work of a run. When it throws, nothing is held and no number is taken. */
-export function planWork(owner: PlanOwner, engine: GroupEngine, call: PlanCall): ThreadsWork<Tensor | undefined> {
-  return new PlanWorkMaker(owner, engine, call).make();
+export function planWork(
+  owner: PlanOwner,
+  engine: GroupEngine,
+  call: PlanCall,
+  as?: ServedAs,
+): ThreadsWork<Tensor | undefined> {
+  return new PlanWorkMaker(owner, engine, call, as).make();
 }
 
 class PlanWorkMaker {
   readonly #owner: PlanOwner;
   readonly #engine: GroupEngine;
   readonly #call: PlanCall;
+  readonly #as: ServedAs | undefined;
   readonly #carriage: Carriage;
   readonly #staged: number[] = [];
   readonly #after: (() => void)[] = [];
 
-  constructor(owner: PlanOwner, engine: GroupEngine, call: PlanCall) {
+  constructor(owner: PlanOwner, engine: GroupEngine, call: PlanCall, as: ServedAs | undefined) {
+    this.#as = as;
     this.#owner = owner;
     this.#engine = engine;
     this.#call = call;
@@ -120,23 +136,27 @@ class PlanWorkMaker {
     const size = sizeOf(dtype);
     const buffers = this.#buffers();
     const run = engine.plans.open(plan, hash, carriage.dtype, carriage.op);
-    const work = new ThreadsWork<Tensor | undefined>(engine, engine.nextSeq++, "run");
-    work.code = opCode("run");
+    const as = this.#as;
+    const name = as?.op ?? "run";
+    const numElements = partBytes / size;
+    const work = new ThreadsWork<Tensor | undefined>(engine, engine.nextSeq++, name);
+    work.code = opCode(name);
     work.timeoutMs = timeoutMs ?? this.#owner.timeoutMs;
     work.issuedAt = performance.now();
-    work.call = packCall("run", dtype, op, 0);
-    work.count = partBytes / size;
+    const { reduceOp } = plan.collective;
+    work.call = packCall(name, dtype, as !== undefined && reduceOp === undefined ? undefined : op, as?.root ?? 0);
+    work.count = as?.count ?? numElements;
     const scalar = scalarOf(op, dtype);
     work.extra = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16) ^ hashNumbers([scalar]);
     work.detail = ` of plan ${plan.name ?? ""} (${hash}), ${opinion}`;
     work.input = buffers.input;
     work.output = buffers.output;
     work.keep = [this.#call.input, this.#call.output, buffers.result];
-    work.reportedBytes = Math.max(this.#call.inputCount, this.#call.outputCount) * size;
+    work.reportedBytes = as?.reportedBytes ?? Math.max(this.#call.inputCount, this.#call.outputCount) * size;
     work.run = {
       ...run,
       plan,
-      partBytes: carriage.widened ? 4 * work.count : partBytes,
+      partBytes: carriage.widened ? 4 * numElements : partBytes,
       endsAlone: this.#call.endsAlone,
     };
     if (carriage.op === "avg") work.parameter = { dtype, op: "avg", value: engine.size };

@@ -2,7 +2,7 @@
  * The driver of a group on the threads backend: gives the buffers of checked calls addresses in the shared memory, and
  * makes them work for the group's engine.
  */
-import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
+import { agreedCount, type CollectiveName, type OperationName, reportedCount } from "../../../collectives/index.ts";
 import { type ChoraleError, type DType, sizeOf, type Tensor } from "../../../core/index.ts";
 import {
   asTensor,
@@ -28,11 +28,13 @@ import {
   type UncheckedOptions,
   type WireOp,
 } from "../../comm/index.ts";
+import type { Choice } from "../../executor/index.ts";
 import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";
 import { planWork } from "./plan-work.ts";
+import { choiceFor, countChoices, planCallOf } from "./served-call.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
 import { setCounts, setOperator } from "./work-parameters.ts";
@@ -72,6 +74,10 @@ export class ThreadsGroup implements GroupDriver {
 
   get failure(): ChoraleError | undefined {
     return this.#engine.knownFailure();
+  }
+
+  get takesAlgorithms(): boolean {
+    return true;
   }
 
   get strictWork(): boolean {
@@ -166,9 +172,11 @@ export class ThreadsGroup implements GroupDriver {
   }
 
   pending(): CommStats {
-    const { heap, counters, numPending } = this.#engine;
+    const { heap, counters, numPending, choices } = this.#engine;
+    const operations = counters.snapshot();
     return {
-      operations: counters.snapshot(),
+      operations,
+      choices: countChoices(choices, operations),
       pending: numPending,
       memory: { usedBytes: heap.usedBytes, peakBytes: heap.peakBytes, limitBytes: heap.limitBytes },
     };
@@ -217,7 +225,33 @@ export class ThreadsGroup implements GroupDriver {
     if (call.kind === "barrier") return this.#barrier(call);
     for (const given of [call.input, call.output]) this.#owner.checkMemory(given);
     const { op } = call.call;
-    return op === "send" || op === "recv" ? this.#message(op, call) : this.#collective(call);
+    if (op === "send" || op === "recv") return this.#message(op, call);
+    const choice = choiceFor(this.#engine.choices, call);
+    const work = choice?.served.kind === "plan" ? this.#served(call, choice) : this.#collective(call);
+    work.choice = choice;
+    return work;
+  }
+
+  /** A collective as a run of the plan that was chosen for it. */
+  #served(given: TensorCall, choice: Choice): ThreadsWork<unknown> {
+    const { call, input, output } = given;
+    const count = agreedCount(call);
+    const as = {
+      op: call.op as CollectiveName,
+      root: call.root ?? 0,
+      count,
+      reportedBytes: reported(call, count) * sizeOf(call.dtype),
+    };
+    const work = planWork(this.#owner, this.#engine, planCallOf(given, choice), as) as ThreadsWork<unknown>;
+    work.keep = [input, output, work.keep];
+    const { harvest } = work;
+    const { writes, inPlace } = rolesOf(call);
+    const isFresh = writes && output === undefined && !inPlace;
+    work.harvest = () => {
+      const result = harvest?.();
+      return isFresh ? result : asTensor(output ?? input);
+    };
+    return work;
   }
 
   #barrier({ timeoutMs }: BarrierCall): ThreadsWork<unknown> {

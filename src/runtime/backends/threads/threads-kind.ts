@@ -1,15 +1,32 @@
 /** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
-import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
+import { type BackendKind, isDuration, isFlag, isIntegerFrom, type OptionCheck } from "../../comm/index.ts";
+import { checkChoices } from "../../executor/index.ts";
 import { dumpFlight } from "./flight-ring.ts";
 import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
 
-/** Memory, deadline and cores of the threads backend. */
-export type ThreadsOptions = Pick<ThreadsHostOptions, "memoryLimitBytes"> & AttachOptions;
+const isChoices: OptionCheck = (value) => {
+  if (value === "shipped") return undefined;
+  try {
+    checkChoices(value, "backendOptions");
+    return undefined;
+  } catch (error) {
+    return `"shipped", or a document of choices (${(error as Error).message})`;
+  }
+};
+
+/** Memory, deadline, cores and choices of the threads backend. */
+export type ThreadsOptions = Pick<ThreadsHostOptions, "memoryLimitBytes" | "choices"> & AttachOptions;
 
 export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
   name: "threads",
-  options: { memoryLimitBytes: isIntegerFrom(1), timeoutMs: isDuration, strictWork: isFlag, cores: isIntegerFrom(1) },
+  options: {
+    memoryLimitBytes: isIntegerFrom(1),
+    timeoutMs: isDuration,
+    strictWork: isFlag,
+    cores: isIntegerFrom(1),
+    choices: isChoices,
+  },
   isolations: ["thread"],
   isolationReason: "whose ranks share the memory of one process",
   maxRanks: MAX_RANKS,

@@ -41,6 +41,8 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** What the kernel divides or multiplies by. */
   parameter: { readonly dtype: DType; readonly op: KernelOp; readonly value: number | bigint } | undefined;
   root = 0;
+  /** What serves the call, where that was chosen; it counts the calls. */
+  choice: { calls: number } | undefined;
   /** The plan that this work runs, if it runs one. */
   run: RunningPlan | undefined;
   /** The other end of a point-to-point operation, a rank of the group; -1 for collectives. */

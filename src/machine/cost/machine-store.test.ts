@@ -1,0 +1,68 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import {
+  machineFile,
+  readMachineFile,
+  removeMachineFile,
+  STORE_SCHEMA_VERSION,
+  thisMachine,
+  writeMachineSection,
+} from "./machine-store.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-store-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const section = (data: unknown) => ({ chorale: "0.1.0", date: "2026-01-02", data });
+
+describe("the machine's file", () => {
+  it("lies where CHORALE_CHOICES says, or below the user's data, under the machine's key", () => {
+    expect(machineFile({ CHORALE_CHOICES: "shipped" })).toBeUndefined();
+    expect(machineFile({ CHORALE_CHOICES: "/a/b.json" })).toBe("/a/b.json");
+    expect(machineFile({ XDG_DATA_HOME: "/data" })).toBe(`/data/chorale/machines/${thisMachine().key}.json`);
+    expect(machineFile({})).toMatch(/\.local.share.chorale.machines/);
+    expect(thisMachine().key).toMatch(/^[a-z0-9_]+-[a-z0-9-]+-\d+c$/);
+  });
+
+  it("keeps its sections apart, is replaced whole, and is removed", () => {
+    const path = join(folder, "new", "machine.json");
+    expect(readMachineFile(path)).toBeUndefined();
+    writeMachineSection(path, "choices", section([1]));
+    writeMachineSection(path, "cpuCosts", section({ a: 2 }));
+    writeMachineSection(path, "choices", section([3]));
+    expect(readMachineFile(path)).toEqual({
+      schemaVersion: STORE_SCHEMA_VERSION,
+      machine: thisMachine(),
+      choices: section([3]),
+      cpuCosts: section({ a: 2 }),
+    });
+    expect(readdirSync(join(folder, "new"))).toEqual(["machine.json"]);
+    expect([removeMachineFile(path), removeMachineFile(path)]).toEqual([true, false]);
+  });
+
+  it("is passed over when it is another machine's, or of another schema", () => {
+    const path = join(folder, "other.json");
+    writeMachineSection(path, "choices", section([1]));
+    const text = readFileSync(path, "utf8");
+    for (const other of [
+      text.replace(thisMachine().key, "x64-other-64c"),
+      text.replace('Version": 1', 'Version": 2'),
+    ]) {
+      expect(other).not.toBe(text);
+      writeFileSync(path, other);
+      expect(readMachineFile(path)).toBeUndefined();
+    }
+  });
+
+  it("is refused by name when it is broken, and what is written then replaces it", () => {
+    const path = join(folder, "broken.json");
+    const good = { schemaVersion: 1, machine: thisMachine() };
+    for (const text of ["{", "5", "{}", JSON.stringify({ ...good, choices: { date: "2026" } })]) {
+      writeFileSync(path, text);
+      expect(() => readMachineFile(path), text).toThrow(/broken\.json: .*`chorale tune --reset` removes/);
+    }
+    writeMachineSection(path, "choices", section([1]));
+    expect(readMachineFile(path)).toMatchObject({ choices: section([1]) });
+  });
+});

@@ -1,0 +1,132 @@
+/**
+ * What was measured on this machine, in one file of its user: fitted constants and choices of algorithms, each with the
+ * version that measured it and the date. The file is read by launchers, never by ranks. It holds data alone; who put a
+ * section there says what its `data` means and checks it.
+ */
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, cpus, homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { FormatError } from "../../core/index.ts";
+
+export const STORE_SCHEMA_VERSION = 1;
+/** Sections of the file. */
+export const STORE_SECTIONS = ["choices", "cpuCosts"] as const;
+export type StoreSection = (typeof STORE_SECTIONS)[number];
+
+/** What tells machines apart whose measurements differ. */
+export interface MachineId {
+  /** Name of the file. */
+  readonly key: string;
+  readonly arch: string;
+  readonly cpu: string;
+  /** Cores that this process may use. */
+  readonly cores: number;
+}
+
+export interface StoredSection {
+  /** Version of chorale that measured it. */
+  readonly chorale: string;
+  /** Day of the measurement, ISO 8601. */
+  readonly date: string;
+  readonly data: unknown;
+}
+
+export interface MachineRecord extends Partial<Readonly<Record<StoreSection, StoredSection>>> {
+  readonly schemaVersion: typeof STORE_SCHEMA_VERSION;
+  readonly machine: MachineId;
+}
+
+/** The word that makes `CHORALE_CHOICES` leave the machine's file alone. */
+const SHIPPED = "shipped";
+
+let machine: MachineId | undefined;
+
+/** Identifies this machine by its processor and the cores that this process may use. */
+export function thisMachine(): MachineId {
+  if (machine !== undefined) return machine;
+  const cpu = cpus()[0]?.model.trim() ?? "unknown";
+  const cores = availableParallelism();
+  const words = cpu
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .replace(/^-|-$/g, "");
+  machine = Object.freeze({ key: `${process.arch}-${words || "cpu"}-${cores}c`, arch: process.arch, cpu, cores });
+  return machine;
+}
+
+/**
+ * The file of this machine's measurements, whether or not it exists: what `CHORALE_CHOICES` names, or one below
+ * `XDG_DATA_HOME` (`~/.local/share`). `undefined` with `CHORALE_CHOICES=shipped`.
+ */
+export function machineFile(env: NodeJS.ProcessEnv = process.env): string | undefined {
+  const named = env["CHORALE_CHOICES"];
+  if (named === SHIPPED) return undefined;
+  if (named !== undefined && named !== "") return named;
+  const data = env["XDG_DATA_HOME"];
+  const folder = data !== undefined && data !== "" ? data : join(homedir(), ".local", "share");
+  return join(folder, "chorale", "machines", `${thisMachine().key}.json`);
+}
+
+/**
+ * Reads a machine's file. @returns `undefined` when there is none, and for one of another machine or another schema
+ * @throws FormatError for a file that is not what `writeMachineFile` wrote
+ */
+export function readMachineFile(path: string): MachineRecord | undefined {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch {
+    return undefined;
+  }
+  const refuse = (problem: string, cause?: unknown) =>
+    new FormatError(path, `${problem}; \`chorale tune --reset\` removes the file`, { cause });
+  let value: Partial<MachineRecord> | null;
+  try {
+    value = JSON.parse(text) as Partial<MachineRecord> | null;
+  } catch (error) {
+    throw refuse("is not valid JSON", error);
+  }
+  if (typeof value !== "object" || value === null || typeof value.schemaVersion !== "number") {
+    throw refuse("has no schemaVersion");
+  }
+  if (value.schemaVersion !== STORE_SCHEMA_VERSION || value.machine?.key !== thisMachine().key) return undefined;
+  for (const name of STORE_SECTIONS) {
+    const section = value[name];
+    if (section === undefined) continue;
+    if (typeof section?.chorale !== "string" || typeof section.date !== "string" || section.data === undefined) {
+      throw refuse(`has a section ${name} without chorale, date or data`);
+    }
+  }
+  return value as MachineRecord;
+}
+
+/** Replaces one section of a machine's file; the others stay. A crash leaves the old file or the new one. */
+export function writeMachineSection(path: string, name: StoreSection, section: StoredSection): void {
+  let kept: MachineRecord | undefined;
+  try {
+    kept = readMachineFile(path);
+  } catch {
+    // A broken file has nothing worth keeping.
+  }
+  const record: MachineRecord = {
+    ...kept,
+    schemaVersion: STORE_SCHEMA_VERSION,
+    machine: thisMachine(),
+    [name]: section,
+  };
+  mkdirSync(dirname(path), { recursive: true });
+  const draft = `${path}.${process.pid}.tmp`;
+  writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`);
+  renameSync(draft, path);
+}
+
+/** Removes a machine's file. @returns whether there was one */
+export function removeMachineFile(path: string): boolean {
+  try {
+    rmSync(path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
+  }
+}

@@ -1,0 +1,17 @@
+/** What the fast path asks of its arguments, as comparisons of numbers. */
+/** Whether two ranges of bytes have none in common. */
+export function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
+  return a + aBytes <= b || b + bBytes <= a;
+}
+
+/** The sum of one count per rank; -1 when they are no counts. */
+export function sumOfCounts(counts: readonly number[], n: number): number {
+  if (counts.length !== n) return -1;
+  let sum = 0;
+  for (let r = 0; r < n; r++) {
+    const count = counts[r]!;
+    if (!Number.isSafeInteger(count) || count < 0) return -1;
+    sum += count;
+  }
+  return sum;
+}

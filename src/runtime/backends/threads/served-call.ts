@@ -1,0 +1,106 @@
+/**
+ * What serves the collectives of a group of threads: kernels that move shares of everybody's buffers, or a plan that a
+ * table of choices or the call itself names. A call that a plan serves becomes the same work as `comm.run` makes.
+ */
+import {
+  agreedCount,
+  COLLECTIVE_NAMES,
+  type CollectiveName,
+  overlaps,
+  reportedCount,
+} from "../../../collectives/index.ts";
+import { sizeOf } from "../../../core/index.ts";
+import { type CommStats, type Operand, type PlanCall, rolesOf, type TensorCall } from "../../comm/index.ts";
+import {
+  type Choice,
+  type ChoiceDocument,
+  Choices,
+  type KernelNames,
+  libraryPlans,
+  logsSelection,
+  registeredAlgorithm,
+  SHIPPED_CHOICES,
+} from "../../executor/index.ts";
+
+/** The collectives by hand: see move.ts. */
+export const KERNELS = Object.fromEntries(
+  COLLECTIVE_NAMES.map((op) => [op, [op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"]]),
+) as unknown as KernelNames;
+
+/** What choices of a group depend on, beside the number of ranks: whether each has a core. */
+export type CpuTopology = "own-cores" | "shared-cores";
+
+export interface GroupFacts {
+  readonly name: string;
+  readonly size: number;
+  readonly me: number;
+  readonly topology: CpuTopology;
+  /** This machine's own document, as the launcher read it. */
+  readonly machine: ChoiceDocument | undefined;
+}
+
+/** The choices of a group. One of its ranks tells of them where `CHORALE_LOG` asks for it. */
+export function choicesOf({ name, size, me, topology, machine }: GroupFacts): Choices {
+  const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
+  const tells = me === 0 && logsSelection();
+  const place = { backend: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
+  return new Choices(place, documents, tells ? (line) => process.stderr.write(`${line}\n`) : undefined);
+}
+
+/** What serves a call, and has to be counted when it is done. @throws InvalidArgumentError for a wrong `algorithm:` */
+export function choiceFor(choices: Choices, { call, algorithm }: TensorCall): Choice | undefined {
+  const op = call.op as CollectiveName;
+  if (!COLLECTIVE_NAMES.includes(op)) return undefined;
+  const bytes = reportedCount(op, call.numRanks, agreedCount(call)) * sizeOf(call.dtype);
+  return algorithm === undefined
+    ? choices.choose(op, call.dtype, bytes)
+    : choices.named(op, call.dtype, bytes, algorithm);
+}
+
+/** A call as a run of the plan that was chosen for it. @throws PlanError for an algorithm of the program's own that is wrong */
+export function planCallOf({ call, input, output, outputCount, timeoutMs }: TensorCall, { served }: Choice): PlanCall {
+  const { op, dtype, numRanks, root = 0, redop = "sum" } = call;
+  const request = { served, collective: op as CollectiveName, numRanks, root };
+  const { plan, hash, endsAlone, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
+  const { reads, writes, inPlace } = rolesOf(call);
+  const target = writes ? (output ?? (inPlace ? input : undefined)) : undefined;
+  const lies = reads && target !== undefined && overlaps(input.region, target.region);
+  return {
+    kind: "plan",
+    plan,
+    hash,
+    dtype,
+    op: redop,
+    partBytes: agreedCount(call) * sizeOf(dtype),
+    input: reads ? input : undefined,
+    // The plan is the same on all ranks, and out of place: a rank that is not gets its result by way of another buffer.
+    output: lies && !worksInPlace() ? apart(target) : target,
+    inputCount: reads ? input.count : 0,
+    outputCount,
+    shared: undefined,
+    endsAlone,
+    opinion: "which is proved",
+    timeoutMs,
+  };
+}
+
+/** The same elements as an array that is no tensor of the world: results are copied there. */
+function apart(target: Operand): Operand {
+  return target.tensor === undefined ? target : { ...target, tensor: undefined, array: target.tensor.data };
+}
+
+/** How many calls each choice served. What no plan and no `algorithm:` was asked for, the first kernel served. */
+export function countChoices(choices: Choices, operations: CommStats["operations"]): Record<string, number> {
+  const counts = choices.counts();
+  const others: Record<string, number> = {};
+  for (const [key, calls] of Object.entries(counts)) {
+    const op = key.slice(0, key.indexOf(" "));
+    others[op] = (others[op] ?? 0) + calls;
+  }
+  for (const op of COLLECTIVE_NAMES) {
+    const rest = (operations[op]?.calls ?? 0) - (others[op] ?? 0);
+    const key = `${op} ${KERNELS[op][0]}`;
+    if (rest > 0) counts[key] = (counts[key] ?? 0) + rest;
+  }
+  return counts;
+}

@@ -1,0 +1,200 @@
+import { beforeAll, describe, expect, it } from "vitest";
+import { ALGORITHMS } from "../../authoring/algorithms/index.ts";
+import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
+import { loadLibraryPlans } from "./algorithm-names.ts";
+import { type ChoiceDocument, type ChoicePlace, Choices, checkChoices, type KernelNames } from "./choices.ts";
+import { parseServed } from "./served.ts";
+import { SHIPPED_CHOICES } from "./shipped-choices.ts";
+
+let library: Awaited<ReturnType<typeof loadLibraryPlans>>;
+beforeAll(async () => {
+  library = await loadLibraryPlans();
+});
+
+const kernels = Object.fromEntries(
+  COLLECTIVE_NAMES.map((op) => [op, [op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"]]),
+) as unknown as KernelNames;
+const place = (numRanks: number, topology = "own-cores"): ChoicePlace => ({
+  backend: "threads",
+  group: "world",
+  numRanks,
+  topology,
+  kernels,
+});
+const table = { backend: "threads", collective: "all_reduce", ranks: [2, 4] } as const;
+const document = (...tables: ChoiceDocument["tables"]): ChoiceDocument => ({
+  schemaVersion: 1,
+  source: "this-machine",
+  date: "2026-01-02",
+  tables,
+});
+
+describe("parseServed", () => {
+  it("reads a name, instances and chunks", () => {
+    expect(parseServed("chain-broadcast*2/16", [])).toEqual({
+      kind: "plan",
+      name: "chain-broadcast",
+      instances: 2,
+      chunks: 16,
+      label: "chain-broadcast*2/16",
+    });
+    expect(parseServed("direct-kernel", ["direct-kernel"])).toMatchObject({ kind: "kernel", instances: 1 });
+  });
+  it.each(["", "*2", "ring*0", "ring*65", "ring/0", "ring/2000", "ring*2*2", "ring-all-reduce *2", "../x", "ring*1e2"])(
+    "refuses %j",
+    (label) => {
+      expect(() => parseServed(label, [])).toThrow(expect.objectContaining({ argument: "algorithm" }));
+    },
+  );
+  it("gives kernels neither instances nor chunks", () => {
+    expect(() => parseServed("direct-kernel*2", ["direct-kernel"])).toThrow(/direct-kernel alone/);
+  });
+});
+
+describe("choices", () => {
+  it("have a shipped table for every collective, for any number of ranks, that names what exists", () => {
+    expect(checkChoices(JSON.parse(JSON.stringify(SHIPPED_CHOICES)), "shipped")).toEqual(SHIPPED_CHOICES);
+    for (const n of [1, 2, 7, 256]) {
+      const choices = new Choices(place(n), [SHIPPED_CHOICES]);
+      for (const op of COLLECTIVE_NAMES) expect(choices.choose(op, "f32", 0).source).toMatch(/^shipped 2026/);
+    }
+  });
+
+  it("come from the first document with a table that fits ranks, dtype and topology, by size", () => {
+    const own = document(
+      { ...table, topology: "shared-cores", rows: [{ fromBytes: 0, use: "binomial-all-reduce" }] },
+      { ...table, dtypes: ["f64"], rows: [{ fromBytes: 0, use: "ring-all-reduce" }] },
+      {
+        ...table,
+        rows: [
+          { fromBytes: 0, use: "two-shot-kernel" },
+          { fromBytes: 1024, use: "ring-all-reduce*2" },
+          { fromBytes: 65_536, use: "two-shot-read-all-reduce" },
+        ],
+      },
+    );
+    const label = (choices: Choices, bytes: number, dtype: "f32" | "f64" = "f32") =>
+      choices.choose("all_reduce", dtype, bytes).served.label;
+    const four = new Choices(place(4), [own, SHIPPED_CHOICES]);
+    expect([0, 1023, 1024, 65_535, 65_536, 1e12].map((bytes) => label(four, bytes))).toEqual([
+      "two-shot-kernel",
+      "two-shot-kernel",
+      "ring-all-reduce*2",
+      "ring-all-reduce*2",
+      "two-shot-read-all-reduce",
+      "two-shot-read-all-reduce",
+    ]);
+    expect(label(four, 5, "f64")).toBe("ring-all-reduce");
+    expect(four.choose("all_reduce", "f32", 2000)).toMatchObject({
+      fromBytes: 1024,
+      toBytes: 65_536,
+      source: "this-machine 2026-01-02",
+    });
+    expect(label(new Choices(place(4, "shared-cores"), [own, SHIPPED_CHOICES]), 5)).toBe("binomial-all-reduce");
+    expect(label(new Choices(place(5), [own, SHIPPED_CHOICES]), 5)).toBe("two-shot-kernel");
+    expect(new Choices(place(5), [own, SHIPPED_CHOICES]).firstPlanBytes("all_reduce")).toBe(Infinity);
+    expect(four.firstPlanBytes("broadcast")).toBe(Infinity);
+    expect(four.firstPlanBytes("all_reduce")).toBe(0);
+  });
+
+  it("pass over a table that names what this version does not have, or not for so many ranks", () => {
+    for (const use of ["best-of-all", "ring-all-gather", "ring-all-reduce/4"]) {
+      const own = document({ ...table, rows: [{ fromBytes: 0, use }] });
+      const choice = new Choices(place(2), [own, SHIPPED_CHOICES]).choose("all_reduce", "f32", 1);
+      expect(choice.served.label, use).toBe("two-shot-kernel");
+    }
+  });
+
+  it("answer a wrong name with those that the collective takes here", () => {
+    const choices = new Choices(place(3), [SHIPPED_CHOICES]);
+    const named = (label: unknown) => () => choices.named("all_gather", "f32", 4, label as string);
+    expect(named("ring-all-gather*2")()).toMatchObject({ served: { instances: 2 }, source: "algorithm:" });
+    for (const wrong of ["ring-all-reduce", "nothing", 5, "switch-all-gather", "recursive-doubling-all-gather"]) {
+      expect(named(wrong)).toThrow(/expected one of direct-kernel, direct-all-gather, .*bruck-all-gather/);
+    }
+    expect(choices.accepted("all_gather_v")).toEqual(["direct-kernel"]);
+  });
+
+  it("tell of each choice once, and count their calls", () => {
+    const lines: string[] = [];
+    const own = document({ ...table, rows: [{ fromBytes: 0, use: "ring-all-reduce" }] });
+    const choices = new Choices(place(2), [own, SHIPPED_CHOICES], (line) => lines.push(line));
+    for (let i = 0; i < 3; i++) choices.choose("all_reduce", "f32", 100 + i).calls++;
+    choices.named("all_reduce", "f32", 5, "two-shot-kernel").calls++;
+    choices.choose("broadcast", "f32", 1 << 20);
+    expect(lines).toEqual([
+      "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",
+      "chorale select: all_reduce of f32, 5 B, group world of 2 ranks on threads (own-cores): two-shot-kernel, a kernel, from 0 B; algorithm:",
+      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): direct-kernel, a kernel, from 0 B; shipped 2026-11-22",
+    ]);
+    expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
+  });
+
+  it.each<[string, (d: Record<string, unknown>) => void]>([
+    ["choices.schemaVersion", (d) => Object.assign(d, { schemaVersion: 2 })],
+    ["choices.source", (d) => Object.assign(d, { source: 5 })],
+    ["choices.tables", (d) => Object.assign(d, { tables: {} })],
+    ["choices.tables[0].collective", (d) => Object.assign(d, { tables: [{ ...table, collective: "send", rows: [] }] })],
+    ["choices.tables[0].ranks", (d) => Object.assign(d, { tables: [{ ...table, ranks: [3, 2], rows: [] }] })],
+    ["choices.tables[0].rows", (d) => Object.assign(d, { tables: [{ ...table, rows: [] }] })],
+    ["choices.tables[0].dtypes", (d) => Object.assign(d, { tables: [{ ...table, dtypes: ["f33"], rows: [] }] })],
+    [
+      "choices.tables[0].rows[0].fromBytes",
+      (d) => Object.assign(d, { tables: [{ ...table, rows: [{ fromBytes: 1, use: "a" }] }] }),
+    ],
+    [
+      "choices.tables[0].rows[1].fromBytes",
+      (d) =>
+        Object.assign(d, {
+          tables: [
+            {
+              ...table,
+              rows: [
+                { fromBytes: 0, use: "a" },
+                { fromBytes: 0, use: "b" },
+              ],
+            },
+          ],
+        }),
+    ],
+    [
+      "choices.tables[0].rows[0].use",
+      (d) => Object.assign(d, { tables: [{ ...table, rows: [{ fromBytes: 0, use: "a*0" }] }] }),
+    ],
+  ])("refuse a document whose %s is wrong, and name it", (field, change) => {
+    const broken = { ...document() } as Record<string, unknown>;
+    change(broken);
+    expect(() => checkChoices(broken, "file.json")).toThrow(
+      expect.objectContaining({ code: "INVALID_FORMAT", where: "file.json", field }),
+    );
+  });
+});
+
+describe("serving plans", () => {
+  it("are proved and out of place, and say whether a result on top of the input is right too", () => {
+    const of = (label: string, collective: "all_reduce" | "all_gather" | "reduce_scatter") =>
+      library.servingPlan({ served: parseServed(label, []), collective, numRanks: 2, root: 0 }, undefined);
+    const fused = of("two-shot-fused-read-all-reduce", "all_reduce");
+    expect(fused.plan.collective.inPlace).toBe(false);
+    expect(fused.hash).toMatch(/^[0-9a-f]{16}$/);
+    expect(of("two-shot-fused-read-all-reduce", "all_reduce")).toBe(fused);
+    const harmless = ALGORITHMS.filter((a) => a.collective === "all_reduce" && a.legal(2) && !a.needsSwitch).filter(
+      (a) => of(a.name, "all_reduce").worksInPlace(),
+    );
+    expect(harmless.map((a) => a.name)).toMatchInlineSnapshot(`
+      [
+        "two-shot-all-reduce",
+        "two-shot-read-all-reduce",
+        "two-shot-fused-read-all-reduce",
+        "ring-all-reduce",
+        "bidirectional-ring-all-reduce",
+        "recursive-doubling-all-reduce",
+        "halving-doubling-all-reduce",
+        "double-binary-tree-all-reduce",
+        "binomial-all-reduce",
+      ]
+    `);
+    expect(of("direct-all-gather", "all_gather").worksInPlace()).toBe(true);
+    expect(of("one-shot-read-all-reduce", "all_reduce").worksInPlace()).toBe(false);
+  });
+});

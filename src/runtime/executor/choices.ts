@@ -1,0 +1,270 @@
+/**
+ * Which algorithm serves a collective: data, looked up by collective, ranks, element type, size and topology. Tables come
+ * in documents: this machine's own, which `chorale tune` writes, then the shipped ones; the first table that fits wins.
+ * The launcher reads the machine's document and hands it to the ranks, so that all of them choose the same.
+ *
+ * It does not know what a rank is, nor how a kernel or a plan runs: a backend names its kernels, and runs what is chosen.
+ */
+import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
+import { DTYPE_NAMES, type DType, FormatError, formatSize, InvalidArgumentError } from "../../core/index.ts";
+import { isAlgorithmFor, namesOfAlgorithms } from "./algorithm-names.ts";
+import { parseServed, type Served } from "./served.ts";
+
+export const CHOICES_SCHEMA_VERSION = 1;
+
+export interface ChoiceRow {
+  /** The first size that it serves, up to the next row: bytes of the larger of a rank's two buffers. */
+  readonly fromBytes: number;
+  /** `NAME[*INSTANCES][/CHUNKS]`: a kernel of the backend, or an algorithm. */
+  readonly use: string;
+  /** What was measured at `fromBytes`. */
+  readonly timeUs?: number;
+}
+
+export interface ChoiceTable {
+  readonly backend: string;
+  readonly collective: CollectiveName;
+  /** Fewest and most ranks. */
+  readonly ranks: readonly [number, number];
+  /** Element types; all when absent. */
+  readonly dtypes?: readonly DType[];
+  /** Which topology it is for, as the backend names it; all when absent. */
+  readonly topology?: string;
+  /** By size, the first from 0. */
+  readonly rows: readonly ChoiceRow[];
+}
+
+export interface ChoiceDocument {
+  readonly schemaVersion: typeof CHOICES_SCHEMA_VERSION;
+  /** Where it comes from, for people: `shipped`, or the machine's key. */
+  readonly source: string;
+  readonly date: string;
+  readonly tables: readonly ChoiceTable[];
+}
+
+/** The kernels that a backend has by hand, by collective. */
+export type KernelNames = Readonly<Record<CollectiveName, readonly string[]>>;
+
+/** Where choices are made: facts that are the same on all ranks of a group. */
+export interface ChoicePlace {
+  readonly backend: string;
+  readonly group: string;
+  readonly numRanks: number;
+  readonly topology: string;
+  readonly kernels: KernelNames;
+}
+
+/** One choice: what serves which sizes. */
+export interface Choice {
+  readonly served: Served;
+  readonly fromBytes: number;
+  /** The first size that it does not serve. */
+  readonly toBytes: number;
+  /** Whose table it is: `shipped 2026-11-22`, or `algorithm:` for a call that names it. */
+  readonly source: string;
+  /** Calls that it served. Whoever asks counts. */
+  calls: number;
+}
+
+/**
+ * Checks a document that comes from a file.
+ * @throws FormatError naming the field
+ */
+export function checkChoices(value: unknown, where: string): ChoiceDocument {
+  const refuse = (field: string, problem: string) => new FormatError(where, problem, { field });
+  const document = value as Partial<ChoiceDocument> | null;
+  if (typeof document !== "object" || document === null) throw refuse("choices", "must be an object");
+  if (document.schemaVersion !== CHOICES_SCHEMA_VERSION) {
+    throw refuse("choices.schemaVersion", `must be ${CHOICES_SCHEMA_VERSION}`);
+  }
+  for (const name of ["source", "date"] as const) {
+    if (typeof document[name] !== "string") throw refuse(`choices.${name}`, "must be a text");
+  }
+  if (!Array.isArray(document.tables)) throw refuse("choices.tables", "must be a list");
+  document.tables.forEach((table: Partial<ChoiceTable> | null, i) => {
+    const at = `choices.tables[${i}]`;
+    if (typeof table?.backend !== "string") throw refuse(`${at}.backend`, "must be a text");
+    if (!COLLECTIVE_NAMES.includes(table.collective as CollectiveName)) {
+      throw refuse(`${at}.collective`, `must be one of ${COLLECTIVE_NAMES.join(", ")}`);
+    }
+    const [least, most] = Array.isArray(table.ranks) ? table.ranks : [];
+    const isRange =
+      Number.isInteger(least) && Number.isInteger(most) && (least ?? 0) >= 1 && (most ?? 0) >= (least ?? 0);
+    if (!isRange || table.ranks?.length !== 2) throw refuse(`${at}.ranks`, "must be the fewest and the most ranks");
+    const { dtypes, topology, rows } = table;
+    if (dtypes !== undefined && !(Array.isArray(dtypes) && dtypes.every((dtype) => DTYPE_NAMES.includes(dtype)))) {
+      throw refuse(`${at}.dtypes`, "must be a list of element types");
+    }
+    if (topology !== undefined && typeof topology !== "string") throw refuse(`${at}.topology`, "must be a text");
+    if (!Array.isArray(rows) || rows.length === 0) throw refuse(`${at}.rows`, "must be a list with one row or more");
+    rows.forEach((row: Partial<ChoiceRow> | null, j) => {
+      const above = j === 0 ? -1 : (rows[j - 1] as ChoiceRow).fromBytes;
+      const isNext = Number.isSafeInteger(row?.fromBytes) && (row?.fromBytes ?? 0) > above;
+      if (!isNext || (j === 0 && row?.fromBytes !== 0)) {
+        throw refuse(`${at}.rows[${j}].fromBytes`, j === 0 ? "must be 0" : `must be above ${above}, the row before`);
+      }
+      if (typeof row?.use !== "string") throw refuse(`${at}.rows[${j}].use`, "must be a text");
+      try {
+        parseServed(row.use, []);
+      } catch (error) {
+        throw refuse(`${at}.rows[${j}].use`, (error as Error).message);
+      }
+    });
+  });
+  return document as ChoiceDocument;
+}
+
+/** Makes a group's choices, and keeps them: what was chosen once for a collective, dtype and size range is looked up. */
+export class Choices {
+  readonly #place: ChoicePlace;
+  readonly #documents: readonly ChoiceDocument[];
+  /** By collective and dtype: the ranges of the table that fits, ascending. */
+  readonly #known = new Map<string, readonly Choice[]>();
+  readonly #forced = new Map<string, Choice>();
+  readonly #listener: ((line: string) => void) | undefined;
+  readonly #told = new Set<Choice>();
+
+  /**
+   * @param documents the first one that has a fitting table wins; the last one must have a table for everything
+   * @param listener hears one line for each choice when it is first made
+   */
+  constructor(place: ChoicePlace, documents: readonly ChoiceDocument[], listener?: (line: string) => void) {
+    this.#place = place;
+    this.#documents = documents;
+    this.#listener = listener;
+  }
+
+  /** What serves a call of a size. The caller adds to `calls`. */
+  choose(collective: CollectiveName, dtype: DType, sizeBytes: number): Choice {
+    const ranges = this.ranges(collective, dtype);
+    let found = ranges[0] as Choice;
+    for (const range of ranges) if (sizeBytes >= range.fromBytes) found = range;
+    if (this.#listener !== undefined && !this.#told.has(found)) this.#tell(collective, dtype, sizeBytes, found);
+    return found;
+  }
+
+  /**
+   * What a call names with `algorithm:`.
+   * @throws InvalidArgumentError that lists what the collective accepts here
+   */
+  named(collective: CollectiveName, dtype: DType, sizeBytes: number, label: string): Choice {
+    const key = `${collective} ${label}`;
+    const known = this.#forced.get(key);
+    if (known !== undefined) return known;
+    const accepted = () =>
+      `one of ${this.accepted(collective).join(", ")}; a plan's name also with *INSTANCES and /CHUNKS`;
+    if (typeof label !== "string") throw new InvalidArgumentError("algorithm", label, accepted());
+    const kernels = this.#place.kernels[collective];
+    const served = parseServed(label, kernels);
+    if (served.kind === "plan" && !isAlgorithmFor(served, collective, this.#place.numRanks)) {
+      throw new InvalidArgumentError("algorithm", label, accepted());
+    }
+    const choice = { served, fromBytes: 0, toBytes: Number.POSITIVE_INFINITY, source: "algorithm:", calls: 0 };
+    this.#forced.set(key, choice);
+    this.#tell(collective, dtype, sizeBytes, choice);
+    return choice;
+  }
+
+  /** Names that `algorithm:` takes for a collective in this group. */
+  accepted(collective: CollectiveName): readonly string[] {
+    return [...this.#place.kernels[collective], ...namesOfAlgorithms(collective, this.#place.numRanks)];
+  }
+
+  /** The choices for a collective and element type, by size. */
+  ranges(collective: CollectiveName, dtype: DType): readonly Choice[] {
+    const key = `${collective} ${dtype}`;
+    const known = this.#known.get(key);
+    if (known !== undefined) return known;
+    const made = this.#rangesOf(collective, dtype);
+    this.#known.set(key, made);
+    return made;
+  }
+
+  /**
+   * The smallest size for which a caller has to ask `choose`: below it, a kernel serves every element type, and nobody
+   * wants to hear of it. Infinity when there is none.
+   */
+  firstPlanBytes(collective: string): number {
+    if (this.#listener !== undefined) return 0;
+    const fitting = this.#documents.flatMap((document) =>
+      document.tables.filter((table) => this.#fits(table, collective, undefined)),
+    );
+    const rows = fitting.flatMap(({ rows }) =>
+      rows.filter(({ use }) => !this.#isKernel(collective as CollectiveName, use)),
+    );
+    return Math.min(Number.POSITIVE_INFINITY, ...rows.map(({ fromBytes }) => fromBytes));
+  }
+
+  /** How many calls each choice served, by `collective algorithm`. */
+  counts(): Record<string, number> {
+    const counts: Record<string, number> = {};
+    const add = (key: string, { calls }: Choice) => {
+      if (calls > 0) counts[key] = (counts[key] ?? 0) + calls;
+    };
+    for (const [key, ranges] of this.#known) {
+      for (const range of ranges) add(`${key.slice(0, key.indexOf(" "))} ${range.served.label}`, range);
+    }
+    for (const [key, choice] of this.#forced) add(key, choice);
+    return counts;
+  }
+
+  #isKernel(collective: CollectiveName, use: string): boolean {
+    return this.#place.kernels[collective].includes(use);
+  }
+
+  /** @param dtype `undefined`: for any */
+  #fits(table: ChoiceTable, collective: string, dtype: DType | undefined): boolean {
+    const { backend, topology, numRanks } = this.#place;
+    const [least, most] = table.ranks;
+    return (
+      table.backend === backend &&
+      table.collective === collective &&
+      numRanks >= least &&
+      numRanks <= most &&
+      (table.topology === undefined || table.topology === topology) &&
+      (dtype === undefined || table.dtypes === undefined || table.dtypes.includes(dtype))
+    );
+  }
+
+  #rangesOf(collective: CollectiveName, dtype: DType): readonly Choice[] {
+    for (const { tables, source, date } of this.#documents) {
+      const table = tables.find((one) => this.#fits(one, collective, dtype));
+      if (table === undefined) continue;
+      const kernels = this.#place.kernels[collective];
+      const rows = table.rows.map(({ fromBytes, use }) => ({ fromBytes, served: parseServed(use, kernels) }));
+      // A file may name what another version had: then the next document serves, on all ranks alike.
+      const { numRanks } = this.#place;
+      if (!rows.every(({ served }) => served.kind === "kernel" || isAlgorithmFor(served, collective, numRanks)))
+        continue;
+      return rows.map(({ fromBytes, served }, i) => ({
+        served,
+        fromBytes,
+        toBytes: rows[i + 1]?.fromBytes ?? Number.POSITIVE_INFINITY,
+        source: `${source} ${date}`,
+        calls: 0,
+      }));
+    }
+    throw new InvalidArgumentError(
+      "collective",
+      collective,
+      `one that a table of the ${this.#place.backend} backend has`,
+    );
+  }
+
+  #tell(collective: CollectiveName, dtype: DType, sizeBytes: number, choice: Choice): void {
+    if (this.#listener === undefined) return;
+    this.#told.add(choice);
+    const { backend, group, numRanks, topology } = this.#place;
+    const { fromBytes, toBytes, served, source } = choice;
+    const upTo = toBytes === Number.POSITIVE_INFINITY ? "" : ` to ${formatSize(toBytes)}`;
+    this.#listener(
+      `chorale select: ${collective} of ${dtype}, ${formatSize(sizeBytes)}, group ${group} of ${numRanks} ranks on ${backend} (${topology}): ` +
+        `${served.label}, a ${served.kind}, from ${formatSize(fromBytes)}${upTo}; ${source}`,
+    );
+  }
+}
+
+/** What `CHORALE_LOG` lists, separated by commas: `select`. */
+export function logsSelection(env: NodeJS.ProcessEnv = process.env): boolean {
+  return (env["CHORALE_LOG"] ?? "").split(",").some((word) => word.trim() === "select");
+}

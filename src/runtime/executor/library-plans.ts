@@ -1,0 +1,124 @@
+/**
+ * Algorithms by name as proved plans, for whoever runs them. It loads the library, and with it the language, the compiler
+ * and the verifier: ranks load this file when they first need a plan (`algorithm-names.ts`).
+ */
+import { ALGORITHMS, type AlgorithmEntry } from "../../authoring/algorithms/index.ts";
+import { compile } from "../../authoring/compiler/index.ts";
+import { type ExecutionPlan, hashPlan, proofOf } from "../../authoring/plan/index.ts";
+import { provePlan } from "../../authoring/verifier/index.ts";
+import type { CollectiveName } from "../../collectives/index.ts";
+import { InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { isServed, type RegisteredAlgorithm, type Served } from "./served.ts";
+
+/** A plan that serves a collective, with what its runners ask of it. */
+export interface ServingPlan {
+  readonly plan: ExecutionPlan;
+  readonly hash: string;
+  readonly endsAlone: boolean;
+  /** Whether the plan is right also where a rank's result lies on top of its input. */
+  readonly worksInPlace: () => boolean;
+}
+
+/** The library's algorithm of a name, if it has one that can serve calls. */
+export function libraryEntry(name: string): AlgorithmEntry | undefined {
+  return ALGORITHMS.find((entry) => entry.name === name && isServed(entry.collective));
+}
+
+/** Names of the library's algorithms that can serve a collective of so many ranks. */
+export function libraryNames(collective: CollectiveName, numRanks: number): readonly string[] {
+  return ALGORITHMS.filter(
+    (entry) =>
+      isServed(entry.collective) && entry.collective === collective && entry.legal(numRanks) && !entry.needsSwitch,
+  ).map(({ name }) => name);
+}
+
+const plans = new Map<string, ServingPlan>();
+/** All that a library has for some numbers of ranks; a program that makes groups of ever other sizes starts anew. */
+const MAX_PLANS = 512;
+
+/** What tells plans apart. */
+export interface PlanRequest {
+  readonly served: Served;
+  readonly collective: CollectiveName;
+  readonly numRanks: number;
+  readonly root: number;
+}
+
+/**
+ * The plan of an algorithm, compiled and proved when it is first asked for.
+ * @param own the program's own algorithm of that name, where there is one
+ * @throws PlanError for an algorithm of the program's own that is wrong
+ */
+export function servingPlan(request: PlanRequest, own: RegisteredAlgorithm | undefined): ServingPlan {
+  const { served, collective, numRanks, root } = request;
+  const key = `${collective} ${served.label} ${numRanks} ${root}`;
+  const known = plans.get(key);
+  if (known !== undefined) return known;
+  if (plans.size >= MAX_PLANS) plans.clear();
+  const made = own === undefined ? ofLibrary(request) : ofProgram(request, own);
+  plans.set(key, made);
+  return made;
+}
+
+function ofLibrary({ served, numRanks, root, collective }: PlanRequest): ServingPlan {
+  const entry = libraryEntry(served.name) as AlgorithmEntry;
+  const args = {
+    numRanks,
+    root,
+    ...(served.instances === 1 ? {} : { instances: served.instances }),
+    ...(served.chunks === undefined ? {} : { chunks: served.chunks }),
+  };
+  const made = proved(entry.make({ ...args, inPlace: false }).plan());
+  let known = isHarmless(collective) ? true : undefined;
+  const worksInPlace = () => {
+    known ??= isSameInPlace(made.plan, entry, args);
+    return known;
+  };
+  return { ...made, worksInPlace };
+}
+
+function ofProgram({ served, numRanks, root, collective }: PlanRequest, own: RegisteredAlgorithm): ServingPlan {
+  const { instances, chunks } = served;
+  const made = own.make({ numRanks, root, instances, ...(chunks === undefined ? {} : { chunks }) });
+  const plan = "plan" in made && typeof made.plan === "function" ? made.plan() : (made as ExecutionPlan);
+  const found = plan.collective;
+  if (found.operation !== collective || plan.ranks.length !== numRanks || found.inPlace || (found.root ?? 0) !== root) {
+    const what = `${found.operation} of ${plan.ranks.length} ranks${found.inPlace ? ", in place" : ""}, root ${found.root ?? 0}`;
+    throw new InvalidArgumentError(
+      `what ${own.name} makes`,
+      what,
+      `${collective} of ${numRanks} ranks, out of place, root ${root}`,
+    );
+  }
+  return { ...proved(plan), worksInPlace: () => isHarmless(collective) };
+}
+
+function proved(plan: ExecutionPlan): Omit<ServingPlan, "worksInPlace"> {
+  const proof = proofOf(plan);
+  if (proof?.ok !== true) {
+    const why = proof === undefined ? "it was not verified: compile() or provePlan() does" : proof.opinion;
+    throw new PlanError(plan.name ?? "the plan", [], why);
+  }
+  return { plan, hash: hashPlan(plan), endsAlone: proof.endsAlone() };
+}
+
+/** The result, where it lies on top of the input, is the input: writing it changes nothing. */
+function isHarmless(collective: CollectiveName): boolean {
+  return collective !== "all_reduce" && collective !== "reduce" && collective !== "reduce_scatter";
+}
+
+/** Whether the algorithm's in-place form does exactly the same, and is right. */
+function isSameInPlace(
+  plan: ExecutionPlan,
+  entry: AlgorithmEntry,
+  args: Parameters<AlgorithmEntry["make"]>[0],
+): boolean {
+  if (!entry.inPlace) return false;
+  const inPlace = compile(entry.make({ ...args, inPlace: true }), { verify: false });
+  const text = (one: ExecutionPlan) =>
+    JSON.stringify(
+      one.ranks.map(({ strands, channels, scratch }) => [strands, channels, scratch]),
+      (key, value: unknown) => (key === "source" ? undefined : value),
+    );
+  return text(plan) === text(inPlace) && provePlan(inPlace).ok;
+}

@@ -1,0 +1,13 @@
+/** This machine's document of choices, for launchers: they read it once for a world and hand it to the ranks. */
+import { machineFile, readMachineFile } from "../../machine/cost/index.ts";
+import { type ChoiceDocument, checkChoices } from "./choices.ts";
+
+/**
+ * Reads what `chorale tune` stored for this machine; `undefined` when there is nothing, and with `CHORALE_CHOICES=shipped`.
+ * @throws FormatError for a broken file, naming the field
+ */
+export function machineChoices(path: string | undefined = machineFile()): ChoiceDocument | undefined {
+  if (path === undefined) return undefined;
+  const data = readMachineFile(path)?.choices?.data;
+  return data === undefined ? undefined : checkChoices(data, path);
+}
