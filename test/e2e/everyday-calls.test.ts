@@ -40,7 +40,9 @@ describe("a forgotten await", () => {
   it("is an error with strictWork", { timeout: 60_000 }, async () => {
     const run = await launched("forgotten-await", "-n", "2", "--backend-option", "strictWork=true");
     expect(run.code).toBe(1);
-    expect(run.stderr).toMatch(/InvalidArgumentError.*all_reduce #0.*strictWork is on/s);
+    expect(run.stderr).toMatch(
+      /InvalidArgumentError.*strictWork is on\):\n {2}all_reduce #0 at .*forgotten-await\.ts:7/s,
+    );
   });
 });
 

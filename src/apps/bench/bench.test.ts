@@ -107,6 +107,8 @@ describe("bench on the threads backend", () => {
         iterations: 5,
         warmup: 10,
         check: true,
+        // A call that the benchmark itself forgets to wait for is an error.
+        backendOptions: { strictWork: true },
         onRow: (r) => seen.push(r.sizeBytes),
       });
       expect(rows.map((r) => r.wrong)).toEqual(op === "barrier" ? [0] : [0, 0]);

@@ -318,7 +318,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
     // Of a group that failed its works are not missed: the program was busy with the failure.
-    const unseen = hasFailed ? undefined : this.#notes.describeUnseen(this.group);
+    const unseen = hasFailed ? undefined : this.#notes.unseen(this.group);
     const error = unseen === undefined ? undefined : reportUnseen(unseen, this.driver.strictWork ?? false);
     if (error !== undefined) throw error;
   }

@@ -26,6 +26,13 @@ export interface WorkNote {
   seen: boolean;
 }
 
+/** Works that nobody looked at. */
+export interface UnseenWorks {
+  readonly what: string;
+  /** The calls, one a line; each line begins with a line break. */
+  readonly sites: string;
+}
+
 /** A work, as far as it is watched. */
 export interface Watched {
   readonly op: string;
@@ -70,8 +77,8 @@ export class WorkNotes {
     this.#notes.push(note);
   }
 
-  /** Says, in words, which of the works nobody looked at; undefined when there is none. */
-  describeUnseen(group: string): string | undefined {
+  /** The works that nobody looked at, in words; undefined when there is none. */
+  unseen(group: string): UnseenWorks | undefined {
     const unseen = this.#notes.filter(({ seen }) => !seen);
     if (unseen.length === 0) return undefined;
     const named = unseen.slice(0, MAX_NAMED).map(({ op, seq, trace }) => {
@@ -80,14 +87,16 @@ export class WorkNotes {
     });
     const more = unseen.length > MAX_NAMED ? `\n  and ${unseen.length - MAX_NAMED} more` : "";
     const calls = unseen.length === 1 ? "a call" : `${unseen.length} calls`;
-    return `${calls} of group ${group} that nobody awaited or waited for:${named.join("")}${more}`;
+    return { what: `${calls} of group ${group} that nobody awaited or waited for`, sites: `${named.join("")}${more}` };
   }
 }
 
 /** Makes of forgotten works a warning of the process, or an error. @returns the error, with `strict` */
-export function reportUnseen(text: string, strict: boolean): InvalidArgumentError | undefined {
-  if (strict) return new InvalidArgumentError("work", text, "await, or wait(), for every call (strictWork is on)");
-  process.emitWarning(`${text}\nawait each call, or its results may not be there yet`, {
+export function reportUnseen({ what, sites }: UnseenWorks, strict: boolean): InvalidArgumentError | undefined {
+  if (strict) {
+    return new InvalidArgumentError("work", what, `await, or wait(), for every call (strictWork is on):${sites}`);
+  }
+  process.emitWarning(`${what}:${sites}\nawait each call, or its results may not be there yet`, {
     type: "ChoraleWarning",
     code: "CHORALE_UNAWAITED_WORK",
   });

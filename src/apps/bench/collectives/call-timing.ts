@@ -3,8 +3,9 @@
  * does), and of several loops the median, so that one disturbance does not make a row.
  */
 import { performance } from "node:perf_hooks";
-import type { Communicator, Work } from "../../../runtime/comm/index.ts";
+import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { BenchJob } from "./bench-types.ts";
+import type { TimedWork } from "./timed-calls.ts";
 
 /** About how long the calls of one size take together when no count is given, ms. */
 const BUDGET_MS = 60;
@@ -27,7 +28,7 @@ export interface Timing {
 
 /** What is repeated: a call, or the replay of a graph that holds `calls` of them. */
 export interface Step {
-  readonly run: () => Work<unknown>;
+  readonly run: () => TimedWork;
   readonly calls: number;
 }
 

@@ -25,6 +25,32 @@ export function elementCounts(op: BenchJob["op"], numRanks: number, count: numbe
   };
 }
 
+/** A call to be timed, as far as timing needs it. */
+export interface TimedWork extends PromiseLike<unknown> {
+  wait(): unknown;
+}
+
+/** A send and a receive, over when both are. */
+class BothWorks implements TimedWork {
+  readonly #sent: Work<unknown>;
+  readonly #received: Work<unknown>;
+
+  constructor(sent: Work<unknown>, received: Work<unknown>) {
+    this.#sent = sent;
+    this.#received = received;
+  }
+  wait(): void {
+    this.#sent.wait();
+    this.#received.wait();
+  }
+  then<A = unknown, B = never>(
+    fulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
+    rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return Promise.all([this.#sent, this.#received]).then(fulfilled, rejected);
+  }
+}
+
 /** Makes the call to be timed. `on` may be a communicator that records calls; all ranks make the same ones. */
 export function caller(
   comm: Communicator,
@@ -32,7 +58,7 @@ export function caller(
   { input, output }: Buffers,
   count: number,
   inPlace: boolean,
-): (on?: Communicator) => Work<unknown> {
+): (on?: Communicator) => TimedWork {
   const n = comm.size;
   const { root } = job;
   const op = redopOf(comm, job);
@@ -112,10 +138,7 @@ export function caller(
         };
         return (on = comm) => on.batch(both);
       }
-      return (on = comm) => {
-        on.send(part, next);
-        return on.recv(outPart, previous);
-      };
+      return (on = comm) => new BothWorks(on.send(part, next), on.recv(outPart, previous));
     }
   }
 }

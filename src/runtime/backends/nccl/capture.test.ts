@@ -46,24 +46,6 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
     }
   });
 
-  it("misses no captured call with strictWork: there is nothing to await", async () => {
-    const results = await launch({
-      ranks: 2,
-      backend: "nccl",
-      backendOptions: { strictWork: true },
-      run: async (world) => {
-        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
-        const x = world.tensor("f32", [4]);
-        await comm.allReduce(x);
-        const graph = comm.capture((group) => void group.allReduce(x));
-        await comm.replay(graph);
-        graph.close();
-        return comm.close().then(() => "closed");
-      },
-    });
-    expect(results).toEqual(["closed", "closed"]);
-  });
-
   it("refuses what no graph can hold, and goes on", async () => {
     const [found] = await launch({
       ranks: 2,
@@ -201,6 +183,34 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
     for (const [graph, call] of found) {
       expect(graph).toMatch(/MismatchError: .*\n.*rank 0: replay\(graph [0-9a-f]{8}\)/);
       expect(call).toMatch(/MismatchError: .*\n.*rank 0: all_reduce\(f32\[64\], sum\)/);
+    }
+  });
+
+  it("misses no recorded call with strictWork, but a call that was made", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      backendOptions: { strictWork: true },
+      run: async (world) => {
+        const x = world.tensor("f32", [64]);
+        const answers: string[] = [];
+        for (const forgets of [false, true]) {
+          const comm = (await world.comm.split(0)) as import("./communicator.ts").NcclCommunicator;
+          await comm.allReduce(x);
+          const graph = comm.capture((group) => {
+            for (let i = 0; i < 40; i++) group.allReduce(x);
+          });
+          await comm.replay(graph);
+          if (forgets) comm.allReduce(x);
+          graph.close();
+          answers.push(await comm.close().then(() => "closed", String));
+        }
+        return answers;
+      },
+    });
+    for (const [recorded, forgotten] of found) {
+      expect(recorded).toBe("closed");
+      expect(forgotten).toMatch(/a call of group .*nobody awaited.*strictWork is on\):\n {2}all_reduce #2 /s);
     }
   });
 });
