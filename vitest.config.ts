@@ -49,6 +49,7 @@ export default defineConfig({
     globalSetup: ["test/global-setup.ts"],
     // What was tuned on the machine that runs the tests must not change them.
     env: { CHORALE_CHOICES: "shipped" },
+    setupFiles: ["test/file-setup.ts"],
     testTimeout: 30_000,
     hookTimeout: 30_000,
     pool: "forks",

@@ -3,21 +3,12 @@
  * needed), and used as an installed package. Needs the fresh build that `npm test` makes first.
  */
 import { execFile } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { scratchFolder } from "../helpers/scratch.ts";
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -33,7 +24,7 @@ interface PackReport {
 }
 
 describe.skipIf(!isBuilt)(`the tarball${isBuilt ? "" : " (skipped: needs the build of npm test)"}`, () => {
-  const folder = mkdtempSync(join(tmpdir(), "chorale-pack-"));
+  const folder = scratchFolder("pack");
   const installed = join(folder, "node_modules/chorale");
   const bin = join(installed, "bin/chorale.mjs");
   let report: PackReport;

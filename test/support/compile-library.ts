@@ -1,9 +1,8 @@
 /** Compiles a C file of test/fixtures/native to a shared library in a temporary folder. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { scratchFolder } from "../helpers/scratch.ts";
 
 /** Whether there is a C compiler; tests that need one say so when they are skipped. */
 export const hasCompiler = spawnSync("cc", ["--version"]).status === 0;
@@ -11,7 +10,7 @@ export const hasCompiler = spawnSync("cc", ["--version"]).status === 0;
 /** @returns the path of the library */
 export function compileLibrary(name: string): string {
   const source = fileURLToPath(new URL(`../fixtures/native/${name}.c`, import.meta.url));
-  const target = join(mkdtempSync(join(tmpdir(), "chorale-native-")), `lib${name}.so`);
+  const target = join(scratchFolder("native"), `lib${name}.so`);
   const { status, stderr } = spawnSync("cc", ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", target, source], {
     encoding: "utf8",
   });

@@ -108,7 +108,7 @@ function mutateBytes(bytes: Uint8Array, random: Random): Uint8Array {
 }
 
 /** The JSON of a file, and how to put another in its place. */
-function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Array } | undefined {
+function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Array | undefined } | undefined {
   const parse = (part: Uint8Array): Json | undefined => {
     try {
       return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(part)) as Json;
@@ -116,7 +116,15 @@ function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Ar
       return undefined;
     }
   };
-  const encode = (value: Json) => new TextEncoder().encode(JSON.stringify(value));
+  const encode = (value: Json): Uint8Array | undefined => {
+    try {
+      return new TextEncoder().encode(JSON.stringify(value));
+    } catch (error) {
+      // Nested deeper than JSON.stringify goes: such files are made by bytes.
+      if (error instanceof RangeError) return undefined;
+      throw error;
+    }
+  };
   const whole = parse(bytes);
   if (whole !== undefined) return { value: whole, put: encode };
   // safetensors: the header's length, the header, the data.
@@ -128,6 +136,7 @@ function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Ar
     value: header,
     put: (value) => {
       const text = encode(value);
+      if (text === undefined) return undefined;
       const size = new Uint8Array(8);
       new DataView(size.buffer).setBigUint64(0, BigInt(text.length), true);
       return new Uint8Array(Buffer.concat([size, text, bytes.subarray(8 + length)]));
@@ -140,7 +149,7 @@ export function mutateFile(content: Uint8Array, random: Random): Uint8Array {
   let bytes = content;
   for (let i = 0; i <= random.below(3); i++) {
     const json = random.chance(0.7) ? jsonOf(bytes) : undefined;
-    bytes = json === undefined ? mutateBytes(bytes, random) : json.put(mutateJson(json.value, random));
+    bytes = json?.put(mutateJson(json.value, random)) ?? mutateBytes(bytes, random);
   }
   return bytes;
 }

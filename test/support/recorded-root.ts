@@ -1,7 +1,7 @@
 /** Recorded roots, as `--root` reads them, made for one test. */
-import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
+import { scratchFolder } from "../helpers/scratch.ts";
 
 /**
  * Writes a root of files and links, by their absolute paths on the machine that it stands for.
@@ -11,7 +11,7 @@ export function recordedRoot(
   files: Readonly<Record<string, string>>,
   links: Readonly<Record<string, string>> = {},
 ): string {
-  const root = mkdtempSync(join(tmpdir(), "chorale-root-"));
+  const root = scratchFolder("root");
   const at = (path: string) => {
     mkdirSync(dirname(join(root, path)), { recursive: true });
     return join(root, path);

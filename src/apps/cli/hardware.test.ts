@@ -1,12 +1,12 @@
 /** detect, topo and doctor as a user calls them. */
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { inventorySchema, presetInventory } from "../../machine/topology/index.ts";
 
 const fixtures = fileURLToPath(new URL("../../../test/fixtures", import.meta.url));
@@ -106,7 +106,7 @@ describe("chorale detect", () => {
   });
 
   it("records a root that replays to the printed inventory, and refuses a folder in use", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "chorale-record-"));
+    const folder = scratchFolder("record");
     const printed = await runCli(
       "detect",
       "--root",
@@ -127,12 +127,12 @@ describe("chorale detect", () => {
   });
 
   it("redacts serial numbers, UUIDs and addresses unless told not to, equal ones equally", async () => {
-    const folder = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
+    const folder = join(scratchFolder("record"), "r");
     await runCli("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", folder, "--json");
     const nvml = readFileSync(join(folder, "nvml.json"), "utf8");
     expect(nvml).not.toContain("aaaa-bbbb-cccc");
     expect(nvml).toMatch(/"uuid": "GPU-[0-9a-f]{8}-/);
-    const again = join(mkdtempSync(join(tmpdir(), "chorale-record-")), "r");
+    const again = join(scratchFolder("record"), "r");
     await runCli("detect", "--root", root("nvidia-nvml-a40-bridges"), "--record", again, "--json");
     expect(readFileSync(join(again, "nvml.json"), "utf8")).toBe(nvml);
   });
@@ -253,7 +253,7 @@ describe("chorale topo", () => {
   it("draws presets, compositions and inventory files", async () => {
     expect((await runCli("topo", "--hardware", "mi300x-8")).out).toMatch(/^gpu0\s+X\s+XGMI/m);
     expect((await runCli("topo", "--hardware", "2x l40s-8 --nic 1xNDR")).out).toMatch(/n1\.gpu7/);
-    const file = join(mkdtempSync(join(tmpdir(), "chorale-file-")), "inventory.json");
+    const file = join(scratchFolder("file"), "inventory.json");
     writeFileSync(file, JSON.stringify(presetInventory("rtx4090-2")));
     expect((await runCli("topo", "--hardware", file)).out).toMatch(/^gpu0\s+X\s+PHB/m);
     writeFileSync(file, "{}");

@@ -1,8 +1,8 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { recordedRoot } from "../../../test/support/recorded-root.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import type { FlightEntry } from "../../runtime/comm/index.ts";
@@ -327,7 +327,7 @@ describe("a flight-recorder dump", () => {
   });
 
   it("is read from a folder of one dump a rank, the latest generation first", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "chorale-flight-"));
+    const folder = scratchFolder("flight");
     for (const rank of [0, 1, 2])
       writeFileSync(
         join(folder, `rank${rank}.json`),

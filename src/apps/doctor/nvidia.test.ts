@@ -1,11 +1,11 @@
 /** The doctor on NVIDIA machines: each finding from a root that has the fault, and silence from the same root without it. */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it, vi } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import { findEngines } from "./engine-report.ts";
@@ -115,7 +115,7 @@ describe("chorale doctor", () => {
 
 describe("facts of the libraries", () => {
   it("have the CUDA version that an NCCL was built for, wherever in the file it stands", () => {
-    const folder = mkdtempSync(join(tmpdir(), "chorale-nccl-"));
+    const folder = scratchFolder("nccl");
     const at = (offset: number, text: string) => {
       const path = join(folder, `${offset}.so`);
       const bytes = Buffer.alloc(9 * 2 ** 20);
@@ -153,7 +153,7 @@ describe("facts of the libraries", () => {
   });
 
   it.skipIf(library === undefined)("find NCCL where the backend does, in a wheel too (needs g++)", async () => {
-    const environment = mkdtempSync(join(tmpdir(), "chorale-venv-"));
+    const environment = scratchFolder("venv");
     const folder = join(environment, "lib/python3.12/site-packages/nvidia/nccl/lib");
     mkdirSync(folder, { recursive: true });
     symlinkSync(library ?? "", join(folder, "libnccl.so.2"));

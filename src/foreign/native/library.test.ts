@@ -1,7 +1,7 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { compileLibrary, hasCompiler } from "../../../test/support/compile-library.ts";
 import { candidates, checkStatus, cString, type NativeLibrary, openLibrary, outUint64 } from "./index.ts";
 
@@ -29,7 +29,7 @@ describe("an absent library", () => {
   });
 
   it("says so when a file is there and is no library", () => {
-    const path = join(mkdtempSync(join(tmpdir(), "chorale-lib-")), "libtext.so");
+    const path = join(scratchFolder("lib"), "libtext.so");
     writeFileSync(path, "no library");
     const absent = openLibrary({ ...base, files: [path] });
     expect(absent.available).toBe(false);

@@ -2,11 +2,11 @@
  * The defects of ai-hwaccel 1.1 to 2.3 in detection, each as a case that it fails. Numbers are those of our list of its
  * defects (docs/parity-hardware.md has them with their sources).
  */
-import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { type Inventory, inventorySchema, islands, presetInventory } from "../topology/index.ts";
 import { acceleratorMemory, bestDevice, ingestionSeconds } from "./find-devices.ts";
 import { cachedDetector, detect, detectOn, findDevices, openMachine, watch } from "./index.ts";
@@ -24,7 +24,7 @@ async function withTools(
   answers: Readonly<Record<string, string | Partial<CommandResult>>>,
   rest: Partial<Machine> = {},
 ) {
-  const folder = mkdtempSync(join(tmpdir(), "chorale-defect-"));
+  const folder = scratchFolder("defect");
   mkdirSync(join(folder, "proc"));
   writeFileSync(join(folder, "proc/meminfo"), "MemTotal: 67108864 kB\n");
   const machine = await openMachine({ root: folder });
@@ -96,7 +96,7 @@ describe("defects of the ancestor's detection", () => {
   });
 
   it("17: and where the tool's answer is of no use, the driver's files are read", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "chorale-neuron-"));
+    const folder = scratchFolder("neuron");
     const device = join(folder, "sys/class/neuron_device/neuron0");
     mkdirSync(join(device, "info/architecture"), { recursive: true });
     writeFileSync(join(device, "core_count"), "2\n");

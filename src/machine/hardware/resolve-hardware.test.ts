@@ -1,8 +1,8 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { presetInventory } from "../topology/index.ts";
 import { resolveHardware } from "./resolve-hardware.ts";
 
@@ -15,7 +15,7 @@ describe("--hardware", () => {
     expect(await count("hgx-h100-8")).toBe(8);
     expect(await count("16x hgx-h100-8 --nic 8xNDR")).toBe(128);
     expect(await count(join(roots, "gaudi3-8"))).toBe(8);
-    const file = join(mkdtempSync(join(tmpdir(), "chorale-hardware-")), "machine.json");
+    const file = join(scratchFolder("hardware"), "machine.json");
     writeFileSync(file, JSON.stringify(presetInventory("mi300x-8")));
     expect(await resolveHardware(file)).toEqual(presetInventory("mi300x-8"));
   });
@@ -24,7 +24,7 @@ describe("--hardware", () => {
     await expect(resolveHardware("hgx-z100-8")).rejects.toThrow(/inventory file, a recorded root/);
     await expect(resolveHardware("4x hgx-z100-8")).rejects.toThrow(/hgx-h100-8/);
     await expect(resolveHardware("4x hgx-h100-8 --nic 8xFAST")).rejects.toThrow(/8xNDR/);
-    const file = join(mkdtempSync(join(tmpdir(), "chorale-hardware-")), "machine.json");
+    const file = join(scratchFolder("hardware"), "machine.json");
     writeFileSync(file, JSON.stringify({ ...presetInventory("l4"), schemaVersion: 99 }));
     await expect(resolveHardware(file)).rejects.toThrow(/schemaVersion/);
     writeFileSync(file, "nonsense");

@@ -1,8 +1,8 @@
 /** A tool or a recording that is broken or hostile: always an inventory, in bounded time and memory, nothing left behind. */
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { islands } from "../topology/index.ts";
 import { detect, detectOn, openMachine } from "./detect.ts";
 import { number } from "./field-readers.ts";
@@ -11,7 +11,7 @@ import type { CommandRequest, CommandResult, CommandRunner } from "./machine.ts"
 import { MAX_COMMAND_OUTPUT_BYTES } from "./machine.ts";
 import { processRunner } from "./tool-runner.ts";
 
-const scratch = () => mkdtempSync(join(tmpdir(), "chorale-safety-"));
+const scratch = () => scratchFolder("safety");
 
 /** A folder with one tool, a shell script. */
 function toolFolder(name: string, script: string): string {

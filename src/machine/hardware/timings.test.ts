@@ -1,9 +1,9 @@
 /** How long detection takes. The best of several runs counts: a busy machine makes single ones slow. */
-import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { detect, detectOn, openMachine } from "./detect.ts";
 import { processRunner } from "./tool-runner.ts";
 
@@ -19,7 +19,7 @@ async function best(runs: number, work: () => Promise<unknown>): Promise<number>
 
 describe("detection", () => {
   it("takes less than 100 ms in-process where there is no accelerator", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "chorale-bare-"));
+    const folder = scratchFolder("bare");
     mkdirSync(join(folder, "proc"));
     writeFileSync(join(folder, "proc/meminfo"), "MemTotal: 65536 kB\n");
     expect(await best(10, () => detect({ root: folder }))).toBeLessThan(100);

@@ -1,9 +1,9 @@
 /** What trials of version 0.1 found in detection, beside the machines of test/fixtures/machines/trials.mjs. */
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { diagnose } from "../../apps/doctor/index.ts";
 import { ratesOf } from "../../planner/cost/device-rates.ts";
 import type { Device, Inventory } from "../topology/index.ts";
@@ -17,7 +17,7 @@ const recorded = (name: string) => detect({ root: join(roots, name) });
 const made: string[] = [];
 
 function emptyRoot(): string {
-  const folder = mkdtempSync(join(tmpdir(), "chorale-trial-"));
+  const folder = scratchFolder("trial");
   made.push(folder);
   mkdirSync(join(folder, "proc"));
   writeFileSync(join(folder, "proc/meminfo"), "MemTotal: 67108864 kB\n");
@@ -221,7 +221,7 @@ describe("point 18: order, roots and tools", () => {
 
   it.runIf(process.platform === "linux")("refuses tools that are links out of their folder", async () => {
     const root = emptyRoot();
-    const tools = mkdtempSync(join(tmpdir(), "chorale-tools-"));
+    const tools = scratchFolder("tools");
     made.push(tools);
     symlinkSync("/bin/true", join(tools, "nvidia-smi"));
     const { warnings } = await detect({ root, tools });

@@ -373,6 +373,8 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     expect(pids.length).toBe(22);
     expect(pids.filter(isAlive)).toEqual([]);
     expect(leftBehind()).toEqual([]);
-    if (descriptors > 0) expect(readdirSync("/proc/self/fd").length).toBeLessThanOrEqual(descriptors);
+    if (descriptors === 0) return;
+    // Pipes of processes that have ended close a little later.
+    await vi.waitFor(() => expect(readdirSync("/proc/self/fd").length).toBeLessThanOrEqual(descriptors), 10_000);
   });
 });

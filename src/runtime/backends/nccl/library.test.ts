@@ -1,11 +1,11 @@
 /** An NCCL that is too old, or not where it was named, is a value that says so, an exit code, and a finding of the doctor. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { scratchFolder } from "../../../../test/helpers/scratch.ts";
 
 const library = buildFakeGpu();
 const dev = (path: string) => fileURLToPath(new URL(`../../../../.cache/dev/${path}`, import.meta.url));
@@ -46,7 +46,7 @@ describe.skipIf(library === undefined)("NCCL as it is found (needs a C++ compile
   });
 
   it("ends a launch with exit code 3, and the doctor says what is wrong", () => {
-    const script = join(mkdtempSync(join(tmpdir(), "chorale-old-nccl-")), "rank.mjs");
+    const script = join(scratchFolder("old-nccl"), "rank.mjs");
     writeFileSync(script, "export default () => 1;");
     writeFileSync(
       `${script}.cli.mjs`,
