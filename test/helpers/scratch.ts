@@ -4,6 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const made = new Set<string>();
+// Where all tests of a file are skipped, nothing runs after them.
+process.once("exit", removeScratchFolders);
 
 /** Makes a fresh folder, which is gone when the tests of this file have run. */
 export function scratchFolder(name: string): string {

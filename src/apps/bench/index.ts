@@ -24,7 +24,8 @@ export {
   sizeRange,
 } from "./collectives/run-bench.ts";
 export { elementCounts } from "./collectives/timed-calls.ts";
-export type { DemoReport, GenerationSummary, PlanSummary } from "./demo/demo-report.ts";
+export type { UnusedDevices, UsableDevices } from "./demo/demo-devices.ts";
+export type { DemoReport, DeviceRun, GenerationSummary, PlanSummary } from "./demo/demo-report.ts";
 export {
   showInventory,
   showPlans,
@@ -32,6 +33,7 @@ export {
   showSpeed,
   showSweepRow,
   showText,
+  showUnused,
   sweepFooter,
   sweepHeader,
 } from "./demo/demo-text.ts";

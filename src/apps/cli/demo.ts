@@ -12,6 +12,7 @@ import {
   showSpeed,
   showSweepRow,
   showText,
+  showUnused,
   sweepFooter,
   sweepHeader,
 } from "../bench/index.ts";
@@ -34,40 +35,53 @@ async function run(json: boolean): Promise<number> {
   const print = (...lines: string[]) => {
     if (!json) printInColour(`${lines.join("\n")}\n`);
   };
-  const title = (number: number, text: string) => print(heading(style, number, text, columns));
+  let section = 0;
+  const title = (text: string) => print(heading(style, ++section, text, columns));
   print(`\n${style.bold("chorale")} ${style.dim("detect · plan · mesh · collectives · a sharded model")}`);
   const report = await runDemo({
     listener: {
       inventory: (inventory) => {
-        title(1, "What is here");
+        title("What is here");
         print(...showInventory(style, inventory));
       },
-      plans: ({ summaries, plan }) => {
-        title(2, "What fits where");
+      plans: ({ summaries, plan }, devices) => {
+        title("What fits where");
         print(
           ...showPlans(style, [
             ["free choice", summaries.here],
             ["free choice", summaries.large],
             ["tp=2, pp=2", summaries.constrained],
+            ...(devices !== undefined && "plan" in devices ? [["on the GPUs", devices.plan.summary] as const] : []),
           ]),
         );
-        title(3, `The plan that runs now: ${plan.mesh.worldSize} ranks`);
+        if (devices !== undefined && "unused" in devices) print("", ...showUnused(devices.unused));
+        title(`The plan that runs now: ${plan.mesh.worldSize} ranks on the CPU`);
         print(...showRanks(style, { plan }));
+        if (devices !== undefined && "plan" in devices) {
+          const { plan } = devices.plan;
+          print("", `   and ${plan.mesh.worldSize} on GPUs, with ${devices.backend}`);
+          print(...showRanks(style, { plan }));
+        }
       },
-      generationStarts: () => title(4, "The model writes"),
-      generated: ({ comparisons, runs, prompt, cores }) => {
-        print(...showText(style, prompt, { comparisons, runs }), "", ...showSpeed(style, runs, cores));
+      generationStarts: () => title("The model writes"),
+      generated: (found) => {
+        print(...showText(style, found.prompt, found), "");
+        print(...showSpeed(style, found.runs, found.cores, found.devices));
       },
-      sweepStarts: (ranks) => {
-        title(5, `All-reduce, f32 sum, ${ranks} ranks on threads`);
+      sweepStarts: (ranks, backend) => {
+        title(`All-reduce, f32 sum, ${ranks} ranks on ${backend}`);
         print(sweepHeader(style));
       },
       sweepRow: (row) => print(showSweepRow(style, row)),
     },
   });
   print(sweepFooter(style));
-  const wrong = report.sweep.rows.reduce((total, row) => total + (row.wrong ?? 0), 0);
-  const ok = report.tokensIdentical && wrong === 0 && report.comparisons.maxLogitDifference <= LOGIT_TOLERANCE;
+  const rows = [...report.sweep.rows, ...(report.devices?.sweep?.rows ?? [])];
+  const wrong = rows.reduce((total, row) => total + (row.wrong ?? 0), 0);
+  const { devices } = report;
+  const differences = [report.comparisons, ...(devices !== undefined && "run" in devices ? [devices] : [])];
+  const isClose = differences.every(({ maxLogitDifference }) => maxLogitDifference <= LOGIT_TOLERANCE);
+  const ok = report.tokensIdentical && wrong === 0 && isClose;
   print(
     "",
     `${ok ? style.good("✓ all results are right") : style.bad("✗ results are wrong")} ${style.dim(`(${(report.tookMs / 1000).toFixed(1)} s)`)}`,

@@ -6,6 +6,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { LibrarySpec } from "../../foreign/native/index.ts";
+import type { Family } from "../../machine/topology/index.ts";
 import type { Backend } from "./contract.ts";
 import type { FlightDump } from "./flight.ts";
 import type { Isolation } from "./isolation.ts";
@@ -40,6 +41,8 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   readonly maxRanks: number;
   /** Whether every rank needs a device of its own. */
   readonly usesDevices: boolean;
+  /** Whose devices those are. Absent where it uses none. */
+  readonly deviceFamily?: Family;
   /** Counts the ranks that this machine has room for. @throws UnavailableError when the engine is not here */
   availableRanks(): number | Promise<number>;
   /** Makes what the ranks of a generation share, in the launcher. The options are checked. @throws OutOfMemoryError, UnavailableError */

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { FormatError } from "../../../core/index.ts";
 import type { ShardingPlan } from "../../../planner/index.ts";
-import { launch, packageRoot } from "../../../runtime/world/index.ts";
+import { type BackendName, DEFAULT_BACKEND, launch, packageRoot } from "../../../runtime/world/index.ts";
 import type { GenerationSummary } from "./demo-report.ts";
 
 const EXAMPLE = new URL("examples/sharded-llama/", packageRoot);
@@ -47,16 +47,18 @@ export interface GenerationRequest {
   readonly maxNewTokens: number;
   /** Runs this plan; one rank without. */
   readonly plan?: ShardingPlan;
+  readonly backend?: BackendName;
 }
 
 /** Runs the sharded example through `launch`, on the ranks that the plan asks for. */
 export async function runGeneration(
   request: GenerationRequest,
 ): Promise<GenerationSummary & { lastLogits: readonly number[] }> {
-  const { plan, golden, maxNewTokens } = request;
+  const { plan, golden, maxNewTokens, backend = DEFAULT_BACKEND } = request;
   const ranks = plan?.mesh.worldSize ?? 1;
   const results = await launch<Generated[], object>({
     ranks,
+    backend,
     module: new URL("generate.ts", EXAMPLE),
     data: {
       model: DEMO_MODEL,
@@ -70,6 +72,7 @@ export async function runGeneration(
   if (result === undefined) throw new FormatError("sharded-llama", "gave no result");
   const axes = plan?.mesh.axes;
   return {
+    backend,
     ranks,
     mesh: { dp: axes?.dp ?? 1, pp: axes?.pp ?? 1, tp: axes?.tp ?? 1 },
     tokens: result.tokens,

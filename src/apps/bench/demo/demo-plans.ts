@@ -14,14 +14,18 @@ const DEMO_AXES = { tp: 2, pp: 2 } as const;
 
 export interface DemoPlans {
   readonly summaries: DemoReport["plans"];
-  /** The constrained plan, which is run. */
+  /** The constrained plan, which is run on the CPU. */
   readonly plan: ShardingPlan;
+}
+
+export interface DemoPlan {
+  readonly plan: ShardingPlan;
+  readonly summary: PlanSummary;
 }
 
 /** Makes the three plans. @throws UnsupportedError when one of them finds no layout */
 export async function planDemo(inventory: Inventory): Promise<DemoPlans> {
-  const configPath = join(DEMO_MODEL, "config.json");
-  const model = modelFromConfigText(readFileSync(configPath, "utf8"), configPath, "shakespeare-llama");
+  const model = demoModel();
   const large = parseSystem(LARGE_HARDWARE);
   if (large === undefined) throw new UnsupportedError(`the preset ${LARGE_HARDWARE}`, "the demo needs it");
   const here = first(planModel({ model, inventory }).plans, "the demo model here");
@@ -29,7 +33,7 @@ export async function planDemo(inventory: Inventory): Promise<DemoPlans> {
     planModel({ model: modelPreset(LARGE_MODEL), inventory: large }).plans,
     `${LARGE_MODEL} on ${LARGE_HARDWARE}`,
   );
-  // It runs on threads, so it is planned onto the CPU also where there are accelerators.
+  // It runs on threads, so it is planned onto the CPU. What runs on accelerators has its own plan.
   const cpus = { ...inventory, devices: inventory.devices.filter((device) => device.family === "cpu") };
   const plan = first(
     planModel({ model, inventory: cpus, constrain: { ...DEMO_AXES, dp: 1, ep: 1, cp: 1 } }).plans,
@@ -43,6 +47,26 @@ export async function planDemo(inventory: Inventory): Promise<DemoPlans> {
       constrained: summarize(plan, deviceNames(plan, inventory)),
     },
   };
+}
+
+/**
+ * Plans what the demo runs on accelerators: two stages of two ranks where there are four devices, one of two where there
+ * are fewer.
+ */
+export function planDevices(inventory: Inventory, devices: Inventory["devices"]): DemoPlan {
+  const tp = devices.length < 2 ? 1 : 2;
+  const pp = devices.length < 4 ? 1 : 2;
+  const used = { ...inventory, devices: devices.slice(0, tp * pp) };
+  const plan = first(
+    planModel({ model: demoModel(), inventory: used, constrain: { tp, pp, dp: 1, ep: 1, cp: 1 } }).plans,
+    `the demo model with tp=${tp}, pp=${pp}`,
+  );
+  return { plan, summary: summarize(plan, deviceNames(plan, inventory)) };
+}
+
+function demoModel(): ReturnType<typeof modelFromConfigText> {
+  const path = join(DEMO_MODEL, "config.json");
+  return modelFromConfigText(readFileSync(path, "utf8"), path, "shakespeare-llama");
 }
 
 function first(plans: readonly ShardingPlan[], what: string): ShardingPlan {

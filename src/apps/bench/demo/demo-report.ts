@@ -19,6 +19,7 @@ export interface PlanSummary {
 }
 
 export interface GenerationSummary {
+  readonly backend: string;
   readonly ranks: number;
   readonly mesh: { readonly dp: number; readonly pp: number; readonly tp: number };
   readonly tokens: readonly number[];
@@ -26,9 +27,20 @@ export interface GenerationSummary {
   readonly tokensPerSecond: number;
 }
 
+/** The model on accelerators, by its own plan. */
+export type DeviceRun = { readonly backend: string; readonly plan: ShardingPlan } & (
+  | {
+      readonly run: GenerationSummary;
+      readonly equalsReference: boolean;
+      /** Of the logits after the prompt, to the reference. */
+      readonly maxLogitDifference: number;
+    }
+  | { readonly failed: string }
+);
+
 export interface DemoReport {
   readonly schemaVersion: 1;
-  /** The sharded run, the single rank and the reference gave the same tokens. */
+  /** The sharded runs, the single rank and the reference gave the same tokens. */
   readonly tokensIdentical: boolean;
   readonly comparisons: {
     readonly shardedEqualsSingle: boolean;
@@ -39,11 +51,16 @@ export interface DemoReport {
   };
   readonly inventory: Inventory;
   readonly plans: { readonly here: PlanSummary; readonly large: PlanSummary; readonly constrained: PlanSummary };
-  /** The plan that was run. */
+  /** The plan that was run on the CPU. */
   readonly plan: ShardingPlan;
   readonly prompt: string;
   readonly runs: { readonly sharded: GenerationSummary; readonly single: GenerationSummary };
+  /** On threads. */
   readonly sweep: { readonly ranks: number; readonly rows: readonly BenchRow[] };
+  /** What ran on accelerators: absent where there are none that a backend could use. */
+  readonly devices?: DeviceRun & { readonly sweep?: { readonly ranks: number; readonly rows: readonly BenchRow[] } };
+  /** Why accelerators that are here were not used. */
+  readonly devicesUnused?: string;
   readonly cores: number;
   readonly tookMs: number;
 }

@@ -2,7 +2,7 @@
 import { formatSize } from "../../../core/index.ts";
 import type { Inventory } from "../../../machine/topology/index.ts";
 import type { BenchRow } from "../collectives/bench-types.ts";
-import type { DemoReport, GenerationSummary, PlanSummary } from "./demo-report.ts";
+import type { DemoReport, DeviceRun, GenerationSummary, PlanSummary } from "./demo-report.ts";
 import { bar, padEnd, padStart, type Style, table, wrap } from "./terminal-style.ts";
 
 const MAX_DEVICES = 16;
@@ -62,6 +62,11 @@ export function showPlans(style: Style, plans: readonly (readonly [label: string
   );
 }
 
+/** Why GPUs that are here are not used. */
+export function showUnused(reason: string): string[] {
+  return wrap(`The GPUs here are not used: ${reason}`, WIDTH - 6).map((line) => `   ${line}`);
+}
+
 /** The mesh of the plan that runs: which rank holds what. */
 export function showRanks(style: Style, report: Pick<DemoReport, "plan">): string[] {
   const rows = report.plan.ranks.map((rank) => [
@@ -81,7 +86,11 @@ export function showRanks(style: Style, report: Pick<DemoReport, "plan">): strin
 }
 
 /** What the model wrote, and whether sharding changed it. */
-export function showText(style: Style, prompt: string, report: Pick<DemoReport, "comparisons" | "runs">): string[] {
+export function showText(
+  style: Style,
+  prompt: string,
+  report: Pick<DemoReport, "comparisons" | "runs" | "devices">,
+): string[] {
   const { sharded } = report.runs;
   const text = `${style.dim(prompt.trimEnd())}\n${(sharded.text ?? sharded.tokens.join(" ")).trimEnd()}`;
   const mark = (ok: boolean, words: string) => `   ${ok ? style.good("✓") : style.bad("✗")} ${words}`;
@@ -97,12 +106,23 @@ export function showText(style: Style, prompt: string, report: Pick<DemoReport, 
       comparisons.shardedEqualsReference && comparisons.singleEqualsReference,
       `and those that Hugging Face transformers computes (largest logit difference ${comparisons.maxLogitDifference.toExponential(1)})`,
     ),
+    ...(report.devices === undefined ? [] : deviceText(report.devices).map(([ok, words]) => mark(ok, words))),
   ];
 }
 
+function deviceText(devices: DeviceRun): [ok: boolean, words: string][] {
+  if ("failed" in devices) return [[false, `not on ${devices.backend}: ${devices.failed.split("\n")[0]}`]];
+  const { run, equalsReference, maxLogitDifference } = devices;
+  const on = `${run.ranks} GPU${run.ranks === 1 ? "" : "s"} with ${devices.backend}`;
+  const difference = `largest logit difference ${maxLogitDifference.toExponential(1)}`;
+  return [[equalsReference, `${run.tokens.length} tokens of ${on} are those, too (${difference})`]];
+}
+
 /** Tokens a second, side by side. */
-export function showSpeed(style: Style, runs: DemoReport["runs"], cores: number): string[] {
-  const most = Math.max(runs.sharded.tokensPerSecond, runs.single.tokensPerSecond);
+export function showSpeed(style: Style, runs: DemoReport["runs"], cores: number, devices?: DeviceRun): string[] {
+  const onDevices = devices !== undefined && "run" in devices ? devices.run : undefined;
+  const all = [runs.single, runs.sharded, ...(onDevices === undefined ? [] : [onDevices])];
+  const most = Math.max(...all.map((run) => run.tokensPerSecond));
   const line = (label: string, run: GenerationSummary) =>
     `   ${padEnd(label, 22)} ${padStart(run.tokensPerSecond.toFixed(0), 6)} tokens/s  ${style.accent(bar(run.tokensPerSecond / most, 40))}`;
   const { pp, tp } = runs.sharded.mesh;
@@ -113,6 +133,9 @@ export function showSpeed(style: Style, runs: DemoReport["runs"], cores: number)
   return [
     line("1 rank", runs.single),
     line(`${runs.sharded.ranks} ranks, tp ${tp} x pp ${pp}`, runs.sharded),
+    ...(onDevices === undefined
+      ? []
+      : [line(`${onDevices.backend}, tp ${onDevices.mesh.tp} x pp ${onDevices.mesh.pp}`, onDevices)]),
     ...wrap(why.trim(), WIDTH - 6).map((text) => style.dim(`   ${text}`)),
   ];
 }

@@ -4,25 +4,31 @@
  */
 import { availableParallelism } from "node:os";
 import type { Inventory } from "../../../machine/topology/index.ts";
+import { DEFAULT_BACKEND } from "../../../runtime/world/index.ts";
 import type { BenchRow } from "../collectives/bench-types.ts";
 import { bench, sizeRange } from "../collectives/run-bench.ts";
+import type { UnusedDevices, UsableDevices } from "./demo-devices.ts";
 import { maxDifference, readGolden, runGeneration } from "./demo-model.ts";
 import type { DemoPlans } from "./demo-plans.ts";
-import type { DemoReport } from "./demo-report.ts";
+import type { DemoReport, DeviceRun } from "./demo-report.ts";
 
 /** Told what was found as soon as it was found. */
 export interface DemoListener {
   inventory?(inventory: Inventory): void;
-  plans?(plans: DemoPlans): void;
+  plans?(plans: DemoPlans, devices: UsableDevices | UnusedDevices | undefined): void;
   generationStarts?(prompt: string): void;
-  generated?(report: Pick<DemoReport, "comparisons" | "runs" | "prompt" | "cores">): void;
-  sweepStarts?(ranks: number): void;
+  generated?(report: Pick<DemoReport, "comparisons" | "runs" | "prompt" | "cores" | "devices">): void;
+  sweepStarts?(ranks: number, backend: string): void;
   sweepRow?(row: BenchRow): void;
 }
 
 export interface DemoOptions {
   /** Tokens to generate; 96, as many as the reference has, unless told. */
   readonly maxNewTokens?: number;
+  /** Largest all-reduce that is measured, bytes; 64 MiB unless told. */
+  readonly maxSweepBytes?: number;
+  /** What is here; found out unless told. */
+  readonly inventory?: Inventory;
   readonly listener?: DemoListener;
 }
 
@@ -32,17 +38,20 @@ export const LOGIT_TOLERANCE = 1e-3;
 /** Runs the demo. @throws what the parts throw; a difference between the runs is in the report, not an error */
 export async function runDemo(options: DemoOptions = {}): Promise<DemoReport> {
   const began = Date.now();
-  const { listener = {}, maxNewTokens = 96 } = options;
+  const { listener = {}, maxNewTokens = 96, maxSweepBytes = 64 * 2 ** 20 } = options;
   const cores = availableParallelism();
   // Not at the top: the ranks of a benchmark load this room too, and need neither probes nor planner.
-  const [{ detect }, { planDemo }] = await Promise.all([
+  const [{ detect }, { planDemo }, { findDevices, generateOnDevices, sweepDevices }] = await Promise.all([
     import("../../../machine/hardware/index.ts"),
     import("./demo-plans.ts"),
+    import("./demo-devices.ts"),
   ]);
-  const inventory = await detect();
+  const inventory = options.inventory ?? (await detect());
   listener.inventory?.(inventory);
   const plans = await planDemo(inventory);
-  listener.plans?.(plans);
+  const found = await findDevices(inventory);
+  const usable = found === undefined || "unused" in found ? undefined : found;
+  listener.plans?.(plans, found);
 
   const golden = readGolden()[0];
   if (golden === undefined) throw new Error("golden.json of the demo model is empty");
@@ -50,6 +59,8 @@ export async function runDemo(options: DemoOptions = {}): Promise<DemoReport> {
   listener.generationStarts?.(prompt);
   const sharded = await runGeneration({ golden, maxNewTokens, plan: plans.plan });
   const single = await runGeneration({ golden, maxNewTokens });
+  const onDevices: DeviceRun | undefined =
+    usable === undefined ? undefined : await generateOnDevices({ devices: usable, golden, maxNewTokens });
   const reference = golden.tokens.slice(0, maxNewTokens);
   const same = (a: readonly number[], b: readonly number[]) => a.length === b.length && a.every((t, i) => t === b[i]);
   const maxLogitDifference = Math.max(
@@ -65,14 +76,24 @@ export async function runDemo(options: DemoOptions = {}): Promise<DemoReport> {
   const { lastLogits: _sharded, ...shardedRun } = sharded;
   const { lastLogits: _single, ...singleRun } = single;
   const runs = { sharded: shardedRun, single: singleRun };
-  listener.generated?.({ comparisons, runs, prompt, cores });
+  listener.generated?.({
+    comparisons,
+    runs,
+    prompt,
+    cores,
+    ...(onDevices === undefined ? {} : { devices: onDevices }),
+  });
 
+  const sizes = sizeRange(1024, maxSweepBytes, 4);
+  const reduces = usable !== undefined && usable.count > 1 && onDevices !== undefined && "run" in onDevices;
+  if (reduces) listener.sweepStarts?.(usable.count, usable.backend);
+  const deviceSweep = reduces ? await sweepDevices(usable, sizes, listener.sweepRow) : undefined;
   const ranks = Math.min(Math.max(cores, 2), 8);
-  listener.sweepStarts?.(ranks);
+  listener.sweepStarts?.(ranks, DEFAULT_BACKEND);
   const rows = await bench({
     op: "all_reduce",
     ranks,
-    sizes: sizeRange(1024, 64 * 2 ** 20, 4),
+    sizes,
     check: true,
     inPlace: false,
     ...(listener.sweepRow === undefined ? {} : { onRow: listener.sweepRow }),
@@ -80,7 +101,10 @@ export async function runDemo(options: DemoOptions = {}): Promise<DemoReport> {
   return {
     schemaVersion: 1,
     tokensIdentical:
-      comparisons.shardedEqualsSingle && comparisons.shardedEqualsReference && comparisons.singleEqualsReference,
+      comparisons.shardedEqualsSingle &&
+      comparisons.shardedEqualsReference &&
+      comparisons.singleEqualsReference &&
+      (onDevices === undefined || ("run" in onDevices && onDevices.equalsReference)),
     comparisons,
     inventory,
     plans: plans.summaries,
@@ -88,6 +112,10 @@ export async function runDemo(options: DemoOptions = {}): Promise<DemoReport> {
     prompt,
     runs,
     sweep: { ranks, rows },
+    ...(onDevices === undefined
+      ? {}
+      : { devices: { ...onDevices, ...(deviceSweep === undefined ? {} : { sweep: deviceSweep }) } }),
+    ...(found !== undefined && "unused" in found ? { devicesUnused: found.unused } : {}),
     cores,
     tookMs: Date.now() - began,
   };

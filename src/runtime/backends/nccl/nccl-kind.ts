@@ -51,6 +51,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   isolations: ["thread", "process"],
   maxRanks: MAX_NCCL_RANKS,
   usesDevices: true,
+  deviceFamily: "nvidia-gpu",
   async availableRanks() {
     const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
     const { numDevices } = requireCudaDriver();
