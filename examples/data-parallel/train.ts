@@ -3,7 +3,7 @@
  * A layer's gradient joins a bucket as soon as it is known, and a full bucket is all-reduced while the layers before it
  * are still being differentiated (Li et al. 2020, https://arxiv.org/abs/2006.15704). Waiting comes once, at the end.
  */
-import { InvalidArgumentError, type Tensor, type Work, type World } from "chorale";
+import { InvalidArgumentError, type Tensor, tensor, type Work, type World } from "chorale";
 import { Mlp } from "./mlp.ts";
 import { randomFrom, type Sample, spirals } from "./spirals.ts";
 
@@ -32,6 +32,18 @@ const MOMENTUM = 0.9;
 const SIZES = [2, 32, 32, 3];
 const NUM_SAMPLES = 300;
 
+/**
+ * Memory that this program reads and writes itself. Where the world's tensors lie on devices it is an ordinary tensor, which
+ * the collectives copy there and back; elsewhere it is the world's own, which they use in place.
+ */
+function hostTensor(world: World, length: number): Tensor<"f32"> {
+  return world.comm.capabilities().deviceTensors ? tensor("f32", [length]) : world.tensor("f32", [length]);
+}
+
+function freeHostTensor(world: World, made: Tensor): void {
+  if (!world.comm.capabilities().deviceTensors) world.free(made);
+}
+
 /** One rank's gradient memory and the all-reduces under way. */
 class Gradients {
   readonly values: Float32Array;
@@ -44,7 +56,7 @@ class Gradients {
   /** The last element is the loss: it travels with the first bucket, that of the last layer. */
   constructor(numParameters: number, world: World | undefined, bucketFloats: number) {
     this.#world = world;
-    this.#tensor = world?.tensor("f32", [numParameters + 1]);
+    this.#tensor = world === undefined ? undefined : hostTensor(world, numParameters + 1);
     this.values = this.#tensor?.data ?? new Float32Array(numParameters + 1);
     this.#bucketFloats = bucketFloats;
     this.#end = this.values.length;
@@ -68,7 +80,7 @@ class Gradients {
   }
 
   free(): void {
-    if (this.#tensor !== undefined) this.#world?.free(this.#tensor);
+    if (this.#tensor !== undefined && this.#world !== undefined) freeHostTensor(this.#world, this.#tensor);
   }
 }
 
@@ -88,7 +100,7 @@ export async function train(world: World | undefined, options: TrainOptions = {}
   const model = new Mlp(SIZES);
   const { numParameters } = model;
   // The tensor must stay reachable: its memory is given back with it, whoever still holds a view of the elements.
-  const shared = world?.tensor("f32", [numParameters]);
+  const shared = world === undefined ? undefined : hostTensor(world, numParameters);
   const parameters = shared?.data ?? new Float32Array(numParameters);
   if (rank === 0) model.initialize(parameters, randomFrom(seed + 1));
   // Ranks start from one model, whatever their random numbers are.
@@ -120,7 +132,7 @@ export async function train(world: World | undefined, options: TrainOptions = {}
   });
   const result = Float32Array.from(parameters);
   gradients.free();
-  if (shared !== undefined) world?.free(shared);
+  if (shared !== undefined && world !== undefined) freeHostTensor(world, shared);
   return { losses, accuracy: right.length / samples.length, numBuckets, parameters: result };
 }
 

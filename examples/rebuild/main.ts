@@ -8,7 +8,7 @@
  * `--kill R:S` ends the rank that is R in generation 1 (the second `--kill`: in generation 2, and so on) before step S.
  */
 import { parseArgs } from "node:util";
-import { RankFailedError, TimeoutError, type World } from "chorale";
+import { RankFailedError, TimeoutError, tensor, type World } from "chorale";
 
 interface State {
   step: number;
@@ -51,8 +51,9 @@ async function train(world: World, state: State, steps: number, kill: readonly n
   await comm.broadcast(state.weights, { root });
   state.step = reached[root] ?? 0;
 
-  // Tensors belong to a generation: they are made anew after each rebuild.
-  const gradient = world.tensor("f64", [2]);
+  // The world's tensors belong to a generation: they are made anew after each rebuild. Where they lie on devices, which this
+  // program cannot write to itself, an ordinary tensor does.
+  const gradient = comm.capabilities().deviceTensors ? tensor("f64", [2]) : world.tensor("f64", [2]);
   for (; state.step < steps; state.step++) {
     if (rank === kill?.[0] && state.step === kill[1])
       throw new Error(`killed before step ${state.step}, as was asked for`);
