@@ -66,10 +66,12 @@ export class WorkNotes {
       this.#left = NEVER;
       return;
     }
-    this.#left = this.#takesAll || ++this.#numWatched < FIRST_CALLS ? 1 : SAMPLE_EVERY;
+    // A call that has failed already was refused or recorded: there is nothing to await, and the next one has its turn.
+    const isOver = work.state === "failed";
+    if (!isOver) this.#numWatched++;
+    this.#left = this.#takesAll || this.#numWatched < FIRST_CALLS || isOver ? 1 : SAMPLE_EVERY;
     work.trace ??= traceOfCall();
-    // A call that has failed already was refused or recorded: there is nothing to await.
-    if (!this.#reports || work.state === "failed") return;
+    if (!this.#reports || isOver) return;
     if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
     if (this.#notes.length >= MAX_NOTES) return;
     const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
