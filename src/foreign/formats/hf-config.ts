@@ -46,6 +46,16 @@ export class ConfigReader {
     return this.raw(name) !== undefined;
   }
 
+  /** Names of all fields. */
+  names(): readonly string[] {
+    return Object.keys(this.#values);
+  }
+
+  /** Says whether the field is there and `null`: a choice, where the class has another default. */
+  isNull(name: string): boolean {
+    return Object.hasOwn(this.#values, name) && this.#values[name] === null;
+  }
+
   /** The value as it stands, own properties only; null counts as absent. */
   raw(name: string): unknown {
     return Object.hasOwn(this.#values, name) ? (this.#values[name] ?? undefined) : undefined;

@@ -2,20 +2,33 @@
 import { stat } from "node:fs/promises";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
-import { type Inventory, inventorySchema, PRESET_NAMES, parseSystem } from "../topology/index.ts";
+import {
+  composeInventory,
+  type Inventory,
+  inventorySchema,
+  PRESET_NAMES,
+  parseNic,
+  parseSystem,
+} from "../topology/index.ts";
 import { detect } from "./detect.ts";
 
 /** Largest inventory file: 4096 hosts of 8 devices are about 40 MB. */
 const MAX_INVENTORY_BYTES = 64 * 1024 * 1024;
 
 /**
- * Gives the inventory that `text` names: a preset (`hgx-h100-8`), a composition (`16x hgx-h100-8 --nic 8xNDR`), an
- * inventory file, a recorded root, or `detect` for this machine.
+ * Gives the inventory that `text` names: a preset (`hgx-h100-8`), a composition (`16x hgx-h100-8 --nic 8xNDR`, `16x FILE.json`),
+ * accelerators by name (`8x h100`, `rtx 4090`), an inventory file, a recorded root, or `detect` for this machine.
  * @throws InvalidArgumentError when it is none of these
  * @throws FormatError when it is a file that holds no inventory
  */
 export async function resolveHardware(text: string): Promise<Inventory> {
   if (text === "detect") return detect();
+  const several = /^\s*(\d{1,6})\s*x\s*(.+?\.json)(?:\s+--nic[\s=]+(\S+))?\s*$/i.exec(text);
+  if (several !== null) {
+    // A network joins the copies as it joins presets; eight NDR ports a host where none is named.
+    const unit = await readInventory(several[2] ?? "");
+    return composeInventory(unit, Number(several[1]), parseNic(several[3] ?? "8xNDR"));
+  }
   const system = parseSystem(text);
   if (system !== undefined) return system;
   const kind = await stat(text).then(
@@ -27,7 +40,7 @@ export async function resolveHardware(text: string): Promise<Inventory> {
   throw new InvalidArgumentError(
     "--hardware",
     text,
-    `an inventory file, a recorded root, "detect", or a preset such as ${PRESET_NAMES.slice(0, 8).join(", ")} (16x PRESET --nic 8xNDR joins several)`,
+    `an inventory file, a recorded root, "detect", or a preset such as ${PRESET_NAMES.slice(0, 8).join(", ")}, or accelerators by name such as h100 or 4x rtx4090 (16x PRESET --nic 8xNDR joins several hosts)`,
   );
 }
 

@@ -5,7 +5,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type LinkKind, type TopologyNode } from "./inventory.ts";
-import { findPreset, PRESET_NAMES, presetInventory } from "./presets.ts";
+import { findPreset, PRESET_NAMES, partMachines, presetInventory } from "./presets.ts";
 
 /** Most hosts that one composition may have: 4096 hosts of 8 are more devices than anyone simulates one by one. */
 const MAX_HOSTS = 4096;
@@ -149,6 +149,8 @@ function addNetwork(nodes: TopologyNode[], links: Link[], nic: NicSpec, hosts: n
  * parseSystem("2x hgx-h100-8 --nic 8xNDR")?.devices.length // 18: two CPUs and sixteen GPUs
  */
 export function parseSystem(text: string): Inventory | undefined {
+  const named = parseParts(text);
+  if (named !== undefined) return named;
   const match = /^\s*(?:(\d{1,6})\s*x\s*)?([a-z][a-z0-9.-]*)\s*(?:\s--nic[\s=]+(\S+))?\s*$/i.exec(text);
   if (match === null) return undefined;
   const [, countText, name = "", nicText] = match;
@@ -161,4 +163,22 @@ export function parseSystem(text: string): Inventory | undefined {
   const count = Number(countText ?? 1);
   if (nicText === undefined && count === 1) return unit;
   return composeInventory(unit, count, parseNic(nicText ?? preset.defaultNic));
+}
+
+/** `8x h100`, `RTX 4090`: devices by their part's name, where no preset has it. */
+function parseParts(text: string): Inventory | undefined {
+  const match = /^(.*?)(?:\s+--nic[\s=]+(\S+))?\s*$/i.exec(text);
+  const name = (match?.[1] ?? text).trim().toLowerCase();
+  // A preset keeps its meaning: `16x hgx-h100-8` are sixteen hosts of eight.
+  if (PRESET_NAMES.includes(name)) return undefined;
+  const apple = name.replace(/^apple\s+/, "").replace(/\s+/g, "-");
+  if (apple !== name && PRESET_NAMES.includes(apple)) return presetInventory(apple);
+  const machines = partMachines(name);
+  if (machines === undefined) return undefined;
+  const preset = findPreset(machines.preset);
+  if (preset === undefined) return undefined;
+  const unit = preset.build();
+  const nicText = match?.[2];
+  if (machines.hosts === 1 && nicText === undefined) return unit;
+  return composeInventory(unit, machines.hosts, parseNic(nicText ?? preset.defaultNic));
 }

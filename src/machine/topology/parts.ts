@@ -9,12 +9,19 @@ import { ACCELERATOR_PARTS } from "./parts/accelerators.ts";
 import { AMD_PARTS } from "./parts/amd.ts";
 import { INTEL_PARTS } from "./parts/intel.ts";
 import { NVIDIA_PARTS } from "./parts/nvidia.ts";
+import { NVIDIA_CARDS } from "./parts/nvidia-cards.ts";
 import type { Part } from "./parts/part.ts";
 
 export type { Part };
 
 /** Order matters: the first part whose pattern matches wins. */
-export const PARTS: readonly Part[] = [...NVIDIA_PARTS, ...AMD_PARTS, ...INTEL_PARTS, ...ACCELERATOR_PARTS];
+export const PARTS: readonly Part[] = [
+  ...NVIDIA_CARDS,
+  ...NVIDIA_PARTS,
+  ...AMD_PARTS,
+  ...INTEL_PARTS,
+  ...ACCELERATOR_PARTS,
+];
 
 /** Apple's chips: unified memory bandwidth and GPU f32 peak by chip name, of the largest GPU variant. */
 export const APPLE_CHIPS: Readonly<

@@ -5,7 +5,9 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { APPLE_PRESETS, applePreset } from "./apple-presets.ts";
+import { readPartCount } from "./hardware-names.ts";
 import type { Inventory } from "./inventory.ts";
+import type { Part } from "./parts.ts";
 import {
   buildInventory,
   type CpuSpec,
@@ -278,6 +280,92 @@ const TABLE: Readonly<Record<string, Entry>> = {
   ),
 };
 
+/** Parts whose reference board joins eight (or fewer) by a fabric, and that board. */
+const BOARDS: Readonly<Record<string, string>> = {
+  "a100-80": "hgx-a100-8",
+  h100: "hgx-h100-8",
+  h200: "hgx-h200-8",
+  b200: "hgx-b200-8",
+  b300: "hgx-b300-8",
+  mi300x: "mi300x-8",
+  mi325x: "mi325x-8",
+  mi355x: "mi355x-8",
+  gaudi2: "gaudi2-8",
+  gaudi3: "gaudi3-8",
+  gb10: "dgx-spark",
+  trainium1: "trn1.32xlarge",
+  trainium2: "trn2.48xlarge",
+  inferentia2: "inf2.48xlarge",
+  l40s: "l40s-8",
+  a10g: "a10g-4",
+  rtx4090: "rtx4090-2",
+  rtx5090: "rtx5090-2",
+};
+
+/** Boards like a known one, with another part on it. */
+const LIKE: Readonly<Record<string, string>> = {
+  "a100-40": "hgx-a100-8",
+  a800: "hgx-a100-8",
+  h20: "hgx-h100-8",
+  h800: "hgx-h100-8",
+};
+
+function entryOf(chip: Part): Entry {
+  const board = TABLE[BOARDS[chip.key] ?? LIKE[chip.key] ?? ""];
+  if (board !== undefined) {
+    return { ...board, summary: board.summary, host: { ...board.host, part: chip } };
+  }
+  if (chip.key === "gb200" || chip.key === "gb300") {
+    const rack = nvl72(chip.key, `NVIDIA ${chip.key.toUpperCase()} NVL72 data sheet`);
+    return { ...rack, hosts: 1, host: { ...rack.host, fabric: nvswitched(4, 5, 18, 53.125, "NVLink Switch") } };
+  }
+  if (chip.key.startsWith("v100")) {
+    const fabric = { kind: "nvlink" as const, generation: 2, links: star(8, 6, 150), switchName: "NVLink mesh" };
+    const host = { cpu: CPUS.rome, part: chip, numDevices: 8, hostLink: pcie(3), devicesPerPcieSwitch: 2, fabric };
+    return { summary: `8x ${chip.name}`, sources: [chip.source], nic: "4xEDR", host };
+  }
+  const desktop = /GeForce|TITAN|RX \d/.test(chip.name);
+  const host = desktop ? cpu("AMD Ryzen 9 7950X", 1, 16, 64, 83.2) : CPUS.genoa;
+  return cards(chip.key, 8, host, desktop ? 4 : Number(chip.arch) >= 9 ? 5 : 4, "a host of its PCIe generation");
+}
+
+/** A part by name, with a count: one device of it, up to eight in one machine. */
+function partPreset(name: string): Preset | undefined {
+  const found = readPartCount(name);
+  if (found === undefined) return undefined;
+  const { part: chip, count } = found;
+  const entry = entryOf(chip);
+  const { fabric, numDevices } = entry.host;
+  if (count > Math.max(numDevices, fabric === undefined ? 16 : numDevices)) return undefined;
+  const links = fabric?.links.filter((link) => link.a < count && (link.b === "switch" || link.b < count));
+  const host: HostSpec = {
+    ...entry.host,
+    numDevices: count,
+    ...(fabric !== undefined && { fabric: { ...fabric, links: links ?? [] } }),
+  };
+  return {
+    name,
+    summary: `${count}x ${chip.name}`,
+    sources: entry.sources,
+    defaultNic: entry.nic,
+    build: () => buildInventory(host, 1, name, host.fabric),
+  };
+}
+
+/** `16x h100`: as many machines as a count of devices fills; alike on all of them. Undefined when it names no part. */
+export function partMachines(text: string): { readonly preset: string; readonly hosts: number } | undefined {
+  const found = readPartCount(text);
+  if (found === undefined) return undefined;
+  const { part: chip, count } = found;
+  const { numDevices, fabric } = entryOf(chip).host;
+  const perHost = fabric === undefined ? Math.max(numDevices, 8) : numDevices;
+  if (count <= (fabric === undefined ? 16 : numDevices)) return { preset: `${count}x${chip.key}`, hosts: 1 };
+  for (let hosts = Math.ceil(count / perHost); hosts <= count; hosts++) {
+    if (count % hosts === 0) return { preset: `${count / hosts}x${chip.key}`, hosts };
+  }
+  return undefined;
+}
+
 function neuron(
   key: string,
   num: number,
@@ -333,7 +421,7 @@ export const PRESET_NAMES: readonly string[] = [
 export function findPreset(name: string): Preset | undefined {
   const canonical = (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined) ?? name;
   const entry = Object.hasOwn(TABLE, canonical) ? TABLE[canonical] : countedCards(canonical);
-  if (entry === undefined) return tpuPreset(canonical) ?? applePreset(canonical);
+  if (entry === undefined) return tpuPreset(canonical) ?? applePreset(canonical) ?? partPreset(canonical);
   return {
     name,
     summary: entry.summary,

@@ -168,6 +168,7 @@ export class LayerTimes {
   #attention(cost: Cost, layer: LayerSpec, pass: Pass, tokens: number): void {
     const { rates, tp, cp, kv, links } = this.#slice;
     const { attention } = layer;
+    if (attention.kind === "none") return;
     const window = attention.kind === "gqa" ? (attention.window ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
     const context = Math.min(pass.context, window);
     const heads = Math.ceil(attention.numHeads / tp);
@@ -210,8 +211,7 @@ export class LayerTimes {
     if (!model.isDecoder) return cost;
     const rows = pass.sequences;
     const columns = Math.ceil(model.vocabSize / tp);
-    const bits =
-      format.scope === "all" ? format.bits : format.scope === "matrices" ? Math.max(format.bits, 6.5625) : 16;
+    const bits = headBits(format);
     const bytes = (columns * model.hiddenSize * bits) / 8;
     const memoryUs = (bytes / (rates.bandwidth * rates.achievable.memoryBandwidth)) * 1e6;
     const computeUs =
@@ -220,4 +220,10 @@ export class LayerTimes {
     cost.communication += allGatherUs(rows * model.vocabSize * activationBytes, tp, links.tp);
     return cost;
   }
+}
+
+/** Bits of an element of the head: GGUF files give it six at least, formats of linear layers leave it alone. */
+function headBits(format: WeightFormat): number {
+  if (format.scope === "all") return format.bits;
+  return format.gguf ? Math.max(format.bits, 6.5625) : 16;
 }

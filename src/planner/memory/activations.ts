@@ -7,19 +7,32 @@ import type { LayerSpec, ModelSpec } from "../model/spec.ts";
 
 /** Columns that the widest part of a layer holds per token on one tp rank: attention, or the MLP (chosen experts). */
 function widths(layer: LayerSpec, tp: number): { attention: number; feedForward: number } {
-  const { attention, mlp } = layer;
+  const { attention } = layer;
+  if (attention.kind === "none") {
+    // A recurrent mixer holds its inner columns about as often as attention holds queries, keys, values and output.
+    const inner = layer.weights.reduce((widest, { component, shape, cut }) => {
+      return component === "attention" && cut === "heads" && shape.length === 2
+        ? Math.max(widest, shape[0] ?? 0)
+        : widest;
+    }, 0);
+    return { attention: Math.ceil((1.5 * inner) / tp), feedForward: feedForwardColumns(layer, tp) };
+  }
   const perHead = attention.kind === "gqa" ? attention.headDim : attention.qkNopeHeadDim + attention.qkRopeHeadDim;
   const valueDim = attention.kind === "gqa" ? attention.headDim : attention.vHeadDim;
   const heads = Math.ceil(attention.numHeads / tp);
   const kvHeads = attention.kind === "gqa" ? Math.max(1, Math.ceil(attention.numKvHeads / tp)) : heads;
+  return {
+    attention: heads * perHead + kvHeads * (perHead + valueDim) + heads * valueDim,
+    feedForward: feedForwardColumns(layer, tp),
+  };
+}
+
+function feedForwardColumns({ mlp }: LayerSpec, tp: number): number {
   const columns =
     mlp.kind === "dense"
       ? (mlp.gated ? 3 : 2) * mlp.intermediateSize
       : 3 * (mlp.expertsPerToken * mlp.expertIntermediateSize + mlp.sharedIntermediateSize);
-  return {
-    attention: heads * perHead + kvHeads * (perHead + valueDim) + heads * valueDim,
-    feedForward: Math.ceil(columns / tp),
-  };
+  return Math.ceil(columns / tp);
 }
 
 /** Bytes that a forward pass of `tokens` tokens holds at once: residual and normed input, and the widest layer's inside. */

@@ -6,6 +6,7 @@
  */
 import { type DType, InvalidArgumentError } from "../../core/index.ts";
 import type { WeightSpec } from "../model/spec.ts";
+import { GGUF_BITS, GGUF_MIXES, ggufTensorType, type TensorPlace } from "./gguf-mixes.ts";
 
 export interface WeightFormat {
   readonly name: string;
@@ -23,6 +24,10 @@ export interface WeightFormat {
   readonly scope: "all" | "linear" | "experts" | "matrices";
   /** The dtype that the arithmetic runs in; weight-only formats are expanded on the fly. */
   readonly compute: DType;
+  /** Activations are quantized too, so that units for 4-bit floats multiply where the device has them. */
+  readonly fourBit: boolean;
+  /** A GGUF file: each tensor has the type that llama.cpp's mix gives it. */
+  readonly gguf: boolean;
 }
 
 function format(name: string, bits: number, more: Partial<Omit<WeightFormat, "name" | "bits">> = {}): WeightFormat {
@@ -36,12 +41,19 @@ function format(name: string, bits: number, more: Partial<Omit<WeightFormat, "na
     perInputBits: 0,
     scope: "linear",
     compute: "bf16",
+    fourBit: false,
+    gguf: false,
     ...more,
   };
 }
 
-const gguf = (name: string, bits: number, group: number) =>
-  format(name, bits, { group, scope: "matrices", compute: "f16" });
+const gguf = (name: string) =>
+  format(name, GGUF_BITS[GGUF_MIXES[name] ?? name] ?? 16, {
+    group: /^(q[458]_[01]|iq4_nl)$/.test(name) ? 32 : 256,
+    scope: "matrices",
+    compute: "f16",
+    gguf: true,
+  });
 
 const FORMATS: readonly WeightFormat[] = [
   format("f32", 32, { scope: "all", compute: "f32" }),
@@ -51,37 +63,14 @@ const FORMATS: readonly WeightFormat[] = [
   format("fp8-block128", 8, { group: 128, groupOut: 128, scaleBits: 32, compute: "f8e4m3" }),
   format("mxfp8", 8, { group: 32, scaleBits: 8, compute: "f8e4m3" }),
   format("mxfp6", 6, { group: 32, scaleBits: 8 }),
-  format("mxfp4", 4, { group: 32, scaleBits: 8, scope: "experts" }),
-  format("nvfp4", 4, { group: 16, scaleBits: 8 }),
+  format("mxfp4", 4, { group: 32, scaleBits: 8, scope: "experts", fourBit: true }),
+  format("mxfp4-linear", 4, { group: 32, scaleBits: 8, fourBit: true }),
+  format("nvfp4", 4, { group: 16, scaleBits: 8, fourBit: true }),
   format("int8", 8, { group: Number.POSITIVE_INFINITY, scaleBits: 16, compute: "i8" }),
   format("int4", 4, { group: 128, scaleBits: 16, zeroBits: 4 }),
   format("nf4", 4, { group: 64, scaleBits: 8 + 32 / 256 }),
   format("int2", 2, { group: 64, scaleBits: 16, zeroBits: 2 }),
-  // Bits a weight of a whole super-block: ggml-common.h.
-  gguf("q4_0", 4.5, 32),
-  gguf("q4_1", 5, 32),
-  gguf("q5_0", 5.5, 32),
-  gguf("q5_1", 6, 32),
-  gguf("q8_0", 8.5, 32),
-  gguf("q2_k", 2.625, 256),
-  gguf("q3_k", 3.4375, 256),
-  gguf("q4_k", 4.5, 256),
-  gguf("q5_k", 5.5, 256),
-  gguf("q6_k", 6.5625, 256),
-  gguf("q8_k", 9.125, 256),
-  gguf("iq1_s", 1.5625, 256),
-  gguf("iq1_m", 1.75, 256),
-  gguf("iq2_xxs", 2.0625, 256),
-  gguf("iq2_xs", 2.3125, 256),
-  gguf("iq2_s", 2.5625, 256),
-  gguf("iq3_xxs", 3.0625, 256),
-  gguf("iq3_s", 3.4375, 256),
-  gguf("iq4_nl", 4.5, 32),
-  gguf("iq4_xs", 4.25, 256),
-  gguf("tq1_0", 1.6875, 256),
-  gguf("tq2_0", 2.0625, 256),
-  gguf("q4_k_m", 4.5, 256),
-  gguf("q5_k_m", 5.5, 256),
+  ...[...new Set([...Object.keys(GGUF_BITS), ...Object.keys(GGUF_MIXES)])].map(gguf),
 ];
 
 const BY_NAME = new Map(FORMATS.map((item) => [item.name, item]));
@@ -107,10 +96,26 @@ const ALIASES: Readonly<Record<string, string>> = {
   "bnb-4bit": "nf4",
   "bnb-8bit": "int8",
   fp4: "nvfp4",
+  fp8_e4m3: "fp8",
+  w8a8_fp8: "fp8",
+  w4a16: "gptq-4-g128",
+  w8a16: "gptq-8-gchannel",
+  hqq: "hqq-4-g64",
+  mlx: "mlx-4-g64",
+  "mlx-4bit": "mlx-4-g64",
+  "mlx-8bit": "mlx-8-g64",
+  "bnb-nf4": "nf4",
+  "nf4-dq": "nf4",
 };
 
-/** The names, for messages; `gptq-BITS-gGROUP` and `awq-BITS-gGROUP` stand for families. */
-export const FORMAT_NAMES: readonly string[] = [...BY_NAME.keys(), "gptq-4-g128", "awq-4-g128"];
+/** The names, for messages; `gptq-BITS-gGROUP`, `awq-`, `hqq-` and `mlx-BITS-gGROUP` stand for families. */
+export const FORMAT_NAMES: readonly string[] = [
+  ...BY_NAME.keys(),
+  "gptq-4-g128",
+  "awq-4-g128",
+  "hqq-4-g64",
+  "mlx-4-g64",
+];
 
 /**
  * Finds a weight format by name or alias.
@@ -119,31 +124,29 @@ export const FORMAT_NAMES: readonly string[] = [...BY_NAME.keys(), "gptq-4-g128"
  * weightFormat("mxfp4").bits // 4, and an 8-bit scale for 32 elements
  */
 export function weightFormat(text: string, argument = "quant"): WeightFormat {
-  const lower = text.toLowerCase();
+  const lower = text.toLowerCase().replace(/^(?:gguf[-_:]|ud-)/, "");
   const name = Object.hasOwn(ALIASES, lower) ? (ALIASES[lower] ?? lower) : lower;
   const known = BY_NAME.get(name);
   if (known !== undefined) return known;
-  const match = /^(gptq|awq)-([2348])-g(\d{1,5}|channel)$/.exec(name);
+  const match = /^(?:(gptq|awq)-([2348])|(hqq|mlx)-([234568]))-g(\d{1,5}|channel)$/.exec(name);
   if (match !== null) {
-    const bits = Number(match[2]);
-    const group = match[3] === "channel" ? Number.POSITIVE_INFINITY : Number(match[3]);
+    const [, early, earlyBits, late, lateBits, groupText] = match;
+    const bits = Number(earlyBits ?? lateBits);
+    const group = groupText === "channel" ? Number.POSITIVE_INFINITY : Number(groupText);
     if (group > 0) {
+      const isMlx = late === "mlx";
       return format(name, bits, {
         group,
         scaleBits: 16,
-        zeroBits: bits,
-        perInputBits: match[1] === "gptq" ? 32 : 0,
+        // MLX keeps a bias of 16 bits beside the scale, and quantizes embeddings and head too.
+        zeroBits: isMlx ? 16 : bits,
+        perInputBits: early === "gptq" ? 32 : 0,
+        scope: isMlx ? "matrices" : "linear",
         compute: "f16",
       });
     }
   }
   throw new InvalidArgumentError(argument, text, `one of ${FORMAT_NAMES.join(", ")}`);
-}
-
-/** llama.cpp's rule for which layers of a K_M mix get more bits (llama-quant.cpp, use_more_bits). */
-export function getsMoreBits(layer: number, numLayers: number): boolean {
-  const eighth = Math.floor(numLayers / 8);
-  return layer < eighth || layer >= Math.floor((7 * numLayers) / 8) || (layer - eighth) % 3 === 2;
 }
 
 /** Bits of one element outside of a format's scope. */
@@ -167,21 +170,21 @@ function inScope(weight: WeightSpec, item: WeightFormat, hasExperts: boolean): b
 
 /**
  * Bytes of a weight (or a shard of it) of the given outer sizes in a format, scales and zero points included.
- * @param more llama.cpp's mixes: this weight is among those with more bits
+ * @param place where the weight is: the mixes of GGUF files ask for it
  */
 export function bytesOf(
   weight: WeightSpec,
   shape: { readonly copies: number; readonly out: number; readonly input: number },
   item: WeightFormat,
   hasExperts: boolean,
-  more = false,
+  place?: TensorPlace,
 ): number {
   const { copies, out, input } = shape;
   const elements = copies * out * input;
   if (!inScope(weight, item, hasExperts))
     return Math.ceil((elements * (item.scope === "all" ? item.bits : REST_BITS)) / 8);
   if (item.scope === "all") return Math.ceil((elements * item.bits) / 8);
-  if (item.scope === "matrices") return Math.ceil((elements * mixedBits(weight, item, more)) / 8);
+  if (item.gguf) return Math.ceil((elements * (GGUF_BITS[ggufTensorType(item.name, weight, place)] ?? item.bits)) / 8);
   const scales =
     item.scaleBits === 0
       ? 0
@@ -194,17 +197,9 @@ export function bytesOf(
   return Math.ceil(bits / 8);
 }
 
-function mixedBits(weight: WeightSpec, item: WeightFormat, more: boolean): number {
-  const isMix = item.name === "q4_k_m" || item.name === "q5_k_m";
-  const sixBits = BY_NAME.get("q6_k")?.bits ?? item.bits;
-  if (weight.component === "head") return Math.max(item.bits, Math.min(sixBits, item.bits < 8 ? sixBits : item.bits));
-  if (!isMix || !more) return item.bits;
-  return weight.name.startsWith("attention.v") || weight.name.includes("down") ? sixBits : item.bits;
-}
-
 /** Bits an element on average over a large matrix: what people quote. */
 export function effectiveBits(item: WeightFormat): number {
-  if (item.scope === "matrices" || item.group === 0 || item.group === Number.POSITIVE_INFINITY) return item.bits;
+  if (item.gguf || item.group === 0 || item.group === Number.POSITIVE_INFINITY) return item.bits;
   return item.bits + (item.scaleBits + item.zeroBits) / (item.group * item.groupOut);
 }
 
@@ -216,6 +211,14 @@ export const KV_FORMATS = {
   fp8: { bytes: 1, scaleBytesPerHead: 0 },
   int8: { bytes: 1, scaleBytesPerHead: 2 },
   int4: { bytes: 0.5, scaleBytesPerHead: 4 },
+  // llama.cpp: a 16-bit scale for 32 elements.
+  q8_0: { bytes: 1.0625, scaleBytesPerHead: 0 },
+  q5_1: { bytes: 0.75, scaleBytesPerHead: 0 },
+  q5_0: { bytes: 0.6875, scaleBytesPerHead: 0 },
+  q4_1: { bytes: 0.625, scaleBytesPerHead: 0 },
+  q4_0: { bytes: 0.5625, scaleBytesPerHead: 0 },
+  // NVIDIA's: an 8-bit scale for 16 elements.
+  nvfp4: { bytes: 0.5625, scaleBytesPerHead: 0 },
 } as const satisfies Readonly<Record<string, { bytes: number; scaleBytesPerHead: number }>>;
 export type KvFormatName = keyof typeof KV_FORMATS;
 

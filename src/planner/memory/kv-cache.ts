@@ -17,6 +17,7 @@ function kvHeadsPerRank(numKvHeads: number, tp: number): number {
 /** Bytes of one token in one layer's cache on one tp rank. Latent attention caches the same vector on each of them. */
 export function kvBytesPerToken(layer: LayerSpec, tp: number, format: KvFormat): number {
   const { attention } = layer;
+  if (attention.kind === "none") return 0;
   if (attention.kind === "mla") {
     return (attention.kvLoraRank + attention.qkRopeHeadDim) * format.bytes + format.scaleBytesPerHead;
   }
@@ -31,6 +32,11 @@ export function cachedTokens(layer: LayerSpec, contextTokens: number, cp: number
   return Math.ceil(Math.ceil(kept / cp) / KV_PAGE_TOKENS) * KV_PAGE_TOKENS;
 }
 
+/** Bytes of a sequence's recurrent state in one layer on one tp rank: engines keep it in f32. */
+export function stateBytes(layer: LayerSpec, tp: number): number {
+  return Math.ceil((4 * (layer.stateElements ?? 0)) / tp);
+}
+
 /** Bytes of the caches of `sequences` sequences, for each layer of the model, on one rank. Zero for encoders. */
 export function kvBytesByLayer(
   model: ModelSpec,
@@ -39,7 +45,10 @@ export function kvBytesByLayer(
   const { contextTokens, sequences, tp, cp, format } = options;
   const byKind = model.layerKinds.map((kind) =>
     model.isDecoder
-      ? Math.ceil(sequences * cachedTokens(kind, contextTokens, cp) * kvBytesPerToken(kind, tp, format))
+      ? Math.ceil(
+          sequences *
+            (cachedTokens(kind, contextTokens, cp) * kvBytesPerToken(kind, tp, format) + stateBytes(kind, tp)),
+        )
       : 0,
   );
   return model.layers.map((kind) => byKind[kind] ?? 0);

@@ -90,7 +90,9 @@ export function adapterElements(model: ModelSpec, kind: number, spec: MethodSpec
     const kv =
       layer.attention.kind === "gqa"
         ? layer.attention.numKvHeads * layer.attention.headDim
-        : layer.attention.kvLoraRank;
+        : layer.attention.kind === "mla"
+          ? layer.attention.kvLoraRank
+          : 0;
     return Math.ceil((2 * spec.adapter.tokens * kv) / tp);
   }
   const { rank } = spec.adapter;

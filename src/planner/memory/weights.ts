@@ -1,7 +1,8 @@
 /** How many bytes of weights a rank holds: every weight cut as its table says, in its format. */
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
 import { numTensorElements } from "../model/spec.ts";
-import { bytesOf, getsMoreBits, type WeightFormat } from "./formats.ts";
+import { bytesOf, type WeightFormat } from "./formats.ts";
+import { getsMoreBits, type TensorPlace } from "./gguf-mixes.ts";
 
 export interface ShardShape {
   readonly copies: number;
@@ -32,9 +33,16 @@ export function shardShape(weight: WeightSpec, tp: number, ep: number, kvHeads: 
     : { copies, out: Math.ceil(first / n), input: tail };
 }
 
-/** KV heads of a layer; 1 for latent attention, whose cache every rank holds. */
+/** KV heads of a layer; 1 for latent attention, whose cache every rank holds, and where there is none. */
 export function kvHeadsOf(layer: LayerSpec): number {
   return layer.attention.kind === "gqa" ? layer.attention.numKvHeads : 1;
+}
+
+/** Layers that llama.cpp's mixes treat alike. */
+function placeClass(layer: number, numLayers: number): string {
+  const parts = [layer < 2, layer < 4, layer < Math.floor(numLayers / 16), layer < Math.floor(numLayers / 8)];
+  parts.push(layer < Math.floor((7 * numLayers) / 8), getsMoreBits(layer, numLayers));
+  return parts.map(Number).join("");
 }
 
 export interface WeightBytes {
@@ -52,36 +60,39 @@ export interface WeightBytes {
 export function weightBytes(model: ModelSpec, format: WeightFormat, tp: number, ep: number): WeightBytes {
   const hasExperts = model.layerKinds.some((kind) => kind.mlp.kind === "moe");
   const kvHeads = model.numKvHeads;
-  const sum = (weights: readonly WeightSpec[], heads: number, t: number, e: number, more = false) =>
+  const sum = (weights: readonly WeightSpec[], heads: number, t: number, e: number, place?: TensorPlace) =>
     weights.reduce(
-      (total, weight) => total + bytesOf(weight, shardShape(weight, t, e, heads), format, hasExperts, more),
+      (total, weight) => total + bytesOf(weight, shardShape(weight, t, e, heads), format, hasExperts, place),
       0,
     );
-  const byKind = model.layerKinds.map((kind) =>
-    [false, true].map((more) => sum(kind.weights, kvHeadsOf(kind), tp, ep, more)),
-  );
-  const mixes = format.scope === "matrices";
-  const layers = model.layers.map((kind, index) => {
-    const more = mixes && getsMoreBits(index, model.numLayers);
-    return byKind[kind]?.[more ? 1 : 0] ?? 0;
-  });
+  const layersAt = (t: number, e: number) => {
+    const known = new Map<string, number>();
+    return model.layers.map((kind, layer) => {
+      const key = `${kind} ${format.gguf ? placeClass(layer, model.numLayers) : ""}`;
+      const layerKind = model.layerKinds[kind];
+      let bytes = known.get(key);
+      if (bytes === undefined && layerKind !== undefined) {
+        const heads = kvHeadsOf(layerKind);
+        const place = { layer, numLayers: model.numLayers, groupedHeads: layerKind.attention.numHeads / heads };
+        bytes = sum(layerKind.weights, heads, t, e, place);
+        known.set(key, bytes);
+      }
+      return bytes ?? 0;
+    });
+  };
+  const layers = layersAt(tp, ep);
   const embeddings = sum(model.embeddings, kvHeads, tp, ep);
   const head = sum(model.head, kvHeads, tp, ep);
   const table = model.embeddings.filter((weight) => weight.cut === "vocab");
   const tiedHead = model.tiedEmbeddings && model.isDecoder ? sum(table, kvHeads, tp, ep) : 0;
   const stored = model.storedBytes;
   if (stored === undefined || format.name !== model.weightFormat) return { embeddings, layers, head, tiedHead };
-  const wholeKind = model.layerKinds.map((kind) =>
-    [false, true].map((more) => sum(kind.weights, kvHeadsOf(kind), 1, 1, more)),
-  );
+  const whole = layersAt(1, 1);
   const scale = (part: number, whole: number, real: number) => (whole === 0 ? 0 : Math.ceil((part / whole) * real));
   const realEmbeddings = stored.embeddings / Math.max(1, sum(model.embeddings, kvHeads, 1, 1));
   return {
     embeddings: Math.ceil(embeddings * realEmbeddings),
-    layers: layers.map((bytes, index) => {
-      const more = mixes && getsMoreBits(index, model.numLayers);
-      return scale(bytes, wholeKind[model.layers[index] ?? 0]?.[more ? 1 : 0] ?? 0, stored.layers[index] ?? bytes);
-    }),
+    layers: layers.map((bytes, index) => scale(bytes, whole[index] ?? 0, stored.layers[index] ?? bytes)),
     head: scale(head, sum(model.head, kvHeads, 1, 1), stored.head),
     tiedHead: Math.ceil(tiedHead * realEmbeddings),
   };

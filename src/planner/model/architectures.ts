@@ -8,8 +8,34 @@ import { UnsupportedError } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { type GqaOptions, gqa, layer, mla, mlp, moe, norms, weight } from "./build.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS, repeat } from "./draft.ts";
-import { bert, falcon, gpt2, gptNeox } from "./gpt-families.ts";
-import type { LayerSpec } from "./spec.ts";
+import {
+  bert,
+  bloom,
+  falcon,
+  gpt2,
+  gptBigCode,
+  gptJ,
+  gptNeo,
+  gptNeox,
+  mpt,
+  opt,
+  phi,
+  starcoder2,
+} from "./gpt-families.ts";
+import { falconH1, graniteHybrid, nemotronHybrid, pureMamba, qwen3Next } from "./hybrid-families.ts";
+import { chosenExperts, dbrx, ernieMoe, glm4Moe, graniteMoe, hunyuanMoe, minimaxM2, phiMoe } from "./moe-families.ts";
+import {
+  gemma3n,
+  glm4,
+  mistral3,
+  mllama,
+  nemotronNas,
+  qwen2Vl,
+  qwen3Vl,
+  stablelm,
+  textWithPixtral,
+} from "./recent-families.ts";
+import type { LayerSpec, WeightSpec } from "./spec.ts";
 import { gemma3VisionTower, llama4VisionTower } from "./vision.ts";
 
 /** For each layer whether it attends within the window only: `layer_types` decides, else the family's pattern. */
@@ -136,6 +162,24 @@ const olmo: Architecture = (config) => {
 
 const olmo2 = decoder(() => ({ attention: { qkNorm: "full" } }));
 
+/** OLMo 3: three of four layers attend within a window. */
+const olmo3 = decoder((config) => ({
+  attention: { qkNorm: "full" },
+  window: config.optionalInt("sliding_window"),
+  local: (layer) => (layer + 1) % 4 !== 0,
+}));
+
+/** Seed-OSS: biases on queries, keys and values. */
+const seedOss = decoder(
+  (config) => ({
+    attention: { qkvBias: config.bool("attention_bias", true), outBias: config.bool("attention_out_bias", false) },
+  }),
+  { headDim: 128, numKvHeads: 8 },
+);
+
+/** Hunyuan and EXAONE 4 dense: norms on queries and keys. */
+const withQkNorm = decoder(() => ({ attention: { qkNorm: "perHead" } }));
+
 function cohere(config: ConfigReader): Draft {
   const base = basics(config, { tied: true });
   const withQkNorm = config.bool("use_qk_norm", false);
@@ -174,12 +218,7 @@ const mixtral: Architecture = (config) => {
 };
 
 function experts(config: ConfigReader, field: string, perToken = "num_experts_per_tok") {
-  const numExperts = config.int(field, { max: 1 << 16 });
-  const expertsPerToken = config.int([perToken, "experts_per_token"], { max: 1 << 16 });
-  if (expertsPerToken > numExperts) {
-    throw config.error(perToken, `is ${expertsPerToken}, more than the ${numExperts} of ${field}`);
-  }
-  return { numExperts, expertsPerToken };
+  return chosenExperts(config, config.int(field, { max: 1 << 16 }), [perToken, "experts_per_token"]);
 }
 
 function qwenMoe(qk: Partial<GqaOptions>, shared: boolean, headDim?: number): Architecture {
@@ -240,7 +279,7 @@ const gptOss: Architecture = (config) => {
       norms("norm", 2, base.hiddenSize),
     ),
   );
-  return { ...base, ...ends(base), layers };
+  return { ...base, ...ends(base), activeWithout: "embedding", layers };
 };
 
 function llama4Text(config: ConfigReader): Draft {
@@ -284,19 +323,41 @@ function llama4(config: ConfigReader): Draft {
   return { ...draft, embeddings: [...draft.embeddings, ...llama4VisionTower(vision, draft.hiddenSize)] };
 }
 
+/** `null` says that queries are not compressed; a config without the field has its class's default (DeepSeek-V3: 1536). */
+function queryRank(config: ConfigReader, type: string | undefined): number | undefined {
+  const given = config.optionalInt("q_lora_rank", { max: 1 << 20 });
+  if (given !== undefined || config.isNull("q_lora_rank") || type === "deepseek_v2") return given;
+  return 1536;
+}
+
+/** DeepSeek-V3.2's lightning indexer, which picks the tokens that a layer attends to. */
+function indexer(config: ConfigReader, hiddenSize: number): WeightSpec[] {
+  const heads = config.optionalInt("index_n_heads", { max: 1 << 12 });
+  if (heads === undefined) return [];
+  const dim = config.int("index_head_dim", { max: 1 << 12, default: 128 });
+  const rank = config.int("q_lora_rank", { max: 1 << 20, default: 1536 });
+  return [
+    weight("indexer.q.weight", "attention", [heads * dim, rank], { isLinear: true }),
+    weight("indexer.k.weight", "attention", [dim, hiddenSize], { isLinear: true }),
+    weight("indexer.head_weights.weight", "attention", [heads, hiddenSize]),
+  ];
+}
+
 const deepseek: Architecture = (config) => {
   const base = basics(config, { headDim: 0 });
+  const type = config.optionalString("model_type");
   const qkNopeHeadDim = config.int("qk_nope_head_dim", { max: 1 << 16 });
   const qkRopeHeadDim = config.int("qk_rope_head_dim", { max: 1 << 16 });
-  const attention = mla({
+  const latent = mla({
     hiddenSize: base.hiddenSize,
     numHeads: base.numHeads,
-    qLoraRank: config.optionalInt("q_lora_rank", { max: 1 << 20 }),
+    qLoraRank: queryRank(config, type),
     kvLoraRank: config.int("kv_lora_rank", { max: 1 << 20 }),
     qkNopeHeadDim,
     qkRopeHeadDim,
     vHeadDim: config.int("v_head_dim", { max: 1 << 16 }),
   });
+  const attention = { ...latent, weights: [...latent.weights, ...indexer(config, base.hiddenSize)] };
   const layerNorms = norms("norm", 2, base.hiddenSize);
   const numDense = config.int("first_k_dense_replace", { min: 0, max: MAX_LAYERS, default: 0 });
   if (numDense > base.numLayers) {
@@ -311,8 +372,7 @@ const deepseek: Architecture = (config) => {
       hiddenSize: base.hiddenSize,
       expertIntermediateSize: size,
       // One correction per expert where the router has no auxiliary loss (V3).
-      routerBias:
-        config.optionalString("topk_method") === "noaux_tc" || config.optionalString("model_type") === "deepseek_v3",
+      routerBias: config.optionalString("topk_method") === "noaux_tc" || (type !== undefined && type !== "deepseek_v2"),
       sharedIntermediateSize: size * (config.optionalInt("n_shared_experts", { min: 0, max: 1 << 16 }) ?? 0),
       ...experts(config, "n_routed_experts"),
     }),
@@ -328,7 +388,10 @@ const deepseek: Architecture = (config) => {
     headDim: qkNopeHeadDim + qkRopeHeadDim,
     ...ends(base),
     layers,
-    ...(mtp === 0 ? {} : { assumptions: [`the ${mtp} multi-token-prediction layer(s) are not loaded`] }),
+    assumptions: [
+      ...(mtp === 0 ? [] : [`the ${mtp} multi-token-prediction layer(s) are not loaded`]),
+      ...(config.has("index_n_heads") ? ["sparse attention is timed as if every token were attended to"] : []),
+    ],
   };
 };
 
@@ -361,6 +424,54 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   llama4,
   bert,
   roberta: bert,
+  "xlm-roberta": bert,
+  camembert: bert,
+  deepseek_v32: deepseek,
+  kimi_k2: deepseek,
+  glm4,
+  glm: glm4,
+  glm4_moe: glm4Moe,
+  minimax_m2: minimaxM2,
+  ernie4_5: decoder(() => ({}), { tied: true, headDim: 128 }),
+  ernie4_5_moe: ernieMoe,
+  hunyuan_v1_moe: hunyuanMoe,
+  hunyuan_v1_dense: withQkNorm,
+  phi,
+  phimoe: phiMoe,
+  granite: llama,
+  granitemoe: graniteMoe,
+  granitemoehybrid: graniteHybrid,
+  nemotron_h: nemotronHybrid,
+  "nemotron-nas": nemotronNas,
+  falcon_h1: falconH1,
+  falcon_mamba: pureMamba,
+  mamba: pureMamba,
+  mamba2: pureMamba,
+  qwen3_next: qwen3Next,
+  qwen2_vl: qwen2Vl(qwen2),
+  qwen2_5_vl: qwen2Vl(qwen2),
+  qwen3_vl: qwen3Vl(qwen3),
+  qwen3_vl_text: qwen3,
+  qwen3_vl_moe: qwen3Vl(qwenMoe({ qkNorm: "perHead" }, false, 128)),
+  qwen3_vl_moe_text: qwenMoe({ qkNorm: "perHead" }, false, 128),
+  mistral3: mistral3(mistral),
+  pixtral: textWithPixtral(mistral),
+  mllama,
+  gemma3n,
+  gemma3n_text: gemma3n,
+  smollm3: llama,
+  olmo3,
+  seed_oss: seedOss,
+  exaone4: withQkNorm,
+  stablelm,
+  dbrx,
+  starcoder2,
+  gptj: gptJ,
+  gpt_neo: gptNeo,
+  gpt_bigcode: gptBigCode,
+  opt,
+  bloom,
+  mpt,
 };
 
 /**

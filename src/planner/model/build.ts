@@ -206,6 +206,20 @@ export function layer(
   };
 }
 
+/** Puts a layer with a recurrent mixer in place of attention together. */
+export function recurrentLayer(
+  mixer: { readonly weights: readonly WeightSpec[]; readonly numHeads: number; readonly stateElements: number },
+  feedForward: Part<MlpSpec>,
+  layerNorms: readonly WeightSpec[],
+): LayerSpec {
+  return {
+    attention: { kind: "none", numHeads: mixer.numHeads },
+    mlp: feedForward.spec,
+    weights: [...mixer.weights, ...feedForward.weights, ...layerNorms],
+    stateElements: mixer.stateElements,
+  };
+}
+
 /** The table of token vectors. */
 export function tokenEmbedding(vocabSize: number, hiddenSize: number): WeightSpec {
   return weight("embed_tokens.weight", "embedding", [vocabSize, hiddenSize], { cut: "vocab" });

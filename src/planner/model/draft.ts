@@ -18,6 +18,7 @@ export interface Draft {
   readonly embeddings: readonly WeightSpec[];
   readonly head: readonly WeightSpec[];
   readonly assumptions?: readonly string[];
+  readonly activeWithout?: "embedding" | "embedding and head";
 }
 
 export type Architecture = (config: ConfigReader) => Draft;

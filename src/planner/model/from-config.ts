@@ -41,6 +41,7 @@ export function modelFromConfig(config: unknown, where = "config.json", name?: s
     layers,
     embeddings: draft.embeddings,
     head: draft.head,
+    ...(draft.activeWithout === undefined ? {} : { activeWithout: draft.activeWithout }),
     weightFormat: format.name,
     storedBytes: undefined,
     assumptions: [...(draft.assumptions ?? []), ...format.assumptions],

@@ -3,7 +3,10 @@
  * these configs give are compared with published ones in `architectures.test.ts`.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { weightFormat } from "../memory/formats.ts";
 import { modelFromConfig } from "./from-config.ts";
+import { FAMILY_CONFIGS } from "./preset-families.ts";
+import { containedPreset, readName } from "./preset-names.ts";
 import type { ModelSpec } from "./spec.ts";
 
 type Config = Readonly<Record<string, unknown>>;
@@ -155,7 +158,7 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = {
   "llama-3.2-3b": llama([3072, 28, 24, 8, 8192, 128_256], LLAMA3, { tie_word_embeddings: true, head_dim: 128 }),
   "llama-4-scout": llama4(16, 1),
   "llama-4-maverick": llama4(128, 2),
-  "mistral-7b": llama([4096, 32, 32, 8, 14_336, 32_000], 32_768, { model_type: "mistral", sliding_window: 4096 }),
+  "mistral-7b": llama([4096, 32, 32, 8, 14_336, 32_000], 32_768, { model_type: "mistral" }),
   "mistral-large-2": llama([12_288, 88, 96, 8, 28_672, 32_768], LLAMA3, { model_type: "mistral", head_dim: 128 }),
   "mistral-nemo": llama([5120, 40, 32, 8, 14_336, 131_072], LLAMA3, { model_type: "mistral", head_dim: 128 }),
   "mixtral-8x7b": llama([4096, 32, 32, 8, 14_336, 32_000], 32_768, mixtral),
@@ -326,39 +329,62 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = {
   }),
   "bert-base": bert(768, 12, 12),
   "bert-large": bert(1024, 24, 16),
+  ...FAMILY_CONFIGS,
 };
 
 export const MODEL_PRESETS: readonly string[] = Object.keys(MODEL_CONFIGS);
 
 const made = new Map<string, ModelSpec>();
 
-/** Finds a preset's name: case and a leading organisation or "meta-" do not matter. Undefined when there is none. */
-export function findModelPreset(text: string): string | undefined {
-  const plain = text
-    .toLowerCase()
-    .replace(/^.*\//, "")
-    .replace(/^meta-/, "");
-  const short = plain
-    .replace(/-(instruct|it|chat|hf|base|v0\.1)(?=-|$)/g, "")
-    .replace(/^llama-3-70b$/, "llama-3.1-70b");
-  return [plain, short].find((name) => Object.hasOwn(MODEL_CONFIGS, name));
+interface Found {
+  readonly key: string;
+  readonly format: string | undefined;
+  readonly assumptions: readonly string[];
+}
+
+function find(text: string): Found | undefined {
+  const { keys, format, assumption } = readName(text);
+  const assumptions = assumption === undefined ? [] : [assumption];
+  const key = keys.find((name) => Object.hasOwn(MODEL_CONFIGS, name));
+  if (key !== undefined) return { key, format, assumptions };
+  const contained = containedPreset(keys[0] ?? text, MODEL_PRESETS);
+  if (contained === undefined) return undefined;
+  return {
+    key: contained,
+    format,
+    assumptions: [`no model of this name is known: read as ${contained}`, ...assumptions],
+  };
 }
 
 /**
- * A well-known model by name.
+ * Finds a preset's name: case, a leading organisation, and suffixes of tuning, date and quantization do not matter.
+ * Undefined when there is none.
+ */
+export function findModelPreset(text: string): string | undefined {
+  return find(text)?.key;
+}
+
+/**
+ * A well-known model by name. A suffix that names a format (`-AWQ`, `-FP8`, `-GGUF`) sets the weights' format.
  * @throws InvalidArgumentError naming the presets
  * @example
  * modelPreset("llama-3.1-8b").numLayers // 32
  */
 export function modelPreset(name: string): ModelSpec {
-  const key = findModelPreset(name);
-  if (key === undefined) {
+  const found = find(name);
+  if (found === undefined) {
     throw new InvalidArgumentError("model", name, `one of ${MODEL_PRESETS.join(", ")}`);
   }
+  const { key, format, assumptions } = found;
   let model = made.get(key);
   if (model === undefined) {
     model = modelFromConfig(MODEL_CONFIGS[key], `preset ${key}`, key);
     made.set(key, model);
   }
-  return model;
+  if (format === undefined && assumptions.length === 0) return model;
+  return {
+    ...model,
+    weightFormat: format === undefined ? model.weightFormat : weightFormat(format).name,
+    assumptions: [...model.assumptions, ...assumptions],
+  };
 }

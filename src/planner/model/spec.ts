@@ -58,7 +58,13 @@ export interface LatentAttention {
   readonly qkNopeHeadDim: number;
   readonly vHeadDim: number;
 }
-export type AttentionSpec = FullAttention | LatentAttention;
+/** A layer that attends to nothing: a recurrent mixer (Mamba-2, gated delta net) or a plain MLP. */
+export interface NoAttention {
+  readonly kind: "none";
+  /** Heads of the recurrent mixer, which tp cuts; 0 where there is none. */
+  readonly numHeads: number;
+}
+export type AttentionSpec = FullAttention | LatentAttention | NoAttention;
 
 export type MlpSpec =
   | { readonly kind: "dense"; readonly intermediateSize: number; readonly gated: boolean }
@@ -77,6 +83,8 @@ export interface LayerSpec {
   readonly attention: AttentionSpec;
   readonly mlp: MlpSpec;
   readonly weights: readonly WeightSpec[];
+  /** Elements of recurrent state that one sequence keeps in place of, or beside, a cache that grows. */
+  readonly stateElements?: number;
 }
 
 /** Bytes that a file really holds, where a file was read. */
@@ -107,6 +115,8 @@ export interface ModelSpec {
   readonly embeddings: readonly WeightSpec[];
   /** Final norm and language-model head. Last stage. A tied head is not repeated here. */
   readonly head: readonly WeightSpec[];
+  /** The maker counts active parameters without the embedding table, of which a token reads one row, or without the head too. */
+  readonly activeWithout?: "embedding" | "embedding and head";
   /** Name of the format that the weights are in (see memory/formats.ts). */
   readonly weightFormat: string;
   readonly storedBytes: StoredBytes | undefined;
@@ -121,7 +131,7 @@ export function numTensorElements(weight: WeightSpec): number {
 
 export interface ParameterCounts {
   readonly total: number;
-  /** Those that one token meets: of the routed experts only the chosen ones. */
+  /** Those that one token meets: of the routed experts only the chosen ones; the embedding table as the maker counts it; no tower of images or sound. */
   readonly active: number;
   readonly byComponent: Readonly<Record<Component, number>>;
 }
@@ -140,7 +150,15 @@ export function countParameters(model: ModelSpec): ParameterCounts {
     byComponent[weight.component] += elements;
     active += elements * activeShare;
   };
-  for (const weight of [...model.embeddings, ...model.head]) add(weight, 1, 1);
+  const leftOut = model.activeWithout;
+  for (const weight of model.embeddings) {
+    // A vision or audio tower reads images and sound, not text.
+    const counts = weight.component !== "vision" && (leftOut === undefined || weight.cut !== "vocab");
+    add(weight, 1, counts ? 1 : 0);
+  }
+  for (const weight of model.head) {
+    add(weight, 1, leftOut === "embedding and head" && weight.cut === "vocab" ? 0 : 1);
+  }
   for (const [index, kind] of model.layerKinds.entries()) {
     const times = model.layers.reduce((sum, layer) => sum + (layer === index ? 1 : 0), 0);
     const share = kind.mlp.kind === "moe" ? kind.mlp.expertsPerToken / kind.mlp.numExperts : 1;

@@ -63,3 +63,83 @@ export function llama4VisionTower(vision: ConfigReader, textHidden: number): Wei
     whole("projector.weight", [output, textHidden]),
   ];
 }
+
+/** Qwen2.5-VL's tower: gated MLPs, then a merger of four patches into one token. Qwen2-VL's has plain MLPs. */
+export function qwen2VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int(["hidden_size", "embed_dim"], { default: 1280, max: 1 << 16 });
+  const layers = vision.int(["depth", "num_hidden_layers"], { default: 32, max: 1024 });
+  const intermediate = vision.int("intermediate_size", { default: 3420, max: 1 << 20 });
+  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const merged = 4 * hidden;
+  return [
+    whole("vision.patch.weight", [hidden, 6 * patch * patch]),
+    whole("vision.attention.weight", [4, hidden, hidden], layers),
+    whole("vision.attention.bias", [4, hidden], layers),
+    whole("vision.mlp.weight", [3, hidden, intermediate], layers),
+    whole("vision.mlp.bias", [hidden + 2 * intermediate], layers),
+    whole("vision.norms", [2, hidden], layers),
+    whole("merger.norm", [hidden]),
+    whole("merger.fc1", [merged + 1, merged]),
+    whole("merger.fc2", [merged + 1, textHidden]),
+  ];
+}
+
+/** Qwen3-VL's tower, with the merger and three more of its kind for deeper layers of the text model. */
+export function qwen3VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("hidden_size", { default: 1152, max: 1 << 16 });
+  const layers = vision.int(["depth", "num_hidden_layers"], { default: 27, max: 1024 });
+  const intermediate = vision.int("intermediate_size", { default: 4304, max: 1 << 20 });
+  const patch = vision.int("patch_size", { default: 16, max: 1 << 12 });
+  const positions = vision.int("num_position_embeddings", { default: 2304, max: 1 << 24 });
+  const mergers = 1 + (vision.optionalInts("deepstack_visual_indexes")?.length ?? 3);
+  const merged = 4 * hidden;
+  return [
+    whole("vision.patch.weight", [hidden, 6 * patch * patch + 1]),
+    whole("vision.position", [positions, hidden]),
+    ...encoderLayer(hidden, intermediate, layers),
+    whole("merger.norm", [2 * merged], mergers),
+    whole("merger.fc1", [merged + 1, merged], mergers),
+    whole("merger.fc2", [merged + 1, textHidden], mergers),
+  ];
+}
+
+/** Pixtral's tower: gated MLPs, no biases; Mistral 3 merges four patches before its projector. */
+export function pixtralVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("hidden_size", { default: 1024, max: 1 << 16 });
+  const layers = vision.int("num_hidden_layers", { default: 24, max: 1024 });
+  const intermediate = vision.int("intermediate_size", { default: 4096, max: 1 << 20 });
+  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  return [
+    whole("vision.patch.weight", [hidden, 3 * patch * patch]),
+    whole("vision.attention.weight", [4, hidden, hidden], layers),
+    whole("vision.mlp.weight", [3, hidden, intermediate], layers),
+    whole("vision.norms", [2, hidden], layers),
+    whole("projector.merger", [4 * hidden, hidden]),
+    whole("projector.fc1", [hidden, textHidden]),
+    whole("projector.fc2", [textHidden, textHidden]),
+  ];
+}
+
+/** Llama 3.2 Vision's tower: 32 local and 8 global layers over four tiles. */
+export function mllamaVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("hidden_size", { default: 1280, max: 1 << 16 });
+  const intermediate = vision.int("intermediate_size", { default: 5120, max: 1 << 20 });
+  const layers =
+    vision.int("num_hidden_layers", { default: 32, max: 1024 }) +
+    vision.int("num_global_layers", { default: 8, max: 1024 });
+  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const image = vision.int("image_size", { default: 560, max: 1 << 16 });
+  const tiles = vision.int("max_num_tiles", { default: 4, max: 64 });
+  const output = vision.int("vision_output_dim", { default: 7680, max: 1 << 16 });
+  const positions = patches(vision, image, patch) + 1;
+  return [
+    whole("vision.patch.weight", [hidden, 3 * patch * patch]),
+    whole("vision.position", [positions + 1, hidden]),
+    // Eight aspect ratios and none, each with positions for every tile.
+    whole("vision.tile_position", [9, tiles * positions * hidden]),
+    whole("vision.tile_embeddings", [2 * 9, tiles * hidden]),
+    ...encoderLayer(hidden, intermediate, layers),
+    whole("vision.norms", [2, 2 * hidden]),
+    whole("projector.weight", [output + 1, textHidden]),
+  ];
+}

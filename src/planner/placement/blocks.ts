@@ -24,9 +24,14 @@ export interface KindOptions {
   readonly ranksPerDevice: number;
 }
 
+/** Share of an Apple chip's unified memory that its GPU may use (Metal's recommendedMaxWorkingSetSize on 64 GB and more). */
+const APPLE_GPU_SHARE = 0.75;
+
 /** What a device has for the plan: free memory where that is known, unless total is asked for. */
 export function availableMemory(device: Device, useTotalMemory: boolean): number {
-  return (useTotalMemory ? device.memoryBytes : (device.memoryFreeBytes ?? device.memoryBytes)) ?? 0;
+  const bytes = (useTotalMemory ? device.memoryBytes : (device.memoryFreeBytes ?? device.memoryBytes)) ?? 0;
+  if (device.family !== "apple-gpu" || device.memoryBytes === undefined) return bytes;
+  return Math.min(bytes, Math.floor(device.memoryBytes * APPLE_GPU_SHARE));
 }
 
 /** Groups devices into kinds. */

@@ -131,6 +131,7 @@ function flopsPerToken(model: ModelSpec, context: number): number {
     const { attention, dense, expert } = linearElements(layer);
     const chosen = layer.mlp.kind === "moe" ? layer.mlp.expertsPerToken : 0;
     flops += 2 * (attention + dense + expert * chosen);
+    if (layer.attention.kind === "none") continue;
     const width = layer.attention.kind === "gqa" ? 2 * layer.attention.headDim : layer.attention.vHeadDim * 2;
     const window = layer.attention.kind === "gqa" ? (layer.attention.window ?? context) : context;
     flops += 2 * layer.attention.numHeads * width * Math.min(window, context);

@@ -1,5 +1,5 @@
 /** NVIDIA's GPUs: memory as the driver reports it where that is known. Narrower patterns stand first. */
-import { GIB, MIB, type Part } from "./part.ts";
+import { MIB, type Part } from "./part.ts";
 
 const NVIDIA = { family: "nvidia-gpu", vendor: "NVIDIA" } as const;
 const HOPPER = { f64: 67, f32: 67, f16: 989.4, bf16: 989.4, f8e4m3: 1978.9, f8e5m2: 1978.9, i8: 1978.9 };
@@ -319,12 +319,13 @@ export const NVIDIA_PARTS: readonly Part[] = [
     ...NVIDIA,
     key: "gb10",
     name: "NVIDIA GB10",
-    memoryBytes: 128 * GIB,
+    memoryBytes: 124_611 * MIB,
     memoryBandwidthGBps: 273,
     peakTflops: { f16: 125, bf16: 125, f8e4m3: 250, f8e5m2: 250 },
     arch: "12.1",
     unifiedMemory: true,
     match: /\bGB10\b/,
-    source: "NVIDIA DGX Spark data sheet: 1 PFLOP sparse FP4, hence 1/4 of it sparse or 1/8 dense in 16 bits",
+    source:
+      "NVIDIA DGX Spark data sheet: 1 PFLOP sparse FP4, hence 1/4 of it sparse or 1/8 dense in 16 bits; of its 128 GB CUDA reports 121.69 GiB",
   },
 ];

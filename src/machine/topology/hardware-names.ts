@@ -1,0 +1,96 @@
+/**
+ * What people call accelerators: `h100`, `8x h100`, `a100-80-pcie`, `RTX 4090`, `mi300x`, `nvidia/rtx-a6000`. A part's
+ * name gives one device of it, or as many as the count says, in the machine that such devices come in.
+ */
+import { PARTS, type Part, partByKey } from "./parts.ts";
+
+/** Spellings without separators to keys of parts. A key itself always works. */
+const ALIASES: Readonly<Record<string, string>> = {
+  a100: "a100-80",
+  a100sxm: "a100-80",
+  a100sxm4: "a100-80",
+  a100sxm80: "a100-80",
+  a10080sxm: "a100-80",
+  a10040sxm: "a100-40",
+  a100sxm40: "a100-40",
+  a100pcie: "a100-80-pcie",
+  a100pcie80: "a100-80-pcie",
+  a100pcie40: "a100-40-pcie",
+  h100sxm: "h100",
+  h100sxm5: "h100",
+  h100hbm3: "h100",
+  h10080: "h100",
+  h100pcie80: "h100-pcie",
+  h100nvl94: "h100-nvl",
+  h200sxm: "h200",
+  h200141: "h200",
+  b200sxm: "b200",
+  gh200: "gh200-96",
+  v100: "v100-16",
+  v100sxm2: "v100-16",
+  rtxa6000: "a6000",
+  rtxa5000: "a5000",
+  rtxa4000: "a4000",
+  rtx6000: "rtx6000-ada",
+  "6000ada": "rtx6000-ada",
+  rtxada6000: "rtx6000-ada",
+  rtx6000adageneration: "rtx6000-ada",
+  rtxpro6000blackwell: "rtx-pro-6000",
+  rtxpro6000blackwellworkstationedition: "rtx-pro-6000",
+  rtxpro6000blackwellserveredition: "rtx-pro-6000-server",
+  pro6000: "rtx-pro-6000",
+  rtx4080super: "rtx4080s",
+  spark: "gb10",
+  quadrortx8000: "rtx8000",
+  mi250: "mi250x",
+  w7900: "pro-w7900",
+  "7900xtx": "rx7900xtx",
+  "7900xt": "rx7900xt",
+  "9070xt": "rx9070xt",
+  arcb580: "arc-b580",
+  b580: "arc-b580",
+  arca770: "arc-a770",
+  a770: "arc-a770",
+  trainium: "trainium1",
+  trn1: "trainium1",
+  trn2: "trainium2",
+  inf2: "inferentia2",
+};
+
+const squeeze = (text: string) =>
+  text
+    .toLowerCase()
+    .replace(/^(?:nvidia|amd|intel|habana|aws)[\s/_-]+/, "")
+    .replace(/\b(?:geforce|tesla|instinct|radeon|gpu|tensor core)\b/g, "")
+    .replace(/(\d+)\s*(?:gb|gib)\b/g, "$1")
+    .replace(/[^a-z0-9]/g, "");
+
+const BY_SQUEEZED = new Map(PARTS.map((part) => [squeeze(part.key), part]));
+
+/** Finds a part by any usual spelling of its name; undefined when there is none. */
+export function partNamed(text: string): Part | undefined {
+  const plain = squeeze(text);
+  const direct = BY_SQUEEZED.get(plain) ?? BY_SQUEEZED.get(`rtx${plain}`);
+  if (direct !== undefined) return direct;
+  const alias = Object.hasOwn(ALIASES, plain) ? ALIASES[plain] : undefined;
+  if (alias !== undefined) return partByKey(alias);
+  return PARTS.find((part) => squeeze(part.name) === plain);
+}
+
+/** A part and a count: `h100`, `8x h100`, `h100 x8`, `h100-8`, `4xrtx3090`. Undefined when no part is named. */
+export function readPartCount(text: string): { readonly part: Part; readonly count: number } | undefined {
+  const before = /^\s*(\d{1,5})\s*[x*×]\s*(.+?)\s*$/i.exec(text);
+  const after = /^\s*(.+?)\s*[x*×]\s*(\d{1,5})\s*$/i.exec(text);
+  const tail = /^\s*(.+?)-(\d{1,2})\s*$/.exec(text);
+  for (const [name, count] of [
+    [text, "1"],
+    [before?.[2], before?.[1]],
+    [after?.[1], after?.[2]],
+    [tail?.[1], tail?.[2]],
+  ] as const) {
+    if (name === undefined || count === undefined || Number(count) < 1) continue;
+    const part = partNamed(name);
+    if (part !== undefined) return { part, count: Number(count) };
+  }
+  return undefined;
+}

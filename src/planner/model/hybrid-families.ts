@@ -1,0 +1,284 @@
+/**
+ * Models whose layers are not all attention: Mamba-2 mixers (Granite 4, Nemotron-H, Falcon-H1, Mamba), gated delta nets
+ * (Qwen3-Next) and lightning attention (MiniMax-Text). A recurrent mixer keeps a state of fixed size for a sequence
+ * where attention keeps a cache that grows. Weights as in the modelling code of Hugging Face transformers.
+ */
+import type { ConfigReader } from "../../foreign/formats/index.ts";
+import { gqa, layer, mlp, moe, norms, type Part, recurrentLayer, weight } from "./build.ts";
+import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS } from "./draft.ts";
+import { chosenExperts } from "./moe-families.ts";
+import type { AttentionSpec, LayerSpec, MlpSpec, WeightSpec } from "./spec.ts";
+
+const NO_MLP: Part<MlpSpec> = { spec: { kind: "dense", intermediateSize: 0, gated: false }, weights: [] };
+const NO_ATTENTION: Part<AttentionSpec> = { spec: { kind: "none", numHeads: 0 }, weights: [] };
+
+interface MambaShape {
+  readonly hiddenSize: number;
+  readonly numHeads: number;
+  readonly headDim: number;
+  readonly numGroups: number;
+  readonly stateSize: number;
+  readonly convWidth: number;
+}
+
+/** A Mamba-2 mixer (arXiv 2405.21060): one projection in, a short convolution, the scan, one projection out. */
+function mamba2(shape: MambaShape): { weights: WeightSpec[]; numHeads: number; stateElements: number } {
+  const { hiddenSize, numHeads, headDim, numGroups, stateSize, convWidth } = shape;
+  const inner = numHeads * headDim;
+  const scanned = inner + 2 * numGroups * stateSize;
+  return {
+    weights: [
+      weight("mamba.in_proj.weight", "attention", [inner + scanned + numHeads, hiddenSize], {
+        cut: "heads",
+        isLinear: true,
+      }),
+      weight("mamba.conv1d", "attention", [scanned * (convWidth + 1)], { cut: "heads" }),
+      weight("mamba.dt_a_d", "attention", [3 * numHeads], { cut: "heads" }),
+      weight("mamba.norm", "norm", [inner], { cut: "heads" }),
+      weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
+        cut: "heads",
+        cutsInput: true,
+        isLinear: true,
+      }),
+    ],
+    numHeads,
+    stateElements: inner * stateSize + scanned * convWidth,
+  };
+}
+
+function mambaShape(
+  config: ConfigReader,
+  hiddenSize: number,
+  names: { heads: string; headDim: string; groups: string; state: string; conv: string },
+  defaults: { heads: number; headDim: number; groups: number; state: number },
+): MambaShape {
+  const size = (name: string, value: number) => config.int(name, { max: 1 << 20, default: value });
+  return {
+    hiddenSize,
+    numHeads: size(names.heads, defaults.heads),
+    headDim: size(names.headDim, defaults.headDim),
+    numGroups: size(names.groups, defaults.groups),
+    stateSize: size(names.state, defaults.state),
+    convWidth: config.int(names.conv, { max: 64, default: 4 }),
+  };
+}
+
+/** Granite 4: most layers Mamba-2, one in ten attention, each followed by a mixture with a shared expert (or an MLP). */
+export const graniteHybrid: Architecture = (config) => {
+  const base = basics(config, { tied: true });
+  const types = config.optionalStrings("layer_types");
+  if (types !== undefined && types.length !== base.numLayers) {
+    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${base.numLayers}`);
+  }
+  const isAttention = (index: number) => (types === undefined ? index % 10 === 5 : types[index] === "attention");
+  const size = intermediate(config);
+  const shared = config.optionalInt("shared_intermediate_size", { min: 0, max: 1 << 22 }) ?? 2 * size;
+  const numExperts = config.optionalInt("num_local_experts", { min: 0, max: 1 << 16 }) ?? 0;
+  const feedForward =
+    numExperts > 0
+      ? moe({
+          hiddenSize: base.hiddenSize,
+          expertIntermediateSize: size,
+          sharedIntermediateSize: shared,
+          ...chosenExperts(config, numExperts, "num_experts_per_tok"),
+        })
+      : mlp(base.hiddenSize, shared);
+  const shape = mambaShape(
+    config,
+    base.hiddenSize,
+    {
+      heads: "mamba_n_heads",
+      headDim: "mamba_d_head",
+      groups: "mamba_n_groups",
+      state: "mamba_d_state",
+      conv: "mamba_d_conv",
+    },
+    { heads: Math.ceil((2 * base.hiddenSize) / 64), headDim: 64, groups: 1, state: 128 },
+  );
+  const layerNorms = norms("norm", 2, base.hiddenSize);
+  const attention = layer(gqa(base), feedForward, layerNorms);
+  const recurrent = recurrentLayer(mamba2(shape), feedForward, layerNorms);
+  return {
+    ...base,
+    ...ends(base),
+    layers: Array.from({ length: base.numLayers }, (_, index) => (isAttention(index) ? attention : recurrent)),
+    ...(types === undefined
+      ? { assumptions: ["the config names no layer_types: one attention layer in ten assumed"] }
+      : {}),
+  };
+};
+
+/** A pattern of `M` (Mamba-2), `*` (attention) and `-` (MLP); without one, the proportions of Nemotron Nano 9B v2. */
+function nemotronPattern(config: ConfigReader, numLayers: number): { pattern: string; assumed: boolean } {
+  const given = config.optionalString("hybrid_override_pattern");
+  if (given !== undefined) {
+    if (!/^[M*-]+$/.test(given) || given.length !== numLayers) {
+      throw config.error("hybrid_override_pattern", `must have ${numLayers} letters, each M, * or -`);
+    }
+    return { pattern: given, assumed: false };
+  }
+  const pattern = Array.from({ length: numLayers }, (_, index) => {
+    if (index % 14 === 13) return "*";
+    return (index - Math.floor(index / 14)) % 2 === 0 ? "M" : "-";
+  }).join("");
+  return { pattern, assumed: true };
+}
+
+export const nemotronHybrid: Architecture = (config) => {
+  const base = basics(config, { headDim: 128 });
+  const { pattern, assumed } = nemotronPattern(config, base.numLayers);
+  const shape = mambaShape(
+    config,
+    base.hiddenSize,
+    {
+      heads: "mamba_num_heads",
+      headDim: "mamba_head_dim",
+      groups: "n_groups",
+      state: "ssm_state_size",
+      conv: "conv_kernel",
+    },
+    { heads: 128, headDim: 80, groups: 8, state: 128 },
+  );
+  const layerNorms = norms("norm", 1, base.hiddenSize);
+  const kinds: Readonly<Record<string, LayerSpec>> = {
+    M: recurrentLayer(mamba2(shape), NO_MLP, layerNorms),
+    "*": layer(gqa(base), NO_MLP, layerNorms),
+    "-": layer(NO_ATTENTION, mlp(base.hiddenSize, intermediate(config), { gated: false }), layerNorms),
+  };
+  return {
+    ...base,
+    ...ends(base),
+    layers: [...pattern].flatMap((letter) => kinds[letter] ?? []),
+    ...(assumed
+      ? { assumptions: ["the config has no hybrid_override_pattern: the proportions of Nemotron Nano 9B v2 assumed"] }
+      : {}),
+  };
+};
+
+/** Falcon-H1: attention and a Mamba-2 mixer side by side in every layer. */
+export const falconH1: Architecture = (config) => {
+  const base = basics(config, { headDim: 128 });
+  const inner = config.int("mamba_d_ssm", { max: 1 << 20, default: base.hiddenSize });
+  const numHeads = config.int("mamba_n_heads", { max: 1 << 16, default: Math.max(1, Math.round(inner / 128)) });
+  const shape: MambaShape = {
+    hiddenSize: base.hiddenSize,
+    numHeads,
+    headDim: Math.round(inner / numHeads),
+    numGroups: config.int("mamba_n_groups", { max: 1 << 12, default: 1 }),
+    stateSize: config.int("mamba_d_state", { max: 1 << 14, default: 256 }),
+    convWidth: config.int("mamba_d_conv", { max: 64, default: 4 }),
+  };
+  const mixer = mamba2(shape);
+  const plain = layer(gqa(base), mlp(base.hiddenSize, intermediate(config)), norms("norm", 2, base.hiddenSize));
+  const kind: LayerSpec = {
+    ...plain,
+    weights: [...plain.weights, ...mixer.weights],
+    stateElements: mixer.stateElements,
+  };
+  return { ...base, ...ends(base), layers: Array.from({ length: base.numLayers }, () => kind) };
+};
+
+/** Mamba-2 throughout (`mamba2`), and Falcon Mamba's first generation (`falcon_mamba`), whose inner shape is the same. */
+export const pureMamba: Architecture = (config): Draft => {
+  const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
+  const numLayers = config.int("num_hidden_layers", { max: MAX_LAYERS });
+  const vocabSize = config.int("vocab_size", { max: 1 << 26 });
+  const stateSize = config.int("state_size", { max: 1 << 14, default: 16 });
+  const inner = config.int("intermediate_size", { max: 1 << 22, default: 2 * hiddenSize });
+  const isFirst = config.optionalString("model_type") !== "mamba2";
+  const numHeads = isFirst ? 1 : config.int("num_heads", { max: 1 << 16, default: Math.max(1, inner / 64) });
+  const rank = Math.ceil(hiddenSize / 16);
+  const mixer = isFirst
+    ? {
+        // Mamba (arXiv 2312.00752): the step, B and C come of a small projection of the inner columns.
+        weights: [
+          weight("mamba.in_proj.weight", "attention", [2 * inner, hiddenSize], { cut: "heads", isLinear: true }),
+          weight("mamba.conv1d", "attention", [inner * 5], { cut: "heads" }),
+          weight("mamba.x_proj.weight", "attention", [rank + 2 * stateSize, inner], { isLinear: true }),
+          weight("mamba.dt_proj.weight", "attention", [inner, rank], { cut: "heads", isLinear: true }),
+          weight("mamba.a_d_dt", "attention", [inner * (stateSize + 2)], { cut: "heads" }),
+          weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
+            cut: "heads",
+            cutsInput: true,
+            isLinear: true,
+          }),
+        ],
+        numHeads,
+        stateElements: inner * (stateSize + 4),
+      }
+    : mamba2({
+        hiddenSize,
+        numHeads,
+        headDim: Math.round(inner / numHeads),
+        numGroups: config.int("n_groups", { max: 1 << 12, default: 8 }),
+        stateSize,
+        convWidth: config.int("conv_kernel", { max: 64, default: 4 }),
+      });
+  const tied = config.bool("tie_word_embeddings", false);
+  const base = {
+    hiddenSize,
+    numLayers,
+    vocabSize,
+    numHeads,
+    numKvHeads: numHeads,
+    headDim: Math.round(inner / numHeads),
+    contextLength: config.optionalInt("max_position_embeddings"),
+    tied,
+  };
+  const kind = recurrentLayer(mixer, NO_MLP, norms("norm", 1, hiddenSize));
+  return { ...base, ...ends(base), layers: Array.from({ length: numLayers }, () => kind) };
+};
+
+/** Qwen3-Next: three gated delta nets, then one gated attention; each with a mixture and one shared expert. */
+export const qwen3Next: Architecture = (config) => {
+  const base = basics(config, { headDim: 256 });
+  const { hiddenSize } = base;
+  const every = config.int("full_attention_interval", { default: 4, max: MAX_LAYERS });
+  const size = (name: string, value: number) => config.int(name, { max: 1 << 16, default: value });
+  const [keyHeads, valueHeads] = [size("linear_num_key_heads", 16), size("linear_num_value_heads", 32)];
+  const [keyDim, valueDim] = [size("linear_key_head_dim", 128), size("linear_value_head_dim", 128)];
+  const keys = keyHeads * keyDim;
+  const values = valueHeads * valueDim;
+  const feedForward = moe({
+    hiddenSize,
+    expertIntermediateSize: intermediate(config, "moe_intermediate_size"),
+    sharedIntermediateSize: intermediate(config, "shared_expert_intermediate_size"),
+    sharedGate: true,
+    ...chosenExperts(config, config.int("num_experts", { max: 1 << 16 }), "num_experts_per_tok"),
+  });
+  const layerNorms = norms("norm", 2, hiddenSize);
+  const attention = gqa({ ...base, qkNorm: "perHead" });
+  // Its queries come with a gate of the same width.
+  const gate = weight("attention.q_gate.weight", "attention", [base.numHeads * base.headDim, hiddenSize], {
+    cut: "heads",
+    isLinear: true,
+  });
+  const full = layer({ ...attention, weights: [...attention.weights, gate] }, feedForward, layerNorms);
+  const delta = recurrentLayer(
+    {
+      weights: [
+        weight("delta.in_proj_qkvz.weight", "attention", [2 * keys + 2 * values, hiddenSize], {
+          cut: "heads",
+          isLinear: true,
+        }),
+        weight("delta.in_proj_ba.weight", "attention", [2 * valueHeads, hiddenSize], { cut: "heads", isLinear: true }),
+        weight("delta.conv1d", "attention", [4 * (2 * keys + values)], { cut: "heads" }),
+        weight("delta.dt_a_norm", "attention", [2 * valueHeads + valueDim]),
+        weight("delta.out_proj.weight", "attention", [hiddenSize, values], {
+          cut: "heads",
+          cutsInput: true,
+          isLinear: true,
+        }),
+      ],
+      numHeads: valueHeads,
+      stateElements: valueHeads * keyDim * valueDim + 4 * (2 * keys + values),
+    },
+    feedForward,
+    layerNorms,
+  );
+  return {
+    ...base,
+    ...ends(base),
+    layers: Array.from({ length: base.numLayers }, (_, index) => ((index + 1) % every === 0 ? full : delta)),
+  };
+};

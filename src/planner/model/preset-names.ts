@@ -1,0 +1,205 @@
+/**
+ * From what people call a model to a preset: organisations, tuning suffixes, dates and quantizations are read off the
+ * name (`Qwen/Qwen3-4B-Instruct-2507-FP8`). What a suffix says of the weights' format is kept.
+ */
+
+/** What a name says: the keys to try, most exact first, and the format that its suffix names. */
+export interface ReadName {
+  readonly keys: readonly string[];
+  readonly format: string | undefined;
+  /** Why the format was taken, where the suffix does not say which. */
+  readonly assumption: string | undefined;
+}
+
+/** Suffixes of quantized copies; the first that matches counts, and is cut off. */
+const QUANTIZED: readonly (readonly [RegExp, string, string?])[] = [
+  [/[-_.](?:quantized[-_.])?w8a8[-_]fp8(?:-dynamic)?$/, "fp8"],
+  [/[-_.](?:quantized[-_.])?w4a16(?:[-_]g\d+)?$/, "w4a16"],
+  [/[-_.](?:quantized[-_.])?w8a16$/, "w8a16"],
+  [/[-_.](?:quantized[-_.])?w8a8(?:[-_]int8)?$/, "int8"],
+  [/[-_](?:nvfp4(?:a16)?|fp4)(?:[-_]?qat)?$/, "nvfp4"],
+  [/[-_]mxfp4$/, "mxfp4"],
+  [/[-_]fp8(?:[-_](?:dynamic|kv|static|block|tensorwise|channelwise))*$/, "fp8"],
+  [/[-_]gptq[-_](?:int)?8(?:[-_]?bit)?$/, "gptq-8-g128"],
+  [/[-_]gptq(?:[-_](?:int)?4(?:[-_]?bit)?)?(?:[-_]g?128g?)?$/, "gptq-4-g128"],
+  [/[-_]awq(?:[-_](?:int)?4(?:[-_]?bit)?)?(?:[-_](?:int4|g128))?$/, "awq-4-g128"],
+  [/[-_](?:unsloth[-_])?bnb[-_]4bit$/, "nf4"],
+  [/[-_]bnb[-_]8bit$/, "int8"],
+  [/[-_]mlx[-_]?(?:4bit|4)?$/, "mlx-4-g64"],
+  [/[-_](?:mlx[-_])?([3568])bit(?:[-_]mlx)?$/, "mlx-$1-g64"],
+  [/[-_](?:mlx[-_])?4bit(?:[-_]mlx)?$/, "mlx-4-g64"],
+  [/[-_](?:qat[-_])?(?:ud[-_])?(iq[1-4]_[a-z]{1,3}|q[2-8]_(?:[01]|k(?:_[sml])?))(?:[-_]gguf)?$/, "$1"],
+  [/[-_]gguf$/, "q4_k_m", "a GGUF repository holds many files: q4_k_m assumed"],
+  [/[-_](?:int8|8bit)$/, "int8"],
+  [/[-_]int4$/, "int4"],
+  [/[-_]bf16$/, "bf16"],
+];
+
+/** What says how and when a model was tuned, not what shape it has: words, versions, months and dates. */
+const SUFFIXES =
+  /-(?:instruct|it|chat|hf|base|think|thinking|reasoning(?:-plus)?|preview|sft|dpo|rl|zero|terminus|exp|speciale|pt|alpha|beta|v\d+(?:\.\d+)?|dynamic|turbo|qat|1m|4k|8k|16k|32k|128k|tuned|hub|uncased|cased|0\d-20\d\d|1[0-2]-20\d\d|2[3-6](?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01]))(?=-|$)/g;
+
+/** Other names of the same shapes. Keys are names without organisation, tuning and date. */
+const ALIASES: Readonly<Record<string, string>> = {
+  "codegemma-2b": "gemma-2b",
+  "codegemma-7b": "gemma-7b",
+  "medgemma-4b": "gemma-3-4b",
+  "medgemma-27b": "gemma-3-27b",
+  "shieldgemma-2b": "gemma-2-2b",
+  "shieldgemma-9b": "gemma-2-9b",
+  "llama-guard-3-8b": "llama-3.1-8b",
+  "llama-guard-3-1b": "llama-3.2-1b",
+  "llama-3.1-nemotron-70b": "llama-3.1-70b",
+  "llama-3.1-nemotron-nano-8b": "llama-3.1-8b",
+  "nvidia-nemotron-nano-9b-v2": "nemotron-nano-9b-v2",
+  "nvidia-nemotron-nano-12b-v2": "nemotron-nano-12b-v2",
+  "llama-4-scout-17b-16e": "llama-4-scout",
+  "llama-4-maverick-17b-128e": "llama-4-maverick",
+  "vicuna-7b": "llama-2-7b",
+  "vicuna-13b": "llama-2-13b",
+  "zephyr-7b": "mistral-7b-v0.1",
+  "openchat-3.5": "mistral-7b-v0.1",
+  "openhermes-2.5-mistral-7b": "mistral-7b-v0.1",
+  "e5-mistral-7b": "mistral-7b-v0.1",
+  "mathstral-7b": "mistral-7b-v0.3",
+  "mistral-large": "mistral-large-2",
+  "mistral-large-2407": "mistral-large-2",
+  "mistral-large-instruct-2407": "mistral-large-2",
+  "mistral-large-2411": "mistral-large-2",
+  "mistral-small-2409": "mistral-small-22b",
+  "mistral-small-2501": "mistral-small-24b",
+  "mistral-small-2503": "mistral-small-3.1-24b",
+  "mistral-small-2506": "mistral-small-3.2-24b",
+  "mistral-small": "mistral-small-24b",
+  "mistral-nemo-12b": "mistral-nemo",
+  "devstral-small-2505": "devstral-small",
+  "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
+  "qwen2.5-coder-1.5b": "qwen2.5-1.5b",
+  "qwen2.5-coder-3b": "qwen2.5-3b",
+  "qwen2.5-coder-7b": "qwen2.5-7b",
+  "qwen2.5-coder-14b": "qwen2.5-14b",
+  "qwen2.5-coder-32b": "qwen2.5-32b",
+  "qwen2.5-math-1.5b": "qwen2.5-1.5b",
+  "qwen2.5-math-7b": "qwen2.5-7b",
+  "qwen2.5-math-72b": "qwen2.5-72b",
+  "qvq-72b": "qwen2-vl-72b",
+  "qwen3-embedding-0.6b": "qwen3-0.6b",
+  "qwen3-embedding-4b": "qwen3-4b",
+  "qwen3-reranker-0.6b": "qwen3-0.6b",
+  "qwen3-reranker-4b": "qwen3-4b",
+  "qwen3-reranker-8b": "qwen3-embedding-8b",
+  "deepseek-v2.5": "deepseek-v2",
+  "deepseek-coder-v2": "deepseek-v2",
+  "deepseek-coder-v2-lite": "deepseek-v2-lite",
+  "deepseek-v3.1-terminus": "deepseek-v3.1",
+  "kimi-k2-thinking": "kimi-k2",
+  "phi-3-mini-4k": "phi-3-mini",
+  "phi-3.5-mini": "phi-3-mini-128k",
+  "glm-z1-9b": "glm-4-9b",
+  "glm-z1-32b": "glm-4-32b",
+  "glm-4.5v": "glm-4.5-air",
+  "granite-3.0-2b": "granite-3.3-2b",
+  "granite-3.1-2b": "granite-3.3-2b",
+  "granite-3.2-2b": "granite-3.3-2b",
+  "granite-3.0-8b": "granite-3.3-8b",
+  "granite-3.1-8b": "granite-3.3-8b",
+  "granite-3.2-8b": "granite-3.3-8b",
+  "bge-large-en": "bert-large",
+  "bge-base-en": "bert-base",
+  "bge-reranker-v2-m3": "bge-m3",
+  "bert-base-uncased": "bert-base",
+  "bert-large-uncased": "bert-large",
+  "e5-large": "bert-large",
+  "e5-base": "bert-base",
+  "e5-small": "bge-small-en",
+  "multilingual-e5-large": "xlm-roberta-large",
+  "multilingual-e5-base": "xlm-roberta-base",
+  "mxbai-embed-large": "bert-large",
+  "snowflake-arctic-embed-l": "bert-large",
+  "snowflake-arctic-embed-m": "bert-base",
+  "gte-large": "bert-large",
+  "gte-base": "bert-base",
+  starcoderbase: "starcoder",
+  bloomz: "bloom",
+  "bloom-176b": "bloom",
+  "bloomz-560m": "bloom-560m",
+  "bloomz-3b": "bloom-3b",
+  "bloomz-7b1": "bloom-7b1",
+  "yi-1.5-6b": "yi-6b",
+  "yi-1.5-9b": "yi-9b",
+  "yi-1.5-34b": "yi-34b",
+  "internlm2-7b": "internlm2.5-7b",
+  "internlm2-20b": "internlm2.5-20b",
+  "internlm2_5-7b": "internlm2.5-7b",
+  "internlm3-8b": "llama-3.1-8b",
+  "aya-23-8b": "aya-expanse-8b",
+  "aya-23-35b": "command-r",
+  "dbrx-instruct": "dbrx",
+  "gpt-oss": "gpt-oss-20b",
+  gptj: "gpt-j-6b",
+};
+
+/** `llama3.1:8b-instruct-q4_K_M`, as Ollama writes it, and underscores for dots, as NVIDIA does. */
+function plainName(text: string): string {
+  return text
+    .trim()
+    .toLowerCase()
+    .replace(/^.*\//, "")
+    .replace(/^(?:meta-|c4ai-)/, "")
+    .replace(/^llama-?(\d)/, "llama-$1")
+    .replace(/(\d)_(\d)(?=b(?:-|$)|[-_]nemotron|-\d+b|$)/, "$1.$2")
+    .replace(/:/g, "-")
+    .replace(/^(olmo-[23])-\d{4}-/, "$1-")
+    .replace(/^mixtral-(\d+x\d+b)-v\d\.\d/, "mixtral-$1")
+    .replace(/^(qwen\d(?:\.\d)?):?-?/, "$1-")
+    .replace(/^phi-?(\d)/, "phi-$1");
+}
+
+/** The name, then without each suffix, then without each pair, and so on: what is said stays as long as it is known. */
+function withoutSuffixes(name: string): string[] {
+  const cuts = [...name.matchAll(SUFFIXES)]
+    .slice(0, 6)
+    .map(({ index, 0: text }) => [index, index + text.length] as const);
+  return Array.from({ length: 1 << cuts.length }, (_, mask) => mask)
+    .sort((a, b) => bits(a) - bits(b) || a - b)
+    .map((mask) =>
+      cuts.reduceRight(
+        (text, [from, to], at) => ((mask >> at) & 1 ? text.slice(0, from) + text.slice(to) : text),
+        name,
+      ),
+    );
+}
+
+const bits = (mask: number) => mask.toString(2).replaceAll("0", "").length;
+
+/** Reads a name. */
+export function readName(text: string): ReadName {
+  let name = plainName(text);
+  let format: string | undefined;
+  let assumption: string | undefined;
+  for (const [pattern, target, why] of QUANTIZED) {
+    const match = pattern.exec(name);
+    if (match === null || match.index === 0) continue;
+    format = target.replace("$1", match[1] ?? "");
+    assumption = why;
+    name = name.slice(0, match.index);
+    break;
+  }
+  const named = withoutSuffixes(name);
+  const keys = named.flatMap((key) => (Object.hasOwn(ALIASES, key) ? [key, ALIASES[key] ?? key] : [key]));
+  return { keys: [...new Set(keys)], format, assumption };
+}
+
+/**
+ * The preset that a tuned model's name contains (`Hermes-3-Llama-3.1-8B`), where the name says one size only; the longest
+ * where several are contained.
+ */
+export function containedPreset(text: string, presets: readonly string[]): string | undefined {
+  const name = plainName(text);
+  const sizes = name.match(/\d+(?:x\d+)?(?:\.\d+)?b(?![a-z0-9])/g) ?? [];
+  if (sizes.length !== 1) return undefined;
+  return presets
+    .filter((preset) => preset.includes(sizes[0] ?? "?") && /\d+b/.test(preset))
+    .filter((preset) => new RegExp(`(^|-)${preset.replace(/\./g, "\\.")}(-|$)`).test(name))
+    .sort((a, b) => b.length - a.length)[0];
+}

@@ -1,0 +1,135 @@
+/** What people call models and accelerators, and the parameter counts that their cards publish. */
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { resolveHardware } from "../../src/machine/hardware/index.ts";
+import { countParameters, loadModel, modelFromConfig } from "../../src/planner/index.ts";
+
+type Row = [name: string, total: number, active: number | null];
+const read = (file: string): unknown => JSON.parse(readFileSync(new URL(file, import.meta.url), "utf8"));
+const { models } = read("published-models.json") as { models: readonly Row[] };
+const configs = read("published-configs.json") as readonly {
+  readonly name: string;
+  readonly total: number;
+  readonly active: number | null;
+  readonly config: unknown;
+}[];
+
+describe("models by name", () => {
+  it.each([...models])("%s has %d billion parameters within 2 %% (active within 5 %%)", async (name, total, active) => {
+    const counts = countParameters(await loadModel(name));
+    expect(Math.abs(counts.total / (total * 1e9) - 1)).toBeLessThan(0.02);
+    if (typeof active === "number") expect(Math.abs(counts.active / (active * 1e9) - 1)).toBeLessThan(0.05);
+  });
+
+  it.each([
+    ["Qwen/Qwen3-8B-FP8", "fp8"],
+    ["Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "gptq-8-g128"],
+    ["Qwen/Qwen3-32B-AWQ", "awq-4-g128"],
+    ["nvidia/DeepSeek-R1-0528-NVFP4", "nvfp4"],
+    ["bartowski/Llama-3.3-70B-Instruct-GGUF", "q4_k_m"],
+    ["llama3.1:8b-instruct-q5_K_M", "q5_k_m"],
+    ["mlx-community/Qwen3-30B-A3B-8bit", "mlx-8-g64"],
+    ["unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "nf4"],
+    ["deepseek-ai/DeepSeek-V3", "fp8-block128"],
+  ])("%s is in %s", async (name, format) => {
+    expect((await loadModel(name)).weightFormat).toBe(format);
+  });
+
+  it("keeps what a suffix says of the context, the window and the vocabulary", async () => {
+    expect((await loadModel("Qwen/Qwen3-4B-Instruct-2507")).contextLength).toBe(262_144);
+    expect((await loadModel("Qwen/Qwen3-4B")).contextLength).toBe(40_960);
+    const windowOf = async (name: string) => {
+      const attention = (await loadModel(name)).layerKinds[0]?.attention;
+      return attention?.kind === "gqa" ? attention.window : undefined;
+    };
+    expect(await windowOf("mistral-7b")).toBeUndefined();
+    expect(await windowOf("mistralai/Mistral-7B-v0.1")).toBe(4096);
+    expect((await loadModel("mistralai/Mistral-7B-Instruct-v0.3")).vocabSize).toBe(32_768);
+  });
+
+  it("reads a tuned model as the one that its name contains, and says so; refuses a name with two sizes", async () => {
+    const tuned = await loadModel("someone/Storm-Llama-3.1-8B");
+    expect(tuned.assumptions.join()).toContain("read as llama-3.1-8b");
+    await expect(loadModel("someone/llama-3.1-8b-draft-of-70b")).rejects.toThrow(/expected a folder/);
+    await expect(loadModel("someone/unheard-of")).rejects.toThrow(/expected a folder/);
+  });
+});
+
+describe("models by config", () => {
+  it.each(configs)("$name has $total billion parameters within 2 %", ({ config, total, active }) => {
+    const counts = countParameters(modelFromConfig(config));
+    expect(Math.abs(counts.total / (total * 1e9) - 1)).toBeLessThan(0.02);
+    if (active !== null) expect(Math.abs(counts.active / (active * 1e9) - 1)).toBeLessThan(0.05);
+  });
+
+  const base = configs.find(({ name }) => name === "qwen3-1.7b")?.config as Record<string, unknown>;
+  it.each([
+    [
+      {
+        quant_method: "compressed-tensors",
+        format: "pack-quantized",
+        config_groups: { group_0: { weights: { num_bits: 8, group_size: null } } },
+      },
+      "awq-8-gchannel",
+    ],
+    [
+      {
+        quant_method: "compressed-tensors",
+        format: "pack-quantized",
+        config_groups: { group_0: { weights: { num_bits: 4, group_size: 32 } } },
+      },
+      "awq-4-g32",
+    ],
+    [{ quant_method: "compressed-tensors", format: "nvfp4-pack-quantized" }, "nvfp4"],
+    [{ quant_method: "compressed-tensors", format: "float-quantized" }, "fp8"],
+    [{ quant_method: "quark", global_quant_config: { weight: { dtype: "fp8_e4m3" } } }, "fp8"],
+    [{ quant_method: "quark", global_quant_config: { weight: { dtype: "fp4" } } }, "mxfp4-linear"],
+    [{ quant_method: "hqq", quant_config: { weight_quant_params: { nbits: 3, group_size: 64 } } }, "hqq-3-g64"],
+    [{ bits: 6, group_size: 32 }, "mlx-6-g32"],
+  ])("quantization %j is %s", (quantization_config, format) => {
+    expect(modelFromConfig({ ...base, quantization_config }).weightFormat).toBe(format);
+  });
+});
+
+describe("accelerators by name", () => {
+  // Spelling, devices, name, hosts.
+  it.each([
+    ["h100", 1, "NVIDIA H100 80GB HBM3", 1],
+    ["H100 PCIe", 1, "NVIDIA H100 PCIe", 1],
+    ["h100-nvl", 1, "NVIDIA H100 NVL", 1],
+    ["h200", 1, "NVIDIA H200", 1],
+    ["a100-40", 1, "NVIDIA A100-SXM4-40GB", 1],
+    ["A100 80GB PCIe", 1, "NVIDIA A100 80GB PCIe", 1],
+    ["b200", 1, "NVIDIA B200", 1],
+    ["8x h100", 8, "NVIDIA H100 80GB HBM3", 1],
+    ["16x H100", 16, "NVIDIA H100 80GB HBM3", 2],
+    ["12x h100", 12, "NVIDIA H100 80GB HBM3", 2],
+    ["t4", 1, "Tesla T4", 1],
+    ["Tesla V100", 1, "Tesla V100-SXM2-16GB", 1],
+    ["3090", 1, "NVIDIA GeForce RTX 3090", 1],
+    ["4x RTX 4090", 4, "NVIDIA GeForce RTX 4090", 1],
+    ["GeForce RTX 4080", 1, "NVIDIA GeForce RTX 4080", 1],
+    ["RTX A6000", 1, "NVIDIA RTX A6000", 1],
+    ["rtx6000-ada", 1, "NVIDIA RTX 6000 Ada Generation", 1],
+    ["RTX PRO 6000", 1, "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 1],
+    ["h20", 1, "NVIDIA H20", 1],
+    ["mi210", 1, "AMD Instinct MI210", 1],
+    ["8x mi300x", 8, "AMD Instinct MI300X", 1],
+    ["4x gb200", 4, "NVIDIA GB200", 1],
+    ["4x L40S", 4, "NVIDIA L40S", 1],
+    ["a10g", 1, "NVIDIA A10G", 1],
+    ["M4 Max", 1, "Apple M4 Max", 1],
+    ["2x hgx-h100-8", 16, "NVIDIA H100 80GB HBM3", 2],
+  ])("%s is %d of %s on %d host(s)", async (text, count, name, hosts) => {
+    const { devices, topology } = await resolveHardware(text);
+    const accelerators = devices.filter((device) => device.family !== "cpu");
+    expect(accelerators).toHaveLength(count);
+    expect(new Set(accelerators.map((device) => device.name))).toEqual(new Set([name]));
+    const own = new Set(accelerators.map((device) => device.id));
+    expect(new Set(topology.nodes.filter((node) => own.has(node.id)).map((node) => node.host)).size).toBe(hosts);
+  });
+
+  it("a count before a file joins copies of it", async () => {
+    await expect(resolveHardware("2x nowhere.json")).rejects.toThrow(/nowhere.json/);
+  });
+});
