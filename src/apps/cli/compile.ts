@@ -116,7 +116,7 @@ function tellTargetFindings(plan: ExecutionPlan): void {
   const errors = findings.filter((finding) => finding.severity === "error");
   if (errors.length === 0) return;
   printError(
-    `chorale check --target mscclpp would refuse this plan, ${errors.length} finding${errors.length === 1 ? "" : "s"}, first:\n${renderFindings(plan, errors.slice(0, 1))}\n`,
+    `chorale check --target mscclpp would refuse this plan, ${errors.length} finding${errors.length === 1 ? "" : "s"}, first:\n${renderFindings(plan, errors, 1)}\n`,
   );
 }
 

@@ -75,7 +75,7 @@ function requireProof(plan: ExecutionPlan): void {
   const { ok, findings } = provePlan(plan);
   if (ok) return;
   const errors = findings.filter((finding) => finding.severity === "error");
-  throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors.slice(0, MAX_SHOWN)));
+  throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors, MAX_SHOWN));
 }
 
 function compileSound(p: Program, { onPass }: CompileOptions): ExecutionPlan {

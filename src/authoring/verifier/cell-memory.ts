@@ -143,7 +143,7 @@ export class Memory {
     const time = this.#time++;
     this.lastPacket = 0;
     const seen = tag === 0 ? this.#readPlain(index, who, position) : this.#readPacket(index, who, position, tag);
-    const value = this.#mark(time, seen);
+    const value = this.#mark(time, seen === UNDEFINED ? this.#values.garbage(who.site.id) : seen);
     this.#remember(index, who, position, value, tag, time, this.lastPacket);
     return value;
   }

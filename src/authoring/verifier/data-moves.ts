@@ -160,7 +160,7 @@ export class Moves {
             op.packets && i > 0 ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0),
           );
           for (const src of remotes) operands.push(memory.read(src + p, who, at, 0));
-          const value = this.#in.values.reduce(op.op, operands);
+          const value = this.#in.values.reduce(op.op, operands, site.id);
           this.#write(dst + p, who, at, value, 0);
           if (packetDst >= 0) this.#write(packetDst + p, who, at, value, tag);
           for (const target of targets) this.#write(target + p, who, at, value, op.packets ? tag : 0);
@@ -173,7 +173,7 @@ export class Moves {
         const dst = this.#own(strand, op.dst) + begin;
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => memory.read(src + p, who, p, 0));
-          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands), 0);
+          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0);
         }
         return true;
       }
@@ -196,7 +196,7 @@ export class Moves {
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => memory.read(src + p, who, p, 0));
-          const value = this.#in.values.reduce(op.op, operands);
+          const value = this.#in.values.reduce(op.op, operands, site.id);
           for (const target of targets) this.#write(target + p, who, p, value, 0);
         }
         return true;

@@ -69,6 +69,8 @@ export interface Finding {
   readonly source?: SourceLocation;
   /** The other operations that take part: the second access of a race, the members of a wait cycle. */
   readonly related?: readonly OpRef[];
+  /** Of a wrong output: the first operation whose result was wrong, where that is another than the one that wrote it. */
+  readonly cause?: OpRef;
 }
 
 /** Completes an operation's place with its line in the program. */

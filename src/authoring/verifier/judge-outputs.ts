@@ -13,6 +13,19 @@ import { type Finding, type Findings, type OpRef, opRef } from "./findings.ts";
 import type { Race } from "./races.ts";
 import type { Values } from "./symbolic-values.ts";
 
+/** The operation with a number (`Geometry.opBase`). */
+function refOfOp(geometry: Geometry, id: number): OpRef {
+  const strand = geometry.opBase.findLastIndex((ops) => ops.length > 0 && ops[0]! <= id);
+  const rank = geometry.strandRank[strand]!;
+  const own = strand - geometry.strandBase[rank]!;
+  const op = geometry.opBase[strand]!.findLastIndex((first) => first <= id);
+  const isLoop = geometry.plan.ranks[rank]!.strands[own]!.ops[op]!.kind === "pipeline";
+  return opRef(geometry.plan, rank, own, op, isLoop ? id - geometry.opBase[strand]![op]! : undefined);
+}
+
+const isSamePlace = (a: OpRef, b: OpRef) =>
+  a.rank === b.rank && a.strand === b.strand && a.op === b.op && a.body === b.body;
+
 export function placeOfSite(geometry: Geometry, site: Site) {
   const rank = geometry.strandRank[site.strand]!;
   return {
@@ -36,7 +49,12 @@ interface Case {
   readonly guilty: Set<number>;
   /** Values found right, with what was expected then. */
   readonly correct: Map<number, string>;
+  /** Wrong outputs, with when they went wrong. */
+  readonly wrong: { readonly when: number; readonly finding: Finding }[];
 }
+
+/** Wrong outputs whose first cause is looked for. */
+const MAX_CAUSES = 256;
 
 /** Compares what the run left in memory with what the collective asks for. */
 export function judge(
@@ -51,7 +69,7 @@ export function judge(
   const operator = collectiveOperator(plan);
   const meaningful = plan.collective.operation !== "test";
   const guilty = new Set<number>();
-  const all: Case = { geometry, values, run, findings, meaningful, operator, guilty, correct: new Map() };
+  const all: Case = { geometry, values, run, findings, meaningful, operator, guilty, correct: new Map(), wrong: [] };
   const { inPlace, mayOverwriteInput } = plan.collective;
   for (let launch = 0; launch < geometry.launches; launch++) {
     for (const rank of plan.ranks) {
@@ -62,6 +80,8 @@ export function judge(
       if (!meaningful || (!inPlace && mayOverwriteInput !== true)) checkInput(all, launch, rank.rank);
     }
   }
+  // First cause first: what is listed last is cut off.
+  for (const { finding } of all.wrong.sort((a, b) => a.when - b.when)) findings.add(finding);
   reportRaces(geometry, run.memory.races, guilty, findings);
   reportMixes(geometry, run, findings);
   if (run.memory.forgot && !findings.hasErrors) {
@@ -118,12 +138,20 @@ function checkOutput(all: Case, launch: number, rank: number, chunk: number, exp
     const at = writer === undefined ? undefined : placeOfSite(geometry, writer);
     const ref: OpRef =
       at === undefined ? { rank, strand: -1, op: -1 } : opRef(plan, at.rank, at.strand, at.op, at.body);
-    findings.add({
-      ...ref,
-      ...problem,
-      severity: "error",
-      chunk: place,
-      message: `output[${chunk}] of rank ${rank} ${partly ? "is written only in part" : problem.message}`,
+    const { isWrong, ...what } = problem;
+    const begin =
+      isWrong === undefined || all.wrong.length >= MAX_CAUSES ? undefined : values.firstWrong(final.value, isWrong);
+    const cause = begin === undefined ? undefined : refOfOp(geometry, begin.op);
+    all.wrong.push({
+      when: begin?.when ?? Number.POSITIVE_INFINITY,
+      finding: {
+        ...ref,
+        ...what,
+        severity: "error",
+        chunk: place,
+        message: `output[${chunk}] of rank ${rank} ${partly ? "is written only in part" : problem.message}`,
+        ...(cause === undefined || isSamePlace(cause, ref) ? {} : { cause }),
+      },
     });
     return;
   }
@@ -166,7 +194,7 @@ function compare(
   expected: Expectation,
   cell: number,
   launch: number,
-): Pick<Finding, "code" | "message" | "hint"> | undefined {
+): (Pick<Finding, "code" | "message" | "hint"> & { readonly isWrong?: (value: number) => boolean }) | undefined {
   const { plan, cellsPerChunk: per } = geometry;
   if (tag !== 0) {
     return { code: "packet-mix", message: "holds packets, not data", hint: "unpack the packets into the output" };
@@ -177,6 +205,7 @@ function compare(
       code: "undefined-output",
       message: flat.leaves.size === 0 ? "is never written" : "was computed from memory that nobody had written",
       hint: "write it, or wait until the peer has written what is read",
+      isWrong: (part) => values.isTainted(part),
     };
   }
   const leafOf = (rank: number, chunk: number) =>
@@ -193,6 +222,11 @@ function compare(
   const holds = `; it holds ${list([...flat.leaves.keys()], name)}`;
   if (foreign.length > 0) {
     return {
+      // Where what belongs there and what does not came together first.
+      isWrong: (part) => {
+        const leaves = [...values.flatten(part).leaves.keys()];
+        return leaves.some((leaf) => !wanted.has(leaf)) && leaves.some((leaf) => wanted.has(leaf));
+      },
       code: "misplaced",
       message: `holds ${list(foreign, name)}, which ${foreign.length === 1 ? "does" : "do"} not belong there${missing.length > 0 ? `, and lacks ${list(missing, name)}` : ""}`,
       hint: "check the chunk indices of the operations that lead there",
@@ -207,6 +241,7 @@ function compare(
   }
   if (doubled.length > 0) {
     return {
+      isWrong: (part) => [...values.flatten(part).leaves.values()].some((count) => count > 1),
       code: "doubled-contribution",
       message: `holds ${list(doubled, name)} more than once`,
       hint: "an operation adds what was added before",
@@ -215,6 +250,10 @@ function compare(
   if (flat.mixed.length > 0 || (flat.op !== undefined && flat.op !== (operator === "avg" ? "sum" : operator))) {
     const used = flat.mixed.length > 0 ? flat.mixed.join(" and ") : flat.op;
     return {
+      isWrong: (part) => {
+        const { mixed, op } = values.flatten(part);
+        return mixed.length > 0 || (op !== undefined && op !== (operator === "avg" ? "sum" : operator));
+      },
       code: "wrong-operator",
       message: `was combined with ${used}, the collective reduces with ${operator}`,
       hint: "use one operator throughout",

@@ -32,7 +32,7 @@ export function provePlan(plan: ExecutionPlan): Verdict {
     noteProof(plan, { ok: true, endsAlone });
   } else {
     const errors = verdict.findings.filter(({ severity }) => severity === "error");
-    noteProof(plan, { ok: false, opinion: renderFindings(plan, errors.slice(0, MAX_TOLD)) });
+    noteProof(plan, { ok: false, opinion: renderFindings(plan, errors, MAX_TOLD) });
   }
   return verdict;
 }

@@ -39,23 +39,80 @@ function around(plan: ExecutionPlan, ref: OpRef): string[] {
   return lines;
 }
 
-/** Renders findings, errors first, each with the operations around it. No colours, no trailing newline. */
-export function renderFindings(plan: ExecutionPlan, findings: readonly Finding[]): string {
+/** Places of a group that are listed. */
+const MAX_ALSO = 8;
+
+/**
+ * What findings have in common that are told as one: the code, and the line of the program (or the operation) where it
+ * began. A line that runs on every rank makes a finding for each.
+ */
+function groupKey({ cause, ...finding }: Finding): string {
+  const at = cause ?? finding;
+  // Findings without an operation say different things, unless they are about outputs.
+  const place =
+    at.source === undefined
+      ? at.op < 0
+        ? finding.chunk === undefined
+          ? `${at.rank} ${finding.message}`
+          : ""
+        : `${at.rank} ${at.strand} ${at.op} ${at.body ?? ""}`
+      : `${at.source.file}:${at.source.line}`;
+  return `${finding.severity} ${finding.code} ${place}`;
+}
+
+/** Findings that one line of the program (or one operation) is behind, errors first, otherwise in the order given. */
+export function groupFindings(findings: readonly Finding[]): readonly (readonly [Finding, ...Finding[]])[] {
+  const groups = new Map<string, [Finding, ...Finding[]]>();
   const sorted = [...findings].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
-  return sorted
-    .map((finding) => {
-      const where =
-        finding.rank < 0
-          ? "plan"
-          : finding.op < 0
-            ? `rank ${finding.rank}`
-            : `rank ${finding.rank} strand ${finding.strand} op ${finding.op}${finding.body === undefined ? "" : `.${finding.body}`}`;
-      return [
-        `${finding.severity} ${finding.code} at ${where}: ${spread(finding.message)}`,
-        ...around(plan, finding),
+  for (const finding of sorted) {
+    const key = groupKey(finding);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [finding]);
+    else group.push(finding);
+  }
+  return [...groups.values()];
+}
+
+function nameOf({ rank, strand, op, body }: OpRef): string {
+  return rank < 0
+    ? "plan"
+    : op < 0
+      ? `rank ${rank}`
+      : `rank ${rank} strand ${strand} op ${op}${body === undefined ? "" : `.${body}`}`;
+}
+
+/** One line for all findings of a group but its first. */
+function also(rest: readonly Finding[]): string[] {
+  if (rest.length === 0) return [];
+  const named = rest.slice(0, MAX_ALSO).map((finding) => {
+    const { chunk } = finding;
+    return chunk === undefined ? nameOf(finding) : `${chunk.buffer}[${chunk.index}] of rank ${chunk.rank}`;
+  });
+  const more = rest.length > MAX_ALSO ? ` and ${rest.length - MAX_ALSO} more` : "";
+  return [`    the same at ${[...new Set(named)].join(", ")}${more}`];
+}
+
+/**
+ * Renders findings, errors first, each with the operations around it; findings with one source line behind them are one
+ * entry. No colours, no trailing newline.
+ * @param most entries that are rendered. All unless told
+ */
+export function renderFindings(
+  plan: ExecutionPlan,
+  findings: readonly Finding[],
+  most: number = Number.POSITIVE_INFINITY,
+): string {
+  return groupFindings(findings)
+    .slice(0, most)
+    .map(([finding, ...rest]) =>
+      [
+        `${finding.severity} ${finding.code} at ${nameOf(finding)}: ${spread(finding.message)}`,
+        ...(finding.cause === undefined ? [] : ["    it went wrong first at", ...around(plan, finding.cause)]),
+        ...(finding.cause === undefined ? around(plan, finding) : []),
         ...(finding.related ?? []).slice(0, 6).flatMap((ref) => around(plan, ref)),
+        ...also(rest),
         `    hint: ${finding.hint}`,
-      ].join("\n");
-    })
+      ].join("\n"),
+    )
     .join("\n\n");
 }

@@ -11,6 +11,8 @@ export const UNDEFINED = 0;
 const IDEMPOTENT: ReadonlySet<PlanReduceOp> = new Set(["min", "max", "band", "bor"]);
 /** `avg` is a sum that is scaled once at the end. */
 const operatorOf = (op: PlanReduceOp): PlanReduceOp => (op === "avg" ? "sum" : op);
+/** Values that are looked at for where one went wrong. */
+const MAX_SEARCHED = 4096;
 /** Leaves of flattened values that are kept for the next question, all values together. */
 const MAX_REMEMBERED_LEAVES = 200_000;
 
@@ -58,6 +60,10 @@ export class Values {
    * may come twice). Spares flattening most pairs.
    */
   readonly #print = new IntList(1024);
+  /** Number of the operation that made it first, or -1. */
+  readonly #maker = new IntList(1024);
+  /** By operation, what it got where it read memory that nobody had written. */
+  readonly #garbage = new Map<number, number>();
   readonly #races = new Map<number, readonly number[]>();
   readonly #poison = new Map<string, number>();
   /** Open addressing: node numbers by the hash of operator and operands. */
@@ -71,7 +77,8 @@ export class Values {
     this.#leaves = numLeaves;
   }
 
-  #push(operands: readonly number[], op: PlanReduceOp | undefined, flags: number, print: number): number {
+  #push(operands: readonly number[], op: PlanReduceOp | undefined, flags: number, print: number, maker = -1): number {
+    this.#maker.push(maker);
     this.#begin.push(this.#kids.length);
     for (const operand of operands) this.#kids.push(operand);
     this.#op.push(op === undefined ? -1 : PLAN_REDUCE_OPS.indexOf(op));
@@ -103,6 +110,43 @@ export class Values {
     return leaf + 1;
   }
 
+  /** What operation `reader` gets where it reads memory that holds nothing. */
+  garbage(reader: number): number {
+    let id = this.#garbage.get(reader);
+    if (id === undefined) {
+      id = this.#push([], undefined, TAINTED, 0, reader);
+      this.#garbage.set(reader, id);
+    }
+    return id;
+  }
+
+  /**
+   * The operation where a value went wrong first, and when: of the values that went into it, itself included, the oldest
+   * one that `isWrong` holds of. @returns undefined where none is found, or too many had to be looked at
+   */
+  firstWrong(
+    value: number,
+    isWrong: (value: number) => boolean,
+  ): { readonly op: number; readonly when: number } | undefined {
+    const seen = new Set<number>([value]);
+    const list = [value];
+    for (let at = 0; at < list.length; at++) {
+      for (const kid of this.#kidsOf(list[at]!)) {
+        if (this.#node(kid) < 0 || seen.has(kid)) continue;
+        if (list.length >= MAX_SEARCHED) return undefined;
+        seen.add(kid);
+        list.push(kid);
+      }
+    }
+    for (const id of list.sort((a, b) => a - b)) {
+      const node = this.#node(id);
+      if (node < 0 || !isWrong(id)) continue;
+      const op = this.#maker.data[node]!;
+      return op < 0 ? undefined : { op, when: node };
+    }
+    return undefined;
+  }
+
   /** A value that depends on the outcome of races. */
   poison(races: readonly number[]): number {
     const sorted = [...new Set(races)].sort((a, b) => a - b).slice(0, 8);
@@ -126,8 +170,8 @@ export class Values {
     return node < 0 ? value === UNDEFINED : (this.#flags.data[node]! & TAINTED) !== 0;
   }
 
-  /** op(operands), in any order. */
-  reduce(op: PlanReduceOp, operands: readonly number[]): number {
+  /** op(operands), in any order. @param maker the operation that does it */
+  reduce(op: PlanReduceOp, operands: readonly number[], maker = -1): number {
     if (operands.length === 1) return operands[0] ?? UNDEFINED;
     let races: number[] | undefined;
     let tainted = 0;
@@ -144,7 +188,7 @@ export class Values {
     if (this.#table[slot] !== 0) return this.#table[slot]!;
     let print = 0;
     for (const kid of kids) print = (print + this.#printOf(kid)) | 0;
-    const id = this.#push(kids, name, tainted, print);
+    const id = this.#push(kids, name, tainted, print, maker);
     this.#table[slot] = id;
     if (++this.#numInTable * 2 > this.#table.length) this.#rehash();
     return id;
