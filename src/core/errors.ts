@@ -36,11 +36,13 @@ export function show(value: unknown): string {
     text =
       typeof value === "string"
         ? JSON.stringify(value)
-        : typeof value === "bigint"
-          ? `${value}n`
-          : typeof value === "object" && value !== null
-            ? (JSON.stringify(value, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)) ?? String(value))
-            : String(value);
+        : typeof value === "function"
+          ? `a function${value.name === "" ? "" : ` (${value.name})`}`
+          : typeof value === "bigint"
+            ? `${value}n`
+            : typeof value === "object" && value !== null
+              ? (JSON.stringify(value, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)) ?? String(value))
+              : String(value);
   } catch {
     text = Object.prototype.toString.call(value);
   }

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -49,6 +49,25 @@ describe("chorale compile", () => {
     expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=3", "--arg", "ranks=4")).toMatchObject({
       code: 2,
       err: expect.stringMatching(/--arg ranks is 4; expected an argument that .*parameters.ts knows: numRanks/),
+    });
+  });
+
+  it("refuses arguments that a program without a schema never reads", async () => {
+    const path = file("no-schema.ts");
+    const text = (body: string) =>
+      `import { allGather, program } from "chorale/language";\nexport default ${body} => program({ name: "g", collective: allGather(n), autoSync: "full" }, (p) => {
+        for (const from of p.ranks) for (const to of p.ranks) p.copy(to.output.at(from.id), from.input.at(0));
+      });`;
+    writeFileSync(path, text("({ numRanks: n = 2 })"));
+    expect(await compile(path, "--arg", "numRanks=3")).toMatchObject({ code: 0 });
+    expect(await compile(path, "--arg", "numRank=3")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--arg numRank is 3; expected an argument that .* reads: numRanks/),
+    });
+    writeFileSync(path, text("(args, n = 2)"));
+    expect(await compile(path, "--arg", "numRank=3")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--arg numRank is 3; expected no arguments: .* reads none/),
     });
   });
 

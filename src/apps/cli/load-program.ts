@@ -76,9 +76,40 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
       throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `an argument that ${file} knows: ${known}`);
     }
   }
-  const made: unknown = await (factory as (args: unknown) => unknown)(checked);
+  const seen = new Set<PropertyKey>();
+  const made: unknown = await (factory as (args: unknown) => unknown)(
+    schema === undefined ? noteReads(args, seen) : checked,
+  );
+  // Without a schema, what the program never looks at is misspelt.
+  const unread = schema === undefined ? Object.keys(args).find((key) => !seen.has(key)) : undefined;
+  if (unread !== undefined)
+    throw new InvalidArgumentError(
+      `--arg ${unread}`,
+      args[unread],
+      seen.size === 0
+        ? `no arguments: ${file} reads none`
+        : `an argument that ${file} reads: ${[...seen].map(String).join(", ")}`,
+    );
   if (!isProgram(made)) throw new InvalidArgumentError(`what ${file} returns`, made, "a Program, made by program(...)");
   return made;
+}
+
+/** `args`, noting which of them are asked for. Whoever lists or copies them all has read them all. */
+function noteReads(args: ProgramArgs, seen: Set<PropertyKey>): ProgramArgs {
+  return new Proxy(args, {
+    get: (target, key, receiver) => {
+      if (typeof key === "string") seen.add(key);
+      return Reflect.get(target, key, receiver) as unknown;
+    },
+    has: (target, key) => {
+      if (typeof key === "string") seen.add(key);
+      return Reflect.has(target, key);
+    },
+    ownKeys: (target) => {
+      for (const key of Object.keys(target)) seen.add(key);
+      return Reflect.ownKeys(target);
+    },
+  });
 }
 
 /** Names of the library's algorithms, for messages. */

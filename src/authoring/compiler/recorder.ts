@@ -170,6 +170,8 @@ export class Recorder {
 
   barrier(rank: number, strands: readonly number[]): void {
     const record = this.rank(rank, "rank of a barrier");
+    if (!Array.isArray(strands) || (this.options.strict && !strands.every(Number.isInteger)))
+      this.need(false, "strands of a barrier", strands, "a list of numbers, as in barrier([0, 1])");
     this.need(strands.length > 0, "strands of a barrier", strands, "at least one");
     if (strands.length === 1) {
       this.each(rank, strands[0] as number, (tape, stamp) => tape.nop(stamp));
@@ -388,7 +390,8 @@ export class Recorder {
 
   private strand(rank: number, strand: number): StrandRecord {
     const record = this.rank(rank, "rank");
-    if (!Number.isInteger(strand) || strand < 0 || strand > 65535) this.need(false, "strand", strand, "0 or more");
+    if (!Number.isInteger(strand) || strand < 0 || strand > 65535)
+      this.need(false, "strand", strand, "the number of a strand, 0 or more");
     while (record.strands.length <= strand) record.strands.push(new StrandRecord());
     return record.strands[strand] as StrandRecord;
   }
@@ -447,7 +450,12 @@ export class Recorder {
       append(this.strand(rank, strandId).tape, stamp);
       return;
     }
-    this.need(Number.isInteger(strandId) && strandId >= 0 && strandId < 65536, "strand", strandId, "0 or more");
+    this.need(
+      Number.isInteger(strandId) && strandId >= 0 && strandId < 65536,
+      "strand",
+      strandId,
+      "the number of a strand, 0 or more",
+    );
     const key = rank * 65536 + strandId;
     let tape = this.loop.tapes.get(key);
     if (tape === undefined) {

@@ -14,6 +14,8 @@ import {
   type PlanReduceOp,
   placeOf,
 } from "../plan/index.ts";
+import { needChunks, needTwo } from "./call-checks.ts";
+import { CALLS } from "./call-signatures.ts";
 import { MemoryChannel, PortChannel, SwitchChannel } from "./channels.ts";
 import {
   type At,
@@ -64,25 +66,32 @@ export class Builder<P> {
     this.recorder.need(rank !== undefined, "rank", id, `0 to ${this.numRanks - 1}`);
     return rank;
   }
-  /** The number of a rank of this program. */
-  private own(rank: RankHandle<P>): number {
+  /** The number of a rank of this program. @param call how the operation is called */
+  private own(rank: RankHandle<P>, call: string): number {
+    this.recorder.need(rank instanceof RankHandle, "rank", rank, `a rank (p.rank(0)), as in ${call}`);
     this.recorder.need(this.ranks[rank.id] === rank, "rank", "a rank of another program", "one of this program");
     return rank.id;
   }
   /** A memory channel. Make one the other way too: signals need it. */
   memoryChannel(from: RankHandle<P>, to: RankHandle<P>): MemoryChannel<P> {
-    return new MemoryChannel(this.recorder, this.recorder.channel(MEMORY, this.own(to), this.own(from)), this.op);
+    return new MemoryChannel(this.recorder, this.channel(MEMORY, from, to, CALLS.memoryChannel), this.op);
   }
   /** A port channel. Make one the other way too: signals need it. */
   portChannel(from: RankHandle<P>, to: RankHandle<P>): PortChannel<P> {
-    return new PortChannel(this.recorder, this.recorder.channel(PORT, this.own(to), this.own(from)), this.op);
+    return new PortChannel(this.recorder, this.channel(PORT, from, to, CALLS.portChannel), this.op);
+  }
+  private channel(kind: number, from: RankHandle<P>, to: RankHandle<P>, call: string): ChannelRecord {
+    const source = this.own(from, call);
+    return this.recorder.channel(kind, this.own(to, call), source);
   }
   /** A switch channel over one buffer of several ranks. Scratch must have been reserved before it is used. */
   switchChannel(ranks: readonly RankHandle<P>[], buffer: BufferKind): SwitchChannel<P> {
+    this.recorder.need(Array.isArray(ranks), "ranks", ranks, `a list of ranks, as in ${CALLS.switchChannel}`);
+    this.recorder.need(BUFFERS.includes(buffer), "buffer", buffer, BUFFERS.join(", "));
     return new SwitchChannel(
       this.recorder,
       this.recorder.switchChannel(
-        ranks.map((rank) => this.own(rank)),
+        ranks.map((rank) => this.own(rank, CALLS.switchChannel)),
         BUFFERS.indexOf(buffer),
       ),
       this.op,
@@ -90,6 +99,7 @@ export class Builder<P> {
   }
   /** @throws InvalidArgumentError when a strand is named twice */
   strandGroup(strands: readonly number[]): StrandGroup<P> {
+    this.recorder.need(Array.isArray(strands), "strands", strands, `a list of numbers, as in ${CALLS.strandGroup}`);
     this.recorder.need(
       strands.length > 0 && new Set(strands).size === strands.length,
       "strands of a group",
@@ -100,6 +110,8 @@ export class Builder<P> {
   }
   /** Runs what `body` records once for every `unitBytes` of `numChunks` chunks. */
   loop(options: { readonly unitBytes: number; readonly numChunks: number }, body: () => void): void {
+    this.recorder.need(typeof options === "object" && options !== null, "options", options, `as in ${CALLS.loop}`);
+    this.recorder.need(typeof body === "function", "body", body, `a function, as in ${CALLS.loop}`);
     this.recorder.beginLoop(options.unitBytes, options.numChunks);
     body();
     this.recorder.endLoop();
@@ -107,8 +119,9 @@ export class Builder<P> {
 
   /** dst = src, wherever both are: a local copy, or a put by the source's rank. Channels are made as needed. */
   copy(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
-    if (dst.rank === src.rank) this.recorder.copy(src.rank, "plain", dst, src, strandsOf(at));
-    else this.recorder.put(this.link(src.rank, dst.rank), "plain", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.copy);
+    if (dst.rank === src.rank) this.recorder.copy(src.rank, "plain", dst, src, strandsOf(this.recorder, at));
+    else this.recorder.put(this.link(src.rank, dst.rank), "plain", "none", dst, src, strandsOf(this.recorder, at));
   }
   /** As `copy`, in packets: dst, in scratch, says itself when it is there. */
   copyPackets<B extends BufferKind>(
@@ -117,8 +130,9 @@ export class Builder<P> {
     src: Chunk<P>,
     at?: At<P>,
   ): void {
-    if (dst.rank === src.rank) this.recorder.copy(src.rank, "pack", dst, src, strandsOf(at));
-    else this.recorder.put(this.link(src.rank, dst.rank), "pack", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.copyPackets);
+    if (dst.rank === src.rank) this.recorder.copy(src.rank, "pack", dst, src, strandsOf(this.recorder, at));
+    else this.recorder.put(this.link(src.rank, dst.rank), "pack", "none", dst, src, strandsOf(this.recorder, at));
   }
   /** Forwards packets from scratch to scratch of another rank. */
   forwardPackets<D extends BufferKind, S extends BufferKind>(
@@ -128,14 +142,17 @@ export class Builder<P> {
       OnlyScratch<S, "packets live in scratch: the source of forwardPackets must be a chunk of scratch">,
     at?: At<P>,
   ): void {
-    this.recorder.put(this.link(src.rank, dst.rank), "forward", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.forwardPackets);
+    this.recorder.put(this.link(src.rank, dst.rank), "forward", "none", dst, src, strandsOf(this.recorder, at));
   }
   /**
    * dst = op(src, ...others), by dst's rank; others may be remote when memory channels reach them. Long lists are cut
    * into several operations that accumulate, so that each fits an executor.
    */
   reduce(dst: Chunk<P>, src: Chunk<P>, others: readonly Chunk<P>[], at?: At<P>): void {
-    const strands = strandsOf(at);
+    needTwo(this.recorder, dst, src, CALLS.reduce);
+    needChunks(this.recorder, others, "others", CALLS.reduce);
+    const strands = strandsOf(this.recorder, at);
     this.recorder.need(others.length > 0, "others", others, "at least one chunk to reduce with");
     let from = src;
     const local = this.destinationFirst(
@@ -159,10 +176,12 @@ export class Builder<P> {
     others: readonly (Chunk<P, B> & OnlyScratch<B, "packets live in scratch: reducePackets reads chunks of scratch">)[],
     at?: At<P>,
   ): void {
+    needTwo(this.recorder, dst, src, CALLS.reducePackets);
+    needChunks(this.recorder, others, "others", CALLS.reducePackets);
     let from = src;
     this.recorder.need(others.length > 0, "others", others, "at least one chunk to reduce with");
     for (const part of slices(this.destinationFirst(dst, others))) {
-      this.recorder.reduce(dst.rank, from, part, dst, this.op, true, strandsOf(at));
+      this.recorder.reduce(dst.rank, from, part, dst, this.op, true, strandsOf(this.recorder, at));
       from = dst;
     }
   }

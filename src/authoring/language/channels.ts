@@ -2,9 +2,12 @@
 
 import type { ChannelRecord, Recorder, SwitchRecord } from "../compiler/index.ts";
 import type { BufferKind, PlanReduceOp } from "../plan/index.ts";
+import { needChunk, needChunks, needOffset, needTwo } from "./call-checks.ts";
+import { CALLS } from "./call-signatures.ts";
 import {
   type At,
   type Chunk,
+  isRelaxed,
   oneOf,
   type PortSignalOptions,
   type PortWaitOptions,
@@ -41,9 +44,14 @@ class Channel<P> {
   get to(): number {
     return this.record.dst;
   }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `a channel from rank ${this.from} to rank ${this.to}`;
+  }
   /** remote dst = src. */
   put(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
-    this.recorder.put(this.record, "plain", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.put);
+    this.recorder.put(this.record, "plain", "none", dst, src, strandsOf(this.recorder, at));
   }
   /** Waits for packets in own scratch and sends them on, as packets. */
   readPutPackets<D extends BufferKind, S extends BufferKind>(
@@ -53,7 +61,8 @@ class Channel<P> {
       OnlyScratch<S, "packets live in scratch: the source of readPutPackets must be a chunk of scratch">,
     at?: At<P>,
   ): void {
-    this.recorder.put(this.record, "forward", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.readPutPackets);
+    this.recorder.put(this.record, "forward", "none", dst, src, strandsOf(this.recorder, at));
   }
 }
 
@@ -70,7 +79,13 @@ export class MemoryChannel<P> extends Channel<P> {
       | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
       | RelaxedOptions,
   ): void {
-    this.recorder.signalOrWait("signal", this.record, isRelaxed(at), oneOf(at), syncOf(at));
+    this.recorder.signalOrWait(
+      "signal",
+      this.record,
+      isRelaxed(this.recorder, at),
+      oneOf(this.recorder, at),
+      syncOf(this.recorder, at),
+    );
   }
   /** Waits for one more signal of the peer. */
   wait(
@@ -79,11 +94,18 @@ export class MemoryChannel<P> extends Channel<P> {
       | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
       | RelaxedOptions,
   ): void {
-    this.recorder.signalOrWait("wait", this.record, isRelaxed(at), oneOf(at), syncOf(at));
+    this.recorder.signalOrWait(
+      "wait",
+      this.record,
+      isRelaxed(this.recorder, at),
+      oneOf(this.recorder, at),
+      syncOf(this.recorder, at),
+    );
   }
   /** dst = remote src. */
   get(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
-    this.recorder.get(this.record, dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.get);
+    this.recorder.get(this.record, dst, src, strandsOf(this.recorder, at));
   }
   /** Writes src as packets to the peer's scratch. */
   putPackets<B extends BufferKind>(
@@ -92,12 +114,15 @@ export class MemoryChannel<P> extends Channel<P> {
     src: Chunk<P>,
     at?: At<P>,
   ): void {
-    this.recorder.put(this.record, "pack", "none", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.putPackets);
+    this.recorder.put(this.record, "pack", "none", dst, src, strandsOf(this.recorder, at));
   }
   /** dst = op(src, ...remote); dst is src unless told. */
   reduce(src: Chunk<P>, remote: readonly Chunk<P>[], at?: number | StrandGroup<P> | ReduceOptions<P>): void {
-    const { dst, op } = reduceOptions<P>(at);
-    this.recorder.channelReduce(this.record, src, remote, dst ?? src, op ?? this.op, strandsOf(at));
+    needChunk(this.recorder, src, "src", CALLS.channelReduce);
+    needChunks(this.recorder, remote, "remote", CALLS.channelReduce);
+    const { dst, op } = reduceOptions<P>(this.recorder, at, CALLS.channelReduce);
+    this.recorder.channelReduce(this.record, src, remote, dst ?? src, op ?? this.op, strandsOf(this.recorder, at));
   }
 }
 
@@ -112,7 +137,7 @@ export class PortChannel<P> extends Channel<P> {
       | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
       | PortSignalOptions,
   ): void {
-    this.recorder.signalOrWait("signal", this.record, false, oneOf(at), syncOf(at));
+    this.recorder.signalOrWait("signal", this.record, false, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   wait(
     at?:
@@ -120,13 +145,13 @@ export class PortChannel<P> extends Channel<P> {
       | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
       | PortWaitOptions,
   ): void {
-    this.recorder.signalOrWait("wait", this.record, false, oneOf(at), syncOf(at));
+    this.recorder.signalOrWait("wait", this.record, false, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** Waits until the proxy is done with all that was put before: the sources may be reused. */
   flush(
     at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
   ): void {
-    this.recorder.flush(this.record, oneOf(at), syncOf(at));
+    this.recorder.flush(this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** Puts packets (the source is in packet form already). */
   putPackets<B extends BufferKind>(
@@ -135,7 +160,8 @@ export class PortChannel<P> extends Channel<P> {
     src: Chunk<P>,
     at?: number | Sentence<"putPackets over a port channel is done by one strand: it takes no strand group">,
   ): void {
-    this.recorder.put(this.record, "pack", "none", dst, src, oneOf(at));
+    needTwo(this.recorder, dst, src, CALLS.putPackets);
+    this.recorder.put(this.record, "pack", "none", dst, src, oneOf(this.recorder, at));
   }
   /** Puts, then raises the peer's counter. */
   putWithSignal(
@@ -143,7 +169,8 @@ export class PortChannel<P> extends Channel<P> {
     src: Chunk<P>,
     at?: number | Sentence<"a put that signals is done by one strand: it takes no strand group">,
   ): void {
-    this.recorder.put(this.record, "plain", "signal", dst, src, oneOf(at));
+    needTwo(this.recorder, dst, src, CALLS.putWithSignal);
+    this.recorder.put(this.record, "plain", "signal", dst, src, oneOf(this.recorder, at));
   }
   /** Puts, raises the peer's counter, and waits until the source may be reused. */
   putWithSignalAndFlush(
@@ -151,12 +178,9 @@ export class PortChannel<P> extends Channel<P> {
     src: Chunk<P>,
     at?: number | Sentence<"a put that signals is done by one strand: it takes no strand group">,
   ): void {
-    this.recorder.put(this.record, "plain", "signal-flush", dst, src, oneOf(at));
+    needTwo(this.recorder, dst, src, CALLS.putWithSignalAndFlush);
+    this.recorder.put(this.record, "plain", "signal-flush", dst, src, oneOf(this.recorder, at));
   }
-}
-
-function isRelaxed(at: unknown): boolean {
-  return typeof at === "object" && at !== null && "relaxed" in at && at.relaxed === true;
 }
 
 /** One buffer of several ranks as one multicast range: the switch reduces and broadcasts. */
@@ -172,8 +196,13 @@ export class SwitchChannel<P> {
     this.ranks = record.ranks;
     this.op = op;
   }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `a switch channel over ranks ${this.ranks.join(", ")}`;
+  }
   /** The channel as one member uses it. @throws InvalidArgumentError when `rank` is none */
   at(rank: RankHandle<P>): SwitchView<P> {
+    this.recorder.need(typeof rank?.id === "number", "rank", rank, `a rank (p.rank(0)), as in ${CALLS.switchAt}`);
     this.recorder.need(
       this.ranks.includes(rank.id),
       "rank on a switch channel",
@@ -202,8 +231,10 @@ export class SwitchView<P> {
     offset: number,
     at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group"> | SwitchReduceOptions,
   ): void {
-    const { op } = reduceOptions<P>(at);
-    this.recorder.switchReduce(this.record, this.rank, offset, dst.size, dst, op ?? this.op, oneOf(at));
+    needChunk(this.recorder, dst, "dst", CALLS.switchReduce);
+    const { op } = reduceOptions<P>(this.recorder, at, CALLS.switchReduce);
+    needOffset(this.recorder, offset);
+    this.recorder.switchReduce(this.record, this.rank, offset, dst.size, dst, op ?? this.op, oneOf(this.recorder, at));
   }
   /** All members' buffers at [offset, offset + size of src) = src. */
   broadcast(
@@ -211,7 +242,9 @@ export class SwitchView<P> {
     offset: number,
     at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">,
   ): void {
-    this.recorder.switchBroadcast(this.record, this.rank, false, src, offset, src.size, oneOf(at));
+    needChunk(this.recorder, src, "src", CALLS.switchBroadcast);
+    needOffset(this.recorder, offset);
+    this.recorder.switchBroadcast(this.record, this.rank, false, src, offset, src.size, oneOf(this.recorder, at));
   }
   /** Waits for packets in own scratch and broadcasts them to all members' scratch. */
   broadcastPackets<B extends BufferKind>(
@@ -219,6 +252,8 @@ export class SwitchView<P> {
     offset: number,
     at?: number | Sentence<"a switch operation is done by one strand: it takes no strand group">,
   ): void {
-    this.recorder.switchBroadcast(this.record, this.rank, true, src, offset, src.size, oneOf(at));
+    needChunk(this.recorder, src, "src", CALLS.switchBroadcastPackets);
+    needOffset(this.recorder, offset);
+    this.recorder.switchBroadcast(this.record, this.rank, true, src, offset, src.size, oneOf(this.recorder, at));
   }
 }

@@ -23,6 +23,21 @@ export interface ReducingOptions extends CollectiveOptions {
 /** More ranks than any plan has: a slip of a digit should be told, not run out of memory. */
 const MAX_RANKS = 65_536;
 
+/** Refuses what no function of this file has made. */
+export function needCollective(collective: PlanCollective): void {
+  const { operation, reduceOp } = Object(collective) as Partial<PlanCollective>;
+  if (typeof operation !== "string")
+    throw new InvalidArgumentError("collective", collective, "a collective, such as allReduce(numRanks)");
+  if (reduceOp !== undefined && !PLAN_REDUCE_OPS.includes(reduceOp))
+    throw new InvalidArgumentError("op", reduceOp, PLAN_REDUCE_OPS.join(", "));
+}
+
+/** Refuses what is no object in the place of options. Names that are not known are let pass: whole arguments are handed on. */
+function needOptions(options: unknown): void {
+  if (typeof options !== "object" || options === null)
+    throw new InvalidArgumentError("options", options, "an object, such as { chunks: 2, inPlace: true }");
+}
+
 function make(
   operation: PlanCollective["operation"],
   numRanks: number,
@@ -52,18 +67,22 @@ function make(
 
 /** Every rank gets the reduction of all inputs. `chunks` of the whole buffer: one per rank unless told. */
 export function allReduce(numRanks: number, options: ReducingOptions = {}): PlanCollective {
+  needOptions(options);
   return make("all_reduce", numRanks, options.chunks ?? numRanks, options);
 }
 /** Every rank gets all inputs, in rank order. */
 export function allGather(numRanks: number, options: CollectiveOptions = {}): PlanCollective {
+  needOptions(options);
   return make("all_gather", numRanks, options.chunks ?? 1, options);
 }
 /** Rank r gets the reduction of part r of all inputs. */
 export function reduceScatter(numRanks: number, options: ReducingOptions = {}): PlanCollective {
+  needOptions(options);
   return make("reduce_scatter", numRanks, options.chunks ?? 1, options);
 }
 /** Part j of rank i's input becomes part i of rank j's output. */
 export function allToAll(numRanks: number, options: CollectiveOptions = {}): PlanCollective {
+  needOptions(options);
   return make("all_to_all", numRanks, options.chunks ?? 1, options);
 }
 /** Every rank gets the root's input. */
@@ -71,14 +90,17 @@ export function broadcast(
   numRanks: number,
   options: CollectiveOptions & { readonly root?: number } = {},
 ): PlanCollective {
+  needOptions(options);
   return make("broadcast", numRanks, options.chunks ?? 1, { root: 0, ...options });
 }
 /** The root gets the reduction of all inputs. */
 export function reduce(numRanks: number, options: ReducingOptions & { readonly root?: number } = {}): PlanCollective {
+  needOptions(options);
   return make("reduce", numRanks, options.chunks ?? 1, { root: 0, ...options });
 }
 /** The root gets all inputs, in rank order. */
 export function gather(numRanks: number, options: CollectiveOptions & { readonly root?: number } = {}): PlanCollective {
+  needOptions(options);
   return make("gather", numRanks, options.chunks ?? 1, { root: 0, ...options });
 }
 /** Rank r gets part r of the root's input. */
@@ -86,6 +108,7 @@ export function scatter(
   numRanks: number,
   options: CollectiveOptions & { readonly root?: number } = {},
 ): PlanCollective {
+  needOptions(options);
   return make("scatter", numRanks, options.chunks ?? 1, { root: 0, ...options });
 }
 /** Nobody leaves before everybody came. Moves no data of the caller's. */
@@ -94,6 +117,7 @@ export function barrier(numRanks: number): PlanCollective {
 }
 /** Rank r's input goes to the output of rank `sendTo[r]`; null: it sends nothing. */
 export function sendRecv(sendTo: readonly (number | null)[], options: CollectiveOptions = {}): PlanCollective {
+  needOptions(options);
   return Object.freeze({ ...make("send_recv", sendTo.length, options.chunks ?? 1, options), sendTo: [...sendTo] });
 }
 /** All-to-all with a matrix of sizes: rank i sends `sendCounts[i][j]` chunks to rank j. */
@@ -109,10 +133,12 @@ export function allToAllV(sendCounts: readonly (readonly number[])[]): PlanColle
 }
 /** All-gather of parts of different sizes: rank r contributes `counts[r]` chunks. */
 export function allGatherV(counts: readonly number[], options: { readonly inPlace?: boolean } = {}): PlanCollective {
+  needOptions(options);
   return Object.freeze({ ...make("all_gather_v", counts.length, 1, options), counts: [...counts] });
 }
 /** Reduce-scatter of parts of different sizes: rank r gets `counts[r]` chunks. */
 export function reduceScatterV(counts: readonly number[], options: ReducingOptions = {}): PlanCollective {
+  needOptions(options);
   return Object.freeze({ ...make("reduce_scatter_v", counts.length, 1, options), counts: [...counts] });
 }
 

@@ -2,9 +2,9 @@
  * The values of a program: chunks, buffers, strand groups; and how operations are told their strand and options.
  * `P` marks the program that a value belongs to: values of two programs do not mix.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
 import { type RawChunk, type Recorder, type Strands, SYNC, type SyncName } from "../compiler/index.ts";
-import { BUFFERS, type BufferKind, type PlanReduceOp } from "../plan/index.ts";
+import { BUFFERS, type BufferKind, PLAN_REDUCE_OPS, type PlanReduceOp } from "../plan/index.ts";
+import { needChunk } from "./call-checks.ts";
 import type { Sentence } from "./type-error-sentence.ts";
 
 export declare const valuesOfDifferentProgramsDoNotMix: unique symbol;
@@ -61,6 +61,10 @@ export class Chunk<P, B extends BufferKind = BufferKind> implements RawChunk {
   toString(): string {
     return `rank ${this.rank} ${BUFFERS[this.buffer]}[${this.index}:${this.index + this.size}]`;
   }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `a chunk: ${this}`;
+  }
 }
 
 /** A buffer of a rank: its input, its output, or scratch. Chunks are taken by slice. */
@@ -84,6 +88,13 @@ export class Buffer<P, B extends BufferKind = BufferKind> {
   }
   /** Chunk `index`. @throws InvalidArgumentError when there is none */
   at(index: number): Chunk<P, B> {
+    if (!Number.isInteger(index) || index < 0 || index >= this.size)
+      this.recorder.need(
+        false,
+        `index in the ${this.buffer} of rank ${this.rank}`,
+        index,
+        this.size === 0 ? "nothing: it has no chunks" : `a chunk, 0 to ${this.size - 1}`,
+      );
     return this.slice(index, index + 1);
   }
   /** Chunks [start, end). @throws InvalidArgumentError unless 0 <= start <= end <= size */
@@ -102,6 +113,10 @@ export class Buffer<P, B extends BufferKind = BufferKind> {
   get all(): Chunk<P, B> {
     return this.slice();
   }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `a buffer: ${this.buffer} of rank ${this.rank}`;
+  }
 }
 
 export interface ReduceOptions<P> {
@@ -111,28 +126,74 @@ export interface ReduceOptions<P> {
   readonly op?: Exclude<PlanReduceOp, "avg">;
 }
 
-export function reduceOptions<P>(at: unknown): { readonly dst?: Chunk<P>; readonly op?: PlanReduceOp } {
-  return typeof at === "object" && at !== null ? (at as ReduceOptions<P>) : {};
+/** Reads where a reduction goes and with which operator. @param call how the operation is called */
+export function reduceOptions<P>(
+  recorder: Recorder,
+  at: unknown,
+  call: string,
+): { readonly dst?: Chunk<P>; readonly op?: PlanReduceOp } {
+  if (typeof at !== "object" || at === null) return {};
+  const options = at as { readonly dst?: Chunk<P>; readonly op?: PlanReduceOp };
+  const { dst, op } = options;
+  if (dst !== undefined) needChunk(recorder, dst, "dst", call);
+  const known = PLAN_REDUCE_OPS.filter((name) => name !== "avg");
+  if (op !== undefined) recorder.need((known as string[]).includes(op), "op", op, known.join(", "));
+  return options;
+}
+
+/** Options that say who does an operation, and how. */
+const OPTION_NAMES: readonly string[] = ["strand", "strands", "sync", "relaxed", "dst", "op"];
+
+/** Refuses what is neither a strand, nor a group, nor options: a rank or a chunk in their place, a misspelt name. */
+function needOptions(recorder: Recorder, at: unknown): asserts at is number | object | undefined {
+  if (at === undefined || typeof at === "number") return;
+  const accepted = "a strand's number, a strand group, or options such as { strand: 1 }";
+  recorder.need(typeof at === "object" && at !== null, "strand", at, accepted);
+  // A value of the language has methods; options are plain objects.
+  const isPlain = Object.getPrototypeOf(at) === Object.prototype || Object.getPrototypeOf(at) === null;
+  recorder.need(isPlain, "strand", at, accepted);
+  const unknown = Object.keys(at).find((key) => !OPTION_NAMES.includes(key));
+  if (unknown !== undefined)
+    recorder.need(false, `option ${unknown}`, (at as Record<string, unknown>)[unknown], OPTION_NAMES.join(", "));
 }
 
 interface StrandLike {
   readonly strands: readonly number[];
 }
-export function strandsOf(at: number | StrandLike | { readonly strand?: number | StrandLike } | undefined): Strands {
+/** The strand, or strands, that do an operation. */
+export function strandsOf(
+  recorder: Recorder,
+  at: number | StrandLike | { readonly strand?: number | StrandLike } | undefined,
+): Strands {
+  needOptions(recorder, at);
   if (at === undefined) return 0;
   if (typeof at === "number") return at;
   if ("strands" in at) return at.strands;
   const { strand = 0 } = at as { readonly strand?: number | StrandLike };
-  return typeof strand === "number" ? strand : strand.strands;
+  if (typeof strand === "number") return strand;
+  recorder.need(Array.isArray(strand?.strands), "strand", strand, "a strand's number, or p.strandGroup([0, 1])");
+  return strand.strands;
 }
-export function oneOf(at: unknown): number {
-  const strands = strandsOf(at as number);
-  if (typeof strands !== "number")
-    throw new InvalidArgumentError("strand", strands, "one strand: this operation takes no strand group");
+/** The one strand that does an operation which takes no group. */
+export function oneOf(recorder: Recorder, at: unknown): number {
+  const strands = strandsOf(recorder, at as number);
+  recorder.need(
+    typeof strands === "number",
+    "strand",
+    strands,
+    "the number of one strand: this operation takes no strand group",
+  );
   return strands;
 }
-export function syncOf(at: unknown): number {
-  return typeof at === "object" && at !== null && "sync" in at
-    ? SYNC[(at.sync as SyncName | undefined) ?? "both"]
-    : SYNC.both;
+/** Where the threads of the strand meet. */
+export function syncOf(recorder: Recorder, at: unknown): number {
+  if (typeof at !== "object" || at === null || !("sync" in at) || at.sync === undefined) return SYNC.both;
+  recorder.need(Object.hasOwn(SYNC, String(at.sync)), "sync", at.sync, Object.keys(SYNC).join(", "));
+  return SYNC[at.sync as SyncName];
+}
+/** Whether a signal or wait is relaxed. */
+export function isRelaxed(recorder: Recorder, at: unknown): boolean {
+  if (typeof at !== "object" || at === null || !("relaxed" in at) || at.relaxed === undefined) return false;
+  recorder.need(typeof at.relaxed === "boolean", "relaxed", at.relaxed, "true or false");
+  return at.relaxed;
 }

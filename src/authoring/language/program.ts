@@ -14,7 +14,9 @@ import {
   type SourceLocation,
 } from "../plan/index.ts";
 import { Builder } from "./builder.ts";
+import { CALLS } from "./call-signatures.ts";
 import { callSite, MAX_LOCATED } from "./call-site.ts";
+import { needCollective } from "./program-collectives.ts";
 
 /**
  * Options of a program; all but name and collective have MSCCL++'s defaults. A name that is written out is also the mark
@@ -48,6 +50,24 @@ export interface ProgramOptions<Name extends string = string> {
 /** Type of a program file's default export, and of every entry of the library. */
 export type ProgramFactory<Args = Record<string, never>> = (args: Args) => Program;
 
+const OPTION_NAMES: readonly string[] = [
+  "name",
+  "collective",
+  "instances",
+  "protocol",
+  "fusion",
+  "autoSync",
+  "reuseResources",
+  "numThreadsPerBlock",
+  "useDoubleScratchBuffer",
+  "bufferAlignment",
+  "minMessageSizeBytes",
+  "maxMessageSizeBytes",
+  "links",
+  "tags",
+  "ranksPerNode",
+] satisfies readonly (keyof ProgramOptions)[];
+const PROTOCOLS: readonly PlanOptions["protocol"][] = ["Simple", "LL"];
 const AUTO_SYNC: readonly AutoSyncMode[] = ["none", "strand", "full"];
 
 function sizeOption(argument: string, value: number | bigint): bigint {
@@ -76,7 +96,22 @@ export function program<const Name extends string>(
   options: ProgramOptions<Name>,
   build: (p: Builder<Name>) => void,
 ): Program {
+  if (typeof options !== "object" || options === null)
+    throw new InvalidArgumentError("options", options, `an object, as in ${CALLS.program}`);
+  if (typeof build !== "function")
+    throw new InvalidArgumentError("callback", build, `a function, as in ${CALLS.program}`);
+  const unknown = Object.keys(options).find((key) => !OPTION_NAMES.includes(key));
+  if (unknown !== undefined)
+    throw new InvalidArgumentError(
+      `option ${unknown}`,
+      options[unknown as "name"],
+      `one of ${OPTION_NAMES.join(", ")}`,
+    );
   const { name, collective, links = () => "memory" as const, autoSync = "strand" } = options;
+  if (typeof name !== "string") throw new InvalidArgumentError("name", name, "a string");
+  if (options.protocol !== undefined && !PROTOCOLS.includes(options.protocol))
+    throw new InvalidArgumentError("protocol", options.protocol, PROTOCOLS.join(", "));
+  needCollective(collective);
   if (!AUTO_SYNC.includes(autoSync)) throw new InvalidArgumentError("autoSync", autoSync, AUTO_SYNC.join(", "));
   const planOptions: PlanOptions = {
     protocol: options.protocol ?? DEFAULT_PLAN_OPTIONS.protocol,

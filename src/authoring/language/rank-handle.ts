@@ -2,6 +2,8 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Recorder, SemaphoreRecord } from "../compiler/index.ts";
 import type { BufferKind, PlanReduceOp } from "../plan/index.ts";
+import { needChunk, needChunks, needTwo } from "./call-checks.ts";
+import { CALLS } from "./call-signatures.ts";
 import {
   type At,
   Buffer,
@@ -34,13 +36,22 @@ export class RankHandle<P> {
     this.input = new Buffer(recorder, id, "input", 0, record.inputChunks);
     this.output = new Buffer(recorder, id, "output", 0, record.outputChunks);
   }
+  private needOperands(src: Chunk<P>, others: readonly Chunk<P>[], call: string): void {
+    needChunk(this.recorder, src, "src", call);
+    needChunks(this.recorder, others, "others", call);
+  }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `rank ${this.id}`;
+  }
   /** Reserves scratch of `size` chunks. */
   scratch(size: number): Buffer<P, "scratch"> {
     return new Buffer(this.recorder, this.id, "scratch", this.recorder.scratch(this.id, size), size);
   }
   /** dst = src. */
   copy(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
-    this.recorder.copy(this.id, "plain", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.rankCopy);
+    this.recorder.copy(this.id, "plain", dst, src, strandsOf(this.recorder, at));
   }
   /** Writes src as packets to scratch. */
   copyPackets<B extends BufferKind>(
@@ -49,7 +60,8 @@ export class RankHandle<P> {
     src: Chunk<P>,
     at?: At<P>,
   ): void {
-    this.recorder.copy(this.id, "pack", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.rankCopyPackets);
+    this.recorder.copy(this.id, "pack", dst, src, strandsOf(this.recorder, at));
   }
   /** Waits for the packets in scratch and writes them as data. */
   unpackPackets<B extends BufferKind>(
@@ -58,12 +70,14 @@ export class RankHandle<P> {
       OnlyScratch<B, "packets live in scratch: the source of unpackPackets must be a chunk of scratch">,
     at?: At<P>,
   ): void {
-    this.recorder.copy(this.id, "unpack", dst, src, strandsOf(at));
+    needTwo(this.recorder, dst, src, CALLS.rankUnpackPackets);
+    this.recorder.copy(this.id, "unpack", dst, src, strandsOf(this.recorder, at));
   }
   /** dst = op(src, ...others). */
   reduce(src: Chunk<P>, others: readonly Chunk<P>[], at?: number | StrandGroup<P> | ReduceOptions<P>): void {
-    const { dst, op } = reduceOptions<P>(at);
-    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, false, strandsOf(at));
+    this.needOperands(src, others, CALLS.rankReduce);
+    const { dst, op } = reduceOptions<P>(this.recorder, at, CALLS.rankReduce);
+    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, false, strandsOf(this.recorder, at));
   }
   /** dst = op(src, ...others) where the others are packets in scratch. */
   reducePackets<B extends BufferKind>(
@@ -71,8 +85,9 @@ export class RankHandle<P> {
     others: readonly (Chunk<P, B> & OnlyScratch<B, "packets live in scratch: reducePackets reads chunks of scratch">)[],
     at?: number | StrandGroup<P> | ReduceOptions<P>,
   ): void {
-    const { dst, op } = reduceOptions<P>(at);
-    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, true, strandsOf(at));
+    this.needOperands(src, others, CALLS.rankReducePackets);
+    const { dst, op } = reduceOptions<P>(this.recorder, at, CALLS.rankReducePackets);
+    this.recorder.reduce(this.id, src, others, dst ?? src, op ?? this.op, true, strandsOf(this.recorder, at));
   }
   /** The strands wait for each other; a single strand's threads meet. */
   barrier(strands: readonly number[]): void {
@@ -93,16 +108,20 @@ export class Semaphore<P> {
     this.recorder = recorder;
     this.record = record;
   }
+  /** How error messages show it. */
+  toJSON(): string {
+    return `semaphore ${this.record.id} of rank ${this.record.rank}`;
+  }
   /** Waits until it is above 0 and takes 1. */
   acquire(
     at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
   ): void {
-    this.recorder.acquireOrRelease("acquire", this.record, oneOf(at), syncOf(at));
+    this.recorder.acquireOrRelease("acquire", this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** Adds 1. */
   release(
     at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
   ): void {
-    this.recorder.acquireOrRelease("release", this.record, oneOf(at), syncOf(at));
+    this.recorder.acquireOrRelease("release", this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
 }

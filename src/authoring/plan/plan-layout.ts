@@ -71,7 +71,7 @@ function layoutOf(buffer: BufferPlan, sizes: readonly number[], chunkBytes: numb
  * Lays out the buffers of every rank of a plan for given sizes.
  * @param sizes bytes of each rank's input and output
  * @param granule bytes that are never cut: the element, or 16 where kernels want it. Chunk sizes are its multiples
- * @throws InvalidArgumentError when a size does not fit the collective's number of parts
+ * @throws InvalidArgumentError when a size does not fit the collective's number of parts, or a custom collective's chunks
  */
 export function layoutPlan(plan: ExecutionPlan, sizes: readonly RankBytes[], granule: number): readonly RankLayout[] {
   let chunkBytes = 0;
@@ -86,8 +86,15 @@ export function layoutPlan(plan: ExecutionPlan, sizes: readonly RankBytes[], gra
       [rank.output, output],
     ] as const) {
       const per = chunksPerSegment(buffer);
-      for (const size of list)
+      for (const size of list) {
+        if (plan.collective.operation === "custom" && per > 0 && size % (per * granule) !== 0)
+          throw new InvalidArgumentError(
+            `sizes[${rank.rank}]`,
+            `${size} bytes`,
+            `a multiple of ${per} chunks of ${granule} bytes: the chunks of a custom collective are of equal size`,
+          );
         if (per > 0) chunkBytes = Math.max(chunkBytes, Math.ceil(size / per / granule) * granule);
+      }
     }
     return { rank, input, output };
   });

@@ -62,6 +62,19 @@ describe("a user's module", () => {
     expect(module["url"]).toBe(pathToFileURL(join(folder, "node_modules/esm-only/main.js")).href);
   });
 
+  it("gets chorale's zod where none is installed beside it, and its own where one is", async () => {
+    const path = write("schema.ts", 'import { z } from "zod";\nexport const args = z.object({ n: z.number() });');
+    const module = await importUserModule(path);
+    expect((module["args"] as { safeParse: (x: unknown) => object }).safeParse({ n: 3 })).toMatchObject({
+      success: true,
+    });
+    await expect(importUserModule(write("other.ts", 'import "not-installed";'))).rejects.toThrow(/Could not resolve/);
+    write("own/node_modules/zod/package.json", '{"name":"zod","type":"module","exports":"./main.js"}');
+    write("own/node_modules/zod/main.js", "export const z = 'own';");
+    const own = await importUserModule(write("own/main.ts", 'import { z } from "zod";\nexport const seen = z;'));
+    expect(own).toMatchObject({ seen: "own" });
+  });
+
   it("may itself lie in an installed package", async () => {
     write("node_modules/examples/part.ts", "export const part: number = 4;");
     const path = write("node_modules/examples/main.ts", 'export { part } from "./part.ts";');

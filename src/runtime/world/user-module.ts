@@ -172,7 +172,10 @@ const userFiles = (entry: string): Plugin => ({
           : { path: locatorFor(kind, url), external: true };
       }
       const found = await build.resolve(path, { importer, resolveDir, kind, pluginData: resolving });
-      if (found.errors.length > 0) return { errors: found.errors };
+      if (found.errors.length > 0) {
+        const shared = OFFERED.has(path.split("/")[0] ?? "") ? ownPackage(path) : undefined;
+        return shared === undefined ? { errors: found.errors } : { path: locatorFor(kind, shared), external: true };
+      }
       if (found.external) return found;
       const own = runningCopyOf(found.path);
       if (own !== undefined) return { path: locatorFor(kind, own), external: true };
@@ -207,6 +210,21 @@ const userFiles = (entry: string): Plugin => ({
   },
 });
 const resolving = Symbol("resolving");
+
+/**
+ * Packages that a user's file may import though they are not installed where it lies: chorale's own copy serves. The schema
+ * `args` of a program is written with zod, and a file that is tried out in any folder has no node_modules.
+ */
+const OFFERED: ReadonlySet<string> = new Set(["zod"]);
+
+/** URL of a package's file as chorale itself finds it. */
+function ownPackage(path: string): string | undefined {
+  try {
+    return pathToFileURL(createRequire(new URL("package.json", packageRoot)).resolve(path)).href;
+  } catch {
+    return undefined;
+  }
+}
 
 /** What names a file outside of the bundle: `import` wants a URL, and `require` a path. */
 function locatorFor(kind: ImportKind, url: string): string {
