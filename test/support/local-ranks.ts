@@ -3,7 +3,7 @@
  * tests of the executor without threads, whose interleavings can be repeated.
  */
 import type { ExecutionPlan } from "../../src/authoring/plan/index.ts";
-import { type DType, type ReduceOp, sizeOf, viewAs } from "../../src/core/index.ts";
+import { type DType, type ReduceOp, sizeOf, type TypedArray, viewAs } from "../../src/core/index.ts";
 import {
   buildExecutor,
   COUNTER_BYTES,
@@ -57,7 +57,18 @@ export interface LocalBuffers {
   readonly outputBytes: number;
 }
 
-export class LocalRanks {
+/** Ranks of a plan over one memory, whatever executes them. */
+export interface RanksOfOneMemory {
+  readonly plan: ExecutionPlan;
+  readonly memory: {
+    readonly memory: { readonly buffer: ArrayBufferLike };
+    allocate(bytes: number, zeroed?: boolean): number;
+  };
+  launch(partBytes: number, buffers: readonly LocalBuffers[]): string | undefined;
+  view(dtype: DType, address: number, bytes: number): TypedArray;
+}
+
+export class LocalRanks implements RanksOfOneMemory {
   readonly plan: ExecutionPlan;
   readonly memory = new Bump();
   readonly prepared: readonly PreparedPlan[];

@@ -7,7 +7,7 @@ import type { ExecutionPlan } from "../../src/authoring/plan/index.ts";
 import { type OperationName, outputSegments } from "../../src/collectives/index.ts";
 import { type DType, sizeOf, type TypedArray } from "../../src/core/index.ts";
 import { Random } from "../oracle/random.ts";
-import type { LocalBuffers, LocalRanks } from "./local-ranks.ts";
+import type { LocalBuffers, RanksOfOneMemory } from "./local-ranks.ts";
 
 const GUARD = 256;
 const POISON = 0xa5;
@@ -57,7 +57,7 @@ function aliasOf(plan: ExecutionPlan, rank: number, count: number): { inOutput?:
 }
 
 /** @returns what is wrong, in words, or nothing */
-export function runCollective(local: LocalRanks, options: CaseOptions): string | undefined {
+export function runCollective(local: RanksOfOneMemory, options: CaseOptions): string | undefined {
   const { plan } = local;
   const { dtype, count, seed, shift = 0 } = options;
   const random = new Random(seed);

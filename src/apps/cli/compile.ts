@@ -10,10 +10,12 @@ import {
   limitViolations,
   printDiff,
   printPlan,
+  proofOf,
   withTables,
 } from "../../authoring/plan/index.ts";
-import { renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
-import { InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { provePlan, renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
+import { DTYPE_NAMES, type DType, InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { generateCuda } from "../../runtime/executor/index.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect } from "./option-readers.ts";
 import { print, printError, printJsonText } from "./output.ts";
@@ -24,7 +26,8 @@ import { stream } from "./stream.ts";
 interface Flags {
   readonly arg: readonly string[];
   readonly compat?: "mscclpp";
-  readonly target?: "json" | "xml" | "text" | "chorale";
+  readonly target?: "json" | "xml" | "text" | "chorale" | "cuda";
+  readonly dtype?: DType;
   readonly printAfter?: string;
   readonly diff?: boolean;
   readonly output?: string;
@@ -43,13 +46,15 @@ export function configure(command: Command, exit: (code: number) => void): void 
       ]),
     )
     .addOption(
-      new Option("--target <format>", "text, chorale's own JSON, MSCCL++'s JSON, or MSCCL's XML").choices([
+      new Option("--target <format>", "text, chorale's own JSON, MSCCL++'s JSON, MSCCL's XML, or CUDA C++").choices([
         "text",
         "chorale",
         "json",
         "xml",
+        "cuda",
       ]),
     )
+    .addOption(new Option("--dtype <dtype>", "of CUDA C++: the elements (default: f32)").choices(DTYPE_NAMES))
     .option("--print-after <pass>", `show the plan after a pass: ${SOUND_PASSES.join(", ")}, or all`)
     .option("--diff", "show how two plans differ; exit code 1 when they do")
     .option("--rank <ranks...>", "of the text, only these ranks")
@@ -101,6 +106,9 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     case "xml":
       writeText(flags, writeMscclXml(plan));
       return 0;
+    case "cuda":
+      writeText(flags, cudaSource(plan, flags));
+      return 0;
     case "json":
       writeJson(plan, flags);
       return 0;
@@ -120,6 +128,15 @@ function tellTargetFindings(plan: ExecutionPlan): void {
   );
 }
 
+/** The kernel of a plan; the ranks meet before and after it unless the plan is proved not to need that. */
+function cudaSource(plan: ExecutionPlan, { dtype = "f32", verify }: Flags): string {
+  if (!verify) return generateCuda(plan, { dtype }).source;
+  provePlan(plan);
+  const proof = proofOf(plan);
+  const promises = proof?.ok === true ? { relaunches: proof.relaunches(), endsAlone: proof.endsAlone() } : {};
+  return generateCuda(plan, { dtype, ...promises }).source;
+}
+
 /** The ranks to show. @throws InvalidArgumentError for what is no number of a rank */
 function ranksOf(flags: Flags): readonly number[] | undefined {
   return flags.rank?.map((text) => {
@@ -129,14 +146,16 @@ function ranksOf(flags: Flags): readonly number[] | undefined {
 }
 
 /** The format that an output file's name asks for. */
-function targetOf(output: string | undefined): "text" | "chorale" | "xml" {
+function targetOf(output: string | undefined): "text" | "chorale" | "xml" | "cuda" {
   return output === undefined
     ? "text"
-    : output.endsWith(".xml")
-      ? "xml"
-      : output.endsWith(".json")
-        ? "chorale"
-        : "text";
+    : output.endsWith(".cu")
+      ? "cuda"
+      : output.endsWith(".xml")
+        ? "xml"
+        : output.endsWith(".json")
+          ? "chorale"
+          : "text";
 }
 
 /** Shows the plan after each pass, with what the verifier says of it. */

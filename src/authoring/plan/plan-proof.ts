@@ -13,6 +13,8 @@ export type PlanProof =
        * meet after it. Takes as long as the proof when it is first called.
        */
       readonly endsAlone: () => boolean;
+      /** Whether launches may follow each other with nothing between them. Takes as long, too. */
+      readonly relaunches: () => boolean;
     }
   | { readonly ok: false /** What is wrong, in words. */; readonly opinion: string };
 

@@ -29,7 +29,12 @@ export function provePlan(plan: ExecutionPlan): Verdict {
       alone ??= verifyPlan(plan, { lint: false, promises: { outputAtRankEnd: true, reuseAtRankEnd: true } }).ok;
       return alone;
     };
-    noteProof(plan, { ok: true, endsAlone });
+    let again: boolean | undefined;
+    const relaunches = () => {
+      again ??= verifyPlan(plan, { lint: false, promises: { relaunch: true } }).ok;
+      return again;
+    };
+    noteProof(plan, { ok: true, endsAlone, relaunches });
   } else {
     const errors = verdict.findings.filter(({ severity }) => severity === "error");
     noteProof(plan, { ok: false, opinion: renderFindings(plan, errors, MAX_TOLD) });

@@ -1,7 +1,7 @@
 /**
  * Runs execution plans over a Transport, the WebAssembly kernels of CPUs, and the choice of what serves a call.
  * Refuses to know what ranks are: threads, processes or devices are the transport's matter.
- * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
+ * Start with transport.ts, then cpu/prepared-plan.ts, cuda/generate.ts and choices.ts; wasm/ holds the assembler.
  */
 export { libraryPlans, loadLibraryPlans, registerAlgorithm, registeredAlgorithm } from "./algorithm-names.ts";
 export {
@@ -28,6 +28,23 @@ export {
   type StrandPosition,
   strandPositions,
 } from "./cpu/index.ts";
+export {
+  type CudaOptions,
+  type GeneratedKernel,
+  type GeneratedKernelOp,
+  generateCuda,
+  type LaunchValues,
+  launchWords,
+  needsOneRounding,
+  PACKET_FORMATS,
+  type PacketFormat,
+  packetChunkBytes,
+  REPORT_WORDS,
+  type StateLayout,
+  type WindowLayout,
+  type WindowSizes,
+  windowBytes,
+} from "./cuda/index.ts";
 export type { ServingPlan } from "./library-plans.ts";
 export { machineChoices } from "./machine-choices.ts";
 export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";

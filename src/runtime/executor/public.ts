@@ -7,6 +7,16 @@ export {
   type ChoiceTable,
   checkChoices,
 } from "./choices.ts";
+export {
+  type CudaOptions,
+  type GeneratedKernel,
+  type GeneratedKernelOp,
+  generateCuda,
+  PACKET_FORMATS,
+  type PacketFormat,
+  type StateLayout,
+  type WindowLayout,
+} from "./cuda/index.ts";
 export { machineChoices } from "./machine-choices.ts";
 export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";

@@ -1,0 +1,142 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { algorithm } from "../../../authoring/algorithms/index.ts";
+import { compile } from "../../../authoring/language/index.ts";
+import { generateCuda } from "./generate.ts";
+
+const make = (name: string, instances = 1, numRanks = 2) =>
+  compile(algorithm(name).make({ numRanks, instances }), { verify: false });
+/** What a plan's own part of the source is: the rest is the same for all. */
+const ownPart = (source: string) => source.slice(source.indexOf("// Strands"));
+
+describe("the source", () => {
+  it("is one function for all strands that differ only in numbers", () => {
+    const options = { dtype: "f32", relaunches: true, endsAlone: true } as const;
+    expect(ownPart(generateCuda(make("packet-all-gather", 8), options).source)).toMatchInlineSnapshot(`
+      "// Strands 0-7 of ranks 0-1.
+      __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
+                                               const i64 half) {
+        // put (pack) rank 1 scratch[0] <- input[0] via memory 0  all-pairs.ts:247
+        {
+          i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
+          const char* const in[] = {L.input + strand * L.chunk};
+          char* const out[] = {L.window[(-1) * rank + 1] + L.packets + half * L.packetsHalf + 2 * ((8 * rank + strand) * L.chunk)};
+          pack<1>(in[0], out, bytes, launch);
+        }
+        // copy output[0] <- input[0]  all-pairs.ts:250
+        {
+          i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
+          const char* const in[] = {L.input + strand * L.chunk};
+          char* const out[] = {L.output + rank * L.part + strand * L.chunk};
+          copy<1, 1>(in, out, bytes);
+        }
+        // copy (unpack) output[8] <- scratch[8]  all-pairs.ts:251
+        {
+          i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
+          const char* const in[] = {L.window[rank] + L.packets + half * L.packetsHalf + 2 * (((-8) * rank + strand + 8) * L.chunk)};
+          char* const out[] = {L.output + ((-1) * rank + 1) * L.part + strand * L.chunk};
+          reducePackets<Op_none, 0, 1, 1>(L, in, out, bytes, (Wide)0, launch, Site{2, 0});
+        }
+      }
+
+      CHORALE_KERNEL chorale_plan(const Launch L) {
+        const int rank = (int)L.rank, strand = (int)blockIdx.x;
+        const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;
+        const i64 half = launch & 1u;
+        strand_0(L, rank, strand, launch, half);
+        __syncthreads();
+        if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;
+      }
+      "
+    `);
+  });
+
+  it("has the meetings that the plan does not make itself", () => {
+    expect(ownPart(generateCuda(make("two-shot-read-all-reduce"), { dtype: "bf16" }).source)).toMatchInlineSnapshot(`
+      "// Strands 0 of ranks 0-1.
+      __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
+                                               const i64 half, Buffers& buffers) {
+        (void)strand; (void)half;
+        meetRanks(L, launch, buffers);
+        // reduce output[0], rank 1 output[0] <- sum(input[0], rank 1 input[0]) via memory 0,0  all-pairs.ts:179
+        {
+          i64 bytes = least(L.chunk, L.part - (rank * L.chunk));
+          const char* const in[] = {L.input + rank * L.chunk, buffers.input[(-1) * rank + 1] + rank * L.chunk};
+          char* const out[] = {L.output + rank * L.chunk, buffers.output[(-1) * rank + 1] + rank * L.chunk};
+          move<Op_sum, 2, 2>(in, out, bytes, (Wide)0);
+        }
+        // sync  all-pairs.ts:180
+        __syncthreads();
+        // signal memory 0  all-pairs.ts:180
+        if (threadIdx.x == 0) raise(counterOf(L, (-1) * rank + 1, 0));
+        // wait memory 0
+        if (threadIdx.x == 0) await(L, counterOf(L, rank, 0), (u32)((launch - 1) + 1), Site{3, 0});
+        __syncthreads();
+      }
+
+      CHORALE_KERNEL chorale_plan(const Launch L) {
+        const int rank = (int)L.rank, strand = (int)blockIdx.x;
+        const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;
+        CHORALE_SHARED(Buffers, buffers);
+        if (strand == 0) greet(L, launch);
+        const i64 half = 0;
+        strand_0(L, rank, strand, launch, half, buffers);
+        __syncthreads();
+        if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;
+        // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.
+        if (strand == 0) meetRanks(L, launch, buffers);
+        partRanks(L, gridDim.x, launch);
+      }
+      "
+    `);
+  });
+
+  it("does not grow with instances, nor with the ranks of a symmetric algorithm by more than their operations", () => {
+    const length = (instances: number) =>
+      generateCuda(make("one-shot-packet-all-reduce", instances), { dtype: "f32" }).source.length;
+    expect(length(64) - length(2)).toBeLessThan(40);
+    expect(generateCuda(make("one-shot-packet-all-reduce", 64, 4), { dtype: "f32" }).source).not.toContain("TABLE_0");
+  });
+
+  it("refuses what it cannot do, with what it can", () => {
+    const plan = make("ring-all-reduce", 1, 3);
+    expect(() => generateCuda(plan, { dtype: "f16" })).toThrow(/combines partial results/);
+    expect(() => generateCuda(plan, { dtype: "f32", op: "avg" })).toThrow(/combines partial results/);
+    expect(() => generateCuda(plan, { dtype: "f32", threads: 100 })).toThrow(/multiple of 32, from 32 to 1024/);
+    expect(() => generateCuda(plan, { dtype: "f32", unroll: 0 })).toThrow(/whole number from 1 to 16/);
+    expect(() => generateCuda(plan, { dtype: "f32", op: "bxor" })).toThrow(/an operator that f32 has/);
+  });
+});
+
+describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
+  const folder = mkdtempSync(join(tmpdir(), "chorale-nvcc-"));
+  afterAll(() => {
+    rmSync(folder, { recursive: true });
+  });
+
+  it.each([
+    ["one-shot-packet-all-reduce", "f8e4m3", "words"],
+    ["two-shot-packet-all-reduce", "bf16", "lines"],
+  ] as const)(
+    "compiles %s of %s for sm_80, sm_90 and sm_100 without a warning",
+    { timeout: 120_000 },
+    (name, dtype, packets) => {
+      const { source } = generateCuda(make(name, 4), {
+        dtype,
+        op: "max",
+        debugTurns: 1000,
+        ...(packets && { packets }),
+      });
+      writeFileSync(join(folder, "plan.cu"), source);
+      const targets = [80, 90, 100].map((sm) => `-gencode=arch=compute_${sm},code=sm_${sm}`);
+      const { status, stderr } = spawnSync("nvcc", [...targets, "-fatbin", "-o", "plan.fatbin", "plan.cu"], {
+        cwd: folder,
+        encoding: "utf8",
+      });
+      expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+    },
+  );
+});

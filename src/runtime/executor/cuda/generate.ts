@@ -1,0 +1,291 @@
+/**
+ * From a verified plan to one CUDA C++ kernel for all ranks: a strand is a thread block, offsets, peers and protocols are
+ * folded in, sizes are arguments. Nothing in it needs the host while it runs, and its launches are counted on the device,
+ * so that a captured graph can replay it. Pure; compiling and launching are the runtime's matter.
+ */
+import { type ExecutionPlan, shapeOf } from "../../../authoring/plan/index.ts";
+import { type DType, InvalidArgumentError, isLegal, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import { sendsPackets } from "../cpu/lower.ts";
+import { reductionDepth } from "../cpu/reduction-depth.ts";
+import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
+import {
+  COUNTER_STRIDE,
+  GREETING_BYTES,
+  launchStruct,
+  type StateLayout,
+  stateLayout,
+  type WindowLayout,
+  windowLayout,
+} from "./launch-layout.ts";
+import { PRELUDE } from "./prelude.ts";
+import { PRIMITIVES } from "./primitives.ts";
+import { NumberWriter, shapesOf } from "./strand-shapes.ts";
+import { type DataStep, hasPackets, oneChunkEach, type RankSteps, reduceOpsOf, stepsOf } from "./strand-steps.ts";
+import { StrandWriter } from "./write-strand.ts";
+
+/** How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 112 beside 16, in lines of 128. */
+export const PACKET_FORMATS = ["words", "lines"] as const;
+export type PacketFormat = (typeof PACKET_FORMATS)[number];
+
+export interface CudaOptions {
+  readonly dtype: DType;
+  /** Takes the place of the collective's operator, which it is unless told. */
+  readonly op?: KernelOp;
+  /** Of a block: a multiple of 32. 256 unless told. */
+  readonly threads?: number;
+  /** Units of 16 bytes that a thread loads before it stores. 4 unless told. */
+  readonly unroll?: number;
+  /** Words unless told. Lines need packet operations of one chunk each. */
+  readonly packets?: PacketFormat;
+  /** Blocks of a multiprocessor that must fit: registers are limited to that. 1 unless told. */
+  readonly blocksPerMultiprocessor?: number;
+  /** Launches may follow each other without the ranks' meeting: what the verifier's promise `relaunch` says. False unless told. */
+  readonly relaunches?: boolean;
+  /** A rank's output is complete, and its buffers may be reused, when that rank ends. False unless told. */
+  readonly endsAlone?: boolean;
+  /** Turns after which a wait gives up and reports. Without it, waits end only by the abort word. */
+  readonly debugTurns?: number;
+}
+
+/** A kernel's source, and what its launch needs. */
+export interface GeneratedKernel {
+  readonly source: string;
+  /** Name of the kernel. */
+  readonly entry: string;
+  readonly threads: number;
+  /** Blocks of each rank's launch. They wait for each other: all must be on the device at once. */
+  readonly blocks: readonly number[];
+  readonly window: WindowLayout;
+  readonly state: StateLayout;
+  /** What the state's semaphores hold before the first launch, by rank. */
+  readonly semaphores: readonly (readonly number[])[];
+  /** Chunks of scratch, the most of any rank: with it, and with packets, every window has room for that many. */
+  readonly scratchChunks: number;
+  readonly numHalves: 1 | 2;
+  readonly packets: PacketFormat | undefined;
+  /** Whether scratch holds plain data. */
+  readonly usesScratch: boolean;
+  /** The ranks tell each other where their buffers are. */
+  readonly reachesBuffers: boolean;
+}
+
+export const KERNEL_ENTRY = "chorale_plan";
+
+/**
+ * Writes the kernel of a plan.
+ * @param plan one that the verifier has passed: its indices are not checked again
+ * @throws InvalidArgumentError for options that do not fit the plan, UnsupportedError where the dtype and operator would be
+ *   rounded more than once
+ * @example
+ * import { algorithm } from "chorale/algorithms";
+ * import { generateCuda } from "chorale/executor";
+ * import { compile } from "chorale/language";
+ *
+ * const plan = compile(algorithm("one-shot-packet-all-reduce").make({ numRanks: 2, instances: 8 }));
+ * const { source, blocks } = generateCuda(plan, { dtype: "bf16" });
+ * blocks // [16, 16]
+ */
+export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
+  const { dtype, threads = 256, unroll = 4, blocksPerMultiprocessor = 1 } = options;
+  if (!Number.isInteger(threads) || threads < 32 || threads > 1024 || threads % 32 !== 0)
+    throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
+  if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
+    throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
+  const ops = kernelOps(plan, options);
+  const numRanks = plan.ranks.length;
+  let ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
+  const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
+  const format = usesPackets ? (options.packets ?? "words") : undefined;
+  if (format === "lines") {
+    checkLines(plan, ranks);
+    ranks = ranks.map(({ lowered, strands }) => ({ lowered, strands: strands.map(oneChunkEach) }));
+  }
+  const window = windowLayout(plan);
+  const most = (of: (rank: RankSteps) => number) => Math.max(0, ...ranks.map(of));
+  const state = stateLayout({
+    numStrands: most(({ strands }) => strands.length),
+    numCounters: most(({ lowered }) => lowered.numCounters),
+    numSemaphores: most(({ lowered }) => lowered.semaphores.length),
+    numBarriers: most(({ lowered }) => lowered.barriers.length),
+  });
+  const reachesBuffers = dataSteps(ranks).some(({ ins, outs }) =>
+    [...ins, ...outs].some(({ own, buffer }) => !own && (buffer === "input" || buffer === "output")),
+  );
+  const relaunches = options.relaunches === true;
+  const meets = reachesBuffers || !relaunches;
+  const parts = options.endsAlone !== true;
+  const { exact } = shapeOf(plan);
+  const isLocked = ranks.some(({ strands }) =>
+    strands.some((steps) =>
+      steps.some(
+        (step) => step.kind === "acquire" && (step.count > 1 || step.numbers.some((n, i) => i % 2 === 1 && n > 1)),
+      ),
+    ),
+  );
+  const numbers = new NumberWriter(numRanks);
+  const shapes = shapesOf(ranks);
+  const bodies = shapes.map((shape, index) =>
+    new StrandWriter({
+      shape,
+      index,
+      numbers,
+      exact,
+      lines: format === "lines",
+      lockSemaphores: isLocked,
+      hasBuffers: meets,
+      meetsAll: meets && !relaunches,
+      op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
+    }).write(),
+  );
+  const blocks = ranks.map(({ strands }) => Math.max(1, strands.length));
+  const constants = {
+    NUM_RANKS: numRanks,
+    THREADS: threads,
+    UNROLL: unroll,
+    BLOCKS_PER_SM: blocksPerMultiprocessor,
+    // Groups of strands cut their ranges at multiples of it.
+    GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
+    COUNTER_STRIDE,
+    GREETING_BYTES,
+    WINDOW_COUNTERS: window.counters,
+    WINDOW_GREETINGS: window.greetings,
+    WINDOW_FAREWELLS: window.farewells,
+    STATE_LAUNCHES: state.launches,
+    STATE_TAKEN: state.taken,
+    STATE_SEMAPHORES: state.semaphores,
+    STATE_BARRIERS: state.barriers,
+    STATE_LOCK: state.lock,
+    STATE_ENDED: state.ended,
+    STATE_REPORT: state.report,
+  };
+  const { debugTurns } = options;
+  const source = [
+    ...heading(plan, options, format),
+    ...(debugTurns === undefined ? [] : [`#define CHORALE_DEBUG ${debugTurns}u`]),
+    `enum : int {\n${Object.entries(constants)
+      .map(([name, value]) => `  ${name} = ${value},`)
+      .join("\n")}\n};`,
+    PRIMITIVES,
+    launchStruct(numRanks),
+    elementSource(dtype, ops, numRanks),
+    PRELUDE.waiting,
+    PRELUDE.meeting,
+    PRELUDE.shares,
+    PRELUDE.moves,
+    ...(format === undefined ? [] : [format === "lines" ? PRELUDE.lines : PRELUDE.packets]),
+    ...numbers.tables,
+    ...bodies,
+    kernel(ranks, shapes, { meets, parts, numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1 }),
+  ];
+  return {
+    source: `${source.filter((text) => text !== "").join("\n\n")}\n`,
+    entry: KERNEL_ENTRY,
+    threads,
+    blocks,
+    window,
+    state,
+    semaphores: ranks.map(({ lowered }) => lowered.semaphores),
+    scratchChunks: Math.max(0, ...plan.ranks.map(({ scratch }) => scratch.chunks)),
+    numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1,
+    packets: format,
+    usesScratch: dataSteps(ranks).some(({ ins, outs }) => [...ins, ...outs].some(({ buffer }) => buffer === "scratch")),
+    reachesBuffers,
+  };
+}
+
+function kernelOps(plan: ExecutionPlan, { dtype, op }: CudaOptions): KernelOp[] {
+  const own = plan.collective.reduceOp ?? "sum";
+  const ops = [...reduceOpsOf(plan)].map((named): KernelOp => (named === own ? (op ?? named) : named));
+  for (const used of ops) {
+    if (used !== "preMulSum" && !isLegal(used, dtype))
+      throw new InvalidArgumentError("op", used, `an operator that ${dtype} has`);
+    if (needsOneRounding(dtype, used) && reductionDepth(plan) > 1) {
+      throw new UnsupportedError(
+        `${used} of ${dtype} by a plan that combines partial results`,
+        "every step would round again; use f32, or an algorithm that combines all operands at once",
+      );
+    }
+  }
+  return [...new Set(ops)];
+}
+
+function dataSteps(ranks: readonly RankSteps[]): DataStep[] {
+  return ranks.flatMap(({ strands }) => strands.flat().filter((step): step is DataStep => step.kind === "data"));
+}
+
+function checkLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): void {
+  const isCut = (step: DataStep) => hasPackets(step) && (step.parts > 1 || step.raw);
+  if (shapeOf(plan).exact || dataSteps(ranks).some(isCut))
+    throw new InvalidArgumentError("packets", "lines", `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
+}
+
+function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: PacketFormat | undefined): string[] {
+  const { operation, reduceOp, inPlace } = plan.collective;
+  const what = [
+    operation,
+    ...(reduceOp === undefined ? [] : [op ?? reduceOp]),
+    dtype,
+    `${plan.ranks.length} ranks`,
+    ...(inPlace ? ["in place"] : []),
+    ...(format === undefined ? [] : [`packets as ${format}`]),
+  ];
+  return [
+    `// Generated by chorale from the plan ${JSON.stringify(plan.name ?? "unnamed")}: ${what.join(", ")}.\n` +
+      "// Every strand of the plan is a thread block; comments repeat its operations, as the first strand of a kind does them.",
+  ];
+}
+
+function kernel(
+  ranks: readonly RankSteps[],
+  shapes: ReturnType<typeof shapesOf>,
+  { meets, parts, numHalves }: { readonly meets: boolean; readonly parts: boolean; readonly numHalves: number },
+): string {
+  const lines = [
+    "CHORALE_KERNEL chorale_plan(const Launch L) {",
+    "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
+    "  const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;",
+    ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
+    `  const i64 half = ${numHalves === 2 ? "launch & 1u" : "0"};`,
+  ];
+  const buffers = meets ? ", buffers" : "";
+  const call = (index: number) => `strand_${index}(L, rank, strand, launch, half${buffers});`;
+  // Which code a strand has: mostly the same on all ranks.
+  const most = Math.max(0, ...ranks.map(({ strands }) => strands.length));
+  const shapeAt = (rank: number, strand: number) =>
+    shapes.findIndex(({ members }) => members.some((m) => m.rank === rank && m.strand === strand));
+  const table = ranks.map((_, rank) => Array.from({ length: most }, (_, strand) => shapeAt(rank, strand)));
+  const alike = table.every((row) => row.every((shape, strand) => shape === table[0]![strand]));
+  if (shapes.length === 1 && alike) lines.push(`  ${call(0)}`);
+  else if (alike) {
+    let from = 0;
+    const row = table[0]!;
+    for (let strand = 1; strand <= row.length; strand++) {
+      if (row[strand] === row[from]) continue;
+      const word = from === 0 ? "if" : "else if";
+      lines.push(
+        strand === row.length ? `  else ${call(row[from]!)}` : `  ${word} (strand < ${strand}) ${call(row[from]!)}`,
+      );
+      from = strand;
+    }
+  } else {
+    lines.unshift(
+      `CHORALE_TABLE signed char SHAPES[${ranks.length}][${most}] = {${table.map((row) => `{${row.join(", ")}}`).join(", ")}};`,
+    );
+    lines.push("  switch (SHAPES[rank][strand]) {");
+    for (let s = 0; s < shapes.length; s++) lines.push(`    case ${s}: ${call(s)} break;`);
+    lines.push("  }");
+  }
+  lines.push(
+    "  __syncthreads();",
+    "  if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;",
+    ...(meets
+      ? [
+          "  // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.",
+          "  if (strand == 0) meetRanks(L, launch, buffers);",
+        ]
+      : []),
+    ...(parts ? ["  partRanks(L, gridDim.x, launch);"] : []),
+    "}",
+  );
+  return lines.join("\n");
+}

@@ -1,0 +1,104 @@
+/**
+ * What a kernel is given: the words of its parameter block, and where things lie in a rank's window (memory that its peers
+ * reach) and state (memory that only it touches). One place for the generated source and for the host that launches it.
+ */
+import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
+
+const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
+
+/** Counters that peers raise, and flags that they set, are this far apart: one sector of the L2 cache. */
+export const COUNTER_STRIDE = 32;
+/** Two packets that name a rank's buffers, for launches of even and of odd number. */
+export const GREETING_BYTES = 32;
+
+/** The beginning of every rank's window, the same on all ranks. Data follows at `bytes`. */
+export interface WindowLayout {
+  /** Counters of channels, by number: this rank waits for them. */
+  readonly counters: number;
+  /** Of each peer, twice: where its buffers are in this launch. */
+  readonly greetings: number;
+  /** Of each peer: the last launch that it has ended. */
+  readonly farewells: number;
+  readonly bytes: number;
+}
+export function windowLayout(plan: ExecutionPlan): WindowLayout {
+  const numRanks = plan.ranks.length;
+  const numCounters = Math.max(0, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
+  const greetings = COUNTER_STRIDE * numCounters;
+  const farewells = greetings + 2 * GREETING_BYTES * numRanks;
+  return { counters: 0, greetings, farewells, bytes: roundUp(farewells + COUNTER_STRIDE * numRanks, 128) };
+}
+
+/** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
+export interface StateLayout {
+  /** Of each strand: the last launch that it has ended. */
+  readonly launches: number;
+  /** Of each counter: how often it was waited for. */
+  readonly taken: number;
+  readonly semaphores: number;
+  /** Of each barrier: how many have come, and how often all met. */
+  readonly barriers: number;
+  /** Guards what several strands take together. */
+  readonly lock: number;
+  /** Strands that have ended, in launches at whose end the ranks meet. */
+  readonly ended: number;
+  /** The first strand that waited too long in a debug build: `REPORT_WORDS` words. */
+  readonly report: number;
+  readonly words: number;
+}
+/** Words of a report: 1 when there is one, strand, operation, operation in the pipeline's body + 1, what was seen, what was wanted. */
+export const REPORT_WORDS = 6;
+
+export interface StateCounts {
+  readonly numStrands: number;
+  readonly numCounters: number;
+  readonly numSemaphores: number;
+  readonly numBarriers: number;
+}
+/** @param counts the most of any rank: one layout holds for all */
+export function stateLayout(counts: StateCounts): StateLayout {
+  const taken = counts.numStrands;
+  const semaphores = taken + counts.numCounters;
+  const barriers = semaphores + counts.numSemaphores;
+  const lock = barriers + 2 * counts.numBarriers;
+  const report = lock + 2;
+  return { launches: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
+}
+
+/** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */
+export const LAUNCH_WORDS = [
+  "input",
+  "output",
+  "state",
+  "abort",
+  "part",
+  "chunk",
+  "scratch",
+  "packets",
+  "scratchHalf",
+  "packetsHalf",
+  "packetChunk",
+  "scalar",
+  "rank",
+] as const;
+export type LaunchWord = (typeof LAUNCH_WORDS)[number];
+
+/** The parameter's type in the generated source. */
+export function launchStruct(numRanks: number): string {
+  return `struct Launch {
+  char* input;          // this rank's buffers
+  char* output;
+  u32* state;           // see the offsets below
+  const u32* abort;     // not 0: end at once, with whatever is there
+  i64 part;             // bytes of a part of the collective's buffers, and of a chunk
+  i64 chunk;
+  i64 scratch;          // where data and packets lie in a window, and how far the second halves are
+  i64 packets;
+  i64 scratchHalf;
+  i64 packetsHalf;
+  i64 packetChunk;      // bytes of a chunk in lines of 128
+  u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
+  i64 rank;
+  char* window[${numRanks}];      // of every rank, as this device reaches it
+};`;
+}

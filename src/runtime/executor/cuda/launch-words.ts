@@ -1,0 +1,66 @@
+/** The words of a launch, and how large windows are: what the host computes for a size. */
+import type { GeneratedKernel, PacketFormat } from "./generate.ts";
+import { LAUNCH_WORDS, type LaunchWord } from "./launch-layout.ts";
+
+const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
+
+/** Bytes that the packets of a chunk take. */
+export function packetChunkBytes(format: PacketFormat, chunkBytes: number): number {
+  return format === "words" ? 2 * chunkBytes : 128 * Math.ceil(Math.ceil(chunkBytes / 16) / 7);
+}
+
+/** Where scratch and packets lie in every rank's window for a size of chunk, and how large the window has to be. */
+export interface WindowSizes {
+  readonly scratch: number;
+  readonly scratchHalf: number;
+  readonly packets: number;
+  readonly packetsHalf: number;
+  readonly packetChunk: number;
+  readonly bytes: number;
+}
+export function windowBytes(kernel: GeneratedKernel, chunkBytes: number): WindowSizes {
+  const { scratchChunks, numHalves } = kernel;
+  const half = roundUp(scratchChunks * chunkBytes, 128);
+  const packetChunk = kernel.packets === undefined ? 0 : packetChunkBytes(kernel.packets, chunkBytes);
+  const packetsHalf = roundUp(scratchChunks * packetChunk, 128);
+  const scratch = kernel.window.bytes;
+  const scratchBytes = kernel.usesScratch ? numHalves * half : 0;
+  const packets = scratch + scratchBytes;
+  return { scratch, scratchHalf: half, packets, packetsHalf, packetChunk, bytes: packets + numHalves * packetsHalf };
+}
+
+/** What a launch is told. Addresses are as the launching device sees them. */
+export interface LaunchValues {
+  readonly rank: number;
+  readonly input: bigint;
+  readonly output: bigint;
+  readonly state: bigint;
+  readonly abort: bigint;
+  readonly partBytes: number;
+  readonly chunkBytes: number;
+  /** Of every rank. */
+  readonly windows: readonly bigint[];
+  /** What preMulSum multiplies with, as the bits of the type that elements are combined in. */
+  readonly scalar?: bigint;
+}
+
+/** The kernel's parameter, word by word. @returns words of 8 bytes */
+export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigint[] {
+  const sizes = windowBytes(kernel, values.chunkBytes);
+  const words: { readonly [W in LaunchWord]: bigint } = {
+    input: values.input,
+    output: values.output,
+    state: values.state,
+    abort: values.abort,
+    part: BigInt(values.partBytes),
+    chunk: BigInt(values.chunkBytes),
+    scratch: BigInt(sizes.scratch),
+    packets: BigInt(sizes.packets),
+    scratchHalf: BigInt(sizes.scratchHalf),
+    packetsHalf: BigInt(sizes.packetsHalf),
+    packetChunk: BigInt(sizes.packetChunk),
+    scalar: values.scalar ?? 0n,
+    rank: BigInt(values.rank),
+  };
+  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
+}

@@ -1,0 +1,179 @@
+/**
+ * Generated CUDA kernels on the CPU: many of them compiled by g++ into one program over a shim, each run over memory in a
+ * file. `HostRanks` looks like `LocalRanks`, so that the same cases run on both executors.
+ */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chunkBytesOf, type ExecutionPlan, shapeOf } from "../../../src/authoring/plan/index.ts";
+import { type DType, sizeOf, viewAs } from "../../../src/core/index.ts";
+import {
+  type CudaOptions,
+  type GeneratedKernel,
+  generateCuda,
+  launchWords,
+  packetChunkBytes,
+  windowBytes,
+} from "../../../src/runtime/executor/cuda/index.ts";
+import type { LocalBuffers } from "../local-ranks.ts";
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+
+/** Whether there is a compiler for the host build. */
+export function hasHostCompiler(): boolean {
+  return spawnSync("g++", ["--version"]).status === 0;
+}
+
+/** A program of several kernels. Add all of them, then run any. */
+export class HostKernels {
+  readonly #folder = mkdtempSync(join(tmpdir(), "chorale-host-cuda-"));
+  readonly #sources: string[] = [];
+  #isBuilt = false;
+
+  add(source: string): number {
+    this.#sources.push(source);
+    return this.#sources.length - 1;
+  }
+
+  #build(): void {
+    const text = [
+      `#include "${HERE}shim.hpp"`,
+      ...this.#sources.map((source, i) => `namespace kernel_${i} {\n${source}\n}`),
+      ...this.#sources.map(
+        (_, i) => `static void call_${i}(const void* l) { kernel_${i}::chorale_plan(*(const kernel_${i}::Launch*)l); }`,
+      ),
+      `static void (*const KERNELS[])(const void*) = {${this.#sources.map((_, i) => `call_${i}`).join(", ")}};`,
+      `#include "${HERE}main.hpp"`,
+    ].join("\n");
+    writeFileSync(join(this.#folder, "kernels.cpp"), text);
+    const args = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-o", "kernels", "kernels.cpp"];
+    const { status, stderr } = spawnSync("g++", args, { cwd: this.#folder, encoding: "utf8" });
+    if (status !== 0) throw new Error(`g++ refuses the generated source:\n${stderr.slice(0, 4000)}`);
+    this.#isBuilt = true;
+  }
+
+  /** Runs a kernel over `memory`, which it changes. @returns what went wrong, or nothing */
+  run(memory: Uint8Array, parameters: readonly (number | bigint)[]): string | undefined {
+    if (!this.#isBuilt) this.#build();
+    const [data, words] = [join(this.#folder, "memory"), join(this.#folder, "words")];
+    writeFileSync(data, memory);
+    writeFileSync(words, new Uint8Array(BigInt64Array.from(parameters, BigInt).buffer));
+    const { status, signal, stdout } = spawnSync(join(this.#folder, "kernels"), [data, words], { encoding: "utf8" });
+    if (status !== 0) return stdout.trim() || `the host build ended with ${signal ?? status}`;
+    memory.set(readFileSync(data));
+    return undefined;
+  }
+
+  close(): void {
+    rmSync(this.#folder, { recursive: true });
+  }
+}
+
+/** Words of a launch that hold addresses: input, output, state and abort. The windows' all do, too. */
+const ADDRESSES = 0b1111n;
+
+class HostMemory {
+  readonly memory = { buffer: new ArrayBuffer(1 << 20) };
+  #top = 1024;
+  allocate(bytes: number, zeroed = true): number {
+    const at = this.#top;
+    this.#top = Math.ceil((at + bytes) / 128 + 1) * 128;
+    if (this.#top > this.memory.buffer.byteLength) {
+      const larger = new ArrayBuffer(2 * this.#top);
+      new Uint8Array(larger).set(new Uint8Array(this.memory.buffer));
+      this.memory.buffer = larger;
+    }
+    new Uint8Array(this.memory.buffer, at, bytes).fill(zeroed ? 0 : 0xa5);
+    return at;
+  }
+  get used(): Uint8Array {
+    return new Uint8Array(this.memory.buffer, 0, this.#top);
+  }
+}
+
+/** All ranks of a plan over one memory, by its generated kernel. */
+export class HostRanks {
+  readonly plan: ExecutionPlan;
+  readonly memory = new HostMemory();
+  readonly kernel: GeneratedKernel;
+  readonly #kernels: HostKernels;
+  readonly #index: number;
+  #seed: number;
+  readonly #state: readonly number[];
+  readonly #abort: number;
+  #windows: readonly number[] = [];
+  #capacity = -1;
+
+  constructor(plan: ExecutionPlan, kernels: HostKernels, options: CudaOptions & { readonly seed?: number }) {
+    this.plan = plan;
+    this.#kernels = kernels;
+    this.#seed = options.seed ?? 1;
+    this.kernel = generateCuda(plan, { threads: 32, unroll: 2, debugTurns: 1_000_000, ...options });
+    this.#index = kernels.add(this.kernel.source);
+    this.#abort = this.memory.allocate(4);
+    this.#state = plan.ranks.map((_, rank) => {
+      const at = this.memory.allocate(4 * this.kernel.state.words);
+      const words = new Uint32Array(this.memory.memory.buffer, at, this.kernel.state.words);
+      words.set(this.kernel.semaphores[rank]!, this.kernel.state.semaphores);
+      return at;
+    });
+  }
+
+  /** Runs the plan, `launches` times one after the other on every rank. @returns undefined, or what went wrong */
+  launch(partBytes: number, buffers: readonly LocalBuffers[], launches = 1): string | undefined {
+    const { kernel, memory } = this;
+    const chunk = chunkBytesOf(shapeOf(this.plan), partBytes);
+    const window = windowBytes(kernel, chunk);
+    if (window.bytes > this.#capacity) {
+      // As the runtime does between launches: counters have to stay, data need not.
+      const old = this.#windows;
+      this.#windows = this.plan.ranks.map((_, rank) => {
+        const at = memory.allocate(window.bytes);
+        const bytes = new Uint8Array(memory.memory.buffer);
+        if (old[rank] !== undefined) bytes.copyWithin(at, old[rank], old[rank] + kernel.window.bytes);
+        return at;
+      });
+      this.#capacity = window.bytes;
+    }
+    const rows = buffers.flatMap(({ input, output }, rank) => [
+      kernel.blocks[rank]!,
+      ...launchWords(kernel, {
+        rank,
+        input: BigInt(input),
+        output: BigInt(output),
+        state: BigInt(this.#state[rank]!),
+        abort: BigInt(this.#abort),
+        partBytes,
+        chunkBytes: chunk,
+        windows: this.#windows.map(BigInt),
+      }),
+    ]);
+    const size = rows.length / buffers.length - 1;
+    const head = [
+      this.#index,
+      this.#seed++,
+      launches,
+      buffers.length,
+      kernel.threads,
+      size,
+      ADDRESSES | (-1n << BigInt(size - buffers.length)),
+    ];
+    const wrong = this.#kernels.run(
+      memory.used,
+      [...head, ...rows].map((word) => BigInt.asIntN(64, BigInt(word))),
+    );
+    if (wrong !== undefined) return wrong;
+    const at = this.#state.find((state) => this.view("u32", state + 4 * kernel.state.report, 4)[0] !== 0);
+    if (at === undefined) return undefined;
+    return `gave up: ${this.view("u32", at + 4 * kernel.state.report, 24).join(" ")}`;
+  }
+
+  /** Views `bytes` of memory as elements. */
+  view<D extends DType>(dtype: D, address: number, bytes: number) {
+    return viewAs(dtype, this.memory.memory.buffer, address, bytes / sizeOf(dtype));
+  }
+}
+
+export { packetChunkBytes };

@@ -1,0 +1,90 @@
+// host MEMORY-FILE PARAMETERS-FILE: launches kernels over the memory in a file. The parameters are words of 8 bytes:
+// kernel, seed, launches, ranks, threads, words of a launch; then of each rank: blocks, and the launch's words, of which
+// those that hold addresses (as the mask's bits say) are offsets in the memory.
+static void run(unsigned low, unsigned high) {
+  auto* f = (shim::Fiber*)((unsigned long long)high << 32 | low);
+  f->kernel(f->launch);
+  f->isDone = true;
+  for (;;) shim::giveWay();
+}
+
+int main(int, char** argv) {
+  const int file = open(argv[1], O_RDWR);
+  struct stat about;
+  fstat(file, &about);
+  char* const memory = (char*)mmap(nullptr, about.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int given = open(argv[2], O_RDONLY);
+  fstat(given, &about);
+  std::vector<unsigned long long> words(about.st_size / 8);
+  if (read(given, words.data(), about.st_size) != about.st_size) return 9;
+  const auto kernel = words[0], seed = words[1], launches = words[2], ranks = words[3], threads = words[4], size = words[5],
+             mask = words[6];
+  std::mt19937 random(seed);
+  struct Rank { std::vector<unsigned long long> launch; unsigned blocks; unsigned left; std::vector<shim::Fiber*> alive; };
+  std::vector<Rank> all(ranks);
+  size_t at = 7;
+  constexpr size_t STACK = 64 << 10;
+  std::vector<char*> stacks;
+  auto begin = [&](Rank& rank) {
+    for (unsigned b = 0; b < rank.blocks; b++) {
+      auto* block = new shim::Block();
+      block->index = b;
+      block->numThreads = threads;
+      block->warps.resize(threads / 32);
+      for (unsigned t = 0; t < threads; t++) {
+        auto* f = new shim::Fiber();
+        f->block = block;
+        f->thread = t;
+        f->launch = rank.launch.data();
+        f->kernel = KERNELS[kernel];
+        f->gridSize = rank.blocks;
+        getcontext(&f->context);
+        char* stack;
+        if (stacks.empty()) stack = (char*)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        else { stack = stacks.back(); stacks.pop_back(); }
+        f->context.uc_stack.ss_sp = stack;
+        f->context.uc_stack.ss_size = STACK;
+        f->context.uc_link = nullptr;
+        const auto self = (unsigned long long)f;
+        makecontext(&f->context, (void (*)())run, 2, (unsigned)self, (unsigned)(self >> 32));
+        rank.alive.push_back(f);
+      }
+    }
+  };
+  for (auto& rank : all) {
+    rank.blocks = words[at++];
+    for (size_t w = 0; w < size; w++, at++) {
+      const bool isAddress = w >= 64 || (mask >> w & 1);
+      rank.launch.push_back(isAddress ? (unsigned long long)memory + words[at] : words[at]);
+    }
+    rank.left = launches;
+  }
+  unsigned idle = 0;
+  for (;;) {
+    const auto before = shim::moves;
+    bool any = false, ended = false;
+    for (auto& rank : all) {
+      if (rank.alive.empty() && rank.left > 0) { rank.left--; begin(rank); }
+      if (rank.alive.empty()) continue;
+      any = true;
+      if (random() % 4 == 0) continue;
+      // Fibers from a random one on, block after block; sometimes only a part of them.
+      const size_t n = rank.alive.size(), from = random() % n, many = random() % 3 == 0 ? 1 + random() % n : n;
+      for (size_t k = 0; k < many; k++) {
+        auto* f = rank.alive[(from + k) % n];
+        if (!f->isDone) shim::enter(f);
+      }
+      std::vector<shim::Fiber*> alive;
+      for (auto* f : rank.alive) {
+        if (!f->isDone) { alive.push_back(f); continue; }
+        ended = true;
+        stacks.push_back((char*)f->context.uc_stack.ss_sp);
+        delete f;
+      }
+      rank.alive.swap(alive);
+    }
+    if (!any) return 0;
+    idle = ended || shim::moves != before ? 0 : idle + 1;
+    if (idle > 200) { puts("stuck"); return 3; }
+  }
+}

@@ -1,0 +1,140 @@
+// Runs generated CUDA C++ on a CPU: every thread of every block of every rank is a fiber of one thread of the host, and
+// gives way at barriers and wherever the kernel waits. Interleavings follow from a seed. Memory is strong here: what a
+// missing fence would break cannot be seen.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <random>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <vector>
+
+#define CHORALE_HOST
+#define __device__
+#define __forceinline__ inline
+#define __noinline__
+#define CHORALE_TABLE static const
+#define CHORALE_KERNEL static void
+#define CHORALE_SHARED(type, name) type& name = *(type*)shim::current->block->shared
+
+struct uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct Index { unsigned x; };
+static Index threadIdx, blockIdx, gridDim;
+
+namespace shim {
+struct Block {
+  unsigned rank, index, numThreads, numAlive = 0;
+  unsigned come = 0, generation = 0;
+  struct Warp {
+    unsigned come = 0, generation = 0;
+    bool all = true, last = true;
+    unsigned loads = 0, loadGeneration = 0;
+    const char* from[32];
+    uint4 loaded[32];
+    unsigned stores[4] = {0, 0, 0, 0}, storeGeneration[4] = {0, 0, 0, 0};
+    char* to[32];
+    uint4 stored[32];
+  };
+  std::vector<Warp> warps;
+  alignas(16) char shared[4096];
+};
+struct Fiber {
+  ucontext_t context;
+  Block* block;
+  unsigned thread;
+  bool isDone = false;
+  const void* launch;
+  void (*kernel)(const void*);
+  unsigned gridSize;
+};
+static Fiber* current;
+static ucontext_t scheduler;
+static unsigned long long moves = 0;  // stores and barriers that let others get on
+
+inline void giveWay() { swapcontext(&current->context, &scheduler); }
+inline void enter(Fiber* f) {
+  current = f;
+  threadIdx.x = f->thread;
+  blockIdx.x = f->block->index;
+  gridDim.x = f->gridSize;
+  swapcontext(&scheduler, &f->context);
+}
+inline bool vote(bool ready) {
+  auto& warp = current->block->warps[threadIdx.x / 32];
+  const unsigned generation = warp.generation;
+  warp.all = warp.all && ready;
+  if (++warp.come == 32) {
+    warp.come = 0;
+    warp.generation++;
+    warp.last = warp.all;
+    warp.all = true;
+    moves++;
+  } else
+    while (warp.generation == generation) giveWay();
+  return warp.last;
+}
+}  // namespace shim
+
+inline void __syncthreads() {
+  auto* block = shim::current->block;
+  const unsigned generation = block->generation;
+  if (++block->come == block->numThreads) {
+    block->come = 0;
+    block->generation++;
+    shim::moves++;
+  } else
+    while (block->generation == generation) shim::giveWay();
+}
+inline bool allOfWarp(bool value) { return shim::vote(value); }
+// What a warp does in one instruction, the last thread to come does for all.
+inline uint4 loadOfLine(const char* at) {
+  auto& warp = shim::current->block->warps[threadIdx.x / 32];
+  const unsigned lane = threadIdx.x % 32, generation = warp.loadGeneration;
+  warp.from[lane] = at;
+  if (++warp.loads == 32) {
+    for (int i = 0; i < 32; i++) warp.loaded[i] = warp.from[i] == nullptr ? uint4{0, 0, 0, 0} : *(const uint4*)warp.from[i];
+    warp.loads = 0;
+    warp.loadGeneration++;
+  } else
+    while (warp.loadGeneration == generation) shim::giveWay();
+  return warp.loaded[lane];
+}
+inline void storeLine(char* at, uint4 v) {
+  auto& warp = shim::current->block->warps[threadIdx.x / 32];
+  const unsigned lane = threadIdx.x % 32, line = lane / 8, generation = warp.storeGeneration[line];
+  warp.to[lane] = at;
+  warp.stored[lane] = v;
+  if (++warp.stores[line] == 8) {
+    for (unsigned i = 8 * line; i < 8 * line + 8; i++) *(uint4*)warp.to[i] = warp.stored[i];
+    warp.stores[line] = 0;
+    warp.storeGeneration[line]++;
+    shim::moves++;
+  } else
+    while (warp.storeGeneration[line] == generation) shim::giveWay();
+}
+
+inline uint4 loadPacket16(const char* at) { return *(const uint4*)at; }
+inline uint2 loadPacket8(const char* at) { return *(const uint2*)at; }
+inline void storePacket16(char* at, uint4 v) { shim::moves++; *(uint4*)at = v; }
+inline void storePacket8(char* at, uint2 v) { shim::moves++; *(uint2*)at = v; }
+inline void raise(unsigned* at) { shim::moves++; ++*at; }
+inline void raiseRelaxed(unsigned* at) { raise(at); }
+inline unsigned loadAcquire(const unsigned* at) { return *at; }
+inline void storeRelease(unsigned* at, unsigned v) { shim::moves++; *at = v; }
+inline unsigned addAtDevice(unsigned* at, unsigned v) { shim::moves++; const unsigned before = *at; *at += v; return before; }
+inline unsigned swapAtDevice(unsigned* at, unsigned expected, unsigned v) {
+  const unsigned before = *at;
+  if (before == expected) *at = v;
+  return before;
+}
+inline void fenceSystem() {}
+inline unsigned loadWord(const unsigned* at) { return *at; }
+inline void rest() { shim::giveWay(); }
+inline float bitsToFloat(unsigned x) { float v; memcpy(&v, &x, 4); return v; }
+inline unsigned floatToBits(float x) { unsigned v; memcpy(&v, &x, 4); return v; }
+inline float halfToFloat(unsigned short x) { _Float16 v; memcpy(&v, &x, 2); return (float)v; }
+inline unsigned short floatToHalf(float x) { const _Float16 v = (_Float16)x; unsigned short bits; memcpy(&bits, &v, 2); return bits; }
