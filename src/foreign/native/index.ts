@@ -4,8 +4,8 @@
  * Start with library.ts.
  */
 export { endWithParent, exitNow } from "./exit.ts";
+export { ffiProblem } from "./ffi-problem.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";
-export { ffiProblem, type Koffi, koffi } from "./koffi.ts";
 export {
   type Attempt,
   candidates,

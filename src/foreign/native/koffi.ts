@@ -1,22 +1,11 @@
 /** Loads koffi, the optional FFI package, when it is first needed: a machine without it still plans, verifies and simulates. */
 import { createRequire } from "node:module";
 import type * as KoffiModule from "koffi";
-import { type Unavailable, UnavailableError } from "../../core/index.ts";
+import { UnavailableError } from "../../core/index.ts";
 
-export type Koffi = typeof KoffiModule;
+type Koffi = typeof KoffiModule;
 
 let loaded: Koffi | Error | undefined;
-
-/** Why no foreign library can be called here; `undefined` where they can. */
-export function ffiProblem(): Unavailable | undefined {
-  try {
-    koffi();
-    return undefined;
-  } catch (error) {
-    if (error instanceof UnavailableError) return error.unavailable;
-    throw error;
-  }
-}
 
 /**
  * Gives koffi.
