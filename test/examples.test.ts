@@ -1,9 +1,9 @@
 /**
- * Runs the `@example` of every docstring in src/, and the TypeScript of README.md, docs/launch.md, docs/nccl.md and
- * docs/nccl-reference.md (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++
+ * Type-checks and runs the `@example` of every docstring in src/, and every TypeScript block of every document (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++
  * compiler). An example either imports what it needs from "chorale" or "chorale/<room>", or uses only what its file
  * exports. What it prints is not checked; that it runs is. Between them they call each public function and method of
- * the nccl and cuda rooms.
+ * the nccl and cuda rooms. A block of a document that cannot run here says so where it begins, with the reason:
+ * "```ts no-run: needs a network". It is type-checked all the same.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
@@ -30,6 +30,8 @@ interface Example {
   readonly file: string;
   readonly line: number;
   readonly code: string;
+  /** Why it does not run here. */
+  readonly whyNot?: string;
 }
 
 /** Extracts the examples of one file's text. */
@@ -56,9 +58,10 @@ function examplesOf(file: string, text: string): Example[] {
 
 /** Extracts the TypeScript blocks of a Markdown file. */
 function blocksOf(file: string, text: string): Example[] {
-  return [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((block) => {
+  return [...text.matchAll(/^```ts(?: no-run: (.*))?\n([\s\S]*?)^```$/gm)].map((block) => {
     const line = text.slice(0, block.index).split("\n").length;
-    return { where: `${file}:${line}`, file, line, code: (block[1] ?? "").trim() };
+    const [, whyNot, code = ""] = block;
+    return { where: `${file}:${line}`, file, line, code: code.trim(), ...(whyNot === undefined ? {} : { whyNot }) };
   });
 }
 
@@ -73,11 +76,19 @@ const files = readdirSync(src, { recursive: true, withFileTypes: true })
   .filter((entry) => entry.isFile() && /\.ts$/.test(entry.name) && !/\.test(-d)?\.ts$/.test(entry.name))
   .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"))
   .sort();
+const documents = [
+  "README.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  ...["docs", "examples", "bench"].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".md"))
+      .map((name) => `${folder}/${name.split(sep).join("/")}`),
+  ),
+];
 const examples = [
   ...files.flatMap((file) => examplesOf(file, readFileSync(join(root, file), "utf8"))),
-  ...["README.md", "docs/launch.md", "docs/nccl.md", "docs/nccl-reference.md"].flatMap((path) =>
-    blocksOf(path, readFileSync(join(root, path), "utf8")),
-  ),
+  ...documents.flatMap((path) => blocksOf(path, readFileSync(join(root, path), "utf8"))),
 ];
 
 function pathOf({ file, line }: Example): string {
@@ -103,6 +114,21 @@ describe("examples in docstrings, README.md and the guides", () => {
     expect(found).toEqual([{ where: "src/x.ts:3", file: "src/x.ts", line: 3, code: "add(1, 2) // 3" }]);
     expect(moduleOf(found[0]!, ["add", "other"])).toContain("import { add } from");
     expect(examples.length).toBeGreaterThan(5);
+    const [whole, part] = blocksOf("x.md", "# X\n```ts\na();\n```\n```ts no-run: wants a network\nb();\n```\n");
+    expect(whole).toEqual({ where: "x.md:2", file: "x.md", line: 2, code: "a();" });
+    expect(part).toMatchObject({ line: 5, code: "b();", whyNot: "wants a network" });
+  });
+
+  it.each(documents)("%s says of each block what it is", (path) => {
+    const text = readFileSync(join(root, path), "utf8");
+    const fences = [...text.matchAll(/^```([^\n]*)\n([\s\S]*?)^```$/gm)];
+    const unknown = fences.filter(([, language = ""]) => !/^(|sh|json|ts|ts no-run: \S.{9,})$/.test(language));
+    expect(unknown.map(([, language]) => language)).toEqual([]);
+    // TypeScript is called so, or it is neither checked nor run.
+    const disguised = fences.filter(
+      ([, language, code = ""]) => language === "" && /^(import|export|const) /m.test(code),
+    );
+    expect(disguised.map(([, , code]) => code)).toEqual([]);
   });
 
   it("type-check, and call everything that the nccl and cuda rooms let others call", async () => {
@@ -141,7 +167,11 @@ describe("examples in docstrings, README.md and the guides", () => {
   }, 120_000);
 
   const needsGpu = /^(docs\/nccl(-reference)?\.md|src\/runtime\/backends\/(nccl|cuda)\/)/;
-  const runnable = examples.filter(({ file }) => hasStandIn || !needsGpu.test(file));
+  const runnable = examples.filter(({ file, whyNot }) => whyNot === undefined && (hasStandIn || !needsGpu.test(file)));
+  const apart = examples.filter(({ whyNot }) => whyNot !== undefined);
+  if (apart.length > 0) {
+    it.skip.each(apart.map(({ where, whyNot }) => [where, whyNot]))("%s does not run here: %s", () => {});
+  }
   it.each(runnable.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
     for (const spy of quiet) spy.mockImplementation((() => true) as never);
