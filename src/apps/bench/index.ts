@@ -1,7 +1,7 @@
 /**
  * What `chorale bench` and `chorale demo` do, as functions, and the measurement of ranks that share cores.
  * It proves nothing right: that is apps/conformance.
- * Start reading at collectives/run-bench.ts and demo/run-demo.ts.
+ * Start reading at collectives/run-bench.ts, programs/run-program-bench.ts and demo/run-demo.ts.
  */
 export { runBenchRank } from "./collectives/bench-rank.ts";
 export {
@@ -14,6 +14,7 @@ export {
   type Measurement as BenchMeasurement,
   PRE_MUL_SCALAR,
 } from "./collectives/bench-types.ts";
+export { memoryTraffic } from "./collectives/memory-roofline.ts";
 export { tableFooter, tableHeader, tableRow } from "./collectives/result-table.ts";
 export {
   type BenchOptions,
@@ -45,3 +46,6 @@ export {
   type OversubscribedResult,
   runOversubscribedRank,
 } from "./oversubscription.ts";
+export { programFooter, programHeader, programRow } from "./programs/program-table.ts";
+export type { ProgramRow } from "./programs/program-types.ts";
+export { benchProgram, type ProgramBenchOptions } from "./programs/run-program-bench.ts";

@@ -6,7 +6,6 @@ import {
   type ChoraleError,
   InvalidArgumentError,
   parseDType,
-  parseReduceOp,
   parseSize,
   REDUCE_OPS,
   UnavailableError,
@@ -14,20 +13,18 @@ import {
 } from "../../core/index.ts";
 import {
   type BackendName,
+  backendKind,
   DEFAULT_BACKEND,
   ISOLATIONS,
-  type Isolation,
   LAUNCH_BACKENDS,
   parseBackendOptions,
 } from "../../runtime/world/index.ts";
 import {
   type BenchOptions,
-  type BenchRedop,
   type BenchRow,
   bench,
   checkBench,
   DRIVES,
-  type Drive,
   defaultDrive,
   defaultRanks,
   sizeRange,
@@ -35,42 +32,18 @@ import {
   tableHeader,
   tableRow,
 } from "../bench/index.ts";
+import { DEFAULT_MAX, DEFAULT_MIN, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 
-const DEFAULT_MIN = 2 ** 10;
-const DEFAULT_MAX = 16 * 2 ** 20;
 /** Calls of one graph unless -G says. */
 const DEFAULT_GRAPH_CALLS = 20;
-/** More ranks than this must be asked for. */
-const MOST_UNASKED = 8;
-
-interface Flags {
-  readonly ranks?: number;
-  readonly backend: BackendName | "all";
-  readonly isolation: Isolation;
-  readonly min?: string;
-  readonly max?: string;
-  readonly factor: number;
-  readonly dtype: string;
-  readonly redop: string;
-  readonly root: number;
-  readonly drive?: Drive;
-  readonly iterations?: number;
-  readonly repeats?: number;
-  readonly warmup?: number;
-  readonly graph?: number | true;
-  readonly backendOption?: readonly string[];
-  readonly check?: boolean;
-  readonly json?: boolean;
-}
-
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument(
       "<operation>",
-      "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, send, barrier, ...",
+      "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, send, barrier, ...; or a program (FILE.ts, a plan's FILE.json, an algorithm's name), measured beside the built-in choice",
     )
     .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
     .addOption(
@@ -90,7 +63,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("-e, --max <size>", "last size (16M unless given)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type", "f32")
-    .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum`, "sum")
+    .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum (sum, or the program's, unless given)`)
     .option("--root <rank>", "root of rooted operations", whole(0), 0)
     .addOption(
       new Option(
@@ -106,22 +79,26 @@ export function configure(command: Command, exit: (code: number) => void): void 
       `capture this many calls (${DEFAULT_GRAPH_CALLS} unless given) in a graph and time its replay (nccl)`,
       whole(1),
     )
+    .option(
+      "--algorithm <name>",
+      "what serves the calls in place of the choice by size (threads): NAME[*INSTANCES][/CHUNKS]",
+    )
+    .option("--arg <name=value>", "argument of the program; numRanks is -n's unless given", collect, [])
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
 
-function redop(text: string): BenchRedop {
-  return text === "preMulSum" ? text : parseReduceOp(text, "--redop");
+/** Whether what is measured is a program: a file, or an algorithm of the library. */
+async function isProgram(operation: string): Promise<boolean> {
+  if (/\.([mc]?[jt]sx?|json|xml)$/.test(operation)) return true;
+  if (!operation.includes("-")) return false;
+  return (await import("./load-program.ts")).algorithmNames().includes(operation);
 }
 
 async function run(operation: string, flags: Flags): Promise<number> {
-  if (/\.(ts|js|mjs|json)$/.test(operation)) {
-    throw new UnsupportedError(
-      `bench of the program ${operation}`,
-      "this version measures the operations of a backend",
-    );
-  }
+  if (await isProgram(operation)) return (await import("./bench-program.ts")).benchFile(operation, flags);
+  if (flags.arg.length > 0) throw new InvalidArgumentError("--arg", flags.arg.join(" "), "a program's FILE before it");
   const op = parseOperation(operation);
   const all = flags.backend === "all";
   const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [flags.backend];
@@ -133,9 +110,10 @@ async function run(operation: string, flags: Flags): Promise<number> {
     ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
     sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
     dtype: parseDType(flags.dtype, "--dtype"),
-    redop: redop(flags.redop),
+    redop: redop(flags.redop ?? "sum"),
     root: flags.root,
     check: flags.check === true,
+    ...(flags.algorithm === undefined ? {} : { algorithm: flags.algorithm }),
     ...(flags.drive === undefined ? {} : { drive: flags.drive }),
     ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
     ...(flags.repeats === undefined ? {} : { repeats: flags.repeats }),
@@ -184,11 +162,12 @@ async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]>
   const how = options.drive ?? (await defaultDrive(backend));
   const each = options.isolation === "process" ? " in processes" : "";
   const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
+  const { usesDevices } = await backendKind(backend);
   let measured = 0;
   let isHeaded = false;
   const show = (lines: readonly string[]) => {
     if (flags.json) return;
-    if (!isHeaded) print(`${[label, ...tableHeader()].join("\n")}\n`);
+    if (!isHeaded) print(`${[label, ...tableHeader(!usesDevices)].join("\n")}\n`);
     isHeaded = true;
     print(`${lines.join("\n")}\n`);
   };

@@ -3,12 +3,13 @@
  * memory as the backend has it; a size is checked, then timed, out of place and in place.
  */
 import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
-import { sizeOf, UnsupportedError } from "../../../core/index.ts";
+import { InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import type { BenchJob, BenchReport, BenchRow, Measurement } from "./bench-types.ts";
 import { type Step, type Timing, time } from "./call-timing.ts";
 import { checkCall, fillInput } from "./checked-data.ts";
+import { copyBytesPerUs, memoryTraffic } from "./memory-roofline.ts";
 import { type Buffers, caller } from "./timed-calls.ts";
 
 /** What rank 0 prints when a row is done, so that tables grow while the benchmark runs. */
@@ -16,9 +17,24 @@ export const ROW_PREFIX = "chorale-bench-row ";
 
 /** Runs the benchmark. @returns the rows, on every rank; also printed by rank 0 as they come */
 export async function runBenchRank(world: World, job: BenchJob): Promise<BenchReport> {
-  const { comm } = world;
-  const missing = whyNot(comm, job);
+  const missing = whyNot(world.comm, job);
   if (missing !== undefined) return missing;
+  try {
+    return { rows: await measureSizes(world, job) };
+  } catch (error) {
+    // Which names there are is known where the algorithms are. All ranks refuse before anything moves.
+    if (job.algorithm !== undefined && error instanceof InvalidArgumentError && error.argument === "algorithm") {
+      return { algorithm: job.algorithm, accepted: error.accepted };
+    }
+    if (job.algorithm !== undefined && error instanceof UnsupportedError) {
+      return { unsupported: error.what, accepted: error.accepted };
+    }
+    throw error;
+  }
+}
+
+async function measureSizes(world: World, job: BenchJob): Promise<BenchRow[]> {
+  const { comm } = world;
   const n = comm.size;
   const elementBytes = sizeOf(job.dtype);
   const info = operationInfo(job.op);
@@ -29,6 +45,8 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRe
   for (const [index, count] of counts.entries()) {
     const reported = reportedCount(job.op, n, count);
     const fixed = job.iterationsBySize?.[index] ?? job.iterations;
+    const copied = await copyBytesPerUs(comm, reported * elementBytes);
+    const traffic = memoryTraffic(job.op, n, reported * elementBytes);
     const measure = async (inPlace: boolean) => {
       const wrong = job.check ? await checkCall(world, comm, job, buffers, count, inPlace) : null;
       fillInput(world, comm, job, buffers, count);
@@ -41,6 +59,7 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRe
         algbwGBps,
         busbwGBps: algbwGBps * busFactor(job.op, n),
         wrong,
+        roofline: copied === undefined || timing.us === 0 ? null : traffic / timing.us / copied,
       };
       return { measurement, iterations: timing.iterations };
     };
@@ -66,7 +85,7 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRe
     rows.push(row);
     if (comm.rank === 0) console.log(ROW_PREFIX + JSON.stringify(row));
   }
-  return { rows };
+  return rows;
 }
 
 /** Times the calls as they are, or the replay of a graph that holds them. */
@@ -109,7 +128,7 @@ function capturesGraphs(comm: Communicator): comm is GraphCommunicator {
 }
 
 /** Why this backend cannot run the job here, by its own table. */
-function whyNot(comm: Communicator, job: BenchJob): Exclude<BenchReport, { rows: unknown }> | undefined {
+function whyNot(comm: Communicator, job: BenchJob): Extract<BenchReport, { unsupported: unknown }> | undefined {
   const has = comm.capabilities();
   const on = `with the backend ${comm.backend}${has.engineVersion === undefined ? "" : ` ${has.engineVersion}`}`;
   if (!has.operations.includes(job.op)) {

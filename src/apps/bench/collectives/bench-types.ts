@@ -36,6 +36,8 @@ export interface BenchJob {
   readonly check: boolean;
   /** Measures the in-place form too. */
   readonly inPlace: boolean;
+  /** What serves the calls in place of the choice by size: see `OutputOptions`. */
+  readonly algorithm?: string;
 }
 
 /** One measurement: time of a call (a loop's mean, averaged over the ranks), and bandwidths in GB/s (1e9 bytes). */
@@ -49,6 +51,11 @@ export interface Measurement {
   readonly busbwGBps: number;
   /** Wrong elements over all ranks; `null` when not checked. */
   readonly wrong: number | null;
+  /**
+   * Share of the memory roofline: `memoryTraffic` of the call per second over what as many threads copy at the same working
+   * set, measured in the same run. `null` on devices, and with more ranks than cores.
+   */
+  readonly roofline?: number | null;
 }
 
 /** One size. The figures of the row are those of the out-of-place form. */
@@ -79,4 +86,5 @@ export interface BenchRow extends Measurement {
 /** What a rank gives back: rows, or why the backend cannot do it here. */
 export type BenchReport =
   | { readonly rows: readonly BenchRow[] }
-  | { readonly unsupported: string; readonly accepted: string };
+  | { readonly unsupported: string; readonly accepted: string }
+  | { readonly algorithm: string; readonly accepted: string };

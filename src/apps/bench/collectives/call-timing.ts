@@ -24,6 +24,8 @@ export interface Timing {
   readonly minUs: number;
   readonly maxUs: number;
   readonly iterations: number;
+  /** Each loop's mean over its calls and the ranks, in the order of measurement. */
+  readonly loops: readonly number[];
 }
 
 /** What is repeated: a call, or the replay of a graph that holds `calls` of them. */
@@ -32,7 +34,7 @@ export interface Step {
   readonly calls: number;
 }
 
-function median(values: readonly number[]): number {
+export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const half = sorted.length >> 1;
   const upper = sorted[half] ?? 0;
@@ -54,18 +56,23 @@ async function loop(comm: Communicator, { run }: Step, drive: BenchJob["drive"],
   return performance.now() - began;
 }
 
-/**
- * Times a step.
- * @param fixed calls per loop; chosen by time unless given
- * @param first whether it is the first one measured in this world
- */
-export async function time(
+/** How steps are timed: as of `BenchJob`. */
+export type TimingOptions = Pick<BenchJob, "drive" | "repeats" | "warmup">;
+
+/** A step that is warm, and how often it runs in a loop. */
+interface Prepared {
+  readonly step: Step;
+  readonly iterations: number;
+}
+
+/** Finds out how long a step takes, and warms it up. */
+async function prepare(
   comm: Communicator,
   step: Step,
-  job: BenchJob,
+  job: TimingOptions,
   fixed: number | undefined,
   first: boolean,
-): Promise<Timing> {
+): Promise<Prepared> {
   const steps = (calls: number) => Math.max(1, Math.ceil(calls / step.calls));
   const run = (calls: number) => loop(comm, step, job.drive, steps(calls));
   // The first calls pay for touching the memory, and any may be disturbed: the best of three. The most patient rank decides.
@@ -84,10 +91,46 @@ export async function time(
       Atomics.wait(cell, 0, 0, 2);
     }
   }
-  const iterations = steps(fixed ?? callsIn(BUDGET_MS / job.repeats, 5, MAX_ITERATIONS)) * step.calls;
-  const perCall: number[] = [];
-  for (let i = 0; i < job.repeats; i++) perCall.push(((await run(iterations)) * 1e3) / iterations);
-  const all = await comm.gatherObjects(perCall);
-  const loops = perCall.map((_, i) => all.reduce((sum, rank) => sum + (rank[i] ?? 0), 0) / all.length);
-  return { us: median(loops), minUs: Math.min(...loops), maxUs: Math.max(...loops), iterations };
+  return { step, iterations: steps(fixed ?? callsIn(BUDGET_MS / job.repeats, 5, MAX_ITERATIONS)) * step.calls };
+}
+
+/**
+ * Times a step.
+ * @param fixed calls per loop; chosen by time unless given
+ * @param first whether it is the first one measured in this world
+ */
+export async function time(
+  comm: Communicator,
+  step: Step,
+  job: TimingOptions,
+  fixed: number | undefined,
+  first: boolean,
+): Promise<Timing> {
+  return (await timeInTurn(comm, [step], job, fixed, first))[0] as Timing;
+}
+
+/** Times several steps, a loop of each in turn, so that whatever disturbs the machine disturbs them alike. */
+export async function timeInTurn(
+  comm: Communicator,
+  steps: readonly Step[],
+  job: TimingOptions,
+  fixed: number | undefined,
+  first: boolean,
+): Promise<Timing[]> {
+  const all: Prepared[] = [];
+  for (const step of steps) all.push(await prepare(comm, step, job, fixed, first && all.length === 0));
+  const mine: number[][] = all.map(() => []);
+  for (let i = 0; i < job.repeats; i++) {
+    for (const [s, { step, iterations }] of all.entries()) {
+      const ms = await loop(comm, step, job.drive, Math.ceil(iterations / step.calls));
+      mine[s]?.push((ms * 1e3) / iterations);
+    }
+  }
+  const ranks = await comm.gatherObjects(mine);
+  return all.map(({ iterations }, s) => {
+    const loops = (mine[s] as number[]).map(
+      (_, i) => ranks.reduce((sum, rank) => sum + (rank[s]?.[i] ?? 0), 0) / ranks.length,
+    );
+    return { us: median(loops), minUs: Math.min(...loops), maxUs: Math.max(...loops), iterations, loops };
+  });
 }

@@ -11,7 +11,7 @@ import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import type { BenchJob } from "./bench-types.ts";
-import { type Buffers, caller, elementCounts, redopOf } from "./timed-calls.ts";
+import { type Buffers, caller, elementCounts, redopOf, type TimedWork } from "./timed-calls.ts";
 
 /** Values repeat after so many elements. */
 const PERIOD = 5;
@@ -47,7 +47,7 @@ export function fillInput(world: World, comm: Communicator, job: BenchJob, buffe
   write(world, buffers.input.slice(0, input), (array) => fill(array, job.dtype, comm.rank));
 }
 
-/** Makes one call on known data. @returns the wrong elements over all ranks */
+/** Makes one call on known data, the job's unless given. @returns the wrong elements over all ranks */
 export async function checkCall(
   world: World,
   comm: Communicator,
@@ -55,6 +55,7 @@ export async function checkCall(
   buffers: Buffers,
   count: number,
   inPlace: boolean,
+  call: () => TimedWork = caller(comm, job, buffers, count, inPlace),
 ): Promise<number> {
   const n = comm.size;
   const info = operationInfo(job.op);
@@ -67,7 +68,7 @@ export async function checkCall(
   if (inPlace && info.inPlace === "own part of output") {
     write(world, own(buffers.output), (array) => fill(array, job.dtype, comm.rank));
   }
-  await caller(comm, job, buffers, count, inPlace)();
+  await call();
   let result = buffers.output.slice(0, lengths.output);
   if (inPlace && info.inPlace === "same") result = buffers.input.slice(0, lengths.output);
   if (inPlace && info.inPlace === "own part of input" && (job.op !== "scatter" || comm.rank === job.root)) {

@@ -2,11 +2,22 @@
 import { operationInfo } from "../../../collectives/index.ts";
 import type { BenchRow, Measurement } from "./bench-types.ts";
 
-const WIDTHS = { size: 12, count: 12, type: 8, redop: 6, root: 6, time: 9, algbw: 8, busbw: 8, wrong: 7 } as const;
+const WIDTHS = {
+  size: 12,
+  count: 12,
+  type: 8,
+  redop: 6,
+  root: 6,
+  time: 9,
+  algbw: 8,
+  busbw: 8,
+  wrong: 7,
+  roof: 8,
+} as const;
 const right = (text: string, width: number) => text.padStart(width);
 
 /** Three significant digits, as nccl-tests has them: `0.59`, `12.3`, `4567`. */
-function time(us: number): string {
+export function timeText(us: number): string {
   return us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
 }
 
@@ -20,15 +31,24 @@ function group(m: Measurement | null): string {
     ].join("");
   }
   return [
-    right(time(m.timeUs), WIDTHS.time),
+    right(timeText(m.timeUs), WIDTHS.time),
     right(m.algbwGBps.toFixed(2), WIDTHS.algbw),
     right(m.busbwGBps.toFixed(2), WIDTHS.busbw),
     right(m.wrong === null ? "N/A" : String(m.wrong), WIDTHS.wrong),
   ].join("");
 }
 
-/** The lines above the rows. */
-export function tableHeader(): string[] {
+/** The share of the memory roofline, where rows have it. */
+function roofline({ roofline: out }: BenchRow): string {
+  if (out === undefined) return "";
+  return right(out === null ? "N/A" : `${Math.round(100 * out)} %`, WIDTHS.roof);
+}
+
+/**
+ * The lines above the rows.
+ * @param onMemory rows have a share of the memory roofline
+ */
+export function tableHeader(onMemory = false): string[] {
   const before = WIDTHS.size + WIDTHS.count + WIDTHS.type + WIDTHS.redop + WIDTHS.root;
   const each = WIDTHS.time + WIDTHS.algbw + WIDTHS.busbw + WIDTHS.wrong;
   const columns = (names: readonly (readonly [string, number])[]) =>
@@ -44,7 +64,7 @@ export function tableHeader(): string[] {
     ]);
   return [
     `#${right("out-of-place", before + Math.floor((each + 12) / 2) - 1)}${right("in-place", each - 2)}`,
-    `#${left(["size", "count", "type", "redop", "root"]).slice(1)}${four(["time", "algbw", "busbw", "#wrong"])}${four(["time", "algbw", "busbw", "#wrong"])}`,
+    `#${left(["size", "count", "type", "redop", "root"]).slice(1)}${four(["time", "algbw", "busbw", "#wrong"])}${four(["time", "algbw", "busbw", "#wrong"])}${onMemory ? right("roof", WIDTHS.roof) : ""}`,
     `#${left(["(B)", "(elements)", "", "", ""]).slice(1)}${four(["(us)", "(GB/s)", "(GB/s)", ""])}${four(["(us)", "(GB/s)", "(GB/s)", ""])}`.trimEnd(),
   ];
 }
@@ -59,6 +79,7 @@ export function tableRow(row: BenchRow): string {
     right(String(row.root), WIDTHS.root),
     group(row),
     group(row.inPlace),
+    roofline(row),
   ].join("");
 }
 

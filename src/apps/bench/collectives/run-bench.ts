@@ -41,6 +41,8 @@ export interface BenchOptions {
   readonly warmup?: number;
   /** Captures so many calls in a graph and times its replay; nccl only. */
   readonly graphCalls?: number;
+  /** What serves the calls in place of the choice by size: `NAME[*INSTANCES][/CHUNKS]`. On backends that choose: threads. */
+  readonly algorithm?: string;
   readonly check?: boolean;
   readonly inPlace?: boolean;
   /** Called for each row when it is measured. */
@@ -52,7 +54,7 @@ export interface BenchOptions {
 const MAX_SIZES = 1000;
 /** More calls in one graph than this are a typing error. */
 const MAX_GRAPH_CALLS = 10_000;
-const DEFAULT_REPEATS = 5;
+export const DEFAULT_REPEATS = 5;
 const RANK_MODULE = "apps/bench/collectives/bench-rank";
 
 /**
@@ -189,6 +191,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     ...(options.iterations === undefined ? {} : { iterations: options.iterations }),
     ...(options.iterationsBySize === undefined ? {} : { iterationsBySize: options.iterationsBySize }),
     ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
+    ...(options.algorithm === undefined ? {} : { algorithm: options.algorithm }),
   };
   const [report] = await launch<BenchReport, BenchJob>({
     ranks,
@@ -204,6 +207,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     },
   });
   if (report === undefined) return [];
+  if ("algorithm" in report) throw new InvalidArgumentError("--algorithm", report.algorithm, report.accepted);
   if ("unsupported" in report) throw new UnsupportedError(report.unsupported, report.accepted);
   return [...report.rows];
 }

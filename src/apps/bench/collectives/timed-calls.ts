@@ -62,21 +62,22 @@ export function caller(
   const n = comm.size;
   const { root } = job;
   const op = redopOf(comm, job);
+  const by = job.algorithm === undefined ? {} : { algorithm: job.algorithm };
   const isRoot = comm.rank === root;
   const part = input.slice(0, count);
   const parts = input.slice(0, elementCounts(job.op, n, count).input);
   const outPart = output.slice(0, count);
   switch (job.op) {
     case "all_reduce": {
-      const options = inPlace ? { op } : { op, output: outPart };
+      const options = inPlace ? { op, ...by } : { op, ...by, output: outPart };
       return (on = comm) => on.allReduce(part, options);
     }
     case "reduce": {
-      const options = inPlace ? { op, root } : { op, root, output: outPart };
+      const options = inPlace ? { op, root, ...by } : { op, root, ...by, output: outPart };
       return (on = comm) => on.reduce(part, options);
     }
     case "broadcast": {
-      const options = inPlace ? { root } : { root, output: outPart };
+      const options = inPlace ? { root, ...by } : { root, ...by, output: outPart };
       return (on = comm) => on.broadcast(part, options);
     }
     case "all_gather":
@@ -84,26 +85,26 @@ export function caller(
       const whole = output.slice(0, n * count);
       const own = inPlace ? whole.slice(comm.rank * count, (comm.rank + 1) * count) : part;
       if (job.op === "all_gather") {
-        const options = { output: whole };
+        const options = { output: whole, ...by };
         return (on = comm) => on.allGather(own, options);
       }
-      const options = isRoot ? { root, output: whole } : { root };
+      const options = isRoot ? { root, ...by, output: whole } : { root, ...by };
       const from = isRoot ? own : part;
       return (on = comm) => on.gather(from, options);
     }
     case "reduce_scatter": {
       const own = parts.slice(comm.rank * count, (comm.rank + 1) * count);
-      const options = { op, output: inPlace ? own : outPart };
+      const options = { op, ...by, output: inPlace ? own : outPart };
       return (on = comm) => on.reduceScatter(parts, options);
     }
     case "scatter": {
       const own = parts.slice(comm.rank * count, (comm.rank + 1) * count);
-      const options = isRoot ? { root, output: inPlace ? own : outPart } : { root };
+      const options = isRoot ? { root, ...by, output: inPlace ? own : outPart } : { root, ...by };
       const data = isRoot ? parts : outPart;
       return (on = comm) => on.scatter(data, options);
     }
     case "all_to_all": {
-      const options = { output: output.slice(0, n * count) };
+      const options = { output: output.slice(0, n * count), ...by };
       return (on = comm) => on.allToAll(parts, options);
     }
     case "all_gather_v": {

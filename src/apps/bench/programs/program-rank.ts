@@ -1,0 +1,104 @@
+/** A benchmark of programs on one rank: contenders are checked, then timed in turn, size by size. */
+import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
+import { sizeOf } from "../../../core/index.ts";
+import type { Communicator } from "../../../runtime/comm/index.ts";
+import type { World } from "../../../runtime/world/index.ts";
+import type { Measurement } from "../collectives/bench-types.ts";
+import { type Timing, timeInTurn } from "../collectives/call-timing.ts";
+import { checkCall, fillInput } from "../collectives/checked-data.ts";
+import type { Buffers } from "../collectives/timed-calls.ts";
+import { contenderCall } from "./program-calls.ts";
+import type { Contender, ProgramJob, ProgramRow } from "./program-types.ts";
+
+/** What rank 0 prints when a row is done. */
+export const PROGRAM_ROW_PREFIX = "chorale-program-row ";
+
+/** Runs the benchmark. @returns a row for each size and each contender but the first, on every rank */
+export async function runProgramRank(world: World, job: ProgramJob): Promise<ProgramRow[]> {
+  const { comm } = world;
+  const n = comm.size;
+  const elementBytes = sizeOf(job.dtype);
+  const info = operationInfo(job.op);
+  const counts = job.sizes.map((size) => partCount(job.op, n, Math.floor(size / elementBytes)));
+  const largest = reportedCount(job.op, n, Math.max(0, ...counts));
+  const buffers: Buffers = { input: world.tensor(job.dtype, [largest]), output: world.tensor(job.dtype, [largest]) };
+  const rows: ProgramRow[] = [];
+  for (const [index, count] of counts.entries()) {
+    const measured = await measureContenders(world, comm, job, job.contenders, buffers, count, index === 0);
+    const sizeBytes = reportedCount(job.op, n, count) * elementBytes;
+    const figures = ({ timing, wrong }: Measured): Measurement => {
+      const algbwGBps = timing.us === 0 ? 0 : sizeBytes / timing.us / 1e3;
+      const busbwGBps = algbwGBps * busFactor(job.op, n);
+      return { timeUs: timing.us, minUs: timing.minUs, maxUs: timing.maxUs, algbwGBps, busbwGBps, wrong };
+    };
+    const [first, ...others] = measured;
+    if (first === undefined) continue;
+    for (const [i, other] of others.entries()) {
+      const row: ProgramRow = {
+        op: job.op,
+        backend: comm.backend,
+        ranks: n,
+        isolation: job.isolation,
+        sizeBytes,
+        count,
+        dtype: job.dtype,
+        redop: info.reduces ? job.redop : "none",
+        root: info.rooted ? job.root : -1,
+        drive: job.drive,
+        repeats: job.repeats,
+        program: job.contenders[i + 1]?.name ?? "",
+        inPlace: job.inPlace,
+        ...figures(other),
+        builtIn: { name: first.served, ...figures(first) },
+        ratio: other.timing.us === 0 ? 0 : first.timing.us / other.timing.us,
+      };
+      rows.push(row);
+      if (comm.rank === 0) console.log(PROGRAM_ROW_PREFIX + JSON.stringify(row));
+    }
+  }
+  return rows;
+}
+
+/** One contender's figures. */
+export interface Measured {
+  readonly timing: Timing;
+  /** Wrong elements over all ranks; `null` when not checked. */
+  readonly wrong: number | null;
+  /** What served it, by the communicator's own count. */
+  readonly served: string;
+}
+
+/** Checks and times contenders at one size, in turn. */
+export async function measureContenders(
+  world: World,
+  comm: Communicator,
+  job: ProgramJob,
+  contenders: readonly Contender[],
+  buffers: Buffers,
+  count: number,
+  first: boolean,
+): Promise<Measured[]> {
+  const calls = contenders.map((contender) => contenderCall(comm, job, contender, buffers, count));
+  const wrong: (number | null)[] = [];
+  const served: string[] = [];
+  const plain = { ...job, graphCalls: 0 };
+  for (const [i, call] of calls.entries()) {
+    const before = comm.stats().choices ?? {};
+    wrong.push(job.check ? await checkCall(world, comm, plain, buffers, count, job.inPlace, call) : null);
+    if (!job.check) await call();
+    const after = comm.stats().choices ?? {};
+    const changed = Object.keys(after).find((key) => key.startsWith(`${job.op} `) && after[key] !== before[key]);
+    served.push(changed?.slice(job.op.length + 1) ?? contenders[i]?.name ?? "");
+  }
+  fillInput(world, comm, plain, buffers, count);
+  const timings = await timeInTurn(
+    comm,
+    calls.map((run) => ({ run, calls: 1 })),
+    job,
+    job.iterations,
+    first,
+  );
+  return timings.map((timing, i) => ({ timing, wrong: wrong[i] ?? null, served: served[i] ?? "" }));
+}
+
+export default runProgramRank;

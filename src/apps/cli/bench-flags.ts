@@ -1,0 +1,37 @@
+/** What `chorale bench` is told, for operations and for programs alike. */
+import { parseReduceOp } from "../../core/index.ts";
+import type { BackendName, Isolation } from "../../runtime/world/index.ts";
+import type { BenchRedop, Drive } from "../bench/index.ts";
+
+/** Sizes unless told, and when they are. */
+export const DEFAULT_MIN = 2 ** 10;
+export const DEFAULT_MAX = 16 * 2 ** 20;
+/** More ranks than this must be asked for. */
+export const MOST_UNASKED = 8;
+
+export interface Flags {
+  readonly ranks?: number;
+  readonly backend: BackendName | "all";
+  readonly isolation: Isolation;
+  readonly min?: string;
+  readonly max?: string;
+  readonly factor: number;
+  readonly dtype: string;
+  readonly redop?: string;
+  readonly root: number;
+  readonly drive?: Drive;
+  readonly arg: readonly string[];
+  readonly algorithm?: string;
+  readonly iterations?: number;
+  readonly repeats?: number;
+  readonly warmup?: number;
+  readonly graph?: number | true;
+  readonly backendOption?: readonly string[];
+  readonly check?: boolean;
+  readonly json?: boolean;
+}
+
+/** Reads an operator. @throws InvalidArgumentError */
+export function redop(text: string): BenchRedop {
+  return text === "preMulSum" ? text : parseReduceOp(text, "--redop");
+}

@@ -1,0 +1,95 @@
+/** `chorale bench FILE`: a program of the user's beside the built-in choice for the same call. */
+import { availableParallelism } from "node:os";
+import type { ExecutionPlan } from "../../authoring/plan/index.ts";
+import { InvalidArgumentError, parseDType, parseSize, printableLine, UnsupportedError } from "../../core/index.ts";
+import { parseBackendOptions } from "../../runtime/world/index.ts";
+import {
+  benchProgram,
+  defaultRanks,
+  type ProgramRow,
+  programFooter,
+  programHeader,
+  programRow,
+  sizeRange,
+} from "../bench/index.ts";
+import { DEFAULT_MAX, DEFAULT_MIN, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
+import { EXIT } from "./exit-codes.ts";
+import { print, printJson, showProgress } from "./output.ts";
+import { isScript, parseProgramArgs } from "./program-args.ts";
+import { loadPlan } from "./program-file.ts";
+
+/** Measures a program over sizes. @returns the exit code */
+export async function benchFile(file: string, flags: Flags): Promise<number> {
+  const { backend } = flags;
+  if (backend === "all") throw new InvalidArgumentError("--backend", "all", "one backend: a program runs on threads");
+  for (const [flag, value] of [
+    ["--algorithm", flags.algorithm],
+    ["-G", flags.graph],
+  ] as const) {
+    if (value !== undefined) throw new UnsupportedError(`${flag} with a program`, "it is for the built-in operations");
+  }
+  if (flags.isolation !== "thread")
+    throw new UnsupportedError("--isolation process with a program", "ranks are threads");
+  const plan = await planOf(file, flags);
+  const ranks = plan.ranks.length;
+  if (flags.ranks !== undefined && flags.ranks !== ranks) {
+    throw new InvalidArgumentError("-n", flags.ranks, `${ranks}, the ranks of ${file}`);
+  }
+  const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
+  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
+  const sizes = sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor);
+  const name = printableLine(plan.name ?? file);
+  const label = `# chorale bench ${name}: ${plan.collective.operation}${plan.collective.inPlace ? " in place" : ""}, ${ranks} ranks, backend ${backend}, ${flags.drive ?? "wait"}, ${availableParallelism()} cores`;
+  let isHeaded = false;
+  const show = (lines: readonly string[]) => {
+    if (flags.json) return;
+    showProgress("");
+    if (!isHeaded) print(`${[label, ...programHeader()].join("\n")}\n`);
+    isHeaded = true;
+    print(`${lines.join("\n")}\n`);
+  };
+  showProgress(`measuring ${sizes.length} sizes`);
+  let rows: ProgramRow[];
+  try {
+    rows = await benchProgram({
+      plan,
+      sizes,
+      backend,
+      dtype: parseDType(flags.dtype, "--dtype"),
+      ...(flags.redop === undefined ? {} : { redop: redop(flags.redop) }),
+      check: flags.check === true,
+      ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
+      ...(flags.drive === undefined ? {} : { drive: flags.drive }),
+      ...(flags.iterations === undefined ? {} : { iterations: flags.iterations }),
+      ...(flags.repeats === undefined ? {} : { repeats: flags.repeats }),
+      ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),
+      onRow: (row) => show([programRow(row)]),
+    });
+  } finally {
+    showProgress("");
+  }
+  if (flags.json) printJson({ schemaVersion: 1, rows, skipped: [] }, 2);
+  else show(programFooter(rows));
+  const isWrong = rows.some(({ wrong, builtIn }) => (wrong ?? 0) > 0 || (builtIn.wrong ?? 0) > 0);
+  return isWrong ? EXIT.checkFailed : EXIT.done;
+}
+
+/** Loads the plan, for as many ranks as asked for. */
+async function planOf(file: string, flags: Flags): Promise<ExecutionPlan> {
+  const args = parseProgramArgs(flags.arg);
+  const isPlanFile = /\.(json|xml)$/.test(file);
+  if (isPlanFile) return loadPlan(file, args);
+  if (flags.ranks === undefined && "numRanks" in args) return loadPlan(file, args);
+  const numRanks =
+    flags.ranks ?? (await defaultRanks(flags.backend === "all" ? "threads" : flags.backend, MOST_UNASKED));
+  const given = { numRanks, ...args };
+  try {
+    return await loadPlan(file, given);
+  } catch (error) {
+    // A program that makes its own number of ranks may know no such argument.
+    const isOurs =
+      error instanceof InvalidArgumentError && error.argument === "--arg numRanks" && !("numRanks" in args);
+    if (!isOurs || !isScript(file)) throw error;
+    return loadPlan(file, args);
+  }
+}
