@@ -38,12 +38,14 @@ export async function loadParameters(
   topology: string,
   inventory: Inventory,
 ): Promise<SystemParameters> {
-  const device = inventory.devices.find((d) => d.id === simulatedDevices(inventory)[0])?.name ?? "generic";
-  if (params === undefined) return parametersFor(isAstra(topology) ? "ideal" : device);
+  const [first] = simulatedDevices(inventory);
+  const device = inventory.devices.find((candidate) => candidate.id === first);
+  const own = parametersFor(device?.name ?? "generic", device?.arch);
+  if (params === undefined) return isAstra(topology) ? parametersFor("ideal") : own;
   if (!params.endsWith(".json")) {
     const found = Object.hasOwn(SYSTEMS, params) ? SYSTEMS[params] : undefined;
     if (found !== undefined) return found;
     throw new InvalidArgumentError("--params", params, `one of ${Object.keys(SYSTEMS).join(", ")}, or a .json file`);
   }
-  return parseParameters(readJsonFile(params, MAX_FILE_BYTES), parametersFor(device).name);
+  return parseParameters(readJsonFile(params, MAX_FILE_BYTES), own.name);
 }

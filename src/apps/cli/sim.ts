@@ -4,24 +4,25 @@ import { join } from "node:path";
 import { type Command, Option } from "commander";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import {
+  type Crossover,
   type Curve,
+  collectiveMachineOf,
   crossovers,
   describeCriticalPath,
   explainStuck,
   type Fault,
-  ncclEstimate,
-  ncclMachineOf,
   parseFault,
   placeRanks,
   SimulatedMachine,
   type SimulateOptions,
   type Simulation,
   type SystemParameters,
+  sideBySide,
   simulate,
+  simulatedDevices,
   toChakra,
   toTrace,
 } from "../../authoring/simulator/index.ts";
-import { OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printableLine } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
@@ -30,9 +31,22 @@ import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
+import {
+  type LibraryCurve,
+  type LibraryFlags,
+  type LibraryRow,
+  libraryCurve,
+  printLibrary,
+  requireSwitch,
+  timedOperation,
+} from "./sim-library.ts";
+import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
 
-interface Flags {
+interface Flags extends LibraryFlags {
   readonly topology: string;
+  readonly op?: string;
+  readonly ranks?: number;
+  readonly measured?: string;
   readonly min: string;
   readonly max: string;
   readonly factor: number;
@@ -43,7 +57,6 @@ interface Flags {
   readonly params?: string;
   /** The same by its former name. */
   readonly parameters?: string;
-  readonly switch?: boolean;
   readonly nccl?: boolean;
   readonly trace?: string;
   readonly chakra?: string;
@@ -52,7 +65,7 @@ interface Flags {
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
-    .argument("<file...>", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several are compared")
+    .argument("[file...]", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several are set side by side")
     .requiredOption(
       "--topology <what>",
       "preset, N x PRESET, inventory file, recorded root, or ASTRA-sim network (.yml)",
@@ -66,7 +79,17 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--params <what>", "what things cost: a system's name, or a file that `chorale tune --fit` wrote")
     .addOption(new Option("--parameters <what>").hideHelp())
     .option("--switch", "the fabric multicasts and reduces in its switches")
-    .option("--nccl", "add what NCCL's own model expects of NCCL")
+    .option("--nccl", "add what the vendor's library takes: NCCL, RCCL, HCCL, Neuron or XLA; with --op, without a file")
+    .option("--op <operation>", "operation of --nccl where no file is given, such as all_reduce or sendrecv")
+    .option("--ranks <n>", "ranks of --op; every device of the topology unless given", ranks)
+    .option("--processes <what>", "rank: one process a rank (default), host: one a host, or the ranks of a process")
+    .option("--blocking", "the host waits for every call of the library")
+    .option("--nvls <on|off>", "the library may reduce in the switches; on with --switch")
+    .option("--p2p <on|off>", "devices reach each other over PCIe (default on); off: through host memory")
+    .option("--algorithm <name>", "only this algorithm of NCCL: ring, tree, nvls, nvlstree, pat or p2p")
+    .option("--protocol <name>", "only this protocol of NCCL: LL, LL128 or Simple")
+    .option("--nccl-version <version>", "what this version of NCCL may choose, such as 2.18.3; the newest unless given")
+    .option("--measured <file>", "set the output of nccl-tests beside the simulated times; its sizes are taken")
     .option(
       "--fault <what>",
       "slow:LINK:FACTOR (what is left, 0 to 1), dead:RANK@OP or nic:NODE; may be repeated",
@@ -77,6 +100,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
     .option("--json", "print one JSON document")
     .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
+}
+
+function ranks(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 2 || value > 65_536)
+    throw new InvalidArgumentError("--ranks", text, "an integer, 2 to 65536");
+  return value;
 }
 
 const round = (value: number, digits: number) => Number(value.toFixed(digits));
@@ -110,17 +140,48 @@ function printTable(plan: ExecutionPlan, results: readonly Simulation[], dtype: 
   return lines.join("\n");
 }
 
+interface PlanRun {
+  readonly file: string;
+  readonly plan: ExecutionPlan;
+  readonly results: readonly Simulation[];
+}
+
+const rounded = (row: LibraryRow) => ({
+  ...row,
+  timeUs: round(row.timeUs, 4),
+  algbwGBps: round(row.algbwGBps, 4),
+  busbwGBps: round(row.busbwGBps, 4),
+  lowUs: round(row.lowUs, 4),
+  highUs: round(row.highUs, 4),
+});
+
 async function run(files: readonly string[], flags: Flags): Promise<number> {
+  if (files.length === 0 && (flags.nccl !== true || flags.op === undefined))
+    throw new InvalidArgumentError(
+      "file",
+      "(none)",
+      "programs or plans; or, for the library alone, --nccl --op OPERATION",
+    );
+  if (files.length > 0 && (flags.op !== undefined || flags.ranks !== undefined))
+    throw new InvalidArgumentError(
+      "--op, --ranks",
+      files.join(" "),
+      "no file: a plan says its operation and ranks itself",
+    );
   const dtype = parseDType(flags.dtype, "--dtype");
-  const list = sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
+  const measured = flags.measured === undefined ? undefined : readMeasured(flags.measured);
+  const list =
+    measured?.map(({ sizeBytes }) => sizeBytes) ??
+    sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
   const faults: Fault[] = flags.fault.map(parseFault);
   const inventory = await loadTopology(flags.topology);
   const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);
   const args = parseProgramArgs(flags.arg);
-  const runs: { file: string; plan: ExecutionPlan; results: Simulation[] }[] = [];
+  const runs: PlanRun[] = [];
   for (const file of files) {
     const plan = await loadPlan(file, args, { verify: false });
     const devices = placeRanks(plan.ranks.length, inventory, flags.devices?.split(","));
+    requireSwitch({ ...flags, nvls: "off" }, collectiveMachineOf(inventory, devices));
     const machine = new SimulatedMachine(inventory, devices, parameters);
     const options = (sizeBytes: number): SimulateOptions => ({
       inventory,
@@ -133,61 +194,80 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     });
     runs.push({ file, plan, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
   }
+  const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
-  const nccl =
-    flags.nccl === true ? ncclCurve(runs[0]!.plan, inventory, list, parameters, flags.switch === true) : undefined;
-  if (nccl !== undefined) curves.push(nccl);
+  if (nccl !== undefined) curves.push({ name: nccl.rows[0]?.library ?? "library", points: nccl.rows });
   const changes = curves.length > 1 ? crossovers(curves) : [];
+  const comparisons =
+    measured === undefined
+      ? []
+      : [
+          ...runs.map(({ file, results }) => compareWithMeasured(file, results, measured)),
+          ...(nccl === undefined ? [] : [compareWithMeasured(curves.at(-1)?.name ?? "", nccl.rows, measured)]),
+        ];
   await writeFiles(runs, flags);
-  if (flags.json === true) {
-    const documents = runs.map(({ file, plan, results }) => {
-      const last = results.at(-1)!;
-      return {
-        file,
-        rows: results.map(row),
-        links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
-        criticalPath: describeCriticalPath(plan, last),
-        ...(last.completed ? {} : { stuck: last.stuck }),
-      };
-    });
-    const shared = {
-      topology: flags.topology,
-      parameters: parameters.name,
-      uncertainty: parameters.uncertainty,
-      ...(nccl === undefined ? {} : { nccl: nccl.points.map((p) => ({ ...p, timeUs: round(p.timeUs, 4) })) }),
-    };
-    const document =
-      runs.length === 1 ? { ...documents[0], ...shared } : { results: documents, crossovers: changes, ...shared };
-    printJson(document);
-  } else print(render(runs, curves, changes, parameters, nccl, dtype));
+  if (flags.json === true) printJson(documentOf(runs, nccl, changes, comparisons, parameters, flags));
+  else {
+    const parts = [render(runs, parameters, dtype), ...(nccl === undefined ? [] : [printLibrary(nccl)])];
+    if (curves.length > 1) parts.push(sideBySide(curves), renderChanges(changes));
+    print(`${[...parts, ...comparisons.map(printComparison)].filter((part) => part !== "").join("\n")}\n`);
+  }
   return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;
 }
 
-function ncclCurve(
-  plan: ExecutionPlan,
+/** The library's curve for the first plan's operation and ranks, or for --op and --ranks. */
+function libraryOf(
+  plan: ExecutionPlan | undefined,
   inventory: Inventory,
   list: readonly number[],
   parameters: SystemParameters,
-  switchOps: boolean,
-): Curve {
-  const { operation, numRanks } = plan.collective;
-  if (!(OPERATION_NAMES as readonly string[]).includes(operation))
-    throw new InvalidArgumentError("--nccl", operation, "an operation that NCCL's model covers");
-  const machine = ncclMachineOf(inventory, numRanks, parameters, switchOps);
-  return {
-    name: "NCCL's model",
-    points: list.map((sizeBytes) => ({
-      sizeBytes,
-      timeUs: ncclEstimate(operation as OperationName, sizeBytes, machine).timeUs,
-    })),
+  flags: Flags,
+): LibraryCurve {
+  const operation = timedOperation(
+    plan?.collective.operation ?? flags.op ?? "",
+    plan === undefined ? "--op" : "--nccl",
+  );
+  const given = flags.devices?.split(",");
+  const numRanks = plan?.ranks.length ?? flags.ranks ?? (given ?? simulatedDevices(inventory)).length;
+  return libraryCurve(operation, inventory, placeRanks(numRanks, inventory, given), list, flags, parameters.ncclLLGBps);
+}
+
+function documentOf(
+  runs: readonly PlanRun[],
+  nccl: LibraryCurve | undefined,
+  changes: readonly Crossover[],
+  comparisons: readonly Comparison[],
+  parameters: SystemParameters,
+  flags: Flags,
+): object {
+  const documents = runs.map(({ file, plan, results }) => {
+    const last = results.at(-1)!;
+    return {
+      file,
+      rows: results.map(row),
+      links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
+      criticalPath: describeCriticalPath(plan, last),
+      ...(last.completed ? {} : { stuck: last.stuck }),
+    };
+  });
+  const shared = {
+    topology: flags.topology,
+    ...(nccl === undefined ? {} : { nccl: nccl.rows.map(rounded), ncclMachine: nccl.machine }),
+    ...(comparisons.length === 0 ? {} : { measured: comparisons }),
   };
+  if (runs.length === 0) return { rows: nccl?.rows.map(rounded) ?? [], ...shared };
+  const plans = { parameters: parameters.name, uncertainty: parameters.uncertainty };
+  if (runs.length === 1) return { ...documents[0], ...plans, ...shared };
+  return { results: documents, crossovers: changes, ...plans, ...shared };
 }
 
 async function writeFiles(
   runs: readonly { plan: ExecutionPlan; results: readonly Simulation[] }[],
   flags: Flags,
 ): Promise<void> {
-  const { plan, results } = runs[0]!;
+  const [first] = runs;
+  if (first === undefined) return;
+  const { plan, results } = first;
   const last = results.at(-1)!;
   if (flags.trace !== undefined) await writeFile(flags.trace, JSON.stringify(toTrace(plan, last)));
   if (flags.chakra === undefined) return;
@@ -196,14 +276,8 @@ async function writeFiles(
     await writeFile(join(flags.chakra, `trace.${rank}.et`), bytes);
 }
 
-function render(
-  runs: readonly { file: string; plan: ExecutionPlan; results: readonly Simulation[] }[],
-  curves: readonly Curve[],
-  changes: ReturnType<typeof crossovers>,
-  parameters: SystemParameters,
-  nccl: Curve | undefined,
-  dtype: keyof typeof DTYPES,
-): string {
+function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: keyof typeof DTYPES): string {
+  if (runs.length === 0) return "";
   const out: string[] = [
     `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * parameters.uncertainty)} %`,
   ];
@@ -219,17 +293,12 @@ function render(
     for (const use of last.links.slice(0, 8))
       out.push(`#   ${use.link}: ${(100 * use.utilization).toFixed(1)} % used, ${formatSize(Math.round(use.bytes))}`);
   }
-  if (nccl !== undefined) {
-    out.push("# NCCL's model:");
-    for (const point of nccl.points)
-      out.push(`${String(point.sizeBytes).padStart(12)}  ${point.timeUs.toFixed(2).padStart(10)} us`);
-  }
-  if (curves.length > 1) {
-    out.push(
-      ...(changes.length === 0
-        ? ["# one is fastest at all sizes"]
-        : changes.map((c) => `# below ${formatSize(c.sizeBytes)} ${c.below} is faster, above it ${c.above}`)),
-    );
-  }
-  return `${out.join("\n")}\n`;
+  return out.join("\n");
+}
+
+function renderChanges(changes: readonly Crossover[]): string {
+  if (changes.length === 0) return "# one is fastest at all sizes";
+  return changes
+    .map((change) => `# below ${formatSize(change.sizeBytes)} ${change.below} is faster, above it ${change.above}`)
+    .join("\n");
 }

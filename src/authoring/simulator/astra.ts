@@ -15,7 +15,7 @@ import {
   type Link,
   type TopologyNode,
 } from "../../machine/topology/index.ts";
-import { parseYamlSubset, type YamlValue } from "./yaml-subset.ts";
+import { parseNetworkYaml, type YamlValue } from "./network-yaml.ts";
 
 const SHAPES = ["Ring", "Switch", "FullyConnected"] as const;
 type Shape = (typeof SHAPES)[number];
@@ -62,7 +62,7 @@ function numbers(
  * readAstraNetwork("topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]").devices.length // 4
  */
 export function readAstraNetwork(text: string, where = "network.yml"): Inventory {
-  const map = parseYamlSubset(text, where);
+  const map = parseNetworkYaml(text, where);
   const shapes = list(map, "topology", where).map((name) => {
     const shape = SHAPES.find((candidate) => candidate === name);
     if (shape === undefined)

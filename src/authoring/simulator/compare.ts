@@ -59,3 +59,24 @@ export function crossovers(curves: readonly Curve[]): Crossover[] {
   }
   return result;
 }
+
+/**
+ * Sets curves side by side: a row for each size, a column of microseconds for each curve, and the name of the fastest.
+ * All curves must have the same sizes.
+ * @example
+ * sideBySide([{ name: "a", points: [{ sizeBytes: 8, timeUs: 1 }] }, { name: "b", points: [{ sizeBytes: 8, timeUs: 2 }] }]).endsWith("a") // true
+ */
+export function sideBySide(curves: readonly Curve[]): string {
+  const widths = curves.map(({ name }) => Math.max(name.length, 10));
+  const lines = [
+    `#       size  ${curves.map(({ name }, i) => name.padStart(widths[i]!)).join("  ")}  fastest`,
+    `#        (B)  ${widths.map((width) => "(us)".padStart(width)).join("  ")}`,
+  ];
+  for (const [at, { sizeBytes }] of (curves[0]?.points ?? []).entries()) {
+    const times = curves.map(({ points }) => points[at]!.timeUs);
+    const least = times.indexOf(Math.min(...times));
+    const cells = times.map((time, i) => time.toFixed(2).padStart(widths[i]!));
+    lines.push(`${String(sizeBytes).padStart(12)}  ${cells.join("  ")}  ${curves[least]?.name ?? ""}`);
+  }
+  return lines.join("\n");
+}

@@ -5,17 +5,34 @@
  */
 
 export {
+  busFactor,
+  type CollectiveEstimate,
+  type CollectiveMachine,
+  collectiveMachineOf,
+  type EstimateOptions,
+  LIBRARY_ALGORITHMS,
+  type LibraryAlgorithm,
+  type MachineOptions,
+  NCCL_FIT,
+  NCCL_FIT_SOURCE,
   NCCL_GENERATIONS,
+  NCCL_PROTOCOL_NAMES,
   type NcclAlgorithm,
   type NcclEstimate,
   type NcclMachine,
   type NcclProtocol,
   ncclEstimate,
+  ncclPrediction,
   ncclTime,
+  parseNcclVersion,
+  predictCollective,
+  switchesReduce,
+  TIMED_OPERATIONS,
+  type TimedOperation,
 } from "../../machine/cost/index.ts";
 export { readAstraNetwork } from "./astra.ts";
 export { toChakra } from "./chakra.ts";
-export { type Crossover, type Curve, crossovers, type SizePoint } from "./compare.ts";
+export { type Crossover, type Curve, crossovers, type SizePoint, sideBySide } from "./compare.ts";
 export { criticalPath, describeCriticalPath, type PathStep } from "./critical-path.ts";
 export { H200_4 } from "./data/h200-4-2026-11-20.ts";
 export { explainStuck } from "./explain-stuck.ts";

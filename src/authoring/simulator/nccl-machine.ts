@@ -1,13 +1,19 @@
-/** NCCL's view of a machine, for its model, and the one constant of that model that is fitted. */
-import { NCCL_GENERATIONS, type NcclMachine, ncclEstimate } from "../../machine/cost/index.ts";
-import { type Inventory, islands } from "../../machine/topology/index.ts";
+/** NCCL's own view of a machine, for its tuning model, and the one constant of that model that is fitted. */
+import {
+  collectiveMachineOf,
+  NCCL_GENERATIONS,
+  type NcclMachine,
+  ncclEstimate,
+  nvidiaGeneration,
+} from "../../machine/cost/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
 import { type ErrorSummary, errorSummary } from "./fit.ts";
 import type { MeasuredRow } from "./measurements.ts";
 
 import type { SystemParameters } from "./parameters.ts";
 import { simulatedDevices } from "./simulate.ts";
 
-/** What NCCL counts for the first ranks' devices: link rates by generation, nodes, and LL's ceiling. */
+/** What NCCL's own tuning model counts for the first ranks' devices: link rates by architecture, nodes, and LL's ceiling. */
 export function ncclMachineOf(
   inventory: Inventory,
   numRanks: number,
@@ -15,31 +21,17 @@ export function ncclMachineOf(
   switchOps = false,
 ): NcclMachine {
   const devices = simulatedDevices(inventory).slice(0, numRanks);
-  const own = inventory.devices.find((device) => device.id === devices[0]);
-  const name = own?.name ?? "";
-  const generation = /B200|B300|GB/.test(name)
-    ? "blackwell"
-    : /H\d|GH/.test(name)
-      ? "hopper"
-      : /A\d/.test(name)
-        ? "ampere"
-        : "volta";
-  const { linkGBps, llMaxGBps } = NCCL_GENERATIONS[generation];
-  const links = inventory.topology.links.filter(
-    (link) => link.kind === "nvlink" && (link.a === devices[0] || link.b === devices[0]),
-  );
-  const count = links.reduce((sum, link) => sum + (link.count ?? 1), 0);
-  const members = islands(inventory).map((island) => island.devices.filter((id) => devices.includes(id)).length);
-  const numNodes = Math.max(1, members.filter((n) => n > 0).length);
-  const nics = inventory.topology.links.filter((link) => ["infiniband", "roce", "ethernet"].includes(link.kind));
+  const { arch, fabric, numNodes, network } = collectiveMachineOf(inventory, devices);
+  const { linkGBps, llMaxGBps } = NCCL_GENERATIONS[nvidiaGeneration(arch) ?? "volta"];
+  const onFabric = fabric.kind === "fabric";
   return {
     numRanks,
     numNodes,
-    intraGBps: count > 0 ? count * linkGBps : 20,
-    interGBps: (nics[0]?.bandwidthGBps ?? 12.5) * Math.max(1, numRanks / numNodes),
+    intraGBps: onFabric ? fabric.numLinks * linkGBps : 20,
+    interGBps: (network?.nodeGBps ?? 12.5) * parameters.networkEfficiency,
     llMaxGBps,
     ...(parameters.ncclLLGBps === undefined ? {} : { llGBps: parameters.ncclLLGBps }),
-    nvlink: count > 0,
+    nvlink: onFabric,
     nvls: switchOps,
   };
 }

@@ -7,7 +7,8 @@
  */
 import { z } from "zod";
 import { InvalidArgumentError } from "../../core/index.ts";
-import { LINK_KINDS } from "../../machine/topology/index.ts";
+import { nvidiaGeneration } from "../../machine/cost/index.ts";
+import { findPart, LINK_KINDS } from "../../machine/topology/index.ts";
 
 /** Of JSON's two zeros only the one that it also writes: what was read and written again is the same. */
 const atLeastZero = z
@@ -173,19 +174,25 @@ export const SYSTEMS: Readonly<Record<string, SystemParameters>> = {
 };
 
 /**
- * Finds the parameters of a system by the name of its accelerators (`NVIDIA H100 80GB HBM3`), or of a row.
+ * Finds the parameters of a system by its accelerator: by compute capability, which a known product name stands for, or by
+ * the name of a row. A device of no known architecture gets `generic`.
  * @example
- * parametersFor("NVIDIA H200").name // "h200"
+ * parametersFor("NVIDIA H100 80GB HBM3").name // "h100"
  */
-export function parametersFor(device: string): SystemParameters {
-  const exact = SYSTEMS[device];
+export function parametersFor(device: string, arch?: string): SystemParameters {
+  const exact = Object.hasOwn(SYSTEMS, device) ? SYSTEMS[device] : undefined;
   if (exact !== undefined) return exact;
-  const name = device.toLowerCase();
-  if (/h200|h20\b/.test(name)) return H200;
-  if (/h100|h800/.test(name)) return SYSTEMS["h100"]!;
-  if (/a100|a800|a10g|a40\b/.test(name)) return SYSTEMS["a100"]!;
-  if (/b200|b300|gb200|gb300|gb10/.test(name)) return SYSTEMS["b200"]!;
-  return SYSTEMS["generic"]!;
+  const part = findPart("nvidia-gpu", device);
+  switch (nvidiaGeneration(arch ?? part?.arch)) {
+    case "hopper":
+      return part?.key === "h200" ? H200 : SYSTEMS["h100"]!;
+    case "ampere":
+      return SYSTEMS["a100"]!;
+    case "blackwell":
+      return SYSTEMS["b200"]!;
+    default:
+      return SYSTEMS["generic"]!;
+  }
 }
 
 /**

@@ -241,7 +241,10 @@ describe("faults", () => {
     );
     expect(() => simulate(plan("ring-all-reduce", 9), { inventory, sizeBytes: 1024 })).toThrow(/8 devices/);
     expect(() => readAstraNetwork("topology: [ Torus ]")).toThrow(/Ring, Switch, FullyConnected/);
-    expect(() => readAstraNetwork("topology:\n  - Ring")).toThrow(/network.yml:1/);
+    expect(() => readAstraNetwork("topology: {a: 1}")).toThrow(/network.yml:1/);
+    expect(() => readAstraNetwork("topology: &a [ Ring ]\nnpus_count: *a")).toThrow(/network.yml:2/);
+    const block = "topology:\n  - Ring\nnpus_count: [ 4 ]\nbandwidth:\n  - 50.0\nlatency: [ 500 ] # ns";
+    expect(readAstraNetwork(block).devices).toHaveLength(4);
   });
 });
 

@@ -92,7 +92,8 @@ export function placeRanks(
 
 /** What the device of rank 0 costs. */
 function parametersOf(inventory: Inventory, device: string | undefined): SystemParameters {
-  return parametersFor(inventory.devices.find((candidate) => candidate.id === device)?.name ?? "generic");
+  const own = inventory.devices.find((candidate) => candidate.id === device);
+  return parametersFor(own?.name ?? "generic", own?.arch);
 }
 
 /** Bytes of a chunk when the larger buffer of a rank has `sizeBytes`. */

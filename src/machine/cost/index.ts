@@ -3,6 +3,22 @@
  * Refuses to know models, plans or programs: planner, simulator and executor bring these and ask here.
  * Start with nccl-constants.ts, the one copy of what NCCL assumes; machine-store.ts keeps this machine's own figures.
  */
+export {
+  busFactor,
+  type CollectiveEstimate,
+  type EstimateOptions,
+  LIBRARY_ALGORITHMS,
+  type LibraryAlgorithm,
+  TIMED_OPERATIONS,
+  type TimedOperation,
+} from "./collective-estimate.ts";
+export {
+  type CollectiveMachine,
+  collectiveMachineOf,
+  type MachineOptions,
+  type NvidiaGeneration,
+  nvidiaGeneration,
+} from "./collective-machine.ts";
 export { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US } from "./engine-constants.ts";
 export {
   type MachineId,
@@ -28,6 +44,7 @@ export {
   NCCL_TREE,
   type NcclProtocol,
 } from "./nccl-constants.ts";
+export { NCCL_FIT, NCCL_FIT_SOURCE, type NcclFit } from "./nccl-fit.ts";
 export {
   type NcclAlgorithm,
   type NcclEstimate,
@@ -35,3 +52,8 @@ export {
   ncclEstimate,
   ncclTime,
 } from "./nccl-model.ts";
+export { ncclPrediction } from "./nccl-prediction.ts";
+export { parseNcclVersion } from "./nccl-versions.ts";
+export { NETWORK_KINDS, type NetworkKind } from "./network-kinds.ts";
+export { predictCollective, switchesReduce } from "./predict-collective.ts";
+export { SIZE_CLASSES, type SizeClass, sizeClassOf } from "./uncertainty.ts";

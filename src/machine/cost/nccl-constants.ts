@@ -37,6 +37,16 @@ export const NCCL_NVLS = { baseUs: 25, efficiency: 0.85 } as const;
 export const NCCL_GENERATIONS = {
   volta: { linkGBps: 20, llMaxGBps: 39 },
   ampere: { linkGBps: 20, llMaxGBps: 87.7 },
+  ada: { linkGBps: 20, llMaxGBps: 87.7 },
   hopper: { linkGBps: 20.6, llMaxGBps: 141 },
   blackwell: { linkGBps: 40.1, llMaxGBps: 282 },
+} as const;
+
+/** What LL's bus bandwidth is at most over the network: on two nodes, and on more. */
+export const NCCL_NETWORK_LL_GBPS = {
+  volta: { two: 39, more: 20.4 },
+  ampere: { two: 22.5, more: 19 },
+  ada: { two: 22.5, more: 19 },
+  hopper: { two: 45, more: 35 },
+  blackwell: { two: 90, more: 70 },
 } as const;

@@ -4,6 +4,7 @@
  * the prefix `n<host>.`.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { CARD_PRESETS } from "./card-presets.ts";
 import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type LinkKind, type TopologyNode } from "./inventory.ts";
 import { findPreset, PRESET_NAMES, partMachines, presetInventory } from "./presets.ts";
 
@@ -15,7 +16,23 @@ export interface NicSpec {
   readonly kind: Extract<LinkKind, "infiniband" | "roce" | "ethernet">;
   readonly rateGbps: number;
   readonly name: string;
+  /** The network that the NIC is a port of, where its link's kind does not say: `efa`, `tcpxo`. */
+  readonly fabric?: string;
 }
+
+/** Networks that `--nic` names beside InfiniBand, RoCE and Ethernet: what their links are, and what details say. */
+const NAMED_NETWORKS: Readonly<Record<string, Pick<NicSpec, "kind" | "fabric">>> = {
+  ib: { kind: "infiniband" },
+  roce: { kind: "roce" },
+  "g-roce": { kind: "roce" },
+  groce: { kind: "roce" },
+  gbe: { kind: "ethernet" },
+  efa: { kind: "ethernet", fabric: "efa" },
+  tcpx: { kind: "ethernet", fabric: "tcpx" },
+  tcpxo: { kind: "ethernet", fabric: "tcpxo" },
+  gib: { kind: "roce", fabric: "gib" },
+  slingshot: { kind: "ethernet", fabric: "slingshot" },
+};
 
 /** Four-lane data rates, Gb/s (InfiniBand Trade Association roadmap). */
 export const INFINIBAND_RATES: Readonly<Record<string, number>> = {
@@ -28,22 +45,28 @@ export const INFINIBAND_RATES: Readonly<Record<string, number>> = {
 };
 
 /**
- * Reads a NIC description: `8xNDR`, `1x100GbE`, `8x400RoCE`.
+ * Reads a NIC description: `8xNDR`, `1x100GbE`, `8x400RoCE`, `8x400IB`, `32x100EFA`, `8x200TCPXO`, `8x400gIB`.
  * @throws InvalidArgumentError saying what is accepted
+ * @example
+ * parseNic("32x100EFA").fabric // "efa"
  */
 export function parseNic(text: string): NicSpec {
-  const accepted = `COUNTxRATE with RATE one of ${Object.keys(INFINIBAND_RATES).join(", ")}, <Gb/s>GbE or <Gb/s>RoCE, such as 8xNDR`;
-  const match = /^(?:(\d{1,2})x)?(?:(QDR|FDR|EDR|HDR|NDR|XDR)|(\d{1,4})(GbE|G?-?RoCE))$/i.exec(text.trim());
+  const accepted = `COUNTxRATE with RATE one of ${Object.keys(INFINIBAND_RATES).join(", ")}, or <Gb/s> and IB, RoCE, GbE, EFA, TCPX, TCPXO, gIB or Slingshot, such as 8xNDR or 32x100EFA`;
+  const match =
+    /^(?:(\d{1,2})x)?(?:(QDR|FDR|EDR|HDR|NDR|XDR)|(\d{1,4})(GbE|G?-?RoCE|IB|EFA|TCPXO|TCPX|gIB|Slingshot))$/i.exec(
+      text.trim(),
+    );
   const count = Number(match?.[1] ?? 1);
   if (match === null || count < 1 || count > 32) throw new InvalidArgumentError("--nic", text, accepted);
-  const [, , infiniband, rate, suffix] = match;
+  const [, , infiniband, rate, suffix = ""] = match;
   if (infiniband !== undefined) {
     const name = infiniband.toUpperCase();
     return { count, kind: "infiniband", rateGbps: INFINIBAND_RATES[name] ?? 0, name };
   }
   const rateGbps = Number(rate);
-  if (rateGbps < 1) throw new InvalidArgumentError("--nic", text, accepted);
-  return { count, kind: /gbe/i.test(suffix ?? "") ? "ethernet" : "roce", rateGbps, name: `${rateGbps}${suffix}` };
+  const network = NAMED_NETWORKS[suffix.toLowerCase()] ?? NAMED_NETWORKS["roce"];
+  if (rateGbps < 1 || network === undefined) throw new InvalidArgumentError("--nic", text, accepted);
+  return { count, ...network, rateGbps, name: `${rateGbps}${suffix}` };
 }
 
 /**
@@ -115,6 +138,7 @@ function addNics(nodes: TopologyNode[], links: Link[], unit: Inventory, nic: Nic
         state: "ACTIVE",
         rateGbps: nic.rateGbps,
         linkLayer: nic.kind === "infiniband" ? "InfiniBand" : "Ethernet",
+        ...(nic.fabric !== undefined && { fabric: nic.fabric }),
       },
     });
     if (parent !== undefined) links.push({ a: id, b: place.prefix(parent), kind: "pcie", bandwidthGBps: pcieGBps });
@@ -169,8 +193,12 @@ export function parseSystem(text: string): Inventory | undefined {
 function parseParts(text: string): Inventory | undefined {
   const match = /^(.*?)(?:\s+--nic[\s=]+(\S+))?\s*$/i.exec(text);
   const name = (match?.[1] ?? text).trim().toLowerCase();
-  // A preset keeps its meaning: `16x hgx-h100-8` are sixteen hosts of eight.
-  if (PRESET_NAMES.includes(name)) return undefined;
+  // A preset keeps its meaning: `16x hgx-h100-8` are sixteen hosts of eight, `2x gh200` two hosts. Cards share one host
+  // (`2x l4`) unless NICs are named.
+  const unitName = name.replace(/^\d+\s*x\s*/, "");
+  const isCard = Object.hasOwn(CARD_PRESETS, unitName);
+  if (PRESET_NAMES.includes(name) || (PRESET_NAMES.includes(unitName) && (!isCard || match?.[2] !== undefined)))
+    return undefined;
   const apple = name.replace(/^apple\s+/, "").replace(/\s+/g, "-");
   if (apple !== name && PRESET_NAMES.includes(apple)) return presetInventory(apple);
   const machines = partMachines(name);

@@ -42,7 +42,6 @@ const ALIASES: Readonly<Record<string, string>> = {
   rtx4080super: "rtx4080s",
   spark: "gb10",
   quadrortx8000: "rtx8000",
-  mi250: "mi250x",
   w7900: "pro-w7900",
   "7900xtx": "rx7900xtx",
   "7900xt": "rx7900xt",

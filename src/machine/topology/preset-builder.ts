@@ -69,6 +69,8 @@ export interface HostSpec {
   readonly cpu: CpuSpec;
   readonly part: Part;
   readonly numDevices: number;
+  /** Places for devices, where not all are taken: they fill the sockets in order. */
+  readonly numSlots?: number;
   /** GB/s of one device's host link, one direction, and the PCIe generation; chip-to-chip links are their own kind. */
   readonly hostLink: { readonly kind: LinkKind; readonly generation?: number; readonly bandwidthGBps: number };
   /** Devices that share a PCIe switch; 0 when each hangs on a root port of its own. */
@@ -194,7 +196,7 @@ function addHost({ devices, nodes, links }: Parts, spec: HostSpec, host: number,
   for (let i = 0; i < spec.numDevices; i++) {
     const index = host * spec.numDevices + i;
     const id = `${idPrefix(part.family)}${index}`;
-    const numaNode = Math.floor((i * cpu.numaNodes) / spec.numDevices);
+    const numaNode = Math.floor((i * cpu.numaNodes) / (spec.numSlots ?? spec.numDevices));
     const deviceDtypes = dtypesOf(part.family, part.arch);
     devices.push({
       id,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { inventorySchema, islands, PARTS, PRESET_NAMES, parseSystem, presetInventory } from "./index.ts";
+import { inventorySchema, islands, PARTS, PRESET_NAMES, parseSystem, presetInventory, ringOrder } from "./index.ts";
 
 /** DESIGN's list, with the slice sizes that we give the TPU families. */
 const REQUIRED =
@@ -64,6 +64,19 @@ describe("presets", () => {
     expect(() => presetInventory("tpu-v5e-512")).toThrow(/256/);
   });
 
+  it.each(["mi250x-8", "mi250-16", "tpu-v5e-8", "trn1.32xlarge", "dgx1-v100"])(
+    "%s has a ring of direct links",
+    (name) => {
+      const { topology, devices } = presetInventory(name);
+      const { order } = ringOrder(
+        topology,
+        devices.flatMap((d) => (d.family === "cpu" ? [] : [d.id])),
+      );
+      const linked = new Set(topology.links.flatMap(({ a, b }) => [`${a} ${b}`, `${b} ${a}`]));
+      expect(order.filter((id, i) => !linked.has(`${id} ${order[(i + 1) % order.length]}`))).toEqual([]);
+    },
+  );
+
   it("name what is accepted when a name is unknown", () => {
     for (const name of ["hgx-z9", "__proto__", "constructor"]) {
       expect(() => presetInventory(name)).toThrow(/hgx-h100-8/);
@@ -74,6 +87,16 @@ describe("presets", () => {
     expect(presetInventory("l40s-4").devices).toHaveLength(5);
     expect(presetInventory("hgx-h100-4").topology.links.filter((l) => l.kind === "nvlink")).toHaveLength(4);
     expect(parseSystem("16x hgx-h100-8 --nic 8xNDR")?.devices).toHaveLength(16 * 9);
+    expect(parseSystem("2x gh200 --nic 1x200Slingshot")?.environment).toMatchObject({
+      hosts: 2,
+      nic: "1x200Slingshot",
+    });
+    expect(parseSystem("2x l4 --nic 1x100RoCE")?.environment).toMatchObject({ hosts: 2 });
+    expect(presetInventory("l40s-4").devices.map((device) => device.numaNode ?? 0)).toEqual([0, 0, 0, 0, 0]);
+    expect(presetInventory("rtx4090-4").topology.links.filter((l) => l.kind === "pcie")[0]?.bandwidthGBps).toBeCloseTo(
+      31.5,
+      1,
+    );
   });
 
   it("cite a source for every part, and recognise each by its own name", () => {

@@ -5,68 +5,27 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { APPLE_PRESETS, applePreset } from "./apple-presets.ts";
+import { CARD_PRESETS, cards } from "./card-presets.ts";
 import { readPartCount } from "./hardware-names.ts";
 import type { Inventory } from "./inventory.ts";
+import { LINKED_PRESETS } from "./linked-presets.ts";
 import type { Part } from "./parts.ts";
 import {
   buildInventory,
   type CpuSpec,
   cpu,
   type Fabric,
-  type FabricLink,
   fullMesh,
   type HostSpec,
   type Preset,
   part,
   pcie,
-  star,
   torus,
 } from "./preset-builder.ts";
+import { CPUS, type Entry, nvswitched } from "./preset-entry.ts";
 import { tpuPreset } from "./tpu-presets.ts";
 
 export type { Preset };
-
-const CPUS = {
-  rome: cpu("2x AMD EPYC 7742", 2, 64, 2048, 409.6),
-  sapphireRapids: cpu("2x Intel Xeon Platinum 8480C", 2, 56, 2048, 614.4),
-  emeraldRapids: cpu("2x Intel Xeon Platinum 8570", 2, 56, 2048, 716.8),
-  graniteRapids: cpu("2x Intel Xeon 6776P", 2, 64, 2048, 1024),
-  genoa: cpu("2x AMD EPYC 9654", 2, 96, 2304, 921.6),
-  turin: cpu("2x AMD EPYC 9575F", 2, 64, 3072, 1152),
-  trento: cpu("AMD EPYC 7A53", 1, 64, 512, 204.8, 4),
-  iceLake: cpu("2x Intel Xeon Platinum 8380", 2, 40, 1024, 409.6),
-} as const;
-
-function nvswitched(size: number, generation: number, count: number, perLinkGBps: number, switchName: string): Fabric {
-  return { kind: "nvlink", generation, links: star(size, count, count * perLinkGBps), switchName };
-}
-
-/** The eight dies of a four-package MI250X node (Frontier, LUMI): 50 GB/s a link, 4 within a package. */
-const MI250X_LINKS: readonly FabricLink[] = (
-  [
-    [0, 1, 4],
-    [2, 3, 4],
-    [4, 5, 4],
-    [6, 7, 4],
-    [0, 6, 2],
-    [2, 4, 2],
-    [0, 2, 1],
-    [1, 3, 1],
-    [1, 5, 1],
-    [3, 7, 1],
-    [4, 6, 1],
-    [5, 7, 1],
-  ] as const
-).map(([a, b, count]) => ({ a, b, count, bandwidthGBps: 50 * count }));
-
-interface Entry {
-  readonly summary: string;
-  readonly sources: readonly string[];
-  readonly nic: string;
-  readonly host: HostSpec;
-  readonly hosts?: number;
-  readonly fabric?: Fabric;
-}
 
 function hgx(key: string, host: CpuSpec, gen: number, fabric: Fabric, nic: string, source: string): Entry {
   const chip = part(key);
@@ -85,16 +44,6 @@ function mesh8(key: string, host: CpuSpec, fabric: Fabric, nic: string, source: 
     sources: [chip.source, source],
     nic,
     host: { cpu: host, part: chip, numDevices: 8, hostLink: pcie(5), devicesPerPcieSwitch: 1, fabric },
-  };
-}
-
-function cards(key: string, num: number, host: CpuSpec, generation: number, source: string, width = 16): Entry {
-  const chip = part(key);
-  return {
-    summary: `${num}x ${chip.name}, PCIe only`,
-    sources: [chip.source, source],
-    nic: "1x100GbE",
-    host: { cpu: host, part: chip, numDevices: num, hostLink: pcie(generation, width), devicesPerPcieSwitch: 0 },
   };
 }
 
@@ -184,19 +133,6 @@ const TABLE: Readonly<Record<string, Entry>> = {
       devicesPerPcieSwitch: 0,
     },
   },
-  "mi250x-8": {
-    summary: "four MI250X packages, 8 devices of 64 GiB",
-    sources: [part("mi250x").source, "OLCF Frontier User Guide, compute nodes; LUMI-G hardware documentation"],
-    nic: "4x200GbE",
-    host: {
-      cpu: CPUS.trento,
-      part: part("mi250x"),
-      numDevices: 8,
-      hostLink: { kind: "xgmi", bandwidthGBps: 36 },
-      devicesPerPcieSwitch: 0,
-      fabric: { kind: "xgmi", generation: 3, links: MI250X_LINKS },
-    },
-  },
   "mi300x-8": mesh8(
     "mi300x",
     CPUS.genoa,
@@ -259,25 +195,8 @@ const TABLE: Readonly<Record<string, Entry>> = {
     "1x100GbE",
     "AWS EC2 Inf2: NeuronLink-v2, 12 chips in a ring, 192 GB/s",
   ),
-  l4: cards("l4", 1, cpu("Intel Xeon (8 vCPU)", 1, 4, 32, 100), 4, "Google Compute Engine g2-standard-8"),
-  "l40s-8": cards("l40s", 8, CPUS.genoa, 4, "NVIDIA OVX reference configuration"),
-  "a10g-4": cards("a10g", 4, cpu("AMD EPYC 7R32", 1, 48, 384, 204.8), 4, "AWS EC2 g5.24xlarge"),
-  "rtx4090-2": cards(
-    "rtx4090",
-    2,
-    cpu("AMD Ryzen 9 7950X", 1, 16, 64, 83.2),
-    4,
-    "two cards on a desktop board, x8 each",
-    8,
-  ),
-  "rtx5090-2": cards(
-    "rtx5090",
-    2,
-    cpu("AMD Ryzen 9 9950X", 1, 16, 64, 89.6),
-    5,
-    "two cards on a desktop board, x8 each",
-    8,
-  ),
+  ...LINKED_PRESETS,
+  ...CARD_PRESETS,
 };
 
 /** Parts whose reference board joins eight (or fewer) by a fabric, and that board. */
@@ -287,6 +206,9 @@ const BOARDS: Readonly<Record<string, string>> = {
   h200: "hgx-h200-8",
   b200: "hgx-b200-8",
   b300: "hgx-b300-8",
+  "v100-16": "dgx1-v100",
+  mi250x: "mi250x-8",
+  mi250: "mi250-16",
   mi300x: "mi300x-8",
   mi325x: "mi325x-8",
   mi355x: "mi355x-8",
@@ -306,6 +228,7 @@ const BOARDS: Readonly<Record<string, string>> = {
 const LIKE: Readonly<Record<string, string>> = {
   "a100-40": "hgx-a100-8",
   a800: "hgx-a100-8",
+  "v100-32": "dgx1-v100",
   h20: "hgx-h100-8",
   h800: "hgx-h100-8",
 };
@@ -318,11 +241,6 @@ function entryOf(chip: Part): Entry {
   if (chip.key === "gb200" || chip.key === "gb300") {
     const rack = nvl72(chip.key, `NVIDIA ${chip.key.toUpperCase()} NVL72 data sheet`);
     return { ...rack, hosts: 1, host: { ...rack.host, fabric: nvswitched(4, 5, 18, 53.125, "NVLink Switch") } };
-  }
-  if (chip.key.startsWith("v100")) {
-    const fabric = { kind: "nvlink" as const, generation: 2, links: star(8, 6, 150), switchName: "NVLink mesh" };
-    const host = { cpu: CPUS.rome, part: chip, numDevices: 8, hostLink: pcie(3), devicesPerPcieSwitch: 2, fabric };
-    return { summary: `8x ${chip.name}`, sources: [chip.source], nic: "4xEDR", host };
   }
   const desktop = /GeForce|TITAN|RX \d/.test(chip.name);
   const host = desktop ? cpu("AMD Ryzen 9 7950X", 1, 16, 64, 83.2) : CPUS.genoa;
@@ -341,6 +259,7 @@ function partPreset(name: string): Preset | undefined {
   const host: HostSpec = {
     ...entry.host,
     numDevices: count,
+    numSlots: Math.max(count, numDevices),
     ...(fabric !== undefined && { fabric: { ...fabric, links: links ?? [] } }),
   };
   return {
@@ -431,14 +350,19 @@ export function findPreset(name: string): Preset | undefined {
   };
 }
 
-/** `l40s-4`, `hgx-h100-4`: the same system with another number of devices, 1 to 16. */
+/** `l40s-4`, `hgx-h100-4`: the same system with the first of its devices alone; cards go to 16, as sockets fill up. */
 function countedCards(name: string): Entry | undefined {
   const match = /^(.*?)(?:-(\d{1,2}))?$/.exec(name);
   const num = Number(match?.[2] ?? 1);
-  const key = Object.keys(TABLE).find((known) => known.replace(/-\d$/, "") === match?.[1]);
-  const entry = key === undefined ? undefined : TABLE[key];
-  const fabric = entry?.host.fabric;
-  if (entry === undefined || num < 1 || num > 16 || entry.hosts !== undefined || key === "mi250x-8") return undefined;
+  const sizes = Object.entries(TABLE)
+    .filter(
+      ([known, { fixed, hosts }]) => known.replace(/-\d{1,2}$/, "") === match?.[1] && !fixed && hosts === undefined,
+    )
+    .map(([, entry]) => entry)
+    .sort((a, b) => a.host.numDevices - b.host.numDevices);
+  const entry = sizes.find(({ host }) => host.numDevices >= num) ?? sizes.at(-1);
+  if (entry === undefined || num < 1 || num > 16) return undefined;
+  const { fabric } = entry.host;
   if (fabric !== undefined && num > entry.host.numDevices) return undefined;
   const links = fabric?.links.filter((l) => l.a < num && (l.b === "switch" || l.b < num));
   return {
@@ -447,6 +371,7 @@ function countedCards(name: string): Entry | undefined {
     host: {
       ...entry.host,
       numDevices: num,
+      numSlots: Math.max(num, entry.host.numDevices),
       ...(fabric !== undefined && { fabric: { ...fabric, links: links ?? [] } }),
     },
   };

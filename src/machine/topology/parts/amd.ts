@@ -54,6 +54,18 @@ export const AMD_PARTS: readonly Part[] = [
   },
   {
     ...AMD,
+    key: "mi250",
+    name: "AMD Instinct MI250 (one die)",
+    memoryBytes: 64 * GIB,
+    memoryBandwidthGBps: 1638.4,
+    peakTflops: { f64: 45.3, f32: 45.3, f16: 181, bf16: 181, i8: 181 },
+    arch: "gfx90a",
+    powerLimitWatts: 560,
+    match: /MI250\b/,
+    source: "AMD Instinct MI250 data sheet, halved: each of its two dies is a device",
+  },
+  {
+    ...AMD,
     key: "mi210",
     name: "AMD Instinct MI210",
     memoryBytes: 64 * GIB,

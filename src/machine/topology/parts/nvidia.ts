@@ -281,6 +281,18 @@ export const NVIDIA_PARTS: readonly Part[] = [
   },
   {
     ...NVIDIA,
+    key: "v100-pcie",
+    name: "Tesla V100-PCIE-16GB",
+    memoryBytes: 16384 * MIB,
+    memoryBandwidthGBps: 900,
+    peakTflops: { f64: 7, f32: 14, f16: 112 },
+    arch: "7.0",
+    powerLimitWatts: 250,
+    match: /\bV100-PCIE-16GB/,
+    source: "NVIDIA V100 data sheet",
+  },
+  {
+    ...NVIDIA,
     key: "rtx5090",
     name: "NVIDIA GeForce RTX 5090",
     memoryBytes: 32607 * MIB,

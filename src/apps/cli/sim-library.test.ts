@@ -1,0 +1,116 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
+
+const MEASURED = `# nThread 1 nGpus 8 minBytes 1024 maxBytes 1073741824
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float     sum      -1    16.00    0.06    0.11      0    15.70    0.07    0.12      0
+  1073741824     268435456     float     sum      -1   4000.0  268.43  469.76      0   4000.1  268.43  469.76      0
+# Out of bounds values : 0 OK
+`;
+
+let folder = "";
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "chorale-sim-"));
+  writeFileSync(join(folder, "measured.txt"), MEASURED);
+  writeFileSync(join(folder, "empty.txt"), "# nothing\n");
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const sim = (...args: string[]) => runCli("sim", ...args);
+const library = (...args: string[]) => sim("--nccl", "--op", "all_reduce", ...args);
+
+describe("chorale sim --nccl", () => {
+  it("needs no plan: 1,440 GPUs by one command", async () => {
+    const { code, out } = await library(
+      "--topology",
+      "20x gb200-nvl72",
+      "--nvls",
+      "on",
+      "-b",
+      "1G",
+      "-e",
+      "1G",
+      "--json",
+    );
+    expect(code).toBe(0);
+    const { rows, ncclMachine } = JSON.parse(out) as { rows: object[]; ncclMachine: object };
+    expect(ncclMachine).toMatchObject({ numRanks: 1440, numNodes: 20, numHosts: 360 });
+    expect(rows).toMatchObject([
+      { library: "NCCL", algorithm: "nvlstree", protocol: "Simple", uncertainty: expect.any(Number) },
+    ]);
+  });
+  it("names algorithm, protocol, channels and the expected range", async () => {
+    const { out } = await library("--topology", "hgx-h100-8", "-b", "1K", "-e", "1K");
+    expect(out).toMatch(/NCCL's model: all_reduce, 8 ranks on 1 node, .*NVLS off/);
+    expect(out).toMatch(/1024 .* ring +LL +1 +\d+(\.\d+)? to \d+/);
+    const forced = await library(
+      "--topology",
+      "hgx-h100-8",
+      "-b",
+      "1K",
+      "-e",
+      "1K",
+      "--algorithm",
+      "ring",
+      "--protocol",
+      "simple",
+    );
+    expect(forced.out).toMatch(/ring +Simple/);
+  });
+  it("refuses a switch that is not there, and what it does not know", async () => {
+    const refused = await library("--topology", "hgx-a100-8", "--switch");
+    expect(refused).toMatchObject({ code: 2, err: expect.stringMatching(/--switch .*A100.*compute capability 9.0/) });
+    const plan = await sim("ring-all-reduce", "--arg", "numRanks=8", "--topology", "mi300x-8", "--switch");
+    expect(plan).toMatchObject({ code: 2, err: expect.stringMatching(/--switch .*MI300X/) });
+    expect((await library("--topology", "2x gaudi3-8")).err).toMatch(/HCCL on 2 hosts is not supported/);
+    expect((await sim("--topology", "hgx-h100-8")).err).toMatch(/--nccl --op OPERATION/);
+    expect((await sim("--nccl", "--op", "all_sum", "--topology", "hgx-h100-8")).err).toMatch(/all_reduce, all_gather/);
+    expect((await library("--topology", "hgx-h100-8", "--nccl-version", "new")).err).toMatch(/such as 2.27.7/);
+    expect((await library("--topology", "hgx-h100-8", "--processes", "9")).err).toMatch(/1 to 8 ranks a process/);
+    expect((await library("--topology", "hgx-h100-8", "--ranks", "1")).err).toMatch(/2 to 65536/);
+  });
+  it("sets plans and the library side by side and names the fastest", async () => {
+    const { out } = await sim(
+      "ring-all-reduce",
+      "one-shot-packet-all-reduce",
+      "--arg",
+      "numRanks=8",
+      "--topology",
+      "hgx-h100-8",
+      "--nccl",
+      "-b",
+      "1K",
+      "-e",
+      "256M",
+      "-f",
+      "512",
+    );
+    expect(out).toMatch(/# +size +ring-all-reduce +one-shot-packet-all-reduce +NCCL +fastest/);
+    expect(out).toMatch(/1024( +\d+\.\d\d){3} {2}one-shot-packet-all-reduce/);
+    expect(out).toMatch(/268435456( +\d+\.\d\d){3} {2}NCCL/);
+  });
+});
+
+describe("chorale sim --measured", () => {
+  it("overlays the output of nccl-tests with the error", async () => {
+    const file = join(folder, "measured.txt");
+    const args = ["--topology", "hgx-h100-8", "--nvls", "on", "--measured", file];
+    const { out } = await library(...args);
+    expect(out).toMatch(/1073741824 +4000\.00 +\d+\.\d\d +[+-]\d\.\d %/);
+    expect(out).toMatch(/median \d+\.\d % off; the expected range holds 100 % of 2 sizes/);
+    const { measured } = JSON.parse((await library(...args, "--json")).out) as { measured: { rows: object[] }[] };
+    expect(measured[0]?.rows).toMatchObject([
+      { sizeBytes: 1024, measuredUs: 16 },
+      { sizeBytes: 2 ** 30, measuredUs: 4000 },
+    ]);
+  });
+  it("refuses a file without rows", async () => {
+    const { code, err } = await library("--topology", "hgx-h100-8", "--measured", join(folder, "empty.txt"));
+    expect(code).not.toBe(0);
+    expect(err).toMatch(/has no rows: expected the output of nccl-tests/);
+  });
+});

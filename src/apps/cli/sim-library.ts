@@ -1,0 +1,160 @@
+/** What the vendor's own library takes, for `sim --nccl`: flags to a model, and its curve as rows and as text. */
+import {
+  busFactor,
+  type CollectiveEstimate,
+  type CollectiveMachine,
+  collectiveMachineOf,
+  type EstimateOptions,
+  LIBRARY_ALGORITHMS,
+  NCCL_PROTOCOL_NAMES,
+  parseNcclVersion,
+  predictCollective,
+  switchesReduce,
+  TIMED_OPERATIONS,
+  type TimedOperation,
+} from "../../authoring/simulator/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
+
+export interface LibraryFlags {
+  readonly switch?: boolean;
+  readonly nvls?: string;
+  readonly p2p?: string;
+  readonly processes?: string;
+  readonly blocking?: boolean;
+  readonly algorithm?: string;
+  readonly protocol?: string;
+  readonly ncclVersion?: string;
+}
+
+export interface LibraryRow extends CollectiveEstimate {
+  readonly sizeBytes: number;
+  readonly algbwGBps: number;
+  readonly busbwGBps: number;
+  /** Where nine of ten measured times are expected. */
+  readonly lowUs: number;
+  readonly highUs: number;
+}
+
+export interface LibraryCurve {
+  readonly operation: TimedOperation;
+  readonly machine: CollectiveMachine;
+  readonly options: EstimateOptions;
+  readonly rows: readonly LibraryRow[];
+}
+
+function oneOf<const W extends string>(flag: string, text: string, words: readonly W[]): W {
+  const found = words.find((word) => word.toLowerCase() === text.toLowerCase());
+  if (found === undefined) throw new InvalidArgumentError(flag, text, `one of ${words.join(", ")}`);
+  return found;
+}
+
+/** Reads an operation that libraries time. @throws InvalidArgumentError saying what is accepted */
+export function timedOperation(text: string, flag: string): TimedOperation {
+  return oneOf(flag, text, TIMED_OPERATIONS);
+}
+
+const isOn = (flag: string, text: string | undefined): boolean | undefined =>
+  text === undefined ? undefined : oneOf(flag, text, ["on", "off"]) === "on";
+
+/** Devices that one process launches: `rank` is one, `host` all of a host. */
+function devicesPerProcess(text: string | undefined, machine: CollectiveMachine): number {
+  const most = Math.ceil(machine.numRanks / machine.numHosts);
+  if (text === undefined || text === "rank") return 1;
+  if (text === "host") return most;
+  const count = Number(text);
+  if (!Number.isInteger(count) || count < 1 || count > most)
+    throw new InvalidArgumentError(
+      "--processes",
+      text,
+      `rank (one process a rank), host (one a host), or 1 to ${most} ranks a process`,
+    );
+  return count;
+}
+
+/**
+ * Refuses `--switch` and `--nvls on` where no switch reduces.
+ * @throws InvalidArgumentError
+ */
+export function requireSwitch(flags: LibraryFlags, machine: CollectiveMachine): void {
+  const flag = flags.switch === true ? "--switch" : flags.nvls === "on" ? "--nvls" : undefined;
+  // What was read from an ASTRA-sim file has no architecture: its switches are what the reader says they are.
+  if (flag === undefined || switchesReduce(machine) || machine.arch === "") return;
+  throw new InvalidArgumentError(
+    flag,
+    `a machine of ${machine.device}`,
+    "NVIDIA devices of compute capability 9.0 or later on NVSwitch: no other switch multicasts and reduces",
+  );
+}
+
+/** Times the library's collective at every size. */
+export function libraryCurve(
+  operation: TimedOperation,
+  inventory: Inventory,
+  devices: readonly string[],
+  sizes: readonly number[],
+  flags: LibraryFlags,
+  llGBps: number | undefined,
+): LibraryCurve {
+  const machine = collectiveMachineOf(inventory, devices, { p2p: isOn("--p2p", flags.p2p) !== false });
+  requireSwitch(flags, machine);
+  const options: EstimateOptions = {
+    devicesPerProcess: devicesPerProcess(flags.processes, machine),
+    blocking: flags.blocking === true,
+    nvls: isOn("--nvls", flags.nvls) ?? (flags.switch === true && switchesReduce(machine)),
+    ...(flags.algorithm !== undefined && { algorithm: oneOf("--algorithm", flags.algorithm, LIBRARY_ALGORITHMS) }),
+    ...(flags.protocol !== undefined && { protocol: oneOf("--protocol", flags.protocol, NCCL_PROTOCOL_NAMES) }),
+    ...(flags.ncclVersion !== undefined && { version: parseNcclVersion(flags.ncclVersion) }),
+    ...(llGBps !== undefined && { llGBps }),
+  };
+  const rows = sizes.map((sizeBytes): LibraryRow => {
+    const estimate = predictCollective(operation, sizeBytes, machine, options);
+    const { timeUs, uncertainty } = estimate;
+    const algbwGBps = sizeBytes / (timeUs * 1000);
+    return {
+      sizeBytes,
+      ...estimate,
+      algbwGBps,
+      busbwGBps: algbwGBps * busFactor(operation, machine.numRanks),
+      lowUs: timeUs / (1 + uncertainty),
+      highUs: timeUs * (1 + uncertainty),
+    };
+  });
+  return { operation, machine, options, rows };
+}
+
+/** What the model assumes, in one line. */
+export function describeLibrary({ operation, machine, options, rows }: LibraryCurve): string {
+  const { fabric, network, numRanks, numNodes, numHosts } = machine;
+  const inside = fabric.kind === "fabric" ? `${fabric.deviceGBps.toFixed(0)} GB/s of links a device` : fabric.kind;
+  const parts = [
+    `${rows[0]?.library}'s model: ${operation}, ${numRanks} ranks on ${numNodes} ${numNodes === 1 ? "node" : "nodes"}`,
+    ...(numHosts === numNodes ? [] : [`${numHosts} hosts`]),
+    inside,
+    ...(network === undefined
+      ? []
+      : [`${network.numNics} NICs a node, ${network.kind}, ${network.nodeGBps.toFixed(0)} GB/s`]),
+    ...(switchesReduce(machine) ? [options.nvls === true ? "NVLS on" : "NVLS off (--nvls on)"] : []),
+    ...(fabric.kind !== "fabric" || options.devicesPerProcess === 1
+      ? []
+      : [`${options.devicesPerProcess} devices a process`]),
+  ];
+  return `# ${parts.join(", ")}`;
+}
+
+const shortUs = (us: number) => (us < 100 ? us.toFixed(1) : us.toFixed(0));
+
+/** The curve as a table: nccl-tests' figures, what was chosen, and where a measurement is expected. */
+export function printLibrary(curve: LibraryCurve): string {
+  const lines = [
+    describeLibrary(curve),
+    "#       size        time   algbw   busbw  algorithm  protocol  channels   expected",
+    "#        (B)        (us)  (GB/s)  (GB/s)                                      (us)",
+  ];
+  for (const row of curve.rows)
+    lines.push(
+      `${String(row.sizeBytes).padStart(12)}  ${row.timeUs.toFixed(2).padStart(10)}  ${row.algbwGBps.toFixed(2).padStart(6)}  ${row.busbwGBps.toFixed(2).padStart(6)}  ` +
+        `${row.algorithm.padStart(9)}  ${row.protocol.padStart(8)}  ${String(row.numChannels).padStart(8)}   ${shortUs(row.lowUs)} to ${shortUs(row.highUs)}`,
+    );
+  return lines.join("\n");
+}

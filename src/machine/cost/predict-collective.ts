@@ -1,0 +1,41 @@
+/** Which library runs on these devices, and what it takes: NCCL on NVIDIA's, RCCL on AMD's, the vendors' own elsewhere. */
+import { InvalidArgumentError } from "../../core/index.ts";
+import type { CollectiveEstimate, EstimateOptions, TimedOperation } from "./collective-estimate.ts";
+import type { CollectiveMachine } from "./collective-machine.ts";
+import { ncclPrediction } from "./nccl-prediction.ts";
+import { rcclPrediction } from "./rccl-prediction.ts";
+import { vendorPrediction } from "./vendor-prediction.ts";
+
+/**
+ * Says whether the switches of these devices multicast and reduce: NVSwitch 3 and later, which came with Hopper.
+ * @example
+ * switchesReduce(machine) // false on A100 and MI300X
+ */
+export function switchesReduce({ family, arch, fabric }: CollectiveMachine): boolean {
+  return family === "nvidia-gpu" && fabric.kind === "fabric" && fabric.switched && Number(arch) >= 9;
+}
+
+/**
+ * Predicts the time of one collective of the vendor's library. `sizeBytes` is the larger of a rank's two buffers.
+ * @throws InvalidArgumentError for NVLS on a machine whose switches do not reduce, or a network that the inventory lacks
+ * @throws UnsupportedError for devices whose library is not modelled
+ */
+export function predictCollective(
+  op: TimedOperation,
+  sizeBytes: number,
+  machine: CollectiveMachine,
+  options: EstimateOptions = {},
+): CollectiveEstimate {
+  if (machine.numRanks < 2) throw new InvalidArgumentError("ranks", machine.numRanks, "2 or more");
+  if (options.nvls === true && !switchesReduce(machine))
+    throw new InvalidArgumentError(
+      "nvls",
+      `on with ${machine.device}`,
+      "devices whose switches multicast and reduce: NVIDIA's from compute capability 9.0, on NVSwitch",
+    );
+  if (machine.numNodes > 1 && machine.network === undefined)
+    throw new InvalidArgumentError("topology", `${machine.numNodes} nodes`, "NICs that join them (--nic 8xNDR)");
+  if (machine.family === "nvidia-gpu") return ncclPrediction(op, sizeBytes, machine, options);
+  if (machine.family === "amd-gpu") return rcclPrediction(op, sizeBytes, machine, options);
+  return vendorPrediction(op, sizeBytes, machine);
+}

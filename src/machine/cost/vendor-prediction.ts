@@ -1,0 +1,65 @@
+/**
+ * Collectives of Intel Gaudi (HCCL), AWS Trainium and Inferentia (Neuron) and Google TPU (XLA): start + bytes over what the
+ * links of a device reach, within one host or slice. Constants are fitted to what the vendors publish
+ * (bench/results/simulator-accuracy.md, 2026-11-22), few points each, which the uncertainty says.
+ *
+ * Refuses what nothing is known of: several hosts, and operations other than these.
+ */
+import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import { busFactor, type CollectiveEstimate, type TimedOperation, transferUs } from "./collective-estimate.ts";
+import type { CollectiveMachine } from "./collective-machine.ts";
+
+interface VendorFit {
+  readonly library: "HCCL" | "Neuron" | "XLA";
+  /** Before its bytes count; the least of NeuronCores is 58 us and 300 us are seen. */
+  readonly baseUs: number;
+  /** Each further rank. */
+  readonly rankUs: number;
+  /** Share of all links of a device. */
+  readonly efficiency: number;
+  readonly uncertainty: number;
+}
+
+const VENDORS: Readonly<Partial<Record<CollectiveMachine["family"], VendorFit>>> = {
+  gaudi: { library: "HCCL", baseUs: 20, rankUs: 0, efficiency: 0.975, uncertainty: 0.25 },
+  neuron: { library: "Neuron", baseUs: 145, rankUs: 0.3, efficiency: 0.2, uncertainty: 1 },
+  tpu: { library: "XLA", baseUs: 2, rankUs: 1, efficiency: 0.82, uncertainty: 0.5 },
+};
+
+/**
+ * Predicts one collective of a vendor's own library.
+ * @throws UnsupportedError for a family or a job that nothing is known of
+ */
+export function vendorPrediction(
+  op: TimedOperation,
+  sizeBytes: number,
+  machine: CollectiveMachine,
+): CollectiveEstimate {
+  const fit = VENDORS[machine.family];
+  if (fit === undefined)
+    throw new UnsupportedError(
+      `a model of the collective library of ${machine.device}`,
+      "modelled are NCCL (NVIDIA), RCCL (AMD Instinct), HCCL (Gaudi), Neuron (Trainium, Inferentia) and XLA (TPU)",
+    );
+  if (machine.network !== undefined || machine.numNodes > 1)
+    throw new UnsupportedError(
+      `${fit.library} on ${machine.numNodes} hosts`,
+      "it is modelled within one host or slice",
+    );
+  const { fabric, numRanks: n } = machine;
+  if (fabric.kind !== "fabric" || fabric.deviceGBps <= 0)
+    throw new InvalidArgumentError(
+      "topology",
+      machine.device,
+      `devices that ${fit.library} joins by links of known rate`,
+    );
+  const rate = fabric.deviceGBps * fit.efficiency;
+  return {
+    timeUs: fit.baseUs + fit.rankUs * n + transferUs(sizeBytes * busFactor(op, n), rate),
+    library: fit.library,
+    algorithm: op === "all_to_all" ? "p2p" : "ring",
+    protocol: "Simple",
+    numChannels: Math.max(1, fabric.numLinks),
+    uncertainty: fit.uncertainty,
+  };
+}
