@@ -9,7 +9,12 @@ export {
   findEngines,
 } from "./engine-report.ts";
 export { judgeFfi } from "./ffi.ts";
-export type { Finding as DoctorFinding, Severity as DoctorSeverity } from "./finding.ts";
+export {
+  DOCTOR_CODES,
+  type DoctorCode,
+  type Finding as DoctorFinding,
+  type Severity as DoctorSeverity,
+} from "./finding.ts";
 export {
   explain,
   explainFlight,

@@ -50,7 +50,7 @@ const driverLibrary: Check = async ({ machine: { files } }) => {
 };
 
 /** Why cuInit fails, by status. */
-const INIT_FAILURES: Readonly<Record<number, { code: string; message: string; mend: string }>> = {
+const INIT_FAILURES: Readonly<Record<number, Pick<Finding, "code" | "message" | "mend">>> = {
   100: {
     code: "CUDA_SEES_NO_DEVICE",
     message: "CUDA sees no device, although there are GPUs.",
