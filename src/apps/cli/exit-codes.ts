@@ -1,2 +1,19 @@
 /** Exit codes of the command line: done, a check failed, bad usage, the environment lacks something. */
 export const EXIT = { done: 0, checkFailed: 1, usage: 2, environment: 3 } as const;
+
+/** What the system answers when the machine is at its end, and what to do then; its other answers are about a path. */
+const LACKS: ReadonlyMap<unknown, string> = new Map([
+  ["EMFILE", "Raise the limit of open files, such as by ulimit -n 1024: each rank loads its modules at once."],
+  ["ENFILE", "The whole machine has too many open files: end what holds them, or raise fs.file-max."],
+  ["ENOSPC", "Free space there, or name another folder; TMPDIR is the one for temporary files."],
+  ["EDQUOT", "Free space there, or name another folder; TMPDIR is the one for temporary files."],
+  ["EROFS", "Name a folder that can be written; TMPDIR is the one for temporary files."],
+  ["ENOMEM", "Free memory, or start fewer ranks."],
+]);
+
+/** Says what the machine lacks, and how to give it, where that is why the system refused; undefined for other errors. */
+export function describeLack(error: unknown): string | undefined {
+  if (!(error instanceof Error && "code" in error)) return undefined;
+  const mend = LACKS.get(error.code);
+  return mend === undefined ? undefined : `${error.message}. ${mend}`;
+}

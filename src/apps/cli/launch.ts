@@ -19,6 +19,7 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
+import { describeLack, EXIT } from "./exit-codes.ts";
 import { collect } from "./option-readers.ts";
 import { printError } from "./output.ts";
 
@@ -132,8 +133,9 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     return 0;
   } catch (error) {
     if (error instanceof RankFailedError) {
-      printError(`chorale launch: ${describeFailure(error)}\n`);
-      return lacksEngine(error) ? 3 : 1;
+      const lack = lackOfRank(error);
+      printError(`chorale launch: ${lack ?? describeFailure(error)}\n`);
+      return lack === undefined ? EXIT.checkFailed : EXIT.environment;
     }
     if (error instanceof AbortedError && caught !== undefined) {
       printError(`chorale launch: ended by ${caught}; all ranks are stopped\n`);
@@ -181,9 +183,17 @@ function describeFailure(failure: RankFailedError): string {
   return lines.join("\n");
 }
 
-/** The rank could not join its world, for its engine is not on this machine. */
-function lacksEngine({ cause }: RankFailedError): boolean {
-  return cause instanceof Error && (cause as { code?: unknown }).code === "UNAVAILABLE";
+/** A line of a stack that is the program's or chorale's; those of Node itself are not. */
+const FRAME_OF_FILES = /^\s+at (?!.*node:)/m;
+
+/** Why the rank could not begin, where the machine lacks something: its engine, or descriptors for its modules. */
+function lackOfRank({ rank, cause }: RankFailedError): string | undefined {
+  if (!(cause instanceof Error)) return undefined;
+  const isUnavailable = (cause as { code?: unknown }).code === "UNAVAILABLE";
+  // What the program itself was refused is told with its stack.
+  const lack = FRAME_OF_FILES.test(cause.stack ?? "") ? undefined : describeLack(cause);
+  const words = isUnavailable ? cause.message : lack;
+  return words === undefined ? undefined : `rank ${rank} failed first: ${words}`;
 }
 
 function parseRanks(text: string): number {

@@ -6,7 +6,7 @@
 import { Command, CommanderError } from "commander";
 import { ChoraleError, type ErrorCode } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
-import { EXIT } from "./exit-codes.ts";
+import { describeLack, EXIT } from "./exit-codes.ts";
 import { print, printError } from "./output.ts";
 
 const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
@@ -28,17 +28,17 @@ export async function main(argv: readonly string[]): Promise<number> {
     .showSuggestionAfterError();
   let exitCode: number = EXIT.done;
   const name = argv.find((word) => !word.startsWith("-"));
-  for (const entry of COMMANDS) {
-    const command = program.command(entry.name).description(entry.summary);
-    command.exitOverride();
-    if (entry.name === name) {
-      const module = await entry.load();
-      module.configure(command, (code) => {
-        exitCode = code;
-      });
-    }
-  }
   try {
+    for (const entry of COMMANDS) {
+      const command = program.command(entry.name).description(entry.summary);
+      command.exitOverride();
+      if (entry.name === name) {
+        const module = await entry.load();
+        module.configure(command, (code) => {
+          exitCode = code;
+        });
+      }
+    }
     if (argv.length === 0) {
       program.outputHelp({ error: true });
       return EXIT.usage;
@@ -52,21 +52,19 @@ export async function main(argv: readonly string[]): Promise<number> {
       return EXIT_BY_CODE[error.code] ?? EXIT.checkFailed;
     }
     if (isFileError(error)) {
-      printError(`chorale ${name ?? ""}: ${error.message}\n`);
-      return LACKING.has(error.code) ? EXIT.environment : EXIT.usage;
+      const lack = describeLack(error);
+      printError(`chorale ${name ?? ""}: ${lack ?? error.message}\n`);
+      return lack === undefined ? EXIT.usage : EXIT.environment;
     }
     printError(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     return EXIT.checkFailed;
   }
 }
 
-/** What the system answers when the machine is at its end; its other answers are about the path that was given. */
-const LACKING: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EROFS"]);
-
 /** A file that the system did not let us read or write, such as an output that is a folder, or a lack of the machine. */
 function isFileError(error: unknown): error is Error & { readonly code: string } {
   if (!(error instanceof Error && "syscall" in error && "code" in error)) return false;
-  return "path" in error || LACKING.has(String(error.code));
+  return "path" in error || describeLack(error) !== undefined;
 }
 
 async function readVersion(): Promise<string> {

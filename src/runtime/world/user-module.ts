@@ -267,8 +267,8 @@ function scratchFolder(): string {
       removeOrphans(parent, FOLDER_KIND, (file) => file.isDirectory());
       made = mkdtempSync(join(parent, ownName(FOLDER_KIND, "")));
     } catch (cause) {
-      const how = "Set TMPDIR to a folder that exists and that you may write.";
-      throw new UnavailableError("a folder for bundled modules", (cause as Error).message, how, { cause });
+      const how = "Set TMPDIR to a folder that exists, that you may write, and that has room.";
+      throw new UnavailableError(`a folder for bundled modules in ${parent}`, (cause as Error).message, how, { cause });
     }
     folder = made;
     process.once("exit", () => rmSync(made, { recursive: true, force: true }));
