@@ -6,14 +6,14 @@ import { COMBINE } from "./elements.ts";
 import type { OracleMemory } from "./memory.ts";
 import type { Places } from "./places.ts";
 
-/** What input and output hold. */
-export function contentsAtEnd(plan: ExecutionPlan, places: Places, memory: OracleMemory): string {
+/** What input and output hold after a launch. */
+export function contentsAtEnd(plan: ExecutionPlan, places: Places, memory: OracleMemory, launch: number): string {
   const all: string[] = [];
   for (const rank of plan.ranks) {
     for (const buffer of ["input", "output"] as const) {
       for (let chunk = 0; chunk < rank[buffer].chunks; chunk++) {
         for (let cell = 0; cell < places.cells; cell++) {
-          const { value, packet } = memory.last(places.place(0, rank.rank, buffer, chunk, cell));
+          const { value, packet } = memory.last(places.place(launch, rank.rank, buffer, chunk, cell));
           all.push(`${value}${packet === 0 ? "" : "p"}`);
         }
       }

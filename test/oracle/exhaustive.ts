@@ -200,6 +200,15 @@ interface Successors {
 
 /** All states that one step of one strand, or of its buffer, leads to. */
 function successors(program: Program, state: State): Successors {
+  // To issue an operation changes nothing that others see: it need not be put off, since performing it may be.
+  for (const [s, strand] of state.strands.entries()) {
+    const step = program.strands[s]![strand.pc];
+    if (step?.kind !== "element" || state.waiting.some((list) => list.includes(s))) continue;
+    const next = copyOf(state);
+    next.strands[s]!.pending.push(step.element);
+    next.strands[s]!.pc++;
+    return { list: [next], goesOn: true };
+  }
   const list: State[] = [];
   let goesOn = false;
   const change = (make: (next: State) => void, isSure = true) => {
@@ -226,14 +235,7 @@ function successors(program: Program, state: State): Successors {
       }
     }
     const step = program.strands[s]![strand.pc];
-    if (step === undefined || state.waiting.some((list) => list.includes(s))) return;
-    if (step.kind === "element") {
-      change((next) => {
-        next.strands[s]!.pending.push(step.element);
-        next.strands[s]!.pc++;
-      });
-      return;
-    }
+    if (step === undefined || step.kind === "element" || state.waiting.some((list) => list.includes(s))) return;
     const relaxed = (step.kind === "raise" || step.kind === "take") && step.relaxed;
     if (!relaxed && strand.pending.length > 0) return;
     switch (step.kind) {
@@ -311,6 +313,30 @@ function readings(state: State, strand: StrandState, { from, fromPacket }: Eleme
   return seen;
 }
 
+/** A state as a string, the same for the same state. Numbers are small, the least is about -100. */
+function keyOf({ strands, history, counters, waiting }: State): string {
+  const codes: number[] = [];
+  const numbers = (list: readonly number[]) => {
+    codes.push(list.length + 1024);
+    for (const n of list) codes.push(n + 512);
+  };
+  for (const { pc, pending, buffer, view } of strands) {
+    codes.push(pc + 512, pending.length + 512, buffer.length + 512);
+    for (const { place, value, packet } of buffer) codes.push(place + 512, value + 512, packet ? 1 : 2);
+    numbers(view);
+  }
+  for (const list of history) {
+    codes.push(list.length + 1024);
+    for (const { value, packet } of list) codes.push(value + 512, packet ? 1 : 2);
+  }
+  for (const { count, taken, views } of counters) {
+    codes.push(count + 512, taken + 512, views.length + 1024);
+    for (const view of views) numbers(view ?? []);
+  }
+  for (const list of waiting) numbers(list);
+  return String.fromCharCode(...codes);
+}
+
 /** Looks at every run of a plan whose collective means nothing: whether all end, and end alike. */
 export function exploreAll(plan: ExecutionPlan): Outcome {
   const program = new Program(plan);
@@ -335,7 +361,7 @@ export function exploreAll(plan: ExecutionPlan): Outcome {
   let undefinedAtEnd = false;
   while (stack.length > 0) {
     const state = stack.pop()!;
-    const key = JSON.stringify(state);
+    const key = keyOf(state);
     if (seen.has(key)) continue;
     seen.add(key);
     if (seen.size > MAX_STATES) return { kind: "too-large" };

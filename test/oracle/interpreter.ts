@@ -22,6 +22,18 @@ export interface RunOptions {
   readonly launches?: number;
   /** Seed of what lies in memory at the beginning; that of the schedule unless told. */
   readonly contents?: number;
+  /** How those who run behave; random unless told. */
+  readonly habits?: Habits;
+}
+/** How those who run behave. */
+export interface Habits {
+  /** How likely a plain read is an old one, and how likely a write is visible at once. */
+  readonly stale: number;
+  readonly eager: number;
+  /** How likely a strand goes on issuing while elements of it wait. */
+  readonly hurry: number;
+  /** By strand, then by proxy: how likely it is let go on, from 0 to 1. */
+  readonly weights: readonly number[];
 }
 /** What went wrong, or nothing. */
 export type Outcome = string | undefined;
@@ -29,6 +41,8 @@ export type Outcome = string | undefined;
 export interface Run {
   readonly outcome: Outcome;
   readonly contents: string;
+  /** How much depended on timing: reads that could have got another value, and times when nearly nobody could go on. */
+  readonly tension: number;
 }
 
 const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
@@ -37,7 +51,7 @@ const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
 export function runAndLook(plan: ExecutionPlan, options: RunOptions): Run {
   const machine = new Machine(plan, options);
   const outcome = machine.run();
-  return { outcome, contents: machine.contents() };
+  return { outcome, contents: machine.contents(), tension: machine.tension };
 }
 
 class Machine {
@@ -54,6 +68,7 @@ class Machine {
   readonly #hurry: number;
   readonly #weights: number[];
   readonly #launches: number;
+  #stalls = 0;
 
   constructor(plan: ExecutionPlan, options: RunOptions) {
     this.#plan = plan;
@@ -65,9 +80,10 @@ class Machine {
     const contents = options.contents === undefined ? this.#random : new Random(options.contents);
     for (let i = 0; i < this.#places.size; i++) this.#initial.push((contents.u32() | 1) >>> 0);
     this.#memory = new OracleMemory(this.#initial, this.#random);
-    const stale = this.#random.pick([0, 0.2, 0.7]);
-    const eager = this.#random.pick([1, 0.5, 0.05]);
-    this.#hurry = this.#random.pick([0.1, 0.5, 0.95]);
+    const { habits } = options;
+    const stale = habits?.stale ?? this.#random.pick([0, 0.2, 0.7]);
+    const eager = habits?.eager ?? this.#random.pick([1, 0.5, 0.05]);
+    this.#hurry = habits?.hurry ?? this.#random.pick([0.1, 0.5, 0.95]);
     for (const rank of plan.ranks) {
       for (const strand of rank.strands) {
         this.#strands.push({
@@ -93,7 +109,9 @@ class Machine {
     }
     // Some agents are much faster than others.
     const spread = this.#random.pick([0, 3, 8]);
-    this.#weights = [...this.#strands, ...this.#proxies].map(() => 2 ** -this.#random.below(spread + 1));
+    this.#weights = [...this.#strands, ...this.#proxies].map(
+      (_, agent) => habits?.weights[agent] ?? 2 ** -this.#random.below(spread + 1),
+    );
   }
 
   // Scheduling.
@@ -115,6 +133,7 @@ class Machine {
           if (!moved) moved = this.#surface(held);
         }
         if (!moved) return this.#stuck();
+        this.#stalls++;
         misses = 0;
       }
     }
@@ -475,8 +494,14 @@ class Machine {
     return this.#counters.unequal();
   }
 
-  /** What input and output hold. */
+  get tension(): number {
+    return this.#memory.tension + this.#stalls;
+  }
+
+  /** What input and output hold, of every launch. */
   contents(): string {
-    return contentsAtEnd(this.#plan, this.#places, this.#memory);
+    return Array.from({ length: this.#launches }, (_, launch) =>
+      contentsAtEnd(this.#plan, this.#places, this.#memory, launch),
+    ).join("|");
   }
 }

@@ -25,6 +25,8 @@ export function joinInto(view: View, other: View | undefined): void {
 export class OracleMemory {
   readonly #history: Entry[][];
   readonly #random: Random;
+  /** Reads that could have got another value: how much depended on timing in this run. */
+  tension = 0;
   constructor(initial: readonly number[], random: Random) {
     this.#history = initial.map((value) => [{ value, packet: 0 }]);
     this.#random = random;
@@ -77,6 +79,7 @@ export class Agent {
     if (own !== undefined) return own.packet === packet ? own.value : random.u32();
     const history = this.#memory.history(place);
     const from = this.view.get(place) ?? 0;
+    if (from < history.length - 1) this.#memory.tension++;
     let index = history.length - 1;
     if (packet !== 0) {
       const seen: number[] = [];

@@ -43,7 +43,8 @@ export class Places {
       }
     }
     const units = unit === 0 ? 1 : unitsPerChunk;
-    // Every unit is a whole number of cells, and so is every part of a group.
+    // Every unit is a whole number of cells, and so is every chunk and every part of a group.
+    finest = gcd(finest, unit * units);
     const perChunk = unit === 0 ? 1 : (unit * units) / finest;
     this.cells = (cells / gcd(cells, perChunk)) * perChunk;
     this.#chunkBytes = unit === 0 ? 1 : unit * units;

@@ -1,7 +1,11 @@
 import { describe, expect, it } from "vitest";
+import { verifyPlan } from "../../src/authoring/verifier/index.ts";
+import { searchForBreak } from "./adversary.ts";
 import { runAndLook } from "./interpreter.ts";
 import { isShapeless, judge } from "./judge.ts";
+import { meaninglessPlans } from "./meaningless.ts";
 import { randomPlan } from "./random-plans.ts";
+import { wildPlan } from "./wild-plans.ts";
 
 /** Ways in which runs of a plan on equal contents end. */
 function endings(seed: number, runs: number): number {
@@ -11,10 +15,10 @@ function endings(seed: number, runs: number): number {
 }
 
 describe("random plans", () => {
-  it("that the verifier passes end, and end alike, in every run of the oracle (400 here; RANDOM_PLANS=9000 for more)", {
+  it("that the verifier passes end, and end alike, in every run of the oracle (300 here; RANDOM_PLANS=9000 for more)", {
     timeout: 3_600_000,
   }, () => {
-    const total = Number(process.env["RANDOM_PLANS"] ?? 400);
+    const total = Number(process.env["RANDOM_PLANS"] ?? 300);
     const first = Number(process.env["RANDOM_PLANS_SEED"] ?? 1) * 1_000_000;
     const broken: string[] = [];
     const counts = { passed: 0, flagged: 0, confirmed: 0 };
@@ -35,5 +39,29 @@ describe("random plans", () => {
     // Neither does it flag everything, nor without reason.
     expect(counts.passed).toBeGreaterThan(total * 0.05);
     expect(counts.confirmed).toBeGreaterThan(counts.flagged * 0.9);
+  });
+
+  // Long: node test/campaigns/verifier.mjs --plans 200000 --adversary 20000
+  it.each([
+    ["random schedules", false, 250],
+    ["schedules that a search finds", true, 80],
+  ])(
+    "of every construct, launches and units that the verifier passes hold out against %s",
+    { timeout: 600_000 },
+    (_, search, plans) => {
+      const seed = Number(process.env["CHORALE_SEED"] ?? 7);
+      const result = meaninglessPlans({ plans, seed, search });
+      expect(result.broken, `seed ${seed}`).toEqual([]);
+      expect(result.passed).toBeGreaterThan(plans * 0.25);
+      expect(result.launchedAgain).toBeGreaterThan(plans * 0.03);
+    },
+  );
+
+  it("that are wrong are broken by the search", () => {
+    const broken = Array.from({ length: 60 }, (_, i) => wildPlan(9_000 + i))
+      .filter((plan) => !verifyPlan(plan, { lint: false }).ok)
+      .map((plan, i) => searchForBreak(plan, { seed: i, unitsPerChunk: 1, launches: 1, tries: 60, starts: 4 }));
+    expect(broken.length).toBeGreaterThan(15);
+    expect(broken.filter((what) => what !== undefined).length).toBeGreaterThan(broken.length * 0.7);
   });
 });

@@ -48,7 +48,8 @@ export interface Accessor {
   readonly past: Past;
 }
 
-const PAGE_BITS = 14;
+// Small: most plans are, and campaigns verify millions of them.
+const PAGE_BITS = 10;
 const PAGE_ROWS = 2 ** PAGE_BITS;
 
 /** Rows of integers that grow without being copied. */

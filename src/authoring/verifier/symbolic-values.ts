@@ -50,24 +50,24 @@ export class Values {
   /** Values up to here are leaves. */
   readonly #leaves: number;
   /** Of node #leaves + 1 + i: where its operands begin in `#kids` (they end where the next one's begin). */
-  readonly #begin = new IntList(1024);
-  readonly #kids = new IntList(4096);
+  readonly #begin = new IntList(128);
+  readonly #kids = new IntList(256);
   /** Index of the operator, or -1. */
-  readonly #op = new IntList(1024);
-  readonly #flags = new IntList(1024);
+  readonly #op = new IntList(128);
+  readonly #flags = new IntList(128);
   /**
    * Sum of a random-looking number for each leaf, as often as it is in: values that differ here differ (unless operands
    * may come twice). Spares flattening most pairs.
    */
-  readonly #print = new IntList(1024);
+  readonly #print = new IntList(128);
   /** Number of the operation that made it first, or -1. */
-  readonly #maker = new IntList(1024);
+  readonly #maker = new IntList(128);
   /** By operation, what it got where it read memory that nobody had written. */
   readonly #garbage = new Map<number, number>();
   readonly #races = new Map<number, readonly number[]>();
   readonly #poison = new Map<string, number>();
   /** Open addressing: node numbers by the hash of operator and operands. */
-  #table = new Int32Array(4096);
+  #table = new Int32Array(256);
   #numInTable = 0;
   readonly #flat = new Map<number, FlatValue>();
   #numRemembered = 0;

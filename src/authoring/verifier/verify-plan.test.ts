@@ -222,3 +222,46 @@ describe("more", () => {
     expect(codes(wrongPeer)).toEqual(["wrong-peer"]);
   });
 });
+
+describe("strands that compete for a lock", () => {
+  const locked = (...ops: Op[]): Op[] => [acquire(0), ...ops, release(0)];
+  it("may end differently in each order: a plan of no meaning is wrong then", () => {
+    const one = at("output", 0);
+    const doubles = locked(sum(one, one, one));
+    const adds = locked(sum(one, one, at("input", 0)));
+    const begins: Op[] = [copy(one, at("input", 1)), { kind: "barrier", barrier: 0, numStrands: 2 }];
+    const plan = (a: Op[], b: Op[]) =>
+      planOf(
+        [
+          [
+            [...begins, ...a],
+            [begins[1]!, ...b],
+          ],
+        ],
+        { input: 2, output: 1, semaphores: [1] },
+      );
+    expect(codes(plan(doubles, adds))).toEqual(["race"]);
+    expect(codes(plan(adds, adds))).toEqual([]);
+    expect(codes(plan(doubles, doubles))).toEqual([]);
+  });
+
+  it.each([3, 6])("are decided: %i contenders that add into one place", (contenders) => {
+    const meet: Op = { kind: "barrier", barrier: 0, numStrands: contenders };
+    const strands = Array.from({ length: contenders }, (_, i) => [
+      ...(i === 0 ? [copy(at("output", 0), at("input", 0))] : []),
+      meet,
+      ...(i === 0 ? [] : locked(sum(at("output", 0), at("output", 0), at("input", i)))),
+    ]);
+    const from = Array.from({ length: contenders }, (_, chunk) => ({ rank: 0, chunk }));
+    const plan = planOf(
+      [strands],
+      { input: contenders, output: 1, semaphores: [1] },
+      {
+        operation: "custom",
+        custom: { name: "sum", inputChunks: [contenders], outputChunks: [1], post: [[{ kind: "reduce", from }]] },
+      },
+    );
+    expect(codes(plan)).toEqual([]);
+    expect(codes({ ...plan, ranks: [{ ...plan.ranks[0]!, semaphores: [{ initialValue: 2 }] }] })).not.toEqual([]);
+  });
+});

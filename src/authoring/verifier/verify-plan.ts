@@ -10,6 +10,7 @@ import { checkCounts } from "./check-counts.ts";
 import type { Promises } from "./check-promises.ts";
 import { checkShape } from "./check-shape.ts";
 import { checkTarget, type Target } from "./check-target.ts";
+import { OrderComparison } from "./compare-orders.ts";
 import { reportDeadlock } from "./deadlock.ts";
 import { type Exploration, explore } from "./explore-plan.ts";
 import { type Finding, type FindingCode, Findings } from "./findings.ts";
@@ -232,10 +233,14 @@ function verifyAt(
     return;
   }
   const ids = new Set(contested.map((counter) => counter.id));
+  const orders = new OrderComparison(geometry, session.values);
   tryOrders(findings, (choices) => {
     const run = session.settle({ kind: "choices", contested: ids, choices });
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
-    else judge(geometry, session.values, run, options.promises, findings);
+    else {
+      judge(geometry, session.values, run, options.promises, findings);
+      orders.add(run, findings);
+    }
     return run;
   });
   if (findings.hasErrors) return;
