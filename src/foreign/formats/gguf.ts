@@ -6,6 +6,7 @@
 import { GGMLQuantizationType, gguf } from "@huggingface/gguf";
 import { FormatError, show } from "../../core/index.ts";
 import type { ByteSource } from "./byte-source.ts";
+import { readLongStrings } from "./gguf-strings.ts";
 
 export type GgufValue = string | number | bigint | boolean | readonly GgufValue[];
 
@@ -95,15 +96,17 @@ export async function readGgufHeader(source: ByteSource): Promise<GgufHeader> {
   if (numEntries > BigInt(Math.floor(sizeBytes / MIN_ENTRY_BYTES))) {
     fail("metadata_kv_count", `is ${numEntries}, more than a file of ${sizeBytes} bytes can hold`);
   }
-  const parsed = await parse(source).catch((cause: unknown) => fail(fieldOf(cause), messageOf(cause), cause));
+  const { lists, rest, removedBytes } = readLongStrings(source, Number(numEntries), MAX_HEADER_BYTES);
+  const parsed = await parse(rest).catch((cause: unknown) => fail(fieldOf(cause), messageOf(cause), cause));
   const metadata = new Map<string, GgufValue>(Object.entries(parsed.metadata as unknown as Record<string, GgufValue>));
-  const dataOffset = Number(parsed.tensorDataOffset);
-  const headerEnd = parsed.tensorInfoByteRange[1];
+  for (const [key, strings] of lists) metadata.set(key, strings);
+  const headerEnd = parsed.tensorInfoByteRange[1] + removedBytes;
   if (headerEnd > sizeBytes) fail("header", `ends at byte ${headerEnd} of a file of ${sizeBytes} bytes: it is cut off`);
   const alignment = metadata.get("general.alignment") ?? DEFAULT_ALIGNMENT;
   if (typeof alignment !== "number" || alignment < 1 || !Number.isInteger(Math.log2(alignment))) {
-    fail("general.alignment", `is ${show(alignment)}; expected a power of two`);
+    return fail("general.alignment", `is ${show(alignment)}; expected a power of two`);
   }
+  const dataOffset = Math.ceil(headerEnd / alignment) * alignment;
   const isHeaderOnly = sizeBytes <= dataOffset;
   const names = new Set<string>();
   const tensors = parsed.tensorInfos.map((info): GgufTensor => {
