@@ -48,28 +48,25 @@ export class WorkNotes {
   #notes: WorkNote[] = [];
   #numWatched = 0;
   /** Calls up to the next one that is watched. */
-  #left: number;
+  #left = 1;
 
-  /** @param reports whether the group reports calls that nobody awaited; call sites alone are taken otherwise */
+  /** @param reports whether the group reports calls that nobody awaited; otherwise later calls' sites are not taken */
   constructor(reports: boolean) {
     this.#reports = reports;
-    this.#left = reports || this.#takesAll ? 1 : NEVER;
   }
 
   /** Counts a call, and watches its work when its turn has come. Costs a subtraction for all others. */
   count(work: Watched): void {
-    if (--this.#left === 0) this.#watch(work);
+    if (--this.#left <= 0) this.#watch(work);
   }
 
   #watch(work: Watched): void {
-    if (!this.#reports && !this.#takesAll) {
-      this.#left = NEVER;
-      return;
-    }
     // A call that has failed already was refused or recorded: there is nothing to await, and the next one has its turn.
     const isOver = work.state === "failed";
     if (!isOver) this.#numWatched++;
-    this.#left = this.#takesAll || this.#numWatched < FIRST_CALLS || isOver ? 1 : SAMPLE_EVERY;
+    if (this.#takesAll || this.#numWatched < FIRST_CALLS || isOver) this.#left = 1;
+    else this.#left = this.#reports ? SAMPLE_EVERY : NEVER;
+    // Also where nothing is reported: the error of a deadline names it.
     work.trace ??= traceOfCall();
     if (!this.#reports || isOver) return;
     if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
