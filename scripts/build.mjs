@@ -1,7 +1,8 @@
-/** Builds dist/ with tsc: JavaScript and declarations, from an empty folder. */
+/** Builds dist/ from an empty folder: JavaScript and declarations with tsc, and rooms that ranks load as few files. */
 import { spawnSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { bundleRooms } from "./bundle-rooms.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 rmSync(`${root}dist`, { recursive: true, force: true });
@@ -10,4 +11,5 @@ const { status } = spawnSync(
   [`${root}node_modules/typescript/bin/tsc`, "-p", `${root}tsconfig.build.json`],
   { stdio: "inherit" },
 );
-process.exit(status ?? 1);
+if (status !== 0) process.exit(status ?? 1);
+await bundleRooms();

@@ -44,6 +44,23 @@ it("a thread loads neither sockets nor another backend before it has its place",
   expect(files.filter((file) => unwanted.test(file))).toEqual([]);
 });
 
+const dist = fileURLToPath(new URL("../dist/", import.meta.url));
+const isBuilt = existsSync(join(dist, "index.js"));
+
+it.skipIf(!isBuilt)(`a rank loads few files${isBuilt ? "" : " (needs npm run build)"}`, () => {
+  const folder = "runtime/backends/threads";
+  const files = new Set(["runtime/world/rank-entry.js", `${folder}/internal.js`, `${folder}/backend.js`]);
+  for (const file of files) {
+    const text = readFileSync(join(dist, file), "utf8");
+    for (const [, path = ""] of text.matchAll(/^(?:import|export|\}).*"(\.[^"]+)";$/gm)) {
+      files.add(relative(dist, join(dist, dirname(file), path)));
+    }
+  }
+  expect(files).toContain("runtime/comm/index.js");
+  // 137 before rooms were bundled: each file costs about half a millisecond.
+  expect(files.size).toBeLessThan(45);
+});
+
 it('`import "chorale"` loads no package', () => {
   const { files, packages } = loadedBy("index.ts");
   expect(files).toContain("runtime/world/launch.ts");

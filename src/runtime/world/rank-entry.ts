@@ -16,7 +16,6 @@ const post = (message: FromRank) => link.post(message);
 
 let session: RankSession | undefined;
 
-process.setSourceMapsEnabled(true);
 // A process writes to its pipes at once by itself.
 if (link.kind === "thread") {
   sendOutputAtOnce("stdout");
@@ -47,6 +46,8 @@ async function run(job: Job): Promise<void> {
   const before = resourcesNow();
   try {
     const world = await rank.open();
+    // For the user's files, not for those of chorale that are loaded by now: reading their maps takes longer than they do.
+    process.setSourceMapsEnabled(true);
     const main = defaultExport((await import(job.module.url)) as { default?: unknown }, job.module.isCommonJs);
     if (typeof main !== "function") {
       if (job.reused || main !== undefined) {
