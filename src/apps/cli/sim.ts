@@ -256,7 +256,7 @@ function documentOf(
     ...(comparisons.length === 0 ? {} : { measured: comparisons }),
   };
   if (runs.length === 0) return { rows: nccl?.rows.map(rounded) ?? [], ...shared };
-  const plans = { parameters: parameters.name, uncertainty: parameters.uncertainty };
+  const plans = { parameters: parameters.name, uncertainty: runs[0]?.results[0]?.uncertainty };
   if (runs.length === 1) return { ...documents[0], ...plans, ...shared };
   return { results: documents, crossovers: changes, ...plans, ...shared };
 }
@@ -279,7 +279,7 @@ async function writeFiles(
 function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: keyof typeof DTYPES): string {
   if (runs.length === 0) return "";
   const out: string[] = [
-    `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * parameters.uncertainty)} %`,
+    `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * (runs[0]?.results[0]?.uncertainty ?? parameters.uncertainty))} %`,
   ];
   for (const { file, plan, results } of runs) {
     const last = results.at(-1)!;

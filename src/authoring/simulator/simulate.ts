@@ -9,7 +9,7 @@ import type { Inventory } from "../../machine/topology/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
 import { requireShape } from "../verifier/index.ts";
 import { applyFaults, type Fault } from "./faults.ts";
-import { parametersFor, type SystemParameters } from "./parameters.ts";
+import { parametersFor, planUncertainty, type SystemParameters } from "./parameters.ts";
 import { runPlan } from "./run-plan.ts";
 import type { OpRecord, StuckStrand } from "./run-state.ts";
 import { SimulatedMachine } from "./simulated-machine.ts";
@@ -129,8 +129,12 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
   requireShape(plan);
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);
-  const machine = options.machine ?? new SimulatedMachine(inventory, devices, parameters);
-  const { capacities, deadAt } = applyFaults(machine, options.faults ?? [], plan);
+  const faults = options.faults ?? [];
+  const tracksFreeLinks = faults.length > 0;
+  const machine =
+    (tracksFreeLinks ? undefined : options.machine) ??
+    new SimulatedMachine(inventory, devices, parameters, { tracksFreeLinks });
+  const { capacities, deadAt } = applyFaults(machine, faults, plan);
   const run = runPlan({
     plan,
     machine,
@@ -162,6 +166,6 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
     links,
     records: run.records,
     parameters,
-    uncertainty: parameters.uncertainty,
+    uncertainty: planUncertainty(parameters, new Set(devices.map((id) => machine.hostOf(id))).size > 1),
   };
 }

@@ -72,15 +72,24 @@ export class SimulatedMachine {
   readonly #out = new Map<string, { readonly to: string; readonly directed: number; readonly link: Link }[]>();
   readonly #routes = new Map<number, Route>();
   readonly #directed = new Map<Link, number>();
+  readonly #tracksFreeLinks: boolean;
   readonly #memory: number[];
   readonly #nics = new Map<string, readonly string[]>();
   readonly #hostTopologies = new Map<number, Topology>();
 
   /**
    * @param devices node of each rank, in rank order
+   * @param options.tracksFreeLinks keep links between network switches on routes even where they can never be too narrow;
+   * a fault may make them so
    * @throws InvalidArgumentError when a device is not in the topology
    */
-  constructor(inventory: Inventory, devices: readonly string[], parameters: SystemParameters) {
+  constructor(
+    inventory: Inventory,
+    devices: readonly string[],
+    parameters: SystemParameters,
+    { tracksFreeLinks = false }: { readonly tracksFreeLinks?: boolean } = {},
+  ) {
+    this.#tracksFreeLinks = tracksFreeLinks;
     this.#topology = inventory.topology;
     this.#parameters = parameters;
     this.devices = devices;
@@ -117,6 +126,11 @@ export class SimulatedMachine {
     return this.links.map((link) => link.capacityGBps);
   }
 
+  /** The host of a device; 0 where the topology names none. */
+  hostOf(id: string): number {
+    return this.#nodes.get(id)?.host ?? 0;
+  }
+
   /** The memory port of a rank's device. */
   memoryLink(rank: number): number {
     return this.#memory[rank]!;
@@ -148,7 +162,7 @@ export class SimulatedMachine {
     if (nicA === undefined || nicsB[0] === undefined) {
       return this.#describe(this.#path(this.#topology, a, b), from, to);
     }
-    // The NIC of the peer on the same switch, when it is as near as any other.
+    // Along the sender's rail when the peer has a NIC there that is as near as its others; else over the spine to its own.
     const rail = new Set((this.#out.get(nicA) ?? []).map((edge) => edge.to));
     const nicB =
       nicsB.find((nic) => (this.#out.get(nic) ?? []).some((edge) => rail.has(edge.to) && this.#isSwitch(edge.to))) ??
@@ -216,7 +230,7 @@ export class SimulatedMachine {
     });
   }
 
-  /** The NICs of a host, nearest to the device first; among equals the one with the device's own number. */
+  /** The NICs of a host that are nearest to the device, the one with the device's own number first. */
   #nearestNics(device: string, host: number): readonly string[] {
     const known = this.#nics.get(device);
     if (known !== undefined) return known;
@@ -225,16 +239,25 @@ export class SimulatedMachine {
     const number = (id: string) => Number(/(\d+)$/.exec(id)?.[1] ?? 0);
     const distance = new Map<string, number>();
     for (const nic of all) distance.set(nic, widestPath(topology, device, nic)?.hops ?? 1e9);
+    const nearest = Math.min(...distance.values(), 1e9 - 1);
     const sorted = all
-      .filter((nic) => distance.get(nic)! < 1e9)
+      .filter((nic) => distance.get(nic) === nearest)
       .sort(
-        (x, y) =>
-          distance.get(x)! - distance.get(y)! ||
-          Math.abs(number(x) - number(device)) - Math.abs(number(y) - number(device)) ||
-          number(x) - number(y),
+        (x, y) => Math.abs(number(x) - number(device)) - Math.abs(number(y) - number(device)) || number(x) - number(y),
       );
     this.#nics.set(device, sorted);
     return sorted;
+  }
+
+  /** Between network switches, and as wide as all NICs of one of them together: full bisection, where nobody waits. */
+  #isFree(directed: number): boolean {
+    const { from, to, capacityGBps } = this.links[directed]!;
+    if (this.#tracksFreeLinks || !this.#isSwitch(from) || !this.#isSwitch(to)) return false;
+    return [from, to].some((id) => {
+      const ports = (this.#out.get(id) ?? []).filter((edge) => this.#nodes.get(edge.to)?.kind === "nic");
+      const sum = ports.reduce((total, edge) => total + this.links[edge.directed]!.capacityGBps, 0);
+      return ports.length > 0 && capacityGBps >= sum * (1 - 1e-9);
+    });
   }
 
   /** Fewest hops from NIC to NIC over network switches. */
@@ -254,7 +277,7 @@ export class SimulatedMachine {
     const links: number[] = [];
     for (let at = b; at !== a; ) {
       const step = cameBy.get(at)!;
-      links.unshift(step.directed);
+      if (!this.#isFree(step.directed)) links.unshift(step.directed);
       at = step.from;
     }
     return links;

@@ -270,6 +270,6 @@ export function ncclPrediction(
     algorithm: best.algorithm,
     protocol: best.protocol,
     numChannels,
-    uncertainty: ncclUncertainty(machine, op, sizeBytes),
+    uncertainty: ncclUncertainty(machine, sizeBytes),
   };
 }

@@ -2,7 +2,6 @@
  * How far predictions of a library's time are off: what nine of ten published points keep to, when their post was left out
  * of the fit (bench/results/simulator-accuracy.md, cross-validation by source, 2026-11-22).
  */
-import type { TimedOperation } from "./collective-estimate.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
 
 export const SIZE_CLASSES = ["small", "medium", "large"] as const;
@@ -14,22 +13,29 @@ export const sizeClassOf = (sizeBytes: number): SizeClass =>
 
 type BySize = Readonly<Record<SizeClass, number>>;
 
-const NCCL_UNCERTAINTY: Readonly<Record<"node" | "network" | "cloud" | "pcie", BySize>> = {
-  node: { small: 0.4, medium: 0.4, large: 0.15 },
-  network: { small: 0.5, medium: 0.6, large: 0.25 },
-  cloud: { small: 0.6, medium: 0.8, large: 0.35 },
-  pcie: { small: 0.5, medium: 0.4, large: 0.25 },
+const NCCL_UNCERTAINTY: Readonly<Record<"node" | "rack" | "network" | "cloud" | "pcie" | "pcieNetwork", BySize>> = {
+  node: { small: 0.45, medium: 0.4, large: 0.15 },
+  rack: { small: 0.6, medium: 0.6, large: 0.25 },
+  network: { small: 0.7, medium: 1, large: 0.35 },
+  cloud: { small: 0.8, medium: 1.2, large: 0.45 },
+  pcie: { small: 0.5, medium: 0.5, large: 0.25 },
+  pcieNetwork: { small: 0.5, medium: 0.7, large: 0.4 },
 };
 
-export function ncclUncertainty(machine: CollectiveMachine, _op: TimedOperation, sizeBytes: number): number {
-  const { fabric, network } = machine;
+/** Of NCCL, by what joins the ranks. */
+export function ncclUncertainty({ fabric, network, numHosts, numNodes }: CollectiveMachine, sizeBytes: number): number {
+  const isNamed = network !== undefined && network.kind !== "infiniband" && network.kind !== "roce";
   const kind =
-    fabric.kind !== "fabric"
-      ? "pcie"
-      : network === undefined
+    network === undefined
+      ? fabric.kind === "fabric"
         ? "node"
-        : network.kind === "infiniband" || network.kind === "roce"
-          ? "network"
-          : "cloud";
+        : "pcie"
+      : fabric.kind !== "fabric" && fabric.pcieGBps > 0
+        ? "pcieNetwork"
+        : numHosts > numNodes
+          ? "rack"
+          : isNamed
+            ? "cloud"
+            : "network";
   return NCCL_UNCERTAINTY[kind][sizeClassOf(sizeBytes)];
 }

@@ -199,6 +199,8 @@ function parseParts(text: string): Inventory | undefined {
   const isCard = Object.hasOwn(CARD_PRESETS, unitName);
   if (PRESET_NAMES.includes(name) || (PRESET_NAMES.includes(unitName) && (!isCard || match?.[2] !== undefined)))
     return undefined;
+  // A slice of TPUs has a shape and links of its own.
+  if (/^tpu-v\w+-\d+$/.test(unitName)) return undefined;
   const apple = name.replace(/^apple\s+/, "").replace(/\s+/g, "-");
   if (apple !== name && PRESET_NAMES.includes(apple)) return presetInventory(apple);
   const machines = partMachines(name);

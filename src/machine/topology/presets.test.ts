@@ -91,6 +91,7 @@ describe("presets", () => {
       hosts: 2,
       nic: "1x200Slingshot",
     });
+    expect(parseSystem("tpu-v5e-16")?.topology.links.filter((l) => l.kind === "ici")).toHaveLength(24);
     expect(parseSystem("2x l4 --nic 1x100RoCE")?.environment).toMatchObject({ hosts: 2 });
     expect(presetInventory("l40s-4").devices.map((device) => device.numaNode ?? 0)).toEqual([0, 0, 0, 0, 0]);
     expect(presetInventory("rtx4090-4").topology.links.filter((l) => l.kind === "pcie")[0]?.bandwidthGBps).toBeCloseTo(

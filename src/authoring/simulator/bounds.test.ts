@@ -1,0 +1,89 @@
+/**
+ * What no schedule can beat: bytes that must cross a cut of the topology, over the rates of its links (Patarasuk, Yuan:
+ * JPDC 69, 2009, for all-reduce; Chan et al., "Collective communication: theory, practice, and experience", 2007, for the
+ * others). And no link carries more than its rate.
+ */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import { type Inventory, linkCost, parseSystem } from "../../machine/topology/index.ts";
+import { ALGORITHMS } from "../algorithms/index.ts";
+import { compile } from "../language/index.ts";
+import { placeRanks, SYSTEMS, simulate } from "./index.ts";
+
+const MACHINES = [
+  "hgx-h100-8",
+  "hgx-a100-4",
+  "mi300x-8",
+  "mi250x-8",
+  "dgx1-v100",
+  "2x hgx-h100-4 --nic 4xNDR",
+  "rtx4090-4",
+  "tpu-v5e-8",
+];
+
+/** Least share of `sizeBytes` that must enter a part of `inside` of `n` ranks; a reduction's result is one copy. */
+function mustEnter(operation: string, inside: number, n: number): number {
+  const outside = n - inside;
+  if (operation === "all_reduce") return 1;
+  if (operation === "all_gather") return outside / n;
+  if (operation === "reduce_scatter") return inside / n;
+  if (operation === "all_to_all") return (inside * outside) / n;
+  return 0;
+}
+
+/** Rate into a set of nodes, GB/s, both kinds of path counted. */
+function rateInto(inventory: Inventory, inside: ReadonlySet<string>): number {
+  const nodes = new Map(inventory.topology.nodes.map((node) => [node.id, node]));
+  return inventory.topology.links
+    .filter(({ a, b, kind }) => kind !== "memory" && inside.has(a) !== inside.has(b))
+    .reduce((sum, link) => sum + linkCost(link, nodes).bandwidthGBps, 0);
+}
+
+/** Every device alone, and every host as a whole. */
+function boundUs(inventory: Inventory, devices: readonly string[], operation: string, sizeBytes: number): number {
+  const hostOf = new Map(inventory.topology.nodes.map((node) => [node.id, node.host]));
+  const hosts = [...new Set(devices.map((id) => hostOf.get(id)))];
+  const cuts = [
+    ...devices.map((id) => new Set([id])),
+    ...(hosts.length < 2
+      ? []
+      : hosts.map(
+          (host) => new Set(inventory.topology.nodes.filter((node) => node.host === host).map((node) => node.id)),
+        )),
+  ];
+  return Math.max(
+    ...cuts.map((inside) => {
+      const ranks = devices.filter((id) => inside.has(id)).length;
+      return (mustEnter(operation, ranks, devices.length) * sizeBytes) / (1000 * rateInto(inventory, inside));
+    }),
+  );
+}
+
+it("no plan beats the cuts of its topology, and no link carries more than its rate (property)", () => {
+  const algorithms = ALGORITHMS.filter(({ needsSwitch, collective }) => !needsSwitch && collective !== "send_recv");
+  const machines = MACHINES.map((system) => parseSystem(system)!);
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...algorithms),
+      fc.constantFrom(...machines),
+      fc.boolean(),
+      fc.constantFrom(1, 2),
+      fc.integer({ min: 10, max: 28 }),
+      (algorithm, inventory, isIdeal, instances, exponent) => {
+        const numRanks = inventory.devices.filter((device) => device.family !== "cpu").length;
+        fc.pre(algorithm.legal(numRanks));
+        const plan = compile(algorithm.make({ numRanks, instances }), { verify: false });
+        const sizeBytes = 2 ** exponent;
+        const { timeUs, links } = simulate(plan, {
+          inventory,
+          sizeBytes,
+          ...(isIdeal ? { parameters: SYSTEMS["ideal"]! } : {}),
+        });
+        const bound = boundUs(inventory, placeRanks(numRanks, inventory), plan.collective.operation, sizeBytes);
+        expect(timeUs).toBeGreaterThanOrEqual(bound * (1 - 1e-9));
+        for (const use of links) expect(use.utilization, use.link).toBeLessThanOrEqual(1 + 1e-9);
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
