@@ -3,6 +3,8 @@
  * `npm run build`. For profiling and tuning; comparisons with other libraries are bench/peers.
  *
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
+ *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
+ *   --warm 20000     calls of each operation before it is measured, at its smallest size: the compilers' time
  *   --lib DIR        another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
@@ -17,6 +19,8 @@ const config = {
     sizes: { type: "string", default: "1K,4K,16K,64K,256K,1M,4M,16M,64M" },
     mode: { type: "string", default: "wait" },
     repeats: { type: "string", default: "11" },
+    calls: { type: "string", default: "1" },
+    warm: { type: "string", default: "20000" },
     lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
   },
 };
@@ -53,7 +57,7 @@ function caller(op, comm, { whole, other, part }) {
   }[op];
 }
 
-async function rank({ handle, index, ops, sizes, mode, repeats, lib }) {
+async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm }) {
   const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
   const backend = attachThreads(handle, index);
   const comm = backend.world;
@@ -66,10 +70,10 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib }) {
         part: backend.tensor("f32", [count / comm.size]),
       };
       const call = caller(op, comm, tensors);
-      const iterations = iterationsOf(bytes);
+      const iterations = Math.max(3, Math.round(iterationsOf(bytes) * calls));
       const times = backend.tensor("f64", [repeats]);
-      // The first repeats are for the compilers.
-      for (let repeat = bytes <= 65536 ? -8 : -2; repeat < repeats; repeat++) {
+      if (bytes === Math.min(...sizes)) for (let i = 0; i < warm; i++) call().wait();
+      for (let repeat = bytes <= 65536 ? -3 : -1; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();
         if (mode === "wait") for (let i = 0; i < iterations; i++) call().wait();
@@ -93,6 +97,8 @@ if (isMainThread) {
     mode: oneOf(values.mode, "--mode", ["wait", "await"]),
     repeats: integer(values.repeats, "--repeats"),
     lib: values.lib,
+    calls: Number(values.calls),
+    warm: integer(values.warm, "--warm", 0),
   }));
   const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
   for (const ranks of worlds) {

@@ -1,10 +1,10 @@
 /*
- * What Open MPI does with the sizes and ranks of `npm run bench:peers`: one sweep, one line of JSON per size on rank 0.
+ * What an MPI library does with the sizes and ranks of `npm run bench:peers`: one sweep, one line of JSON per size on rank 0.
  *
- *   mpirun --bind-to core -n N openmpi-peer OP BYTES:ITERATIONS [BYTES:ITERATIONS ...]
+ *   mpirun --bind-to core -n N openmpi-peer OP[,OP...] BYTES:ITERATIONS[:LOOPS] [BYTES:ITERATIONS[:LOOPS] ...]
  *
  * BYTES is the size nccl-tests prints (the larger of a rank's two buffers), f32 elements, sum. Out of place. The time
- * is the mean of a loop, averaged over the ranks. Each size is checked by one call on known data before it is timed.
+ * is the mean of a loop, averaged over the ranks; with LOOPS, the median of so many of them. Each size is checked by one call on known data before it is timed.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define MAX_RANKS 1024
+#define MAX_LOOPS 100
 static int rank, size, root = 0, parts[MAX_RANKS];
 
 /* One call of the collective; `n` is the element count of the larger buffer. */
@@ -31,6 +32,7 @@ static void call(const char *op, float *in, float *out, long n) {
   else if (!strcmp(op, "send"))
     MPI_Sendrecv(in, all, MPI_FLOAT, (rank + 1) % size, 0, out, all, MPI_FLOAT, (rank + size - 1) % size, 0,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  else if (!strcmp(op, "barrier")) MPI_Barrier(MPI_COMM_WORLD);
   else {
     fprintf(stderr, "unknown operation %s\n", op);
     MPI_Abort(MPI_COMM_WORLD, 2);
@@ -67,6 +69,37 @@ static long check(const char *op, float *in, float *out, long n) {
   return total;
 }
 
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Checks and times one operation of one size, and prints it. Not 0: there is no memory. */
+static int measure(const char *op, long bytes, long iterations, long loops) {
+  long n = bytes / 4;
+  float *in = NULL, *out = NULL;
+  double times[MAX_LOOPS];
+  if (posix_memalign((void **)&in, 4096, bytes) || posix_memalign((void **)&out, 4096, bytes)) return 1;
+  long wrong = check(op, in, out, n);
+  for (long i = 0; i < iterations / 10 + 2; i++) call(op, in, out, n);
+  for (long loop = 0; loop < loops; loop++) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double began = MPI_Wtime();
+    for (long i = 0; i < iterations; i++) call(op, in, out, n);
+    double us = (MPI_Wtime() - began) * 1e6 / (double)iterations, mean = 0;
+    MPI_Reduce(&us, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    times[loop] = mean / size;
+  }
+  if (rank == 0) {
+    qsort(times, (size_t)loops, sizeof times[0], ascending);
+    printf("{\"op\":\"%s\",\"sizeBytes\":%ld,\"timeUs\":%.4f,\"wrong\":%ld}\n", op, bytes, times[loops / 2], wrong);
+    fflush(stdout);
+  }
+  free(in);
+  free(out);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -76,29 +109,19 @@ int main(int argc, char **argv) {
     MPI_Finalize();
     return 2;
   }
-  for (int a = 2; a < argc; a++) {
-    long bytes = 0, iterations = 0;
-    if (sscanf(argv[a], "%ld:%ld", &bytes, &iterations) != 2 || bytes < 4 || iterations < 1) {
-      if (rank == 0) fprintf(stderr, "not BYTES:ITERATIONS: %s\n", argv[a]);
-      MPI_Finalize();
-      return 2;
+  char ops[1024];
+  snprintf(ops, sizeof ops, "%s", argv[1]);
+  for (char *op = strtok(ops, ","); op; op = strtok(NULL, ",")) {
+    for (int a = 2; a < argc; a++) {
+      long bytes = 0, iterations = 0, loops = 1;
+      if (sscanf(argv[a], "%ld:%ld:%ld", &bytes, &iterations, &loops) < 2 || bytes < 4 || iterations < 1 || loops < 1 ||
+          loops > MAX_LOOPS) {
+        if (rank == 0) fprintf(stderr, "not BYTES:ITERATIONS[:LOOPS]: %s\n", argv[a]);
+        MPI_Finalize();
+        return 2;
+      }
+      if (measure(op, bytes, iterations, loops)) return 3;
     }
-    long n = bytes / 4;
-    float *in = NULL, *out = NULL;
-    if (posix_memalign((void **)&in, 4096, bytes) || posix_memalign((void **)&out, 4096, bytes)) return 3;
-    long wrong = check(argv[1], in, out, n);
-    for (long i = 0; i < iterations / 10 + 2; i++) call(argv[1], in, out, n);
-    MPI_Barrier(MPI_COMM_WORLD);
-    double began = MPI_Wtime();
-    for (long i = 0; i < iterations; i++) call(argv[1], in, out, n);
-    double us = (MPI_Wtime() - began) * 1e6 / (double)iterations, mean = 0;
-    MPI_Reduce(&us, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (rank == 0) {
-      printf("{\"op\":\"%s\",\"sizeBytes\":%ld,\"timeUs\":%.4f,\"wrong\":%ld}\n", argv[1], bytes, mean / size, wrong);
-      fflush(stdout);
-    }
-    free(in);
-    free(out);
   }
   if (rank == 0) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];

@@ -14,6 +14,8 @@ export interface Rank {
   readonly turn: (ms?: number) => Promise<void>;
   /** Collects garbage now. */
   readonly gc: () => void;
+  /** What was given with the ranks. */
+  readonly data: readonly unknown[];
   /** A room's module, such as `authoring/algorithms`: the function's text cannot import by itself. */
   readonly load: <T>(room: string) => Promise<T>;
 }
@@ -27,14 +29,14 @@ const { parentPort, workerData } = require("node:worker_threads");
 process.on("unhandledRejection", (e) => { parentPort.postMessage({ error: { name: "unhandled", message: String(e) } }); });
 (async () => {
   const { ThreadsBackend } = await import(workerData.entry);
-  const { handle, rank, options, firstCall } = workerData;
+  const { handle, rank, options, firstCall, data } = workerData;
   const backend = new ThreadsBackend(handle, rank, options, firstCall);
   const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
   const gc = () => { require("node:v8").setFlagsFromString("--expose-gc"); require("node:vm").runInNewContext("gc")(); };
   const load = (room) => import(new URL("../../../" + room + "/index.js", workerData.entry));
   try {
     const fn = (0, eval)("(" + workerData.text + ")");
-    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc, load });
+    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc, load, data });
     parentPort.postMessage({ value });
   } catch (e) {
     parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
@@ -51,6 +53,7 @@ export async function onRanks(
     readonly attach?: AttachOptions;
     /** The number that calls and messages begin with. */
     readonly firstCall?: number;
+    readonly data?: readonly unknown[];
     readonly onError?: (handle: ThreadsHandle, rank: number, message: string) => void;
   } = {},
 ): Promise<Outcome[]> {
@@ -66,6 +69,7 @@ export async function onRanks(
           text: fn.toString(),
           options: { timeoutMs: 20_000, ...options.attach },
           firstCall: options.firstCall,
+          data: options.data ?? [],
         },
         execArgv: [],
       });

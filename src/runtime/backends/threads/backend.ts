@@ -32,7 +32,7 @@ import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
-import { GROUP, groupLayout, MAGIC, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";
+import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR, RANK, SLOT, WORLD } from "./layout.ts";
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
@@ -187,6 +187,8 @@ export class ThreadsBackend implements Backend {
     words[at + GROUP.keyBytes / 4] = key.length;
     words[at + GROUP.key / 4] = block + layout.key;
     words[at + GROUP.nameBytes / 4] = nameBytes;
+    words[at + GROUP.spread / 4] = Number(!this.#driver.oversubscribed);
+    if (this.#firstCall !== 0) fillStamps(words, block, layout, ranks.length, this.#firstCall | 0);
     ranks.forEach((r, i) => {
       words[at + GROUP.ranks / 4 + i] = r;
     });
@@ -241,6 +243,8 @@ export class ThreadsBackend implements Backend {
       const pair = words[(block + engine.layout.pairs) / 4 + i]! >>> 0;
       if (pair !== 0) freePair(heap, pair);
     }
+    const rings = words[(block + GROUP.rings) / 4]! >>> 0;
+    if (rings !== 0) heap.free(rings);
     heap.free(block);
   }
 
@@ -347,6 +351,23 @@ export class ThreadsBackend implements Backend {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
+}
+
+/** Has all words that count calls say that the call before the first one was made: later stamps are told by a difference. */
+function fillStamps(
+  words: Int32Array,
+  block: number,
+  layout: ReturnType<typeof groupLayout>,
+  n: number,
+  stamp: number,
+): void {
+  const lines = (from: number, to: number, step: number) => {
+    for (let at = block + from; at < block + to; at += step) words[at / 4] = stamp;
+  };
+  lines(layout.slots, layout.slots + 2 * n * SLOT.sizeBytes, SLOT.sizeBytes);
+  lines(layout.done, layout.links, LINE);
+  lines(layout.links + MEETING.arrived, layout.counts, LINE);
+  lines(layout.links + MEETING.finished, layout.counts, LINE);
 }
 
 /** Frees a ring of messages, and the copies of those that nobody received. */

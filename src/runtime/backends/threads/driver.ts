@@ -49,6 +49,8 @@ export class Driver {
   /** Polls before a blocking wait sleeps, and before an issuing call returns. */
   waitSpins: number;
   issueSpins: number;
+  /** The ranks share cores. */
+  readonly oversubscribed: boolean;
   readonly #fullWaitSpins: number;
   readonly #fullIssueSpins: number;
   readonly #awaitSpins: number;
@@ -65,6 +67,7 @@ export class Driver {
 
   constructor(words: Int32Array, rank: number, oversubscribed: boolean) {
     this.#words = words;
+    this.oversubscribed = oversubscribed;
     const at = rankBlock(rank);
     this.#door = (at + RANK.doorbell) / 4;
     this.#sleeping = (at + RANK.sleeping) / 4;

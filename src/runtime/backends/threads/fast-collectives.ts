@@ -19,6 +19,7 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import { apart, sumOfCounts } from "./argument-checks.ts";
+import { ROOM_BYTES } from "./collective-path.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { COPY, moveShare, namedKernel, shareStart } from "./move.ts";
@@ -30,6 +31,9 @@ import { type Parts, partsOf } from "./work-parameters.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
+
+/** No message is larger: see collective-path.ts. */
+const SMALL_BYTES = ROOM_BYTES;
 
 export class FastCollectives {
   readonly #engine: GroupEngine;
@@ -61,6 +65,7 @@ export class FastCollectives {
     const engine = this.#engine;
     return (
       engine.failure === undefined &&
+      !engine.hasLeavers &&
       options.signal === undefined &&
       options.timeoutMs === undefined &&
       options.dtype === undefined &&
@@ -135,6 +140,10 @@ export class FastCollectives {
     if (this.#isPlanned(CODES.all_reduce, "all_reduce", input.dtype, bytes)) return undefined;
     const work = this.#begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
     const engine = this.#engine;
+    if (bytes <= SMALL_BYTES) {
+      const small = this.#small(work, output, bytes);
+      if (small !== undefined) return small;
+    }
     const { wasm, member, size: n, me } = engine;
     const spins = engine.driver.issueSpins;
     const stamp = stampOf(work.seq);
@@ -438,9 +447,38 @@ export class FastCollectives {
     return work;
   }
 
+  /** A collective in messages, if it is one. */
+  #small(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> | undefined {
+    const engine = this.#engine;
+    const { rings, driver, wasm, member } = engine;
+    if (rings.prepare(work)) {
+      const { call, count, extra, input, output } = work;
+      const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
+      if (status === 0) return this.#end(work, result, reportedBytes, 0);
+      return this.#hand(work, result, reportedBytes, PHASE.eager);
+    }
+    if (!rings.needsRings(work)) return undefined;
+    return this.#hand(work, result, reportedBytes, PHASE.queued);
+  }
+
+  /** Leaves a call that is begun to the group's engine. */
+  #hand(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number, phase: number): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    work.reportedBytes = reportedBytes;
+    work.timeoutMs = this.#timeoutMs;
+    work.harvest = () => result;
+    engine.adopt(work, phase);
+    engine.pump(phase === PHASE.queued ? engine.driver.issueSpins : 0);
+    return work;
+  }
+
   /** Goes as far as the peers allow without sleeping. */
   #run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
     const engine = this.#engine;
+    if (work.bytes <= SMALL_BYTES) {
+      const small = this.#small(work, result, reportedBytes);
+      if (small !== undefined) return small;
+    }
     const { wasm, member } = engine;
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
     const stamp = stampOf(work.seq);

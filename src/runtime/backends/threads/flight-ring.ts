@@ -59,6 +59,18 @@ export class FlightRing {
     return at;
   }
 
+  /** The fingerprint's first words of a call that a rank made not long ago; undefined when it is not on record any more. */
+  callOf(rank: number, group: number, seq: number): { readonly call: number; readonly count: number } | undefined {
+    const ring = (rankBlock(rank) + RANK.flight) / 4;
+    for (let i = 0; i < RANK.flightEntries; i++) {
+      const at = ring + offsetOf(i);
+      if (this.#words[at] === (group | 0) && seqAt(this.#words, at) === seq) {
+        return { call: this.#words[at + 2]!, count: this.#words[at + 3]! };
+      }
+    }
+    return undefined;
+  }
+
   settle(entry: number, done: boolean): void {
     if (entry !== 0) this.#words[entry + ENTRY.state / 4] = done ? 1 : 2;
   }

@@ -6,7 +6,6 @@ import {
   ChoraleError,
   type DType,
   MismatchError,
-  type MismatchSide,
   type RankActivity,
   RankFailedError,
   TimeoutError,
@@ -22,16 +21,20 @@ import {
   failureOf,
   OpCounters,
   SAMPLE_EVERY,
-  unpackCall,
 } from "../../comm/index.ts";
 import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
+import { MAX_FLAT_RANKS } from "./collective-path.ts";
 import type { Drivable, Driver, Pumpable } from "./driver.ts";
+import { RING_FULL } from "./eager-code.ts";
+import { EagerRings } from "./eager-rings.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
-import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
+import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf } from "./layout.ts";
+import { meetingTable } from "./meeting-code.ts";
 import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
+import { PeerCalls } from "./peer-calls.ts";
 import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
@@ -68,6 +71,8 @@ export class GroupEngine implements Pumpable {
   readonly pairs: PairChannels;
   readonly plans: PlanRuns;
   readonly choices: Choices;
+  readonly rings: EagerRings;
+  readonly #peerCalls: PeerCalls;
   /** Address of this member's private block, and of what lies in it. */
   readonly member: number;
   readonly context: number;
@@ -140,6 +145,13 @@ export class GroupEngine implements Pumpable {
     this.nextPairSeq = parts.firstCall;
     this.pairs = new PairChannels(this, parts.firstCall);
     this.plans = new PlanRuns(this);
+    this.rings = new EagerRings(this, inner);
+    this.#peerCalls = new PeerCalls(this);
+    if (n > MAX_FLAT_RANKS && this.words[(this.block + GROUP.spread) / 4] === 1) {
+      const table = meetingTable(this.block + this.layout.links, this.me, n);
+      this.words.set(table, (this.member + inner.meetings) / 4);
+      set(MEMBER.meetings, this.member + inner.meetings);
+    }
   }
 
   get hasPending(): boolean {
@@ -168,6 +180,11 @@ export class GroupEngine implements Pumpable {
   knownFailure(): ChoraleError | undefined {
     if (this.failure === undefined && this.words[this.stateWord] !== 0) this.learnFailure();
     return this.failure;
+  }
+
+  /** Whether a member has closed the group. */
+  get hasLeavers(): boolean {
+    return this.words[this.#numLeftWord] !== 0;
   }
 
   /** Whether this call's duration is measured. */
@@ -257,7 +274,8 @@ export class GroupEngine implements Pumpable {
   /** The call of this rank that member `r`, which has left before its call of stamp `before`, will never make its part of. */
   #waitingFor(r: number, before: number): ThreadsWork<unknown> | undefined {
     const head = this.#queue[this.#head];
-    const isLate = head?.phase === PHASE.arriving && ((stampOf(head.seq) - before) | 0) >= 0;
+    const isWaiting = head?.phase === PHASE.arriving || head?.phase === PHASE.eager;
+    const isLate = isWaiting && ((stampOf(head.seq) - before) | 0) >= 0;
     return isLate ? head : this.pairs.waitingFor(r);
   }
 
@@ -284,14 +302,35 @@ export class GroupEngine implements Pumpable {
         this.publishCounts(work.sendCounts, work.recvCounts);
       }
       if (work.run !== undefined && !this.#bind(work, work.run)) return;
+      if (this.#isEager(work)) {
+        work.meets = hasRoot(work.op);
+        work.phase = PHASE.eager;
+        this.#advance(work, spins);
+        return;
+      }
+      if (this.failure !== undefined) return;
       wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
       work.phase = PHASE.arriving;
     }
+    if (work.phase === PHASE.eager) {
+      if (!this.#exchange(work, stamp, spins)) return;
+      if (!work.meets) {
+        this.finishWork(work);
+        return;
+      }
+      work.phase = PHASE.arriving;
+    }
     if (work.phase === PHASE.arriving) {
-      const status = wasm.arrived(member, stamp, spins);
-      if (status > 0) return;
-      if (status < 0) {
-        this.mismatch(work);
+      const isPassable = work.op === "barrier" || work.meets;
+      const status = wasm.arrived(member, stamp, spins, Number(isPassable));
+      if (status !== 0) {
+        // A peer that runs ahead may overwrite what it announced while it is compared: then we look again.
+        if (this.#peerCalls.disagree(work, isPassable)) this.mismatch(work);
+        else if (status < 0) this.#advance(work, spins);
+        return;
+      }
+      if (work.meets) {
+        this.finishWork(work);
         return;
       }
       work.phase = PHASE.moving;
@@ -327,6 +366,36 @@ export class GroupEngine implements Pumpable {
       work.phase = PHASE.finishing;
     }
     if (wasm.finished(member, stamp, spins) === 0) this.finishWork(work);
+  }
+
+  /** Whether a call goes as messages; their rings are made for the first one. Without memory for them the group fails. */
+  #isEager(work: ThreadsWork<unknown>): boolean {
+    try {
+      return this.rings.open(work) && this.rings.prepare(work);
+    } catch (error) {
+      if (!(error instanceof ChoraleError)) throw error;
+      this.failGroup(error);
+      return false;
+    }
+  }
+
+  /** Gets on with a small collective. @returns whether its messages have been sent and received */
+  #exchange(work: ThreadsWork<unknown>, stamp: number, spins: number): boolean {
+    const { wasm, member } = this;
+    if (work.parameter !== undefined) {
+      this.useParameter(work.parameter.dtype, work.parameter.op, work.parameter.value);
+    }
+    const step = (polls: number) =>
+      wasm.eager(member, stamp, work.call, work.count, work.extra, work.input, work.output, polls);
+    let status = step(spins);
+    // Who went past the call has sent all that it will send.
+    const missing = status > 0 && status < RING_FULL ? status - 1 : -1;
+    const isPast = missing >= 0 && this.#peerCalls.isPast(missing, work.seq);
+    if (isPast) status = step(0);
+    if (status === 0) return true;
+    const isLost = isPast && status === missing + 1;
+    if (status < 0 || isLost || this.#peerCalls.disagree(work, true)) this.mismatch(work);
+    return false;
   }
 
   /** Sets a plan's sizes, when no other call of this rank runs it. @returns false when there was no memory: all know */
@@ -464,74 +533,14 @@ export class GroupEngine implements Pumpable {
     });
   }
 
-  #slot(r: number, seq: number): number {
-    return (this.block + this.layout.slots + (((seq + 1) & 1) * this.size + r) * SLOT.sizeBytes) / 4;
-  }
-
   #arrived(r: number, work: ThreadsWork<unknown>): boolean {
-    if (work.phase === PHASE.finishing) {
-      return Atomics.load(this.words, this.#doneWord(r)) === stampOf(work.seq);
-    }
-    return this.#announced(r, work.seq);
-  }
-
-  #announced(r: number, seq: number): boolean {
-    return Atomics.load(this.words, this.#slot(r, seq)) === stampOf(seq);
+    if (work.phase !== PHASE.finishing) return this.#peerCalls.hasCome(r, work.seq);
+    return ((Atomics.load(this.words, this.#doneWord(r)) - stampOf(work.seq)) | 0) >= 0;
   }
 
   /** Fails the group with what every rank that came asked for. */
   mismatch(work: ThreadsWork<unknown>, problem?: string): void {
-    this.#writeText(work);
-    const there = this.ranks.map((_, r) => r).filter((r) => this.#announced(r, work.seq));
-    this.#awaitTexts(work.seq, there);
-    const sides = there.map((r): MismatchSide => {
-      const rank = this.ranks[r] as number;
-      const slot = this.#slot(r, work.seq);
-      const call = describeWords(this.words[slot + SLOT.call / 4]!, this.words[slot + SLOT.count / 4]! >>> 0);
-      const text = this.#readText(r, work.seq);
-      return { rank, call: text?.call ?? call, ...(text?.site === undefined ? {} : { callSite: text.site }) };
-    });
-    const ops = new Set(there.map((r) => unpackCall(this.words[this.#slot(r, work.seq) + SLOT.call / 4]!).op));
-    const what = problem ?? (ops.size > 1 ? "the operations differ" : "the arguments differ");
-    this.failGroup(new MismatchError(`mismatch at operation #${work.seq} of group ${this.name}: ${what}`, sides));
-  }
-
-  #textAt(r: number): number {
-    return this.block + this.layout.texts + r * TEXT_BYTES;
-  }
-
-  /** Tells the peers our side in full; they can read the fingerprint, but not our source. */
-  #writeText(work: ThreadsWork<unknown>): void {
-    const at = this.#textAt(this.me);
-    const site = callSite(work.trace ?? traceOfCall());
-    const call = describeWords(work.call, work.count) + work.detail;
-    let bytes = new TextEncoder().encode(JSON.stringify({ call, ...(site === undefined ? {} : { site }) }));
-    if (bytes.length > TEXT_BYTES - 8) bytes = new TextEncoder().encode(JSON.stringify({ call: call.slice(0, 200) }));
-    new Uint8Array(this.words.buffer, at + 8, bytes.length).set(bytes);
-    this.words[at / 4 + 1] = bytes.length;
-    Atomics.store(this.words, at / 4, stampOf(work.seq));
-  }
-
-  #awaitTexts(seq: number, there: readonly number[]): void {
-    for (const r of there) {
-      const word = this.#textAt(r) / 4;
-      for (let tries = 0; tries < 10; tries++) {
-        const seen = Atomics.load(this.words, word);
-        if (seen === stampOf(seq)) break;
-        Atomics.wait(this.words, word, seen, 1);
-      }
-    }
-  }
-
-  #readText(r: number, seq: number): { call: string; site?: string } | undefined {
-    const at = this.#textAt(r);
-    if (Atomics.load(this.words, at / 4) !== stampOf(seq)) return undefined;
-    const length = this.words[at / 4 + 1]!;
-    try {
-      return JSON.parse(new TextDecoder().decode(new Uint8Array(this.words.buffer, at + 8, length).slice()));
-    } catch {
-      return undefined;
-    }
+    this.failGroup(this.#peerCalls.report(work, problem));
   }
 
   /** Shows the peers what this rank sends and receives, before it announces an all-to-all. */
@@ -550,8 +559,13 @@ export class GroupEngine implements Pumpable {
 
   /** Word index of rank `r`'s slot for the running operation. */
   slotWord(r: number, seq: number): number {
-    return this.#slot(r, seq);
+    return this.#peerCalls.slot(r, seq);
   }
+}
+
+/** Collectives whose root does not hear of all others, or they not of it. */
+function hasRoot(op: string): boolean {
+  return op === "broadcast" || op === "reduce" || op === "gather" || op === "scatter";
 }
 
 /** Where the program made a call, if that was noted. */

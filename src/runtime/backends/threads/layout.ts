@@ -68,6 +68,10 @@ export const GROUP = {
   numLeft: 24,
   /** First of the blocks that the members share for a plan (plan-runs.ts), 0 when there is none. */
   plans: 28,
+  /** The rings of small messages between the members (eager-rings.ts), 0 until one is sent. */
+  rings: 32,
+  /** 1 when the ranks have a core each: its maker says so for all members, who must agree on how they meet. */
+  spread: 36,
   /** 0 sound, -1 a failure is being written, 1 failed. */
   state: 128,
   failureBytes: 132,
@@ -84,6 +88,8 @@ export const SLOT = {
   extra: 12,
   input: 16,
   output: 20,
+  /** A hash of the fingerprints of all calls of the group up to this one: see `publish`. */
+  history: 24,
   sizeBytes: LINE,
 } as const;
 
@@ -116,8 +122,73 @@ export const MEMBER = {
   inTable: 28,
   outTable: 32,
   doorTable: 36,
+  /** Rounds of a dissemination (meeting-code.ts), 0 where the members poll each other's words. */
+  meetings: 40,
+  /** The small collective that runs: which rings it uses, how far it is, and what it does (eager-code.ts). */
+  way: 44,
+  stage: 48,
+  sendList: 52,
+  numSends: 56,
+  receiveList: 60,
+  numReceives: 64,
+  /** Bytes that go into this member's own ring, for all others. */
+  postBytes: 68,
+  /** Where this member's part begins in a message. */
+  ownOffset: 72,
+  /** From one peer's part of the input to the next one's, and of the output. */
+  inputStride: 76,
+  outputStride: 80,
+  partBytes: 84,
+  /** What is done with what came: a kernel of reductions, or one of `FINISH`. */
+  finish: 88,
+  /** 1: this rank's own part takes part. */
+  ownPart: 92,
+  /** Of the slot that was published last. */
+  history: 96,
   sizeBytes: 128,
 } as const;
+
+/**
+ * Rings of small messages. A message is a flag and, 16 bytes on, data. `numLane` of a lane are in flight at most; receivers
+ * say how many they took every `acknowledgeEvery`. `sent`, `acknowledged` and `taken` are a member's own counters of a ring
+ * of each peer, and `takenStamp` is the call of the last message that it took: 16 bytes for each.
+ */
+export const RING = {
+  numMessages: 8,
+  numBoxes: 2,
+  acknowledgeEvery: 4,
+  data: 16,
+  sent: 0,
+  acknowledged: 4,
+  taken: 8,
+  takenStamp: 12,
+  stateBytes: 16,
+} as const;
+/**
+ * Rings of one kind, as a member sees them: where those lie that it polls and the one (or, of lanes, the first) that it
+ * writes, the number of their slots less one, its counters, and the lines of acknowledgements that it reads and writes, 0
+ * where there are none.
+ */
+export const WAY = {
+  in: 0,
+  inStride: 4,
+  out: 8,
+  outStride: 12,
+  slotBytes: 16,
+  mask: 20,
+  state: 24,
+  acksIn: 28,
+  acksOut: 32,
+  ackStride: 36,
+  sizeBytes: 48,
+} as const;
+/** Kinds of rings. */
+export const NUM_WAYS = 3;
+/** Multipliers of the hash of a group's calls: odd, with bits all over. */
+export const HISTORY = { before: 0xc2b2ae35 | 0, call: 0x9e3779b1 | 0, count: 0x85ebca6b | 0 } as const;
+
+/** Links of a rank in one dissemination: at most so many rounds of so many messages. */
+export const MEETING = { radix: 4, maxRounds: 4, linkBytes: LINE, arrived: 0, finished: 8 } as const;
 
 /**
  * What stands for call `seq` in a word: at a call per microsecond their numbers pass 2^31 within the hour, and words wrap.
@@ -128,16 +199,26 @@ export const stampOf = (seq: number): number => (seq + 1) | 0;
 
 const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
+/** How many messages of a dissemination each member gets. */
+export function linksOf(size: number): number {
+  let links = 0;
+  for (let distance = 1; distance < size; distance *= MEETING.radix) {
+    for (let j = 1; j < MEETING.radix; j++) if (j * distance < size) links++;
+  }
+  return links;
+}
+
 /** Offsets in a group block that depend on the number of its ranks. */
 export function groupLayout(size: number, keyBytes: number) {
   const slots = roundUp(GROUP.ranks + 4 * size, LINE);
   const done = slots + 2 * size * SLOT.sizeBytes;
   const countsStride = roundUp(8 * size, LINE);
-  const counts = done + size * LINE;
+  const links = done + size * LINE;
+  const counts = links + size * linksOf(size) * LINE;
   const texts = counts + size * countsStride;
   const pairs = texts + size * TEXT_BYTES;
   const key = pairs + 4 * size * size;
-  return { slots, done, counts, countsStride, texts, pairs, key, sizeBytes: key + keyBytes };
+  return { slots, done, links, counts, countsStride, texts, pairs, key, sizeBytes: key + keyBytes };
 }
 
 /** Offsets in a member's private block: the fixed part, the kernel context, then tables of addresses. */
@@ -149,6 +230,12 @@ export function memberLayout(size: number, contextBytes: number) {
   const fromTable = outTable + table;
   const toTable = fromTable + table;
   const doorTable = toTable + table;
+  const others = doorTable + table;
+  const only = others + table;
+  const ways = only + 16;
+  const ringStates = ways + NUM_WAYS * WAY.sizeBytes;
+  const meetings = ringStates + NUM_WAYS * size * RING.stateBytes;
+  const meetingBytes = roundUp(4 * MEETING.maxRounds + 8 * linksOf(size) + 4, 16);
   return {
     context,
     inTable,
@@ -156,6 +243,11 @@ export function memberLayout(size: number, contextBytes: number) {
     fromTable,
     toTable,
     doorTable,
-    sizeBytes: doorTable + table,
+    others,
+    only,
+    ways,
+    ringStates,
+    meetings,
+    sizeBytes: meetings + meetingBytes,
   };
 }

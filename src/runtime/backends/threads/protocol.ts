@@ -4,6 +4,8 @@
  *
  * Status of the waiting functions: 0 all there; 1 + p rank p is missing; -1 - p rank p's call differs from ours.
  */
+
+import { opCode } from "../../comm/index.ts";
 import {
   addCopy,
   addReduceKernels,
@@ -19,13 +21,21 @@ import {
   type WasmModule,
   type WidenExports,
 } from "../../executor/index.ts";
-import { LINE, MEMBER, RANK, SLOT } from "./layout.ts";
+import { addEager, addFlagOf } from "./eager-code.ts";
+import { HISTORY, LINE, MEMBER, RANK, SLOT } from "./layout.ts";
+import { addMeetings } from "./meeting-code.ts";
 
 /** What the module exports. Addresses and counts are numbers; above 2^31 they wrap into i32 on the way. */
 export interface ProtocolExports extends MachineExports, WidenExports {
-  /** (member, seq, call, count, extra, input, output): announces our call. */
+  /**
+   * (member, seq, call, count, extra, input, output): announces our call. Once for each: it goes into the hash of all calls,
+   * by which a difference that no message showed is seen at the next call in which ranks hear of each other.
+   */
   readonly publish: WasmFunction;
-  /** (member, seq, spins) -> status: waits for all peers' announcements; fills the tables of inputs and outputs. */
+  /**
+   * (member, seq, spins, passable) -> status: waits for all peers' announcements; fills the tables of inputs and outputs.
+   * `passable`: a peer that announced a later call has come too.
+   */
   readonly arrived: WasmFunction;
   /** (member, seq): announces that our share of the work is done. */
   readonly finish: WasmFunction;
@@ -39,6 +49,8 @@ export interface ProtocolExports extends MachineExports, WidenExports {
   readonly reduce: WasmFunction;
   /** (member, seq, call, count, extra, input, output, start, end, kernel, spins) -> status; IN_SECOND_PHASE added there. */
   readonly twoShot: WasmFunction;
+  /** (member, seq, call, count, extra, input, output, spins) -> status: a small collective; see eager-code.ts. */
+  readonly eager: WasmFunction;
   /** (to, from, bytes) */
   readonly copy: WasmFunction;
   /** (to, bytes) */
@@ -86,23 +98,30 @@ function addPublish(module: ModuleBuilder): FunctionBuilder {
     (f) => {
       const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
       const [extra, input, output] = [f.param(4), f.param(5), f.param(6)];
-      const slot = f.local("i32");
+      const [slot, history] = [f.local("i32"), f.local("i32")];
       slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
       f.set(slot);
       f.get(slot, call).mem("i32.store", SLOT.call).get(slot, count).mem("i32.store", SLOT.count);
       f.get(slot, extra).mem("i32.store", SLOT.extra).get(slot, input).mem("i32.store", SLOT.input);
       f.get(slot, output).mem("i32.store", SLOT.output);
+      f.get(member).mem("i32.load", MEMBER.history).i32(HISTORY.before).op("i32.mul");
+      f.get(call).i32(HISTORY.call).op("i32.mul", "i32.xor").get(count).i32(HISTORY.count).op("i32.mul", "i32.add");
+      f.get(extra).op("i32.xor").set(history);
+      f.get(member, history).mem("i32.store", MEMBER.history).get(slot, history).mem("i32.store", SLOT.history);
       f.get(slot, seq).mem("i32.atomic.store", SLOT.seq);
     },
     "publish",
   );
 }
 
-/** Spins until the word at `address` equals `seq`; leaves the function with 1 + p when `spins` are used up. */
-function spinUntil(f: FunctionBuilder, address: Local, seq: Local, spins: Local, p: Local): void {
+/**
+ * Spins until the word at `address` is `seq` or, counted modulo 2^32, later, and leaves their difference in `ahead`. Leaves
+ * the function with 1 + p when `spins` are used up.
+ */
+function spinUntil(f: FunctionBuilder, address: Local, seq: Local, ahead: Local, spins: Local, p: Local): void {
   f.block(() =>
     f.loop(() => {
-      f.get(address).mem("i32.atomic.load").get(seq).op("i32.eq").brIf(1);
+      f.get(address).mem("i32.atomic.load").get(seq).op("i32.sub").tee(ahead).i32(0).op("i32.ge_s").brIf(1);
       f.get(spins).op("i32.eqz");
       f.if(() => f.get(p).i32(1).op("i32.add", "return"));
       f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
@@ -112,10 +131,10 @@ function spinUntil(f: FunctionBuilder, address: Local, seq: Local, spins: Local,
 
 function addArrived(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuilder {
   return module.function(
-    signature(3, 1),
+    signature(4, 1),
     (f) => {
-      const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
-      const [p, n, slot] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      const [member, seq, spins, passable] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+      const [p, n, slot, ahead] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
       const [call, count, extra] = [f.local("i32"), f.local("i32"), f.local("i32")];
       const [inTable, outTable] = [f.local("i32"), f.local("i32")];
       slotsOf(f, member, seq).tee(slot).get(member).mem("i32.load", MEMBER.me);
@@ -126,11 +145,22 @@ function addArrived(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuild
       f.get(member).mem("i32.load", MEMBER.inTable).set(inTable);
       f.get(member).mem("i32.load", MEMBER.outTable).set(outTable);
       f.loop(() => {
-        spinUntil(f, slot, seq, spins, p);
-        f.get(slot).mem("i32.load", SLOT.call).get(call).op("i32.xor");
-        f.get(slot).mem("i32.load", SLOT.count).get(count).op("i32.xor", "i32.or");
-        f.get(slot).mem("i32.load", SLOT.extra).get(extra).op("i32.xor", "i32.or");
-        f.if(() => f.i32(-1).get(p).op("i32.sub", "return"));
+        spinUntil(f, slot, seq, ahead, spins, p);
+        f.get(ahead);
+        f.if(
+          () => {
+            f.get(passable).op("i32.eqz");
+            f.if(() => f.i32(-1).get(p).op("i32.sub", "return"));
+          },
+          () => {
+            f.get(slot).mem("i32.load", SLOT.call).get(call).op("i32.xor");
+            f.get(slot).mem("i32.load", SLOT.count).get(count).op("i32.xor", "i32.or");
+            f.get(slot).mem("i32.load", SLOT.extra).get(extra).op("i32.xor", "i32.or");
+            f.get(slot).mem("i32.load", SLOT.history).get(member).mem("i32.load", MEMBER.history);
+            f.op("i32.xor", "i32.or");
+            f.if(() => f.i32(-1).get(p).op("i32.sub", "return"));
+          },
+        );
         f.get(inTable, slot).mem("i32.load", SLOT.input).mem("i32.store");
         f.get(outTable, slot).mem("i32.load", SLOT.output).mem("i32.store");
         f.get(inTable).i32(4).op("i32.add").set(inTable).get(outTable).i32(4).op("i32.add").set(outTable);
@@ -160,10 +190,10 @@ function addFinished(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuil
     signature(3, 1),
     (f) => {
       const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
-      const [p, n, word] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      const [p, n, word, ahead] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
       f.get(member).mem("i32.load", MEMBER.size).set(n).get(member).mem("i32.load", MEMBER.done).set(word);
       f.loop(() => {
-        spinUntil(f, word, seq, spins, p);
+        spinUntil(f, word, seq, ahead, spins, p);
         f.get(word).i32(LINE).op("i32.add").set(word);
         f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
       });
@@ -205,21 +235,58 @@ export function buildProtocol(): WasmModule {
   addWiden(module);
   addZero(module);
 
+  const meetings = addMeetings(module);
+  const flagOf = addFlagOf(module);
+  addEager(module, { kernelType: typeIndex, copy, ring, publish, flagOf });
+
+  /** (member, seq, call, spins) -> status: waits for all, by messages where the group is large and all are awake. */
+  const come = module.function(signature(4, 1), (f) => {
+    const [member, seq, call, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [status, missed, flag] = [f.local("i32"), f.local("i32"), f.local("i64")];
+    f.get(member).mem("i32.load", MEMBER.meetings);
+    f.if(() => {
+      f.get(member, seq).call(flagOf).set(flag);
+      // Who sleeps passes nothing on.
+      f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
+      f.if(() => f.get(member, flag, spins).call(meetings.arrive).set(missed));
+      f.get(missed).op("i32.eqz").set(missed);
+    });
+    f.get(member, seq, spins);
+    f.get(call).i32(63).op("i32.and").i32(opCode("barrier")).op("i32.eq");
+    f.call(arrived).tee(status);
+    f.if(() => f.get(status).op("return"));
+    f.get(missed);
+    f.if(() => f.get(member, flag).call(meetings.announce));
+    f.i32(0);
+  });
+  /** (member, seq, spins) -> status: says that our share is done, and waits until all are. */
+  const leave = module.function(
+    signature(3, 1),
+    (f) => {
+      const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
+      f.get(member, seq).call(finish);
+      f.get(member).mem("i32.load", MEMBER.meetings);
+      f.if(() => {
+        f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
+        f.if(() => {
+          f.get(member, seq, spins).call(meetings.finish);
+          f.if(() => f.get(member).call(ring).i32(0).op("return"));
+        });
+      });
+      f.get(member, seq, spins).call(finished);
+    },
+    "leave",
+  );
+
   module.function(
     signature(8, 1),
     (f) => {
       for (let i = 0; i < 7; i++) f.get(f.param(i));
-      f.call(publish).get(f.param(0), f.param(1), f.param(7)).call(arrived);
+      f.call(publish);
+      for (const i of [0, 1, 2, 7]) f.get(f.param(i));
+      f.call(come);
     },
     "enter",
-  );
-  module.function(
-    signature(3, 1),
-    (f) => {
-      f.get(f.param(0), f.param(1)).call(finish);
-      f.get(f.param(0), f.param(1), f.param(2)).call(finished);
-    },
-    "leave",
   );
 
   module.function(
@@ -239,7 +306,7 @@ export function buildProtocol(): WasmModule {
       const [kernel, spins] = [f.param(9), f.param(10)];
       const status = f.local("i32");
       f.get(member, seq, call, count, extra, input, output).call(publish);
-      f.get(member, seq, spins).call(arrived).tee(status);
+      f.get(member, seq, call, spins).call(come).tee(status);
       f.if(() => f.get(status).op("return"));
       f.get(start, end).op("i32.lt_u");
       f.if(() => {
@@ -247,8 +314,7 @@ export function buildProtocol(): WasmModule {
         f.get(member).mem("i32.load", MEMBER.outTable).get(member).mem("i32.load", MEMBER.size);
         f.get(start, end).get(member).mem("i32.load", MEMBER.context).get(kernel).callIndirect(typeIndex);
       });
-      f.get(member, seq).call(finish);
-      f.get(member, seq, spins).call(finished).tee(status);
+      f.get(member, seq, spins).call(leave).tee(status);
       f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
       f.i32(0);
     },

@@ -7,7 +7,7 @@ import type { Driver, Pumpable } from "./driver.ts";
 import type { PlanRun } from "./plan-runs.ts";
 
 /** Where an operation stands. Only the head of a group's queue is beyond `Queued`. */
-export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3, strands: 4 } as const;
+export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3, strands: 4, eager: 5 } as const;
 
 /** A run of a plan: see `PlanCall`. */
 export interface RunningPlan extends PlanRun {
@@ -50,6 +50,8 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** Position among the messages of the pair. */
   message = -1;
   phase = 0;
+  /** After its messages a call with a root waits for all others' announcements, so that a mismatch is its own error. */
+  meets = false;
   timeoutMs = 0;
   /** On performance.now()'s clock; 0 until the work leaves the fast path. */
   deadline = 0;

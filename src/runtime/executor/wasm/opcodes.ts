@@ -13,6 +13,7 @@ export const OPCODES = {
   "i32.ne": 0x47,
   "i32.lt_s": 0x48,
   "i32.lt_u": 0x49,
+  "i32.gt_s": 0x4a,
   "i32.gt_u": 0x4b,
   "i32.le_s": 0x4c,
   "i32.le_u": 0x4d,
@@ -26,9 +27,11 @@ export const OPCODES = {
   "i32.xor": 0x73,
   "i32.shl": 0x74,
   "i32.shr_u": 0x76,
+  "i64.eq": 0x51,
   "i64.or": 0x84,
   "i64.shl": 0x86,
   "i64.extend_i32_u": 0xad,
+  "i32.wrap_i64": 0xa7,
   "i64.div_s": 0x7f,
   "i64.div_u": 0x80,
   "i8x16.splat": 0xfd00f,
@@ -116,6 +119,8 @@ export const MEMORY_OPCODES = {
   "memory.atomic.notify": [0xfe000, 2],
   "i32.atomic.load": [0xfe010, 2],
   "i32.atomic.store": [0xfe017, 2],
+  "i64.atomic.load": [0xfe011, 3],
+  "i64.atomic.store": [0xfe018, 3],
   "i32.atomic.rmw.add": [0xfe01e, 2],
 } as const;
 export type MemoryOpcode = keyof typeof MEMORY_OPCODES;

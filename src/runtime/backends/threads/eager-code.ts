@@ -1,0 +1,357 @@
+/**
+ * Small collectives as messages, in WebAssembly. A message is data behind a flag (the number of the call, and a hash of all
+ * calls so far), as in NCCL's "LL" protocol but for one flag per message: whoever sees the flag sees the data. Messages lie
+ * in rings that one member writes and others poll, of three kinds (`WAY` in layout.ts): a lane from each member to each
+ * other one, a ring of each member for all others, and a pair of boxes of each member for calls in which everybody hears of
+ * everybody, which need no acknowledgement: who writes the next but one has heard that all have read this one.
+ *
+ * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A call
+ * does what the member's block says (`MEMBER.way` and so on), and keeps how far it is, so that it can be called again with
+ * the same arguments after any wait.
+ *
+ * Status: 0 done; 1 + p rank p's message is missing; `RING_FULL` + p rank p has not taken its messages; -1 - p rank p's
+ * call differs from ours.
+ */
+import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/index.ts";
+import { LINE, MEMBER, RING, WAY } from "./layout.ts";
+
+export const RING_FULL = 0x10000;
+
+/** What is done with what came, where it is no kernel. */
+export const FINISH = { nothing: -1, copies: -2 } as const;
+
+export interface EagerParts {
+  readonly kernelType: number;
+  /** (to, from, bytes) */
+  readonly copy: FunctionBuilder;
+  /** (member) */
+  readonly ring: FunctionBuilder;
+  /** (member, seq, call, count, extra, input, output) */
+  readonly publish: FunctionBuilder;
+  /** (member, seq) -> flag of the call that was published last */
+  readonly flagOf: FunctionBuilder;
+}
+
+/** (member, seq) -> what a message carries: the number of the call, and a hash of all calls up to it above it. */
+export function addFlagOf(module: ModuleBuilder): FunctionBuilder {
+  return module.function({ params: ["i32", "i32"], results: ["i64"] }, (f) => {
+    const [member, seq] = [f.param(0), f.param(1)];
+    f.get(member).mem("i32.load", MEMBER.history).op("i64.extend_i32_u").i64(32).op("i64.shl");
+    f.get(seq).op("i64.extend_i32_u", "i64.or");
+  });
+}
+
+/** Adds `eager(member, seq, call, count, extra, input, output, spins) -> status`. */
+export function addEager(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
+  const send = addSend(module, parts);
+  const post = addPost(module, parts);
+  const receive = addReceive(module);
+  const take = addTake(module);
+  const finish = addFinishing(module, parts);
+  return module.function(
+    { params: Array.from({ length: 8 }, () => "i32" as const), results: ["i32"] },
+    (f) => {
+      const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+      const [extra, input, output, spins] = [f.param(4), f.param(5), f.param(6), f.param(7)];
+      const [status, flag] = [f.local("i32"), f.local("i64")];
+      const setting = (field: number) => f.get(member).mem("i32.load", field);
+      const leaveUnlessDone = () => {
+        f.tee(status);
+        f.if(() => f.get(status).op("return"));
+      };
+      setting(MEMBER.stage).op("i32.eqz");
+      f.if(() => {
+        f.get(member, seq, call, count, extra, input, output).call(parts.publish);
+        f.get(member).i32(1).mem("i32.store", MEMBER.stage);
+      });
+      f.get(member, seq).call(parts.flagOf).set(flag);
+      setting(MEMBER.stage).i32(1).op("i32.eq");
+      f.if(() => {
+        setting(MEMBER.numSends);
+        f.if(() => f.get(member, input, flag, spins).call(send).set(status));
+        setting(MEMBER.postBytes);
+        f.if(() => f.get(member, input, flag, spins).call(post).set(status));
+        f.get(status);
+        f.if(() => f.get(status).op("return"));
+        // Where nobody answers, nobody else will wake them.
+        setting(MEMBER.numReceives).op("i32.eqz");
+        f.if(() => f.get(member).call(parts.ring));
+        f.get(member).i32(2).mem("i32.store", MEMBER.stage);
+      });
+      setting(MEMBER.numReceives);
+      f.if(() => {
+        f.get(member, flag, spins).call(receive);
+        leaveUnlessDone();
+      });
+      f.get(member, input, output).call(finish);
+      setting(MEMBER.numReceives);
+      f.if(() => f.get(member, seq).call(take).get(member).call(parts.ring));
+      f.get(member).i32(0).mem("i32.store", MEMBER.stage);
+      f.i32(0);
+    },
+    "eager",
+  );
+}
+
+/** Repeats `body` for each rank of the list at `at`, which moves on; `left` counts. */
+function eachPeer(f: FunctionBuilder, at: Local, left: Local, peer: Local, body: () => void): void {
+  f.loop(() => {
+    f.get(at).mem("i32.load").set(peer);
+    body();
+    f.get(at).i32(4).op("i32.add").set(at);
+    f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
+  });
+}
+
+/** Loads what the call's rings are like into locals. */
+function ringOf(f: FunctionBuilder, member: Local) {
+  const way = f.local("i32");
+  const field = (offset: number) => {
+    const local = f.local("i32");
+    f.get(way).mem("i32.load", offset).set(local);
+    return local;
+  };
+  f.get(member).mem("i32.load", MEMBER.way).set(way);
+  return { field };
+}
+
+/** Leaves the address of a slot of the ring that begins at the address on the stack. */
+function slotAt(f: FunctionBuilder, number: Local, mask: Local, slotBytes: Local): void {
+  f.get(number, mask).op("i32.and").get(slotBytes).op("i32.mul", "i32.add");
+}
+
+/** (member, from, flag, spins) -> status: sends a part to each of a list through its lane, or, when one is full, to none. */
+function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
+  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [at, left, peer, state] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [bytes, sent, stride] = [f.local("i32"), f.local("i32"), f.local("i32")];
+    const { field } = ringOf(f, member);
+    const [rings, ringStride, slotBytes] = [field(WAY.out), field(WAY.outStride), field(WAY.slotBytes)];
+    const [mask, states, acks] = [field(WAY.mask), field(WAY.state), field(WAY.acksIn)];
+    f.get(member).mem("i32.load", MEMBER.partBytes).set(bytes);
+    f.get(member).mem("i32.load", MEMBER.inputStride).set(stride);
+    const all = (body: () => void) => {
+      f.get(member).mem("i32.load", MEMBER.sendList).set(at);
+      f.get(member).mem("i32.load", MEMBER.numSends).set(left);
+      eachPeer(f, at, left, peer, () => {
+        f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.sent).set(sent);
+        body();
+      });
+    };
+    const slot = () => {
+      f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
+      slotAt(f, sent, mask, slotBytes);
+    };
+    const hasRoom = () => {
+      f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s");
+    };
+    all(() => {
+      f.block(() =>
+        f.loop(() => {
+          hasRoom();
+          f.brIf(1);
+          f.get(state).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load");
+          f.mem("i32.store", RING.acknowledged);
+          hasRoom();
+          f.brIf(1);
+          f.get(spins).i32(1).op("i32.le_s");
+          f.if(() => f.get(peer).i32(RING_FULL).op("i32.add", "return"));
+          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+        }),
+      );
+    });
+    // All data before the first flag: a flag waits for the lines of all stores before it.
+    all(() => {
+      slot();
+      f.i32(RING.data).op("i32.add").get(from).get(peer, stride).op("i32.mul", "i32.add").get(bytes).call(parts.copy);
+    });
+    all(() => {
+      slot();
+      f.get(flag).mem("i64.atomic.store");
+      f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+    });
+    f.i32(0);
+  });
+}
+
+/** (member, from, flag, spins) -> status: writes the parts of all others into this member's own ring. */
+function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
+  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [state, sent, slot] = [f.local("i32"), f.local("i32"), f.local("i32")];
+    const [at, left, peer, most, who] = [
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+    ];
+    const { field } = ringOf(f, member);
+    const [ring, slotBytes, mask] = [field(WAY.out), field(WAY.slotBytes), field(WAY.mask)];
+    const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
+    f.get(states).get(member).mem("i32.load", MEMBER.me).i32(4).op("i32.shl", "i32.add").tee(state);
+    f.mem("i32.load", RING.sent).set(sent);
+    f.get(acks);
+    f.if(() =>
+      f.block(() =>
+        f.loop(() => {
+          f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s").brIf(1);
+          // Room is what the slowest of all leaves.
+          f.i32(0).set(most);
+          f.get(member).mem("i32.load", MEMBER.sendList).set(at);
+          f.get(member).mem("i32.load", MEMBER.size).i32(1).op("i32.sub").set(left);
+          eachPeer(f, at, left, peer, () => {
+            const behind = f.local("i32");
+            f.get(sent).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load").op("i32.sub");
+            f.tee(behind).get(most).op("i32.gt_s");
+            f.if(() => f.get(behind).set(most).get(peer).set(who));
+          });
+          f.get(state).get(sent, most).op("i32.sub").mem("i32.store", RING.acknowledged);
+          f.get(most, mask).op("i32.le_s").brIf(1);
+          f.get(spins).i32(1).op("i32.le_s");
+          f.if(() => f.get(who).i32(RING_FULL).op("i32.add", "return"));
+          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+        }),
+      ),
+    );
+    f.get(ring);
+    slotAt(f, sent, mask, slotBytes);
+    f.tee(slot).i32(RING.data).op("i32.add").get(from).get(member).mem("i32.load", MEMBER.postBytes).call(parts.copy);
+    f.get(slot, flag).mem("i64.atomic.store");
+    f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+    f.i32(0);
+  });
+}
+
+/** (member, flag, spins) -> status: waits for a message from each of a list; their addresses go to the table of inputs. */
+function addReceive(module: ModuleBuilder): FunctionBuilder {
+  return module.function({ params: ["i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, flag, spins] = [f.param(0), f.param(1), f.param(2)];
+    const [at, left, peer, state, slot] = [
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+    ];
+    const [table, taken, own] = [f.local("i32"), f.local("i32"), f.local("i32")];
+    const [theirs, last, seen] = [f.local("i32"), f.local("i32"), f.local("i64")];
+    const { field } = ringOf(f, member);
+    const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
+    const [mask, states] = [field(WAY.mask), field(WAY.state)];
+    f.get(member).mem("i32.load", MEMBER.inTable).set(table);
+    f.get(member).mem("i32.load", MEMBER.ownOffset).i32(RING.data).op("i32.add").set(own);
+    f.get(member).mem("i32.load", MEMBER.receiveList).set(at);
+    f.get(member).mem("i32.load", MEMBER.numReceives).set(left);
+    eachPeer(f, at, left, peer, () => {
+      f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.taken).set(taken);
+      f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
+      slotAt(f, taken, mask, slotBytes);
+      f.set(slot);
+      f.block(() =>
+        f.loop(() => {
+          f.get(slot).mem("i64.atomic.load").tee(seen).get(flag).op("i64.eq").brIf(1);
+          f.get(seen).op("i32.wrap_i64").get(flag).op("i32.wrap_i64", "i32.eq");
+          f.if(() => f.i32(-1).get(peer).op("i32.sub", "return"));
+          f.get(spins).i32(1).op("i32.le_s");
+          f.if(() => {
+            // A message of a call before this one that nobody took: that call differed.
+            f.get(seen).op("i32.wrap_i64").set(theirs).get(state).mem("i32.load", RING.takenStamp).set(last);
+            f.get(theirs, last).op("i32.sub").i32(0).op("i32.gt_s");
+            f.get(flag).op("i32.wrap_i64").get(theirs).op("i32.sub").i32(0).op("i32.gt_s", "i32.and");
+            f.get(theirs).i32(0).op("i32.ne", "i32.and");
+            f.if(() => f.i32(-1).get(peer).op("i32.sub", "return"));
+            f.get(peer).i32(1).op("i32.add", "return");
+          });
+          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+        }),
+      );
+      f.get(table).get(peer).i32(2).op("i32.shl", "i32.add").get(slot, own).op("i32.add").mem("i32.store");
+    });
+    f.i32(0);
+  });
+}
+
+/** (member, seq): counts the messages of the call as taken, and tells their senders now and then. */
+function addTake(module: ModuleBuilder): FunctionBuilder {
+  return module.function({ params: ["i32", "i32"], results: [] }, (f) => {
+    const [member, seq] = [f.param(0), f.param(1)];
+    const [at, left, peer, state, taken] = [
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+      f.local("i32"),
+    ];
+    const { field } = ringOf(f, member);
+    const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
+    f.get(member).mem("i32.load", MEMBER.receiveList).set(at);
+    f.get(member).mem("i32.load", MEMBER.numReceives).set(left);
+    eachPeer(f, at, left, peer, () => {
+      f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
+      f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
+      f.get(state, seq).mem("i32.store", RING.takenStamp);
+      f.get(taken)
+        .i32(RING.acknowledgeEvery - 1)
+        .op("i32.and", "i32.eqz")
+        .get(acks)
+        .i32(0)
+        .op("i32.ne", "i32.and");
+      f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).mem("i32.atomic.store"));
+    });
+  });
+}
+
+/** (member, input, output): what is done when everything came. */
+function addFinishing(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
+  return module.function({ params: ["i32", "i32", "i32"], results: [] }, (f) => {
+    const [member, input, output] = [f.param(0), f.param(1), f.param(2)];
+    const [kind, table, me, own, to] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [at, left, peer, bytes] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const setting = (field: number) => f.get(member).mem("i32.load", field);
+    const entry = (index: Local) => f.get(table).get(index).i32(2).op("i32.shl", "i32.add");
+    setting(MEMBER.finish).tee(kind).i32(FINISH.nothing).op("i32.eq");
+    f.if(() => f.op("return"));
+    setting(MEMBER.inTable).set(table);
+    setting(MEMBER.me).set(me);
+    setting(MEMBER.partBytes).set(bytes);
+    f.get(input, me);
+    setting(MEMBER.inputStride).op("i32.mul", "i32.add").set(own);
+    f.get(kind).i32(0).op("i32.ge_s");
+    f.if(
+      () => {
+        entry(me);
+        f.get(own).mem("i32.store");
+        setting(MEMBER.outTable).get(output).mem("i32.store");
+        f.get(table);
+        setting(MEMBER.size);
+        setting(MEMBER.outTable);
+        f.i32(1).i32(0).get(bytes);
+        setting(MEMBER.context);
+        f.get(kind).callIndirect(parts.kernelType);
+      },
+      () => {
+        const place = (rank: Local) => {
+          f.get(output, rank);
+          setting(MEMBER.outputStride).op("i32.mul", "i32.add");
+        };
+        setting(MEMBER.ownPart);
+        f.if(() => {
+          place(me);
+          f.tee(to).get(own).op("i32.ne");
+          f.if(() => f.get(to, own, bytes).call(parts.copy));
+        });
+        setting(MEMBER.numReceives).tee(left);
+        f.if(() => {
+          setting(MEMBER.receiveList).set(at);
+          eachPeer(f, at, left, peer, () => {
+            place(peer);
+            entry(peer);
+            f.mem("i32.load").get(bytes).call(parts.copy);
+          });
+        });
+      },
+    );
+  });
+}

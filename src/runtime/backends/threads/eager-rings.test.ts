@@ -1,0 +1,173 @@
+/**
+ * Small collectives as messages, and meetings by dissemination: with more cores promised than there are, so that groups of
+ * every size take the ways that they take on large hosts.
+ */
+import { describe, expect, it } from "vitest";
+import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import type { MismatchError } from "../../../core/index.ts";
+import { eagerLimitBytes, MAX_FLAT_RANKS } from "./collective-path.ts";
+import { linksOf } from "./layout.ts";
+import { meetingTable } from "./meeting-code.ts";
+
+const MANY_CORES = { attach: { timeoutMs: 20_000, cores: 256 } } as const;
+
+describe("a meeting by dissemination", () => {
+  it("lets every member hear of every other", () => {
+    for (let n = MAX_FLAT_RANKS + 1; n <= 40; n++) {
+      const links = 1024;
+      const tables = Array.from({ length: n }, (_, me) => meetingTable(links, me, n));
+      const memberAt = (address: number) => Math.floor((address - links) / 128 / linksOf(n));
+      let known = Array.from({ length: n }, (_, me) => new Set([me]));
+      const positions = tables.map(() => 0);
+      while (tables[0]![positions[0]!] !== 0) {
+        const next = known.map((set) => new Set(set));
+        tables.forEach((table, me) => {
+          const count = table[positions[me]!]!;
+          for (let i = 0; i < count; i++) {
+            const [to, from] = [table[positions[me]! + 1 + 2 * i]!, table[positions[me]! + 2 + 2 * i]!];
+            expect(memberAt(from)).toBe(me);
+            for (const one of known[me]!) next[memberAt(to)]!.add(one);
+          }
+          positions[me] = positions[me]! + 1 + 2 * count;
+        });
+        known = next;
+      }
+      expect(known.every((set) => set.size === n)).toBe(true);
+    }
+  });
+});
+
+describe.each([2, 3, 5, 6])("small collectives of %i ranks", (n) => {
+  it("give what they mean, whatever was called before, with every root and in every mixture", async () => {
+    const limit = eagerLimitBytes("all_reduce", n) / 4;
+    const outcomes = await onRanks(
+      n,
+      async ({ backend, comm, rank, data: [counts, large] }) => {
+        const size = comm.size;
+        const wrong: string[] = [];
+        const check = (what: string, got: ArrayLike<number | bigint>, wanted: (i: number) => number) => {
+          for (let i = 0; i < got.length; i++) {
+            if (got[i] !== wanted(i)) {
+              wrong.push(`${what}[${i}] is ${got[i]}, not ${wanted(i)}`);
+              return;
+            }
+          }
+        };
+        const total = (f: (r: number) => number) =>
+          Array.from({ length: size }, (_, r) => f(r)).reduce((a, b) => a + b);
+        let round = 0;
+        for (const count of counts as number[]) {
+          for (let root = 0; root < size; root++, round++) {
+            const value = (r: number, i: number) => (r * 7 + i * 3 + round) % 251;
+            const own = backend.tensor("f32", [count]);
+            const whole = backend.tensor("f32", [count * size]);
+            const out = backend.tensor("f32", [count]);
+            const all = backend.tensor("f32", [count * size]);
+            const fill = () => {
+              for (let i = 0; i < count; i++) own.data[i] = value(rank, i);
+              for (let i = 0; i < count * size; i++) whole.data[i] = value(rank, i);
+              out.data.fill(-1);
+              all.data.fill(-1);
+            };
+            fill();
+            await comm.allReduce(own, { output: out });
+            check("all_reduce", out.data, (i) => total((r) => value(r, i)));
+            fill();
+            comm.broadcast(own, { root }).wait();
+            check("broadcast", own.data, (i) => value(root, i));
+            fill();
+            comm.reduce(own, rank === root ? { root, output: out } : { root }).wait();
+            if (rank === root) check("reduce", out.data, (i) => total((r) => value(r, i)));
+            fill();
+            await comm.allGather(own, { output: all });
+            check("all_gather", all.data, (i) => value(Math.floor(i / count), i % count));
+            fill();
+            comm.reduceScatter(whole, { output: out }).wait();
+            check("reduce_scatter", out.data, (i) => total((r) => value(r, rank * count + i)));
+            fill();
+            await comm.allToAll(whole, { output: all });
+            check("all_to_all", all.data, (i) => value(Math.floor(i / count), rank * count + (i % count)));
+            fill();
+            comm.gather(own, rank === root ? { root, output: all } : { root }).wait();
+            if (rank === root) check("gather", all.data, (i) => value(Math.floor(i / count), i % count));
+            fill();
+            await (rank === root ? comm.scatter(whole, { root, output: out }) : comm.scatter(out, { root }));
+            check("scatter", out.data, (i) => value(root, rank * count + i));
+            if (round % 3 === 0) comm.barrier().wait();
+            if (round % 5 === 0) {
+              const big = backend.tensor("f32", [large as number]);
+              big.data.fill(rank + round);
+              comm.allReduce(big).wait();
+              check("large all_reduce", big.data, () => total((r) => r + round));
+              backend.free(big);
+            }
+            // In place, and an average in eight bits.
+            fill();
+            comm.allReduce(own).wait();
+            check("in place", own.data, (i) => total((r) => value(r, i)));
+            for (const tensor of [own, whole, out, all]) backend.free(tensor);
+          }
+        }
+        return wrong.slice(0, 5);
+      },
+      { data: [[1, 3, 16, 33, limit, limit + 1], 40_000], ...MANY_CORES },
+    );
+    expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
+  });
+
+  it("let a root run ahead of its receivers, but no further than its ring reaches", async () => {
+    const outcomes = await onRanks(
+      n,
+      async ({ backend, comm, rank, turn }) => {
+        const t = backend.tensor("i32", [4]);
+        const got: number[] = [];
+        comm.broadcast(t).wait();
+        comm.barrier().wait();
+        let ahead = 0;
+        if (rank === 0) {
+          const works = Array.from({ length: 4 }, (_, i) => {
+            t.data.fill(i);
+            return comm.broadcast(t);
+          });
+          ahead = works.filter((work) => work.state === "done").length;
+          for (let i = 4; i < 100; i++) {
+            t.data.fill(i);
+            comm.broadcast(t).wait();
+          }
+        } else {
+          await turn(50);
+          for (let i = 0; i < 100; i++) {
+            comm.broadcast(t).wait();
+            got.push(t.data[0] as number);
+          }
+        }
+        comm.barrier().wait();
+        return { ahead, inOrder: got.every((x, i) => x === i), numGot: got.length };
+      },
+      MANY_CORES,
+    );
+    expect(valuesOf(outcomes)).toEqual(
+      Array.from({ length: n }, (_, r) => ({ ahead: r === 0 ? 4 : 0, inOrder: true, numGot: r === 0 ? 0 : 100 })),
+    );
+  });
+
+  it("name both sides where the calls differ, at the latest soon after", async () => {
+    const outcomes = await onRanks(
+      n,
+      async ({ backend, comm, rank }) => {
+        const t = backend.tensor("f32", [8]);
+        comm.allReduce(t).wait();
+        try {
+          comm.broadcast(t, { root: rank === 1 ? 1 : 0 }).wait();
+          // Whom no message of the odd rank should have reached learns of it from those that noticed.
+          for (let i = 0; i < 3; i++) comm.allReduce(t).wait();
+          return "no error";
+        } catch (error) {
+          return [(error as MismatchError).code, /root 0/.test(String(error)) && /root 1/.test(String(error))];
+        }
+      },
+      MANY_CORES,
+    );
+    expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => ["MISMATCH", true]));
+  });
+});
