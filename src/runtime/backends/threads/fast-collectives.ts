@@ -16,29 +16,22 @@ import {
   type UncheckedOptions,
   type VOptions,
   WIRE_OPS,
-  type WireOp,
 } from "../../comm/index.ts";
 import { apart, sumOfCounts } from "./argument-checks.ts";
-import { ROOM_BYTES } from "./collective-path.ts";
+import { FastIssue } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
-import { COPY, moveShare, namedKernel, shareStart } from "./move.ts";
+import { COPY, namedKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
-import { IN_SECOND_PHASE } from "./protocol.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
-import { PHASE, ThreadsWork } from "./threads-work.ts";
+import { ThreadsWork } from "./threads-work.ts";
 import { type Parts, partsOf } from "./work-parameters.ts";
-
-/** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
-export const EAGER_BYTES = 1024 * 1024;
-
-/** No message is larger: see collective-path.ts. */
-const SMALL_BYTES = ROOM_BYTES;
 
 export class FastCollectives {
   readonly #engine: GroupEngine;
   readonly #arena: Arena;
   readonly #timeoutMs: number;
+  readonly #issue: FastIssue;
   /** By operation's code: the smallest size that a plan may serve. */
   readonly #firstPlan: readonly number[];
   #parts: Parts | undefined;
@@ -47,6 +40,7 @@ export class FastCollectives {
     this.#engine = engine;
     this.#arena = arena;
     this.#timeoutMs = timeoutMs;
+    this.#issue = new FastIssue(engine, timeoutMs);
     this.#firstPlan = WIRE_OPS.map((op) => engine.choices.firstPlanBytes(op));
   }
 
@@ -138,25 +132,8 @@ export class FastCollectives {
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
     if (this.#isPlanned(CODES.all_reduce, "all_reduce", input.dtype, bytes)) return undefined;
-    const work = this.#begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
-    const engine = this.#engine;
-    if (bytes <= SMALL_BYTES) {
-      const small = this.#small(work, output, bytes);
-      if (small !== undefined) return small;
-    }
-    const { wasm, member, size: n, me } = engine;
-    const spins = engine.driver.issueSpins;
-    const stamp = stampOf(work.seq);
-    let status: number;
-    if (bytes <= EAGER_BYTES) {
-      const start = shareStart(bytes, me, n);
-      const end = shareStart(bytes, me + 1, n);
-      status = wasm.twoShot(member, stamp, work.call, work.count, 0, from, to, start, end, kernel, spins);
-    } else {
-      wasm.publish(member, stamp, work.call, work.count, 0, from, to);
-      status = 1;
-    }
-    return this.#end(work, output, bytes, status);
+    const work = this.#issue.begin(CODES.all_reduce, "all_reduce", input, op, 0, from, to, input.size, bytes, kernel);
+    return this.#issue.reduceAll(work, output);
   }
 
   broadcast(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -168,8 +145,19 @@ export class FastCollectives {
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
     if (this.#isPlanned(CODES.broadcast, "broadcast", input.dtype, bytes)) return undefined;
-    const work = this.#begin(CODES.broadcast, "broadcast", input, undefined, root, from, to, input.size, bytes, COPY);
-    return this.#run(work, output, bytes);
+    const work = this.#issue.begin(
+      CODES.broadcast,
+      "broadcast",
+      input,
+      undefined,
+      root,
+      from,
+      to,
+      input.size,
+      bytes,
+      COPY,
+    );
+    return this.#issue.run(work, output, bytes);
   }
 
   reduce(data: Data, options: ReduceOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -187,8 +175,8 @@ export class FastCollectives {
     if (kernel < 0) return undefined;
     const sink = isRoot ? to : 0;
     if (this.#isPlanned(CODES.reduce, "reduce", input.dtype, bytes)) return undefined;
-    const work = this.#begin(CODES.reduce, "reduce", input, op, root, from, sink, input.size, bytes, kernel);
-    return this.#run(work, output, bytes);
+    const work = this.#issue.begin(CODES.reduce, "reduce", input, op, root, from, sink, input.size, bytes, kernel);
+    return this.#issue.run(work, output, bytes);
   }
 
   allGather(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
@@ -201,8 +189,19 @@ export class FastCollectives {
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
     if (this.#isPlanned(CODES.all_gather, "all_gather", input.dtype, n * bytes)) return undefined;
-    const work = this.#begin(CODES.all_gather, "all_gather", input, undefined, 0, from, to, input.size, bytes, COPY);
-    return this.#run(work, output, n * bytes);
+    const work = this.#issue.begin(
+      CODES.all_gather,
+      "all_gather",
+      input,
+      undefined,
+      0,
+      from,
+      to,
+      input.size,
+      bytes,
+      COPY,
+    );
+    return this.#issue.run(work, output, n * bytes);
   }
 
   reduceScatter(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
@@ -218,7 +217,7 @@ export class FastCollectives {
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
     if (this.#isPlanned(CODES.reduce_scatter, "reduce_scatter", input.dtype, n * bytes)) return undefined;
-    const work = this.#begin(
+    const work = this.#issue.begin(
       CODES.reduce_scatter,
       "reduce_scatter",
       input,
@@ -230,7 +229,7 @@ export class FastCollectives {
       bytes,
       kernel,
     );
-    return this.#run(work, output, n * bytes);
+    return this.#issue.run(work, output, n * bytes);
   }
 
   allToAll(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
@@ -244,8 +243,19 @@ export class FastCollectives {
     if (!apart(from, total, to, total)) return undefined;
     const count = input.size / n;
     if (this.#isPlanned(CODES.all_to_all, "all_to_all", input.dtype, total)) return undefined;
-    const work = this.#begin(CODES.all_to_all, "all_to_all", input, undefined, 0, from, to, count, total / n, COPY);
-    return this.#run(work, output, total);
+    const work = this.#issue.begin(
+      CODES.all_to_all,
+      "all_to_all",
+      input,
+      undefined,
+      0,
+      from,
+      to,
+      count,
+      total / n,
+      COPY,
+    );
+    return this.#issue.run(work, output, total);
   }
 
   gather(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -265,8 +275,8 @@ export class FastCollectives {
       result = output;
     } else if (options.output !== undefined) return undefined;
     if (this.#isPlanned(CODES.gather, "gather", input.dtype, n * bytes)) return undefined;
-    const work = this.#begin(CODES.gather, "gather", input, undefined, root, from, to, input.size, bytes, COPY);
-    return this.#run(work, result, n * bytes);
+    const work = this.#issue.begin(CODES.gather, "gather", input, undefined, root, from, to, input.size, bytes, COPY);
+    return this.#issue.run(work, result, n * bytes);
   }
 
   scatter(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -288,9 +298,20 @@ export class FastCollectives {
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
     if (this.#isPlanned(CODES.scatter, "scatter", output.dtype, n * bytes)) return undefined;
-    const work = this.#begin(CODES.scatter, "scatter", output, undefined, root, from, to, output.size, bytes, COPY);
+    const work = this.#issue.begin(
+      CODES.scatter,
+      "scatter",
+      output,
+      undefined,
+      root,
+      from,
+      to,
+      output.size,
+      bytes,
+      COPY,
+    );
     work.keep = given;
-    return this.#run(work, output, n * bytes);
+    return this.#issue.run(work, output, n * bytes);
   }
 
   barrier(options: OutputOptions): ThreadsWork<void> | undefined {
@@ -310,7 +331,7 @@ export class FastCollectives {
       0,
       engine.driver.issueSpins,
     );
-    return this.#end(work, undefined, 0, status);
+    return this.#issue.end(work, undefined, 0, status);
   }
 
   /** A send or receive of a whole world tensor. */
@@ -348,7 +369,18 @@ export class FastCollectives {
     const [from, to, own] = [input.byteOffset, output.byteOffset, parts.sizes[me]!];
     if (input.sizeBytes !== own || output.sizeBytes !== parts.total) return undefined;
     if (from !== to + parts.offsets[me]! && !apart(from, own, to, parts.total)) return undefined;
-    const work = this.#begin(CODES.all_gather_v, "all_gather_v", input, undefined, 0, from, to, output.size, 0, COPY);
+    const work = this.#issue.begin(
+      CODES.all_gather_v,
+      "all_gather_v",
+      input,
+      undefined,
+      0,
+      from,
+      to,
+      output.size,
+      0,
+      COPY,
+    );
     return this.#runParts(work, parts, output);
   }
 
@@ -365,7 +397,18 @@ export class FastCollectives {
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    const work = this.#begin(CODES.reduce_scatter_v, "reduce_scatter_v", input, op, 0, from, to, input.size, 0, kernel);
+    const work = this.#issue.begin(
+      CODES.reduce_scatter_v,
+      "reduce_scatter_v",
+      input,
+      op,
+      0,
+      from,
+      to,
+      input.size,
+      0,
+      kernel,
+    );
     return this.#runParts(work, parts, output);
   }
 
@@ -380,11 +423,22 @@ export class FastCollectives {
     const [from, to] = [input.byteOffset, output.byteOffset];
     if (sendCounts[me] !== recvCounts[me] || !apart(from, input.sizeBytes, to, output.sizeBytes)) return undefined;
     const elementBytes = input.sizeBytes / input.size;
-    const work = this.#begin(CODES.all_to_all_v, "all_to_all_v", input, undefined, 0, from, to, 0, elementBytes, COPY);
+    const work = this.#issue.begin(
+      CODES.all_to_all_v,
+      "all_to_all_v",
+      input,
+      undefined,
+      0,
+      from,
+      to,
+      0,
+      elementBytes,
+      COPY,
+    );
     work.sendCounts = sendCounts;
     work.recvCounts = recvCounts;
     this.#engine.publishCounts(sendCounts, recvCounts);
-    return this.#run(work, output, input.sizeBytes);
+    return this.#issue.run(work, output, input.sizeBytes);
   }
 
   /** Where the parts of a buffer lie; undefined for counts that are none. Training loops pass the same ones again. */
@@ -405,7 +459,7 @@ export class FastCollectives {
     work.sizes = parts.sizes;
     work.extra = parts.hash;
     work.detail = parts.detail;
-    return this.#run(work, result, parts.total);
+    return this.#issue.run(work, result, parts.total);
   }
 
   /** Whether two tensors have the same dtype and number of elements. */
@@ -416,105 +470,6 @@ export class FastCollectives {
   /** Whether `whole` has the dtype of `part` and one part per rank. */
   #areParts(part: Tensor, whole: Tensor, n: number): boolean {
     return part.dtype === whole.dtype && part.size * n === whole.size;
-  }
-
-  #begin(
-    code: number,
-    op: WireOp,
-    typed: Tensor,
-    redop: ReduceOp | undefined,
-    root: number,
-    input: number,
-    output: number,
-    count: number,
-    bytes: number,
-    kernel: number,
-  ): ThreadsWork<Tensor> {
-    const engine = this.#engine;
-    const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
-    engine.driver.count(work.seq);
-    work.code = code;
-    work.call = packCall(op, typed.dtype, redop, root);
-    work.count = count;
-    work.input = input;
-    work.output = output;
-    work.bytes = bytes;
-    work.root = root;
-    work.keep = typed;
-    work.kernel = kernel;
-    if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
-    if (engine.sampled()) work.issuedAt = performance.now();
-    return work;
-  }
-
-  /** A collective in messages, if it is one. */
-  #small(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> | undefined {
-    const engine = this.#engine;
-    const { rings, driver, wasm, member } = engine;
-    if (rings.prepare(work)) {
-      const { call, count, extra, input, output } = work;
-      const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
-      if (status === 0) return this.#end(work, result, reportedBytes, 0);
-      return this.#hand(work, result, reportedBytes, PHASE.eager);
-    }
-    if (!rings.needsRings(work)) return undefined;
-    return this.#hand(work, result, reportedBytes, PHASE.queued);
-  }
-
-  /** Leaves a call that is begun to the group's engine. */
-  #hand(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number, phase: number): ThreadsWork<Tensor> {
-    const engine = this.#engine;
-    work.reportedBytes = reportedBytes;
-    work.timeoutMs = this.#timeoutMs;
-    work.harvest = () => result;
-    engine.adopt(work, phase);
-    engine.pump(phase === PHASE.queued ? engine.driver.issueSpins : 0);
-    return work;
-  }
-
-  /** Goes as far as the peers allow without sleeping. */
-  #run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
-    const engine = this.#engine;
-    if (work.bytes <= SMALL_BYTES) {
-      const small = this.#small(work, result, reportedBytes);
-      if (small !== undefined) return small;
-    }
-    const { wasm, member } = engine;
-    const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
-    const stamp = stampOf(work.seq);
-    const { call, count, extra, input, output } = work;
-    let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
-    if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
-    if (status === 0) {
-      const problem = moveShare(engine, work);
-      if (problem !== undefined) {
-        this.#end(work, result, reportedBytes, 1);
-        engine.mismatch(work, problem);
-        return work;
-      }
-      status = wasm.leave(member, stamp, spins);
-      if (status !== 0) status += IN_SECOND_PHASE;
-    }
-    return this.#end(work, result, reportedBytes, status);
-  }
-
-  #end<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, status: number): ThreadsWork<T> {
-    const engine = this.#engine;
-    if (status === 0) {
-      work.completeNow(result);
-      const counter = engine.counters.byCode[work.code]!;
-      counter.calls++;
-      counter.bytes += reportedBytes;
-      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
-      engine.flight.note(engine.block, work.seq, work.call, work.count, 1);
-      return work;
-    }
-    work.reportedBytes = reportedBytes;
-    work.timeoutMs = this.#timeoutMs;
-    work.harvest = () => result;
-    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
-    if (status < 0) engine.mismatch(work);
-    return work;
   }
 }
 

@@ -3,7 +3,7 @@
  * `threads-group.ts` turns checked calls into work for it.
  */
 import {
-  ChoraleError,
+  type ChoraleError,
   type DType,
   MismatchError,
   type RankActivity,
@@ -23,21 +23,20 @@ import {
   SAMPLE_EVERY,
 } from "../../comm/index.ts";
 import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
+import { CallSteps } from "./call-steps.ts";
 import { MAX_FLAT_RANKS } from "./collective-path.ts";
 import type { Drivable, Driver, Pumpable } from "./driver.ts";
-import { RING_FULL } from "./eager-code.ts";
 import { EagerRings } from "./eager-rings.ts";
 import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
 import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf } from "./layout.ts";
 import { meetingTable } from "./meeting-code.ts";
-import { moveShare } from "./move.ts";
 import { PairChannels } from "./pair-channels.ts";
 import { PeerCalls } from "./peer-calls.ts";
 import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import { PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
+import { PHASE, type ThreadsWork } from "./threads-work.ts";
 
 export interface EngineParts {
   readonly name: string;
@@ -72,7 +71,8 @@ export class GroupEngine implements Pumpable {
   readonly plans: PlanRuns;
   readonly choices: Choices;
   readonly rings: EagerRings;
-  readonly #peerCalls: PeerCalls;
+  readonly peerCalls: PeerCalls;
+  readonly #steps: CallSteps;
   /** Address of this member's private block, and of what lies in it. */
   readonly member: number;
   readonly context: number;
@@ -146,7 +146,8 @@ export class GroupEngine implements Pumpable {
     this.pairs = new PairChannels(this, parts.firstCall);
     this.plans = new PlanRuns(this);
     this.rings = new EagerRings(this, inner);
-    this.#peerCalls = new PeerCalls(this);
+    this.peerCalls = new PeerCalls(this);
+    this.#steps = new CallSteps(this);
     if (n > MAX_FLAT_RANKS && this.words[(this.block + GROUP.spread) / 4] === 1) {
       const table = meetingTable(this.block + this.layout.links, this.me, n);
       this.words.set(table, (this.member + inner.meetings) / 4);
@@ -229,7 +230,7 @@ export class GroupEngine implements Pumpable {
     while (this.#head < this.#queue.length) {
       const work = this.#queue[this.#head] as ThreadsWork<unknown>;
       const before = work.phase;
-      this.#advance(work, budget);
+      this.#steps.advance(work, budget);
       budget = 0;
       if (work.phase !== before || work.settled) progressed = true;
       if (!work.settled) break;
@@ -289,128 +290,6 @@ export class GroupEngine implements Pumpable {
     for (let left = spins; !work.settled && left > 0 && this.pairs.hasPending; left -= 40) this.pairs.pump(false);
   }
 
-  #advance(work: ThreadsWork<unknown>, spins: number): void {
-    if (this.failure !== undefined) {
-      this.#fail(work, this.failure);
-      return;
-    }
-    const { wasm, member } = this;
-    const stamp = stampOf(work.seq);
-    if (work.phase === PHASE.queued) {
-      work.state = "running";
-      if (work.sendCounts !== undefined && work.recvCounts !== undefined) {
-        this.publishCounts(work.sendCounts, work.recvCounts);
-      }
-      if (work.run !== undefined && !this.#bind(work, work.run)) return;
-      if (this.#isEager(work)) {
-        work.meets = hasRoot(work.op);
-        work.phase = PHASE.eager;
-        this.#advance(work, spins);
-        return;
-      }
-      if (this.failure !== undefined) return;
-      wasm.publish(member, stamp, work.call, work.count, work.extra, work.input, work.output);
-      work.phase = PHASE.arriving;
-    }
-    if (work.phase === PHASE.eager) {
-      if (!this.#exchange(work, stamp, spins)) return;
-      if (!work.meets) {
-        this.finishWork(work);
-        return;
-      }
-      work.phase = PHASE.arriving;
-    }
-    if (work.phase === PHASE.arriving) {
-      const isPassable = work.op === "barrier" || work.meets;
-      const status = wasm.arrived(member, stamp, spins, Number(isPassable));
-      if (status !== 0) {
-        // A peer that runs ahead may overwrite what it announced while it is compared: then we look again.
-        if (this.#peerCalls.disagree(work, isPassable)) this.mismatch(work);
-        else if (status < 0) this.#advance(work, spins);
-        return;
-      }
-      if (work.meets) {
-        this.finishWork(work);
-        return;
-      }
-      work.phase = PHASE.moving;
-    }
-    if (work.phase === PHASE.moving && work.run !== undefined) {
-      this.plans.arrived(work.seq);
-      work.run.prepared.launch();
-      work.phase = PHASE.strands;
-    }
-    if (work.phase === PHASE.strands && work.run !== undefined) {
-      if (!work.run.prepared.run(spins)) return;
-      if (work.run.endsAlone) {
-        this.finishWork(work);
-        return;
-      }
-      wasm.finish(member, stamp);
-      work.phase = PHASE.finishing;
-    }
-    if (work.phase === PHASE.moving) {
-      if (work.parameter !== undefined) {
-        this.useParameter(work.parameter.dtype, work.parameter.op, work.parameter.value);
-      }
-      const problem = moveShare(this, work);
-      if (problem !== undefined) {
-        this.mismatch(work, problem);
-        return;
-      }
-      if (work.op === "barrier") {
-        this.finishWork(work);
-        return;
-      }
-      wasm.finish(member, stamp);
-      work.phase = PHASE.finishing;
-    }
-    if (wasm.finished(member, stamp, spins) === 0) this.finishWork(work);
-  }
-
-  /** Whether a call goes as messages; their rings are made for the first one. Without memory for them the group fails. */
-  #isEager(work: ThreadsWork<unknown>): boolean {
-    try {
-      return this.rings.open(work) && this.rings.prepare(work);
-    } catch (error) {
-      if (!(error instanceof ChoraleError)) throw error;
-      this.failGroup(error);
-      return false;
-    }
-  }
-
-  /** Gets on with a small collective. @returns whether its messages have been sent and received */
-  #exchange(work: ThreadsWork<unknown>, stamp: number, spins: number): boolean {
-    const { wasm, member } = this;
-    if (work.parameter !== undefined) {
-      this.useParameter(work.parameter.dtype, work.parameter.op, work.parameter.value);
-    }
-    const step = (polls: number) =>
-      wasm.eager(member, stamp, work.call, work.count, work.extra, work.input, work.output, polls);
-    let status = step(spins);
-    // Who went past the call has sent all that it will send.
-    const missing = status > 0 && status < RING_FULL ? status - 1 : -1;
-    const isPast = missing >= 0 && this.#peerCalls.isPast(missing, work.seq);
-    if (isPast) status = step(0);
-    if (status === 0) return true;
-    const isLost = isPast && status === missing + 1;
-    if (status < 0 || isLost || this.#peerCalls.disagree(work, true)) this.mismatch(work);
-    return false;
-  }
-
-  /** Sets a plan's sizes, when no other call of this rank runs it. @returns false when there was no memory: all know */
-  #bind(work: ThreadsWork<unknown>, { prepared, partBytes }: RunningPlan): boolean {
-    try {
-      prepared.bind(partBytes);
-    } catch (error) {
-      if (!(error instanceof ChoraleError)) throw error;
-      this.failGroup(error);
-      return false;
-    }
-    if (work.parameter !== undefined) prepared.parameter(work.parameter.op, work.parameter.value);
-    return true;
-  }
-
   /** Ends a work with its result, and counts it. */
   finishWork(work: ThreadsWork<unknown>): void {
     const counter = this.counters.byCode[work.code]!;
@@ -422,13 +301,14 @@ export class GroupEngine implements Pumpable {
     try {
       work.complete(work.harvest?.());
     } catch (error) {
-      this.#fail(work, error);
+      this.failWork(work, error);
     }
     work.keep = undefined;
     work.release?.();
   }
 
-  #fail(work: ThreadsWork<unknown>, error: unknown): void {
+  /** Ends a work with an error. */
+  failWork(work: ThreadsWork<unknown>, error: unknown): void {
     if (work.settled) return;
     this.counters.byCode[work.code]!.failures++;
     this.flight.settle(work.entry, false);
@@ -464,7 +344,7 @@ export class GroupEngine implements Pumpable {
     const pending = this.#queue.slice(this.#head);
     this.#queue.length = 0;
     this.#head = 0;
-    for (const work of [...pending, ...this.pairs.takePending()]) this.#fail(work, this.failure);
+    for (const work of [...pending, ...this.pairs.takePending()]) this.failWork(work, this.failure);
     return this.failure;
   }
 
@@ -534,13 +414,13 @@ export class GroupEngine implements Pumpable {
   }
 
   #arrived(r: number, work: ThreadsWork<unknown>): boolean {
-    if (work.phase !== PHASE.finishing) return this.#peerCalls.hasCome(r, work.seq);
+    if (work.phase !== PHASE.finishing) return this.peerCalls.hasCome(r, work.seq);
     return ((Atomics.load(this.words, this.#doneWord(r)) - stampOf(work.seq)) | 0) >= 0;
   }
 
   /** Fails the group with what every rank that came asked for. */
   mismatch(work: ThreadsWork<unknown>, problem?: string): void {
-    this.failGroup(this.#peerCalls.report(work, problem));
+    this.failGroup(this.peerCalls.report(work, problem));
   }
 
   /** Shows the peers what this rank sends and receives, before it announces an all-to-all. */
@@ -559,13 +439,8 @@ export class GroupEngine implements Pumpable {
 
   /** Word index of rank `r`'s slot for the running operation. */
   slotWord(r: number, seq: number): number {
-    return this.#peerCalls.slot(r, seq);
+    return this.peerCalls.slot(r, seq);
   }
-}
-
-/** Collectives whose root does not hear of all others, or they not of it. */
-function hasRoot(op: string): boolean {
-  return op === "broadcast" || op === "reduce" || op === "gather" || op === "scatter";
 }
 
 /** Where the program made a call, if that was noted. */

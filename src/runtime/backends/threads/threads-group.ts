@@ -29,7 +29,8 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import type { Choice } from "../../executor/index.ts";
-import { EAGER_BYTES, FastCollectives } from "./fast-collectives.ts";
+import { FastCollectives } from "./fast-collectives.ts";
+import { EAGER_BYTES } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";

@@ -1,0 +1,153 @@
+/**
+ * Issues checked calls on world tensors without any step between: one object per call, no deadline before the first sleep.
+ * Goes as far as the peers allow; what is left then is the group engine's.
+ */
+import type { ReduceOp, Tensor } from "../../../core/index.ts";
+import { packCall, type WireOp } from "../../comm/index.ts";
+import { ROOM_BYTES } from "./collective-path.ts";
+import type { GroupEngine } from "./group-engine.ts";
+import { stampOf } from "./layout.ts";
+import { moveShare, shareStart } from "./move.ts";
+import { IN_SECOND_PHASE } from "./protocol.ts";
+import { PHASE, ThreadsWork } from "./threads-work.ts";
+
+/** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
+export const EAGER_BYTES = 1024 * 1024;
+
+/** No message is larger: see collective-path.ts. */
+const SMALL_BYTES = ROOM_BYTES;
+
+export class FastIssue {
+  readonly #engine: GroupEngine;
+  readonly #timeoutMs: number;
+
+  constructor(engine: GroupEngine, timeoutMs: number) {
+    this.#engine = engine;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Makes the work of a call on world tensors. Its arguments are right. */
+  begin(
+    code: number,
+    op: WireOp,
+    typed: Tensor,
+    redop: ReduceOp | undefined,
+    root: number,
+    input: number,
+    output: number,
+    count: number,
+    bytes: number,
+    kernel: number,
+  ): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
+    engine.driver.count(work.seq);
+    work.code = code;
+    work.call = packCall(op, typed.dtype, redop, root);
+    work.count = count;
+    work.input = input;
+    work.output = output;
+    work.bytes = bytes;
+    work.root = root;
+    work.keep = typed;
+    work.kernel = kernel;
+    if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
+    if (engine.sampled()) work.issuedAt = performance.now();
+    return work;
+  }
+
+  /** A collective in messages, if it is one. */
+  #small(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> | undefined {
+    const engine = this.#engine;
+    const { rings, driver, wasm, member } = engine;
+    if (rings.prepare(work)) {
+      const { call, count, extra, input, output } = work;
+      const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
+      if (status === 0) return this.end(work, result, reportedBytes, 0);
+      return this.#hand(work, result, reportedBytes, PHASE.eager);
+    }
+    if (!rings.needsRings(work)) return undefined;
+    return this.#hand(work, result, reportedBytes, PHASE.queued);
+  }
+
+  /** Leaves a call that is begun to the group's engine. */
+  #hand(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number, phase: number): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    work.reportedBytes = reportedBytes;
+    work.timeoutMs = this.#timeoutMs;
+    work.harvest = () => result;
+    engine.adopt(work, phase);
+    engine.pump(phase === PHASE.queued ? engine.driver.issueSpins : 0);
+    return work;
+  }
+
+  /** Goes as far as the peers allow without sleeping. */
+  run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    if (work.bytes <= SMALL_BYTES) {
+      const small = this.#small(work, result, reportedBytes);
+      if (small !== undefined) return small;
+    }
+    const { wasm, member } = engine;
+    const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
+    const stamp = stampOf(work.seq);
+    const { call, count, extra, input, output } = work;
+    let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
+    if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
+    if (status === 0) {
+      const problem = moveShare(engine, work);
+      if (problem !== undefined) {
+        this.end(work, result, reportedBytes, 1);
+        engine.mismatch(work, problem);
+        return work;
+      }
+      status = wasm.leave(member, stamp, spins);
+      if (status !== 0) status += IN_SECOND_PHASE;
+    }
+    return this.end(work, result, reportedBytes, status);
+  }
+
+  /** Ends a call of this status, or leaves what is missing to the engine. */
+  end<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, status: number): ThreadsWork<T> {
+    const engine = this.#engine;
+    if (status === 0) {
+      work.completeNow(result);
+      const counter = engine.counters.byCode[work.code]!;
+      counter.calls++;
+      counter.bytes += reportedBytes;
+      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
+      engine.flight.note(engine.block, work.seq, work.call, work.count, 1);
+      return work;
+    }
+    work.reportedBytes = reportedBytes;
+    work.timeoutMs = this.#timeoutMs;
+    work.harvest = () => result;
+    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
+    // The engine makes sure of a difference, and reports it.
+    if (status < 0) engine.pump(0);
+    return work;
+  }
+
+  /** An all-reduce: one call into WebAssembly where all are there. */
+  reduceAll(work: ThreadsWork<Tensor>, output: Tensor): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    const { bytes, input: from, output: to, kernel } = work;
+    if (bytes <= SMALL_BYTES) {
+      const small = this.#small(work, output, bytes);
+      if (small !== undefined) return small;
+    }
+    const { wasm, member, size: n, me } = engine;
+    const spins = engine.driver.issueSpins;
+    const stamp = stampOf(work.seq);
+    let status: number;
+    if (bytes <= EAGER_BYTES) {
+      const start = shareStart(bytes, me, n);
+      const end = shareStart(bytes, me + 1, n);
+      status = wasm.twoShot(member, stamp, work.call, work.count, 0, from, to, start, end, kernel, spins);
+    } else {
+      wasm.publish(member, stamp, work.call, work.count, 0, from, to);
+      status = 1;
+    }
+    return this.end(work, output, bytes, status);
+  }
+}
