@@ -68,7 +68,8 @@ export class CallSteps {
       work.phase = PHASE.arriving;
     }
     if (work.phase === PHASE.arriving) {
-      const isPassable = work.op === "barrier" || work.meets;
+      // Where no rank needs to wait for this one's end, some may be calls ahead.
+      const isPassable = work.op === "barrier" || work.meets || work.run?.endsAlone === true;
       const status = wasm.arrived(member, stamp, spins, Number(isPassable));
       if (status !== 0) {
         // A peer that runs ahead may overwrite what it announced while it is compared: then we look again.
@@ -118,6 +119,7 @@ export class CallSteps {
   /** Whether a call goes as messages; their rings are made for the first one. Without memory for them the group fails. */
   #isEager(work: ThreadsWork<unknown>): boolean {
     const engine = this.#engine;
+    if (work.run !== undefined) return false;
     try {
       return engine.rings.open(work) && engine.rings.prepare(work);
     } catch (error) {

@@ -61,20 +61,25 @@ export class PeerCalls {
   }
 
   /**
-   * Whether a member's call of this number differs from ours, or, unless that is allowed, it went on to the next one.
+   * Whether a member's call of this number differs from ours, or, unless that is allowed, it went on to later ones.
    * Of a difference it makes sure: a member that runs ahead may be writing the slot just now.
    */
   disagree(work: ThreadsWork<unknown>, mayBePast: boolean): boolean {
     const { me, size, words } = this.#engine;
     for (let r = 0; r < size; r++) {
       if (r === me) continue;
-      if (!mayBePast && this.isPast(r, work.seq)) return true;
+      if (!mayBePast && this.#hasOverwritten(r, work.seq)) return true;
       if (!this.#differs(r, work)) continue;
       const slot = this.slot(r, work.seq);
       Atomics.wait(words, slot, stampOf(work.seq), 1);
       if (this.#differs(r, work)) return true;
     }
     return false;
+  }
+
+  /** Whether a member is so far ahead that its slot of the call holds a later one. */
+  #hasOverwritten(r: number, seq: number): boolean {
+    return ((Atomics.load(this.#engine.words, this.slot(r, seq)) - stampOf(seq)) | 0) > 0;
   }
 
   #differs(r: number, { seq, call, count, extra }: ThreadsWork<unknown>): boolean {
