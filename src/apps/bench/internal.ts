@@ -1,5 +1,10 @@
 /**
- * The bench's second door, for commands and scripts: how they read their command line. It measures nothing.
- * Start reading at script-flags.ts.
+ * The bench's second door, for commands, scripts and the tuner: how command lines are read, and contenders timed in turn.
+ * It starts no world and prints nothing.
+ * Start reading at script-flags.ts and programs/program-rank.ts.
  */
+export { median } from "./collectives/call-timing.ts";
+export type { Buffers } from "./collectives/timed-calls.ts";
+export { type Measured, measureContenders } from "./programs/program-rank.ts";
+export type { Contender, ProgramJob } from "./programs/program-types.ts";
 export { flagsOf, integer, integers, oneOf } from "./script-flags.ts";

@@ -38,7 +38,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import("./compile.ts"),
   },
   { name: "sim", summary: "time plans on a machine that need not be here", load: () => import("./sim.ts") },
-  { name: "tune", summary: "refit the simulator to measurements", load: () => import("./tune.ts") },
+  {
+    name: "tune",
+    summary: "measure which algorithm serves a collective fastest here; refit the simulator",
+    load: () => import("./tune.ts"),
+  },
   {
     name: "synth",
     summary: "find the provable optimum of a collective on a topology, and its plan",

@@ -30,6 +30,7 @@ import { collect, factor } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
+import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import {
   type LibraryCurve,
@@ -68,7 +69,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .argument("[file...]", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several are set side by side")
     .requiredOption(
       "--topology <what>",
-      "preset, N x PRESET, inventory file, recorded root, or ASTRA-sim network (.yml)",
+      "preset, N x PRESET, inventory file, recorded root, ASTRA-sim network (.yml), or cpu: threads of this machine",
     )
     .option("-b, --min <size>", "first size: the larger of a rank's two buffers", "1K")
     .option("-e, --max <size>", "last size", "256M")
@@ -168,6 +169,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
       files.join(" "),
       "no file: a plan says its operation and ranks itself",
     );
+  if (flags.topology === CPU_TOPOLOGY) return simulateHere(files, flags);
   const dtype = parseDType(flags.dtype, "--dtype");
   const measured = flags.measured === undefined ? undefined : readMeasured(flags.measured);
   const list =

@@ -1,6 +1,6 @@
-/** `chorale tune --fit`: refits the simulator's constants to measurements, and says how sure each one is. */
+/** `chorale tune`: on this machine (tune-here.ts), and with `--fit`, which refits the simulator's constants to measurements, and says how sure each one is. */
 import { writeFile } from "node:fs/promises";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import {
   FITTED_CONSTANTS,
   type Fit,
@@ -16,12 +16,14 @@ import {
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
+import type { TuneHereFlags } from "./tune-here.ts";
 
 interface Flags {
-  readonly fit: string;
-  readonly topology: string;
+  readonly fit?: string;
+  readonly topology?: string;
   readonly params?: string;
   readonly plan?: string;
   readonly only?: string;
@@ -34,12 +36,26 @@ const MAX_FILE_BYTES = 16 * 2 ** 20;
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
-    .argument("[operation]", "fit to rows of this operation alone, such as all_reduce")
-    .requiredOption(
+    .argument("[operation]", "what is tuned, such as all_reduce; with --fit, the only operation whose rows are used")
+    .addOption(
+      new Option("--backend <name>", "measure which algorithm serves the operation fastest here, and store it").choices(
+        ["threads"],
+      ),
+    )
+    .option("-n, --ranks <n>", "number of ranks (the cores, at most 8, unless given)", whole(1))
+    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (64 unless given)")
+    .option("-e, --max <size>", "last size (16M unless given)")
+    .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
+    .option("--dtype <dtype>", "element type of a reduction (f32 unless given)")
+    .option("--budget <seconds>", "time for measuring (40 unless given)", whole(1))
+    .option("--dry-run", "measure, but store nothing")
+    .option("--show", "show what is stored for this machine")
+    .option("--reset", "remove what is stored for this machine")
+    .option(
       "--fit <measurements>",
       "refit the simulator's constants to this JSON file: {rows: [{op, plan, instances, sizeBytes, timeUs, ...}]}",
     )
-    .requiredOption("--topology <what>", "the machine that was measured: preset, inventory file or recorded root")
+    .option("--topology <what>", "with --fit, the machine that was measured: preset, inventory file or recorded root")
     .option(
       "--params <what>",
       "constants to begin with: a system's name or a file; found by the accelerators unless given",
@@ -48,7 +64,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--only <constants>", "fit these constants alone, comma-separated")
     .option("-o, --output <file>", "write the constants, for `chorale sim --params`")
     .option("--json", "print one JSON document")
-    .action(async (operation: string | undefined, flags: Flags) => exit(await run(operation, flags)));
+    .action(async (operation: string | undefined, flags: Flags & TuneHereFlags) => {
+      const { fit, topology } = flags;
+      if (fit !== undefined && topology !== undefined) exit(await run(operation, { ...flags, fit, topology }));
+      else if (fit !== undefined)
+        throw new InvalidArgumentError("--topology", topology, "the machine that was measured");
+      else exit(await (await import("./tune-here.ts")).tuneHere(operation, flags));
+    });
 }
 
 function constantsOf(text: string | undefined): readonly FittedConstant[] | undefined {
@@ -72,7 +94,10 @@ function rowsOf(value: unknown, operation: string | undefined): unknown {
   return { ...value, rows: kept };
 }
 
-async function run(operation: string | undefined, flags: Flags): Promise<number> {
+async function run(
+  operation: string | undefined,
+  flags: Flags & { readonly fit: string; readonly topology: string },
+): Promise<number> {
   const only = constantsOf(flags.only);
   const inventory = await loadTopology(flags.topology);
   const base = await loadParameters(flags.params, flags.topology, inventory);

@@ -8,7 +8,10 @@ export {
   busFactor,
   type CollectiveEstimate,
   type CollectiveMachine,
+  type CpuCosts,
   collectiveMachineOf,
+  cpuCostsFor,
+  DEFAULT_CPU_COSTS,
   type EstimateOptions,
   LIBRARY_ALGORITHMS,
   type LibraryAlgorithm,
@@ -33,6 +36,7 @@ export {
 export { readAstraNetwork } from "./astra.ts";
 export { toChakra } from "./chakra.ts";
 export { type Crossover, type Curve, crossovers, type SizePoint, sideBySide } from "./compare.ts";
+export { type CpuSimulation, type SimulateCpuOptions, simulateCpu } from "./cpu-host.ts";
 export { criticalPath, describeCriticalPath, type PathStep } from "./critical-path.ts";
 export { H200_4 } from "./data/h200-4-2026-11-20.ts";
 export { explainStuck } from "./explain-stuck.ts";
@@ -48,6 +52,7 @@ export {
   type FittedValue,
   fitParameters,
 } from "./fit.ts";
+export { type CpuFit, type CpuMeasurement, cpuError, fitCpuCosts } from "./fit-cpu.ts";
 export { type MeasuredRow, type Measurement, type Measurements, readMeasurements } from "./measurements.ts";
 export { fitNcclLL, type NcclFit, ncclMachineOf } from "./nccl-machine.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";

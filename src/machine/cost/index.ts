@@ -19,8 +19,18 @@ export {
   type NvidiaGeneration,
   nvidiaGeneration,
 } from "./collective-machine.ts";
+export {
+  CPU_COST_NAMES,
+  type CpuCosts,
+  type CpuCostTable,
+  checkCpuCosts,
+  cpuCostsFor,
+  DEFAULT_CPU_COSTS,
+} from "./cpu-costs.ts";
 export { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US } from "./engine-constants.ts";
 export {
+  type CpuTopology,
+  cpuTopology,
   type MachineId,
   type MachineRecord,
   machineFile,

@@ -54,6 +54,14 @@ export function thisMachine(): MachineId {
   return machine;
 }
 
+/** What ranks that are threads or processes of one host depend on, beside their number: whether each has a core. */
+export type CpuTopology = "own-cores" | "shared-cores";
+
+/** How so many ranks lie on the cores of a host. */
+export function cpuTopology(numRanks: number, cores = thisMachine().cores): CpuTopology {
+  return numRanks > cores ? "shared-cores" : "own-cores";
+}
+
 /**
  * The file of this machine's measurements, whether or not it exists: what `CHORALE_CHOICES` names, or one below
  * `XDG_DATA_HOME` (`~/.local/share`). `undefined` with `CHORALE_CHOICES=shipped`.

@@ -47,7 +47,13 @@ export {
 } from "./cuda/index.ts";
 export type { ServingPlan } from "./library-plans.ts";
 export { machineChoices } from "./machine-choices.ts";
-export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";
+export {
+  type AlgorithmRequest,
+  parseServed,
+  type RegisteredAlgorithm,
+  SERVED_COLLECTIVES,
+  type Served,
+} from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { type ExecutorMemory, REACHES, type Reach, type Transport } from "./transport.ts";
 export {

@@ -16,6 +16,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
+import { type CpuTopology, cpuTopology } from "../../../machine/cost/index.ts";
 import {
   type Backend,
   type Capabilities,
@@ -36,7 +37,7 @@ import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR,
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import { type CpuTopology, choicesOf } from "./served-call.ts";
+import { choicesOf } from "./served-call.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
 
@@ -108,7 +109,7 @@ export class ThreadsBackend implements Backend {
     });
     const cores = options.cores ?? availableParallelism();
     this.#driver = new Driver(words, rank, handle.ranks > cores);
-    this.#topology = handle.ranks > cores ? "shared-cores" : "own-cores";
+    this.#topology = cpuTopology(handle.ranks, cores);
     this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;
     this.#lost = new FinalizationRegistry((record) => {

@@ -10,6 +10,7 @@ import {
   reportedCount,
 } from "../../../collectives/index.ts";
 import { sizeOf } from "../../../core/index.ts";
+import type { CpuTopology } from "../../../machine/cost/index.ts";
 import { type CommStats, type Operand, type PlanCall, rolesOf, type TensorCall } from "../../comm/index.ts";
 import {
   type Choice,
@@ -26,9 +27,6 @@ import {
 export const KERNELS = Object.fromEntries(
   COLLECTIVE_NAMES.map((op) => [op, [op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"]]),
 ) as unknown as KernelNames;
-
-/** What choices of a group depend on, beside the number of ranks: whether each has a core. */
-export type CpuTopology = "own-cores" | "shared-cores";
 
 export interface GroupFacts {
   readonly name: string;

@@ -1,0 +1,165 @@
+/** `chorale tune OP --backend threads`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine. */
+import { parseOperation } from "../../collectives/index.ts";
+import { formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
+import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
+import { version } from "../../runtime/world/index.ts";
+import { defaultRanks, sizeRange } from "../bench/index.ts";
+import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedMachine } from "../tune/index.ts";
+import { EXIT } from "./exit-codes.ts";
+import { print, printError, printJson, showProgress } from "./output.ts";
+
+export interface TuneHereFlags {
+  readonly backend?: "threads";
+  readonly ranks?: number;
+  readonly min?: string;
+  readonly max?: string;
+  readonly factor: number;
+  readonly dtype?: string;
+  readonly budget?: number;
+  readonly dryRun?: boolean;
+  readonly show?: boolean;
+  readonly reset?: boolean;
+  readonly json?: boolean;
+}
+
+const DEFAULT_MIN = 64;
+const DEFAULT_MAX = 16 * 2 ** 20;
+/** More ranks than this must be asked for. */
+const MOST_UNASKED = 8;
+
+/** Tunes, shows or removes. @returns the exit code */
+export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
+  if (flags.show === true && flags.reset === true) throw new InvalidArgumentError("--show", true, "not with --reset");
+  if (flags.reset === true) return reset(flags);
+  const stored = tunedMachine();
+  if (flags.show === true) return show(stored, flags);
+  if (operation === undefined || flags.backend === undefined) {
+    const accepted = "OPERATION --backend threads, --show, --reset, or --fit <measurements> --topology <what>";
+    throw new InvalidArgumentError("tune", operation ?? "nothing", accepted);
+  }
+  if (stored.file === undefined && flags.dryRun !== true) {
+    throw new InvalidArgumentError("CHORALE_CHOICES", "shipped", "a file to store to, or nothing; or --dry-run");
+  }
+  return tune(operation, flags.backend, stored, flags);
+}
+
+async function tune(
+  operation: string,
+  backend: "threads",
+  stored: TunedMachine,
+  flags: TuneHereFlags,
+): Promise<number> {
+  const op = parseOperation(operation);
+  const first = flags.min === undefined ? DEFAULT_MIN : parseSize(flags.min, "-b");
+  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first) : parseSize(flags.max, "-e");
+  const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
+  let result: TuneResult;
+  try {
+    result = await tuneCollective({
+      op: op as never,
+      backend,
+      ranks,
+      sizes: sizeRange(first, last, flags.factor),
+      costs: cpuCostsFor(stored.costs, ranks),
+      ...(flags.dtype === undefined ? {} : { dtype: parseDType(flags.dtype, "--dtype") }),
+      ...(flags.budget === undefined ? {} : { budgetSeconds: flags.budget }),
+      onProgress: showProgress,
+    });
+  } finally {
+    showProgress("");
+  }
+  const file = flags.dryRun === true ? undefined : stored.file;
+  if (file !== undefined) storeTuning(file, result, version());
+  if (flags.json === true) {
+    const { table, fit, rows, skipped, wrong, topology, dtype } = result;
+    printJson(
+      {
+        schemaVersion: 1,
+        machine: thisMachine(),
+        op,
+        backend,
+        ranks,
+        dtype,
+        topology,
+        rows,
+        skipped,
+        wrong,
+        table,
+        fit,
+        file,
+      },
+      2,
+    );
+  } else print(render(result, file));
+  for (const one of result.wrong) printError(`wrong results: ${one}\n`);
+  return result.wrong.length > 0 ? EXIT.checkFailed : EXIT.done;
+}
+
+const us = (time: number) => (time >= 100 ? time.toFixed(0) : time.toPrecision(3));
+const percent = (share: number) => `${Math.round(100 * share)} %`;
+
+function render(
+  { op, ranks, dtype, topology, rows, skipped, table, fit, measurements }: TuneResult,
+  file?: string,
+): string {
+  const out = [
+    `# chorale tune ${op}: ${ranks} ranks, ${dtype}, ${topology}, ${thisMachine().cpu}, ${thisMachine().cores} cores`,
+    `${"#      size".padEnd(12)}${"shipped".padStart(20)}${"us".padStart(9)}   ${"best other".padEnd(36)}${"us".padStart(9)}   chosen`,
+  ];
+  for (const { sizeBytes, shipped, measured, chosen, ratio } of rows) {
+    const [best] = measured;
+    const other = best === undefined ? "" : `${best.label.padEnd(36)}${us(best.timeUs).padStart(9)}`;
+    const gain = ratio === 1 ? "" : `, ${ratio.toFixed(2)}x`;
+    out.push(
+      `${formatSize(sizeBytes).padStart(11)} ${shipped.label.padStart(20)}${us(shipped.timeUs).padStart(9)}   ${other.padEnd(45)}   ${chosen}${gain}`,
+    );
+  }
+  if (skipped.length > 0) out.push(`# not measured for want of time: ${skipped.map(formatSize).join(", ")} (--budget)`);
+  out.push(
+    table === undefined
+      ? "# nothing is clearly faster than the shipped choice, which stays"
+      : `# ${table.rows.length} ranges of sizes; clearly faster is 5 % in the median of 9 loops in turn, and in 8 of 10 of them`,
+    `# simulator: ${measurements.length} times fitted, ${percent(fit.before)} off before, ${percent(fit.after)} after (median)`,
+    file === undefined ? "# nothing was stored" : `# stored in ${file}`,
+  );
+  return `${out.join("\n")}\n`;
+}
+
+function show(stored: TunedMachine, flags: TuneHereFlags): number {
+  const { file, choices, costs, stamps } = stored;
+  if (flags.json === true) {
+    printJson({ schemaVersion: 1, machine: thisMachine(), file, stamps, choices, costs }, 2);
+    return EXIT.done;
+  }
+  const out = [`# ${thisMachine().key}: ${file ?? "CHORALE_CHOICES=shipped, nothing is read"}`];
+  if (choices === undefined && costs === undefined) out.push("# nothing is stored: the shipped choices serve");
+  if (stamps.choices !== undefined) out.push(`# choices of ${stamps.choices.date}, chorale ${stamps.choices.chorale}`);
+  for (const { backend, collective, ranks, dtypes, topology, rows } of choices?.tables ?? []) {
+    const [least, most] = ranks;
+    const those = least === most ? `${least} ranks` : `${least} to ${most} ranks`;
+    out.push(
+      `${collective} on ${backend}, ${those}, ${dtypes?.join(", ") ?? "all dtypes"}, ${topology ?? "any topology"}`,
+    );
+    for (const { fromBytes, use } of rows) out.push(`  from ${formatSize(fromBytes).padEnd(10)} ${use}`);
+  }
+  if (stamps.cpuCosts !== undefined) {
+    out.push(
+      `# constants of ${stamps.cpuCosts.date}, chorale ${stamps.cpuCosts.chorale}, for \`chorale sim --topology cpu\``,
+    );
+    for (const [ranks, constants] of Object.entries(costs?.byRanks ?? {})) {
+      const list = Object.entries(constants).map(([name, value]) => `${name} ${Number(value.toPrecision(3))}`);
+      out.push(`${ranks} ranks: ${list.join(", ")}`);
+    }
+  }
+  print(`${out.join("\n")}\n`);
+  return EXIT.done;
+}
+
+function reset(flags: TuneHereFlags): number {
+  // Not by way of the file's content: a broken one is to be removed too.
+  const file = machineFile();
+  const existed = file !== undefined && removeMachineFile(file);
+  if (flags.json === true) printJson({ schemaVersion: 1, file, removed: existed });
+  else print(existed ? `removed ${file}\n` : `nothing is stored${file === undefined ? "" : ` in ${file}`}\n`);
+  return EXIT.done;
+}

@@ -1,0 +1,195 @@
+/**
+ * `chorale tune OP` as library code: candidates are ranked by the simulator, the best of them measured beside the shipped
+ * choice with results checked, and one is chosen only where repeated loops in turn show it to be clearly faster. The same
+ * times fit the simulator's constants.
+ */
+
+import { proofOf } from "../../authoring/plan/index.ts";
+import { type CpuCosts, type CpuFit, type CpuMeasurement, fitCpuCosts } from "../../authoring/simulator/index.ts";
+import { provePlan } from "../../authoring/verifier/index.ts";
+import { type CollectiveName, operationInfo } from "../../collectives/index.ts";
+import { type DType, InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import { type CpuTopology, cpuTopology } from "../../machine/cost/index.ts";
+import type { ChoiceTable } from "../../runtime/executor/index.ts";
+import { SERVED_COLLECTIVES } from "../../runtime/executor/index.ts";
+import { type BackendName, launch, loadableUrl } from "../../runtime/world/index.ts";
+import { checkBench } from "../bench/index.ts";
+import { median } from "../bench/internal.ts";
+import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
+import { TUNE_PREFIX } from "./tune-rank.ts";
+import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
+
+const RANK_MODULE = "apps/tune/tune-rank";
+/** Candidates measured at one size. */
+const MOST_CANDIDATES = 4;
+const FIRST_REPEATS = 3;
+const SECOND_REPEATS = 9;
+/** How much faster than the shipped choice a candidate must be, by the median of the loops, and in how many of them. */
+const CLEARLY = 1.05;
+const IN_LOOPS = 0.8;
+/** Seconds that measuring may take, unless told; the size that is at work then is finished. */
+const BUDGET_S = 40;
+
+export interface TuneOptions {
+  readonly op: CollectiveName;
+  readonly ranks: number;
+  /** Sizes, bytes of the larger of a rank's two buffers, ascending. */
+  readonly sizes: readonly number[];
+  readonly dtype?: DType;
+  readonly backend?: BackendName;
+  /** Constants by which candidates are ranked. */
+  readonly costs: CpuCosts;
+  readonly budgetSeconds?: number;
+  /** Is told what is going on. */
+  readonly onProgress?: (text: string) => void;
+}
+
+/** One size: what was there, what was found, what is chosen. */
+export interface TunedSize {
+  readonly sizeBytes: number;
+  readonly shipped: TuneFigure;
+  /** All that was measured, the fastest first. */
+  readonly measured: readonly TuneFigure[];
+  readonly chosen: string;
+  /** Time of the shipped choice over the chosen one's, median over loops in turn; 1 where the shipped one stays. */
+  readonly ratio: number;
+}
+
+export interface TuneResult {
+  readonly op: CollectiveName;
+  readonly backend: BackendName;
+  readonly ranks: number;
+  readonly dtype: DType;
+  readonly topology: CpuTopology;
+  readonly rows: readonly TunedSize[];
+  /** Sizes that the time did not allow. */
+  readonly skipped: readonly number[];
+  /** What to use from now on; `undefined` where nothing is clearly faster than the shipped choice. */
+  readonly table: ChoiceTable | undefined;
+  /** Algorithms that gave wrong results, with the sizes. */
+  readonly wrong: readonly string[];
+  readonly fit: CpuFit;
+  /** The times that the constants were fitted to. */
+  readonly measurements: readonly CpuMeasurement[];
+}
+
+/**
+ * Tunes one collective for one number of ranks and element type.
+ * @throws InvalidArgumentError, UnsupportedError for what cannot be tuned
+ * @example
+ * import { tuneCollective } from "chorale/tune";
+ * import { DEFAULT_CPU_COSTS } from "chorale/simulator";
+ *
+ * const { rows } = await tuneCollective({
+ *   op: "all_gather",
+ *   ranks: 2,
+ *   sizes: [65536],
+ *   costs: DEFAULT_CPU_COSTS,
+ * });
+ * console.log(rows[0]?.shipped.wrong); // 0
+ */
+export async function tuneCollective(options: TuneOptions): Promise<TuneResult> {
+  const { op, ranks, sizes, dtype = "f32", backend = "threads", costs, onProgress = () => {} } = options;
+  if (!(SERVED_COLLECTIVES as readonly string[]).includes(op)) {
+    throw new InvalidArgumentError("operation", op, `one of ${SERVED_COLLECTIVES.join(", ")}`);
+  }
+  if (backend !== "threads") throw new UnsupportedError(`tune --backend ${backend}`, "the threads backend chooses");
+  if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
+  await checkBench({ op, ranks, sizes, dtype, backend });
+  onProgress("compiling candidates");
+  const candidates = candidatesOf(op, ranks);
+  const bySize = sizes.map((sizeBytes) => ({
+    sizeBytes,
+    labels: rankCandidates(candidates, sizeBytes, costs, MOST_CANDIDATES).map(({ label }) => label),
+  }));
+  const job: TuneJob = {
+    op,
+    dtype,
+    redop: "sum",
+    root: 0,
+    isolation: "thread",
+    sizes: bySize,
+    drive: "wait",
+    repeats: FIRST_REPEATS,
+    secondRepeats: SECOND_REPEATS,
+    check: true,
+    inPlace: false,
+    budgetMs: 1000 * (options.budgetSeconds ?? BUDGET_S),
+  };
+  onProgress(`measuring ${sizes.length} sizes`);
+  const [readings = []] = await launch<TuneReading[], TuneJob>({
+    ranks,
+    module: loadableUrl(RANK_MODULE),
+    data: job,
+    backend,
+    backendOptions: { choices: "shipped" },
+    onOutput: ({ stream, text }) => {
+      if (text.startsWith(TUNE_PREFIX)) onProgress(`measured ${text.slice(TUNE_PREFIX.length)} bytes`);
+      else if (stream === "stderr") process.stderr.write(`${text}\n`);
+    },
+  });
+  const rows = readings.map(chosenOf);
+  onProgress("fitting the simulator");
+  const measurements = measurementsOf(readings, candidates);
+  return {
+    op,
+    backend,
+    ranks,
+    dtype,
+    topology: cpuTopology(ranks),
+    rows,
+    skipped: sizes.slice(readings.length),
+    table: tableOf(options, rows),
+    wrong: readings.flatMap(({ sizeBytes, others }) =>
+      others.filter(({ wrong }) => wrong > 0).map(({ label }) => `${label} at ${sizeBytes} bytes`),
+    ),
+    fit: fitCpuCosts(measurements, costs),
+    measurements,
+  };
+}
+
+/** Chooses at one size: the shipped choice, unless another one was clearly faster in the second look. */
+export function chosenOf({ sizeBytes, shipped, others, second }: TuneReading): TunedSize {
+  const measured = [...others].sort((a, b) => a.timeUs - b.timeUs);
+  let [chosen, ratio] = [shipped.label, 1];
+  for (const { label, ratios } of second) {
+    const middle = median(ratios);
+    const isClear = middle >= CLEARLY && ratios.filter((one) => one > 1).length >= IN_LOOPS * ratios.length;
+    if (isClear && middle > ratio) [chosen, ratio] = [label, middle];
+  }
+  return { sizeBytes, shipped, measured, chosen, ratio };
+}
+
+/** The rows of a table: each measured size's choice, up to the next one. */
+function tableOf({ op, ranks, dtype = "f32" }: TuneOptions, rows: readonly TunedSize[]): ChoiceTable | undefined {
+  const made: { fromBytes: number; use: string; timeUs: number }[] = [];
+  for (const { sizeBytes, chosen, measured, shipped } of rows) {
+    if (made.at(-1)?.use === chosen) continue;
+    const timeUs = measured.find(({ label }) => label === chosen)?.timeUs ?? shipped.timeUs;
+    // Below the smallest measured size nothing is known: the shipped choice stays there.
+    if (made.length === 0 && chosen !== shipped.label) made.push({ fromBytes: 0, use: shipped.label, timeUs: 0 });
+    made.push({ fromBytes: made.length === 0 ? 0 : sizeBytes, use: chosen, timeUs: Number(timeUs.toPrecision(4)) });
+  }
+  if (rows.every(({ chosen, shipped }) => chosen === shipped.label)) return undefined;
+  return {
+    backend: "threads",
+    collective: op,
+    ranks: [ranks, ranks],
+    topology: cpuTopology(ranks),
+    ...(operationInfo(op).reduces ? { dtypes: [dtype] } : {}),
+    rows: made,
+  };
+}
+
+function measurementsOf(readings: readonly TuneReading[], candidates: readonly Candidate[]): CpuMeasurement[] {
+  const plans = new Map(candidates.map(({ label, plan }) => [label, plan]));
+  return readings.flatMap(({ sizeBytes, others }) =>
+    others.flatMap(({ label, timeUs, wrong }) => {
+      const plan = plans.get(label);
+      if (plan === undefined || wrong > 0) return [];
+      if (proofOf(plan) === undefined) provePlan(plan);
+      const proof = proofOf(plan);
+      return [{ name: label, plan, sizeBytes, timeUs, endsAlone: proof?.ok === true && proof.endsAlone() }];
+    }),
+  );
+}

@@ -1,0 +1,55 @@
+/** Tuning on one rank: contenders of each size in turn, then a longer look at those that seem to be faster. */
+import { partCount, reportedCount } from "../../collectives/index.ts";
+import { sizeOf } from "../../core/index.ts";
+import type { World } from "../../runtime/world/index.ts";
+import { type Buffers, type Contender, type Measured, measureContenders } from "../bench/internal.ts";
+import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
+
+/** What rank 0 prints when a size is done. */
+export const TUNE_PREFIX = "chorale-tune-size ";
+/** Second looks at a size, at most. */
+const MOST_SECOND = 2;
+
+/** Measures. @returns the readings of the sizes that the budget allowed, on every rank */
+export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReading[]> {
+  const { comm } = world;
+  const began = performance.now();
+  const elementBytes = sizeOf(job.dtype);
+  const countOf = (sizeBytes: number) => partCount(job.op, comm.size, Math.floor(sizeBytes / elementBytes));
+  const most = Math.max(...job.sizes.map(({ sizeBytes }) => reportedCount(job.op, comm.size, countOf(sizeBytes))));
+  const buffers: Buffers = { input: world.tensor(job.dtype, [most]), output: world.tensor(job.dtype, [most]) };
+  const plain = { ...job, sizes: [], contenders: [] };
+  const shipped: Contender = { kind: "choice", name: "shipped" };
+  const readings: TuneReading[] = [];
+  for (const [index, { sizeBytes, labels }] of job.sizes.entries()) {
+    // The clocks of the ranks differ: one of them decides for all.
+    if (!(await comm.broadcastObject(performance.now() - began < job.budgetMs))) break;
+    const contenders = [shipped, ...labels.map((name): Contender => ({ kind: "algorithm", name }))];
+    const measure = (those: readonly Contender[], repeats: number) =>
+      measureContenders(world, comm, { ...plain, repeats }, those, buffers, countOf(sizeBytes), index === 0);
+    const [first, ...others] = await measure(contenders, job.repeats);
+    const figure = ({ timing, wrong }: Measured, label: string): TuneFigure => ({
+      label,
+      timeUs: timing.us,
+      wrong: wrong ?? 0,
+    });
+    const figures = others.map((one, i) => figure(one, labels[i] ?? ""));
+    const own = figure(first as Measured, (first as Measured).served);
+    const seconds = [...figures]
+      .filter(({ wrong, timeUs }) => wrong === 0 && timeUs < own.timeUs)
+      .sort((a, b) => a.timeUs - b.timeUs)
+      .slice(0, MOST_SECOND)
+      .map(({ label }): Contender => ({ kind: "algorithm", name: label }));
+    const [base, ...again] = seconds.length === 0 ? [] : await measure([shipped, ...seconds], job.secondRepeats);
+    const second = again.map(({ timing }, i) => ({
+      label: seconds[i]?.name ?? "",
+      timeUs: timing.us,
+      ratios: timing.loops.map((us, loop) => (base?.timing.loops[loop] ?? 0) / us),
+    }));
+    readings.push({ sizeBytes, shipped: own, others: figures, second });
+    if (comm.rank === 0) console.log(TUNE_PREFIX + sizeBytes);
+  }
+  return readings;
+}
+
+export default runTuneRank;

@@ -1,0 +1,28 @@
+/** What the ranks of a tuning world are asked for, and what they give. */
+import type { ProgramJob } from "../bench/internal.ts";
+
+export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
+  /** What is measured at each size, beside the shipped choice. */
+  readonly sizes: readonly { readonly sizeBytes: number; readonly labels: readonly string[] }[];
+  /** Loops of the second look, at those that looked faster than the shipped choice. */
+  readonly secondRepeats: number;
+  /** Time after which no further size is begun, ms since the start. */
+  readonly budgetMs: number;
+}
+
+/** One contender's figures at one size. */
+export interface TuneFigure {
+  readonly label: string;
+  readonly timeUs: number;
+  /** Wrong elements over all ranks. */
+  readonly wrong: number;
+}
+
+/** One size, as measured. */
+export interface TuneReading {
+  readonly sizeBytes: number;
+  readonly shipped: TuneFigure;
+  readonly others: readonly TuneFigure[];
+  /** Of the second look: the shipped choice's time over the contender's, loop by loop. */
+  readonly second: readonly { readonly label: string; readonly timeUs: number; readonly ratios: readonly number[] }[];
+}

@@ -1,0 +1,171 @@
+/** Tuning: what is chosen from readings, and the command from measuring to a program that uses what was stored. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
+import { DEFAULT_CPU_COSTS, readMachineFile } from "../../machine/cost/index.ts";
+import { loadLibraryPlans } from "../../runtime/executor/index.ts";
+import { candidatesOf, rankCandidates } from "./candidates.ts";
+import { chosenOf, type TuneResult } from "./tune-collective.ts";
+import type { TuneReading } from "./tune-types.ts";
+import { storeTuning, tunedMachine } from "./tuned-machine.ts";
+
+let folder = "";
+const before = process.env["CHORALE_CHOICES"];
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "chorale-tune-"));
+  await loadLibraryPlans();
+});
+afterEach(() => {
+  process.env["CHORALE_CHOICES"] = before;
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const reading = (ratios: readonly number[], wrong = 0): TuneReading => ({
+  sizeBytes: 1024,
+  shipped: { label: "two-shot-kernel", timeUs: 10, wrong: 0 },
+  others: [{ label: "ring-all-reduce", timeUs: 5, wrong }],
+  second: [{ label: "ring-all-reduce", timeUs: 5, ratios }],
+});
+
+describe("a choice", () => {
+  it("is another one only where it is clearly faster in the loops in turn", () => {
+    const chosen = (...ratios: number[]) => chosenOf(reading(ratios)).chosen;
+    expect(chosen(1.2, 1.1, 1.3, 1.2, 1.06)).toBe("ring-all-reduce");
+    expect(chosen(1.04, 1.04, 1.04, 1.04, 1.04)).toBe("two-shot-kernel");
+    // Fast in the median, and slower too often to be trusted.
+    expect(chosen(3, 3, 3, 0.9, 0.9)).toBe("two-shot-kernel");
+    expect(chosenOf({ ...reading([]), second: [] })).toMatchObject({ chosen: "two-shot-kernel", ratio: 1 });
+  });
+});
+
+describe("candidates", () => {
+  it("are the library's, with instances and chunks, and few of them are measured", () => {
+    const all = candidatesOf("broadcast", 2);
+    expect(all.map(({ label }) => label)).toEqual(
+      expect.arrayContaining(["binomial-broadcast", "binomial-broadcast*4", "chain-broadcast/16"]),
+    );
+    for (const sizeBytes of [64, 1 << 20]) {
+      const few = rankCandidates(all, sizeBytes, DEFAULT_CPU_COSTS, 3);
+      expect(few.length).toBeGreaterThan(0);
+      expect(few.length).toBeLessThanOrEqual(3);
+    }
+  });
+});
+
+describe("what is stored", () => {
+  const result = (changes: Partial<TuneResult>): TuneResult => ({
+    op: "all_reduce",
+    backend: "threads",
+    ranks: 2,
+    dtype: "f32",
+    topology: "own-cores",
+    rows: [],
+    skipped: [],
+    wrong: [],
+    fit: { costs: DEFAULT_CPU_COSTS, before: 0, after: 0 },
+    measurements: [],
+    table: {
+      backend: "threads",
+      collective: "all_reduce",
+      ranks: [2, 2],
+      dtypes: ["f32"],
+      topology: "own-cores",
+      rows: [{ fromBytes: 0, use: "ring-all-reduce" }],
+    },
+    ...changes,
+  });
+
+  it("replaces what was stored for the same calls, and only that", () => {
+    const file = join(folder, "stored.json");
+    storeTuning(file, result({}), "0.1.0");
+    storeTuning(file, result({ ranks: 3, table: { ...result({}).table!, ranks: [3, 3] } }), "0.1.0");
+    const rows = [{ fromBytes: 0, use: "binomial-all-reduce" }];
+    storeTuning(file, result({ table: { ...result({}).table!, rows } }), "0.1.0");
+    const uses = () => tunedMachine(file).choices?.tables.map(({ ranks, rows }) => `${ranks[0]} ${rows[0]?.use}`);
+    expect(uses()?.sort()).toEqual(["2 binomial-all-reduce", "3 ring-all-reduce"]);
+    storeTuning(file, result({ table: undefined }), "0.1.0");
+    expect(uses()).toEqual(["3 ring-all-reduce"]);
+  });
+});
+
+describe("chorale tune OP --backend threads", () => {
+  it("measures, stores, shows, serves launched programs and simulations, and is reset", {
+    timeout: 120_000,
+  }, async () => {
+    const file = join(folder, "machine.json");
+    process.env["CHORALE_CHOICES"] = file;
+    const sizes = ["-n", "2", "-b", "4K", "-e", "16K"];
+    const tuned = await runCli("tune", "all_gather", "--backend", "threads", ...sizes, "--json");
+    expect(tuned.code, tuned.err).toBe(0);
+    const { rows, wrong, fit } = JSON.parse(tuned.out) as TuneResult;
+    expect(rows.map(({ sizeBytes }) => sizeBytes)).toEqual([4096, 16_384]);
+    for (const { shipped, measured } of rows) {
+      expect(shipped).toMatchObject({ label: "direct-kernel", wrong: 0 });
+      expect(measured.length).toBeGreaterThan(0);
+    }
+    expect(wrong).toEqual([]);
+    expect(fit.after).toBeLessThanOrEqual(fit.before);
+    expect(readMachineFile(file)).toMatchObject({ choices: { chorale: "0.1.0" }, cpuCosts: { chorale: "0.1.0" } });
+
+    // Whatever was found: a table of our own shows that the file is used.
+    const text = JSON.parse(readFileSync(file, "utf8")) as { choices: { data: { tables: unknown[] } } };
+    const use = "ring-all-gather*2";
+    const table = { backend: "threads", collective: "all_gather", ranks: [2, 2], rows: [{ fromBytes: 0, use }] };
+    text.choices.data.tables = [table];
+    writeFileSync(file, JSON.stringify(text));
+    expect((await runCli("tune", "--show")).out).toMatch(
+      /all_gather on threads, 2 ranks, all dtypes[\s\S]*ring-all-gather\*2/,
+    );
+    const bench = ["bench", "ring-all-gather", "-n", "2", "-b", "4K", "-e", "4K", "--iterations", "5", "--json"];
+    const choice = async () =>
+      (JSON.parse((await runCli(...bench)).out) as { rows: { builtIn: { name: string } }[] }).rows[0]?.builtIn.name;
+    expect(await choice()).toBe(use);
+
+    const sim = [
+      "sim",
+      "ring-all-gather",
+      "--arg",
+      "numRanks=2",
+      "--topology",
+      "cpu",
+      "-b",
+      "4K",
+      "-e",
+      "64K",
+      "--json",
+    ];
+    const simulated = JSON.parse((await runCli(...sim)).out) as { rows: { timeUs: number }[]; source: string };
+    expect(simulated.source).toMatch(/fitted on 20/);
+    expect(simulated.rows).toHaveLength(3);
+    expect(simulated.rows[2]!.timeUs).toBeGreaterThan(simulated.rows[0]!.timeUs);
+
+    expect((await runCli("tune", "--reset")).out).toMatch(/^removed /);
+    expect((await runCli("tune", "--reset")).out).toMatch(/^nothing is stored/);
+    expect((await runCli("tune", "--show")).out).toMatch(/the shipped choices serve/);
+    expect(await choice()).toBe("direct-kernel");
+  });
+
+  it("refuses what it cannot do, and says what it can", async () => {
+    const refused = async (...argv: string[]) => {
+      const { code, err } = await runCli(...argv);
+      expect(code, err).toBe(2);
+      return err;
+    };
+    process.env["CHORALE_CHOICES"] = join(folder, "none.json");
+    expect(await refused("tune", "all_reduce")).toMatch(/--backend threads/);
+    expect(await refused("tune", "barrier", "--backend", "threads")).toMatch(/one of all_reduce, broadcast/);
+    expect(await refused("tune", "all_reduce", "--backend", "nccl")).toMatch(/Allowed choices are threads/);
+    expect(await refused("tune", "all_reduce", "--backend", "threads", "-n", "1")).toMatch(/2 ranks or more/);
+    expect(await refused("tune", "--show", "--reset")).toMatch(/not with --reset/);
+    const sim = ["sim", "ring-all-gather", "--arg", "numRanks=2", "--topology", "cpu"];
+    expect(await refused(...sim, "--nccl")).toMatch(/topologies of links/);
+    process.env["CHORALE_CHOICES"] = "shipped";
+    expect(await refused("tune", "all_reduce", "--backend", "threads")).toMatch(/--dry-run/);
+    process.env["CHORALE_CHOICES"] = join(folder, "broken.json");
+    writeFileSync(join(folder, "broken.json"), "{");
+    expect(await refused("tune", "--show")).toMatch(/chorale tune --reset/);
+    expect((await runCli("tune", "--reset")).code).toBe(0);
+  });
+});
