@@ -296,6 +296,15 @@ export const CASES: readonly {
     mend: /Drain/,
     good: { commands: [dmesg("[ 12.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15\n")] },
   },
+  ...[144, 145, 146, 147, 148, 149, 150].map((xid) => ({
+    code: "XID_ERRORS",
+    severity: "error" as const,
+    title: `NVLink error ${xid}`,
+    bad: { commands: [dmesg(`[ 9.1] NVRM: Xid (PCI:0000:1b:00): ${xid}, NETIR_LINK_EVT Nonfatal\n`)] },
+    evidence: new RegExp(`: ${xid}, NETIR`),
+    mend: /Drain/,
+    good: { commands: [dmesg("[ 12.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15\n")] },
+  })),
   {
     code: "XID_ERRORS",
     severity: "info",

@@ -3,6 +3,8 @@
  * files into one module, with source maps so that stack traces name the user's lines. `chorale` and `chorale/*` mean
  * the copy of chorale that is running, other packages are resolved from the user's file and loaded as Node would.
  * A dynamic `import()` of a computed path is left as it is and is not resolved from the user's file.
+ * Newer Nodes strip types by themselves, which is not used: the first such import takes 110 ms in every rank's thread, and
+ * bundling takes 25 ms once for all (Node 24 and 26, a small program); it also lacks tsx, and enums.
  */
 import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
