@@ -1,5 +1,5 @@
 /**
- * `node bench/oversubscribed.mjs [RANKS]` (8 unless told): what waiting costs with more ranks than cores. On 2 cores
+ * `node bench/oversubscribed.mjs [RANKS]` (8 by default): what waiting costs with more ranks than cores. On 2 cores
  * the targets are at most 0.5 s of CPU time while one rank sleeps 5 s, and a median of at most 500 us for 1 KiB.
  */
 import { availableParallelism } from "node:os";

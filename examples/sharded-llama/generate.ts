@@ -21,11 +21,11 @@ export interface GenerateOptions extends LayoutRequest {
   readonly prompts: readonly Prompt[];
   /** Fewer come out when the model ends its text. */
   readonly maxNewTokens: number;
-  /** Deadline of a collective, ms: the time by which the slowest rank may be behind. 10 minutes unless told. */
+  /** Deadline of a collective, ms: the time by which the slowest rank may be behind. 10 minutes by default. */
   readonly timeoutMs?: number;
-  /** Largest WASM memory of a rank, bytes; a rank has as many as it needs. 4 GiB less a page unless told. */
+  /** Largest WASM memory of a rank, bytes; a rank has as many as it needs. 4 GiB less a page by default. */
   readonly maxArenaBytes?: number;
-  /** Most prompt tokens that pass the layers at once; 1024 unless told. Fewer need less scratch memory. */
+  /** Most prompt tokens that pass the layers at once; 1024 by default. Fewer need less scratch memory. */
   readonly maxBatch?: number;
 }
 

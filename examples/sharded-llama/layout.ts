@@ -12,7 +12,7 @@ export type Range = readonly [start: number, end: number];
 export interface LayoutRequest {
   readonly tp?: number;
   readonly pp?: number;
-  /** `"auto"`: as many replicas as the ranks make. 1 unless told. */
+  /** `"auto"`: as many replicas as the ranks make. 1 by default. */
   readonly dp?: number | "auto";
   /** Takes the sizes and the layers of each stage from a plan; the sizes above must then agree with it. */
   readonly plan?: ShardingPlan;

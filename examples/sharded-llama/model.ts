@@ -82,9 +82,9 @@ export interface ModelOptions {
   readonly positions: number;
   /** Tokens of the longest prompt: scratch is made for so many at once, up to `maxBatch`. */
   readonly longestPrompt: number;
-  /** `MAX_BATCH` unless told. */
+  /** `MAX_BATCH` by default. */
   readonly maxBatch?: number | undefined;
-  /** Largest WASM memory, bytes; 4 GiB less a page unless told. */
+  /** Largest WASM memory, bytes; 4 GiB less a page by default. */
   readonly maxArenaBytes?: number | undefined;
 }
 

@@ -21,11 +21,11 @@ export type ChunkValue =
 
 export interface ConditionOptions {
   readonly numRanks: number;
-  /** 1 unless told. */
+  /** 1 by default. */
   readonly chunksPerPart?: number;
-  /** Root of rooted operations, sender of a point-to-point operation; 0 unless told. */
+  /** Root of rooted operations, sender of a point-to-point operation; 0 by default. */
   readonly root?: number;
-  /** Receiver of a point-to-point operation; rank 1 unless told. */
+  /** Receiver of a point-to-point operation; rank 1 by default. */
   readonly peer?: number;
   /** Chunks of every rank's part, for operations with parts of different sizes. Replaces `chunksPerPart`. */
   readonly counts?: readonly number[];

@@ -20,7 +20,7 @@ export interface SegmentOptions {
   readonly rank: number;
   /** Elements of a part. */
   readonly count: number;
-  /** Root, or the sender of a point-to-point operation; 0 unless told. */
+  /** Root, or the sender of a point-to-point operation; 0 by default. */
   readonly root?: number;
   readonly counts?: readonly number[];
   /** `sendCounts[i][j]`: elements that rank i sends to rank j. */

@@ -35,7 +35,7 @@ function mapOf(file: string): SourceMap | null {
 
 /**
  * Remembers the stack above a function, without formatting it.
- * @param from whose callers are meant; the caller of `traceOfCall` unless told
+ * @param from whose callers are meant; the caller of `traceOfCall` by default
  */
 export function traceOfCall(from: (...args: never[]) => unknown = traceOfCall): CallTrace {
   const trace: CallTrace = {};

@@ -12,7 +12,7 @@ export type StorageKind = "private" | "shared" | "pinned" | "device";
 /** A block of memory that tensors lie in. */
 export interface Storage {
   readonly kind: StorageKind;
-  /** Where it begins in `buffer`, in bytes; 0 unless told. What lies before belongs to somebody else. */
+  /** Where it begins in `buffer`, in bytes; 0 by default. What lies before belongs to somebody else. */
   readonly firstByte?: number;
   /** Where it ends, in bytes from the start of `buffer`. */
   readonly sizeBytes: number;

@@ -17,7 +17,7 @@ export interface CampaignOptions {
   readonly runs: number;
   /** Plans with more operations are left out: runs would take too long. */
   readonly maxOps: number;
-  /** Only each n-th of the library's plans. All unless told. */
+  /** Only each n-th of the library's plans. All by default. */
   readonly every?: number;
   /** Plans besides the library's. */
   readonly more?: readonly Base[];

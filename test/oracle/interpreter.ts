@@ -14,15 +14,15 @@ import type { Request, StrandRun } from "./state.ts";
 
 export interface RunOptions {
   readonly seed: number;
-  /** Units of a pipeline that a chunk has. 1 unless told. */
+  /** Units of a pipeline that a chunk has. 1 by default. */
   readonly unitsPerChunk?: number;
   /** `rank:strand:op` of operations to hold back as long as anything else can happen. */
   readonly holdBack?: readonly string[];
-  /** Launches one after the other, each rank on its own. 1 unless told. */
+  /** Launches one after the other, each rank on its own. 1 by default. */
   readonly launches?: number;
-  /** Seed of what lies in memory at the beginning; that of the schedule unless told. */
+  /** Seed of what lies in memory at the beginning; that of the schedule by default. */
   readonly contents?: number;
-  /** How those who run behave; random unless told. */
+  /** How those who run behave; random by default. */
   readonly habits?: Habits;
 }
 /** How those who run behave. */

@@ -13,9 +13,9 @@ export interface Judgement {
 export interface JudgeOptions {
   readonly runs: number;
   readonly seed: number;
-  /** Runs steered towards each side of each finding. 12 unless told. */
+  /** Runs steered towards each side of each finding. 12 by default. */
   readonly steered?: number;
-  /** Launches in a row; with more than one, the verifier is asked for that promise. 1 unless told. */
+  /** Launches in a row; with more than one, the verifier is asked for that promise. 1 by default. */
   readonly launches?: number;
   /** Whom each rank sends to, for a send/recv whose file does not say: only the oracle is told. */
   readonly sendTo?: readonly (number | null)[] | undefined;

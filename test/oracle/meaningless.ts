@@ -11,7 +11,7 @@ export interface MeaninglessOptions {
   readonly seed: number;
   /** Search for schedules that break what was passed, instead of random ones. */
   readonly search: boolean;
-  /** Runs of each plan that was passed. 24 unless told; 60 in a search. */
+  /** Runs of each plan that was passed. 24 by default; 60 in a search. */
   readonly runs?: number;
   readonly onProgress?: (counts: object) => void;
 }

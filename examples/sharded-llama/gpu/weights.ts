@@ -8,7 +8,7 @@ import type { LlamaConfig, Weights } from "chorale/formats";
 import type { Range, Shard } from "../layout.ts";
 import type { Launcher, WeightType } from "./launcher.ts";
 
-/** Part of a tensor of the model; whole rows, or all rows, unless told. */
+/** Part of a tensor of the model; whole rows, or all rows by default. */
 export interface Slice {
   readonly name: string;
   readonly rows?: Range;

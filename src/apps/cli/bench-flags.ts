@@ -3,7 +3,7 @@ import { parseReduceOp } from "../../core/index.ts";
 import type { BackendName, Isolation } from "../../runtime/world/index.ts";
 import type { BenchRedop, Drive } from "../bench/index.ts";
 
-/** Sizes unless told, and when they are. */
+/** Default sizes, and sizes where the flags give them. */
 export const DEFAULT_MIN = 2 ** 10;
 export const DEFAULT_MAX = 16 * 2 ** 20;
 /** More ranks than this must be asked for. */

@@ -32,7 +32,7 @@ export async function loadTopology(what: string): Promise<Inventory> {
   return readAstraNetwork(readTextFile(what, MAX_FILE_BYTES), what);
 }
 
-/** Loads the constants that `--params` names; by the accelerators' name, or ideal for ASTRA-sim's, unless told. */
+/** Loads the constants that `--params` names; by the accelerators' name, or ideal for ASTRA-sim's by default. */
 export async function loadParameters(
   params: string | undefined,
   topology: string,

@@ -21,14 +21,14 @@ export interface ConformanceOptions {
   readonly backend?: BackendName;
   /** As `launch()` takes them, such as `{ blocking: false }` of nccl. */
   readonly backendOptions?: BackendOptions;
-  /** Whether ranks are threads, unless told, or processes. */
+  /** Whether ranks are threads, the default, or processes. */
   readonly isolation?: Isolation;
   /** Every case instead of a pairwise-covering subset. */
   readonly full?: boolean;
   /** Where random data, and the subset, come from. Drawn and reported unless given. */
   readonly seed?: number;
   readonly ranks?: readonly number[];
-  /** Random interleavings of groups; 1,000 with `full` and 40 otherwise, unless told. */
+  /** Random interleavings of groups; by default 1,000 with `full` and 40 otherwise. */
   readonly interleavings?: number;
   /** Only cases whose description contains this. */
   readonly filter?: string;
@@ -40,7 +40,7 @@ export interface ConformanceOptions {
   readonly onCase?: (event: CaseEvent) => void;
   /** Told at once of the first problem of each case. */
   readonly onFailure?: (name: string, problem: string) => void;
-  /** Whether data and behaviour cases are both run; both unless told. */
+  /** Whether data and behaviour cases are both run; both by default. */
   readonly only?: "data" | "behaviour";
   /** What each rank runs instead of `runConformanceRank` itself: for showing that the suite finds what is broken. */
   readonly module?: URL;

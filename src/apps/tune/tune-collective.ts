@@ -27,7 +27,7 @@ const SECOND_REPEATS = 9;
 /** How much faster than the shipped choice a candidate must be, by the median of the loops, and in how many of them. */
 const CLEARLY = 1.05;
 const IN_LOOPS = 0.8;
-/** Seconds that measuring may take, unless told; the size that is at work then is finished. */
+/** Seconds that measuring may take by default; the size that is at work then is finished. */
 const BUDGET_S = 40;
 
 export interface TuneOptions {

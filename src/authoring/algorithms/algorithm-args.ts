@@ -9,7 +9,7 @@ export interface AlgorithmArgs {
   readonly op?: PlanReduceOp;
   /** Replicates the algorithm, each instance on its share of every chunk: parallel strands. */
   readonly instances?: number;
-  /** `port`: reach other ranks through a proxy. Memory unless told. */
+  /** `port`: reach other ranks through a proxy. Memory by default. */
   readonly channel?: "memory" | "port";
   readonly numThreadsPerBlock?: number;
   readonly minMessageSizeBytes?: number | bigint;

@@ -54,7 +54,7 @@ const entry = (
   ...more,
 });
 
-/** Two nodes unless told. */
+/** Two nodes by default. */
 const grouped =
   (make: (args: AlgorithmArgs & { readonly ranksPerNode: number }) => Program): Make =>
   (args) =>

@@ -1,6 +1,6 @@
 /**
  * How each operation is called, as error messages say it and docs/language.md lists it (a test compares the two). `at` is a
- * strand's number (0 unless told), a strand group, or `{ strand }`; synchronising operations take one strand and no group.
+ * strand's number (0 by default), a strand group, or `{ strand }`; synchronising operations take one strand and no group.
  */
 export const CALLS = {
   program: "program({ name, collective, … }, (p) => { … })",

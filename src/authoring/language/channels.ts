@@ -117,7 +117,7 @@ export class MemoryChannel<P> extends Channel<P> {
     needTwo(this.recorder, dst, src, CALLS.putPackets);
     this.recorder.put(this.record, "pack", "none", dst, src, strandsOf(this.recorder, at));
   }
-  /** dst = op(src, ...remote); dst is src unless told. */
+  /** dst = op(src, ...remote); dst is src by default. */
   reduce(src: Chunk<P>, remote: readonly Chunk<P>[], at?: number | StrandGroup<P> | ReduceOptions<P>): void {
     needChunk(this.recorder, src, "src", CALLS.channelReduce);
     needChunks(this.recorder, remote, "remote", CALLS.channelReduce);

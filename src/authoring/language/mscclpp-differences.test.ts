@@ -31,7 +31,7 @@ function alone(
   };
 }
 
-/** Both plans: upstream's, and ours, proved unless told. */
+/** Both plans: upstream's, and ours, proved by default. */
 function both(p: Program, options: { verify?: boolean } = {}): { compat: ExecutionPlan; sound: ExecutionPlan } {
   return { compat: compile(p, { compat: "mscclpp" }), sound: compile(p, options) };
 }

@@ -14,7 +14,7 @@ export interface CollectiveOptions {
   readonly chunks?: number;
 }
 export interface ReducingOptions extends CollectiveOptions {
-  /** The operator that the result is defined by; `sum` unless told. */
+  /** The operator that the result is defined by; `sum` by default. */
   readonly op?: PlanReduceOp;
   /** Whether the input may be overwritten although the call is not in place. */
   readonly mayOverwriteInput?: boolean;
@@ -65,7 +65,7 @@ function make(
   });
 }
 
-/** Every rank gets the reduction of all inputs. `chunks` of the whole buffer: one per rank unless told. */
+/** Every rank gets the reduction of all inputs. `chunks` of the whole buffer: one per rank by default. */
 export function allReduce(numRanks: number, options: ReducingOptions = {}): PlanCollective {
   needOptions(options);
   return make("all_reduce", numRanks, options.chunks ?? numRanks, options);

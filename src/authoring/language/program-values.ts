@@ -18,10 +18,10 @@ export interface StrandGroup<P> extends Of<P> {
   readonly strands: readonly number[];
 }
 
-/** Which strand does an operation: its number (0 unless told) or a group. */
+/** Which strand does an operation: its number (0 by default) or a group. */
 export type At<P> = number | StrandGroup<P> | { readonly strand?: number | StrandGroup<P> };
 
-/** Which strand synchronises, and where its threads meet: before and after (`both` unless told). */
+/** Which strand synchronises, and where its threads meet: before and after (`both` by default). */
 export interface SyncOptions {
   readonly strand?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group">;
   readonly sync?: SyncName;
@@ -121,7 +121,7 @@ export class Buffer<P, B extends BufferKind = BufferKind> {
 
 export interface ReduceOptions<P> {
   readonly strand?: number | StrandGroup<P>;
-  /** Where the result goes; the first source unless told. */
+  /** Where the result goes; the first source by default. */
   readonly dst?: Chunk<P>;
   readonly op?: Exclude<PlanReduceOp, "avg">;
 }

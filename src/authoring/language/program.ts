@@ -40,7 +40,7 @@ export interface ProgramOptions<Name extends string = string> {
   readonly bufferAlignment?: number;
   readonly minMessageSizeBytes?: number | bigint;
   readonly maxMessageSizeBytes?: number | bigint;
-  /** How `Builder.copy` reaches another rank; memory unless told. */
+  /** How `Builder.copy` reaches another rank; memory by default. */
   readonly links?: (from: number, to: number) => ChannelKind;
   /** Free words for whoever chooses among programs. Not part of the plan. */
   readonly tags?: Readonly<Record<string, string | number>>;

@@ -284,7 +284,7 @@ export interface SimulateCpuOptions {
   /** The size that nccl-tests prints: bytes of the larger of a rank's two buffers. */
   readonly sizeBytes: number;
   readonly costs: CpuCosts;
-  /** The ranks need not meet when one of them is done: see `PlanProof`. They meet unless told. */
+  /** The ranks need not meet when one of them is done: see `PlanProof`. They meet by default. */
   readonly endsAlone?: boolean;
 }
 

@@ -92,7 +92,7 @@ export interface FitOptions {
   readonly parameters: SystemParameters;
   /** Where the measurements come from, for the source of the result. */
   readonly source: string;
-  /** Constants to fit; all unless told. */
+  /** Constants to fit; all by default. */
   readonly only?: readonly FittedConstant[];
   readonly onProgress?: (round: number, rms: number) => void;
 }

@@ -21,11 +21,11 @@ export interface SimulateOptions {
   readonly inventory: Inventory;
   /** The size that nccl-tests prints: bytes of the larger of a rank's two buffers. */
   readonly sizeBytes: number;
-  /** Device of each rank; the accelerators in the inventory's order unless told. */
+  /** Device of each rank; the accelerators in the inventory's order by default. */
   readonly devices?: readonly string[];
-  /** What things cost; found by the accelerators' name unless told. */
+  /** What things cost; found by the accelerators' name by default. */
   readonly parameters?: SystemParameters;
-  /** The fabric multicasts and reduces in its switches. Off unless told. */
+  /** The fabric multicasts and reduces in its switches. Off by default. */
   readonly switchOps?: boolean;
   readonly faults?: readonly Fault[];
   /** The machine of the inventory, devices and parameters, where the caller has made it for several sizes. */

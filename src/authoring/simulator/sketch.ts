@@ -17,7 +17,7 @@ import type { SimulatedMachine } from "./simulated-machine.ts";
 export interface SketchStep {
   readonly sendTo?: number;
   readonly bytes?: number;
-  /** Lane of the receiver that this message is for; the sender's own lane number unless told. */
+  /** Lane of the receiver that this message is for; the sender's own lane number by default. */
   readonly toLane?: number;
   /** Waits for the next message of this rank on this lane. */
   readonly receiveFrom?: number;

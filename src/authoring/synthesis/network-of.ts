@@ -15,17 +15,17 @@ import {
 import { type Network, type NetworkEdge, Rational } from "../certificate/index.ts";
 
 export interface NetworkOptions {
-  /** Ids of the devices that are the ranks, in rank order; the visible accelerators unless told. */
+  /** Ids of the devices that are the ranks, in rank order; the visible accelerators by default. */
   readonly devices?: readonly string[];
   /** Accelerators outside the group pass on what is not for them. */
   readonly relayDevices?: boolean;
-  /** Which links count; unless told, the fast ones where they join all ranks, and all links otherwise. */
+  /** Which links count; by default the fast ones where they join all ranks, and all links otherwise. */
   readonly links?: readonly LinkKind[];
   /** What links reach of their rate by the kind's efficiency, instead of the rate itself. */
   readonly effective?: boolean;
 }
 
-/** The devices that a collective runs on unless told: visible accelerators that are no part of another one. */
+/** The devices that a collective runs on by default: visible accelerators that are no part of another one. */
 function defaultRanks(inventory: Pick<Inventory, "devices">): string[] {
   return inventory.devices
     .filter(({ family, visible, parent }) => family !== "cpu" && visible && parent === undefined)

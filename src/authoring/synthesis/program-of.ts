@@ -26,9 +26,9 @@ import { recordTrees, treeHops } from "./tree-program.ts";
 
 export interface ProgramSettings {
   readonly op?: PlanReduceOp;
-  /** Into how many pieces each tree's share is cut; 1 unless told. More pieces hide the height of trees. */
+  /** Into how many pieces each tree's share is cut; 1 by default. More pieces hide the height of trees. */
   readonly pieces?: number;
-  /** Most strands of a rank: peers beyond share them. 64 unless told. */
+  /** Most strands of a rank: peers beyond share them. 64 by default. */
   readonly maxStrands?: number;
   readonly links?: ProgramOptions["links"];
 }

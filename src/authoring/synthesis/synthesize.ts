@@ -24,9 +24,9 @@ import { commonIntegerWeights } from "./round.ts";
 import { leaving, reversed, type ScaledGraph, scaleNetwork } from "./scaled-graph.ts";
 
 export interface SynthesisOptions {
-  /** Rank that a rooted collective starts from or ends at, by its place among the ranks; 0 unless told. */
+  /** Rank that a rooted collective starts from or ends at, by its place among the ranks; 0 by default. */
   readonly root?: number;
-  /** What share of the data is each rank's, as fractions that sum to 1; equal unless told. */
+  /** What share of the data is each rank's, as fractions that sum to 1; equal by default. */
   readonly shares?: readonly string[];
   /** At most this many trees for each rank's share (or for the payload): coarser chunks, a little slower. */
   readonly treesPerRoot?: number;

@@ -30,7 +30,7 @@ import { type Counter, type CounterTable, counterUse } from "./signal-counters.t
 /** A size of message: bytes to the chunk, and where parts do not divide, elements to the chunk. */
 export interface CheckedSize {
   readonly chunkBytes: number;
-  /** Chunks have this many elements, so that parts of a strand group may differ by one. Parts divide unless told. */
+  /** Chunks have this many elements, so that parts of a strand group may differ by one. Parts divide by default. */
   readonly elementsPerChunk?: number;
 }
 

@@ -95,7 +95,7 @@ function also(rest: readonly Finding[]): string[] {
 /**
  * Renders findings, errors first, each with the operations around it; findings with one source line behind them are one
  * entry. No colours, no trailing newline.
- * @param most entries that are rendered. All unless told
+ * @param most entries that are rendered. All by default
  */
 export function renderFindings(
   plan: ExecutionPlan,

@@ -38,11 +38,11 @@ export interface VerifyOptions {
     /** Launches may follow each other without anything between them. */
     readonly relaunch?: boolean;
   };
-  /** Warnings about unused channels, dead copies and the like. On unless told. */
+  /** Warnings about unused channels, dead copies and the like. On by default. */
   readonly lint?: boolean;
-  /** Units that a chunk has where loops are unrolled. As many as decide for every size, unless told. */
+  /** Units that a chunk has where loops are unrolled. As many as decide for every size by default. */
   readonly unitsPerChunk?: readonly number[];
-  /** Findings of one code that are listed; the rest is counted. 16 unless told. */
+  /** Findings of one code that are listed; the rest is counted. 16 by default. */
   readonly maxFindings?: number;
 }
 

@@ -9,11 +9,11 @@ import type { SafetensorsTensor } from "./safetensors.ts";
 
 /** Which part of a tensor, as a matrix of shape[0] rows and the product of the other dims as columns. */
 export interface Slice {
-  /** [start, end) of the first dim; all unless told. */
+  /** [start, end) of the first dim; all by default. */
   readonly rows?: readonly [number, number];
-  /** [start, end) of the other dims, flattened; all unless told. */
+  /** [start, end) of the other dims, flattened; all by default. */
   readonly columns?: readonly [number, number];
-  /** Elements from one row to the next in the target; the slice's width unless told. */
+  /** Elements from one row to the next in the target; the slice's width by default. */
   readonly stride?: number;
 }
 

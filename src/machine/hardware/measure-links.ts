@@ -30,7 +30,7 @@ export interface MeasureOptions {
   readonly repeats?: number;
   /** How often each direction is timed; the best counts. Default 3. */
   readonly trials?: number;
-  /** The driver to measure with; the one that every part of chorale finds unless told. */
+  /** The driver to measure with; the one that every part of chorale finds by default. */
   readonly driver?: CudaDriver;
   readonly onProgress?: (done: number, total: number) => void;
 }

@@ -45,7 +45,7 @@ export interface InertCall {
 /**
  * Runs a batch's function against a communicator that sends nothing and takes note of the calls: for tests of code
  * that fills batches.
- * @param place what the communicator says of itself; rank 0 of 1 unless told
+ * @param place what the communicator says of itself; rank 0 of 1 by default
  * @throws as `Communicator.batch` does
  * @example
  * inertBatch((group) => { group.send(new Float32Array(4), 1); }).map((call) => call.method) // ["send"]

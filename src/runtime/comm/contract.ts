@@ -37,7 +37,7 @@ export interface Work<T> extends Promise<T> {
 export type Data = Tensor | TypedArray;
 
 export interface CallOptions {
-  /** Deadline of this operation; the communicator's default (60 s unless told) otherwise. */
+  /** Deadline of this operation; the communicator's default (60 s by default) otherwise. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /** Element type of typed arrays whose class does not tell it (Uint16Array: f16, bf16; Uint8Array: f8e4m3, f8e5m2). */
@@ -53,11 +53,11 @@ export interface OutputOptions extends CallOptions {
   readonly algorithm?: string;
 }
 export interface ReduceOptions extends OutputOptions {
-  /** `sum` unless told. */
+  /** `sum` by default. */
   readonly op?: ReduceOp;
 }
 export interface RootOptions {
-  /** Rank within the group; 0 unless told. */
+  /** Rank within the group; 0 by default. */
   readonly root?: number;
 }
 export interface VOptions extends OutputOptions {

@@ -84,7 +84,7 @@ export interface GroupDriver {
   readonly capabilities: Capabilities;
   /** Why the group has failed, if it has; also when a peer has just written so. */
   readonly failure: ChoraleError | undefined;
-  /** Whether works that nobody looked at make `close` throw; unless told they make a warning. */
+  /** Whether works that nobody looked at make `close` throw instead of raising a warning, which is the default. */
   readonly strictWork?: boolean;
   /** Whether calls may say which algorithm serves them. */
   readonly takesAlgorithms?: boolean;

@@ -6,7 +6,7 @@
 export interface WaitOptions {
   /** Why what is waited for will not come, if so. */
   readonly failure?: () => Error | undefined;
-  /** Deadline; the world's unless told. */
+  /** Deadline; the world's by default. */
   readonly timeoutMs?: number;
 }
 

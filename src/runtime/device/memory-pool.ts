@@ -80,7 +80,7 @@ export interface SegmentListener {
 }
 
 export interface PoolOptions {
-  /** Most that it takes from the device, bytes; the whole device unless told. */
+  /** Most that it takes from the device, bytes; the whole device by default. */
   readonly limitBytes?: number;
   readonly source?: SegmentSource;
   readonly listener?: SegmentListener;

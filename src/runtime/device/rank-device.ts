@@ -22,7 +22,7 @@ const LATE_LOOK_MS = 50;
 
 /** Where an asynchronous copy runs. */
 export interface CopyOptions {
-  /** The rank's main stream unless told, behind whatever that was given. */
+  /** The rank's main stream by defaultbehind whatever that was given. */
   readonly stream?: CudaStream;
 }
 

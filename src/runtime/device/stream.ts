@@ -155,7 +155,7 @@ export class CudaStream extends Handle {
   }
 
   /**
-   * Says that the stream was ordered behind the first `upTo` calls of `source`, all so far unless told: when one of them
+   * Says that the stream was ordered behind the first `upTo` calls of `source`, all so far by default: when one of them
    * fails, what is here is not what was meant.
    */
   follow(source: StreamSource, upTo = source.numTaken): void {

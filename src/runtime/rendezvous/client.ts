@@ -26,7 +26,7 @@ export interface JoinOptions {
   readonly claims: Claims;
   readonly host: string;
   readonly port: number;
-  /** How long the store is looked for, ms; 60 s unless told. */
+  /** How long the store is looked for, ms; 60 s by default. */
   readonly timeoutMs?: number;
 }
 

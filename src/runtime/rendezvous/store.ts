@@ -38,13 +38,13 @@ export interface StoreOptions {
   readonly secret: string;
   /** What every rank must agree with; `rank` is the host's own. */
   readonly claims: Claims;
-  /** Loopback unless told. */
+  /** Loopback by default. */
   readonly host?: string;
-  /** 0, the system's choice, unless told: `port` says which it is. */
+  /** 0, the system's choice by default: `port` says which it is. */
   readonly port?: number;
   /** After this long the world fails unless all ranks have joined, ms. */
   readonly joinTimeoutMs?: number;
-  /** How long a connection may take to prove itself, ms; 10 s unless told. */
+  /** How long a connection may take to prove itself, ms; 10 s by default. */
   readonly handshakeMs?: number;
   /** Is told first, and once, that the world is over. */
   readonly onFailed?: () => void;

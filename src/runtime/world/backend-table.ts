@@ -19,7 +19,7 @@ export type BackendOptions = BackendOptionsOf[BackendName];
 
 /** Backends whose ranks `launch()` can start. */
 export const LAUNCH_BACKENDS = Object.freeze(Object.keys(TABLE)) as readonly BackendName[];
-/** What a world stands on unless told: it needs nothing but Node. */
+/** What a world stands on by default: it needs nothing but Node. */
 export const DEFAULT_BACKEND: BackendName = "threads";
 
 /** Loads what the world knows of a backend. */

@@ -132,7 +132,7 @@ describe("bootstrap", () => {
 describe("restarts", () => {
   const policy = (options: RestartOptions) => restartPolicy(options, 4);
 
-  it("are three unless told, respawn when only their number is given, and end the world otherwise", () => {
+  it("are three by default, respawn when only their number is given, and end the world otherwise", () => {
     expect(policy({})).toMatchObject({ onFailure: "end", restarts: 0, rebuildTimeoutMs: 60_000 });
     expect(policy({ restarts: 5 })).toMatchObject({ onFailure: "respawn", restarts: 5 });
     expect(policy({ onFailure: "shrink" })).toMatchObject({ restarts: 3, minRanks: 1 });

@@ -11,7 +11,7 @@ import type { Job } from "./messages.ts";
 export const FAILURE_POLICIES = ["end", "respawn", "shrink"] as const;
 export type FailurePolicy = (typeof FAILURE_POLICIES)[number];
 
-/** Rebuilds of a world that are allowed unless told. */
+/** Rebuilds of a world that are allowed by default. */
 export const DEFAULT_RESTARTS = 3;
 /** The delay between a failure and the next generation grows up to this, ms. */
 const MAX_RESTART_DELAY_MS = 30_000;

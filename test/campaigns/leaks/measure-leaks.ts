@@ -12,13 +12,13 @@ export interface LeakOptions {
   readonly backendOptions?: BackendOptions;
   readonly isolation?: Isolation;
   readonly ranks?: number;
-  /** Collectives of each rank; 100,000 unless told. */
+  /** Collectives of each rank; 100,000 by default. */
   readonly collectives?: number;
   readonly splits?: number;
   /** Worlds that are started and ended one after the other. */
   readonly inits?: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** Growth of a process's memory that is no leak, bytes: heaps of V8 breathe. 64 MiB for each heap, at least two, unless told. */
+  /** Growth of a process's memory that is no leak, bytes: heaps of V8 breathe. 64 MiB for each heap, at least two by default. */
   readonly rssSlackBytes?: number;
   /** Further counters of this process that must come back, such as those of an instrumented library; read around the worlds. */
   readonly counters?: () => Readonly<Record<string, number>>;

@@ -24,19 +24,19 @@ export interface BenchOptions {
   /** Sizes as nccl-tests prints them, bytes; see `sizeRange`. */
   readonly sizes: readonly number[];
   readonly backend?: BackendName;
-  /** What each rank runs in: a thread of this process unless told, or a process of its own (nccl). */
+  /** What each rank runs in: a thread of this process by default, or a process of its own (nccl). */
   readonly isolation?: Isolation;
   /** What the backend is told, as `launch()` takes it. */
   readonly backendOptions?: BackendOptions;
   readonly dtype?: DType;
   readonly redop?: BenchRedop;
   readonly root?: number;
-  /** `queue` on backends with devices, as nccl-tests measures, and `wait` on others, unless told. */
+  /** `queue` on backends with devices, as nccl-tests measures, and `wait` on others by default. */
   readonly drive?: Drive;
   /** Calls per loop; chosen by time unless given. */
   readonly iterations?: number;
   readonly iterationsBySize?: readonly number[];
-  /** Loops per size, of which the median counts; 5 unless told. */
+  /** Loops per size, of which the median counts; 5 by default. */
   readonly repeats?: number;
   readonly warmup?: number;
   /** Captures so many calls in a graph and times its replay; nccl only. */
@@ -136,14 +136,14 @@ function refusalOf(
   return new UnsupportedError(`-G with the backend ${name}`, `graphs are captured on devices, by ${names.join(", ")}`);
 }
 
-/** How many ranks `chorale bench` takes unless told: one for each device, or core (at least 2), at most `most`. @throws UnavailableError */
+/** How many ranks `chorale bench` takes by default: one for each device, or core (at least 2), at most `most`. @throws UnavailableError */
 export async function defaultRanks(backend: BackendName, most: number): Promise<number> {
   const kind = await backendKind(backend);
   const room = await kind.availableRanks();
   return Math.min(kind.usesDevices ? room : Math.max(2, Math.min(availableParallelism(), room)), most);
 }
 
-/** How calls are driven unless told. */
+/** How calls are driven by default. */
 export async function defaultDrive(backend: BackendName): Promise<Drive> {
   return (await backendKind(backend)).usesDevices ? "queue" : "wait";
 }

@@ -23,11 +23,11 @@ export interface DemoListener {
 }
 
 export interface DemoOptions {
-  /** Tokens to generate; 96, as many as the reference has, unless told. */
+  /** Tokens to generate; 96, as many as the reference has by default. */
   readonly maxNewTokens?: number;
-  /** Largest all-reduce that is measured, bytes; 64 MiB unless told. */
+  /** Largest all-reduce that is measured, bytes; 64 MiB by default. */
   readonly maxSweepBytes?: number;
-  /** What is here; found out unless told. */
+  /** What is here; found out by default. */
   readonly inventory?: Inventory;
   readonly listener?: DemoListener;
 }

@@ -29,7 +29,7 @@ export interface ProgramBenchOptions {
   readonly drive?: Drive;
   /** Calls per loop; chosen by time unless given. */
   readonly iterations?: number;
-  /** Loops per size, of which the median counts; 5 unless told. */
+  /** Loops per size, of which the median counts; 5 by default. */
   readonly repeats?: number;
   readonly warmup?: number;
   readonly check?: boolean;

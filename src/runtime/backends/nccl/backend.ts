@@ -1,6 +1,6 @@
 /**
  * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see runtime/memory); data
- * moves through NCCL alone. A rank uses the visible CUDA device of its number unless told.
+ * moves through NCCL alone. A rank uses the visible CUDA device of its number by default.
  */
 import { threadId } from "node:worker_threads";
 import {
@@ -61,15 +61,15 @@ const PEERS_LOOK_MS = 0.5;
 
 /** What a rank tells when it attaches; `launch` takes the same as `backendOptions`. */
 export interface NcclAttachOptions {
-  /** CUDA ordinal among the visible devices; the rank's number unless told. */
+  /** CUDA ordinal among the visible devices; the rank's number by default. */
   readonly device?: number;
   /** Among threads with `device`: the ordinals of all ranks, whose memory this one is let read directly. */
   readonly peers?: readonly number[];
-  /** Deadline of every wait; 60 s unless told. */
+  /** Deadline of every wait; 60 s by default. */
   readonly timeoutMs?: number;
   /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
   readonly strictWork?: boolean;
-  /** Most memory that the pool takes from the device, bytes; the whole device unless told. */
+  /** Most memory that the pool takes from the device, bytes; the whole device by default. */
   readonly memoryLimitBytes?: number;
   readonly config?: NcclConfig;
   /** False makes NCCL's host calls return before they are done; they are polled. Slower per call. */
@@ -81,7 +81,7 @@ export interface NcclAttachOptions {
   readonly registerBuffers?: boolean;
   /** An ncclUniqueId (128 bytes) that the program brings for the world's communicator; rank 0's counts. */
   readonly uniqueId?: Uint8Array;
-  /** Times every call on its stream for the flight recorder; as CHORALE_FLIGHT_TIMINGS=1 unless told. */
+  /** Times every call on its stream for the flight recorder; as CHORALE_FLIGHT_TIMINGS=1 by default. */
   readonly flightTimings?: boolean;
 }
 

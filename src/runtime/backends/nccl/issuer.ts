@@ -22,7 +22,7 @@ export function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[]
 
 const NO_BYTES = new Uint8Array(0);
 
-/** A call's own deadline; the rank's unless told. */
+/** A call's own deadline; the rank's by default. */
 interface Deadline {
   readonly timeoutMs?: number | undefined;
 }

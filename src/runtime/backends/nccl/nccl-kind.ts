@@ -16,7 +16,7 @@ import { UNIQUE_ID_BYTES } from "./symbols.ts";
 
 /** What the nccl backend is told: `NcclAttachOptions`, but devices are named for all ranks. */
 export interface NcclOptions extends Omit<NcclAttachOptions, "device" | "peers"> {
-  /** CUDA ordinal of each rank, among the visible devices; its own number unless told. At least one for each rank. */
+  /** CUDA ordinal of each rank, among the visible devices; its own number by default. At least one for each rank. */
   readonly devices?: readonly number[];
 }
 

@@ -9,9 +9,9 @@ export interface ThreadsHostOptions {
   readonly ranks: number;
   /** Most memory for communication buffers and bookkeeping, in bytes; at most 4 GiB, which is also the default. */
   readonly memoryLimitBytes?: number;
-  /** Which algorithm serves which size: tables, or `shipped`; unless told, this machine's own before the shipped ones. */
+  /** Which algorithm serves which size: tables, or `shipped`; by default this machine's own before the shipped ones. */
   readonly choices?: ChoiceDocument | "shipped";
-  /** Number of the world's life, raised at each rebuild; 1 unless told. */
+  /** Number of the world's life, raised at each rebuild; 1 by default. */
   readonly generation?: number;
 }
 
@@ -28,10 +28,10 @@ export interface ThreadsHandle {
 }
 
 export interface AttachOptions {
-  /** Deadline of every wait of this rank unless a call says otherwise; 60 s unless told. */
+  /** Deadline of every wait of this rank unless a call says otherwise; 60 s by default. */
   readonly timeoutMs?: number;
   /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
   readonly strictWork?: boolean;
-  /** Cores that the ranks share, by which waiting spins or sleeps; the machine's unless told. */
+  /** Cores that the ranks share, by which waiting spins or sleeps; the machine's by default. */
   readonly cores?: number;
 }

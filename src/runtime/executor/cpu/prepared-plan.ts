@@ -37,7 +37,7 @@ export interface PreparedPlanParts {
   /** Group rank. */
   readonly rank: number;
   readonly dtype: DType;
-  /** Takes the place of the collective's operator, which it is unless told. */
+  /** Takes the place of the collective's operator, which is the default. */
   readonly op?: KernelOp;
   readonly memory: ExecutorMemory;
   readonly transport: Transport;

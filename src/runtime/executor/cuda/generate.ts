@@ -29,19 +29,19 @@ export type PacketFormat = (typeof PACKET_FORMATS)[number];
 
 export interface CudaOptions {
   readonly dtype: DType;
-  /** Takes the place of the collective's operator, which it is unless told. */
+  /** Takes the place of the collective's operator, which is the default. */
   readonly op?: KernelOp;
-  /** Of a block: a multiple of 32. 256 unless told. */
+  /** Of a block: a multiple of 32. 256 by default. */
   readonly threads?: number;
-  /** Units of 16 bytes that a thread loads before it stores. 4 unless told. */
+  /** Units of 16 bytes that a thread loads before it stores. 4 by default. */
   readonly unroll?: number;
-  /** Words unless told. Lines need packet operations of one chunk each. */
+  /** Words by default. Lines need packet operations of one chunk each. */
   readonly packets?: PacketFormat;
-  /** Blocks of a multiprocessor that must fit: registers are limited to that. 1 unless told. */
+  /** Blocks of a multiprocessor that must fit: registers are limited to that. 1 by default. */
   readonly blocksPerMultiprocessor?: number;
-  /** Launches may follow each other without the ranks' meeting: what the verifier's promise `relaunch` says. False unless told. */
+  /** Launches may follow each other without the ranks' meeting: what the verifier's promise `relaunch` says. False by default. */
   readonly relaunches?: boolean;
-  /** A rank's output is complete, and its buffers may be reused, when that rank ends. False unless told. */
+  /** A rank's output is complete, and its buffers may be reused, when that rank ends. False by default. */
   readonly endsAlone?: boolean;
   /** Turns after which a wait gives up and reports. Without it, waits end only by the abort word. */
   readonly debugTurns?: number;
