@@ -1,5 +1,5 @@
 /**
- * Who is measured: chorale with `wait()` and with `await`, Open MPI, Gloo. Each is a program that does one sweep and
+ * What is measured: chorale with `wait()` and with `await`, Open MPI, Gloo. Each is a program that does one sweep and
  * prints a line of JSON per size; each is started anew for every repeat, so that nobody spins while another runs.
  */
 import { spawn, spawnSync } from "node:child_process";

@@ -88,7 +88,7 @@ export function checkScalar(scalar: number | bigint, dtype: DType): void {
 
 /**
  * Checks that an operator is one of chorale's and is defined for `dtype`.
- * @throws InvalidArgumentError for what is no operator, and for a scalar that does not fit the dtype
+ * @throws InvalidArgumentError for a value that is not an operator, and for a scalar that does not fit the dtype
  * @throws UnsupportedError for bitwise operators on floats
  */
 export function checkReduceOp(op: ReduceOp, dtype: DType): void {

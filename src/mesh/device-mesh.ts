@@ -158,7 +158,7 @@ export class DeviceMesh<Name extends string = string> {
 
   /**
    * The same mesh with a named group of any ranks, in the order given.
-   * @throws InvalidArgumentError for a name that is taken, and for ranks that are none, repeated, or out of range
+   * @throws InvalidArgumentError for a name that is taken, and for ranks that are not integers, repeated, or out of range
    */
   addGroup(name: string, ranks: readonly number[]): DeviceMesh<Name> {
     const taken = (candidate: string) => this.allGroups().some((group) => group.name === candidate);

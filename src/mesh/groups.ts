@@ -61,7 +61,7 @@ export function groupsAlong(axes: readonly Axis[], along: readonly string[]): re
 /**
  * Checks and makes a custom group.
  * @param taken names that are in use
- * @throws InvalidArgumentError for a name that is empty or taken, and for ranks that are none, repeated, or out of range
+ * @throws InvalidArgumentError for a name that is empty or taken, and for ranks that are not integers, repeated, or out of range
  */
 export function makeCustomGroup(
   name: string,

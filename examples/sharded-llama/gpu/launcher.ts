@@ -71,7 +71,7 @@ export class Launcher implements Disposable {
     this.#launch("add_rms_norm", { grid: [count], block: [1024] }, args);
   }
 
-  /** y[t] = W x[t] (+ bias), or y[t] += ... with `accumulate`. W is [rows, columns]; a `bias` of 0 is none. */
+  /** y[t] = W x[t] (+ bias), or y[t] += ... with `accumulate`. W is [rows, columns]; a `bias` of 0 means none. */
   matmul(
     y: bigint,
     weight: bigint,

@@ -1,6 +1,6 @@
 /**
  * What the scripts of bench/ and test/campaigns/ and the conformance runner have in common at the command line: `--help`
- * prints the usage and ends with 0; a flag that is not there, or a value that is none, prints one line and ends with 2, as
+ * prints the usage and ends with 0; a flag that is not there, or an invalid value, prints one line and ends with 2, as
  * `chorale` does. For scripts alone: it ends the process.
  */
 import { readFileSync } from "node:fs";

@@ -137,7 +137,7 @@ function cudaSource(plan: ExecutionPlan, { dtype = "f32", verify }: Flags): stri
   return generateCuda(plan, { dtype, ...promises }).source;
 }
 
-/** The ranks to show. @throws InvalidArgumentError for what is no number of a rank */
+/** The ranks to show. @throws InvalidArgumentError for a number that is not a valid rank */
 function ranksOf(flags: Flags): readonly number[] | undefined {
   return flags.rank?.map((text) => {
     if (!/^\d+$/.test(text)) throw new InvalidArgumentError("--rank", text, "numbers of ranks, from 0");

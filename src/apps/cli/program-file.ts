@@ -21,7 +21,7 @@ const MAX_PLAN_FILE_BYTES = 2 ** 30;
  * @throws FormatError, InvalidArgumentError, PlanError
  */
 export async function loadPlan(file: string, args: ProgramArgs, options: CompileOptions = {}): Promise<ExecutionPlan> {
-  // Only what is no file can be an algorithm's name.
+  // An algorithm's name is never the name of a file.
   if (isScript(file) || !existsSync(file)) {
     const { algorithmNames, isProgramFile, loadProgram } = await import("./load-program.ts");
     if (isProgramFile(file)) return compile(await loadProgram(file, args), options);

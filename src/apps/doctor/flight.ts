@@ -211,7 +211,7 @@ function diagnoseGroup(
     const entry = of(rank).find((e) => e.seq === seq);
     return entry === undefined ? [] : [{ rank, entry }];
   });
-  // Who has called later ones has called it, too long ago to be noted.
+  // A rank that has made later calls has made this one, too long ago to be noted.
   const isPast = (rank: number) => of(rank).some((entry) => entry.seq > seq) && !of(rank).some((e) => e.seq === seq);
   const past = members.filter(isPast);
   const waiting = at.map(waitingIn);

@@ -18,7 +18,7 @@ const MAX_PIECE_BYTES = 2 ** 29 - 64;
  * Reads a plan of any format.
  * @param bytes the file, UTF-8
  * @param where its name, for messages
- * @throws FormatError for what is no plan, naming the field that is wrong
+ * @throws FormatError for a file that is not a plan, naming the wrong field
  */
 export function readPlan(bytes: Uint8Array, where = "plan"): ExecutionPlan {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);

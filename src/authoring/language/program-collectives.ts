@@ -32,7 +32,7 @@ export function needCollective(collective: PlanCollective): void {
     throw new InvalidArgumentError("op", reduceOp, PLAN_REDUCE_OPS.join(", "));
 }
 
-/** Refuses what is no object in the place of options. Names that are not known are let pass: whole arguments are handed on. */
+/** Refuses anything but an object as options. Unknown names pass: whole argument objects are handed on. */
 function needOptions(options: unknown): void {
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("options", options, "an object, such as { chunks: 2, inPlace: true }");

@@ -43,7 +43,7 @@ interface StrandState {
 interface Counter {
   readonly seen: number[];
   taken: number;
-  /** Who waits for it. */
+  /** The strands that wait for it. */
   readonly rank: number;
 }
 

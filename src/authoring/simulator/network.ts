@@ -1,7 +1,7 @@
 /**
  * The network: directed links with a capacity, and flows that share them fairly. A flow runs over a fixed path at one
  * rate on all of its links; rates are max-min fair (progressive filling; Bertsekas, Gallager: "Data Networks", 6.5.2),
- * each flow capped by what its thread block can move. Latency is not the network's business: it is added by who sends.
+ * each flow capped by what its thread block can move. Latency is not modelled here: the sender adds it.
  *
  * Flows of one path and one cap get equal rates and are one class; the work of a change is proportional to the classes
  * that are connected to it through shared links, not to all flows. Changes at one moment are settled together.

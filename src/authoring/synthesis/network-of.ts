@@ -1,6 +1,6 @@
 /**
  * The network of a machine, for bounds: chosen devices are ranks, what else forwards is a relay, every link is an edge each
- * way with its rate. A device that is no rank forwards nothing, unless asked: it would have to run a kernel for others.
+ * way with its rate. A device that is not a rank forwards nothing unless asked to: it would have to run a kernel for others.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
@@ -59,7 +59,7 @@ function pruned(network: Network): Network {
 
 /**
  * Makes the network of an inventory: a detected machine, a preset, a recording.
- * @throws InvalidArgumentError for devices that are none of the inventory's, or fewer than 2
+ * @throws InvalidArgumentError for devices that are not in the inventory, or fewer than 2
  */
 export function networkOf(inventory: Pick<Inventory, "devices" | "topology">, options: NetworkOptions = {}): Network {
   const ranks = options.devices ?? defaultRanks(inventory);

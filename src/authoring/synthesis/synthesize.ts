@@ -347,7 +347,7 @@ function problemOf(network: Network, collective: CertifiedCollective, options: S
 /**
  * Finds the optimum of a collective on a network and a schedule for it.
  * @returns exact fractions; `isOptimal` says whether the schedule reaches the bound
- * @throws FormatError for a network that is none; UnsupportedError when ranks are not connected; InvalidArgumentError for
+ * @throws FormatError for an invalid network; UnsupportedError when ranks are not connected; InvalidArgumentError for
  *   options out of range and for capacities or sizes beyond what is computed exactly
  * @example
  * import { networkOf, synthesize } from "chorale/synthesis";

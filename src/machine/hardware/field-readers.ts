@@ -1,4 +1,4 @@
-/** Small readers for what tools and sysfs print. Each gives undefined for what is no value; none throws. */
+/** Small readers for what tools and sysfs print. Each returns undefined for an invalid value; none throws. */
 
 /** Longest name or message kept in an inventory. */
 const MAX_TEXT = 256;
@@ -29,7 +29,7 @@ export function field(text: string | undefined): string | undefined {
   return ABSENT.test(value) ? undefined : value;
 }
 
-/** A finite number at the start of a field, a unit after it ignored: `31`, `70.12 W`, `600.00`; `1e400` is none. */
+/** A finite number at the start of a field, a unit after it ignored: `31`, `70.12 W`, `600.00`; `1e400` is not one. */
 export function number(text: string | undefined): number | undefined {
   const match = /^([+-]?\d{1,18}(?:\.\d{1,9})?)(?!e[+-]?\d)(?:\s*[A-Za-z%°/].*)?$/i.exec(field(text) ?? "");
   return match === null ? undefined : Number(match[1]);
@@ -117,7 +117,7 @@ export function cpuList(text: string | undefined): number[] {
   return cpus;
 }
 
-/** Reads JSON; undefined when it is none. */
+/** Parses JSON; undefined when it is not valid. */
 export function json(text: string | undefined): unknown {
   if (text === undefined) return undefined;
   try {

@@ -28,7 +28,7 @@ export interface DeviceRequirements {
  * Finds the devices that meet the requirements: those with most memory first, of one island or family if asked. What an
  * inventory does not state does not meet a requirement.
  * @returns an empty list when fewer than `count` meet them
- * @throws InvalidArgumentError for a count below 1 or a size that is none
+ * @throws InvalidArgumentError for a count below 1 or an invalid size
  * @example
  * import { findDevices } from "chorale/hardware";
  * import { presetInventory } from "chorale/topology";

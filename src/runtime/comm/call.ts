@@ -227,7 +227,7 @@ export function optionsOf<T extends object>(options: T): T {
 
 /**
  * Refuses what no call can have, before it takes its number: a signal that cannot be listened to would stop it half-way.
- * @throws InvalidArgumentError for options, a deadline or a signal that are none, AbortedError for a signal that was
+ * @throws InvalidArgumentError for invalid options, an invalid deadline or signal, AbortedError for a signal that was
  * raised before the call
  */
 export function checkOptions(options: CallOptions): void {

@@ -275,7 +275,7 @@ export function deviceInfo(driver: CudaDriver, ordinal: number): CudaDeviceInfo 
 /**
  * Opens a device in this thread: retains its primary context and makes it current.
  * @param ordinal as CUDA counts the visible devices, from 0
- * @throws InvalidArgumentError for what is no driver, and for an ordinal that is not there; NativeError
+ * @throws InvalidArgumentError for a value that is not a driver, and for an ordinal that does not exist; NativeError
  * @example
  * import { openDevice, requireCudaDriver } from "chorale/device";
  *

@@ -73,7 +73,7 @@ export interface SegmentSource {
   free(address: bigint): void;
 }
 
-/** Who wants to know of a pool's segments. */
+/** A listener to the segments of a pool. */
 export interface SegmentListener {
   added(address: bigint, sizeBytes: number): void;
   removed(address: bigint): void;
@@ -94,7 +94,7 @@ interface Deferred {
 
 let isPool: (one: object) => boolean;
 
-/** @throws InvalidArgumentError for what is no pool */
+/** @throws InvalidArgumentError for a value that is not a pool */
 export function checkPool(pool: MemoryPool): void {
   if (typeof pool === "object" && pool !== null && isPool(pool)) return;
   throw new InvalidArgumentError("pool", pool, "a MemoryPool");
@@ -121,7 +121,7 @@ export class MemoryPool implements Disposable {
   #numOutOfMemory = 0;
   #closed = false;
 
-  /** @throws InvalidArgumentError for what `openDevice` did not make, and for a limit that is no number of bytes above 0 */
+  /** @throws InvalidArgumentError for what `openDevice` did not make, and for a limit that is not a positive number of bytes */
   constructor(device: CudaDevice, options: PoolOptions = {}) {
     checkDevice(device);
     const { limitBytes = device.info.memoryBytes } = options;

@@ -18,7 +18,7 @@ const ACCEPTED = "a cubin, a fatbin, or PTX text, which begins with its .version
 
 /**
  * Checks an image, and ends PTX with a NUL.
- * @throws InvalidArgumentError for what is none, is empty, is of another machine, or ends before its headers say
+ * @throws InvalidArgumentError for an image that is not one, is empty, is for another machine, or ends before its headers say
  */
 export function moduleImage(image: string | Uint8Array): Uint8Array {
   if (typeof image === "string") return ptxImage(image, () => Buffer.from(image, "utf8"));

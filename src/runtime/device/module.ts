@@ -127,7 +127,7 @@ function paramSizes(device: CudaDevice, kernel: bigint): readonly number[] | und
   const sizes: number[] = [];
   while (sizes.length <= MAX_PARAMS) {
     const status = ask(kernel, sizes.length, out.subarray(0, 1), out.subarray(1, 2));
-    // The first number that is none.
+    // The first number that is not a valid size.
     if (status === CUDA_STATUS.invalidValue) return sizes;
     if (status !== CUDA_STATUS.success) return undefined;
     sizes.push(Number(out[1]));
@@ -239,7 +239,7 @@ export class CudaModule implements Disposable {
 
   /**
    * Loads a cubin, a fatbin, or PTX (text, or its bytes, with or without a NUL at the end).
-   * @throws InvalidArgumentError for what is none of these, or not all of it; NativeError when it does not fit the device
+   * @throws InvalidArgumentError for another kind of image, or an incomplete one; NativeError when it does not fit the device
    */
   static load(device: CudaDevice, image: string | Uint8Array): CudaModule {
     checkDevice(device);
@@ -257,7 +257,7 @@ export class CudaModule implements Disposable {
   }
 
   /**
-   * @throws InvalidArgumentError for what is no name; NativeError when the module has no such kernel (declare it `extern "C"`)
+   * @throws InvalidArgumentError for an invalid name; NativeError when the module has no such kernel (declare it `extern "C"`)
    * @throws ClosedError when the module was closed
    */
   kernel(name: string): CudaKernel {

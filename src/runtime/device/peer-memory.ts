@@ -86,7 +86,7 @@ export class PeerMemory implements Disposable {
    * Writes down where `sizeBytes` at `address`, of `pool`, are. Between processes the allocation that they lie in stays
    * with the pool until it closes.
    * @returns 21 words
-   * @throws InvalidArgumentError for a size that is none, and between processes for an address that is not of `pool`;
+   * @throws InvalidArgumentError for an invalid size, and between processes for an address that is not of `pool`;
    *   NativeError, ClosedError
    */
   describe(address: bigint, sizeBytes: number): Int32Array {
@@ -120,7 +120,7 @@ export class PeerMemory implements Disposable {
   /**
    * Finds what a peer wrote down. The memory of another process is mapped, and peer access opened, as needed; among
    * threads see `enablePeerAccess`.
-   * @throws InvalidArgumentError for what is no note, and for an address of another process without a handle;
+   * @throws InvalidArgumentError for a value that is not a note, and for an address of another process without a handle;
    *   NativeError for a handle that the driver does not take; ClosedError
    */
   locate(note: Int32Array): PeerPiece {

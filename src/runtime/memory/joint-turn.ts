@@ -76,7 +76,7 @@ export class JointTurn {
       if (rank === this.#rank) continue;
       const theirs = this.#word(rank);
       const isIn = (theirs & GRANTED) !== 0 && (theirs & (1 << this.#rank)) !== 0;
-      // Who is not in it has not read its grant yet, or has seen that all were done, and left.
+      // A rank that is not in it has not read its grant yet, or saw that all were done and left.
       if (isIn ? (theirs & phase) === 0 : phase === HERE) return "wait";
     }
     if (phase === HERE) return "act";

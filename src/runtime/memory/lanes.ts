@@ -11,7 +11,7 @@ export type Lane =
 
 export const COLLECTIVE: Lane = { kind: "collective" };
 
-/** How many calls a lane of sends or receives remembers. Who is further ahead must wait or is not compared. */
+/** How many calls a lane of sends or receives remembers. A rank further ahead than that must wait, or is not compared. */
 export const LANE_RING = 64;
 /** How many collectives a member remembers: more than engines take before they block, so that few ranks ever wait. */
 export const COLLECTIVE_RING = 512;

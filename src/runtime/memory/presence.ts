@@ -1,5 +1,5 @@
 /**
- * Who is here: in shared words, the process and the thread of each rank of a world that has come, until its engine has
+ * Presence: in shared words, the process and the thread of each rank of a world that has come, until its engine has
  * ended everything. Two words per rank: its process number (zero: nobody), and its thread's number + 1, negative once
  * it has ended everything, or GONE.
  */

@@ -97,7 +97,7 @@ export class CallSettlement<E extends QueueEntry> {
     this.#failures.push(entry.work);
   }
 
-  /** Takes back a call that the queue does not take: its own work is nobody's yet, those of a batch's calls are. */
+  /** Takes back a call that the queue refuses. Nobody holds its own work yet, but a batch's calls have theirs. */
   refuse(entry: E, cause: ChoraleError): void {
     this.giveBack(entry);
     for (const { work } of entry.members) work.fail(cause);

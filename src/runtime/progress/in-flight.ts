@@ -43,7 +43,7 @@ export class InFlight<E extends QueueEntry> {
     this.#settlement = settlement;
   }
 
-  /** Who is on the stream, the oldest first: one array for good. */
+  /** The calls on the stream, oldest first. Always the same array. */
   get calls(): readonly E[] {
     return this.#calls;
   }

@@ -62,7 +62,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /**
  * Reads the place from the variables of the first launcher that set them.
  * @returns `undefined` when none did, or the world has one rank
- * @throws InvalidArgumentError when a variable is no number, or the rank is out of range
+ * @throws InvalidArgumentError when a variable is not a number, or the rank is out of range
  */
 export function foreignPlace(env: Environment): ForeignPlace | undefined {
   const found = FOREIGN.find(({ rank, size }) => env[rank] !== undefined && Number(env[size]) > 1);

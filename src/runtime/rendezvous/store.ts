@@ -257,11 +257,12 @@ export class RendezvousStore {
     const peer = `rank ${member.claims.rank}`;
     switch (kind) {
       case "set":
-        if (!isKey(key) || typeof value !== "string" || !isId(id)) throw new FormatError(peer, "set what is no value");
+        if (!isKey(key) || typeof value !== "string" || !isId(id))
+          throw new FormatError(peer, "sent a `set` with an invalid key, value or id");
         member.channel.send({ kind: "answer", id, ...this.#set(key, value) });
         return;
       case "get": {
-        if (!isKey(key) || !isId(id)) throw new FormatError(peer, "asked for what is no key");
+        if (!isKey(key) || !isId(id)) throw new FormatError(peer, "sent a `get` with an invalid key or id");
         const known = this.#values.get(key);
         if (known !== undefined) {
           member.channel.send({ kind: "answer", id, value: known });

@@ -94,7 +94,7 @@ function resourcesNow(): ReadonlyMap<string, number> {
 
 /**
  * Whether the program left something running that may still act, or throw, when the thread has another world: a timer
- * that was not awaited. Immediates of this turn, and what the link itself uses, are none.
+ * that was not awaited. Immediates of this turn, and what the link itself uses, do not count.
  */
 function isUnfinished(before: ReadonlyMap<string, number>): boolean {
   for (const [kind, count] of resourcesNow()) {

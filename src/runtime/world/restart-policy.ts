@@ -92,7 +92,7 @@ export function rebuildTerms(policy: RestartPolicy, evictionMs: number): Job["re
   return { limitMs, refusal };
 }
 
-/** @throws InvalidArgumentError for what is no time, or no timer can wait for */
+/** @throws InvalidArgumentError for a value that is not a time, or too long for a timer */
 export function checkMs(argument: string, value: number | undefined, atLeast: number): void {
   if (value === undefined || (typeof value === "number" && value >= atLeast && value <= MAX_MS)) return;
   throw new InvalidArgumentError(argument, value, `a number of milliseconds from ${atLeast} to ${MAX_MS}`);

@@ -65,7 +65,7 @@ export interface World extends AsyncDisposable {
    * Allocates a tensor of zeros that collectives move without a copy. Its memory serves another tensor once it was
    * freed, or once the tensor, its slices and its `data` were all garbage-collected. A `subarray` of `data` keeps none
    * of it alive: hold the tensor, or `slice()` it, for as long as a subarray is in use.
-   * @throws OutOfMemoryError; InvalidArgumentError for a dtype or shape that is none
+   * @throws OutOfMemoryError; InvalidArgumentError for an invalid dtype or shape
    */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D>;
   /**

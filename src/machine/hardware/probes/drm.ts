@@ -18,7 +18,7 @@ export interface Card {
   readonly pciAddress?: string;
 }
 
-/** The devices of a class, in numeric order; connectors (`card0-HDMI-A-1`) are none. */
+/** The devices of a class, in numeric order; connectors (`card0-HDMI-A-1`) do not count. */
 export async function readCards(files: FileSystem, kind: "drm" | "accel"): Promise<Card[]> {
   const pattern = kind === "drm" ? /^card\d{1,4}$/ : /^accel\d{1,4}$/;
   const names = (await files.list(`/sys/class/${kind}`)).filter((name) => pattern.test(name)).slice(0, MAX_CARDS);

@@ -254,7 +254,7 @@ export class NcclBackend implements Backend {
 
   /**
    * Opens the communicator of `ranks` (world ranks, in group order). Exactly its members call it, in the same order.
-   * @throws InvalidArgumentError for a name or ranks that are none, and when this rank is not among them; what ends the world
+   * @throws InvalidArgumentError for an invalid name or invalid ranks, and when this rank is not among them; what ends the world
    */
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     checkGroup(name, ranks, this.worldSize, this.rank);

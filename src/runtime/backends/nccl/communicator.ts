@@ -92,7 +92,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
   /**
    * Blocks this thread until everything on this communicator's stream is done, kernels of the program included, and
    * looks after the group meanwhile: a peer that fails ends the wait.
-   * @throws the group's failure, TimeoutError; InvalidArgumentError for a deadline that is none
+   * @throws the group's failure, TimeoutError; InvalidArgumentError for an invalid deadline
    */
   synchronize(options: { readonly timeoutMs?: number } = {}): void {
     checkOptions(options);

@@ -79,7 +79,7 @@ export class PairMail {
     return this.#outgoing.length;
   }
 
-  /** Who has yet to take something, each once. */
+  /** The ranks that have yet to take something, each once. */
   get #receivers(): readonly number[] {
     return [...new Set(this.#outgoing.map(({ to }) => to))].sort((a, b) => a - b);
   }

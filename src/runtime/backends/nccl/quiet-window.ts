@@ -9,7 +9,7 @@ export const HOLD_BACK_MS = 1000;
 const PERIOD_MS = 45;
 const PART_MS = 30;
 
-/** Whether new calls are held back now by who does so. */
+/** Whether the endings hold new calls back now. */
 export function isHoldWindow(): boolean {
   return Date.now() % PERIOD_MS < PART_MS;
 }

@@ -15,7 +15,7 @@ export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;
  * of one process with the last of its ranks: so a killed rank's must be aborted here, after the survivors have aborted
  * theirs. Idempotent; does nothing for ranks that were processes.
  * @returns how much there was
- * @throws InvalidArgumentError for a handle or rank that is none
+ * @throws InvalidArgumentError for an invalid handle or rank
  */
 export function reapNccl(handle: NcclHandle, rank: number): Reaped {
   const counts = Object.fromEntries([...HELD_KINDS, "unknown"].map((kind) => [kind, 0])) as Record<

@@ -441,7 +441,7 @@ export class FastCollectives {
     return this.#issue.run(work, output, input.sizeBytes);
   }
 
-  /** Where the parts of a buffer lie; undefined for counts that are none. Training loops pass the same ones again. */
+  /** Where the parts of a buffer lie; undefined for invalid counts. Training loops pass the same ones again. */
   #layOut(counts: readonly number[], typed: Tensor): Parts | undefined {
     const { size: n } = this.#engine;
     const elementBytes = typed.sizeBytes / typed.size;

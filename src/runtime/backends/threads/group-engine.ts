@@ -400,7 +400,7 @@ export class GroupEngine implements Pumpable {
     return `${describeWords(work.call, work.count)}${plan} #${work.seq} of group ${this.name}`;
   }
 
-  /** Who is there and who is not, for an operation that takes too long. */
+  /** Which ranks have arrived and which have not, for an operation that takes too long. */
   activity(work: ThreadsWork<unknown>): RankActivity[] {
     return this.ranks.map((rank, r) => {
       const last = this.flight.lastOf(rank);

@@ -117,7 +117,7 @@ function declareDead(handle: ThreadsHandle, heap: Heap, rank: number, cause: str
 interface Marking {
   readonly handle: ThreadsHandle;
   readonly heap: Heap;
-  /** Who is dead. */
+  /** Ranks that are dead. */
   readonly rank: number;
   readonly caller: number;
 }
