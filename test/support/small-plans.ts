@@ -6,6 +6,7 @@ import {
   type PlanCollective,
   type Range,
 } from "../../src/authoring/plan/execution-plan.ts";
+import { segmentsOf } from "../../src/authoring/plan/plan-conditions.ts";
 import { type FindingCode, type VerifyOptions, verifyPlan } from "../../src/authoring/verifier/index.ts";
 
 export const at = (buffer: Range["buffer"], index: number, size = 1): Range => ({ buffer, index, size });
@@ -58,17 +59,24 @@ export function planOf(
   collective: Partial<PlanCollective> = {},
 ): ExecutionPlan {
   const n = ops.length;
+  const whole: PlanCollective = {
+    operation: "test",
+    numRanks: n,
+    chunksPerPart: 1,
+    inPlace: false,
+    ...collective,
+  };
   const peers = (rank: number) => Array.from({ length: n }, (_, r) => r).filter((r) => r !== rank);
   return {
     schemaVersion: 1,
     name: "test",
     mode: "imported",
-    collective: { operation: "test", numRanks: n, chunksPerPart: 1, inPlace: false, ...collective },
+    collective: whole,
     options: DEFAULT_PLAN_OPTIONS,
     ranks: ops.map((strands, rank) => ({
       rank,
-      input: { chunks: chunks.input, segments: 1 },
-      output: { chunks: chunks.output, segments: 1 },
+      input: { chunks: chunks.input, segments: segmentsOf(whole, rank).input },
+      output: { chunks: chunks.output, segments: segmentsOf(whole, rank).output },
       scratch: { chunks: chunks.scratch ?? 0, segments: 1 },
       channels: { memory: peers(rank), port: peers(rank), switch: [] },
       semaphores: (chunks.semaphores ?? []).map((initialValue) => ({ initialValue })),

@@ -7,7 +7,13 @@
 import { deepFreeze, FormatError } from "../../core/index.ts";
 import type { RawChunk } from "../compiler/index.ts";
 import { type ChannelRecord, lowerSound, MEMORY, Recorder, type SemaphoreRecord } from "../compiler/index.ts";
-import { collectiveChunks, DEFAULT_PLAN_OPTIONS, type ExecutionPlan, type PlanCollective } from "../plan/index.ts";
+import {
+  collectiveChunks,
+  DEFAULT_PLAN_OPTIONS,
+  type ExecutionPlan,
+  type PlanCollective,
+  segmentsOf,
+} from "../plan/index.ts";
 import { parseXml, type XmlElement } from "./xml-subset.ts";
 
 const STEP_TYPES = ["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"] as const;
@@ -170,10 +176,7 @@ export function readMscclXml(text: string, where = "algorithm"): ExecutionPlan {
   recorder.close();
   const ranks = lowerSound(recorder, {
     collective,
-    segments: () => ({
-      input: collective.operation === "reduce_scatter" || collective.operation === "all_to_all" ? n : 1,
-      output: collective.operation === "all_gather" || collective.operation === "all_to_all" ? n : 1,
-    }),
+    segments: (rank) => segmentsOf(collective, rank),
     instances: 1,
     fusion: true,
     autoSync: "strand",

@@ -7,7 +7,6 @@ import {
   BUFFERS,
   type BufferKind,
   type ChannelKind,
-  collectiveChunks,
   type ExecutionPlan,
   OP_KINDS,
   type Op,
@@ -19,10 +18,8 @@ import {
   type RemoteRange,
   type SwitchRange,
 } from "../plan/index.ts";
+import { checkCollective } from "./check-collective.ts";
 import type { Findings } from "./findings.ts";
-
-/** Collectives by the names that MSCCL++'s files have for them. */
-const KNOWN_NAMES: ReadonlySet<string> = new Set(["allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"]);
 
 type Complain = (problem: string, hint: string, code?: "malformed" | "wrong-peer" | "packet-mix") => void;
 
@@ -116,9 +113,9 @@ class OpChecker {
   }
 
   reduceOp(op: string): void {
-    if (!(PLAN_REDUCE_OPS as readonly string[]).includes(op)) {
-      this.#say(`reduces with ${op}`, `use one of ${PLAN_REDUCE_OPS.join(", ")}`);
-    }
+    // An average is a sum that is divided once, at the end: no operation does that.
+    const known = PLAN_REDUCE_OPS.filter((name) => name !== "avg");
+    if (!(known as readonly string[]).includes(op)) this.#say(`reduces with ${op}`, `use one of ${known.join(", ")}`);
   }
 
   scratch(range: { readonly buffer: BufferKind } | undefined, what: string): void {
@@ -308,7 +305,7 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
         atPlan(r, `semaphore ${id} begins at ${semaphore.initialValue}`, "begin at 0 or more");
     });
   });
-  checkBuffers(plan, atPlan);
+  checkCollective(plan, atPlan);
   if (findings.list.length > before) return false;
   for (const rank of plan.ranks) {
     rank.strands.forEach((strand, s) => {
@@ -326,38 +323,4 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
     });
   }
   return findings.list.length === before;
-}
-
-function checkBuffers(plan: ExecutionPlan, complain: (rank: number, message: string, hint: string) => void): void {
-  const { operation, custom } = plan.collective;
-  // A reader that finds chunk counts which no such collective has keeps the file's name for it.
-  if (operation === "custom" && plan.mode === "imported" && custom !== undefined && KNOWN_NAMES.has(custom.name)) {
-    const chunks = plan.ranks.map((rank) => `${rank.input.chunks}/${rank.output.chunks}`).join(", ");
-    complain(
-      -1,
-      `no ${custom.name} of ${plan.ranks.length} ranks has these input/output chunks: ${chunks}`,
-      "make the chunk counts agree with the collective",
-    );
-    return;
-  }
-  let expected: ReturnType<typeof collectiveChunks>;
-  try {
-    expected = collectiveChunks(plan.collective, plan.options.instances);
-  } catch (error) {
-    complain(-1, `the collective is not defined: ${error instanceof Error ? error.message : String(error)}`, "mend it");
-    return;
-  }
-  expected?.forEach((chunks, r) => {
-    for (const buffer of ["input", "output"] as const) {
-      const actual = plan.ranks[r]?.[buffer].chunks ?? 0;
-      // A rank may have a buffer that the collective does not ask of it; what it asks of it must be there.
-      if (actual < chunks[buffer] || (chunks[buffer] > 0 && actual !== chunks[buffer])) {
-        complain(
-          r,
-          `the ${buffer} buffer has ${actual} chunks, ${plan.collective.operation} of ${plan.ranks.length} ranks needs ${chunks[buffer]}`,
-          "make the chunk counts agree with the collective",
-        );
-      }
-    }
-  });
 }

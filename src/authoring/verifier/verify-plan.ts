@@ -55,24 +55,35 @@ export interface Verdict {
   readonly stats: { readonly operations: number; readonly cells: number; readonly explorations: number };
 }
 
-/** Says of findings that they are so on MSCCL++'s executor only. */
-class ExecutorFindings extends Findings {
+/** Adds findings to others in other words: of a check under conditions that the words have to name. Warnings are left out. */
+class RewordedFindings extends Findings {
   readonly #inner: Findings;
-  constructor(inner: Findings) {
+  readonly #reword: (finding: Finding) => Partial<Finding>;
+  constructor(inner: Findings, reword: (finding: Finding) => Partial<Finding>) {
     super();
     this.#inner = inner;
+    this.#reword = reword;
   }
   override add(finding: Finding): void {
     if (finding.severity === "warning") return;
     super.add(finding);
-    this.#inner.add({
-      ...finding,
-      code: finding.code === "undecided" ? "undecided" : "target-defect",
-      message: `on this executor, where one thread each signals and waits, and threads share out packets otherwise than plain data: ${finding.message}`,
-      hint: "put a nop (sync) before signals, behind waits, and between packets and plain data of the same place",
-    });
+    this.#inner.add({ ...finding, ...this.#reword(finding) });
   }
 }
+
+/** A finding of the run as MSCCL++'s executor does it. */
+const onExecutor = ({ code, message }: Finding): Partial<Finding> => ({
+  code: code === "undecided" ? code : "target-defect",
+  message: `on this executor, where one thread each signals and waits, and threads share out packets otherwise than plain data: ${message}`,
+  hint: "put a nop (sync) before signals, behind waits, and between packets and plain data of the same place",
+});
+
+/** A finding of a run of several launches. */
+const whenLaunchedAgain = ({ code, message }: Finding): Partial<Finding> => ({
+  code: code === "undecided" ? code : "relaunch-race",
+  message: `launched three times in a row: ${message}`,
+  hint: "double-buffer scratch, or synchronise the ranks at the end of the plan",
+});
 
 /** Ways to order contested waits that are always tried. */
 const MIN_ORDERS = 256;
@@ -102,7 +113,16 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
       verifyAt(plan, size, 1, options, findings, stats, i === last);
       // MSCCL++'s executor orders less than the plan says: what is right so far has to be right there too.
       if (options.target === "mscclpp" && !findings.hasErrors)
-        verifyAt(plan, size, 1, { ...options, promises: {} }, new ExecutorFindings(findings), stats, false, true);
+        verifyAt(
+          plan,
+          size,
+          1,
+          { ...options, promises: {} },
+          new RewordedFindings(findings, onExecutor),
+          stats,
+          false,
+          true,
+        );
       if (i === Math.min(1, last) && options.promises?.relaunch === true && !findings.hasErrors) {
         verifyAt(plan, size, 3, { ...options, promises: {} }, findings, stats, false);
       }
@@ -152,25 +172,6 @@ const UNSETTLED = [
   "order the writes of each place, even of equal values, by signals or barriers",
 ] as const;
 
-/** Mends nothing, but makes findings of a check of several launches say so. */
-class RelaunchFindings extends Findings {
-  readonly #inner: Findings;
-  constructor(inner: Findings) {
-    super();
-    this.#inner = inner;
-  }
-  override add(finding: Finding): void {
-    if (finding.severity === "warning") return;
-    super.add(finding);
-    this.#inner.add({
-      ...finding,
-      code: "relaunch-race",
-      message: `launched three times in a row: ${finding.message}`,
-      hint: "double-buffer scratch, or synchronise the ranks at the end of the plan",
-    });
-  }
-}
-
 function verifyAt(
   plan: ExecutionPlan,
   size: CheckedSize,
@@ -181,7 +182,7 @@ function verifyAt(
   withLint: boolean,
   threadwise = false,
 ): void {
-  const findings = launches > 1 ? new RelaunchFindings(target) : target;
+  const findings = launches > 1 ? new RewordedFindings(target, whenLaunchedAgain) : target;
   const undecided = (message: string, hint: string) =>
     findings.atRank(-1, { code: "undecided", severity: "error", message, hint });
   const geometry = layOut(plan, size, launches);
