@@ -31,7 +31,7 @@ const run = async (world, { sizes, order }) => {
   const most = Math.max(...sizes);
   const input = world.tensor("f32", [most / 4]);
   const output = world.tensor("f32", [most / 4]);
-  /** The ranks meet without the engine: who leaves a collective late starts late. */
+  /** The ranks meet without the engine: a rank that leaves a collective late starts late. */
   let turn = 0;
   const meet = () => {
     turn++;

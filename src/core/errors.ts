@@ -142,7 +142,7 @@ export interface RankActivity {
 /** Strands that a TimeoutError's message lists. */
 const MAX_STRANDS_SHOWN = 16;
 
-/** A deadline passed. Says who came and who did not. */
+/** A deadline passed. Says which ranks arrived and which did not. */
 export class TimeoutError extends ChoraleError {
   readonly code = "TIMEOUT";
   readonly op: string;

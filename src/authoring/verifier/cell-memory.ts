@@ -302,7 +302,7 @@ export class Memory {
     let repeats = first === 0 && tag === 0 && this.#initial[index] === value && value !== UNDEFINED;
     let head = 0;
     let tail = 0;
-    // Where earlier writes of other values compete, who comes after one of this value may still see those.
+    // Where earlier writes of other values compete, a read after one of this value may still see those.
     let competing = false;
     const watched = this.#watched.has(index);
     for (const { write, by } of (watched ? this.#beneath.get(index) : undefined) ?? NONE)

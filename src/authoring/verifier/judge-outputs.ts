@@ -296,7 +296,7 @@ function reportRaces(
     const effect = race.mayHang
       ? "; the reader of packets may wait for ever"
       : wrong
-        ? "; an output depends on who comes first"
+        ? "; an output depends on which of them comes first"
         : "; no output depends on it";
     findings.at(plan, [a.rank, a.strand, a.op, a.body], {
       code: race.sameStrand ? "hazard" : "race",

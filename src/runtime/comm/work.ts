@@ -1,4 +1,4 @@
-/** The common half of every backend's `Work`: state, the lazy thenable, and who has looked at a failure. */
+/** The common half of every backend's `Work`: state, the lazy thenable, and whether a failure was looked at. */
 import type { CallTrace } from "../../core/index.ts";
 import type { Work, WorkState } from "./contract.ts";
 import type { WorkNote } from "./work-notes.ts";

@@ -343,7 +343,7 @@ export class CudaGraph extends Handle {
     this.#run(stream);
   }
 
-  /** Has `launch` refuse the graph and name who runs it. @returns what runs it on a stream */
+  /** Makes `launch` refuse the graph and name what runs it instead. @returns the function that runs it on a stream */
   reserve(who: string): (stream: CudaStream) => void {
     this.#reservedFor = who;
     return (stream) => this.#run(stream);

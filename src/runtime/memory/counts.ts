@@ -12,7 +12,7 @@ const HIGH = 2;
 
 /**
  * Reads a count that another rank writes, up to 2^53. While its low word begins anew it may be told as less than it is, but
- * never as more: who waits for a count looks again.
+ * never as more: a rank that waits for a count looks again.
  */
 export function readCount(words: Int32Array, at: number): number {
   // In this order, the other way round than it is written.

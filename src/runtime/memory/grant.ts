@@ -8,7 +8,7 @@ import { nap } from "./nap.ts";
 export const HELD = 2 ** 28;
 export const GRANTED = 2 ** 29;
 
-/** A grant takes microseconds; who is at it for longer is dead. */
+/** A grant takes microseconds: a rank that holds one for longer is dead. */
 const GRANT_MS = 1000;
 const NAP_MS = 0.05;
 

@@ -8,16 +8,16 @@ export interface Arrival {
   readonly lane: Lane;
   readonly seq: number;
   readonly print: Fingerprint;
-  /** What the fingerprint has as a hash alone, in words. */
+  /** Text for what the fingerprint holds only as a hash. */
   readonly hashed?: () => string;
 }
 
 /** Number of the members' joining among a group's collectives. */
 export const JOIN_SEQ = 0;
 
-/** In the first word of a send or receive: it stands in a batch, and hence is NCCL's own (see pair-mail.ts). */
+/** In the first word of a send or receive: it stands in a batch. Engines may carry those differently. */
 export const IN_BATCH = 1 << 30;
-/** In the first word of an all-reduce, where it matters to NCCL (registrations.ts): its result replaces its input. */
+/** In the first word of an all-reduce, on engines where it matters to all members: its result replaces its input. */
 export const IN_PLACE = IN_BATCH;
 /** The bit of a first word that both are. */
 export const MARK = IN_BATCH;
@@ -33,8 +33,8 @@ export const placeOf = ({ lane, seq }: Pick<Arrival, "lane" | "seq">): number =>
 export interface Extras {
   readonly root?: number | undefined;
   readonly peer?: number | undefined;
-  /** Of a send or receive: that it goes by mail. */
-  readonly mailed?: boolean;
+  /** Of a send or receive: it stands alone, and meets one that does. */
+  readonly outsideBatch?: boolean;
   readonly redop?: ReduceOp | undefined;
   readonly counts?: readonly number[] | undefined;
   readonly inPlace?: boolean;
@@ -94,7 +94,7 @@ export class CallSequence {
     const seq = counters[peer] ?? 0;
     counters[peer] = seq + 1;
     const lane: Lane = { kind: op === "send" ? "send" : "recv", peer };
-    const call = packCall(op, dtype, undefined, peer) | (extras.mailed === true ? 0 : IN_BATCH);
+    const call = packCall(op, dtype, undefined, peer) | (extras.outsideBatch === true ? 0 : IN_BATCH);
     return { lane, seq, print: { call, count: part | 0, hash } };
   }
 

@@ -27,7 +27,7 @@ export interface CompletionMarks {
  */
 export const FINISH_MS = { apart: 100, together: 1000 } as const;
 
-/** How long to look for an end at every moment, ms; then this thread leaves the core to who is at it. */
+/** How long to look for an end at every moment, ms; then this thread yields the core. */
 const FINISH_SPIN_MS = 1;
 
 export class InFlight<E extends QueueEntry> {

@@ -45,7 +45,7 @@ export class Poller {
 
   /**
    * Says that ranks are about to meet, and that all of them lose while one of them naps: for a while turns of the event
-   * loop follow each other at once. A rank that never comes does not burn a core for ever.
+   * loop follow each other at once. A rank that never comes does not keep a core busy for ever.
    */
   hurry(): void {
     const now = performance.now();

@@ -6,7 +6,7 @@ import { blockUntil, type Poller } from "./poller.ts";
 /** What drives a work: its group's queue. */
 export interface WorkDriver {
   readonly poller: Poller;
-  /** Sees that `work`'s completion will be noticed, and looks at once. @returns whether it is settled */
+  /** Makes sure that `work`'s completion is noticed, and looks at once. @returns whether it is settled */
   advance(work: QueuedWork<unknown>, now: number): boolean;
   /** Looks for a moment, without asking the engine for a mark: most collectives end within it. */
   spin(work: QueuedWork<unknown>): void;

@@ -11,7 +11,7 @@ export function checkValue({ byteLength }: Uint8Array): void {
   throw new InvalidArgumentError("value", `${byteLength} bytes`, `at most ${MAX_VALUE_BYTES} bytes`);
 }
 
-/** What `get` waits for, in words. */
+/** What `get` waits for, as text for messages. */
 export function describeKey(key: string): string {
   return `bootstrap key ${JSON.stringify(key)}, which no rank has set,`;
 }

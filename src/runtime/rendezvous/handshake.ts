@@ -110,7 +110,7 @@ export function parseClaims(text: string, peer: string): Claims {
   };
 }
 
-/** What of two ranks' claims must agree and does not, in words; empty when all is well. */
+/** Says which of two ranks' claims should agree and do not; empty when all agree. */
 export function differences(ours: Claims, theirs: Claims): readonly string[] {
   const keys = ["version", "engine", "worldSize", "generation", "host"] as const;
   const names = {

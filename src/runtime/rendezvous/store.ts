@@ -1,7 +1,7 @@
 /**
  * The rendezvous of ranks that are processes: a key-value store behind a TCP port, hosted by one of them or by their
  * launcher. A rank joins by the handshake (handshake.ts); one that is of another world, version or generation, or whose
- * place is taken, is refused in words. A connection that ends without a farewell is a rank that died: all others are
+ * place is taken, is refused with the reason. A connection that ends without a farewell is a rank that died: all others are
  * told. What a stranger sends ends the stranger's connection and nothing else.
  */
 import { createServer, type Server, type Socket } from "node:net";

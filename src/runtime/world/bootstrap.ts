@@ -9,7 +9,7 @@ import { checkValue, describeKey, type WorldFailure } from "../rendezvous/intern
 import type { FromRank, ToRank } from "./messages.ts";
 
 type BootstrapRequest = Extract<FromRank, { kind: `bootstrap-${string}` }>;
-/** The launcher's side, for one generation: keeps the values, answers who waits for them. */
+/** The launcher's side, for one generation: keeps the values, and answers the ranks that wait for them. */
 export class BootstrapStore {
   readonly #generation: number;
   readonly #values = new Map<string, Uint8Array>();

@@ -87,7 +87,7 @@ export class Generation {
     );
   }
 
-  /** What each rank did last, and who is done or waits in a call: the others are missing from it. */
+  /** What each rank did last, and which ranks are done or wait in a call: the others are missing from it. */
   activity(): { readonly what: string; readonly ranks: readonly RankActivity[] } {
     const flight = this.shared.readFlight();
     const waiting = new Map<string, number[]>();

@@ -23,7 +23,7 @@ export interface RankListener {
 export interface RankHost {
   readonly kind: Isolation;
   readonly exited: boolean;
-  /** Sets who hears of this rank. One that is dead already is reported at once. */
+  /** Sets the listener of this rank. A rank that is dead already is reported at once. */
   listen(listener: RankListener | undefined): void;
   /** @throws DOMException `DataCloneError` when the job's data cannot be copied */
   run(job: Job): void;

@@ -86,7 +86,7 @@ export class RankSession {
     const lost = this.#backend?.lost ?? lostContext(causes);
     // The launcher first: what the survivors do once they know must not overtake this.
     this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
-    // Also when this is the consequence of another rank's death: who waits for this rank in a group of their own must know.
+    // Also when another rank's death caused this: ranks that wait for this one in a group of their own must know.
     this.#backend?.fail(this.#backend.rank, `${record.name}: ${record.message}`);
     this.abandon(`${record.name}: ${record.message}`);
   }

@@ -121,7 +121,7 @@ export class RestartBudget {
     return { delayMs };
   }
 
-  /** What is used up, in words. */
+  /** What is used up, as text for messages. */
   describe(): string {
     const { restarts, restartWindowMs } = this.#policy;
     const within = Number.isFinite(restartWindowMs) ? ` within ${restartWindowMs} ms` : "";

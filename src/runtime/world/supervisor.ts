@@ -135,7 +135,7 @@ export class Supervisor {
 
   /** Takes down what the ranks shared. */
   close(): void {
-    // The first generation may have failed to come to be.
+    // The first generation may never have formed.
     const current = this.#current as Generation | undefined;
     current?.shared.release();
   }

@@ -1,6 +1,6 @@
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 
-/** The timers of one owner, who can end them all at once. They count the time that the process runs. */
+/** The timers of one owner, which can end them all at once. They count the time that the process runs. */
 export class Timers {
   readonly #pending = new Set<RunningTimer>();
 

@@ -118,7 +118,7 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
       "rank",
       rank,
       inTheWay === rank
-        ? "a rank that nobody has attached as yet"
+        ? "a rank that is not attached yet"
         : `a rank with a thread or process of its own: this thread is rank ${inTheWay} of that world, and NCCL's calls block it until other ranks make theirs`,
     );
   }

@@ -1,6 +1,6 @@
 /**
  * The nccl backend: collectives on NVIDIA GPUs through NCCL, for ranks as threads or as processes of one host.
- * Refuses host work that NCCL cannot do, in words, and loads no library before a world asks for it.
+ * Refuses host work that NCCL cannot do, with an explanation, and loads no library before a world asks for it.
  * Start with nccl-kind.ts (what the world sees), then nccl-group.ts and queue.ts (a group's calls).
  */
 export {

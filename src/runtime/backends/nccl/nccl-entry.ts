@@ -43,7 +43,7 @@ export class Entry extends QueueEntry {
   }
 }
 
-/** How a communicator comes to be. */
+/** How a communicator is made. */
 export interface Opening {
   /** NCCL's handle, also while it is not usable yet. */
   readonly handle: bigint | undefined;

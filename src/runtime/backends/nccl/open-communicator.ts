@@ -1,4 +1,4 @@
-/** How communicators come to be: from a fresh unique id and by splitting. A group that shrinks gets
+/** How communicators are made: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
 import { writeChoice } from "../../comm/index.ts";

@@ -41,7 +41,7 @@ export class PairCalls {
     this.#mailed[peer] = number + 1;
     return {
       op: "send",
-      arrivals: [sequence.of("send", input.dtype, input.count, { peer, mailed: true })],
+      arrivals: [sequence.of("send", input.dtype, input.count, { peer, outsideBatch: true })],
       source: from.storage,
       ready: () => this.#nextPost[peer] === number && this.#mail.hasRoom(peer, number),
       regions: [input.region],
@@ -74,7 +74,7 @@ export class PairCalls {
     this.#fetched[peer] = number + 1;
     return {
       op: "recv",
-      arrivals: [sequence.of("recv", output.dtype, output.count, { peer, mailed: true })],
+      arrivals: [sequence.of("recv", output.dtype, output.count, { peer, outsideBatch: true })],
       target: to.storage,
       ready: () => this.#nextFetch[peer] === number && this.#mail.has(peer, number),
       regions: [output.region],

@@ -229,7 +229,7 @@ export class CommQueue implements Pollable, WorkDriver {
   }
 
   /**
-   * Makes the call of a turn that was granted to this rank, or sees to it that none is granted any more: the others may be
+   * Makes the call of a turn that was granted to this rank, or makes sure that none is granted any more: the others may be
    * in NCCL with it already, and come back from there when this rank has made it too.
    */
   #keepTurn(): void {

@@ -82,7 +82,7 @@ export class Driver {
     return WORLD.sleepers * 4;
   }
 
-  /** Notes that `group` has unfinished work: the event loop will see to it unless somebody waits first. */
+  /** Notes that `group` has unfinished work: the event loop will advance it unless somebody waits first. */
   activate(group: Pumpable): void {
     this.#active.add(group);
     if (this.#scheduled) return;

@@ -249,7 +249,7 @@ export class GroupEngine implements Pumpable {
     return progressed;
   }
 
-  /** Says that this rank will make no more calls of the group, and wakes who waits for one. */
+  /** Says that this rank will make no more calls of the group, and wakes the ranks that wait for one. */
   leave(): void {
     if (this.failure !== undefined || this.size === 1) return;
     const line = this.#doneWord(this.me);

@@ -64,7 +64,7 @@ export interface MoveGroup {
   countsAt(member: number): number;
 }
 
-/** Moves this rank's share. @returns what is wrong between the ranks' arguments, in words, if anything */
+/** Moves this rank's share. @returns what is wrong between the ranks' arguments, as text, if anything */
 export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {
   const { size: n, me, words, inWords, outWords, fromWords, toWords } = engine;
   const part = work.bytes;

@@ -206,7 +206,7 @@ export class PlanRuns {
     return BLOCK.ranks + 16 * rank;
   }
 
-  /** What the strands of a rank of the group wait for, in words; none once the rank has ended the plan. */
+  /** What the strands of a rank of the group wait for, as text; none once the rank has ended the plan. */
   waiting(plan: ExecutionPlan, block: number, rank: number): readonly string[] {
     const { heap } = this.#engine;
     const layout = blockLayout(plan);

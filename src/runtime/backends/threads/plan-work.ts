@@ -202,7 +202,7 @@ class PlanWorkMaker {
     return { dtype: tensor.dtype, count: tensor.size, tensor, array: undefined, region };
   }
 
-  /** Gives a buffer an address, fills it if it is read, and sees to it that the part that is written comes back. */
+  /** Gives a buffer an address, fills it if it is read, and copies the written part back at the end. */
   #bring(given: Operand, fill: boolean, written: { readonly at: number; readonly count: number } | undefined): number {
     const { heap } = this.#engine;
     const carriage = this.#carriage;

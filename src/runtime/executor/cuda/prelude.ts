@@ -64,7 +64,7 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
     if (patience.isOver(L, site, seen, generation + 1)) return;
 }`;
 
-/** Between launches: who is there, where its buffers are, and whether it is done. */
+/** Between launches: which ranks are there, where their buffers are, and whether they are done. */
 const MEETING = `// Where the buffers of the ranks are in this launch.
 struct Buffers { char* input[NUM_RANKS]; char* output[NUM_RANKS]; };
 
