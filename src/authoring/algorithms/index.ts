@@ -50,6 +50,15 @@ export {
   recursiveDoublingAllReduce,
 } from "./recursive.ts";
 export { bidirectionalRingAllReduce, ringAllGather, ringAllReduce, ringReduceScatter } from "./ring.ts";
+export {
+  readReduceScatter,
+  type StreamingArgs,
+  streamingAllGather,
+  streamingAllReduce,
+  streamingPacketReduceScatter,
+  streamingReduceScatter,
+  twoPhaseAllReduce,
+} from "./streaming.ts";
 export { switchAllGather, switchAllReduce } from "./switch-multicast.ts";
 export {
   binomialAllReduce,

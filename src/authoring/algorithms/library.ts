@@ -13,6 +13,7 @@ import * as hierarchical from "./hierarchical.ts";
 import * as point from "./point-to-point.ts";
 import * as recursive from "./recursive.ts";
 import * as ring from "./ring.ts";
+import * as streaming from "./streaming.ts";
 import * as multicast from "./switch-multicast.ts";
 import * as tree from "./tree.ts";
 
@@ -68,6 +69,8 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("two-shot-packet-all-reduce", "all_reduce", pairs.twoShotPacketAllReduce, { packets: true }),
   entry("two-shot-read-all-reduce", "all_reduce", pairs.twoShotReadAllReduce),
   entry("two-shot-fused-read-all-reduce", "all_reduce", pairs.twoShotFusedReadAllReduce),
+  entry("two-phase-all-reduce", "all_reduce", streaming.twoPhaseAllReduce),
+  entry("streaming-all-reduce", "all_reduce", streaming.streamingAllReduce, { inPlace: false }),
   entry("ring-all-reduce", "all_reduce", ring.ringAllReduce),
   entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
   entry("recursive-doubling-all-reduce", "all_reduce", recursive.recursiveDoublingAllReduce),
@@ -77,6 +80,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("hierarchical-all-reduce", "all_reduce", grouped(hierarchical.hierarchicalAllReduce), { legal: nodes }),
   entry("switch-all-reduce", "all_reduce", multicast.switchAllReduce, { needsSwitch: true }),
   entry("direct-all-gather", "all_gather", pairs.directAllGather),
+  entry("streaming-all-gather", "all_gather", streaming.streamingAllGather),
   entry("packet-all-gather", "all_gather", pairs.packetAllGather, { packets: true }),
   entry("ring-all-gather", "all_gather", ring.ringAllGather),
   entry("bruck-all-gather", "all_gather", bruck.bruckAllGather),
@@ -85,6 +89,12 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
   entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
   entry("packet-reduce-scatter", "reduce_scatter", pairs.packetReduceScatter, { packets: true }),
+  entry("read-reduce-scatter", "reduce_scatter", streaming.readReduceScatter),
+  entry("streaming-reduce-scatter", "reduce_scatter", streaming.streamingReduceScatter, { inPlace: false }),
+  entry("streaming-packet-reduce-scatter", "reduce_scatter", streaming.streamingPacketReduceScatter, {
+    inPlace: false,
+    packets: true,
+  }),
   entry("ring-reduce-scatter", "reduce_scatter", ring.ringReduceScatter),
   entry("halving-reduce-scatter", "reduce_scatter", recursive.halvingReduceScatter, { legal: powers }),
   entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), {

@@ -16,6 +16,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __noinline__
+#define __grid_constant__
 #define CHORALE_TABLE static const
 #define CHORALE_KERNEL static void
 #define CHORALE_SHARED(type, name) type& name = *(type*)shim::current->block->shared

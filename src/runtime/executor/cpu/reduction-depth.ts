@@ -6,6 +6,7 @@ import {
   bodyOf,
   channelOrdinal,
   type ExecutionPlan,
+  type Op,
   placeOf,
   type Range,
   type SimpleOp,
@@ -13,9 +14,17 @@ import {
 
 const depths = new WeakMap<ExecutionPlan, number>();
 
+/** Packets in a loop are whole ranges in every round; plain data is another unit each time, as if there were no loop. */
+function loopsOverPackets(op: Op): boolean {
+  const isPackets = (inner: SimpleOp) =>
+    ("format" in inner && inner.format !== "plain") ||
+    (inner.kind === "reduce" && (inner.packets || !!inner.packetDst));
+  return op.kind === "pipeline" && op.body.some(isPackets);
+}
+
 /**
  * The longest chain of reductions that a value goes through: 0, 1 or 2, which stands for more. Also 2 where one run of the
- * plan, chunk by chunk, does not tell: loops, and plans that hang.
+ * plan, chunk by chunk, does not tell: packets in loops, and plans that hang.
  */
 export function reductionDepth(plan: ExecutionPlan): 0 | 1 | 2 {
   const known = depths.get(plan);
@@ -52,7 +61,7 @@ class DepthRun {
 
   run(): 0 | 1 | 2 {
     const { ranks } = this.#plan;
-    if (ranks.some(({ strands }) => strands.some(({ ops }) => ops.some(({ kind }) => kind === "pipeline")))) return 2;
+    if (ranks.some(({ strands }) => strands.some(({ ops }) => ops.some(loopsOverPackets)))) return 2;
     for (let moved = true; moved; ) {
       moved = false;
       for (const strand of this.#strands) while (this.#step(strand)) moved = true;

@@ -241,7 +241,7 @@ function kernel(
   { meets, parts, numHalves }: { readonly meets: boolean; readonly parts: boolean; readonly numHalves: number },
 ): string {
   const lines = [
-    "CHORALE_KERNEL chorale_plan(const Launch L) {",
+    "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
     "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
     "  const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;",
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),

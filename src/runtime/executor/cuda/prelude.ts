@@ -12,7 +12,7 @@ struct Site { int op, body; };
 __device__ __forceinline__ u32 strandOfBlock() { return blockIdx.x; }
 
 // Counts the turns of a loop that waits. True: give up.
-__device__ __noinline__ bool lookForAbort(const Launch& L) { return loadWord(L.abort) != 0; }
+__device__ __noinline__ bool lookForAbort(const u32* abort) { return loadWord(abort) != 0; }
 struct Patience {
   u32 turns = 0;
   __device__ __forceinline__ bool isOver(const Launch& L, Site site, u32 seen, u32 wanted) {
@@ -30,7 +30,7 @@ struct Patience {
     }
 #endif
     (void)site; (void)seen; (void)wanted;
-    return (turns & 255u) == 0 && lookForAbort(L);
+    return (turns & 255u) == 0 && lookForAbort(L.abort);
   }
 };
 
