@@ -661,6 +661,15 @@ const MEANING: readonly Attack[] = [
     ),
   ),
   wrong(
+    "maxima in place of what others overwrite: either value would do, but none is sure to be read in one piece",
+    planOf(
+      [[[get(S, far(1, "input", 0)), nop, max(I, I, S)]], [[get(S, far(0, "input", 0)), nop, max(I, I, S)]]],
+      one,
+      { ...allReduce, inPlace: true, reduceOp: "max" },
+    ),
+    { unseen: true },
+  ),
+  wrong(
     "each holds its own input where somebody else's is asked for",
     planOf([[[copy(O, I)]], [[copy(O, I)]]], one, { operation: "send_recv" }),
     { unseen: true },

@@ -46,6 +46,9 @@ export class OracleMemory {
   }
 }
 
+/** What a read of packets as plain data gives: nothing of use, but the same wherever the same packet lies. */
+const undefinedRead = ({ value }: Entry): number => (value ^ 0x9e3779b9) >>> 0;
+
 /** Someone who reads and writes: a strand or a proxy. */
 export class Agent {
   readonly view: View = new Map();
@@ -76,7 +79,7 @@ export class Agent {
   read(place: number, packet: number): number {
     const { random } = this.#memory;
     const own = this.#own(place);
-    if (own !== undefined) return own.packet === packet ? own.value : random.u32();
+    if (own !== undefined) return own.packet === packet ? own.value : undefinedRead(own);
     const history = this.#memory.history(place);
     const from = this.view.get(place) ?? 0;
     if (from < history.length - 1) this.#memory.tension++;
@@ -89,7 +92,7 @@ export class Agent {
     } else if (index > from && random.chance(this.#stale)) index = from + random.below(index - from + 1);
     this.view.set(place, index);
     const entry = history[index]!;
-    return entry.packet === packet ? entry.value : random.u32();
+    return entry.packet === packet ? entry.value : undefinedRead(entry);
   }
 
   /** What lies there, packet or not. */
