@@ -10,7 +10,7 @@ import { provePlan } from "../../authoring/verifier/index.ts";
 import { type CollectiveName, operationInfo } from "../../collectives/index.ts";
 import { type DType, InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
 import { type CpuTopology, cpuTopology } from "../../machine/cost/index.ts";
-import type { ChoiceTable } from "../../runtime/executor/index.ts";
+import type { ChoiceRow, ChoiceTable } from "../../runtime/executor/index.ts";
 import { SERVED_COLLECTIVES } from "../../runtime/executor/index.ts";
 import { type BackendName, launch, loadableUrl } from "../../runtime/world/index.ts";
 import { checkBench } from "../bench/index.ts";
@@ -139,7 +139,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     topology: cpuTopology(ranks),
     rows,
     skipped: sizes.slice(readings.length),
-    table: tableOf(options, rows),
+    table: tableOf(options, rows, sizes.slice(readings.length)),
     wrong: readings.flatMap(({ sizeBytes, others }) =>
       others.filter(({ wrong }) => wrong > 0).map(({ label }) => `${label} at ${sizeBytes} bytes`),
     ),
@@ -152,25 +152,34 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
 export function chosenOf({ sizeBytes, shipped, others, second }: TuneReading): TunedSize {
   const measured = [...others].sort((a, b) => a.timeUs - b.timeUs);
   let [chosen, ratio] = [shipped.label, 1];
-  for (const { label, ratios } of second) {
+  for (const { label, ratios, inPlaceRatios } of second) {
     const middle = median(ratios);
     const isClear = middle >= CLEARLY && ratios.filter((one) => one > 1).length >= IN_LOOPS * ratios.length;
-    if (isClear && middle > ratio) [chosen, ratio] = [label, middle];
+    // The same choice serves calls in place, where some algorithms need a copy.
+    const isNoWorseInPlace = inPlaceRatios.length === 0 || median(inPlaceRatios) >= 1;
+    if (isClear && isNoWorseInPlace && middle > ratio) [chosen, ratio] = [label, middle];
   }
   return { sizeBytes, shipped, measured, chosen, ratio };
 }
 
-/** The rows of a table: each measured size's choice, up to the next one. */
-function tableOf({ op, ranks, dtype = "f32" }: TuneOptions, rows: readonly TunedSize[]): ChoiceTable | undefined {
-  const made: { fromBytes: number; use: string; timeUs: number }[] = [];
+/** The rows of a table: each measured size's choice, up to the next one. `skipped`: sizes that were not measured, above. */
+export function tableOf(
+  { op, ranks, dtype = "f32" }: Pick<TuneOptions, "op" | "ranks" | "dtype">,
+  rows: readonly TunedSize[],
+  skipped: readonly number[] = [],
+): ChoiceTable | undefined {
+  const made: ChoiceRow[] = [];
   for (const { sizeBytes, chosen, measured, shipped } of rows) {
     if (made.at(-1)?.use === chosen) continue;
     const timeUs = measured.find(({ label }) => label === chosen)?.timeUs ?? shipped.timeUs;
     // Below the smallest measured size nothing is known: the shipped choice stays there.
-    if (made.length === 0 && chosen !== shipped.label) made.push({ fromBytes: 0, use: shipped.label, timeUs: 0 });
+    if (made.length === 0 && chosen !== shipped.label) made.push({ fromBytes: 0, use: shipped.label });
     made.push({ fromBytes: made.length === 0 ? 0 : sizeBytes, use: chosen, timeUs: Number(timeUs.toPrecision(4)) });
   }
   if (rows.every(({ chosen, shipped }) => chosen === shipped.label)) return undefined;
+  const last = rows.at(-1)?.shipped.label;
+  const [next] = skipped;
+  if (next !== undefined && last !== undefined && made.at(-1)?.use !== last) made.push({ fromBytes: next, use: last });
   return {
     backend: "threads",
     collective: op,

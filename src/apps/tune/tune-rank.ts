@@ -1,5 +1,5 @@
 /** Tuning on one rank: contenders of each size in turn, then a longer look at those that seem to be faster. */
-import { partCount, reportedCount } from "../../collectives/index.ts";
+import { operationInfo, partCount, reportedCount } from "../../collectives/index.ts";
 import { sizeOf } from "../../core/index.ts";
 import type { World } from "../../runtime/world/index.ts";
 import { type Buffers, type Contender, type Measured, measureContenders } from "../bench/internal.ts";
@@ -25,8 +25,8 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReadi
     // The clocks of the ranks differ: one of them decides for all.
     if (!(await comm.broadcastObject(performance.now() - began < job.budgetMs))) break;
     const contenders = [shipped, ...labels.map((name): Contender => ({ kind: "algorithm", name }))];
-    const measure = (those: readonly Contender[], repeats: number) =>
-      measureContenders(world, comm, { ...plain, repeats }, those, buffers, countOf(sizeBytes), index === 0);
+    const measure = (those: readonly Contender[], repeats: number, inPlace = false) =>
+      measureContenders(world, comm, { ...plain, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
     const [first, ...others] = await measure(contenders, job.repeats);
     const figure = ({ timing, wrong }: Measured, label: string): TuneFigure => ({
       label,
@@ -40,11 +40,18 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReadi
       .sort((a, b) => a.timeUs - b.timeUs)
       .slice(0, MOST_SECOND)
       .map(({ label }): Contender => ({ kind: "algorithm", name: label }));
-    const [base, ...again] = seconds.length === 0 ? [] : await measure([shipped, ...seconds], job.secondRepeats);
-    const second = again.map(({ timing }, i) => ({
-      label: seconds[i]?.name ?? "",
-      timeUs: timing.us,
-      ratios: timing.loops.map((us, loop) => (base?.timing.loops[loop] ?? 0) / us),
+    const look = async (inPlace: boolean): Promise<number[][]> => {
+      const [base, ...again] = await measure([shipped, ...seconds], job.secondRepeats, inPlace);
+      return again.map(({ timing, wrong }) =>
+        timing.loops.map((us, loop) => (wrong === 0 ? (base?.timing.loops[loop] ?? 0) / us : 0)),
+      );
+    };
+    const apart = seconds.length === 0 ? [] : await look(false);
+    const onTop = seconds.length === 0 || operationInfo(job.op).inPlace === "never" ? [] : await look(true);
+    const second = seconds.map(({ name }, i) => ({
+      label: name,
+      ratios: apart[i] ?? [],
+      inPlaceRatios: onTop[i] ?? [],
     }));
     readings.push({ sizeBytes, shipped: own, others: figures, second });
     if (comm.rank === 0) console.log(TUNE_PREFIX + sizeBytes);

@@ -18,11 +18,19 @@ export interface TuneFigure {
   readonly wrong: number;
 }
 
+/** The shipped choice's time over a contender's, loop by loop in turn. */
+export interface SecondLook {
+  readonly label: string;
+  readonly ratios: readonly number[];
+  /** With the result on top of the input; none where the operation has no such form. */
+  readonly inPlaceRatios: readonly number[];
+}
+
 /** One size, as measured. */
 export interface TuneReading {
   readonly sizeBytes: number;
   readonly shipped: TuneFigure;
   readonly others: readonly TuneFigure[];
-  /** Of the second look: the shipped choice's time over the contender's, loop by loop. */
-  readonly second: readonly { readonly label: string; readonly timeUs: number; readonly ratios: readonly number[] }[];
+  /** Of the second look, where there was one. */
+  readonly second: readonly SecondLook[];
 }

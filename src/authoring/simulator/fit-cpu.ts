@@ -17,7 +17,7 @@ export interface CpuMeasurement {
 
 export interface CpuFit {
   readonly costs: CpuCosts;
-  /** Median of |simulated / measured - 1| over the rows, before and after. */
+  /** Median relative error over the rows, before and after: see `cpuError`. */
   readonly before: number;
   readonly after: number;
 }
@@ -29,9 +29,10 @@ const HOLD = 0.002;
 
 const median = (values: readonly number[]) => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;
 
-/** Median relative error of simulated times. */
+/** Median relative error of simulated times: 1 is off by a factor of two, either way. */
 export function cpuError(costs: CpuCosts, rows: readonly CpuMeasurement[]): number {
-  return median(rows.map((row) => Math.abs(simulateCpu(row.plan, { ...row, costs }).timeUs / row.timeUs - 1)));
+  const logs = rows.map((row) => Math.abs(Math.log(simulateCpu(row.plan, { ...row, costs }).timeUs / row.timeUs)));
+  return Math.expm1(median(logs));
 }
 
 /** Fits all constants to measurements of one number of ranks. */
