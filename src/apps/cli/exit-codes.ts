@@ -14,6 +14,8 @@ const LACKS: ReadonlyMap<unknown, string> = new Map([
 /** Says what the machine lacks, and how to give it, where that is why the system refused; undefined for other errors. */
 export function describeLack(error: unknown): string | undefined {
   if (!(error instanceof Error && "code" in error)) return undefined;
-  const mend = LACKS.get(error.code);
+  // A thread that cannot be started says why in its text alone.
+  const inText = error.code === "ERR_WORKER_INIT_FAILED" ? /\bE[A-Z]+\b(?=\W*$)/.exec(error.message)?.[0] : undefined;
+  const mend = LACKS.get(inText ?? error.code);
   return mend === undefined ? undefined : `${error.message}. ${mend}`;
 }

@@ -6,10 +6,10 @@
  * Newer Nodes strip types by themselves, which is not used: the first such import takes 110 ms in every rank's thread, and
  * bundling takes 25 ms once for all (Node 24 and 26, a small program); it also lacks tsx, and enums.
  */
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
-import { tmpdir } from "node:os";
+import { devNull, tmpdir } from "node:os";
 import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type * as Esbuild from "esbuild";
@@ -112,6 +112,7 @@ export async function bundle(
   entry: BuildOptions,
   placeOf: (location: Location) => string,
 ): Promise<{ code: Uint8Array; metafile: Metafile }> {
+  checkDescriptors(path);
   const { build } = loadEsbuild();
   try {
     const { outputFiles, metafile } = await build({
@@ -278,9 +279,33 @@ function scratchFolder(): string {
   return folder;
 }
 
+/** Descriptors with which esbuild starts its process and reads a file. */
+const NEEDED_DESCRIPTORS = 12;
+let hasDescriptors = false;
+
+/** esbuild ends the process when its own cannot be started: asked here, before the first time. @throws UnavailableError */
+function checkDescriptors(path: string): void {
+  if (hasDescriptors) return;
+  const opened: number[] = [];
+  try {
+    while (opened.length < NEEDED_DESCRIPTORS) opened.push(openSync(devNull, "r"));
+    hasDescriptors = true;
+  } catch (error) {
+    throw lackOfDescriptors(path, (error as Error).message, error);
+  } finally {
+    for (const fd of opened) closeSync(fd);
+  }
+}
+
+function lackOfDescriptors(path: string, why: string, cause: unknown): UnavailableError {
+  const how = "Raise the limit of open files, such as by ulimit -n 1024.";
+  return new UnavailableError(`what it takes to bundle ${path}`, why, how, { cause });
+}
+
 function syntaxError(path: string, placeOf: (location: Location) => string, error: unknown): unknown {
   const first = (error as Partial<BuildFailure> | undefined)?.errors?.[0];
   if (first === undefined) return error;
+  if (/^E[MN]FILE\b/.test(first.text)) return lackOfDescriptors(path, first.text, error);
   const at = first.location;
   const line = at === null ? "" : `\n    ${at.lineText.trim()}`;
   return new FormatError(at === null ? path : placeOf(at), `${first.text}${line}`, { cause: error });
