@@ -158,6 +158,15 @@ describe.skipIf(!available)("handles of chorale/device (needs a C++ compiler)", 
       /a bigint/,
     );
     expect(() => new KernelArguments(device, [{ type: "f32", value: 1n } as never])).toThrow(/a number/);
+    // A struct takes as many bytes as it has words, and keeps them.
+    const struct = new KernelArguments(device, [
+      { type: "words", value: BigUint64Array.of(1n, 2n, 3n) },
+      { type: "u32", value: 7 },
+    ]);
+    expect([...struct.sizes]).toEqual([24, 4]);
+    expect(struct.pointers[1]! - struct.pointers[0]!).toBe(24n);
+    struct.set(0, { type: "words", value: BigUint64Array.of(4n, 5n, 6n) });
+    expect(() => struct.set(0, { type: "words", value: BigUint64Array.of(4n) })).toThrow(/3, as before/);
     args.set(1, { type: "f32", value: 2 });
     close();
   });

@@ -20,7 +20,9 @@ export interface LaunchShape {
 /** One kernel argument: its C type decides how many bytes it takes. */
 export type KernelArgument =
   | { readonly type: "u64" | "i64"; readonly value: bigint }
-  | { readonly type: "u32" | "i32" | "f32" | "f64"; readonly value: number };
+  | { readonly type: "u32" | "i32" | "f32" | "f64"; readonly value: number }
+  /** A struct that is passed by value, in words of 8 bytes. It keeps its length. */
+  | { readonly type: "words"; readonly value: BigUint64Array };
 
 /** Bytes of each type, and its least and largest value where it is an integer: a value beyond them would wrap. */
 const ARGUMENT_TYPES = {
@@ -34,25 +36,35 @@ const ARGUMENT_TYPES = {
 
 /** Arguments laid out once, to be launched many times without allocating. */
 export class KernelArguments {
-  /** Each argument has eight bytes; the driver reads as many as the kernel's parameter has. */
+  /** Each argument has eight bytes, a struct as many as it takes; the driver reads as many as the kernel's parameter has. */
   readonly #values: DataView;
   readonly #length: number;
+  /** Where each argument lies among the values. */
+  readonly #offsets: readonly number[];
   readonly pointers: BigUint64Array;
   /** Bytes of each argument. */
-  readonly sizes: Uint8Array;
+  readonly sizes: Uint16Array;
 
   /** @throws InvalidArgumentError for an argument that does not fit its type */
   constructor(device: CudaDevice, args: readonly KernelArgument[]) {
     checkDevice(device);
     if (!Array.isArray(args)) throw new InvalidArgumentError("args", args, "an array of kernel arguments");
-    this.sizes = new Uint8Array(args.length);
-    const values = offHeap(Math.max(1, args.length));
+    this.sizes = new Uint16Array(args.length);
+    const offsets: number[] = [];
+    let words = 0;
+    for (const argument of args) {
+      offsets.push(8 * words);
+      words += isStruct(argument) ? argument.value.length : 1;
+    }
+    this.#offsets = offsets;
+    const values = offHeap(Math.max(1, words));
     this.#values = new DataView(values.buffer);
     this.#length = args.length;
     const base = device.driver.addressOf(values);
     this.pointers = offHeap(Math.max(1, args.length));
-    for (let i = 0; i < args.length; i++) this.pointers[i] = base + BigInt(8 * i);
+    for (let i = 0; i < args.length; i++) this.pointers[i] = base + BigInt(offsets[i]!);
     args.forEach((argument, i) => {
+      if (isStruct(argument)) this.sizes[i] = argument.value.byteLength;
       this.set(i, argument);
     });
   }
@@ -64,6 +76,18 @@ export class KernelArguments {
     }
     if (typeof argument !== "object" || argument === null) {
       throw new InvalidArgumentError(`args[${index}]`, argument, "an argument: its type and its value");
+    }
+    if (isStruct(argument)) {
+      const { value } = argument;
+      if (this.sizes[index] !== value.byteLength)
+        throw new InvalidArgumentError(
+          `args[${index}]`,
+          `${value.length} words`,
+          `${this.sizes[index]! / 8}, as before`,
+        );
+      const at = this.#offsets[index]!;
+      for (let i = 0; i < value.length; i++) this.#values.setBigUint64(at + 8 * i, value[i]!, true);
+      return;
     }
     const type = Object.hasOwn(ARGUMENT_TYPES, argument.type) ? ARGUMENT_TYPES[argument.type] : undefined;
     if (type === undefined) {
@@ -87,7 +111,7 @@ export class KernelArguments {
       }
     }
     this.sizes[index] = type.sizeBytes;
-    const at = 8 * index;
+    const at = this.#offsets[index]!;
     switch (argument.type) {
       case "u64":
         this.#values.setBigUint64(at, argument.value, true);
@@ -109,6 +133,13 @@ export class KernelArguments {
         break;
     }
   }
+}
+
+type StructArgument = Extract<KernelArgument, { readonly type: "words" }>;
+
+function isStruct(argument: unknown): argument is StructArgument {
+  const given = argument as Partial<StructArgument> | null | undefined;
+  return typeof given === "object" && given?.type === "words" && given.value instanceof BigUint64Array;
 }
 
 /** Small typed arrays without a buffer of their own live on the moving heap: these never do. */

@@ -7,6 +7,8 @@ export {
   type ChoiceTable,
   checkChoices,
 } from "./choices.ts";
+// Loads the device runtime, which ranks on CPUs do without.
+export { DevicePlan, type DevicePlanOptions } from "./cuda/device-plan.ts";
 export {
   type CudaOptions,
   type GeneratedKernel,

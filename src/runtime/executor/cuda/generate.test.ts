@@ -10,7 +10,7 @@ import { generateCuda } from "./generate.ts";
 const make = (name: string, instances = 1, numRanks = 2) =>
   compile(algorithm(name).make({ numRanks, instances }), { verify: false });
 /** What a plan's own part of the source is: the rest is the same for all. */
-const ownPart = (source: string) => source.slice(source.indexOf("// Strands"));
+const ownPart = (source: string) => source.slice(source.indexOf("// Strands")).replace(/([\w-]+\.ts):\d+/g, "$1");
 
 describe("the source", () => {
   it("is one function for all strands that differ only in numbers", () => {
@@ -19,21 +19,21 @@ describe("the source", () => {
       "// Strands 0-7 of ranks 0-1.
       __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
                                                const i64 half) {
-        // put (pack) rank 1 scratch[0] <- input[0] via memory 0  all-pairs.ts:260
+        // put (pack) rank 1 scratch[0] <- input[0] via memory 0  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
           const char* const in[] = {L.input + strand * L.chunk};
           char* const out[] = {L.window[(-1) * rank + 1] + L.packets + half * L.packetsHalf + 2 * ((8 * rank + strand) * L.chunk)};
           pack<1>(in[0], out, bytes, launch);
         }
-        // copy output[0] <- input[0]  all-pairs.ts:263
+        // copy output[0] <- input[0]  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
           const char* const in[] = {L.input + strand * L.chunk};
           char* const out[] = {L.output + rank * L.part + strand * L.chunk};
           copy<1, 1>(in, out, bytes);
         }
-        // copy (unpack) output[8] <- scratch[8]  all-pairs.ts:264
+        // copy (unpack) output[8] <- scratch[8]  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
           const char* const in[] = {L.window[rank] + L.packets + half * L.packetsHalf + 2 * (((-8) * rank + strand + 8) * L.chunk)};
@@ -61,16 +61,16 @@ describe("the source", () => {
                                                const i64 half, Buffers& buffers) {
         (void)strand; (void)half;
         meetRanks(L, launch, buffers);
-        // reduce output[0], rank 1 output[0] <- sum(input[0], rank 1 input[0]) via memory 0,0  all-pairs.ts:192
+        // reduce output[0], rank 1 output[0] <- sum(input[0], rank 1 input[0]) via memory 0,0  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (rank * L.chunk));
           const char* const in[] = {L.input + rank * L.chunk, buffers.input[(-1) * rank + 1] + rank * L.chunk};
           char* const out[] = {L.output + rank * L.chunk, buffers.output[(-1) * rank + 1] + rank * L.chunk};
           move<Op_sum, 2, 2>(in, out, bytes, (Wide)0);
         }
-        // sync  all-pairs.ts:193
+        // sync  all-pairs.ts
         __syncthreads();
-        // signal memory 0  all-pairs.ts:193
+        // signal memory 0  all-pairs.ts
         if (threadIdx.x == 0) raise(counterOf(L, (-1) * rank + 1, 0));
         // wait memory 0
         if (threadIdx.x == 0) await(L, counterOf(L, rank, 0), (u32)((launch - 1) + 1), Site{3, 0});
