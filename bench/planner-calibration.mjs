@@ -35,6 +35,7 @@ function predict(row) {
   const { plans } = planModel({
     model: modelFromConfig(config),
     inventory,
+    engine: "pytorch",
     constrain: { dp: 1, pp: 1, ep: 1, cp: 1, tp: row.tp },
     batch: row.batch,
     contextTokens: row.context,

@@ -3,6 +3,7 @@
  * Refuses to run anything: plans are data, and export/ writes them for the engines that do.
  * Start with plan-model.ts; search/ finds layouts, memory/ and cost/ judge them.
  */
+
 export {
   DEFAULT_PRICES,
   type Instance,
@@ -13,6 +14,16 @@ export {
   readPrices,
   withPrice,
 } from "./cost/prices.ts";
+export { ENGINES, type Engine, type TimeConstants } from "./cost/profiles.ts";
+export { type EstimateRange, rangeOf } from "./cost/ranges.ts";
+export {
+  type ComparedHardware,
+  cheapestPlan,
+  compareHardware,
+  type Load,
+  largestLoad,
+  type ServiceLevel,
+} from "./decide.ts";
 export {
   EXPORT_TARGETS,
   EXPORT_VERSIONS,
@@ -24,6 +35,7 @@ export {
   renderExport,
   visibleDevices,
 } from "./export/export.ts";
+export { CHECKPOINTING, type Checkpointing } from "./memory/activations.ts";
 export {
   effectiveBits,
   FORMAT_NAMES,
@@ -35,7 +47,11 @@ export {
 } from "./memory/formats.ts";
 export {
   estimateTrainingMemory,
+  GRADIENT_FORMATS,
+  type GradientFormat,
   type MethodSpec,
+  OPTIMIZERS,
+  type OptimizerName,
   TRAINING_METHODS,
   type TrainingMemory,
   type TrainingMethod,
@@ -65,6 +81,7 @@ export {
   type StoredBytes,
   type WeightSpec,
 } from "./model/spec.ts";
+export { type MemoryShortfall, memoryShortfall, type NearestChange, nearestChanges } from "./nearest-changes.ts";
 export {
   axisSizesSchema,
   BOTTLENECKS,
@@ -109,6 +126,17 @@ export {
   satisfying,
   suggestQuantization,
 } from "./requirements.ts";
+export {
+  LORA_TARGETS,
+  type LoraTargets,
+  OFFLOADS,
+  type Offload,
+  PIPELINE_SCHEDULES,
+  type PipelineSchedule,
+  type Speculation,
+  TRAIN_PRECISIONS,
+  type TrainPrecision,
+} from "./search/workload.ts";
 export {
   addDevices,
   changeLinks,

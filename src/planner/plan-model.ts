@@ -2,7 +2,7 @@
  * The planner's front door: a model and an inventory in, the best layouts out, with the reason why each other lost; or,
  * when nothing fits, why not and what would.
  */
-import { deepFreeze, InvalidArgumentError, UnsupportedError } from "../core/index.ts";
+import { deepFreeze, InvalidArgumentError, printableLine, UnsupportedError } from "../core/index.ts";
 import {
   type Device,
   type Family,
@@ -19,7 +19,7 @@ import { Fabric } from "./placement/fabric.ts";
 import { OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
 import { type Constraints, search } from "./search/search.ts";
-import { TableCache } from "./search/stage.ts";
+import { TableCache } from "./search/stage-tables.ts";
 import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
 
 export interface PlanRequest extends WorkloadRequest {
@@ -35,6 +35,12 @@ export interface PlanRequest extends WorkloadRequest {
   readonly top?: number;
   /** Plans with the devices' total memory in place of what is free now. */
   readonly useTotalMemory?: boolean;
+  /** Share of each accelerator's memory that the engine may take (vLLM's gpu_memory_utilization). Default 1. */
+  readonly gpuMemoryUtilization?: number;
+  /** Plans on the CPU where no accelerator can serve. Default: only where there is no accelerator at all. */
+  readonly allowCpu?: boolean;
+  /** When nothing fits, look for the smallest preset that would do. Default true. */
+  readonly explainNothing?: boolean;
   /** Called now and then with how far a long search is. */
   readonly onProgress?: (done: number, total: number) => void;
 }
@@ -80,6 +86,9 @@ function checkRanks(ranks: number | undefined, constrain: Constraints): void {
   if (problem !== undefined) throw new InvalidArgumentError("ranks", ranks, problem);
 }
 
+/** Most warnings of an inventory that a plan repeats. */
+const MAX_WARNINGS = 8;
+
 interface Pool {
   readonly family: Family;
   readonly devices: readonly Device[];
@@ -106,6 +115,11 @@ function poolsOf(inventory: Inventory, useTotal: boolean): { pools: readonly Poo
   const isCpu = (pool: Pool) => (pool.family === "cpu" ? 1 : 0);
   // An accelerator's unified memory is the CPU's own: it is planned for once.
   return { pools: pools.sort((a, b) => isCpu(a) - isCpu(b)), notes };
+}
+
+/** What detection could not read: a GPU that is on the bus and not here would change the plan. */
+function warningsOf(inventory: Inventory): readonly string[] {
+  return inventory.warnings.slice(0, MAX_WARNINGS).map(({ message }) => printableLine(message));
 }
 
 /** How many ranks each device of a pool hosts: more than one only on CPUs, and only when asked for. */
@@ -141,8 +155,13 @@ export function planModel(request: PlanRequest): PlanOutcome {
   if (!Number.isInteger(top) || top < 1 || top > 1000) throw new InvalidArgumentError("top", top, "1 to 1000");
   checkConstraints(constrain);
   checkRanks(ranks, constrain);
+  const { gpuMemoryUtilization: memoryShare = 1 } = request;
+  if (!(memoryShare > 0 && memoryShare <= 1)) {
+    throw new InvalidArgumentError("gpu memory utilization", memoryShare, "a share above 0, at most 1");
+  }
   const workload = resolveWorkload(model, request, objective);
-  const { pools, notes } = poolsOf(inventory, useTotalMemory);
+  const { pools, notes: leftOut } = poolsOf(inventory, useTotalMemory);
+  const notes = [...leftOut, ...warningsOf(inventory)];
   if (pools.length === 0) {
     throw new UnsupportedError(
       "planning on an inventory without usable devices",
@@ -155,11 +174,13 @@ export function planModel(request: PlanRequest): PlanOutcome {
   let numCandidates = 0;
   let numJudged = 0;
   for (const pool of pools) {
-    // CPUs are planned for only where accelerators cannot serve.
-    if (pool.family === "cpu" && plans.length > 0) continue;
+    // CPUs are planned for where there is no accelerator, or where they are asked for and no accelerator can serve.
+    const isAside = pools.some((other) => other.family !== "cpu") && request.allowCpu !== true;
+    if (pool.family === "cpu" && (plans.length > 0 || isAside)) continue;
     const kinds = deviceKinds(pool.devices, fabric, {
       useTotalMemory,
       ranksPerDevice: ranksPerDevice(pool, constrain, ranks),
+      memoryShare: pool.family === "cpu" ? 1 : memoryShare,
     });
     const context = { model, workload, objective, fabric, cache: new TableCache(model, workload) };
     const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
@@ -180,7 +201,9 @@ export function planModel(request: PlanRequest): PlanOutcome {
       pools.some(({ family, devices }) => family === "cpu" && devices.some(({ id }) => id === plan.ranks[0]?.deviceId)),
     );
   const needsMore =
-    (plans.length === 0 || onCpu) && rejected.some((item) => item.kind === "memory" || item.kind === "topology");
+    request.explainNothing !== false &&
+    (plans.length === 0 || onCpu) &&
+    rejected.some((item) => item.kind === "memory" || item.kind === "topology");
   return {
     model: modelSummary(model),
     plans: plans.slice(0, top).map(deepFreeze),

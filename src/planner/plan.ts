@@ -166,6 +166,13 @@ export const shardingPlanSchema = z.object({
     batch: positive,
     batchPerReplica: positive,
     zeroStage: z.union([z.literal(0), z.literal(1), z.literal(2), z.literal(3)]).optional(),
+    /** Whose kernels and schedulers the times are those of. */
+    engine: z.string().optional(),
+    /** Training: sequences of one forward and backward pass, what is kept for the latter, and what updates the weights. */
+    microBatch: positive.optional(),
+    checkpointing: z.enum(["none", "selective", "full"]).optional(),
+    optimizer: z.string().optional(),
+    precision: z.string().optional(),
   }),
   objective: z.enum(OBJECTIVES),
   /** The objective's value; lower is better (latency: ms a request; throughput: us a token; memory: bytes of the fullest rank). */

@@ -1,5 +1,6 @@
 /** Plans as text for people: what runs where, memory, estimates, and why others lost. */
 import { printableLine } from "../core/index.ts";
+import { rangeOf } from "./cost/ranges.ts";
 import { PLAN_AXES, type PlannedRank, type Rejected, type ShardingPlan } from "./plan.ts";
 import type { PlanOutcome } from "./plan-model.ts";
 import { gib } from "./search/evaluate.ts";
@@ -55,6 +56,14 @@ function estimateLines(plan: ShardingPlan): string[] {
   ];
 }
 
+/** How far the speed may be off, by what was measured of its kind. */
+function rangeLine(plan: ShardingPlan): string {
+  const { low, high, count, kind } = rangeOf(plan);
+  const engine = plan.workload.engine === undefined ? "" : ` (${plan.workload.engine})`;
+  const basis = count === 0 ? `no measurement of ${kind} was compared` : `${count} published measurements of ${kind}`;
+  return `range       ${low.toFixed(2)} to ${high.toFixed(2)} times the speed${engine}: ${basis}`;
+}
+
 /** Ranks, one line for each pipeline stage of each distinct layout; all of them up to 16. */
 function rankLines(plan: ShardingPlan): string[] {
   const few = plan.ranks.length <= 16;
@@ -84,6 +93,7 @@ export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boo
     `${printableLine(model.name)}: ${model.numParameters.toLocaleString("en")} parameters${model.numActiveParameters === model.numParameters ? "" : ` (${model.numActiveParameters.toLocaleString("en")} active)`}, ${workload.weightFormat}, ${workload.contextTokens} tokens of context, batch ${workload.batch}`,
     `layout      ${axesText(mesh.axes)} on ${new Set(plan.ranks.map((rank) => rank.deviceId)).size} device(s)${workload.zeroStage === undefined ? "" : `, ZeRO stage ${workload.zeroStage}`}`,
     ...estimateLines(plan),
+    rangeLine(plan),
     `memory      ${gib(plan.memory.peakRankBytes)} on the fullest rank, ${gib(plan.memory.minHeadroomBytes)} left at least`,
     ...(fullest === undefined ? [] : [`            ${memoryText(fullest)}`]),
     ...rankLines(plan),

@@ -11,7 +11,9 @@ import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.
 import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
 import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
 import { axesProblem } from "../../src/planner/search/legality.ts";
-import { type Candidate, StageModel, TableCache } from "../../src/planner/search/stage.ts";
+import type { Candidate } from "../../src/planner/search/schedule.ts";
+import { StageModel } from "../../src/planner/search/stage.ts";
+import { TableCache } from "../../src/planner/search/stage-tables.ts";
 import { resolveWorkload } from "../../src/planner/search/workload.ts";
 import { asks, configs, machines, requestOf } from "./cases.ts";
 
@@ -72,7 +74,13 @@ class BruteForce {
           for (let dp = 1; dp * pp * ep * tp <= num; dp++) {
             const axes = { dp, pp, ep, cp: 1, tp };
             if (axesProblem(model, this.#workload, axes) !== undefined) continue;
-            const candidate: Candidate = { axes, batchPerReplica: Math.ceil(batch / (dp * ep)), zeroStage: 0 };
+            const candidate: Candidate = {
+              axes,
+              batchPerReplica: Math.ceil(batch / (dp * ep)),
+              zeroStage: 0,
+              microBatch: 1,
+              checkpointing: "none",
+            };
             const score = this.#candidate(candidate);
             if (score < best.score) best = { score, axes };
           }

@@ -97,8 +97,25 @@ describe("chorale plan", () => {
     expect(second).toBe(0);
   });
 
-  it("says of a plan on the CPU why accelerators lost, and which would do", async () => {
-    const { code, out: text } = await plan("llama-3.1-405b", "--hardware", "hgx-h100-8", "--explain");
+  it("never plans silently on a CPU: what is missing, and changes that fit, each of them planned", async () => {
+    const at = ["--hardware", "hgx-h100-8", "--context", "8k"];
+    const { code, out: text } = await plan("llama-3.1-405b", ...at);
+    expect(code).toBe(1);
+    expect(text).toMatch(/needs 760 GiB at least .*, has 637 GiB/);
+    expect(text).toContain("--quant fp8 ");
+    const { code: json, out } = await plan("llama-3.1-405b", ...at, "--json");
+    expect(json).toBe(1);
+    const { changes } = JSON.parse(out) as { changes: readonly { change: string }[] };
+    expect(changes.length).toBeGreaterThan(0);
+    for (const { change } of changes) {
+      expect((await plan("llama-3.1-405b", ...at, ...change.split(" ")))?.code, change).toBe(0);
+    }
+    const training = await plan("llama-3.1-8b", "--hardware", "rtx4090", "--train", "full", "--context", "2k");
+    expect([training.code, training.out]).toEqual([1, expect.stringMatching(/--train (lora|qlora)|--offload/)]);
+  });
+
+  it("says of a plan on the CPU, which it makes when asked, why accelerators lost, and which would do", async () => {
+    const { code, out: text } = await plan("llama-3.1-405b", "--hardware", "hgx-h100-8", "--explain", "--allow-cpu");
     expect(code).toBe(0);
     expect(text).toContain("runs on the CPU");
     expect(text).toMatch(/tp 8 .*needs .* GiB a rank .*H100 80GB HBM3 has 79\.6 GiB free/);

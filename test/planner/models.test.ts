@@ -220,7 +220,7 @@ describe("models from files", () => {
   });
 
   it("every preset can be planned onto a machine that is large enough", () => {
-    const inventory = parseSystem("8x hgx-b200-8");
+    const inventory = parseSystem("2x hgx-b200-8");
     if (inventory === undefined) throw new Error("no preset");
     for (const name of MODEL_PRESETS) {
       const { plans } = planModel({ model: modelPreset(name), inventory, contextTokens: 512 });

@@ -1,4 +1,5 @@
 /** `chorale plan`: a model and hardware in, the best sharding plan out, and why the others lost. */
+import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
@@ -8,17 +9,22 @@ import {
   addDevices,
   axesText,
   changeLinks,
+  cheapestPlan,
+  compareHardware,
   DEFAULT_PRICES,
   EXPORT_TARGETS,
   type Exported,
   exportPlan,
   type KvFormatName,
+  largestLoad,
   loadModel,
+  memoryShortfall,
+  nearestChanges,
   OBJECTIVES,
-  type Objective,
   PLAN_AXES,
   type PlanAxis,
   type PlanOutcome,
+  type PlanRequest,
   planModel,
   readPrices,
   renderExport,
@@ -34,8 +40,16 @@ import { EXIT } from "./exit-codes.ts";
 import { collect, sized, whole } from "./option-readers.ts";
 
 import { print, printJson, showProgress } from "./output.ts";
+import { readServiceLevel, renderComparison, renderList, renderLoad, renderWayOut } from "./plan-decisions.ts";
+import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
 
-interface Flags {
+/** What the command line can ask for beside the planner's own objectives. */
+const CLI_OBJECTIVES = [...OBJECTIVES, "cost"] as const;
+
+interface Flags extends ModelOfTimeFlags {
+  readonly list?: string;
+  readonly users?: number;
+  readonly slo?: string;
   readonly hardware: string;
   readonly dtype?: string;
   readonly quant?: string;
@@ -98,29 +112,46 @@ function parseConstraints(text: string): Partial<Record<PlanAxis, number>> {
   return constraints;
 }
 
-function parseObjective(text: string): Objective {
-  const objective = OBJECTIVES.find((name) => name === text);
-  if (objective === undefined) throw new InvalidArgumentError("--objective", text, `one of ${OBJECTIVES.join(", ")}`);
+function parseObjective(text: string): (typeof CLI_OBJECTIVES)[number] {
+  const objective = CLI_OBJECTIVES.find((name) => name === text);
+  if (objective === undefined) {
+    throw new InvalidArgumentError("--objective", text, `one of ${CLI_OBJECTIVES.join(", ")}`);
+  }
   return objective;
+}
+
+/** `A,B,C` names several machines; a file whose name has commas names one. */
+function machinesOf(text: string): readonly string[] {
+  if (!text.includes(",") || existsSync(text)) return [text];
+  const names = text.split(",").map((name) => name.trim());
+  if (names.includes("")) throw new InvalidArgumentError("--hardware", text, "names with commas between them");
+  return names;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument(
-      "<model>",
+      "[model]",
       "a folder, config.json, safetensors or GGUF file, a preset such as llama-3.1-70b, or a count such as 70B",
     )
-    .option("--hardware <what>", "an inventory file, a recorded root, a preset, N x PRESET, or detect", "detect")
+    .option(
+      "--hardware <what>",
+      "a preset, accelerators by name (8x h100), an inventory file, a recorded root, N x any of them, or detect; with commas: compared",
+      "detect",
+    )
+    .option("--list <what>", "list the names of models or hardware")
+    .option("--users <n>", "the plan for that many users at once, with --slo whether it keeps it", sized(1))
+    .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS")
     .option("--dtype <dtype>", "weights in this dtype: f32, f16, bf16, fp8")
     .option(
       "--quant <format>",
       "weights in this format: int8, int4, gptq-4-g128, awq-4-g128, nf4, mxfp4, nvfp4, q4_k_m, …",
     )
-    .option("--kv <format>", "KV cache in bf16, f16, f32, fp8, int8 or int4")
+    .option("--kv <format>", "KV cache in bf16, f16, f32, fp8, int8, int4, q8_0, q4_0 or nvfp4")
     .option("--context <tokens>", "tokens of a sequence, prompt and output together, such as 32K", sized(1))
     .option("--output <tokens>", "tokens that are generated", sized(0))
-    .option("--batch <n>", "sequences in flight, all replicas together; a training step's batch", whole(1))
-    .option("--objective <what>", OBJECTIVES.join(", "), "latency")
+    .option("--batch <n>", "sequences in flight, all replicas together; a training step's batch", sized(1))
+    .option("--objective <what>", CLI_OBJECTIVES.join(", "), "latency")
     .option("--train <method>", "train: full, lora, lora-RANK, qlora, prefix, dpo, rlhf, distillation")
     .option("--zero <stage>", "ZeRO stage 0 to 3 (default: the best)", whole(0))
     .option("--constrain <axes>", "fix axes: tp=2,pp=2")
@@ -135,9 +166,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--explain", "say why each other layout lost")
     .option("-o, --output-file <file>", "write the best plan there, for launch … --plan FILE")
     .option("--json", "print one JSON document")
-    .action(async (model: string, flags: Flags) => {
+    .action(async (model: string | undefined, flags: Flags) => {
       exit(await run(model, flags));
     });
+  addModelOfTimeOptions(command);
 }
 
 /** Flags that mean nothing in the mode asked for are refused: a plan that ignored one would look as if it heeded it. */
@@ -160,7 +192,14 @@ async function writePlan(file: string, plan: ShardingPlan): Promise<void> {
   }
 }
 
-async function run(modelText: string, flags: Flags): Promise<number> {
+async function run(modelText: string | undefined, flags: Flags): Promise<number> {
+  if (flags.list !== undefined) {
+    print(`${renderList(flags.list)}\n`);
+    return EXIT.done;
+  }
+  if (modelText === undefined) {
+    throw new InvalidArgumentError("<model>", "missing", "a model's name, folder or file (missing required argument)");
+  }
   if (flags.dtype !== undefined && flags.quant !== undefined) {
     throw new InvalidArgumentError("--quant", flags.quant, "either --dtype or --quant, not both");
   }
@@ -171,13 +210,13 @@ async function run(modelText: string, flags: Flags): Promise<number> {
     throw new InvalidArgumentError("--export", flags.export, `one of ${EXPORT_TARGETS.join(", ")}`);
   }
   const prices = flags.prices === undefined ? DEFAULT_PRICES : readPrices(flags.prices);
-  const [model, hardware] = await Promise.all([loadModel(modelText), resolveHardware(flags.hardware)]);
-  const inventory = whatIf(hardware, flags);
+  const names = machinesOf(flags.hardware);
+  const [model, ...machines] = await Promise.all([loadModel(modelText), ...names.map((name) => resolveHardware(name))]);
   const quant = flags.quant ?? flags.dtype;
-  const found = planModel({
+  const train = trainingMethodOf(flags);
+  const asked = {
     model,
-    inventory,
-    objective,
+    objective: objective === "cost" ? ("throughput" as const) : objective,
     constrain,
     top: flags.top,
     useTotalMemory: flags.totalMemory === true,
@@ -186,12 +225,32 @@ async function run(modelText: string, flags: Flags): Promise<number> {
     ...(flags.context === undefined ? {} : { contextTokens: flags.context }),
     ...(flags.output === undefined ? {} : { outputTokens: flags.output }),
     ...(flags.batch === undefined ? {} : { batch: flags.batch }),
-    ...(flags.train === undefined ? {} : { train: flags.train }),
+    ...(train === undefined ? {} : { train }),
+    ...modelOfTimeRequest(flags, flags.train),
     ...(flags.zero === undefined ? {} : { zeroStage: flags.zero as 0 | 1 | 2 | 3 }),
     ...(flags.ranks === undefined ? {} : { ranks: flags.ranks }),
     onProgress: progress(),
-  });
-  const outcome = { ...found, plans: found.plans.map((plan) => withPrice(plan, inventory, prices)) };
+  };
+  const inventories = machines.map((hardware) => whatIf(hardware, flags));
+  const [inventory] = inventories;
+  if (inventory === undefined) throw new InvalidArgumentError("--hardware", flags.hardware, "a machine");
+  if (inventories.length > 1) {
+    refuseWith(flags, "--hardware A,B", ["export", "outputFile", "slo", "users"]);
+    const named = inventories.map((own, at) => ({ name: names[at] ?? "", inventory: own }));
+    const rows = compareHardware(asked, named, prices);
+    if (flags.json === true) printJson({ schemaVersion: 1, hardware: rows });
+    else print(`${renderComparison(rows)}\n`);
+    return rows.some((row) => row.plan !== undefined) ? EXIT.done : EXIT.checkFailed;
+  }
+  if (flags.slo !== undefined || flags.users !== undefined) return answerLoad({ ...asked, inventory }, flags);
+  const request = { ...asked, inventory };
+  const cheapest = objective === "cost" ? cheapestPlan(request, prices) : undefined;
+  const found = cheapest === undefined ? planModel(request) : { ...planModel(request), plans: [cheapest] };
+  const outcome = {
+    ...found,
+    plans: found.plans.map((plan) => (plan === cheapest ? plan : withPrice(plan, inventory, prices))),
+  };
+  if (outcome.plans.length === 0) return answerNothing(outcome, request, model.name, flags);
   const exported =
     outcome.plans[0] === undefined || flags.export === undefined
       ? undefined
@@ -203,6 +262,49 @@ async function run(modelText: string, flags: Flags): Promise<number> {
     printJson({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) });
   else print(`${exported === undefined ? render(outcome, model.name, flags) : renderExport(exported)}\n`);
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
+}
+
+/** `--lora-rank 8` beside `--train lora` is `lora-8`. */
+function trainingMethodOf(flags: Flags): string | undefined {
+  return flags.train !== undefined && flags.loraRank !== undefined ? `${flags.train}-${flags.loraRank}` : flags.train;
+}
+
+/** Flags that another one leaves without a meaning. */
+function refuseWith(flags: Flags, what: string, names: readonly (keyof Flags)[]): void {
+  for (const name of names) {
+    if (flags[name] !== undefined) {
+      const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+      throw new InvalidArgumentError(option, String(flags[name]), `no ${what} beside it`);
+    }
+  }
+}
+
+/** `--users` and `--slo`: how many users the machine takes. */
+function answerLoad(request: PlanRequest, flags: Flags): number {
+  if (flags.train !== undefined)
+    throw new InvalidArgumentError("--slo", flags.slo ?? "", "no --train: it serves nobody");
+  refuseWith(flags, "--slo or --users", ["batch", "export", "outputFile"]);
+  const level = flags.slo === undefined ? {} : readServiceLevel(flags.slo);
+  const load = largestLoad(request, level, flags.users);
+  const wanted = flags.slo ?? "what memory allows";
+  if (flags.json === true) printJson({ schemaVersion: 1, load: load ?? null });
+  else print(`${renderLoad(load, flags.users === undefined ? wanted : `${wanted} with ${flags.users} users`)}\n`);
+  return load === undefined ? EXIT.checkFailed : EXIT.done;
+}
+
+/** Nothing fits the accelerators: what is missing, and what would fit. */
+function answerNothing(outcome: PlanOutcome, request: PlanRequest, name: string, flags: Flags): number {
+  const lacksMemory = outcome.rejected.some((item) => item.kind === "memory");
+  const shortfall = memoryShortfall(request);
+  const changes = lacksMemory ? nearestChanges({ ...request, onProgress: () => {} }) : [];
+  if (flags.json === true) {
+    const fits = changes.map(({ change, plan }) => ({ change, axes: plan.mesh.axes, memory: plan.memory }));
+    printJson({ ...documentOf(outcome), shortfall, changes: fits });
+  } else {
+    const way = lacksMemory ? renderWayOut(shortfall, changes) : [];
+    print(`${[renderNothing(outcome, name), ...way].join("\n")}\n`);
+  }
+  return EXIT.checkFailed;
 }
 
 /** On a terminal, how far a long search is: at most ten times a second, erased at the end. */

@@ -44,6 +44,7 @@ function predictMs(row: Row): number {
   const { plans } = planModel({
     model,
     inventory,
+    engine: "pytorch",
     constrain: { dp: 1, pp: 1, ep: 1, cp: 1, tp: row.tp },
     batch: row.batch,
     contextTokens: row.context,

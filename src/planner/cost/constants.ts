@@ -4,7 +4,7 @@
  */
 import type { Family } from "../../machine/topology/index.ts";
 
-export interface Achievable {
+export interface FamilyRates {
   /** Fraction of the peak memory bandwidth that streaming weights reaches. */
   readonly memoryBandwidth: number;
   /** Fraction of the dense peak that large matrix products reach. */
@@ -25,7 +25,7 @@ export interface Achievable {
  * same chip: a copy at 4.3 of 4.8 TB/s, an 8192-cubed product at 788 of 989 TFLOP/s. Layer overhead is that of unfused
  * PyTorch, some 30 small kernels of 2 us; engines with fused kernels have about half of it.
  */
-const GPU: Achievable = {
+const GPU: FamilyRates = {
   memoryBandwidth: 0.82,
   matmul: 0.65,
   attention: 0.4,
@@ -34,7 +34,7 @@ const GPU: Achievable = {
   stepOverheadUs: 20,
 };
 /** Accelerators whose compilers fuse a layer into few programs; utilisations as MLPerf submissions show them. */
-const ASIC: Achievable = {
+const ASIC: FamilyRates = {
   ...GPU,
   memoryBandwidth: 0.75,
   matmul: 0.6,
@@ -43,7 +43,7 @@ const ASIC: Achievable = {
   layerOverheadUs: 20,
 };
 /** Measured with STREAM-like loops and a WASM SIMD product: about half of either peak is what one process gets. */
-const CPU: Achievable = {
+const CPU: FamilyRates = {
   memoryBandwidth: 0.6,
   matmul: 0.3,
   attention: 0.2,
@@ -51,9 +51,9 @@ const CPU: Achievable = {
   layerOverheadUs: 10,
   stepOverheadUs: 50,
 };
-const SMALL_NPU: Achievable = { ...CPU, memoryBandwidth: 0.5, matmul: 0.4, layerOverheadUs: 100 };
+const SMALL_NPU: FamilyRates = { ...CPU, memoryBandwidth: 0.5, matmul: 0.4, layerOverheadUs: 100 };
 
-export const ACHIEVABLE: Readonly<Record<Family, Achievable>> = {
+export const ACHIEVABLE: Readonly<Record<Family, FamilyRates>> = {
   cpu: CPU,
   "nvidia-gpu": GPU,
   "amd-gpu": { ...GPU, memoryBandwidth: 0.7, matmul: 0.5, attention: 0.3, layerOverheadUs: 80 },
@@ -104,6 +104,26 @@ export const ASSUMED_RATES: Readonly<Record<Family, { readonly bandwidthGBps: nu
  */
 export const ASSUMED_INTEGRATED_RATES = { bandwidthGBps: 60, tflops: 4 } as const;
 
+/** Apple's GPUs by chip, of its largest variant: TFLOP/s in f32, which f16 does not exceed. Apple does not publish them; cores x 128 lanes x 2 x clock. */
+export const APPLE_TFLOPS: Readonly<Record<string, number>> = {
+  "Apple M1": 2.6,
+  "Apple M1 Pro": 5.3,
+  "Apple M1 Max": 10.6,
+  "Apple M1 Ultra": 21.2,
+  "Apple M2": 3.6,
+  "Apple M2 Pro": 6.8,
+  "Apple M2 Max": 13.6,
+  "Apple M2 Ultra": 27.2,
+  "Apple M3": 4.1,
+  "Apple M3 Pro": 7.4,
+  "Apple M3 Max": 16.3,
+  "Apple M3 Ultra": 28.2,
+  "Apple M4": 4.6,
+  "Apple M4 Pro": 9.2,
+  "Apple M4 Max": 18.4,
+  "Apple M5": 5.7,
+};
+
 /** CPU: 16 f32 operations a cycle and core at 3 GHz, for a core count that the inventory gives. */
 export const CPU_TFLOPS_PER_CORE = 0.05;
 
@@ -114,12 +134,19 @@ export const GRADIENT_OVERLAP = 0.5;
 /** Fraction of ZeRO-3's parameter gathers that hides behind compute (prefetch, PyTorch FSDP, arXiv 2304.11277). */
 export const GATHER_OVERLAP = 0.5;
 
+/** What an optimizer in host memory is updated at: PCIe 4 both ways and a CPU's share of its memory, bytes/s. */
+export const HOST_BANDWIDTH = 25e9;
+
 /** Largest number of tokens in one forward pass: vLLM's default max_num_batched_tokens for chunked prefill on data-centre GPUs. */
 export const PREFILL_CHUNK_TOKENS = 8192;
 
 /** Memory that a process takes beside the model: driver context, libraries, workspaces, captured graphs. Bytes a rank. */
-export const FRAMEWORK_RESERVE_BYTES = { accelerator: 1024 ** 3, cpu: 64 * 1024 ** 2 } as const;
+export const FRAMEWORK_RESERVE_BYTES = {
+  accelerator: 1024 ** 3,
+  "llama.cpp": 512 * 1024 ** 2,
+  cpu: 64 * 1024 ** 2,
+} as const;
 /** Buffers of one communicator: NCCL holds channels of 4 MiB (NCCL_BUFFSIZE) for each peer direction. Bytes a rank and axis. */
 export const COMMUNICATOR_BYTES = { accelerator: 256 * 1024 ** 2, cpu: 4 * 1024 ** 2 } as const;
-/** Share of weights, KV cache and activations that allocators lose to rounding and fragmentation. */
-export const FRAGMENTATION = 0.03;
+/** Share of weights, KV cache and activations that allocators lose to rounding and fragmentation; caches are one pool. */
+export const FRAGMENTATION = { inference: 0.01, training: 0.03 } as const;

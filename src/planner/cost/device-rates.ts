@@ -1,13 +1,16 @@
 /** What one rank on a device can do: bytes and FLOPs a second, as far as the inventory knows, assumed where it does not. */
 import type { DType } from "../../core/index.ts";
 import type { Device } from "../../machine/topology/index.ts";
+import type { WeightFormat } from "../memory/formats.ts";
+import { APPLE_TFLOPS, ASSUMED_INTEGRATED_RATES, ASSUMED_RATES, CPU_TFLOPS_PER_CORE } from "./constants.ts";
 import {
-  ACHIEVABLE,
   type Achievable,
-  ASSUMED_INTEGRATED_RATES,
-  ASSUMED_RATES,
-  CPU_TFLOPS_PER_CORE,
-} from "./constants.ts";
+  achievableOn,
+  defaultEngine,
+  type Engine,
+  fourBitFactor,
+  type TimeConstants,
+} from "./profiles.ts";
 
 export interface Rates {
   /** Peak, bytes/s. */
@@ -16,6 +19,8 @@ export interface Rates {
   readonly flops: number;
   /** Dense peak of 16-bit floats, which attention runs in, FLOP/s. */
   readonly attentionFlops: number;
+  readonly product: ProductRate;
+  readonly engine: Engine;
   readonly achievable: Achievable;
   /** What was assumed, in words. */
   readonly assumptions: readonly string[];
@@ -36,14 +41,47 @@ function peak(device: Device, dtype: DType): number | undefined {
     const value = device.peakTflops?.[name];
     if (value !== undefined) return value;
   }
-  return undefined;
+  return device.family === "apple-gpu" ? APPLE_TFLOPS[device.name] : undefined;
+}
+
+/** How the products of a matrix run: its peak, and which fraction of it they reach. */
+export interface ProductRate {
+  readonly flops: number;
+  readonly kind: "matmul16" | "matmul8" | "matmul4" | "matmulPacked";
+  /** Its weights are expanded on the fly. */
+  readonly packed: boolean;
+}
+
+/** Products of weights in a format on a device: 4-bit floats where it has units for them, 16 bits for packed weights. */
+function productRate(device: Device, format: WeightFormat, assumedTflops: number, ranks: number): ProductRate {
+  const half = peak(device, "bf16") ?? assumedTflops;
+  const eight = device.peakTflops?.f8e4m3;
+  const of = (tflops: number, kind: ProductRate["kind"], packed = false) => ({
+    flops: (tflops * 1e12) / ranks,
+    kind,
+    packed,
+  });
+  if (format.fourBit && eight !== undefined && fourBitFactor(device) > 0) {
+    return of(eight * fourBitFactor(device), "matmul4");
+  }
+  if (format.compute === "f8e4m3" && eight !== undefined) return of(eight, "matmul8");
+  if (format.bits >= 16) return of(peak(device, format.compute) ?? half, "matmul16");
+  return of(half, "matmulPacked", true);
+}
+
+export interface RateOptions {
+  readonly ranks?: number;
+  readonly format?: WeightFormat;
+  readonly engine?: Engine | undefined;
+  readonly constants?: TimeConstants | undefined;
 }
 
 /**
  * Rates of one of `ranks` ranks that share a device. Speed never comes from a dtype that the hardware lacks: then the
  * weights are expanded and the next wider dtype's peak counts.
  */
-export function ratesOf(device: Device, compute: DType, ranks = 1): Rates {
+export function ratesOf(device: Device, compute: DType, options: RateOptions = {}): Rates {
+  const { ranks = 1, format } = options;
   const assumptions: string[] = [];
   const isIntegrated = device.unifiedMemory === true && ["intel-gpu", "amd-gpu", "vulkan"].includes(device.family);
   const assumed = isIntegrated ? ASSUMED_INTEGRATED_RATES : ASSUMED_RATES[device.family];
@@ -60,11 +98,18 @@ export function ratesOf(device: Device, compute: DType, ranks = 1): Rates {
     assumptions.push(`${device.name}: peak rate unknown, ${Number(tflops.toPrecision(3))} TFLOP/s assumed`);
   }
   const attention = peak(device, "bf16") ?? tflops;
+  const product: ProductRate =
+    format === undefined
+      ? { flops: (tflops * 1e12) / ranks, kind: "matmul16", packed: false }
+      : productRate(device, format, tflops, ranks);
+  const engine = options.engine ?? (format === undefined ? "pytorch" : defaultEngine(device, format));
   return {
     bandwidth: (bandwidthGBps * 1e9) / ranks,
-    flops: (tflops * 1e12) / ranks,
+    flops: product.kind === "matmul4" ? product.flops : (tflops * 1e12) / ranks,
     attentionFlops: (attention * 1e12) / ranks,
-    achievable: ACHIEVABLE[device.family],
+    product,
+    engine,
+    achievable: achievableOn(device, engine, options.constants),
     assumptions,
   };
 }

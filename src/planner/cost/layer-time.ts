@@ -4,7 +4,7 @@
  */
 
 import { bytesOf, type WeightFormat } from "../memory/formats.ts";
-import { type KvFormat, kvBytesPerToken } from "../memory/kv-cache.ts";
+import { type KvFormat, kvBytesPerToken, stateBytes } from "../memory/kv-cache.ts";
 import { kvHeadsOf, shardShape } from "../memory/weights.ts";
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
 import type { GroupLink } from "../placement/fabric.ts";
@@ -50,6 +50,9 @@ export interface Slice {
     readonly ep: GroupLink | undefined;
   };
   readonly rates: Rates;
+  /** Training multiplies in 8-bit floats, at this peak. */
+  readonly trainsInEight: boolean;
+  readonly eightBitFlops: number | undefined;
 }
 
 /** One forward pass: `tokens` new tokens of `sequences` sequences, each attending to `context` tokens on average. */
@@ -59,11 +62,15 @@ export interface Pass {
   /** Tokens that a new token attends to, on average (half the prompt in causal prefill). */
   readonly context: number;
   readonly isPrefill: boolean;
+  /** A forward pass that a backward one follows. */
+  readonly isTraining?: boolean;
 }
 
 interface Group {
   readonly elements: number;
   readonly bytes: number;
+  /** In the workload's format; left in 16 bits otherwise. */
+  readonly isFormatted: boolean;
 }
 
 /** Elements and bytes on one rank of a layer's matrices: attention, dense MLP, routed experts. */
@@ -82,7 +89,8 @@ function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec)
     elements += shape.copies * shape.out * shape.input;
     bytes += bytesOf(weight, shape, slice.format, hasExperts);
   }
-  return { elements, bytes };
+  const isFormatted = slice.format.scope !== "experts" || !hasExperts || weights.some((weight) => weight.perExpert);
+  return { elements, bytes, isFormatted };
 }
 
 function shardOf(layer: LayerSpec, slice: Slice): KindShard {
@@ -121,6 +129,26 @@ export class LayerTimes {
     this.#shards = slice.model.layerKinds.map((layer) => shardOf(layer, slice));
   }
 
+  /** Streaming a group's weights. */
+  #readUs(group: Group, share = 1): number {
+    const { bandwidth, achievable, product } = this.#slice.rates;
+    const packed = group.isFormatted && product.packed ? achievable.packedBandwidth : 1;
+    return ((group.bytes * share) / (bandwidth * achievable.memoryBandwidth * packed)) * 1e6;
+  }
+
+  /** Multiplying `rows` vectors with `elements` weights of a group. */
+  #multiplyUs(group: Group, elements: number, rows: number, training: boolean): number {
+    const { product, attentionFlops, achievable } = this.#slice.rates;
+    if (training) {
+      const isEight = this.#slice.trainsInEight && group.isFormatted;
+      const flops = isEight ? (this.#slice.eightBitFlops ?? attentionFlops) : attentionFlops;
+      return ((2 * elements * rows) / (flops * (isEight ? achievable.train8 : achievable.train16))) * 1e6;
+    }
+    const flops = group.isFormatted ? product.flops : attentionFlops;
+    const fraction = achievable[group.isFormatted ? product.kind : "matmul16"];
+    return ((2 * elements * rows) / (flops * fraction)) * 1e6;
+  }
+
   /** One layer of the given kind. */
   layer(kind: number, pass: Pass): Cost {
     const { model, rates, tp, ep, cp, links, activationBytes } = this.#slice;
@@ -129,38 +157,47 @@ export class LayerTimes {
     const cost: Cost = { ...NO_COST };
     if (layer === undefined || shard === undefined) return cost;
     const { achievable } = rates;
+    const training = pass.isTraining === true;
     const tokens = pass.isPrefill ? pass.tokens / cp : pass.tokens;
-    const readUs = (bytes: number, fraction: number) => (bytes / (rates.bandwidth * fraction)) * 1e6;
-    const matmulUs = (elements: number, rows: number) =>
-      ((2 * elements * rows) / (rates.flops * achievable.matmul)) * 1e6;
+    // A product of few rows runs in a kernel of its own, which fills no tiles.
+    const rows = tokens + Math.min(achievable.fillRows, Math.max(0, tokens - 1));
     for (const group of [shard.attention, shard.dense]) {
-      roofline(cost, readUs(group.bytes, achievable.memoryBandwidth), matmulUs(group.elements, tokens));
+      roofline(cost, this.#readUs(group), this.#multiplyUs(group, group.elements, rows, training));
     }
     const hidden = model.hiddenSize;
     let columns = 0;
+    let exchangedUs = 0;
     if (layer.mlp.kind === "moe") {
       const { numExperts, expertsPerToken } = layer.mlp;
       // Of the experts that a rank holds, those that at least one token of the ep group chose are read.
-      const chosen = 1 - (1 - expertsPerToken / numExperts) ** (tokens * ep);
-      const perExpert = shard.expert.elements / Math.max(1, Math.ceil(numExperts / ep));
+      const held = Math.max(1, Math.ceil(numExperts / ep));
+      const chosen = 1 - (1 - expertsPerToken / numExperts) ** (tokens * ep * achievable.routing);
+      const perExpert = shard.expert.elements / held;
+      // The fullest rank of the group sets the pace.
+      const fullest = 1 + (ep > 1 ? achievable.imbalance * (1 - 1 / ep) : 0);
+      const expertRows = tokens * expertsPerToken * fullest + held * chosen * achievable.groupedFillRows;
+      const grouped = training ? achievable.trainGrouped : achievable.grouped;
       roofline(
         cost,
-        readUs(shard.expert.bytes * chosen, achievable.memoryBandwidth),
-        matmulUs(perExpert, tokens * expertsPerToken),
+        this.#readUs(shard.expert, chosen),
+        this.#multiplyUs(shard.expert, perExpert, expertRows, training) / grouped,
       );
       columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
-      const routed = tokens * expertsPerToken * hidden * activationBytes;
-      cost.communication += 2 * allToAllUs(routed, ep, links.ep);
+      // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
+      const width = (Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1) + activationBytes) / 2;
+      exchangedUs = 2 * allToAllUs(tokens * expertsPerToken * hidden * width, ep, links.ep) * achievable.exchanges;
+      cost.overhead += achievable.expertOverheadUs;
     } else {
       columns = (layer.mlp.gated ? 3 : 2) * layer.mlp.intermediateSize;
     }
+    cost.communication += exchangedUs;
     // Norms, residuals, rotary embedding and activation function stream their operands through memory.
-    cost.memory += readUs(
-      tokens * (ELEMENTWISE_PASSES.hidden * hidden + (ELEMENTWISE_PASSES.columns * columns) / tp) * activationBytes,
-      achievable.memoryBandwidth,
-    );
+    const streamed =
+      tokens * (ELEMENTWISE_PASSES.hidden * hidden + (ELEMENTWISE_PASSES.columns * columns) / tp) * activationBytes;
+    cost.memory += (streamed / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
     this.#attention(cost, layer, pass, tokens);
-    cost.communication += 2 * allReduceUs(tokens * hidden * activationBytes, tp, links.tp);
+    const reducedUs = 2 * allReduceUs(tokens * hidden * activationBytes, tp, links.tp) * achievable.collectives;
+    cost.communication += training ? reducedUs * achievable.trainCollectives : reducedUs;
     cost.overhead += achievable.layerOverheadUs;
     return cost;
   }
@@ -168,6 +205,10 @@ export class LayerTimes {
   #attention(cost: Cost, layer: LayerSpec, pass: Pass, tokens: number): void {
     const { rates, tp, cp, kv, links } = this.#slice;
     const { attention } = layer;
+    const stateUs = (sequences: number) =>
+      ((2 * sequences * stateBytes(layer, tp)) / (rates.bandwidth * rates.achievable.kvBandwidth)) * 1e6;
+    // A recurrent state is read and written for every sequence and step.
+    cost.memory += pass.isPrefill ? 0 : stateUs(pass.sequences);
     if (attention.kind === "none") return;
     const window = attention.kind === "gqa" ? (attention.window ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
     const context = Math.min(pass.context, window);
@@ -184,7 +225,8 @@ export class LayerTimes {
     const flops = (2 * tokens * context * heads * width) / shared;
     const cacheBytes =
       ((pass.isPrefill ? pass.tokens / cp : pass.sequences * context) / shared) * kvBytesPerToken(layer, tp, kv);
-    const computeUs = (flops / (rates.attentionFlops * rates.achievable.attention)) * 1e6;
+    const fraction = pass.isTraining === true ? rates.achievable.trainAttention : rates.achievable.attention;
+    const computeUs = (flops / (rates.attentionFlops * fraction)) * 1e6;
     const memoryUs = (cacheBytes / (rates.bandwidth * rates.achievable.kvBandwidth)) * 1e6;
     roofline(cost, memoryUs, computeUs);
     if (cp <= 1) return;
@@ -199,25 +241,31 @@ export class LayerTimes {
 
   /** Looking tokens up; the shards of a cut vocabulary are summed. */
   embedding(pass: Pass): Cost {
-    const { model, tp, cp, links, activationBytes } = this.#slice;
+    const { model, tp, cp, links, activationBytes, rates } = this.#slice;
     const tokens = pass.isPrefill ? pass.tokens / cp : pass.tokens;
-    return { ...NO_COST, communication: allReduceUs(tokens * model.hiddenSize * activationBytes, tp, links.tp) };
+    const reducedUs = allReduceUs(tokens * model.hiddenSize * activationBytes, tp, links.tp);
+    return { ...NO_COST, communication: reducedUs * rates.achievable.collectives };
   }
 
   /** Final norm, head and sampling: of the last token of each sequence. */
   head(pass: Pass): Cost {
     const { model, tp, links, rates, format, activationBytes } = this.#slice;
-    const cost: Cost = { ...NO_COST, overhead: rates.achievable.stepOverheadUs };
+    const { achievable } = rates;
+    const training = pass.isTraining === true;
+    const scheduled = training ? 0 : pass.sequences * achievable.sequenceOverheadUs;
+    const cost: Cost = { ...NO_COST, overhead: achievable.stepOverheadUs + scheduled };
     if (!model.isDecoder) return cost;
     const rows = pass.sequences;
     const columns = Math.ceil(model.vocabSize / tp);
     const bits = headBits(format);
     const bytes = (columns * model.hiddenSize * bits) / 8;
-    const memoryUs = (bytes / (rates.bandwidth * rates.achievable.memoryBandwidth)) * 1e6;
-    const computeUs =
-      ((2 * rows * columns * model.hiddenSize) / (rates.attentionFlops * rates.achievable.matmul)) * 1e6;
+    const memoryUs = (bytes / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
+    const fraction = training ? achievable.train16 : achievable.matmul16;
+    const computeUs = ((2 * rows * columns * model.hiddenSize) / (rates.attentionFlops * fraction)) * 1e6;
     roofline(cost, memoryUs, computeUs);
-    cost.communication += allGatherUs(rows * model.vocabSize * activationBytes, tp, links.tp);
+    // Training computes the loss on the shards.
+    const gatheredUs = training ? 0 : allGatherUs(rows * model.vocabSize * activationBytes, tp, links.tp);
+    cost.communication += gatheredUs * achievable.collectives;
     return cost;
   }
 }

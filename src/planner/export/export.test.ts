@@ -97,7 +97,8 @@ describe("export", () => {
       "trtllm-serve m --tp_size 4 --pp_size 2 --max_batch_size 32 --max_seq_len 4096",
     );
     // No flag quantizes: a reader must know that the checkpoint has to be fp8 itself.
-    expect(exportPlan(served, "tensorrt-llm").notes).toEqual([
+    // A third note may say that the stages' layers differ in number.
+    expect(exportPlan(served, "tensorrt-llm").notes.slice(0, 2)).toEqual([
       "the checkpoint itself must be in fp8 (ModelOpt)",
       "the checkpoint itself must ask for a KV cache in fp8",
     ]);

@@ -53,6 +53,19 @@ export function logitsBytes(model: ModelSpec, rows: number, tp: number, bytesPer
   return Math.ceil(rows * (Math.ceil(model.vocabSize / tp) * bytesPerElement + model.vocabSize * 4));
 }
 
+/** Parts that engines of adapters cut the loss into, so that the logits of a whole batch are never there at once. */
+const LOSS_CHUNKS = 8;
+
+/**
+ * Bytes of logits in training: in 16 bits and their gradient, in f32 and its softmax. Fine-tuning libraries compute
+ * the loss in chunks (torchtune) or fused (Unsloth, Liger).
+ */
+export function lossBytes(model: ModelSpec, tokens: number, tp: number, inChunks: boolean): number {
+  if (!model.isDecoder) return 0;
+  const all = tokens * Math.ceil(model.vocabSize / tp) * 12;
+  return Math.ceil(inChunks ? all / LOSS_CHUNKS : all);
+}
+
 export const CHECKPOINTING = ["none", "selective", "full"] as const;
 export type Checkpointing = (typeof CHECKPOINTING)[number];
 
@@ -68,7 +81,8 @@ export function savedBytesPerToken(
   if (checkpointing === "full") return residual * bytesPerElement;
   const { attention, feedForward } = widths(layer, tp);
   // Inputs of both norms and of both linear groups, queries/keys/values/output, and the MLP's columns.
-  const all = 4 * residual + attention + feedForward;
-  // Selective: the activation function and the norms are computed again from what is kept.
-  return (checkpointing === "selective" ? all - feedForward / 3 - residual : all) * bytesPerElement;
+  if (checkpointing === "none") return (4 * residual + attention + feedForward) * bytesPerElement;
+  // Selective, as torchtitan does it: the layer's input, attention's output and every second product are kept; norms,
+  // activation functions and the other products are computed again.
+  return (2 * residual + attention / 2 + feedForward / 3 + 2 * residual) * bytesPerElement;
 }

@@ -4,7 +4,7 @@
  * Adapters: LoRA (arXiv 2106.09685), QLoRA (arXiv 2305.14314), prefix tuning (arXiv 2101.00190).
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { ModelSpec } from "../model/spec.ts";
+import type { ModelSpec, WeightSpec } from "../model/spec.ts";
 import type { WeightFormat } from "./formats.ts";
 import { weightFormat } from "./formats.ts";
 import { modelBytes } from "./weights.ts";
@@ -14,10 +14,63 @@ export type TrainingMethod = (typeof TRAINING_METHODS)[number];
 
 export type ZeroStage = 0 | 1 | 2 | 3;
 
-export const GRADIENT_BYTES = 2;
+const GRADIENT_BYTES = 2;
 /** Momentum and variance in f32. */
-export const OPTIMIZER_BYTES = 8;
-export const MASTER_BYTES = 4;
+const OPTIMIZER_BYTES = 8;
+const MASTER_BYTES = 4;
+
+export const GRADIENT_FORMATS = ["bf16", "f32"] as const;
+export type GradientFormat = (typeof GRADIENT_FORMATS)[number];
+
+/** Bytes of a gradient. @throws InvalidArgumentError naming the formats */
+export function gradientBytes(name: GradientFormat): number {
+  if (!GRADIENT_FORMATS.includes(name)) {
+    throw new InvalidArgumentError("gradients", name, `one of ${GRADIENT_FORMATS.join(", ")}`);
+  }
+  return name === "f32" ? 4 : 2;
+}
+
+export interface OptimizerSpec {
+  readonly name: OptimizerName;
+  /** Bytes of states for each trained parameter. */
+  readonly stateBytes: number;
+  /** Bytes of an f32 copy of each trained parameter; 0 where the weights themselves are updated. */
+  readonly masterBytes: number;
+}
+
+export const OPTIMIZERS = ["adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor", "sgd", "muon"] as const;
+export type OptimizerName = (typeof OPTIMIZERS)[number];
+
+/**
+ * What an optimizer keeps. AdamW: two moments in f32. 8-bit: two bytes and block scales (arXiv 2110.02861), on bf16 weights
+ * (the paged one keeps them in host memory). Adafactor: rows and columns (arXiv 1804.04235). SGD and Muon: one momentum.
+ * @throws InvalidArgumentError naming them
+ */
+export function optimizerSpec(name: OptimizerName): OptimizerSpec {
+  switch (name) {
+    case "adamw":
+      return { name, stateBytes: OPTIMIZER_BYTES, masterBytes: MASTER_BYTES };
+    case "adamw-8bit":
+      return { name, stateBytes: 2.06, masterBytes: 0 };
+    case "paged-adamw-8bit":
+      return { name, stateBytes: 0, masterBytes: 0 };
+    case "adafactor":
+      return { name, stateBytes: 0.02, masterBytes: MASTER_BYTES };
+    case "sgd":
+    case "muon":
+      return { name, stateBytes: 4, masterBytes: MASTER_BYTES };
+    default:
+      throw new InvalidArgumentError("optimizer", name, `one of ${OPTIMIZERS.join(", ")}`);
+  }
+}
+
+/** Which matrices LoRA adapts. */
+function isAdapted(weight: WeightSpec, targets: "all" | "attention" | "qv"): boolean {
+  if (!weight.isLinear) return false;
+  if (targets === "all") return true;
+  if (weight.component !== "attention") return false;
+  return targets === "attention" || /^attention\.(q|v)\./.test(weight.name);
+}
 
 export interface MethodSpec {
   readonly method: TrainingMethod;
@@ -47,13 +100,13 @@ export function trainingMethod(text: string, argument = "train"): MethodSpec {
   if (lora !== null) {
     return { ...base, method: "lora", adapter: { kind: "lora", rank: rankOf(lora[1], argument, text) } };
   }
-  const qlora = /^qlora(?:-(\d)bit)?$/.exec(lower);
+  const qlora = /^qlora(?:-(\d)bit)?(?:-(\d{1,4}))?$/.exec(lower);
   if (qlora !== null && [undefined, "2", "3", "4", "8"].includes(qlora[1])) {
     const bits = qlora[1] ?? "4";
     const baseFormat = weightFormat(
       bits === "4" ? "nf4" : bits === "8" ? "int8" : bits === "2" ? "int2" : "gptq-3-g128",
     );
-    return { ...base, method: "qlora", baseFormat, adapter: { kind: "lora", rank: 16 } };
+    return { ...base, method: "qlora", baseFormat, adapter: { kind: "lora", rank: rankOf(qlora[2], argument, text) } };
   }
   switch (lower) {
     case "full":
@@ -83,7 +136,14 @@ function rankOf(text: string | undefined, argument: string, whole: string): numb
 }
 
 /** Trainable elements of one layer's adapters on one tp rank: r * (in + out) for every matrix, cut as the matrix is. */
-export function adapterElements(model: ModelSpec, kind: number, spec: MethodSpec, tp: number, ep: number): number {
+export function adapterElements(
+  model: ModelSpec,
+  kind: number,
+  spec: MethodSpec,
+  tp: number,
+  ep: number,
+  targets: "all" | "attention" | "qv" = "all",
+): number {
   const layer = model.layerKinds[kind];
   if (layer === undefined || spec.adapter === undefined) return 0;
   if (spec.adapter.kind === "prefix") {
@@ -97,7 +157,7 @@ export function adapterElements(model: ModelSpec, kind: number, spec: MethodSpec
   }
   const { rank } = spec.adapter;
   return layer.weights.reduce((sum, weight) => {
-    if (!weight.isLinear) return sum;
+    if (!isAdapted(weight, targets)) return sum;
     const [out = 0, input = 0] = weight.shape;
     const cut = weight.cut === "replicated" ? 1 : tp;
     const wide = weight.cutsInput ? out + input / cut : out / cut + input;

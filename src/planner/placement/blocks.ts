@@ -22,6 +22,8 @@ const SAME_MEMORY = 0.02;
 export interface KindOptions {
   readonly useTotalMemory: boolean;
   readonly ranksPerDevice: number;
+  /** Share of the device's memory that the engine may take. Default 1. */
+  readonly memoryShare?: number;
 }
 
 /** Share of an Apple chip's unified memory that its GPU may use (Metal's recommendedMaxWorkingSetSize on 64 GB and more). */
@@ -70,7 +72,7 @@ export function deviceKinds(devices: readonly Device[], fabric: Fabric, options:
       if (device !== undefined) {
         kinds.push({
           device,
-          availableBytes: Math.floor((members.at(-1)?.bytes ?? 0) / ranksPerDevice),
+          availableBytes: Math.floor(((members.at(-1)?.bytes ?? 0) * (options.memoryShare ?? 1)) / ranksPerDevice),
           ids: sorted.flatMap(({ id }) => Array.from({ length: ranksPerDevice }, () => id)),
           ranksPerDevice,
         });
@@ -145,13 +147,51 @@ function worse(a: GroupLink | undefined, b: GroupLink): GroupLink {
   return order > 0 || (order === 0 && a.effectiveGBps <= b.effectiveGBps) ? a : b;
 }
 
-/** Joins ep * cp neighbouring units into blocks; undefined links mean an axis of one. */
-export function carveBlocks(unitClass: UnitClass, fabric: Fabric, ep: number, cp: number): BlockClass | undefined {
-  const { whole } = chunk(unitClass.units, ep * cp);
+/**
+ * Joins ep * cp neighbouring units into blocks; undefined links mean an axis of one. Blocks are carved inside islands (racks
+ * of one NVLink domain) first, then inside hosts, then out of what is left: a block that straddles two is a class of its
+ * own, so that its slow link is nobody else's.
+ */
+export function carveBlocks(unitClass: UnitClass, fabric: Fabric, ep: number, cp: number): BlockClass[] {
+  const size = ep * cp;
+  if (size === 1)
+    return joinBlocks(
+      unitClass,
+      fabric,
+      unitClass.units.map((unit) => [unit]),
+      ep,
+      cp,
+    );
+  const placeOf = (unit: readonly string[]) => fabric.place(unit[0] ?? "");
+  const inside: (readonly string[])[][] = [];
+  let left: readonly (readonly string[])[] = unitClass.units;
+  for (const near of [
+    (unit: readonly string[]) => placeOf(unit).island,
+    (unit: readonly string[]) => placeOf(unit).host,
+  ]) {
+    const rest: (readonly string[])[] = [];
+    for (const group of groupBy(left, near)) {
+      const { whole, rest: over } = chunk(group, size);
+      inside.push(...whole);
+      rest.push(...over);
+    }
+    left = rest;
+  }
+  const across = chunk(left, size).whole;
+  return [...joinBlocks(unitClass, fabric, inside, ep, cp), ...joinBlocks(unitClass, fabric, across, ep, cp)];
+}
+
+function joinBlocks(
+  unitClass: UnitClass,
+  fabric: Fabric,
+  groups: readonly (readonly (readonly string[])[])[],
+  ep: number,
+  cp: number,
+): BlockClass[] {
   let cpLink: GroupLink | undefined;
   let epLink: GroupLink | undefined;
   const blocks: string[][] = [];
-  for (const units of whole) {
+  for (const units of groups) {
     const heads = units.map((unit) => unit[0] ?? "");
     const cpGroup = cp > 1 ? fabric.group(heads.slice(0, cp)) : undefined;
     const epGroup = ep > 1 ? fabric.group(heads.filter((_, index) => index % cp === 0)) : undefined;
@@ -160,11 +200,8 @@ export function carveBlocks(unitClass: UnitClass, fabric: Fabric, ep: number, cp
     if (epGroup !== undefined) epLink = worse(epLink, epGroup);
     blocks.push(units.flat());
   }
-  if (blocks.length === 0) return undefined;
+  if (blocks.length === 0) return [];
   const tpSize = unitClass.units[0]?.length ?? 1;
-  return {
-    kind: unitClass.kind,
-    links: { tp: tpSize > 1 ? unitClass.link : undefined, cp: cpLink, ep: epLink },
-    blocks,
-  };
+  const links = { tp: tpSize > 1 ? unitClass.link : undefined, cp: cpLink, ep: epLink };
+  return [{ kind: unitClass.kind, links, blocks }];
 }

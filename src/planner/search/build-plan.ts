@@ -173,7 +173,7 @@ function inferenceEstimates(context: Context, evaluated: Evaluated): InferenceEs
   // One decode step; one prefill pass through a pipeline, whose others are its bubble; every pass where there is none.
   const path = addCost(NO_COST, cost, generates || axes.pp > 1 ? 1 : evaluated.schedule.prefillPasses);
   const causes = parts(path, wholeUs - totalUs(path));
-  const perSecond = generates && stepUs > 0 ? (batch * 1e6) / stepUs : 0;
+  const perSecond = generates && stepUs > 0 ? (batch * workload.tokensPerStep * 1e6) / stepUs : 0;
   const fraction = evaluated.stageModels[0]?.rates.achievable.memoryBandwidth ?? 1;
   const busyUs = (cost.memory * fraction * evaluated.schedule.decodeBatches) / axes.pp;
   const counted = batch * (generates ? 1 : workload.contextTokens);
@@ -183,9 +183,9 @@ function inferenceEstimates(context: Context, evaluated: Evaluated): InferenceEs
     prefillMs: fillUs / 1e3,
     ttftMs: fillUs / 1e3,
     decodeStepMs: stepUs / 1e3,
-    decodeTokensPerSecondPerUser: generates && stepUs > 0 ? 1e6 / stepUs : 0,
+    decodeTokensPerSecondPerUser: generates && stepUs > 0 ? (workload.tokensPerStep * 1e6) / stepUs : 0,
     decodeTokensPerSecond: perSecond,
-    requestMs: (fillUs + workload.outputTokens * stepUs) / 1e3,
+    requestMs: (fillUs + (workload.outputTokens * stepUs) / workload.tokensPerStep) / 1e3,
     bottleneck: bottleneckOf(causes),
     breakdownMs: toMs(causes),
     memoryBandwidthUtilization: wholeUs > 0 ? clamp(busyUs / wholeUs) : 0,
@@ -300,7 +300,16 @@ export function buildPlan(
     model: modelSummary(model),
     workload: {
       mode: workload.mode,
-      ...(workload.method === undefined ? {} : { method: workload.method.method, zeroStage }),
+      ...(workload.method === undefined
+        ? { engine: evaluated.stageModels[0]?.rates.engine ?? "vllm" }
+        : {
+            method: workload.method.method,
+            zeroStage,
+            microBatch: evaluated.candidate.microBatch,
+            checkpointing: evaluated.candidate.checkpointing,
+            optimizer: workload.optimizer.name,
+            precision: workload.trainPrecision,
+          }),
       weightFormat: workload.format.name,
       kvFormat: workload.kvName,
       activationFormat: workload.activationFormat,

@@ -5,9 +5,11 @@ import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
 import { type Block, nextBlocks, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
+import type { Candidate, Schedule } from "./schedule.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
-import { type Candidate, type Schedule, StageModel, type TableCache } from "./stage.ts";
-import type { Workload } from "./workload.ts";
+import { StageModel } from "./stage.ts";
+import type { TableCache } from "./stage-tables.ts";
+import type { PipelineSchedule, Workload } from "./workload.ts";
 
 /** Times of a replica from its split's totals, in microseconds. */
 export interface ReplicaTimes {
@@ -17,10 +19,14 @@ export interface ReplicaTimes {
   readonly fillUs: number;
 }
 
+const BUBBLE: Readonly<Record<PipelineSchedule, number>> = { "1f1b": 1, interleaved: 0.5, "zero-bubble": 1 / 3 };
+
 /** Pipelining: microbatches follow each other, the slowest stage sets the pace. */
 export function replicaTimes(workload: Workload, schedule: Schedule, totals: Totals): ReplicaTimes {
   if (workload.mode === "training") {
-    return { stepUs: totals.sumA + (schedule.trainBatches - 1) * totals.maxA, fillUs: totals.maxB };
+    // What a schedule does not fill: interleaved stages halve it (arXiv 2104.04473), zero-bubble leaves a third (arXiv 2401.10241).
+    const idle = BUBBLE[workload.pipelineSchedule] * (totals.sumA - totals.maxA);
+    return { stepUs: schedule.trainBatches * totals.maxA + idle, fillUs: totals.maxB };
   }
   return {
     stepUs: Math.max(totals.sumA, schedule.decodeBatches * totals.maxA),
@@ -32,7 +38,7 @@ export function replicaTimes(workload: Workload, schedule: Schedule, totals: Tot
 export function batchUs(workload: Workload, times: ReplicaTimes): number {
   return workload.mode === "training"
     ? times.stepUs + times.fillUs
-    : times.fillUs + workload.outputTokens * times.stepUs;
+    : times.fillUs + (workload.outputTokens * times.stepUs) / workload.tokensPerStep;
 }
 
 /** Tokens that one sequence of the batch counts for in throughput: generated ones, or read ones where none are. */
@@ -225,7 +231,11 @@ export function hopTimes(stage: StageModel, link: GroupLink | undefined): { a: n
   if (link === undefined) return undefined;
   const { model, workload, schedule, candidate } = stage;
   const bytes = (tokens: number) => (tokens * model.hiddenSize * workload.activationBytes) / candidate.axes.cp;
-  if (workload.mode === "training") return { a: 2 * sendUs(bytes(workload.contextTokens), link), b: 0 };
+  if (workload.mode === "training")
+    return {
+      a: 2 * sendUs(bytes(workload.contextTokens * candidate.microBatch), link),
+      b: 0,
+    };
   const decode = schedule.decodeSequences * model.hiddenSize * workload.activationBytes;
   return { a: workload.outputTokens > 0 ? sendUs(decode, link) : 0, b: sendUs(bytes(schedule.prefillTokens), link) };
 }

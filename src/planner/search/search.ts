@@ -12,7 +12,8 @@ import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitCla
 import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
-import { type Candidate, StageModel } from "./stage.ts";
+import type { Candidate } from "./schedule.ts";
+import { StageModel } from "./stage.ts";
 import type { Workload } from "./workload.ts";
 
 export type Constraints = Partial<Readonly<Record<PlanAxis, number>>>;
@@ -37,11 +38,11 @@ export interface SearchResult {
 }
 
 /** Context-parallel sizes that are considered unless one is asked for. */
-const CP_SIZES = [1, 2, 4, 8];
-/** Shorter contexts are not spread over ranks unless asked for: engines offer it for long ones only. */
-const MIN_FREE_CP_CONTEXT = 32_768;
-/** Sequences a replica may have at once when the batch is free; vLLM's default max_num_seqs on large GPUs is 1024. */
-const MAX_FREE_BATCH = 1024;
+const CP_SIZES = [1, 2, 4, 8, 16];
+/** Shorter contexts are not spread over ranks unless asked for: the ring hides nothing behind so little attention. */
+const MIN_FREE_CP_CONTEXT = { inference: 32_768, training: 8192 };
+/** Sequences a replica may have at once when the batch is free: TensorRT-LLM's default max_batch_size. */
+const MAX_FREE_BATCH = 2048;
 const MAX_REJECTED = 64;
 
 interface Bounded {
@@ -66,10 +67,37 @@ function replicaCounts(batch: number | undefined, most: number, ep: number): num
   return counts;
 }
 
-function freeBatches(): number[] {
-  const sizes: number[] = [];
-  for (let size = 1; size <= MAX_FREE_BATCH; size *= 2) sizes.push(size);
-  return sizes;
+/** Micro-batches that are tried when none is asked for. */
+const MICRO_BATCHES = [1, 2, 4, 8, 16];
+
+/** Whether some split of the layers fits: every stage in turn takes as many as it holds. */
+function fitsEvenly(stage: StageModel, numLayers: number, pp: number): boolean {
+  const available = stage.blockClass.kind.availableBytes;
+  let first = 0;
+  for (let at = 0; at < pp; at++) {
+    if (at === pp - 1) return stage.memoryBytes(first, numLayers, at) <= available;
+    const most = numLayers - (pp - at - 1);
+    let [low, high] = [first, most + 1];
+    // The most layers that fit: memory grows with them.
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (stage.memoryBytes(first, middle, at) <= available) low = middle;
+      else high = middle;
+    }
+    if (low === first) return false;
+    first = low;
+  }
+  return true;
+}
+
+/** Block classes without those that straddle islands, where the others are enough. */
+function nearestClasses(classes: readonly BlockClass[], needed: number): readonly BlockClass[] {
+  const isNear = ({ links }: BlockClass) =>
+    [links.ep, links.cp].every((link) => link === undefined || link.scope === "island" || link.scope === "device");
+  const near = classes.filter(isNear);
+  return near.length < classes.length && near.reduce((sum, { blocks }) => sum + blocks.length, 0) >= needed
+    ? near
+    : classes;
 }
 
 class Enumeration {
@@ -114,14 +142,14 @@ class Enumeration {
         if (constraints.ep !== undefined) this.#reject({ tp, ep }, "divisibility", epReason);
         continue;
       }
-      const free = workload.contextTokens >= MIN_FREE_CP_CONTEXT ? CP_SIZES : [1];
+      const free = workload.contextTokens >= MIN_FREE_CP_CONTEXT[workload.mode] ? CP_SIZES : [1];
       for (const cp of constraints.cp === undefined ? free : [constraints.cp]) {
         const cpReason = cpProblem(workload, cp);
         if (cpReason !== undefined) {
           if (constraints.cp !== undefined) this.#reject({ tp, ep, cp }, "divisibility", cpReason);
           continue;
         }
-        const blocks = units.flatMap((unit) => carveBlocks(unit, fabric, ep, cp) ?? []);
+        const blocks = units.flatMap((unit) => carveBlocks(unit, fabric, ep, cp));
         const numBlocks = blocks.reduce((sum, cls) => sum + cls.blocks.length, 0);
         if (numBlocks > 0) this.#withBlocks({ tp, ep, cp }, blocks, numBlocks);
         else if (constraints.ep !== undefined || constraints.cp !== undefined || constraints.tp !== undefined) {
@@ -155,7 +183,7 @@ class Enumeration {
           `needs ${need} devices; ${this.#numDevices} can be used`,
         );
       }
-      for (const dp of counts) this.#withAxes({ dp, pp, ...near }, blocks);
+      for (const dp of counts) this.#withAxes({ dp, pp, ...near }, nearestClasses(blocks, dp * pp));
     }
   }
 
@@ -163,14 +191,67 @@ class Enumeration {
     const { workload, ranks } = this.#request;
     const world = PLAN_AXES.reduce((product, axis) => product * axes[axis], 1);
     if (ranks !== undefined && world !== ranks) return;
-    const batches = workload.batch === undefined ? freeBatches() : [Math.ceil(workload.batch / (axes.dp * axes.ep))];
+    const batches =
+      workload.batch === undefined
+        ? this.#freeBatches(axes, blocks)
+        : [Math.ceil(workload.batch / (axes.dp * axes.ep))];
     for (const batchPerReplica of batches) {
-      for (const zeroStage of workload.zeroStages) {
-        if (zeroStage > 0 && axes.dp * axes.ep === 1 && workload.zeroStages.length > 1) continue;
-        const candidate: Candidate = { axes, batchPerReplica, zeroStage };
+      for (const variant of this.#variants(axes, batchPerReplica)) {
+        const candidate: Candidate = { axes, batchPerReplica, ...variant };
         this.bounded.push({ candidate, classes: blocks, bound: this.#bound(candidate, blocks) });
       }
     }
+  }
+
+  /** ZeRO stages, micro-batches and what to keep for the backward pass; one variant where nothing is trained. */
+  #variants(axes: PlanAxisSizes, batch: number): Pick<Candidate, "zeroStage" | "microBatch" | "checkpointing">[] {
+    const { workload } = this.#request;
+    if (workload.mode !== "training") return [{ zeroStage: 0, microBatch: 1, checkpointing: "none" }];
+    const stages = workload.zeroStages.filter(
+      (stage) => stage === 0 || axes.dp * axes.ep * axes.cp > 1 || workload.zeroStages.length === 1,
+    );
+    const sizes =
+      workload.microBatch === undefined
+        ? MICRO_BATCHES.filter((size) => size === 1 || (batch % size === 0 && batch / size >= axes.pp))
+        : [Math.min(workload.microBatch, batch)];
+    return stages.flatMap((zeroStage) =>
+      sizes.flatMap((microBatch) =>
+        workload.checkpointing.map((checkpointing) => ({ zeroStage, microBatch, checkpointing })),
+      ),
+    );
+  }
+
+  /**
+   * Sequences of a replica when the batch is free: as many as memory holds, by bisection, and powers of two below, since
+   * more sequences are not always more tokens a second.
+   */
+  #freeBatches(axes: PlanAxisSizes, blocks: readonly BlockClass[]): number[] {
+    const { model, workload, cache } = this.#request;
+    const fits = (batchPerReplica: number): boolean => {
+      const candidate: Candidate = { axes, batchPerReplica, zeroStage: 0, microBatch: 1, checkpointing: "none" };
+      return blocks.some((blockClass) => {
+        const stage = new StageModel(cache, model, workload, candidate, blockClass, undefined);
+        return fitsEvenly(stage, model.numLayers, axes.pp);
+      });
+    };
+    const sizes = new Set<number>();
+    if (blocks.length === 1) {
+      let [least, beyond] = [0, MAX_FREE_BATCH + 1];
+      if (fits(MAX_FREE_BATCH)) least = MAX_FREE_BATCH;
+      while (beyond - least > 1 && least < MAX_FREE_BATCH) {
+        const middle = Math.floor((least + beyond) / 2);
+        if (fits(middle)) least = middle;
+        else beyond = middle;
+      }
+      // A pipeline decodes in as many microbatches as it has stages: alike, they waste nothing.
+      const whole = least > axes.pp ? least - (least % axes.pp) : least;
+      if (whole > 0) sizes.add(whole);
+      for (let size = 1; size < whole; size *= 2) sizes.add(size);
+      if (sizes.size === 0) sizes.add(1);
+      return [...sizes];
+    }
+    for (let size = 1; size <= MAX_FREE_BATCH; size *= 2) sizes.add(size);
+    return [...sizes];
   }
 
   /** What no placement or split can beat: the fastest class throughout, no hops, perfect balance. */

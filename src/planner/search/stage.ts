@@ -10,75 +10,24 @@ import {
   FRAMEWORK_RESERVE_BYTES,
   GATHER_OVERLAP,
   GRADIENT_OVERLAP,
-  PREFILL_CHUNK_TOKENS,
+  HOST_BANDWIDTH,
 } from "../cost/constants.ts";
-import { type Rates, ratesOf } from "../cost/device-rates.ts";
-import { addCost, type Cost, LayerTimes, NO_COST, type Pass, totalUs } from "../cost/layer-time.ts";
-import { forwardBytes, logitsBytes, savedBytesPerToken } from "../memory/activations.ts";
-import { kvBytesByLayer } from "../memory/kv-cache.ts";
-import { adapterElements, GRADIENT_BYTES, MASTER_BYTES, OPTIMIZER_BYTES, type ZeroStage } from "../memory/training.ts";
-import { shardElements, weightBytes } from "../memory/weights.ts";
+import type { Rates } from "../cost/device-rates.ts";
+import { addCost, type Cost, NO_COST, type Pass, totalUs } from "../cost/layer-time.ts";
+import { type Checkpointing, forwardBytes, logitsBytes, lossBytes, savedBytesPerToken } from "../memory/activations.ts";
+import type { ZeroStage } from "../memory/training.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { GroupLink } from "../placement/fabric.ts";
-import { MEMORY_ITEMS, type MemoryItem, type PlanAxisSizes } from "../plan.ts";
+import { MEMORY_ITEMS, type MemoryItem } from "../plan.ts";
+import { type Candidate, type Schedule, scheduleOf } from "./schedule.ts";
+import { between, type TableCache, type Tables } from "./stage-tables.ts";
 import type { Workload } from "./workload.ts";
 
-/** A layout to be judged: axes, sequences a replica (of one ep rank), ZeRO stage. */
-export interface Candidate {
-  readonly axes: PlanAxisSizes;
-  readonly batchPerReplica: number;
-  readonly zeroStage: ZeroStage;
-}
-
-/** How a batch goes through the pipeline. */
-export interface Schedule {
-  /** Microbatches that decode in turns, and sequences in each. */
-  readonly decodeBatches: number;
-  readonly decodeSequences: number;
-  /** Passes of a prefill, and tokens and sequences in each. */
-  readonly prefillPasses: number;
-  readonly prefillTokens: number;
-  readonly prefillSequences: number;
-  /** Microbatches of one training step, of one sequence each. */
-  readonly trainBatches: number;
-}
-
-/** Splits a replica's batch into what passes through the pipeline at once. */
-function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
-  const batch = candidate.batchPerReplica;
-  const { pp } = candidate.axes;
-  const decodeBatches = Math.min(pp, batch);
-  const prompt = workload.promptTokens;
-  let perPass = Math.max(1, Math.min(batch, Math.floor(PREFILL_CHUNK_TOKENS / prompt)));
-  perPass = Math.min(perPass, Math.ceil(batch / Math.min(batch, pp)));
-  const chunks = Math.ceil(prompt / PREFILL_CHUNK_TOKENS);
-  return {
-    decodeBatches,
-    decodeSequences: Math.ceil(batch / decodeBatches),
-    prefillPasses: chunks > 1 ? batch * chunks : Math.ceil(batch / perPass),
-    prefillTokens: chunks > 1 ? Math.ceil(prompt / chunks) : perPass * prompt,
-    prefillSequences: chunks > 1 ? 1 : perPass,
-    trainBatches: batch,
-  };
-}
-
-function prefix(values: readonly number[]): Float64Array {
-  const sums = new Float64Array(values.length + 1);
-  for (const [index, value] of values.entries()) sums[index + 1] = (sums[index] ?? 0) + value;
-  return sums;
-}
-
-/**
- * Of what a rank holds of each layer, the part that ep cuts: the experts, which only replicas (dp) hold again. ZeRO spreads
- * it over dp, not over dp x ep. From the whole layers and the cut ones; nothing where ep cuts nothing.
- */
-function cutByEp(whole: readonly number[], cut: readonly number[], ep: number): Float64Array {
-  return prefix(cut.map((value, index) => (ep === 1 ? 0 : ((whole[index] ?? value) - value) / (ep - 1))));
-}
-
-const between = (sums: Float64Array, first: number, end: number) => (sums[end] ?? 0) - (sums[first] ?? 0);
-
+/** Cards of less are PCs' and workstations'. */
+const SMALL_CARD_BYTES = 64 * 1024 ** 3;
+/** Share of a forward pass that is computed again. */
+const RECOMPUTED: Readonly<Record<Checkpointing, number>> = { none: 0, selective: 0.08, full: 1 };
 /**
  * Times of a stage. Inference: `a` one decode microbatch, `b` one prefill pass. Training: `a` one microbatch forward
  * and backward, `b` what follows the last microbatch (gradient exchange, optimizer step).
@@ -87,99 +36,6 @@ export interface StageTime {
   readonly a: number;
   readonly b: number;
 }
-
-/** What depends only on how the model is cut (tp, ep, cp) and on the class of blocks: shared by many candidates. */
-interface Tables {
-  readonly rates: Rates;
-  readonly times: LayerTimes;
-  /** For each layer kind, how many of the layers before an index are of that kind. */
-  readonly counts: readonly Float64Array[];
-  readonly weights: Float64Array;
-  readonly elements: Float64Array;
-  readonly adapters: Float64Array;
-  /** The experts' part of weights, elements and adapters, where ep cuts them. Training only. */
-  readonly expertWeights: Float64Array;
-  readonly expertElements: Float64Array;
-  readonly expertAdapters: Float64Array;
-  /** Of one sequence. */
-  readonly kv: Float64Array;
-  /** Of one sequence. */
-  readonly saved: Float64Array;
-  /** [embeddings, head, tied head] */
-  readonly endWeights: readonly [number, number, number];
-  readonly endElements: readonly [number, number, number];
-}
-
-/** Remembers tables during one search. */
-export class TableCache {
-  readonly #model: ModelSpec;
-  readonly #workload: Workload;
-  /** By the links of a class: its kind and links decide, not which blocks it lists. */
-  readonly #tables = new Map<BlockClass["links"], Map<string, Tables>>();
-  readonly #counts: readonly Float64Array[];
-
-  constructor(model: ModelSpec, workload: Workload) {
-    this.#model = model;
-    this.#workload = workload;
-    this.#counts = model.layerKinds.map((_, kind) => prefix(model.layers.map((own) => (own === kind ? 1 : 0))));
-  }
-
-  get(blockClass: BlockClass, { tp, ep, cp }: PlanAxisSizes): Tables {
-    const key = `${tp} ${ep} ${cp}`;
-    let ofClass = this.#tables.get(blockClass.links);
-    if (ofClass === undefined) {
-      ofClass = new Map();
-      this.#tables.set(blockClass.links, ofClass);
-    }
-    let tables = ofClass.get(key);
-    if (tables === undefined) {
-      tables = this.#make(blockClass, tp, ep, cp);
-      ofClass.set(key, tables);
-    }
-    return tables;
-  }
-
-  #make({ kind, links }: BlockClass, tp: number, ep: number, cp: number): Tables {
-    const model = this.#model;
-    const { format, kv, activationBytes, method, contextTokens, checkpointing, mode } = this.#workload;
-    const rates = ratesOf(kind.device, format.compute, kind.ranksPerDevice);
-    const weights = weightBytes(model, format, tp, ep);
-    const training = mode === "training";
-    const elements = training ? shardElements(model, tp, ep) : undefined;
-    const perKind = (value: (kindIndex: number) => number) => {
-      const values = model.layerKinds.map((_, index) => value(index));
-      return model.layers.map((index) => values[index] ?? 0);
-    };
-    const adaptersAt = (ways: number) =>
-      method?.adapter === undefined ? [] : perKind((index) => adapterElements(model, index, method, tp, ways));
-    const adapters = adaptersAt(ep);
-    return {
-      rates,
-      times: new LayerTimes({ model, format, kv, activationBytes, tp, ep, cp, links, rates }),
-      counts: this.#counts,
-      weights: prefix(weights.layers),
-      elements: prefix(elements?.layers ?? []),
-      adapters: prefix(adapters),
-      expertWeights: cutByEp(training ? weightBytes(model, format, tp, 1).layers : [], weights.layers, ep),
-      expertElements: cutByEp(training ? shardElements(model, tp, 1).layers : [], elements?.layers ?? [], ep),
-      expertAdapters: cutByEp(adaptersAt(1), adapters, ep),
-      kv: prefix(training ? [] : kvBytesByLayer(model, { contextTokens, sequences: 1, tp, cp, format: kv })),
-      saved: prefix(
-        training
-          ? perKind((index) => {
-              const layer = model.layerKinds[index];
-              const perToken =
-                layer === undefined ? 0 : savedBytesPerToken(model, layer, tp, activationBytes, checkpointing);
-              return (perToken * contextTokens) / cp;
-            })
-          : [],
-      ),
-      endWeights: [weights.embeddings, weights.head, weights.tiedHead],
-      endElements: [elements?.embeddings ?? 0, elements?.head ?? 0, elements?.tiedHead ?? 0],
-    };
-  }
-}
-
 /** Index of each item in MEMORY_ITEMS. */
 const AT = Object.fromEntries(MEMORY_ITEMS.map((name, index) => [name, index])) as Readonly<Record<MemoryItem, number>>;
 
@@ -198,6 +54,7 @@ export class StageModel {
   readonly #fixed: {
     readonly activations: number;
     readonly logits: number;
+    readonly chunkedLogits: number;
     readonly buffers: number;
     readonly reserve: number;
   };
@@ -230,7 +87,9 @@ export class StageModel {
     const { decodeSequences: n } = this.schedule;
     // Half of the output has been written on average when a token is decoded.
     const context = this.workload.promptTokens + this.workload.outputTokens / 2;
-    return { tokens: n, sequences: n, context, isPrefill: false };
+    // The model checks what the draft proposed, and one token more.
+    const tokens = n * (1 + (this.workload.speculation?.tokens ?? 0));
+    return { tokens, sequences: n, context, isPrefill: false };
   }
 
   get #prefillPass(): Pass {
@@ -241,14 +100,15 @@ export class StageModel {
 
   get #trainPass(): Pass {
     const { contextTokens } = this.workload;
-    return { tokens: contextTokens, sequences: contextTokens, context: contextTokens / 2, isPrefill: true };
+    const tokens = contextTokens * this.candidate.microBatch;
+    return { tokens, sequences: tokens, context: contextTokens / 2, isPrefill: true, isTraining: true };
   }
 
   /** Forward passes that the arithmetic of a training step is worth: 3 for full, 2 where weights are frozen. */
   get #trainFactor(): number {
     const method = this.workload.method;
     if (method === undefined) return 1;
-    const recompute = this.workload.checkpointing === "full" ? 1 : 0;
+    const recompute = RECOMPUTED[this.candidate.checkpointing];
     const own = method.adapter === undefined ? 3 : 2;
     return method.trainedModels * (own + recompute) + method.frozenModels;
   }
@@ -300,10 +160,11 @@ export class StageModel {
     return between(this.#tables.expertElements, first, end) * method.trainedModels;
   }
 
-  /** What a rank keeps of `all` from a ZeRO stage on: experts are spread over dp, all else over dp x ep. */
+  /** What a rank keeps of `all` from a ZeRO stage on: experts are spread over dp x cp, all else over dp x ep x cp. */
   #kept(all: number, experts: number, from: ZeroStage): number {
     const { axes, zeroStage } = this.candidate;
-    return zeroStage >= from ? (all - experts) / (axes.dp * axes.ep) + experts / axes.dp : all;
+    const spread = axes.dp * axes.cp;
+    return zeroStage >= from ? (all - experts) / (spread * axes.ep) + experts / spread : all;
   }
 
   #all(first: number, end: number, isFirst: boolean, isLast: boolean): number {
@@ -318,23 +179,27 @@ export class StageModel {
   /** What data parallelism costs: ZeRO-3's gathers every microbatch, gradients and optimizer once a step. */
   #exchange(first: number, end: number, isFirst: boolean, isLast: boolean): { zero: number; sync: number } {
     const { axes, zeroStage } = this.candidate;
-    const group = axes.dp * axes.ep;
+    const { optimizer: spec, gradientBytes, offload } = this.workload;
+    const replicas = axes.dp * axes.cp;
+    const group = replicas * axes.ep;
     const trained = this.#trained(first, end, isFirst, isLast);
     const experts = this.#trainedExperts(first, end);
-    const states = this.#kept(trained, experts, 1) * (GRADIENT_BYTES + 2 * OPTIMIZER_BYTES + 2 * MASTER_BYTES);
-    const optimizer = (states / (this.rates.bandwidth * this.rates.achievable.memoryBandwidth)) * 1e6;
+    const states = this.#kept(trained, experts, 1) * (gradientBytes + 2 * spec.stateBytes + 2 * spec.masterBytes);
+    const bandwidth = offload === "none" ? this.rates.bandwidth : Math.min(this.rates.bandwidth, HOST_BANDWIDTH);
+    const optimizer = (states / (bandwidth * this.rates.achievable.memoryBandwidth)) * 1e6;
+    const dpLink = this.#dpLink ?? this.blockClass.links.cp;
     if (group === 1) return { zero: 0, sync: optimizer };
     const exchangeUs = (elements: number, ranks: number) =>
       zeroStage === 0
-        ? allReduceUs(elements * GRADIENT_BYTES, ranks, this.#dpLink)
-        : reduceScatterUs(elements * GRADIENT_BYTES, ranks, this.#dpLink) +
-          allGatherUs(elements * GRADIENT_BYTES, ranks, this.#dpLink);
-    const gradients = exchangeUs(trained - experts, group) + (experts > 0 ? exchangeUs(experts, axes.dp) : 0);
+        ? allReduceUs(elements * gradientBytes, ranks, dpLink)
+        : reduceScatterUs(elements * gradientBytes, ranks, dpLink) +
+          allGatherUs(elements * gradientBytes, ranks, dpLink);
+    const gradients = exchangeUs(trained - experts, group) + (experts > 0 ? exchangeUs(experts, replicas) : 0);
     const all = this.#all(first, end, isFirst, isLast);
     const allExperts = between(this.#tables.expertElements, first, end);
     const gatherUs =
-      allGatherUs((all - allExperts) * 2, group, this.#dpLink) +
-      (allExperts > 0 ? allGatherUs(allExperts * 2, axes.dp, this.#dpLink) : 0);
+      allGatherUs((all - allExperts) * 2, group, dpLink) +
+      (allExperts > 0 ? allGatherUs(allExperts * 2, replicas, dpLink) : 0);
     const gathers = zeroStage === 3 ? 2 * gatherUs * (1 - GATHER_OVERLAP) : 0;
     return { zero: gathers, sync: optimizer + gradients * (1 - GRADIENT_OVERLAP) };
   }
@@ -358,13 +223,29 @@ export class StageModel {
     return sum;
   }
 
+  #isOver(bytes: number): boolean {
+    const whole = bytes * (1 + FRAGMENTATION.training) + this.#fixed.reserve;
+    return whole > this.blockClass.kind.availableBytes;
+  }
+
+  get #looksUpOnHost(): boolean {
+    const { device } = this.blockClass.kind;
+    const apart =
+      device.family !== "cpu" && device.unifiedMemory !== true && (device.memoryBytes ?? 0) < SMALL_CARD_BYTES;
+    return (
+      apart && this.workload.mode === "inference" && this.rates.engine === "llama.cpp" && !this.model.tiedEmbeddings
+    );
+  }
+
   /** Writes whole bytes by item into `#items`, in the order of MEMORY_ITEMS. */
   #fill(first: number, end: number, stage: number): void {
     const items = this.#items;
     items.fill(0);
     const { pp } = this.candidate.axes;
     const [isFirst, isLast] = [stage === 0, stage === pp - 1];
-    const [embedding, head, tied] = this.#tables.endWeights;
+    const [table, head, tied] = this.#tables.endWeights;
+    // llama.cpp looks tokens up in host memory. Counted where memory is short: what a card has more of is not asked for.
+    const embedding = this.#looksUpOnHost ? 0 : table;
     const weights =
       between(this.#tables.weights, first, end) +
       (isFirst ? embedding : 0) +
@@ -379,7 +260,12 @@ export class StageModel {
     items[AT.communicationBuffers] = this.#fixed.buffers;
     let sum = 0;
     for (const bytes of items) sum += bytes;
-    items[AT.fragmentation] = sum * FRAGMENTATION;
+    if (isLast && this.workload.mode === "training" && this.#isOver(sum)) {
+      // Trainers compute the loss in chunks, or fused, where the logits of a whole micro-batch do not fit.
+      sum -= this.#fixed.logits - this.#fixed.chunkedLogits;
+      items[AT.logits] = this.#fixed.chunkedLogits;
+    }
+    items[AT.fragmentation] = sum * FRAGMENTATION[this.workload.mode];
     items[AT.frameworkReserve] = this.#fixed.reserve;
     for (let index = 0; index < items.length; index++) items[index] = Math.ceil(items[index] ?? 0);
   }
@@ -396,29 +282,58 @@ export class StageModel {
     items[AT.weights] = kept * (method?.trainedModels ?? 1);
     items[AT.referenceModels] = kept * (method?.frozenModels ?? 0);
     items[AT.adapters] = method?.adapter === undefined ? 0 : this.#kept(trained, experts, 3) * 2;
-    items[AT.gradients] = this.#kept(trained, experts, 2) * GRADIENT_BYTES;
-    items[AT.optimizerStates] = this.#kept(trained, experts, 1) * OPTIMIZER_BYTES;
-    items[AT.masterWeights] = this.#kept(trained, experts, 1) * MASTER_BYTES;
-    items[AT.activations] = between(this.#tables.saved, first, end) * inFlight + this.#fixed.activations;
+    const { optimizer, gradientBytes, offload } = this.workload;
+    const { microBatch, checkpointing } = this.candidate;
+    const isPaged = optimizer.name === "paged-adamw-8bit";
+    items[AT.gradients] = isPaged ? 0 : this.#kept(trained, experts, 2) * gradientBytes;
+    items[AT.optimizerStates] = offload === "none" ? this.#kept(trained, experts, 1) * optimizer.stateBytes : 0;
+    items[AT.masterWeights] = offload === "none" ? this.#kept(trained, experts, 1) * optimizer.masterBytes : 0;
+    const saved = between(this.#tables.saved[checkpointing], first, end);
+    items[AT.activations] = saved * inFlight * microBatch + this.#fixed.activations;
+    const isSharded = this.candidate.zeroStage === 3 && axes.dp * axes.ep * axes.cp > 1;
+    // Two whole layers are gathered at a time: the one that computes and the next.
+    const gathered = (2 * weights) / Math.max(1, end - first);
+    if (isSharded) items[AT.activations] = (items[AT.activations] ?? 0) + Math.min(weights, gathered);
+    if (offload !== "all") return;
+    // Weights and gradients wait in host memory, and come layer by layer.
+    const share = Math.min(1, 2 / Math.max(1, end - first));
+    for (const at of [AT.weights, AT.gradients]) items[at] = (items[at] ?? 0) * share;
+  }
+
+  /** Training: what one layer's backward pass holds beside what is kept. Recomputed layers are there whole, with gradients. */
+  #workingBytes(tokens: number): number {
+    const { model, workload, candidate } = this;
+    const { tp } = candidate.axes;
+    const forward = forwardBytes(model, tokens, tp, workload.activationBytes);
+    if (candidate.checkpointing === "none") return forward;
+    const whole = Math.max(
+      ...model.layerKinds.map((layer) => savedBytesPerToken(model, layer, tp, workload.activationBytes, "none")),
+    );
+    return Math.max(forward, Math.ceil(whole * tokens * (candidate.checkpointing === "full" ? 2 : 1.5)));
   }
 
   /** What does not depend on the layers. */
-  #fixedMemory(): { activations: number; logits: number; buffers: number; reserve: number } {
+  #fixedMemory(): { activations: number; logits: number; chunkedLogits: number; buffers: number; reserve: number } {
     const { model, workload, schedule } = this;
     const { axes } = this.candidate;
     const training = workload.mode === "training";
     const tokens = training
-      ? Math.ceil(workload.contextTokens / axes.cp)
+      ? Math.ceil((workload.contextTokens * this.candidate.microBatch) / axes.cp)
       : Math.max(Math.ceil(schedule.prefillTokens / axes.cp), schedule.decodeSequences);
     const rows = training ? tokens : Math.max(schedule.decodeSequences, schedule.prefillSequences);
     const onCpu = this.blockClass.kind.device.family === "cpu";
     const sizes = [axes.tp, axes.pp, axes.ep, axes.cp, training ? axes.dp : 1];
     const numAxes = sizes.filter((size) => size > 1).length;
     return {
-      activations: forwardBytes(model, tokens, axes.tp, workload.activationBytes),
-      logits: logitsBytes(model, rows, axes.tp, workload.activationBytes),
+      activations: training
+        ? this.#workingBytes(tokens)
+        : forwardBytes(model, tokens, axes.tp, workload.activationBytes),
+      logits: training
+        ? lossBytes(model, rows, axes.tp, workload.method?.adapter !== undefined)
+        : logitsBytes(model, rows, axes.tp, workload.activationBytes),
+      chunkedLogits: training ? lossBytes(model, rows, axes.tp, true) : 0,
       buffers: numAxes * (onCpu ? COMMUNICATOR_BYTES.cpu : COMMUNICATOR_BYTES.accelerator),
-      reserve: onCpu ? FRAMEWORK_RESERVE_BYTES.cpu : FRAMEWORK_RESERVE_BYTES.accelerator,
+      reserve: FRAMEWORK_RESERVE_BYTES[onCpu ? "cpu" : this.rates.engine === "llama.cpp" ? "llama.cpp" : "accelerator"],
     };
   }
 

@@ -1,9 +1,19 @@
 /** What is asked of the model: how many sequences, how long, in which formats, for inference or training. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { ENGINES, type Engine, type TimeConstants } from "../cost/profiles.ts";
 import { CHECKPOINTING, type Checkpointing } from "../memory/activations.ts";
 import { type KvFormatName, kvFormat, type WeightFormat, weightFormat } from "../memory/formats.ts";
 import type { KvFormat } from "../memory/kv-cache.ts";
-import { type MethodSpec, trainingMethod, type ZeroStage } from "../memory/training.ts";
+import {
+  type GradientFormat,
+  gradientBytes,
+  type MethodSpec,
+  type OptimizerName,
+  type OptimizerSpec,
+  optimizerSpec,
+  trainingMethod,
+  type ZeroStage,
+} from "../memory/training.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { Objective } from "../plan.ts";
 
@@ -20,7 +30,48 @@ export interface WorkloadRequest {
   /** Trains with this method in place of serving. */
   readonly train?: string;
   readonly zeroStage?: ZeroStage;
+  /** What is kept for the backward pass. Default: the least recomputation that fits. */
   readonly checkpointing?: Checkpointing;
+  /** Sequences of one forward and backward pass of a replica. Default: the best of 1 to 16 that divides its batch. */
+  readonly microBatch?: number;
+  /** Default: adamw. */
+  readonly optimizer?: OptimizerName;
+  /** Default: bf16. */
+  readonly gradients?: GradientFormat;
+  /** What linear layers multiply in. Default: bf16. */
+  readonly trainPrecision?: TrainPrecision;
+  /** Default: 1f1b; `interleaved` and `zero-bubble` have less of a bubble. */
+  readonly pipelineSchedule?: PipelineSchedule;
+  /** What waits in host memory: optimizer states, or these and the weights. Default: nothing. */
+  readonly offload?: Offload;
+  /** Matrices that LoRA adapts. Default: all. */
+  readonly loraTargets?: LoraTargets;
+  /** Whose kernels and schedulers time the plan. Default: the engine that people run the format with on the device. */
+  readonly engine?: Engine;
+  /** Constants of the model of time that stand before the shipped ones (a calibration of one's own). */
+  readonly constants?: TimeConstants;
+  /** Plans beyond the model's context: positions are scaled (RoPE scaling), whatever that does to quality. */
+  readonly forceContext?: boolean;
+  /** Share of the prompt's tokens that a prefix cache holds already. Default: 0. */
+  readonly prefixHits?: number;
+  /** Tokens that a draft (or multi-token prediction) proposes a step, and the share that is accepted. Default: none. */
+  readonly speculation?: Speculation;
+}
+
+export const TRAIN_PRECISIONS = ["bf16", "fp8"] as const;
+export type TrainPrecision = (typeof TRAIN_PRECISIONS)[number];
+export const PIPELINE_SCHEDULES = ["1f1b", "interleaved", "zero-bubble"] as const;
+export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
+export const OFFLOADS = ["none", "optimizer", "all"] as const;
+export type Offload = (typeof OFFLOADS)[number];
+export const LORA_TARGETS = ["all", "attention", "qv"] as const;
+export type LoraTargets = (typeof LORA_TARGETS)[number];
+
+export interface Speculation {
+  /** Proposed tokens a step. */
+  readonly tokens: number;
+  /** Probability that one more of them is accepted. */
+  readonly acceptance: number;
 }
 
 export interface Workload {
@@ -37,7 +88,22 @@ export interface Workload {
   readonly activationFormat: string;
   readonly method: MethodSpec | undefined;
   readonly zeroStages: readonly ZeroStage[];
-  readonly checkpointing: Checkpointing;
+  /** Those to try, cheapest in time first. */
+  readonly checkpointing: readonly Checkpointing[];
+  /** Undefined: choose. */
+  readonly microBatch: number | undefined;
+  readonly optimizer: OptimizerSpec;
+  readonly gradientBytes: number;
+  readonly trainPrecision: TrainPrecision;
+  readonly pipelineSchedule: PipelineSchedule;
+  readonly offload: Offload;
+  readonly loraTargets: LoraTargets;
+  readonly engine: Engine | undefined;
+  readonly constants: TimeConstants | undefined;
+  readonly prefixHits: number;
+  readonly speculation: Speculation | undefined;
+  /** Tokens of a sequence that a decode step yields on average: 1 without speculation. */
+  readonly tokensPerStep: number;
 }
 
 const DEFAULT_CONTEXT = 8192;
@@ -57,12 +123,16 @@ function count(value: number, argument: string, min: number, max: number): numbe
  */
 export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, objective: Objective): Workload {
   const longest = model.contextLength ?? 2 ** 27;
-  const contextTokens = count(
-    request.contextTokens ?? Math.min(longest, DEFAULT_CONTEXT),
-    "context",
-    1,
-    Math.max(1, Math.min(longest, 2 ** 27)),
-  );
+  const contextTokens = request.contextTokens ?? Math.min(longest, DEFAULT_CONTEXT);
+  const most = request.forceContext === true ? 2 ** 27 : Math.max(1, Math.min(longest + 1, 2 ** 27));
+  if (Number.isInteger(contextTokens) && contextTokens > most && contextTokens <= 2 ** 27) {
+    throw new InvalidArgumentError(
+      "context",
+      contextTokens,
+      `an integer from 1 to ${longest}, which is what the model was trained for; --force-context (RoPE scaling) plans beyond it`,
+    );
+  }
+  count(contextTokens, "context", 1, 2 ** 27);
   const training = request.train !== undefined;
   const method = request.train === undefined ? undefined : trainingMethod(request.train);
   const generates = model.isDecoder && !training && contextTokens > 1;
@@ -82,10 +152,33 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
   }
   const wide = format.name === "f32";
   const kvName = request.kv ?? (wide ? "f32" : format.compute === "f16" ? "f16" : "bf16");
-  const checkpointing = request.checkpointing ?? "selective";
-  if (!CHECKPOINTING.includes(checkpointing)) {
-    throw new InvalidArgumentError("checkpointing", checkpointing, `one of ${CHECKPOINTING.join(", ")}`);
+  const oneOf = <T extends string>(value: T | undefined, names: readonly T[], argument: string): T => {
+    const [first] = names;
+    if (value !== undefined && !names.includes(value)) {
+      throw new InvalidArgumentError(argument, value, `one of ${names.join(", ")}`);
+    }
+    return value ?? (first as T);
+  };
+  if (request.checkpointing !== undefined) oneOf(request.checkpointing, CHECKPOINTING, "checkpointing");
+  if (request.engine !== undefined) oneOf(request.engine, ENGINES, "engine");
+  const microBatch =
+    request.microBatch === undefined ? undefined : count(request.microBatch, "micro-batch", 1, 2 ** 20);
+  const prefixHits = request.prefixHits ?? 0;
+  if (!(prefixHits >= 0 && prefixHits < 1)) {
+    throw new InvalidArgumentError("prefix hits", prefixHits, "a share from 0 to below 1");
   }
+  const { speculation } = request;
+  if (speculation !== undefined) {
+    count(speculation.tokens, "speculated tokens", 1, 64);
+    if (!(speculation.acceptance >= 0 && speculation.acceptance < 1)) {
+      throw new InvalidArgumentError("acceptance", speculation.acceptance, "a probability from 0 to below 1");
+    }
+  }
+  // Accepted tokens and the one that the model itself adds (arXiv 2211.17192, equation 1).
+  const tokensPerStep =
+    speculation === undefined
+      ? 1
+      : (1 - speculation.acceptance ** (speculation.tokens + 1)) / (1 - speculation.acceptance);
   if (request.zeroStage !== undefined && ![0, 1, 2, 3].includes(request.zeroStage)) {
     throw new InvalidArgumentError("zero stage", request.zeroStage, "0, 1, 2 or 3");
   }
@@ -109,6 +202,18 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
     activationFormat: wide ? "f32" : kvName === "f16" ? "f16" : "bf16",
     method,
     zeroStages: training ? (request.zeroStage === undefined ? [0, 1, 2, 3] : [request.zeroStage]) : [0],
-    checkpointing,
+    checkpointing: request.checkpointing === undefined ? CHECKPOINTING : [request.checkpointing],
+    microBatch,
+    optimizer: optimizerSpec(request.optimizer ?? "adamw"),
+    gradientBytes: gradientBytes(request.gradients ?? "bf16"),
+    trainPrecision: oneOf(request.trainPrecision, TRAIN_PRECISIONS, "train precision"),
+    pipelineSchedule: oneOf(request.pipelineSchedule, PIPELINE_SCHEDULES, "pipeline schedule"),
+    offload: oneOf(request.offload, OFFLOADS, "offload"),
+    loraTargets: oneOf(request.loraTargets, LORA_TARGETS, "LoRA targets"),
+    engine: request.engine,
+    constants: request.constants,
+    prefixHits,
+    speculation,
+    tokensPerStep,
   };
 }

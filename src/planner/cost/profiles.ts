@@ -1,0 +1,182 @@
+/**
+ * What an engine reaches on a generation of hardware. A constant is looked up by its most exact name first:
+ * `engine/generation/name`, `generation/name`, `engine/name`, `name`. The values stand in fitted-constants.ts, written by
+ * bench/planner-fit.mjs from published measurements and our own; what nothing was measured for keeps constants.ts's value.
+ */
+import type { Device, Family } from "../../machine/topology/index.ts";
+import type { WeightFormat } from "../memory/formats.ts";
+import { ACHIEVABLE } from "./constants.ts";
+import { FITTED } from "./fitted-constants.ts";
+
+export const ENGINES = ["tensorrt-llm", "vllm", "sglang", "llama.cpp", "pytorch"] as const;
+export type Engine = (typeof ENGINES)[number];
+
+/** Constants by name, as above. */
+export type TimeConstants = Readonly<Record<string, number>>;
+
+export interface Achievable {
+  /** Fraction of the peak memory bandwidth that streaming weights reaches. */
+  readonly memoryBandwidth: number;
+  /** The same of weights that are expanded on the fly, on top of it. */
+  readonly packedBandwidth: number;
+  /** Fraction of the dense peak that large matrix products reach, by the width of what is multiplied. */
+  readonly matmul16: number;
+  readonly matmul8: number;
+  readonly matmul4: number;
+  /** Packed weights are expanded to 16 bits before they are multiplied: fraction of the 16-bit peak. */
+  readonly matmulPacked: number;
+  /** Rows that a product costs beside its own: tiles and waves that are not full. */
+  readonly fillRows: number;
+  /** The experts' grouped products, on top of the fraction above. */
+  readonly grouped: number;
+  /** Rows that each expert costs beside its own. */
+  readonly groupedFillRows: number;
+  /** Exponent of how many tokens choose independently: 1 is uniform routing, less is concentrated. */
+  readonly routing: number;
+  /** How much more the fullest rank of an expert-parallel group has to do than the mean. */
+  readonly imbalance: number;
+  /** Fraction of the dense peak that the attention kernel reaches in prefill. */
+  readonly attention: number;
+  /** Fraction of the peak memory bandwidth that reading the KV cache reaches. */
+  readonly kvBandwidth: number;
+  /** What one layer costs beside its bytes and FLOPs: its small kernels and the gaps between them, us. */
+  readonly layerOverheadUs: number;
+  /** The same of a layer with experts, in addition, us. */
+  readonly expertOverheadUs: number;
+  /** What one step costs beside its layers: scheduling, sampling, launching, us. */
+  readonly stepOverheadUs: number;
+  /** What each sequence adds to a step: scheduling, sampling, detokenizing, us. */
+  readonly sequenceOverheadUs: number;
+  /** Times what the links and NCCL's model say a collective takes. */
+  readonly collectives: number;
+  /** The same of expert-parallel exchanges. */
+  readonly exchanges: number;
+  /** Training: fractions of the dense peak. */
+  readonly train16: number;
+  readonly train8: number;
+  readonly trainGrouped: number;
+  readonly trainAttention: number;
+  /** Training: share of tensor-parallel collectives that is not hidden. */
+  readonly trainCollectives: number;
+}
+export type ConstantName = keyof Achievable;
+
+const DEFAULTS: Omit<
+  Achievable,
+  "memoryBandwidth" | "attention" | "kvBandwidth" | "layerOverheadUs" | "stepOverheadUs" | "matmul16"
+> = {
+  packedBandwidth: 0.9,
+  matmul8: 0.65,
+  matmul4: 0.55,
+  matmulPacked: 0.5,
+  fillRows: 32,
+  grouped: 0.6,
+  groupedFillRows: 8,
+  routing: 0.85,
+  imbalance: 0.3,
+  expertOverheadUs: 20,
+  sequenceOverheadUs: 2,
+  collectives: 1,
+  exchanges: 1,
+  train16: 0.6,
+  train8: 0.5,
+  trainGrouped: 0.5,
+  trainAttention: 0.35,
+  trainCollectives: 0.6,
+};
+
+const NAMES = Object.keys({
+  ...DEFAULTS,
+  memoryBandwidth: 0,
+  attention: 0,
+  kvBandwidth: 0,
+  layerOverheadUs: 0,
+  stepOverheadUs: 0,
+  matmul16: 0,
+}) as readonly ConstantName[];
+
+/** NVIDIA's generations by compute capability; gaming and workstation parts apart from data-centre ones. */
+function nvidiaGeneration(arch: string | undefined, name: string): string {
+  const capability = Number(arch);
+  if (!(capability > 0)) return "nvidia";
+  if (capability >= 12.1) return "spark";
+  if (capability >= 12) return "blackwell-rtx";
+  if (capability >= 10) return "blackwell";
+  if (capability >= 9) return /PCIe|NVL/.test(name) ? "hopper-pcie" : "hopper";
+  if (capability >= 8.9) return "ada";
+  if (capability >= 8.6) return "ampere-rtx";
+  if (capability >= 8) return "ampere";
+  return "volta";
+}
+
+/** The generation that constants are given for. */
+export function generationOf(device: Device): string {
+  switch (device.family) {
+    case "nvidia-gpu":
+      return nvidiaGeneration(device.arch, device.name);
+    case "amd-gpu":
+      return device.arch === "gfx950"
+        ? "cdna4"
+        : device.arch?.startsWith("gfx94") === true
+          ? "cdna3"
+          : device.arch?.startsWith("gfx9") === true
+            ? "cdna2"
+            : "rdna";
+    case "gaudi":
+      return device.arch ?? "gaudi";
+    case "apple-gpu":
+      return "apple";
+    default:
+      return device.family;
+  }
+}
+
+const LLAMA_CPP_FAMILIES: ReadonlySet<Family> = new Set(["apple-gpu", "vulkan", "windows-gpu", "cpu", "intel-gpu"]);
+
+/**
+ * The engine that people run a format with on such a device, where none is named: llama.cpp for GGUF, Apple, PCs and f16
+ * on gaming cards; TensorRT-LLM for FP8, FP4 and f16 on NVIDIA; gpt-fast's PyTorch for int8 alone; vLLM for the rest.
+ */
+export function defaultEngine(device: Device, format: WeightFormat): Engine {
+  if (format.gguf || LLAMA_CPP_FAMILIES.has(device.family) || format.name.startsWith("mlx")) return "llama.cpp";
+  if (device.family === "amd-gpu" && format.name === "int8") return "pytorch";
+  if (device.family !== "nvidia-gpu") return "vllm";
+  const generation = nvidiaGeneration(device.arch, device.name);
+  if (generation === "spark") return "llama.cpp";
+  const isDesktop = /GeForce|TITAN|RTX A\d|RTX \d000 Ada/.test(device.name);
+  if (format.name === "f16") return isDesktop ? "llama.cpp" : "tensorrt-llm";
+  if (format.name === "int8") return "pytorch";
+  return format.compute === "f8e4m3" || format.fourBit ? "tensorrt-llm" : "vllm";
+}
+
+/** Constants of an engine on a device. `constants` stand before the shipped ones. */
+export function achievableOn(device: Device, engine: Engine, constants: TimeConstants = {}): Achievable {
+  const generation = generationOf(device);
+  const family = ACHIEVABLE[device.family];
+  const base = { ...DEFAULTS, ...family, matmul16: family.matmul, matmul8: family.matmul };
+  const keysOf = (name: ConstantName) => [
+    `${engine}/${generation}/${name}`,
+    `${generation}/${name}`,
+    `${engine}/${name}`,
+    name,
+  ];
+  const found = Object.fromEntries(
+    NAMES.map((name) => {
+      for (const key of keysOf(name)) {
+        const value = constants[key] ?? FITTED[key];
+        if (value !== undefined) return [name, value];
+      }
+      return [name, base[name]];
+    }),
+  );
+  return found as unknown as Achievable;
+}
+
+/** How much faster 4-bit floats multiply than 8-bit ones; 0 where the device has no units for them. */
+export function fourBitFactor(device: Device): number {
+  if (device.family === "nvidia-gpu") {
+    const capability = Number(device.arch);
+    return capability >= 10.3 && capability < 11 ? 3 : capability >= 10 ? 2 : 0;
+  }
+  return device.arch === "gfx950" ? 2 : 0;
+}

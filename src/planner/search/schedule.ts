@@ -1,0 +1,48 @@
+/** A layout to be judged, and how its batch goes through the pipeline: decode in turns, prefill in chunks, microbatches. */
+import { PREFILL_CHUNK_TOKENS } from "../cost/constants.ts";
+import type { Checkpointing } from "../memory/activations.ts";
+import type { ZeroStage } from "../memory/training.ts";
+import type { PlanAxisSizes } from "../plan.ts";
+import type { Workload } from "./workload.ts";
+
+/** A layout to be judged: axes, sequences a replica (of one ep rank), ZeRO stage. */
+export interface Candidate {
+  readonly axes: PlanAxisSizes;
+  readonly batchPerReplica: number;
+  readonly zeroStage: ZeroStage;
+  /** Training: sequences of one forward and backward pass, and what is kept for the latter. */
+  readonly microBatch: number;
+  readonly checkpointing: Checkpointing;
+}
+
+/** How a batch goes through the pipeline. */
+export interface Schedule {
+  /** Microbatches that decode in turns, and sequences in each. */
+  readonly decodeBatches: number;
+  readonly decodeSequences: number;
+  /** Passes of a prefill, and tokens and sequences in each. */
+  readonly prefillPasses: number;
+  readonly prefillTokens: number;
+  readonly prefillSequences: number;
+  /** Microbatches of one training step. */
+  readonly trainBatches: number;
+}
+/** Splits a replica's batch into what passes through the pipeline at once. */
+export function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
+  const batch = candidate.batchPerReplica;
+  const { pp } = candidate.axes;
+  const decodeBatches = Math.min(pp, batch);
+  // What a prefix cache holds is not computed again; one token is, to have something to go on from.
+  const prompt = Math.max(1, Math.ceil(workload.promptTokens * (1 - workload.prefixHits)));
+  let perPass = Math.max(1, Math.min(batch, Math.floor(PREFILL_CHUNK_TOKENS / prompt)));
+  perPass = Math.min(perPass, Math.ceil(batch / Math.min(batch, pp)));
+  const chunks = Math.ceil(prompt / PREFILL_CHUNK_TOKENS);
+  return {
+    decodeBatches,
+    decodeSequences: Math.ceil(batch / decodeBatches),
+    prefillPasses: chunks > 1 ? batch * chunks : Math.ceil(batch / perPass),
+    prefillTokens: chunks > 1 ? Math.ceil(prompt / chunks) : perPass * prompt,
+    prefillSequences: chunks > 1 ? 1 : perPass,
+    trainBatches: Math.ceil(batch / candidate.microBatch),
+  };
+}

@@ -1,0 +1,167 @@
+/** `chorale plan` as a decision tool: hardware compared, loads, costs, lists, and options that the mode would ignore. */
+import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../src/machine/topology/index.ts";
+import { largestLoad, modelPreset, nearestChanges, planModel, type ShardingPlan } from "../../src/planner/index.ts";
+import { runCli } from "../helpers/cli.ts";
+
+const plan = (...words: string[]) => runCli("plan", ...words);
+const machine = (text: string) => {
+  const found = parseSystem(text);
+  if (found === undefined) throw new Error(`no ${text}`);
+  return found;
+};
+
+describe("hardware compared", () => {
+  it("shows what fits first, with layout, speed, price and what idles; says why the rest does not fit", async () => {
+    const { code, out } = await plan(
+      "qwen3-32b",
+      "--hardware",
+      "4x l40s,2x h100,rtx4090",
+      "--context",
+      "32k",
+      "--batch",
+      "16",
+      "--quant",
+      "fp8",
+      "--kv",
+      "fp8",
+    );
+    expect(code).toBe(0);
+    const lines = out.trim().split("\n");
+    expect(lines[0]).toMatch(/hardware +fits +layout +tokens\/s +first token +\$\/hour +\$\/M tokens +idle/);
+    expect(lines[3]).toMatch(/^rtx4090 +no .*has 24\.0 GiB free/);
+    const { out: json } = await plan(
+      "qwen3-32b",
+      "--hardware",
+      "4x l40s,2x h100",
+      "--context",
+      "32k",
+      "--batch",
+      "16",
+      "--quant",
+      "fp8",
+      "--kv",
+      "fp8",
+      "--json",
+    );
+    const { hardware } = JSON.parse(json) as { hardware: readonly { name: string; plan?: ShardingPlan }[] };
+    expect(hardware.map(({ name }) => name).sort()).toEqual(["2x h100", "4x l40s"]);
+  });
+
+  it("ends with 1 when it fits none, and refuses what one machine alone can answer", async () => {
+    expect((await plan("llama-3.1-405b", "--hardware", "rtx4090,l4")).code).toBe(1);
+    expect((await plan("llama-3.1-8b", "--hardware", "l4,t4", "--export", "vllm")).code).toBe(2);
+    expect((await plan("llama-3.1-8b", "--hardware", "l4,")).code).toBe(2);
+  });
+});
+
+describe("loads", () => {
+  const request = {
+    model: modelPreset("llama-3.1-8b"),
+    inventory: machine("h100"),
+    contextTokens: 4096,
+    outputTokens: 512,
+  };
+
+  it("is the largest that keeps the service level: one more user breaks it, and a stricter level takes fewer", () => {
+    const load = largestLoad(request, { tpot: 0.03 });
+    const strict = largestLoad(request, { tpot: 0.015 });
+    if (load === undefined || strict === undefined) throw new Error("no load");
+    expect(load.tpotSeconds).toBeLessThanOrEqual(0.03);
+    expect(strict.users).toBeLessThan(load.users);
+    const beyond = largestLoad(request, { tpot: 0.03 }, Math.ceil(load.users * 1.05) + 1);
+    expect(beyond).toBeUndefined();
+    expect(largestLoad(request, { ttft: 0.000_001 })).toBeUndefined();
+  });
+
+  it("answers on the command line", async () => {
+    const at = ["llama-3.1-8b", "--hardware", "h100", "--context", "4k", "--output", "512"];
+    expect((await plan(...at, "--slo", "ttft=0.5,tpot=0.05")).out).toMatch(/^\d+ user\(s\) at once keep/);
+    expect(await plan(...at, "--slo", "tpot=0.000001")).toMatchObject({ code: 1 });
+    expect((await plan(...at, "--users", "8")).out).toMatch(/^8 user/);
+    expect(await plan(...at, "--slo", "speed=3")).toMatchObject({ code: 2 });
+    expect(await plan(...at, "--users", "8", "--batch", "3")).toMatchObject({ code: 2 });
+  });
+});
+
+describe("costs and lists", () => {
+  it("--objective cost is never dearer than the fastest plan, and needs a price", async () => {
+    const cost = async (...words: string[]) => {
+      const { out } = await plan("llama-3.1-8b", "--hardware", "hgx-h100-8", "--context", "2k", "--json", ...words);
+      const { plans } = JSON.parse(out) as { plans: readonly ShardingPlan[] };
+      return plans[0]?.estimates.costPerMillionTokens ?? Number.NaN;
+    };
+    expect(await cost("--objective", "cost")).toBeLessThanOrEqual((await cost("--objective", "latency")) * 1.001);
+    const { code, err } = await plan(
+      "llama-3.1-8b",
+      "--hardware",
+      "rtx3090",
+      "--context",
+      "2k",
+      "--objective",
+      "cost",
+      "--quant",
+      "q4_k_m",
+    );
+    expect([code, err]).toEqual([2, expect.stringContaining("--prices")]);
+  });
+
+  it("lists models and hardware", async () => {
+    expect((await plan("--list", "models")).out).toContain("qwen3-32b");
+    expect((await plan("--list", "hardware")).out).toMatch(/rtx-pro-6000 .*GiB/);
+    expect((await plan("--list", "prices")).code).toBe(2);
+  });
+});
+
+describe("options", () => {
+  it.each([
+    [["--micro-batch", "2"], /--train METHOD/],
+    [["--train", "full", "--speculate", "3:0.7"], /no --train/],
+    [["--train", "full", "--lora-rank", "8"], /--train lora/],
+    [["--engine", "fast"], /tensorrt-llm, vllm/],
+    [["--checkpointing", "half", "--train", "full"], /none, selective, full/],
+    [["--speculate", "3"], /TOKENS:ACCEPTANCE/],
+    [["--prefix-hits", "2"], /0 to 1/],
+    [["--context", "200k"], /--force-context/],
+  ] as const)("refuses %j", async (words, message) => {
+    const { code, err } = await plan("llama-3.1-8b", "--hardware", "h100", ...words);
+    expect([code, err]).toEqual([2, expect.stringMatching(message)]);
+  });
+
+  it("do what they say", () => {
+    const base = {
+      model: modelPreset("llama-3.1-8b"),
+      inventory: machine("h100"),
+      contextTokens: 8192,
+      batch: 4,
+    } as const;
+    const first = (more: object) => {
+      const [found] = planModel({ ...base, ...more }).plans;
+      if (found?.estimates.kind !== "inference") throw new Error("no plan");
+      return found.estimates;
+    };
+    const plain = first({});
+    expect(first({ prefixHits: 0.8 }).ttftMs).toBeLessThan(plain.ttftMs * 0.5);
+    expect(first({ speculation: { tokens: 3, acceptance: 0.7 } }).decodeTokensPerSecondPerUser).toBeGreaterThan(
+      plain.decodeTokensPerSecondPerUser * 1.5,
+    );
+    expect(planModel({ ...base, contextTokens: 200_000, batch: 1, forceContext: true }).plans).toHaveLength(1);
+    expect(planModel({ ...base, gpuMemoryUtilization: 0.15 }).plans).toHaveLength(0);
+    const train = (more: object) => planModel({ ...base, train: "lora", ...more }).plans[0]?.memory.peakRankBytes ?? 0;
+    expect(train({ checkpointing: "full" })).toBeLessThan(train({ checkpointing: "none" }));
+    expect(train({ checkpointing: "full", loraTargets: "qv" })).toBeLessThan(train({ checkpointing: "full" }));
+  });
+
+  it("LoRA of an 8B fits one card of 24 GB, and full training of it names what would", () => {
+    const request = {
+      model: modelPreset("llama-3.1-8b"),
+      inventory: machine("rtx4090"),
+      contextTokens: 2048,
+      batch: 2,
+    } as const;
+    const [lora] = planModel({ ...request, train: "lora-8" }).plans;
+    expect((lora?.memory.peakRankBytes ?? 0) / 2 ** 30).toBeGreaterThan(16);
+    expect(planModel({ ...request, train: "full" }).plans).toEqual([]);
+    expect(nearestChanges({ ...request, train: "full" }).map(({ change }) => change)).toContain("--train lora");
+  });
+});
