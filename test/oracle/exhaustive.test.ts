@@ -1,6 +1,6 @@
 /**
  * All plans of a few operations from a small alphabet, the verifier against every interleaving. Of up to three operations all,
- * of four and five a sample here; `node test/campaigns/verifier.mjs --exhaustive 5` looks at all (6.5 million plans).
+ * of four and five a sample here; `node test/campaigns/verifier.mjs --exhaustive 5` looks at all (7.7 million plans).
  */
 import { describe, expect, it } from "vitest";
 import { exploreAll } from "./exhaustive.ts";

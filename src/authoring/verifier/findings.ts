@@ -110,7 +110,11 @@ export class Findings {
     const count = (this.#perCode.get(key) ?? 0) + 1;
     this.#perCode.set(key, count);
     if (count <= this.#limit) this.list.push(finding);
-    else this.suppressed.set(finding.code, (this.suppressed.get(finding.code) ?? 0) + 1);
+    else this.skip(finding.code);
+  }
+  /** Counts a finding without listing it. */
+  skip(code: FindingCode): void {
+    this.suppressed.set(code, (this.suppressed.get(code) ?? 0) + 1);
   }
   at(
     plan: ExecutionPlan,

@@ -66,6 +66,16 @@ describe("findings for people", () => {
     ]);
   });
 
+  it("are counted where a large plan is wrong everywhere", () => {
+    const chunks = 6000;
+    const plan = planOf([[[]]], { input: chunks, output: chunks }, { operation: "all_reduce", chunksPerPart: chunks });
+    const { ok, findings, suppressed } = verifyPlan(plan, { lint: false });
+    expect(ok).toBe(false);
+    expect(findings.length).toBe(16);
+    expect(suppressed["undefined-output"]).toBe(chunks - 16);
+    expect(renderFindings(plan, findings).match(/^error /gm)).toHaveLength(1);
+  });
+
   it("say which operation read memory that nobody had written", () => {
     const plan = planOf(
       [
