@@ -95,6 +95,42 @@ describe("chorale sim --nccl", () => {
   });
 });
 
+describe("chorale sim ALGORITHM", () => {
+  it("takes as many instances as fill the links, unless they are given", async () => {
+    const args = [
+      "ring-all-reduce",
+      "--arg",
+      "numRanks=8",
+      "--topology",
+      "hgx-h100-8",
+      "-b",
+      "1G",
+      "-e",
+      "1G",
+      "--json",
+    ];
+    const chosen = JSON.parse((await sim(...args)).out) as { instances: number; rows: { busbwGBps: number }[] };
+    expect(chosen.instances).toBeGreaterThan(4);
+    expect(chosen.rows[0]?.busbwGBps).toBeGreaterThan(300);
+    const one = JSON.parse((await sim(...args, "--arg", "instances=1")).out) as { rows: { busbwGBps: number }[] };
+    expect(one.rows[0]?.busbwGBps).toBeLessThan(40);
+  });
+  it("fills a mesh with a strand for each peer: MI300X, measured 316 GB/s (issue 22, 7)", async () => {
+    const args = ["mesh-all-reduce", "--arg", "numRanks=8", "--topology", "mi300x-8", "-b", "1G", "-e", "1G", "--json"];
+    const { rows } = JSON.parse((await sim(...args)).out) as { rows: { busbwGBps: number }[] };
+    expect(rows[0]?.busbwGBps).toBeGreaterThan(280);
+    expect(rows[0]?.busbwGBps).toBeLessThan(350);
+  });
+  it("sends all-to-all between hosts to the receiver's own NIC (issue 22, 8)", async () => {
+    const system = ["--topology", "2x hgx-h100-8", "-b", "1G", "-e", "1G", "--json"];
+    const { rows } = JSON.parse((await sim("direct-all-to-all", "--arg", "numRanks=16", ...system)).out) as {
+      rows: { timeUs: number }[];
+    };
+    expect(rows[0]?.timeUs).toBeGreaterThan(10_700);
+    expect(rows[0]?.timeUs).toBeLessThan(13_000);
+  });
+});
+
 describe("chorale sim --measured", () => {
   it("overlays the output of nccl-tests with the error", async () => {
     const file = join(folder, "measured.txt");

@@ -1,6 +1,5 @@
 /** What the vendor's own library takes, for `sim --nccl`: flags to a model, and its curve as rows and as text. */
 import {
-  busFactor,
   type CollectiveEstimate,
   type CollectiveMachine,
   collectiveMachineOf,
@@ -12,6 +11,7 @@ import {
   switchesReduce,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedBusFactor,
 } from "../../authoring/simulator/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -115,7 +115,7 @@ export function libraryCurve(
       sizeBytes,
       ...estimate,
       algbwGBps,
-      busbwGBps: algbwGBps * busFactor(operation, machine.numRanks),
+      busbwGBps: algbwGBps * timedBusFactor(operation, machine.numRanks),
       lowUs: timeUs / (1 + uncertainty),
       highUs: timeUs * (1 + uncertainty),
     };

@@ -29,9 +29,9 @@ import { sizeRange } from "../bench/index.ts";
 import { collect, factor } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
-import { loadPlan } from "./program-file.ts";
 import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
+import { loadPlanToSimulate } from "./sim-instances.ts";
 import {
   type LibraryCurve,
   type LibraryFlags,
@@ -144,6 +144,8 @@ function printTable(plan: ExecutionPlan, results: readonly Simulation[], dtype: 
 interface PlanRun {
   readonly file: string;
   readonly plan: ExecutionPlan;
+  /** Set where `sim` chose them. */
+  readonly instances?: number | undefined;
   readonly results: readonly Simulation[];
 }
 
@@ -181,10 +183,15 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const args = parseProgramArgs(flags.arg);
   const runs: PlanRun[] = [];
   for (const file of files) {
-    const plan = await loadPlan(file, args, { verify: false });
-    const devices = placeRanks(plan.ranks.length, inventory, flags.devices?.split(","));
+    const placed = (numRanks: number) => placeRanks(numRanks, inventory, flags.devices?.split(","));
+    const { plan, machine, instances } = await loadPlanToSimulate(
+      file,
+      args,
+      ({ ranks: { length } }) => new SimulatedMachine(inventory, placed(length), parameters),
+      parameters,
+    );
+    const devices = placed(plan.ranks.length);
     requireSwitch({ ...flags, nvls: "off" }, collectiveMachineOf(inventory, devices));
-    const machine = new SimulatedMachine(inventory, devices, parameters);
     const options = (sizeBytes: number): SimulateOptions => ({
       inventory,
       sizeBytes,
@@ -194,7 +201,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
       devices,
       machine,
     });
-    runs.push({ file, plan, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
+    runs.push({ file, plan, instances, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
   }
   const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
@@ -242,10 +249,11 @@ function documentOf(
   parameters: SystemParameters,
   flags: Flags,
 ): object {
-  const documents = runs.map(({ file, plan, results }) => {
+  const documents = runs.map(({ file, plan, instances, results }) => {
     const last = results.at(-1)!;
     return {
       file,
+      ...(instances === undefined ? {} : { instances }),
       rows: results.map(row),
       links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
       criticalPath: describeCriticalPath(plan, last),
@@ -283,10 +291,10 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
   const out: string[] = [
     `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * (runs[0]?.results[0]?.uncertainty ?? parameters.uncertainty))} %`,
   ];
-  for (const { file, plan, results } of runs) {
+  for (const { file, plan, instances, results } of runs) {
     const last = results.at(-1)!;
     out.push(
-      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks`,
+      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${instances === undefined ? "" : `, ${instances} instances to fill the links (--arg instances=N)`}`,
       printTable(plan, results, dtype),
     );
     const stuck = explainStuck(last);

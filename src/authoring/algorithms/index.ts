@@ -29,6 +29,7 @@ export {
   hierarchicalReduceScatter,
 } from "./hierarchical.ts";
 export { ALGORITHMS, type AlgorithmEntry, algorithm } from "./library.ts";
+export { meshAllReduce, meshReduceScatter, multiRingAllReduce, ringStrides } from "./mesh.ts";
 export {
   type MscclppArgs,
   type MscclppSendRecvArgs,

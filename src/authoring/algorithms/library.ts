@@ -10,6 +10,7 @@ import type { AlgorithmArgs, RootedArgs } from "./algorithm-args.ts";
 import * as pairs from "./all-pairs.ts";
 import * as bruck from "./bruck.ts";
 import * as hierarchical from "./hierarchical.ts";
+import * as mesh from "./mesh.ts";
 import * as point from "./point-to-point.ts";
 import * as recursive from "./recursive.ts";
 import * as ring from "./ring.ts";
@@ -73,6 +74,8 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("streaming-all-reduce", "all_reduce", streaming.streamingAllReduce, { inPlace: false }),
   entry("ring-all-reduce", "all_reduce", ring.ringAllReduce),
   entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
+  entry("multi-ring-all-reduce", "all_reduce", mesh.multiRingAllReduce),
+  entry("mesh-all-reduce", "all_reduce", mesh.meshAllReduce),
   entry("recursive-doubling-all-reduce", "all_reduce", recursive.recursiveDoublingAllReduce),
   entry("halving-doubling-all-reduce", "all_reduce", recursive.halvingDoublingAllReduce),
   entry("double-binary-tree-all-reduce", "all_reduce", tree.doubleBinaryTreeAllReduce, { takesChunks: true }),
@@ -88,6 +91,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), { legal: nodes }),
   entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
   entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
+  entry("mesh-reduce-scatter", "reduce_scatter", mesh.meshReduceScatter),
   entry("packet-reduce-scatter", "reduce_scatter", pairs.packetReduceScatter, { packets: true }),
   entry("read-reduce-scatter", "reduce_scatter", streaming.readReduceScatter),
   entry("streaming-reduce-scatter", "reduce_scatter", streaming.streamingReduceScatter, { inPlace: false }),

@@ -5,7 +5,6 @@
  */
 
 export {
-  busFactor,
   type CollectiveEstimate,
   type CollectiveMachine,
   type CpuCosts,
@@ -32,6 +31,7 @@ export {
   switchesReduce,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedBusFactor,
 } from "../../machine/cost/index.ts";
 export { readAstraNetwork } from "./astra.ts";
 export { toChakra } from "./chakra.ts";

@@ -1,4 +1,5 @@
 /** What is asked of a model of a collective library, and what it answers. */
+import { busFactor } from "../../collectives/index.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
 import type { NcclProtocol } from "./nccl-constants.ts";
 
@@ -45,11 +46,9 @@ export interface CollectiveEstimate {
   readonly uncertainty: number;
 }
 
-/** The factor from algorithm to bus bandwidth, as nccl-tests defines it. */
-export function busFactor(op: TimedOperation, n: number): number {
-  if (op === "all_reduce") return (2 * (n - 1)) / n;
-  if (op === "broadcast" || op === "reduce" || op === "sendrecv") return 1;
-  return (n - 1) / n;
+/** The factor from algorithm to bus bandwidth; of an exchange with one neighbour, 1. */
+export function timedBusFactor(op: TimedOperation, n: number): number {
+  return op === "sendrecv" ? 1 : busFactor(op, n);
 }
 
 /** Microseconds that `bytes` take at a rate. */

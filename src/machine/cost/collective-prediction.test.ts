@@ -3,7 +3,6 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { parseSystem, presetInventory } from "../topology/index.ts";
 import {
-  busFactor,
   type CollectiveMachine,
   collectiveMachineOf,
   type EstimateOptions,
@@ -12,6 +11,7 @@ import {
   switchesReduce,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedBusFactor,
 } from "./index.ts";
 
 const GIB = 2 ** 30;
@@ -26,7 +26,7 @@ const predict = (system: string, op: TimedOperation, bytes: number, options?: Es
 function busGBps(system: string, op: TimedOperation, options?: EstimateOptions, numRanks?: number): number {
   const machine = machineOf(system, numRanks);
   const { timeUs } = predictCollective(op, 8 * GIB, machine, options);
-  return ((8 * GIB) / (timeUs * 1000)) * busFactor(op, machine.numRanks);
+  return ((8 * GIB) / (timeUs * 1000)) * timedBusFactor(op, machine.numRanks);
 }
 const between = (value: number, low: number, high: number) => {
   expect(value).toBeGreaterThan(low);
@@ -101,7 +101,7 @@ describe("NCCL", () => {
     expect(us("8x400gIB")).toBeGreaterThan(us("8x400IB"));
     expect(us("4x200TCPX")).toBeGreaterThan(5 * us("8x400EFA"));
     const ll = predict("2x hgx-h200-8", "all_reduce", GIB, { algorithm: "ring", protocol: "LL", llGBps: 204 });
-    expect((GIB * busFactor("all_reduce", 16)) / (ll.timeUs * 1000)).toBeLessThan(45);
+    expect((GIB * timedBusFactor("all_reduce", 16)) / (ll.timeUs * 1000)).toBeLessThan(45);
   });
   it("adds what one process spends on each of its GPUs (issue 22, 9)", () => {
     const one = predict("dgx1-v100", "all_reduce", 1024).timeUs;

@@ -4,13 +4,13 @@
  * Start with nccl-constants.ts, the one copy of what NCCL assumes; machine-store.ts keeps this machine's own figures.
  */
 export {
-  busFactor,
   type CollectiveEstimate,
   type EstimateOptions,
   LIBRARY_ALGORITHMS,
   type LibraryAlgorithm,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedBusFactor,
 } from "./collective-estimate.ts";
 export {
   type CollectiveMachine,

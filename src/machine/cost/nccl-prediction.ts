@@ -9,12 +9,12 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
-  busFactor,
   type CollectiveEstimate,
   type EstimateOptions,
   type LibraryAlgorithm,
   ranksPerNode,
   type TimedOperation,
+  timedBusFactor,
   transferUs,
 } from "./collective-estimate.ts";
 import { type CollectiveMachine, type NvidiaGeneration, nvidiaGeneration } from "./collective-machine.ts";
@@ -121,7 +121,7 @@ function ringUs(setting: Setting, op: TimedOperation, bytes: number, protocol: N
     Math.max(0, steps - crossings) * intraUs +
     Math.min(steps, crossings) * networkUs;
   const fill = numNodes > 1 && protocol === "Simple" ? filled(bytes, fit.networkFill.us, fit.networkFill.bytes) : 0;
-  return latency + fill + transferUs(bytes * busFactor(op, n), protocolGBps(setting, protocol, setting.ringGBps));
+  return latency + fill + transferUs(bytes * timedBusFactor(op, n), protocolGBps(setting, protocol, setting.ringGBps));
 }
 
 function treeUs(setting: Setting, bytes: number, protocol: NcclProtocol): number {
@@ -166,7 +166,7 @@ function nvlsTreeUs(setting: Setting, bytes: number): number {
 function patUs(setting: Setting, op: TimedOperation, bytes: number): number {
   const { numRanks: n } = setting.machine;
   const latency = 8 + Math.ceil(Math.log2(n)) * hopOf(setting, "ring", "LL128").networkUs;
-  return latency + transferUs(bytes * busFactor(op, n), 0.75 * protocolGBps(setting, "Simple", setting.ringGBps));
+  return latency + transferUs(bytes * timedBusFactor(op, n), 0.75 * protocolGBps(setting, "Simple", setting.ringGBps));
 }
 
 /** Sends and receives with every other rank, or with one neighbour. */

@@ -7,11 +7,11 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
-  busFactor,
   type CollectiveEstimate,
   type EstimateOptions,
   ranksPerNode,
   type TimedOperation,
+  timedBusFactor,
   transferUs,
 } from "./collective-estimate.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
@@ -113,7 +113,7 @@ export function rcclPrediction(
         ),
         across ? transferUs(op === "sendrecv" ? sizeBytes : (g * sizeBytes * (n - g)) / n, outside) : 0,
       )
-    : transferUs(sizeBytes * busFactor(op, n), Math.min(inside, outside));
+    : transferUs(sizeBytes * timedBusFactor(op, n), Math.min(inside, outside));
   const startUs = across ? fit.networkBaseUs + (numNodes - 2) * fit.networkNodeUs : fit.baseUs;
   const best = fastest(startUs, across ? fit.networkFillUs : fit.fillUs, fit.fillBytes, moveUs, fit.llShare, sizeBytes);
   return {

@@ -6,7 +6,7 @@
  * Refuses what nothing is known of: several hosts, and operations other than these.
  */
 import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
-import { busFactor, type CollectiveEstimate, type TimedOperation, transferUs } from "./collective-estimate.ts";
+import { type CollectiveEstimate, type TimedOperation, timedBusFactor, transferUs } from "./collective-estimate.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
 
 interface VendorFit {
@@ -55,7 +55,7 @@ export function vendorPrediction(
     );
   const rate = fabric.deviceGBps * fit.efficiency;
   return {
-    timeUs: fit.baseUs + fit.rankUs * n + transferUs(sizeBytes * busFactor(op, n), rate),
+    timeUs: fit.baseUs + fit.rankUs * n + transferUs(sizeBytes * timedBusFactor(op, n), rate),
     library: fit.library,
     algorithm: op === "all_to_all" ? "p2p" : "ring",
     protocol: "Simple",

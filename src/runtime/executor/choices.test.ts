@@ -188,6 +188,8 @@ describe("serving plans", () => {
         "two-shot-fused-read-all-reduce",
         "ring-all-reduce",
         "bidirectional-ring-all-reduce",
+        "multi-ring-all-reduce",
+        "mesh-all-reduce",
         "recursive-doubling-all-reduce",
         "halving-doubling-all-reduce",
         "double-binary-tree-all-reduce",

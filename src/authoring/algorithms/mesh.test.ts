@@ -1,0 +1,23 @@
+import { describe, expect, it } from "vitest";
+import { compile } from "../language/index.ts";
+import { meshAllReduce, meshReduceScatter, multiRingAllReduce, ringStrides } from "./index.ts";
+
+describe("algorithms for full meshes", () => {
+  it.each([2, 3, 4, 5, 8])(
+    "compute what they should on %i ranks, in place and not, in one and two instances",
+    (numRanks) => {
+      for (const make of [meshAllReduce, multiRingAllReduce, meshReduceScatter])
+        for (const inPlace of [false, true])
+          for (const instances of [1, 2]) compile(make({ numRanks, inPlace, instances }));
+    },
+  );
+  it("have rings that share no link", () => {
+    expect(ringStrides(8)).toEqual([1, 3, 5, 7]);
+    expect(ringStrides(7)).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(ringStrides(2)).toEqual([1]);
+    for (const n of [3, 5, 8, 12]) {
+      const links = ringStrides(n).flatMap((stride) => Array.from({ length: n }, (_, i) => `${i} ${(i + stride) % n}`));
+      expect(new Set(links).size).toBe(links.length);
+    }
+  });
+});
