@@ -4,7 +4,7 @@
  *
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
  *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
- *   --warm 20000     calls of each operation before it is measured, at its smallest size: the compilers' time
+ *   --warm 20000     calls of each operation before it is measured, at each size up to 16 KiB: the compilers' time
  *   --lib DIR        another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
@@ -72,7 +72,7 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm
       const call = caller(op, comm, tensors);
       const iterations = Math.max(3, Math.round(iterationsOf(bytes) * calls));
       const times = backend.tensor("f64", [repeats]);
-      if (bytes === Math.min(...sizes)) for (let i = 0; i < warm; i++) call().wait();
+      if (bytes <= 16384) for (let i = 0; i < warm; i++) call().wait();
       for (let repeat = bytes <= 65536 ? -3 : -1; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();

@@ -3,7 +3,8 @@ import { ALGORITHMS } from "../../authoring/algorithms/index.ts";
 import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
 import { loadLibraryPlans } from "./algorithm-names.ts";
 import { type ChoiceDocument, type ChoicePlace, Choices, checkChoices, type KernelNames } from "./choices.ts";
-import { parseServed } from "./served.ts";
+import { PLAN_CHOICES } from "./plan-choices.ts";
+import { parseServed, SERVED_COLLECTIVES } from "./served.ts";
 import { SHIPPED_CHOICES } from "./shipped-choices.ts";
 
 let library: Awaited<ReturnType<typeof loadLibraryPlans>>;
@@ -54,6 +55,8 @@ describe("parseServed", () => {
 describe("choices", () => {
   it("have a shipped table for every collective, for any number of ranks, that names what exists", () => {
     expect(checkChoices(JSON.parse(JSON.stringify(SHIPPED_CHOICES)), "shipped")).toEqual(SHIPPED_CHOICES);
+    expect(checkChoices(JSON.parse(JSON.stringify(PLAN_CHOICES)), "plans")).toEqual(PLAN_CHOICES);
+    expect(PLAN_CHOICES.tables.map(({ collective }) => collective)).toEqual(SERVED_COLLECTIVES);
     for (const n of [1, 2, 7, 256]) {
       const choices = new Choices(place(n), [SHIPPED_CHOICES]);
       for (const op of COLLECTIVE_NAMES) expect(choices.choose(op, "f32", 0).source).toMatch(/^shipped 2026/);

@@ -47,6 +47,7 @@ export {
 } from "./cuda/index.ts";
 export type { ServingPlan } from "./library-plans.ts";
 export { machineChoices } from "./machine-choices.ts";
+export { PLAN_CHOICES } from "./plan-choices.ts";
 export {
   type AlgorithmRequest,
   parseServed,

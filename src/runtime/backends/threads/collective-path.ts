@@ -1,7 +1,7 @@
 /**
  * Which way a collective goes on the threads backend: as messages (eager-rings.ts) up to a size, or straight between the
  * callers' buffers. All ranks must choose alike, so only what the fingerprint holds and the group's size count. The limits
- * are where the two cross on 2 and 32 cores: bench/results/threads-small.md.
+ * are from 2 and 4 ranks on 32 cores, and beyond that not measured: bench/results/threads-small.md.
  */
 import type { WireOp } from "../../comm/index.ts";
 
@@ -20,21 +20,24 @@ export function laneRoomBytes(n: number): number {
 /** Up to how many bytes a part of this collective is sent eagerly in a group of `n`; -1: never. */
 export function eagerLimitBytes(op: WireOp, n: number): number {
   if (n < 2 || n > MAX_RING_RANKS) return -1;
+  const isPair = n === 2;
   switch (op) {
+    // Between 3 and 8 ranks the two ways were even at 64 bytes, and messages slower above.
     case "all_reduce":
-      return n <= 2 ? 2048 : 1024;
+      return isPair ? 512 : n > MAX_FLAT_RANKS ? 256 : -1;
     case "all_gather":
-      return n <= 2 ? 2048 : 256;
+      return isPair || n > MAX_FLAT_RANKS ? 128 : -1;
     case "reduce_scatter":
     case "all_to_all":
-      return Math.min(n <= 2 ? 2048 : 256, Math.floor(ROOM_BYTES / n));
+      return isPair || n > MAX_FLAT_RANKS ? 64 : -1;
     case "broadcast":
-      return n <= 2 ? 8192 : 4096;
+      return isPair ? 4096 : 2048;
     case "scatter":
-      return Math.floor(ROOM_BYTES / n);
+      return isPair ? 1024 : 256;
     case "gather":
+      return isPair ? 2048 : 1024;
     case "reduce":
-      return laneRoomBytes(n);
+      return isPair ? 1024 : 256;
     default:
       return -1;
   }

@@ -39,6 +39,11 @@ export class EagerRings {
   /** Up to how many bytes a part is eager, by the operation's code. */
   readonly #limits: readonly number[];
   #isOpen = false;
+  /** The call that the member's block is set up for: programs repeat themselves. */
+  #code = -1;
+  #bytes = -1;
+  #root = -1;
+  #kernel = -1;
   /** There is no room for them. */
   #isRefused = false;
 
@@ -69,9 +74,15 @@ export class EagerRings {
     const { size: n, me, words } = this.#engine;
     const { bytes } = work;
     if (!this.#isOpen || bytes === 0 || bytes > this.#limits[work.code]!) return false;
-    const isRoot = work.root === me;
-    const others = this.#others;
+    const { code, root, kernel } = work;
     words[this.#at + MEMBER.stage / 4] = 0;
+    if (code === this.#code && bytes === this.#bytes && root === this.#root && kernel === this.#kernel) return true;
+    this.#code = code;
+    this.#bytes = bytes;
+    this.#root = root;
+    this.#kernel = kernel;
+    const isRoot = root === me;
+    const others = this.#others;
     words[this.#at + MEMBER.partBytes / 4] = bytes;
     switch (work.op) {
       case "all_reduce":

@@ -9,8 +9,11 @@ export interface ThreadsHostOptions {
   readonly ranks: number;
   /** Most memory for communication buffers and bookkeeping, in bytes; at most 4 GiB, which is also the default. */
   readonly memoryLimitBytes?: number;
-  /** Which algorithm serves which size: tables, or `shipped`; by default this machine's own before the shipped ones. */
-  readonly choices?: ChoiceDocument | "shipped";
+  /**
+   * Which algorithm serves which size: tables; `shipped`; `plans` for algorithms alone, wherever there is one; by default
+   * this machine's own before the shipped ones.
+   */
+  readonly choices?: ChoiceDocument | "shipped" | "plans";
   /** Number of the world's life, raised at each rebuild; 1 by default. */
   readonly generation?: number;
 }

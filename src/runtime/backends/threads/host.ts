@@ -1,7 +1,14 @@
 /** The launching thread's side: makes a world's memory, and declares ranks dead. */
 import { bytes as checkedBytes, InvalidArgumentError } from "../../../core/index.ts";
 import { encodeFailure } from "../../comm/index.ts";
-import { MAX_PAGES, machineChoices, newSharedMemory, PAGE_BYTES, type WasmModule } from "../../executor/index.ts";
+import {
+  MAX_PAGES,
+  machineChoices,
+  newSharedMemory,
+  PAGE_BYTES,
+  PLAN_CHOICES,
+  type WasmModule,
+} from "../../executor/index.ts";
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
@@ -31,7 +38,8 @@ export function rankBlock(rank: number): number {
  */
 export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
   const { ranks, memoryLimitBytes = MAX_BYTES, generation = 1 } = options;
-  const choices = options.choices ?? machineChoices();
+  const given = options.choices ?? machineChoices();
+  const choices = given === "plans" ? PLAN_CHOICES : given;
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
   }

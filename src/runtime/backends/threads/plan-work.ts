@@ -3,6 +3,7 @@
  * and after where the plan alone would round them more than once.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
+import { operationInfo } from "../../../collectives/index.ts";
 import {
   DTYPES,
   type DType,
@@ -143,8 +144,8 @@ class PlanWorkMaker {
     work.code = opCode(name);
     work.timeoutMs = timeoutMs ?? this.#owner.timeoutMs;
     work.issuedAt = performance.now();
-    const { reduceOp } = plan.collective;
-    work.call = packCall(name, dtype, as !== undefined && reduceOp === undefined ? undefined : op, as?.root ?? 0);
+    const reduces = name === "run" || operationInfo(name).reduces;
+    work.call = packCall(name, dtype, reduces ? op : undefined, as?.root ?? 0);
     work.count = as?.count ?? numElements;
     const scalar = scalarOf(op, dtype);
     work.extra = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16) ^ hashNumbers([scalar]);

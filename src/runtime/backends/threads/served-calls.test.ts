@@ -140,6 +140,16 @@ describe("algorithm:", () => {
     `);
   });
 
+  it("is a mismatch, not a hang, when the ranks' operators differ", async () => {
+    const outcomes = await onRanks(2, ({ comm, rank }) =>
+      comm.allReduce(new Float32Array(8), { algorithm: "one-shot-packet-all-reduce", op: rank === 0 ? "min" : "max" }),
+    );
+    for (const error of valuesOf(outcomes) as { code: string; message: string }[]) {
+      expect(error).toMatchObject({ code: "MISMATCH" });
+      expect(error.message).toMatch(/min[^]*max/);
+    }
+  });
+
   it("is a mismatch, not a hang, when the ranks name different ones", async () => {
     const outcomes = await onRanks(2, async ({ comm, rank }) => {
       const algorithm = rank === 0 ? "ring-all-reduce" : "two-shot-kernel";
@@ -191,8 +201,9 @@ describe("tables", () => {
     const { THREADS_KIND } = await import("./threads-kind.ts");
     const check = (choices: unknown) => () => checkBackendOptions(THREADS_KIND as never, { choices }, 2);
     expect(check("shipped")).not.toThrow();
+    expect(check("plans")).not.toThrow();
     expect(check(document([{ ...table, rows: [{ fromBytes: 0, use: "ring-all-reduce" }] }]))).not.toThrow();
-    expect(check("mine")).toThrow(/"shipped", or a document of choices/);
+    expect(check("mine")).toThrow(/"shipped", "plans", or a document of choices/);
     expect(check(document([{ ...table, rows: [] }]))).toThrow(/choices.tables\[0\].rows: must be a list/);
   });
 });

@@ -6,12 +6,12 @@ import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
 
 const isChoices: OptionCheck = (value) => {
-  if (value === "shipped") return undefined;
+  if (value === "shipped" || value === "plans") return undefined;
   try {
     checkChoices(value, "backendOptions");
     return undefined;
   } catch (error) {
-    return `"shipped", or a document of choices (${(error as Error).message})`;
+    return `"shipped", "plans", or a document of choices (${(error as Error).message})`;
   }
 };
 

@@ -1,0 +1,60 @@
+/**
+ * Choices that leave nothing to kernels: every collective that an algorithm of the library can serve is served by one. For
+ * tests of plans on whatever the built-in collectives are tested on, and for comparisons; not the fastest of anything.
+ * Calls of one rank, with counts of each rank's own, and barriers have no plans.
+ */
+import type { CollectiveName } from "../../collectives/index.ts";
+import { CHOICES_SCHEMA_VERSION, type ChoiceDocument } from "./choices.ts";
+
+/** Defined for every number of ranks; small sizes go in packets where there are such algorithms. */
+const PLANS: { readonly [C in CollectiveName]?: readonly (readonly [fromBytes: number, use: string])[] } = {
+  all_reduce: [
+    [0, "one-shot-packet-all-reduce"],
+    [1024, "two-shot-packet-all-reduce"],
+    [16_384, "two-shot-fused-read-all-reduce"],
+    [262_144, "ring-all-reduce"],
+  ],
+  broadcast: [
+    [0, "binomial-broadcast"],
+    [65_536, "scatter-all-gather-broadcast"],
+  ],
+  reduce: [
+    [0, "binomial-reduce"],
+    [65_536, "scatter-gather-reduce"],
+  ],
+  all_gather: [
+    [0, "packet-all-gather"],
+    [16_384, "direct-all-gather"],
+    [262_144, "ring-all-gather"],
+  ],
+  reduce_scatter: [
+    [0, "packet-reduce-scatter"],
+    [16_384, "direct-reduce-scatter"],
+    [262_144, "ring-reduce-scatter"],
+  ],
+  all_to_all: [
+    [0, "bruck-all-to-all"],
+    [16_384, "direct-all-to-all"],
+    [262_144, "pairwise-all-to-all"],
+  ],
+  gather: [
+    [0, "binomial-gather"],
+    [16_384, "direct-gather"],
+  ],
+  scatter: [
+    [0, "binomial-scatter"],
+    [16_384, "direct-scatter"],
+  ],
+};
+
+export const PLAN_CHOICES: ChoiceDocument = {
+  schemaVersion: CHOICES_SCHEMA_VERSION,
+  source: "plans",
+  date: "2026-11-23",
+  tables: Object.entries(PLANS).map(([collective, rows]) => ({
+    backend: "threads",
+    collective: collective as CollectiveName,
+    ranks: [2, 1 << 20],
+    rows: rows.map(([fromBytes, use]) => ({ fromBytes, use })),
+  })),
+};
