@@ -189,6 +189,7 @@ describe("serving plans", () => {
         "two-shot-all-reduce",
         "two-shot-read-all-reduce",
         "two-shot-fused-read-all-reduce",
+        "two-phase-all-reduce",
         "ring-all-reduce",
         "bidirectional-ring-all-reduce",
         "multi-ring-all-reduce",

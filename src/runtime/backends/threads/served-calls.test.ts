@@ -131,10 +131,10 @@ describe("algorithm:", () => {
     expect(second).toEqual(first);
     expect(first).toMatchInlineSnapshot(`
       [
-        "algorithm: algorithm is "ring-all-gather"; expected one of two-shot-kernel, one-shot-all-reduce, one-shot-read-all-reduce, one-shot-packet-all-reduce, two-shot-all-reduce, two-shot-packet-all-reduce, two-shot-read-all-reduce, two-shot-fused-read-all-reduce, ring-all-reduce, bidirectional-ring-all-reduce, recursive-doubling-all-reduce, halving-doubling-all-reduce, double-binary-tree-all-reduce, binomial-all-reduce; a plan's name also with *INSTANCES and /CHUNKS",
+        "algorithm: algorithm is "ring-all-gather"; expected one of two-shot-kernel, one-shot-all-reduce, one-shot-read-all-reduce, one-shot-packet-all-reduce, two-shot-all-reduce, two-shot-packet-all-reduce, two-shot-read-all-reduce, two-shot-fused-read-all-reduce, two-phase-all-reduce, streaming-all-reduce, ring-all-reduce, bidirectional-ring-all-reduce, recursive-doubling-all-reduce, halving-doubling-all-reduce, double-binary-tree-all-reduce, binomial-all-reduce; a plan's name also with *INSTANCES and /CHUNKS",
         "algorithm: algorithm is 5; expected one of direct-kernel, binomial-broadcast, chain-broadcast, scatter-all-gather-broadcast; a plan's name also with *INSTANCES and /CHUNKS",
         "algorithm: algorithm is "ring-all-gather"; expected one of direct-kernel; a plan's name also with *INSTANCES and /CHUNKS",
-        "algorithm: algorithm is "nothing"; expected one of two-shot-kernel, one-shot-all-reduce, one-shot-read-all-reduce, one-shot-packet-all-reduce, two-shot-all-reduce, two-shot-packet-all-reduce, two-shot-read-all-reduce, two-shot-fused-read-all-reduce, ring-all-reduce, bidirectional-ring-all-reduce, recursive-doubling-all-reduce, halving-doubling-all-reduce, double-binary-tree-all-reduce, binomial-all-reduce; a plan's name also with *INSTANCES and /CHUNKS",
+        "algorithm: algorithm is "nothing"; expected one of two-shot-kernel, one-shot-all-reduce, one-shot-read-all-reduce, one-shot-packet-all-reduce, two-shot-all-reduce, two-shot-packet-all-reduce, two-shot-read-all-reduce, two-shot-fused-read-all-reduce, two-phase-all-reduce, streaming-all-reduce, ring-all-reduce, bidirectional-ring-all-reduce, recursive-doubling-all-reduce, halving-doubling-all-reduce, double-binary-tree-all-reduce, binomial-all-reduce; a plan's name also with *INSTANCES and /CHUNKS",
         "algorithm: algorithm is "ring-all-reduce"; expected nothing: run() takes the plan itself",
       ]
     `);
