@@ -169,6 +169,7 @@ const RACES: readonly Attack[] = [
   ),
 ];
 
+const ORDER_MORE: Attack[] = [];
 const ORDER: readonly Attack[] = [
   wrong(
     "a relaxed wait behind a signal that is not",
@@ -301,6 +302,19 @@ const ORDER: readonly Attack[] = [
     ),
   ),
 ];
+
+/** Rank 1's strands compete for two signals of rank 0 and for a lock; one of them then writes where rank 0 wrote. */
+const rivals = planOf(
+  [
+    [[copy(O, I), signal()], [signal()]],
+    [
+      [wait(), put(far(0, "output", 0), I), acquire(0), release(0)],
+      [wait(), acquire(0), release(0)],
+    ],
+  ],
+  { ...one, semaphores: [1] },
+);
+ORDER_MORE.push(wrong("tokens enough for all rivals: who comes second there may have come first", rivals));
 
 const BARRIERS: readonly Attack[] = [
   wrong(
@@ -778,6 +792,7 @@ const EXECUTOR: readonly Attack[] = [
 export const ATTACKS: readonly Attack[] = [
   ...RACES,
   ...ORDER,
+  ...ORDER_MORE,
   ...BARRIERS,
   ...LOOPS,
   ...PACKETS,

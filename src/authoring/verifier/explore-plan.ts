@@ -211,7 +211,7 @@ class Explorer {
     this.#decisions.push(ready.length);
     const chosen = ready[choice]!;
     this.#tokens.contestedReady.delete(chosen);
-    this.#tokens.take(chosen, this.#current(chosen)!);
+    this.#tokens.take(chosen, this.#current(chosen)!, true);
     this.#step(chosen);
     this.#wake(chosen);
     return true;

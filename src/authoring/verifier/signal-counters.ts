@@ -27,6 +27,8 @@ export interface WaitEvent {
   /** How many waits on this counter its strand had executed before. */
   readonly ordinal: number;
   readonly ticket: number;
+  /** Under `choices`: it went on because it was chosen. One for which there was a token whoever came first has no fixed ticket. */
+  readonly chosen: boolean;
   /** Clock before the wait. */
   readonly clock: Clock;
 }
@@ -190,21 +192,24 @@ const MAX_COUNTED_EVENTS = 3000;
 
 /**
  * The signals that precede each wait in every interleaving, for a counter that several strands share.
+ * @param fixed whose tickets are the same in every interleaving: of one waiting strand `all`, in one order of rivals those that were
+ * `chosen`; of any other wait only those that surely came before it are counted
  * @returns for each wait (in the order given) indices in `signals`
  */
 export function mustPrecede(
   initial: number,
   signals: readonly SignalEvent[],
   waits: readonly WaitEvent[],
-  ticketsAreFixed: boolean,
+  fixed: "all" | "chosen" | "none",
 ): readonly (readonly number[])[] {
   if (signals.length * Math.max(1, waits.length) > MAX_COUNTED_EVENTS * 100 || signals.length > MAX_COUNTED_EVENTS) {
     return waits.map(() => []);
   }
   return waits.map((wait) => {
-    const ticket = ticketsAreFixed
-      ? wait.ticket
-      : 1 + waits.filter((other) => other !== wait && before(other, wait)).length;
+    const ticket =
+      fixed === "all" || (fixed === "chosen" && wait.chosen)
+        ? wait.ticket
+        : 1 + waits.filter((other) => other !== wait && before(other, wait)).length;
     if (ticket <= initial) return [];
     const possible = signals.filter((signal) => !before(wait, signal));
     const result: number[] = [];

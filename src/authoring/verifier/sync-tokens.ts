@@ -167,7 +167,7 @@ export class Tokens {
   }
 
   /** Takes the tokens of a wait or acquire that may go on, and learns what their signals carry. */
-  take(strand: StrandState, op: SimpleOp): void {
+  take(strand: StrandState, op: SimpleOp, chosen = false): void {
     const { take } = counterUse(this.#in.table, strand.rank, op);
     const relaxed = op.kind === "wait" && op.relaxed;
     const before = strand.clock;
@@ -184,7 +184,7 @@ export class Tokens {
         if (snapshot !== undefined) this.#arrive(snapshot);
         if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot, thread);
       } else {
-        push(this.waits, counter.id, { strand: strand.g, segment, ordinal, ticket, clock: before });
+        push(this.waits, counter.id, { strand: strand.g, segment, ordinal, ticket, chosen, clock: before });
         for (const key of this.#in.derived.get(`${counter.id}:${strand.g}:${ordinal}`) ?? []) {
           const snapshot = this.#snapshotsByKey.get(key);
           if (snapshot === undefined) continue;

@@ -401,7 +401,7 @@ function derive(table: CounterTable, run: Exploration, ticketsAreFixed: boolean)
     const signals = run.signals.get(counter.id) ?? [];
     const waits = run.waits.get(counter.id) ?? [];
     const keys = run.signalKeys.get(counter.id) ?? [];
-    const fixed = ticketsAreFixed || counter.waiters.size === 1;
+    const fixed = counter.waiters.size === 1 ? "all" : ticketsAreFixed ? "chosen" : "none";
     mustPrecede(counter.initial, signals, waits, fixed).forEach((indices, i) => {
       const wait = waits[i]!;
       if (indices.length === 0) return;
