@@ -93,7 +93,10 @@ function fabricGroups(ids: readonly string[], links: readonly Link[]): Map<strin
  * Describes what a collective library sees on the devices of these ranks.
  * @throws InvalidArgumentError without ranks, or for a device that the inventory lacks
  * @example
- * collectiveMachineOf(parseSystem("2x hgx-h100-8")!, ids).numNodes // 2
+ * import { collectiveMachineOf, simulatedDevices } from "chorale/simulator";
+ * import { presetInventory } from "chorale/topology";
+ * const rack = presetInventory("gb200-nvl72");
+ * collectiveMachineOf(rack, simulatedDevices(rack)).numHosts // 18, on one node
  */
 export function collectiveMachineOf(
   inventory: Inventory,

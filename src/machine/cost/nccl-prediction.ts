@@ -236,7 +236,11 @@ function channelsOf({ machine, fit, onFabric }: Setting, bytes: number): number 
  * Predicts one collective of NCCL.
  * @throws InvalidArgumentError for devices without a compute capability, and for an algorithm or protocol that NCCL has not there
  * @example
- * ncclPrediction("all_reduce", 2 ** 30, machine, { nvls: true }).algorithm // "nvls" on 8x H100
+ * import { collectiveMachineOf, ncclPrediction, simulatedDevices } from "chorale/simulator";
+ * import { presetInventory } from "chorale/topology";
+ * const host = presetInventory("hgx-h100-8");
+ * const machine = collectiveMachineOf(host, simulatedDevices(host));
+ * ncclPrediction("all_reduce", 2 ** 30, machine, { nvls: true }).algorithm // "nvls"
  */
 export function ncclPrediction(
   op: TimedOperation,

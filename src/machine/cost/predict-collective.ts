@@ -9,7 +9,10 @@ import { vendorPrediction } from "./vendor-prediction.ts";
 /**
  * Says whether the switches of these devices multicast and reduce: NVSwitch 3 and later, which came with Hopper.
  * @example
- * switchesReduce(machine) // false on A100 and MI300X
+ * import { collectiveMachineOf, simulatedDevices, switchesReduce } from "chorale/simulator";
+ * import { presetInventory } from "chorale/topology";
+ * const host = presetInventory("hgx-a100-8");
+ * switchesReduce(collectiveMachineOf(host, simulatedDevices(host))) // false
  */
 export function switchesReduce({ family, arch, fabric }: CollectiveMachine): boolean {
   return family === "nvidia-gpu" && fabric.kind === "fabric" && fabric.switched && Number(arch) >= 9;
