@@ -13,6 +13,7 @@ export type YamlValue = YamlScalar | readonly YamlScalar[];
  * @throws FormatError naming the line
  */
 export function parseNetworkYaml(text: string, where = "yaml"): ReadonlyMap<string, YamlValue> {
+  checkNesting(text, where);
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, schema: "core", uniqueKeys: true, logLevel: "silent" });
   const place = (offset: number | undefined) => `${where}:${offset === undefined ? 1 : lines.linePos(offset).line}`;
@@ -36,4 +37,25 @@ export function parseNetworkYaml(text: string, where = "yaml"): ReadonlyMap<stri
     result.set(key.value, isSeq(value) ? value.items.map((item) => scalar(item, offset)) : scalar(value, offset));
   }
   return result;
+}
+
+/** These files hold flat lists. The library takes minutes, and then the stack, for what is nested a thousand deep. */
+const MAX_NESTING = 8;
+
+/** @throws FormatError naming the line where brackets, or list marks of one line, are nested too deep */
+function checkNesting(text: string, where: string): void {
+  let depth = 0;
+  for (const [index, line] of text.split("\n").entries()) {
+    for (const mark of line.replace(/(^|\s)#.*/, "")) {
+      if (mark === "[" || mark === "{") depth++;
+      else if (mark === "]" || mark === "}") depth = Math.max(0, depth - 1);
+      if (depth > MAX_NESTING) break;
+    }
+    if (depth > MAX_NESTING || /^\s*(?:[-?:]\s+){8}/.test(line)) {
+      throw new FormatError(
+        `${where}:${index + 1}`,
+        "is nested too deep; expected numbers, words, or flat lists of them",
+      );
+    }
+  }
 }
