@@ -19,7 +19,8 @@ export function useFreshTemporaryFolder(): void {
   process.env["TMPDIR"] = run;
   process.once("exit", () => {
     const left = leftIn(run);
-    rmSync(run, { recursive: true, force: true });
+    // A run that is interrupted leaves workers behind, which may write for a moment yet.
+    rmSync(run, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
     if (left.length === 0) return;
     console.error(`\nTests left something in the temporary folder:\n${left.map((line) => `  ${line}`).join("\n")}`);
     process.exitCode = 1;
