@@ -308,8 +308,8 @@ const rivals = planOf(
   [
     [[copy(O, I), signal()], [signal()]],
     [
-      [wait(), put(far(0, "output", 0), I), acquire(0), release(0)],
       [wait(), acquire(0), release(0)],
+      [wait(), put(far(0, "output", 0), I), acquire(0), release(0)],
     ],
   ],
   { ...one, semaphores: [1] },
