@@ -75,7 +75,6 @@ export {
   parseReduceOp,
   REDUCE_OPS,
   type ReduceOp,
-  reduceOpName,
 } from "./reduce-op.ts";
 export {
   checkValues,

@@ -19,11 +19,6 @@ export function isLegal(op: ReduceOp, dtype: DType): boolean {
   return op === "band" || op === "bor" || op === "bxor" ? !DTYPES[dtype].isFloat : true;
 }
 
-/** The name of an operator, as files and the command line have it. */
-export function reduceOpName(op: ReduceOp): string {
-  return typeof op === "string" ? op : "pre_mul_sum";
-}
-
 /**
  * Reads an operator's name.
  * @throws InvalidArgumentError naming the operators

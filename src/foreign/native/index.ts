@@ -23,9 +23,6 @@ export { mapShared, type SharedMapping } from "./mapping.ts";
 export {
   cString,
   type OutValue,
-  outFloat,
-  outInt32,
-  outUint32,
   outUint64,
 } from "./memory.ts";
 export {

@@ -6,25 +6,6 @@ export interface OutValue<T> {
   read(): T;
 }
 
-/** Room for an `int`. */
-export function outInt32(): OutValue<number> {
-  const buffer = Buffer.alloc(4);
-  return { buffer, read: () => buffer.readInt32LE(0) };
-}
-
-/** Room for an `unsigned int`. */
-export function outUint32(initial = 0): OutValue<number> {
-  const buffer = Buffer.alloc(4);
-  buffer.writeUInt32LE(initial);
-  return { buffer, read: () => buffer.readUInt32LE(0) };
-}
-
-/** Room for a `float`. */
-export function outFloat(): OutValue<number> {
-  const buffer = Buffer.alloc(4);
-  return { buffer, read: () => buffer.readFloatLE(0) };
-}
-
 /** Room for a 64-bit unsigned integer, a handle or a pointer. */
 export function outUint64(): OutValue<bigint> {
   const buffer = Buffer.alloc(8);

@@ -23,6 +23,7 @@ import {
   WAIT,
 } from "./image.ts";
 import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
+import { addStrandLimits } from "./strand-limits.ts";
 
 /** What the module exports for the executor. */
 export interface MachineExports {
@@ -44,37 +45,13 @@ export interface MachineParts {
 /** Adds the machine to a module that has the reduction kernels. */
 export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): void {
   const packets = addPacketMoves(module);
-  const limits = addLimits(module);
+  const limits = addStrandLimits(module);
   const step = addStep(module, parts, packets, limits);
   addLaunch(module);
   addRun(module, parts, step);
 }
 
 const word = (index: number) => 4 * index;
-
-/** (run, strand, pc) -> whether there is anything to do: sets RUN.begin and RUN.end. */
-function addLimits(module: ModuleBuilder): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i32"], results: ["i32"] }, (f) => {
-    const [run, strand, pc] = [f.param(0), f.param(1), f.param(2)];
-    const [begin, end, lead, unitEnd] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-    f.get(pc).mem("i32.load", word(DATA.length)).set(end);
-    f.get(strand).mem("i32.load", word(STRAND.unit)).i32(-1).op("i32.ne");
-    f.get(pc).mem("i32.load", word(DATA.windowed)).op("i32.and");
-    f.if(() => {
-      f.get(pc).mem("i32.load", word(DATA.lead)).set(lead);
-      f.get(strand).mem("i32.load", word(STRAND.unitStart)).tee(begin);
-      f.get(strand).mem("i32.load", word(STRAND.unit)).op("i32.add").set(unitEnd);
-      // Beyond 4 GiB: there is nothing that long.
-      f.i32(-1).get(unitEnd).get(unitEnd).get(begin).op("i32.lt_u", "select").set(unitEnd);
-      for (const edge of [begin, unitEnd]) {
-        f.get(edge).get(lead).op("i32.sub").i32(0).get(edge).get(lead).op("i32.gt_u", "select").set(edge);
-      }
-      f.get(unitEnd).get(end).get(unitEnd).get(end).op("i32.lt_u", "select").set(end);
-    });
-    f.get(run, begin).mem("i32.store", word(RUN.begin)).get(run, end).mem("i32.store", word(RUN.end));
-    f.get(begin, end).op("i32.lt_u");
-  });
-}
 
 function addLaunch(module: ModuleBuilder): void {
   module.function(
