@@ -41,10 +41,28 @@ function declarationsOf(symbol) {
         )
       : statement;
     return printer
-      .printNode(ts.EmitHint.Unspecified, withoutPrivate, node.getSourceFile())
+      .printNode(ts.EmitHint.Unspecified, inOrder(withoutPrivate, node.getSourceFile()), node.getSourceFile())
       .replace(/^export (default )?/, "")
       .replace(/^declare /, "");
   });
+}
+
+/** Sorts the members of unions and of inferred object types, whose order is the compiler's choice and changes with its version. */
+function inOrder(node, source) {
+  const textOf = (one) => printer.printNode(ts.EmitHint.Unspecified, one, source);
+  const sorted = (nodes) => ts.factory.createNodeArray([...nodes].sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1)));
+  const { transformed } = ts.transform(node, [
+    (context) => {
+      const visit = (one) => {
+        const inner = ts.visitEachChild(one, visit, context);
+        if (ts.isUnionTypeNode(inner)) return ts.factory.updateUnionTypeNode(inner, sorted(inner.types));
+        if (ts.isTypeLiteralNode(inner)) return ts.factory.updateTypeLiteralNode(inner, sorted(inner.members));
+        return inner;
+      };
+      return visit;
+    },
+  ]);
+  return transformed[0] ?? node;
 }
 
 /** The report of each entry point: its names in order, the same however the sources are arranged. */
