@@ -114,6 +114,10 @@ function shardOf(layer: LayerSpec, slice: Slice): KindShard {
   };
 }
 
+/** What the extra kernels of a layer with experts cost at most when few tokens are there, us, and how many few are. */
+const FEW_TOKENS_US = 60;
+const FEW_TOKENS = 128;
+
 function roofline(cost: Cost, memoryUs: number, computeUs: number): void {
   if (memoryUs >= computeUs) cost.memory += memoryUs;
   else cost.compute += computeUs;
@@ -186,7 +190,10 @@ export class LayerTimes {
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
       const width = (Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1) + activationBytes) / 2;
       exchangedUs = 2 * allToAllUs(tokens * expertsPerToken * hidden * width, ep, links.ep) * achievable.exchanges;
-      cost.overhead += achievable.expertOverheadUs;
+      // Sorting, padding and waiting for the fullest rank grow with the tokens; a few of them cost what kernels cost.
+      const { expertOverheadUs } = achievable;
+      const few = Math.min(expertOverheadUs, FEW_TOKENS_US);
+      cost.overhead += few + ((expertOverheadUs - few) * tokens) / (tokens + FEW_TOKENS);
     } else {
       columns = (layer.mlp.gated ? 3 : 2) * layer.mlp.intermediateSize;
     }
