@@ -8,6 +8,8 @@ export default async function setup(): Promise<void> {
   if (done) return;
   done = true;
   useFreshTemporaryFolder();
+  // TypeScript's command keeps V8's compiled code in the temporary folder, which a run must leave empty.
+  process.env.NODE_DISABLE_COMPILE_CACHE = "1";
   // Worker threads and child processes cannot run our TypeScript on Node 20: give them a fresh transpiled copy.
   await transpileSources();
 }

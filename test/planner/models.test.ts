@@ -410,7 +410,9 @@ describe(`broken models (seed ${seed}, ${numRuns} each)`, () => {
           try {
             const spec = modelFromGguf(await readGgufHeader(memorySource(file, "small.gguf")));
             expect(spec.numLayers).toBeGreaterThan(0);
-            expect(cut === undefined || cut % whole.length > whole.length - 64).toBe(true);
+            // A header whose counts were changed may well end before the cut.
+            const countsChanged = changes.some(([at]) => at % file.length >= 8 && at % file.length < 24);
+            expect(cut === undefined || countsChanged || cut % whole.length > whole.length - 64).toBe(true);
           } catch (error) {
             checkError(error);
           }

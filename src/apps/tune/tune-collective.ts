@@ -12,7 +12,7 @@ import { type DType, InvalidArgumentError, UnsupportedError } from "../../core/i
 import { type CpuTopology, cpuTopology } from "../../machine/cost/index.ts";
 import type { ChoiceRow, ChoiceTable } from "../../runtime/executor/index.ts";
 import { SERVED_COLLECTIVES } from "../../runtime/executor/index.ts";
-import { type BackendName, launch, loadableUrl } from "../../runtime/world/index.ts";
+import { type BackendName, backendKind, launch, loadableUrl } from "../../runtime/world/index.ts";
 import { checkBench } from "../bench/index.ts";
 import { median } from "../bench/internal.ts";
 import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
@@ -93,7 +93,9 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   if (!(SERVED_COLLECTIVES as readonly string[]).includes(op)) {
     throw new InvalidArgumentError("operation", op, `one of ${SERVED_COLLECTIVES.join(", ")}`);
   }
-  if (backend !== "threads") throw new UnsupportedError(`tune --backend ${backend}`, "the threads backend chooses");
+  if (!Object.hasOwn((await backendKind(backend)).options, "choices")) {
+    throw new UnsupportedError(`tune --backend ${backend}`, "that backend does not choose among algorithms");
+  }
   if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
   await checkBench({ op, ranks, sizes, dtype, backend });
   onProgress("compiling candidates");

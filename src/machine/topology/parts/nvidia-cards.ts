@@ -11,6 +11,8 @@ interface Row {
   readonly GBps: number;
   /** Dense TFLOP/s of f32, of 16-bit floats, of FP8 (0: none) and of int8. */
   readonly tflops: readonly [number, number, number, number];
+  /** Dense TFLOP/s of f64, where it is more than a fraction of f32. */
+  readonly f64?: number;
   readonly arch: string;
   readonly watts: number;
   readonly match: RegExp;
@@ -344,6 +346,7 @@ const ROWS: readonly Row[] = [
     mib: 16_384,
     GBps: 732,
     tflops: [9.3, 18.7, 0, 0],
+    f64: 4.7,
     arch: "6.0",
     watts: 250,
     match: /\bP100\b/,
@@ -394,6 +397,7 @@ const ROWS: readonly Row[] = [
     mib: 40_960,
     GBps: 1555,
     tflops: [19.5, 312, 0, 624],
+    f64: 19.5,
     arch: "8.0",
     watts: 250,
     match: /A100-PCIE-40GB/,
@@ -401,7 +405,7 @@ const ROWS: readonly Row[] = [
 ];
 
 export const NVIDIA_CARDS: readonly Part[] = ROWS.map(
-  ({ key, name, mib, GBps, tflops, arch, watts, match, source }) => {
+  ({ key, name, mib, GBps, tflops, f64, arch, watts, match, source }) => {
     const [f32, half, f8, i8] = tflops;
     return {
       family: "nvidia-gpu",
@@ -411,6 +415,7 @@ export const NVIDIA_CARDS: readonly Part[] = ROWS.map(
       memoryBytes: mib * MIB,
       memoryBandwidthGBps: GBps,
       peakTflops: {
+        ...(f64 !== undefined && { f64 }),
         f32,
         ...(half > 0 && { f16: half }),
         ...(half > 0 && Number(arch) >= 8 && { bf16: half }),
