@@ -762,6 +762,11 @@ const handOver = (before: Op[], after: Op[]) =>
     one,
     sendRecv,
   );
+/** Packets in the first chunk of scratch, plain data of them in another. */
+const unpacked = (plain: number, between: Op[]): ExecutionPlan => {
+  const plan = alone([[pack(S, I), unpack(s(plain), S), ...between, copy(O, s(plain))]], { ...one, scratch: 3 });
+  return { ...plan, options: { ...plan.options, protocol: "LL" } };
+};
 const EXECUTOR: readonly Attack[] = [
   onExecutor("all nops where they belong", handOver([nop], [nop]), "right"),
   onExecutor("no nop before a signal", handOver([], [nop])),
@@ -779,10 +784,9 @@ const EXECUTOR: readonly Attack[] = [
     planOf(oneRank([copy(S, I), nop, release(0)], [acquire(0), nop, copy(O, S), nop]), { ...one, semaphores: [0] }),
     "right",
   ),
-  onExecutor(
-    "plain data behind the packets of the same place without a nop",
-    alone([[pack(S, I), unpack(s(1), S), copy(O, s(1))]]),
-  ),
+  onExecutor("plain data behind the packets of the same place without a nop", unpacked(2, [])),
+  onExecutor("plain data behind the packets of the same place with a nop", unpacked(2, [nop]), "right"),
+  onExecutor("packets that lie over the plain data they are unpacked to, with its nop", unpacked(1, [nop])),
   onExecutor(
     "a wait in a loop whose nop stands before the loop only",
     pairOf([loop([put(far(1, "scratch", 0), I), nop, signal()], 16)], [nop, loop([wait(), copy(O, S)], 16)]),

@@ -4,6 +4,7 @@
  */
 import { bodyOf, type ExecutionPlan, limitViolations, type Op, type RankPlan, type SimpleOp } from "../plan/index.ts";
 import type { Findings } from "./findings.ts";
+import { missesHalf, packetsOverPlain } from "./scratch-places.ts";
 import { movesPackets } from "./strand-state.ts";
 
 export const TARGETS = ["mscclpp"] as const;
@@ -25,12 +26,23 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
       hint: "split the work over more strands or operations",
     });
   }
+  for (const { place, owner, packets, plain } of packetsOverPlain(plan)) {
+    findings.at(plan, place, {
+      code: "target-defect",
+      severity: "error",
+      message: `moves packets of scratch[${packets}] of rank ${owner}, which lie over plain data of scratch[${plain}] on this executor (packets of chunk i take up the room of chunks 2i and 2i+1): they destroy each other, and plain data that looks like the number of a launch passes for packets`,
+      hint: "give plain data chunks of scratch behind those that packets take up: with packets in n chunks from 0, from chunk 2n",
+    });
+  }
   for (const rank of plan.ranks) {
     const contested = contestedSemaphores(rank);
     rank.strands.forEach((strand, s) => {
       strand.ops.forEach((outer, o) => {
         bodyOf(outer).forEach((op, b) => {
-          const defect = defectOf(op, outer, plan.options.protocol) ?? greedyAcquire(op, contested);
+          const defect =
+            defectOf(op, outer, plan.options.protocol) ??
+            greedyAcquire(op, contested) ??
+            otherHalf(op, plan, rank.rank);
           if (defect === undefined) return;
           const place = [rank.rank, s, o, outer.kind === "pipeline" ? b : undefined] as const;
           findings.at(plan, place, { code: "target-defect", severity: "error", ...defect });
@@ -57,6 +69,15 @@ function greedyAcquire(op: SimpleOp, contested: ReadonlySet<number>): { message:
     message:
       "takes several semaphores, for one of which other strands compete: the executor takes each as soon as it is there",
     hint: "acquire them one by one, in the same order in every strand",
+  };
+}
+
+function otherHalf(op: SimpleOp, plan: ExecutionPlan, rank: number): { message: string; hint: string } | undefined {
+  if (!missesHalf(op, plan, rank)) return undefined;
+  return {
+    message:
+      "reaches plain data of scratch over a channel, in a plan with two halves of scratch: the executor uses the first half there in every launch, and takes turns elsewhere",
+    hint: "leave use_double_scratch_buffer off, and synchronise the ranks at the end of the plan",
   };
 }
 
@@ -140,7 +161,11 @@ function defectOf(
     };
   }
   if (op.kind === "put" && op.channelKind === "port" && op.format === "pack") {
-    return { message: "the executor sends the source as it is, as packets", hint: "copy it to packets first" };
+    return {
+      message:
+        "the executor sends the source as it is, as packets, and finds its buffer only in the first plan that it runs",
+      hint: "copy it to packets, and forward these",
+    };
   }
   if (outer.kind === "pipeline" && !movesPackets(op)) {
     const size = sizeOf(op);
