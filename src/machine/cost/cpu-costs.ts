@@ -39,7 +39,7 @@ export const CPU_COST_NAMES = [
   "cacheBytes",
 ] as const satisfies readonly (keyof CpuCosts)[];
 
-/** Where nothing was measured: a server core of about 3 GHz, fitted on two cores of an AMD EPYC 9004. */
+/** Where nothing was measured: round figures for a server core of about 3 GHz, estimated rather than fitted. */
 export const DEFAULT_CPU_COSTS: CpuCosts = Object.freeze({
   callUs: 1.2,
   meetUs: 0.3,
