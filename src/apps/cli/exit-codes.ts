@@ -13,9 +13,15 @@ const LACKS: ReadonlyMap<unknown, string> = new Map([
 
 /** Says what the machine lacks, and how to give it, where that is why the system refused; undefined for other errors. */
 export function describeLack(error: unknown): string | undefined {
-  if (!(error instanceof Error && "code" in error)) return undefined;
-  // A thread that cannot be started says why in its text alone.
-  const inText = error.code === "ERR_WORKER_INIT_FAILED" ? /\bE[A-Z]+\b(?=\W*$)/.exec(error.message)?.[0] : undefined;
-  const mend = LACKS.get(inText ?? error.code);
-  return mend === undefined ? undefined : `${error.message}. ${mend}`;
+  if (!(error instanceof Error)) return undefined;
+  const mend = LACKS.get(systemCode(error));
+  return mend === undefined ? undefined : `${error.message.replace(/\.$/, "")}. ${mend}`;
+}
+
+/** The system's code of an error. Two kinds have it in their text alone: threads that cannot start, and Node 26's loader. */
+function systemCode(error: Error): unknown {
+  const code = "code" in error ? error.code : undefined;
+  if (code === "ERR_WORKER_INIT_FAILED") return /\bE[A-Z]+\b(?=\W*$)/.exec(error.message)?.[0];
+  if (/: too many open files\.?$/.test(error.message)) return "EMFILE";
+  return code;
 }
