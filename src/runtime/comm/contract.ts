@@ -37,7 +37,7 @@ export interface Work<T> extends Promise<T> {
 export type Data = Tensor | TypedArray;
 
 export interface CallOptions {
-  /** Deadline of this operation; the communicator's default (60 s by default) otherwise. */
+  /** Deadline of this operation; the communicator's by default, which is 60 s where nothing else was given. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /** Element type of typed arrays whose class does not tell it (Uint16Array: f16, bf16; Uint8Array: f8e4m3, f8e5m2). */

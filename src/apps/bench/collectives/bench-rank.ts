@@ -2,12 +2,12 @@
  * A benchmark on one rank. Buffers are tensors of the world, made once for the largest size, in host or in device
  * memory as the backend has it; a size is checked, then timed, out of place and in place.
  */
-import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
+import { operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
 import { InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import type { BenchJob, BenchReport, BenchRow, Measurement } from "./bench-types.ts";
-import { type Step, type Timing, time } from "./call-timing.ts";
+import { measurementOf, type Step, type Timing, time } from "./call-timing.ts";
 import { checkCall, fillInput } from "./checked-data.ts";
 import { copyBytesPerUs, memoryTraffic } from "./memory-roofline.ts";
 import { type Buffers, caller } from "./timed-calls.ts";
@@ -51,14 +51,8 @@ async function measureSizes(world: World, job: BenchJob): Promise<BenchRow[]> {
       const wrong = job.check ? await checkCall(world, comm, job, buffers, count, inPlace) : null;
       fillInput(world, comm, job, buffers, count);
       const timing = await timeCalls(comm, job, buffers, count, inPlace, fixed, index === 0);
-      const algbwGBps = timing.us === 0 ? 0 : (reported * elementBytes) / timing.us / 1e3;
       const measurement: Measurement = {
-        timeUs: timing.us,
-        minUs: timing.minUs,
-        maxUs: timing.maxUs,
-        algbwGBps,
-        busbwGBps: algbwGBps * busFactor(job.op, n),
-        wrong,
+        ...measurementOf(timing, job.op, n, reported * elementBytes, wrong),
         roofline: copied === undefined || timing.us === 0 ? null : traffic / timing.us / copied,
       };
       return { measurement, iterations: timing.iterations };

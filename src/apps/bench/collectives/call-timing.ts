@@ -3,8 +3,9 @@
  * does), and of several loops the median, so that one disturbance does not make a row.
  */
 import { performance } from "node:perf_hooks";
+import { busFactor, type OperationName } from "../../../collectives/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
-import type { BenchJob } from "./bench-types.ts";
+import type { BenchJob, Measurement } from "./bench-types.ts";
 import type { TimedWork } from "./timed-calls.ts";
 
 /** About how long the calls of one size take together when no count is given, ms. */
@@ -26,6 +27,18 @@ export interface Timing {
   readonly iterations: number;
   /** Each loop's mean over its calls and the ranks, in the order of measurement. */
   readonly loops: readonly number[];
+}
+
+/** What a row says of loops of calls that moved `sizeBytes`, as nccl-tests counts them, among `ranks`. */
+export function measurementOf(
+  { us, minUs, maxUs }: Timing,
+  op: OperationName,
+  ranks: number,
+  sizeBytes: number,
+  wrong: number | null,
+): Measurement {
+  const algbwGBps = us === 0 ? 0 : sizeBytes / us / 1e3;
+  return { timeUs: us, minUs, maxUs, algbwGBps, busbwGBps: algbwGBps * busFactor(op, ranks), wrong };
 }
 
 /** What is repeated: a call, or the replay of a graph that holds `calls` of them. */

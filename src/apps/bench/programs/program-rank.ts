@@ -1,10 +1,9 @@
 /** A benchmark of programs on one rank: contenders are checked, then timed in turn, size by size. */
-import { busFactor, operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
+import { operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
 import { sizeOf } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
-import type { Measurement } from "../collectives/bench-types.ts";
-import { type Timing, timeInTurn } from "../collectives/call-timing.ts";
+import { measurementOf, type Timing, timeInTurn } from "../collectives/call-timing.ts";
 import { checkCall, fillInput } from "../collectives/checked-data.ts";
 import type { Buffers } from "../collectives/timed-calls.ts";
 import { contenderCall } from "./program-calls.ts";
@@ -26,11 +25,7 @@ export async function runProgramRank(world: World, job: ProgramJob): Promise<Pro
   for (const [index, count] of counts.entries()) {
     const measured = await measureContenders(world, comm, job, job.contenders, buffers, count, index === 0);
     const sizeBytes = reportedCount(job.op, n, count) * elementBytes;
-    const figures = ({ timing, wrong }: Measured): Measurement => {
-      const algbwGBps = timing.us === 0 ? 0 : sizeBytes / timing.us / 1e3;
-      const busbwGBps = algbwGBps * busFactor(job.op, n);
-      return { timeUs: timing.us, minUs: timing.minUs, maxUs: timing.maxUs, algbwGBps, busbwGBps, wrong };
-    };
+    const figures = ({ timing, wrong }: Measured) => measurementOf(timing, job.op, n, sizeBytes, wrong);
     const [first, ...others] = measured;
     if (first === undefined) continue;
     for (const [i, other] of others.entries()) {
