@@ -36,6 +36,7 @@ it.each(["threads", "nccl"])("a rank of the %s backend loads no package when it 
   );
   expect(files).toContain("mesh/device-mesh.ts");
   expect(packages).toEqual([]);
+  if (backend === "threads") expect(files.filter((file) => /cuda|^runtime\/device\//.test(file))).toEqual([]);
 });
 
 it("a thread loads neither sockets nor another backend before it has its place", () => {

@@ -6,7 +6,7 @@ import * as algorithms from "../../dist/authoring/algorithms/index.js";
 import { compile } from "../../dist/authoring/language/index.js";
 import { chunkBytesOf, shapeOf } from "../../dist/authoring/plan/index.js";
 import { verifyPlan } from "../../dist/authoring/verifier/index.js";
-import { generateCuda, windowBytes } from "../../dist/runtime/executor/cuda/index.js";
+import { generateCuda, windowBytes } from "../../dist/runtime/executor/index.js";
 
 const [folder = "cuda-kernels", dtypes = "f32,bf16", filter = ""] = process.argv.slice(2);
 const wanted = new RegExp(filter);

@@ -17,7 +17,7 @@ import {
   type Reach,
   type WasmMemory,
   type WasmModule,
-} from "../../src/runtime/executor/index.ts";
+} from "../../src/runtime/executor/internal.ts";
 import { Random } from "../oracle/random.ts";
 
 let compiled: WasmModule | undefined;

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
 import { DEFAULT_CPU_COSTS, readMachineFile } from "../../machine/cost/index.ts";
-import { loadLibraryPlans } from "../../runtime/executor/index.ts";
+import { loadLibraryPlans } from "../../runtime/executor/internal.ts";
 import { candidatesOf, rankCandidates } from "./candidates.ts";
 import { chosenOf, type TuneResult, tableOf } from "./tune-collective.ts";
 import type { TuneReading } from "./tune-types.ts";

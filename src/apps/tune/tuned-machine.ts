@@ -12,7 +12,7 @@ import {
   type ChoiceDocument,
   type ChoiceTable,
   checkChoices,
-} from "../../runtime/executor/index.ts";
+} from "../../runtime/executor/internal.ts";
 import type { TuneResult } from "./tune-collective.ts";
 
 /** What is stored for this machine. */

@@ -9,14 +9,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chunkBytesOf, type ExecutionPlan, shapeOf } from "../../../src/authoring/plan/index.ts";
 import { type DType, sizeOf, viewAs } from "../../../src/core/index.ts";
-import {
-  type CudaOptions,
-  type GeneratedKernel,
-  generateCuda,
-  launchWords,
-  packetChunkBytes,
-  windowBytes,
-} from "../../../src/runtime/executor/cuda/index.ts";
+import { type CudaOptions, type GeneratedKernel, generateCuda } from "../../../src/runtime/executor/cuda/generate.ts";
+import { launchWords, packetChunkBytes, windowBytes } from "../../../src/runtime/executor/cuda/launch-words.ts";
 import type { LocalBuffers } from "../local-ranks.ts";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));

@@ -26,7 +26,7 @@ import {
   type Operand,
   refuseCalls,
 } from "../../comm/index.ts";
-import { instantiate } from "../../executor/index.ts";
+import { instantiate } from "../../executor/internal.ts";
 import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";

@@ -3,7 +3,7 @@
  * everybody's buffers. Each step is taken up again where a wait broke it off.
  */
 import { ChoraleError, type DType } from "../../../core/index.ts";
-import type { KernelOp } from "../../executor/index.ts";
+import type { KernelOp } from "../../executor/internal.ts";
 import { RING_FULL } from "./eager-code.ts";
 import type { EagerRings } from "./eager-rings.ts";
 import { stampOf } from "./layout.ts";

@@ -12,7 +12,7 @@
  * Status: 0 done; 1 + p rank p's message is missing; `RING_FULL` + p rank p has not taken its messages; -1 - p rank p's
  * call differs from ours.
  */
-import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/index.ts";
+import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
 import { LINE, MEMBER, RING, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;

@@ -22,7 +22,7 @@ import {
   OpCounters,
   SAMPLE_EVERY,
 } from "../../comm/index.ts";
-import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/index.ts";
+import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/internal.ts";
 import { CallSteps } from "./call-steps.ts";
 import { MAX_FLAT_RANKS } from "./collective-path.ts";
 import type { Drivable, Driver, Pumpable } from "./driver.ts";

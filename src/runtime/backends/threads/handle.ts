@@ -2,7 +2,7 @@
  * What travels from the launching thread to the ranks of a threads world: one shared WebAssembly memory, the compiled
  * kernels, and plain numbers. Structured-cloneable, so it goes through `workerData` or `postMessage`.
  */
-import type { ChoiceDocument, WasmMemory, WasmModule } from "../../executor/index.ts";
+import type { ChoiceDocument, WasmMemory, WasmModule } from "../../executor/internal.ts";
 
 export interface ThreadsHostOptions {
   /** Number of ranks, 1 to 256. */

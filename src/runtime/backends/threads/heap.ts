@@ -4,7 +4,7 @@
  * serves every other. Blocks are aligned to 128 bytes, and have a header of as many before them.
  */
 import { InvariantError, OutOfMemoryError } from "../../../core/index.ts";
-import { PAGE_BYTES, type WasmMemory } from "../../executor/index.ts";
+import { PAGE_BYTES, type WasmMemory } from "../../executor/internal.ts";
 import { LINE, WORLD } from "./layout.ts";
 
 /** Header words: size of the whole block in units of 128 bytes, a mark, the next free block's address. */

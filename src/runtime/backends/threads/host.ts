@@ -8,7 +8,7 @@ import {
   PAGE_BYTES,
   PLAN_CHOICES,
   type WasmModule,
-} from "../../executor/index.ts";
+} from "../../executor/internal.ts";
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";

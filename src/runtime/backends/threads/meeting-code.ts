@@ -7,7 +7,7 @@
  * It is a shortcut: who hears nothing in time looks at the words that every member publishes. So nothing is kept of a
  * meeting that was left, and ranks that sleep need nobody to pass anything on.
  */
-import type { FunctionBuilder, ModuleBuilder } from "../../executor/index.ts";
+import type { FunctionBuilder, ModuleBuilder } from "../../executor/internal.ts";
 import { LINE, linksOf, MEETING, MEMBER } from "./layout.ts";
 
 /** The words of a group's links: rounds of (count, then pairs of addresses: where to write, what to poll), and a 0. */

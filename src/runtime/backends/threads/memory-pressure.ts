@@ -2,7 +2,7 @@
  * Has V8 look for the memory of generations that ended. It does not count the bytes of a shared WebAssembly memory as its
  * own, so nothing else makes it look: fifty rebuilds would hold fifty generations.
  */
-import type { WasmMemory } from "../../executor/index.ts";
+import type { WasmMemory } from "../../executor/internal.ts";
 
 /** How much may wait in this thread, bytes. Looking takes 5 to 20 ms. */
 const MAX_WAITING_BYTES = 64 * 2 ** 20;

@@ -12,7 +12,7 @@ import {
   type ReduceOp,
   wordTable,
 } from "../../../core/index.ts";
-import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/index.ts";
+import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/internal.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 

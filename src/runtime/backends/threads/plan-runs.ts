@@ -12,7 +12,7 @@ import {
   REACHES,
   type Reach,
   strandPositions,
-} from "../../executor/index.ts";
+} from "../../executor/internal.ts";
 import type { Heap } from "./heap.ts";
 import { GROUP, LINE } from "./layout.ts";
 import type { ProtocolExports } from "./protocol.ts";

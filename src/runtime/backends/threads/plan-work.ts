@@ -17,7 +17,13 @@ import {
   viewAs,
 } from "../../../core/index.ts";
 import { asTensor, hashNumbers, type Operand, opCode, type PlanCall, packCall } from "../../comm/index.ts";
-import { KERNEL_INDEX, type KernelOp, reductionDepth, WIDEN_BYTES, type WidenExports } from "../../executor/index.ts";
+import {
+  KERNEL_INDEX,
+  type KernelOp,
+  reductionDepth,
+  WIDEN_BYTES,
+  type WidenExports,
+} from "../../executor/internal.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY } from "./move.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";

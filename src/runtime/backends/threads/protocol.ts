@@ -20,7 +20,7 @@ import {
   type WasmFunction,
   type WasmModule,
   type WidenExports,
-} from "../../executor/index.ts";
+} from "../../executor/internal.ts";
 import { addEager, addFlagOf } from "./eager-code.ts";
 import { HISTORY, LINE, MEMBER, RANK, SLOT } from "./layout.ts";
 import { addMeetings } from "./meeting-code.ts";

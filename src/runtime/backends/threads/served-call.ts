@@ -21,7 +21,7 @@ import {
   logsSelection,
   registeredAlgorithm,
   SHIPPED_CHOICES,
-} from "../../executor/index.ts";
+} from "../../executor/internal.ts";
 
 /** The collectives by hand: see move.ts. */
 export const KERNELS = Object.fromEntries(

@@ -1,7 +1,7 @@
 /** Collectives that plans serve: by `algorithm:` and by tables. Every one is compared with what the kernels give. */
 import { describe, expect, it } from "vitest";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
-import type { ChoiceDocument } from "../../executor/index.ts";
+import type { ChoiceDocument } from "../../executor/internal.ts";
 import { createThreadsHost } from "./host.ts";
 
 const document = (tables: ChoiceDocument["tables"]): ChoiceDocument => ({

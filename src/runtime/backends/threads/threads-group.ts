@@ -28,7 +28,7 @@ import {
   type UncheckedOptions,
   type WireOp,
 } from "../../comm/index.ts";
-import type { Choice } from "../../executor/index.ts";
+import type { Choice } from "../../executor/internal.ts";
 import { FastCollectives } from "./fast-collectives.ts";
 import { EAGER_BYTES } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";

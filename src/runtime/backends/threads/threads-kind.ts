@@ -1,6 +1,6 @@
 /** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
 import { type BackendKind, isDuration, isFlag, isIntegerFrom, type OptionCheck } from "../../comm/index.ts";
-import { checkChoices } from "../../executor/index.ts";
+import { checkChoices } from "../../executor/internal.ts";
 import { dumpFlight } from "./flight-ring.ts";
 import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";

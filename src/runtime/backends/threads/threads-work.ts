@@ -2,7 +2,7 @@
 import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { callSite, checkWait, PendingWork } from "../../comm/index.ts";
-import type { KernelOp } from "../../executor/index.ts";
+import type { KernelOp } from "../../executor/internal.ts";
 import type { Driver, Pumpable } from "./driver.ts";
 import type { PlanRun } from "./plan-runs.ts";
 

@@ -18,6 +18,11 @@ export interface WindowSizes {
   readonly packetChunk: number;
   readonly bytes: number;
 }
+
+/**
+ * Computes where scratch and packets lie in each rank's window, and how large windows have to be, all in bytes.
+ * @param chunkBytes size of one chunk of the plan in this launch
+ */
 export function windowBytes(kernel: GeneratedKernel, chunkBytes: number): WindowSizes {
   const { scratchChunks, numHalves } = kernel;
   const half = roundUp(scratchChunks * chunkBytes, 128);

@@ -1,0 +1,42 @@
+/**
+ * The executor's second door, for ranks on CPUs: kernels, the machine that runs plans, and the tables of choices.
+ * It loads neither the CUDA generator nor the device runtime: those are behind index.ts.
+ * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
+ */
+export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+export {
+  CHOICES_SCHEMA_VERSION,
+  type Choice,
+  type ChoiceDocument,
+  type ChoiceRow,
+  Choices,
+  type ChoiceTable,
+  checkChoices,
+  type KernelNames,
+  logsSelection,
+} from "./choices.ts";
+export { COUNTER_BYTES } from "./cpu/image.ts";
+export { buildExecutor } from "./cpu/module.ts";
+export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
+export { reductionDepth } from "./cpu/reduction-depth.ts";
+export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
+export { machineChoices } from "./machine-choices.ts";
+export { PLAN_CHOICES } from "./plan-choices.ts";
+export { SERVED_COLLECTIVES } from "./served.ts";
+export { SHIPPED_CHOICES } from "./shipped-choices.ts";
+export { type ExecutorMemory, REACHES, type Reach } from "./transport.ts";
+export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";
+export { addCopy } from "./wasm/copy.ts";
+export { initContext, setParameter } from "./wasm/kernel-context.ts";
+export { addReduceKernels, CONTEXT, COPY_KERNEL, KERNEL_INDEX, type KernelOp } from "./wasm/reduce-kernels.ts";
+export {
+  compileModule,
+  instantiate,
+  MAX_PAGES,
+  newSharedMemory,
+  PAGE_BYTES,
+  type WasmFunction,
+  type WasmMemory,
+  type WasmModule,
+} from "./wasm/webassembly.ts";
+export { addWiden, WIDEN_BYTES, type WidenExports } from "./wasm/widen.ts";
