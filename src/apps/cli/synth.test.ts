@@ -51,6 +51,12 @@ describe("chorale synth", () => {
     expect(out).toMatch(/gpu0-gpu6 +1\.0417x/);
   });
 
+  it("has schedules of the fewest steps", async () => {
+    const { code, out } = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--fewest-steps");
+    expect(code).toBe(0);
+    expect(out).toContain("66.67 % above the bound: 12 trees, at most 2 steps");
+  });
+
   it("takes one-way networks from a file", async () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", file("circle.network.json"));
     expect(code).toBe(0);
@@ -70,6 +76,7 @@ describe("chorale synth", () => {
     [["synth", "all_gather", "--topology", "l4"], /at least 2 different devices/],
     [["synth", "broadcast", "--root", "8", "--topology", "mi250x-8"], /root is 8; expected a rank from 0 to 7/],
     [["synth", "all_gather", "--share", "1/2", "--topology", "mi250x-8"], /8 fractions/],
+    [["synth", "all_gather", "--trees", "1", "--fewest-steps", "--topology", "mi250x-8"], /treesPerRoot/],
     [["synth", "all_gather", "--links", "string", "--topology", "mi250x-8"], /--links/],
     [["synth", "all_gather", "--devices", "gpu0,gpu99", "--topology", "mi250x-8"], /gpu99/],
   ])("refuses %j with a sentence", async (words, message) => {

@@ -41,6 +41,7 @@ interface Flags {
   readonly links?: string;
   readonly effective?: boolean;
   readonly trees?: number;
+  readonly fewestSteps?: boolean;
   readonly size: string;
   readonly pieces?: number;
   readonly redop: string;
@@ -64,6 +65,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--links <kinds>", `links that count, comma-separated: ${LINK_KINDS.join(", ")}`)
     .option("--effective", "count what links reach, not their rate")
     .option("--trees <k>", "at most this many trees for each rank: coarser chunks, a little slower", whole(1))
+    .option("--fewest-steps", "the schedule of the fewest steps, for small data, instead of the fastest for large data")
     .option("--size <bytes>", "the size that the plan is cut into pieces for", "64M")
     .option("--pieces <p>", "cut each tree's share into this many pieces, instead of by the size", whole(1))
     .addOption(
@@ -137,6 +139,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     root: flags.root,
     ...(flags.share.length === 0 ? {} : { shares: flags.share }),
     ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
+    ...(flags.fewestSteps === undefined ? {} : { fewestSteps: flags.fewestSteps }),
   });
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, 8);

@@ -4,9 +4,10 @@
  * Shahrokhi, Matula 1990). The solver's numbers are rounded to exact ones and checked.
  */
 import { type CheckedNetwork, commonDenominator, distances, Rational } from "../certificate/index.ts";
+import { gatherBound } from "./cut-bounds.ts";
 import { solveLinearProgram } from "./linear-program.ts";
 import { commonIntegers } from "./round.ts";
-import type { ScaledGraph } from "./scaled-graph.ts";
+import { outgoingOf, type ScaledGraph } from "./scaled-graph.ts";
 
 /** Larger programs take minutes. */
 export const MAX_ALL_TO_ALL_COLUMNS = 20_000;
@@ -93,6 +94,25 @@ function roundedLengths(prices: Float64Array): Rational[] {
   return integers.map((value) => new Rational(BigInt(value), BigInt(q)));
 }
 
+/**
+ * Lengths for networks whose program is too large: the same for all edges, by capacity, or 1 on the edges of the tightest
+ * cut; whichever proves most. Any lengths prove a bound; these are tight on symmetric networks and where a cut binds.
+ */
+export function guessedLengths(net: CheckedNetwork, graph: ScaledGraph): readonly Rational[] {
+  const { inside } = gatherBound(graph);
+  const widest = graph.edges.reduce((most, { capacity }) => Math.max(most, capacity), 0);
+  const guesses: ((edge: ScaledGraph["edges"][number]) => Rational)[] = [
+    () => Rational.ONE,
+    ({ capacity }) => new Rational(BigInt(widest), BigInt(capacity)),
+    ({ from, to }) => (inside[from] && !inside[to] ? Rational.ONE : Rational.ZERO),
+  ];
+  const tried = guesses.map((guess) => {
+    const lengths = graph.edges.map(guess);
+    return { lengths, bound: boundByLengths(net, graph, lengths) };
+  });
+  return tried.reduce((best, one) => (one.bound.compare(best.bound) > 0 ? one : best)).lengths;
+}
+
 /** Flows are cut to this part of the whole where they have no small common denominator. */
 const GRAIN = 1_000_000;
 
@@ -105,8 +125,7 @@ function pathsOf(graph: ScaledGraph, flows: Float64Array): { paths: PathUse[]; t
   const { edges } = graph;
   const loads = new Array<number>(edges.length).fill(0);
   const anyFlow = new Array<number>(edges.length).fill(q);
-  const outgoing: number[][] = graph.ids.map(() => []);
-  for (const [edge, { from }] of edges.entries()) outgoing[from]?.push(edge);
+  const outgoing = outgoingOf(graph);
   const paths: PathUse[] = [];
   for (const [source, from] of graph.ranks.entries()) {
     const flow = integers.slice(source * edges.length, (source + 1) * edges.length);

@@ -4,6 +4,7 @@
  * discrete Newton on max-flows in integers (Dinkelbach 1967; the feasibility test is ForestColl's, arXiv 2402.06787).
  */
 import { UnsupportedError } from "../../core/index.ts";
+import { Rational } from "../certificate/index.ts";
 import { FlowGraph } from "./max-flow.ts";
 import { gcd, leaving, type ScaledGraph } from "./scaled-graph.ts";
 
@@ -17,6 +18,8 @@ export interface CutBound extends Ratio {
   /** By node: 1 for those inside the witness. */
   readonly inside: Uint8Array;
 }
+
+export const rationalOf = ({ above, below }: Ratio): Rational => new Rational(BigInt(above), BigInt(below));
 
 const isLess = (a: Ratio, b: Ratio): boolean => BigInt(a.above) * BigInt(b.below) < BigInt(b.above) * BigInt(a.below);
 

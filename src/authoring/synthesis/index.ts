@@ -6,6 +6,7 @@
 export { certify } from "./certify.ts";
 export { type NetworkOptions, networkOf } from "./network-of.ts";
 export { piecesFor, pipelinedTime } from "./pipelining.ts";
+export type { SynthesisOptions } from "./problem.ts";
 export { type ProgramSettings, programOf } from "./program-of.ts";
 export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";
-export { type Synthesis, type SynthesisOptions, synthesize } from "./synthesize.ts";
+export { lowerBound, type Synthesis, synthesize } from "./synthesize.ts";

@@ -8,8 +8,9 @@ import {
   type Network,
   Rational,
 } from "../certificate/index.ts";
+import { breadthFirst } from "./breadth-first.ts";
 import { certify } from "./certify.ts";
-import { gatherBound } from "./cut-bounds.ts";
+import { gatherBound, rationalOf } from "./cut-bounds.ts";
 import { unitsForTrees } from "./forest.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
@@ -29,6 +30,7 @@ interface Published {
   readonly allreduce_time_per_GB: { readonly lower_bound: string; readonly optimum?: string };
   readonly alltoall?: { readonly theta: string };
   readonly fixed_k: Readonly<Record<string, string>>;
+  readonly bfb?: { readonly steps: number; readonly inv_x: string; readonly per_step: readonly string[] } | null;
 }
 
 const file = new URL("../../../test/fixtures/synthesis/topologies.json.gz", import.meta.url);
@@ -79,6 +81,33 @@ describe.each(tried)("$name", (published) => {
         expect(checkCertificate(JSON.parse(JSON.stringify(certify(result))))).toMatchObject({ ok: true, faults: [] });
     },
     60_000,
+  );
+
+  it.runIf(published.bfb)("has the published steps of a breadth-first schedule", () => {
+    const graph = scaleNetwork(checkNetwork(network));
+    const { steps, height } = breadthFirst(
+      graph,
+      graph.ranks.map(() => 1),
+    );
+    const times = steps.map((step) => rationalOf(step).over(graph.unit).toString());
+    expect({ steps: height, per_step: times }).toEqual({
+      steps: published.bfb?.steps,
+      per_step: published.bfb?.per_step,
+    });
+  });
+
+  it.each(["all_gather", "all_reduce", "all_to_all"] as const)(
+    "has a schedule of the fewest steps for %s",
+    async (collective) => {
+      if (collective === "all_to_all" && published.alltoall === undefined) return;
+      const fewest = await synthesize(network, collective, { fewestSteps: true });
+      expect(fewest.time.compare(fewest.bound)).toBeGreaterThanOrEqual(0);
+      if (published.bfb) expect(fewest.height).toBe(published.bfb.steps * (collective === "all_reduce" ? 2 : 1));
+      // No step is skipped for lack of links: spread over the steps, the time is at most the sum of the steps' times.
+      if (published.bfb && collective === "all_gather")
+        expect(fewest.time.compare(ofAll(published.bfb.inv_x))).toBeLessThanOrEqual(0);
+      if (fewest.isOptimal) expect(checkCertificate(certify(fewest)).faults).toEqual([]);
+    },
   );
 
   it("has the published times with few trees", () => {

@@ -1,6 +1,6 @@
 /** A network in integers: capacities over their common denominator, which max-flow computes with exactly. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { type CheckedNetwork, commonDenominator, Rational } from "../certificate/index.ts";
+import { type CheckedNetwork, commonDenominator, Rational, type Witness } from "../certificate/index.ts";
 import { LARGEST_EXACT } from "./max-flow.ts";
 
 export interface ScaledEdge {
@@ -64,4 +64,30 @@ export function leaving(graph: ScaledGraph, inside: ArrayLike<number | boolean>)
   let sum = 0;
   for (const { from, to, capacity } of graph.edges) if (inside[from] && !inside[to]) sum += capacity;
   return sum;
+}
+
+/** The least common multiple of two positive integers. */
+export function leastCommonMultiple(a: number, b: number): number {
+  return (a / gcd(a, b)) * b;
+}
+
+export function idsOf(graph: ScaledGraph, nodes: Iterable<number>): string[] {
+  return [...nodes].map((node) => graph.ids[node] as string);
+}
+
+export const nodesOf = (graph: ScaledGraph, inside: Uint8Array): string[] =>
+  idsOf(
+    graph,
+    [...graph.ids.keys()].filter((node) => inside[node]),
+  );
+
+export function cutWitness(graph: ScaledGraph, inside: Uint8Array): Witness {
+  return { kind: "cut", inside: nodesOf(graph, inside) };
+}
+
+/** Numbers of the edges that leave each node. */
+export function outgoingOf(graph: ScaledGraph): readonly (readonly number[])[] {
+  const outgoing: number[][] = graph.ids.map(() => []);
+  for (const [edge, { from }] of graph.edges.entries()) outgoing[from]?.push(edge);
+  return outgoing;
 }

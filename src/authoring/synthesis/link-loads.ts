@@ -1,0 +1,36 @@
+/** How busy a schedule keeps the links: exact fractions, and the longest of them is its time. */
+import { Rational } from "../certificate/index.ts";
+import type { ScaledGraph } from "./scaled-graph.ts";
+
+export class LinkLoads {
+  readonly #graph: ScaledGraph;
+  readonly #edgeOf: ReadonlyMap<number, number>;
+  /** By edge, sums by denominator: weights of a schedule have few. */
+  readonly #loads: readonly Map<bigint, bigint>[];
+
+  constructor(graph: ScaledGraph) {
+    this.#graph = graph;
+    this.#edgeOf = new Map(graph.edges.map(({ from, to }, i) => [from * graph.numNodes + to, i]));
+    this.#loads = graph.edges.map(() => new Map<bigint, bigint>());
+  }
+
+  add(route: readonly number[], { numerator, denominator }: Rational): void {
+    for (let i = 1; i < route.length; i++) {
+      const edge = this.#edgeOf.get((route[i - 1] as number) * this.#graph.numNodes + (route[i] as number));
+      const load = this.#loads[edge as number] as Map<bigint, bigint>;
+      load.set(denominator, (load.get(denominator) ?? 0n) + numerator);
+    }
+  }
+
+  /** Seconds for all the data that weights of 1 stand for, 1 GB. */
+  time(): Rational {
+    let longest = Rational.ZERO;
+    for (const [edge, load] of this.#loads.entries()) {
+      let sum = Rational.ZERO;
+      for (const [below, above] of load) sum = sum.plus(new Rational(above, below));
+      const busy = sum.over(new Rational(BigInt(this.#graph.edges[edge]?.capacity as number)));
+      if (busy.compare(longest) > 0) longest = busy;
+    }
+    return longest.over(this.#graph.unit);
+  }
+}

@@ -1,0 +1,13 @@
+/** What is found for a problem: the bound with its witness, and a schedule with its time. */
+import type { Rational, Schedule, Witness } from "../certificate/index.ts";
+
+export interface Outcome {
+  readonly bound: Rational;
+  readonly witness: Witness;
+  readonly time: Rational;
+  readonly schedule: Schedule;
+  /** Steps between ranks on the longest way of any data. */
+  readonly height: number;
+}
+
+export type Bound = Pick<Outcome, "bound" | "witness">;

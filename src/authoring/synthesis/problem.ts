@@ -1,0 +1,68 @@
+/** What is asked of a synthesis, checked and in integers. */
+import { InvalidArgumentError } from "../../core/index.ts";
+import {
+  type CertifiedCollective,
+  type CheckedNetwork,
+  checkNetwork,
+  type Network,
+  Rational,
+} from "../certificate/index.ts";
+import { commonIntegerWeights } from "./round.ts";
+import { type ScaledGraph, scaleNetwork } from "./scaled-graph.ts";
+
+export interface SynthesisOptions {
+  /** Rank that a rooted collective starts from or ends at, by its place among the ranks; 0 by default. */
+  readonly root?: number;
+  /** What share of the data is each rank's, as fractions that sum to 1; equal by default. */
+  readonly shares?: readonly string[];
+  /** At most this many trees for each rank's share (or for the payload): coarser chunks, a little slower. */
+  readonly treesPerRoot?: number;
+  /** The schedule of the fewest steps instead of the one of the highest bandwidth: for small data. */
+  readonly fewestSteps?: boolean;
+}
+
+export interface Problem {
+  readonly net: CheckedNetwork;
+  readonly graph: ScaledGraph;
+  readonly collective: CertifiedCollective;
+  readonly root: number;
+  /** Integers in the ratio of the shares, by rank. */
+  readonly weights: readonly number[];
+  readonly treesPerRoot: number | undefined;
+  readonly fewestSteps: boolean;
+}
+
+/** Checks what was asked for. @throws as `synthesize` */
+export function problemOf(network: Network, collective: CertifiedCollective, options: SynthesisOptions): Problem {
+  const net = checkNetwork(network);
+  const graph = scaleNetwork(net);
+  const { root = 0, shares, treesPerRoot, fewestSteps = false } = options;
+  const rootNode = graph.ranks[root];
+  if (rootNode === undefined)
+    throw new InvalidArgumentError("root", root, `a rank from 0 to ${graph.ranks.length - 1}`);
+  if (treesPerRoot !== undefined && !(Number.isInteger(treesPerRoot) && treesPerRoot >= 1)) {
+    throw new InvalidArgumentError("treesPerRoot", treesPerRoot, "an integer, 1 or more");
+  }
+  if (fewestSteps && treesPerRoot !== undefined) {
+    throw new InvalidArgumentError("treesPerRoot", treesPerRoot, "nothing beside fewestSteps, which fixes the trees");
+  }
+  const fractions = shares?.map((share) => Rational.parse(share));
+  if (fractions !== undefined) {
+    const total = fractions.reduce((a, b) => a.plus(b), Rational.ZERO);
+    if (
+      fractions.length !== graph.ranks.length ||
+      !total.equals(Rational.ONE) ||
+      fractions.some(({ numerator }) => numerator < 0n)
+    ) {
+      throw new InvalidArgumentError("shares", shares, `${graph.ranks.length} fractions of 0 or more that sum to 1`);
+    }
+  }
+  const weights = fractions === undefined ? graph.ranks.map(() => 1) : commonIntegerWeights(fractions);
+  return { net, graph, collective, root: rootNode, weights, treesPerRoot, fewestSteps };
+}
+
+/** By rank, what it starts with in a collective whose data spreads from its owners or from the root. */
+export function weightsOf({ collective, graph, root, weights }: Problem): readonly number[] {
+  const rooted = collective === "broadcast" || collective === "reduce";
+  return rooted ? graph.ranks.map((node) => (node === root ? 1 : 0)) : weights;
+}
