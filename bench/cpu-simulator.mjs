@@ -3,10 +3,15 @@
  * some of them, and their simulated times compared with the measured ones. Prints the median relative error of the plans
  * that the fit did not see. Run after `npm run build`:
  * node bench/cpu-simulator.mjs [--ranks 2] [--left-out 10] [--budget 15] [--json]
+ *
+ *   --times FILE   write what was measured          --from FILE   take it from there instead of measuring
  */
+import { readFileSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
 
 import { sizeRange } from "../dist/apps/bench/index.js";
 import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
+import { candidatesOf } from "../dist/apps/tune/candidates.js";
 import { tuneCollective } from "../dist/apps/tune/index.js";
 import { simulateCpu } from "../dist/authoring/simulator/cpu-host.js";
 import { cpuError, fitCpuCosts } from "../dist/authoring/simulator/index.js";
@@ -18,21 +23,53 @@ const config = {
     "left-out": { type: "string", default: "10" },
     budget: { type: "string", default: "15" },
     json: { type: "boolean", default: false },
+    times: { type: "string" },
+    from: { type: "string" },
   },
 };
-const { ranks, leftOut, budget, json } = flagsOf(import.meta.url, config, ({ values }) => ({
+const { ranks, leftOut, budget, json, times, from } = flagsOf(import.meta.url, config, ({ values }) => ({
   ranks: integer(values.ranks, "--ranks", 2),
   leftOut: integer(values["left-out"], "--left-out"),
   budget: integer(values.budget, "--budget"),
   json: values.json,
+  times: values.times,
+  from: values.from,
 }));
 
-const rows = [];
-for (const op of ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce"]) {
-  const sizes = sizeRange(256, 16 * 2 ** 20, 8);
-  const { measurements } = await tuneCollective({ op, ranks, sizes, costs: DEFAULT_CPU_COSTS, budgetSeconds: budget });
-  rows.push(...measurements.map((one) => ({ ...one, name: `${op} ${one.name}` })));
-  process.stderr.write(`${op}: ${measurements.length} times\n`);
+/** Measures all collectives' candidates in short. */
+async function measured() {
+  const rows = [];
+  for (const op of ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce"]) {
+    const sizes = sizeRange(256, 16 * 2 ** 20, 8);
+    const { measurements } = await tuneCollective({
+      op,
+      ranks,
+      sizes,
+      costs: DEFAULT_CPU_COSTS,
+      budgetSeconds: budget,
+    });
+    rows.push(...measurements.map((one) => ({ ...one, name: `${op} ${one.name}` })));
+    process.stderr.write(`${op}: ${measurements.length} times\n`);
+  }
+  return rows;
+}
+
+/** What `--times` wrote; plans are compiled again. */
+function read(file) {
+  const plans = new Map();
+  const planOf = (name) => {
+    const [op, label] = name.split(" ");
+    if (!plans.has(op)) plans.set(op, new Map(candidatesOf(op, ranks).map((one) => [one.label, one.plan])));
+    return plans.get(op).get(label);
+  };
+  return JSON.parse(readFileSync(file, "utf8")).rows.map((row) => ({ ...row, plan: planOf(row.name) }));
+}
+
+const rows = from === undefined ? await measured() : read(from);
+if (times !== undefined) {
+  const { length: cores, 0: first } = cpus();
+  const plain = rows.map(({ name, sizeBytes, timeUs, endsAlone }) => ({ name, sizeBytes, timeUs, endsAlone }));
+  writeFileSync(times, `${JSON.stringify({ ranks, cores, model: first?.model, rows: plain }, null, 1)}\n`);
 }
 // Every k-th plan by name: the choice does not depend on how well it is predicted.
 const names = [...new Set(rows.map(({ name }) => name))].sort();

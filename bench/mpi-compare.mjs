@@ -10,7 +10,7 @@
  *
  *   --lib NAME=DIR      another build of ours to measure beside this one (its dist/ folder); may be repeated
  *   --ops, --sizes      default: all, and 64 B to 16 MiB       --rounds 3, --repeats 7, --calls 0.5: see threads-micro.mjs
- *   --warm 20000        see threads-micro.mjs
+ *   --warm 20000        and --warm-ms 300: see threads-micro.mjs
  *   --prefix "WORDS"    put before our command, such as `taskset -c 0-15`
  *   --json FILE         all medians
  *
@@ -37,6 +37,7 @@ const config = {
     repeats: { type: "string", default: "7" },
     calls: { type: "string", default: "0.5" },
     warm: { type: "string", default: "20000" },
+    "warm-ms": { type: "string", default: "300" },
     prefix: { type: "string", default: "" },
     json: { type: "string" },
   },
@@ -85,6 +86,8 @@ const ours = [{ name: "chorale", value: own }, ...values.lib.map((text) => named
         calls,
         "--warm",
         warm,
+        "--warm-ms",
+        values["warm-ms"],
       ];
       const lines = output([...prefix, process.execPath, micro, "--lib", lib, ...args])
         .trim()
@@ -116,7 +119,11 @@ for (const n of values.worlds) {
   for (let round = 0; round < values.rounds; round++) {
     for (let i = 0; i < contenders.length; i++) {
       const { name, run } = contenders[(i + round) % contenders.length];
-      for (const [op, bytes, time] of run(n)) {
+      const began = performance.now();
+      const rows = run(n);
+      const seconds = ((performance.now() - began) / 1000).toFixed(1);
+      process.stderr.write(`${n} ranks, round ${round + 1} of ${values.rounds}: ${name} took ${seconds} s\n`);
+      for (const [op, bytes, time] of rows) {
         const key = `${op} ${bytes} ${name}`;
         times.set(key, [...(times.get(key) ?? []), time]);
       }

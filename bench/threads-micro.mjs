@@ -5,6 +5,8 @@
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
  *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
  *   --warm 20000     calls of each operation before it is measured, at each size up to 16 KiB: the compilers' time
+ *   --warm-ms 1000   no longer than this: with 16 ranks, so many calls of all operations and sizes took minutes
+ *   --cores 32       wait as on a host of so many cores, whatever this one has: to try a larger host's way of waiting here
  *   --lib DIR        another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
@@ -21,6 +23,8 @@ const config = {
     repeats: { type: "string", default: "11" },
     calls: { type: "string", default: "1" },
     warm: { type: "string", default: "20000" },
+    "warm-ms": { type: "string", default: "1000" },
+    cores: { type: "string" },
     lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
   },
 };
@@ -57,9 +61,20 @@ function caller(op, comm, { whole, other, part }) {
   }[op];
 }
 
-async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm }) {
+/** Calls of one thing, until there were `most` or the slowest rank has spent `ms`: all ranks stop at the same call. */
+function warmUp(comm, call, clock, most, ms) {
+  const began = performance.now();
+  for (let done = 0; done < most; done += 500) {
+    for (let i = 0; i < Math.min(500, most - done); i++) call().wait();
+    clock.data[0] = performance.now() - began;
+    comm.allReduce(clock, { op: "max" }).wait();
+    if (clock.data[0] >= ms) return;
+  }
+}
+
+async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm, warmMs, cores }) {
   const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
-  const backend = attachThreads(handle, index);
+  const backend = attachThreads(handle, index, cores === undefined ? {} : { cores });
   const comm = backend.world;
   for (const op of ops) {
     for (const bytes of sizes) {
@@ -72,7 +87,7 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm
       const call = caller(op, comm, tensors);
       const iterations = Math.max(3, Math.round(iterationsOf(bytes) * calls));
       const times = backend.tensor("f64", [repeats]);
-      if (bytes <= 16384) for (let i = 0; i < warm; i++) call().wait();
+      if (bytes <= 16384) warmUp(comm, call, times.slice(0, 1), warm, warmMs);
       for (let repeat = bytes <= 65536 ? -3 : -1; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();
@@ -97,8 +112,10 @@ if (isMainThread) {
     mode: oneOf(values.mode, "--mode", ["wait", "await"]),
     repeats: integer(values.repeats, "--repeats"),
     lib: values.lib,
+    cores: values.cores === undefined ? undefined : integer(values.cores, "--cores"),
     calls: Number(values.calls),
     warm: integer(values.warm, "--warm", 0),
+    warmMs: integer(values["warm-ms"], "--warm-ms", 0),
   }));
   const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
   for (const ranks of worlds) {

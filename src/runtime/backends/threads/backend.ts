@@ -108,7 +108,7 @@ export class ThreadsBackend implements Backend {
       this.#wasm.zero(address, bytes);
     });
     const cores = options.cores ?? availableParallelism();
-    this.#driver = new Driver(words, rank, handle.ranks > cores);
+    this.#driver = new Driver(words, rank, handle.ranks, handle.ranks > cores);
     this.#topology = cpuTopology(handle.ranks, cores);
     this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;

@@ -28,10 +28,15 @@ export interface Drivable {
   readonly engine: Pumpable;
 }
 
-/** Polls before a blocking wait goes to sleep, an `await` goes to the event loop, an issuing call returns: 100, 50, 10 us. */
+/**
+ * Polls before a blocking wait goes to sleep, an `await` goes to the event loop, an issuing call returns: 100, 50, 10 us.
+ * The first two grow with the ranks: whoever was woken first has to stay until the last one is, or all sleep at every call.
+ */
 const WAIT_SPINS = 60_000;
 const AWAIT_SPINS = 30_000;
 const ISSUE_SPINS = 6_000;
+/** So many ranks are woken well within `WAIT_SPINS`: 16 took 70 to 180 us a call, with 100 us they never met again. */
+const RANKS_PER_SPINS = 4;
 /** Polls when ranks share cores, where spinning only keeps the awaited peer from running. */
 const SHARED_CORE_SPINS = 20;
 /**
@@ -58,6 +63,7 @@ export class Driver {
   readonly #words: Int32Array;
   readonly #door: number;
   readonly #sleeping: number;
+  readonly #rung: number;
   readonly #active = new Set<Pumpable>();
   /** The pending asynchronous wait; a new number makes an old one's end meaningless. */
   #armed = false;
@@ -65,15 +71,17 @@ export class Driver {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #scheduled = false;
 
-  constructor(words: Int32Array, rank: number, oversubscribed: boolean) {
+  constructor(words: Int32Array, rank: number, numRanks: number, oversubscribed: boolean) {
     this.#words = words;
     this.oversubscribed = oversubscribed;
     const at = rankBlock(rank);
     this.#door = (at + RANK.doorbell) / 4;
     this.#sleeping = (at + RANK.sleeping) / 4;
-    this.#fullWaitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS;
+    this.#rung = (at + RANK.rung) / 4;
+    const patience = Math.max(1, numRanks / RANKS_PER_SPINS);
+    this.#fullWaitSpins = oversubscribed ? SHARED_CORE_SPINS : WAIT_SPINS * patience;
     this.#fullIssueSpins = oversubscribed ? SHARED_CORE_SPINS : ISSUE_SPINS;
-    this.#awaitSpins = oversubscribed ? SHARED_CORE_SPINS : AWAIT_SPINS;
+    this.#awaitSpins = oversubscribed ? SHARED_CORE_SPINS : AWAIT_SPINS * patience;
     this.waitSpins = this.#fullWaitSpins;
     this.issueSpins = this.#fullIssueSpins;
   }
@@ -159,9 +167,11 @@ export class Driver {
     this.#announceSleep(-1);
   }
 
+  /** Before a sleep: the doorbell's count was read, and what is waited for is looked at once more after. */
   #announceSleep(change: 1 | -1): void {
     Atomics.add(this.#words, WORLD.sleepers, change);
     Atomics.add(this.#words, this.#sleeping, change);
+    if (change === 1) Atomics.store(this.#words, this.#rung, 0);
   }
 
   #pumpAll(): boolean {

@@ -40,6 +40,8 @@ export const RANK = {
   doorbell: 0,
   /** How many of the rank's waits are asleep (a blocking one, an asynchronous one). */
   sleeping: 64,
+  /** 1: somebody rings, or has rung since the rank last went to sleep; nobody else needs to. */
+  rung: 68,
   failed: 128,
   causeBytes: 132,
   /** Number of entries ever written to the ring, modulo 2^32. */

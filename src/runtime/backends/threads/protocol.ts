@@ -68,26 +68,33 @@ function slotsOf(f: FunctionBuilder, member: Local, seq: Local): FunctionBuilder
   return f.get(member, seq).i32(1).op("i32.and").i32(2).op("i32.shl", "i32.add").mem("i32.load", MEMBER.slots);
 }
 
+/**
+ * (member): wakes the members that sleep. Whoever has come to the end of a call does it, those just woken too: each begins
+ * behind itself and leaves out whom another one wakes, so that many are woken side by side, each by one.
+ */
 function addRing(module: ModuleBuilder): FunctionBuilder {
   return module.function(signature(1, 0), (f) => {
     const member = f.param(0);
-    const [p, n, me, table, door] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [p, n, left, table, door] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
     f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
     f.if(() => f.op("return"));
-    f.get(member).mem("i32.load", MEMBER.size).set(n).get(member).mem("i32.load", MEMBER.me).set(me);
+    f.get(member).mem("i32.load", MEMBER.size).tee(n).i32(1).op("i32.sub").tee(left).op("i32.eqz");
+    f.if(() => f.op("return"));
     f.get(member).mem("i32.load", MEMBER.doorTable).set(table);
+    f.get(member).mem("i32.load", MEMBER.me).set(p);
     f.loop(() => {
-      f.get(table).mem("i32.load").set(door);
-      f.get(p, me).op("i32.ne");
+      f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.eq");
+      f.if(() => f.i32(0).set(p));
+      f.get(table).get(p).i32(2).op("i32.shl", "i32.add").mem("i32.load").set(door);
+      f.get(door).mem("i32.atomic.load", RANK.sleeping);
       f.if(() => {
-        f.get(door).mem("i32.atomic.load", RANK.sleeping);
+        f.get(door).i32(1).mem("i32.atomic.rmw.xchg", RANK.rung).op("i32.eqz");
         f.if(() => {
           f.get(door).i32(1).mem("i32.atomic.rmw.add", RANK.doorbell).op("drop");
           f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
         });
       });
-      f.get(table).i32(4).op("i32.add").set(table);
-      f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
+      f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
     });
   });
 }

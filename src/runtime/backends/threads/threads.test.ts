@@ -396,6 +396,31 @@ describe("failures", () => {
 });
 
 describe("waiting", () => {
+  it("is ended by a peer: nobody sleeps until it looks up by itself, whoever rings", async () => {
+    const outcomes = await onRanks(
+      6,
+      async ({ backend, comm, rank, turn }) => {
+        const own = backend.tensor("f32", [64]);
+        let slept = 0;
+        for (let call = 0; call < 400; call++) {
+          const kind = (call * 7 + rank * 5) % 11;
+          if (kind === 0) await turn();
+          if (kind === 1 && call % 4 === 0) await turn(1);
+          const began = performance.now();
+          const work = call % 3 === 0 ? comm.barrier() : comm.allReduce(own);
+          if (kind % 2 === 0) work.wait();
+          else await work;
+          // A sleep that nobody ends lasts a second: see MAX_SLEEP_MS.
+          if (performance.now() - began >= 990) slept++;
+        }
+        return slept;
+      },
+      { attach: { cores: 1 } },
+    );
+    // One for a machine that stood still.
+    for (const slept of valuesOf(outcomes)) expect(slept).toBeLessThanOrEqual(1);
+  });
+
   it("sleeps: seven ranks that wait for one cost next to no CPU", async () => {
     const before = process.cpuUsage();
     const outcomes = await onRanks(8, async ({ comm, rank, turn }) => {

@@ -122,6 +122,7 @@ export const MEMORY_OPCODES = {
   "i64.atomic.load": [0xfe011, 3],
   "i64.atomic.store": [0xfe018, 3],
   "i32.atomic.rmw.add": [0xfe01e, 2],
+  "i32.atomic.rmw.xchg": [0xfe041, 2],
 } as const;
 export type MemoryOpcode = keyof typeof MEMORY_OPCODES;
 
