@@ -16,7 +16,6 @@ export {
   type CollectiveMachine,
   collectiveMachineOf,
   type MachineOptions,
-  type NvidiaGeneration,
   nvidiaGeneration,
 } from "./collective-machine.ts";
 export {
@@ -31,15 +30,9 @@ export { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US } from "./engine-constants.ts";
 export {
   type CpuTopology,
   cpuTopology,
-  type MachineId,
-  type MachineRecord,
   machineFile,
   readMachineFile,
   removeMachineFile,
-  STORE_SCHEMA_VERSION,
-  STORE_SECTIONS,
-  type StoredSection,
-  type StoreSection,
   thisMachine,
   writeMachineSection,
 } from "./machine-store.ts";
@@ -49,21 +42,11 @@ export {
   NCCL_HOP_US,
   NCCL_LL_FRACTION,
   NCCL_LL128_FRACTION,
-  NCCL_NVLS,
   NCCL_PROTOCOL_NAMES,
-  NCCL_TREE,
   type NcclProtocol,
 } from "./nccl-constants.ts";
-export { NCCL_FIT, NCCL_FIT_SOURCE, type NcclFit } from "./nccl-fit.ts";
-export {
-  type NcclAlgorithm,
-  type NcclEstimate,
-  type NcclMachine,
-  ncclEstimate,
-  ncclTime,
-} from "./nccl-model.ts";
+export { NCCL_FIT, NCCL_FIT_SOURCE } from "./nccl-fit.ts";
+export { type NcclAlgorithm, type NcclEstimate, type NcclMachine, ncclEstimate, ncclTime } from "./nccl-model.ts";
 export { ncclPrediction } from "./nccl-prediction.ts";
 export { parseNcclVersion } from "./nccl-versions.ts";
-export { NETWORK_KINDS, type NetworkKind } from "./network-kinds.ts";
 export { predictCollective, switchesReduce } from "./predict-collective.ts";
-export { SIZE_CLASSES, type SizeClass, sizeClassOf } from "./uncertainty.ts";

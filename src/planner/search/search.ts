@@ -5,16 +5,13 @@
  * brute force.
  */
 import { sendUs } from "../cost/collectives.ts";
-import type { WeightFormat } from "../memory/formats.ts";
 import type { ZeroStage } from "../memory/training.ts";
-import type { ModelSpec } from "../model/spec.ts";
 import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
 import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
 import type { Candidate } from "./schedule.ts";
 import { StageModel } from "./stage.ts";
-import type { Workload } from "./workload.ts";
 
 export type Constraints = Partial<Readonly<Record<PlanAxis, number>>>;
 
@@ -422,5 +419,3 @@ function scoreText(objective: Context["objective"], score: number): string {
   if (objective === "latency") return `${Number(score.toPrecision(4))} ms a request`;
   return `${Number((1e6 / score).toPrecision(4))} tokens/s`;
 }
-
-export type { ModelSpec, WeightFormat, Workload };

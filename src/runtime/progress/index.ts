@@ -6,19 +6,11 @@
 export { Agreement, type Joining, MAX_BATCH_COLLECTIVES } from "./agreement.ts";
 export { CallPublication } from "./call-publication.ts";
 export { CallRecorder, type CallTimer, wantsTimings } from "./call-recorder.ts";
-export {
-  type Arrival,
-  CallSequence,
-  type Extras,
-  IN_BATCH,
-  IN_PLACE,
-  JOIN_SEQ,
-  placeOf,
-} from "./call-sequence.ts";
+export { type Arrival, CallSequence, type Extras, IN_PLACE, JOIN_SEQ, placeOf } from "./call-sequence.ts";
 export { CallSettlement } from "./call-settlement.ts";
 export { FirstCalls } from "./first-calls.ts";
 export { dumpSegment } from "./flight-dump.ts";
-export { type CompletionMarks, FINISH_MS, InFlight } from "./in-flight.ts";
+export { FINISH_MS, InFlight } from "./in-flight.ts";
 export { blockUntil, type Pollable, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueueWatchdog } from "./queue-watchdog.ts";

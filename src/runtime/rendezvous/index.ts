@@ -3,8 +3,8 @@
  * It reads where another launcher put a process, but joins no world: that is runtime/world's.
  * Start reading at store.ts (the listening side) and client.ts (a rank's side).
  */
-export { checkValue, describeKey, MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
+export type { WorldFailure } from "./bootstrap-value.ts";
 export { TcpBootstrap } from "./client.ts";
 export type { Claims } from "./handshake.ts";
-export { checkOneHost, type ForeignPlace, foreignPlace, rendezvousAddress, rendezvousSecret } from "./launchers.ts";
+export { checkOneHost, type ForeignPlace, rendezvousAddress, rendezvousSecret } from "./launchers.ts";
 export { RendezvousStore } from "./store.ts";

@@ -3,7 +3,7 @@
  * this rank's prepared plans. A shared block is found by a key, the first to come makes it, the last to let go frees it.
  */
 import { bodyOf, type ExecutionPlan, formatOp, type Op, type SimpleOp } from "../../../authoring/plan/index.ts";
-import type { DType, ReduceOp } from "../../../core/index.ts";
+import type { DType } from "../../../core/index.ts";
 import {
   COUNTER_BYTES,
   type KernelOp,
@@ -240,9 +240,4 @@ function keyOf(name: string): readonly number[] {
     b = Math.imul(b ^ name.charCodeAt(i), 0x01000193) ^ (b >>> 15);
   }
   return [a | 0, b | 0, Number.parseInt(name.slice(0, 8), 16) | 0, name.length].slice(0, KEY_WORDS);
-}
-
-/** The name that the kernels have for an operator. */
-export function kernelNameOf(op: ReduceOp): KernelOp {
-  return typeof op === "string" ? op : "preMulSum";
 }
