@@ -143,11 +143,8 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
     const others = options.device === undefined ? all : options.peers;
     if (!interprocess && others !== undefined) enablePeerAccess(device, others);
-    const ncclRank = new NcclRank({
-      library,
-      at,
-      segment,
-      rank,
+    const ncclRank = new NcclRank(library, at, segment, {
+      worldRank: rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
       capabilities: ncclCapabilities(library, device.info, registrations !== undefined),
@@ -229,7 +226,7 @@ export class NcclBackend implements Backend {
   #freed = false;
 
   constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, uniqueId: Uint8Array | undefined) {
-    this.rank = rank.worldRank;
+    this.rank = rank.settings.worldRank;
     this.worldSize = handle.ranks;
     this.generation = handle.generation;
     this.#rank = rank;
@@ -334,7 +331,7 @@ export class NcclBackend implements Backend {
 
   /** What this NCCL has on this device, from its version, its symbols and the device's architecture. */
   capabilities(): Capabilities {
-    return this.#rank.capabilities;
+    return this.#rank.settings.capabilities;
   }
 
   /** Waits for pending work, frees everything, and throws the failures that nobody looked at. Idempotent. */
@@ -377,8 +374,8 @@ export class NcclBackend implements Backend {
    * the memory of this one, which is theirs to read among threads.
    */
   #untilPeersEnded(): void {
-    const { segment, interprocess, at } = this.#rank;
-    if (interprocess || at.device.poison !== undefined) return;
+    const { segment, settings, at } = this.#rank;
+    if (settings.interprocess || at.device.poison !== undefined) return;
     const start = performance.now();
     const failed = segment.failure?.code === "RANK_FAILED" ? segment.failure.rank : undefined;
     for (;;) {

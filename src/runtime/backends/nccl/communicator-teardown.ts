@@ -91,7 +91,7 @@ export class CommunicatorTeardown {
       for (const communicator of [...this.#retired]) this.#tryReclaim(communicator);
       const waitedMs = performance.now() - start;
       const isDone = this.#retired.size === 0 && !this.#pendingAborts.inTurn;
-      if (isDone || waitedMs > Math.min(SETTLE_MS, this.#rank.timeoutMs)) break;
+      if (isDone || waitedMs > Math.min(SETTLE_MS, this.#rank.settings.timeoutMs)) break;
       const pauseMs = waitedMs < SETTLE_EAGER_MS ? 0 : Math.min(SETTLE_PAUSE_MS, 1 + waitedMs / 100);
       await new Promise((resolve) => (pauseMs === 0 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
     }
@@ -139,7 +139,7 @@ export class CommunicatorTeardown {
     const runs = this.#runs(queue);
     if (queue.handle.surrendered || !(runs || entering)) return;
     if (!entering && this.#revoke(queue)) return;
-    if (this.#rank.interprocess) {
+    if (this.#rank.settings.interprocess) {
       this.#toAbort.set(queue, performance.now());
       this.#abortWhenQuiet();
       const poll = () => {
@@ -180,7 +180,7 @@ export class CommunicatorTeardown {
       all.map(({ queue }) => queue),
       true,
     );
-    this.#rank.segment.presence.end(this.#rank.worldRank);
+    this.#rank.segment.presence.end(this.#rank.settings.worldRank);
     this.#open.clear();
     this.#retired.clear();
     this.#offered.clear();
@@ -200,7 +200,7 @@ export class CommunicatorTeardown {
     const all = [...this.#open, ...this.#retired].map(({ queue }) => queue);
     for (const queue of all) queue.adopt();
     this.#abort(all, true);
-    this.#rank.segment.presence.end(this.#rank.worldRank);
+    this.#rank.segment.presence.end(this.#rank.settings.worldRank);
     this.#toAbort.clear();
     this.#pendingAborts.close();
     this.#everything = false;
@@ -223,7 +223,7 @@ export class CommunicatorTeardown {
     const grouped = handles.length > 0 && versionCode >= GROUPED_ABORT_SINCE;
     for (const handle of handles) {
       at.device.ledger?.drop("communicator", handle);
-      this.#rank.registrations?.forget(handle);
+      this.#rank.settings.registrations?.forget(handle);
     }
     if (grouped) {
       api.ncclGroupStart();
@@ -294,8 +294,8 @@ export class CommunicatorTeardown {
     if (handle !== undefined && at.device.poison === undefined) {
       at.device.activate();
       at.device.ledger?.drop("communicator", handle);
-      if (failed) this.#rank.registrations?.forget(handle);
-      else this.#rank.registrations?.closing(handle);
+      if (failed) this.#rank.settings.registrations?.forget(handle);
+      else this.#rank.settings.registrations?.closing(handle);
       if (failed || !this.#finalize(handle)) library.api.ncclCommAbort(handle);
       else library.api.ncclCommDestroy(handle);
     }
@@ -313,7 +313,7 @@ export class CommunicatorTeardown {
 
   /** Brings a communicator to the point where it can be destroyed. A blocking one is there. @returns whether it is */
   #finalize(handle: bigint): boolean {
-    if (this.#rank.blocking) return true;
+    if (this.#rank.settings.blocking) return true;
     if (this.#settled(handle) !== NCCL_RESULT.success) return false;
     const status = this.#rank.library.api.ncclCommFinalize(handle);
     return (status === NCCL_RESULT.inProgress ? this.#settled(handle) : status) === NCCL_RESULT.success;

@@ -96,7 +96,7 @@ export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
    */
   synchronize(options: { readonly timeoutMs?: number } = {}): void {
     checkOptions(options);
-    synchronize(this.parts.queue, options.timeoutMs ?? this.parts.rank.timeoutMs);
+    synchronize(this.parts.queue, options.timeoutMs ?? this.parts.rank.settings.timeoutMs);
   }
 
   /**

@@ -50,7 +50,7 @@ export class CallIssuer {
     const work = this.work(first === undefined ? 0 : placeOf(first), name);
     const { timeoutMs } = deadline;
     if (timeoutMs !== undefined) this.#queue.expectOwnDeadlines();
-    this.#queue.push(new Entry(work, parts, timeoutMs ?? this.#rank.timeoutMs));
+    this.#queue.push(new Entry(work, parts, timeoutMs ?? this.#rank.settings.timeoutMs));
     return work;
   }
 

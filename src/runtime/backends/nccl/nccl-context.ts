@@ -9,29 +9,35 @@ import type { Opening } from "./nccl-entry.ts";
 import type { CommQueue } from "./queue.ts";
 import type { Registrations } from "./registrations.ts";
 
-/** One rank's end of NCCL. */
-export interface NcclContext {
-  readonly library: NcclLibrary;
-  readonly at: RankDevice;
-  readonly segment: ControlSegment;
+/** What a rank settles when it attaches. */
+export interface NcclSettings {
   readonly worldRank: number;
   readonly timeoutMs: number;
+  /** See `NcclAttachOptions.strictWork`. */
   readonly strictWork: boolean;
   readonly capabilities: Capabilities;
   /** As `encodeConfig` lays it out. */
   readonly config: Uint8Array;
   /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
   readonly blocking: boolean;
-  readonly poller: Poller;
-  /** Four bytes on the device that barriers reduce. */
-  readonly barrierWord: number;
-  readonly peers: PeerMemory;
   /** The pool's segments, if NCCL is to know them. */
   readonly registrations: Registrations | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
   readonly interprocess: boolean;
   /** Whether calls are timed on the stream for the flight recorder. */
   readonly flightTimings: boolean;
+}
+
+/** One rank's end of NCCL. */
+export interface NcclContext {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly segment: ControlSegment;
+  readonly settings: NcclSettings;
+  readonly poller: Poller;
+  /** Four bytes on the device that barriers reduce. */
+  readonly barrierWord: number;
+  readonly peers: PeerMemory;
   /** How many communicators were closed and are not freed yet. */
   readonly endings: { readonly numRetired: number };
   /** The group whose calls go into a graph now. */

@@ -56,7 +56,7 @@ export class NcclGroup implements GroupDriver {
     this.parts = parts;
     this.#rank = rank;
     this.#queue = queue;
-    this.capabilities = rank.capabilities;
+    this.capabilities = rank.settings.capabilities;
     const ranks = Object.freeze([...parts.ranks]);
     this.place = { backend: "nccl", group, rank: member, ranks, generation: at.generation };
     this.sequence = new CallSequence(ranks.length);
@@ -66,8 +66,8 @@ export class NcclGroup implements GroupDriver {
       sequence: this.sequence,
       rank: member,
       size: ranks.length,
-      registers: rank.registrations !== undefined,
-      dtypes: new Set(rank.capabilities.dtypes),
+      registers: rank.settings.registrations !== undefined,
+      dtypes: new Set(rank.settings.capabilities.dtypes),
     };
     this.#mail = new PairMail(queue.options.control, at, rank.peers);
     this.issuer = new CallIssuer(rank, queue, this.#context, group);
@@ -83,7 +83,7 @@ export class NcclGroup implements GroupDriver {
   }
 
   get strictWork(): boolean {
-    return this.#rank.strictWork;
+    return this.#rank.settings.strictWork;
   }
 
   get nextSeq(): number {
@@ -168,7 +168,7 @@ export class NcclGroup implements GroupDriver {
 
   /** Waits until what was sent was received; what NCCL holds is freed when all members have closed. */
   async close(): Promise<{ readonly error: unknown } | undefined> {
-    const undelivered = await this.#mail.drain(this.place.group, this.#rank.timeoutMs);
+    const undelivered = await this.#mail.drain(this.place.group, this.#rank.settings.timeoutMs);
     const unseen = this.#queue.close();
     const { comm } = this.#queue.handle;
     if (comm !== undefined && this.#queue.cause === undefined && this.#queue.handle.accepts) {

@@ -1,5 +1,4 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
-import type { Capabilities } from "../../comm/index.ts";
 import { CudaStream, PeerMemory, type RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import { Poller, WorldWaiting } from "../../progress/index.ts";
@@ -7,75 +6,34 @@ import { NcclCommunicator } from "./communicator.ts";
 import { CommunicatorTeardown } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import type { NcclLibrary } from "./library.ts";
-import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
+import type { CommunicatorParts, NcclContext, NcclSettings } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
 import { CommQueue } from "./queue.ts";
-import type { Registrations } from "./registrations.ts";
 import { NCCL_RESULT } from "./symbols.ts";
-
-export interface NcclRankOptions {
-  readonly library: NcclLibrary;
-  readonly at: RankDevice;
-  readonly segment: ControlSegment;
-  readonly rank: number;
-  readonly timeoutMs: number;
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
-  /** As `encodeConfig` lays it out. */
-  readonly config: Uint8Array;
-  /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
-  readonly blocking: boolean;
-  /** The pool's segments, if NCCL is to know them. */
-  readonly registrations: Registrations | undefined;
-  /** Whether ranks are processes; threads of one process otherwise. */
-  readonly interprocess: boolean;
-  /** Whether calls are timed on the stream for the flight recorder. */
-  readonly flightTimings: boolean;
-}
 
 export class NcclRank implements NcclContext {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly segment: ControlSegment;
-  readonly worldRank: number;
-  readonly timeoutMs: number;
-  /** See `NcclAttachOptions.strictWork`. */
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
-  readonly config: Uint8Array;
-  readonly blocking: boolean;
+  readonly settings: NcclSettings;
   readonly poller = new Poller();
   readonly waiting: WorldWaiting;
-  /** Four bytes on the device that barriers reduce. */
   readonly barrierWord: number;
   readonly peers: PeerMemory;
-  readonly registrations: Registrations | undefined;
-  readonly interprocess: boolean;
-  readonly flightTimings: boolean;
   readonly endings: CommunicatorTeardown;
-  /** The group whose calls go into a graph now. */
   capturing: NcclContext["capturing"];
-  /** Memory that NCCL will write handles to: kept until it has. */
   readonly handles: BigUint64Array[] = [];
 
-  constructor(options: NcclRankOptions) {
-    this.library = options.library;
-    this.at = options.at;
-    this.segment = options.segment;
-    this.worldRank = options.rank;
-    this.timeoutMs = options.timeoutMs;
-    this.strictWork = options.strictWork;
-    this.capabilities = options.capabilities;
-    this.blocking = options.blocking;
-    this.config = options.config;
-    this.registrations = options.registrations;
-    this.interprocess = options.interprocess;
-    this.flightTimings = options.flightTimings;
-    this.waiting = new WorldWaiting(this.segment, this.poller, this.timeoutMs);
+  constructor(library: NcclLibrary, at: RankDevice, segment: ControlSegment, settings: NcclSettings) {
+    this.library = library;
+    this.at = at;
+    this.segment = segment;
+    this.settings = settings;
+    this.waiting = new WorldWaiting(this.segment, this.poller, settings.timeoutMs);
     this.at.device.waiting = this.waiting;
     this.endings = new CommunicatorTeardown(this);
-    this.peers = new PeerMemory(this.at.device, this.at.pool, { interprocess: options.interprocess });
+    this.peers = new PeerMemory(this.at.device, this.at.pool, { interprocess: settings.interprocess });
     const word = this.at.pool.allocate(4, this.at.main, "barrier");
     this.barrierWord = Number(word.address);
     this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
@@ -84,6 +42,7 @@ export class NcclRank implements NcclContext {
 
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
   communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): NcclCommunicator {
+    const { blocking, flightTimings, registrations } = this.settings;
     const stream = CudaStream.create(this.at.device);
     const queue = new CommQueue({
       library: this.library,
@@ -94,21 +53,21 @@ export class NcclRank implements NcclContext {
       group,
       ranks,
       opening,
-      blocking: this.blocking,
-      flightTimings: this.flightTimings,
+      blocking,
+      flightTimings,
       target: (comm) => ({
         library: this.library,
         comm,
         stream: stream.handle,
         rank: control.member,
         size: ranks.length,
-        pairAddress: this.registrations?.pairAddress,
+        pairAddress: registrations?.pairAddress,
         copy: (to, from, sizeBytes) => {
           this.at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
         },
       }),
       endings: this.endings,
-      opened: (comm) => this.registrations?.opened(comm),
+      opened: (comm) => registrations?.opened(comm),
     });
     const parts: CommunicatorParts = {
       rank: this,

@@ -15,7 +15,7 @@ import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 const JOIN_CALL = 0x3f;
 
 /** What a rank says of its registrations when it joins. */
-const registersOf = (rank: NcclContext): number => (rank.registrations === undefined ? 0 : 1);
+const registersOf = (rank: NcclContext): number => (rank.settings.registrations === undefined ? 0 : 1);
 
 /** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
 export function openWithUniqueId(
@@ -63,7 +63,7 @@ class IdOpening implements Opening {
       // NCCL writes the handle before it begins: a thread that is killed meanwhile leaves it in the ledger.
       this.handle = at.device.make("communicator", (out) => {
         const init = library.api.ncclCommInitRankConfig;
-        status = init(out, control.size, { internal: id }, control.member, rank.config);
+        status = init(out, control.size, { internal: id }, control.member, rank.settings.config);
         library.check("ncclCommInitRankConfig", status);
       });
     } finally {
@@ -127,11 +127,11 @@ export function splitNatively(
   device.activate();
   const scratch = () => new BigUint64Array(new ArrayBuffer(8));
   const out = (color < 0 ? undefined : device.ledger?.open("communicator", device.ordinal)) ?? scratch();
-  const status = split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.config);
+  const status = split(parent, color < 0 ? SPLIT_NO_COLOR : color, key, out, rank.settings.config);
   if (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress) device.ledger?.cancel(out);
   rank.library.check("ncclCommSplit", status, parent);
   if (color >= 0) return new SplitOpening(rank, out, parentQueue);
-  if (!rank.blocking) keepUntilDone(rank, parentQueue, out);
+  if (!rank.settings.blocking) keepUntilDone(rank, parentQueue, out);
   return undefined;
 }
 
