@@ -8,6 +8,8 @@ import {
   BUFFERS,
   type BufferKind,
   type ChannelKind,
+  OP_KINDS,
+  type OpKind,
   PLAN_REDUCE_OPS,
   type PlanReduceOp,
   type Range,
@@ -25,24 +27,9 @@ export interface RawChunk {
   readonly owner?: object;
 }
 
-const CODES = [
-  "nop",
-  "barrier",
-  "copy",
-  "get",
-  "put",
-  "reduce",
-  "signal",
-  "wait",
-  "flush",
-  "acquire",
-  "release",
-  "switch-reduce",
-  "switch-broadcast",
-  "pipeline",
-] as const;
-type Code = (typeof CODES)[number];
-const CODE = Object.fromEntries(CODES.map((name, i) => [name, i])) as Record<Code, number>;
+/** What is recorded: switch-reduce-broadcast is made by a pass. */
+type Code = Exclude<OpKind, "switch-reduce-broadcast">;
+const CODE = Object.fromEntries(OP_KINDS.map((kind, i) => [kind, i])) as Record<Code, number>;
 const KINDS: readonly ChannelKind[] = ["memory", "port"];
 const COPY_FORMATS = ["plain", "pack", "unpack"] as const;
 const PUT_FORMATS = ["plain", "pack", "forward"] as const;
@@ -245,7 +232,7 @@ export function decode(tape: Tape, seqs?: number[]): DraftOp[] {
     return range;
   };
   const one = (): DraftOp => {
-    const code = CODES[d[at] as number] as Code;
+    const code = OP_KINDS[d[at] as number] as Code;
     const line = d[at + 2] as number;
     const groupSize = d[at + 4] as number;
     const source = line < 0 ? undefined : line;
