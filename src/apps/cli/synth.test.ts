@@ -33,6 +33,8 @@ describe("chorale synth", () => {
       plan,
       "--certificate",
       proof,
+      "--pieces",
+      "1",
       "--json",
     );
     expect(made.code).toBe(0);

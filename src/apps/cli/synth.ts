@@ -11,9 +11,12 @@ import {
 import { planToJson } from "../../authoring/interchange/index.ts";
 import { compile } from "../../authoring/language/index.ts";
 import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../../authoring/plan/index.ts";
+import type { SystemParameters } from "../../authoring/simulator/index.ts";
 import {
   certify,
   type EdgeSensitivity,
+  type Envelope,
+  inventoryOf,
   networkOf,
   piecesFor,
   pipelinedTime,
@@ -24,11 +27,13 @@ import {
 } from "../../authoring/synthesis/index.ts";
 import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
-import { LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
+import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
+import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
-import { collect, whole } from "./option-readers.ts";
+import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
-import { loadTopology } from "./sim-input.ts";
+import { loadParameters, loadTopology } from "./sim-input.ts";
+import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
 
 interface Flags {
   readonly topology: string;
@@ -46,6 +51,12 @@ interface Flags {
   readonly pieces?: number;
   readonly redop: string;
   readonly sensitivity?: boolean;
+  readonly envelope?: boolean;
+  readonly choices?: string;
+  readonly min?: string;
+  readonly max?: string;
+  readonly factor: number;
+  readonly params?: string;
   readonly json?: boolean;
 }
 
@@ -74,6 +85,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
         .default("sum"),
     )
     .option("--sensitivity", "say which links bind: the optimum with each at 90 % and 110 %")
+    .option("--envelope", "simulate schedules of few steps and of many trees beside the library's algorithms, by size")
+    .option("--choices <file>", "as --envelope, and add what is fastest to this file, for CHORALE_CHOICES")
+    .option("-b, --min <size>", "with --envelope, the first size: the larger of a rank's two buffers (1K unless given)")
+    .option("-e, --max <size>", "with --envelope, the last size (256M unless given)")
+    .option("-f, --factor <f>", "with --envelope, each size is this times the one before", factor, 8)
+    .option("--params <what>", "with --envelope, what things cost: a system's name, or a file of `chorale tune --fit`")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
@@ -99,29 +116,70 @@ interface Summary {
     readonly fluidUs: number;
   };
   readonly sensitivity?: readonly EdgeSensitivity[];
+  readonly envelope?: Omit<Envelope, "plans">;
 }
 
 /** Larger files are no network: the largest has a million edges. */
 const MAX_NETWORK_BYTES = 2 ** 27;
 
-/** A file that is a network by itself, or else any topology. */
-async function networkFor(flags: Flags): Promise<Network> {
-  if (flags.topology.endsWith(".network.json")) {
+const isNetworkFile = (topology: string): boolean => topology.endsWith(".network.json");
+
+/** A file that is a network by itself, or else any topology; `inventory` is what plans are simulated on. */
+async function machineFor(flags: Flags): Promise<{ network: Network; inventory: () => Inventory }> {
+  if (isNetworkFile(flags.topology)) {
     const value = readJsonFile(flags.topology, MAX_NETWORK_BYTES);
     checkNetwork(value);
-    return value as Network;
+    const network = value as Network;
+    return { network, inventory: () => inventoryOf(network) };
   }
   const links = flags.links?.split(",").map((name) => {
-    const kind = LINK_KINDS.find((known) => known === name.trim());
+    const kind = LINK_KINDS.find((one) => one === name.trim());
     if (kind === undefined) throw new InvalidArgumentError("--links", name, LINK_KINDS.join(", "));
     return kind;
   }) as LinkKind[] | undefined;
-  return networkOf(await loadTopology(flags.topology), {
-    ...(flags.devices === undefined ? {} : { devices: flags.devices.split(",").map((id) => id.trim()) }),
+  const inventory = await loadTopology(flags.topology);
+  const devices = devicesOf(flags);
+  const network = networkOf(inventory, {
+    ...(devices === undefined ? {} : { devices }),
     ...(flags.relayDevices === undefined ? {} : { relayDevices: flags.relayDevices }),
     ...(flags.effective === undefined ? {} : { effective: flags.effective }),
     ...(links === undefined ? {} : { links }),
   });
+  return { network, inventory: () => inventory };
+}
+
+const devicesOf = ({ devices }: Flags): string[] | undefined => devices?.split(",").map((id) => id.trim());
+
+/** The envelope, where it was asked for; stored, where that was. */
+async function envelopeFor(
+  flags: Flags,
+  collective: CertifiedCollective,
+  network: Network,
+  inventory: () => Inventory,
+): Promise<{ found: Envelope; parameters: SystemParameters } | undefined> {
+  if (flags.envelope !== true && flags.choices === undefined) {
+    for (const name of ["min", "max", "params"] as const) {
+      if (flags[name] !== undefined)
+        throw new InvalidArgumentError(`--${name}`, flags[name], "--envelope or --choices with it");
+    }
+    return undefined;
+  }
+  const machine = inventory();
+  const parameters = isNetworkFile(flags.topology)
+    ? await loadParameters(flags.params ?? "ideal", flags.topology, machine)
+    : await loadParameters(flags.params, flags.topology, machine);
+  const found = await findEnvelope({
+    network,
+    collective,
+    inventory: machine,
+    parameters,
+    devices: devicesOf(flags),
+    sizes: sizeRange(parseSize(flags.min ?? "1K", "-b"), parseSize(flags.max ?? "256M", "-e"), flags.factor),
+    root: flags.root,
+    op: flags.redop as PlanReduceOp,
+  });
+  if (flags.choices !== undefined) storeEnvelope(flags.choices, found);
+  return { found, parameters };
 }
 
 /** The latency of one step: the largest of an edge. */
@@ -134,7 +192,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (collective === undefined)
     throw new InvalidArgumentError("OPERATION", operation, CERTIFIED_COLLECTIVES.join(", "));
   const sizeBytes = parseSize(flags.size, "--size");
-  const network = await networkFor(flags);
+  if (flags.choices !== undefined) requireStorable(collective, flags.choices);
+  const { network, inventory } = await machineFor(flags);
   const result = await synthesize(network, collective, {
     root: flags.root,
     ...(flags.share.length === 0 ? {} : { shares: flags.share }),
@@ -153,6 +212,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
     const plan = compile(programOf(result, { pieces, op: flags.redop as PlanReduceOp }));
     writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
   }
+  const sizes = await envelopeFor(flags, collective, network, inventory);
+  const { plans, ...envelope } = sizes?.found ?? {};
   const summary: Summary = {
     operation: collective,
     topology: flags.topology,
@@ -168,9 +229,11 @@ async function run(operation: string, flags: Flags): Promise<number> {
     parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
     size: { sizeBytes, pieces, timeUs: pipelinedTime(result.height, stepUs(network), fluidUs, pieces), fluidUs },
     ...(flags.sensitivity === true ? { sensitivity: sensitivity(network) } : {}),
+    ...(sizes === undefined ? {} : { envelope: envelope as Omit<Envelope, "plans"> }),
   };
   if (flags.json === true) printJson(summary, 2);
-  else print(render(summary, result));
+  else
+    print(render(summary, result) + (sizes === undefined ? "" : `${renderEnvelope(sizes.found, sizes.parameters)}\n`));
   // Without an optimum there is no certificate: whoever asked for one must not go on without it.
   return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
 }

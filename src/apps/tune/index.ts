@@ -10,4 +10,4 @@ export {
   type TuneResult,
   tuneCollective,
 } from "./tune-collective.ts";
-export { storeTuning, type TunedMachine, tunedMachine } from "./tuned-machine.ts";
+export { requireChoicesFile, storeTable, storeTuning, type TunedMachine, tunedMachine } from "./tuned-machine.ts";

@@ -1,4 +1,6 @@
 /** This machine's file as the tuner reads and writes it: tables of choices, and constants by number of ranks. */
+import { existsSync } from "node:fs";
+import { InvalidArgumentError } from "../../core/index.ts";
 import {
   type CpuCostTable,
   checkCpuCosts,
@@ -12,6 +14,7 @@ import {
   type ChoiceDocument,
   type ChoiceTable,
   checkChoices,
+  type StoredPlan,
 } from "../../runtime/executor/internal.ts";
 import type { TuneResult } from "./tune-collective.ts";
 
@@ -49,27 +52,64 @@ function isSameCase(a: ChoiceTable, b: Pick<ChoiceTable, "backend" | "collective
   return key(a) === key(b);
 }
 
+/** Writes a machine's tables, the new one in place of those it replaces; plans that no row names any more are dropped. */
+function writeTables(
+  file: string,
+  { choices }: TunedMachine,
+  made: ChoiceTable | undefined,
+  isReplaced: (one: ChoiceTable) => boolean,
+  plans: Readonly<Record<string, StoredPlan>>,
+  version: string,
+): void {
+  const date = new Date().toISOString().slice(0, 10);
+  const tables = [...(made === undefined ? [] : [made]), ...(choices?.tables ?? []).filter((one) => !isReplaced(one))];
+  const used = new Set(tables.flatMap(({ rows }) => rows.map(({ use }) => use)));
+  const kept = Object.entries({ ...choices?.plans, ...plans }).filter(([name]) => used.has(name));
+  const document: ChoiceDocument = {
+    schemaVersion: CHOICES_SCHEMA_VERSION,
+    source: thisMachine().key,
+    date,
+    tables,
+    ...(kept.length === 0 ? {} : { plans: Object.fromEntries(kept) }),
+  };
+  writeMachineSection(file, "choices", { chorale: version, date, data: document });
+}
+
+/**
+ * Refuses a file that tables cannot be added to.
+ * @throws FormatError, InvalidArgumentError
+ */
+export function requireChoicesFile(file: string): void {
+  if (existsSync(file) && readMachineFile(file) === undefined) {
+    throw new InvalidArgumentError("file of choices", file, "a new file, or one that this machine's choices are in");
+  }
+}
+
+/**
+ * Adds one table, and the plans that it names, to a file of choices: a new one, or one of this machine's.
+ * @throws FormatError, InvalidArgumentError for a file that is something else: it is left as it is
+ */
+export function storeTable(
+  file: string,
+  made: ChoiceTable,
+  plans: Readonly<Record<string, StoredPlan>>,
+  version: string,
+): void {
+  requireChoicesFile(file);
+  writeTables(file, tunedMachine(file), made, (one) => isSameCase(one, made), plans, version);
+}
+
 /** Stores a result: its table in place of the one for the same calls, its constants for its number of ranks. */
 export function storeTuning(file: string, result: TuneResult, version: string): void {
-  const date = new Date().toISOString().slice(0, 10);
   const known = tunedMachine(file);
   const { op, ranks, dtype, topology, backend, table, fit, measurements } = result;
   const same = (one: ChoiceTable) =>
     [undefined, [dtype]].some((dtypes) =>
       isSameCase(one, { backend, collective: op, ranks: [ranks, ranks], topology, ...(dtypes && { dtypes }) }),
     );
-  const tables = [
-    ...(table === undefined ? [] : [table]),
-    ...(known.choices?.tables ?? []).filter((one) => !same(one)),
-  ];
-  const document: ChoiceDocument = {
-    schemaVersion: CHOICES_SCHEMA_VERSION,
-    source: thisMachine().key,
-    date,
-    tables,
-  };
-  writeMachineSection(file, "choices", { chorale: version, date, data: document });
+  writeTables(file, known, table, same, {}, version);
   if (measurements.length === 0) return;
   const byRanks = { ...known.costs?.byRanks, [String(ranks)]: fit.costs };
+  const date = new Date().toISOString().slice(0, 10);
   writeMachineSection(file, "cpuCosts", { chorale: version, date, data: { byRanks } });
 }

@@ -53,6 +53,7 @@ export {
   fitParameters,
 } from "./fit.ts";
 export { type CpuFit, type CpuMeasurement, cpuError, fitCpuCosts } from "./fit-cpu.ts";
+export { instancesToFill } from "./instances-to-fill.ts";
 export { type MeasuredRow, type Measurement, type Measurements, readMeasurements } from "./measurements.ts";
 export { fitNcclLL, type NcclFit, ncclMachineOf } from "./nccl-machine.ts";
 export { parametersFor, parseParameters, SYSTEMS, type SystemParameters } from "./parameters.ts";

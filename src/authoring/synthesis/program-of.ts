@@ -28,6 +28,8 @@ export interface ProgramSettings {
   readonly op?: PlanReduceOp;
   /** Into how many pieces each tree's share is cut; 1 by default. More pieces hide the height of trees. */
   readonly pieces?: number;
+  /** Replicas of the schedule, each on its share of every chunk: more thread blocks for wide links. 1 by default. */
+  readonly instances?: number;
   /** Most strands of a rank: peers beyond share them. 64 by default. */
   readonly maxStrands?: number;
   readonly links?: ProgramOptions["links"];
@@ -81,7 +83,7 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
       "the bound and the certificate are there; plans need equal ones",
     );
   }
-  const { pieces = 1, maxStrands = 64, op, links } = settings;
+  const { pieces = 1, maxStrands = 64, instances = 1, op, links } = settings;
   const net = checkNetwork(result.network);
   const numRanks = net.ranks.length;
   const numbers = new Map(net.ranks.map((node, rank) => [net.ids[node] as string, rank]));
@@ -104,6 +106,7 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
       name: `synthesised-${collective.replaceAll("_", "-")}`,
       collective: collectiveOf(result, numRanks, amounts.total, pieces, op),
       autoSync: "full",
+      instances,
       ...(links === undefined ? {} : { links }),
     },
     (p) => {

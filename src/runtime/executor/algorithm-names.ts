@@ -62,7 +62,7 @@ export function isAlgorithmFor({ name, chunks }: Served, collective: CollectiveN
   const own = registered.get(name);
   const entry = libraryPlans().libraryEntry(name);
   if (own !== undefined && entry !== undefined) throw taken(name);
-  if (own !== undefined) return own.collective === collective;
+  if (own !== undefined) return own.collective === collective && (own.numRanks ?? numRanks) === numRanks;
   return (
     entry !== undefined &&
     entry.collective === collective &&
@@ -74,6 +74,8 @@ export function isAlgorithmFor({ name, chunks }: Served, collective: CollectiveN
 
 /** The algorithms of a collective, the library's first. */
 export function namesOfAlgorithms(collective: CollectiveName, numRanks: number): readonly string[] {
-  const own = [...registered.values()].filter((one) => one.collective === collective).map(({ name }) => name);
+  const own = [...registered.values()]
+    .filter((one) => one.collective === collective && (one.numRanks ?? numRanks) === numRanks)
+    .map(({ name }) => name);
   return [...libraryPlans().libraryNames(collective, numRanks), ...own];
 }

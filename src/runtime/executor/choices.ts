@@ -8,7 +8,7 @@
 import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
 import { DTYPE_NAMES, type DType, FormatError, formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { isAlgorithmFor, namesOfAlgorithms } from "./algorithm-names.ts";
-import { parseServed, type Served } from "./served.ts";
+import { isServed, parseServed, SERVED_COLLECTIVES, type Served } from "./served.ts";
 
 export const CHOICES_SCHEMA_VERSION = 1;
 
@@ -40,6 +40,14 @@ export interface ChoiceDocument {
   readonly source: string;
   readonly date: string;
   readonly tables: readonly ChoiceTable[];
+  /** Plans that rows name beside the library's algorithms. Ranks prove them before they run them. */
+  readonly plans?: Readonly<Record<string, StoredPlan>>;
+}
+
+export interface StoredPlan {
+  readonly collective: CollectiveName;
+  /** In chorale's JSON form. */
+  readonly plan: { readonly ranks: readonly unknown[] };
 }
 
 /** The kernels that a backend has by hand, by collective. */
@@ -111,7 +119,27 @@ export function checkChoices(value: unknown, where: string): ChoiceDocument {
       }
     });
   });
+  if (document.plans !== undefined) checkStoredPlans(document.plans, refuse);
   return document as ChoiceDocument;
+}
+
+/** Names and what is needed to look a plan up; the verifier looks at the rest before the plan runs. */
+function checkStoredPlans(plans: unknown, refuse: (field: string, problem: string) => FormatError): void {
+  if (typeof plans !== "object" || plans === null || Array.isArray(plans))
+    throw refuse("choices.plans", "must be an object");
+  for (const [name, stored] of Object.entries(plans as Record<string, Partial<StoredPlan> | null>)) {
+    const at = `choices.plans.${name}`;
+    if (!/^[a-z][a-z0-9]*(-[a-z0-9]+)*-h[0-9a-f]{8}$/.test(name)) {
+      throw refuse(
+        at,
+        "must be named in lower-case words joined by hyphens, the last an h and eight digits of the plan's hash",
+      );
+    }
+    if (!isServed(String(stored?.collective)))
+      throw refuse(`${at}.collective`, `must be one of ${SERVED_COLLECTIVES.join(", ")}`);
+    const ranks = stored?.plan?.ranks;
+    if (!Array.isArray(ranks) || ranks.length === 0) throw refuse(`${at}.plan`, "must be a plan with ranks");
+  }
 }
 
 /** Makes a group's choices, and keeps them: what was chosen once for a collective, dtype and size range is looked up. */

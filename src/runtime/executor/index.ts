@@ -10,6 +10,7 @@ export {
   type ChoiceRow,
   type ChoiceTable,
   checkChoices,
+  type StoredPlan,
 } from "./choices.ts";
 export { DevicePlan, type DevicePlanOptions } from "./cuda/device-plan.ts";
 export type { KernelOp as GeneratedKernelOp } from "./cuda/elements.ts";

@@ -14,6 +14,7 @@ export {
   checkChoices,
   type KernelNames,
   logsSelection,
+  type StoredPlan,
 } from "./choices.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";
 export { buildExecutor } from "./cpu/module.ts";
@@ -24,6 +25,7 @@ export { machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";
 export { SERVED_COLLECTIVES } from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";
+export { registerStoredPlans } from "./stored-plans.ts";
 export { type ExecutorMemory, REACHES, type Reach } from "./transport.ts";
 export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";
 export { addCopy } from "./wasm/copy.ts";

@@ -90,6 +90,7 @@ function ofProgram({ served, numRanks, root, collective }: PlanRequest, own: Reg
       `${collective} of ${numRanks} ranks, out of place, root ${root}`,
     );
   }
+  if (proofOf(plan) === undefined && own.numRanks !== undefined) provePlan(plan);
   return { ...proved(plan), worksInPlace: () => isHarmless(collective) };
 }
 

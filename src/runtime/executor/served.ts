@@ -46,6 +46,8 @@ export interface RegisteredAlgorithm {
   /** Lower-case words joined by hyphens, none of the library's. */
   readonly name: string;
   readonly collective: CollectiveName;
+  /** Groups of so many ranks alone; of any number when absent. */
+  readonly numRanks?: number;
   /** Makes the program, out of place. Called once for each set of arguments. */
   readonly make: (request: AlgorithmRequest) => Runnable;
 }

@@ -20,6 +20,7 @@ import {
   libraryPlans,
   logsSelection,
   registeredAlgorithm,
+  registerStoredPlans,
   SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
 
@@ -40,6 +41,7 @@ export interface GroupFacts {
 /** The choices of a group. One of its ranks tells of them where `CHORALE_LOG` asks for it. */
 export function choicesOf({ name, size, me, topology, machine }: GroupFacts): Choices {
   const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
+  if (machine !== undefined) registerStoredPlans(machine);
   const tells = me === 0 && logsSelection();
   const place = { backend: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
   return new Choices(place, documents, tells ? (line) => process.stderr.write(`${line}\n`) : undefined);

@@ -1,0 +1,136 @@
+/** From a machine with a dead link to sums: synthesised, proved, run by the executor on threads, chosen by size. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { readPlan } from "../../src/authoring/interchange/index.ts";
+import { presetInventory } from "../../src/machine/topology/index.ts";
+import { createThreadsHost } from "../../src/runtime/backends/threads/host.ts";
+import { machineChoices } from "../../src/runtime/executor/internal.ts";
+import { runCli } from "../helpers/cli.ts";
+import { scratchFolder } from "../helpers/scratch.ts";
+import { onRanks, valuesOf } from "../helpers/threads-ranks.ts";
+
+const folder = scratchFolder("synthesised");
+
+/** mi250x-8 without one of its single links. */
+function maskedMachine(): { file: string; a: string; b: string } {
+  const inventory = presetInventory("mi250x-8");
+  const { links } = inventory.topology;
+  const isGpuLink = ({ a, b }: (typeof links)[number]) => a.startsWith("gpu") && b.startsWith("gpu");
+  const widths = links.filter(isGpuLink).map(({ bandwidthGBps = 0 }) => bandwidthGBps);
+  const dead = links.find((link) => isGpuLink(link) && link.bandwidthGBps === Math.min(...widths));
+  if (dead === undefined) throw new Error("mi250x-8 has links");
+  const file = join(folder, "masked.json");
+  const topology = { ...inventory.topology, links: links.filter((link) => link !== dead) };
+  writeFileSync(file, JSON.stringify({ ...inventory, topology }));
+  return { file, a: dead.a, b: dead.b };
+}
+
+describe("a synthesised all-reduce", () => {
+  it("of a machine with a masked link runs right on CPU ranks, and keeps off the link", async () => {
+    const { file, a, b } = maskedMachine();
+    const path = join(folder, "plan.json");
+    const made = await runCli("synth", "all_reduce", "--topology", file, "-o", path, "--pieces", "2", "--json");
+    expect(made).toMatchObject({ code: 0, err: "" });
+    expect(JSON.parse(made.out)).toMatchObject({ bound: "1/150", optimal: true, ranks: 8 });
+    const plan = readPlan(readFileSync(path), path);
+    const [one, other] = [Number(a.slice(3)), Number(b.slice(3))];
+    const peers = (rank: number) => plan.ranks[rank]?.channels.memory;
+    expect(peers(one)).not.toContain(other);
+    expect(peers(other)).not.toContain(one);
+    const outcomes = await onRanks(
+      8,
+      async ({ comm, rank, load, data }) => {
+        const { planFromJson } =
+          await load<typeof import("../../src/authoring/interchange/index.ts")>("authoring/interchange");
+        const { provePlan } = await load<typeof import("../../src/authoring/verifier/index.ts")>("authoring/verifier");
+        const plan = planFromJson(data[0]);
+        if (!provePlan(plan).ok) return "not proved";
+        // Lengths that the chunks do not divide, too.
+        for (const length of [1000, 1, 12_345, 65_536]) {
+          const input = Float32Array.from({ length }, (_, i) => (i % 97) + rank);
+          const output = new Float32Array(length);
+          await comm.run(plan, { input, output });
+          const wrong = output.findIndex((sum, i) => sum !== 8 * (i % 97) + 28);
+          if (wrong >= 0) return `element ${wrong} of ${length} is ${output[wrong]}`;
+        }
+        await comm.close();
+        return "right";
+      },
+      { data: [readFileSync(path, "utf8")] },
+    );
+    expect(valuesOf(outcomes)).toEqual(Array(8).fill("right"));
+  });
+
+  it("is stored as a choice by size, and serves the calls of that size", async () => {
+    // A ring of four whose last link is dead.
+    const network = join(folder, "line.network.json");
+    const edges = [
+      ["a", "b"],
+      ["b", "c"],
+      ["c", "d"],
+    ].flatMap(([from, to]) => [
+      { from, to, capacity: "50", latencyUs: 1 },
+      { from: to, to: from, capacity: "50", latencyUs: 1 },
+    ]);
+    writeFileSync(network, JSON.stringify({ nodes: ["a", "b", "c", "d"].map((id) => ({ id, kind: "rank" })), edges }));
+    const file = join(folder, "choices.json");
+    const made = await runCli(
+      "synth",
+      "all_reduce",
+      "--topology",
+      network,
+      "--choices",
+      file,
+      "-b",
+      "1K",
+      "-e",
+      "1M",
+      "-f",
+      "1024",
+    );
+    expect(made).toMatchObject({ code: 0, err: "" });
+    expect(made.out).toMatch(/1 MiB .* synthesised-all-reduce-[a-z-]+-\d+-h[0-9a-f]{8}/);
+    const choices = machineChoices(file);
+    const [name] = Object.keys(choices?.plans ?? {});
+    const outcomes = await onRanks(
+      4,
+      async ({ comm, rank }) => {
+        const sums: number[] = [];
+        for (const length of [64, 2 ** 18, 2 ** 18 + 3]) {
+          const x = new Float32Array(length).fill(rank + 1);
+          await comm.allReduce(x);
+          sums.push(x.reduce((a, b) => a + b, 0) / length);
+        }
+        const { choices } = comm.stats();
+        await comm.close();
+        return [sums, choices];
+      },
+      { handle: createThreadsHost({ ranks: 4, ...(choices === undefined ? {} : { choices }) }) },
+    );
+    for (const [sums, counts] of valuesOf(outcomes) as [number[], Record<string, number>][]) {
+      expect(sums).toEqual([10, 10, 10]);
+      expect(counts[`all_reduce ${name}`]).toBeGreaterThanOrEqual(2);
+    }
+    // Whoever changes the plan after it was written is found out.
+    const text = readFileSync(file, "utf8").replaceAll('"sum"', '"max"');
+    writeFileSync(file, text);
+    const changed = machineChoices(file);
+    const failed = await onRanks(4, async ({ comm }) => comm.allReduce(new Float32Array(2 ** 18)), {
+      handle: createThreadsHost({ ranks: 4, ...(changed === undefined ? {} : { choices: changed }) }),
+    });
+    expect(failed[0]?.error?.message).toMatch(/changed after it was written/);
+  });
+
+  it.each([
+    [["broadcast", "--choices"], /without a root/],
+    [["all_reduce", "--choices"], /a new file, or one/],
+  ])("refuses %j where choices cannot be stored", async (words, message) => {
+    const file = join(folder, "not-choices.json");
+    writeFileSync(file, JSON.stringify({ schemaVersion: 1, machine: { key: "another" } }));
+    const { code, err } = await runCli("synth", ...words, file, "--topology", "hgx-a100-8", "-b", "1M", "-e", "1M");
+    expect(code).toBe(2);
+    expect(err).toMatch(message);
+    expect(readFileSync(file, "utf8")).toContain("another");
+  });
+});
