@@ -141,7 +141,11 @@ export class Tensor<D extends DType = DType> {
     for (const [i, dim] of shape.entries()) {
       const index = indices[i] ?? Number.NaN;
       if (indices.length !== shape.length || !Number.isInteger(index) || index < -dim || index >= dim) {
-        throw new InvalidArgumentError("indices", [...indices], `one index for each dim of ${show(shape)}`);
+        throw new InvalidArgumentError(
+          "indices",
+          [...indices],
+          `one index for each dim of ${show(shape)}, from minus its size to its size - 1`,
+        );
       }
       flat = flat * dim + (index < 0 ? index + dim : index);
     }

@@ -40,13 +40,13 @@ try {
     await new Promise(() => {});
   }
   if (mode === "wait" || mode === "leave" || mode.startsWith("throw")) {
-    const began = performance.now();
     try {
       await world.comm.barrier();
-      if (rank === 1) setInterval(() => {}, 1000);
+      // Rank 1 never makes the second call: it is there until it is killed.
+      if (rank === 1) await new Promise(() => setInterval(() => {}, 1000));
       await world.comm.barrier();
     } catch (error) {
-      say({ code: error.code, message: error.message, dead: error.rank, ms: performance.now() - began });
+      say({ code: error.code, message: error.message, dead: error.rank });
       process.exit(0);
     }
   }
@@ -200,12 +200,13 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     // One that is done does not mean that all are.
     for (const { child, lines } of ranks) while (lines.length === 0) await once(child, "line");
     victim?.child.kill("SIGKILL");
+    const killed = performance.now();
     for (const rank of [0, 2]) {
       expect((await ranks[rank]?.ended)?.code).toBe(0);
       const said = ranks[rank]?.lines.at(-1);
       expect(said).toMatchObject({ code: "RANK_FAILED", dead: 1 });
       expect(said?.["message"]).toContain(`process ${victim?.child.pid} left the rendezvous without a farewell`);
-      expect(said?.["ms"]).toBeLessThan(5_000);
+      expect(performance.now() - killed).toBeLessThan(5_000);
     }
     const dumps = readdirSync(flight).map((name) => JSON.parse(readFileSync(join(flight, name), "utf8")) as unknown);
     expect(dumps).toEqual([expect.objectContaining({ backend: "nccl", worldSize: 3, generation: 1 })]);

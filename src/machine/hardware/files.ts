@@ -8,6 +8,16 @@ import { join, resolve, sep } from "node:path";
 import { line } from "./field-readers.ts";
 import { type Access, type FileSystem, MAX_FILE_BYTES, MAX_FOLDER_ENTRIES } from "./machine.ts";
 
+/** What the paths below a folder begin with. The root of the file system ends in a separator by itself. */
+function prefixOf(folder: string): string {
+  return folder.endsWith(sep) ? folder : folder + sep;
+}
+
+/** Whether a canonical path lies below a canonical folder. */
+export function isBelow(folder: string, path: string): boolean {
+  return path.startsWith(prefixOf(folder));
+}
+
 /** Files of this machine (`root` absent) or of the folder `root`. */
 export function openFiles(root?: string): FileSystem {
   return new RootedFiles(root);
@@ -129,12 +139,7 @@ class RootedFiles implements FileSystem {
     const target = await this.#locate(path);
     if (target === undefined) return undefined;
     const root = await this.#realRootPath();
-    return root === undefined
-      ? undefined
-      : `/${target
-          .slice(root.length + 1)
-          .split(sep)
-          .join("/")}`;
+    return root === undefined ? undefined : `/${target.slice(prefixOf(root).length).split(sep).join("/")}`;
   }
 
   async access(path: string): Promise<Access> {
@@ -157,7 +162,7 @@ class RootedFiles implements FileSystem {
       if (root === undefined) return undefined;
       const wanted = join(root, path);
       const target = await realpath(wanted);
-      if (target === root || target.startsWith(root + sep)) return target;
+      if (target === root || isBelow(root, target)) return target;
       this.#refuse(path);
     } catch (error) {
       // A link that leads out of the root to nothing is refused as well, not merely absent.
@@ -173,7 +178,7 @@ class RootedFiles implements FileSystem {
       if (!(await lstat(wanted)).isSymbolicLink()) return false;
       const { readlink } = await import("node:fs/promises");
       const target = resolve(wanted, "..", await readlink(wanted));
-      return target !== this.#root && !target.startsWith(this.#root + sep);
+      return target !== this.#root && !isBelow(this.#root as string, target);
     } catch {
       return false;
     }

@@ -3,6 +3,7 @@
  * could not be accessed) and `commands/*.json`. Nothing is executed and no library is loaded, unless a folder of
  * emulated tools is named.
  */
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { InvalidArgumentError, type Unavailable } from "../../core/index.ts";
@@ -43,9 +44,14 @@ interface Warning {
 
 /**
  * Opens a recorded root.
- * @throws InvalidArgumentError when `root` is no folder that holds a recording
+ * @throws InvalidArgumentError when `root` is no folder that holds a recording, or `tools` is no folder
  */
 export async function openRecorded(root: string, options: { readonly tools?: string } = {}): Promise<Machine> {
+  const { tools } = options;
+  const found = tools === undefined ? undefined : await stat(tools).catch(() => undefined);
+  if (tools !== undefined && found?.isDirectory() !== true) {
+    throw new InvalidArgumentError("--tools", tools, "a folder that exists");
+  }
   const files = openFiles(root);
   const names = await files.list("/");
   const expected = ["proc", "sys", "dev", "env.json", "nvml.json", "meta.json", "commands"];
@@ -56,8 +62,10 @@ export async function openRecorded(root: string, options: { readonly tools?: str
   const read = async (name: string): Promise<unknown> => {
     const text = await files.readText(`/${name}`);
     const value = json(text);
-    if (text !== undefined && value === undefined)
-      warnings.push({ source: name, message: `${name} is no JSON; ignored` });
+    if (value === undefined && names.includes(name)) {
+      const why = text === undefined ? "cannot be read as a regular file" : "is no JSON";
+      warnings.push({ source: name, message: `${name} ${why}; ignored` });
+    }
     return value;
   };
   const parsedMeta = metaSchema.safeParse((await read("meta.json")) ?? {});

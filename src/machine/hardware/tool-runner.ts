@@ -6,7 +6,8 @@
 import { spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
-import { isAbsolute, join, sep } from "node:path";
+import { isAbsolute, join } from "node:path";
+import { isBelow } from "./files.ts";
 import {
   COMMAND_TIMEOUT_MS,
   type CommandRequest,
@@ -95,7 +96,7 @@ async function findTool(
         await access(path, constants.X_OK);
         if (!(await stat(path)).isFile()) continue;
         const real = await realpath(path);
-        if (confined && !real.startsWith((await realpath(folder)) + sep)) {
+        if (confined && !isBelow(await realpath(folder), real)) {
           onRefused?.(path);
           continue;
         }

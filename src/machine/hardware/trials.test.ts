@@ -228,6 +228,28 @@ describe("point 18: order, roots and tools", () => {
     expect(warnings).toMatchObject([{ source: "tools", message: expect.stringMatching(/nvidia-smi leads out/) }]);
   });
 
+  it("refuses a folder of tools that is none", async () => {
+    const root = emptyRoot();
+    await expect(detect({ root, tools: join(root, "proc/meminfo") })).rejects.toThrow(/--tools.*a folder that exists/);
+    await expect(detect({ root, tools: join(root, "nowhere") })).rejects.toThrow(/--tools.*a folder that exists/);
+  });
+
+  it.runIf(process.platform === "linux")("takes the root of the file system for a root", async () => {
+    const [here, below] = [await detect({ exec: false, families: ["cpu"] }), await detect({ root: "/", exec: false })];
+    expect(below.devices[0]?.memoryBytes).toBe(here.devices[0]?.memoryBytes);
+    expect(below.warnings.filter(({ source }) => source === "files")).toEqual([]);
+  });
+
+  it.runIf(process.platform === "linux")("says which files of a recording cannot be read", async () => {
+    const root = emptyRoot();
+    mkdirSync(join(root, "env.json"));
+    writeFileSync(join(root, "nvml.json"), "{");
+    const { warnings } = await detect({ root });
+    expect(warnings.map(({ message }) => message)).toEqual(
+      expect.arrayContaining(["env.json cannot be read as a regular file; ignored", "nvml.json is no JSON; ignored"]),
+    );
+  });
+
   it("tells a tool that printed too much from one that hangs", async () => {
     const machine = await withTools({ "xpu-smi discovery": { exitCode: null, truncated: true } });
     const [finding] = await diagnose(await detectOn(machine), machine);

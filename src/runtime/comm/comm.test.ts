@@ -268,6 +268,11 @@ describe("objects", () => {
       new URL("http://a"),
       new WeakSet(),
       tensor("f32", [1]),
+      Object.assign(new Date(0), { zone: "UTC" }),
+      Object.assign(new Map(), { size2: 1 }),
+      Object.assign(new Error("gone"), { code: "ENOENT" }),
+      Object.assign(new Error("gone"), { name: "Mine" }),
+      new Error("gone", { cause: new Map2() }),
     ]) {
       expect(() => encodeObject(value, 1000)).toThrow(InvalidArgumentError);
     }

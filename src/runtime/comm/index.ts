@@ -100,7 +100,7 @@ export {
   type Isolation,
   parseIsolation,
 } from "./isolation.ts";
-export { decodeObject, encodeObject } from "./object-codec.ts";
+export { checkCarried, decodeObject, encodeObject } from "./object-codec.ts";
 export { checkPlanCall, type PlanCall } from "./plan-call.ts";
 export {
   afterRunning,

@@ -1,6 +1,7 @@
 /**
  * The bytes of an object collective: V8's structured-clone format, so that what arrives is what was given. Values that
- * it would change without a word (instances of classes, symbol keys) are refused, as are those that it cannot hold.
+ * it would change without a word (instances of classes, symbol keys, properties of a Map) are refused, as are those that
+ * it cannot hold. The values that a launcher and its ranks give each other obey the same rule.
  */
 import { DefaultDeserializer, serialize } from "node:v8";
 import { FormatError, InvalidArgumentError, show } from "../../core/index.ts";
@@ -13,11 +14,15 @@ const CARRIED = new Set([
   ...["Array", "Map", "Set", "Date", "RegExp", "ArrayBuffer", "DataView", "Buffer", "Number", "String", "Boolean"],
   ...["BigInt", "Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"],
   ...["Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array"],
-  ...["Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array"],
+  ...["Float16Array", "Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array"],
 ]);
+/** What threads of one process share or copy beside that. */
+const CARRIED_BY_THREADS = new Set(["SharedArrayBuffer", "Module", "Memory"]);
+/** Names of errors that arrive as they are. */
+const ERROR_NAMES = new Set([...CARRIED].filter((name) => name.endsWith("Error")));
 
 /** Says what of an object would be lost, if anything. */
-function lossOf(value: object): string | undefined {
+function lossOf(value: object, isForThreads: boolean): string | undefined {
   const keys = Object.getOwnPropertySymbols(value).filter((key) =>
     Object.prototype.propertyIsEnumerable.call(value, key),
   );
@@ -26,9 +31,23 @@ function lossOf(value: object): string | undefined {
   // The root of a prototype chain is Object.prototype, of whatever realm.
   if (prototype === null || Object.getPrototypeOf(prototype) === null) return undefined;
   const name = (prototype as { constructor?: { name?: unknown } }).constructor?.name;
+  const isNamed = typeof name === "string" && name !== "";
+  const isCarried = isNamed && (CARRIED.has(name) || (isForThreads && CARRIED_BY_THREADS.has(name)));
   // A program may have a class of its own that is called Map.
-  const isBuiltIn = typeof name === "string" && CARRIED.has(name) && isNative(prototype as object);
-  return isBuiltIn ? undefined : `an instance of ${typeof name === "string" && name !== "" ? name : "a class"}`;
+  if (!isCarried || !isNative(prototype as object)) return `an instance of ${isNamed ? name : "a class"}`;
+  const extra = propertyOf(value);
+  return extra === undefined ? undefined : `${name} with the property ${extra}`;
+}
+
+/** A property of its own that an object of a built-in class would lose. */
+function propertyOf(value: object): string | undefined {
+  // What has elements keeps them, and looking through their keys would take long.
+  if (Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof String) return undefined;
+  const isError = value instanceof Error;
+  return Object.keys(value).find((key) => {
+    if (!isError) return true;
+    return key === "name" ? !ERROR_NAMES.has(value.name) : !["message", "stack", "cause"].includes(key);
+  });
 }
 
 /** Whether a prototype is one that the engine made. */
@@ -43,22 +62,28 @@ function partsOf(value: object): readonly unknown[] {
   if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return [];
   if (value instanceof Map) return [...value.keys(), ...value.values()];
   if (value instanceof Set) return [...value];
+  if (value instanceof Error) return [value.cause];
   return Object.values(value);
 }
 
-/** @throws InvalidArgumentError for what would arrive as something else */
-function checkCarried(root: unknown): void {
+/**
+ * Checks that a value arrives as it is given.
+ * @param argument how errors call it
+ * @param isForThreads whether threads of one process give it to each other, which may share memory
+ * @throws InvalidArgumentError for what would arrive as something else
+ */
+export function checkCarried(root: unknown, argument: string, isForThreads = false): void {
   const seen = new Set<object>();
   const open: unknown[] = [root];
   while (open.length > 0) {
     const value = open.pop();
     if (typeof value === "function" || typeof value === "symbol") {
-      throw new InvalidArgumentError("value", `one that holds a ${typeof value}`, ACCEPTED);
+      throw new InvalidArgumentError(argument, `one that holds a ${typeof value}`, ACCEPTED);
     }
     if (typeof value !== "object" || value === null || seen.has(value)) continue;
     seen.add(value);
-    const loss = lossOf(value);
-    if (loss !== undefined) throw new InvalidArgumentError("value", loss, ACCEPTED);
+    const loss = lossOf(value, isForThreads);
+    if (loss !== undefined) throw new InvalidArgumentError(argument, loss, ACCEPTED);
     for (const part of partsOf(value)) open.push(part);
   }
 }
@@ -68,7 +93,7 @@ function checkCarried(root: unknown): void {
  * @throws InvalidArgumentError for what cannot be carried, and beyond `maxBytes`
  */
 export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
-  checkCarried(value);
+  checkCarried(value, "value");
   let bytes: Uint8Array;
   try {
     bytes = serialize(value);

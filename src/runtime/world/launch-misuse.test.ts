@@ -11,6 +11,7 @@ import { HostSide } from "./host-side.ts";
 import { joinLaunched } from "./join-launched.ts";
 import { launch, runWorld } from "./launch.ts";
 import { loadableUrl } from "./location.ts";
+import type { World } from "./world.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -20,6 +21,24 @@ const call = (options: unknown) => launch(options as Parameters<typeof launch>[0
 describe("launch refuses, before it starts anything,", () => {
   it.each([undefined, null, "options", 5])("%j as options", async (options) => {
     await expect(call(options)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+
+  it("an option that there is none of", async () => {
+    await expect(call({ ranks: 1, run: () => 0, bakend: "nccl" })).rejects.toThrow(
+      /options of launch\(\) is "bakend"; expected one of ranks, run, module, .*backend,/,
+    );
+  });
+
+  it("data that ranks would get as something else", async () => {
+    class Settings {
+      epochs = 3;
+    }
+    for (const data of [new Settings(), { late: [() => 1] }, Object.assign(new Date(0), { zone: "UTC" })]) {
+      await expect(call({ ranks: 1, run: () => 0, data })).rejects.toMatchObject({ argument: "data" });
+    }
+    const shared = new SharedArrayBuffer(8);
+    const run = (_: unknown, given: { shared: SharedArrayBuffer }) => given.shared.byteLength;
+    expect(await call({ ranks: 1, run, data: { shared } })).toEqual([8]);
   });
 
   it.each<[string, readonly unknown[]]>([
@@ -48,6 +67,20 @@ describe("launch refuses, before it starts anything,", () => {
 
   it.each([5, null, new URL("http://example.org/a.js"), "file://%zz", "a\0b.ts", ""])("module %s", async (module) => {
     await expect(call({ ranks: 1, module })).rejects.toMatchObject({ code: "INVALID_ARGUMENT", argument: "module" });
+  });
+});
+
+describe("a rank's result", () => {
+  it("is refused when it would arrive as something else, in words that say how to give it", async () => {
+    const refused = async (run: (world: World) => unknown) =>
+      String(await launch({ ranks: 1, run }).catch((error: Error) => (error.cause as Error).message));
+    expect(await refused((world) => world.tensor("f32", [2]).fill(1.5))).toMatch(
+      /result of the rank is "Tensor f32 \[2\].*"; expected its values: tensor\.toArray\(\)/,
+    );
+    expect(await refused((world) => ({ best: [world.tensor("f32", [2])] }))).toMatch(/an instance of Tensor/);
+    expect(await refused(() => new (class Losses {})())).toMatch(/result of the rank is "an instance of Losses"/);
+    expect(await refused(() => Object.assign(new Map(), { epochs: 3 }))).toMatch(/Map with the property epochs/);
+    expect(await refused(() => ({ next: () => 1 }))).toMatch(/one that holds a function/);
   });
 });
 

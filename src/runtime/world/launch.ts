@@ -2,8 +2,15 @@
  * `launch()`: checks what it is asked for, starts a world whose ranks are threads of this process or processes of their
  * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
-import { AbortedError, InvalidArgumentError } from "../../core/index.ts";
-import { checkBackendOptions, checkIsolation, checkRanks, type Isolation, parseIsolation } from "../comm/index.ts";
+import { AbortedError, InvalidArgumentError, traceOfCall } from "../../core/index.ts";
+import {
+  checkBackendOptions,
+  checkCarried,
+  checkIsolation,
+  checkRanks,
+  type Isolation,
+  parseIsolation,
+} from "../comm/index.ts";
 import {
   type BackendName,
   type BackendOptionsOf,
@@ -12,6 +19,7 @@ import {
   parseBackend,
 } from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
+import { sendingFile } from "./function-origin.ts";
 import type { OutputLine } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
@@ -30,7 +38,10 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   readonly ranks: number;
   /** Words for the script: `world.args`, and the end of `process.argv`. */
   readonly args?: readonly string[];
-  /** Any value that structuredClone can copy: `world.data`, and the second argument of the rank's function. */
+  /**
+   * `world.data`, and the second argument of the rank's function: plain data, also Map, Set, Date, typed arrays and shared
+   * memory, but no functions and no instances of classes.
+   */
   readonly data?: D;
   readonly backend?: B;
   /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (not with the threads backend). */
@@ -98,16 +109,21 @@ export async function runWorld<R, D>(
   giveBack: (host: RankHost) => void = () => {},
 ): Promise<R[]> {
   checkOptions(options);
+  const trace = traceOfCall();
   const { ranks, timeoutMs, signal } = options;
   const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
   const isolation = parseIsolation(options.isolation ?? "thread");
   checkIsolation(kind, isolation);
+  checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
   const policy = restartPolicy(options, ranks);
   if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
-  const bundling = options.run === undefined ? bundleUserModule(options.module) : bundleFunction(textOf(options.run));
+  const bundling =
+    options.run === undefined
+      ? bundleUserModule(options.module)
+      : bundleFunction(textOf(options.run), sendingFile(trace));
   // Looked at below, unless a host cannot be had.
   bundling.catch(() => {});
   const hosts: RankHost[] = [];
@@ -154,10 +170,39 @@ export async function runWorld<R, D>(
   }
 }
 
+/** Every option; the compiler says when one is missing here. */
+const OPTIONS: Readonly<Record<keyof CommonOptions<unknown, BackendName> | "module" | "run", true>> = {
+  ranks: true,
+  run: true,
+  module: true,
+  data: true,
+  args: true,
+  backend: true,
+  isolation: true,
+  backendOptions: true,
+  env: true,
+  timeoutMs: true,
+  graceMs: true,
+  signal: true,
+  onOutput: true,
+  onEvent: true,
+  onFailure: true,
+  restarts: true,
+  restartWindowMs: true,
+  restartDelayMs: true,
+  rebuildTimeoutMs: true,
+  minRanks: true,
+};
+const OPTION_NAMES: ReadonlySet<string> = new Set(Object.keys(OPTIONS));
+
 /** Programs in JavaScript have nobody else who looks at their options. @throws InvalidArgumentError */
 function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
   if (typeof options !== "object" || options === null) {
     throw new InvalidArgumentError("options of launch()", options, "an object: { ranks, run } or { ranks, module }");
+  }
+  const unknown = Object.keys(options).find((name) => !OPTION_NAMES.has(name));
+  if (unknown !== undefined) {
+    throw new InvalidArgumentError("options of launch()", unknown, `one of ${[...OPTION_NAMES].join(", ")}`);
   }
   const { ranks, module, run, args, env, signal, backendOptions } = options;
   const check = (name: string, value: unknown, isGood: boolean, accepted: string) => {

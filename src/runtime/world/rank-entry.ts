@@ -4,7 +4,8 @@
  * backend's shared memory too, because the launcher's thread may be busy.
  */
 import { StringDecoder } from "node:string_decoder";
-import { InvalidArgumentError, show } from "../../core/index.ts";
+import { InvalidArgumentError, show, Tensor } from "../../core/index.ts";
+import { checkCarried } from "../comm/index.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
 import { reportChildren } from "./rank-children.ts";
@@ -104,12 +105,15 @@ function isUnfinished(before: ReadonlyMap<string, number>): boolean {
 }
 
 function sendResult(value: unknown, unfinished: boolean): void {
+  const argument = "result of the rank";
+  if (value instanceof Tensor) {
+    throw new InvalidArgumentError(argument, String(value), "its values: tensor.toArray(), or tensor.data.slice()");
+  }
+  checkCarried(value, argument, link.kind === "thread");
   try {
     post({ kind: "done", value, final: true, ...(unfinished ? { unfinished } : {}) });
   } catch (cause) {
-    throw new InvalidArgumentError("result of the rank", show(value), "a value that structuredClone can copy", {
-      cause,
-    });
+    throw new InvalidArgumentError(argument, show(value), "a value that structuredClone can copy", { cause });
   }
 }
 

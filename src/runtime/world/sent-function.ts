@@ -4,9 +4,10 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { type FunctionOrigin, originOf } from "./function-origin.ts";
 import { bundle, type UserModule, writeModule } from "./user-module.ts";
 
-/** What stands for the path of a function that was sent as text. */
+/** What stands for the path of a function whose place is not known. */
 const FUNCTION_PATH = "run.mjs";
 /** How errors call it: there is no such file. */
 const FUNCTION_NAME = "the function run";
@@ -26,38 +27,46 @@ export function textOf(run: (...values: never[]) => unknown): string {
 /**
  * Makes a module whose default export is the function of this text: a function, an arrow function, or a method or
  * accessor of an object or a class. Its imports are resolved from the current folder.
+ * @param path the file that the function stands in, as far as that is known
  * @throws FormatError when the text is none of these
  */
-export function bundleFunction(source: string): Promise<UserModule> {
-  let made = functions.get(source);
+export function bundleFunction(source: string, path?: string): Promise<UserModule> {
+  const key = `${path ?? ""}\0${source}`;
+  let made = functions.get(key);
   if (made === undefined) {
-    made = makeModule(source);
-    functions.set(source, made);
+    made = makeModule(source, path === undefined ? undefined : originOf(source, path));
+    functions.set(key, made);
     // The reason may be gone the next time.
-    made.catch(() => functions.delete(source));
+    made.catch(() => functions.delete(key));
   }
   return made;
 }
 
-async function makeModule(source: string): Promise<UserModule> {
+async function makeModule(source: string, origin: FunctionOrigin | undefined): Promise<UserModule> {
   // Test runners built on Vite rename the dynamic import, and make its path relative to their root.
   const text = source.replace(/__vite_ssr_dynamic_import__\((["'])(\/[^"']*)?/g, (_, quote: string, path = "") => {
     const isAbsolute = path === "" || existsSync(path);
     return `import(${quote}${isAbsolute ? path : join(process.cwd(), path)}`;
   });
-  const code = await compile(`export default (${text});`).catch((error: unknown) => {
+  const placed = placeAt(origin) + text;
+  const code = await compile(`export default (${placed});`, origin?.path).catch((error: unknown) => {
     // Only its whole text tells a method from a function: `async(world) { }` begins as an arrow function does.
     if (!(error instanceof FormatError)) throw error;
-    return compile(methodModule(text)).catch(() => {
+    return compile(methodModule(placed), origin?.path).catch(() => {
       throw error;
     });
   });
   return { path: FUNCTION_PATH, url: writeModule(code), inputs: [], isCommonJs: false };
 }
 
+/** What brings a text to the line and the column where it stands in its file. */
+function placeAt(origin: FunctionOrigin | undefined): string {
+  return origin === undefined ? "" : "\n".repeat(origin.line - 1) + " ".repeat(origin.line === 1 ? 0 : origin.column);
+}
+
 /** The text of a method stands in an object alone; a private one has lost its class, and its `#` with it. */
 function methodModule(text: string): string {
-  const method = text.replace(/^((?:async\s+|get\s+|set\s+|\*\s*)*)#/, "$1");
+  const method = text.replace(/^(\s*(?:async\s+|get\s+|set\s+|\*\s*)*)#/, "$1");
   return (
     `const holder = {${method}};\n` +
     "const found = Object.getOwnPropertyDescriptor(holder, Reflect.ownKeys(holder)[0]);\n" +
@@ -69,9 +78,9 @@ function methodModule(text: string): string {
 const KEEP_NAMES =
   'const __name = (target, value) => Object.defineProperty(target, "name", { value, configurable: true }); ';
 
-async function compile(module: string): Promise<Uint8Array> {
+async function compile(module: string, path: string | undefined): Promise<Uint8Array> {
   const contents = module.includes("__name(") ? KEEP_NAMES + module : module;
-  const stdin = { contents, resolveDir: process.cwd(), sourcefile: FUNCTION_PATH };
+  const stdin = { contents, resolveDir: process.cwd(), sourcefile: path ?? FUNCTION_PATH };
   return (
     await bundle(FUNCTION_NAME, { stdin }, ({ line, column }) => `${FUNCTION_NAME}, line ${line}, column ${column + 1}`)
   ).code;

@@ -109,7 +109,10 @@ describe("a user's module", () => {
 
   it("is refused when it is missing, of another kind, or does not parse or resolve", async () => {
     await expect(bundleUserModule(join(folder, "absent.ts"), "SCRIPT")).rejects.toThrow(InvalidArgumentError);
-    await expect(bundleUserModule(folder)).rejects.toThrow("a file that exists");
+    await expect(bundleUserModule(folder)).rejects.toThrow("a regular file; this is a folder or a special file");
+    for (const path of [join(write("part.ts", "export {};"), "below.ts"), join(folder, `${"n".repeat(300)}.ts`)]) {
+      await expect(bundleUserModule(path, "SCRIPT")).rejects.toThrow("a file that exists");
+    }
     await expect(bundleUserModule(write("data.txt", "x"))).rejects.toThrow("a file that ends in .ts");
     const syntax = bundleUserModule(write("syntax.ts", "const ok = 1;\nconst x: = 3;\n"));
     await expect(syntax).rejects.toThrow(FormatError);
@@ -174,6 +177,26 @@ describe("a function's text", () => {
     const refused = bundleFunction("(x) => { super.y(); }");
     await expect(refused).rejects.toThrow(FormatError);
     await expect(refused).rejects.toThrow(/^the function run, line 1, column 26: Unexpected "super"/);
+  });
+
+  it.each([
+    ["a function", "const a = 1;\n\n  run((x) => {\n    throw new Error(x + a);\n  });\n", 4, 25],
+    ["a method", "const a = 1;\nconst job = { async run(x) {\n  throw new Error(x + a);\n} };\n", 3, 23],
+    ["a function on the first line", "const f = () => missing;\n", 1, undefined],
+  ])("keeps the place of %s in its file", async (_, text, line, column) => {
+    const path = write(`place-${line}.mjs`, text);
+    const source = /\(x\) => \{.*?\n {2}\}|async run.*?\n\}|\(\) => missing/s.exec(text)?.[0] ?? "";
+    const { url } = await bundleFunction(source, path);
+    process.setSourceMapsEnabled(true);
+    const { default: f } = (await import(url)) as { default: Sent };
+    const stack = await (async () => f("a"))().catch((error: Error) => error.stack ?? "");
+    expect(stack).toContain(`${path}:${line}:${column ?? ""}`);
+    // Where the text stands twice, or is another, nothing is claimed.
+    const twice = await bundleFunction(source, write(`twice-${line}.mjs`, text + text));
+    const { default: g } = (await import(twice.url)) as { default: Sent };
+    expect(await (async () => g("a"))().catch((error: Error) => error.stack)).toContain(
+      `run.mjs:${line === 1 ? 1 : 2}:`,
+    );
   });
 
   it("may come from a compiler that keeps the names of functions", async () => {

@@ -6,7 +6,7 @@
  * Newer Nodes strip types by themselves, which is not used: the first such import takes 110 ms in every rank's thread, and
  * bundling takes 25 ms once for all (Node 24 and 26, a small program); it also lacks tsx, and enums.
  */
-import { closeSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
 import { devNull, tmpdir } from "node:os";
@@ -60,7 +60,10 @@ let counter = 0;
  */
 export async function bundleUserModule(file: string | URL, argument = "module"): Promise<UserModule> {
   const path = pathOf(file, argument);
-  if (stamp(path) === undefined) throw new InvalidArgumentError(argument, path, "a file that exists");
+  if (stamp(path) === undefined) {
+    const accepted = existsSync(path) ? "a regular file; this is a folder or a special file" : "a file that exists";
+    throw new InvalidArgumentError(argument, path, accepted);
+  }
   if (LOADERS[extname(path)] === undefined) {
     throw new InvalidArgumentError(argument, path, `a file that ends in ${Object.keys(LOADERS).join(", ")}`);
   }
@@ -258,8 +261,13 @@ function runningCopyOf(path: string): string | undefined {
 }
 
 function stamp(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false });
-  return stat?.isFile() ? `${stat.mtimeMs} ${stat.size}` : undefined;
+  try {
+    const stat = statSync(path);
+    return stat.isFile() ? `${stat.mtimeMs} ${stat.size}` : undefined;
+  } catch {
+    // Nothing is there, or what is there cannot be looked at.
+    return undefined;
+  }
 }
 
 function scratchFolder(): string {

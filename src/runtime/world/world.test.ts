@@ -62,7 +62,7 @@ describe("runRanks", () => {
   it("says what a function cannot do", async () => {
     const outer = 3;
     await expect(runRanks(1, () => outer)).rejects.toThrow(/outer is not defined.*pass values as `data`/);
-    await expect(runRanks(1, () => () => 1)).rejects.toThrow("structuredClone can copy");
+    await expect(runRanks(1, () => () => 1)).rejects.toThrow("one that holds a function");
     await expect(runRanks(2, () => 1, { data: () => 1 })).rejects.toThrow("data is ");
     await expect(runRanks(0, () => 1)).rejects.toThrow("an integer from 1 to 256");
     await expect(runRanks(1.5, () => 1)).rejects.toThrow("an integer from 1 to 256");
