@@ -64,9 +64,9 @@ export class EagerRings {
     return this.#isOpen;
   }
 
-  /** Whether the call would be eager if there were rings, and there are none yet. */
-  needsRings(work: ThreadsWork<unknown>): boolean {
-    return !this.#isOpen && !this.#isRefused && work.bytes <= this.#limits[work.code]!;
+  /** Whether calls of this code and size go as messages. */
+  isEager(code: number, bytes: number): boolean {
+    return bytes <= this.#limits[code]! && !this.#isRefused;
   }
 
   /** Sets up what this member does in a small collective. @returns false when the call goes the other way */

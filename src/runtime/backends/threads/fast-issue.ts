@@ -4,7 +4,6 @@
  */
 import type { ReduceOp, Tensor } from "../../../core/index.ts";
 import { packCall, type WireOp } from "../../comm/index.ts";
-import { ROOM_BYTES } from "./collective-path.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
@@ -13,9 +12,6 @@ import { PHASE, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
-
-/** No message is larger: see collective-path.ts. */
-const SMALL_BYTES = ROOM_BYTES;
 
 export class FastIssue {
   readonly #engine: GroupEngine;
@@ -56,18 +52,15 @@ export class FastIssue {
     return work;
   }
 
-  /** A collective in messages, if it is one. */
-  #small(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> | undefined {
+  /** A collective in messages. The engine makes the rings for the first one. */
+  #eager(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
     const engine = this.#engine;
     const { rings, driver, wasm, member } = engine;
-    if (rings.prepare(work)) {
-      const { call, count, extra, input, output } = work;
-      const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
-      if (status === 0) return this.end(work, result, reportedBytes, 0);
-      return this.#hand(work, result, reportedBytes, PHASE.eager);
-    }
-    if (!rings.needsRings(work)) return undefined;
-    return this.#hand(work, result, reportedBytes, PHASE.queued);
+    if (!rings.prepare(work)) return this.#hand(work, result, reportedBytes, PHASE.queued);
+    const { call, count, extra, input, output } = work;
+    const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
+    if (status === 0) return this.end(work, result, reportedBytes, 0);
+    return this.#hand(work, result, reportedBytes, PHASE.eager);
   }
 
   /** Leaves a call that is begun to the group's engine. */
@@ -84,11 +77,8 @@ export class FastIssue {
   /** Goes as far as the peers allow without sleeping. */
   run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
     const engine = this.#engine;
-    if (work.bytes <= SMALL_BYTES) {
-      const small = this.#small(work, result, reportedBytes);
-      if (small !== undefined) return small;
-    }
-    const { wasm, member } = engine;
+    const { wasm, member, rings } = engine;
+    if (rings.isEager(work.code, work.bytes)) return this.#eager(work, result, reportedBytes);
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
     const stamp = stampOf(work.seq);
     const { call, count, extra, input, output } = work;
@@ -132,11 +122,8 @@ export class FastIssue {
   reduceAll(work: ThreadsWork<Tensor>, output: Tensor): ThreadsWork<Tensor> {
     const engine = this.#engine;
     const { bytes, input: from, output: to, kernel } = work;
-    if (bytes <= SMALL_BYTES) {
-      const small = this.#small(work, output, bytes);
-      if (small !== undefined) return small;
-    }
-    const { wasm, member, size: n, me } = engine;
+    const { wasm, member, rings, size: n, me } = engine;
+    if (rings.isEager(work.code, bytes)) return this.#eager(work, output, bytes);
     const spins = engine.driver.issueSpins;
     const stamp = stampOf(work.seq);
     let status: number;
