@@ -218,9 +218,7 @@ export class ThreadsBackend implements Backend {
     const heap = this.#heap;
     const { block, words } = engine;
     heap.free(engine.member);
-    // After a failure a late peer may still write into this rank's scratch.
-    if (engine.failure !== undefined) return;
-    engine.plans.close();
+    engine.plans.close(engine.failure !== undefined);
     const last = heap.locked(() => {
       const references = (block + GROUP.references) / 4;
       words[references]! -= 1;

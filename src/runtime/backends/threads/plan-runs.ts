@@ -136,10 +136,17 @@ export class PlanRuns {
     }
   }
 
-  /** Lets go of everything. What other ranks may still use goes with the last of them. */
-  close(): void {
+  /**
+   * Lets go of everything. What other ranks may still use goes with the last of them.
+   * @param failed a call may have ended here that others are still at
+   */
+  close(failed: boolean): void {
+    const { heap, me } = this.#engine;
     for (const { prepared, block } of [...this.#open.values(), ...this.#retired.map(({ run }) => run)]) {
-      prepared.leave();
+      const { contexts, sizeBytes } = blockLayout(prepared.plan);
+      // Nobody may look up where this rank stands any more.
+      heap.words(block + sizeBytes)[(block + contexts) / 4 + me] = 0;
+      prepared.leave(failed);
       this.#release(block);
     }
     this.#open.clear();

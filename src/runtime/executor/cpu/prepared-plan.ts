@@ -358,11 +358,12 @@ export class PreparedPlan {
   /**
    * Gives back what only this rank uses. Its scratch stays, at the addresses that the transport's words have, until no rank
    * runs the plan any more.
+   * @param failed some ranks may not have come to the launch of which this rank outgrew its scratch: then that stays, too
    */
-  leave(): void {
+  leave(failed = false): void {
     if (this.#closed) return;
     this.#closed = true;
-    for (const address of this.#outgrown) this.#giveBack(address);
+    if (!failed) for (const address of this.#outgrown) this.#giveBack(address);
     this.#memory.free(this.#block);
   }
 
