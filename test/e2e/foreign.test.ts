@@ -205,7 +205,9 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       expect((await ranks[rank]?.ended)?.code).toBe(0);
       const said = ranks[rank]?.lines.at(-1);
       expect(said).toMatchObject({ code: "RANK_FAILED", dead: 1 });
-      expect(said?.["message"]).toContain(`process ${victim?.child.pid} left the rendezvous without a farewell`);
+      expect(said?.["message"]).toContain(
+        `process ${victim?.child.pid} closed its connection without leaving the rendezvous`,
+      );
       expect(performance.now() - killed).toBeLessThan(5_000);
     }
     const dumps = readdirSync(flight).map((name) => JSON.parse(readFileSync(join(flight, name), "utf8")) as unknown);

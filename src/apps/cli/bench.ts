@@ -45,7 +45,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "<operation>",
       "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, send, barrier, ...; or a program (FILE.ts, a plan's FILE.json, an algorithm's name), measured beside the built-in choice",
     )
-    .option("-n, --ranks <n>", "number of ranks (the cores or the visible GPUs, at most 8, unless given)", whole(1))
+    .option("-n, --ranks <n>", "number of ranks (default: the cores or the visible GPUs, at most 8)", whole(1))
     .addOption(
       new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default(DEFAULT_BACKEND),
     )
@@ -59,31 +59,31 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
       collect,
     )
-    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (1K unless given)")
-    .option("-e, --max <size>", "last size (16M unless given)")
+    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 1K)")
+    .option("-e, --max <size>", "last size (default: 16M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type", "f32")
-    .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum (sum, or the program's, unless given)`)
+    .option("--redop <op>", `${REDUCE_OPS.join(", ")}, preMulSum (default: sum, or the program's)`)
     .option("--root <rank>", "root of rooted operations", whole(0), 0)
     .addOption(
       new Option(
         "--drive <how>",
-        "wait: each call by wait(); await: by the event loop; queue: back to back, as nccl-tests (wait on threads, queue on nccl unless given)",
+        "wait: each call by wait(); await: by the event loop; queue: back to back, as nccl-tests (default: wait on threads, queue on nccl)",
       ).choices(DRIVES),
     )
-    .option("--iterations <n>", "calls per loop; chosen by time unless given", whole(1))
+    .option("--iterations <n>", "calls per loop (default: chosen by time)", whole(1))
     .option("--repeats <n>", "loops per size; the median counts", whole(1), 5)
     .option("--warmup <n>", "calls before the timed ones", whole(0))
     .option(
       "-G, --graph [calls]",
-      `capture this many calls (${DEFAULT_GRAPH_CALLS} unless given) in a graph and time its replay (nccl)`,
+      `capture this many calls (default: ${DEFAULT_GRAPH_CALLS}) in a graph and time its replay (nccl)`,
       whole(1),
     )
     .option(
       "--algorithm <name>",
       "what serves the calls in place of the choice by size (threads): NAME[*INSTANCES][/CHUNKS]",
     )
-    .option("--arg <name=value>", "argument of the program; numRanks is -n's unless given", collect, [])
+    .option("--arg <name=value>", "argument of the program; numRanks is -n's by default", collect, [])
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));

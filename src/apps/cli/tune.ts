@@ -42,12 +42,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
         ["threads"],
       ),
     )
-    .option("-n, --ranks <n>", "number of ranks (the cores, at most 8, unless given)", whole(1))
-    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (64 unless given)")
-    .option("-e, --max <size>", "last size (16M unless given)")
+    .option("-n, --ranks <n>", "number of ranks (default: the cores, at most 8)", whole(1))
+    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 64)")
+    .option("-e, --max <size>", "last size (default: 16M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
-    .option("--dtype <dtype>", "element type of a reduction (f32 unless given)")
-    .option("--budget <seconds>", "time for measuring (40 unless given)", whole(1))
+    .option("--dtype <dtype>", "element type of a reduction (default: f32)")
+    .option("--budget <seconds>", "time for measuring (default: 40)", whole(1))
     .option("--dry-run", "measure, but store nothing")
     .option("--show", "show what is stored for this machine")
     .option("--reset", "remove what is stored for this machine")
@@ -56,10 +56,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "refit the simulator's constants to this JSON file: {rows: [{op, plan, instances, sizeBytes, timeUs, ...}]}",
     )
     .option("--topology <what>", "with --fit, the machine that was measured: preset, inventory file or recorded root")
-    .option(
-      "--params <what>",
-      "constants to begin with: a system's name or a file; found by the accelerators unless given",
-    )
+    .option("--params <what>", "constants to begin with: a system's name or a file (default: by the accelerators)")
     .option("--plan <algorithm>", "the library's algorithm that ran where rows name none")
     .option("--only <constants>", "fit these constants alone, comma-separated")
     .option("-o, --output <file>", "write the constants, for `chorale sim --params`")

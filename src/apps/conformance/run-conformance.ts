@@ -25,7 +25,7 @@ export interface ConformanceOptions {
   readonly isolation?: Isolation;
   /** Every case instead of a pairwise-covering subset. */
   readonly full?: boolean;
-  /** Where random data, and the subset, come from. Drawn and reported unless given. */
+  /** Where random data, and the subset, come from. By default they are drawn, and reported. */
   readonly seed?: number;
   readonly ranks?: readonly number[];
   /** Random interleavings of groups; by default 1,000 with `full` and 40 otherwise. */

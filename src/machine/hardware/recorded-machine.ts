@@ -63,7 +63,7 @@ export async function openRecorded(root: string, options: { readonly tools?: str
     const text = await files.readText(`/${name}`);
     const value = json(text);
     if (value === undefined && names.includes(name)) {
-      const why = text === undefined ? "cannot be read as a regular file" : "is no JSON";
+      const why = text === undefined ? "cannot be read as a regular file" : "is not JSON";
       warnings.push({ source: name, message: `${name} ${why}; ignored` });
     }
     return value;

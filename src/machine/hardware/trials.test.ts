@@ -246,7 +246,7 @@ describe("point 18: order, roots and tools", () => {
     writeFileSync(join(root, "nvml.json"), "{");
     const { warnings } = await detect({ root });
     expect(warnings.map(({ message }) => message)).toEqual(
-      expect.arrayContaining(["env.json cannot be read as a regular file; ignored", "nvml.json is no JSON; ignored"]),
+      expect.arrayContaining(["env.json cannot be read as a regular file; ignored", "nvml.json is not JSON; ignored"]),
     );
   });
 

@@ -1,7 +1,7 @@
 /**
- * What holds a handle of the driver's is made by this room's factories alone: the driver follows a wrong handle to
- * wherever it points. Their constructors are public to the language (other classes of the room call them), so each asks
- * for a key that the package does not export.
+ * Objects that hold a handle of the driver are made by this room's factories alone, because the driver follows a wrong
+ * handle to wherever it points. Other classes of the room call their constructors, which TypeScript therefore cannot hide:
+ * each asks for a key that the package does not export.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 

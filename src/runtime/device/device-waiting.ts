@@ -1,6 +1,6 @@
 /**
  * How a thread waits for its device. Alone it lets the driver block it. In a world somebody else must be able to end the
- * wait, so the world brings a way of its own (see nccl/world-waiting.ts).
+ * wait, so the world brings a way of its own (see progress/world-waiting.ts).
  */
 
 export interface WaitOptions {
@@ -11,16 +11,16 @@ export interface WaitOptions {
 }
 
 export interface DeviceWaiting {
-  /** Blocks this thread until `done` says so. @throws what ends the wait otherwise */
+  /** Blocks this thread until `done` returns true. @throws whatever else ends the wait */
   until(done: () => boolean, what: string, options?: WaitOptions): void;
-  /** The same for whoever leaves the event loop free. */
+  /** The same without blocking the event loop. */
   settles(done: () => boolean, what: string, options?: WaitOptions): Promise<void>;
 }
 
 /** Something that a stream waits for and that may fail: a group of ranks. */
 export interface StreamSource {
   readonly cause: Error | undefined;
-  /** How many calls it has taken: who follows it now is behind the first so many. */
+  /** How many calls it has taken so far: a stream that is ordered behind it now follows those. */
   readonly numTaken: number;
   /** Which call, counted from 1, is the first that has not ended well; infinite when all have. */
   readonly firstOpen: number;
@@ -32,10 +32,10 @@ export interface Following {
   readonly upTo: number;
 }
 
-/** Longest pause between two looks where no world has a say, ms. */
+/** Longest pause between two polls outside of a world, ms. */
 const MAX_PAUSE_MS = 5;
 
-/** Waits without blocking, where no world has a say. */
+/** Waits without blocking, outside of a world. */
 export async function lookUntil(done: () => boolean): Promise<void> {
   for (let pauseMs = 0; !done(); pauseMs = Math.min(MAX_PAUSE_MS, pauseMs + 0.1)) {
     await new Promise((resolve) => (pauseMs < 1 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));

@@ -41,7 +41,7 @@ export class CudaDevice implements Disposable {
   readonly ordinal: number;
   readonly info: CudaDeviceInfo;
   readonly context: bigint;
-  /** Where what this rank holds is written down, if it is a thread that may be killed. */
+  /** The ledger of what this rank holds, if it is a thread, which may be killed. */
   readonly ledger: ResourceLedger | undefined;
   /** How threads of a world wait for it; the driver blocks them otherwise. */
   waiting: DeviceWaiting | undefined;
@@ -85,7 +85,7 @@ export class CudaDevice implements Disposable {
   }
 
   /**
-   * Makes something of the driver's: `make` has its handle written into `out`.
+   * Creates an object of the driver: `make` has its handle written into `out`.
    * @throws what `make` throws; nothing is held then
    */
   make(kind: HeldKind, make: (out: BigUint64Array) => void): bigint {
@@ -110,7 +110,7 @@ export class CudaDevice implements Disposable {
     this.#open.delete(resource);
   }
 
-  /** Says that something closes now: it is neither closed with the device nor freed by whoever reaps this rank. */
+  /** Notes that something is being closed: neither the device closes it again, nor does whoever reaps this rank free it. */
   untrack(resource: { close(): void }, kind: HeldKind, handle: bigint): void {
     this.#open.delete(resource);
     this.ledger?.drop(kind, handle);

@@ -11,7 +11,7 @@ export interface Block {
   free: boolean;
   /** Where it stands among the free blocks of its size. */
   slot: number;
-  /** Whose order protects the block. */
+  /** The stream whose order protects the block. */
   stream: CudaStream;
   previous: Block | undefined;
   next: Block | undefined;

@@ -30,7 +30,7 @@ export interface Allocation {
   pendingUses: number;
 }
 
-/** What `allocate` gives: a new one each time, so that who holds an old one cannot take it for the block's next use. */
+/** What `allocate` gives: a new one each time, so that an old one is not mistaken for the block's next use. */
 class Piece implements Allocation {
   readonly address: bigint;
   readonly sizeBytes: number;
@@ -86,7 +86,7 @@ export interface PoolOptions {
   readonly listener?: SegmentListener;
 }
 
-/** A block that streams other than its own were given work on when it was freed. */
+/** A block that was freed while other streams than its own had work on it. */
 interface Deferred {
   readonly block: Block;
   readonly events: readonly CudaEvent[];
@@ -203,12 +203,12 @@ export class MemoryPool implements Disposable {
     else this.#retire(piece);
   }
 
-  /** Whether it cannot be said yet when a piece may be reused. */
+  /** Whether it is still unknown when a piece may be reused. */
   #isHeld({ pendingUses, users }: Piece): boolean {
     return pendingUses > 0 || (users !== undefined && this.device.numCaptures > 0);
   }
 
-  /** Has a piece that nothing will use any more be reused once other streams are done with it. */
+  /** Lets a piece that has no further use be reused once other streams are done with it. */
   #retire({ block, users }: Piece): void {
     if (users === undefined || this.device.poison !== undefined) {
       this.#release(block);
@@ -443,7 +443,7 @@ export class MemoryPool implements Disposable {
     for (const one of this.#deferred) if (!this.#settle(one)) break;
   }
 
-  /** Settles everything of what was set aside that can be. @returns whether anything was */
+  /** Settles every piece set aside that can be settled. @returns whether anything was */
   #settleAll(): boolean {
     let any = false;
     for (const piece of this.#awaited) {

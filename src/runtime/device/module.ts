@@ -191,7 +191,7 @@ export class CudaKernel {
     return this.#handle;
   }
 
-  /** The driver reads an argument for each parameter, wherever that takes it. */
+  /** The driver reads one argument per parameter, beyond the end of what was given if need be. */
   #checkArguments({ sizes }: KernelArguments): void {
     const params = this.#params;
     if (params === undefined) return;

@@ -20,7 +20,7 @@ export interface PeerPiece {
 }
 
 /**
- * Tells peers of device memory, and finds what they told: notes of 21 words that are sent by whatever way there is. A note
+ * Describes device memory to peers, and finds what they described: in notes of 21 words, sent over any channel. A note
  * names memory as long as its owner neither frees nor closes it: have the reader say when it is done. Notes are between
  * processes that trust each other: where in an allocation something lies is taken from them.
  * @example
@@ -83,7 +83,7 @@ export class PeerMemory implements Disposable {
   }
 
   /**
-   * Writes down where `sizeBytes` at `address`, of `pool`, are. Between processes the allocation that they lie in stays
+   * Describes the `sizeBytes` at `address`, which are of `pool`. Between processes the allocation that they lie in stays
    * with the pool until it closes.
    * @returns 21 words
    * @throws InvalidArgumentError for an invalid size, and between processes for an address that is not of `pool`;

@@ -1,5 +1,5 @@
 /**
- * Where things stand in the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
+ * The layout of the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
  * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's
  * unique id), and per member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their
  * flight notes.
@@ -43,7 +43,7 @@ export const GROUP = {
   /** How many members are done with it, will make no more calls, have had it freed, have had it aborted. */
   left: 2,
   closing: 4,
-  /** Not zero: it has failed and is aborted but for the last of its members, on whose device it still runs. */
+  /** Not zero: it has failed and all members but the last have aborted it; it still runs on that one's device. */
   lingering: 5,
   reclaimed: 6,
   aborted: 7,
@@ -55,7 +55,7 @@ export const GROUP = {
 
 /** Words of a call that a lane remembers. */
 export const ENTRY_WORDS = 4;
-/** Words before the ring of a lane, or before the slots of a pair's messages: a count (counts.ts) and what is between. */
+/** Words before the ring of a lane, or before the slots of a pair's messages: a count (counts.ts), which has two words, and the word between them. */
 export const HEAD_WORDS = 4;
 /** In the head of a lane of sends or receives: see `TurnsPlace.firstAt`. */
 export const FIRST_OF_TURN = 1;

@@ -4,7 +4,7 @@
  * stores a call. It carries no data of collectives. It is a SharedArrayBuffer among threads and a mapped file among
  * processes; nothing here waits with Atomics.wait, which mapped memory does not have.
  *
- * Where what stands is in control-layout.ts; what a group has is in group-control.ts.
+ * Its layout is in control-layout.ts; a group's part of it is in group-control.ts.
  */
 import { createHash } from "node:crypto";
 import { invariant, OutOfMemoryError } from "../../core/index.ts";
@@ -108,7 +108,7 @@ export class ControlSegment {
     return () => {
       if (ended) return;
       ended = true;
-      // Wakes this watch, so that it does not stay behind; those of others look again and wait on.
+      // Wakes this watch, which would wait forever; other watches look again and go on waiting.
       Atomics.notify(words, WORLD_FAILURE_AT);
     };
   }
@@ -116,7 +116,7 @@ export class ControlSegment {
   /**
    * Opens the group of a name and members; every member opens it with the same text.
    * @param instance tells groups of one name apart over time: each opening of it has the next number
-   * @param within what the name is a name in: the `key` of the group that this one comes from, or another word
+   * @param within the scope of the name: the `key` of the group that this one comes from, or another word
    * @throws OutOfMemoryError when too many groups are open
    */
   group(name: string, ranks: readonly number[], instance: number, member: number, within = ""): GroupControl {

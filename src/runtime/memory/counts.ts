@@ -15,7 +15,7 @@ const HIGH = 2;
  * never as more: a rank that waits for a count looks again.
  */
 export function readCount(words: Int32Array, at: number): number {
-  // In this order, the other way round than it is written.
+  // In the opposite order to the writer's.
   const high = Atomics.load(words, at + HIGH);
   return high * WRAP + Atomics.load(words, at);
 }

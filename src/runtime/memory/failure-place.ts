@@ -31,7 +31,7 @@ export class FailurePlace {
   set(failure: Failure): boolean {
     if (this.isSet) return false;
     const text = encodeFailure(failure, FAILURE_BYTES);
-    // Under the lock, for a rank may die while it writes down why: then somebody else's word must count.
+    // Under the lock: a rank may die while it writes its cause, and another rank's must be taken then.
     return this.#lock.run(() => {
       if (this.isSet) return false;
       this.#bytes.set(text, 4 * (this.#at + 2));

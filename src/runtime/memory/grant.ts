@@ -58,7 +58,7 @@ export function grantAll(
   return false;
 }
 
-/** Does `step` for one after the other until it fails. @returns those for which it did not */
+/** Does `step` for each in turn until one fails. @returns those before that one */
 function whileTrue<T>(list: readonly T[], step: (one: T) => boolean): readonly T[] {
   const failed = list.findIndex((one) => !step(one));
   return failed < 0 ? list : list.slice(0, failed);

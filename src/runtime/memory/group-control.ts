@@ -1,5 +1,5 @@
 /**
- * A group in the control segment: what its members say to each other. Where what stands is in control-layout.ts. A lane is a
+ * A group in the control segment: what its members tell each other. Its layout is in control-layout.ts. A lane is a
  * counter and a ring of the last calls' fingerprints; the later rank of any two compares them.
  */
 import { invariant } from "../../core/index.ts";
@@ -137,7 +137,7 @@ export class GroupControl {
     return Atomics.add(this.#words, this.#at + GROUP.aborted, 1) + 1;
   }
 
-  /** Whether the group has failed and is aborted but for the last of its members, on whose device it still runs. */
+  /** Whether the group has failed and all members but the last have aborted it; it still runs on that one's device. */
   get lingering(): boolean {
     return Atomics.load(this.#words, this.#at + GROUP.lingering) !== 0;
   }

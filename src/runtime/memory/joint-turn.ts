@@ -1,5 +1,5 @@
 /**
- * Joint turns: ranks that must do something together at which each of them blocks until all have begun. Each names the
+ * Joint turns: for something that ranks must do together, and that blocks each of them until all have begun. Each names the
  * ranks that it needs, and those may need others: the turn is granted to all of them at once or to none, and never while
  * one of them has a turn of a group (turns.ts), nor the other way round. Nothing here waits, but for a grant that is under
  * way (`withdraw`).

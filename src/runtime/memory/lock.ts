@@ -1,9 +1,9 @@
 /** The lock of the control segment: one word that says who alone may change what has no order of its own. */
 import { nap } from "./nap.ts";
 
-/** The lock is held for microseconds; who holds it longer is dead. */
+/** The lock is held for microseconds; whoever holds it longer is dead. */
 const STEAL_MS = 1000;
-/** Looks at the lock before this rank lets others run. */
+/** Polls of the lock before this rank yields its core. */
 const SPINS = 100;
 const NAP_MS = 0.05;
 
@@ -21,7 +21,7 @@ export class Lock {
   run<T>(fn: () => T): T {
     const words = this.#words;
     const at = this.#at;
-    // Tells this holder from every other, so that nobody takes the lock from the wrong one, or gives it up for another.
+    // Identifies this holder, so that nobody takes the lock from the wrong rank, or releases it for another.
     const mine = 1 + Math.floor(Math.random() * 0x7fff_fffe);
     let holder = 0;
     let since = 0;

@@ -69,7 +69,7 @@ export function createMappedControl(
     try {
       const { bavail, bsize } = statfsSync(folder);
       most = Math.max(most, bavail * bsize);
-      // Said before anything is written; what others take meanwhile is noticed as it is reserved.
+      // Refused before anything is written; space that others take meanwhile is noticed when it is reserved.
       if (bavail * bsize < sizeBytes) {
         reasons.push(`${folder} has ${bavail * bsize} bytes free`);
         continue;

@@ -30,7 +30,7 @@ export function parseName(
 
 /**
  * Removes what this user's processes that are gone have left in `folder`. Never throws.
- * @param isOne whether a file or folder, and the rest of its name, are of the kind that is left so
+ * @param isOne whether a file or folder is of the kind to remove, by the rest of its name
  * @returns the names
  */
 export function removeOrphans(folder: string, kind: string, isOne: (file: Stats, rest: string) => boolean): string[] {

@@ -1,5 +1,5 @@
 /**
- * Presence: in shared words, the process and the thread of each rank of a world that has come, until its engine has
+ * Presence: shared words that name the process and the thread of each rank that has attached, until its engine has
  * ended everything. Two words per rank: its process number (zero: nobody), and its thread's number + 1, negative once
  * it has ended everything, or GONE.
  */
@@ -39,7 +39,7 @@ export class Presence {
     return undefined;
   }
 
-  /** Says that `rank` could not come after all. */
+  /** Says that `rank` could not attach after all. */
   withdraw(rank: number): void {
     Atomics.store(this.#words, this.#thread(rank), 0);
     Atomics.store(this.#words, this.#pid(rank), 0);

@@ -11,9 +11,9 @@ import { markOf } from "./counts.ts";
 import { GRANTED, grantAll, HELD, type TakenPlace, withdrawOffer } from "./grant.ts";
 import { type Lane, oppositeOf } from "./lanes.ts";
 
-/** "Call" of a group that frees it. */
+/** Number of the "call" that frees the group. */
 export const RECLAIM = -1;
-/** Any call of sends and receives alone. */
+/** Number for any call that has only sends and receives. */
 const PAIRS = -2;
 const PHASES = HELD | GRANTED;
 const isHeld = (offer: number) => (offer & PHASES) !== 0;
@@ -111,7 +111,7 @@ export class Turns {
   withdraw(): boolean {
     const own = this.#offerAt(this.#member);
     if (!withdrawOffer(this.#words, own, this.#at.isOver)) return false;
-    // Who could not take it back, since who held it may be dead, leaves what it is about to whoever may grant it yet.
+    // An offer that could not be taken back, since its holder may be dead, keeps its lanes: it may still be granted.
     if (Atomics.load(this.#words, own) === 0) this.#forgetPairs();
     return true;
   }

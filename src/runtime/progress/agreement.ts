@@ -30,7 +30,7 @@ function inHash({ hash }: Fingerprint, what: string | undefined): string {
   return what === undefined ? ` (${text})` : ` with ${what} (${text})`;
 }
 
-/** What another member's call of these words has of its own; `undefined` where only its length can differ. */
+/** What distinguishes another member's call with the same two words; `undefined` where only its length can differ. */
 function otherOf(call: number): string | undefined {
   const { op, redop } = unpackCall(call);
   const others = [
@@ -53,7 +53,7 @@ export interface AgreementOptions {
   readonly ranks: readonly number[];
   readonly group: string;
   readonly generation: number;
-  /** The error of two members whose joining differs, which explains why the marks of their calls differ too. */
+  /** The error for two members that joined differently, which explains why the marks of their calls differ too. */
   readonly joinedApart?: (members: readonly Joining[]) => MismatchError;
 }
 
@@ -63,7 +63,7 @@ export class Agreement {
   readonly #group: string;
   readonly #generation: number;
   readonly #joinedApart: AgreementOptions["joinedApart"];
-  /** The first collective for which it must be asked whether all members have come far enough to publish it. */
+  /** The first collective that may be published only after a check that all members have got far enough. */
   #limit = 0;
 
   constructor({ control, ranks, group, generation, joinedApart }: AgreementOptions) {
@@ -129,7 +129,7 @@ export class Agreement {
   #compare(member: number, lane: Lane, { seq, print: mine, hashed }: Arrival): MismatchError | undefined {
     const theirs = this.#control.read(member, lane, seq);
     if (theirs === undefined) return undefined;
-    // A send and its receive agree on the element type and on how they go; a collective on everything in the word.
+    // A send and its receive must agree on the element type and on the flag; a collective's members on the whole word.
     const collective = lane.kind === "collective";
     const isMarked = !collective || (isAllReduce(mine.call) && isAllReduce(theirs.call) && theirs.count === mine.count);
     const apart = isMarked && ((theirs.call ^ mine.call) & MARK) !== 0;
@@ -147,7 +147,7 @@ export class Agreement {
     const part = lane.kind === "give" || lane.kind === "take" ? "all_to_all_v: " : "";
     const words = (print: Fingerprint) =>
       part + describeWords(print.call, print.count >>> 0) + (apart ? where(print) : "");
-    // What differs is then known of the other member as a hash alone.
+    // Of the other member's differing values only a hash is known.
     const isAlike = words(mine) === words(theirs);
     const rest = isAlike ? [inHash(mine, hashed?.()), inHash(theirs, otherOf(mine.call))] : ["", ""];
     const sides = [

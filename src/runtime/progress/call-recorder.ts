@@ -1,5 +1,5 @@
 /**
- * The flight recorder's hand in a queue: notes in the control segment what becomes of each call and, where the engine
+ * The flight recorder's part of a queue: notes in the control segment what becomes of each call and, where the engine
  * has a timer and it is asked for, when the call ran. Without timings a call costs some stores and no look at a clock.
  */
 import type { FlightNotes, GroupControl, Lane, PairNotes } from "../memory/index.ts";
@@ -8,7 +8,7 @@ import type { QueueEntry } from "./queue-entry.ts";
 /** The environment variable that asks for timings. */
 const TIMINGS_VARIABLE = "CHORALE_FLIGHT_TIMINGS";
 
-/** Whether calls are to be timed: as told, or else as the environment says. */
+/** Whether calls are timed: as the option says, otherwise as the environment does. */
 export function wantsTimings(told: boolean | undefined): boolean {
   const said = process.env[TIMINGS_VARIABLE];
   return told ?? (said !== undefined && said !== "" && said !== "0");

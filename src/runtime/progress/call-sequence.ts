@@ -15,11 +15,11 @@ export interface Arrival {
 /** Number of the members' joining among a group's collectives. */
 export const JOIN_SEQ = 0;
 
-/** In the first word of a send or receive: it stands in a batch. Engines may carry those differently. */
+/** Flag in the first word of a send or receive: it is part of a batch, which engines may transfer differently. */
 export const IN_BATCH = 1 << 30;
-/** In the first word of an all-reduce, on engines where it matters to all members: its result replaces its input. */
+/** Flag in the first word of an all-reduce, on engines where all members must agree on it: it is in place. */
 export const IN_PLACE = IN_BATCH;
-/** The bit of a first word that both are. */
+/** Both flags are this bit of the first word: no call has both. */
 export const MARK = IN_BATCH;
 
 /** The third word of calls below 2^32 elements that have nothing else to agree on. */
@@ -33,7 +33,7 @@ export const placeOf = ({ lane, seq }: Pick<Arrival, "lane" | "seq">): number =>
 export interface Extras {
   readonly root?: number | undefined;
   readonly peer?: number | undefined;
-  /** Of a send or receive: it stands alone, and meets one that does. */
+  /** For a send or receive: it is in no batch, and meets a call that is in none. */
   readonly outsideBatch?: boolean;
   readonly redop?: ReduceOp | undefined;
   readonly counts?: readonly number[] | undefined;
@@ -113,7 +113,7 @@ export class CallSequence {
     });
   }
 
-  /** Runs `fn`; if it throws, its calls were never made. */
+  /** Runs `fn`; if it throws, the numbers of its calls are taken back. */
   atomically<T>(fn: () => T): T {
     const goBack = this.#mark();
     try {

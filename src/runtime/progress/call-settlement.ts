@@ -15,7 +15,7 @@ export interface FailingGroup {
   fail(error: unknown): void;
 }
 
-/** Runs all, also when one throws, whose error is thrown then. */
+/** Runs all of them even when one throws, and throws its error then. */
 function runAll(finish: QueueEntry["finish"]): void {
   let failed: { readonly error: unknown } | undefined;
   for (const one of finish) {
@@ -49,7 +49,7 @@ export class CallSettlement<E extends QueueEntry> {
     return this.#failures.filter((work) => !work.seen).map((work) => work.error);
   }
 
-  /** Settles a call that has ended. What fails while its result is brought fails the group. @param now see `performance.now()` */
+  /** Settles a call that has ended. A failure to copy its result out fails the group. @param now see `performance.now()` */
   settle(entry: E, now: number): void {
     entry.countUse(-1);
     try {
@@ -81,7 +81,7 @@ export class CallSettlement<E extends QueueEntry> {
     this.#failWorks(entry, cause);
   }
 
-  /** Settles a call that will not come to its end. */
+  /** Settles a call that will never complete. */
   settleFailed(entry: E, cause: ChoraleError): void {
     const counter = this.counters.byCode[opCode(entry.op)];
     if (counter !== undefined) counter.failures++;
@@ -97,13 +97,13 @@ export class CallSettlement<E extends QueueEntry> {
     this.#failures.push(entry.work);
   }
 
-  /** Takes back a call that the queue refuses. Nobody holds its own work yet, but a batch's calls have theirs. */
+  /** Takes back a call that the queue refuses. The caller has no work of it yet, but may hold those of a batch's calls. */
   refuse(entry: E, cause: ChoraleError): void {
     this.giveBack(entry);
     for (const { work } of entry.members) work.fail(cause);
   }
 
-  /** Gives back what a call holds that did not come to its end. */
+  /** Releases what a call holds that did not complete. */
   giveBack(entry: E): void {
     this.#forget(entry);
     entry.countUse(-1);

@@ -43,7 +43,7 @@ export class FirstCalls {
     return true;
   }
 
-  /** Whether all members have come to a call and its turn is theirs: then it is to be made, and `made` to be called. */
+  /** Whether all members have reached a call and it is their turn: make the call then, and call `made`. */
   takesTurn(entry: QueueEntry): boolean {
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;

@@ -1,9 +1,7 @@
 /**
- * The calls of a group that the engine has and that are not known to be done, in order, and how it is learned that they are: from
- * marks behind them. A call is settled once, when a mark behind it was reached or the stream was
- * found idle.
+ * The calls of a group that the engine was given and that are not known to be done, in order. Marks behind them tell when
+ * they are. A call is settled once, when a mark behind it was reached or the stream was found idle.
  */
-
 import { nap } from "../memory/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { CallSettlement } from "./call-settlement.ts";
@@ -27,7 +25,7 @@ export interface CompletionMarks {
  */
 export const FINISH_MS = { apart: 100, together: 1000 } as const;
 
-/** How long to look for an end at every moment, ms; then this thread yields the core. */
+/** How long to poll without a pause, ms; then this thread yields the core. */
 const FINISH_SPIN_MS = 1;
 
 export class InFlight<E extends QueueEntry> {
@@ -100,7 +98,7 @@ export class InFlight<E extends QueueEntry> {
     if (this.#calls.length === 0) this.#markedUpTo = this.numIssued;
   }
 
-  /** How many calls, from the oldest on, every member has issued: those come to their end. */
+  /** How many calls, from the oldest on, every member has issued: those will complete. */
   numWhole(agreement: Agreement): number {
     const broken = this.#calls.findIndex((entry) => !agreement.complete(entry.arrivals));
     return broken < 0 ? this.#calls.length : broken;

@@ -35,7 +35,7 @@ export class Poller {
     this.#active.clear();
   }
 
-  /** Sees to `pollable`, from `now` on, until its `poll` says that nobody waits any more. */
+  /** Polls `pollable` from now on, until its `poll` says that nobody waits for it any more. */
   add(pollable: Pollable, now = performance.now()): void {
     if (this.#closed) return;
     this.#active.add(pollable);

@@ -90,7 +90,7 @@ export class QueueEntry {
   }
 
   /**
-   * Counts this call (`1`), or counts it no more (`-1`), among those that use its tensors. A call that is held back is
+   * Counts this call (`1`) among the users of its tensors, or no longer (`-1`). A call that is held back is
    * not with the engine yet, so nothing else protects their memory; the entry itself keeps them from being collected.
    */
   countUse(_by: 1 | -1): void {}

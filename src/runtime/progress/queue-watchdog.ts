@@ -40,7 +40,7 @@ export class QueueWatchdog {
   }
 
   /**
-   * Looks whether something is wrong while calls are pending, with the engine or held back, the oldest first.
+   * Checks pending calls, with the engine or held back, for failures and missed deadlines. Oldest first in both lists.
    * @throws what ends the group: what `ask` throws, RankFailedError of a member that has closed it, TimeoutError
    */
   look(issued: readonly QueueEntry[], heldBack: readonly QueueEntry[], now: number): void {

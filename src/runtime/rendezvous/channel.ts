@@ -118,10 +118,10 @@ export class Channel {
     try {
       message = JSON.parse(text.toString("utf8"));
     } catch (cause) {
-      throw new FormatError(this.#peer, "sent a frame that is no JSON", { cause });
+      throw new FormatError(this.#peer, "sent a frame that is not JSON", { cause });
     }
     if (typeof message !== "object" || message === null || Array.isArray(message)) {
-      throw new FormatError(this.#peer, "sent a frame that is no object");
+      throw new FormatError(this.#peer, "sent a frame that is not an object");
     }
     return message as Record<string, unknown>;
   }

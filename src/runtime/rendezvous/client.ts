@@ -102,7 +102,7 @@ export class TcpBootstrap implements Bootstrap {
       let joined: TcpBootstrap | undefined;
       const handshakeMs = Math.min(HANDSHAKE_MS, limit.leftMs);
       const timer = afterRunning(handshakeMs, () => {
-        const text = `did not answer within ${Math.ceil(handshakeMs)} ms: it is no rendezvous of chorale`;
+        const text = `did not answer within ${Math.ceil(handshakeMs)} ms: it is not a chorale rendezvous`;
         const silent = new FormatError(peer, text);
         stop(
           handshakeMs === HANDSHAKE_MS
@@ -119,7 +119,7 @@ export class TcpBootstrap implements Bootstrap {
         message: (message) => {
           if (joined !== undefined) return joined.#receive(message);
           if (nonces === undefined) {
-            if (message["kind"] !== "hello") throw new FormatError(peer, "is no rendezvous of chorale");
+            if (message["kind"] !== "hello") throw new FormatError(peer, "is not a chorale rendezvous");
             if (message["protocol"] !== PROTOCOL) {
               throw new FormatError(
                 peer,

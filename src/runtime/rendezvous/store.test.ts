@@ -188,10 +188,10 @@ describe("the rendezvous", () => {
     await TcpBootstrap.join({ secret, claims: claims(2, { worldSize: 3 }), host: "127.0.0.1", port });
     const heard = new Promise((resolve) => a?.onFailure(resolve));
     b?.close();
-    await a?.set("after the farewell", Uint8Array.of());
+    await a?.set("after leaving", Uint8Array.of());
     // As the kernel does when a process dies.
     cut();
-    expect(await heard).toMatchObject({ rank: 2, message: expect.stringContaining("process 102 left") });
+    expect(await heard).toMatchObject({ rank: 2, message: expect.stringContaining("process 102 closed its connection") });
   });
 
   it("fails the world when ranks are missing at the deadline, naming them and who was refused", async () => {
@@ -263,7 +263,7 @@ describe("a stranger at the rendezvous", () => {
     ["a frame of more than a handshake", frame("x".repeat(5_000))],
     ["an empty frame", frame("")],
     ["no JSON", frame("hello there")],
-    ["JSON that is no object", frame("[1]")],
+    ["JSON that is not an object", frame("[1]")],
     ["a question before the handshake", frame(JSON.stringify({ kind: "get", key: "k", id: 1 }))],
     ["claims without a nonce", frame(JSON.stringify({ kind: "join", claims: "{}", proof: "" }))],
   ])("who sends %s is dropped, and the store goes on", async (_, bytes) => {
@@ -296,7 +296,9 @@ describe("a stranger at the rendezvous", () => {
     const joining = TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 300 });
     await expect(joining).rejects.toThrow(TimeoutError);
     await expect(joining).rejects.toThrow(/joining the rendezvous at 127\.0\.0\.1:\d+ did not complete within 300 ms/);
-    await expect(joining).rejects.toMatchObject({ cause: { message: expect.stringContaining("no rendezvous of") } });
+    await expect(joining).rejects.toMatchObject({
+      cause: { message: expect.stringContaining("not a chorale rendezvous") },
+    });
     expect(performance.now() - began).toBeLessThan(5_000);
   });
 

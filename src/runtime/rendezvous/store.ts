@@ -1,7 +1,7 @@
 /**
  * The rendezvous of ranks that are processes: a key-value store behind a TCP port, hosted by one of them or by their
  * launcher. A rank joins by the handshake (handshake.ts); one that is of another world, version or generation, or whose
- * place is taken, is refused with the reason. A connection that ends without a farewell is a rank that died: all others are
+ * place is taken, is refused with the reason. A connection that ends before its rank has left is a rank that died: all others are
  * told. What a stranger sends ends the stranger's connection and nothing else.
  */
 import { createServer, type Server, type Socket } from "node:net";
@@ -274,14 +274,15 @@ export class RendezvousStore {
         return;
       }
       case "fail":
-        if (typeof rank !== "number" || typeof text !== "string") throw new FormatError(peer, "failed without words");
+        if (typeof rank !== "number" || typeof text !== "string")
+          throw new FormatError(peer, "sent a `fail` with an invalid rank or text");
         this.fail({ rank, message: text });
         return;
       case "bye":
         member.left = true;
         return;
       default:
-        throw new FormatError(peer, "sent a frame of no known kind");
+        throw new FormatError(peer, "sent a frame of unknown kind");
     }
   }
 
@@ -307,7 +308,7 @@ export class RendezvousStore {
     const { rank, pid } = member.claims;
     if (this.#closed || member.left) return;
     const why = error === undefined ? "its connection ended" : error.message;
-    this.fail({ rank, message: `process ${pid} left the rendezvous without a farewell: ${why}` });
+    this.fail({ rank, message: `process ${pid} closed its connection without leaving the rendezvous: ${why}` });
   }
 }
 

@@ -24,7 +24,7 @@ function tell(line: string): void {
   if (shell?.stdin?.writable) shell.stdin.write(`${line}\n`);
 }
 
-/** Has the group that `pid` leads ended with this process, however that ends. */
+/** Ends the process group of `pid` together with this process, however this process ends. */
 export function endWithLauncher(pid: number): void {
   if (process.platform === "win32") return;
   if (shell === undefined) {

@@ -23,7 +23,7 @@ import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
 export interface JoinLaunchedOptions {
-  /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s unless given. */
+  /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s by default. */
   readonly timeoutMs?: number;
 }
 

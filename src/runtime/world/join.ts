@@ -20,7 +20,7 @@ export function offerWorld(world: World | undefined): void {
 }
 
 export interface JoinOptions {
-  /** For a program that our launcher has not started; `CHORALE_BACKEND`, or `threads`, unless given. */
+  /** For a program that our launcher has not started; by default `CHORALE_BACKEND`, or `threads`. */
   readonly backend?: BackendName;
   /** How long ranks that another launcher started wait for each other, and default deadline of every wait, ms. */
   readonly timeoutMs?: number;

@@ -18,7 +18,7 @@ export class KilledRankResources {
     }
   }
 
-  /** What `rank` of the next generation frees: what the rank left that it replaces; rank 0 also all else. */
+  /** What `rank` of the next generation frees: what its predecessor left; rank 0 also frees the rest. */
   shareOf(rank: number, replaces: Member | undefined, replaced: ReadonlySet<Member>): Reap[] {
     const isOf = ({ engine, rank: dead }: Reap, member: Member) =>
       member.generation.shared.handle === engine && member.rank === dead;

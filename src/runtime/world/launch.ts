@@ -30,7 +30,7 @@ import { Supervisor } from "./supervisor.ts";
 import { bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
 
-/** More threads than this in one process is a typing error, not a world. */
+/** More threads than this in one process are taken for a typing error. */
 export const MAX_RANKS = 256;
 
 interface CommonOptions<D, B extends BackendName> extends RestartOptions {
@@ -44,13 +44,13 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
    */
   readonly data?: D;
   readonly backend?: B;
-  /** What each rank runs in: a `thread` of this process (unless given), or a `process` of its own (not with the threads backend). */
+  /** What each rank runs in: a `thread` of this process (the default), or a `process` of its own (not with the threads backend). */
   readonly isolation?: Isolation;
   /** Limit of the memory, default deadline of every wait, and what else the backend knows: see docs/nccl.md. */
   readonly backendOptions?: BackendOptionsOf[B];
-  /** Receives each line that a rank prints. Unless given, lines are printed as `[rank] text`. */
+  /** Receives each line that a rank prints. By default lines are printed as `[rank] text`. */
   readonly onOutput?: (line: OutputLine) => void;
-  /** Ends the world when it takes longer than this, ms. No limit unless given. */
+  /** Ends the world when it takes longer than this, ms. No limit by default. */
   readonly timeoutMs?: number;
   /** How long survivors of a failure may clean up before they are ended, ms. */
   readonly graceMs?: number;

@@ -20,20 +20,20 @@ const MAX_MS = 2 ** 31 - 1;
 
 export interface RestartOptions {
   /**
-   * What happens when a rank fails. `end` (unless given): the world ends. `respawn`: the next generation has as many
+   * What happens when a rank fails. `end` (the default): the world ends. `respawn`: the next generation has as many
    * ranks; the dead ones run the module from its start. `shrink`: the next generation has the survivors only.
    * `restarts` alone means `respawn`.
    */
   readonly onFailure?: FailurePolicy;
-  /** Most rebuilds; 3 unless given. With `restartWindowMs`: most rebuilds within any such time. */
+  /** Most rebuilds; 3 by default. With `restartWindowMs`: most rebuilds within any such time. */
   readonly restarts?: number;
-  /** Counts only the rebuilds of the last so many ms; all of them unless given. */
+  /** Counts only the rebuilds of the last so many ms; all of them by default. */
   readonly restartWindowMs?: number;
-  /** Wait before a rebuild, ms; doubles with each of the counted rebuilds, up to 30 s. None unless given. */
+  /** Wait before a rebuild, ms; doubles with each of the counted rebuilds, up to 30 s. None by default. */
   readonly restartDelayMs?: number;
-  /** How long survivors may take to call `world.rebuild()` before they are ended as well, ms; 60 s unless given. */
+  /** How long survivors may take to call `world.rebuild()` before they are ended as well, ms; 60 s by default. */
   readonly rebuildTimeoutMs?: number;
-  /** With `shrink`: the world ends when fewer ranks are left; 1 unless given. */
+  /** With `shrink`: the world ends when fewer ranks are left; 1 by default. */
   readonly minRanks?: number;
 }
 

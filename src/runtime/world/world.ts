@@ -87,7 +87,7 @@ export interface World extends AsyncDisposable {
    * `generation` above 1) or nobody in place of the dead, the ranks then being numbered anew in their old order. Every
    * survivor calls it, after a failure or without one. Tensors and groups of this world are refused from then on; `joinWorld()` gives the new world. Later calls give the same world.
    * @param options.timeoutMs how long this rank waits for the others, which are ended when they have not come by then;
-   *   at most (and unless given) the launcher's `rebuildTimeoutMs`
+   *   at most, and by default, the launcher's `rebuildTimeoutMs`
    * @throws UnsupportedError when the launcher was told to end the world at a failure (`onFailure`); nothing changed then
    * @throws AbortedError when the launcher refuses, with the first failure as its cause: no rebuild is left, a rank has
    *   returned already, too few are left, or this process has lost the rank's device

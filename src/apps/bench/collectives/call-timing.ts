@@ -109,7 +109,7 @@ async function prepare(
 
 /**
  * Times a step.
- * @param fixed calls per loop; chosen by time unless given
+ * @param fixed calls per loop; chosen by time by default
  * @param first whether it is the first one measured in this world
  */
 export async function time(

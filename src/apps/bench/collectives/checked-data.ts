@@ -47,7 +47,7 @@ export function fillInput(world: World, comm: Communicator, job: BenchJob, buffe
   write(world, buffers.input.slice(0, input), (array) => fill(array, job.dtype, comm.rank));
 }
 
-/** Makes one call on known data, the job's unless given. @returns the wrong elements over all ranks */
+/** Makes one call on known data, the job's by default. @returns the wrong elements over all ranks */
 export async function checkCall(
   world: World,
   comm: Communicator,

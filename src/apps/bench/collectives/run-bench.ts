@@ -33,7 +33,7 @@ export interface BenchOptions {
   readonly root?: number;
   /** `queue` on backends with devices, as nccl-tests measures, and `wait` on others by default. */
   readonly drive?: Drive;
-  /** Calls per loop; chosen by time unless given. */
+  /** Calls per loop; chosen by time by default. */
   readonly iterations?: number;
   readonly iterationsBySize?: readonly number[];
   /** Loops per size, of which the median counts; 5 by default. */

@@ -27,7 +27,7 @@ export interface ProgramBenchOptions {
   readonly dtype?: ProgramJob["dtype"];
   readonly redop?: BenchRedop;
   readonly drive?: Drive;
-  /** Calls per loop; chosen by time unless given. */
+  /** Calls per loop; chosen by time by default. */
   readonly iterations?: number;
   /** Loops per size, of which the median counts; 5 by default. */
   readonly repeats?: number;

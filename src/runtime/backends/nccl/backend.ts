@@ -63,7 +63,7 @@ const PEERS_LOOK_MS = 0.5;
 export interface NcclAttachOptions {
   /** CUDA ordinal among the visible devices; the rank's number by default. */
   readonly device?: number;
-  /** Among threads with `device`: the ordinals of all ranks, whose memory this one is let read directly. */
+  /** Among threads with `device`: the ordinals of all ranks, whose memory this one may read directly. */
   readonly peers?: readonly number[];
   /** Deadline of every wait; 60 s by default. */
   readonly timeoutMs?: number;
@@ -295,7 +295,7 @@ export class NcclBackend implements Backend {
         `one that rank ${this.rank} allocated in generation ${this.generation} of this world`,
       );
     }
-    // What is done may only not have been noticed.
+    // Finished calls may not have been noticed yet.
     if (storage.allocation.pendingUses > 0)
       for (const communicator of this.#rank.endings.communicators) communicator.queue.look();
     const { pendingUses } = storage.allocation;
@@ -356,9 +356,9 @@ export class NcclBackend implements Backend {
     if (this.#freed) return;
     this.#closed = true;
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
-    // Nobody may start a call any more whose other half is about to go.
-    // Peers that have not come to what failed here first are to read that, and not that this rank has left because of it.
-    // What failed in another group, and is not why this rank leaves, the program has dealt with.
+    // No peer may start a call any more whose other half is about to disappear.
+    // Peers that have not met this rank's failure yet should read its cause, not merely that this rank has left.
+    // The program has dealt with failures of other groups, which are not why this rank leaves.
     const { cause: failed } = this.world.parts.queue;
     const isOfGroup = this.#rank.endings.communicators.some(({ queue }) => queue.cause === error);
     const first = failed ?? (isOfGroup ? error : undefined);
@@ -381,7 +381,7 @@ export class NcclBackend implements Backend {
     for (;;) {
       const peers = segment.presence.of(process.pid);
       if (peers.length === 0) return;
-      // The rank that failed may be at it, or dead; of those that are gone kernels may come to an end.
+      // The failed rank may still be telling NCCL, or be dead; kernels of ranks that are gone may still end.
       const isLost = peers.every((rank) => rank === failed || segment.presence.isGone(rank));
       const limitMs = isLost ? FAILED_RANK_MS : PEERS_END_MS;
       if (performance.now() - start > limitMs) return;

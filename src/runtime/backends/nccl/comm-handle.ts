@@ -8,7 +8,7 @@ import type { NcclLibrary } from "./library.ts";
 import type { Opening } from "./nccl-entry.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
-/** How long NCCL may be at a call that was given to it, ms. */
+/** How long NCCL may work on a call that was given to it, ms. */
 const ACCEPT_MS = 10_000;
 
 export interface CommHandleOptions {

@@ -29,7 +29,7 @@ const GROUPED_ABORT_SINCE = 22200;
 const RECLAIM_MS = 20_000;
 /** How long a world that closes waits for its members to free their groups together; then each aborts its own. */
 const SETTLE_MS = 60_000;
-/** How long it looks again and again; then it looks every millisecond, then every few: members may come much later. */
+/** How long it polls without a pause, ms; then it polls every millisecond, then every few: members may come much later. */
 const SETTLE_EAGER_MS = 3;
 const SETTLE_PAUSE_MS = 10;
 /**
@@ -99,7 +99,7 @@ export class CommunicatorTeardown {
     for (const communicator of [...this.#retired]) this.#forget(communicator);
   }
 
-  /** Called before every call that is put on a stream: this rank is quiet no more. */
+  /** Called before every call that is put on a stream: this rank is no longer quiet. */
   beforeIssue(): void {
     this.#pendingAborts.beforeIssue();
     if (this.#offered.size === 0) return;
@@ -126,7 +126,7 @@ export class CommunicatorTeardown {
   }
 
   /**
-   * Sees to NCCL's end of a group that has just failed on this rank.
+   * Ends NCCL's side of a group that has just failed on this rank.
    * @param entering whether members may be in NCCL with a call that this rank has not made: what they wait for there must
    *   end, and not only what runs on the device
    */
@@ -161,7 +161,7 @@ export class CommunicatorTeardown {
     return !handle.accepts || device.driver.api.cuStreamQuery(options.stream.handle) !== CUDA_STATUS.success;
   }
 
-  /** Has the kernels of a communicator end without freeing anything, where NCCL can. @returns whether it could */
+  /** Ends the kernels of a communicator without freeing anything, where NCCL can. @returns whether it could */
   #revoke(queue: CommQueue): boolean {
     const revoke = this.#rank.library.optional.ncclCommRevoke;
     if (revoke === undefined || queue.handle.comm === undefined || this.#rank.at.device.poison !== undefined)
@@ -194,7 +194,7 @@ export class CommunicatorTeardown {
     if (!this.#everything) this.#abortEverything();
   }
 
-  /** The world has failed: every group ends, and what is whole among its calls comes to its end first. */
+  /** The world has failed: every group ends, after those of its calls complete that every member has made. */
   #abortEverything(): void {
     this.#everything = true;
     const all = [...this.#open, ...this.#retired].map(({ queue }) => queue);
@@ -237,7 +237,7 @@ export class CommunicatorTeardown {
     for (const queue of queues) this.#pendingAborts.ended(queue);
   }
 
-  /** Aborts what must be as soon as nothing else runs here; then at last in any case. */
+  /** Aborts the communicators that must be aborted, as soon as nothing else runs here or when the wait is over. */
   #abortWhenQuiet(): void {
     if (this.#toAbort.size === 0) return;
     const since = Math.min(...this.#toAbort.values());

@@ -1,8 +1,8 @@
 /**
- * How a process ends that still holds communicators, in its threads or as a rank itself: because of an error that nobody
- * caught, or process.exit(). Node would stop the rank threads wherever they are and then run the destructors of the C++ libraries, while threads
- * that NCCL started itself go on in their code: a crash that hides the error. Such a process leaves without destructors;
- * the driver takes back what it held. A process whose worlds have ended exits as ever.
+ * How a process ends that still holds communicators, in its threads or as a rank itself, after an uncaught error or
+ * process.exit(). Node would stop the rank threads wherever they are and run the destructors of the C++ libraries, while
+ * threads that NCCL started are still in their code: a crash that hides the error. Such a process exits without
+ * destructors, and the driver frees what it held. A process whose worlds have ended exits as usual.
  */
 import { writeSync } from "node:fs";
 import { inspect } from "node:util";
@@ -14,8 +14,8 @@ const standing = new Set<() => boolean>();
 let uncaught: { readonly error: unknown } | undefined;
 
 /**
- * Watches over what holds communicators in this process, for as long as `holds` says so. Of the main thread alone: others
- * cannot end the process.
+ * Guards the exit of this process for as long as `holds` says that it holds communicators. For the main thread only:
+ * others cannot end the process.
  * @returns ends the watch; idempotent
  */
 export function guardExit(holds: () => boolean): () => void {
@@ -38,7 +38,7 @@ function note(error: unknown): void {
 
 function leave(code: number): void {
   if (![...standing].some((holds) => holds())) return;
-  // Node tells an uncaught error after this event, to which it does not come any more.
+  // Node prints an uncaught error after this event, which it no longer reaches.
   if (uncaught !== undefined) {
     writeSync(2, `Uncaught:\n${inspect(uncaught.error)}\n\nNode.js ${process.version}\n`);
   }

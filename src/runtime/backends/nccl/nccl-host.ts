@@ -106,7 +106,7 @@ export function failNcclRank(handle: NcclHandle, rank: number, cause: string): v
 }
 
 /**
- * Says that the thread of `rank` is gone: whoever waits for it to tell NCCL to end does so in vain. Where from is as for
+ * Says that the thread of `rank` is gone, so that nobody waits for it to tell NCCL to end. Called from the same threads as
  * `failNcclRank`.
  */
 export function buryNcclRank(handle: NcclHandle, rank: number): void {

@@ -14,7 +14,7 @@ import {
 } from "./nccl-host.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";
 
-/** What the nccl backend is told: `NcclAttachOptions`, but devices are named for all ranks. */
+/** Options of the nccl backend: those of `NcclAttachOptions`, but devices are named for all ranks. */
 export interface NcclOptions extends Omit<NcclAttachOptions, "device" | "peers"> {
   /** CUDA ordinal of each rank, among the visible devices; its own number by default. At least one for each rank. */
   readonly devices?: readonly number[];
@@ -95,7 +95,7 @@ function loadEngine() {
   return Promise.all([import("./library.ts"), import("../../../foreign/cuda/index.ts")]);
 }
 
-/** What one rank is told. A unique id serves once: later generations draw theirs. */
+/** The options of one rank. A unique id serves once: later generations draw their own. */
 export function ncclAttachOptions(
   { devices, uniqueId, ...rest }: NcclOptions,
   rank: number,

@@ -6,9 +6,9 @@
  * nothing else of its own is on its device. In that turn all of these groups are aborted at once, each by its last member,
  * and no member goes on before all have done so.
  *
- * That this rank offers itself holds back its new calls for a second at most, now and then: calls that others have made
- * already must come to their end for the ranks to be quiet. Afterwards it takes whatever moment there is. Of a group that
- * lingers the members have all learned of the failure, for the others have aborted it.
+ * While this rank offers itself, its new calls are held back, for a second at most and now and then, because calls that
+ * others have made already must complete before the ranks are quiet. Afterwards it takes whatever quiet moment there is.
+ * All members of a group that lingers know of the failure, for the others have aborted it.
  */
 import { type JointTurn, nap } from "../../memory/index.ts";
 import type { NcclContext } from "./nccl-context.ts";
@@ -107,7 +107,7 @@ export class PendingAborts {
     return !isLate && isHoldWindow() && !queue.options.control.granted;
   }
 
-  /** Called before every call that is put on a stream: this rank is quiet no more. */
+  /** Called before every call that is put on a stream: this rank is no longer quiet. */
   beforeIssue(): void {
     if (!this.#offered || this.#withdraws()) return;
     const until = performance.now() + TURN_MS;

@@ -1,5 +1,5 @@
 /** What the fast path asks of its arguments, as comparisons of numbers. */
-/** Whether two ranges of bytes have none in common. */
+/** Whether two ranges of bytes do not overlap. */
 export function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
   return a + aBytes <= b || b + bBytes <= a;
 }

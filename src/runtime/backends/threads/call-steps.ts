@@ -139,7 +139,7 @@ export class CallSteps {
     const step = (polls: number) =>
       wasm.eager(member, stamp, work.call, work.count, work.extra, work.input, work.output, polls);
     let status = step(spins);
-    // Who went past the call has sent all that it will send.
+    // A member that is past this call has sent all its messages of it.
     const missing = status > 0 && status < RING_FULL ? status - 1 : -1;
     const isPast = missing >= 0 && engine.peerCalls.isPast(missing, work.seq);
     if (isPast) status = step(0);
@@ -149,7 +149,7 @@ export class CallSteps {
     return false;
   }
 
-  /** Sets a plan's sizes, when no other call of this rank runs it. @returns false when there was no memory: all know */
+  /** Sets a plan's sizes, when no other call of this rank runs it. @returns false when there was no memory, which all ranks learn */
   #bind(work: ThreadsWork<unknown>, { prepared, partBytes }: RunningPlan): boolean {
     const engine = this.#engine;
     try {

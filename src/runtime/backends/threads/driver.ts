@@ -65,7 +65,7 @@ export class Driver {
   readonly #sleeping: number;
   readonly #rung: number;
   readonly #active = new Set<Pumpable>();
-  /** The pending asynchronous wait; a new number makes an old one's end meaningless. */
+  /** The pending asynchronous wait. A higher number makes the end of an older one be ignored. */
   #armed = false;
   #epoch = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -103,18 +103,18 @@ export class Driver {
     });
   }
 
-  /** Is told the number of each operation, for a fresh start now and then. */
+  /** Called with the number of each operation: now and then spinning starts afresh. */
   count(seq: number): void {
     if ((seq & (PROBE_EVERY - 1)) === 0 && this.#level > 0) this.#setLevel(0);
   }
 
-  /** Stays a moment with work that somebody awaits, then leaves it to the event loop. */
+  /** Spins a moment for awaited work, then leaves it to the event loop. */
   onAwaited(work: Drivable): void {
     this.#stay(work, this.#awaitSpins >> this.#level);
     if (!work.settled) this.activate(work.engine);
   }
 
-  /** Spins for `work` as long as that paid lately. */
+  /** Spins for `work` as long as spinning has paid lately. */
   #stay(work: Drivable, usual: number): void {
     work.engine.spin(work, (work.seq & (PROBE_EVERY - 1)) < PROBES ? this.#fullWaitSpins : usual);
     if (!work.settled) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
@@ -167,7 +167,7 @@ export class Driver {
     this.#announceSleep(-1);
   }
 
-  /** Before a sleep: the doorbell's count was read, and what is waited for is looked at once more after. */
+  /** Called before a sleep, after the doorbell's count was read; what is waited for is then looked at once more. */
   #announceSleep(change: 1 | -1): void {
     Atomics.add(this.#words, WORLD.sleepers, change);
     Atomics.add(this.#words, this.#sleeping, change);

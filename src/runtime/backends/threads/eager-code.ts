@@ -17,7 +17,7 @@ import { LINE, MEMBER, RING, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
 
-/** What is done with what came, where it is no kernel. */
+/** What is done with received data where no kernel reduces it. */
 export const FINISH = { nothing: -1, copies: -2 } as const;
 
 export interface EagerParts {

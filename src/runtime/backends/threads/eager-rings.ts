@@ -175,7 +175,7 @@ export class EagerRings {
       if (lanes === 0) lanes = made;
       else heap.free(made);
     }
-    // Sees to it that this thread sees all of it: another one may have grown the memory for it.
+    // Makes this thread see all of it: another one may have grown the memory for it.
     heap.words(lanes + bytes);
     const rings = lanes + sizes.lanes;
     const boxes = rings + sizes.rings;

@@ -113,7 +113,7 @@ export class FastIssue {
     work.timeoutMs = this.#timeoutMs;
     work.harvest = () => result;
     engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
-    // The engine makes sure of a difference, and reports it.
+    // The engine looks at the difference again, and reports it.
     if (status < 0) engine.pump(0);
     return work;
   }

@@ -272,7 +272,7 @@ export class GroupEngine implements Pumpable {
     return false;
   }
 
-  /** The call of this rank that member `r`, which has left before its call of stamp `before`, will never make its part of. */
+  /** The call of this rank in which member `r` will never take part: it left before its call of stamp `before`. */
   #waitingFor(r: number, before: number): ThreadsWork<unknown> | undefined {
     const head = this.#queue[this.#head];
     const isWaiting = head?.phase === PHASE.arriving || head?.phase === PHASE.eager;

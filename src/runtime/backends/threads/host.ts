@@ -72,7 +72,7 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
 
 /** How long the launching thread waits for the heap before it comes back later, ms. */
 const PATIENCE_MS = 2;
-/** A rank is in the heap for microseconds: one that stays longer is dead, whoever it was, ms. */
+/** A rank holds the heap's lock for microseconds: one that holds it longer than this is dead, ms. */
 const DEAD_AFTER_MS = 10_000;
 
 /**
@@ -99,7 +99,7 @@ export function failWorld(handle: ThreadsHandle, rank: number, cause: string): v
   markGroups({ handle, heap, rank, caller: LAUNCHER }, () => true);
 }
 
-/** Sets right what a rank's thread was at when it ended: it may have held the heap's lock. */
+/** Repairs what a rank's thread left half done when it ended: it may have held the heap's lock. */
 export function buryRank(handle: ThreadsHandle, rank: number): void {
   const heap = new Heap(handle.memory, LAUNCHER);
   heap.breakLockOf(rank);
@@ -152,7 +152,7 @@ function markGroups(marking: Marking, concerns: (ranks: Int32Array) => boolean, 
   for (let r = 0; r < handle.ranks; r++) wake(words, r);
 }
 
-/** Says that the launching thread is done with a world: V8 may look for its memory. */
+/** Says that the launching thread is done with a world: V8 may collect its memory. */
 export function releaseThreadsHost(handle: ThreadsHandle): void {
   noteEnded(handle.memory);
 }
