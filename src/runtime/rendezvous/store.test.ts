@@ -191,7 +191,10 @@ describe("the rendezvous", () => {
     await a?.set("after leaving", Uint8Array.of());
     // As the kernel does when a process dies.
     cut();
-    expect(await heard).toMatchObject({ rank: 2, message: expect.stringContaining("process 102 closed its connection") });
+    expect(await heard).toMatchObject({
+      rank: 2,
+      message: expect.stringContaining("process 102 closed its connection"),
+    });
   });
 
   it("fails the world when ranks are missing at the deadline, naming them and who was refused", async () => {
