@@ -12,6 +12,7 @@ export interface Counter {
 export class Counters {
   readonly #plan: ExecutionPlan;
   readonly #counters = new Map<string, Counter>();
+  readonly #byChannel = new Map<number, Counter>();
   constructor(plan: ExecutionPlan) {
     this.#plan = plan;
   }
@@ -27,10 +28,15 @@ export class Counters {
 
   /** The counter of a channel, from `rank` to its peer (`out`) or from the peer to `rank`. */
   channel(rank: number, kind: ChannelKind, id: number, out: boolean): Counter {
+    const place = ((rank * 256 + id) * 2 + (kind === "port" ? 1 : 0)) * 2 + (out ? 1 : 0);
+    const known = this.#byChannel.get(place);
+    if (known !== undefined) return known;
     const peers = this.#plan.ranks[rank]!.channels[kind];
     const peer = peers[id]!;
     const ordinal = peers.slice(0, id).filter((other) => other === peer).length;
-    return this.#counter(out ? `${kind} ${rank}>${peer} ${ordinal}` : `${kind} ${peer}>${rank} ${ordinal}`);
+    const counter = this.#counter(out ? `${kind} ${rank}>${peer} ${ordinal}` : `${kind} ${peer}>${rank} ${ordinal}`);
+    this.#byChannel.set(place, counter);
+    return counter;
   }
 
   semaphore(rank: number, id: number): Counter {

@@ -10,7 +10,7 @@ import { contentsAtEnd, wrongAtEnd } from "./ending.ts";
 import { Agent, joinInto, OracleMemory } from "./memory.ts";
 import { Places } from "./places.ts";
 import { Random } from "./random.ts";
-import type { Request, StrandRun } from "./state.ts";
+import type { Request, StrandRun, Work } from "./state.ts";
 
 export interface RunOptions {
   readonly seed: number;
@@ -51,12 +51,41 @@ const SEPARATES = new Set(["nop", "barrier", "flush", "acquire", "release"]);
 export function runAndLook(plan: ExecutionPlan, options: RunOptions): Run {
   const machine = new Machine(plan, options);
   const outcome = machine.run();
-  return { outcome, contents: machine.contents(), tension: machine.tension };
+  return {
+    outcome,
+    // Most who ask do not look at it.
+    get contents() {
+      return machine.contents();
+    },
+    tension: machine.tension,
+  };
+}
+
+/** What all runs of a plan at one size have in common. */
+interface Prepared {
+  readonly places: Places;
+  /** By strand, then by place in the order of its operations. */
+  readonly works: Work[][][];
+}
+const preparedOf = new WeakMap<ExecutionPlan, Map<string, Prepared>>();
+
+function prepare(plan: ExecutionPlan, unitsPerChunk: number, launches: number): Prepared {
+  const known = preparedOf.get(plan) ?? new Map<string, Prepared>();
+  preparedOf.set(plan, known);
+  const key = `${unitsPerChunk} ${launches}`;
+  let prepared = known.get(key);
+  if (prepared === undefined) {
+    const works = plan.ranks.flatMap(({ strands }) => strands.map((): Work[][] => []));
+    prepared = { places: new Places(plan, unitsPerChunk, launches), works };
+    known.set(key, prepared);
+  }
+  return prepared;
 }
 
 class Machine {
   readonly #plan: ExecutionPlan;
   readonly #random: Random;
+  readonly #prepared: Prepared;
   readonly #places: Places;
   readonly #memory: OracleMemory;
   readonly #initial: number[] = [];
@@ -69,13 +98,16 @@ class Machine {
   readonly #weights: number[];
   readonly #launches: number;
   #stalls = 0;
+  /** Strands that have not ended. */
+  #left: number;
 
   constructor(plan: ExecutionPlan, options: RunOptions) {
     this.#plan = plan;
     this.#counters = new Counters(plan);
     this.#random = new Random(options.seed);
     this.#held = new Set(options.holdBack ?? []);
-    this.#places = new Places(plan, options.unitsPerChunk ?? 1, options.launches ?? 1);
+    this.#prepared = prepare(plan, options.unitsPerChunk ?? 1, options.launches ?? 1);
+    this.#places = this.#prepared.places;
     this.#launches = options.launches ?? 1;
     const contents = options.contents === undefined ? this.#random : new Random(options.contents);
     for (let i = 0; i < this.#places.size; i++) this.#initial.push((contents.u32() | 1) >>> 0);
@@ -107,6 +139,7 @@ class Machine {
       }
       this.#proxies.push({ agent: new Agent(this.#memory, stale, eager), queue: [] });
     }
+    this.#left = this.#strands.length;
     // Some agents are much faster than others.
     const spread = this.#random.pick([0, 3, 8]);
     this.#weights = [...this.#strands, ...this.#proxies].map(
@@ -118,27 +151,45 @@ class Machine {
 
   run(): Outcome {
     const agents = this.#strands.length + this.#proxies.length;
-    let misses = 0;
-    for (let steps = 0; ; steps++) {
+    // Who could not go on since anybody last did.
+    const failed = new Uint8Array(agents);
+    for (let steps = 0; this.#left > 0; steps++) {
       if (steps > 2_000_000) return "ran for too long";
-      if (this.#strands.every((strand) => strand.ended)) break;
-      const index = this.#random.below(agents);
-      if (misses < 4 * agents && !this.#random.chance(this.#weights[index]!)) continue;
-      if (this.#act(index, false)) misses = 0;
-      else if (++misses > 4 * agents + 8) {
+      const index = this.#pick(failed);
+      let moved = index >= 0 && this.#act(index, false);
+      if (index >= 0 && !moved) {
+        failed[index] = 1;
+        continue;
+      }
+      if (!moved) {
         // Nothing at random: try everyone, then those held back.
-        let moved = false;
         for (const held of [false, true]) {
           for (let i = 0; i < agents && !moved; i++) moved = this.#act(i, held);
           if (!moved) moved = this.#surface(held);
         }
         if (!moved) return this.#stuck();
         this.#stalls++;
-        misses = 0;
       }
+      failed.fill(0);
     }
     for (const strand of this.#strands) strand.agent.drain();
     return this.#judge();
+  }
+
+  /** Somebody who has not failed, the likelier the larger the weight; -1 when all have. */
+  #pick(failed: Uint8Array): number {
+    const weights = this.#weights;
+    let total = 0;
+    for (let i = 0; i < failed.length; i++) if (failed[i] === 0) total += weights[i]!;
+    let left = this.#random.fraction() * total;
+    let last = -1;
+    for (let i = 0; i < failed.length; i++) {
+      if (failed[i] !== 0) continue;
+      last = i;
+      left -= weights[i]!;
+      if (left < 0) break;
+    }
+    return last;
   }
 
   #act(index: number, evenHeld: boolean): boolean {
@@ -188,13 +239,12 @@ class Machine {
       const queue = strand.queues.get(position)!;
       const element = queue[0]!;
       if (element.held && !evenHeld) continue;
-      if (element.reads.some((read) => read.packet !== 0 && !strand.agent.seesPacket(read.place, read.packet)))
-        continue;
-      const values = element.reads.map((read) => strand.agent.read(read.place, read.packet));
+      const { reads, op, writes } = element.work;
+      if (reads.some((read) => read.packet !== 0 && !strand.agent.seesPacket(read.place, read.packet))) continue;
+      const values = reads.map((read) => strand.agent.read(read.place, read.packet));
       let value = values[0]!;
-      for (const other of values.slice(1)) value = COMBINE[element.op!](value, other);
-      for (const write of element.writes)
-        strand.agent.write(write.place, value, write.packet, element.held ? -1 : element.seq);
+      for (const other of values.slice(1)) value = COMBINE[op!](value, other);
+      for (const write of writes) strand.agent.write(write.place, value, write.packet, element.held ? -1 : element.seq);
       queue.shift();
       if (queue.length === 0) strand.queues.delete(position);
       strand.pending--;
@@ -267,6 +317,7 @@ class Machine {
   #endLaunch(strand: StrandRun): void {
     if (strand.launch + 1 >= this.#launches) {
       strand.ended = true;
+      this.#left--;
       return;
     }
     strand.parked = true;
@@ -456,25 +507,33 @@ class Machine {
 
   /** Queues the elements of a data operation. */
   #elements(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined, held: boolean): void {
+    // The n-th operation of a strand is the same in every run.
+    const known = this.#prepared.works[strand.index]!;
+    known[strand.seq] ??= this.#worksOf(strand, op, pipeline);
+    const works = known[strand.seq]!;
+    for (const work of works) {
+      const queue = strand.queues.get(work.position);
+      const element = { work, seq: strand.seq, held };
+      if (queue === undefined) strand.queues.set(work.position, [element]);
+      else queue.push(element);
+    }
+    strand.pending += works.length;
+  }
+
+  #worksOf(strand: StrandRun, op: SimpleOp, pipeline: PipelineOp | undefined): Work[] {
     const tag = strand.launch + 1;
     const groups = elementsOf(this.#plan, strand.rank, op, {
       share: (size, packets) => this.#places.share(strand.iteration, op, size, pipeline, packets),
       span: (rank, range, begin, count) => this.#places.span(strand.launch, rank, range, begin, count),
     });
-    for (const { reads, reduce, writes, count } of groups) {
-      for (let p = 0; p < count; p++) {
-        const queue = strand.queues.get(p) ?? [];
-        queue.push({
-          reads: reads.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? tag : 0 })),
-          op: reduce,
-          writes: writes.map(({ places, packet }) => ({ place: places[p]!, packet: packet ? tag : 0 })),
-          seq: strand.seq,
-          held,
-        });
-        strand.queues.set(p, queue);
-        strand.pending++;
-      }
-    }
+    return groups.flatMap(({ reads, reduce, writes, count }) =>
+      Array.from({ length: count }, (_, position) => ({
+        position,
+        reads: reads.map(({ places, packet }) => ({ place: places[position]!, packet: packet ? tag : 0 })),
+        op: reduce,
+        writes: writes.map(({ places, packet }) => ({ place: places[position]!, packet: packet ? tag : 0 })),
+      })),
+    );
   }
 
   // The end.

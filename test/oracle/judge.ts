@@ -21,6 +21,12 @@ export interface JudgeOptions {
   readonly sendTo?: readonly (number | null)[] | undefined;
 }
 
+/**
+ * Budget for orders in campaigns. What takes more nearly always stays undecided with any budget, and two plans of a thousand
+ * would take most of the time.
+ */
+export const CAMPAIGN_ORDER_STEPS = 40_000;
+
 /** Operations that a finding names: to be held back by the oracle's scheduler, one side or the other. */
 function sides(findings: readonly Finding[]): string[][] {
   const result: string[][] = [];
@@ -43,7 +49,11 @@ export const isShapeless = (verdict: Verdict): boolean =>
 /** Verifies, then runs until a run fails: `runs` random ones, and for findings some that are steered towards them. */
 export function judge(plan: ExecutionPlan, options: JudgeOptions): Judgement {
   const { runs, seed, steered = 12, launches = 1, sendTo } = options;
-  const verdict = verifyPlan(plan, { lint: false, promises: { relaunch: launches > 1 } });
+  const verdict = verifyPlan(plan, {
+    lint: false,
+    promises: { relaunch: launches > 1 },
+    maxOrderSteps: CAMPAIGN_ORDER_STEPS,
+  });
   if (isShapeless(verdict)) return { verdict, failure: undefined, runs: 0 };
   const told = sendTo === undefined ? plan : { ...plan, collective: { ...plan.collective, sendTo } };
   // Where the collective says nothing, a flagged plan has to end differently in two runs.

@@ -2,7 +2,7 @@
 import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { searchForBreak } from "./adversary.ts";
 import { runAndLook } from "./interpreter.ts";
-import { isShapeless } from "./judge.ts";
+import { CAMPAIGN_ORDER_STEPS, isShapeless } from "./judge.ts";
 import { randomPlan } from "./random-plans.ts";
 import { wildPlan } from "./wild-plans.ts";
 
@@ -36,7 +36,11 @@ export function meaninglessPlans(options: MeaninglessOptions): MeaninglessResult
     const launches = i % 5 === 2 ? 3 : 1;
     const plan = (wild ? wildPlan : randomPlan)(seed);
     const name = `${wild ? "wild" : "random"} plan ${seed}, ${launches} launches`;
-    const verdict = verifyPlan(plan, { lint: false, promises: { relaunch: launches > 1 } });
+    const verdict = verifyPlan(plan, {
+      lint: false,
+      promises: { relaunch: launches > 1 },
+      maxOrderSteps: CAMPAIGN_ORDER_STEPS,
+    });
     if (isShapeless(verdict)) throw new Error(`${name}: ${verdict.findings[0]?.message}`);
     result.plans++;
     if (verdict.findings.some(({ code }) => code === "undecided")) result.undecided++;

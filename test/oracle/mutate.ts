@@ -20,6 +20,15 @@ export interface Mutant {
   readonly kind: string;
 }
 
+/** A copy of plain data; much faster than structuredClone. */
+function deepCopy<T>(data: T): T {
+  if (typeof data !== "object" || data === null) return data;
+  if (Array.isArray(data)) return data.map(deepCopy) as T;
+  const copy: Record<string, unknown> = {};
+  for (const key of Object.keys(data)) copy[key] = deepCopy((data as Record<string, unknown>)[key]);
+  return copy as T;
+}
+
 /** Makes one mutant, or undefined when this mutator finds nothing to change. */
 export function mutate(
   plan: ExecutionPlan,
@@ -30,7 +39,7 @@ export function mutate(
   const random = new Random(seed);
   const names = Object.keys(mutators);
   const kind = only ?? random.pick(names);
-  const copy = structuredClone(plan) as unknown as MPlan;
+  const copy = deepCopy(plan) as unknown as MPlan;
   const what = mutators[kind]!(copy, random);
   return what === undefined ? undefined : { plan: copy as unknown as ExecutionPlan, what, kind };
 }

@@ -3,11 +3,16 @@ import type { PlanReduceOp } from "../../src/authoring/plan/execution-plan.ts";
 import type { Counter } from "./counters.ts";
 import type { Agent, View } from "./memory.ts";
 
-/** What one position of an operation has still to do. */
-export interface Element {
+/** What an operation does at one position. */
+export interface Work {
+  readonly position: number;
   readonly reads: readonly { readonly place: number; readonly packet: number }[];
   readonly op: PlanReduceOp | undefined;
   readonly writes: readonly { readonly place: number; readonly packet: number }[];
+}
+/** What one position of an operation has still to do. */
+export interface Element {
+  readonly work: Work;
   readonly seq: number;
   readonly held: boolean;
 }

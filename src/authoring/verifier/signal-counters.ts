@@ -205,19 +205,26 @@ export function mustPrecede(
   if (signals.length * Math.max(1, waits.length) > MAX_COUNTED_EVENTS * 100 || signals.length > MAX_COUNTED_EVENTS) {
     return waits.map(() => []);
   }
+  // Row by row: which signals are the row's own or come after it.
+  const n = signals.length;
+  const gone = new Uint8Array(n * n);
+  for (let row = 0; row < n; row++)
+    for (let other = 0; other < n; other++)
+      if (other === row || before(signals[row]!, signals[other]!)) gone[row * n + other] = 1;
   return waits.map((wait) => {
     const ticket =
       fixed === "all" || (fixed === "chosen" && wait.chosen)
         ? wait.ticket
         : 1 + waits.filter((other) => other !== wait && before(other, wait)).length;
     if (ticket <= initial) return [];
-    const possible = signals.filter((signal) => !before(wait, signal));
+    const possible: number[] = [];
+    for (let i = 0; i < n; i++) if (!before(wait, signals[i]!)) possible.push(i);
     const result: number[] = [];
-    signals.forEach((signal, index) => {
+    for (let row = 0; row < n; row++) {
       let without = 0;
-      for (const other of possible) if (other !== signal && !before(signal, other)) without++;
-      if (initial + without < ticket) result.push(index);
-    });
+      for (const other of possible) if (gone[row * n + other] === 0) without++;
+      if (initial + without < ticket) result.push(row);
+    }
     return result;
   });
 }

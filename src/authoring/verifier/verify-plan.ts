@@ -42,6 +42,11 @@ export interface VerifyOptions {
   readonly lint?: boolean;
   /** Units that a chunk has where loops are unrolled. As many as decide for every size by default. */
   readonly unitsPerChunk?: readonly number[];
+  /**
+   * Where strands compete for signals: operations executed in trying the orders, beyond the first 256 orders, before the
+   * verdict is `undecided`. 1,000,000 by default.
+   */
+  readonly maxOrderSteps?: number;
   /** Findings of one code that are listed; the rest is counted. 16 by default. */
   readonly maxFindings?: number;
 }
@@ -87,7 +92,7 @@ const whenLaunchedAgain = ({ code, message }: Finding): Partial<Finding> => ({
 
 /** Ways to order contested waits that are always tried. */
 const MIN_ORDERS = 256;
-/** Operations executed in the orders that are tried beyond these: a lock with seven contenders takes 5,040 orders. */
+/** `maxOrderSteps` by default: a lock with seven contenders takes 5,040 orders. */
 const MAX_ORDER_STEPS = 1_000_000;
 /** Runs in which more orders are derived; fewer derived orders make the verdict stricter, never wrong. */
 const MAX_ORDER_ROUNDS = 12;
@@ -235,7 +240,8 @@ function verifyAt(
   }
   const ids = new Set(contested.map((counter) => counter.id));
   const orders = new OrderComparison(geometry, session.values);
-  tryOrders(findings, (choices) => {
+  const maxSteps = options.maxOrderSteps ?? MAX_ORDER_STEPS;
+  tryOrders(findings, maxSteps, (choices) => {
     const run = session.settle({ kind: "choices", contested: ids, choices });
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
     else {
@@ -257,7 +263,7 @@ function verifyAt(
     return;
   }
   if (first.stalls.size === 0) return;
-  tryOrders(findings, (choices) => {
+  tryOrders(findings, maxSteps, (choices) => {
     const run = session.heldUp({ kind: "choices", contested: ids, choices }, first.stalls);
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
     return run;
@@ -284,11 +290,11 @@ function reportBarriers(geometry: Geometry, run: Exploration, findings: Findings
 }
 
 /** Tries every order in which contested waits can be served. */
-function tryOrders(findings: Findings, attempt: (choices: readonly number[]) => Exploration): void {
+function tryOrders(findings: Findings, maxSteps: number, attempt: (choices: readonly number[]) => Exploration): void {
   let choices: number[] = [];
   let steps = 0;
   for (let count = 0; ; count++) {
-    if (count >= MIN_ORDERS && steps > MAX_ORDER_STEPS) {
+    if (count >= MIN_ORDERS && steps > maxSteps) {
       findings.atRank(-1, {
         code: "undecided",
         severity: "error",
