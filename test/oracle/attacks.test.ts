@@ -2,13 +2,16 @@
 import { describe, expect, it } from "vitest";
 import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { searchForBreak } from "./adversary.ts";
-import { ATTACKS, type Attack } from "./attacks.ts";
+import { type Attack, ATTACKS as FIRST } from "./attacks.ts";
+import { SIZE_ATTACKS } from "./attacks-of-sizes.ts";
+
+const ATTACKS = [...FIRST, ...SIZE_ATTACKS];
 
 /** Whether some schedule breaks a plan, at some size. */
-function breaks({ plan, relaunch }: Attack): boolean {
+function breaks({ plan, relaunch, at }: Attack): boolean {
   const loops = plan.ranks.some(({ strands }) => strands.some(({ ops }) => ops.some((op) => op.kind === "pipeline")));
   const launches = relaunch === true ? 3 : 1;
-  return (loops ? [1, 2, 0.5, 3, 1.5] : [1]).some((unitsPerChunk) =>
+  return (at ?? (loops ? [1, 2, 0.5, 3, 1.5] : [1])).some((unitsPerChunk) =>
     [1, 2, 3, 4].some(
       (seed) => searchForBreak(plan, { seed, unitsPerChunk, launches, tries: 60, starts: 5 }) !== undefined,
     ),

@@ -27,32 +27,35 @@ export interface Attack {
   /** On which executor, where it is not chorale's own meaning. */
   readonly target?: "mscclpp";
   readonly relaunch?: true;
+  /** Units to the chunk at which the oracle runs it; some small numbers by default. */
+  readonly at?: readonly number[];
   /** No run of the oracle shows it: it does not hold together, or only some sizes show it that the oracle does not model. */
   readonly unseen?: true;
 }
 
 type Strands = readonly (readonly (readonly Op[])[])[];
-const LL = (plan: ExecutionPlan): ExecutionPlan => ({ ...plan, options: { ...plan.options, protocol: "LL" } });
-const planOf = (ops: Strands, chunks: Parameters<typeof plain>[1], collective: Partial<PlanCollective> = {}) =>
+export const LL = (plan: ExecutionPlan): ExecutionPlan => ({ ...plan, options: { ...plan.options, protocol: "LL" } });
+export const planOf = (ops: Strands, chunks: Parameters<typeof plain>[1], collective: Partial<PlanCollective> = {}) =>
   LL(plain(ops, chunks, collective));
-const [I, O, S] = [at("input", 0), at("output", 0), at("scratch", 0)];
-const s = (index: number, size = 1): Range => at("scratch", index, size);
-const i = (index: number, size = 1): Range => at("input", index, size);
-const o = (index: number, size = 1): Range => at("output", index, size);
-const meet = (barrier = 0, numStrands = 2): SimpleOp => ({ kind: "barrier", barrier, numStrands });
-const loop = (body: readonly Op[], unitBytes = 16, numChunks = 1): Op => ({
+export const [I, O, S] = [at("input", 0), at("output", 0), at("scratch", 0)];
+export const s = (index: number, size = 1): Range => at("scratch", index, size);
+export const i = (index: number, size = 1): Range => at("input", index, size);
+export const o = (index: number, size = 1): Range => at("output", index, size);
+export const meet = (barrier = 0, numStrands = 2): SimpleOp => ({ kind: "barrier", barrier, numStrands });
+export const loop = (body: readonly Op[], unitBytes = 16, numChunks = 1): Op => ({
   kind: "pipeline",
   unitBytes,
   numChunks,
   body: body as readonly SimpleOp[],
 });
-const pack = (dst: Range, src: Range) => copy(dst, src, "pack");
-const unpack = (dst: Range, src: Range) => copy(dst, src, "unpack");
-const putPackets = (dst: ReturnType<typeof far>, src: Range) => put(dst, src, "pack");
-const port = (op: Op): Op => ({ ...op, channelKind: "port" }) as Op;
-const notifying = (op: Op, notify: "signal" | "signal-flush"): Op => ({ ...op, channelKind: "port", notify }) as Op;
-const flush: Op = { kind: "flush", channelKind: "port", channels: [0] };
-const group = (op: Op, index: number, size: number): Op => ({ ...op, tbg: { index, size } }) as Op;
+export const pack = (dst: Range, src: Range) => copy(dst, src, "pack");
+export const unpack = (dst: Range, src: Range) => copy(dst, src, "unpack");
+export const putPackets = (dst: ReturnType<typeof far>, src: Range) => put(dst, src, "pack");
+export const port = (op: Op): Op => ({ ...op, channelKind: "port" }) as Op;
+export const notifying = (op: Op, notify: "signal" | "signal-flush"): Op =>
+  ({ ...op, channelKind: "port", notify }) as Op;
+export const flush: Op = { kind: "flush", channelKind: "port", channels: [0] };
+export const group = (op: Op, index: number, size: number): Op => ({ ...op, tbg: { index, size } }) as Op;
 const get = (dst: Range, src: ReturnType<typeof far>): Op => ({
   kind: "get",
   channelKind: "memory",
@@ -60,24 +63,24 @@ const get = (dst: Range, src: ReturnType<typeof far>): Op => ({
   src: [src],
   dst: [dst],
 });
-const max = (dst: Range, ...src: Range[]): Op => ({ ...sum(dst, ...src), op: "max" }) as Op;
-const one = { input: 1, output: 1, scratch: 2 };
-const two = { input: 2, output: 2, scratch: 4 };
+export const max = (dst: Range, ...src: Range[]): Op => ({ ...sum(dst, ...src), op: "max" }) as Op;
+export const one = { input: 1, output: 1, scratch: 2 };
+export const two = { input: 2, output: 2, scratch: 4 };
 const locks = { input: 2, output: 2, scratch: 4, semaphores: [1, 1] };
-const oneRank = (...strands: Op[][]): Strands => [strands];
+export const oneRank = (...strands: Op[][]): Strands => [strands];
 /** A rank alone that has to copy its input: all-reduce of one rank. */
-const alone = (strands: Op[][], chunks = one, more: Partial<PlanCollective> = {}) =>
+export const alone = (strands: Op[][], chunks = one, more: Partial<PlanCollective> = {}) =>
   planOf(oneRank(...strands), chunks, { ...allReduce, chunksPerPart: chunks.input, ...more });
-const pairOf = (a: Op[], b: Op[], chunks = one) => planOf([[a], [b]], chunks);
+export const pairOf = (a: Op[], b: Op[], chunks = one) => planOf([[a], [b]], chunks);
 const sendRecv: Partial<PlanCollective> = { operation: "send_recv", sendTo: [1, 0] };
 
-const wrong = (aim: string, plan: ExecutionPlan, more: Partial<Attack> = {}): Attack => ({
+export const wrong = (aim: string, plan: ExecutionPlan, more: Partial<Attack> = {}): Attack => ({
   aim,
   plan,
   is: "wrong",
   ...more,
 });
-const right = (aim: string, plan: ExecutionPlan, more: Partial<Attack> = {}): Attack => ({
+export const right = (aim: string, plan: ExecutionPlan, more: Partial<Attack> = {}): Attack => ({
   aim,
   plan,
   is: "right",
@@ -746,7 +749,7 @@ const LAUNCHES: readonly Attack[] = [
   wrong("a semaphore that ends one higher", planOf(oneRank([release(0), copy(O, I)]), { ...one, semaphores: [0] })),
 ];
 
-const onExecutor = (aim: string, plan: ExecutionPlan, is: Attack["is"] = "wrong"): Attack => ({
+export const onExecutor = (aim: string, plan: ExecutionPlan, is: Attack["is"] = "wrong"): Attack => ({
   aim,
   plan,
   is,

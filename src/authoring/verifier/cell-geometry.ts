@@ -67,15 +67,14 @@ export function shareOf(
   return { begin: begin * cells, count: count * cells };
 }
 
+/** Denominators of sizes that are looked for. */
+const MAX_SCALE = 4096;
+
 /** The least whole number of times that a size has to be taken to become whole; sizes are quotients of small numbers. */
-function scaleOf(bytes: number, plan: ExecutionPlan): number {
-  if (Number.isInteger(bytes)) return 1;
-  let scale = 1;
-  forEachOp(plan, (_, pipeline) => {
-    if (pipeline !== undefined && pipeline.numChunks > 0) scale = Math.min(lcm(scale, 2 * pipeline.numChunks), 2 ** 20);
-  });
-  while (Math.abs(bytes * scale - Math.round(bytes * scale)) > 1e-6 && scale < 2 ** 24) scale *= 2;
-  return scale;
+function scaleOf(bytes: number): number | undefined {
+  for (let scale = 1; scale <= MAX_SCALE; scale++)
+    if (Math.abs(bytes * scale - Math.round(bytes * scale)) <= 1e-9 * bytes * scale) return scale;
+  return undefined;
 }
 
 function forEachOp(plan: ExecutionPlan, visit: (op: SimpleOp, pipeline: PipelineOp | undefined) => void): void {
@@ -121,7 +120,8 @@ export function layOut(
   launches: number,
 ): Geometry | string {
   const units = new Set<number>();
-  const scale = scaleOf(bytes, plan);
+  const scale = scaleOf(bytes);
+  if (scale === undefined) return `a chunk of ${bytes} bytes is no quotient of small numbers`;
   const chunkBytes = Math.round(bytes * scale);
   let factor = elementsPerChunk ?? 1;
   forEachOp(plan, (op, pipeline) => {

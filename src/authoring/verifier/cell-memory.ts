@@ -170,7 +170,8 @@ export class Memory {
   #plain(write: number, index: number, who: Accessor): number {
     if (this.#log.tag(write) === 0) return this.#log.value(write);
     this.mixes.push({ site: who.site, cell: index });
-    return UNDEFINED;
+    // Undefined, but not the same in every run where the packet is not.
+    return this.#values.racesOf(this.#log.value(write)) === undefined ? UNDEFINED : this.#log.value(write);
   }
 
   #readPlain(index: number, who: Accessor, position: number): number {

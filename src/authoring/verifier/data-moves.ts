@@ -5,7 +5,7 @@ import { type Geometry, shareOf } from "./cell-geometry.ts";
 import type { Memory } from "./cell-memory.ts";
 import type { Lanes } from "./proxy-lanes.ts";
 import type { Proxies } from "./proxy-stalls.ts";
-import { type Hearsay, past, type StrandState } from "./strand-state.ts";
+import { type Hearsay, movesPackets, past, type StrandState } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
 import type { Tokens } from "./sync-tokens.ts";
 
@@ -22,9 +22,22 @@ export interface MoveParts {
   readonly threadwise: boolean;
 }
 
+/** One iteration of an operation with packets, beside the first. */
+interface Round {
+  readonly values: number[];
+  at: number;
+  readonly isFirst: boolean;
+  readonly site: Site;
+}
+
 export class Moves {
   readonly #in: MoveParts;
   readonly #packetWaiters = new Map<number, Set<StrandState>>();
+  /** What an operation with packets wrote in the first iteration of its loop, by operation and launch. */
+  readonly #firstRound = new Map<string, number[]>();
+  #round: Round | undefined;
+  /** An operation with packets that writes other values in a later iteration of its loop than in the first. */
+  changing: Site | undefined;
   constructor(parts: MoveParts) {
     this.#in = parts;
   }
@@ -102,6 +115,7 @@ export class Moves {
 
   #write(cell: number, who: Accessor, position: number, value: number, tag: number): void {
     this.#in.memory.write(cell, who, position, value, tag);
+    if (this.#round !== undefined) this.#compareRound(this.#round, value);
     if (tag === 0) return;
     const waiters = this.#packetWaiters.get(cell);
     if (waiters === undefined) return;
@@ -109,8 +123,27 @@ export class Moves {
     for (const waiter of waiters) this.#in.wake(waiter);
   }
 
+  #compareRound(round: Round, value: number): void {
+    if (round.isFirst) round.values.push(value);
+    else {
+      const first = round.values[round.at++]!;
+      if (first !== value && !this.#in.values.equal(first, value)) this.changing ??= round.site;
+    }
+  }
+
   /** Executes one operation. @returns false when it waits for packets; it will be tried again */
   execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined, site: Site): boolean {
+    if (pipeline === undefined || !movesPackets(op)) return this.#execute(strand, op, pipeline, site);
+    const key = `${site.id} ${site.launch}`;
+    const values = this.#firstRound.get(key) ?? [];
+    this.#firstRound.set(key, values);
+    this.#round = { values, at: 0, isFirst: site.iteration === 0, site };
+    const done = this.#execute(strand, op, pipeline, site);
+    this.#round = undefined;
+    return done;
+  }
+
+  #execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined, site: Site): boolean {
     const memory = this.#in.memory;
     const tag = strand.launch + 1;
     const who: Accessor = {

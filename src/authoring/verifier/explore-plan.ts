@@ -91,6 +91,8 @@ export interface Exploration {
   readonly barrierClashes: readonly BarrierClash[];
   readonly steps: number;
   readonly stalls: Stalls;
+  /** An operation with packets that writes other values in a later iteration of its loop than in the first. */
+  readonly changing: Site | undefined;
 }
 
 export function explore(input: ExploreInput): Exploration {
@@ -197,6 +199,7 @@ class Explorer {
       barrierClashes: this.#clashes,
       steps: this.#steps,
       stalls: this.#proxies.stalls,
+      changing: this.#moves.changing,
     };
   }
 

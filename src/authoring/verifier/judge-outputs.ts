@@ -95,6 +95,16 @@ export function judge(
       hint: "order the writes and the reads of that place by signals or barriers",
     });
   }
+  if (run.changing !== undefined && !findings.hasErrors) {
+    const { rank, strand, op, body } = placeOfSite(geometry, run.changing);
+    findings.at(plan, [rank, strand, op, body], {
+      code: "undecided",
+      severity: "error",
+      message:
+        "moves packets in a loop, the whole range in every iteration, and other data than in the first: what is left after many iterations is not decided",
+      hint: "move packets outside the loop, or the same data every time",
+    });
+  }
   if (plan.collective.operation === "barrier") checkBarrier(geometry, run, findings);
   if (promises !== undefined) checkPromises(geometry, run, promises, findings);
 }

@@ -10,13 +10,13 @@
  *   `unequalBarriers` does it for the strands that meet at a barrier.
  * - *Orders.* Iterations of a strand follow each other, so what comes before iteration k of a loop comes before k + 1: two
  *   accesses d iterations apart are ordered if the same two are ordered d - 1 apart. At c = m u, ranges that are shifted by
- *   s chunks meet m s iterations apart; between whole m, at the whole numbers next to it. The smallest distances are those
- *   of m = 1 and, where a unit holds several chunks, of the size at which every loop runs once; from there on up they
- *   only grow. Places that every iteration touches (packets, whole ranges) meet at distance 1, which m = 2 has. That is said
- *   of each unit; where loops have different rates n / u, also every size at which one of them runs once more is looked at.
- * - *Blocking.* A strand gets stuck at n iterations when it has taken a n tokens of which others can give only b n + k. The
- *   k is at most the number of credits of the whole plan: initial values and everything raised outside loops, on counters
- *   that loops take from. With whole a > b, that shows at n = credits + 1; every loop runs so often at credits + 2 units.
+ *   s chunks meet m s iterations apart, and `loop-windows.ts` lists the sizes at which that shows. Tokens that are there
+ *   before a loop let one side run ahead, by at most the number of credits of the whole plan (initial values and everything
+ *   raised outside loops, on counters that loops take from): every loop runs so often at credits + 2 units. Where loops have
+ *   different rates n / u, also every size at which one of them runs once more is looked at.
+ * - *Values.* Packets ignore the unit: every iteration does the whole range. What they carry has to be the same in every
+ *   iteration (`data-moves.ts` compares); then the second iteration leaves what the first did, and so does every other.
+ * - *Blocking.* `loop-progress.ts` argues that no size gets stuck, or says that it cannot.
  * - *Parts.* The parts of a strand group differ by one element where they do not divide a range. Which elements of a chunk
  *   belong to which part repeats with the number of elements to the chunk, with a period that divides the numbers of parts;
  *   in the first period the parts are off by most of a chunk, in the second they are where they stay.
@@ -25,6 +25,7 @@
  */
 import { bodyOf, type ExecutionPlan, type PipelineOp, type SimpleOp } from "../plan/index.ts";
 import { gcd, lcm, rangeSizes } from "./cell-geometry.ts";
+import { windowSizes } from "./loop-windows.ts";
 import { type Counter, type CounterTable, counterUse } from "./signal-counters.ts";
 
 /** A size of message: bytes to the chunk, and where parts do not divide, elements to the chunk. */
@@ -36,6 +37,9 @@ export interface CheckedSize {
 
 /** Sizes that one plan is checked at; beyond, the verdict is `undecided`. */
 const MAX_SIZES = 64;
+
+/** Of these, sizes that show how ranges of loops lie over each other. */
+const MAX_WINDOW_SIZES = 128;
 
 interface Sizes {
   readonly list: readonly CheckedSize[];
@@ -51,7 +55,7 @@ function loopsOf(plan: ExecutionPlan): PipelineOp[] {
   );
 }
 
-const rateOf = ({ numChunks, unitBytes }: PipelineOp) => {
+export const rateOf = ({ numChunks, unitBytes }: PipelineOp) => {
   const divisor = gcd(numChunks, unitBytes);
   return `${numChunks / divisor}/${unitBytes / divisor}`;
 };
@@ -155,7 +159,14 @@ export function sizesToCheck(plan: ExecutionPlan, units?: readonly number[]): Si
       }
     }
   }
-  const list: CheckedSize[] = [...bytes].slice(0, MAX_SIZES).map((chunkBytes) => ({ chunkBytes }));
+  const windows = windowSizes(plan, MAX_WINDOW_SIZES);
+  for (const size of windows ?? []) bytes.add(size);
+  if (windows === undefined)
+    notCovered = {
+      message: "operations in loops touch the same places at different distances, in too many ways to look at each",
+      hint: "let all operations of a loop that touch a place have it in the same chunk of their ranges",
+    };
+  const list: CheckedSize[] = [...bytes].slice(0, MAX_SIZES + MAX_WINDOW_SIZES).map((chunkBytes) => ({ chunkBytes }));
   const period = periodOfParts(plan);
   if (period > 1) {
     for (let elements = 1; elements <= Math.min(2 * period, MAX_SIZES); elements++)

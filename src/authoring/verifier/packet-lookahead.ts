@@ -5,7 +5,7 @@
 import type { ExecutionPlan, Op, SimpleOp } from "../plan/index.ts";
 
 /** Says whether an operation of a block waits for packets element by element. */
-function awaitsPackets(op: SimpleOp): boolean {
+export function awaitsPackets(op: SimpleOp): boolean {
   switch (op.kind) {
     case "copy":
       return op.format === "unpack";

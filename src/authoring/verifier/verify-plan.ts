@@ -16,6 +16,7 @@ import { type Exploration, explore } from "./explore-plan.ts";
 import { type Finding, type FindingCode, Findings } from "./findings.ts";
 import { judge, placeOfSite } from "./judge-outputs.ts";
 import { lint } from "./lint-plan.ts";
+import { undecidedLoops } from "./loop-progress.ts";
 import { type CheckedSize, sizesToCheck } from "./loop-units.ts";
 import { countsAhead } from "./packet-lookahead.ts";
 import type { Stalls } from "./proxy-stalls.ts";
@@ -115,32 +116,47 @@ export function verifyPlan(plan: ExecutionPlan, options: VerifyOptions = {}): Ve
     const last = sizes.list.length - 1;
     sizes.list.forEach((size, i) => {
       if (i > 0 && findings.hasErrors) return;
-      verifyAt(plan, size, 1, options, findings, stats, i === last);
+      const at = (
+        launches: number,
+        on: Findings,
+        promises: Promises | undefined,
+        withLint: boolean,
+        threadwise: boolean,
+      ) => verifyAt(plan, size, launches, { ...options, promises: promises ?? {} }, on, stats, withLint, threadwise);
+      const { promises } = options;
+      at(1, findings, promises, i === last, false);
+      const again = promises?.relaunch === true;
+      if (again && !findings.hasErrors) at(3, findings, undefined, false, false);
       // MSCCL++'s executor orders less than the plan says: what is right so far has to be right there too.
-      if (options.target === "mscclpp" && !findings.hasErrors)
-        verifyAt(
-          plan,
-          size,
-          1,
-          { ...options, promises: {} },
-          new RewordedFindings(findings, onExecutor),
-          stats,
-          false,
-          true,
-        );
-      if (i === Math.min(1, last) && options.promises?.relaunch === true && !findings.hasErrors) {
-        verifyAt(plan, size, 3, { ...options, promises: {} }, findings, stats, false);
-      }
+      if (options.target !== "mscclpp" || findings.hasErrors) return;
+      const reworded = new RewordedFindings(findings, onExecutor);
+      at(1, reworded, promises, false, true);
+      if (again && !findings.hasErrors) at(3, reworded, undefined, false, true);
     });
-    if (sizes.notCovered !== undefined && !findings.hasErrors) {
-      findings.atRank(-1, { code: "undecided", severity: "error", ...sizes.notCovered });
-    }
+    const notCovered =
+      sizes.notCovered ??
+      (findings.hasErrors || options.unitsPerChunk !== undefined ? undefined : undecidedProgress(plan, sizes.list[0]!));
+    if (notCovered !== undefined && !findings.hasErrors)
+      findings.atRank(-1, { code: "undecided", severity: "error", ...notCovered });
   }
   return {
     ok: !findings.hasErrors,
     findings: findings.list,
     suppressed: Object.fromEntries(findings.suppressed),
     stats,
+  };
+}
+
+/** Why loops may get stuck at sizes that were not looked at. */
+function undecidedProgress(plan: ExecutionPlan, size: CheckedSize): { message: string; hint: string } | undefined {
+  if (!plan.ranks.some(({ strands }) => strands.some(({ ops }) => ops.some((op) => op.kind === "pipeline"))))
+    return undefined;
+  const geometry = layOut(plan, size, 1);
+  const why = typeof geometry === "string" ? undefined : undecidedLoops(plan, counterTable(geometry));
+  if (why === undefined) return undefined;
+  return {
+    message: `its loops end at the sizes that were looked at, but may get stuck at others: ${why}`,
+    hint: "let each channel and semaphore of a loop stand in one loop at either end, in the same order in all strands",
   };
 }
 
@@ -245,6 +261,7 @@ function verifyAt(
     const run = session.settle({ kind: "choices", contested: ids, choices });
     if (run.blocked.length > 0) reportDeadlock(geometry, table, run, findings);
     else {
+      reportBarriers(geometry, run, findings);
       judge(geometry, session.values, run, options.promises, findings);
       orders.add(run, findings);
     }
