@@ -96,15 +96,14 @@ export type LaunchOptions<R, D, B extends BackendName = BackendName> = CommonOpt
 export async function launch<R = unknown, D = undefined, B extends BackendName = BackendName>(
   options: LaunchOptions<R, D, B>,
 ): Promise<R[]> {
-  const isolation = parseIsolation(options?.isolation ?? "thread");
-  const takeHost = () => (isolation === "process" ? new RankProcess(options.env) : new RankWorker());
-  return runWorld(options, takeHost, false);
+  const newHost = (isolation: Isolation) => (isolation === "process" ? new RankProcess(options.env) : new RankWorker());
+  return runWorld(options, newHost, false);
 }
 
-/** Runs a world on hosts that `takeHost` gives. With `reused`, a rank ends with its function and gives its host back. */
+/** Runs a world on hosts that `hostFor` gives. With `reused`, a rank ends with its function and gives its host back. */
 export async function runWorld<R, D>(
   options: LaunchOptions<R, D>,
-  takeHost: () => RankHost,
+  hostFor: (isolation: Isolation) => RankHost,
   reused: boolean,
   giveBack: (host: RankHost) => void = () => {},
 ): Promise<R[]> {
@@ -113,6 +112,7 @@ export async function runWorld<R, D>(
   const { ranks, timeoutMs, signal } = options;
   const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
   const isolation = parseIsolation(options.isolation ?? "thread");
+  const takeHost = () => hostFor(isolation);
   checkIsolation(kind, isolation);
   checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
