@@ -2,13 +2,14 @@
  * A benchmark on one rank. Buffers are tensors of the world, made once for the largest size, in host or in device
  * memory as the backend has it; a size is checked, then timed, out of place and in place.
  */
-import { operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
-import { InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import { operationInfo } from "../../../collectives/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../../core/index.ts";
 import type { Communicator, Work } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import type { BenchJob, BenchReport, BenchRow, Measurement } from "./bench-types.ts";
 import { measurementOf, type Step, type Timing, time } from "./call-timing.ts";
 import { checkCall, fillInput } from "./checked-data.ts";
+import { rowStart, setUp } from "./job-setup.ts";
 import { copyBytesPerUs, memoryTraffic } from "./memory-roofline.ts";
 import { type Buffers, caller } from "./timed-calls.ts";
 
@@ -36,23 +37,20 @@ export async function runBenchRank(world: World, job: BenchJob): Promise<BenchRe
 async function measureSizes(world: World, job: BenchJob): Promise<BenchRow[]> {
   const { comm } = world;
   const n = comm.size;
-  const elementBytes = sizeOf(job.dtype);
   const info = operationInfo(job.op);
-  const counts = job.sizes.map((size) => partCount(job.op, n, Math.floor(size / elementBytes)));
-  const largest = reportedCount(job.op, n, Math.max(0, ...counts));
-  const buffers: Buffers = { input: world.tensor(job.dtype, [largest]), output: world.tensor(job.dtype, [largest]) };
+  const { counts, buffers } = setUp(world, job);
   const rows: BenchRow[] = [];
   for (const [index, count] of counts.entries()) {
-    const reported = reportedCount(job.op, n, count);
+    const start = rowStart(comm, job, count);
     const fixed = job.iterationsBySize?.[index] ?? job.iterations;
-    const copied = await copyBytesPerUs(comm, reported * elementBytes);
-    const traffic = memoryTraffic(job.op, n, reported * elementBytes);
+    const copied = await copyBytesPerUs(comm, start.sizeBytes);
+    const traffic = memoryTraffic(job.op, n, start.sizeBytes);
     const measure = async (inPlace: boolean) => {
       const wrong = job.check ? await checkCall(world, comm, job, buffers, count, inPlace) : null;
       fillInput(world, comm, job, buffers, count);
       const timing = await timeCalls(comm, job, buffers, count, inPlace, fixed, index === 0);
       const measurement: Measurement = {
-        ...measurementOf(timing, job.op, n, reported * elementBytes, wrong),
+        ...measurementOf(timing, job.op, n, start.sizeBytes, wrong),
         roofline: copied === undefined || timing.us === 0 ? null : traffic / timing.us / copied,
       };
       return { measurement, iterations: timing.iterations };
@@ -60,16 +58,7 @@ async function measureSizes(world: World, job: BenchJob): Promise<BenchRow[]> {
     const apart = await measure(false);
     const hasInPlace = job.inPlace && info.inPlace !== "never" && !info.pointToPoint;
     const row: BenchRow = {
-      op: job.op,
-      backend: comm.backend,
-      ranks: n,
-      isolation: job.isolation,
-      sizeBytes: reported * elementBytes,
-      count,
-      dtype: job.dtype,
-      redop: info.reduces ? job.redop : "none",
-      root: info.rooted ? job.root : -1,
-      drive: job.drive,
+      ...start,
       iterations: apart.iterations,
       repeats: job.repeats,
       graphCalls: job.graphCalls,

@@ -1,10 +1,9 @@
 /** A benchmark of programs on one rank: contenders are checked, then timed in turn, size by size. */
-import { operationInfo, partCount, reportedCount } from "../../../collectives/index.ts";
-import { sizeOf } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import { measurementOf, type Timing, timeInTurn } from "../collectives/call-timing.ts";
 import { checkCall, fillInput } from "../collectives/checked-data.ts";
+import { rowStart, setUp } from "../collectives/job-setup.ts";
 import type { Buffers } from "../collectives/timed-calls.ts";
 import { contenderCall } from "./program-calls.ts";
 import type { Contender, ProgramJob, ProgramRow } from "./program-types.ts";
@@ -16,30 +15,17 @@ export const PROGRAM_ROW_PREFIX = "chorale-program-row ";
 export async function runProgramRank(world: World, job: ProgramJob): Promise<ProgramRow[]> {
   const { comm } = world;
   const n = comm.size;
-  const elementBytes = sizeOf(job.dtype);
-  const info = operationInfo(job.op);
-  const counts = job.sizes.map((size) => partCount(job.op, n, Math.floor(size / elementBytes)));
-  const largest = reportedCount(job.op, n, Math.max(0, ...counts));
-  const buffers: Buffers = { input: world.tensor(job.dtype, [largest]), output: world.tensor(job.dtype, [largest]) };
+  const { counts, buffers } = setUp(world, job);
   const rows: ProgramRow[] = [];
   for (const [index, count] of counts.entries()) {
     const measured = await measureContenders(world, comm, job, job.contenders, buffers, count, index === 0);
-    const sizeBytes = reportedCount(job.op, n, count) * elementBytes;
-    const figures = ({ timing, wrong }: Measured) => measurementOf(timing, job.op, n, sizeBytes, wrong);
+    const start = rowStart(comm, job, count);
+    const figures = ({ timing, wrong }: Measured) => measurementOf(timing, job.op, n, start.sizeBytes, wrong);
     const [first, ...others] = measured;
     if (first === undefined) continue;
     for (const [i, other] of others.entries()) {
       const row: ProgramRow = {
-        op: job.op,
-        backend: comm.backend,
-        ranks: n,
-        isolation: job.isolation,
-        sizeBytes,
-        count,
-        dtype: job.dtype,
-        redop: info.reduces ? job.redop : "none",
-        root: info.rooted ? job.root : -1,
-        drive: job.drive,
+        ...start,
         repeats: job.repeats,
         program: job.contenders[i + 1]?.name ?? "",
         inPlace: job.inPlace,
