@@ -28,6 +28,7 @@ const BUNDLED = [
   "runtime/executor",
   "runtime/backends/threads",
   "runtime/backends/nccl",
+  "runtime/backends/cuda",
 ];
 
 /** The files of a room, by their paths below src/, without extension. */

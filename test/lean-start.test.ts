@@ -26,13 +26,17 @@ function loadedBy(...entries: string[]): { readonly files: readonly string[]; re
   return { files: [...files], packages };
 }
 
-it.each(["threads", "nccl"])("a rank of the %s backend loads no package when it starts", (backend) => {
+it.each([
+  ["threads", "threads"],
+  ["nccl", "nccl"],
+  ["cuda", "nccl"],
+])("a rank of the %s backend loads no package when it starts", (backend, attaches) => {
   const folder = `runtime/backends/${backend}`;
   expect(existsSync(join(src, folder, `${backend}-kind.ts`))).toBe(true);
   const { files, packages } = loadedBy(
     "runtime/world/rank-entry.ts",
     `${folder}/${backend}-kind.ts`,
-    `${folder}/backend.ts`,
+    `runtime/backends/${attaches}/backend.ts`,
   );
   expect(files).toContain("mesh/device-mesh.ts");
   expect(packages).toEqual([]);

@@ -9,6 +9,8 @@ import koffi from "koffi";
 
 const source = fileURLToPath(new URL("../fixtures/native/fake-gpu.cpp", import.meta.url));
 const processes = fileURLToPath(new URL("../fixtures/native/fake-gpu-processes.hpp", import.meta.url));
+const kernels = fileURLToPath(new URL("../fixtures/native/fake-gpu-kernels.hpp", import.meta.url));
+const hostCuda = fileURLToPath(new URL("../support/host-cuda", import.meta.url));
 
 /**
  * Compiles the stand-in (a few seconds, cached by content).
@@ -18,6 +20,7 @@ export function buildFakeGpu(defines: readonly string[] = []): string | undefine
   const hash = createHash("sha256")
     .update(readFileSync(source))
     .update(readFileSync(processes))
+    .update(readFileSync(kernels))
     .update(defines.join())
     .digest("hex")
     .slice(0, 16);
@@ -26,8 +29,11 @@ export function buildFakeGpu(defines: readonly string[] = []): string | undefine
   if (existsSync(target)) return target;
   mkdirSync(folder, { recursive: true });
   const temporary = `${target}.${process.pid}`;
-  const flags = ["-std=c++17", "-O1", "-shared", "-fPIC", ...defines.map((d) => `-D${d}`)];
-  const { status, error, stderr } = spawnSync("g++", [...flags, "-o", temporary, source, "-lpthread"]);
+  // Kernels of plans run in it, unless it brings kernels of its own.
+  const own = [`HOST_CUDA="${hostCuda}"`, `HOST_KERNELS="${folder}"`];
+  const all = defines.some((define) => define.startsWith("FAKE_KERNELS")) ? defines : [...defines, ...own];
+  const flags = ["-std=c++17", "-O1", "-shared", "-fPIC", ...all.map((d) => `-D${d}`)];
+  const { status, error, stderr } = spawnSync("g++", [...flags, "-o", temporary, source, "-lpthread", "-ldl"]);
   if (error !== undefined) return undefined;
   if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
   renameSync(temporary, target);

@@ -80,7 +80,7 @@ describe("chorale bench FILE", () => {
       expect(code, err).toBe(2);
       return err;
     };
-    expect(await refused(RING, "-n", "2", "--backend", "nccl")).toMatch(/plans run on the threads backend/);
+    expect(await refused(RING, "-n", "2", "--backend", "nccl")).toMatch(/does not choose among algorithms/);
     expect(await refused(RING, "-n", "2", "--backend", "all")).toMatch(/one backend/);
     expect(await refused(RING, "-n", "2", "--algorithm", "ring-all-reduce")).toMatch(/built-in operations/);
     expect(await refused(RING, "-n", "2", "--arg", "numRanks=3")).toMatch(/-n is 2; expected 3/);

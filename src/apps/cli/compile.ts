@@ -96,24 +96,17 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     return 0;
   }
   const plan = await loadPlan(file, args, options);
-  switch (target) {
-    case "text":
-      writeText(flags, `${printPlan(plan, ranksOf(flags))}\n`);
-      return 0;
-    case "chorale":
-      writeJsonText(flags, `${planToJson(plan, 2)}\n`);
-      return 0;
-    case "xml":
-      writeText(flags, writeMscclXml(plan));
-      return 0;
-    case "cuda":
-      writeText(flags, cudaSource(plan, flags));
-      return 0;
-    case "json":
-      writeJson(plan, flags);
-      return 0;
-  }
+  WRITERS[target](plan, flags);
+  return 0;
 }
+
+const WRITERS: { readonly [T in NonNullable<Flags["target"]>]: (plan: ExecutionPlan, flags: Flags) => void } = {
+  text: (plan, flags) => writeText(flags, `${printPlan(plan, ranksOf(flags))}\n`),
+  chorale: (plan, flags) => writeJsonText(flags, `${planToJson(plan, 2)}\n`),
+  xml: (plan, flags) => writeText(flags, writeMscclXml(plan)),
+  cuda: (plan, flags) => writeText(flags, cudaSource(plan, flags)),
+  json: writeJson,
+};
 
 /** Programs of more operations are written without a look at what their executor does with them: it takes memory. */
 const MAX_TARGET_CHECK_OPS = 20_000;

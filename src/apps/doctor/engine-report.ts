@@ -15,7 +15,8 @@ export interface EngineReport {
 async function librariesHere(): Promise<readonly LibrarySpec[]> {
   const kinds = await Promise.all(LAUNCH_BACKENDS.map(backendKind));
   const lists = await Promise.all(kinds.map((kind) => kind.libraries()));
-  return [NVML_LIBRARY, ...lists.flat()];
+  // Backends may stand on the same library.
+  return [...new Map([NVML_LIBRARY, ...lists.flat()].map((spec) => [spec.name, spec])).values()];
 }
 
 /** Opens each engine's library; nothing of it is initialised. */

@@ -21,7 +21,9 @@ import * as tree from "./tree.ts";
 export interface AlgorithmEntry {
   readonly name: string;
   readonly collective: CollectiveName | "send_recv";
-  readonly make: (args: RootedArgs & { readonly ranksPerNode?: number; readonly chunks?: number }) => Program;
+  readonly make: (
+    args: RootedArgs & { readonly ranksPerNode?: number; readonly chunks?: number; readonly unitBytes?: number },
+  ) => Program;
   /** Counts of ranks that it is defined for. */
   readonly legal: (numRanks: number) => boolean;
   /** May run with `inPlace`. */

@@ -33,6 +33,7 @@ export class CudaDriver {
   readonly numDevices: number;
   /** cuFuncGetParamInfo, where the driver has it. */
   readonly getParamInfo: StatusFunction | undefined;
+  readonly getFunctionAttribute: StatusFunction | undefined;
   #openIpcHandle: StatusFunction | undefined;
   #mapping: Readonly<Record<CudaMappingSymbol, StatusFunction>> | undefined;
 
@@ -40,6 +41,11 @@ export class CudaDriver {
     this.library = library;
     this.api = bindAll(library, CUDA_PROTOTYPES);
     this.getParamInfo = bindOptional(library, "cuFuncGetParamInfo", CUDA_OPTIONAL_PROTOTYPES.cuFuncGetParamInfo);
+    this.getFunctionAttribute = bindOptional(
+      library,
+      "cuFuncGetAttribute",
+      CUDA_OPTIONAL_PROTOTYPES.cuFuncGetAttribute,
+    );
     this.check("cuInit", this.api.cuInit(0));
     const out = new Int32Array(1);
     this.check("cuDriverGetVersion", this.api.cuDriverGetVersion(out));

@@ -68,6 +68,7 @@ export type CudaSymbol = keyof typeof CUDA_PROTOTYPES;
 export const CUDA_OPTIONAL_PROTOTYPES = {
   /** The 64-byte handle goes by value. */
   cuIpcOpenMemHandle_v2: "int cuIpcOpenMemHandle_v2(void *pointer, ChoraleIpcMemHandle handle, uint32_t flags)",
+  cuFuncGetAttribute: "int cuFuncGetAttribute(void *value, int attribute, void *function)",
   /** Since CUDA 12.4. */
   cuFuncGetParamInfo: "int cuFuncGetParamInfo(void *function, size_t index, void *offset, void *size)",
 } as const;

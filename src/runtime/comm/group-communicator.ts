@@ -172,7 +172,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
     this.checkAlone("run", options);
     if (this.driver.run === undefined) {
-      throw new UnsupportedError(`run on ${this.backend}`, "plans run on the threads backend");
+      throw new UnsupportedError(`run on ${this.backend}`, "this backend runs no plans");
     }
     const checked = checkPlanCall(plan, options, { rank: this.rank, numRanks: this.size });
     checkGeneration(checked, this.generation);

@@ -7,6 +7,8 @@ import { type CudaDevice, checkDevice } from "./device.ts";
 import { moduleImage } from "./module-image.ts";
 import { type CudaStream, streamHandle } from "./stream.ts";
 
+/** CU_FUNC_ATTRIBUTE_NUM_REGS */
+const NUM_REGISTERS = 4;
 /** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 const MAX_DYNAMIC_SHARED_SIZE = 8;
 
@@ -67,6 +69,15 @@ export class KernelArguments {
       if (isStruct(argument)) this.sizes[i] = argument.value.byteLength;
       this.set(i, argument);
     });
+  }
+
+  /** The words of a struct, where the driver reads them at each launch: writing one changes the argument. @throws InvalidArgumentError */
+  words(index: number): BigUint64Array {
+    const at = this.#offsets[index];
+    const bytes = this.sizes[index];
+    if (at === undefined || bytes === undefined || bytes <= 8)
+      throw new InvalidArgumentError("index", index, "a struct's number");
+    return new BigUint64Array(this.#values.buffer as ArrayBuffer, at, bytes / 8);
   }
 
   /** Changes an argument. @throws InvalidArgumentError for one that is not there, or a value that does not fit its type */
@@ -207,6 +218,13 @@ export class CudaKernel {
       const wanted = `one of ${params[i]} bytes, as parameter ${i} of kernel ${this.name} has`;
       throw new InvalidArgumentError(`args[${i}]`, `an argument of ${sizes[i]} bytes`, wanted);
     }
+  }
+
+  /** Registers that a thread takes; `undefined` where the driver cannot say. */
+  get numRegisters(): number | undefined {
+    const out = new Int32Array(1);
+    const status = this.device.driver.getFunctionAttribute?.(out, NUM_REGISTERS, this.#live);
+    return status === CUDA_STATUS.success ? out[0] : undefined;
   }
 
   /** Lets the kernel use more dynamic shared memory than the default 48 KiB. */

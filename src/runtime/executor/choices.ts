@@ -223,6 +223,11 @@ export class Choices {
     return Math.min(Number.POSITIVE_INFINITY, ...rows.map(({ fromBytes }) => fromBytes));
   }
 
+  /** Tells, where that was asked for, that a choice could not be used, and what serves in its place is the first kernel. */
+  refused({ served }: Choice, why: string): void {
+    this.#listener?.(`chorale select: ${served.label} cannot run in group ${this.#place.group}: ${why}`);
+  }
+
   /** How many calls each choice served, by `collective algorithm`. */
   counts(): Record<string, number> {
     const counts: Record<string, number> = {};

@@ -67,6 +67,7 @@ function ofLibrary({ served, numRanks, root, collective }: PlanRequest): Serving
     root,
     ...(served.instances === 1 ? {} : { instances: served.instances }),
     ...(served.chunks === undefined ? {} : { chunks: served.chunks }),
+    ...(served.shape?.unitBytes === undefined ? {} : { unitBytes: served.shape.unitBytes }),
   };
   const made = proved(entry.make({ ...args, inPlace: false }).plan());
   let known = isHarmless(collective) ? true : undefined;

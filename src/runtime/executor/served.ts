@@ -1,7 +1,8 @@
-/** What can serve a call, by name: `NAME[*INSTANCES][/CHUNKS]`, and algorithms of a program's own. */
+/** What can serve a call, by name: `NAME[*INSTANCES][/CHUNKS][@SHAPE]`, and algorithms of a program's own. */
 import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Runnable } from "../comm/index.ts";
+import type { PacketFormat } from "./cuda/generate.ts";
 
 /** Collectives whose calls need no more than a count, which is what an algorithm is made for. */
 export const SERVED_COLLECTIVES = [
@@ -28,8 +29,22 @@ export interface Served {
   readonly instances: number;
   /** Chunks that a pipeline cuts its buffer into; the algorithm's own number when absent. Only of plans. */
   readonly chunks: number | undefined;
-  /** All of it in one word: `NAME[*INSTANCES][/CHUNKS]`. */
+  /** How it becomes a kernel; what the executor does by itself when absent. Only of plans, on devices. */
+  readonly shape: ServedShape | undefined;
+  /** All of it in one word: `NAME[*INSTANCES][/CHUNKS][@SHAPE]`. */
   readonly label: string;
+}
+
+/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `unit128K`. */
+export interface ServedShape {
+  /** Of a block. */
+  readonly threads?: number;
+  /** How packets lie in memory. */
+  readonly packets?: PacketFormat;
+  /** Units of 16 bytes that a thread loads before it stores. */
+  readonly unroll?: number;
+  /** What a streaming algorithm sends before it says so. */
+  readonly unitBytes?: number;
 }
 
 /** What an algorithm is made for. */
@@ -53,28 +68,56 @@ export interface RegisteredAlgorithm {
 }
 
 /** More would be a typing error: every instance is a strand of its own. */
-const MAX_INSTANCES = 64;
+const MAX_INSTANCES = 256;
 const MAX_CHUNKS = 1024;
 
+/** The words of a shape. @returns undefined for a word that is none, or one that comes twice */
+function parseShape(text: string): ServedShape | undefined {
+  const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
+  for (const word of text.split(".")) {
+    const [, threads, unroll, packets, unit, scale] =
+      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
+    const found: ServedShape | undefined =
+      threads !== undefined && Number(threads) % 32 === 0 && Number(threads) <= 1024
+        ? { threads: Number(threads) }
+        : unroll !== undefined && Number(unroll) <= 16
+          ? { unroll: Number(unroll) }
+          : packets !== undefined
+            ? { packets: packets as PacketFormat }
+            : unit !== undefined
+              ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
+              : undefined;
+    if (found === undefined || Object.keys(found).some((key) => key in shape)) return undefined;
+    Object.assign(shape, found);
+  }
+  return shape;
+}
+
 /**
- * Reads `NAME[*INSTANCES][/CHUNKS]`. @throws InvalidArgumentError for another form
+ * Reads `NAME[*INSTANCES][/CHUNKS][@SHAPE]`. @throws InvalidArgumentError for another form
  * @example
  * import { parseServed } from "chorale/executor";
  *
  * parseServed("chain-broadcast*2/16", []).instances // 2
  */
 export function parseServed(label: string, kernels: readonly string[], argument = "algorithm"): Served {
-  const match = /^([a-z][a-z0-9-]*)(?:\*([1-9]\d*))?(?:\/([1-9]\d*))?$/i.exec(label);
+  const match = /^([a-z][a-z0-9-]*)(?:\*([1-9]\d*))?(?:\/([1-9]\d*))?(?:@([a-z0-9.]+))?$/i.exec(label);
   const instances = Number(match?.[2] ?? 1);
   const chunks = match?.[3] === undefined ? undefined : Number(match[3]);
-  if (match === null || instances > MAX_INSTANCES || (chunks ?? 1) > MAX_CHUNKS) {
-    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}) and /8 for 8 chunks (at most ${MAX_CHUNKS})`;
+  const shape = match?.[4] === undefined ? undefined : parseShape(match[4]);
+  const isShaped = match?.[4] !== undefined;
+  if (match === null || instances > MAX_INSTANCES || (chunks ?? 1) > MAX_CHUNKS || isShaped !== (shape !== undefined)) {
+    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape`;
     throw new InvalidArgumentError(argument, label, accepted);
   }
   const name = match[1] as string;
   const kind = kernels.includes(name) ? "kernel" : "plan";
   if (kind === "kernel" && label !== name) {
-    throw new InvalidArgumentError(argument, label, `${name} alone: a kernel has neither instances nor chunks`);
+    throw new InvalidArgumentError(
+      argument,
+      label,
+      `${name} alone: a kernel has neither instances, chunks nor a shape`,
+    );
   }
-  return Object.freeze({ kind, name, instances, chunks, label });
+  return Object.freeze({ kind, name, instances, chunks, shape, label });
 }

@@ -16,9 +16,95 @@ const THREADS: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
   rows: [{ fromBytes: 0, use: collective === "all_reduce" ? "two-shot-kernel" : "direct-kernel" }],
 }));
 
+/** Rows by first size. */
+const rows = (...list: readonly (readonly [fromBytes: number, use: string])[]) =>
+  list.map(([fromBytes, use]) => ({ fromBytes, use }));
+const [KI, MI] = [1024, 1024 * 1024];
+
+/** Packets up to some MiB: no barrier, and right also where a result lies on its input. */
+const PACKETS = {
+  all_reduce: [
+    [0, "one-shot-packet-all-reduce*2@256.lines"],
+    [8 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
+    [128 * KI + 1, "one-shot-packet-all-reduce*64@512.lines"],
+  ],
+  all_gather: [
+    [0, "packet-all-gather*4@256.lines"],
+    [32 * KI + 1, "packet-all-gather*32@256.lines"],
+    [128 * KI + 1, "packet-all-gather*64@256.lines"],
+    [512 * KI + 1, "packet-all-gather*128@512.lines"],
+  ],
+  reduce_scatter: [
+    [0, "packet-reduce-scatter*4@256.lines"],
+    [32 * KI + 1, "packet-reduce-scatter*32@256.lines"],
+    [128 * KI + 1, "packet-reduce-scatter*64@256.lines"],
+    [512 * KI + 1, "packet-reduce-scatter*128@512.lines"],
+  ],
+} as const;
+
+/** 2x H200 over NVLink: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-23.md. Above the last size NCCL serves. */
+const H200_PAIR: readonly ChoiceTable[] = (
+  [
+    [
+      "threads",
+      "all_reduce",
+      rows(
+        ...PACKETS.all_reduce,
+        [6 * MI + 1, "two-phase-all-reduce*64@256"],
+        [40 * MI + 1, "two-phase-all-reduce*132@512"],
+      ),
+    ],
+    ["threads", "all_gather", rows(...PACKETS.all_gather, [8 * MI + 1, "streaming-all-gather*66@512"])],
+    [
+      "threads",
+      "reduce_scatter",
+      rows(
+        ...PACKETS.reduce_scatter,
+        [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
+        [40 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+        [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
+        [512 * MI + 1, "nccl"],
+      ),
+    ],
+    [
+      "processes",
+      "all_reduce",
+      rows(...PACKETS.all_reduce, [6 * MI + 1, "streaming-all-reduce*66@512.unit128K"], [512 * MI + 1, "nccl"]),
+    ],
+    ["processes", "all_gather", rows(...PACKETS.all_gather, [40 * MI + 1, "nccl"])],
+    [
+      "processes",
+      "reduce_scatter",
+      rows(
+        ...PACKETS.reduce_scatter,
+        [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+        [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
+        [512 * MI + 1, "nccl"],
+      ),
+    ],
+  ] as const
+).map(([how, collective, found]) => ({
+  backend: "cuda",
+  collective,
+  ranks: [2, 2],
+  topology: `nvidia-h200 ${how}`,
+  rows: found,
+}));
+
+/** NCCL serves what nobody has measured. */
+const CUDA: readonly ChoiceTable[] = [
+  ...H200_PAIR,
+  ...COLLECTIVE_NAMES.map((collective) => ({
+    backend: "cuda",
+    collective,
+    ranks: ANY_RANKS,
+    rows: [{ fromBytes: 0, use: "nccl" }],
+  })),
+];
+
 export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
   date: "2026-11-22",
-  tables: THREADS,
+  tables: [...THREADS, ...CUDA],
 };

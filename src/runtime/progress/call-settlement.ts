@@ -64,6 +64,14 @@ export class CallSettlement<E extends QueueEntry> {
       counter.time((now - entry.issuedAt) * 1000);
     }
     const { finish, members } = entry;
+    const refusal = entry.refusal?.();
+    if (refusal !== undefined) {
+      if (counter !== undefined) counter.failures++;
+      for (const one of finish) one(false);
+      entry.work.fail(refusal);
+      this.#failures.push(entry.work);
+      return;
+    }
     if (finish.length === 0 && members.length === 0 && entry.value === undefined) {
       entry.work.complete(entry.result);
       return;

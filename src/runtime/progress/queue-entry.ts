@@ -1,5 +1,7 @@
 /** What a queue of calls holds, whatever engine runs them: an engine's own entries extend this one. */
+
 import { overlaps, type Region } from "../../collectives/index.ts";
+import type { ChoraleError } from "../../core/index.ts";
 import { runningTime, type WireOp } from "../comm/index.ts";
 import type { Arrival } from "./call-sequence.ts";
 import type { QueuedWork } from "./queued-work.ts";
@@ -33,6 +35,8 @@ export interface EntryParts {
   /** The result, where it is known from the start; otherwise `value` makes it. */
   readonly result?: unknown;
   readonly value?: (() => unknown) | undefined;
+  /** Why the call itself did not happen, though the group is well: on all members alike. */
+  readonly refusal?: () => ChoraleError | undefined;
   readonly sizeBytes?: number;
 }
 
@@ -55,6 +59,7 @@ export class QueueEntry {
   readonly finish: readonly ((ok: boolean) => void)[];
   readonly result: unknown;
   readonly value: EntryParts["value"];
+  readonly refusal: EntryParts["refusal"];
   readonly sizeBytes: number;
   /** Milliseconds, as `performance.now()` has them. */
   readonly issuedAt: number;
@@ -83,6 +88,7 @@ export class QueueEntry {
     this.finish = parts.finish ?? NONE;
     this.result = parts.result;
     this.value = parts.value;
+    this.refusal = parts.refusal;
     this.sizeBytes = parts.sizeBytes ?? 0;
     this.issuedAt = performance.now();
     this.timeoutMs = timeoutMs;

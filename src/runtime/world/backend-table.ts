@@ -8,6 +8,7 @@ import type { BackendKind } from "../comm/index.ts";
 const TABLE = {
   threads: async () => (await import("../backends/threads/internal.ts")).THREADS_KIND,
   nccl: async () => (await import("../backends/nccl/internal.ts")).NCCL_KIND,
+  cuda: async () => (await import("../backends/cuda/internal.ts")).CUDA_KIND,
 };
 
 export type BackendName = keyof typeof TABLE;

@@ -69,8 +69,9 @@ export async function benchProgram(options: ProgramBenchOptions): Promise<Progra
   const root = plan.collective.root ?? 0;
   await checkBench({ op, ranks, sizes: options.sizes, backend, dtype, redop, root });
   const kind = await backendKind(backend);
-  if (kind.usesDevices) {
-    throw new UnsupportedError(`bench of a program on ${backend}`, "plans run on the threads backend");
+  if (!Object.hasOwn(kind.options, "choices")) {
+    const accepted = "it is measured beside what a backend chooses, and that one does not choose among algorithms";
+    throw new UnsupportedError(`bench of a program on ${backend}`, accepted);
   }
   const most = await kind.availableRanks();
   if (ranks > most) throw new InvalidArgumentError("-n", ranks, `at most ${most}, with the backend ${backend}`);

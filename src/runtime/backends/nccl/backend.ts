@@ -26,6 +26,7 @@ import {
 } from "../../comm/index.ts";
 import {
   type CudaDevice,
+  type CudaDeviceInfo,
   CudaStream,
   devicePtr,
   deviceStorageOf,
@@ -39,6 +40,7 @@ import {
   upload,
 } from "../../device/index.ts";
 import type { SegmentSource } from "../../device/internal.ts";
+import type { Choices } from "../../executor/internal.ts";
 import { nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
 import { wantsTimings } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
@@ -46,6 +48,7 @@ import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
 import { guardExit } from "./exit-guard.ts";
 import { type NcclLibrary, requireNccl } from "./library.ts";
+import type { NcclSettings } from "./nccl-context.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle, checkRankOf } from "./nccl-handle.ts";
 import { openNcclControl } from "./nccl-host.ts";
@@ -85,6 +88,18 @@ export interface NcclAttachOptions {
   readonly flightTimings?: boolean;
 }
 
+/** What a rank is beside NCCL. */
+export interface Serving extends Pick<NcclSettings, "backend"> {
+  /** Makes a group's choices, from what the rank's device is. Absent: NCCL serves every call. */
+  readonly choicesOf:
+    | ((
+        place: Parameters<NonNullable<NcclSettings["choicesOf"]>>[0],
+        device: CudaDeviceInfo,
+        interprocess: boolean,
+      ) => Choices)
+    | undefined;
+}
+
 /**
  * Attaches this thread as `rank`.
  * Programs that start their ranks themselves call it, each rank in a thread or process of its own, with what
@@ -104,6 +119,16 @@ export interface NcclAttachOptions {
  * releaseNcclHost(host);
  */
 export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
+  return attachServing(handle, rank, options, { backend: "nccl", choicesOf: undefined });
+}
+
+/** As `attachNccl`, for backends that let plans serve some of the calls. */
+export function attachServing(
+  handle: NcclHandle,
+  rank: number,
+  options: NcclAttachOptions,
+  serving: Serving,
+): NcclBackend {
   const library = requireNccl();
   const driver = requireCudaDriver();
   checkAttach(handle, rank, options, driver.numDevices);
@@ -142,17 +167,23 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
     });
     const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
     const others = options.device === undefined ? all : options.peers;
-    if (!interprocess && others !== undefined) enablePeerAccess(device, others);
+    const reached = interprocess || others === undefined ? undefined : enablePeerAccess(device, others);
+    const { info } = device;
+    const { backend, choicesOf } = serving;
     const ncclRank = new NcclRank(library, at, segment, {
       worldRank: rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
-      capabilities: ncclCapabilities(library, device.info, registrations !== undefined),
+      capabilities: ncclCapabilities(library, info, registrations !== undefined, backend),
       config,
       blocking: options.blocking ?? true,
       registrations,
       interprocess,
       flightTimings: wantsTimings(options.flightTimings),
+      backend,
+      // Among processes, mapping a window fails where devices cannot reach each other.
+      reachesPeers: interprocess || handle.ranks === 1 || (reached?.length ?? 0) >= handle.ranks - 1,
+      choicesOf: choicesOf && ((place) => choicesOf(place, info, interprocess)),
     });
     return new NcclBackend(handle, ncclRank, control, options.uniqueId);
   } catch (error) {
@@ -212,7 +243,7 @@ function sourceOf(library: NcclLibrary, device: CudaDevice): { readonly source?:
 
 /** One rank's door to NCCL: its communicators and its device's memory. `attachNccl` makes it. */
 export class NcclBackend implements Backend {
-  readonly name = "nccl";
+  readonly name: string;
   readonly rank: number;
   readonly worldSize: number;
   readonly generation: number;
@@ -226,6 +257,7 @@ export class NcclBackend implements Backend {
   #freed = false;
 
   constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, uniqueId: Uint8Array | undefined) {
+    this.name = rank.settings.backend;
     this.rank = rank.settings.worldRank;
     this.worldSize = handle.ranks;
     this.generation = handle.generation;

@@ -48,13 +48,21 @@ export function nvlsPossible({ versionCode }: Pick<NcclFacts, "versionCode">, de
   return versionCode >= 21800 && device.computeCapability[0] >= 9 && process.env["NCCL_NVLS_ENABLE"] !== "0";
 }
 
-/** @param registers whether the pool's memory is registered with NCCL */
-export function ncclCapabilities(library: NcclFacts, device: CudaDeviceInfo, registers = false): Capabilities {
+/**
+ * @param registers whether the pool's memory is registered with NCCL
+ * @param backend the backend's name, to programs
+ */
+export function ncclCapabilities(
+  library: NcclFacts,
+  device: CudaDeviceInfo,
+  registers = false,
+  backend = "nccl",
+): Capabilities {
   const fp8 = supportsFp8(library, device);
   const dtypes = DTYPE_NAMES.filter((dtype) => fp8 || DTYPES[dtype].sizeBytes > 1 || !DTYPES[dtype].isFloat);
   const optional = Object.keys(NCCL_OPTIONAL) as NcclOptionalSymbol[];
   return {
-    backend: "nccl",
+    backend,
     engineVersion: library.version,
     dtypes,
     reduceOps: Object.fromEntries(dtypes.map((dtype: DType) => [dtype, NAMED_OPS])),

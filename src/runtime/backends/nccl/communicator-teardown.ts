@@ -284,10 +284,11 @@ export class CommunicatorTeardown {
 
   /** Frees a communicator together with all its members, none of which goes on before all are done. */
   #reclaim(communicator: CommunicatorParts): true {
-    const { queue, graphs } = communicator;
+    const { queue, graphs, plans } = communicator;
     const { control, ranks } = queue.options;
     this.#offered.delete(communicator);
     graphs.close();
+    plans.close();
     const { at, library, segment } = this.#rank;
     const failed = queue.cause !== undefined || control.failed;
     const handle = queue.handle.surrender();

@@ -37,8 +37,6 @@ import { orderAfter, orderBefore, synchronize } from "./stream-waits.ts";
  * console.log(results[1]); // [4, 4, 0, 1]
  */
 export class NcclCommunicator extends GroupCommunicator<NcclGroup> {
-  override readonly backend = "nccl";
-
   get parts(): CommunicatorParts {
     return this.driver.parts;
   }

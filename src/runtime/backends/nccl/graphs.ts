@@ -22,7 +22,7 @@ export class Recording {
   readonly #prints: number[] = [];
   #numCollectives = 0;
 
-  add({ arrival, source, target }: Prepared): void {
+  add({ arrival, source, target }: Pick<Prepared, "arrival" | "source" | "target">): void {
     for (const storage of [source, target]) if (storage !== undefined) this.#storages.add(storage);
     if (arrival.lane.kind !== "collective") return;
     this.#numCollectives++;

@@ -1,6 +1,8 @@
 /**
- * The nccl backend's second door, for `world/backend-table.ts`: what the launcher, the bench and the doctor need of it.
- * It loads neither CUDA nor NCCL.
+ * The nccl backend's second door, for `world/backend-table.ts`: what the launcher, the bench and the doctor need of it, and
+ * the cuda backend, which stands on it. It loads neither CUDA nor NCCL.
  * Start reading at nccl-kind.ts.
  */
-export { NCCL_KIND } from "./nccl-kind.ts";
+export type { Serving } from "./backend.ts";
+export type { NcclHandle } from "./nccl-handle.ts";
+export { loadAttach, NCCL_KIND, type NcclOptions, ncclAttachOptions, prepareNcclJoin } from "./nccl-kind.ts";

@@ -2,8 +2,10 @@
  * From one operation to NCCL calls on a stream. Operations that this NCCL lacks are composed: variants with counts from
  * grouped broadcasts, reductions or sends, all-to-all, gather and scatter (native from 2.28.3) from sends and receives.
  */
-import { type DType, sizeOf } from "../../../core/index.ts";
+import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import type { WireOp } from "../../comm/index.ts";
+import type { CudaStream } from "../../device/index.ts";
+import type { CallKind } from "../../progress/index.ts";
 import type { NcclLibrary } from "./library.ts";
 import { NCCL_DTYPE, NCCL_RESULT } from "./symbols.ts";
 
@@ -22,6 +24,27 @@ export interface NcclCall {
   readonly counts: readonly number[];
   readonly sendCounts: readonly number[];
   readonly recvCounts: readonly number[];
+  /** What serves the call in NCCL's place. */
+  readonly plan?: CallServer | undefined;
+}
+
+/** Something that may serve a call in NCCL's place. */
+export interface CallServer {
+  /** Puts the call on the stream. @returns false when it cannot, on no member of the group */
+  launch(call: NcclCall, target: CallTarget): boolean;
+}
+
+/** A plan that serves a call; `kind` is that of the calls that open it. */
+export interface Serving extends CallServer {
+  readonly kind: CallKind;
+}
+
+/** What says which plan serves a call, if one does. All members ask the same and get the same answer. */
+export interface CallPlans {
+  /** @param part elements of a part */
+  serving(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined): Serving | undefined;
+  /** What the call itself names. @throws InvalidArgumentError, UnsupportedError */
+  named(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined, label: string): Serving | undefined;
 }
 
 /** Where a call runs. */
@@ -29,6 +52,8 @@ export interface CallTarget {
   readonly library: NcclLibrary;
   readonly comm: bigint;
   readonly stream: bigint;
+  /** The stream itself. */
+  readonly owner: CudaStream;
   readonly rank: number;
   readonly size: number;
   /** Where NCCL is to find memory that sends and receives use, when that is another address (see registrations.ts). */
@@ -78,6 +103,7 @@ const OF_PAIRS: ReadonlySet<WireOp> = new Set(["send", "recv", "all_to_all", "al
 
 /** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
 export function issue(given: NcclCall, target: CallTarget): number {
+  if (given.plan?.launch(given, target) === true) return NCCL_RESULT.success;
   const { pairAddress } = target;
   const call =
     pairAddress === undefined || !OF_PAIRS.has(given.op)

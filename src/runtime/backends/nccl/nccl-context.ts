@@ -1,9 +1,11 @@
 /** What the parts of one rank's end of NCCL know of each other; nccl-rank.ts puts it together. */
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { PeerMemory, RankDevice } from "../../device/index.ts";
+import type { Choices } from "../../executor/internal.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import type { Poller } from "../../progress/index.ts";
 import type { CapturedGraphs } from "./graphs.ts";
+import type { GroupPlans } from "./group-plans.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { Opening } from "./nccl-entry.ts";
 import type { CommQueue } from "./queue.ts";
@@ -20,6 +22,14 @@ export interface NcclSettings {
   readonly config: Uint8Array;
   /** NCCL's host calls return before they are done and are polled. Slower: NCCL then starts a thread a call. */
   readonly blocking: boolean;
+  /** The backend's name, to programs. */
+  readonly backend: string;
+  /** Whether kernels here can use the memory of every other rank's device. */
+  readonly reachesPeers: boolean;
+  /** What serves a group's calls; absent where NCCL serves them all. */
+  readonly choicesOf:
+    | ((place: { readonly group: string; readonly numRanks: number; readonly member: number }) => Choices)
+    | undefined;
   /** The pool's segments, if NCCL is to know them. */
   readonly registrations: Registrations | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
@@ -55,6 +65,7 @@ export interface CommunicatorParts {
   readonly rank: NcclContext;
   readonly queue: CommQueue;
   readonly graphs: CapturedGraphs;
+  readonly plans: GroupPlans;
   readonly group: string;
   /** World ranks, by group rank. */
   readonly ranks: readonly number[];

@@ -2,7 +2,13 @@
  * The driver of a group over NCCL: from checked calls to where they go, which is the communicator's queue, or the graph
  * that is being recorded.
  */
-import { AbortedError, type ChoraleError, InvalidArgumentError, UnsupportedError } from "../../../core/index.ts";
+import {
+  AbortedError,
+  type ChoraleError,
+  InvalidArgumentError,
+  type Tensor,
+  UnsupportedError,
+} from "../../../core/index.ts";
 import {
   type ByteExchange,
   type Capabilities,
@@ -13,7 +19,9 @@ import {
   type GroupDriver,
   type GroupOpening,
   type GroupPlace,
+  type Operand,
   type PendingWork,
+  type PlanCall,
   packCall,
   readChoice,
   type SubmittedBatch,
@@ -29,6 +37,7 @@ import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
+import { prepareRun } from "./plan-run.ts";
 import { makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import { opened, splitting } from "./regroup.ts";
@@ -45,6 +54,8 @@ export class NcclGroup implements GroupDriver {
   readonly #rank: NcclContext;
   readonly #queue: CommQueue;
   readonly #context: PrepareContext;
+  /** Of calls in batches, which NCCL runs as one. */
+  readonly #batched: PrepareContext;
   readonly #mail: PairMail;
   readonly #pairs: PairCalls;
   /** What goes into a graph instead of the queue, while one is captured. */
@@ -58,7 +69,7 @@ export class NcclGroup implements GroupDriver {
     this.#queue = queue;
     this.capabilities = rank.settings.capabilities;
     const ranks = Object.freeze([...parts.ranks]);
-    this.place = { backend: "nccl", group, rank: member, ranks, generation: at.generation };
+    this.place = { backend: rank.settings.backend, group, rank: member, ranks, generation: at.generation };
     this.sequence = new CallSequence(ranks.length);
     this.#context = {
       at,
@@ -68,7 +79,9 @@ export class NcclGroup implements GroupDriver {
       size: ranks.length,
       registers: rank.settings.registrations !== undefined,
       dtypes: new Set(rank.settings.capabilities.dtypes),
+      plans: parts.plans.choices === undefined ? undefined : parts.plans,
     };
+    this.#batched = { ...this.#context, plans: undefined };
     this.#mail = new PairMail(queue.options.control, at, rank.peers);
     this.issuer = new CallIssuer(rank, queue, this.#context, group);
     this.#pairs = new PairCalls(this.#context, this.#mail);
@@ -84,6 +97,10 @@ export class NcclGroup implements GroupDriver {
 
   get strictWork(): boolean {
     return this.#rank.settings.strictWork;
+  }
+
+  get takesAlgorithms(): boolean {
+    return this.#context.plans !== undefined;
   }
 
   get nextSeq(): number {
@@ -132,6 +149,20 @@ export class NcclGroup implements GroupDriver {
     return this.issuer.exchange(op, bytes, root, timeoutMs, finish) as PendingWork<T>;
   }
 
+  run(call: PlanCall): PendingWork<Tensor | undefined> {
+    this.#refuseInOtherCapture();
+    const recording = this.#recording;
+    if (recording !== undefined) this.#checkRecordableRun(call);
+    const { options } = this.#queue;
+    const prepared = prepareRun(this.#context, this.parts.plans, call, options.target);
+    if (recording === undefined) return this.issuer.push(prepared.parts, call) as PendingWork<Tensor | undefined>;
+    this.#checkWarm(prepared.slot.kind, "run");
+    const [source, target] = prepared.storages;
+    recording.add({ arrival: prepared.arrival, source, target });
+    prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
+    return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
+  }
+
   /** A split's choices ride in its fingerprint, and `finish` runs in a turn: NCCL's own split blocks until all make it. */
   #split<T>({ bytes, timeoutMs, finish }: ByteExchange<T>): PendingWork<T> {
     const { color, key } = readChoice(bytes, this.place.rank);
@@ -151,7 +182,9 @@ export class NcclGroup implements GroupDriver {
   pending(): CommStats {
     const { pool } = this.#rank.at;
     const { usedBytes, peakBytes } = pool.stats();
+    const { choices } = this.parts.plans;
     return {
+      ...(choices === undefined ? {} : { choices: choices.counts() }),
       operations: this.#queue.settling.counters.snapshot(),
       pending: this.#queue.pending,
       memory: { usedBytes, peakBytes, limitBytes: pool.limitBytes },
@@ -220,15 +253,18 @@ export class NcclGroup implements GroupDriver {
     return this.issuer.push(parts, { timeoutMs });
   }
 
-  #prepare(call: GroupCall): Prepared {
+  #prepare(call: GroupCall, context = this.#context): Prepared {
     if (call.kind === "barrier") return this.issuer.barrier();
-    return prepareCall(this.#context, call.call.op, call, call.call);
+    return prepareCall(context, call.call.op, call, { ...call.call, algorithm: call.algorithm });
   }
 
   #prepareAll(calls: readonly GroupCall[]): readonly Prepared[] {
     const prepared: Prepared[] = [];
     try {
-      for (const call of calls) prepared.push(this.#prepare(call));
+      for (const call of calls) {
+        if (call.kind === "tensors" && call.algorithm !== undefined) throw notInBatch(call.algorithm);
+        prepared.push(this.#prepare(call, this.#batched));
+      }
     } catch (error) {
       for (const { staged } of prepared) for (const { finish } of staged) finish?.(false);
       throw error;
@@ -253,10 +289,7 @@ export class NcclGroup implements GroupDriver {
     const prepared = this.#prepare(call);
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
-    if (!this.#queue.firstCalls.isWarm(prepared.kind)) {
-      const accepted = `calls that were made before; make ${op} once outside of the graph`;
-      throw new InvalidArgumentError("capture", op, accepted);
-    }
+    this.#checkWarm(prepared.kind, op);
     if (prepared.scalar !== undefined && this.#context.size === 1) {
       throw new UnsupportedError(
         "preMulSum in a graph of a group of one",
@@ -268,26 +301,51 @@ export class NcclGroup implements GroupDriver {
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
-    const work = this.issuer.work(placeOf(prepared.arrival), op);
+    return this.#recorded(prepared.arrival, op);
+  }
+
+  /** The work of a call that went into a graph. */
+  #recorded(arrival: Prepared["arrival"], op: string): QueuedWork<unknown> {
+    const work = this.issuer.work(placeOf(arrival), op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
   }
 
+  /** @throws InvalidArgumentError for a call that members would have to meet for */
+  #checkWarm(kind: Prepared["kind"], op: string): void {
+    if (this.#queue.firstCalls.isWarm(kind)) return;
+    const accepted = `calls that were made before; make ${op} once outside of the graph`;
+    throw new InvalidArgumentError("capture", op, accepted);
+  }
+
+  #checkRecordableRun({ plan, input, output, shared }: PlanCall): void {
+    checkOnDevice("run", [input, output]);
+    if (output !== undefined || shared !== undefined || plan.ranks[this.place.rank]?.output.chunks === 0) return;
+    throw withoutOutput("run");
+  }
+
   /** Refuses calls that no graph can hold. */
   #checkRecordable(checked: TensorCall, { op }: TensorCall["call"]): void {
-    for (const operand of [checked.input, checked.output]) {
-      if (operand !== undefined && operand.tensor?.storage.kind !== "device") {
-        throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
-      }
-    }
-    if (makesMemory(checked)) {
-      throw new InvalidArgumentError(
-        "capture",
-        `${op} without an output`,
-        "calls that name their output: each run of the graph writes there",
-      );
-    }
+    checkOnDevice(op, [checked.input, checked.output]);
+    if (makesMemory(checked)) throw withoutOutput(op);
   }
+}
+
+/** @throws InvalidArgumentError for an operand in host memory */
+function checkOnDevice(op: string, operands: readonly (Operand | undefined)[]): void {
+  for (const operand of operands) {
+    if (operand === undefined || operand.tensor?.storage.kind === "device") continue;
+    throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
+  }
+}
+
+function withoutOutput(op: string): InvalidArgumentError {
+  const accepted = "calls that name their output: each run of the graph writes there";
+  return new InvalidArgumentError("capture", `${op} without an output`, accepted);
+}
+
+function notInBatch(algorithm: string): UnsupportedError {
+  return new UnsupportedError(`algorithm: ${algorithm} inside a batch`, "NCCL runs a batch as one: leave it out");
 }
 
 function notInCapture(what: string): UnsupportedError {

@@ -1,7 +1,7 @@
 /** The nccl backend as the world knows it: ranks are threads or processes of one host, each with a GPU of its own. */
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../../core/index.ts";
-import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
-import type { NcclAttachOptions } from "./backend.ts";
+import { type BackendKind, isDuration, isFlag, isIntegerFrom, type JoiningRank } from "../../comm/index.ts";
+import type { NcclAttachOptions, Serving } from "./backend.ts";
 import { checkNcclConfig } from "./config.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import {
@@ -19,6 +19,9 @@ export interface NcclOptions extends Omit<NcclAttachOptions, "device" | "peers">
   /** CUDA ordinal of each rank, among the visible devices; its own number by default. At least one for each rank. */
   readonly devices?: readonly number[];
 }
+
+/** NCCL serves every call. */
+const NCCL_ALONE: Serving = { backend: "nccl", choicesOf: undefined };
 
 const isOrdinal = isIntegerFrom(0);
 
@@ -65,7 +68,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
     createNcclHost({ ranks, generation, interprocess: isolation === "process" }),
   releaseHost: releaseNcclHost,
   attach: async (host, rank, options) =>
-    (await import("./backend.ts")).attachNccl(host, rank, ncclAttachOptions(options, rank, host.generation)),
+    (await loadAttach())(host, rank, ncclAttachOptions(options, rank, host.generation), NCCL_ALONE),
   // NCCL's groups end together: a dead rank is the end of all.
   fail: (host, rank, cause) => failNcclRank(host, rank, cause),
   bury: buryNcclRank,
@@ -75,20 +78,34 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
     const [{ ncclLibrary }, { CUDA_LIBRARY, nvrtcLibrary }] = await loadEngine();
     return [{ ...CUDA_LIBRARY, name: "CUDA driver" }, ncclLibrary(), nvrtcLibrary()];
   },
-  async prepareJoin(localRank, launcher) {
-    const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
-    const { deviceInfo } = await import("../../device/internal.ts");
-    const driver = requireCudaDriver();
-    const device = ordinalOf(localRank, launcher, driver.numDevices);
-    return {
-      engine: `NCCL ${requireNccl().version}`,
-      device: deviceInfo(driver, device).uuid,
-      howToChoose: "CUDA_VISIBLE_DEVICES of each rank, or its local rank, chooses it",
-      attach: async (host, rank, timeoutMs) =>
-        (await import("./backend.ts")).attachNccl(checkPublished(host), rank, { device, timeoutMs }),
-    };
-  },
+  prepareJoin: (localRank, launcher) => prepareNcclJoin(localRank, launcher, () => NCCL_ALONE),
 };
+
+/** Finds the engine and the device of a process of another launcher: see `BackendKind.prepareJoin`. */
+export async function prepareNcclJoin(
+  localRank: number,
+  launcher: string,
+  servingOf: (host: NcclHandle) => Serving,
+): Promise<JoiningRank> {
+  const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
+  const { deviceInfo } = await import("../../device/internal.ts");
+  const driver = requireCudaDriver();
+  const device = ordinalOf(localRank, launcher, driver.numDevices);
+  return {
+    engine: `NCCL ${requireNccl().version}`,
+    device: deviceInfo(driver, device).uuid,
+    howToChoose: "CUDA_VISIBLE_DEVICES of each rank, or its local rank, chooses it",
+    attach: async (published, rank, timeoutMs) => {
+      const host = checkPublished(published);
+      return (await loadAttach())(host, rank, { device, timeoutMs }, servingOf(host));
+    },
+  };
+}
+
+/** What attaches ranks, also those some of whose calls plans serve. */
+export async function loadAttach() {
+  return (await import("./backend.ts")).attachServing;
+}
 
 /** What finds the libraries; worlds of other backends do not load it. */
 function loadEngine() {

@@ -5,6 +5,8 @@ import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
 import { CommunicatorTeardown } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
+import { GroupPlans } from "./group-plans.ts";
+import { KernelRoom } from "./kernel-room.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { CommunicatorParts, NcclContext, NcclSettings } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
@@ -22,6 +24,7 @@ export class NcclRank implements NcclContext {
   readonly barrierWord: number;
   readonly peers: PeerMemory;
   readonly endings: CommunicatorTeardown;
+  readonly #room: KernelRoom;
   capturing: NcclContext["capturing"];
   readonly handles: BigUint64Array[] = [];
 
@@ -30,6 +33,7 @@ export class NcclRank implements NcclContext {
     this.at = at;
     this.segment = segment;
     this.settings = settings;
+    this.#room = new KernelRoom(at.device.info.numMultiprocessors);
     this.waiting = new WorldWaiting(this.segment, this.poller, settings.timeoutMs);
     this.at.device.waiting = this.waiting;
     this.endings = new CommunicatorTeardown(this);
@@ -59,6 +63,7 @@ export class NcclRank implements NcclContext {
         library: this.library,
         comm,
         stream: stream.handle,
+        owner: stream,
         rank: control.member,
         size: ranks.length,
         pairAddress: registrations?.pairAddress,
@@ -68,14 +73,19 @@ export class NcclRank implements NcclContext {
       }),
       endings: this.endings,
       opened: (comm) => registrations?.opened(comm),
+      failed: () => plans.abort(),
     });
+    const { member } = control;
+    const choices = this.settings.choicesOf?.({ group, numRanks: ranks.length, member });
+    const plans = new GroupPlans({ rank: this, queue, member, size: ranks.length, room: this.#room, choices });
     const parts: CommunicatorParts = {
       rank: this,
       queue,
       graphs: new CapturedGraphs(),
+      plans,
       group,
       ranks,
-      member: control.member,
+      member,
       retire: () => this.endings.retire(parts),
       close: () => communicator.close(),
     };

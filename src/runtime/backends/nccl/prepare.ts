@@ -13,7 +13,7 @@ import {
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
 import { usableAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
-import type { NcclCall } from "./nccl-calls.ts";
+import type { CallPlans, NcclCall } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 import { NCCL_REDOP } from "./symbols.ts";
@@ -64,6 +64,8 @@ export interface PrepareContext {
   readonly registers: boolean;
   /** What NCCL has here. */
   readonly dtypes: ReadonlySet<DType>;
+  /** What may serve calls in NCCL's place; nothing does in batches, which NCCL runs as one. */
+  readonly plans: CallPlans | undefined;
 }
 
 /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. @throws OutOfMemoryError */
@@ -71,9 +73,9 @@ export function prepareCall(
   context: PrepareContext,
   op: OperationName,
   checked: CheckedCall,
-  extras: Extras,
+  extras: Extras & { readonly algorithm?: string | undefined },
 ): Prepared {
-  const { at, stream, rank, size } = context;
+  const { at, stream, rank, size, plans } = context;
   const { call, input } = checked;
   const root = extras.root ?? 0;
   const { reads, writes } = rolesOf(call);
@@ -94,6 +96,13 @@ export function prepareCall(
     const to = target === undefined ? undefined : same ? from : bring(target, { reads: false, writes: true });
     for (const operand of [from, to]) refuseUnregistered(context, operand?.storage);
     const part = agreedCount(call);
+    const { redop, algorithm } = extras;
+    const plan =
+      plans === undefined || typeof redop === "object"
+        ? undefined
+        : algorithm === undefined
+          ? plans.serving(op, call.dtype, part, redop)
+          : plans.named(op, call.dtype, part, redop, algorithm);
     const inPlace = context.registers && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
@@ -108,15 +117,16 @@ export function prepareCall(
         send: from?.address ?? to?.address ?? 0,
         recv: to?.address ?? from?.address ?? 0,
         root: extras.peer ?? root,
-        redop: typeof extras.redop === "string" ? (NCCL_REDOP[extras.redop] ?? 0) : 0,
+        redop: typeof redop === "string" ? (NCCL_REDOP[redop] ?? 0) : 0,
         counts: extras.counts ?? [],
         sendCounts: extras.sendCounts ?? [],
         recvCounts: extras.recvCounts ?? [],
+        plan,
       },
       arrival,
       pairs,
-      kind: kindOf(arrival.print.call, part, extras.peer),
-      scalar: typeof extras.redop === "object" ? extras.redop.scalar : undefined,
+      kind: plan?.kind ?? kindOf(arrival.print.call, part, extras.peer),
+      scalar: typeof redop === "object" ? redop.scalar : undefined,
       staged,
       source: from?.storage,
       target: to?.storage,
@@ -168,9 +178,15 @@ export function prepareQuickly(
   options: OutputOptions,
   redop: ReduceOp | undefined,
 ): EntryParts | undefined {
-  const { at, size, stream, dtypes } = context;
-  const { output = input, dtype, signal, timeoutMs } = options;
-  if (dtype !== undefined || signal !== undefined || timeoutMs !== undefined || typeof redop === "object")
+  const { at, size, stream, dtypes, plans } = context;
+  const { output = input, dtype, signal, timeoutMs, algorithm } = options;
+  if (
+    algorithm !== undefined ||
+    dtype !== undefined ||
+    signal !== undefined ||
+    timeoutMs !== undefined ||
+    typeof redop === "object"
+  )
     return undefined;
   if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
   const ncclOp = redop === undefined ? 0 : NCCL_REDOP[redop];
@@ -195,11 +211,12 @@ export function prepareQuickly(
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
   const mark = context.registers && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
+  const plan = plans?.serving(op, input.dtype, part, redop);
   const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,
     arrivals: [arrival],
-    kinds: [kindOf(arrival.print.call, part)],
+    kinds: [plan?.kind ?? kindOf(arrival.print.call, part)],
     single: {
       op,
       dtype: input.dtype,
@@ -211,6 +228,7 @@ export function prepareQuickly(
       counts: NONE,
       sendCounts: NONE,
       recvCounts: NONE,
+      plan,
     },
     source,
     target,

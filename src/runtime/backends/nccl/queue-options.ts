@@ -33,6 +33,8 @@ export interface QueueOptions<Q> {
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;
+  /** The group has failed: what is on the device beside NCCL's kernels is to end. */
+  readonly failed: () => void;
   /** How communicators of this rank end. */
   readonly endings: QueueEndings<Q>;
 }

@@ -465,6 +465,7 @@ export class CommQueue implements Pollable, WorkDriver {
     // NCCL may be at a call that the others are in, though nothing of it is on the stream.
     const entering = this.options.control.granted;
     this.firstCalls.endTurn();
+    this.#guard(this.options.failed);
     this.options.endings.failed(this, entering);
     for (const entry of [...this.#issued, ...this.#unissued]) this.settling.settleFailed(entry, cause);
     this.#inFlight.clear();

@@ -1,19 +1,9 @@
 /** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
-import { type BackendKind, isDuration, isFlag, isIntegerFrom, type OptionCheck } from "../../comm/index.ts";
-import { checkChoices } from "../../executor/internal.ts";
+import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
+import { isChoices } from "../../executor/internal.ts";
 import { dumpFlight } from "./flight-ring.ts";
 import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
-
-const isChoices: OptionCheck = (value) => {
-  if (value === "shipped" || value === "plans") return undefined;
-  try {
-    checkChoices(value, "backendOptions");
-    return undefined;
-  } catch (error) {
-    return `"shipped", "plans", or a document of choices (${(error as Error).message})`;
-  }
-};
 
 /** Memory, deadline, cores and choices of the threads backend. */
 export type ThreadsOptions = Pick<ThreadsHostOptions, "memoryLimitBytes" | "choices"> & AttachOptions;
@@ -25,7 +15,7 @@ export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
     timeoutMs: isDuration,
     strictWork: isFlag,
     cores: isIntegerFrom(1),
-    choices: isChoices,
+    choices: isChoices(["shipped", "plans"]),
   },
   isolations: ["thread"],
   isolationReason: "whose ranks share the memory of one process",

@@ -19,6 +19,8 @@ export interface WindowLayout {
   readonly greetings: number;
   /** Of each peer: the last launch that it has ended. */
   readonly farewells: number;
+  /** A word for the host of any rank: launches here end at once when it is not 0. */
+  readonly abort: number;
   readonly bytes: number;
 }
 export function windowLayout(plan: ExecutionPlan): WindowLayout {
@@ -26,7 +28,8 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
   const numCounters = Math.max(0, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
   const greetings = COUNTER_STRIDE * numCounters;
   const farewells = greetings + 2 * GREETING_BYTES * numRanks;
-  return { counters: 0, greetings, farewells, bytes: roundUp(farewells + COUNTER_STRIDE * numRanks, 128) };
+  const abort = farewells + COUNTER_STRIDE * numRanks;
+  return { counters: 0, greetings, farewells, abort, bytes: roundUp(abort + COUNTER_STRIDE, 128) };
 }
 
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */

@@ -1,0 +1,242 @@
+/** Plans on the devices of a group, over the stand-in library, which runs their kernels on the host (needs g++). */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "chorale/world";
+import { afterAll, describe, expect, it } from "vitest";
+import {
+  buildFakeGpu,
+  fakeGpuFolder,
+  heldByFakeGpu,
+  NOTHING_HELD,
+  useFakeGpu,
+} from "../../../../test/helpers/fake-gpu.ts";
+import type { ChoiceDocument } from "../../executor/index.ts";
+
+const library = buildFakeGpu();
+const available = library !== undefined && useFakeGpu();
+const cache = mkdtempSync(join(tmpdir(), "chorale-cuda-"));
+process.env["XDG_CACHE_HOME"] = cache;
+if (library !== undefined) process.env["CHORALE_NVRTC_LIBRARY"] = library;
+const folder = fakeGpuFolder();
+afterAll(() => {
+  rmSync(cache, { recursive: true });
+  folder.remove();
+});
+
+/** Small blocks: every thread is a fiber here. */
+const rows = (...list: readonly (readonly [number, string])[]) => list.map(([fromBytes, use]) => ({ fromBytes, use }));
+const choices: ChoiceDocument = {
+  schemaVersion: 1,
+  source: "test",
+  date: "2026-11-23",
+  tables: [
+    {
+      backend: "cuda",
+      collective: "all_reduce",
+      ranks: [2, 2],
+      rows: rows([0, "one-shot-packet-all-reduce@32.lines"], [2048, "streaming-all-reduce@32.unit1K"], [65536, "nccl"]),
+    },
+    {
+      backend: "cuda",
+      collective: "all_gather",
+      ranks: [2, 2],
+      rows: rows([0, "packet-all-gather@32"], [65536, "nccl"]),
+    },
+    {
+      backend: "cuda",
+      collective: "reduce_scatter",
+      ranks: [2, 2],
+      rows: rows([0, "packet-reduce-scatter@32.words"], [65536, "nccl"]),
+    },
+  ],
+};
+const common = { ranks: 2, backend: "cuda", backendOptions: { choices }, timeoutMs: 60_000 } as const;
+
+describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++)", () => {
+  afterAll(() => {
+    expect(heldByFakeGpu(library ?? "")).toEqual(NOTHING_HELD);
+  });
+
+  it.each(["thread", "process"] as const)(
+    "serves collectives by plans, ranks as %s",
+    { timeout: 120_000 },
+    async (isolation) => {
+      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {};
+      const results = await launch({
+        ...common,
+        isolation,
+        env,
+        run: async (world) => {
+          const { comm } = world;
+          const [x, y] = [world.tensor("f32", [1000]), world.tensor("f32", [1000])];
+          const fill = (t: typeof x) =>
+            world.upload(
+              t,
+              Float32Array.from({ length: t.size }, (_, i) => (i % 100) + 1000 * world.rank),
+            );
+          const found: number[][] = [];
+          const sample = (t: typeof x) => {
+            const got = world.download(t);
+            found.push([got[0] ?? 0, got[1] ?? 0, got[Math.min(99, t.size - 1)] ?? 0, got[t.size - 1] ?? 0]);
+          };
+          for (const count of [7, 100, 1000]) {
+            const [a, b] = [x.slice(0, count), y.slice(0, count)];
+            fill(x);
+            await comm.allReduce(a, { output: b });
+            sample(b);
+            await comm.allReduce(a, { op: "max" });
+            sample(a);
+          }
+          fill(x);
+          sample((await comm.allGather(x.slice(0, 10))) as typeof x);
+          sample((await comm.reduceScatter(x.slice(0, 20), { op: "sum" })) as typeof x);
+          const host = await comm.allReduce(Int32Array.of(1 + world.rank, 5));
+          found.push([...(host.data as Int32Array)].map(Number));
+          return { found, choices: comm.stats().choices, backend: comm.backend, name: comm.capabilities().backend };
+        },
+      });
+      const [first] = results;
+      expect(results[1]?.found.slice(0, 6)).toEqual(first?.found.slice(0, 6));
+      expect(first?.found).toEqual([
+        [1000, 1002, 1012, 1012],
+        [1000, 1001, 1006, 1006],
+        [1000, 1002, 1198, 1198],
+        [1000, 1001, 1099, 1099],
+        [1000, 1002, 1198, 1198],
+        [1000, 1001, 1099, 1099],
+        [0, 1, 1009, 1009],
+        [1000, 1002, 1018, 1018],
+        [3, 10],
+      ]);
+      expect(first).toMatchObject({ backend: "cuda", name: "cuda" });
+      expect(first?.choices).toEqual({
+        "all_reduce one-shot-packet-all-reduce@32.lines": 5,
+        "all_reduce streaming-all-reduce@32.unit1K": 2,
+        "all_gather packet-all-gather@32": 1,
+        "reduce_scatter packet-reduce-scatter@32.words": 1,
+      });
+    },
+  );
+
+  it("runs programs on device tensors and arrays, also from graphs", { timeout: 120_000 }, async () => {
+    const results = await launch({
+      ...common,
+      backend: "nccl",
+      backendOptions: {},
+      run: async (world) => {
+        const { algorithm } = await import("chorale/algorithms");
+        const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+        const packets = algorithm("one-shot-packet-all-reduce").make({ numRanks: 2 });
+        const reads = algorithm("two-phase-all-reduce").make({ numRanks: 2, inPlace: true });
+        const x = world.tensor("i32", [100]);
+        const y = world.tensor("i32", [100]);
+        const fill = () =>
+          world.upload(
+            x,
+            Int32Array.from({ length: 100 }, (_, i) => i + 1000 * world.rank),
+          );
+        const ends = (t: typeof x) => [world.download(t)[0], world.download(t)[99]];
+        const found: unknown[] = [];
+        fill();
+        const out = await comm.run(packets, { input: x, output: y });
+        found.push(out === y, ends(y));
+        await comm.run(packets, { input: x, output: y, op: "max" });
+        found.push(ends(y));
+        await comm.run(reads, { input: x });
+        found.push(ends(x));
+        const made = await comm.run(packets, { input: Float32Array.of(1, 2, 3 + comm.rank) });
+        found.push([...((made as typeof made & object).data as Float32Array)]);
+        const scaled = await comm.run(packets, { input: Float32Array.of(2), op: comm.preMulSum(0.5) });
+        found.push([...((scaled as typeof scaled & object).data as Float32Array)]);
+        fill();
+        const graph = comm.capture((group) => {
+          group.run(packets, { input: x, output: y });
+          group.run(reads, { input: x });
+        });
+        await comm.replay(graph);
+        await comm.replay(graph);
+        found.push(ends(y), ends(x));
+        graph.close();
+        return { found, runs: comm.stats().operations["run"]?.calls };
+      },
+    });
+    for (const result of results) {
+      expect(result.found).toEqual([
+        true,
+        [1000, 1198],
+        [1000, 1099],
+        [1000, 1198],
+        [2, 4, 7],
+        [2],
+        [2000, 2396],
+        [2000, 2396],
+      ]);
+      expect(result.runs).toBe(5);
+    }
+  });
+
+  it("refuses what is not proved, differs between ranks, or cannot be opened; the group goes on", {
+    timeout: 120_000,
+  }, async () => {
+    const [told] = await launch({
+      ...common,
+      run: async (world) => {
+        const { algorithm } = await import("chorale/algorithms");
+        const { compile } = await import("chorale/language");
+        const { comm } = world;
+        const x = world.tensor("f32", [64]);
+        const said: string[] = [];
+        const refused = async (make: () => unknown) => {
+          try {
+            await make();
+            said.push("done");
+          } catch (error) {
+            said.push((error as Error).message);
+          }
+        };
+        const entry = algorithm("one-shot-packet-all-reduce");
+        const unproved = compile(entry.make({ numRanks: 2 }), { verify: false });
+        await refused(() => comm.run(unproved, { input: x }));
+        await refused(() => comm.run(entry.make({ numRanks: 3 }), { input: x }));
+        await refused(() => comm.run(entry.make({ numRanks: 2, instances: 3 }), { input: x }));
+        await refused(() => comm.run(unproved, { input: x, force: true }));
+        await refused(() => comm.allReduce(x, { algorithm: "no-such-thing" }));
+        await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@33" }));
+        await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@32" }));
+        await refused(() => comm.allReduce(x, { algorithm: "nccl" }));
+        await refused(() => comm.broadcast(x, { algorithm: "nccl" }));
+        // Room on one rank is missing: no rank opens it.
+        const filler = comm.rank === 0 ? world.tensor("u8", [80 << 20]) : undefined;
+        await refused(() =>
+          comm.run(entry.make({ numRanks: 2, instances: 2 }), { input: world.tensor("f64", [1 << 18]) }),
+        );
+        if (filler !== undefined) world.free(filler);
+        await refused(() => comm.allReduce(x));
+        await refused(() =>
+          comm.run(comm.rank === 0 ? entry.make({ numRanks: 2 }) : algorithm("ring-all-reduce").make({ numRanks: 2 }), {
+            input: x,
+          }),
+        );
+        return said;
+      },
+      backendOptions: { ...common.backendOptions, memoryLimitBytes: 128 << 20 },
+    }).catch((error: Error) => [[error.message]]);
+    expect(told).toEqual([
+      expect.stringMatching(/which was not verified/),
+      expect.stringMatching(/for 3 ranks/),
+      "done",
+      "done",
+      expect.stringMatching(/no-such-thing.*one of nccl, one-shot/),
+      expect.stringMatching(/@33.*a kernel's shape/),
+      "done",
+      "done",
+      expect.stringMatching(/NCCL serves this operation/),
+      expect.stringMatching(/rank 0.*bytes asked for|CUDA device 0: \d+ bytes asked for/),
+      "done",
+      expect.stringMatching(
+        /ranks of world disagree on operation #6(.|\n)*with plan (one-shot-packet|ring)-all-reduce/,
+      ),
+    ]);
+  });
+});

@@ -1,0 +1,394 @@
+/**
+ * Plans on the devices of one group: those that its tables of choices name for a collective and size, and those that programs
+ * run themselves. They are launched on the group's stream, in the order of its calls, between calls of NCCL. What ranks tell
+ * each other when a plan is opened goes by way of NCCL.
+ */
+import { type ExecutionPlan, proofOf } from "../../../authoring/plan/index.ts";
+import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
+import { type DType, InvalidArgumentError, type NamedReduceOp, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import { errorOf, packCall, type WireOp } from "../../comm/index.ts";
+import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
+import { kernelFor, LoadedPlan } from "../../executor/index.ts";
+import { type Choice, type Choices, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
+import type { CallKind } from "../../progress/index.ts";
+import type { KernelRoom } from "./kernel-room.ts";
+import type { NcclLibrary } from "./library.ts";
+import { type CallPlans, type CallTarget, issue, type NcclCall, type Serving } from "./nccl-calls.ts";
+import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
+import type { CommQueue } from "./queue.ts";
+
+/** Kinds of calls that open plans begin here: above those of NCCL's calls (`kindOf`). */
+const FIRST_PLAN_KIND = 2 ** 44;
+/** Plans of programs that a group keeps open; the one that was not run for longest makes room, on all members alike. */
+const MAX_PROGRAMS = 64;
+/** Windows grow with the sizes they are for: each class of sizes has its own, this times the one before. */
+const SIZE_CLASS = 4;
+const FIRST_CLASS_BYTES = 1 << 20;
+/** Nobody has tried plans on more than that: NCCL serves it. */
+const MOST_BYTES = 4 * 2 ** 30;
+
+/** Element types that move like others: kernels that only copy need not be compiled for each. */
+const CARRIERS: { readonly [size: number]: DType } = { 1: "u8", 2: "f16", 4: "u32", 8: "u64" };
+
+/** Sizes of one collective, element type and operator. */
+interface Range {
+  readonly choice: Choice;
+  readonly fromBytes: number;
+  readonly toBytes: number;
+  /** Made when a call first needs it; `null` where NCCL serves. */
+  serving: PlanServing | null | undefined;
+}
+
+/** The rank's device, and how its memory is reached. */
+export interface PlanRank {
+  readonly library: NcclLibrary;
+  readonly at: RankDevice;
+  readonly peers: PeerMemory;
+  readonly settings: {
+    readonly interprocess: boolean;
+    /** Whether kernels here can use the memory of every other rank's device. */
+    readonly reachesPeers: boolean;
+  };
+}
+
+export interface GroupPlansParts {
+  readonly rank: PlanRank;
+  readonly queue: CommQueue;
+  readonly member: number;
+  readonly size: number;
+  readonly room: KernelRoom;
+  /** Absent where NCCL serves every collective. */
+  readonly choices: Choices | undefined;
+}
+
+export class GroupPlans implements SlotOwner, CallPlans {
+  readonly member: number;
+  readonly choices: Choices | undefined;
+  readonly #parts: GroupPlansParts;
+  readonly #ranges = new Map<number, readonly Range[]>();
+  readonly #named = new Map<string, PlanServing | null>();
+  readonly #programs = new Map<string, PlanSlot>();
+  readonly #slots = new Set<PlanSlot>();
+  /** Slots that made room: members may still be running them until all have met. */
+  readonly #retired: PlanSlot[] = [];
+  /** Nothing waits on it: what ends launches goes there. */
+  #aside: CudaStream | undefined;
+  #numKinds = 0;
+
+  constructor(parts: GroupPlansParts) {
+    this.#parts = parts;
+    this.member = parts.member;
+    this.choices = parts.choices;
+  }
+
+  /**
+   * The plan that serves a call, if one does. All members ask the same and get the same answer.
+   * @param part elements of a part
+   */
+  serving(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined): Serving | undefined {
+    const { choices } = this;
+    const { size } = this.#parts;
+    if (choices === undefined || size === 1 || part === 0) return undefined;
+    const key = packCall(op, dtype, redop, 0);
+    let ranges = this.#ranges.get(key);
+    if (ranges === undefined) {
+      ranges = isServedHere(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
+      this.#ranges.set(key, ranges);
+    }
+    if (ranges.length === 0) return undefined;
+    const bytes = reportedCount(op as CollectiveName, size, part) * sizeOf(dtype);
+    // Tells of it where that was asked for.
+    choices.choose(op as CollectiveName, dtype, bytes);
+    for (const range of ranges) {
+      if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
+      if (range.serving === undefined) range.serving = this.#serve(range, op as CollectiveName, dtype, redop) ?? null;
+      return range.serving?.slot.refusal === undefined ? (range.serving ?? undefined) : undefined;
+    }
+    return undefined;
+  }
+
+  /** What a call names with `algorithm:`. @throws InvalidArgumentError, UnsupportedError */
+  named(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined, label: string): Serving | undefined {
+    const { choices } = this;
+    const { size } = this.#parts;
+    if (choices === undefined || !isServedHere(op)) {
+      const accepted =
+        choices === undefined ? "nothing: NCCL serves every call" : "nothing: NCCL serves this operation";
+      throw new InvalidArgumentError("algorithm", label, accepted);
+    }
+    const collective = op as CollectiveName;
+    const bytes = reportedCount(collective, size, part) * sizeOf(dtype);
+    const choice = choices.named(collective, dtype, bytes, label);
+    if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
+    const maxBytes = classOf(bytes);
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${maxBytes}`;
+    let serving = this.#named.get(key);
+    if (serving === undefined) {
+      serving = this.#servingOf(choice, collective, dtype, redop, maxBytes);
+      this.#named.set(key, serving);
+    }
+    if (serving?.slot.refusal !== undefined) throw serving.slot.refusal;
+    return serving ?? undefined;
+  }
+
+  /**
+   * The slot of a program's own plan.
+   * @throws UnsupportedError, InvalidArgumentError for a plan that cannot be a kernel here: on all members alike
+   */
+  program(plan: ExecutionPlan, hash: string, dtype: DType, op: NamedReduceOp | "preMulSum", bytes: number): PlanSlot {
+    const maxBytes = classOf(bytes);
+    const name = `${hash} ${proofOf(plan)?.ok === true} ${dtype} ${op} ${maxBytes}`;
+    const known = this.#programs.get(name);
+    this.#programs.delete(name);
+    if (known !== undefined && known.refusal === undefined) {
+      // The last one of a Map is the one used last.
+      this.#programs.set(name, known);
+      return known;
+    }
+    if (known !== undefined) this.#slots.delete(known);
+    const slot = this.#slot(plan, { dtype, op }, maxBytes);
+    this.#programs.set(name, slot);
+    if (this.#programs.size > MAX_PROGRAMS) {
+      const [oldest] = this.#programs;
+      if (oldest !== undefined) {
+        this.#programs.delete(oldest[0]);
+        this.#slots.delete(oldest[1]);
+        this.#retired.push(oldest[1]);
+      }
+    }
+    return slot;
+  }
+
+  load(slot: PlanSlot): LoadedPlan {
+    const { rank, queue, room, member } = this.#parts;
+    if (!rank.settings.reachesPeers) {
+      throw new UnsupportedError(
+        slot.plan.name ?? "the plan",
+        "devices of the group cannot reach each other's memory (no peer access)",
+      );
+    }
+    const { plan, dtype, kernel, maxBytes } = slot;
+    this.#aside ??= CudaStream.create(rank.at.device);
+    const { at, peers } = rank;
+    const loaded = new LoadedPlan({
+      plan,
+      rank: member,
+      dtype,
+      kernel,
+      maxBytes,
+      at,
+      peers,
+      stream: queue.options.stream,
+    });
+    try {
+      room.take(this, loaded.demand);
+      return loaded;
+    } catch (error) {
+      loaded.close();
+      throw error;
+    }
+  }
+
+  tell(words: Int32Array, target: CallTarget): readonly Int32Array[] {
+    const { rank, queue, member, size } = this.#parts;
+    const { at } = rank;
+    const { stream, control } = queue.options;
+    const { byteLength } = words;
+    const device = at.pool.allocate(byteLength * size, stream, "words of a plan");
+    const pinned = at.pinned.take(byteLength * size);
+    try {
+      new Int32Array(pinned.buffer, member * byteLength, words.length).set(words);
+      const [base, own] = [Number(device.address), member * byteLength];
+      const from = pinned.address + BigInt(own);
+      at.device.call("cuMemcpyHtoDAsync_v2", "words of a plan", base + own, from, byteLength, stream.handle);
+      const call: NcclCall = { ...ALL_GATHER, count: words.length, send: base + own, recv: base };
+      rank.library.check("opening of a plan", issue(call, target), target.comm);
+      queue.handle.untilAccepted();
+      const { address } = device;
+      at.device.call(
+        "cuMemcpyDtoHAsync_v2",
+        "words of a plan",
+        pinned.address,
+        address,
+        byteLength * size,
+        stream.handle,
+      );
+      const failure = () => (control.failure === undefined ? undefined : errorOf(control.failure));
+      at.device.waiting?.until(() => stream.isDone("opening of a plan"), "opening of a plan", { failure });
+      queue.stillOpen();
+      return Array.from({ length: size }, (_, other) =>
+        new Int32Array(pinned.buffer, other * byteLength, words.length).slice(),
+      );
+    } finally {
+      at.pool.free(device);
+      at.pinned.giveBack(pinned);
+    }
+  }
+
+  met(): void {
+    for (const slot of this.#retired.splice(0)) slot.close();
+  }
+
+  /** Ends launches that wait for members: the group has failed. */
+  abort(): void {
+    if (this.#aside === undefined) return;
+    for (const slot of [...this.#slots, ...this.#retired]) slot.abort(this.#aside);
+  }
+
+  /** Gives back everything, when all members are done with the group. */
+  close(): void {
+    for (const slot of [...this.#slots, ...this.#retired]) slot.close();
+    this.#slots.clear();
+    this.#retired.length = 0;
+    this.#aside?.close();
+    this.#parts.room.release(this);
+  }
+
+  /** Memory for a result that may not go where the call wants it before the plan has ended. */
+  apart(sizeBytes: number, held: Allocation | undefined): Allocation {
+    const { rank, queue } = this.#parts;
+    if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
+    if (held !== undefined) rank.at.pool.free(held);
+    return rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
+  }
+
+  #slot(plan: ExecutionPlan, shape: Parameters<typeof kernelFor>[2], maxBytes: number): PlanSlot {
+    const { rank } = this.#parts;
+    const kernel = kernelFor(plan, rank.at.device.info, shape, rank.settings.interprocess);
+    const kind = FIRST_PLAN_KIND + this.#numKinds++;
+    const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes });
+    this.#slots.add(slot);
+    return slot;
+  }
+
+  #rangesOf(op: CollectiveName, dtype: DType): readonly Range[] {
+    const ranges = this.choices?.ranges(op, dtype) ?? [];
+    if (ranges.every(({ served }) => served.kind === "kernel")) return [];
+    return ranges.flatMap((choice) => {
+      const { fromBytes, toBytes, served } = choice;
+      if (served.kind === "kernel") return [{ choice, fromBytes, toBytes, serving: null }];
+      const cut: Range[] = [];
+      for (let from = fromBytes; from < toBytes; ) {
+        const to = from >= MOST_BYTES ? toBytes : Math.min(toBytes, classOf(from + 1) + 1);
+        cut.push({ choice, fromBytes: from, toBytes: to, serving: from >= MOST_BYTES ? null : undefined });
+        from = to;
+      }
+      return cut;
+    });
+  }
+
+  #serve(
+    { choice, toBytes }: Range,
+    op: CollectiveName,
+    dtype: DType,
+    redop: NamedReduceOp | undefined,
+  ): PlanServing | undefined {
+    if (choice.served.kind === "kernel") return undefined;
+    try {
+      return this.#servingOf(choice, op, dtype, redop, toBytes - 1);
+    } catch (error) {
+      // On all members alike: the table is for other ranks than these.
+      if (error instanceof UnsupportedError || error instanceof InvalidArgumentError) return undefined;
+      throw error;
+    }
+  }
+
+  #servingOf(
+    choice: Choice,
+    op: CollectiveName,
+    dtype: DType,
+    redop: NamedReduceOp | undefined,
+    maxBytes: number,
+  ): PlanServing {
+    const { size: numRanks } = this.#parts;
+    const { served } = choice;
+    const request = { served, collective: op, numRanks, root: 0 };
+    const { plan, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
+    const { threads, packets, unroll } = served.shape ?? {};
+    const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
+    const shape = {
+      dtype: carrier,
+      ...(redop === undefined ? {} : { op: redop }),
+      ...(threads === undefined ? {} : { threads }),
+      ...(packets === undefined ? {} : { packets }),
+      ...(unroll === undefined ? {} : { unroll }),
+    };
+    return new PlanServing(this, this.#slot(plan, shape, maxBytes), choice, numRanks, worksInPlace);
+  }
+}
+
+/** One plan in place of NCCL's calls of a collective, for sizes up to the slot's largest. */
+class PlanServing implements Serving {
+  readonly slot: PlanSlot;
+  readonly #plans: GroupPlans;
+  readonly #choice: Choice;
+  readonly #numRanks: number;
+  readonly #worksInPlace: () => boolean;
+  #apart: Allocation | undefined;
+
+  constructor(plans: GroupPlans, slot: PlanSlot, choice: Choice, numRanks: number, worksInPlace: () => boolean) {
+    this.#plans = plans;
+    this.slot = slot;
+    this.#choice = choice;
+    this.#numRanks = numRanks;
+    this.#worksInPlace = worksInPlace;
+  }
+
+  get kind(): CallKind {
+    return this.slot.kind;
+  }
+
+  launch({ op, dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {
+    const loaded = this.slot.opened(target);
+    if (loaded === undefined) {
+      if (this.slot.refusal !== undefined) this.#plans.choices?.refused(this.#choice, this.slot.refusal.message);
+      return false;
+    }
+    this.#choice.calls++;
+    const part = count * sizeOf(dtype);
+    const [inBytes, outBytes] = [
+      part * partsOf(op, "input", this.#numRanks),
+      part * partsOf(op, "output", this.#numRanks),
+    ];
+    const lies = send < recv + outBytes && recv < send + inBytes;
+    const stream = target.owner;
+    if (!lies || this.#worksInPlace()) {
+      loaded.launch(stream, send, recv, part);
+      return true;
+    }
+    // The plan is the same on all ranks, and out of place: a rank that is not gets its result by way of another buffer.
+    this.#apart = this.#plans.apart(outBytes, this.#apart);
+    const { address } = this.#apart;
+    loaded.launch(stream, send, address, part);
+    target.copy(recv, Number(address), outBytes);
+    return true;
+  }
+}
+
+const ALL_GATHER = {
+  op: "all_gather",
+  dtype: "i32",
+  root: 0,
+  redop: 0,
+  counts: [],
+  sendCounts: [],
+  recvCounts: [],
+} as const satisfies Partial<NcclCall>;
+
+/** Collectives in which all ranks do the same: what plans serve so far. */
+const SERVED: readonly WireOp[] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"];
+const isServedHere = (op: WireOp) => SERVED.includes(op);
+
+/** Parts of a rank's buffer. */
+function partsOf(op: WireOp, buffer: "input" | "output", numRanks: number): number {
+  if (op === "all_to_all") return numRanks;
+  if (op === "all_gather") return buffer === "output" ? numRanks : 1;
+  return op === "reduce_scatter" && buffer === "input" ? numRanks : 1;
+}
+
+/** The largest size of the class that a size is in. */
+function classOf(bytes: number): number {
+  let most = FIRST_CLASS_BYTES;
+  while (most < bytes) most *= SIZE_CLASS;
+  return most;
+}

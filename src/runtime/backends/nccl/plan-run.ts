@@ -1,0 +1,134 @@
+/**
+ * From a checked run of a plan to addresses on the device: what it reads and writes, and what the caller gets. Buffers in host
+ * memory are staged like those of any call.
+ */
+import {
+  DTYPES,
+  type DType,
+  decodeFloat,
+  encodeFloat,
+  InvalidArgumentError,
+  isSmallFloat,
+  type ReduceOp,
+  sizeOf,
+  type Tensor,
+} from "../../../core/index.ts";
+import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "../../comm/index.ts";
+import type { DeviceStorage } from "../../device/index.ts";
+import type { Arrival } from "../../progress/index.ts";
+import type { GroupPlans } from "./group-plans.ts";
+import type { CallTarget } from "./nccl-calls.ts";
+import type { EntryParts } from "./nccl-entry.ts";
+import type { PlanSlot } from "./plan-slot.ts";
+import type { PrepareContext } from "./prepare.ts";
+import { freshOperand, type Staged, stage } from "./staging.ts";
+
+/** A run of a plan that may be put on the stream. */
+export interface PreparedRun {
+  readonly slot: PlanSlot;
+  readonly arrival: Arrival;
+  readonly storages: readonly DeviceStorage[];
+  readonly parts: EntryParts;
+  /** Puts it on the stream. Nothing when a member could not open the plan. */
+  readonly launch: (target: CallTarget) => void;
+}
+
+/**
+ * Brings the buffers of a run to the device; nothing is published or issued yet.
+ * @param target where the run goes, once the communicator is open
+ * @throws UnsupportedError, InvalidArgumentError for a plan that cannot run here, OutOfMemoryError
+ */
+export function prepareRun(
+  context: PrepareContext,
+  plans: GroupPlans,
+  call: PlanCall,
+  target: (comm: bigint) => CallTarget,
+): PreparedRun {
+  const { plan, hash, dtype, op, partBytes, opinion } = call;
+  const size = sizeOf(dtype);
+  const bytes = Math.max(call.inputCount, call.outputCount) * size;
+  const slot = plans.program(plan, hash, dtype, typeof op === "string" ? op : "preMulSum", bytes);
+  const staged: Staged[] = [];
+  try {
+    const { input, output, result } = buffersOf(context, call, staged);
+    const scalar = typeof op === "string" ? undefined : scalarBits(op, dtype);
+    const extra = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16);
+    const arrival = {
+      ...context.sequence.collective(
+        packCall("run", dtype, op, 0),
+        (partBytes / size) | 0,
+        (extra ^ hashNumbers([typeof op === "string" ? 1 : op.scalar])) | 0,
+      ),
+      hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
+    };
+    const launch = (at: CallTarget) => {
+      const loaded = slot.opened(at);
+      if (loaded === undefined) return;
+      if (scalar !== undefined) loaded.scalar = scalar;
+      loaded.launch(at.owner, input, output, partBytes);
+      for (const { after } of staged) after?.();
+    };
+    const storages = staged.flatMap(({ storage }) => storage ?? []);
+    const parts: EntryParts = {
+      op: "run",
+      arrivals: [arrival],
+      kinds: [slot.kind],
+      storages: [...new Set(storages)],
+      run: (comm) => {
+        launch(target(comm));
+        return 0;
+      },
+      refusal: () => slot.refusal,
+      finish: staged.flatMap(({ finish }) => finish ?? []),
+      value: () => result,
+      sizeBytes: bytes,
+    };
+    return { slot, arrival, storages, parts, launch };
+  } catch (error) {
+    for (const { finish } of staged) finish?.(false);
+    throw error;
+  }
+}
+
+/** Where the plan finds its buffers, and what the caller gets. */
+function buffersOf(
+  { at, stream, rank, registers }: PrepareContext,
+  { plan, input, output, inputCount, outputCount, shared, dtype }: PlanCall,
+  staged: Staged[],
+): { readonly input: number; readonly output: number; readonly result: Tensor | undefined } {
+  const bring = (operand: Operand, use: { readonly reads: boolean; readonly writes: boolean }) => {
+    const one = stage(operand, at, stream, use);
+    staged.push(one);
+    if (registers && one.storage !== undefined && one.storage.pool !== at.pool) {
+      throw new InvalidArgumentError(
+        "tensor",
+        "one of a memory pool of its own",
+        "with registerBuffers, a tensor of the world",
+      );
+    }
+    return one;
+  };
+  if (shared !== undefined) {
+    const whole = (shared.in === "input" ? input : output) as Operand;
+    const { address } = bring(whole, { reads: true, writes: true });
+    const inner = address + shared.at * sizeOf(dtype);
+    const result = asTensor(whole);
+    if (shared.in === "output") return { input: inner, output: address, result };
+    return { input: address, output: inner, result: result.slice(shared.at, shared.at + outputCount) };
+  }
+  const source = input === undefined || inputCount === 0 ? 0 : bring(input, { reads: true, writes: false }).address;
+  if (plan.ranks[rank]?.output.chunks === 0) return { input: source, output: 0, result: undefined };
+  const target = output ?? freshOperand(input as Operand, outputCount, at, stream);
+  const to = bring(target, { reads: false, writes: true });
+  return { input: source, output: to.address, result: output === undefined ? to.tensor : asTensor(output) };
+}
+
+/** What preMulSum multiplies with, as the bits of the type that elements are combined in. */
+function scalarBits(op: Exclude<ReduceOp, string>, dtype: DType): bigint {
+  const words = new DataView(new ArrayBuffer(8));
+  if (!DTYPES[dtype].isFloat) return BigInt.asUintN(64, BigInt(op.scalar));
+  const value = Number(op.scalar);
+  if (dtype === "f64") words.setFloat64(0, value, true);
+  else words.setFloat32(0, isSmallFloat(dtype) ? decodeFloat(dtype, encodeFloat(dtype, value)) : value, true);
+  return words.getBigUint64(0, true);
+}

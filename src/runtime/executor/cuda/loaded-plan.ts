@@ -1,0 +1,246 @@
+/**
+ * One rank's part of a plan on its device: the kernel compiled and loaded, its window and state allocated. It knows nothing of
+ * how ranks talk: whoever owns it tells the peers its note, and gives it theirs. From then on launches go on a stream like any
+ * kernel, count themselves on the device, and may be captured.
+ */
+import { chunkBytesOf, type ExecutionPlan, proofOf, shapeOf } from "../../../authoring/plan/index.ts";
+import { type DType, UnsupportedError } from "../../../core/index.ts";
+import {
+  type Allocation,
+  type CudaDeviceInfo,
+  type CudaKernel,
+  CudaModule,
+  type CudaStream,
+  KernelArguments,
+  type LaunchShape,
+  type PeerMemory,
+  type PinnedBuffer,
+  type RankDevice,
+  requireNvrtc,
+} from "../../device/index.ts";
+import { compileCached } from "./cubin-cache.ts";
+import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
+import { launchWords, windowBytes } from "./launch-words.ts";
+
+/** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
+const THREADS_PER_MULTIPROCESSOR = 2048;
+
+/** Registers of a multiprocessor, on the same; a warp takes them in units of 256. */
+const REGISTERS_PER_MULTIPROCESSOR = 65_536;
+
+/** How a plan becomes a kernel: see `CudaOptions`. */
+export type KernelShape = Pick<CudaOptions, "dtype" | "op" | "threads" | "unroll" | "packets" | "debugTurns">;
+
+/**
+ * Writes the kernel of a plan for devices of a kind. What nobody has proved meets its peers in every launch.
+ * @throws UnsupportedError for more blocks than such a device holds at once, and among processes for a plan that reaches
+ *   buffers of other ranks; what `generateCuda` throws
+ */
+export function kernelFor(
+  plan: ExecutionPlan,
+  { numMultiprocessors }: Pick<CudaDeviceInfo, "numMultiprocessors">,
+  shape: KernelShape,
+  interprocess: boolean,
+): GeneratedKernel {
+  const proof = proofOf(plan);
+  const isProved = proof?.ok === true;
+  const blocks = Math.max(1, ...plan.ranks.map(({ strands }) => strands.length));
+  const blocksPerMultiprocessor = Math.ceil(blocks / numMultiprocessors);
+  const kernel = generateCuda(plan, {
+    ...shape,
+    blocksPerMultiprocessor,
+    relaunches: isProved && proof.relaunches(),
+    endsAlone: isProved && proof.endsAlone(),
+  });
+  if (blocksPerMultiprocessor * kernel.threads > THREADS_PER_MULTIPROCESSOR) {
+    throw new UnsupportedError(
+      `${blocks} blocks of ${kernel.threads} threads, which wait for each other`,
+      `at most ${numMultiprocessors * Math.floor(THREADS_PER_MULTIPROCESSOR / kernel.threads)} fit on this device at once`,
+    );
+  }
+  if (kernel.reachesBuffers && interprocess) {
+    throw new UnsupportedError(
+      `${plan.name ?? "the plan"} among processes`,
+      "it reaches buffers of other ranks, which only threads of one process can tell each other; use an algorithm that sends to scratch",
+    );
+  }
+  return kernel;
+}
+
+/** What a plan is loaded with. */
+export interface LoadedPlanParts {
+  readonly plan: ExecutionPlan;
+  readonly rank: number;
+  readonly dtype: DType;
+  readonly kernel: GeneratedKernel;
+  /** The largest size of the larger of a rank's two buffers, bytes. */
+  readonly maxBytes: number;
+  readonly at: RankDevice;
+  readonly peers: PeerMemory;
+  /** What is allocated is made ready on it, and launches come behind that. */
+  readonly stream: CudaStream;
+}
+
+export class LoadedPlan {
+  readonly kernel: GeneratedKernel;
+  /** The largest chunk that windows have room for. */
+  readonly #maxChunkBytes: number;
+  readonly #parts: LoadedPlanParts;
+  readonly #entry: CudaKernel;
+  readonly #shape: LaunchShape;
+  readonly #window: Allocation;
+  readonly #windowBytes: number;
+  readonly #state: Allocation;
+  /** Holds the word that ends launches, and what the semaphores begin with. */
+  readonly #pinned: PinnedBuffer;
+  /** Gives back what was taken, the last thing last. */
+  readonly #taken: (() => void)[] = [];
+  #windows: readonly bigint[] = [];
+  #args: KernelArguments | undefined;
+  /** The launch's words, where the driver reads them. */
+  #words: BigUint64Array = new BigUint64Array(0);
+  #partBytes = -1;
+  #closed = false;
+
+  /** @throws UnavailableError without NVRTC, NativeError with the compiler's log, OutOfMemoryError; nothing is held then */
+  constructor(parts: LoadedPlanParts) {
+    const { plan, rank, kernel, maxBytes, at, peers, stream } = parts;
+    this.#parts = parts;
+    this.kernel = kernel;
+    this.#maxChunkBytes = largestChunk(plan, rank, maxBytes);
+    this.#windowBytes = windowBytes(kernel, this.#maxChunkBytes).bytes;
+    this.#shape = { grid: [kernel.blocks[rank]!], block: [kernel.threads] };
+    const cubin = compileCached(requireNvrtc(), kernel.source, at.device.info.computeCapability);
+    try {
+      const module = this.#take(CudaModule.load(at.device, cubin), (made) => made.close());
+      this.#entry = module.kernel(kernel.entry);
+      const fromPool = (pool: typeof at.pool, bytes: number, label: string) =>
+        this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
+      this.#window = fromPool(peers.pool, this.#windowBytes, "window of a plan");
+      const stateBytes = 4 * kernel.state.words;
+      this.#state = fromPool(at.pool, stateBytes, "state of a plan");
+      const first = kernel.semaphores[rank]!;
+      this.#pinned = this.#take(at.pinned.take(4 + 4 * first.length), (made) => at.pinned.giveBack(made));
+      new Uint32Array(this.#pinned.buffer, 0, 1 + first.length).set([1, ...first]);
+      const clear = ({ address }: Allocation, bytes: number) =>
+        at.device.call("cuMemsetD8Async", "plan", address, 0, bytes, stream.handle);
+      clear(this.#window, this.#windowBytes);
+      clear(this.#state, stateBytes);
+      if (first.length > 0) {
+        const [to, from] = [this.#state.address + BigInt(4 * kernel.state.semaphores), this.#pinned.address + 4n];
+        at.device.call("cuMemcpyHtoDAsync_v2", "plan", to, from, 4 * first.length, stream.handle);
+      }
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  /** Blocks of this rank's launches, and of a multiprocessor's threads or registers what each takes, from 0 to 1. */
+  get demand(): { readonly blocks: number; readonly share: number } {
+    const [blocks = 1] = this.#shape.grid;
+    const { threads } = this.kernel;
+    const registers = this.#entry.numRegisters;
+    // Not known: as many as a block may have.
+    const ofRegisters =
+      registers === undefined ? 1 : (Math.ceil(registers / 8) * 8 * threads) / REGISTERS_PER_MULTIPROCESSOR;
+    return { blocks, share: Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters)) };
+  }
+
+  /** What the peers must know of this rank's window. */
+  describe(): Int32Array {
+    return this.#parts.peers.describe(this.#window.address, this.#windowBytes);
+  }
+
+  /** Takes the peers' notes, by rank; the own one is not looked at. @throws NativeError for memory that cannot be reached */
+  connect(notes: readonly Int32Array[]): void {
+    const { peers, rank, at } = this.#parts;
+    this.#windows = notes.map((note, other) => (other === rank ? this.#window.address : peers.locate(note).address));
+    this.#args = new KernelArguments(at.device, [{ type: "words", value: this.#wordsFor(0) }]);
+    this.#words = this.#args.words(0);
+  }
+
+  /** Whether windows have room for a size. */
+  hasRoom(partBytes: number): boolean {
+    return chunkBytesOf(shapeOf(this.#parts.plan), partBytes) <= this.#maxChunkBytes;
+  }
+
+  /**
+   * Launches the plan behind what the stream was given.
+   * @param input address of this rank's buffer as the plan wants it, 0 where it uses none
+   * @param partBytes of the collective's buffers; `hasRoom` said yes to it
+   */
+  launch(stream: CudaStream, input: number | bigint, output: number | bigint, partBytes: number): void {
+    if (partBytes !== this.#partBytes) {
+      this.#words.set(this.#wordsFor(partBytes));
+      this.#partBytes = partBytes;
+    }
+    // The first two words: see LAUNCH_WORDS.
+    this.#words[0] = BigInt(input);
+    this.#words[1] = BigInt(output);
+    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
+  }
+
+  /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */
+  set scalar(bits: bigint) {
+    this.#scalar = bits;
+    this.#partBytes = -1;
+  }
+  #scalar = 0n;
+
+  #wordsFor(partBytes: number): BigUint64Array {
+    const { plan, rank } = this.#parts;
+    return BigUint64Array.from(
+      launchWords(this.kernel, {
+        rank,
+        input: 0n,
+        output: 0n,
+        state: this.#state.address,
+        abort: this.#window.address + BigInt(this.kernel.window.abort),
+        partBytes,
+        chunkBytes: chunkBytesOf(shapeOf(plan), partBytes),
+        windows: this.#windows,
+        scalar: this.#scalar,
+      }),
+    );
+  }
+
+  /**
+   * Ends launches of all ranks that wait for others, with whatever their outputs hold then; the plan is of no use afterwards.
+   * A rank that died may have left one running, so everybody ends everybody's.
+   * @param stream one on which nothing waits. Copies need no multiprocessor, all of which may be taken
+   */
+  abort(stream: CudaStream): void {
+    const { device } = this.#parts.at;
+    if (this.#closed || device.poison !== undefined || device.closed) return;
+    for (const window of this.#windows) {
+      const to = window + BigInt(this.kernel.window.abort);
+      device.call("cuMemcpyHtoDAsync_v2", "end of a plan", to, this.#pinned.address, 4, stream.handle);
+    }
+  }
+
+  /** Gives back what it holds. No rank may be running it, nor will. Idempotent. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    for (const giveBack of this.#taken.reverse()) giveBack();
+  }
+
+  #take<T>(made: T, giveBack: (made: T) => void): T {
+    this.#taken.push(() => giveBack(made));
+    return made;
+  }
+}
+
+/** The chunk of the largest size, where the larger of the rank's buffers has `maxBytes`. */
+function largestChunk(plan: ExecutionPlan, rank: number, maxBytes: number): number {
+  const own = plan.ranks[rank]!;
+  const shape = shapeOf(plan);
+  const parts = Math.max(
+    1,
+    ...[own.input, own.output].map((buffer) =>
+      buffer.chunks === 0 ? 0 : shape.exact ? buffer.chunks : buffer.segments,
+    ),
+  );
+  return chunkBytesOf(shape, Math.ceil(maxBytes / parts));
+}
