@@ -345,7 +345,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       optionsOf(options);
       return undefined;
     }
-    const work = this.driver.quick?.(op, data, optionsOf(options) as UncheckedOptions, peer);
+    const checked = optionsOf(options) as UncheckedOptions;
+    const work = this.driver.quick?.(op, data, checked, peer);
     if (work !== undefined) this.#notes.count(work);
     return work as PendingWork<T> | undefined;
   }

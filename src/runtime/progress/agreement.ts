@@ -113,16 +113,34 @@ export class Agreement {
     for (const arrival of arrivals) {
       const { lane, seq, print } = arrival;
       control.publish(lane, seq, print);
-      if (lane.kind === "collective") {
-        for (let member = 0; member < control.size; member++) {
-          if (member === control.member || control.agrees(member, seq, print)) continue;
-          found ??= this.#compare(member, lane, arrival);
-        }
-      } else {
-        found ??= this.#compare(lane.peer, oppositeOf(lane, control.member), arrival);
-      }
+      found ??= this.#disagreementOn(arrival);
     }
     return found;
+  }
+
+  /**
+   * Compares calls with those that other members have published by now. Of members that all have come, one that differs
+   * may not have told so yet: an engine that must never hold half a call asks before it is given one.
+   * @returns the first disagreement
+   */
+  disagreement(arrivals: readonly Arrival[]): MismatchError | undefined {
+    for (const arrival of arrivals) {
+      const found = this.#disagreementOn(arrival);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  #disagreementOn(arrival: Arrival): MismatchError | undefined {
+    const control = this.#control;
+    const { lane, seq, print } = arrival;
+    if (lane.kind !== "collective") return this.#compare(lane.peer, oppositeOf(lane, control.member), arrival);
+    for (let member = 0; member < control.size; member++) {
+      if (member === control.member || control.agrees(member, seq, print)) continue;
+      const found = this.#compare(member, lane, arrival);
+      if (found !== undefined) return found;
+    }
+    return undefined;
   }
 
   /** @param lane of the other member, in which its call of the same number is */

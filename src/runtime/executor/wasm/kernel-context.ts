@@ -1,5 +1,5 @@
 /** JavaScript's side of a kernel's context block: addresses of the tail tables, and the parameter. */
-import { type DType, viewAs } from "../../../core/index.ts";
+import { type DType, decodeFloat, encodeFloat, isSmallFloat, viewAs } from "../../../core/index.ts";
 import { CONTEXT, type KernelOp, MAX_INPUTS, parameterType } from "./reduce-kernels.ts";
 
 /** Prepares the block at `address` (a multiple of 16, `CONTEXT.sizeBytes` long). Once per thread. */
@@ -11,7 +11,7 @@ export function initContext(buffer: ArrayBufferLike, address: number): void {
 }
 
 /**
- * Writes the parameter that the next `avg` (number of ranks) or `preMulSum` (scalar, already rounded to the dtype)
+ * Writes the parameter that the next `avg` (number of ranks) or `preMulSum` (scalar, which is rounded to the dtype)
  * kernel with this context uses.
  */
 export function setParameter(
@@ -24,6 +24,7 @@ export function setParameter(
   const type = parameterType(dtype, op);
   const lanes = viewAs(type, buffer, address + CONTEXT.parameter, 16 / laneBytes(type));
   if (lanes instanceof BigInt64Array || lanes instanceof BigUint64Array) lanes.fill(BigInt(value));
+  else if (op === "preMulSum" && isSmallFloat(dtype)) lanes.fill(decodeFloat(dtype, encodeFloat(dtype, Number(value))));
   else lanes.fill(Number(value));
 }
 
