@@ -12,7 +12,7 @@ export const MOST_UNASKED = 8;
 export interface Flags {
   readonly ranks?: number;
   readonly backend: BackendName | "all";
-  readonly isolation: Isolation;
+  readonly isolation?: Isolation;
   readonly min?: string;
   readonly max?: string;
   readonly factor: number;

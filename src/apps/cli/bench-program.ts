@@ -28,7 +28,7 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   ] as const) {
     if (value !== undefined) throw new UnsupportedError(`${flag} with a program`, "it is for the built-in operations");
   }
-  if (flags.isolation !== "thread")
+  if (flags.isolation === "process")
     throw new UnsupportedError("--isolation process with a program", "ranks are threads");
   const plan = await planOf(file, flags);
   const ranks = plan.ranks.length;

@@ -50,9 +50,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <how>", "what a rank runs in (threads: thread only)")
-        .choices(ISOLATIONS)
-        .default("thread"),
+      new Option("--isolation <how>", "what a rank runs in (thread, but for mpi: process)").choices(ISOLATIONS),
     )
     .option(
       "--backend-option <key=value>",
@@ -106,7 +104,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
   const options: Omit<BenchOptions, "ranks"> = {
     op,
-    isolation: flags.isolation,
+    ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
     ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
     sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
     dtype: parseDType(flags.dtype, "--dtype"),

@@ -29,7 +29,7 @@ const MAX_SECONDS = 2_000_000;
 interface Flags {
   readonly n: number;
   readonly backend: BackendName;
-  readonly isolation: Isolation;
+  readonly isolation?: Isolation;
   readonly timeout?: number;
   readonly restarts?: number;
   readonly onFailure?: FailurePolicy;
@@ -59,9 +59,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <isolation>", "what a rank runs in (threads: thread only)")
-        .choices(ISOLATIONS)
-        .default("thread"),
+      new Option("--isolation <isolation>", "what a rank runs in (thread, but for mpi: process)").choices(ISOLATIONS),
     )
     .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
     .option(
@@ -114,7 +112,6 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       module: script,
       args,
       backend: flags.backend,
-      isolation: flags.isolation,
       signal: controller.signal,
       onEvent: (event) => {
         const text = describeEvent(event);
@@ -122,6 +119,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
           printError(`chorale launch: ${text}\n`);
         }
       },
+      ...given("isolation", flags.isolation, (how) => how),
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
       ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
       ...given("restarts", flags.restarts, (count) => count),

@@ -1,5 +1,5 @@
 /** The conformance suite as a command, for hosts that have only Node. */
-import { parseBackend, parseBackendOptions, parseIsolation } from "../../runtime/world/index.ts";
+import { backendKind, parseBackend, parseBackendOptions, parseIsolation } from "../../runtime/world/index.ts";
 import { flagsOf, integer, integers, oneOf } from "../bench/internal.ts";
 import { type ConformanceOptions, runConformance } from "./run-conformance.ts";
 
@@ -16,7 +16,7 @@ const config = {
     seed: { type: "string" },
     ranks: { type: "string" },
     backend: { type: "string", default: "threads" },
-    isolation: { type: "string", default: "thread" },
+    isolation: { type: "string" },
     only: { type: "string" },
     filter: { type: "string" },
     interleavings: { type: "string" },
@@ -27,7 +27,7 @@ const config = {
 /** What the words say; `times` is of this script. */
 const { times, ...chosen } = flagsOf({ name: "conformance-command.js", usage: USAGE }, config, ({ values }) => ({
   backend: parseBackend(values.backend, "--backend"),
-  isolation: parseIsolation(values.isolation, "--isolation"),
+  ...(values.isolation === undefined ? {} : { isolation: parseIsolation(values.isolation, "--isolation") }),
   backendOptions: parseBackendOptions(values["backend-option"] ?? []),
   full: values.full,
   times: values.times,
@@ -37,6 +37,8 @@ const { times, ...chosen } = flagsOf({ name: "conformance-command.js", usage: US
   ...(values.filter === undefined ? {} : { filter: values.filter }),
   ...(values.interleavings === undefined ? {} : { interleavings: integer(values.interleavings, "--interleavings", 0) }),
 }));
+
+const isolation = chosen.isolation ?? (await backendKind(chosen.backend)).isolations[0];
 
 const tty = process.stderr.isTTY === true;
 let lastPercent = -1;
@@ -92,7 +94,7 @@ console.log(
     .join("; ")}`,
 );
 console.log(
-  `backend ${chosen.backend}, ranks as ${chosen.isolation === "process" ? "processes" : "threads"}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`,
+  `backend ${chosen.backend}, ranks as ${isolation === "process" ? "processes" : "threads"}, seed ${result.seed}, ${(result.tookMs / 1000).toFixed(1)} s`,
 );
 console.log(`${result.numPassed} passed, ${result.failed.length} failed, ${result.numSkipped} skipped`);
 process.exitCode = result.failed.length > 0 ? 1 : 0;

@@ -168,7 +168,8 @@ async function runBatch(
   options: ConformanceOptions,
   found: Findings,
 ): Promise<number> {
-  const isolation = options.isolation ?? "thread";
+  const isolation =
+    options.isolation ?? (await backendKind(options.backend ?? DEFAULT_BACKEND)).isolations[0] ?? "thread";
   const shared = makeSharedWords(SHARED.micros(batch.length, ranks), isolation);
   const strip = (name: string) => name.replace(/ \(\d+ ranks\)$/, "");
   const job: ConformanceJob = {

@@ -73,6 +73,50 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
    * @throws UnavailableError without the engine, InvalidArgumentError without a device for the rank
    */
   prepareJoin?(localRank: number, launcher: string): Promise<JoiningRank>;
+  /**
+   * Joins processes that the engine's own launcher started, and that know each other through it: no rendezvous is needed.
+   * Absent where the engine has no launcher. @throws UnavailableError, TimeoutError
+   */
+  join?(options: EngineJoin): Promise<JoinedEngine>;
+  /**
+   * The command that starts `ranks` processes of `program` together, of an engine whose ranks only its own launcher can
+   * bring together. Absent: each rank is started by itself.
+   * @param folder for the launcher's own files; removed when it has ended
+   * @param env what the ranks are given beside this process's variables
+   * @throws UnavailableError when that launcher is not here
+   */
+  startTogether?(
+    ranks: number,
+    program: readonly string[],
+    folder: string,
+    env: Readonly<Record<string, string>>,
+  ): Promise<StartCommand>;
+  /** Why no world of it can be rebuilt, as a sentence. Absent where it can. */
+  readonly rebuildRefusal?: string;
+}
+
+/** A command that starts the ranks of a world. */
+export interface StartCommand {
+  readonly command: string;
+  readonly args: readonly string[];
+  /** Variables beside this process's. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** What a process that joins through its engine is told. */
+export interface EngineJoin {
+  /** How long ranks wait for each other, and default deadline of every wait, ms. */
+  readonly timeoutMs?: number | undefined;
+  readonly generation: number;
+}
+
+/** A process that has joined through its engine. */
+export interface JoinedEngine {
+  readonly backend: Backend;
+  /** Removes what this rank made for all of them. Idempotent. */
+  readonly release: () => void;
+  /** Reads what every rank did last, on the rank that can. */
+  readonly readFlight: (() => FlightDump) | undefined;
 }
 
 /** A process of another launcher that is about to be a rank of a world on one host. */

@@ -8,14 +8,17 @@ export {
   checkBackendOptions,
   checkIsolation,
   checkRanks,
+  type EngineJoin,
   type HostHandle,
   type HostSpec,
   isDuration,
   isFlag,
   isIntegerFrom,
+  type JoinedEngine,
   type JoiningRank,
   type OptionCheck,
   type OptionSchema,
+  type StartCommand,
 } from "./backend-kind.ts";
 export {
   collectBatch,

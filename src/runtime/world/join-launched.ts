@@ -156,7 +156,7 @@ function failureOf(door: Bootstrap): Promise<never> {
 }
 
 /** As for ranks of our own launcher: the world is closed when the program has nothing left to do, and told of its end. */
-function endWithProgram(world: World, tell: (message: string) => void): void {
+export function endWithProgram(world: World, tell: (message: string) => void): void {
   process.once("beforeExit", () => {
     world.close().catch((error: unknown) => {
       // As an error that nobody caught: that is what it is.

@@ -72,8 +72,14 @@ async function join(options: JoinOptions): Promise<World> {
     options.backend === undefined ? "CHORALE_BACKEND" : "backend",
   );
   const place = foreignPlace(process.env);
-  if (place === undefined) return soloWorld(1, backend, options);
   const kind = await backendKind(backend);
+  if (kind.join !== undefined) {
+    const { joinThroughEngine } = await import("./join-through-engine.ts");
+    const world = await joinThroughEngine(kind, kind.join, place, options);
+    (globalThis as Slot)[SLOT] = { world, launched: true };
+    return world;
+  }
+  if (place === undefined) return soloWorld(1, backend, options);
   if (kind.prepareJoin === undefined) {
     const others = await backendsThatJoin();
     throw new UnavailableError(

@@ -52,7 +52,7 @@ describe("launch refuses, before it starts anything,", () => {
     ["onEvent", [5, {}]],
     ["run", [5, null, "() => 1"]],
     ["isolation", ["fork", 5]],
-    ["backend", ["mpi", 5]],
+    ["backend", ["pigeon", 5]],
     ["backendOptions", [5, null]],
     ["backendOptions.timeoutMs", [-5, Number.NaN, "60"]],
     ["restarts", ["3", -1, Number.NaN]],

@@ -21,6 +21,7 @@ import {
 import type { WorldEvent } from "./events.ts";
 import { sendingFile } from "./function-origin.ts";
 import type { OutputLine } from "./output.ts";
+import { RankGang } from "./rank-gang.ts";
 import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
@@ -111,13 +112,20 @@ export async function runWorld<R, D>(
   const trace = traceOfCall();
   const { ranks, timeoutMs, signal } = options;
   const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
-  const isolation = parseIsolation(options.isolation ?? "thread");
+  const isolation = parseIsolation(options.isolation ?? kind.isolations[0] ?? "thread");
   const takeHost = () => hostFor(isolation);
   checkIsolation(kind, isolation);
   checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
   const policy = restartPolicy(options, ranks);
+  if (policy.onFailure !== "end" && kind.rebuildRefusal !== undefined) {
+    throw new InvalidArgumentError(
+      "onFailure",
+      policy.onFailure,
+      `"end" with the ${kind.name} backend: ${kind.rebuildRefusal}`,
+    );
+  }
   if (signal?.aborted) throw new AbortedError(String(signal.reason));
   // Threads take long to start; the module and the shared memory are made meanwhile.
   const bundling =
@@ -129,7 +137,8 @@ export async function runWorld<R, D>(
   const hosts: RankHost[] = [];
   let supervisor: Supervisor | undefined;
   try {
-    while (hosts.length < ranks) hosts.push(takeHost());
+    const gang = kind.startTogether === undefined ? undefined : await RankGang.start(kind, ranks, options.env);
+    while (hosts.length < ranks) hosts.push(gang?.member(hosts.length) ?? takeHost());
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
@@ -165,7 +174,8 @@ export async function runWorld<R, D>(
   try {
     return (await supervisor.finish()) as R[];
   } finally {
-    for (const host of supervisor.reusable()) giveBack(host);
+    // Ranks that were started together end together.
+    for (const host of supervisor.reusable()) kind.startTogether === undefined ? giveBack(host) : host.terminate();
     supervisor.close();
   }
 }

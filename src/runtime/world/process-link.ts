@@ -17,6 +17,7 @@ const NAP_MS = 0.2;
 
 export class ProcessLink implements RankLink {
   readonly kind = "process";
+  readonly relaysOutput = false;
   readonly #socket = new Socket({ fd: CHANNEL_FD, readable: true, writable: false });
 
   constructor() {

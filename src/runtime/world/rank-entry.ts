@@ -18,9 +18,11 @@ const post = (message: FromRank) => link.post(message);
 let session: RankSession | undefined;
 
 // A process writes to its pipes at once by itself.
-if (link.kind === "thread") {
+if (link.relaysOutput) {
   sendOutputAtOnce("stdout");
   sendOutputAtOnce("stderr");
+}
+if (link.kind === "thread") {
   reportChildren((pid, isAlive) => post({ kind: "child", pid, isAlive }));
 }
 const exitSilently = reportExit();
@@ -138,6 +140,8 @@ function sendOutputAtOnce(stream: OutputStream): void {
     post({ kind: "output", stream, text: decoder.write(bytes) });
   };
   const target = process[stream] as unknown as WritableInternals;
+  // It may be a terminal that another launcher made: what goes through the link does not end there.
+  Object.defineProperty(process[stream], "isTTY", { value: false });
   target._write = (chunk, encoding, done) => {
     send(chunk, encoding);
     done();

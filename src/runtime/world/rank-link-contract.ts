@@ -7,6 +7,8 @@ export const LAUNCHER_PID_VARIABLE = "CHORALE_LAUNCHER_PID";
 
 export interface RankLink {
   readonly kind: Isolation;
+  /** What the rank prints goes through the link: it has no pipes of its own to its launcher. */
+  readonly relaysOutput: boolean;
   /** Sends; the message is out when this returns. @throws DOMException `DataCloneError` */
   post(message: FromRank): void;
   onMessage(listener: (message: ToRank) => void): void;

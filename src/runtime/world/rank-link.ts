@@ -8,9 +8,14 @@ import type { RankLink } from "./rank-link-contract.ts";
 /** Opens the way to whoever started this thread or process. */
 export async function openLink(): Promise<RankLink> {
   const port = parentPort;
-  if (port === null) return new (await import("./process-link.ts")).ProcessLink();
+  if (port === null) {
+    const socket = process.env["CHORALE_RANK_SOCKET"];
+    if (socket !== undefined && socket !== "") return (await import("./socket-link.ts")).SocketLink.open(socket);
+    return new (await import("./process-link.ts")).ProcessLink();
+  }
   return {
     kind: "thread",
+    relaysOutput: true,
     post: (message) => port.postMessage(message),
     onMessage: (listener) => void port.on("message", listener),
     ref: () => port.ref(),

@@ -82,10 +82,11 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
   };
 }
 
-/** What a rank knows of rebuilds before it asks for one. @param evictionMs the most that ending those who are late takes */
-export function rebuildTerms(policy: RestartPolicy, evictionMs: number): Job["rebuild"] {
+/** What a rank knows of rebuilds before it asks for one. @param evictionMs the most that ending those who are late takes @param never why the backend rebuilds no world */
+export function rebuildTerms(policy: RestartPolicy, evictionMs: number, never?: string): Job["rebuild"] {
   const { onFailure, rebuildTimeoutMs, restartDelayMs } = policy;
   const limitMs = rebuildTimeoutMs + evictionMs + (restartDelayMs > 0 ? MAX_RESTART_DELAY_MS : 0);
+  if (never !== undefined) return { limitMs, refusal: never };
   if (onFailure !== "end") return { limitMs };
   const refusal =
     'it was launched to end at the first failure; launch it with onFailure "respawn" or "shrink" (chorale launch --restarts N)';

@@ -154,7 +154,7 @@ export class Supervisor {
 
   /** Makes a generation the current one, and tells each rank its place. */
   #enter(generation: Generation, entries: readonly { readonly member: Member; readonly was?: number }[]): void {
-    const { env, job, policy } = this.#spec;
+    const { env, job, kind, policy } = this.#spec;
     this.#current = generation;
     const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
     for (const { member } of entries) {
@@ -170,7 +170,7 @@ export class Supervisor {
     for (const { member, was } of entries) {
       const place = placeOf(member, env);
       if (was !== undefined) member.host.send({ kind: "rebuilt", place });
-      else member.host.run({ ...job, ...place, rebuild: rebuildTerms(policy, EVICTION_MS) });
+      else member.host.run({ ...job, ...place, rebuild: rebuildTerms(policy, EVICTION_MS, kind.rebuildRefusal) });
     }
     this.#emit({
       kind: "generation-started",

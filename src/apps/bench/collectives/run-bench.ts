@@ -122,10 +122,10 @@ function checkCall(options: BenchOptions): void {
 /** What the backend cannot do of this on any machine. */
 function refusalOf(
   { name, isolations, isolationReason, usesDevices }: BackendKind,
-  { isolation = "thread", graphCalls = 0 }: BenchOptions,
+  { isolation, graphCalls = 0 }: BenchOptions,
   all: readonly BackendKind[],
 ): UnsupportedError | undefined {
-  if (!isolations.includes(isolation)) {
+  if (isolation !== undefined && !isolations.includes(isolation)) {
     return new UnsupportedError(
       `--isolation ${isolation} with the backend ${name}`,
       isolationReason ?? `its ranks run in a ${isolations.join(" or a ")}`,
@@ -161,16 +161,9 @@ export async function defaultDrive(backend: BackendName): Promise<Drive> {
  */
 export async function bench(options: BenchOptions): Promise<BenchRow[]> {
   await checkBench(options);
-  const {
-    op,
-    ranks,
-    backend = DEFAULT_BACKEND,
-    isolation = "thread",
-    dtype = "f32",
-    redop = "sum",
-    root = 0,
-  } = options;
-  const { usesDevices, availableRanks } = await backendKind(backend);
+  const { op, ranks, backend = DEFAULT_BACKEND, dtype = "f32", redop = "sum", root = 0 } = options;
+  const { usesDevices, availableRanks, isolations } = await backendKind(backend);
+  const isolation = options.isolation ?? isolations[0] ?? "thread";
   const most = await availableRanks();
   if (ranks > most) {
     const because = usesDevices ? `the visible devices: ${backend} wants one per rank` : `with the backend ${backend}`;

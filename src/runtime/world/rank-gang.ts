@@ -1,0 +1,272 @@
+/**
+ * The launcher's side of ranks that an engine's own launcher starts together, such as MPI's mpirun: one command for all of
+ * them, and a socket from each. What mpirun itself says is kept for the error of a rank that dies without a word.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { invariant, NativeError } from "../../core/index.ts";
+import type { BackendKind } from "../comm/index.ts";
+import { BaseHost } from "./base-host.ts";
+import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
+import { loadableUrl } from "./location.ts";
+import type { ToRank } from "./messages.ts";
+import { encodeFrame, FrameReader } from "./rank-frames.ts";
+import { exitReason } from "./rank-host.ts";
+import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
+
+/** How long the command may take to end once all its ranks have, ms; then it is killed. */
+const COMMAND_END_MS = 2_000;
+/** How long a rank's last words may take to come after the command has ended, ms. */
+const DRAIN_MS = 500;
+/** How long ranks may take to come, from the start of the command on, ms. The others may wait for one that died in the engine. */
+const COMING_MS = 60_000;
+/** How long the command may take to tell why a rank died without a word, ms. */
+const WORDS_MS = 300;
+/** Most that is kept of what the command says. */
+const SAID_CHARACTERS = 4_000;
+/** Of that, what an error quotes. */
+const WORD_LINES = 6;
+const WORD_CHARACTERS = 400;
+/** Of a rank that said nothing when it ended. */
+const SILENT_EXIT = 137;
+
+/** One rank of a gang. */
+class GangMember extends BaseHost {
+  readonly kind = "process";
+  readonly #gang: RankGang;
+  #socket: Socket | undefined;
+  #pid: number | undefined;
+  #left: number | undefined;
+  #killed = false;
+  /** What is sent before the rank has come. */
+  readonly #early: Buffer[] = [];
+
+  constructor(gang: RankGang) {
+    super();
+    this.#gang = gang;
+  }
+
+  get pid(): number | undefined {
+    return this.#pid;
+  }
+
+  /** Takes the rank's socket, whose first frame has been read. */
+  connect(socket: Socket, pid: number): void {
+    this.#socket = socket;
+    this.#pid = pid;
+    for (const frame of this.#early.splice(0)) socket.write(frame);
+    socket.on("close", () => this.#closed());
+    if (this.#killed) this.terminate();
+  }
+
+  receive(message: unknown): void {
+    const { kind, exitCode } = message as Partial<Extract<GangMessage, { kind: "gang-left" }>>;
+    if (kind === "gang-left") this.#left = Number(exitCode);
+    else this.take(message);
+  }
+
+  send(message: ToRank): void {
+    const frame = encodeFrame(message);
+    if (this.#socket === undefined) this.#early.push(frame);
+    else if (this.#socket.writable) this.#socket.write(frame);
+  }
+
+  setIdle(): void {}
+
+  terminate(): void {
+    this.#killed = true;
+    if (this.exited) return;
+    if (this.#pid === undefined) {
+      this.#gang.kill();
+      return;
+    }
+    try {
+      process.kill(this.#pid, "SIGKILL");
+    } catch {
+      // It is gone already.
+    }
+  }
+
+  refuse(error: unknown): void {
+    this.crash(error);
+    this.terminate();
+  }
+
+  /** Reports the end of a rank that the command could not start, or whose socket is closed. */
+  over(said: string): void {
+    if (this.exited) return;
+    if (this.#pid === undefined) {
+      this.crash(
+        new NativeError(this.#gang.command, "start", 1, said === "" ? "it ended before its ranks began" : said),
+      );
+      this.end(1, "its process was not started");
+    } else if (this.#left !== undefined) {
+      this.end(this.#left, exitReason("process", this.#left));
+    } else this.end(SILENT_EXIT, `its process was killed, or crashed${said === "" ? "" : `: ${said}`}`);
+    this.#socket?.destroy();
+    this.#gang.memberEnded();
+  }
+
+  #closed(): void {
+    if (this.#left !== undefined) this.over("");
+    else setTimeout(() => this.over(this.#gang.lastWords), WORDS_MS);
+  }
+}
+
+/** The ranks of one world, started together. */
+export class RankGang {
+  readonly command: string;
+  readonly #members: readonly GangMember[];
+  readonly #folder: string;
+  readonly #server: Server;
+  readonly #child: ChildProcess;
+  readonly #coming: NodeJS.Timeout;
+  #said = "";
+  #isCommandOver = false;
+  #ending: NodeJS.Timeout | undefined;
+
+  private constructor(
+    ranks: number,
+    start: Awaited<ReturnType<NonNullable<BackendKind["startTogether"]>>>,
+    at: Place,
+    env: Env,
+  ) {
+    const { command, args } = start;
+    this.command = command;
+    this.#folder = at.folder;
+    this.#server = at.server;
+    this.#members = Array.from({ length: ranks }, () => new GangMember(this));
+    this.#server.on("connection", (socket) => this.#greet(socket));
+    this.#server.unref();
+    this.#child = spawn(command, args, {
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true,
+      env: { ...process.env, ...start.env, ...env, [GANG_VARIABLE]: at.path },
+    });
+    if (this.#child.pid !== undefined) endWithLauncher(this.#child.pid);
+    for (const stream of [this.#child.stdout, this.#child.stderr]) {
+      stream?.setEncoding("utf8").on("data", (text: string) => {
+        this.#said = (this.#said + text).slice(-SAID_CHARACTERS);
+      });
+    }
+    this.#child.on("error", (error) => {
+      this.#said += error.message;
+      this.#commandEnded();
+    });
+    this.#child.on("exit", () => setTimeout(() => this.#commandEnded(), DRAIN_MS));
+    this.#coming = setTimeout(() => this.#refuseLate(), COMING_MS);
+    this.#coming.unref();
+  }
+
+  /**
+   * Starts `ranks` ranks by the engine's launcher.
+   * @throws UnavailableError when it is not here
+   */
+  static async start(kind: BackendKind, ranks: number, env: Env = {}): Promise<RankGang> {
+    const program = [process.execPath, fileURLToPath(loadableUrl("runtime/world/rank-entry"))];
+    const folder = mkdtempSync(join(tmpdir(), "chorale-ranks-"));
+    try {
+      const start = await kind.startTogether?.(ranks, program, folder, env);
+      invariant(start !== undefined, `the ${kind.name} backend starts ranks together`);
+      const path = join(folder, "socket");
+      const server = createServer();
+      await new Promise<void>((resolve, reject) => {
+        server.once("error", reject);
+        server.listen(path, resolve);
+      });
+      return new RankGang(ranks, start, { folder, path, server }, env);
+    } catch (error) {
+      rmSync(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  /** What the command has said last, in one line. */
+  get lastWords(): string {
+    const lines = this.#said.split(/\r?\n/).filter((line) => /\w/.test(line));
+    return lines.slice(-WORD_LINES).join("; ").replaceAll(/\s+/g, " ").slice(0, WORD_CHARACTERS);
+  }
+
+  /** The host of a rank. */
+  member(rank: number): GangMember {
+    const member = this.#members[rank];
+    if (member === undefined) throw new RangeError(`the gang has no rank ${rank}`);
+    return member;
+  }
+
+  /** Ends the command and with it every rank that has not come yet. */
+  kill(): void {
+    const { pid } = this.#child;
+    if (pid === undefined || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    try {
+      process.kill(-pid, "SIGKILL");
+    } catch {
+      this.#child.kill("SIGKILL");
+    }
+  }
+
+  /** Sees to it that the command does not outlive its ranks. */
+  memberEnded(): void {
+    if (this.#members.some(({ exited }) => !exited)) return;
+    this.#server.close();
+    if (this.#isCommandOver) rmSync(this.#folder, { recursive: true, force: true });
+    else this.#ending = setTimeout(() => this.kill(), COMMAND_END_MS);
+  }
+
+  #greet(socket: Socket): void {
+    let member: GangMember | undefined;
+    const reader = new FrameReader((message) => {
+      if (member !== undefined) {
+        member.receive(message);
+        return;
+      }
+      const { kind, rank, pid } = message as Partial<Extract<GangMessage, { kind: "gang-hello" }>>;
+      const found = kind === "gang-hello" && typeof pid === "number" ? this.#members[rank ?? -1] : undefined;
+      if (found === undefined || found.pid !== undefined) {
+        socket.destroy();
+        return;
+      }
+      member = found;
+      found.connect(socket, pid as number);
+    });
+    socket.on("error", () => {});
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        reader.push(chunk);
+      } catch (error) {
+        if (member === undefined) socket.destroy();
+        else member.refuse(error);
+      }
+    });
+  }
+
+  /** Ends a world of which some ranks never came. */
+  #refuseLate(): void {
+    const late = this.#members.flatMap(({ pid, exited }, rank) => (pid === undefined && !exited ? [rank] : []));
+    if (late.length === 0) return;
+    const text = `rank ${late.join(", ")} did not start within ${COMING_MS / 1000} s`;
+    for (const rank of late) this.#members[rank]?.refuse(new NativeError(this.command, "start", 1, text));
+    for (const member of this.#members) member.terminate();
+    this.kill();
+  }
+
+  #commandEnded(): void {
+    clearTimeout(this.#coming);
+    clearTimeout(this.#ending);
+    this.#isCommandOver = true;
+    if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
+    for (const member of this.#members) member.over(this.lastWords);
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+interface Place {
+  readonly folder: string;
+  readonly path: string;
+  readonly server: Server;
+}
+type Env = Readonly<Record<string, string>>;
