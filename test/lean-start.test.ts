@@ -29,6 +29,7 @@ function loadedBy(...entries: string[]): { readonly files: readonly string[]; re
 it.each([
   ["threads", "threads"],
   ["nccl", "nccl"],
+  ["mpi", "mpi"],
   ["cuda", "nccl"],
 ])("a rank of the %s backend loads no package when it starts", (backend, attaches) => {
   const folder = `runtime/backends/${backend}`;

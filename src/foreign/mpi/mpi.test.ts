@@ -1,0 +1,55 @@
+import { describe, expect, it } from "vitest";
+import { abiOf, MPI_ABIS, OPEN_MPI_WORLD } from "./abi.ts";
+import { mpiLibrary } from "./library.ts";
+import { launchedBy } from "./started-by.ts";
+
+describe("the binary interface of an MPI", () => {
+  const exporting = (...symbols: string[]) => ({ has: (symbol: string) => symbols.includes(symbol) });
+
+  it("is told by its symbols, and by its version where both interfaces export one", () => {
+    expect(abiOf(exporting(OPEN_MPI_WORLD), "Open MPI v4.1.4").name).toBe("Open MPI");
+    expect(abiOf(exporting(), "MPICH Version: 4.0.2").name).toBe("MPICH");
+    expect(abiOf(exporting(), "Intel(R) MPI Library 2021.11").name).toBe("MPICH");
+    expect(abiOf(exporting("MPI_Abi_get_version"), "MPICH Version: 5.0.1").name).toBe("MPICH");
+    expect(abiOf(exporting("MPI_Abi_get_version"), "mpi-abi-stubs").name).toBe("MPI-5");
+  });
+
+  it("has sizes in MPICH's datatypes: bits 8 to 15 of a handle", () => {
+    const { dtypes } = MPI_ABIS.MPICH.handles({} as never);
+    const sizes = Object.entries(dtypes).map(([dtype, handle]) => [dtype, (handle >> 8) & 0xff]);
+    expect(Object.fromEntries(sizes)).toEqual({ i8: 1, u8: 1, u16: 2, i32: 4, u32: 4, f32: 4, i64: 8, u64: 8, f64: 8 });
+  });
+
+  it("has no two names for one handle, in any interface", () => {
+    for (const abi of [MPI_ABIS.MPICH, MPI_ABIS["MPI-5"]]) {
+      const { dtypes, ops, ...rest } = abi.handles({} as never);
+      const all = [...Object.values(dtypes), ...Object.values(ops), ...Object.values(rest)];
+      expect(new Set(all).size).toBe(all.length);
+    }
+  });
+});
+
+describe("the launcher of this process", () => {
+  it("is told by its variables, srun's before those of the library that it serves", () => {
+    expect(launchedBy({})).toBeUndefined();
+    expect(launchedBy({ OMPI_COMM_WORLD_SIZE: "4", OMPI_COMM_WORLD_RANK: "2" })).toMatchObject({
+      family: "Open MPI",
+      size: 4,
+      rank: 2,
+    });
+    expect(launchedBy({ PMI_SIZE: "3", PMI_RANK: "0" })).toMatchObject({ family: "MPICH", size: 3 });
+    expect(launchedBy({ PMI_SIZE: "3", PMI_RANK: "0", SLURM_PROCID: "0" })).toMatchObject({
+      launcher: "Slurm's srun",
+      family: undefined,
+      size: 3,
+    });
+    expect(launchedBy({ PMI_SIZE: "many", PMI_RANK: "0" })).toBeUndefined();
+  });
+
+  it("has its own library looked for first", () => {
+    const first = (env: Record<string, string>) => mpiLibrary(launchedBy(env)).files[0];
+    expect(first({ PMI_SIZE: "3", PMI_RANK: "0" })).toBe("libmpich.so.12");
+    expect(first({ OMPI_COMM_WORLD_SIZE: "3", OMPI_COMM_WORLD_RANK: "0" })).toBe("libmpi.so.40");
+    expect(first({})).toBe("libmpi.so.40");
+  });
+});

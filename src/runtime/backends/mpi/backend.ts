@@ -1,0 +1,170 @@
+/**
+ * One rank's door to MPI. A rank is a process that MPI's launcher started; data moves through MPI alone, and the ranks of a
+ * host share a control segment (runtime/memory) in which they say what they call.
+ */
+import {
+  AbortedError,
+  ChoraleError,
+  type DType,
+  InvalidArgumentError,
+  parseDType,
+  type Tensor,
+} from "../../../core/index.ts";
+import {
+  type Backend,
+  type Capabilities,
+  type Communicator,
+  checkGroup,
+  DEFAULT_TIMEOUT_MS,
+  type Failure,
+  failureOf,
+  type GroupCommunicator,
+} from "../../comm/index.ts";
+import { type OpenControl, openMappedControl } from "../../memory/index.ts";
+import { mpiCapabilities } from "./capabilities.ts";
+import type { MpiGroup } from "./mpi-group.ts";
+import { checkMpiRank, MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
+import { type MpiProcess, startMpi } from "./mpi-process.ts";
+import { MpiRank } from "./mpi-rank.ts";
+import { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";
+
+/** What the mpi backend is told. */
+export interface MpiOptions {
+  /** Deadline of every wait; 60 s by default. */
+  readonly timeoutMs?: number;
+  /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
+  readonly strictWork?: boolean;
+}
+
+/**
+ * Attaches this process as `rank`, which must be its rank in MPI.
+ * @throws UnavailableError without MPI, or when another MPI's launcher started the process; InvalidArgumentError
+ */
+export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions = {}): MpiBackend {
+  checkMpiRank(handle, rank);
+  const mpi = startMpi();
+  if (mpi.rank !== rank || mpi.size !== handle.ranks) {
+    const place = `rank ${rank} of ${handle.ranks}`;
+    throw new InvalidArgumentError("rank", place, `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
+  }
+  const control = openMappedControl(handle.control, handle, { attach: true });
+  const inTheWay = control.segment.presence.enter(rank, process.pid, 0);
+  if (inTheWay !== undefined) {
+    control.close();
+    throw new InvalidArgumentError("rank", rank, `a process of its own: this one is rank ${inTheWay} of that world`);
+  }
+  return new MpiBackend(mpi, handle, rank, control, options);
+}
+
+export class MpiBackend implements Backend {
+  readonly name = "mpi";
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly world: GroupCommunicator<MpiGroup>;
+  readonly #rank: MpiRank;
+  readonly #control: OpenControl;
+  readonly #term: WorldTerm;
+  readonly #instances = new Map<string, number>();
+  #closed = false;
+  #freed = false;
+
+  constructor(mpi: MpiProcess, handle: MpiHandle, rank: number, control: OpenControl, options: MpiOptions) {
+    const { ranks: worldSize, generation } = handle;
+    this.rank = rank;
+    this.worldSize = worldSize;
+    this.generation = generation;
+    this.#control = control;
+    this.#term = { generation, closed: undefined };
+    this.#rank = new MpiRank({
+      mpi,
+      segment: control.segment,
+      rank,
+      worldSize,
+      generation,
+      timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+      strictWork: options.strictWork ?? false,
+      capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS),
+    });
+    const all = Array.from({ length: worldSize }, (_, r) => r);
+    mpi.numWorlds++;
+    this.world = this.#rank.communicator("world", all, control.segment.group("world", all, 0, rank), mpi.comm);
+  }
+
+  async group(name: string, ranks: readonly number[]): Promise<Communicator> {
+    checkGroup(name, ranks, this.worldSize, this.rank);
+    const key = `${name}:${ranks.join(",")}`;
+    const instance = this.#instances.get(key) ?? 0;
+    this.#instances.set(key, instance + 1);
+    const control = this.#rank.segment.group(name, ranks, instance, ranks.indexOf(this.rank), "named");
+    return this.#rank.communicator(name, ranks, control).ready();
+  }
+
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return worldTensor(this.#term, parseDType(dtype) as D, shape);
+  }
+
+  free(tensor: Tensor): void {
+    freeTensor(this.#term, tensor, (buffer) => {
+      for (const { queue } of this.#rank.groups) {
+        const use = queue.useOf(buffer);
+        if (use !== undefined) return use;
+      }
+      return undefined;
+    });
+  }
+
+  fail(rank: number, cause: string): void {
+    this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+  }
+
+  get failure(): Failure | undefined {
+    return this.#freed ? undefined : this.#rank.segment.failure;
+  }
+
+  capabilities(): Capabilities {
+    return this.#rank.capabilities;
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    const errors: unknown[] = [];
+    for (const communicator of [...this.#rank.communicators].reverse()) {
+      await communicator.close().catch((error: unknown) => errors.push(error));
+    }
+    this.#free("was closed");
+    if (errors.length > 0) throw errors[0];
+  }
+
+  abandon(cause: Error): void {
+    if (this.#freed) return;
+    this.#closed = true;
+    const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
+    const first = this.#rank.groups.find(({ queue }) => queue.cause !== undefined)?.queue.cause;
+    // Peers are to read what failed here first, and not that this rank has left because of it.
+    if (first !== undefined) this.#rank.segment.fail(failureOf(first));
+    else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
+    for (const { queue } of this.#rank.groups) queue.abandon(error);
+    // The others may be waiting in MPI for ever.
+    this.#rank.mpi.broken = true;
+    this.#free(`ended: ${error.message}`);
+  }
+
+  #free(why: string): void {
+    if (this.#freed) return;
+    this.#freed = true;
+    this.#term.closed = why;
+    const { segment, poller } = this.#rank;
+    poller.close();
+    this.#rank.mpi.numWorlds--;
+    // Of a dead rank MPI_Finalize would wait for ever.
+    if (segment.failure?.code === "RANK_FAILED") this.#rank.mpi.broken = true;
+    segment.presence.end(this.rank);
+    this.#control.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}

@@ -1,0 +1,43 @@
+/** Where host memory lies, for MPI: a look-up per buffer, so that a call gives MPI numbers alone. */
+import { addressOf } from "../../../foreign/native/index.ts";
+
+/** In place of the address of what has no bytes. */
+export const emptyAddress = 0;
+
+/** A stretch of host memory that MPI reads or writes. */
+export interface Span {
+  readonly bytes: Uint8Array;
+  readonly address: number;
+}
+
+export class HostAddresses {
+  /** Of buffers, which do not move; small typed arrays do until their buffer is asked for. */
+  readonly #known = new WeakMap<ArrayBufferLike, number>();
+
+  /** The address of a view's first byte. The view must be kept for as long as MPI uses it. */
+  of(view: ArrayBufferView): number {
+    if (view.byteLength === 0) return emptyAddress;
+    const { buffer } = view;
+    let base = this.#known.get(buffer);
+    if (base === undefined) {
+      base = Number(addressOf(new Uint8Array(buffer)));
+      this.#known.set(buffer, base);
+    }
+    return base + view.byteOffset;
+  }
+
+  span(view: ArrayBufferView): Span {
+    const bytes = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+    return { bytes, address: this.of(bytes) };
+  }
+
+  /** Fresh memory. */
+  fresh(sizeBytes: number): Span {
+    return this.span(new Uint8Array(new ArrayBuffer(sizeBytes)));
+  }
+}
+
+/** Bytes [start, start + length) of a span. */
+export function part({ bytes, address }: Span, start: number, length: number): Span {
+  return { bytes: bytes.subarray(start, start + length), address: length === 0 ? emptyAddress : address + start };
+}

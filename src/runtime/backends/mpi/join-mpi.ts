@@ -1,0 +1,78 @@
+/**
+ * Joins processes that MPI's launcher started into a world, without a rendezvous of chorale's: they know each other through
+ * MPI. Rank 0 makes what they share, and tells them where it is.
+ */
+import { hostname } from "node:os";
+import { AbortedError, FormatError, TimeoutError, UnsupportedError } from "../../../core/index.ts";
+import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
+import { machine, nap } from "../../memory/index.ts";
+import { attachMpi } from "./backend.ts";
+import { checkMpiHandle, createMpiHost, dumpMpiFlight, releaseMpiHost } from "./mpi-handle.ts";
+import { MPI_KIND } from "./mpi-kind.ts";
+import { type MpiProcess, startMpi } from "./mpi-process.ts";
+
+/** Room for a host's name, or for where the control segment is. */
+const NOTE_BYTES = 1024;
+const NAP_MS = 0.2;
+
+/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError */
+export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: EngineJoin): Promise<JoinedEngine> {
+  const mpi = startMpi();
+  checkRanks(MPI_KIND, mpi.size, "number of ranks (of MPI's launcher)");
+  const hosts = exchange(mpi, `${hostname()} (${machine()})`, timeoutMs);
+  if (new Set(hosts).size > 1) {
+    const where = [...new Set(hosts)].map((host) => `${hosts.filter((one) => one === host).length} on ${host}`);
+    throw new UnsupportedError("a world of several hosts on the mpi backend", `the ranks are ${where.join(", ")}`);
+  }
+  const made = mpi.rank === 0 ? createMpiHost({ ranks: mpi.size, generation }) : undefined;
+  try {
+    const [told = ""] = exchange(mpi, made === undefined ? "" : JSON.stringify(made), timeoutMs);
+    const handle = checkMpiHandle(parse(told));
+    const backend = attachMpi(handle, mpi.rank, { timeoutMs });
+    return {
+      backend,
+      release: () => made && releaseMpiHost(made),
+      readFlight: made === undefined ? undefined : () => dumpMpiFlight(made),
+    };
+  } catch (error) {
+    if (made !== undefined) releaseMpiHost(made);
+    throw error;
+  }
+}
+
+/** Gives every rank a note of every other. @throws TimeoutError when one of them does not come, AbortedError when it is too long */
+function exchange(mpi: MpiProcess, note: string, timeoutMs: number): readonly string[] {
+  const bytes = Buffer.from(note);
+  if (bytes.length > NOTE_BYTES)
+    throw new AbortedError(`a rank's note has ${bytes.length} bytes, more than ${NOTE_BYTES}`);
+  const all = mpi.addresses.fresh(NOTE_BYTES * mpi.size);
+  all.bytes.set(bytes, NOTE_BYTES * mpi.rank);
+  const { api, abi, handles } = mpi.library;
+  const type = handles.byte;
+  const request = mpi.requests.take();
+  const status = api.MPI_Iallgather(abi.inPlace, 0, type, all.address, NOTE_BYTES, type, mpi.comm, request);
+  mpi.library.check("MPI_Iallgather", status);
+  const until = performance.now() + timeoutMs;
+  while (!mpi.requests.done(request)) {
+    if (performance.now() > until) {
+      mpi.abandoned.push(all);
+      mpi.broken = true;
+      throw new TimeoutError("joining the world through MPI", timeoutMs, [{ rank: mpi.rank, arrived: true }]);
+    }
+    nap(NAP_MS);
+  }
+  mpi.requests.give(request);
+  return Array.from({ length: mpi.size }, (_, rank) => {
+    const part = all.bytes.subarray(rank * NOTE_BYTES, (rank + 1) * NOTE_BYTES);
+    const end = part.indexOf(0);
+    return Buffer.from(end < 0 ? part : part.subarray(0, end)).toString();
+  });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new FormatError("what rank 0 published", "cannot be read", { cause });
+  }
+}

@@ -1,0 +1,238 @@
+/** The driver of a group over MPI: from checked calls to entries of its queue. */
+import { type ChoraleError, InvalidArgumentError } from "../../../core/index.ts";
+import {
+  asTensor,
+  type ByteExchange,
+  type Capabilities,
+  type CommStats,
+  type Communicator,
+  type GroupCall,
+  type GroupDriver,
+  type GroupOpening,
+  type GroupPlace,
+  MAX_OBJECT_BYTES,
+  type PendingWork,
+  packCall,
+  readChoice,
+  type SubmittedBatch,
+  writeChoice,
+} from "../../comm/index.ts";
+import { COLLECTIVE } from "../../memory/index.ts";
+import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, QueuedWork } from "../../progress/index.ts";
+import { CountLists } from "./move-calls.ts";
+import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
+import type { MpiQueue } from "./mpi-queue.ts";
+import type { MpiRank } from "./mpi-rank.ts";
+import { PairMessages } from "./pair-messages.ts";
+import { type PrepareContext, type Prepared, prepareBarrier, prepareCollective } from "./prepare-calls.ts";
+
+const NO_BYTES = new Uint8Array(0);
+
+export class MpiGroup implements GroupDriver {
+  readonly place: GroupPlace;
+  readonly capabilities: Capabilities;
+  readonly queue: MpiQueue;
+  readonly #rank: MpiRank;
+  readonly #sequence: CallSequence;
+  readonly #context: PrepareContext;
+  readonly #messages: PairMessages;
+
+  constructor(rank: MpiRank, queue: MpiQueue) {
+    const { group, ranks, control, generation } = queue.options;
+    this.#rank = rank;
+    this.queue = queue;
+    this.capabilities = rank.capabilities;
+    this.place = { backend: "mpi", group, rank: control.member, ranks: Object.freeze([...ranks]), generation };
+    this.#sequence = new CallSequence(ranks.length);
+    this.#context = {
+      addresses: rank.mpi.addresses,
+      sequence: this.#sequence,
+      kernels: rank.kernels,
+      rank: control.member,
+      size: ranks.length,
+    };
+    this.#messages = new PairMessages(rank.mpi, this.#sequence, (arrivals) => queue.allAgree(arrivals));
+  }
+
+  get failure(): ChoraleError | undefined {
+    return this.queue.knownFailure();
+  }
+  get strictWork(): boolean {
+    return this.#rank.strictWork;
+  }
+  get nextSeq(): number {
+    return this.#sequence.next;
+  }
+
+  submit(call: GroupCall): PendingWork<unknown> {
+    if (call.kind === "tensors" && call.call.peer !== undefined) {
+      const { peer, op } = call.call;
+      const parts = op === "send" ? this.#messages.send(call, peer) : this.#messages.recv(call, peer);
+      return this.#push(parts, call.timeoutMs);
+    }
+    const { op, arrivals, activity, regions, result, sizeBytes } = this.#prepare(call);
+    return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes }, call.timeoutMs);
+  }
+
+  submitAll(calls: readonly GroupCall[]): SubmittedBatch {
+    if (calls.length === 0) return { works: [] };
+    const numCollectives = calls.filter((one) => one.kind === "barrier" || one.call.peer === undefined).length;
+    if (numCollectives > MAX_BATCH_COLLECTIVES) {
+      throw new InvalidArgumentError("collectives in a batch", numCollectives, `at most ${MAX_BATCH_COLLECTIVES}`);
+    }
+    const messages: Activity[] = [];
+    const collectives: Activity[] = [];
+    const prepared = this.#sequence.atomically(() =>
+      calls.map((call) => {
+        if (call.kind === "tensors" && call.call.peer !== undefined) {
+          const { op, peer } = call.call;
+          messages.push(this.#messages.activity(call, peer));
+          const arrivals = [this.#messages.arrival(call, peer)];
+          const result = op === "send" ? undefined : asTensor(call.input);
+          return { op, arrivals, result, regions: [call.input.region], sizeBytes: call.input.region.sizeBytes };
+        }
+        const one = this.#prepare(call);
+        collectives.push(one.activity);
+        return one;
+      }),
+    );
+    const members = prepared.map(({ op, arrivals, result }) => ({
+      work: new QueuedWork<unknown>(
+        this.queue,
+        arrivals[0] === undefined ? 0 : placeOf(arrivals[0]),
+        op,
+        this.place.group,
+      ),
+      value: result,
+    }));
+    const timeouts = calls.flatMap(({ timeoutMs }) => timeoutMs ?? []);
+    const parts: EntryParts = {
+      op: prepared[0]?.op ?? "barrier",
+      arrivals: prepared.flatMap(({ arrivals }) => arrivals),
+      // Messages first: a collective of the batch may wait for ranks that wait for them.
+      activities: [...messages, ...collectives],
+      members,
+      regions: prepared.flatMap(({ regions }) => regions),
+      value: () => undefined,
+      sizeBytes: prepared.reduce((sum, one) => sum + one.sizeBytes, 0),
+    };
+    const whole = this.#push(parts, timeouts.length === 0 ? undefined : Math.min(...timeouts), "batch");
+    return { works: members.map(({ work }) => work), whole };
+  }
+
+  exchange<T>(exchange: ByteExchange<T>): PendingWork<T> {
+    const parts = exchange.op === "split" ? this.#split(exchange) : this.#objects(exchange);
+    return this.#push(parts, exchange.timeoutMs) as PendingWork<T>;
+  }
+
+  open({ name, members, nth, how, color }: GroupOpening): Communicator | undefined {
+    if (members.length === 0) return undefined;
+    const ranks = members.map((member) => this.place.ranks[member] ?? member);
+    const { control } = this.queue.options;
+    const label = how === "split" ? `${name}:${color}` : name;
+    const own = ranks.indexOf(this.#rank.rank);
+    const child = this.#rank.segment.group(`${this.place.group}>${label}`, ranks, nth, own, control.key);
+    return this.#rank.communicator(name, ranks, child);
+  }
+
+  pending(): CommStats {
+    const usedBytes = 0;
+    return {
+      operations: this.queue.settling.counters.snapshot(),
+      pending: this.queue.pending,
+      memory: { usedBytes, peakBytes: usedBytes, limitBytes: Number.MAX_SAFE_INTEGER },
+    };
+  }
+
+  fail(error: ChoraleError): void {
+    this.queue.fail(error);
+  }
+
+  drain(): Promise<void> {
+    return this.queue.drain();
+  }
+
+  async close(): Promise<{ readonly error: unknown } | undefined> {
+    const { control, group } = this.queue.options;
+    // No member makes a call after it has said so.
+    control.announceClose();
+    const over = () => control.failed;
+    const undelivered = await this.#messages.drain(group, this.#rank.timeoutMs, over);
+    const failed = this.queue.knownFailure();
+    const unseen = this.queue.close();
+    this.#rank.retire(this);
+    if (unseen.length > 0) return { error: unseen[0] };
+    // What a group that failed has sent is not missed.
+    return undelivered === undefined || failed !== undefined ? undefined : { error: undelivered };
+  }
+
+  #push(parts: EntryParts, timeoutMs: number | undefined, name: string = parts.op): QueuedWork<unknown> {
+    const first = parts.arrivals[0];
+    const work = new QueuedWork<unknown>(this.queue, first === undefined ? 0 : placeOf(first), name, this.place.group);
+    if (timeoutMs !== undefined) this.queue.expectOwnDeadlines();
+    this.queue.push(new MpiEntry(work, parts, timeoutMs ?? this.#rank.timeoutMs));
+    return work;
+  }
+
+  #prepare(call: GroupCall): Prepared {
+    return call.kind === "barrier" ? prepareBarrier(this.#context, call) : prepareCollective(this.#context, call);
+  }
+
+  /** A split's choices ride in its fingerprint: MPI has no part in it before the new group is used. */
+  #split<T>({ bytes, finish }: ByteExchange<T>): EntryParts {
+    const { color, key } = readChoice(bytes, this.place.rank);
+    const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
+    const { control } = this.queue.options;
+    let made: T | undefined;
+    const step = () => {
+      const choices: Uint8Array[] = [];
+      for (let member = 0; member < control.size; member++) {
+        const print = control.read(member, COLLECTIVE, arrival.seq);
+        if (print === undefined) return false;
+        choices.push(writeChoice(print.count, print.hash));
+      }
+      made = finish(choices);
+      return true;
+    };
+    return { op: "split", arrivals: [arrival], reads: true, step, value: () => made };
+  }
+
+  /** Objects: their lengths are in the fingerprints, so that one call moves them all. */
+  #objects<T>({ op, bytes, root, finish }: ByteExchange<T>): EntryParts {
+    const mine = bytes ?? NO_BYTES;
+    const arrival = this.#sequence.collective(packCall(op, undefined, undefined, root), mine.length, 0);
+    const { control } = this.queue.options;
+    let given: readonly (Uint8Array | undefined)[] = [];
+    const move = new SteppedCall(function* (steps: Steps) {
+      const { mpi } = steps;
+      const lengths = Array.from(
+        { length: control.size },
+        (_, m) => control.read(m, COLLECTIVE, arrival.seq)?.count ?? 0,
+      );
+      for (const [rank, length] of lengths.entries()) {
+        if (length >= 0 && length <= MAX_OBJECT_BYTES) continue;
+        throw new InvalidArgumentError(`object of rank ${rank}`, `${length} bytes`, `at most ${MAX_OBJECT_BYTES}`);
+      }
+      const all = mpi.addresses.fresh(lengths.reduce((a, b) => a + b, 0));
+      const starts = lengths.map((_, rank) => lengths.slice(0, rank).reduce((a, b) => a + b, 0));
+      all.bytes.set(mine, starts[steps.rank]);
+      const lists = new CountLists(mpi.addresses);
+      const [counts, offsets] = lists.of(lengths);
+      const { api, abi, handles } = mpi.library;
+      if (all.bytes.length > 0) {
+        steps.issue("MPI_Iallgatherv", ({ comm }, request) =>
+          api.MPI_Iallgatherv(abi.inPlace, 0, handles.byte, all.address, counts, offsets, handles.byte, comm, request),
+        );
+      }
+      yield;
+      given = lengths.map((length, rank) => {
+        const start = starts[rank] ?? 0;
+        return length === 0 ? undefined : all.bytes.slice(start, start + length);
+      });
+      // Read to the end: the lists are MPI's until here.
+      void lists;
+    });
+    const value = () => finish(given);
+    return { op, arrivals: [arrival], reads: true, activities: [move], value, sizeBytes: mine.length };
+  }
+}

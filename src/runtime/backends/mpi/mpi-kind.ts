@@ -1,0 +1,43 @@
+/** The mpi backend as the world knows it: ranks are processes that MPI's own launcher starts together. */
+import { type BackendKind, isDuration, isFlag } from "../../comm/index.ts";
+import type { MpiOptions } from "./backend.ts";
+import {
+  buryMpiRank,
+  createMpiHost,
+  dumpMpiFlight,
+  failMpiRank,
+  MAX_MPI_RANKS,
+  type MpiHandle,
+  releaseMpiHost,
+} from "./mpi-handle.ts";
+
+export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
+  name: "mpi",
+  options: { timeoutMs: isDuration, strictWork: isFlag },
+  isolations: ["process"],
+  isolationReason: "whose ranks are processes, since MPI knows no others",
+  maxRanks: MAX_MPI_RANKS,
+  usesDevices: false,
+  async availableRanks() {
+    const { requireMpi } = await import("../../../foreign/mpi/index.ts");
+    requireMpi();
+    return MAX_MPI_RANKS;
+  },
+  createHost: createMpiHost,
+  releaseHost: releaseMpiHost,
+  attach: async (host, rank, options) => (await import("./backend.ts")).attachMpi(host, rank, options),
+  fail: (host, rank, cause) => failMpiRank(host, rank, cause),
+  bury: buryMpiRank,
+  readFlight: dumpMpiFlight,
+  libraries: async () => (await import("../../../foreign/mpi/index.ts")).mpiLibraries(),
+  async startTogether(ranks, program, folder, given) {
+    const { requireMpi } = await import("../../../foreign/mpi/index.ts");
+    const { mpirunCommand } = await import("./mpirun.ts");
+    const env = { ...process.env, ...given };
+    const { abi, name } = requireMpi(env);
+    return mpirunCommand({ abi: abi.name, library: name, ranks, program, folder, env });
+  },
+  rebuildRefusal:
+    "MPI started its ranks together, and none can be added or left out: end the job and start it again (chorale launch, mpirun or the batch system)",
+  join: async (options) => (await import("./join-mpi.ts")).joinMpi(options),
+};

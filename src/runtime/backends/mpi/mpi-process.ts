@@ -1,0 +1,128 @@
+/**
+ * MPI in this process: initialised once, by the first world, and finalised when the process ends well. MPI belongs to the
+ * process and not to a thread; every call here is made on the thread that initialised it.
+ */
+import { availableParallelism } from "node:os";
+import { isMainThread } from "node:worker_threads";
+import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
+import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
+import { emptyAddress, HostAddresses } from "./host-addresses.ts";
+import { RequestPool } from "./request-pool.ts";
+
+/** MPI_THREAD_FUNNELED: only the thread that initialised MPI calls it. */
+const THREAD_FUNNELED = 1;
+/** Tag of the messages by which a group is made; one group of a rank is made at a time. */
+const GROUP_TAG = 20;
+
+export class MpiProcess {
+  readonly library: MpiLibrary;
+  readonly rank: number;
+  readonly size: number;
+  /** All processes, apart from what the program may do with MPI_COMM_WORLD itself. */
+  readonly comm: number;
+  readonly requests: RequestPool;
+  readonly addresses = new HostAddresses();
+  /** Ranks outnumber cores: whoever looks in vain gives its core away. */
+  crowded: boolean;
+  /** What MPI may still write to or read from, since its calls can be given up but not taken back. */
+  readonly abandoned: unknown[] = [];
+  /** A rank is dead, or calls were given up: MPI_Finalize would wait for ever. */
+  broken = false;
+  /** Worlds of this process that have not ended. */
+  numWorlds = 0;
+
+  constructor(library: MpiLibrary) {
+    const { api, handles } = library;
+    this.library = library;
+    if (library.integer("MPI_Initialized", (out) => api.MPI_Initialized(out)) === 0) {
+      library.integer("MPI_Init_thread", (out) => api.MPI_Init_thread(0, 0, THREAD_FUNNELED, out));
+    }
+    // Of the world too: what goes wrong before there is another communicator must not end the process.
+    library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(handles.commWorld, handles.errorsReturn));
+    this.rank = library.integer("MPI_Comm_rank", (out) => api.MPI_Comm_rank(handles.commWorld, out));
+    this.size = library.integer("MPI_Comm_size", (out) => api.MPI_Comm_size(handles.commWorld, out));
+    refuseWrongLauncher(library, this.size);
+    this.comm = library.handle("MPI_Comm_dup", (out) => api.MPI_Comm_dup(handles.commWorld, out));
+    library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(this.comm, handles.errorsReturn));
+    this.requests = new RequestPool(library);
+    this.crowded = this.size > availableParallelism();
+    process.once("exit", (code) => this.#finalize(code));
+  }
+
+  /** Makes the communicator of `ranks`, in that order. All of them call it, and it blocks until they have. */
+  createGroup(ranks: readonly number[]): number {
+    const { api, handles } = this.library;
+    const list = Int32Array.from(ranks);
+    const all = this.library.handle("MPI_Comm_group", (out) => api.MPI_Comm_group(this.comm, out));
+    const group = this.library.handle("MPI_Group_incl", (out) =>
+      api.MPI_Group_incl(all, list.length, list.length === 0 ? emptyAddress : this.addresses.of(list), out),
+    );
+    try {
+      const comm = this.library.handle("MPI_Comm_create_group", (out) =>
+        api.MPI_Comm_create_group(this.comm, group, GROUP_TAG, out),
+      );
+      this.library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(comm, handles.errorsReturn));
+      return comm;
+    } finally {
+      for (const one of [group, all]) {
+        this.library.withHandle("MPI_Group_free", one, (place) => api.MPI_Group_free(place));
+      }
+    }
+  }
+
+  freeGroup(comm: number): void {
+    this.library.withHandle("MPI_Comm_free", comm, (place) => this.library.api.MPI_Comm_free(place));
+  }
+
+  /** Waits for the others in MPI, as launchers want it, unless that could last for ever. */
+  #finalize(code: number): void {
+    if (this.broken || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
+    if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
+    this.library.api.MPI_Finalize();
+  }
+}
+
+/**
+ * Finds out that ranks were started by another MPI's launcher: each is then the only one of a world of its own, and every
+ * collective would be silently wrong.
+ * @throws UnavailableError
+ */
+export function refuseWrongLauncher(
+  library: Pick<MpiLibrary, "name" | "path" | "abi">,
+  size: number,
+  by = launchedBy(),
+): void {
+  if (by === undefined || by.size === size) return;
+  const believe =
+    size === 1
+      ? `${by.size} processes started, each believes it is alone`
+      : `${by.size} processes started (${by.variable}), but MPI counts ${size}`;
+  const other = by.family === "MPICH" ? "libmpich.so.12" : "libmpi.so.40";
+  const mend =
+    by.family === undefined
+      ? "Start it with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), as the library was built for: srun --mpi=list shows what there is."
+      : `Start it with the mpirun that belongs to the library, or have the library of the launcher loaded: CHORALE_MPI_LIBRARY=${other}.`;
+  throw new UnavailableError(
+    "MPI among the processes that were started",
+    `${believe}: started with ${by.launcher}, library is ${library.name} (${library.path})`,
+    mend,
+  );
+}
+
+let running: MpiProcess | undefined;
+
+/**
+ * Initialises MPI in this process, once.
+ * @throws UnavailableError without a library, and when the launcher is another MPI's; UnsupportedError in a worker thread
+ */
+export function startMpi(): MpiProcess {
+  if (running !== undefined) return running;
+  if (!isMainThread) {
+    throw new UnsupportedError(
+      "MPI in a worker thread",
+      "a rank of the mpi backend is a process: its main thread calls MPI",
+    );
+  }
+  running = new MpiProcess(requireMpi());
+  return running;
+}

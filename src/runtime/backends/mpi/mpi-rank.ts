@@ -1,0 +1,74 @@
+/** One rank's end of MPI: its groups, and what they share. */
+import { type Capabilities, GroupCommunicator } from "../../comm/index.ts";
+import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import { Poller } from "../../progress/index.ts";
+import { MpiGroup } from "./mpi-group.ts";
+import type { MpiProcess } from "./mpi-process.ts";
+import { MpiQueue } from "./mpi-queue.ts";
+import { ReductionKernels } from "./reduction-kernels.ts";
+
+export interface MpiRankOptions {
+  readonly mpi: MpiProcess;
+  readonly segment: ControlSegment;
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+}
+
+export class MpiRank {
+  readonly mpi: MpiProcess;
+  readonly segment: ControlSegment;
+  readonly rank: number;
+  readonly generation: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+  readonly poller = new Poller();
+  /** The kernels, built at the first call that needs them. */
+  readonly kernels: () => ReductionKernels;
+  readonly #open = new Map<MpiGroup, GroupCommunicator<MpiGroup>>();
+
+  constructor(options: MpiRankOptions) {
+    this.mpi = options.mpi;
+    this.segment = options.segment;
+    this.rank = options.rank;
+    this.generation = options.generation;
+    this.timeoutMs = options.timeoutMs;
+    this.strictWork = options.strictWork;
+    this.capabilities = options.capabilities;
+    let kernels: ReductionKernels | undefined;
+    this.kernels = () => {
+      kernels ??= new ReductionKernels(options.worldSize);
+      return kernels;
+    };
+  }
+
+  /** Makes a communicator. Returns at once; its calls wait until all members have made it. @param comm MPI's, where it is there */
+  communicator(
+    group: string,
+    ranks: readonly number[],
+    control: GroupControl,
+    comm?: number,
+  ): GroupCommunicator<MpiGroup> {
+    const { mpi, poller, generation } = this;
+    const driver = new MpiGroup(this, new MpiQueue({ mpi, control, poller, group, ranks, generation, comm }));
+    const communicator = new GroupCommunicator(driver);
+    this.#open.set(driver, communicator);
+    return communicator;
+  }
+
+  /** The open communicators, in the order in which they were made. */
+  get communicators(): readonly GroupCommunicator<MpiGroup>[] {
+    return [...this.#open.values()];
+  }
+  get groups(): readonly MpiGroup[] {
+    return [...this.#open.keys()];
+  }
+
+  retire(group: MpiGroup): void {
+    this.#open.delete(group);
+  }
+}

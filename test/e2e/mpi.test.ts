@@ -1,0 +1,157 @@
+/** The mpi backend under the launchers of Open MPI and MPICH, and under chorale's: right results, and every failure in its words. */
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { launch } from "chorale";
+import { runConformance } from "chorale/conformance";
+import { describe, expect, it } from "vitest";
+import { failuresOf } from "../conformance/failures.ts";
+import { type InstalledMpi, MPICH, MPIS, nameOf, OPEN_MPI } from "../helpers/mpi.ts";
+import { scratchFolder } from "../helpers/scratch.ts";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const chorale = new URL("../../.cache/dev/index.js", import.meta.url).href;
+/** Open MPI may leave its session's files behind. */
+const temporary = scratchFolder("mpi");
+const program = fileURLToPath(new URL("mpi-rank.mjs", import.meta.url));
+
+interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly tookMs: number;
+}
+
+/** Runs the rank program under an MPI's own launcher. */
+function mpirun(mpi: InstalledMpi, ranks: number, what: string, env: Record<string, string> = {}): Promise<Ended> {
+  const argv = [...mpi.flags, "-n", String(ranks), process.execPath, program, chorale, what];
+  const began = performance.now();
+  return new Promise((resolve) => {
+    const options = {
+      encoding: "utf8",
+      env: { ...process.env, CHORALE_BACKEND: "mpi", NO_COLOR: "1", TMPDIR: temporary, ...env },
+      timeout: 60_000,
+    } as const;
+    execFile(mpi.launcher, argv, options, (error, stdout, stderr) => {
+      const code = error === null ? 0 : typeof error.code === "number" ? error.code : 1;
+      resolve({ code, stdout, stderr, tookMs: performance.now() - began });
+    });
+  });
+}
+
+const linesOf = (text: string) =>
+  text
+    .split(/\r?\n/)
+    .filter((line) => line !== "")
+    .sort();
+
+for (const mpi of MPIS) {
+  describe.skipIf(!mpi.installed)(nameOf(mpi), () => {
+    const env = { CHORALE_MPI_LIBRARY: mpi.library };
+
+    it("joins under its own launcher, without a word of configuration but the backend", async () => {
+      const { code, stdout, stderr } = await mpirun(mpi, 3, "sum");
+      expect({ code, lines: linesOf(stdout), stderr }).toEqual({
+        code: 0,
+        lines: ["rank 0 of 3: 6, 2, mpi", "rank 1 of 3: 6, 1, mpi", "rank 2 of 3: 6, 2, mpi"],
+        stderr: "",
+      });
+    });
+
+    it("moves and reduces as the reference says", { timeout: 120_000 }, async () => {
+      const data = { backend: "mpi", isolation: "process", only: "data", seed, env } as const;
+      const result = await runConformance({ ...data, ranks: [mpi === OPEN_MPI ? 3 : 2], filter: "count=uneven" });
+      expect(failuresOf(result)).toEqual([]);
+      expect(result.numPassed).toBeGreaterThan(20);
+    });
+
+    it("tells both sides of a mismatch, on every rank", async () => {
+      const { stdout } = await mpirun(mpi, 2, "mismatch");
+      const [zero = "", one = ""] = linesOf(stdout);
+      expect(zero).toMatch(/^rank 0: MISMATCH: .*rank 0: all_reduce\(.*4.*rank 1: all_reduce\(.*8/);
+      expect(one).toBe(zero.replace("rank 0: MISMATCH", "rank 1: MISMATCH"));
+    });
+
+    it("refuses a rebuild in words", async () => {
+      const { stdout } = await mpirun(mpi, 2, "rebuild");
+      expect(linesOf(stdout)[0]).toContain("UNSUPPORTED: world.rebuild() in this world is not supported; MPI started");
+    });
+
+    it("ends the job when a rank is killed", async () => {
+      const { code, tookMs } = await mpirun(mpi, 2, "die");
+      expect(code).not.toBe(0);
+      expect(tookMs).toBeLessThan(15_000);
+    });
+  });
+}
+
+describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
+  it("names a rank that never calls, at the deadline", async () => {
+    const { stdout } = await mpirun(OPEN_MPI, 3, "never");
+    for (const line of linesOf(stdout))
+      expect(line).toMatch(/TIMEOUT: barrier #0 of world .*700 ms.*rank 1|RANK_FAILED|TIMEOUT/);
+    expect(stdout).toMatch(/not arrived|has not|did not|missing/);
+  });
+
+  it("is launched by chorale: results, and a rank that dies is named", { timeout: 60_000 }, async () => {
+    const sums = await launch({
+      ranks: 2,
+      backend: "mpi",
+      run: async (world) => {
+        const x = world.tensor("f16", [3]).fill(world.rank + 0.5);
+        await world.comm.allReduce(x);
+        return x.toArray();
+      },
+    });
+    expect(sums).toEqual([
+      [2, 2, 2],
+      [2, 2, 2],
+    ]);
+    const dying = launch({
+      ranks: 2,
+      backend: "mpi",
+      onOutput: () => {},
+      run: async (world) => {
+        await world.comm.barrier();
+        if (world.rank === 1) process.kill(process.pid, "SIGKILL");
+        await world.comm.barrier({ timeoutMs: 20_000 });
+      },
+    });
+    await expect(dying).rejects.toThrow(/rank 1 failed.*killed/);
+  });
+
+  it("refuses worlds that are rebuilt, and threads", async () => {
+    const run = () => {};
+    await expect(launch({ ranks: 2, backend: "mpi", restarts: 1, run })).rejects.toThrow(
+      /onFailure.*"end" with the mpi/,
+    );
+    await expect(launch({ ranks: 2, backend: "mpi", isolation: "thread", run })).rejects.toThrow(
+      /isolation.*"process"/,
+    );
+  });
+});
+
+describe.skipIf(!OPEN_MPI.installed || !MPICH.installed)(`${nameOf(OPEN_MPI)} and ${nameOf(MPICH)}`, () => {
+  it.each([
+    ["MPICH's mpiexec", MPICH, OPEN_MPI, /library is Open MPI 4\S+ \(libmpi\.so\.40\)/],
+    ["Open MPI's mpirun", OPEN_MPI, MPICH, /library is MPICH 4\S+ \(libmpich\.so\.12\)/],
+  ] as const)("tells at once that %s is not the library's launcher", async (name, launcher, other, library) => {
+    const { code, stderr, stdout } = await mpirun(launcher, 3, "sum", { CHORALE_MPI_LIBRARY: other.library });
+    expect(code).not.toBe(0);
+    expect(stdout + stderr).toContain(
+      `3 processes started, each believes it is alone: started with ${name}, library is`,
+    );
+    expect(stdout + stderr).toMatch(library);
+  });
+});
+
+it("says where MPI was looked for when there is none, and how to get it", async () => {
+  const run = () => {};
+  process.env["CHORALE_MPI_LIBRARY"] = "/nowhere/libmpi.so.40";
+  try {
+    await expect(launch({ ranks: 2, backend: "mpi", run })).rejects.toThrow(
+      /MPI is not available: CHORALE_MPI_LIBRARY names \/nowhere\/libmpi\.so\.40.*no such file.*apt-get install openmpi-bin/,
+    );
+  } finally {
+    delete process.env["CHORALE_MPI_LIBRARY"];
+  }
+});
