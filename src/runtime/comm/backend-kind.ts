@@ -168,7 +168,11 @@ export function checkIsolation({ name, isolations, isolationReason }: BackendKin
 }
 
 /** Checks that a world of the backend can have so many ranks. @throws InvalidArgumentError */
-export function checkRanks({ name, maxRanks, usesDevices }: BackendKind, ranks: number, argument = "ranks"): void {
+export function checkRanks(
+  { name, maxRanks, usesDevices }: Pick<BackendKind, "name" | "maxRanks" | "usesDevices">,
+  ranks: number,
+  argument = "ranks",
+): void {
   if (Number.isInteger(ranks) && ranks >= 1 && ranks <= maxRanks) return;
   const devices = usesDevices ? ", one rank per device of the host" : "";
   throw new InvalidArgumentError(

@@ -7,8 +7,7 @@ import { AbortedError, FormatError, TimeoutError, UnsupportedError } from "../..
 import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
 import { machine, nap } from "../../memory/index.ts";
 import { attachMpi } from "./backend.ts";
-import { checkMpiHandle, createMpiHost, dumpMpiFlight, releaseMpiHost } from "./mpi-handle.ts";
-import { MPI_KIND } from "./mpi-kind.ts";
+import { checkMpiHandle, createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, releaseMpiHost } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 
 /** Room for a host's name, or for where the control segment is. */
@@ -18,7 +17,11 @@ const NAP_MS = 0.2;
 /** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError */
 export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: EngineJoin): Promise<JoinedEngine> {
   const mpi = startMpi();
-  checkRanks(MPI_KIND, mpi.size, "number of ranks (of MPI's launcher)");
+  checkRanks(
+    { name: "mpi", maxRanks: MAX_MPI_RANKS, usesDevices: false },
+    mpi.size,
+    "number of ranks (of MPI's launcher)",
+  );
   const hosts = exchange(mpi, `${hostname()} (${machine()})`, timeoutMs);
   if (new Set(hosts).size > 1) {
     const where = [...new Set(hosts)].map((host) => `${hosts.filter((one) => one === host).length} on ${host}`);

@@ -20,9 +20,9 @@ import {
 import { COLLECTIVE } from "../../memory/index.ts";
 import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, QueuedWork } from "../../progress/index.ts";
 import { CountLists } from "./move-calls.ts";
+import type { MpiContext } from "./mpi-context.ts";
 import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
 import type { MpiQueue } from "./mpi-queue.ts";
-import type { MpiRank } from "./mpi-rank.ts";
 import { PairMessages } from "./pair-messages.ts";
 import { type PrepareContext, type Prepared, prepareBarrier, prepareCollective } from "./prepare-calls.ts";
 
@@ -32,12 +32,12 @@ export class MpiGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly capabilities: Capabilities;
   readonly queue: MpiQueue;
-  readonly #rank: MpiRank;
+  readonly #rank: MpiContext;
   readonly #sequence: CallSequence;
   readonly #context: PrepareContext;
   readonly #messages: PairMessages;
 
-  constructor(rank: MpiRank, queue: MpiQueue) {
+  constructor(rank: MpiContext, queue: MpiQueue) {
     const { group, ranks, control, generation } = queue.options;
     this.#rank = rank;
     this.queue = queue;

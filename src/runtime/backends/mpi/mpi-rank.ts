@@ -2,6 +2,7 @@
 import { type Capabilities, GroupCommunicator } from "../../comm/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import { Poller } from "../../progress/index.ts";
+import type { MpiContext } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import { MpiQueue } from "./mpi-queue.ts";
@@ -18,7 +19,7 @@ export interface MpiRankOptions {
   readonly capabilities: Capabilities;
 }
 
-export class MpiRank {
+export class MpiRank implements MpiContext {
   readonly mpi: MpiProcess;
   readonly segment: ControlSegment;
   readonly rank: number;
@@ -68,7 +69,7 @@ export class MpiRank {
     return [...this.#open.keys()];
   }
 
-  retire(group: MpiGroup): void {
-    this.#open.delete(group);
+  retire(group: object): void {
+    this.#open.delete(group as MpiGroup);
   }
 }

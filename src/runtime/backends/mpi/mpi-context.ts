@@ -1,0 +1,21 @@
+/** What a group needs of its rank. */
+import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import type { MpiProcess } from "./mpi-process.ts";
+import type { ReductionKernels } from "./reduction-kernels.ts";
+
+export interface MpiContext {
+  readonly mpi: MpiProcess;
+  readonly segment: ControlSegment;
+  /** Rank in the world. */
+  readonly rank: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+  /** The kernels, built at the first call that needs them. */
+  readonly kernels: () => ReductionKernels;
+  /** Makes the communicator of a new group. */
+  communicator(group: string, ranks: readonly number[], control: GroupControl): Communicator;
+  /** Forgets a group that was closed. */
+  retire(group: object): void;
+}
