@@ -57,6 +57,13 @@ function entriesOf(room, files) {
  */
 const withConstants = (text) => text.replace(/^var (?=\w+ = class\b|[A-Z][A-Z0-9_]* = )/gm, "const ");
 
+/** A class that names itself is `class _Name` for esbuild, which users would read in errors and in the debugger. */
+const withOwnNames = (text) =>
+  [...text.matchAll(/^(?:const|var) (\w+) = class _\1\b/gm)].reduce(
+    (changed, [, name]) => changed.replace(new RegExp(`\\b_${name}\\b`, "g"), name),
+    text,
+  );
+
 /** Bundles the rooms of dist/ in place. */
 export async function bundleRooms() {
   for (const room of BUNDLED) {
@@ -97,7 +104,7 @@ export async function bundleRooms() {
       ],
     });
     for (const { path, text } of outputFiles) {
-      writeFileSync(path, path.endsWith(".js") ? withConstants(text) : text);
+      writeFileSync(path, path.endsWith(".js") ? withOwnNames(withConstants(text)) : text);
     }
   }
 }

@@ -1,5 +1,5 @@
 /** What is loaded before a program does anything: no package for a rank, nor for `import "chorale"`. */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
@@ -65,6 +65,12 @@ it.skipIf(!isBuilt)(`a rank loads few files${isBuilt ? "" : " (needs npm run bui
   expect(files).toContain("runtime/comm/index.js");
   // 137 before rooms were bundled: each file costs about half a millisecond.
   expect(files.size).toBeLessThan(45);
+});
+
+it.skipIf(!isBuilt)(`classes keep their names${isBuilt ? "" : " (needs npm run build)"}`, () => {
+  const rooms = readdirSync(dist, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".js"));
+  const renamed = rooms.flatMap((file) => readFileSync(join(dist, file), "utf8").match(/= class _\w+/g) ?? []);
+  expect(renamed).toEqual([]);
 });
 
 it('`import "chorale"` loads no package', () => {

@@ -74,7 +74,7 @@ describe("every option that takes a file", () => {
           const file = own(option);
           const changed = `${text.slice(0, place.index)}${with_}${text.slice(place.index + place[0].length)}`;
           writeFileSync(file, Buffer.from(changed, "latin1"));
-          wrong.push(...(await endOf(option.argv(file))).wrong);
+          wrong.push(...wrongEnding(await endOf(option.argv(file)), option.isProgram));
           rmSync(file);
         }
       }

@@ -6,9 +6,11 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ringAllReduce } from "../../src/authoring/algorithms/index.ts";
+import type { Network } from "../../src/authoring/certificate/index.ts";
 import { planToJson, writeMscclXml } from "../../src/authoring/interchange/index.ts";
 import { compile, writeMscclpp } from "../../src/authoring/language/index.ts";
 import { SYSTEMS } from "../../src/authoring/simulator/index.ts";
+import { certify, synthesize } from "../../src/authoring/synthesis/index.ts";
 import { encodeSafetensors } from "../../src/foreign/formats/index.ts";
 import { parseSystem } from "../../src/machine/topology/index.ts";
 import { DEFAULT_PRICES } from "../../src/planner/index.ts";
@@ -20,6 +22,8 @@ export interface FileOption {
   readonly file: string;
   readonly content: Uint8Array;
   readonly argv: (path: string) => readonly string[];
+  /** It is a program, whose own errors have stacks. */
+  readonly isProgram?: boolean;
 }
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
@@ -123,12 +127,50 @@ export function ggufModel(
   );
 }
 
+/** A program with a loop, an argument and its schema. */
+const PROGRAM = `import { allGather, program } from "chorale/language";
+import { z } from "zod";
+
+export const args = z.object({ numRanks: z.number().int().min(2).max(8).default(2) });
+
+export default ({ numRanks }: z.infer<typeof args>) =>
+  program({ name: "direct", collective: allGather(numRanks), autoSync: "full" }, (p) => {
+    for (const from of p.ranks) for (const to of p.ranks) p.copy(to.output.at(from.id), from.input.at(0), to.id);
+  });
+`;
+
+/** A rank's script, as the guide has it. */
+const SCRIPT = `import { joinWorld } from "chorale";
+
+await using world = await joinWorld();
+const x = world.tensor("f32", [4]).fill(world.rank + 1);
+await world.comm.allReduce(x, { op: "sum" });
+if (world.rank === 0) console.log(x.at(0));
+`;
+
+/** What all_reduce_perf prints. */
+const NCCL_TESTS = `#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float     sum      -1    12.41    0.08    0.12      0    12.20    0.08    0.13      0
+       65536         16384     float     sum      -1    15.03    4.36    6.54      0    14.87    4.41    6.61      0
+     1048576        262144     float     sum      -1    31.20   33.61   50.41      0    30.95   33.88   50.82      0
+# Avg bus bandwidth    : 19.0
+`;
+
+/** Three ranks whose links go one way round. */
+const circle: Network = {
+  nodes: ["a", "b", "c"].map((id) => ({ id, kind: "rank" })),
+  edges: ["ab", "bc", "ca"].map(([from = "", to = ""]) => ({ from, to, capacity: "10" })),
+};
+const certificate = certify(await synthesize(circle, "all_gather"));
+
 const measured = fileURLToPath(new URL("../fixtures/simulator/h200-4-2026-11-20.json", import.meta.url));
 
-/** Twelve rows of the measurements: enough to fit one constant to. */
+/** Rows of the measurements: enough to fit one constant to. */
 function measurements(): object {
   const all = JSON.parse(readFileSync(measured, "utf8")) as { rows: { plan?: string }[] };
-  return { ...all, rows: all.rows.filter(({ plan }) => plan !== undefined).slice(0, 12) };
+  return { ...all, rows: all.rows.filter(({ plan }) => plan !== undefined).slice(0, 4) };
 }
 
 /** The options, with what they need beside the file written to `folder`. */
@@ -263,13 +305,58 @@ export function fileOptions(folder: string): readonly FileOption[] {
       content: json(flightDump()),
       argv: (path) => ["doctor", "--flight", path, "--json"],
     },
+    ...(
+      [
+        ["check", ["check"], []],
+        ["compile", ["compile"], []],
+        ["sim", ["sim"], ["--topology", "hgx-h100-8", ...small]],
+        ["bench", ["bench"], ["-b", "1K", "-e", "1K"]],
+      ] as const
+    ).map(
+      ([what, before, after]): FileOption => ({
+        name: `${what}: program`,
+        file: "program.ts",
+        content: utf8(PROGRAM),
+        argv: (path) => [...before, path, ...after],
+        isProgram: true,
+      }),
+    ),
     {
-      name: "check: program",
-      file: "program.mjs",
-      content: utf8(
-        'import { ringAllReduce } from "chorale/algorithms";\nexport default () => ringAllReduce({ numRanks: 2 });\n',
-      ),
-      argv: (path) => ["check", path],
+      name: "launch: program",
+      file: "script.ts",
+      content: utf8(SCRIPT),
+      argv: (path) => ["launch", "-n", "2", "--timeout", "10", path],
+      isProgram: true,
+    },
+    {
+      name: "check --certificate",
+      file: "proof.json",
+      content: json(certificate),
+      argv: (path) => ["check", "--certificate", path],
+    },
+    {
+      name: "synth --topology: network",
+      file: "circle.network.json",
+      content: json(circle),
+      argv: (path) => ["synth", "all_gather", "--topology", path],
+    },
+    {
+      name: "synth --topology: inventory",
+      file: "inventory.json",
+      content: dgx,
+      argv: (path) => ["synth", "broadcast", "--topology", path],
+    },
+    {
+      name: "sim --measured: nccl-tests",
+      file: "all_reduce.txt",
+      content: utf8(NCCL_TESTS),
+      argv: (path) => ["sim", right, "--topology", "hgx-h100-8", "--measured", path],
+    },
+    {
+      name: "sim --measured: JSON",
+      file: "all_reduce.json",
+      content: json({ rows: [1024, 4096, 65_536].map((sizeBytes) => ({ sizeBytes, timeUs: 10 + sizeBytes / 1e4 })) }),
+      argv: (path) => ["sim", right, "--topology", "hgx-h100-8", "--measured", path, "--json"],
     },
     {
       name: "sim: two plans on an inventory",

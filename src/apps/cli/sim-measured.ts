@@ -1,6 +1,6 @@
 /** `sim --measured FILE`: the output of nccl-tests (or rccl-tests, or `chorale bench --json`) beside what was simulated. */
 import { FormatError } from "../../core/index.ts";
-import { readTextFile } from "../../foreign/formats/index.ts";
+import { parseStrictJson, readTextFile } from "../../foreign/formats/index.ts";
 
 /** More is no table of a benchmark. */
 const MAX_FILE_BYTES = 16 * 2 ** 20;
@@ -16,12 +16,15 @@ function timeColumn(header: string): number {
 }
 
 function fromJson(text: string, where: string): MeasuredPoint[] {
-  const { rows } = JSON.parse(text) as { rows?: unknown };
+  const { rows } = parseStrictJson(text, where) as { rows?: unknown };
   if (!Array.isArray(rows)) throw new FormatError(where, "has no `rows`");
-  return rows.map((row: { sizeBytes?: unknown; timeUs?: unknown }) => ({
-    sizeBytes: Number(row.sizeBytes),
-    timeUs: Number(row.timeUs),
-  }));
+  return rows.map((row: { sizeBytes?: unknown; timeUs?: unknown } | null, index) => {
+    const [sizeBytes, timeUs] = [row?.sizeBytes, row?.timeUs];
+    if (typeof sizeBytes !== "number" || typeof timeUs !== "number") {
+      throw new FormatError(where, "expected a row with the numbers sizeBytes and timeUs", { field: `rows.${index}` });
+    }
+    return { sizeBytes, timeUs };
+  });
 }
 
 function fromTable(text: string): MeasuredPoint[] {

@@ -1,4 +1,5 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
@@ -53,6 +54,16 @@ describe("the machine's file", () => {
       writeFileSync(path, other);
       expect(readMachineFile(path)).toBeUndefined();
     }
+  });
+
+  it.skipIf(process.platform === "win32")("is refused at once when it is no regular file", () => {
+    const path = join(folder, "no-file");
+    for (const make of [() => execFileSync("mkfifo", [path]), () => symlinkSync("/dev/zero", path)]) {
+      make();
+      expect(() => readMachineFile(path)).toThrow(/no-file: is not a regular file/);
+      rmSync(path);
+    }
+    expect(readMachineFile(join(folder, "absent.json"))).toBeUndefined();
   });
 
   it("is refused by name when it is broken, and what is written then replaces it", () => {

@@ -3,10 +3,11 @@
  * version that measured it and the date. The file is read by launchers, never by ranks. It holds data alone; who put a
  * section there says what its `data` means and checks it.
  */
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { FormatError } from "../../core/index.ts";
+import { readTextFile } from "../../foreign/formats/internal.ts";
 
 export const STORE_SCHEMA_VERSION = 1;
 /** Sections of the file. */
@@ -75,15 +76,21 @@ export function machineFile(env: NodeJS.ProcessEnv = process.env): string | unde
   return join(folder, "chorale", "machines", `${thisMachine().key}.json`);
 }
 
+/** Larger files were not written by `chorale tune`: a plan of 64 ranks takes some megabytes. */
+const MAX_STORE_BYTES = 2 ** 28;
+
 /**
  * Reads a machine's file. @returns `undefined` when there is none, and for one of another machine or another schema
- * @throws FormatError for a file that is not what `writeMachineFile` wrote
+ * @throws FormatError for a file that is no regular file, or not what `writeMachineFile` wrote
  */
 export function readMachineFile(path: string): MachineRecord | undefined {
   let text: string;
   try {
-    text = readFileSync(path, "utf8");
-  } catch {
+    text = readTextFile(path, MAX_STORE_BYTES);
+  } catch (error) {
+    // What is not there, or another user's, is no file of ours; what is no regular file was named by mistake.
+    const { cause } = error as { readonly cause?: NodeJS.ErrnoException };
+    if (cause?.code === undefined) throw error;
     return undefined;
   }
   const refuse = (problem: string, cause?: unknown) =>
