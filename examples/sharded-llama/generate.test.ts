@@ -33,21 +33,25 @@ const furthest = (actual: readonly number[], expected: readonly number[]) => {
 
 describe("the demo model", PATIENT, () => {
   const prompts = GOLDEN.map(({ prompt }) => ({ tokens: prompt }));
+  // Every layout generates the first tokens, and some of them all, which takes four times as long.
+  const isFull = process.env["CHORALE_FULL"] === "1";
   it.each([
-    [1, 1, 1],
-    [2, 1, 1],
-    [4, 1, 1],
-    [8, 1, 1],
-    [1, 2, 1],
-    [1, 3, 1],
-    [1, 6, 1],
-    [2, 2, 1],
-    [4, 2, 1],
-    [2, 1, 2],
-    [2, 2, 2],
-  ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp) => {
-    const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens: 96 });
-    expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.map(({ greedy }) => greedy));
+    [1, 1, 1, 96],
+    [2, 1, 1, 24],
+    [4, 1, 1, 24],
+    [8, 1, 1, 24],
+    [1, 2, 1, 24],
+    [1, 3, 1, 24],
+    [1, 6, 1, 24],
+    [2, 2, 1, 24],
+    [4, 2, 1, 24],
+    [2, 1, 2, 24],
+    [2, 2, 2, 96],
+  ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp, some) => {
+    const maxNewTokens = isFull ? 96 : some;
+    const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens });
+    expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.map(({ greedy }) => greedy.slice(0, maxNewTokens)));
+    if (maxNewTokens < 96) return;
     for (const [i, golden] of GOLDEN.entries()) {
       expect(furthest(results[i]!.lastLogits, golden.last_logits)).toBeLessThan(1e-3);
       expect(results[i]!.text).toBe(Buffer.from(golden.greedy as number[]).toString());
