@@ -59,7 +59,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <isolation>", "what a rank runs in (thread, but for mpi: process)").choices(ISOLATIONS),
+      new Option("--isolation <isolation>", "what a rank runs in (thread, but for tcp and mpi: process)").choices(
+        ISOLATIONS,
+      ),
     )
     .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
     .option(

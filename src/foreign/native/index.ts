@@ -36,3 +36,12 @@ export {
   type StatusFunction,
   type TextFunction,
 } from "./prototypes.ts";
+export {
+  descriptorOf,
+  POLL_BROKEN,
+  POLL_IN,
+  POLL_OUT,
+  type SocketCalls,
+  socketCalls,
+  WOULD_BLOCK,
+} from "./sockets.ts";

@@ -7,7 +7,7 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { LibrarySpec } from "../../foreign/native/index.ts";
 import type { Family } from "../../machine/topology/index.ts";
-import type { Backend } from "./contract.ts";
+import type { Backend, Bootstrap } from "./contract.ts";
 import type { FlightDump } from "./flight.ts";
 import type { Isolation } from "./isolation.ts";
 
@@ -33,7 +33,7 @@ export type OptionSchema<O extends object> = { readonly [K in keyof Required<O>]
 export interface BackendKind<H extends HostHandle = HostHandle, O extends object = object> {
   readonly name: string;
   readonly options: OptionSchema<O>;
-  /** What its ranks can run in. */
+  /** What its ranks can run in, the one they run in unless told otherwise first. */
   readonly isolations: readonly Isolation[];
   /** Why they run in nothing else, as a clause about the backend: `whose ranks ...`. */
   readonly isolationReason?: string;
@@ -49,8 +49,12 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   createHost(spec: HostSpec, options: O): H;
   /** Removes what `createHost` made, when no rank of it is left. Idempotent. */
   releaseHost(host: H): void;
-  /** Attaches this thread as one rank. @throws UnavailableError when the engine is not on this machine */
-  attach(host: H, rank: number, options: O): Promise<Backend>;
+  /**
+   * Attaches this thread as one rank.
+   * @param bootstrap how ranks that share nothing find each other; it outlives the backend
+   * @throws UnavailableError when the engine is not on this machine
+   */
+  attach(host: H, rank: number, options: O, bootstrap: Bootstrap): Promise<Backend>;
   /**
    * Says, from the launcher's thread, that a rank is dead: to its groups, or to `everybody` when the generation is over.
    * Idempotent: the first cause stays.

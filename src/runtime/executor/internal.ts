@@ -30,7 +30,14 @@ export { type ExecutorMemory, REACHES, type Reach } from "./transport.ts";
 export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";
 export { addCopy } from "./wasm/copy.ts";
 export { initContext, setParameter } from "./wasm/kernel-context.ts";
-export { addReduceKernels, CONTEXT, COPY_KERNEL, KERNEL_INDEX, type KernelOp } from "./wasm/reduce-kernels.ts";
+export {
+  addReduceKernels,
+  CONTEXT,
+  COPY_KERNEL,
+  KERNEL_INDEX,
+  type KernelOp,
+  MAX_INPUTS,
+} from "./wasm/reduce-kernels.ts";
 export {
   compileModule,
   instantiate,

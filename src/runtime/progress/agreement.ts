@@ -1,5 +1,5 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
-import { MismatchError, type RankActivity } from "../../core/index.ts";
+import type { MismatchError, RankActivity } from "../../core/index.ts";
 import { departed, describeWords, unpackCall, type WireOp } from "../comm/index.ts";
 import {
   COLLECTIVE,
@@ -10,6 +10,7 @@ import {
   oppositeOf,
   ringOf,
 } from "../memory/index.ts";
+import { disagreement } from "./call-disagreement.ts";
 import { type Arrival, IN_BATCH, JOIN_SEQ, MARK, placeOf } from "./call-sequence.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 
@@ -23,22 +24,6 @@ export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 const dtypeBits = (call: number) => (call >>> 6) & 15;
 
 const isAllReduce = (call: number) => unpackCall(call).op === "all_reduce";
-
-/** What a call has that its first two words do not say. */
-function inHash({ hash }: Fingerprint, what: string | undefined): string {
-  const text = `hash ${(hash >>> 0).toString(16).padStart(8, "0")}`;
-  return what === undefined ? ` (${text})` : ` with ${what} (${text})`;
-}
-
-/** What distinguishes another member's call with the same two words; `undefined` where only its length can differ. */
-function otherOf(call: number): string | undefined {
-  const { op, redop } = unpackCall(call);
-  const others = [
-    ...(redop === "preMulSum" ? ["another scalar"] : []),
-    ...(op === "all_gather_v" || op === "reduce_scatter_v" ? ["other counts"] : []),
-  ];
-  return others.length === 0 ? undefined : others.join(" or ");
-}
 
 /** What a member said when it joined. */
 export interface Joining {
@@ -163,16 +148,19 @@ export class Agreement {
       : [" outside of a batch", " in a batch"];
     const where = (print: Fingerprint) => ((print.call & MARK) === 0 ? without : with_);
     const part = lane.kind === "give" || lane.kind === "take" ? "all_to_all_v: " : "";
-    const words = (print: Fingerprint) =>
-      part + describeWords(print.call, print.count >>> 0) + (apart ? where(print) : "");
-    // Of the other member's differing values only a hash is known.
-    const isAlike = words(mine) === words(theirs);
-    const rest = isAlike ? [inHash(mine, hashed?.()), inHash(theirs, otherOf(mine.call))] : ["", ""];
-    const sides = [
-      { rank: this.#ranks[this.#control.member] ?? this.#control.member, call: words(mine) + rest[0] },
-      { rank: this.#ranks[member] ?? member, call: words(theirs) + rest[1] },
-    ].sort((x, y) => x.rank - y.rank);
-    return new MismatchError(`ranks of ${this.#group} disagree on operation #${placeOf({ lane, seq })}`, sides);
+    const side = (member: number, print: Fingerprint, hashed?: string) => ({
+      rank: this.#ranks[member] ?? member,
+      print,
+      hashed,
+      before: part,
+      after: apart ? where(print) : "",
+    });
+    return disagreement(
+      this.#group,
+      placeOf({ lane, seq }),
+      side(this.#control.member, mine, hashed?.()),
+      side(member, theirs),
+    );
   }
 
   /** The error of a member whose joining differs from this one's, where the engine explains marks by that. */

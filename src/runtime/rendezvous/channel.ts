@@ -77,6 +77,20 @@ export class Channel {
     this.socket.destroySoon();
   }
 
+  /**
+   * Lets the socket go to another protocol: paused, without listeners but one for errors.
+   * @returns what was read beyond the last frame
+   */
+  release(): Uint8Array {
+    this.#ended = true;
+    this.socket.pause();
+    for (const event of ["data", "close", "error"]) this.socket.removeAllListeners(event);
+    this.socket.on("error", () => {});
+    const rest = this.#rest;
+    this.#rest = Buffer.alloc(0);
+    return rest;
+  }
+
   /** Closes at once. */
   destroy(): void {
     this.#ended = true;

@@ -7,4 +7,5 @@ export type { WorldFailure } from "./bootstrap-value.ts";
 export { TcpBootstrap } from "./client.ts";
 export type { Claims } from "./handshake.ts";
 export { checkOneHost, type ForeignPlace, rendezvousAddress, rendezvousSecret } from "./launchers.ts";
+export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door.ts";
 export { RendezvousStore } from "./store.ts";

@@ -143,3 +143,13 @@ export class PortBootstrap implements Bootstrap {
     else this.#listeners.push(listener);
   }
 }
+
+/** The bootstrap of a world of one. */
+export function soloBootstrap(generation: number): Bootstrap {
+  const store = new BootstrapStore(generation);
+  const door: PortBootstrap = new PortBootstrap(0, 1, generation, (message) => {
+    if (message.kind.startsWith("bootstrap-"))
+      store.handle(message as BootstrapRequest, (reply) => door.receive(reply));
+  });
+  return door;
+}

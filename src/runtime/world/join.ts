@@ -2,6 +2,7 @@
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { foreignPlace } from "../rendezvous/internal.ts";
 import { type BackendName, backendKind, DEFAULT_BACKEND, LAUNCH_BACKENDS, parseBackend } from "./backend-table.ts";
+import { soloBootstrap } from "./bootstrap.ts";
 import { HostSide } from "./host-side.ts";
 import { checkMs } from "./restart-policy.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
@@ -107,10 +108,12 @@ async function soloWorld(generation: number, backend: BackendName, options: Join
   const attachOptions = timeoutMs === undefined ? {} : { timeoutMs };
   const shared = new HostSide(kind, { ranks: 1, generation, isolation: "thread" }, attachOptions);
   const release = () => shared.release();
-  const attached = await kind.attach(shared.handle.host, 0, attachOptions).catch((error: unknown) => {
-    release();
-    throw error;
-  });
+  const attached = await kind
+    .attach(shared.handle.host, 0, attachOptions, soloBootstrap(generation))
+    .catch((error: unknown) => {
+      release();
+      throw error;
+    });
   const request = () => {
     release();
     return soloWorld(generation + 1, backend, options);

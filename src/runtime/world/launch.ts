@@ -45,7 +45,10 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
    */
   readonly data?: D;
   readonly backend?: B;
-  /** What each rank runs in: a `thread` of this process (the default), or a `process` of its own (not with the threads backend). */
+  /**
+   * What each rank runs in: a `thread` of this process, or a `process` of its own. By default what the backend
+   * names first: threads, and processes with the tcp backend.
+   */
   readonly isolation?: Isolation;
   /** Limit of the memory, default deadline of every wait, and what else the backend knows: see docs/nccl.md. */
   readonly backendOptions?: BackendOptionsOf[B];
@@ -112,7 +115,8 @@ export async function runWorld<R, D>(
   const trace = traceOfCall();
   const { ranks, timeoutMs, signal } = options;
   const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
-  const isolation = parseIsolation(options.isolation ?? kind.isolations[0] ?? "thread");
+  // Ranks that are kept for other worlds are threads.
+  const isolation = parseIsolation(options.isolation ?? (reused ? undefined : kind.isolations[0]) ?? "thread");
   const takeHost = () => hostFor(isolation);
   checkIsolation(kind, isolation);
   checkCarried(options.data, "data", isolation === "thread");

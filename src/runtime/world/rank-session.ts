@@ -104,7 +104,7 @@ export class RankSession {
     this.#backend = undefined;
     const kind = await backendKind(engine.backend);
     for (const left of place.reap) await kind.reap?.(left.engine.host, left.rank);
-    const backend = await kind.attach(engine.host, rank, engine.options);
+    const backend = await kind.attach(engine.host, rank, engine.options, bootstrap);
     this.#backend = backend;
     const world = createWorld(backend, {
       args: this.#job.args,

@@ -1,0 +1,225 @@
+/** One rank's door to a tcp world. */
+import { closeSync, constants, ftruncateSync, openSync } from "node:fs";
+import { totalmem } from "node:os";
+import {
+  type ArrayOf,
+  ClosedError,
+  type DType,
+  InvalidArgumentError,
+  newArray,
+  numElements,
+  OutOfMemoryError,
+  parseDType,
+  type Storage,
+  sizeOf,
+  Tensor,
+} from "../../../core/index.ts";
+import { mapShared, socketCalls } from "../../../foreign/native/index.ts";
+import {
+  type Backend,
+  type Bootstrap,
+  type Capabilities,
+  type Communicator,
+  checkGroup,
+  DEFAULT_TIMEOUT_MS,
+  type Failure,
+} from "../../comm/index.ts";
+import { TCP_CAPABILITIES } from "./capabilities.ts";
+import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
+import { meet } from "./meet.ts";
+import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
+import { flightFile } from "./tcp-host.ts";
+import { TcpRank } from "./tcp-rank.ts";
+
+const LOOPBACK = "127.0.0.1";
+
+/**
+ * Attaches this thread as `rank`: connects it to all others.
+ * @throws UnavailableError without FFI, or when the address cannot be listened on; TimeoutError naming the ranks that
+ *   did not come; RankFailedError when one fails meanwhile
+ */
+export async function attachTcp(
+  handle: TcpHandle,
+  rank: number,
+  options: TcpOptions,
+  bootstrap: Bootstrap,
+): Promise<Backend> {
+  const { ranks, generation, secret, flightFolder } = handle;
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false, connections = 1 } = options;
+  const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
+  const calls = socketCalls();
+  const log = openLog(flightFolder, rank);
+  const flight = new FlightLog(log.memory);
+  try {
+    const peers = await meet({ bootstrap, secret, host, connections, timeoutMs });
+    const door = new TcpRank({
+      rank,
+      worldSize: ranks,
+      generation,
+      timeoutMs,
+      strictWork,
+      capabilities: TCP_CAPABILITIES,
+      flight,
+      calls,
+      peers,
+    });
+    return new TcpBackend(door, ranks, bootstrap, log.close);
+  } catch (error) {
+    log.close();
+    throw error;
+  }
+}
+
+/** Memory of a rank's flight log: of a file that the launcher reads, where there is one. */
+function openLog(
+  folder: string | undefined,
+  rank: number,
+): { readonly memory: ArrayBuffer; readonly close: () => void } {
+  if (folder !== undefined) {
+    try {
+      const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+      const fd = openSync(flightFile(folder, rank), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+      try {
+        ftruncateSync(fd, FLIGHT_BYTES);
+        const { buffer, close } = mapShared(fd, FLIGHT_BYTES);
+        return { memory: buffer, close };
+      } finally {
+        closeSync(fd);
+      }
+    } catch {
+      // No room, or a launcher that is gone: the log is this process's own.
+    }
+  }
+  return { memory: new ArrayBuffer(FLIGHT_BYTES), close: () => {} };
+}
+
+/** Memory of a tensor of the world. */
+class WorldStorage implements Storage {
+  readonly kind = "private";
+  readonly buffer: ArrayBuffer;
+  readonly sizeBytes: number;
+  readonly generation: number;
+  readonly owner: TcpBackend;
+  isFree = false;
+
+  constructor(owner: TcpBackend, buffer: ArrayBuffer) {
+    this.owner = owner;
+    this.buffer = buffer;
+    this.sizeBytes = buffer.byteLength;
+    this.generation = owner.generation;
+  }
+
+  get closed(): string | undefined {
+    return this.isFree ? "was freed" : this.owner.closed;
+  }
+}
+
+class TcpBackend implements Backend {
+  readonly name = "tcp";
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly world: Communicator;
+  readonly #door: TcpRank;
+  readonly #closeLog: () => void;
+  readonly #groups = new Map<string, number>();
+  #closed: string | undefined;
+
+  constructor(door: TcpRank, worldSize: number, bootstrap: Bootstrap, closeLog: () => void) {
+    this.#door = door;
+    this.#closeLog = closeLog;
+    this.rank = door.rank;
+    this.worldSize = worldSize;
+    this.generation = door.generation;
+    this.world = door.world;
+    bootstrap.onFailure(({ rank, message }) => {
+      if (rank >= 0 && rank !== this.rank) door.markGone(rank, message, false);
+    });
+  }
+
+  /** Why its tensors are refused, once they are. */
+  get closed(): string | undefined {
+    return this.#closed;
+  }
+  get failure(): Failure | undefined {
+    return this.#door.failure;
+  }
+  get lost(): undefined {
+    return undefined;
+  }
+
+  async group(name: string, ranks: readonly number[]): Promise<Communicator> {
+    this.#checkOpen();
+    checkGroup(name, ranks, this.worldSize, this.rank);
+    const label = `group ${name} [${ranks.join(",")}]`;
+    const nth = this.#groups.get(label) ?? 0;
+    this.#groups.set(label, nth + 1);
+    return this.#door.open(name, ranks, `${label} ${nth}`);
+  }
+
+  tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.#checkOpen();
+    parseDType(dtype);
+    const bytes = numElements(shape) * sizeOf(dtype);
+    const limit = totalmem();
+    const refuse = (cause?: unknown) =>
+      new OutOfMemoryError("memory of this rank", bytes, limit, "Make smaller tensors, or more ranks on more hosts.", {
+        cause,
+      });
+    if (bytes > limit) throw refuse();
+    try {
+      const array = newArray(dtype, numElements(shape)) as ArrayOf<D>;
+      return new Tensor(dtype, shape, new WorldStorage(this, array.buffer as ArrayBuffer));
+    } catch (error) {
+      throw error instanceof RangeError ? refuse(error) : error;
+    }
+  }
+
+  free({ storage }: Tensor): void {
+    if (!(storage instanceof WorldStorage) || storage.owner !== this) {
+      throw new InvalidArgumentError("tensor", "one of another world, or none of a world", "a tensor of this world");
+    }
+    storage.isFree = true;
+  }
+
+  fail(rank: number, cause: string): void {
+    if (!Number.isInteger(rank) || rank < 0 || rank >= this.worldSize) {
+      throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${this.worldSize - 1}`);
+    }
+    this.#door.tellGone(rank, cause);
+  }
+
+  capabilities(): Capabilities {
+    return this.#door.capabilities;
+  }
+
+  abandon(cause: Error): void {
+    if (this.#closed !== undefined) return;
+    this.#closed = `belongs to generation ${this.generation}, which ended: ${cause.message}`;
+    this.#door.abandon(cause, this.#closed);
+    this.#closeLog();
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed !== undefined) return;
+    let first: { readonly error: unknown } | undefined;
+    for (const communicator of this.#door.groups) {
+      try {
+        await communicator.close();
+      } catch (error) {
+        first ??= { error };
+      }
+    }
+    this.#closed = `belongs to generation ${this.generation}, which ended`;
+    await this.#door.leave();
+    this.#closeLog();
+    if (first !== undefined) throw first.error;
+  }
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #checkOpen(): void {
+    if (this.#closed !== undefined) throw new ClosedError("world", this.#closed);
+  }
+}

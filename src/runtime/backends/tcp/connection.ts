@@ -1,0 +1,228 @@
+/**
+ * One socket to another rank, after its handshake. Bytes are written and read by the C library's calls; the event loop's
+ * own reads come as well, in turn, so that a rank which waits for nothing still serves its peers. Large payloads are
+ * read to where they belong and written from where they are, without a copy.
+ */
+import type { Socket } from "node:net";
+import { getSystemErrorName } from "node:util";
+import { FormatError } from "../../../core/index.ts";
+import { descriptorOf, type SocketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
+import { HEAD_BYTES, type Head, readHead } from "./frame.ts";
+
+/** What one read takes: the heads and small payloads of many messages. */
+const STAGING_BYTES = 64 * 1024;
+/** A payload with more than this to come is read to its place directly. */
+const DIRECT_BYTES = 8 * 1024;
+/** Of an idle connection: a host that vanished is noticed without traffic. */
+const KEEP_ALIVE_MS = 5_000;
+/** Reads of one turn, so that one connection does not keep the others waiting. */
+const MAX_READS = 16;
+
+/** Who takes what arrives. */
+export interface ConnectionListener {
+  /** Says where a frame's payload goes: exactly `head.bytes` bytes. Called for every frame. @throws FormatError */
+  begin(head: Head): Uint8Array;
+  /** The payload is there. Called for every frame. @throws FormatError */
+  end(head: Head, payload: Uint8Array): void;
+  /** The connection is over. Called once. */
+  over(error: Error | undefined): void;
+}
+
+interface Piece {
+  bytes: Uint8Array;
+  /** Another piece follows at once. */
+  readonly more: boolean;
+  readonly done: (() => void) | undefined;
+}
+
+/** One staging area a thread: what is read is taken out of it at once. */
+const staging = new Uint8Array(STAGING_BYTES);
+
+export class Connection {
+  readonly socket: Socket;
+  readonly fd: number;
+  readonly #calls: SocketCalls;
+  readonly #peer: string;
+  readonly #listener: ConnectionListener;
+  readonly #queue: Piece[] = [];
+  readonly #headBytes = new Uint8Array(HEAD_BYTES);
+  readonly #headWords = new Int32Array(this.#headBytes.buffer);
+  #headFill = 0;
+  #head: Head | undefined;
+  #payload: Uint8Array = this.#headBytes;
+  #filled = 0;
+  #isOver = false;
+
+  constructor(socket: Socket, peer: string, calls: SocketCalls, listener: ConnectionListener) {
+    const fd = descriptorOf(socket);
+    if (fd === undefined) throw new FormatError(peer, "has a connection without a descriptor");
+    this.socket = socket;
+    this.fd = fd;
+    this.#calls = calls;
+    this.#peer = peer;
+    this.#listener = listener;
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    socket.unref();
+  }
+
+  /** Begins to take what arrives. @param rest what the handshake read beyond its own end */
+  open(rest: Uint8Array): void {
+    const { socket } = this;
+    if (socket.destroyed) {
+      this.finish(undefined);
+      return;
+    }
+    socket.on("data", (chunk: Uint8Array) => this.take(chunk));
+    socket.on("end", () => this.finish(undefined));
+    socket.on("error", (error) => this.finish(error));
+    socket.on("close", () => this.finish(undefined));
+    this.take(rest);
+    // What the stream had read before it was paused comes before what the descriptor still has.
+    for (let chunk: unknown = socket.read(); chunk instanceof Uint8Array; chunk = socket.read()) this.take(chunk);
+    socket.resume();
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+  /** Whether something waits to be written. */
+  get isBlocked(): boolean {
+    return !this.#isOver && this.#queue.length > 0;
+  }
+
+  /**
+   * Writes a frame: as much as the kernel takes at once, the rest as it takes it. A payload must stay as it is until
+   * `done` was called; without `done`, what is left is copied.
+   */
+  write(head: Uint8Array, payload: Uint8Array | undefined, done?: () => void): void {
+    if (this.#isOver) return;
+    const hasPayload = payload !== undefined && payload.length > 0;
+    this.#put(head, hasPayload, hasPayload ? undefined : done);
+    if (hasPayload) this.#put(payload, false, done, done !== undefined);
+  }
+
+  #put(bytes: Uint8Array, more: boolean, done: (() => void) | undefined, keeps = false): void {
+    // The piece before may have found the connection broken.
+    if (this.#isOver) return;
+    let from = 0;
+    if (this.#queue.length === 0) {
+      const sent = this.#calls.send(this.fd, bytes, more);
+      if (sent === bytes.length) {
+        done?.();
+        return;
+      }
+      if (sent < 0 && sent !== WOULD_BLOCK) {
+        this.#broken(sent);
+        return;
+      }
+      from = Math.max(0, sent);
+    }
+    const left = from === 0 ? bytes : bytes.subarray(from);
+    this.#queue.push({ bytes: keeps ? left : left.slice(), more, done });
+  }
+
+  /** Writes what waits, as far as the kernel takes it. */
+  flush(): void {
+    while (!this.#isOver) {
+      const piece = this.#queue[0];
+      if (piece === undefined) return;
+      const sent = this.#calls.send(this.fd, piece.bytes, piece.more);
+      if (sent === WOULD_BLOCK) return;
+      if (sent < 0) {
+        this.#broken(sent);
+        return;
+      }
+      if (sent < piece.bytes.length) {
+        piece.bytes = piece.bytes.subarray(sent);
+        continue;
+      }
+      this.#queue.shift();
+      piece.done?.();
+    }
+  }
+
+  /** Reads what is there. */
+  receive(): void {
+    for (let reads = 0; reads < MAX_READS && !this.#isOver; reads++) {
+      const isDirect = this.#head !== undefined && this.#head.bytes - this.#filled > DIRECT_BYTES;
+      const into = isDirect ? this.#payload.subarray(this.#filled) : staging;
+      const count = this.#calls.receive(this.fd, into);
+      if (count === WOULD_BLOCK) return;
+      if (count === 0) this.finish(undefined);
+      else if (count < 0) this.#broken(count);
+      else if (!isDirect) this.take(into.subarray(0, count));
+      else this.#guarded(() => this.#fill(count));
+      if (count < into.length) return;
+    }
+  }
+
+  /** Takes bytes that were read. */
+  take(bytes: Uint8Array): void {
+    this.#guarded(() => {
+      for (let at = 0; at < bytes.length && !this.#isOver; ) {
+        if (this.#head === undefined) {
+          const count = Math.min(HEAD_BYTES - this.#headFill, bytes.length - at);
+          this.#headBytes.set(bytes.subarray(at, at + count), this.#headFill);
+          this.#headFill += count;
+          at += count;
+          if (this.#headFill === HEAD_BYTES) this.#begin();
+        } else {
+          const count = Math.min(this.#head.bytes - this.#filled, bytes.length - at);
+          this.#payload.set(bytes.subarray(at, at + count), this.#filled);
+          at += count;
+          this.#fill(count);
+        }
+      }
+    });
+  }
+
+  #begin(): void {
+    this.#headFill = 0;
+    const head = readHead(this.#headWords, this.#peer);
+    this.#payload = this.#listener.begin(head);
+    this.#filled = 0;
+    this.#head = head;
+    if (head.bytes === 0) this.#fill(0);
+  }
+
+  #fill(count: number): void {
+    const head = this.#head;
+    this.#filled += count;
+    if (head === undefined || this.#filled < head.bytes) return;
+    this.#head = undefined;
+    this.#listener.end(head, this.#payload);
+  }
+
+  /** What is no frame ends the connection, and nothing else. */
+  #guarded(fn: () => void): void {
+    try {
+      fn();
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      this.finish(error);
+    }
+  }
+
+  /**
+   * Takes a program's memory out of use, because its call has ended: what is still to be written is copied, and what
+   * arrives of a payload that `isOf` is thrown away.
+   */
+  letGo(isOf: (head: Head) => boolean): void {
+    for (const piece of this.#queue) if (piece.done !== undefined) piece.bytes = piece.bytes.slice();
+    if (this.#head !== undefined && isOf(this.#head)) this.#payload = new Uint8Array(this.#head.bytes);
+  }
+
+  #broken(code: number): void {
+    this.finish(new Error(`the connection broke: ${getSystemErrorName(code)}`));
+  }
+
+  /** Ends it. What waits to be written is lost. */
+  finish(error: Error | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#queue.length = 0;
+    this.socket.destroy();
+    this.#listener.over(error);
+  }
+}

@@ -1,0 +1,192 @@
+/**
+ * The way to one other rank: one connection, or several that share the frames of large messages. Small messages are
+ * sent before anybody asks for them, as far as the receiver has room: it says what it has taken, and at most WINDOW_BYTES
+ * of them are on their way or wait there. Large ones are sent when the receiver has said where they go.
+ */
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { FormatError } from "../../../core/index.ts";
+import type { Connection } from "./connection.ts";
+import {
+  EAGER_BYTES,
+  type FrameKind,
+  HEAD_BYTES,
+  type Head,
+  KIND,
+  MAX_CONTROL_BYTES,
+  MAX_FRAME_BYTES,
+  type MessageName,
+  type Print,
+  writeHead,
+} from "./frame.ts";
+
+/** Most bytes of small messages that a rank keeps for one peer before its program has asked for them. */
+const WINDOW_BYTES = 4 * 1024 * 1024;
+/** So much is taken before it is said. */
+const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
+const MAC_BYTES = 32;
+
+/** Keys of one direction each, from the handshake of the first connection. */
+export interface LinkKeys {
+  readonly send: Buffer;
+  readonly receive: Buffer;
+}
+
+/** A message that leaves. */
+export interface Outgoing extends MessageName {
+  readonly print: Print;
+  readonly extra: number;
+  readonly payload: Uint8Array;
+  /** The memory may change again. */
+  readonly done: () => void;
+}
+
+const NO_PRINT: Print = Object.freeze({ call: 0, count: 0, hash: 0 });
+const NO_GROUP = Object.freeze({ low: 0, high: 0 });
+
+export class Link {
+  /** World rank of the other end. */
+  readonly rank: number;
+  /** Where it is, for messages. */
+  readonly address: string;
+  readonly connections: readonly Connection[];
+  readonly #keys: LinkKeys;
+  readonly #frame = new Uint8Array(HEAD_BYTES + EAGER_BYTES);
+  readonly #words = new Int32Array(this.#frame.buffer, 0, HEAD_BYTES / 4);
+  readonly #head = this.#frame.subarray(0, HEAD_BYTES);
+  /** Small messages that the other end has no room for. */
+  readonly #held: Outgoing[] = [];
+  #onTheWay = 0;
+  #taken = 0;
+  #next = 0;
+  #controlsSent = 0;
+  #controlsReceived = 0;
+  /** It said that it leaves: the end of its connections is no failure. */
+  saidBye = false;
+
+  constructor(rank: number, address: string, connections: readonly Connection[], keys: LinkKeys) {
+    this.rank = rank;
+    this.address = address;
+    this.connections = connections;
+    this.#keys = keys;
+  }
+
+  get isOver(): boolean {
+    return this.connections.some(({ isOver }) => isOver);
+  }
+  /** Whether something is still to be written. */
+  get isBlocked(): boolean {
+    return this.connections.some(({ isBlocked }) => isBlocked);
+  }
+
+  /** Sends a message of at most EAGER_BYTES as soon as there is room for it. Its memory is free when `done` was called. */
+  sendSmall(message: Outgoing): void {
+    if (this.isOver) return;
+    if (this.#held.length > 0 || this.#onTheWay + HEAD_BYTES + message.payload.length > WINDOW_BYTES) {
+      this.#held.push(message);
+      return;
+    }
+    this.#onTheWay += HEAD_BYTES + message.payload.length;
+    const { payload } = message;
+    writeHead(this.#words, this.#headOf(KIND.data, message, 0, payload.length, payload.length));
+    this.#frame.set(payload, HEAD_BYTES);
+    this.#first.write(this.#frame.subarray(0, HEAD_BYTES + payload.length), undefined);
+    message.done();
+  }
+
+  /** Sends a message that the other end has asked for, over all connections. Its memory is free when `done` was called. */
+  sendLarge(message: Outgoing): void {
+    const { payload } = message;
+    let left = Math.ceil(payload.length / MAX_FRAME_BYTES);
+    const done = () => {
+      if (--left === 0) message.done();
+    };
+    for (let offset = 0; offset < payload.length; offset += MAX_FRAME_BYTES) {
+      const part = payload.subarray(offset, offset + MAX_FRAME_BYTES);
+      writeHead(this.#words, this.#headOf(KIND.data, message, offset, part.length, payload.length));
+      const connection = this.connections[this.#next++ % this.connections.length] ?? this.#first;
+      connection.write(this.#head, part, done);
+    }
+  }
+
+  /** Sends a frame without a payload. */
+  signal(kind: FrameKind, name: MessageName, print: Print = NO_PRINT, total = 0, extra = 0): void {
+    writeHead(this.#words, this.#headOf(kind, { ...name, print, extra }, 0, 0, total));
+    this.#first.write(this.#head, undefined);
+  }
+
+  /** Sends a signed object. */
+  control(value: object): void {
+    const text = Buffer.from(JSON.stringify(value));
+    const payload = Buffer.concat([text, this.#mac(this.#keys.send, this.#controlsSent++, text)]);
+    const name = { group: NO_GROUP, lane: 0, seq: 0, slot: 0, print: NO_PRINT, extra: 0 };
+    writeHead(this.#words, this.#headOf(KIND.control, name, 0, payload.length, payload.length));
+    this.#first.write(this.#head, payload);
+  }
+
+  /** Reads what `control` made at the other end. @throws FormatError when it is not that */
+  readControl(payload: Uint8Array): Readonly<Record<string, unknown>> {
+    const peer = `rank ${this.rank} (${this.address})`;
+    const bytes = Buffer.from(payload);
+    const text = bytes.subarray(0, Math.max(0, bytes.length - MAC_BYTES));
+    const mac = bytes.subarray(text.length);
+    const expected = this.#mac(this.#keys.receive, this.#controlsReceived++, text);
+    if (mac.length !== MAC_BYTES || !timingSafeEqual(mac, expected)) {
+      throw new FormatError(peer, "sent a control frame whose signature is wrong");
+    }
+    try {
+      const value: unknown = JSON.parse(text.toString("utf8"));
+      if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
+    } catch {
+      // Said below.
+    }
+    throw new FormatError(peer, "sent a control frame that is no JSON object");
+  }
+
+  /** Says, now and then, how much room there is again. @param payloadBytes of a small message that was taken */
+  took(payloadBytes: number): void {
+    this.#taken += HEAD_BYTES + payloadBytes;
+    if (this.#taken < CREDIT_STEP_BYTES) return;
+    this.signal(KIND.credit, { group: NO_GROUP, lane: 0, seq: 0, slot: 0 }, NO_PRINT, this.#taken);
+    this.#taken = 0;
+  }
+
+  /** The other end has taken so much: what was held back may go. */
+  refill(bytes: number): void {
+    this.#onTheWay = Math.max(0, this.#onTheWay - bytes);
+    for (const message of this.#held.splice(0)) this.sendSmall(message);
+  }
+
+  /** Writes what waits on each connection. */
+  flush(): void {
+    for (const connection of this.connections) connection.flush();
+  }
+
+  /** Ends it. */
+  finish(error?: Error): void {
+    this.#held.length = 0;
+    for (const connection of this.connections) connection.finish(error);
+  }
+
+  get #first(): Connection {
+    return this.connections[0] as Connection;
+  }
+
+  #headOf(
+    kind: FrameKind,
+    { group, lane, seq, slot, print, extra }: Omit<Outgoing, "payload" | "done">,
+    offset: number,
+    bytes: number,
+    total: number,
+  ): Head {
+    return { kind, group, lane, seq, slot, print, extra, offset, bytes, total };
+  }
+
+  #mac(key: Buffer, number: number, text: Buffer): Buffer {
+    const counter = Buffer.alloc(8);
+    counter.writeBigUInt64BE(BigInt(number));
+    return createHmac("sha256", key).update(counter).update(text).digest();
+  }
+}
+
+/** Whether a control frame of so many bytes can be one. */
+export const isControlSize = (bytes: number): boolean => bytes > MAC_BYTES && bytes <= MAX_CONTROL_BYTES;

@@ -1,0 +1,140 @@
+/** How the ranks of a world find and connect to each other: each listens, publishes where, and calls the lower ones. */
+import { FormatError, RankFailedError, TimeoutError } from "../../../core/index.ts";
+import { afterRunning, type Bootstrap, runningTime } from "../../comm/index.ts";
+import { type Introduction, knock, PeerDoor, type PeerSocket } from "../../rendezvous/index.ts";
+import type { LinkKeys } from "./link.ts";
+
+/** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
+const FRAMES = 1;
+
+/** The connections to one peer. */
+export interface PeerSockets {
+  readonly sockets: readonly PeerSocket[];
+  /** `HOST:PORT`, for messages. */
+  readonly address: string;
+  readonly keys: LinkKeys;
+}
+
+export interface MeetOptions {
+  readonly bootstrap: Bootstrap;
+  readonly secret: string;
+  /** Where this rank listens. */
+  readonly host: string;
+  /** Connections of each pair. */
+  readonly connections: number;
+  readonly timeoutMs: number;
+}
+
+/** Says why a rank is not let in. */
+function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<string>): string | undefined {
+  const differing = (["worldSize", "generation", "version"] as const).find((key) => mine[key] !== theirs[key]);
+  if (differing !== undefined) return `the ${differing} is ${mine[differing]}, not ${theirs[differing]}`;
+  if (theirs.to !== mine.to) return `this is rank ${mine.to}, not ${theirs.to}`;
+  if (theirs.from <= mine.to || theirs.from >= mine.worldSize)
+    return `rank ${theirs.from} does not call rank ${mine.to}`;
+  if (theirs.index >= mine.index) return `pairs have ${mine.index} connections here`;
+  return taken.has(`${theirs.from} ${theirs.index}`) ? `rank ${theirs.from} is connected already` : undefined;
+}
+
+/**
+ * Connects this rank to all others.
+ * @returns the connections, by rank; none for this one
+ * @throws TimeoutError naming the ranks that did not come; RankFailedError when one fails meanwhile; UnavailableError
+ *   when the address cannot be listened on; what `knock` throws
+ */
+export async function meet(options: MeetOptions): Promise<readonly (PeerSockets | undefined)[]> {
+  const { bootstrap, secret, host, connections, timeoutMs } = options;
+  const { rank, worldSize, generation } = bootstrap;
+  const version = `frames ${FRAMES}`;
+  const until = runningTime() + timeoutMs;
+  const sockets: PeerSocket[][] = Array.from({ length: worldSize }, () => []);
+  const addresses: string[] = [];
+  const taken = new Set<string>();
+  const all = (peer: number) => sockets[peer]?.filter((one) => one !== undefined).length === connections;
+  const missing = () => sockets.flatMap((_, peer) => (peer === rank || all(peer) ? [] : [peer]));
+  let arrived = () => {};
+  const own: Introduction = { from: rank, to: rank, index: connections, worldSize, generation, version };
+  const put = (peer: number, index: number, socket: PeerSocket, address: string) => {
+    const list = sockets[peer];
+    if (list !== undefined) list[index] = socket;
+    addresses[peer] = address;
+    arrived();
+  };
+  const door = await PeerDoor.open({
+    secret,
+    host,
+    refuse: (theirs) => {
+      const refusal = refusalOf(own, theirs, taken);
+      if (refusal === undefined) taken.add(`${theirs.from} ${theirs.index}`);
+      return refusal;
+    },
+    welcome: ({ from, index }, peer) =>
+      put(from, index, peer, `${peer.socket.remoteAddress ?? ""}:${peer.socket.remotePort ?? 0}`),
+  });
+  let isOver = false;
+  try {
+    await bootstrap.set(`tcp/${rank}`, Buffer.from(JSON.stringify({ host, port: door.port })));
+    const calling = Array.from({ length: rank }, async (_, peer) => {
+      const address = parseAddress(
+        await bootstrap.get(`tcp/${peer}`, { timeoutMs: Math.max(1, until - runningTime()) }),
+        peer,
+      );
+      for (let index = 0; index < connections; index++) {
+        const limit = { secret, timeoutMs: Math.max(1, until - runningTime()) };
+        const socket = await knock(address, { ...own, to: peer, index }, limit);
+        if (isOver) socket.socket.destroy();
+        else put(peer, index, socket, `${address.host}:${address.port}`);
+      }
+    });
+    const waiting = new Promise<void>((resolve) => {
+      arrived = () => {
+        if (missing().length === 0) resolve();
+      };
+      arrived();
+    });
+    const failing = new Promise<never>((_, reject) => {
+      bootstrap.onFailure(({ rank: dead, message }) =>
+        reject(new RankFailedError(dead, generation, new Error(message))),
+      );
+    });
+    let timer: ReturnType<typeof afterRunning> | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = afterRunning(timeoutMs, () => {
+        const absent = missing();
+        const ranks = sockets.map((_, peer) => ({ rank: peer, arrived: !absent.includes(peer) }));
+        const why = door.refusals.length === 0 ? {} : { cause: new Error(`refused: ${door.refusals.join("; ")}`) };
+        reject(new TimeoutError("connecting to the other ranks", timeoutMs, ranks, why));
+      });
+    });
+    try {
+      await Promise.race([Promise.all([waiting, ...calling]), failing, late]);
+    } finally {
+      timer?.cancel();
+      // What loses the race is no unhandled rejection.
+      for (const one of [...calling, failing, late]) one.catch(() => {});
+    }
+  } catch (error) {
+    isOver = true;
+    for (const { socket } of sockets.flat()) socket.destroy();
+    throw error;
+  } finally {
+    door.close();
+  }
+  return sockets.map((list, peer) => {
+    const [first] = list;
+    return first === undefined ? undefined : { sockets: list, address: addresses[peer] ?? "", keys: first.keys };
+  });
+}
+
+/** @throws FormatError */
+function parseAddress(bytes: Uint8Array, rank: number): { readonly host: string; readonly port: number } {
+  try {
+    const { host, port } = JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
+    if (typeof host === "string" && Number.isInteger(port) && (port as number) > 0 && (port as number) < 65_536) {
+      return { host, port: port as number };
+    }
+  } catch {
+    // Said below.
+  }
+  throw new FormatError(`the address of rank ${rank}`, "cannot be read");
+}

@@ -1,0 +1,75 @@
+/** What a rank has heard of the members of a group: the last call of each, and who has left. */
+import type { RankActivity } from "../../../core/index.ts";
+import { describeWords } from "../../comm/index.ts";
+import { type Head, LANE, type Print } from "./frame.ts";
+import type { PendingCall } from "./tcp-work.ts";
+
+/** A collective that a member has begun. */
+export interface LastCall extends Print {
+  readonly seq: number;
+}
+
+interface Farewell {
+  /** The first collective that the member does not make. */
+  readonly seq: number;
+  /** How many messages it has sent this rank. */
+  readonly sent: number;
+}
+
+export class MemberNews {
+  readonly #ranks: readonly number[];
+  readonly #me: number;
+  readonly #heard: (LastCall | undefined)[];
+  readonly #left: (Farewell | undefined)[];
+  /** This rank's own. */
+  last: LastCall | undefined;
+
+  constructor(ranks: readonly number[], me: number) {
+    this.#ranks = ranks;
+    this.#me = me;
+    this.#heard = ranks.map(() => undefined);
+    this.#left = ranks.map(() => undefined);
+  }
+
+  hear(member: number, { lane, seq, print }: Head): void {
+    if (lane !== LANE.collective || seq === 0) return;
+    const known = this.#heard[member];
+    if (known === undefined || known.seq < seq) this.#heard[member] = { seq, ...print };
+  }
+
+  /** The first farewell counts: it says most. */
+  leave(member: number, farewell: Farewell): void {
+    this.#left[member] ??= farewell;
+  }
+
+  hasLeft(member: number): boolean {
+    return this.#left[member] !== undefined;
+  }
+
+  /** Which members have come to a call, as far as this rank has heard, and what each did last. */
+  activity({ parts: { arrival } }: PendingCall): readonly RankActivity[] {
+    const { lane, seq } = arrival;
+    return this.#ranks.map((rank, member) => {
+      const isMe = member === this.#me;
+      const heard = isMe ? this.last : this.#heard[member];
+      const last =
+        heard === undefined ? {} : { lastOp: describeWords(heard.call, heard.count >>> 0), lastSeq: heard.seq - 1 };
+      const arrived = isMe || (lane.kind === "collective" ? (heard?.seq ?? 0) >= seq : member !== lane.peer);
+      return { rank, arrived, ...last };
+    });
+  }
+
+  /** The first of `pending` that waits for what a member which has left will never do, and that member. */
+  firstInVain(pending: readonly PendingCall[]): { readonly member: number; readonly call: PendingCall } | undefined {
+    for (const [member, left] of this.#left.entries()) {
+      if (left === undefined) continue;
+      const call = pending.find(({ parts: { arrival } }) => {
+        const { lane, seq } = arrival;
+        if (lane.kind === "collective") return seq >= left.seq;
+        return lane.kind === "recv" && lane.peer === member && seq >= left.sent;
+      });
+      if (call !== undefined) return { member, call };
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * Scratch memory and reductions of one rank, by the WebAssembly kernels that all CPU backends share (executor/wasm). Scratch lies
+ * in their memory, so what peers send is reduced where it arrived; a program's own buffers are staged in blocks that
+ * stay in the cache.
+ */
+import {
+  DTYPES,
+  type DType,
+  decodeFloat,
+  encodeFloat,
+  isSmallFloat,
+  OutOfMemoryError,
+  type ReduceOp,
+} from "../../../core/index.ts";
+import {
+  addReduceKernels,
+  CONTEXT,
+  compileModule,
+  initContext,
+  instantiate,
+  KERNEL_INDEX,
+  type KernelOp,
+  MAX_INPUTS,
+  ModuleBuilder,
+  newSharedMemory,
+  PAGE_BYTES,
+  setParameter,
+  type WasmFunction,
+  type WasmMemory,
+} from "../../executor/internal.ts";
+
+const BLOCK_BYTES = 32 * 1024;
+const CONTEXT_AT = 1024;
+const TABLE_AT = CONTEXT_AT + Math.ceil(CONTEXT.sizeBytes / 64) * 64;
+const STAGED_IN_AT = TABLE_AT + 4 * (MAX_INPUTS + 16);
+const STAGED_OUT_AT = STAGED_IN_AT + BLOCK_BYTES;
+const FIRST_FREE = STAGED_OUT_AT + BLOCK_BYTES;
+/** Of all groups together: schedules bound what they take. */
+const MAX_BYTES = 2 ** 30;
+const LEAST_BYTES = 256;
+
+/** Where a buffer is: an address in the kernels' memory, or a program's own. */
+export type BufferPlace = number | Uint8Array;
+
+/** How a call combines elements. */
+export interface Operator {
+  readonly dtype: DType;
+  readonly op: KernelOp;
+  /** The divisor of `avg`, the scalar of `preMulSum`. */
+  readonly parameter: number | bigint | undefined;
+}
+
+export function operatorOf(dtype: DType, redop: ReduceOp, numRanks: number): Operator {
+  if (typeof redop === "string") return { dtype, op: redop, parameter: redop === "avg" ? numRanks : undefined };
+  const { scalar } = redop;
+  const value = isSmallFloat(dtype)
+    ? decodeFloat(dtype, encodeFloat(dtype, Number(scalar)))
+    : DTYPES[dtype].isFloat
+      ? Number(scalar)
+      : scalar;
+  return { dtype, op: "preMulSum", parameter: value };
+}
+
+function buildKernels(memory: WasmMemory): WasmFunction {
+  const module = new ModuleBuilder();
+  const kernel = addReduceKernels(module);
+  const params = Array.from({ length: 8 }, () => "i32" as const);
+  module.function(
+    { params, results: [] },
+    (f) => {
+      for (let i = 1; i < params.length; i++) f.get(f.param(i));
+      f.get(f.param(0)).callIndirect(kernel);
+    },
+    "reduce",
+  );
+  return instantiate<{ reduce: WasmFunction }>(compileModule(module.encode()), memory).reduce;
+}
+
+export class Reducer {
+  readonly #memory = newSharedMemory(Math.ceil(FIRST_FREE / PAGE_BYTES), MAX_BYTES / PAGE_BYTES);
+  readonly #reduce = buildKernels(this.#memory);
+  /** Free blocks by the power of two of their size. */
+  readonly #free = new Map<number, number[]>();
+  #end = FIRST_FREE;
+  usedBytes = 0;
+  peakBytes = 0;
+  readonly limitBytes = MAX_BYTES;
+  #table = new Int32Array(this.#memory.buffer, TABLE_AT, MAX_INPUTS + 1);
+
+  constructor() {
+    initContext(this.#memory.buffer, CONTEXT_AT);
+  }
+
+  /** Takes scratch, whose contents are anything. @throws OutOfMemoryError */
+  allocate(sizeBytes: number): number {
+    const bytes = blockBytes(sizeBytes);
+    const known = this.#free.get(bytes)?.pop();
+    const at = known ?? this.#end;
+    if (known === undefined) {
+      const missing = at + bytes - this.#memory.buffer.byteLength;
+      if (at + bytes > MAX_BYTES)
+        throw new OutOfMemoryError("scratch of collectives", bytes, MAX_BYTES - at, "Use fewer groups at a time.");
+      if (missing > 0) this.#memory.grow(Math.ceil(missing / PAGE_BYTES));
+      this.#end = at + bytes;
+    }
+    this.usedBytes += bytes;
+    this.peakBytes = Math.max(this.peakBytes, this.usedBytes);
+    return at;
+  }
+
+  free(address: number, sizeBytes: number): void {
+    const bytes = blockBytes(sizeBytes);
+    const list = this.#free.get(bytes);
+    if (list === undefined) this.#free.set(bytes, [address]);
+    else list.push(address);
+    this.usedBytes -= bytes;
+  }
+
+  bytes(address: number, sizeBytes: number): Uint8Array {
+    return new Uint8Array(this.#memory.buffer, address, sizeBytes);
+  }
+
+  /** Combines `inputs`, of which at most one is a program's own, in their order. The output may be an input. */
+  reduce(
+    { dtype, op, parameter }: Operator,
+    inputs: readonly BufferPlace[],
+    output: BufferPlace,
+    sizeBytes: number,
+  ): void {
+    const kernel = KERNEL_INDEX[dtype][op] as number;
+    if (parameter !== undefined) setParameter(this.#memory.buffer, CONTEXT_AT, dtype, op, parameter);
+    const staged = inputs.find((one) => typeof one !== "number") as Uint8Array | undefined;
+    const table = this.#table;
+    const outAt = TABLE_AT + 4 * inputs.length;
+    for (let from = 0; from < sizeBytes; from += BLOCK_BYTES) {
+      const bytes = Math.min(BLOCK_BYTES, sizeBytes - from);
+      if (staged !== undefined) this.bytes(STAGED_IN_AT, bytes).set(staged.subarray(from, from + bytes));
+      for (let i = 0; i < inputs.length; i++) {
+        const one = inputs[i] as BufferPlace;
+        table[i] = typeof one === "number" ? one + from : STAGED_IN_AT;
+      }
+      table[inputs.length] = typeof output === "number" ? output + from : STAGED_OUT_AT;
+      this.#reduce(kernel, TABLE_AT, inputs.length, outAt, 1, 0, bytes, CONTEXT_AT);
+      if (typeof output !== "number") output.set(this.bytes(STAGED_OUT_AT, bytes), from);
+    }
+  }
+}
+
+function blockBytes(sizeBytes: number): number {
+  return Math.max(LEAST_BYTES, 2 ** Math.ceil(Math.log2(Math.max(1, sizeBytes))));
+}

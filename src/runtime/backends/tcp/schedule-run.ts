@@ -1,0 +1,166 @@
+/** Runs one rank's schedule: starts strands as others end, posts receives, sends, and takes the local steps between. */
+import type { BufferPlace, Operator, Reducer } from "./reducer.ts";
+import { type LocalStep, type Round, type Schedule, type Span, type Strand, slotOf } from "./schedule.ts";
+
+/** What carries messages between the members of a group; members are named by group rank. */
+export interface Carrier {
+  /** Sends; `done` when the memory may change again. */
+  send(to: number, slot: number, payload: Uint8Array, extra: number, done: () => void): void;
+  /** Receives exactly `into.length` bytes; `done` when they are there, perhaps before it returns. */
+  receive(from: number, slot: number, into: Uint8Array, extra: number, done: () => void): void;
+}
+
+export interface CallBuffers {
+  readonly input: Uint8Array;
+  readonly output: Uint8Array;
+  readonly operator: Operator | undefined;
+}
+
+const NOTHING = new Uint8Array(0);
+
+export class ScheduleRun {
+  readonly #schedule: Schedule;
+  readonly #buffers: CallBuffers;
+  readonly #reducer: Reducer;
+  readonly #carrier: Carrier;
+  readonly #onDone: () => void;
+  readonly #scratch: number;
+  #started = 0;
+  #running = 0;
+  readonly #places: number[];
+  #isStarting = false;
+  #isClosing = false;
+  #isOver = false;
+
+  /** @throws OutOfMemoryError for its scratch; nothing has begun then */
+  constructor(schedule: Schedule, buffers: CallBuffers, reducer: Reducer, carrier: Carrier, onDone: () => void) {
+    this.#schedule = schedule;
+    this.#buffers = buffers;
+    this.#reducer = reducer;
+    this.#carrier = carrier;
+    this.#onDone = onDone;
+    const { window, numStrands } = schedule;
+    this.#places = Array.from({ length: Math.min(window, numStrands) }, (_, i) => Math.min(window, numStrands) - 1 - i);
+    this.#scratch = this.#scratchBytes === 0 ? 0 : reducer.allocate(this.#scratchBytes);
+  }
+
+  get #scratchBytes(): number {
+    const { scratchBytes, window, numStrands } = this.#schedule;
+    return scratchBytes * Math.min(window, numStrands);
+  }
+
+  start(): void {
+    const { opening } = this.#schedule;
+    // Counted as one that runs, so that nothing ends before all have begun.
+    this.#running = 1;
+    if (opening !== undefined) this.#run(opening, "opening", 0);
+    this.#startStrands();
+    this.#ended();
+  }
+
+  /** Gives its memory back. Nothing may arrive any more. */
+  end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (this.#scratchBytes > 0) this.#reducer.free(this.#scratch, this.#scratchBytes);
+  }
+
+  /** Starts strands while there are places. A loop, for a strand may end as it begins. */
+  #startStrands(): void {
+    if (this.#isStarting) return;
+    this.#isStarting = true;
+    const { numStrands, strand } = this.#schedule;
+    while (this.#started < numStrands && !this.#isOver) {
+      const place = this.#places.pop();
+      if (place === undefined) break;
+      const index = this.#started++;
+      this.#run(strand(index), index, place);
+    }
+    this.#isStarting = false;
+  }
+
+  #run(strand: Strand, number: number | "opening" | "closing", place: number): void {
+    this.#running++;
+    let left = 1;
+    let unsent = 0;
+    let round = -1;
+    let isTurning = false;
+    const ended = () => {
+      if (round < strand.length || unsent > 0) return;
+      if (typeof number === "number") {
+        this.#places.push(place);
+        this.#startStrands();
+      }
+      this.#ended();
+    };
+    // Its scratch is in use until what is sent from there has left.
+    const sent = () => {
+      unsent--;
+      ended();
+    };
+    // Rounds may end within their own start: a loop, where each would call the next.
+    const arrived = () => {
+      left--;
+      if (left > 0 || isTurning) return;
+      isTurning = true;
+      while (left === 0 && !this.#isOver) {
+        for (const step of strand[round]?.then ?? []) this.#take(step, place);
+        const next: Round | undefined = strand[++round];
+        if (next === undefined) {
+          ended();
+          return;
+        }
+        left = next.recvs.length;
+        unsent += next.sends.length;
+        const slot = slotOf(number, round);
+        for (const { to, from, extra } of next.sends) {
+          this.#carrier.send(to, slot, this.#bytes(from, place), extra ?? 0, sent);
+        }
+        for (const { from, into, extra } of next.recvs) {
+          this.#carrier.receive(from, slot, this.#bytes(into, place), extra ?? 0, arrived);
+        }
+      }
+      isTurning = false;
+    };
+    arrived();
+  }
+
+  #ended(): void {
+    if (--this.#running > 0 || this.#isOver) return;
+    const { closing } = this.#schedule;
+    if (closing !== undefined && !this.#isClosing) {
+      this.#isClosing = true;
+      this.#run(closing, "closing", 0);
+      return;
+    }
+    this.end();
+    this.#onDone();
+  }
+
+  #take(step: LocalStep, place: number): void {
+    if (step.kind === "copy") {
+      const [from, to] = [this.#bytes(step.from, place), this.#bytes(step.to, place)];
+      const isSame = from.buffer === to.buffer && from.byteOffset === to.byteOffset;
+      if (!isSame) to.set(from);
+      return;
+    }
+    const { operator } = this.#buffers;
+    if (operator === undefined || step.output.bytes === 0) return;
+    const inputs = step.inputs.map((span) => this.#place(span, place));
+    this.#reducer.reduce(operator, inputs, this.#place(step.output, place), step.output.bytes);
+  }
+
+  #address({ at }: Span, place: number): number {
+    return this.#scratch + place * this.#schedule.scratchBytes + at;
+  }
+
+  #place(span: Span, place: number): BufferPlace {
+    return span.buffer === "scratch" ? this.#address(span, place) : this.#bytes(span, place);
+  }
+
+  #bytes(span: Span, place: number): Uint8Array {
+    if (span.bytes === 0) return NOTHING;
+    if (span.buffer === "scratch") return this.#reducer.bytes(this.#address(span, place), span.bytes);
+    return this.#buffers[span.buffer].subarray(span.at, span.at + span.bytes);
+  }
+}

@@ -1,0 +1,44 @@
+/** What the groups of one rank know of it; tcp-rank.ts puts it together. */
+import type { ChoraleError } from "../../../core/index.ts";
+import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { FlightLog } from "./flight-log.ts";
+import type { GroupKey, Head } from "./frame.ts";
+import type { Link } from "./link.ts";
+import type { Reducer } from "./reducer.ts";
+import type { WorkPump } from "./tcp-work.ts";
+
+export interface TcpContext {
+  readonly rank: number;
+  readonly generation: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+  readonly reducer: Reducer;
+  readonly pump: WorkPump;
+  readonly flight: FlightLog;
+  /** The way to a rank of the world; `undefined` for this one itself. */
+  linkOf(rank: number): Link | undefined;
+  /** Why a rank of the world cannot be reached any more, if so. */
+  goneRank(rank: number): ChoraleError | undefined;
+  /** Opens a group. @param label tells it from every other group of the world; the same on all its ranks */
+  open(group: string, ranks: readonly number[], label: string): Communicator;
+  /** Forgets a group. */
+  retire(group: FrameTaker): void;
+  /** Says something to the person who runs the program. */
+  warn(text: string): void;
+}
+
+/** A group, as frames find it. */
+export interface FrameTaker {
+  readonly key: GroupKey;
+  /** World ranks, by group rank. */
+  readonly ranks: readonly number[];
+  /** Says where a frame's payload goes. @throws FormatError */
+  begin(member: number, head: Head): Uint8Array | undefined;
+  end(member: number, head: Head): void;
+  signal(member: number, head: Head): void;
+  /** Ends it here: its ranks know, or are told by others. */
+  failHere(error: ChoraleError): void;
+  /** Looks whether something has come too late. @param now see `performance.now()` @returns whether calls are pending */
+  look(now: number): boolean;
+}

@@ -1,0 +1,450 @@
+/**
+ * One group over sockets, as its GroupDriver: numbers calls, lets them run in turn, and settles them. Collectives run one
+ * after the other; sends and receives run beside them, unless they touch the same memory.
+ */
+import {
+  type ChoraleError,
+  InvariantError,
+  type RankActivity,
+  RankFailedError,
+  TimeoutError,
+} from "../../../core/index.ts";
+import {
+  type ByteExchange,
+  type CommStats,
+  type Communicator,
+  callSite,
+  departed,
+  encodeFailure,
+  failureOf,
+  type GroupCall,
+  type GroupDriver,
+  type GroupOpening,
+  type GroupPlace,
+  OpCounters,
+  opCode,
+  type PendingWork,
+  runningTime,
+  type SubmittedBatch,
+} from "../../comm/index.ts";
+import { placeOf } from "../../progress/index.ts";
+import { CallMaker } from "./call-maker.ts";
+import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, type Print } from "./frame.ts";
+import { Inbox, type InboxOwner } from "./inbox.ts";
+import { MemberNews } from "./member-news.ts";
+import { callMismatch, isSameCall, pairMismatch } from "./mismatch.ts";
+import type { FrameTaker, TcpContext } from "./tcp-context.ts";
+import { type CallParts, PendingCall, type TcpWork } from "./tcp-work.ts";
+
+/** After this long a rank tells the others where it waits, ms: whoever names the missing one knows then who is not. */
+const ASK_MS = 50;
+/** After this long it says so to the person who runs the program, ms. */
+const WARN_MS = 5_000;
+/** How long collectives before one that failed elsewhere may take to end, ms: what they wait for is on its way. */
+const EARLIER_MS = 500;
+/** Deadlines are looked at so often, ms. */
+const LOOK_MS = 5;
+
+export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
+  readonly place: GroupPlace;
+  readonly key: GroupKey;
+  readonly ranks: readonly number[];
+  readonly capabilities;
+  readonly strictWork: boolean;
+  readonly #context: TcpContext;
+  readonly #label: string;
+  readonly #inboxes: readonly (Inbox | undefined)[];
+  readonly #maker: CallMaker;
+  readonly #news: MemberNews;
+  readonly #counters = new OpCounters();
+  /** In the order of issue. */
+  #pending: PendingCall[] = [];
+  readonly #failures: TcpWork<unknown>[] = [];
+  readonly #drained: (() => void)[] = [];
+  #cause: ChoraleError | undefined;
+  /** A failure of a collective that this rank has not come to. */
+  #coming: { readonly seq: number; readonly error: ChoraleError; readonly untilMs: number } | undefined;
+  #isAdvancing = false;
+  #lookedAt = 0;
+
+  constructor(context: TcpContext, group: string, ranks: readonly number[], key: GroupKey, label: string) {
+    const rank = ranks.indexOf(context.rank);
+    this.#context = context;
+    this.#label = label;
+    this.key = key;
+    this.ranks = Object.freeze([...ranks]);
+    this.place = { backend: "tcp", group, rank, ranks: this.ranks, generation: context.generation };
+    this.capabilities = context.capabilities;
+    this.strictWork = context.strictWork;
+    this.#inboxes = ranks.map((other, member) => {
+      const link = context.linkOf(other);
+      return link === undefined ? undefined : new Inbox(member, link, this);
+    });
+    this.#maker = new CallMaker(context, this.place, key, this.#inboxes);
+    this.#news = new MemberNews(this.ranks, rank);
+  }
+
+  get failure(): ChoraleError | undefined {
+    return this.#cause ?? this.#coming?.error;
+  }
+  get nextSeq(): number {
+    return this.#maker.sequence.next;
+  }
+
+  submit(call: GroupCall): PendingWork<unknown> {
+    return this.#issue(this.#maker.make(call));
+  }
+
+  submitAll(calls: readonly GroupCall[]): SubmittedBatch {
+    const made = this.#maker.sequence.atomically(() => calls.map((call) => this.#maker.make(call)));
+    return { works: made.map((parts) => this.#issue(parts)) };
+  }
+
+  exchange<T>(exchange: ByteExchange<T>): PendingWork<T> {
+    return this.#issue(this.#maker.exchange(exchange)) as PendingWork<T>;
+  }
+
+  open({ how, name, members, nth, color }: GroupOpening): Communicator | undefined {
+    if (members.length === 0) return undefined;
+    const ranks = members.map((member) => this.ranks[member] as number);
+    return this.#context.open(name, ranks, `${this.#label} ${how} ${nth} ${color} ${name}`);
+  }
+
+  pending(): CommStats {
+    const { usedBytes, peakBytes, limitBytes } = this.#context.reducer;
+    return {
+      operations: this.#counters.snapshot(),
+      pending: this.#pending.length,
+      choices: Object.fromEntries(this.#maker.choices),
+      memory: { usedBytes, peakBytes, limitBytes },
+    };
+  }
+
+  fail(error: ChoraleError): void {
+    this.#failAt(0, error);
+  }
+
+  /** @param seq the collective that failed: the members may still end those before it */
+  #failAt(seq: number, error: ChoraleError): void {
+    if (this.#cause !== undefined) return;
+    this.failHere(error);
+    const failure = Buffer.from(encodeFailure(failureOf(error), MAX_CONTROL_BYTES / 2)).toString();
+    const message = { kind: "failed", group: [this.key.low, this.key.high], seq, failure };
+    for (const inbox of this.#inboxes) if (inbox?.link.isOver === false) inbox.link.control(message);
+  }
+
+  /** Ends it once the collectives before `seq` have ended here too: their data may be on its way. */
+  failFrom(seq: number, error: ChoraleError): void {
+    const untilMs = performance.now() + EARLIER_MS;
+    this.#coming ??= { seq, error, untilMs };
+    this.#failIfDue(performance.now());
+  }
+
+  #failIfDue(now: number): void {
+    const coming = this.#coming;
+    if (coming === undefined || this.#cause !== undefined) return;
+    const hasEarlier = this.#pending.some(({ isCollective, parts }) => isCollective && parts.arrival.seq < coming.seq);
+    if (!hasEarlier || now > coming.untilMs) this.failHere(coming.error);
+  }
+
+  failHere(error: ChoraleError): void {
+    if (this.#cause !== undefined) return;
+    this.#cause = error;
+    const isOurs = ({ group }: Head) => group.low === this.key.low && group.high === this.key.high;
+    for (const inbox of this.#inboxes) {
+      for (const connection of inbox?.link.connections ?? []) connection.letGo(isOurs);
+      inbox?.clear();
+    }
+    const lost = this.#pending;
+    this.#pending = [];
+    for (const call of lost) {
+      call.state = "ended";
+      call.parts.drop?.();
+      this.#note(call, false);
+      this.#failures.push(call.parts.work);
+      call.parts.work.fail(error);
+    }
+    this.#tellDrained();
+  }
+
+  async drain(): Promise<void> {
+    if (this.#pending.length === 0) return;
+    this.#context.pump.kick();
+    await new Promise<void>((resolve) => this.#drained.push(resolve));
+  }
+
+  async close(): Promise<{ readonly error: unknown } | undefined> {
+    const undelivered = await this.#deliver();
+    const next = this.#maker.sequence.next + 1;
+    for (const [member, inbox] of this.#inboxes.entries()) {
+      if (inbox === undefined || inbox.link.isOver || this.#cause !== undefined) continue;
+      const name = { group: this.key, lane: LANE.collective, seq: next, slot: 0 };
+      inbox.link.signal(KIND.close, name, undefined, 0, this.#maker.sent[member] ?? 0);
+    }
+    for (const inbox of this.#inboxes) inbox?.clear();
+    this.#context.retire(this);
+    const unseen = this.#failures.find((work) => !work.seen);
+    if (unseen !== undefined) return { error: unseen.error };
+    return undelivered === undefined ? undefined : { error: undelivered };
+  }
+
+  /** Waits until copies of what was sent have been asked for. */
+  async #deliver(): Promise<ChoraleError | undefined> {
+    const until = runningTime() + this.#context.timeoutMs;
+    const waiting = () =>
+      this.#inboxes.findIndex((inbox, member) => inbox?.hasLarge === true && !this.#news.hasLeft(member));
+    for (let member = waiting(); member >= 0 && this.#cause === undefined; member = waiting()) {
+      if (runningTime() > until) {
+        const ranks = [{ rank: this.ranks[member] ?? member, arrived: false }];
+        return new TimeoutError(
+          `closing group ${this.place.group}: a send was not received`,
+          this.#context.timeoutMs,
+          ranks,
+        );
+      }
+      this.#context.pump.turn(0);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    return undefined;
+  }
+
+  // What arrives.
+
+  begin(member: number, head: Head): Uint8Array | undefined {
+    if (this.#cause !== undefined) return undefined;
+    this.#news.hear(member, head);
+    if (!this.#comparesWithRunning(member, head)) return undefined;
+    return this.#inboxes[member]?.begin(head);
+  }
+
+  end(member: number, head: Head): void {
+    if (this.#cause !== undefined) return;
+    this.#inboxes[member]?.end(head);
+  }
+
+  signal(member: number, head: Head): void {
+    if (this.#cause !== undefined) return;
+    if (head.kind === KIND.close) {
+      this.#news.leave(member, { seq: head.seq, sent: head.extra });
+      this.#refuseDeparted();
+      return;
+    }
+    this.#news.hear(member, head);
+    if (head.kind === KIND.ask) this.#tellStatus(member, KIND.status);
+    if (head.kind === KIND.ask || head.kind === KIND.status) {
+      this.#comparesWithRunning(member, head);
+      return;
+    }
+    if (!this.#comparesWithRunning(member, head)) return;
+    if (head.kind === KIND.grant) this.#inboxes[member]?.grant(head);
+    else if (head.kind === KIND.offer) this.#inboxes[member]?.offer(head);
+  }
+
+  /** Compares a frame of the collective that runs with this rank's own call. */
+  #comparesWithRunning(member: number, head: Head): boolean {
+    if (head.lane !== LANE.collective) return true;
+    const running = this.#pending.find(({ isCollective }) => isCollective);
+    if (running?.state !== "running" || running.parts.arrival.seq !== head.seq) return true;
+    return this.compare(member, head, { print: running.parts.arrival.print, extra: head.extra, bytes: head.total });
+  }
+
+  compare(
+    member: number,
+    theirs: Head,
+    mine: { readonly print: Print; readonly extra: number; readonly bytes: number },
+  ): boolean {
+    if (this.#cause !== undefined) return false;
+    const fits = isSameCall(theirs, mine.print);
+    const isAgreed = fits && theirs.extra === mine.extra;
+    if (isAgreed && theirs.total === mine.bytes) return true;
+    if (isAgreed) {
+      this.fail(new InvariantError(`${theirs.total} bytes of ${mine.bytes} came from rank ${this.ranks[member]}`));
+      return false;
+    }
+    const dispute = { group: this.place.group, ranks: this.ranks, me: this.place.rank, member, head: theirs };
+    const own = this.#pending.find(({ parts }) => parts.arrival.print === mine.print);
+    const error = fits
+      ? pairMismatch(dispute, mine.print, mine.extra)
+      : callMismatch(dispute, mine.print, own?.parts.arrival.hashed?.());
+    this.#failAt(theirs.lane === LANE.pair ? 0 : theirs.seq, error);
+    return false;
+  }
+
+  // What this rank issues.
+
+  #issue(parts: CallParts): PendingWork<unknown> {
+    const call = new PendingCall(parts);
+    const { lane, print } = parts.arrival;
+    const peer = lane.kind === "collective" ? undefined : lane.peer;
+    call.note = this.#context.flight.issue(this.place.group, placeOf(parts.arrival), print.call, print.count, peer);
+    this.#pending.push(call);
+    this.#advance();
+    if (parts.work.state !== "done") this.#context.pump.kick();
+    return parts.work;
+  }
+
+  /** Starts what may start. A loop, for a call may end as it begins. */
+  #advance(): void {
+    if (this.#isAdvancing) return;
+    this.#isAdvancing = true;
+    try {
+      for (let again = true; again && this.#cause === undefined; ) {
+        again = false;
+        for (const [index, call] of this.#pending.entries()) {
+          if (call.state !== "queued") continue;
+          if (index > 0 && this.#pending.slice(0, index).some((earlier) => call.follows(earlier))) continue;
+          this.#start(call);
+          again = true;
+          break;
+        }
+      }
+    } finally {
+      this.#isAdvancing = false;
+    }
+  }
+
+  #start(call: PendingCall): void {
+    const { arrival, start, work } = call.parts;
+    call.state = "running";
+    work.state = "running";
+    this.#context.flight.reach(call.note, "started");
+    if (call.isCollective) {
+      const { seq, print } = arrival;
+      this.#news.last = { seq, ...print };
+      for (const inbox of this.#inboxes) inbox?.check(seq, print);
+    }
+    if (this.#cause !== undefined) return;
+    try {
+      start(() => this.#settle(call));
+    } catch (error) {
+      this.fail(error as ChoraleError);
+      return;
+    }
+    if (call.state === "running") this.#refuseDeparted();
+  }
+
+  #settle(call: PendingCall): void {
+    if (call.state !== "running") return;
+    const { work, value } = call.parts;
+    let result: unknown;
+    try {
+      result = value();
+    } catch (error) {
+      this.fail(error as ChoraleError);
+      return;
+    }
+    call.state = "ended";
+    const at = this.#pending.indexOf(call);
+    if (at >= 0) this.#pending.splice(at, 1);
+    this.#note(call, true);
+    work.complete(result);
+    this.#failIfDue(performance.now());
+    this.#advance();
+    this.#tellDrained();
+  }
+
+  #note({ parts, issuedAt, note }: PendingCall, ok: boolean): void {
+    const counter = this.#counters.byCode[opCode(parts.op)];
+    this.#context.flight.reach(note, ok ? "done" : "failed");
+    if (counter === undefined) return;
+    if (!ok) {
+      counter.failures++;
+      return;
+    }
+    counter.calls++;
+    counter.bytes += parts.sizeBytes;
+    counter.time((performance.now() - issuedAt) * 1000);
+  }
+
+  #tellDrained(): void {
+    if (this.#pending.length > 0) return;
+    for (const resolve of this.#drained.splice(0)) resolve();
+  }
+
+  // Who is late, and who has left.
+
+  get isPending(): boolean {
+    return this.#pending.length > 0;
+  }
+
+  look(now: number): boolean {
+    if (this.#pending.length === 0) return false;
+    if (now - this.#lookedAt < LOOK_MS) return true;
+    this.#lookedAt = now;
+    this.#failIfDue(now);
+    const time = runningTime(now);
+    for (const call of [...this.#pending]) {
+      if (call.state === "running") this.#tellWaiting(call, now);
+      if (time > call.deadline) {
+        const { work, timeoutMs } = call.parts;
+        const site = work.trace === undefined ? undefined : callSite(work.trace);
+        this.#failAt(
+          seqOf(call),
+          new TimeoutError(this.#nameOf(call), timeoutMs, this.#news.activity(call), { callSite: site }),
+        );
+        return false;
+      }
+    }
+    return this.#pending.length > 0;
+  }
+
+  #nameOf({ parts }: PendingCall): string {
+    return `${parts.op} #${parts.work.seq} of ${this.place.group}`;
+  }
+
+  #tellWaiting(call: PendingCall, now: number): void {
+    const waitedMs = now - call.issuedAt;
+    if (!call.hasAsked && waitedMs > ASK_MS) {
+      call.hasAsked = true;
+      for (const member of this.#inboxes.keys()) this.#tellStatus(member, KIND.ask);
+    }
+    if (call.hasWarned || waitedMs <= WARN_MS) return;
+    call.hasWarned = true;
+    const late = this.#news.activity(call).filter(({ arrived }) => !arrived);
+    const last = ({ lastOp, lastSeq }: RankActivity) =>
+      lastOp === undefined ? "no call yet" : `its last call: ${lastOp} #${lastSeq}`;
+    const who = late.map((one) => `rank ${one.rank} (${last(one)})`).join(", ");
+    const seconds = Math.round(waitedMs / 1000);
+    this.#context.warn(
+      `rank ${this.#context.rank} is in ${this.#nameOf(call)} for ${seconds} s, ${late.length === 0 ? "and all ranks have arrived" : `still waiting for ${who}`}`,
+    );
+  }
+
+  #tellStatus(member: number, kind: typeof KIND.ask | typeof KIND.status): void {
+    const inbox = this.#inboxes[member];
+    const { last } = this.#news;
+    if (inbox === undefined || inbox.link.isOver) return;
+    const name = { group: this.key, lane: LANE.collective, seq: last?.seq ?? 0, slot: 0 };
+    inbox.link.signal(kind, name, last);
+  }
+
+  /** A rank has closed its world: what it has not closed before, it has never opened. */
+  hasLeft(rank: number): void {
+    const member = this.ranks.indexOf(rank);
+    if (member < 0) return;
+    this.#news.leave(member, { seq: 0, sent: 0 });
+    this.#refuseDeparted();
+  }
+
+  /** Refuses to wait for a member that has left, and so will never make its part of a call. */
+  #refuseDeparted(): void {
+    if (this.#cause !== undefined) return;
+    const found = this.#news.firstInVain(this.#pending);
+    if (found === undefined) return;
+    const { group, generation } = this.place;
+    const { op, work } = found.call.parts;
+    const rank = this.ranks[found.member] ?? found.member;
+    this.#failAt(seqOf(found.call), departed(rank, generation, group, `${op} #${work.seq}`));
+  }
+
+  /** Ends the group here if one of its ranks is gone already. */
+  refuseGone(): void {
+    for (const rank of this.ranks) {
+      const error = this.#context.goneRank(rank);
+      if (error instanceof RankFailedError) this.failHere(error);
+    }
+  }
+}
+
+/** The number of a collective; 0 of a send or receive. */
+const seqOf = ({ isCollective, parts }: PendingCall): number => (isCollective ? parts.arrival.seq : 0);

@@ -1,0 +1,22 @@
+/** What the ranks of one generation get from their launcher. */
+import type { HostHandle } from "../../comm/index.ts";
+
+export interface TcpHandle extends HostHandle {
+  readonly kind: "tcp";
+  /** By which the ranks know each other. Never leaves the way between a launcher and its own ranks. */
+  readonly secret: string;
+  /** Folder of the ranks' flight logs on this host; absent where there was no room for one. */
+  readonly flightFolder: string | undefined;
+}
+
+/** What `attach` takes; `launch` takes the same as `backendOptions`. */
+export interface TcpOptions {
+  /** Deadline of every wait; 60 s by default. */
+  readonly timeoutMs?: number;
+  /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
+  readonly strictWork?: boolean;
+  /** The address of this host that the ranks listen on and tell each other; CHORALE_TCP_HOST, or loopback, by default. */
+  readonly host?: string;
+  /** Connections of each pair of ranks, which share large messages; 1 by default. */
+  readonly connections?: number;
+}

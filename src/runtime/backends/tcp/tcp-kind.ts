@@ -1,0 +1,33 @@
+/** The tcp backend as the world knows it: ranks are processes, or threads, that reach each other by sockets alone. */
+import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
+import { MAX_TCP_RANKS } from "./capabilities.ts";
+import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
+import { createTcpHost, failTcpRank, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
+
+/** More of them gain nothing and cost descriptors. */
+const MAX_CONNECTIONS = 16;
+
+const isAddress: OptionCheck = (value) =>
+  typeof value === "string" && /^[\w.:%-]{1,255}$/.test(value) ? undefined : "an address or name of this host";
+const isConnections: OptionCheck = (value) =>
+  Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MAX_CONNECTIONS
+    ? undefined
+    : `an integer from 1 to ${MAX_CONNECTIONS}`;
+
+export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
+  name: "tcp",
+  options: { timeoutMs: isDuration, strictWork: isFlag, host: isAddress, connections: isConnections },
+  isolations: ["process", "thread"],
+  maxRanks: MAX_TCP_RANKS,
+  usesDevices: false,
+  availableRanks: () => MAX_TCP_RANKS,
+  createHost: createTcpHost,
+  releaseHost: releaseTcpHost,
+  attach: async (host, rank, options, bootstrap) =>
+    (await import("./backend.ts")).attachTcp(host, rank, options, bootstrap),
+  // Ranks hear of a death by their connections, and of the end of a generation by the bootstrap.
+  fail: (host, rank, cause) => failTcpRank(host, rank, cause),
+  bury: () => {},
+  readFlight: readTcpFlight,
+  libraries: async () => [],
+};

@@ -1,0 +1,401 @@
+/**
+ * One rank's end of all connections: sorts frames to groups, keeps those of groups that are not open yet, serves sockets
+ * from the event loop or for a thread that waits, and knows which ranks are gone.
+ */
+import { createHash } from "node:crypto";
+import { AbortedError, type ChoraleError, RankFailedError } from "../../../core/index.ts";
+import { POLL_BROKEN, POLL_IN, POLL_OUT, type SocketCalls } from "../../../foreign/native/index.ts";
+import {
+  type Capabilities,
+  type Communicator,
+  decodeFailure,
+  errorOf,
+  type Failure,
+  failureOf,
+  GroupCommunicator,
+  refuseCalls,
+} from "../../comm/index.ts";
+import { Connection, type ConnectionListener } from "./connection.ts";
+import type { FlightLog } from "./flight-log.ts";
+import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf } from "./frame.ts";
+import { Link } from "./link.ts";
+import type { PeerSockets } from "./meet.ts";
+import { Reducer } from "./reducer.ts";
+import type { FrameTaker, TcpContext } from "./tcp-context.ts";
+import { TcpGroup } from "./tcp-group.ts";
+
+/** How long turns of the event loop follow each other after something has arrived, ms; then timers, ever longer. */
+const EAGER_MS = 3;
+const MAX_PAUSE_MS = 10;
+/** How long a turn of the event loop may block for a frame, ms: less than any timer of a program notices. */
+const TURN_WAIT_MS = 1;
+/** Frames that are kept for groups which are not open yet, from each rank; their bytes are bounded by the window. */
+const MAX_ORPHANS = 65_536;
+/** Groups that were closed and may still get frames. */
+const MAX_RETIRED = 4_096;
+/** How long the farewell may take, ms: until a peer that is alive has read it. */
+const FAREWELL_MS = 1_000;
+
+const NOTHING = new Uint8Array(0);
+
+export interface TcpRankOptions {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+  readonly flight: FlightLog;
+  readonly calls: SocketCalls;
+  /** Of every other rank, by rank. */
+  readonly peers: readonly (PeerSockets | undefined)[];
+}
+
+interface OpenGroup {
+  readonly driver: TcpGroup;
+  readonly communicator: GroupCommunicator<TcpGroup>;
+}
+
+interface Orphan {
+  readonly from: number;
+  readonly head: Head;
+  readonly payload: Uint8Array;
+  readonly failure?: Failure;
+}
+
+export class TcpRank implements TcpContext {
+  readonly rank: number;
+  readonly generation: number;
+  readonly timeoutMs: number;
+  readonly strictWork: boolean;
+  readonly capabilities: Capabilities;
+  readonly reducer = new Reducer();
+  readonly flight: FlightLog;
+  readonly world: GroupCommunicator<TcpGroup>;
+  readonly #calls: SocketCalls;
+  readonly #links: readonly (Link | undefined)[];
+  readonly #connections: readonly Connection[];
+  readonly #table: Int32Array;
+  readonly #groups = new Map<number, OpenGroup>();
+  readonly #retired = new Set<number>();
+  readonly #orphans = new Map<number, Orphan[]>();
+  readonly #numOrphans: number[];
+  /** Payloads that were begun for groups which were not open. */
+  readonly #adrift = new Set<Uint8Array>();
+  readonly #gone = new Map<number, RankFailedError>();
+  readonly #listeners: ((failure: Failure) => void)[] = [];
+  #first: RankFailedError | undefined;
+  #activeAt = 0;
+  #isScheduled = false;
+  #isTurning = false;
+  #isOver = false;
+
+  constructor(options: TcpRankOptions) {
+    const { rank, worldSize, generation, peers, calls } = options;
+    this.rank = rank;
+    this.generation = generation;
+    this.timeoutMs = options.timeoutMs;
+    this.strictWork = options.strictWork;
+    this.capabilities = options.capabilities;
+    this.flight = options.flight;
+    this.#calls = calls;
+    this.#numOrphans = Array(worldSize).fill(0);
+    this.#links = peers.map((peer, other) => (peer === undefined ? undefined : this.#linkTo(other, peer)));
+    this.#connections = this.#links.flatMap((link) => link?.connections ?? []);
+    this.#table = new Int32Array(2 * this.#connections.length);
+    const everybody = Array.from({ length: worldSize }, (_, i) => i);
+    this.world = this.#open("world", everybody, "world");
+    for (const [other, peer] of peers.entries()) {
+      for (const [i, { rest }] of (peer?.sockets ?? []).entries()) {
+        this.#links[other]?.connections[i]?.open(rest);
+      }
+    }
+  }
+
+  get pump(): this {
+    return this;
+  }
+  /** What the world failed of first, as far as this rank knows. */
+  get failure(): Failure | undefined {
+    return this.#first === undefined ? undefined : failureOf(this.#first);
+  }
+  get groups(): readonly GroupCommunicator<TcpGroup>[] {
+    return [...this.#groups.values()].map(({ communicator }) => communicator);
+  }
+
+  onRankFailed(listener: (failure: Failure) => void): void {
+    this.#listeners.push(listener);
+  }
+  linkOf(rank: number): Link | undefined {
+    return this.#links[rank];
+  }
+  goneRank(rank: number): ChoraleError | undefined {
+    return this.#gone.get(rank);
+  }
+  warn(text: string): void {
+    process.stderr.write(`chorale: ${text}\n`);
+  }
+
+  open(group: string, ranks: readonly number[], label: string): Communicator {
+    return this.#open(group, ranks, label);
+  }
+
+  #open(group: string, ranks: readonly number[], label: string): GroupCommunicator<TcpGroup> {
+    const key = keyFor(`${this.generation} ${label} [${ranks.join(",")}]`);
+    const driver = new TcpGroup(this, group, ranks, key, label);
+    const communicator = new GroupCommunicator(driver);
+    this.#groups.set(keyOf(key), { driver, communicator });
+    driver.refuseGone();
+    const orphans = this.#orphans.get(keyOf(key)) ?? [];
+    this.#orphans.delete(keyOf(key));
+    for (const orphan of orphans) {
+      this.#numOrphans[orphan.from]!--;
+      this.#deliver(driver, orphan);
+    }
+    return communicator;
+  }
+
+  retire(group: FrameTaker): void {
+    const key = keyOf(group.key);
+    this.#groups.delete(key);
+    this.#retired.add(key);
+    const [oldest] = this.#retired;
+    if (this.#retired.size > MAX_RETIRED && oldest !== undefined) this.#retired.delete(oldest);
+  }
+
+  // Frames.
+
+  #linkTo(rank: number, { sockets, address, keys }: PeerSockets): Link {
+    const connections = sockets.map(({ socket }, index) => {
+      const listener: ConnectionListener = {
+        begin: (head) => this.#begin(rank, head),
+        end: (head, payload) => this.#end(link, head, payload),
+        over: (error) => this.#over(link, index === 0, error),
+      };
+      return new Connection(socket, `rank ${rank} (${address})`, this.#calls, listener);
+    });
+    const link: Link = new Link(rank, address, connections, keys);
+    return link;
+  }
+
+  #begin(from: number, head: Head): Uint8Array {
+    this.#activeAt = performance.now();
+    if (head.kind !== KIND.data) return head.bytes === 0 ? NOTHING : new Uint8Array(head.bytes);
+    const group = this.#groups.get(keyOf(head.group))?.driver;
+    if (group !== undefined) return group.begin(group.ranks.indexOf(from), head) ?? new Uint8Array(head.bytes);
+    const payload = new Uint8Array(head.bytes);
+    if (!this.#retired.has(keyOf(head.group))) this.#adrift.add(payload);
+    return payload;
+  }
+
+  #end(link: Link, head: Head, payload: Uint8Array): void {
+    if (head.kind === KIND.control) this.#control(link, link.readControl(payload));
+    else if (head.kind === KIND.credit) link.refill(head.total);
+    else {
+      const group = this.#groups.get(keyOf(head.group))?.driver;
+      const wasAdrift = this.#adrift.delete(payload);
+      const orphan = { from: link.rank, head, payload };
+      if (group === undefined) this.#keep(link, orphan);
+      else if (wasAdrift) this.#deliver(group, orphan);
+      else if (head.kind === KIND.data) group.end(group.ranks.indexOf(link.rank), head);
+      else group.signal(group.ranks.indexOf(link.rank), head);
+      if (group?.failure !== undefined) this.#dropped(link, head);
+    }
+  }
+
+  #dropped(link: Link, { kind, total }: Head): void {
+    if (kind === KIND.data && total <= EAGER_BYTES) link.took(total);
+  }
+
+  #keep(link: Link, orphan: Orphan): void {
+    const key = keyOf(orphan.head.group);
+    if (this.#retired.has(key)) {
+      this.#dropped(link, orphan.head);
+      return;
+    }
+    const count = (this.#numOrphans[link.rank] ?? 0) + 1;
+    if (count > MAX_ORPHANS) {
+      link.finish(new Error(`it sent ${count} frames for groups that this rank has not opened`));
+      return;
+    }
+    this.#numOrphans[link.rank] = count;
+    const list = this.#orphans.get(key);
+    if (list === undefined) this.#orphans.set(key, [orphan]);
+    else list.push(orphan);
+  }
+
+  #deliver(group: TcpGroup, { from, head, payload, failure }: Orphan): void {
+    const member = group.ranks.indexOf(from);
+    if (failure !== undefined) group.failFrom(head.seq, errorOf(failure));
+    else if (head.kind === KIND.data) {
+      group.begin(member, head)?.set(payload);
+      group.end(member, head);
+    } else group.signal(member, head);
+  }
+
+  #control(link: Link, message: Readonly<Record<string, unknown>>): void {
+    const { kind, group, failure, seq, rank, cause } = message;
+    if (kind === "bye") link.saidBye = true;
+    else if (kind === "rank-failed" && typeof rank === "number") this.markGone(rank, String(cause), false);
+    else if (kind === "failed" && Array.isArray(group) && typeof failure === "string") {
+      const key = { low: Number(group[0]), high: Number(group[1]) };
+      const told = decodeFailure(Buffer.from(failure));
+      const known = this.#groups.get(keyOf(key))?.driver;
+      const head = { ...NO_HEAD, group: key, seq: Number(seq) || 0 };
+      if (known !== undefined) known.failFrom(head.seq, errorOf(told));
+      else this.#keep(link, { from: link.rank, head, payload: NOTHING, failure: told });
+    }
+  }
+
+  // Ranks that are gone.
+
+  #over(link: Link, isFirst: boolean, error: Error | undefined): void {
+    if (this.#isOver) return;
+    // The farewell comes over the first connection, and the others may still have data.
+    if (!isFirst && error === undefined) return;
+    if (link.saidBye) {
+      for (const { driver } of [...this.#groups.values()]) driver.hasLeft(link.rank);
+      this.#gone.set(link.rank, new RankFailedError(link.rank, this.generation, new Error("it has closed its world")));
+      return;
+    }
+    link.finish();
+    const why = error === undefined ? "its connection ended without a farewell" : error.message;
+    this.markGone(link.rank, `${why} (${link.address}): its process is gone, or the way to it`, true);
+  }
+
+  /** Ends every group that has `rank`. @param tells whether this rank may be the only one that knows */
+  markGone(rank: number, cause: string, tells: boolean): void {
+    if (this.#gone.has(rank) || this.#isOver) return;
+    const error = new RankFailedError(rank, this.generation, new Error(cause));
+    this.#gone.set(rank, error);
+    this.#first ??= error;
+    for (const { driver } of [...this.#groups.values()]) {
+      if (!driver.ranks.includes(rank)) continue;
+      if (tells) driver.fail(error);
+      else driver.failHere(error);
+    }
+    for (const listener of this.#listeners) listener(failureOf(error));
+  }
+
+  /** Says on all connections that `rank` is dead. */
+  tellGone(rank: number, cause: string): void {
+    for (const link of this.#links) {
+      if (link !== undefined && !link.isOver && link.rank !== rank) link.control({ kind: "rank-failed", rank, cause });
+    }
+    this.markGone(rank, cause, false);
+  }
+
+  /** Leaves at once: its groups fail here, and the others are told why. */
+  abandon(cause: Error, why: string): void {
+    if (this.#isOver) return;
+    const first = this.failure;
+    const told =
+      first?.code === "RANK_FAILED"
+        ? { rank: first.rank, cause: first.cause }
+        : { rank: this.rank, cause: cause.message };
+    for (const link of this.#links) {
+      if (link === undefined || link.isOver) continue;
+      link.control({ kind: "rank-failed", ...told });
+      link.flush();
+    }
+    this.#isOver = true;
+    const error = cause instanceof AbortedError ? cause : new AbortedError(cause.message, { cause });
+    for (const { driver, communicator } of [...this.#groups.values()]) {
+      refuseCalls(communicator, why);
+      driver.failHere(error);
+    }
+    for (const link of this.#links) link?.finish();
+  }
+
+  /** Says goodbye, and waits until the others have heard it, for a while. */
+  async leave(): Promise<void> {
+    if (this.#isOver) return;
+    for (const link of this.#links) if (link?.isOver === false) link.control({ kind: "bye" });
+    this.#isOver = true;
+    const until = performance.now() + FAREWELL_MS;
+    const open = () => this.#connections.filter(({ isOver }) => !isOver);
+    while (open().some(({ isBlocked }) => isBlocked) && performance.now() < until) {
+      this.turn(0);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    for (const { socket } of open()) socket.end();
+    while (open().length > 0 && performance.now() < until) {
+      this.turn(0);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    for (const link of this.#links) link?.finish();
+  }
+
+  // Progress.
+
+  kick(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    const waitedMs = performance.now() - this.#activeAt;
+    if (waitedMs < EAGER_MS) setImmediate(this.#onTurn);
+    else setTimeout(this.#onTurn, Math.min(MAX_PAUSE_MS, 1 + waitedMs / 100));
+  }
+
+  readonly #onTurn = (): void => {
+    this.#isScheduled = false;
+    const isEager = performance.now() - this.#activeAt < EAGER_MS;
+    this.turn(isEager ? TURN_WAIT_MS : 0);
+    if (this.#isBusy) this.kick();
+  };
+
+  get #isBusy(): boolean {
+    if (this.#connections.some(({ isBlocked }) => isBlocked)) return true;
+    for (const { driver } of this.#groups.values()) if (driver.isPending) return true;
+    return false;
+  }
+
+  turn(waitMs: number): void {
+    if (this.#isTurning) return;
+    this.#isTurning = true;
+    try {
+      let count = 0;
+      for (const connection of this.#connections) {
+        if (connection.isOver) continue;
+        this.#table[2 * count] = connection.fd;
+        this.#table[2 * count + 1] = connection.isBlocked ? POLL_IN | POLL_OUT : POLL_IN;
+        count++;
+      }
+      const ready = this.#calls.poll(this.#table, count, waitMs);
+      if (ready > 0) this.#serve();
+      const now = performance.now();
+      for (const { driver } of this.#groups.values()) driver.look(now);
+    } finally {
+      this.#isTurning = false;
+    }
+  }
+
+  #serve(): void {
+    let at = 0;
+    for (const connection of this.#connections) {
+      // Those that end meanwhile have their place in the table all the same.
+      if (this.#table[2 * at] !== connection.fd) continue;
+      const events = (this.#table[2 * at + 1] ?? 0) >>> 16;
+      at++;
+      if ((events & POLL_OUT) !== 0) connection.flush();
+      if ((events & (POLL_IN | POLL_BROKEN)) !== 0) connection.receive();
+    }
+  }
+}
+
+const NO_HEAD: Head = Object.freeze({
+  kind: KIND.control,
+  bytes: 0,
+  group: { low: 0, high: 0 },
+  lane: 0,
+  seq: 0,
+  slot: 0,
+  offset: 0,
+  total: 0,
+  print: { call: 0, count: 0, hash: 0 },
+  extra: 0,
+});
+
+function keyFor(label: string): GroupKey {
+  const hash = createHash("sha256").update(label).digest();
+  return { low: hash.readInt32LE(0), high: hash.readInt32LE(4) };
+}

@@ -1,0 +1,97 @@
+/** Pending work over sockets, and the call that it stands for. */
+import { overlaps, type Region } from "../../../collectives/index.ts";
+import { TimeoutError } from "../../../core/index.ts";
+import { callSite, checkWait, PendingWork, runningTime, type WireOp } from "../../comm/index.ts";
+import type { Arrival } from "../../progress/index.ts";
+
+/** What drives works: the sockets of their rank. */
+export interface WorkPump {
+  /** Sees that the event loop drives what is pending. */
+  kick(): void;
+  /** Serves all sockets once. @param waitMs how long the thread may block until something arrives */
+  turn(waitMs: number): void;
+}
+
+/** How long a thread that waits looks again and again before it blocks in the kernel, ms, and how long it then blocks. */
+const SPIN_MS = 0.05;
+const BLOCK_MS = 10;
+
+export class TcpWork<T> extends PendingWork<T> {
+  readonly #pump: WorkPump;
+
+  constructor(pump: WorkPump, seq: number, op: string, group: string) {
+    super(seq, op, group);
+    this.#pump = pump;
+  }
+
+  wait(options?: { timeoutMs?: number }): T {
+    if (options !== undefined) checkWait(options);
+    this.seen = true;
+    if (this.settled) return this.result();
+    const began = performance.now();
+    const limitMs = options?.timeoutMs ?? Number.POSITIVE_INFINITY;
+    const until = runningTime(began) + limitMs;
+    for (let now = began; ; now = performance.now()) {
+      this.#pump.turn(now - began > SPIN_MS ? BLOCK_MS : 0);
+      if (this.settled) return this.result();
+      if (runningTime(performance.now()) > until) {
+        throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, limitMs, [], { callSite: callSite() });
+      }
+    }
+  }
+
+  protected onAwaited(): void {
+    this.#pump.kick();
+  }
+}
+
+/** What a call does to memory: it may not run beside one that touches the same, unless both only read. */
+export interface MemoryUse {
+  readonly region: Region;
+  readonly writes: boolean;
+}
+
+export interface CallParts {
+  readonly op: WireOp;
+  readonly arrival: Arrival;
+  readonly work: TcpWork<unknown>;
+  readonly uses: readonly MemoryUse[];
+  readonly sizeBytes: number;
+  readonly timeoutMs: number;
+  /** Begins it; `done` is called once, perhaps before it returns. @throws what fails the group */
+  readonly start: (done: () => void) => void;
+  /** Makes the result. @throws what fails the group */
+  readonly value: () => unknown;
+  /** Gives up what it holds, when it does not end well. */
+  readonly drop?: () => void;
+}
+
+/** A call that has not ended. */
+export class PendingCall {
+  readonly parts: CallParts;
+  readonly issuedAt = performance.now();
+  readonly deadline: number;
+  state: "queued" | "running" | "ended" = "queued";
+  /** The others were told that this rank waits here. */
+  hasAsked = false;
+  hasWarned = false;
+  /** Its number in the flight log. */
+  note = 0;
+
+  constructor(parts: CallParts) {
+    this.parts = parts;
+    this.deadline = runningTime(this.issuedAt) + parts.timeoutMs;
+  }
+
+  get isCollective(): boolean {
+    return this.parts.arrival.lane.kind === "collective";
+  }
+
+  /** Whether this call must wait for one that was issued earlier. */
+  follows(earlier: PendingCall): boolean {
+    if (this.isCollective && earlier.isCollective) return true;
+    return this.parts.uses.some((mine) =>
+      earlier.parts.uses.some((theirs) => (mine.writes || theirs.writes) && overlaps(mine.region, theirs.region)),
+    );
+  }
+}

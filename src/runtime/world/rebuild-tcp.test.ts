@@ -1,0 +1,75 @@
+/** Failure and rebuild over sockets: ranks that die in every way, each a process; the next generation has right sums. */
+import { describe, expect, it } from "vitest";
+import type { Fault, How, Plan, Report } from "../../../test/e2e/ranks/faulty.ts";
+import { RankFailedError } from "../../core/index.ts";
+import type { WorldEvent } from "./events.ts";
+import { launch } from "./launch.ts";
+
+const module = new URL("../../../test/e2e/ranks/faulty.ts", import.meta.url);
+
+async function run(faults: readonly Fault[], onFailure: "respawn" | "shrink") {
+  const events: WorldEvent[] = [];
+  const results = await launch<Report, Plan, "tcp">({
+    ranks: 3,
+    backend: "tcp",
+    module,
+    onFailure,
+    restarts: 10,
+    rebuildTimeoutMs: 5_000,
+    timeoutMs: 60_000,
+    data: { steps: 3, timeoutMs: 6_000, count: 1000, faults },
+    onOutput: () => {},
+    onEvent: (event) => events.push(event),
+  });
+  for (const { wrong } of results) expect(wrong).toEqual([]);
+  return { results, events };
+}
+
+describe.skipIf(process.platform === "win32")("a world over tcp", () => {
+  it("goes on after its ranks died, one after the other", { timeout: 90_000 }, async () => {
+    const hows: readonly How[] = ["exit1", "throw"];
+    const faults = hows.map((how, i): Fault => ({ generation: i + 1, rank: 2 - i, how, step: i }));
+    const { results, events } = await run(faults, "respawn");
+    expect(results.map(({ rank, size, generation }) => [rank, size, generation])).toEqual([
+      [0, 3, 3],
+      [1, 3, 3],
+      [2, 3, 3],
+    ]);
+    const failed = events.flatMap((event) => (event.kind === "rank-failed" ? [event.rank] : []));
+    expect(failed).toEqual(expect.arrayContaining([2, 1]));
+  });
+
+  it("shrinks to its survivors", { timeout: 60_000 }, async () => {
+    const { results } = await run([{ generation: 1, rank: 1, how: "exit1", step: 1 }], "shrink");
+    expect(results.map(({ rank, size, generation }) => [rank, size, generation])).toEqual([
+      [0, 2, 2],
+      [1, 2, 2],
+    ]);
+  });
+
+  it("tells every survivor at once who was killed", { timeout: 60_000 }, async () => {
+    const told: string[] = [];
+    const running = launch({
+      ranks: 3,
+      backend: "tcp",
+      data: {},
+      onOutput: ({ text }) => void told.push(text),
+      run: async (world) => {
+        await world.comm.barrier();
+        if (world.rank === 1) process.kill(process.pid, "SIGKILL");
+        const began = performance.now();
+        const drive = () => (world.rank === 0 ? world.comm.barrier().wait() : world.comm.barrier());
+        try {
+          await drive();
+        } catch (error) {
+          const { code, rank } = error as { code?: string; rank?: number };
+          console.log(`${code} ${rank} ${performance.now() - began < 10_000}`);
+          throw error;
+        }
+      },
+    });
+    await expect(running).rejects.toThrow(RankFailedError);
+    await expect(running).rejects.toMatchObject({ rank: 1 });
+    expect(told).toEqual(["RANK_FAILED 1 true", "RANK_FAILED 1 true"]);
+  });
+});

@@ -1,0 +1,48 @@
+import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
+import { describe, expect, it } from "vitest";
+import { failuresOf } from "./failures.ts";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+console.log(`conformance over tcp: seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
+
+/** `npm run conformance:full -- --backend tcp --isolation process` runs everything, on 1 to 8 ranks. */
+describe.skipIf(process.platform === "win32")("tcp backend (needs the C library's sockets)", () => {
+  it("moves and reduces as the reference says, between processes", { timeout: 120_000 }, async () => {
+    const result = await runConformance({
+      backend: "tcp",
+      isolation: "process",
+      seed,
+      only: "data",
+      ranks: [1, 2, 3, 4],
+      filter: "count=uneven",
+    });
+    expect(failuresOf(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(50);
+  });
+
+  it("moves large messages over several connections of each pair", { timeout: 120_000 }, async () => {
+    const result = await runConformance({
+      backend: "tcp",
+      backendOptions: { connections: 3 },
+      isolation: "thread",
+      seed,
+      only: "data",
+      ranks: [3],
+      filter: "f32 sum ranks=3 count=large",
+    });
+    expect(failuresOf(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(5);
+  });
+
+  it("behaves as the contract says", { timeout: 240_000 }, async () => {
+    const result = await runConformance({
+      backend: "tcp",
+      isolation: "thread",
+      seed,
+      only: "behaviour",
+      interleavings: 5,
+    });
+    expect(failuresOf(result)).toEqual([]);
+    expect(result.numPassed).toBe(SEMANTIC_CASES.length);
+  });
+});
