@@ -42,6 +42,7 @@ import {
   timedOperation,
 } from "./sim-library.ts";
 import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
+import { type Optimum, optimumOf, renderOptimum } from "./sim-optimum.ts";
 
 interface Flags extends LibraryFlags {
   readonly topology: string;
@@ -147,6 +148,7 @@ interface PlanRun {
   /** Set where `sim` chose them. */
   readonly instances?: number | undefined;
   readonly results: readonly Simulation[];
+  readonly optimum?: Optimum | undefined;
 }
 
 const rounded = (row: LibraryRow) => ({
@@ -201,7 +203,11 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
       devices,
       machine,
     });
-    runs.push({ file, plan, instances, results: list.map((sizeBytes) => simulate(plan, options(sizeBytes))) });
+    const results = list.map((sizeBytes) => simulate(plan, options(sizeBytes)));
+    // A multicasting switch and a broken link have other optima.
+    const isPlain = flags.switch !== true && faults.length === 0;
+    const optimum = isPlain ? await optimumOf(plan, inventory, devices, results) : undefined;
+    runs.push({ file, plan, instances, results, optimum });
   }
   const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
@@ -249,7 +255,7 @@ function documentOf(
   parameters: SystemParameters,
   flags: Flags,
 ): object {
-  const documents = runs.map(({ file, plan, instances, results }) => {
+  const documents = runs.map(({ file, plan, instances, results, optimum }) => {
     const last = results.at(-1)!;
     return {
       file,
@@ -258,6 +264,7 @@ function documentOf(
       links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
       criticalPath: describeCriticalPath(plan, last),
       ...(last.completed ? {} : { stuck: last.stuck }),
+      ...(optimum === undefined ? {} : { optimum }),
     };
   });
   const shared = {
@@ -291,7 +298,7 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
   const out: string[] = [
     `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * (runs[0]?.results[0]?.uncertainty ?? parameters.uncertainty))} %`,
   ];
-  for (const { file, plan, instances, results } of runs) {
+  for (const { file, plan, instances, results, optimum } of runs) {
     const last = results.at(-1)!;
     out.push(
       `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${instances === undefined ? "" : `, ${instances} instances to fill the links (--arg instances=N)`}`,
@@ -300,6 +307,7 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
     const stuck = explainStuck(last);
     if (stuck !== undefined) out.push(`# it does not end:\n${stuck}`);
     out.push(`# at ${formatSize(last.sizeBytes)}: ${describeCriticalPath(plan, last)}`);
+    if (optimum !== undefined) out.push(renderOptimum(optimum, results));
     for (const use of last.links.slice(0, 8))
       out.push(`#   ${use.link}: ${(100 * use.utilization).toFixed(1)} % used, ${formatSize(Math.round(use.bytes))}`);
   }

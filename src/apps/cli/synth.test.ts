@@ -21,6 +21,35 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
+describe("chorale topo --bounds", () => {
+  it("says what nothing is faster than, for each collective", async () => {
+    const { code, out } = await runCli("topo", "--bounds", "--hardware", "mi250x-8");
+    expect(code).toBe(0);
+    expect(out).toMatch(/all_reduce +3\/500 +166\.67 +3\.80 +links among 4 parts/);
+    expect(out).toMatch(/all_to_all +1\/150 /);
+    const json = await runCli("topo", "--bounds", "--hardware", "mi250x-8", "--json");
+    expect((JSON.parse(json.out) as { bounds: { bounds: unknown[] } }).bounds.bounds).toHaveLength(8);
+  });
+
+  it("refuses a machine with one accelerator", async () => {
+    const { code, err } = await runCli("topo", "--bounds", "--hardware", "l4");
+    expect(code).toBe(2);
+    expect(err).toMatch(/1 visible accelerator .* two or more/);
+  });
+});
+
+describe("chorale sim", () => {
+  it("says what share of the optimum a plan reaches", async () => {
+    const words = ["sim", "ring-all-gather", "--arg", "numRanks=8", "--topology", "hgx-a100-8", "-b", "1G", "-e", "1G"];
+    const { code, out } = await runCli(...words);
+    expect(code).toBe(0);
+    expect(out).toMatch(/share of the optimum \(no schedule is faster than 7\/2400 s\/GB.*\): 1 GiB \d+\.\d %/);
+    const { optimum } = JSON.parse((await runCli(...words, "--json")).out) as { optimum: { shares: number[] } };
+    expect(optimum.shares[0]).toBeGreaterThan(0.3);
+    expect(optimum.shares[0]).toBeLessThanOrEqual(1);
+  });
+});
+
 describe("chorale synth", () => {
   it("writes a plan that is right and a certificate that holds", async () => {
     const [plan, proof] = [file("plan.json"), file("proof.json")];
@@ -57,6 +86,14 @@ describe("chorale synth", () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--fewest-steps");
     expect(code).toBe(0);
     expect(out).toContain("66.67 % above the bound: 12 trees, at most 2 steps");
+  });
+
+  it("says which links bind an all-reduce", async () => {
+    const { code, out } = await runCli("synth", "all_reduce", "--topology", "mi250x-8", "--sensitivity", "--json");
+    expect(code).toBe(0);
+    const [first] = (JSON.parse(out) as { sensitivity: { narrower: number; wider: number }[] }).sensitivity;
+    expect(first?.narrower).toBeGreaterThan(1);
+    expect(first?.wider).toBeLessThan(1);
   });
 
   it("takes one-way networks from a file", async () => {

@@ -194,12 +194,13 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const sizeBytes = parseSize(flags.size, "--size");
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
   const { network, inventory } = await machineFor(flags);
-  const result = await synthesize(network, collective, {
+  const options = {
     root: flags.root,
     ...(flags.share.length === 0 ? {} : { shares: flags.share }),
     ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
     ...(flags.fewestSteps === undefined ? {} : { fewestSteps: flags.fewestSteps }),
-  });
+  };
+  const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, 8);
   if (result.isOptimal && flags.certificate !== undefined) {
@@ -228,7 +229,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     height: result.height,
     parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
     size: { sizeBytes, pieces, timeUs: pipelinedTime(result.height, stepUs(network), fluidUs, pieces), fluidUs },
-    ...(flags.sensitivity === true ? { sensitivity: sensitivity(network) } : {}),
+    ...(flags.sensitivity === true ? { sensitivity: await sensitivity(network, collective, options) } : {}),
     ...(sizes === undefined ? {} : { envelope: envelope as Omit<Envelope, "plans"> }),
   };
   if (flags.json === true) printJson(summary, 2);

@@ -15,6 +15,7 @@ interface Flags {
   readonly hardware?: string;
   readonly exec: boolean;
   readonly measure?: boolean;
+  readonly bounds?: boolean;
   readonly format?: string;
   readonly json?: boolean;
 }
@@ -28,6 +29,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--hardware <what>", "show a preset, N x PRESET or an inventory file instead")
     .option("--no-exec", "start no vendor tool")
     .option("--measure", "copy between every two NVIDIA GPUs, in each direction, and compare with the links")
+    .option("--bounds", "what no schedule of each collective is faster than here, and which links bind")
     .option("--format <format>", `${FORMATS.join(", ")} (default: matrix)`)
     .option("--json", "the same as --format json")
     .action(async (flags: Flags) => {
@@ -55,10 +57,18 @@ async function run(flags: Flags): Promise<number> {
           ...(flags.root !== undefined && { root: flags.root }),
           ...(flags.tools !== undefined && { tools: flags.tools }),
         });
+  if (flags.bounds === true && format === "dot") {
+    throw new InvalidArgumentError("--format", "dot", "matrix or json with --bounds");
+  }
+  const bounds = flags.bounds === true ? await (await import("./topo-bounds.ts")).boundsOf(inventory) : undefined;
   const measured = flags.measure === true ? measure(inventory) : undefined;
   if (format === "dot") print(renderDot(inventory));
-  else if (format === "json") printJson(document(inventory, measured), 2);
-  else print(renderMatrix(inventory) + (measured === undefined ? "" : `\n${renderMeasured(measured)}`));
+  else if (format === "json")
+    printJson({ ...document(inventory, measured), ...(bounds !== undefined && { bounds }) }, 2);
+  else {
+    print(renderMatrix(inventory) + (measured === undefined ? "" : `\n${renderMeasured(measured)}`));
+    if (bounds !== undefined) print(`\n${(await import("./topo-bounds.ts")).renderBounds(bounds)}`);
+  }
   leaveIfStuck(inventory, EXIT.done);
   return EXIT.done;
 }

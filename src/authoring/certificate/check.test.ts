@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { type Certificate, checkCertificate, sealCertificate } from "./index.ts";
 
@@ -69,6 +70,19 @@ const all: Omit<Certificate, "seal"> = {
     ],
   },
 };
+
+describe("the checker", () => {
+  it("is small, and stands on nothing that could solve or synthesise", () => {
+    const folder = new URL(".", import.meta.url);
+    const files = readdirSync(folder).filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"));
+    for (const file of files) {
+      const text = readFileSync(new URL(file, folder), "utf8");
+      const imports = [...text.matchAll(/from "([^"]+)"/g)].map(([, path]) => path as string);
+      expect(imports.filter((path) => !/^\.\/|^\.\.\/\.\.\/core\/index\.ts$|^node:crypto$/.test(path))).toEqual([]);
+      if (file === "check.ts") expect(text.split("\n").length).toBeLessThanOrEqual(300);
+    }
+  });
+});
 
 const faultsOf = (certificate: object): readonly string[] => checkCertificate(certificate).faults;
 

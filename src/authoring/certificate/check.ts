@@ -3,14 +3,15 @@
  * witness proves that no schedule takes less. Exact integers and fractions; one pass over the edges, one Dijkstra a rank
  * for an all-to-all. It solves nothing, and trusts nothing of whoever made the certificate.
  *
- * The bounds: cuts for one-to-all and all-to-one traffic; for all-reduce 2(k - 1) messages an element among k parties;
+ * Reading the fields is fields.ts; what a witness proves is witness-bounds.ts. The bounds: cuts for one-to-all and all-to-one traffic; for all-reduce 2(k - 1) messages an element among k parties;
  * for all-to-all linear-programming duality (lengths of edges). docs/synthesis.md derives each.
  */
 import { CERTIFICATE_SCHEMA_VERSION, CERTIFIED_COLLECTIVES, type CertifiedCollective } from "./certificate.ts";
-import { distances } from "./distances.ts";
+import { Fault, fail, fraction, list, nodeOf, onlyFields, record } from "./fields.ts";
 import { type CheckedNetwork, checkNetwork } from "./network.ts";
-import { commonDenominator, Rational } from "./rational.ts";
+import { Rational } from "./rational.ts";
 import { sealOf } from "./seal.ts";
+import { boundOf, type Context, sumOf } from "./witness-bounds.ts";
 
 /** What a check says: every fault as a sentence. `bound` is what the witness proves, `time` what the schedule takes. */
 export interface CertificateCheck {
@@ -20,153 +21,8 @@ export interface CertificateCheck {
   readonly time?: Rational;
 }
 
-class Fault extends Error {}
-const fail = (text: string): never => {
-  throw new Fault(text);
-};
-const record = (value: unknown, where: string): Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : fail(`${where}: expected an object`);
-const list = (value: unknown, where: string): readonly unknown[] =>
-  Array.isArray(value) && value.length <= 4_000_000 ? value : fail(`${where}: expected an array`);
-function fraction(value: unknown, where: string): Rational {
-  try {
-    if (typeof value === "string" && value.length <= 800) return Rational.parse(value);
-  } catch {}
-  return fail(`${where}: expected a fraction as text, such as "7/50"`);
-}
-/** Only what the collective has may stand in a certificate: a field that is not read would be believed by its reader. */
-function onlyFields(value: Record<string, unknown>, allowed: readonly string[], where: string): void {
-  for (const name of Object.keys(value)) if (!allowed.includes(name)) fail(`${where}: ${name} does not belong here`);
-}
-
-interface Context {
-  readonly net: CheckedNetwork;
-  readonly collective: CertifiedCollective;
-  readonly root: number | undefined;
-  /** By rank. */
-  readonly shares: readonly Rational[];
-}
-
 const ROOTED: readonly CertifiedCollective[] = ["broadcast", "reduce", "scatter", "gather"];
 const SHARED: readonly CertifiedCollective[] = ["all_gather", "reduce_scatter", "scatter", "gather"];
-
-function nodeOf(net: CheckedNetwork, id: unknown, where: string): number {
-  return net.indexOf.get(id as string) ?? fail(`${where}: ${JSON.stringify(id)} is no node of the network`);
-}
-
-function nodeSet(net: CheckedNetwork, value: unknown, where: string): Set<number> {
-  const nodes = list(value, where).map((id) => nodeOf(net, id, where));
-  const set = new Set(nodes);
-  return set.size === nodes.length ? set : fail(`${where}: a node stands twice`);
-}
-
-/** What leaves a set of nodes, GB/s; with `entering`, what enters it. */
-function crossing(net: CheckedNetwork, inside: ReadonlySet<number>, entering = false): Rational {
-  const crossed = net.edges.filter(({ from, to }) =>
-    entering ? !inside.has(from) && inside.has(to) : inside.has(from) && !inside.has(to),
-  );
-  const common = commonDenominator(crossed.map(({ capacity }) => capacity));
-  let sum = 0n;
-  for (const { capacity } of crossed) sum += capacity.numerator * (common / capacity.denominator);
-  return new Rational(sum, common);
-}
-
-const sumOf = (values: Iterable<Rational>): Rational => {
-  let sum = Rational.ZERO;
-  for (const value of values) sum = sum.plus(value);
-  return sum;
-};
-
-/** What a cut proves: the data that has to cross it over what can. */
-function cutBound({ net, collective, root, shares }: Context, inside: ReadonlySet<number>): Rational {
-  const members = net.ranks.map((node) => inside.has(node));
-  if (!members.includes(true) || !members.includes(false)) fail("witness: a cut needs a rank on either side");
-  const receives = collective === "reduce_scatter" || collective === "reduce" || collective === "gather";
-  if (root !== undefined && !inside.has(root)) fail("witness: the root must be inside");
-  // The shares of the ranks inside (or, from a root, outside) have to cross; one payload where everybody gets all.
-  const crossingData =
-    collective === "all_gather" || collective === "reduce_scatter"
-      ? sumOf(shares.filter((_, rank) => members[rank]))
-      : collective === "scatter" || collective === "gather"
-        ? sumOf(shares.filter((_, rank) => !members[rank]))
-        : Rational.ONE;
-  const capacity = crossing(net, inside, receives);
-  if (capacity.numerator === 0n) fail("witness: nothing crosses the cut, so the collective is impossible");
-  return crossingData.over(capacity);
-}
-
-function partitionBound({ net }: Context, value: unknown): Rational {
-  const parts = list(value, "witness.parts");
-  if (parts.length < 2) fail("witness.parts: expected at least 2 parts");
-  const seen = new Set<number>();
-  let [leaving, entering] = [Rational.ZERO, Rational.ZERO];
-  for (const [i, part] of parts.entries()) {
-    const where = `witness.parts[${i}]`;
-    const sides = record(part, where);
-    onlyFields(sides, ["out", "in"], where);
-    const [out, into] = [nodeSet(net, sides.out, `${where}.out`), nodeSet(net, sides.in, `${where}.in`)];
-    const ranks = net.ranks.filter((node) => out.has(node));
-    if (ranks.length === 0 || net.ranks.some((node) => out.has(node) !== into.has(node))) {
-      fail(`${where}: both cuts must surround the same ranks, at least one`);
-    }
-    for (const node of ranks) {
-      if (seen.has(node)) fail(`${where}: ${net.ids[node]} is in two parts`);
-      seen.add(node);
-    }
-    leaving = leaving.plus(crossing(net, out));
-    entering = entering.plus(crossing(net, into, true));
-  }
-  if (seen.size !== net.ranks.length) fail("witness.parts: every rank must be in a part");
-  const least = leaving.compare(entering) < 0 ? leaving : entering;
-  if (least.numerator === 0n) fail("witness: nothing crosses the partition, so the collective is impossible");
-  return new Rational(2n * BigInt(parts.length - 1)).over(least);
-}
-
-function lengthBound({ net }: Context, value: unknown): Rational {
-  const edgeOf = new Map(net.edges.map(({ from, to }, i) => [`${from} ${to}`, i]));
-  const lengths: Rational[] = net.edges.map(() => Rational.ZERO);
-  for (const [i, entry] of list(value, "witness.lengths").entries()) {
-    const where = `witness.lengths[${i}]`;
-    const fields = record(entry, where);
-    onlyFields(fields, ["from", "to", "length"], where);
-    const key = `${nodeOf(net, fields.from, where)} ${nodeOf(net, fields.to, where)}`;
-    const edge = edgeOf.get(key) ?? fail(`${where}: there is no such edge`);
-    const length = fraction(fields.length, where);
-    if (length.numerator <= 0n) fail(`${where}: expected a length above 0, once for an edge`);
-    edgeOf.delete(key);
-    lengths[edge] = length;
-  }
-  const common = commonDenominator(lengths);
-  const integers = lengths.map(({ numerator, denominator }) => numerator * (common / denominator));
-  let needed = 0n;
-  for (const source of net.ranks) {
-    const reached = distances(net, integers, source);
-    for (const target of net.ranks) needed += reached[target] ?? fail("witness: a rank cannot be reached");
-  }
-  const offered = sumOf(net.edges.map(({ capacity }, i) => capacity.times(new Rational(integers[i] as bigint))));
-  if (offered.numerator === 0n) fail("witness.lengths: all lengths are 0");
-  return new Rational(needed, BigInt(net.ranks.length)).over(offered);
-}
-
-function boundOf(context: Context, value: unknown): Rational {
-  const witness = record(value, "witness");
-  const { collective, net } = context;
-  if (witness.kind === "cut" && collective !== "all_to_all") {
-    onlyFields(witness, ["kind", "inside"], "witness");
-    return cutBound(context, nodeSet(net, witness.inside, "witness.inside"));
-  }
-  if (witness.kind === "partition" && collective === "all_reduce") {
-    onlyFields(witness, ["kind", "parts"], "witness");
-    return partitionBound(context, witness.parts);
-  }
-  if (witness.kind === "lengths" && collective === "all_to_all") {
-    onlyFields(witness, ["kind", "lengths"], "witness");
-    return lengthBound(context, witness.lengths);
-  }
-  return fail(`witness.kind: ${JSON.stringify(witness.kind)} proves nothing about ${collective}`);
-}
 
 /** The load of each edge, in units of all the data. */
 class Loads {

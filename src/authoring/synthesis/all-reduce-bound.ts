@@ -1,7 +1,7 @@
 /** What no all-reduce is faster than, with its witness: partitions of the ranks, and cuts. */
 import { Rational, type Witness } from "../certificate/index.ts";
-import { isSymmetric } from "./all-reduce-forest.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
+import { isSymmetric } from "./link-use.ts";
 import { FlowGraph, LARGEST_EXACT } from "./max-flow.ts";
 import { type PartitionBound, partitionBound } from "./partition-bound.ts";
 import { cutWitness, leaving, nodesOf, reversed, type ScaledGraph } from "./scaled-graph.ts";

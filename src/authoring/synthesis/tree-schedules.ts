@@ -4,12 +4,12 @@
  */
 import { Rational, type ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
-import { allReduceUnits, isSymmetric } from "./all-reduce-forest.ts";
 import { breadthFirst } from "./breadth-first.ts";
-import { gatherBound, type Ratio, rationalOf } from "./cut-bounds.ts";
-import { buildForest, exactUnits, type Forest, type RoutedTree, unitsForTrees } from "./forest.ts";
+import { gatherBound, rationalOf } from "./cut-bounds.ts";
+import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, unitsForTrees } from "./forest.ts";
 import { LinkLoads } from "./link-loads.ts";
-import type { Outcome } from "./outcome.ts";
+import { bestLinkUse, isBalanced, isSymmetric } from "./link-use.ts";
+import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
 import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
 
@@ -17,14 +17,27 @@ const integer = (value: number): Rational => new Rational(BigInt(value));
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 const turned = (routes: RoutedTree["routes"]): number[][] => routes.map((route) => [...route].reverse());
 
-/** Trees that spread from their roots in the ratio of the weights. */
-function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly number[], bound: Ratio): Forest {
+/**
+ * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
+ * packed into the best balanced use of the links; where that cannot be had exactly, they have the fewest steps.
+ */
+async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly number[]): Promise<Forest> {
   const { treesPerRoot, fewestSteps } = problem;
-  if (fewestSteps) return breadthFirst(graph, weights);
-  const exact = exactUnits(graph, weights, bound);
+  const usable = fewestSteps || isBalanced(graph) ? graph : await balanced(graph, weights);
+  if (fewestSteps || usable === undefined) return breadthFirst(graph, weights);
+  const bound = gatherBound(usable, weights);
+  const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
   const isCut = treesPerRoot !== undefined && treesPerRoot < most;
-  return buildForest(graph, isCut ? unitsForTrees(graph, weights, treesPerRoot, bound) : exact);
+  return buildForest(usable, isCut ? unitsForTrees(usable, weights, treesPerRoot, bound) : exact);
+}
+
+/** The graph with only what trees can use of its links. */
+async function balanced(graph: ScaledGraph, weights: readonly number[]): Promise<ScaledGraph | undefined> {
+  const use = await bestLinkUse(graph, "spread", { weights });
+  if (use === undefined) return undefined;
+  const edges = graph.edges.map(({ from, to }, i) => ({ from, to, capacity: use.down[i] as number }));
+  return { ...graph, edges: edges.filter(({ capacity }) => capacity > 0) };
 }
 
 /** How long the busiest edge needs for all the trees, s/GB of all their data. */
@@ -59,19 +72,19 @@ function treeOf(
 const gathersIn = ({ collective }: Problem): boolean => collective === "reduce_scatter" || collective === "reduce";
 
 /** The bound of all-gather and broadcast; of reduce-scatter and reduce on the reversed graph. */
-export function treesBound(problem: Problem): Pick<Outcome, "bound" | "witness"> & { readonly cut: Ratio } {
+export function treesBound(problem: Problem): Bound {
   const { graph } = problem;
   const weights = weightsOf(problem);
   const cut = gatherBound(gathersIn(problem) ? reversed(graph) : graph, weights);
   const unit = graph.unit.times(integer(sum(weights)));
-  return { bound: rationalOf(cut).over(unit), witness: cutWitness(graph, cut.inside), cut };
+  return { bound: rationalOf(cut).over(unit), witness: cutWitness(graph, cut.inside) };
 }
 
-export function byTrees(problem: Problem): Outcome {
+export async function byTrees(problem: Problem): Promise<Outcome> {
   const { graph } = problem;
   const gathers = gathersIn(problem);
-  const { cut, ...bound } = treesBound(problem);
-  const forest = forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem), cut);
+  const bound = treesBound(problem);
+  const forest = await forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem));
   const trees = forest.trees.map((tree) =>
     treeOf(graph, tree, forest.total, gathers ? { up: turned(tree.routes) } : { down: tree.routes }),
   );
@@ -85,29 +98,44 @@ export function treesBothWaysBound({ graph }: Problem): AllReduceBound {
 export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
   const { graph, fewestSteps, treesPerRoot } = problem;
   const { outward, ...bound } = treesBothWaysBound(problem);
+  const outcome = (trees: ScheduleTree[], height: number): Outcome => ({
+    ...bound,
+    time: timeOf(graph, trees),
+    height,
+    schedule: { kind: "trees", trees },
+  });
   const weights = graph.ranks.map(() => 1);
-  const down = forestFor(problem, graph, weights, gatherBound(graph, weights));
+  const down = await forestFor(problem, graph, weights);
+  const isFixed = fewestSteps || treesPerRoot !== undefined;
   if (isSymmetric(graph)) {
-    const mirrored = ({ trees, total }: Forest) =>
-      trees.map((tree) => treeOf(graph, tree, total, { down: tree.routes, up: turned(tree.routes) }));
-    const outcome = (forest: Forest): Outcome => {
-      const trees = mirrored(forest);
-      return { ...bound, time: timeOf(graph, trees), height: 2 * forest.height, schedule: { kind: "trees", trees } };
-    };
-    const simple = outcome(down);
-    if (fewestSteps || treesPerRoot !== undefined || simple.time.equals(bound.bound)) return simple;
-    const units = await allReduceUnits(
-      graph,
-      outward,
-      outward.parts.map(({ inside }) => inside),
-    );
-    return units === undefined ? simple : outcome(buildForest(graph, units));
+    const mirrored = ({ trees, total, height }: Forest) =>
+      outcome(
+        trees.map((tree) => treeOf(graph, tree, total, { down: tree.routes, up: turned(tree.routes) })),
+        2 * height,
+      );
+    const simple = mirrored(down);
+    if (isFixed || simple.time.equals(bound.bound)) return simple;
+    const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
+    return use === undefined
+      ? simple
+      : fastest(simple, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
   }
   // Shards are reduced along one forest and spread along another; trees of one root are cut to common amounts.
+  const both = (spreads: Forest, gathers: Forest) =>
+    outcome(paired(graph, spreads, gathers), spreads.height + gathers.height);
   const back = reversed(graph);
-  const up = forestFor(problem, back, weights, gatherBound(back, weights));
-  const trees = paired(graph, down, up);
-  return { ...bound, time: timeOf(graph, trees), height: down.height + up.height, schedule: { kind: "trees", trees } };
+  const simple = both(down, await forestFor(problem, back, weights));
+  if (isFixed || simple.time.equals(bound.bound)) return simple;
+  const use = await bestLinkUse(graph, "apart");
+  if (use?.up === undefined) return simple;
+  const [spreads, gathers] = [unitsOf(graph, use.down, use.shares), unitsOf(graph, use.up, use.shares)];
+  return fastest(simple, both(buildForest(graph, spreads), buildForest(back, gathers)));
+}
+
+const fastest = (a: Outcome, b: Outcome): Outcome => (b.time.compare(a.time) < 0 ? b : a);
+
+function unitsOf(graph: ScaledGraph, capacities: readonly number[], shares: readonly number[]): TreeUnits {
+  return { capacities, roots: new Map(graph.ranks.map((node, rank) => [node, shares[rank] as number])) };
 }
 
 function paired(graph: ScaledGraph, down: Forest, up: Forest): ScheduleTree[] {
