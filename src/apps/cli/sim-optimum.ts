@@ -1,8 +1,8 @@
 /** What share of the optimum a simulated plan reaches: `chorale sim` prints it beside the times. */
 import { CERTIFIED_COLLECTIVES, type CertifiedCollective, checkNetwork } from "../../authoring/certificate/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
-import type { Simulation } from "../../authoring/simulator/index.ts";
-import { latencyBoundUs, lowerBound, networkOf } from "../../authoring/synthesis/index.ts";
+import type { SimulatedMachine, Simulation } from "../../authoring/simulator/index.ts";
+import { lowerBound, networkOf, simulatedLatencyUs } from "../../authoring/synthesis/index.ts";
 import { formatSize } from "../../core/index.ts";
 import { FAST_KINDS, type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
 
@@ -25,12 +25,13 @@ export interface Optimum {
 export async function optimumOf(
   plan: ExecutionPlan,
   inventory: Inventory,
-  devices: readonly string[],
+  machine: SimulatedMachine,
   results: readonly Simulation[],
 ): Promise<Optimum | undefined> {
   const collective = CERTIFIED_COLLECTIVES.find((name) => name === plan.collective.operation) as
     | CertifiedCollective
     | undefined;
+  const { devices } = machine;
   if (
     collective === undefined ||
     devices.length < 2 ||
@@ -48,14 +49,15 @@ export async function optimumOf(
     if (collective === "all_to_all" && ranks.length * edges.length > MOST_FLOWS) return undefined;
     const root = plan.collective.root ?? 0;
     const { bound } = await lowerBound(network, collective, { root });
-    const latencyUs = latencyBoundUs(network, collective, root);
+    const latencyUs = simulatedLatencyUs(machine, collective, root);
     const shares = results.map(({ completed, sizeBytes, timeUs }) =>
       completed ? Math.max((bound.toNumber() * sizeBytes) / 1000, latencyUs) / timeUs : undefined,
     );
     return { secondsPerGB: bound.toString(), latencyUs, shares };
   } catch (error) {
     // The plan was simulated all the same: without links between them, devices have no optimum.
-    if ((error as { code?: string }).code === "UNSUPPORTED") return undefined;
+    const { code, argument } = error as { code?: string; argument?: string };
+    if (code === "UNSUPPORTED" || (code === "INVALID_ARGUMENT" && argument === "topology")) return undefined;
     throw error;
   }
 }

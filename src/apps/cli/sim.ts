@@ -206,7 +206,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     const results = list.map((sizeBytes) => simulate(plan, options(sizeBytes)));
     // A multicasting switch and a broken link have other optima.
     const isPlain = flags.switch !== true && faults.length === 0;
-    const optimum = isPlain ? await optimumOf(plan, inventory, devices, results) : undefined;
+    const optimum = isPlain ? await optimumOf(plan, inventory, machine, results) : undefined;
     runs.push({ file, plan, instances, results, optimum });
   }
   const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;

@@ -99,7 +99,7 @@ export function renderEnvelope({ points, numCandidates }: Envelope, parameters: 
   const columns = ["SIZE", "US", "LATENCY", "BANDWIDTH", "REACHED", "SYNTHESISED", "LIBRARY", "FASTEST"];
   return [
     `The fastest of ${numCandidates} plans at each size, simulated with the costs of ${parameters.name}; us.`,
-    "LATENCY and BANDWIDTH are bounds by the links alone, REACHED is the larger one's share of the time.",
+    "LATENCY (the simulator's, along the longest of the shortest ways) and BANDWIDTH are bounds; REACHED is the larger one's share.",
     table(columns, rows, [true, true, true, true, true, true, true, false]),
   ].join("\n");
 }

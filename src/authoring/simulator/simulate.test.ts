@@ -42,6 +42,24 @@ const astra = (shape: string, n: number): Inventory =>
     `topology: [ ${shape} ]\nnpus_count: [ ${n} ]\nbandwidth: [ ${(BETA_GBPS * 1e9) / 2 ** 30} ]\nlatency: [ ${ALPHA * 1000} ]`,
   );
 
+describe("a machine with a dead cable", () => {
+  it("sends what went by its NIC by the next nearest one", () => {
+    const inventory = parseSystem("2x hgx-a100-8") as Inventory;
+    const { links } = inventory.topology;
+    const dead = links.find(({ kind }) => kind === "infiniband");
+    const cut = { ...inventory, topology: { ...inventory.topology, links: links.filter((link) => link !== dead) } };
+    const ring = ALGORITHMS.find(({ name }) => name === "ring-all-reduce");
+    if (ring === undefined) throw new Error("the library has a ring");
+    const plan = compile(ring.make({ numRanks: 16 }), { verify: false });
+    const [before, after] = [inventory, cut].map((machine) =>
+      simulate(plan, { inventory: machine, sizeBytes: 2 ** 20 }),
+    );
+    expect(after?.completed).toBe(true);
+    expect(after?.links.some(({ link }) => link.includes(dead?.a ?? "") && link.includes(dead?.b ?? ""))).toBe(false);
+    expect(after?.timeUs).toBeGreaterThanOrEqual(before?.timeUs ?? Number.POSITIVE_INFINITY);
+  });
+});
+
 describe("the network", () => {
   it("shares a link fairly and gives back what ends", () => {
     const net = new Network([10]);

@@ -235,7 +235,9 @@ export class SimulatedMachine {
     const known = this.#nics.get(device);
     if (known !== undefined) return known;
     const topology = this.#hostTopology(host);
-    const all = topology.nodes.filter((node) => node.kind === "nic").map((node) => node.id);
+    // A NIC whose cable is dead serves nobody: its devices go by the next nearest.
+    const isCabled = (id: string) => (this.#out.get(id) ?? []).some((edge) => NETWORK_KINDS.has(edge.link.kind));
+    const all = topology.nodes.filter(({ id, kind }) => kind === "nic" && isCabled(id)).map(({ id }) => id);
     const number = (id: string) => Number(/(\d+)$/.exec(id)?.[1] ?? 0);
     const distance = new Map<string, number>();
     for (const nic of all) distance.set(nic, widestPath(topology, device, nic)?.hops ?? 1e9);

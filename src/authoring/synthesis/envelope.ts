@@ -4,7 +4,7 @@
  * machine. Beside each size stand the bounds that nothing beats: latency along the longest of the shortest ways, and
  * bandwidth. Refuses to measure: constants are the simulator's.
  */
-import { formatSize, InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import type { CertifiedCollective, Network } from "../certificate/index.ts";
@@ -12,7 +12,7 @@ import { compile } from "../language/index.ts";
 import { type ExecutionPlan, hashPlan, type PlanReduceOp } from "../plan/index.ts";
 import { instancesToFill, placeRanks, SimulatedMachine, type SystemParameters, simulate } from "../simulator/index.ts";
 import { provePlan } from "../verifier/index.ts";
-import { latencyBoundUs } from "./latency-bound.ts";
+import { simulatedLatencyUs } from "./latency-bound.ts";
 import { programOf } from "./program-of.ts";
 import { MAX_CHUNKS } from "./schedule-layout.ts";
 import { type Synthesis, synthesize } from "./synthesize.ts";
@@ -72,13 +72,29 @@ async function schedules(network: Network, collective: CertifiedCollective, root
     ["fewest-steps", await synthesize(network, collective, { ...base, fewestSteps: true })],
   ];
   if (!isPaths) made.push(["one-tree", await synthesize(network, collective, { ...base, treesPerRoot: 1 })]);
-  made.push(["forest", full]);
+  // Weights of many digits make more chunks than a program may have: then fewer trees, a little slower.
+  let forest = full;
+  for (const treesPerRoot of isPaths ? [] : [8, 4, 2]) {
+    if (isProgrammable(forest)) break;
+    forest = await synthesize(network, collective, { ...base, treesPerRoot });
+  }
+  if (isProgrammable(forest)) made.push(["forest", forest]);
   const seen = new Set<string>();
   const distinct = made.filter(([, { schedule }]) => {
     const key = JSON.stringify(schedule);
     return seen.size < seen.add(key).size;
   });
   return { distinct, full };
+}
+
+function isProgrammable(result: Synthesis): boolean {
+  try {
+    programOf(result);
+    return true;
+  } catch (error) {
+    if (error instanceof UnsupportedError) return false;
+    throw error;
+  }
 }
 
 const numHops = ({ schedule }: Synthesis): number =>
@@ -142,7 +158,7 @@ export async function envelope(
       candidates.push({ name, isLibrary: true, plan: count === 1 ? single : make(count) });
     }
   }
-  const latencyUs = latencyBoundUs(network, collective, root);
+  const latencyUs = simulatedLatencyUs(machine, collective, root);
   const plans = new Map<string, ExecutionPlan>();
   const points = sizes.map((sizeBytes): EnvelopePoint => {
     options.onProgress?.(formatSize(sizeBytes));

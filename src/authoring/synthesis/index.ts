@@ -6,7 +6,7 @@
 export { certify } from "./certify.ts";
 export { type Envelope, type EnvelopeOptions, type EnvelopePoint, envelope } from "./envelope.ts";
 export { inventoryOf } from "./inventory-of.ts";
-export { latencyBoundUs } from "./latency-bound.ts";
+export { latencyBoundUs, simulatedLatencyUs } from "./latency-bound.ts";
 export { type NetworkOptions, networkOf } from "./network-of.ts";
 export { piecesFor, pipelinedTime } from "./pipelining.ts";
 export type { SynthesisOptions } from "./problem.ts";
