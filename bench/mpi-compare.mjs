@@ -67,7 +67,7 @@ const values = flagsOf(import.meta.url, config, ({ values: words }) => ({
 const { ops, sizes, repeats, calls, warm } = values;
 const prefix = values.prefix.split(" ").filter((word) => word !== "");
 
-const mpiCalls = (bytes) => Math.max(3, Math.min(5000, Math.round((2 ** 26 / bytes) * 0.25)));
+const mpiCalls = (bytes) => Math.max(3, Math.round(Math.min(5000, (2 ** 26 / bytes) * 0.25) * Math.min(1, 2 * calls)));
 const ours = [{ name: "chorale", value: own }, ...values.lib.map((text) => named(text, "--lib"))].map(
   ({ name, value }) => ({
     name,

@@ -7,6 +7,7 @@
  *   --warm 20000     calls of each operation before it is measured, at each size up to 16 KiB: the compilers' time
  *   --warm-ms 1000   no longer than this: with 16 ranks, so many calls of all operations and sizes took minutes
  *   --cores 32       wait as on a host of so many cores, whatever this one has: to try a larger host's way of waiting here
+ *   --choices plans  algorithms alone serve what they can; `shipped` (default) is what serves it otherwise
  *   --lib DIR        another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
@@ -25,6 +26,7 @@ const config = {
     warm: { type: "string", default: "20000" },
     "warm-ms": { type: "string", default: "1000" },
     cores: { type: "string" },
+    choices: { type: "string", default: "shipped" },
     lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
   },
 };
@@ -112,6 +114,7 @@ if (isMainThread) {
     mode: oneOf(values.mode, "--mode", ["wait", "await"]),
     repeats: integer(values.repeats, "--repeats"),
     lib: values.lib,
+    choices: oneOf(values.choices, "--choices", ["shipped", "plans"]),
     cores: values.cores === undefined ? undefined : integer(values.cores, "--cores"),
     calls: Number(values.calls),
     warm: integer(values.warm, "--warm", 0),
@@ -119,7 +122,7 @@ if (isMainThread) {
   }));
   const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
   for (const ranks of worlds) {
-    const handle = createThreadsHost({ ranks });
+    const handle = createThreadsHost({ ranks, choices: work.choices });
     const job = { handle, ...work };
     await Promise.all(
       Array.from({ length: ranks }, (_, index) => {

@@ -11,7 +11,7 @@ import {
   type RankPlan,
   segmentsOf,
 } from "../plan/index.ts";
-import { provePlan, renderFindings } from "../verifier/index.ts";
+import { provePlanOnce, renderFindings } from "../verifier/index.ts";
 import { type AutoSyncMode, lowerSound } from "./lower-program.ts";
 import { checkPairing, lowerRank } from "./mscclpp/mscclpp-lowering.ts";
 import type { Recorder } from "./recorder.ts";
@@ -72,9 +72,9 @@ export function compile(p: Program, options: CompileOptions = {}): ExecutionPlan
 const MAX_SHOWN = 3;
 
 function requireProof(plan: ExecutionPlan): void {
-  const { ok, findings } = provePlan(plan);
-  if (ok) return;
-  const errors = findings.filter((finding) => finding.severity === "error");
+  const verdict = provePlanOnce(plan);
+  if (verdict === undefined || verdict.ok) return;
+  const errors = verdict.findings.filter((finding) => finding.severity === "error");
   throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors, MAX_SHOWN));
 }
 

@@ -70,6 +70,13 @@ export {
   segmentsOf,
 } from "./plan-conditions.ts";
 export { type BufferLayout, layoutPlan, type Piece, pieces, type RankBytes, type RankLayout } from "./plan-layout.ts";
-export { noteProof, type PlanProof, proofOf } from "./plan-proof.ts";
+export {
+  askOnce,
+  noteProof,
+  type PlanProof,
+  proofOf,
+  type SharedVerdicts,
+  shareVerdicts,
+} from "./plan-proof.ts";
 export { formatOp, printPlan, printRank } from "./print-plan.ts";
 export { withTables } from "./strand-tables.ts";

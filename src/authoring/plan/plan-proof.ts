@@ -29,3 +29,37 @@ export function noteProof(plan: ExecutionPlan, proof: PlanProof): void {
   invariant(Object.isFrozen(plan) && Object.isFrozen(plan.ranks), "only a frozen plan can be proved");
   proofs.set(plan, Object.freeze(proof));
 }
+
+/**
+ * What the ranks of a world tell each other of plans, so that what one of them has found out the others need not: they all
+ * prove the same plans at the same time. Questions are texts that begin with a plan's hash.
+ */
+export interface SharedVerdicts {
+  /**
+   * What a peer found; waits for a peer that is at it. `undefined`: nobody has told, and the caller finds out and tells.
+   */
+  ask(question: string): boolean | undefined;
+  tell(question: string, answer: boolean): void;
+}
+
+let shared: SharedVerdicts | undefined;
+
+/** Makes proofs of this thread known to the peers of its world, and theirs here; `undefined` ends that. */
+export function shareVerdicts(verdicts: SharedVerdicts | undefined): void {
+  shared = verdicts;
+}
+
+/** Answers a question about a plan, or has a peer answer it. */
+export function askOnce(question: string, find: () => boolean): boolean {
+  if (shared === undefined) return find();
+  const verdicts = shared;
+  const told = verdicts.ask(question);
+  if (told !== undefined) return told;
+  let answer = false;
+  try {
+    answer = find();
+  } finally {
+    verdicts.tell(question, answer);
+  }
+  return answer;
+}

@@ -12,6 +12,6 @@ export {
   type OpRef,
   type Severity,
 } from "./findings.ts";
-export { provePlan } from "./prove-plan.ts";
+export { provePlan, provePlanOnce } from "./prove-plan.ts";
 export { renderFindings } from "./render-findings.ts";
 export { requireShape, type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";

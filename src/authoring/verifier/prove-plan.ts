@@ -1,8 +1,8 @@
 /** Proves a plan once for those who run it: what they ask (`proofOf`) is whether, and whether the ranks must meet at its end. */
 import { deepFreeze } from "../../core/index.ts";
-import { type ExecutionPlan, noteProof, proofOf } from "../plan/index.ts";
+import { askOnce, type ExecutionPlan, hashPlan, noteProof, proofOf } from "../plan/index.ts";
 import { renderFindings } from "./render-findings.ts";
-import { type Verdict, verifyPlan } from "./verify-plan.ts";
+import { type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";
 
 /** Findings that a noted opinion tells in full. */
 const MAX_TOLD = 3;
@@ -24,20 +24,44 @@ export function provePlan(plan: ExecutionPlan): Verdict {
   deepFreeze(plan);
   if (proofOf(plan) !== undefined) return verdict;
   if (verdict.ok) {
-    let alone: boolean | undefined;
-    const endsAlone = () => {
-      alone ??= verifyPlan(plan, { lint: false, promises: { outputAtRankEnd: true, reuseAtRankEnd: true } }).ok;
-      return alone;
-    };
-    let again: boolean | undefined;
-    const relaunches = () => {
-      again ??= verifyPlan(plan, { lint: false, promises: { relaunch: true } }).ok;
-      return again;
-    };
-    noteProof(plan, { ok: true, endsAlone, relaunches });
+    noteRight(plan, hashPlan(plan));
   } else {
     const errors = verdict.findings.filter(({ severity }) => severity === "error");
     noteProof(plan, { ok: false, opinion: renderFindings(plan, errors, MAX_TOLD) });
   }
   return verdict;
+}
+
+/** Notes that a plan is right. What else is asked of it is found out when it is asked, by one rank of a world. */
+function noteRight(plan: ExecutionPlan, hash: string): void {
+  const lazily = (name: string, promises: NonNullable<VerifyOptions["promises"]>) => {
+    let known: boolean | undefined;
+    return () => {
+      known ??= askOnce(`${hash} ${name}`, () => verifyPlan(plan, { lint: false, promises }).ok);
+      return known;
+    };
+  };
+  noteProof(plan, {
+    ok: true,
+    endsAlone: lazily("ends alone", { outputAtRankEnd: true, reuseAtRankEnd: true }),
+    relaunches: lazily("relaunches", { relaunch: true }),
+  });
+}
+
+/**
+ * As `provePlan`, but where the ranks of a world all compile the same plan, one of them proves it.
+ * @returns `undefined` when a peer has proved it
+ */
+export function provePlanOnce(plan: ExecutionPlan): Verdict | undefined {
+  let verdict: Verdict | undefined;
+  const hash = hashPlan(plan);
+  const isRight = askOnce(hash, () => {
+    verdict = provePlan(plan);
+    return verdict.ok;
+  });
+  // What is wrong, a peer's no does not say.
+  if (verdict !== undefined || !isRight) return verdict ?? provePlan(plan);
+  deepFreeze(plan);
+  if (proofOf(plan) === undefined) noteRight(plan, hash);
+  return undefined;
 }

@@ -1,5 +1,6 @@
 /** One rank's door to a threads world: its memory, its groups, its way of waiting. */
 import { availableParallelism } from "node:os";
+import { shareVerdicts } from "../../../authoring/plan/index.ts";
 import { OPERATION_NAMES } from "../../../collectives/index.ts";
 import {
   AbortedError,
@@ -37,9 +38,10 @@ import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR,
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import { choicesOf } from "./served-call.ts";
+import { choicesOf, loadEarly } from "./served-call.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
+import { VerdictTable } from "./verdict-table.ts";
 
 const CAPABILITIES: Capabilities = Object.freeze({
   backend: "threads",
@@ -107,6 +109,7 @@ export class ThreadsBackend implements Backend {
     this.#heap.useZero((address, bytes) => {
       this.#wasm.zero(address, bytes);
     });
+    if (handle.ranks > 1) shareVerdicts(new VerdictTable(words));
     const cores = options.cores ?? availableParallelism();
     this.#driver = new Driver(words, rank, handle.ranks, handle.ranks > cores);
     this.#topology = cpuTopology(handle.ranks, cores);
@@ -155,6 +158,7 @@ export class ThreadsBackend implements Backend {
         machine: this.#handle.choices,
       }),
     });
+    if (this.#handle.choices !== undefined) loadEarly(engine.choices, () => this.arena.closed === undefined);
     const group = new ThreadsGroup(this, engine);
     this.#open.add(group);
     return group.communicator;
@@ -329,6 +333,7 @@ export class ThreadsBackend implements Backend {
     }
     this.#open.clear();
     this.#driver.close();
+    shareVerdicts(undefined);
     noteEnded(this.#handle.memory);
   }
 
@@ -344,6 +349,7 @@ export class ThreadsBackend implements Backend {
     }
     this.arena.closed = `belongs to generation ${this.generation}, which ended`;
     this.#driver.close();
+    shareVerdicts(undefined);
     wake(this.#heap.words(), this.rank);
     if (first !== undefined) throw first.error;
   }

@@ -1,7 +1,7 @@
 /**
  * Which way a collective goes on the threads backend: as messages (eager-rings.ts) up to a size, or straight between the
  * callers' buffers. All ranks must choose alike, so only what the fingerprint holds and the group's size count. The limits
- * are from 2 and 4 ranks on 32 cores, and beyond that not measured: bench/results/threads-small.md.
+ * are from 2, 4, 8 and 16 ranks on 32 cores: bench/results/threads-small.md, threads-32-cores-2026-11-23.md.
  */
 import type { WireOp } from "../../comm/index.ts";
 
@@ -22,14 +22,15 @@ export function eagerLimitBytes(op: WireOp, n: number): number {
   if (n < 2 || n > MAX_RING_RANKS) return -1;
   const isPair = n === 2;
   switch (op) {
-    // Between 3 and 8 ranks the two ways were even at 64 bytes, and messages slower above.
+    // With 4 and 8 ranks the two ways were even at 64 bytes, and messages slower above; with 16 they took 12 to 15 us where
+    // shares of all buffers took 4 to 9: everybody polls everybody's message, and one meeting is cheaper than that.
     case "all_reduce":
-      return isPair ? 512 : n > MAX_FLAT_RANKS ? 256 : -1;
+      return isPair ? 512 : -1;
     case "all_gather":
-      return isPair || n > MAX_FLAT_RANKS ? 128 : -1;
+      return isPair ? 128 : -1;
     case "reduce_scatter":
     case "all_to_all":
-      return isPair || n > MAX_FLAT_RANKS ? 64 : -1;
+      return isPair ? 64 : -1;
     case "broadcast":
       return isPair ? 4096 : 2048;
     case "scatter":

@@ -37,7 +37,7 @@ describe("a meeting by dissemination", () => {
   });
 });
 
-// With 9 all of them go as messages.
+// With 9 the members meet by dissemination.
 describe.each([2, 3, 5, 9])("small collectives of %i ranks", (n) => {
   it("give what they mean, whatever was called before, with every root and in every mixture", async () => {
     const limit = Math.max(16, eagerLimitBytes("all_reduce", n) / 4);

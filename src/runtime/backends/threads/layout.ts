@@ -29,8 +29,12 @@ export const WORLD = {
   highWater: 39,
   /** Number of threads asleep or about to be: a waker looks further only when it is not 0. */
   sleepers: 64,
-  sizeBytes: 512,
+  /** What ranks tell each other of plans (verdict-table.ts). */
+  verdicts: 128,
+  sizeBytes: 512 + 256 * 16,
 } as const;
+/** Entries of the table of verdicts, word indexes: a key of two words, and how far the answer is. */
+export const VERDICT = { state: 0, key: 1, words: 4, numEntries: 256 } as const;
 export const MAGIC = 0x63686f72;
 export const LAUNCHER = 0xffff;
 

@@ -118,9 +118,7 @@ export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string
     case "all_to_all":
       for (let i = 0; i < n; i++) {
         const r = (me + i) % n;
-        words[fromWords] = words[inWords + r]! + me * part;
-        words[toWords] = words[outWords + me]! + r * part;
-        run(engine, COPY, 1, 1, 0, part);
+        move(engine, words[inWords + r]! + me * part, words[outWords + me]! + r * part, part);
       }
       return undefined;
     case "all_to_all_v":
@@ -144,10 +142,7 @@ function run(engine: MoveGroup, kernel: number, inputs: number, outputs: number,
 }
 
 function move(engine: MoveGroup, from: number, to: number, bytes: number): void {
-  if (from >>> 0 === to >>> 0) return;
-  engine.words[engine.fromWords] = from;
-  engine.words[engine.toWords] = to;
-  run(engine, COPY, 1, 1, 0, bytes);
+  if (from >>> 0 !== to >>> 0) engine.wasm.copy(to, from, bytes);
 }
 
 function allToAllV(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {

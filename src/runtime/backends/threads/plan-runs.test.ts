@@ -157,6 +157,44 @@ describe("run on threads", () => {
     ]);
   });
 
+  it("proves a plan once in a world, not on every rank, and tells every rank what is wrong with one", async () => {
+    const outcomes = await onRanks(4, async ({ comm, n, rank, load }) => {
+      const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");
+      const plans = await load<typeof import("../../../authoring/plan/index.ts")>("authoring/plan");
+      const language = await load<typeof import("../../../authoring/language/index.ts")>("authoring/language");
+      await comm.barrier();
+      const program = algorithm("two-shot-fused-read-all-reduce").make({ numRanks: n });
+      const result = await comm.run(program, { input: new Float32Array(64).fill(rank) });
+      const plan = program.plan();
+      const asked: string[] = [];
+      // Whoever asks now hears what the first one found.
+      const finds = (question: string) => plans.askOnce(question, () => asked.push(question) > 0);
+      const known = finds(plans.hashPlan(plan));
+      finds(`${plans.hashPlan(plan)} ends alone`);
+      await comm.barrier();
+      finds("0123456789abcdef of nobody");
+      const options = { name: "forgetful", collective: language.allGather(n), autoSync: "full" } as const;
+      const wrong = language.program(options, (p) => {
+        for (const to of p.ranks) p.copy(to.output.at(to.id), to.input.at(0));
+      });
+      let said = "";
+      try {
+        comm.run(wrong, { input: new Float32Array(4) });
+      } catch (error) {
+        said = (error as Error).message;
+      }
+      await comm.barrier();
+      return [result?.data[7], known, asked.length, said];
+    });
+    const values = valuesOf(outcomes) as [number, boolean, number, string][];
+    for (const [sum, proved, , said] of values) {
+      expect([sum, proved]).toEqual([6, true]);
+      expect(said).toMatch(/forgetful/);
+    }
+    // Of the three questions only the last one was new, and one rank found it out.
+    expect(values.reduce((all, [, , asked]) => all + asked, 0)).toBe(1);
+  });
+
   it("tells ranks that run different plans, or other sizes, on both sides", async () => {
     for (const what of ["plan", "size"] as const) {
       const text = `async ({ comm, rank, n, load }) => {

@@ -16,6 +16,7 @@ import {
 import type { Heap } from "./heap.ts";
 import { GROUP, LINE } from "./layout.ts";
 import type { ProtocolExports } from "./protocol.ts";
+import { hashesOf } from "./verdict-table.ts";
 
 /**
  * Plans that a rank keeps prepared in a group; the one that was not run for longest makes room. All ranks make the same
@@ -239,12 +240,7 @@ function lineOf(plan: ExecutionPlan, ops: readonly Op[], at: number, op: SimpleO
   return ` (${op.source === undefined ? "near " : ""}${source.file}:${source.line}:${source.column})`;
 }
 
-/** The words by which the ranks find a block: two hashes of the name (FNV-1a with different offsets), and its length. */
+/** The words by which the ranks find a block: two hashes of the name, the plan's own hash, and its length. */
 function keyOf(name: string): readonly number[] {
-  let [a, b] = [0x811c9dc5, 0x9747b28c];
-  for (let i = 0; i < name.length; i++) {
-    a = Math.imul(a ^ name.charCodeAt(i), 0x01000193);
-    b = Math.imul(b ^ name.charCodeAt(i), 0x01000193) ^ (b >>> 15);
-  }
-  return [a | 0, b | 0, Number.parseInt(name.slice(0, 8), 16) | 0, name.length].slice(0, KEY_WORDS);
+  return [...hashesOf(name), Number.parseInt(name.slice(0, 8), 16) | 0, name.length].slice(0, KEY_WORDS);
 }
