@@ -1,8 +1,10 @@
 /** The lock of the control segment: one word that says who alone may change what has no order of its own. */
 import { nap } from "./nap.ts";
 
-/** The lock is held for microseconds; whoever holds it longer is dead. */
+/** The lock is held for microseconds; whoever holds it for so long, while another rank looks, is dead. */
 const STEAL_MS = 1000;
+/** A longer pause between two looks counts as this, ms: the process was stopped, or the holder lacked a core as well. */
+const LONGEST_PAUSE_MS = 10;
 /** Polls of the lock before this rank yields its core. */
 const SPINS = 100;
 const NAP_MS = 0.05;
@@ -24,15 +26,15 @@ export class Lock {
     // Identifies this holder, so that nobody takes the lock from the wrong rank, or releases it for another.
     const mine = 1 + Math.floor(Math.random() * 0x7fff_fffe);
     let holder = 0;
-    let since = 0;
+    let [looked, waitedMs] = [0, 0];
     for (let tries = 1; ; tries++) {
       const found = Atomics.compareExchange(words, at, 0, mine);
       if (found === 0) break;
       const now = performance.now();
-      if (found !== holder) {
-        holder = found;
-        since = now;
-      } else if (now - since > STEAL_MS && Atomics.compareExchange(words, at, found, mine) === found) break;
+      waitedMs = found === holder ? waitedMs + Math.min(now - looked, LONGEST_PAUSE_MS) : 0;
+      holder = found;
+      looked = now;
+      if (waitedMs > STEAL_MS && Atomics.compareExchange(words, at, found, mine) === found) break;
       if (tries > SPINS) nap(NAP_MS);
     }
     try {
