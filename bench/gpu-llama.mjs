@@ -1,6 +1,6 @@
 /**
  * sharded-llama on GPUs: first the tokens, then the speed. Run on a host with GPUs after `npm run build`:
- *   node bench/gpu-llama.mjs [--golden] [--bench] [--tp 1,2,4] [--repeats 5] [--steps 64] [--context 128,1024] [--tiny] [--out FILE.json]
+ *   node bench/gpu-llama.mjs [--golden] [--bench] [--tp 1,2,4] [--repeats 5] [--steps 64] [--context 128,1024] [--tiny] [--backend nccl] [--out FILE.json]
  * --golden: the example's models on 1, 2 and 4 GPUs, by tensor and by pipeline parallelism, give the tokens that
  *   transformers gives (golden.json beside each).
  * --bench: a model of Llama 3.1 8B's shape with random bf16 weights: tokens a second at batch 1, and the share of time
@@ -21,6 +21,7 @@ const config = {
     steps: { type: "string" },
     context: { type: "string" },
     tiny: { type: "boolean" },
+    backend: { type: "string" },
     out: { type: "string" },
   },
 };
@@ -38,7 +39,8 @@ const example = new URL("../examples/sharded-llama/", import.meta.url);
 const report = { date: new Date().toISOString(), golden: [], decode: [] };
 
 /** Runs on `ranks` GPUs. Every launch has a deadline: nothing here can hang the machine. */
-const onGpus = (ranks, module, data) => launch({ ranks, module, data, backend: "nccl", timeoutMs: 40_000 });
+const onGpus = (ranks, module, data) =>
+  launch({ ranks, module, data, backend: flags.backend ?? "nccl", timeoutMs: 40_000 });
 
 const furthest = (actual, expected) =>
   Math.max(...expected.map((value, i) => Math.abs(value - (actual[i] ?? Infinity))));

@@ -45,6 +45,7 @@ function servingOf({ choices }: CudaHandle): Serving {
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
   return {
     backend: "cuda",
+    topologyOf,
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
       const topology = topologyOf(device, interprocess);
       const tells = member === 0 && logsSelection();

@@ -90,6 +90,8 @@ export interface NcclAttachOptions {
 
 /** What a rank is beside NCCL. */
 export interface Serving extends Pick<NcclSettings, "backend"> {
+  /** How tables of choices name what the ranks run on. */
+  readonly topologyOf?: (device: CudaDeviceInfo, interprocess: boolean) => string;
   /** Makes a group's choices, from what the rank's device is. Absent: NCCL serves every call. */
   readonly choicesOf:
     | ((
@@ -169,12 +171,15 @@ export function attachServing(
     const others = options.device === undefined ? all : options.peers;
     const reached = interprocess || others === undefined ? undefined : enablePeerAccess(device, others);
     const { info } = device;
-    const { backend, choicesOf } = serving;
+    const { backend, choicesOf, topologyOf } = serving;
     const ncclRank = new NcclRank(library, at, segment, {
       worldRank: rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
-      capabilities: ncclCapabilities(library, info, registrations !== undefined, backend),
+      capabilities: ncclCapabilities(library, info, registrations !== undefined, {
+        backend,
+        ...(topologyOf === undefined ? {} : { topology: topologyOf(info, interprocess) }),
+      }),
       config,
       blocking: options.blocking ?? true,
       registrations,

@@ -50,13 +50,13 @@ export function nvlsPossible({ versionCode }: Pick<NcclFacts, "versionCode">, de
 
 /**
  * @param registers whether the pool's memory is registered with NCCL
- * @param backend the backend's name, to programs
+ * @param serving the backend's name, to programs, and what its tables of choices call this device, where it has some
  */
 export function ncclCapabilities(
   library: NcclFacts,
   device: CudaDeviceInfo,
   registers = false,
-  backend = "nccl",
+  { backend, topology }: { readonly backend: string; readonly topology?: string } = { backend: "nccl" },
 ): Capabilities {
   const fp8 = supportsFp8(library, device);
   const dtypes = DTYPE_NAMES.filter((dtype) => fp8 || DTYPES[dtype].sizeBytes > 1 || !DTYPES[dtype].isFloat);
@@ -72,6 +72,7 @@ export function ncclCapabilities(
     features: {
       library: library.path,
       device: device.name,
+      ...(topology === undefined ? {} : { topology }),
       computeCapability: device.computeCapability.join("."),
       fp8,
       ...abilities(library),

@@ -101,6 +101,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
     choices.choose(op as CollectiveName, dtype, bytes);
     for (const range of ranges) {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
+      if (range.serving === null) range.choice.calls++;
       if (range.serving === undefined) range.serving = this.#serve(range, op as CollectiveName, dtype, redop) ?? null;
       return range.serving?.slot.refusal === undefined ? (range.serving ?? undefined) : undefined;
     }
@@ -263,7 +264,6 @@ export class GroupPlans implements SlotOwner, CallPlans {
 
   #rangesOf(op: CollectiveName, dtype: DType): readonly Range[] {
     const ranges = this.choices?.ranges(op, dtype) ?? [];
-    if (ranges.every(({ served }) => served.kind === "kernel")) return [];
     return ranges.flatMap((choice) => {
       const { fromBytes, toBytes, served } = choice;
       if (served.kind === "kernel") return [{ choice, fromBytes, toBytes, serving: null }];

@@ -1,0 +1,192 @@
+// What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
+// fresh inputs; then call by call. Candidates may be named, to find what a table should say.
+// NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16] [--from 1K] [--to 256M]
+//   [--candidates FILE.json] [--calls]   (after npm run build)
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { launch } from "chorale/world";
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    ops: { type: "string", default: "all_reduce,all_gather,reduce_scatter" },
+    dtypes: { type: "string", default: "f32" },
+    from: { type: "string", default: "1024" },
+    to: { type: "string", default: String(256 << 20) },
+    candidates: { type: "string" },
+    calls: { type: "boolean", default: false },
+    json: { type: "boolean", default: false },
+  },
+});
+const isolation = positionals[0] ?? "thread";
+const sizes = [];
+for (let bytes = Number(values.from); bytes <= Number(values.to); bytes *= 4) sizes.push(bytes);
+/** By operation: labels, each with the sizes that it is tried at. */
+const candidates = values.candidates === undefined ? {} : JSON.parse(readFileSync(values.candidates, "utf8"));
+
+const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
+  const { upload, download } = await import("chorale/device");
+  const { deviceOf } = await import("chorale/world");
+  const { comm } = world;
+  const at = deviceOf(world);
+  const n = comm.size;
+  const rows = [];
+  const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
+  const bits = { f32: 4, bf16: 2 };
+  const method = { all_reduce: "allReduce", all_gather: "allGather", reduce_scatter: "reduceScatter" };
+  const round = (dtype, value) => {
+    if (dtype === "f32") return Math.fround(value);
+    const words = new Uint32Array(new Float32Array([value]).buffer);
+    words[0] = (words[0] + 0x7fff + ((words[0] >>> 16) & 1)) & 0xffff0000;
+    return new Float32Array(words.buffer)[0];
+  };
+  for (const op of ops)
+    for (const dtype of dtypes)
+      for (const bytes of sizes) {
+        const total = bytes / bits[dtype];
+        const [inCount, outCount] =
+          op === "all_reduce" ? [total, total] : op === "all_gather" ? [total / n, total] : [total, total / n];
+        const [x, y] = [world.tensor(dtype, [inCount]), world.tensor(dtype, [outCount])];
+        // A period that no unit of the kernels divides; values of few bits, so that sums are exact.
+        const value = (i, rank, turn) => ((i * 7 + rank * 3 + turn) % 61) - 30;
+        // Values repeat after 61 elements.
+        const pack = (count, of) => {
+          const period = Float32Array.from({ length: 61 }, (_, i) => of(i));
+          const all = dtype === "f32" ? new Float32Array(count) : new Uint16Array(count);
+          const bitsOf = new Uint32Array(period.buffer).map((word) => word >>> 16);
+          all.set((dtype === "f32" ? period : bitsOf).subarray(0, Math.min(61, count)));
+          for (let done = 61; done < count; done *= 2) all.copyWithin(done, 0, Math.min(done, count - done));
+          return all;
+        };
+        const wanted = (i, turn) => {
+          if (op === "all_gather") return value(i % inCount, Math.floor(i / inCount), turn);
+          const at = op === "all_reduce" ? i : i + world.rank * outCount;
+          let sum = 0;
+          for (let rank = 0; rank < n; rank++) sum += value(at, rank, turn);
+          return round(dtype, sum);
+        };
+        const check = (turn) => {
+          const got = download(y, at);
+          let wrong = 0;
+          const step = outCount > 1 << 20 ? 37 : 1;
+          const scratch = new Uint32Array(1);
+          const asFloat = new Float32Array(scratch.buffer);
+          for (let i = 0; i < outCount; i += step) {
+            if (dtype === "f32") asFloat[0] = got[i];
+            else scratch[0] = got[i] << 16;
+            if (asFloat[0] !== wanted(i, turn)) wrong++;
+          }
+          return wrong;
+        };
+        const labels = [
+          "nccl",
+          "choice",
+          ...(candidates[op] ?? []).filter(({ from, to }) => bytes >= from && bytes <= to).map(({ use }) => use),
+        ];
+        const contenders = [];
+        for (const [turn, label] of labels.entries()) {
+          const options = { output: y, ...(label === "choice" ? {} : { algorithm: label }) };
+          const call = (group) => group[method[op]](x, options);
+          try {
+            upload(
+              x,
+              pack(inCount, (i) => value(i, world.rank, turn)),
+              at,
+            );
+            upload(
+              y,
+              pack(outCount, () => Number.NaN),
+              at,
+            );
+            await comm.barrier();
+            const before = { ...comm.stats().choices };
+            await call(comm);
+            const after = comm.stats().choices;
+            const served = Object.keys(after).find((key) => key.startsWith(op) && after[key] !== before[key]);
+            const wrong = check(turn);
+            const repeat = bytes <= 1 << 20 ? 100 : bytes <= 64 << 20 ? 20 : 5;
+            const graph = comm.capture((group) => {
+              for (let k = 0; k < repeat; k++) call(group);
+            });
+            contenders.push({ label, served: served?.slice(op.length + 1) ?? "nccl", wrong, graph, repeat, times: [] });
+          } catch (error) {
+            contenders.push({ label, refused: error.message });
+          }
+        }
+        for (let turn = 0; turn < 7; turn++)
+          for (const one of contenders) {
+            if (one.graph === undefined) continue;
+            await comm.barrier();
+            const begin = performance.now();
+            comm.replay(one.graph);
+            comm.replay(one.graph).wait();
+            one.times.push(((performance.now() - begin) * 1000) / (2 * one.repeat));
+          }
+        const [nccl] = contenders;
+        for (const { label, served, wrong, times, refused, graph } of contenders) {
+          graph?.close();
+          rows.push(
+            refused === undefined
+              ? { op, dtype, bytes, label, served, wrong, us: median(times), ratio: median(nccl.times) / median(times) }
+              : { op, dtype, bytes, label, refused },
+          );
+        }
+        world.free(x);
+        world.free(y);
+      }
+  if (calls)
+    for (const bytes of [1024, 65536])
+      for (const label of ["nccl", "choice"]) {
+        const [x, y] = [world.tensor("f32", [bytes / 4]), world.tensor("f32", [bytes / 4])];
+        const options = { output: y, ...(label === "choice" ? {} : { algorithm: label }) };
+        for (let k = 0; k < 200; k++) await comm.allReduce(x, options);
+        const awaits = [];
+        const waits = [];
+        const back = [];
+        for (let turn = 0; turn < 9; turn++) {
+          await comm.barrier();
+          let begin = performance.now();
+          for (let k = 0; k < 300; k++) await comm.allReduce(x, options);
+          awaits.push(((performance.now() - begin) * 1000) / 300);
+          await comm.barrier();
+          begin = performance.now();
+          for (let k = 0; k < 300; k++) comm.allReduce(x, options).wait();
+          waits.push(((performance.now() - begin) * 1000) / 300);
+          await comm.barrier();
+          begin = performance.now();
+          let last;
+          for (let k = 0; k < 400; k++) last = comm.allReduce(x, options);
+          last.wait();
+          back.push(((performance.now() - begin) * 1000) / 400);
+        }
+        rows.push({
+          op: "calls",
+          bytes,
+          label,
+          awaitUs: median(awaits),
+          waitUs: median(waits),
+          backToBackUs: median(back),
+        });
+      }
+  return rows;
+};
+
+const [rows] = await launch({
+  ranks: 2,
+  backend: "cuda",
+  isolation,
+  run,
+  data: { ops: values.ops.split(","), dtypes: values.dtypes.split(","), sizes, candidates, calls: values.calls },
+  timeoutMs: 400_000,
+});
+if (values.json) console.log(JSON.stringify(rows));
+else {
+  console.log(`ranks as ${isolation === "process" ? "processes" : "threads"}`);
+  for (const row of rows)
+    console.log(
+      row.op === "calls"
+        ? `calls ${row.bytes} ${row.label}: await ${row.awaitUs.toFixed(2)} us, wait ${row.waitUs.toFixed(2)}, back to back ${row.backToBackUs.toFixed(2)}`
+        : `${row.op} ${row.dtype} ${row.bytes} ${row.label} ${row.refused ?? `${row.served} ${row.us.toFixed(2)} us ${row.ratio.toFixed(2)}x wrong ${row.wrong}`}`,
+    );
+}
+if (rows.some((row) => (row.wrong ?? 0) > 0)) process.exitCode = 1;
