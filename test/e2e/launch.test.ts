@@ -149,9 +149,9 @@ describe("chorale launch", () => {
   });
 
   it("ends at its time limit and says who was not done", async () => {
-    const run = await chorale(["launch", "-n", "2", "--timeout", "1", ranks("stuck")]);
+    const run = await chorale(["launch", "-n", "2", "--timeout", "3", ranks("stuck")]);
     expect(run.stderr).toContain(
-      "did not complete within 1000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
+      "did not complete within 3000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
     );
     expect(run.code).toBe(1);
     const never = await chorale(["launch", "-n", "2", "--timeout", "0.5", ranks("never")]);
