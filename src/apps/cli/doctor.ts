@@ -10,8 +10,10 @@ import {
   type DoctorFinding as Finding,
   findEngines,
   judgeFfi,
+  judgeMpi,
   judgeNode,
   readGpuFacts,
+  readMpiFacts,
   type StreamTimings,
 } from "../doctor/index.ts";
 import { EXIT } from "./exit-codes.ts";
@@ -56,7 +58,8 @@ async function run(flags: Flags): Promise<number> {
   const ofNode =
     flags.root === undefined ? judgeNode(process.versions.node, new Date().toISOString().slice(0, 10)) : [];
   const ofFfi = flags.root === undefined ? judgeFfi(ffiProblem()) : [];
-  const findings = [...ofNode, ...ofFfi, ...(await diagnose(inventory, machine, facts))];
+  const ofMpi = flags.root === undefined ? judgeMpi(readMpiFacts(flags.exec !== false)) : [];
+  const findings = [...ofNode, ...ofFfi, ...ofMpi, ...(await diagnose(inventory, machine, facts))];
   const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
     printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);

@@ -24,4 +24,5 @@ export {
 } from "./flight.ts";
 export { type GpuFacts, gpuFactsSchema, readGpuFacts } from "./gpu-facts.ts";
 export { knownCause } from "./known-causes.ts";
+export { judgeMpi, type MpiFacts, readMpiFacts } from "./mpi.ts";
 export { judgeNode } from "./node-version.ts";
