@@ -1,0 +1,127 @@
+/**
+ * What the mpi backend adds to MPI: f32 all-reduces through `wait()` beside the same from C (MPI_Allreduce, and MPI_Iallreduce with
+ * MPI_Wait; bench/peers/mpi-loop.c), in turn, each figure the median of its rounds. Then the longest stall of the event loop
+ * while 64 MiB are awaited, and what 10,000 collectives and 500 communicators leave behind. Needs Open MPI or MPICH with mpicc;
+ * after `npm run build`:
+ *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
+ * A quiet machine with a core for each rank: on fewer, every figure is the scheduler's.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { launch } from "chorale/world";
+import { flagsOf, integer, integers, oneOf } from "../dist/apps/bench/script-flags.js";
+
+const config = {
+  options: {
+    ranks: { type: "string", default: "2,4" },
+    rounds: { type: "string", default: "7" },
+    mpi: { type: "string", default: "openmpi" },
+    sizes: { type: "string", default: "8,64,1024,8192,65536,1048576,8388608,67108864" },
+    leaks: { type: "boolean", default: false },
+  },
+};
+const { rankCounts, rounds, mpi, sizes, leaks } = flagsOf(import.meta.url, config, ({ values }) => ({
+  rankCounts: integers(values.ranks, "--ranks"),
+  rounds: integer(values.rounds, "--rounds"),
+  mpi: oneOf(values.mpi, "--mpi", ["openmpi", "mpich"]),
+  sizes: integers(values.sizes, "--sizes", 4),
+  leaks: values.leaks,
+}));
+const library = mpi === "mpich" ? "libmpich.so.12" : "libmpi.so.40";
+const launcher = mpi === "mpich" ? "mpiexec.mpich" : "mpirun.openmpi";
+const flags = mpi === "mpich" ? [] : ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+
+/** Runs on each rank. */
+const measure = async (world, { sizes, rounds }) => {
+  const { comm } = world;
+  const rows = [];
+  for (const bytes of sizes) {
+    const input = world.tensor("f32", [bytes / 4]);
+    const output = world.tensor("f32", [bytes / 4]);
+    const calls = bytes <= 65536 ? 1000 : bytes <= 2 ** 20 ? 50 : 5;
+    const options = { output };
+    const times = [];
+    for (let i = 0; i < Math.min(calls, 500); i++) comm.allReduce(input, options).wait();
+    for (let round = 0; round < rounds; round++) {
+      comm.barrier().wait();
+      const start = performance.now();
+      for (let i = 0; i < calls; i++) comm.allReduce(input, options).wait();
+      times.push(((performance.now() - start) / calls) * 1000);
+    }
+    rows.push([bytes, times.sort((a, b) => a - b)[rounds >> 1]]);
+  }
+  const large = world.tensor("f32", [2 ** 24]);
+  let [stallMs, last, going] = [0, performance.now(), true];
+  const tick = () => {
+    const now = performance.now();
+    stallMs = Math.max(stallMs, now - last);
+    last = now;
+    if (going) setImmediate(tick);
+  };
+  setImmediate(tick);
+  for (let i = 0; i < 3; i++) await comm.allReduce(large);
+  going = false;
+  return { rows, stallMs };
+};
+
+/** Runs on each rank: what is left after 10,000 collectives and 500 communicators. */
+const leak = async (world) => {
+  const { comm } = world;
+  const x = new Float32Array(256);
+  const round = async (collectives, communicators) => {
+    for (let i = 0; i < collectives; i++) comm.allReduce(x).wait();
+    for (let i = 0; i < communicators; i++) {
+      const child = await comm.split(i % 2 === 0 ? 0 : world.rank);
+      child.allReduce(x).wait();
+      await child.close();
+    }
+    globalThis.gc?.();
+    return process.memoryUsage().rss;
+  };
+  await round(1000, 50);
+  const before = await round(1000, 50);
+  const after = await round(10_000, 500);
+  return { grownMiB: (after - before) / 2 ** 20 };
+};
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-"));
+try {
+  const loop = join(folder, "mpi-loop");
+  const source = fileURLToPath(new URL("peers/mpi-loop.c", import.meta.url));
+  execFileSync(mpi === "mpich" ? "mpicc.mpich" : "mpicc.openmpi", ["-O2", source, "-o", loop]);
+  for (const ranks of rankCounts) {
+    const argv = [...flags, "-n", String(ranks), loop, sizes.join(","), String(rounds)];
+    const fromC = () =>
+      execFileSync(launcher, argv, { encoding: "utf8", env: { ...process.env, TMPDIR: folder } })
+        .trim()
+        .split("\n")
+        .map((line) => line.split(" ").map(Number));
+    const options = { ranks, backend: "mpi", env: { CHORALE_MPI_LIBRARY: library } };
+    const c = fromC();
+    const results = await launch({ ...options, run: measure, data: { sizes, rounds } });
+    const again = fromC();
+    const [{ rows }] = results;
+    console.log(
+      `${mpi}, ${ranks} ranks: bytes, chorale wait() us, C MPI_Allreduce us, C MPI_Iallreduce us, over the faster C, bound`,
+    );
+    for (const [i, [bytes, us]] of rows.entries()) {
+      const [blocking, pending] = [1, 2].map((column) => (c[i][column] + again[i][column]) / 2);
+      const base = Math.min(blocking, pending);
+      const bound = Math.max(2, base * 0.1);
+      const figures = [us, blocking, pending, us - base, bound].map((value) => value.toFixed(2).padStart(11));
+      console.log(`${String(bytes).padStart(10)} ${figures.join(" ")} ${us - base <= bound ? "" : "OVER"}`);
+    }
+    const stall = Math.max(...results.map(({ stallMs }) => stallMs));
+    console.log(`longest stall of the event loop in an awaited 64 MiB all-reduce: ${stall.toFixed(1)} ms (at most 20)`);
+    if (!leaks) continue;
+    const left = await launch({ ...options, run: leak });
+    console.log(
+      `10,000 collectives and 500 communicators: ${left.map(({ grownMiB }) => `${grownMiB.toFixed(1)} MiB`).join(", ")} more`,
+    );
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
