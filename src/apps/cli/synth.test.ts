@@ -96,6 +96,15 @@ describe("chorale synth", () => {
     expect(first?.wider).toBeLessThan(1);
   });
 
+  it("takes ASTRA-sim's networks", async () => {
+    const yaml = "topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 25.0 ]\nlatency: [ 500.0 ]\n";
+    writeFileSync(file("ring.yml"), yaml);
+    const { code, out } = await runCli("synth", "all_reduce", "--topology", file("ring.yml"), "--json");
+    expect(code).toBe(0);
+    // 7/200 s for 1 GB at 25 GB/s; ASTRA-sim's are GiB/s.
+    expect((JSON.parse(out) as { boundGBps: number }).boundGBps).toBeCloseTo((200 / 7) * (2 ** 30 / 1e9), 9);
+  });
+
   it("takes one-way networks from a file", async () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", file("circle.network.json"));
     expect(code).toBe(0);
@@ -116,6 +125,10 @@ describe("chorale synth", () => {
     [["synth", "broadcast", "--root", "8", "--topology", "mi250x-8"], /root is 8; expected a rank from 0 to 7/],
     [["synth", "all_gather", "--share", "1/2", "--topology", "mi250x-8"], /8 fractions/],
     [["synth", "all_gather", "--trees", "1", "--fewest-steps", "--topology", "mi250x-8"], /treesPerRoot/],
+    ...["all_reduce", "all_gather", "reduce", "all_to_all"].map((op): [string[], RegExp] => [
+      ["synth", op, "--devices", "gpu0,gpu3,gpu5", "--links", "xgmi", "--topology", "mi250x-8"],
+      /not connected/,
+    ]),
     [["synth", "all_gather", "--links", "string", "--topology", "mi250x-8"], /--links/],
     [["synth", "all_gather", "--devices", "gpu0,gpu99", "--topology", "mi250x-8"], /gpu99/],
   ])("refuses %j with a sentence", async (words, message) => {

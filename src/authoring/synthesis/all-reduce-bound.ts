@@ -1,6 +1,6 @@
 /** What no all-reduce is faster than, with its witness: partitions of the ranks, and cuts. */
 import { Rational, type Witness } from "../certificate/index.ts";
-import { gatherBound, rationalOf } from "./cut-bounds.ts";
+import { gatherBound, rationalOf, requireConnected } from "./cut-bounds.ts";
 import { isSymmetric } from "./link-use.ts";
 import { FlowGraph, LARGEST_EXACT } from "./max-flow.ts";
 import { type PartitionBound, partitionBound } from "./partition-bound.ts";
@@ -33,6 +33,7 @@ function partitionWitness(graph: ScaledGraph, { parts }: PartitionBound): { boun
 
 /** The best of: partitions by what leaves the parts, by what enters them, and single cuts. */
 export function allReduceBound(graph: ScaledGraph): AllReduceBound {
+  requireConnected(graph);
   const outward = partitionBound(graph);
   let best = partitionWitness(graph, outward);
   if (!isSymmetric(graph)) {

@@ -116,6 +116,14 @@ export function gatherBound(
   }
 }
 
+/**
+ * Refuses ranks of which some cannot reach others, in words: the cuts of other bounds would be empty.
+ * @throws UnsupportedError
+ */
+export function requireConnected(graph: ScaledGraph): void {
+  gatherBound(graph);
+}
+
 /** The optimum of a scatter with weights by rank: one flow into all ranks at once, by the same Newton iteration. */
 export function scatterBound(
   graph: ScaledGraph,

@@ -2,7 +2,7 @@
 import { Rational } from "../certificate/index.ts";
 import { type AllToAll, allToAll, boundByLengths, guessedLengths, type PathUse, pathWithFlow } from "./all-to-all.ts";
 import { breadthFirst } from "./breadth-first.ts";
-import { rationalOf, scatterBound } from "./cut-bounds.ts";
+import { rationalOf, requireConnected, scatterBound } from "./cut-bounds.ts";
 import { LinkLoads } from "./link-loads.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import type { Problem } from "./problem.ts";
@@ -95,6 +95,7 @@ function pathSchedule(graph: ScaledGraph, paths: readonly PathUse[]): Pick<Outco
 
 /** The bound of all-to-all by the linear program, or by the best of some lengths where that is too large to be solved. */
 async function solved({ net, graph }: Problem): Promise<Bound & { readonly solution: AllToAll | undefined }> {
+  requireConnected(graph);
   const solution = await allToAll(net, graph);
   const lengths = solution?.lengths ?? guessedLengths(net, graph);
   const bound = solution?.bound ?? boundByLengths(net, graph, lengths);
