@@ -1,0 +1,120 @@
+/** What a peer that misbehaves can send: frames that are none, sizes that lie, control frames that were forged or repeated. */
+import { randomBytes } from "node:crypto";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { FormatError } from "../../../core/index.ts";
+import type { Connection } from "./connection.ts";
+import { FLIGHT_BYTES, FlightLog, readFlightLog } from "./flight-log.ts";
+import { HEAD_BYTES, type Head, KIND, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, readHead, writeHead } from "./frame.ts";
+import { Link } from "./link.ts";
+
+const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+console.log(`tcp frames seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
+
+const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
+const uint32 = fc.integer({ min: 0, max: 2 ** 32 - 1 });
+const wide = fc.integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+
+describe("the head of a frame", () => {
+  it("is read as it was written", () => {
+    const heads = fc.record({
+      kind: fc.constantFrom(KIND.grant, KIND.offer, KIND.credit, KIND.status, KIND.ask, KIND.close),
+      bytes: fc.constant(0),
+      group: fc.record({ low: int32, high: int32 }),
+      lane: fc.constantFrom(0, 1),
+      seq: uint32,
+      slot: uint32,
+      offset: wide,
+      total: wide,
+      print: fc.record({ call: int32, count: int32, hash: int32 }),
+      extra: wide,
+    });
+    fc.assert(
+      fc.property(heads, (head: Head) => {
+        const words = new Int32Array(HEAD_BYTES / 4);
+        writeHead(words, head);
+        expect(readHead(words, "rank 1")).toEqual(head);
+      }),
+      { seed },
+    );
+  });
+
+  it("is refused, or names no more bytes than a frame may have, whatever 64 bytes it is", () => {
+    const mark = fc.constantFrom(...Object.values(KIND)).map((kind) => 0x43480000 | kind);
+    const words = fc.tuple(fc.oneof(int32, mark), fc.array(int32, { minLength: 15, maxLength: 15 }));
+    let numRead = 0;
+    fc.assert(
+      fc.property(words, ([first, rest]) => {
+        try {
+          const head = readHead(Int32Array.of(first, ...rest), "rank 1");
+          numRead++;
+          expect(head.bytes).toBeLessThanOrEqual(head.kind === KIND.control ? MAX_CONTROL_BYTES : MAX_FRAME_BYTES);
+          if (head.kind === KIND.data) expect(head.offset + head.bytes).toBeLessThanOrEqual(head.total);
+        } catch (error) {
+          expect(error).toBeInstanceOf(FormatError);
+        }
+      }),
+      { seed, numRuns: 20_000 },
+    );
+    expect(numRead).toBeLessThan(20_000);
+  });
+
+  it("says which rank sent what is none", () => {
+    const words = new Int32Array(HEAD_BYTES / 4);
+    expect(() => readHead(words, "rank 3 (127.0.0.1:9)")).toThrow(/rank 3 \(127.0.0.1:9\).*does not begin as one/);
+  });
+});
+
+describe("control frames", () => {
+  const [a, b] = [randomBytes(32), randomBytes(32)];
+  /** A link whose frames are kept. */
+  const linkOf = (keys: { send: Buffer; receive: Buffer }) => {
+    const payloads: Uint8Array[] = [];
+    const write = (_head: Uint8Array, payload: Uint8Array | undefined) => {
+      if (payload !== undefined) payloads.push(payload.slice());
+    };
+    return { link: new Link(1, "127.0.0.1:9", [{ isOver: false, write } as unknown as Connection], keys), payloads };
+  };
+
+  it("are read in order, once, from the rank that signed them", () => {
+    const { link: theirs, payloads } = linkOf({ send: a, receive: b });
+    const { link: ours } = linkOf({ send: b, receive: a });
+    theirs.control({ kind: "bye" });
+    theirs.control({ kind: "rank-failed", rank: 2 });
+    const [first, second] = payloads as [Uint8Array, Uint8Array];
+    expect(ours.readControl(first)).toEqual({ kind: "bye" });
+    expect(() => ours.readControl(first)).toThrow(/signature is wrong/);
+    // The repeated one has taken a number: the connection ends there in practice.
+    expect(() => ours.readControl(second)).toThrow(/rank 1 \(127.0.0.1:9\).*signature is wrong/);
+  });
+
+  it("are refused when a byte of them is another, or the key", () => {
+    const { link: theirs, payloads } = linkOf({ send: a, receive: b });
+    theirs.control({ kind: "bye" });
+    const [payload] = payloads as [Uint8Array];
+    for (let at = 0; at < payload.length; at += 5) {
+      const forged = payload.slice();
+      forged[at] = (forged[at] ?? 0) ^ 1;
+      expect(() => linkOf({ send: b, receive: a }).link.readControl(forged)).toThrow(FormatError);
+    }
+    expect(() => linkOf({ send: b, receive: b }).link.readControl(payload)).toThrow(FormatError);
+    expect(() => linkOf({ send: b, receive: a }).link.readControl(new Uint8Array(3))).toThrow(FormatError);
+  });
+});
+
+describe("a rank's flight log", () => {
+  it("is read from its bytes, the last 256 calls, oldest first, and nothing from bytes that are none", () => {
+    const memory = new ArrayBuffer(FLIGHT_BYTES);
+    const log = new FlightLog(memory);
+    for (let seq = 0; seq < 300; seq++) log.reach(log.issue("world", seq, 11, 0, undefined), "done");
+    const last = log.issue("a group", 7, 12, 5, 3);
+    const entries = readFlightLog(new Uint8Array(memory));
+    expect(entries).toHaveLength(256);
+    expect(entries.map(({ seq }) => seq).slice(0, 2)).toEqual([45, 46]);
+    expect(entries.at(-1)).toMatchObject({ group: "a group", seq: 7, op: "send", peer: 3, count: 5, state: "issued" });
+    log.reach(last, "failed");
+    expect(readFlightLog(new Uint8Array(memory)).at(-1)).toMatchObject({ state: "failed" });
+    expect(readFlightLog(new Uint8Array(FLIGHT_BYTES))).toEqual([]);
+    expect(readFlightLog(new Uint8Array(10))).toEqual([]);
+  });
+});
