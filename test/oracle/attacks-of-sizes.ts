@@ -217,4 +217,33 @@ const LAUNCHES: readonly Attack[] = [
   ),
 ];
 
-export const SIZE_ATTACKS: readonly Attack[] = [...LOOPS, ...LAUNCHES];
+/** Both ranks read the other's input and add it, in a loop of such units, with buffers of such an alignment. */
+const added = (unitBytes: number, bufferAlignment: number, dst = O) => {
+  const ops: SimpleOp[] = [sum(dst, I, S) as SimpleOp];
+  const plan = planOf(
+    [1, 0].map((peer) => [
+      [
+        put(far(peer, "scratch", 0), I),
+        nop,
+        signal(),
+        wait(),
+        nop,
+        unitBytes === 0 ? ops[0]! : loop(ops, unitBytes),
+        nop,
+      ],
+    ]),
+    one,
+    { operation: "all_reduce" },
+  );
+  return { ...plan, options: { ...plan.options, bufferAlignment } };
+};
+
+const LEFTOVERS: readonly Attack[] = [
+  onExecutor("a reduction of whole words of 16 bytes", added(0, 16), "right"),
+  onExecutor("a reduction of chunks of 8 bytes: what is left over is looked up at the wrong place", added(0, 8)),
+  onExecutor("a reduction of chunks of 20 bytes", added(0, 20)),
+  onExecutor("a reduction in units of 16 bytes", added(16, 16), "right"),
+  onExecutor("a reduction in units of 24 bytes", added(24, 16)),
+];
+
+export const SIZE_ATTACKS: readonly Attack[] = [...LOOPS, ...LAUNCHES, ...LEFTOVERS];

@@ -41,6 +41,7 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
         bodyOf(outer).forEach((op, b) => {
           const defect =
             defectOf(op, outer, plan.options.protocol) ??
+            leftover(op, outer, plan.options.bufferAlignment) ??
             greedyAcquire(op, contested) ??
             otherHalf(op, plan, rank.rank);
           if (defect === undefined) return;
@@ -79,6 +80,44 @@ function otherHalf(op: SimpleOp, plan: ExecutionPlan, rank: number): { message: 
       "reaches plain data of scratch over a channel, in a plan with two halves of scratch: the executor uses the first half there in every launch, and takes turns elsewhere",
     hint: "leave use_double_scratch_buffer off, and synchronise the ranks at the end of the plan",
   };
+}
+
+/** Bytes that a thread of a reduction moves at once, and bytes of data in a packet. */
+const REDUCED_AT_ONCE = 16;
+const PACKET_BYTES = 8;
+const WORD_BYTES = 4;
+
+/**
+ * Sizes that are no multiple of what threads move at once. The executor takes messages only whose chunks are multiples of the
+ * buffer alignment, and cuts parts of groups at multiples of it; so an operation's size and offsets are multiples of the
+ * alignment, and inside a pipeline of the unit, too. Where both are multiples of 16 bytes nothing is left over. Where not:
+ * reductions round offsets of 16 bytes down (`handleReduceSend`, `handleReadReduceSend`), and what is left over at the end they
+ * look up at the offset of the source in every buffer, added to that buffer's own (and, with remote sources, in input and
+ * output whatever the buffers are), so only an operation whose ranges all begin at 0 would be right; reductions through the
+ * switch add bytes to a pointer to elements. Packets that are not full are not sent. Copies move words of 4 bytes.
+ */
+function leftover(op: SimpleOp, outer: Op, bufferAlignment: number): { message: string; hint: string } | undefined {
+  const packets = movesPackets(op);
+  const multiple = packets
+    ? PACKET_BYTES
+    : op.kind === "reduce" || op.kind === "switch-reduce-broadcast"
+      ? REDUCED_AT_ONCE
+      : op.kind === "copy" || op.kind === "get" || op.kind === "put" || op.kind === "switch-broadcast"
+        ? WORD_BYTES
+        : 1;
+  const what = packets ? "packets" : multiple === REDUCED_AT_ONCE ? "reductions" : "copies";
+  if (bufferAlignment % multiple !== 0)
+    return {
+      message: `is done on chunks that are multiples of ${bufferAlignment} bytes; ${what} of the executor are right for multiples of ${multiple} only`,
+      hint: `make buffer_alignment a multiple of ${multiple}; 16 is what it is by default`,
+    };
+  // Packets ignore the unit.
+  if (outer.kind === "pipeline" && !packets && outer.unitBytes % multiple !== 0)
+    return {
+      message: `is done in units of ${outer.unitBytes} bytes; ${what} of the executor are right for multiples of ${multiple} only`,
+      hint: `make the unit a multiple of ${multiple}`,
+    };
+  return undefined;
 }
 
 /** Which sides of a reduction MSCCL++'s kernels of other names have: they leave out what the name does not say. */
