@@ -64,9 +64,9 @@ interface Scratch {
   readonly position: bigint;
 }
 
-/** A communicator of the nccl backend. @throws UnavailableError for another's */
+/** A communicator of the nccl backend, or of the cuda backend, which stands on it. @throws UnavailableError for another's */
 function ncclOf(communicator: Communicator): NcclCommunicator {
-  if (communicator.backend !== "nccl") {
+  if (communicator.backend !== "nccl" && communicator.backend !== "cuda") {
     throw new UnavailableError(
       "the GPU model",
       `the backend is ${communicator.backend}`,

@@ -5,6 +5,7 @@
  */
 export { median } from "./collectives/call-timing.ts";
 export type { Buffers } from "./collectives/timed-calls.ts";
+export { contenderCall } from "./programs/program-calls.ts";
 export { type Measured, measureContenders } from "./programs/program-rank.ts";
 export type { Contender, ProgramJob } from "./programs/program-types.ts";
 export { flagsOf, integer, integers, oneOf } from "./script-flags.ts";

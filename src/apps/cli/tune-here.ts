@@ -1,15 +1,17 @@
-/** `chorale tune OP --backend threads`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine. */
+/** `chorale tune OP --backend threads|cuda`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine. */
 import { parseOperation } from "../../collectives/index.ts";
 import { formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
 import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
-import { version } from "../../runtime/world/index.ts";
+import type { Isolation } from "../../runtime/comm/index.ts";
+import { type BackendName, version } from "../../runtime/world/index.ts";
 import { defaultRanks, sizeRange } from "../bench/index.ts";
 import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedMachine } from "../tune/index.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
 
 export interface TuneHereFlags {
-  readonly backend?: "threads";
+  readonly backend?: BackendName;
+  readonly isolation?: Isolation;
   readonly ranks?: number;
   readonly min?: string;
   readonly max?: string;
@@ -34,7 +36,7 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
   const stored = tunedMachine();
   if (flags.show === true) return show(stored, flags);
   if (operation === undefined || flags.backend === undefined) {
-    const accepted = "OPERATION --backend threads, --show, --reset, or --fit <measurements> --topology <what>";
+    const accepted = "OPERATION --backend threads or cuda, --show, --reset, or --fit <measurements> --topology <what>";
     throw new InvalidArgumentError("tune", operation ?? "nothing", accepted);
   }
   if (stored.file === undefined && flags.dryRun !== true) {
@@ -45,7 +47,7 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
 
 async function tune(
   operation: string,
-  backend: "threads",
+  backend: BackendName,
   stored: TunedMachine,
   flags: TuneHereFlags,
 ): Promise<number> {
@@ -58,6 +60,7 @@ async function tune(
     result = await tuneCollective({
       op: op as never,
       backend,
+      ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
       ranks,
       sizes: sizeRange(first, last, flags.factor),
       costs: cpuCostsFor(stored.costs, ranks),
@@ -119,7 +122,11 @@ function render(
     table === undefined
       ? "# nothing is clearly faster than the shipped choice, which stays"
       : `# ${table.rows.length} ranges of sizes; clearly faster is 5 % in the median of 9 loops in turn, and in 8 of 10 of them`,
-    `# simulator: ${measurements.length} times fitted, ${percent(fit.before)} off before, ${percent(fit.after)} after (median)`,
+    ...(fit === undefined
+      ? []
+      : [
+          `# simulator: ${measurements.length} times fitted, ${percent(fit.before)} off before, ${percent(fit.after)} after (median)`,
+        ]),
     file === undefined ? "# nothing was stored" : `# stored in ${file}`,
   );
   return `${out.join("\n")}\n`;

@@ -39,10 +39,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .argument("[operation]", "what is tuned, such as all_reduce; with --fit, the only operation whose rows are used")
     .addOption(
       new Option("--backend <name>", "measure which algorithm serves the operation fastest here, and store it").choices(
-        ["threads"],
+        ["threads", "cuda"],
       ),
     )
     .option("-n, --ranks <n>", "number of ranks (default: the cores, at most 8)", whole(1))
+    .addOption(new Option("--isolation <kind>", "what ranks on devices run in").choices(["thread", "process"]))
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 64)")
     .option("-e, --max <size>", "last size (default: 16M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)

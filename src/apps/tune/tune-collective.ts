@@ -1,7 +1,7 @@
 /**
- * `chorale tune OP` as library code: candidates are ranked by the simulator, the best of them measured beside the shipped
- * choice with results checked, and one is chosen only where repeated loops in turn show it to be clearly faster. The same
- * times fit the simulator's constants.
+ * `chorale tune OP` as library code: candidates are ranked by the simulator (on devices: listed by size), the best of them
+ * measured beside the shipped choice with results checked, and one is chosen only where repeated loops in turn show it to be
+ * clearly faster. On cores the same times fit the simulator's constants; on devices the replay of graphs is timed.
  */
 
 import { proofOf } from "../../authoring/plan/index.ts";
@@ -9,15 +9,17 @@ import { type CpuCosts, type CpuFit, type CpuMeasurement, fitCpuCosts } from "..
 import { provePlan } from "../../authoring/verifier/index.ts";
 import { type CollectiveName, operationInfo } from "../../collectives/index.ts";
 import { type DType, InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
-import { type CpuTopology, cpuTopology } from "../../machine/cost/index.ts";
+import { cpuTopology } from "../../machine/cost/index.ts";
+import type { Isolation } from "../../runtime/comm/index.ts";
 import type { ChoiceRow, ChoiceTable } from "../../runtime/executor/internal.ts";
 import { SERVED_COLLECTIVES } from "../../runtime/executor/internal.ts";
 import { type BackendName, backendKind, launch, loadableUrl } from "../../runtime/world/index.ts";
 import { checkBench } from "../bench/index.ts";
 import { median } from "../bench/internal.ts";
 import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
+import { deviceCandidates, graphCallsOf } from "./device-candidates.ts";
 import { TUNE_PREFIX } from "./tune-rank.ts";
-import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
+import type { TuneFigure, TuneJob, TuneReading, TuneReport } from "./tune-types.ts";
 
 const RANK_MODULE = "apps/tune/tune-rank";
 /** Candidates measured at one size. */
@@ -37,6 +39,8 @@ export interface TuneOptions {
   readonly sizes: readonly number[];
   readonly dtype?: DType;
   readonly backend?: BackendName;
+  /** What ranks run in. Threads by default. */
+  readonly isolation?: Isolation;
   /** Constants by which candidates are ranked. */
   readonly costs: CpuCosts;
   readonly budgetSeconds?: number;
@@ -60,7 +64,7 @@ export interface TuneResult {
   readonly backend: BackendName;
   readonly ranks: number;
   readonly dtype: DType;
-  readonly topology: CpuTopology;
+  readonly topology: string;
   readonly rows: readonly TunedSize[];
   /** Sizes that the time did not allow. */
   readonly skipped: readonly number[];
@@ -68,7 +72,8 @@ export interface TuneResult {
   readonly table: ChoiceTable | undefined;
   /** Algorithms that gave wrong results, with the sizes. */
   readonly wrong: readonly string[];
-  readonly fit: CpuFit;
+  /** The simulator's constants for the cores; absent where ranks run on devices. */
+  readonly fit: CpuFit | undefined;
   /** The times that the constants were fitted to. */
   readonly measurements: readonly CpuMeasurement[];
 }
@@ -93,23 +98,29 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   if (!(SERVED_COLLECTIVES as readonly string[]).includes(op)) {
     throw new InvalidArgumentError("operation", op, `one of ${SERVED_COLLECTIVES.join(", ")}`);
   }
-  if (!Object.hasOwn((await backendKind(backend)).options, "choices")) {
+  const kind = await backendKind(backend);
+  if (!Object.hasOwn(kind.options, "choices")) {
     throw new UnsupportedError(`tune --backend ${backend}`, "that backend does not choose among algorithms");
   }
   if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
   await checkBench({ op, ranks, sizes, dtype, backend });
   onProgress("compiling candidates");
-  const candidates = candidatesOf(op, ranks);
-  const bySize = sizes.map((sizeBytes) => ({
-    sizeBytes,
-    labels: rankCandidates(candidates, sizeBytes, costs, MOST_CANDIDATES).map(({ label }) => label),
-  }));
+  const { isolation = "thread" } = options;
+  const candidates = kind.usesDevices ? [] : candidatesOf(op, ranks);
+  const bySize = sizes.map((sizeBytes) =>
+    kind.usesDevices
+      ? { sizeBytes, labels: deviceCandidates(op, ranks, sizeBytes), graphCalls: graphCallsOf(sizeBytes) }
+      : {
+          sizeBytes,
+          labels: rankCandidates(candidates, sizeBytes, costs, MOST_CANDIDATES).map(({ label }) => label),
+        },
+  );
   const job: TuneJob = {
     op,
     dtype,
     redop: "sum",
     root: 0,
-    isolation: "thread",
+    isolation,
     sizes: bySize,
     drive: "wait",
     repeats: FIRST_REPEATS,
@@ -119,8 +130,9 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     budgetMs: 1000 * (options.budgetSeconds ?? BUDGET_S),
   };
   onProgress(`measuring ${sizes.length} sizes`);
-  const [readings = []] = await launch<TuneReading[], TuneJob>({
+  const [report] = await launch<TuneReport, TuneJob>({
     ranks,
+    isolation,
     module: loadableUrl(RANK_MODULE),
     data: job,
     backend,
@@ -130,22 +142,24 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
       else if (stream === "stderr") process.stderr.write(`${text}\n`);
     },
   });
+  const readings = report?.readings ?? [];
+  const topology = report?.topology ?? cpuTopology(ranks);
   const rows = readings.map(chosenOf);
-  onProgress("fitting the simulator");
+  if (!kind.usesDevices) onProgress("fitting the simulator");
   const measurements = measurementsOf(readings, candidates);
   return {
     op,
     backend,
     ranks,
     dtype,
-    topology: cpuTopology(ranks),
+    topology,
     rows,
     skipped: sizes.slice(readings.length),
-    table: tableOf(options, rows, sizes.slice(readings.length)),
+    table: tableOf({ ...options, backend, topology }, rows, sizes.slice(readings.length)),
     wrong: readings.flatMap(({ sizeBytes, others }) =>
       others.filter(({ wrong }) => wrong > 0).map(({ label }) => `${label} at ${sizeBytes} bytes`),
     ),
-    fit: fitCpuCosts(measurements, costs),
+    fit: kind.usesDevices ? undefined : fitCpuCosts(measurements, costs),
     measurements,
   };
 }
@@ -166,7 +180,13 @@ export function chosenOf({ sizeBytes, shipped, others, second }: TuneReading): T
 
 /** The rows of a table: each measured size's choice, up to the next one. `skipped`: sizes that were not measured, above. */
 export function tableOf(
-  { op, ranks, dtype = "f32" }: Pick<TuneOptions, "op" | "ranks" | "dtype">,
+  {
+    op,
+    ranks,
+    dtype = "f32",
+    backend = "threads",
+    topology = cpuTopology(ranks),
+  }: Pick<TuneOptions, "op" | "ranks" | "dtype" | "backend"> & { readonly topology?: string },
   rows: readonly TunedSize[],
   skipped: readonly number[] = [],
 ): ChoiceTable | undefined {
@@ -183,10 +203,10 @@ export function tableOf(
   const [next] = skipped;
   if (next !== undefined && last !== undefined && made.at(-1)?.use !== last) made.push({ fromBytes: next, use: last });
   return {
-    backend: "threads",
+    backend,
     collective: op,
     ranks: [ranks, ranks],
-    topology: cpuTopology(ranks),
+    topology,
     ...(operationInfo(op).reduces ? { dtypes: [dtype] } : {}),
     rows: made,
   };

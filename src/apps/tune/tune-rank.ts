@@ -1,9 +1,9 @@
 /** Tuning on one rank: contenders of each size in turn, then a longer look at those that seem to be faster. */
 import { operationInfo, partCount, reportedCount } from "../../collectives/index.ts";
-import { sizeOf } from "../../core/index.ts";
+import { sizeOf, UnsupportedError } from "../../core/index.ts";
 import type { World } from "../../runtime/world/index.ts";
-import { type Buffers, type Contender, type Measured, measureContenders } from "../bench/internal.ts";
-import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
+import { type Buffers, type Contender, contenderCall, type Measured, measureContenders } from "../bench/internal.ts";
+import type { TuneFigure, TuneJob, TuneReading, TuneReport } from "./tune-types.ts";
 
 /** What rank 0 prints when a size is done. */
 export const TUNE_PREFIX = "chorale-tune-size ";
@@ -11,7 +11,7 @@ export const TUNE_PREFIX = "chorale-tune-size ";
 const MOST_SECOND = 2;
 
 /** Measures. @returns the readings of the sizes that the budget allowed, on every rank */
-export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReading[]> {
+export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
   const { comm } = world;
   const began = performance.now();
   const elementBytes = sizeOf(job.dtype);
@@ -21,19 +21,21 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReadi
   const plain = { ...job, sizes: [], contenders: [] };
   const shipped: Contender = { kind: "choice", name: "shipped" };
   const readings: TuneReading[] = [];
-  for (const [index, { sizeBytes, labels }] of job.sizes.entries()) {
+  for (const [index, { sizeBytes, labels, graphCalls }] of job.sizes.entries()) {
     // The clocks of the ranks differ: one of them decides for all.
     if (!(await comm.broadcastObject(performance.now() - began < job.budgetMs))) break;
-    const contenders = [shipped, ...labels.map((name): Contender => ({ kind: "algorithm", name }))];
+    const here = { ...plain, ...(graphCalls === undefined ? {} : { graphCalls }) };
     const measure = (those: readonly Contender[], repeats: number, inPlace = false) =>
-      measureContenders(world, comm, { ...plain, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
+      measureContenders(world, comm, { ...here, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
+    const runnable = await runnableOf(comm, job, buffers, countOf(sizeBytes), labels);
+    const contenders = [shipped, ...runnable.map((name): Contender => ({ kind: "algorithm", name }))];
     const [first, ...others] = await measure(contenders, job.repeats);
     const figure = ({ timing, wrong }: Measured, label: string): TuneFigure => ({
       label,
       timeUs: timing.us,
       wrong: wrong ?? 0,
     });
-    const figures = others.map((one, i) => figure(one, labels[i] ?? ""));
+    const figures = others.map((one, i) => figure(one, runnable[i] ?? ""));
     const own = figure(first as Measured, (first as Measured).served);
     const seconds = [...figures]
       .filter(({ wrong, timeUs }) => wrong === 0 && timeUs < own.timeUs)
@@ -56,7 +58,36 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReadi
     readings.push({ sizeBytes, shipped: own, others: figures, second });
     if (comm.rank === 0) console.log(TUNE_PREFIX + sizeBytes);
   }
-  return readings;
+  const { topology } = comm.capabilities().features;
+  return { readings, topology: typeof topology === "string" ? topology : undefined };
+}
+
+/** Those that run here: what they ask of a device is known when they are first called, on all ranks alike. */
+async function runnableOf(
+  comm: World["comm"],
+  job: TuneJob,
+  buffers: Buffers,
+  count: number,
+  labels: readonly string[],
+): Promise<readonly string[]> {
+  if (!comm.capabilities().deviceTensors) return labels;
+  const found: string[] = [];
+  for (const name of labels) {
+    const call = contenderCall(
+      comm,
+      { ...job, sizes: [], contenders: [] },
+      { kind: "algorithm", name },
+      buffers,
+      count,
+    );
+    try {
+      await call();
+      found.push(name);
+    } catch (error) {
+      if (!(error instanceof UnsupportedError)) throw error;
+    }
+  }
+  return found;
 }
 
 export default runTuneRank;

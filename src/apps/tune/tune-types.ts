@@ -3,7 +3,12 @@ import type { ProgramJob } from "../bench/internal.ts";
 
 export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
   /** What is measured at each size, beside the shipped choice. */
-  readonly sizes: readonly { readonly sizeBytes: number; readonly labels: readonly string[] }[];
+  readonly sizes: readonly {
+    readonly sizeBytes: number;
+    readonly labels: readonly string[];
+    /** Calls of a graph whose replay is timed; the calls themselves where absent. */
+    readonly graphCalls?: number;
+  }[];
   /** Loops of the second look, at those that looked faster than the shipped choice. */
   readonly secondRepeats: number;
   /** Time after which no further size is begun, ms since the start. */
@@ -24,6 +29,13 @@ export interface SecondLook {
   readonly ratios: readonly number[];
   /** With the result on top of the input; none where the operation has no such form. */
   readonly inPlaceRatios: readonly number[];
+}
+
+/** What the ranks found. */
+export interface TuneReport {
+  readonly readings: readonly TuneReading[];
+  /** How tables name what the ranks ran on, where the backend says so. */
+  readonly topology: string | undefined;
 }
 
 /** One size, as measured. */

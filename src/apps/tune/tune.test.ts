@@ -4,9 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
+import { algorithm } from "../../authoring/algorithms/index.ts";
 import { DEFAULT_CPU_COSTS, readMachineFile } from "../../machine/cost/index.ts";
 import { loadLibraryPlans } from "../../runtime/executor/internal.ts";
+import { isServed, parseServed } from "../../runtime/executor/served.ts";
 import { candidatesOf, rankCandidates } from "./candidates.ts";
+import { deviceCandidates } from "./device-candidates.ts";
 import { chosenOf, type TuneResult, tableOf } from "./tune-collective.ts";
 import type { TuneReading } from "./tune-types.ts";
 import { storeTuning, tunedMachine } from "./tuned-machine.ts";
@@ -135,7 +138,7 @@ describe("chorale tune OP --backend threads", () => {
     }
     expect(wrong).toEqual([]);
     // How well it fits depends on what else the machine does; cpu-host.test.ts has times without noise.
-    expect(fit.costs.callUs).toBeGreaterThan(0);
+    expect(fit?.costs.callUs).toBeGreaterThan(0);
     expect(readMachineFile(file)).toMatchObject({ choices: { chorale: "0.1.0" }, cpuCosts: { chorale: "0.1.0" } });
 
     // Whatever was found: a table of our own shows that the file is used.
@@ -185,7 +188,7 @@ describe("chorale tune OP --backend threads", () => {
     process.env["CHORALE_CHOICES"] = join(folder, "none.json");
     expect(await refused("tune", "all_reduce")).toMatch(/--backend threads/);
     expect(await refused("tune", "barrier", "--backend", "threads")).toMatch(/one of all_reduce, broadcast/);
-    expect(await refused("tune", "all_reduce", "--backend", "nccl")).toMatch(/Allowed choices are threads/);
+    expect(await refused("tune", "all_reduce", "--backend", "nccl")).toMatch(/Allowed choices are threads, cuda/);
     expect(await refused("tune", "all_reduce", "--backend", "threads", "-n", "1")).toMatch(/2 ranks or more/);
     expect(await refused("tune", "--show", "--reset")).toMatch(/not with --reset/);
     const sim = ["sim", "ring-all-gather", "--arg", "numRanks=2", "--topology", "cpu"];
@@ -196,5 +199,44 @@ describe("chorale tune OP --backend threads", () => {
     writeFileSync(join(folder, "broken.json"), "{");
     expect(await refused("tune", "--show")).toMatch(/chorale tune --reset/);
     expect((await runCli("tune", "--reset")).code).toBe(0);
+  });
+});
+
+describe("candidates on devices", () => {
+  it("are algorithms of the collective with shapes that can be kernels, at every size", () => {
+    for (const collective of ["all_reduce", "all_gather", "reduce_scatter"] as const) {
+      for (let bytes = 64; bytes <= 2 ** 30; bytes *= 4) {
+        const labels = deviceCandidates(collective, 2, bytes);
+        expect([collective, bytes, labels.length > 0]).toEqual([collective, bytes, true]);
+        for (const label of labels) {
+          const { name, instances, shape } = parseServed(label, []);
+          expect([label, algorithm(name).collective]).toEqual([label, collective]);
+          expect(instances * (shape?.threads ?? 256)).toBeLessThanOrEqual(132 * 1024);
+        }
+      }
+    }
+    expect(deviceCandidates("barrier", 2, 1024)).toEqual([]);
+    expect(isServed("barrier")).toBe(false);
+  });
+
+  it("end in a table of the backend and topology that were measured", () => {
+    const row = (sizeBytes: number, chosen: string) => ({
+      sizeBytes,
+      shipped: { label: "nccl", timeUs: 6, wrong: 0 },
+      measured: [{ label: chosen, timeUs: 2, wrong: 0 }],
+      chosen,
+      ratio: 3,
+    });
+    const fast = "packet-all-gather*4@256.lines";
+    const where = { op: "all_gather", ranks: 2, backend: "cuda", topology: "nvidia-h200 threads" } as const;
+    expect(tableOf(where, [row(1024, fast), row(4096, "nccl")])).toMatchObject({
+      backend: "cuda",
+      topology: "nvidia-h200 threads",
+      rows: [
+        { fromBytes: 0, use: "nccl" },
+        { fromBytes: 1024, use: fast },
+        { fromBytes: 4096, use: "nccl" },
+      ],
+    });
   });
 });

@@ -108,7 +108,7 @@ export function storeTuning(file: string, result: TuneResult, version: string): 
       isSameCase(one, { backend, collective: op, ranks: [ranks, ranks], topology, ...(dtypes && { dtypes }) }),
     );
   writeTables(file, known, table, same, {}, version);
-  if (measurements.length === 0) return;
+  if (measurements.length === 0 || fit === undefined) return;
   const byRanks = { ...known.costs?.byRanks, [String(ranks)]: fit.costs };
   const date = new Date().toISOString().slice(0, 10);
   writeMachineSection(file, "cpuCosts", { chorale: version, date, data: { byRanks } });

@@ -84,20 +84,29 @@ async function timeCalls(
   const call = caller(comm, job, buffers, count, inPlace);
   // Without an argument: the call is made on the communicator itself.
   if (job.graphCalls === 0) return time(comm, { run: () => call(), calls: 1 }, job, fixed, first);
-  if (!capturesGraphs(comm)) throw new UnsupportedError("-G", `the backend ${comm.backend} captures no graphs`);
   // A graph holds only calls of kinds that were made before, on every rank.
   await call();
   await comm.barrier();
-  const graph = comm.capture((group) => {
-    for (let i = 0; i < job.graphCalls; i++) call(group);
-  });
+  const step = captureCalls(comm, call, job.graphCalls);
   try {
-    const step: Step = { run: () => comm.replay(graph), calls: job.graphCalls };
     return await time(comm, step, job, fixed, first);
   } finally {
     await comm.barrier();
-    graph.close();
+    step.close();
   }
+}
+
+/** The replay of a graph that holds a call so many times. @throws UnsupportedError where the backend has no graphs */
+export function captureCalls(
+  comm: Communicator,
+  call: (on?: Communicator) => unknown,
+  calls: number,
+): Step & { close(): void } {
+  if (!capturesGraphs(comm)) throw new UnsupportedError("-G", `the backend ${comm.backend} captures no graphs`);
+  const graph = comm.capture((group) => {
+    for (let i = 0; i < calls; i++) call(group);
+  });
+  return { run: () => comm.replay(graph), calls, close: () => graph.close() };
 }
 
 /** What communicators on devices have beside the contract. */

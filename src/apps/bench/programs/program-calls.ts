@@ -6,25 +6,25 @@ import type { Communicator, RunOptions } from "../../../runtime/comm/index.ts";
 import { type Buffers, caller, elementCounts, redopOf, type TimedWork } from "../collectives/timed-calls.ts";
 import type { Contender, ProgramJob } from "./program-types.ts";
 
-/** Makes the call of a contender. */
+/** Makes the call of a contender; it may be given a communicator that records. */
 export function contenderCall(
   comm: Communicator,
   job: ProgramJob,
   contender: Contender,
   buffers: Buffers,
   count: number,
-): () => TimedWork {
+): (on?: Communicator) => TimedWork {
   const { inPlace } = job;
   if (contender.kind !== "plan") {
     const by = contender.kind === "algorithm" ? { algorithm: contender.name } : {};
     const call = caller(comm, { ...job, ...by, graphCalls: 0 }, buffers, count, inPlace);
-    return () => call();
+    return call;
   }
   const plan = deepFreeze(contender.plan);
   // It was proved where it was compiled: the launcher's proof serves all ranks. Nobody asks for relaunches here.
   noteProof(plan, { ok: true, endsAlone: () => contender.endsAlone, relaunches: () => false });
   const options: RunOptions = { ...runBuffers(comm, job, buffers, count), ...operator(comm, job) };
-  return () => comm.run(plan, options);
+  return (on = comm) => on.run(plan, options);
 }
 
 function operator(comm: Communicator, job: ProgramJob): RunOptions {

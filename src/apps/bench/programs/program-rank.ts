@@ -1,6 +1,7 @@
 /** A benchmark of programs on one rank: contenders are checked, then timed in turn, size by size. */
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
+import { captureCalls } from "../collectives/bench-rank.ts";
 import { measurementOf, type Timing, timeInTurn } from "../collectives/call-timing.ts";
 import { checkCall, fillInput } from "../collectives/checked-data.ts";
 import { rowStart, setUp } from "../collectives/job-setup.ts";
@@ -65,20 +66,18 @@ export async function measureContenders(
   const plain = { ...job, graphCalls: 0 };
   for (const [i, call] of calls.entries()) {
     const before = comm.stats().choices ?? {};
-    wrong.push(job.check ? await checkCall(world, comm, plain, buffers, count, job.inPlace, call) : null);
+    wrong.push(job.check ? await checkCall(world, comm, plain, buffers, count, job.inPlace, () => call()) : null);
     if (!job.check) await call();
     const after = comm.stats().choices ?? {};
     const changed = Object.keys(after).find((key) => key.startsWith(`${job.op} `) && after[key] !== before[key]);
     served.push(changed?.slice(job.op.length + 1) ?? contenders[i]?.name ?? "");
   }
   fillInput(world, comm, plain, buffers, count);
-  const timings = await timeInTurn(
-    comm,
-    calls.map((run) => ({ run, calls: 1 })),
-    job,
-    job.iterations,
-    first,
-  );
+  const { graphCalls } = job;
+  const graphs = graphCalls === undefined ? [] : calls.map((call) => captureCalls(comm, call, graphCalls));
+  const steps = graphCalls === undefined ? calls.map((call) => ({ run: () => call(), calls: 1 })) : graphs;
+  const timings = await timeInTurn(comm, steps, job, job.iterations, first);
+  for (const graph of graphs) graph.close();
   return timings.map((timing, i) => ({ timing, wrong: wrong[i] ?? null, served: served[i] ?? "" }));
 }
 

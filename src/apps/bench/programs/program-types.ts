@@ -13,6 +13,8 @@ export interface ProgramJob extends Omit<BenchJob, "graphCalls" | "inPlace" | "a
   /** The first one is what the others are compared with. */
   readonly contenders: readonly Contender[];
   readonly inPlace: boolean;
+  /** Calls that stand in a graph whose replay is timed; the calls themselves where absent. */
+  readonly graphCalls?: number;
 }
 
 /** A program's figures at one size, and those of the built-in choice in the same loops. */
