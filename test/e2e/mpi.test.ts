@@ -93,10 +93,15 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
   });
 
   it("is launched by chorale: results, and a rank that dies is named", { timeout: 60_000 }, async () => {
+    const lines: string[] = [];
     const sums = await launch({
       ranks: 2,
       backend: "mpi",
+      onOutput: ({ rank, text }) => lines.push(`${rank} ${text}`),
       run: async (world) => {
+        const { writeSync } = await import("node:fs");
+        // By itself, as native libraries print: through mpirun.
+        writeSync(1, `raw ${world.rank}\n`);
         const x = world.tensor("f16", [3]).fill(world.rank + 0.5);
         await world.comm.allReduce(x);
         return x.toArray();
@@ -106,6 +111,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
       [2, 2, 2],
       [2, 2, 2],
     ]);
+    await expect.poll(() => lines.toSorted()).toEqual(["0 raw 0", "1 raw 1"]);
     const dying = launch({
       ranks: 2,
       backend: "mpi",

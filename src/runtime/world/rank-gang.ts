@@ -14,6 +14,7 @@ import { BaseHost } from "./base-host.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
+import { LineSplitter, type OutputStream } from "./output.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
 import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
@@ -31,6 +32,8 @@ const SAID_CHARACTERS = 4_000;
 /** Of that, what an error quotes. */
 const WORD_LINES = 6;
 const WORD_CHARACTERS = 400;
+/** A line of a rank: `[1,RANK]<stdout>:text` of Open MPI, `[RANK] text` of MPICH. */
+const TAGGED = /^\[(?:\d+,)?(\d+)\](?:<(stdout|stderr)>:| )(.*)$/;
 /** Of a rank that said nothing when it ended. */
 const SILENT_EXIT = 137;
 
@@ -67,6 +70,11 @@ class GangMember extends BaseHost {
     const { kind, exitCode } = message as Partial<Extract<GangMessage, { kind: "gang-left" }>>;
     if (kind === "gang-left") this.#left = Number(exitCode);
     else this.take(message);
+  }
+
+  /** Gives out a line that the rank wrote to a descriptor itself. */
+  relay(stream: OutputStream, line: string): void {
+    this.lines[stream].push(`${line}\n`);
   }
 
   send(message: ToRank): void {
@@ -148,10 +156,10 @@ export class RankGang {
       env: { ...process.env, ...start.env, ...env, [GANG_VARIABLE]: at.path },
     });
     if (this.#child.pid !== undefined) endWithLauncher(this.#child.pid);
-    for (const stream of [this.#child.stdout, this.#child.stderr]) {
-      stream?.setEncoding("utf8").on("data", (text: string) => {
-        this.#said = (this.#said + text).slice(-SAID_CHARACTERS);
-      });
+    for (const stream of ["stdout", "stderr"] as const) {
+      const lines = new LineSplitter((line) => this.#heard(stream, line));
+      this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => lines.push(text));
+      this.#child[stream]?.on("end", () => lines.flush());
     }
     this.#child.on("error", (error) => {
       this.#said += error.message;
@@ -215,6 +223,18 @@ export class RankGang {
     this.#server.close();
     if (this.#isCommandOver) rmSync(this.#folder, { recursive: true, force: true });
     else this.#ending = setTimeout(() => this.kill(), COMMAND_END_MS);
+  }
+
+  /**
+   * Takes a line of the command: what a rank wrote to its descriptors, tagged with its number, or what the command says itself,
+   * of which only results, on stdout, are passed on.
+   */
+  #heard(stream: OutputStream, line: string): void {
+    const [, rank, from = stream, text = ""] = TAGGED.exec(line) ?? [];
+    const member = rank === undefined ? undefined : this.#members[Number(rank)];
+    if (member !== undefined) member.relay(from as OutputStream, text);
+    else if (stream === "stdout") this.#members[0]?.relay(stream, line);
+    else this.#said = `${this.#said}${line}\n`.slice(-SAID_CHARACTERS);
   }
 
   #greet(socket: Socket): void {

@@ -29,7 +29,7 @@ describe("MPI's launcher", () => {
     });
     expect(mpirunCommand({ ...asked, abi: "MPICH" })).toMatchObject({
       command: "mpirun",
-      args: ["-n", "3", "-disable-auto-cleanup", "node", "entry.js"],
+      args: ["-n", "3", "-disable-auto-cleanup", "-prepend-rank", "node", "entry.js"],
     });
   });
 

@@ -24,6 +24,7 @@ const OPEN_MPI_ENVIRONMENT = {
   OMPI_MCA_hwloc_base_binding_policy: "none",
   OMPI_MCA_orte_abort_on_non_zero_status: "0",
   OMPI_MCA_orte_enable_recovery: "1",
+  OMPI_MCA_orte_tag_output: "1",
   PRTE_MCA_rmaps_default_mapping_policy: ":oversubscribe",
   PRTE_MCA_hwloc_default_binding_policy: "none",
 } as const;
@@ -69,7 +70,7 @@ export function mpirunCommand(options: MpirunOptions): StartCommand {
     const count = ["-n", String(ranks)];
     return family === "Open MPI"
       ? { command: name, args: [...count, ...program], env: { ...OPEN_MPI_ENVIRONMENT, ...session, ...root } }
-      : { command: name, args: [...count, "-disable-auto-cleanup", ...program], env: {} };
+      : { command: name, args: [...count, "-disable-auto-cleanup", "-prepend-rank", ...program], env: {} };
   }
   throw new UnavailableError(
     `the launcher of ${library}`,
