@@ -28,10 +28,11 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
       seed,
       only: "data",
       ranks: [3],
+      full: true,
       filter: "f32 sum ranks=3 count=large",
     });
     expect(failuresOf(result)).toEqual([]);
-    expect(result.numPassed).toBeGreaterThan(5);
+    expect(result.numPassed).toBe(4);
   });
 
   it("behaves as the contract says", { timeout: 240_000 }, async () => {
