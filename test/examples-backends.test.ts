@@ -8,10 +8,18 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { useEmulatedGpu } from "../examples/sharded-llama/testing/emulated-gpu.ts";
-import { LAUNCH_BACKENDS } from "../src/runtime/world/index.ts";
+import { backendKind, LAUNCH_BACKENDS } from "../src/runtime/world/index.ts";
 import { CLI_PROCESS } from "./helpers/cli.ts";
+import { MPIS } from "./helpers/mpi.ts";
 
 const hasStandIn = useEmulatedGpu();
+const standInReason = hasStandIn ? undefined : "the stand-in library needs g++";
+/** Why a backend cannot run here, where it cannot. */
+const ABSENT: Readonly<Record<string, string | undefined>> = {
+  nccl: standInReason,
+  cuda: standInReason,
+  mpi: MPIS.some(({ installed }) => installed) ? undefined : "no MPI is installed",
+};
 const root = fileURLToPath(new URL("../examples", import.meta.url));
 
 interface Runs {
@@ -68,10 +76,16 @@ it("knows every example", () => {
 
 describe.each(Object.entries(EXAMPLES))("examples/%s", (name, runs) => {
   for (const backend of LAUNCH_BACKENDS) {
-    const isAbsent = backend !== "threads" && !hasStandIn;
-    const title = `runs on ${backend}${isAbsent ? " (skipped: the stand-in library needs g++)" : ""}`;
-    it.skipIf(isAbsent)(title, { timeout: 180_000 }, async () => {
+    const why = ABSENT[backend];
+    const title = `runs on ${backend}, or is refused where the backend cannot${why === undefined ? "" : ` (skipped: ${why})`}`;
+    it.skipIf(why !== undefined)(title, { timeout: 180_000 }, async () => {
       const { code, text } = await run(backend, name, runs);
+      const { rebuildRefusal } = await backendKind(backend);
+      if (runs.flags.includes("--restarts") && rebuildRefusal !== undefined) {
+        expect(text).toContain(rebuildRefusal);
+        expect(code).toBe(2);
+        return;
+      }
       expect(text).toMatch(runs.prints);
       expect(code).toBe(0);
     });

@@ -65,7 +65,9 @@ describe("chorale tune --fit", () => {
       expect(code, err).toBe(2);
       return err;
     };
-    expect(await refused("--topology", "hgx-h200-8")).toMatch(/OPERATION --backend threads, .*--fit <measurements>/);
+    expect(await refused("--topology", "hgx-h200-8")).toMatch(
+      /OPERATION --backend threads or cuda, .*--fit <measurements>/,
+    );
     expect(await refused("--fit", MEASURED)).toMatch(/--topology is undefined/);
     expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/nothing.json: does not exist/);
     expect(await refused("--fit", MEASURED, "--topology", "hgx-h200-8", "--only", "speed")).toMatch(/launchUs/);

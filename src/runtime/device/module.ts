@@ -71,7 +71,19 @@ export class KernelArguments {
     });
   }
 
-  /** The words of a struct, where the driver reads them at each launch: writing one changes the argument. @throws InvalidArgumentError */
+  /**
+   * The words of a struct, where the driver reads them at each launch: writing one changes the argument.
+   * @throws InvalidArgumentError for an argument that is not there, or is no struct
+   * @example
+   * import { type CudaDevice, KernelArguments } from "chorale/device";
+   *
+   * // A kernel of one struct parameter: two numbers of 64 bits, the second of them counted up before each launch.
+   * export function counted(device: CudaDevice, address: bigint): { args: KernelArguments; next: () => void } {
+   *   const args = new KernelArguments(device, [{ type: "words", value: BigUint64Array.of(address, 0n) }]);
+   *   const words = args.words(0);
+   *   return { args, next: () => void (words[1] = (words[1] ?? 0n) + 1n) };
+   * }
+   */
   words(index: number): BigUint64Array {
     const at = this.#offsets[index];
     const bytes = this.sizes[index];
