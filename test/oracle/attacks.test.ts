@@ -4,8 +4,9 @@ import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { searchForBreak } from "./adversary.ts";
 import { type Attack, ATTACKS as FIRST } from "./attacks.ts";
 import { SIZE_ATTACKS } from "./attacks-of-sizes.ts";
+import { UNKNOWN_ATTACKS } from "./attacks-of-unknowns.ts";
 
-const ATTACKS = [...FIRST, ...SIZE_ATTACKS];
+const ATTACKS = [...FIRST, ...SIZE_ATTACKS, ...UNKNOWN_ATTACKS];
 
 /** Whether some schedule breaks a plan, at some size. */
 function breaks({ plan, relaunch, at }: Attack): boolean {

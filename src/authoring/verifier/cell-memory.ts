@@ -143,7 +143,7 @@ export class Memory {
     const time = this.#time++;
     this.lastPacket = 0;
     const seen = tag === 0 ? this.#readPlain(index, who, position) : this.#readPacket(index, who, position, tag);
-    const value = this.#mark(time, seen === UNDEFINED ? this.#values.garbage(who.site.id) : seen);
+    const value = this.#mark(time, seen === UNDEFINED ? this.#values.garbage(who.site.id, index) : seen);
     this.#remember(index, who, position, value, tag, time, this.lastPacket);
     return value;
   }
@@ -168,10 +168,12 @@ export class Memory {
   }
 
   #plain(write: number, index: number, who: Accessor): number {
-    if (this.#log.tag(write) === 0) return this.#log.value(write);
+    const value = this.#log.value(write);
+    const tag = this.#log.tag(write);
+    if (tag === 0) return value;
     this.mixes.push({ site: who.site, cell: index });
     // Undefined, but not the same in every run where the packet is not.
-    return this.#values.racesOf(this.#log.value(write)) === undefined ? UNDEFINED : this.#log.value(write);
+    return this.#values.racesOf(value) === undefined ? this.#values.packetAsData(who.site.id, value, tag) : value;
   }
 
   #readPlain(index: number, who: Accessor, position: number): number {

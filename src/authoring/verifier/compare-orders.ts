@@ -1,15 +1,24 @@
 /**
  * Where strands compete for a semaphore or a signal, each order of theirs is a run of its own, and in each everything may be
  * ordered: nothing races, and yet the runs may end differently. Where the collective says what outputs hold, each run is compared
- * with that; where it does not, the runs have to end alike.
+ * with that; where it does not, the runs have to end alike. That goes for a send and receive that leaves open who sends to whom,
+ * too: each run by itself may be one, each with other senders.
+ *
+ * Why unknowns are compared like inputs. What lies where nobody wrote does not depend on timing, but what is made of it does: order
+ * by order, the same sums may hold it once or twice, or the unknown of one place or of another. Runs end alike for certain where each
+ * place is combined from the same inputs and the same unknowns, and only then are they called alike (`Values.alike`); an unknown
+ * is named by the place that was read, or by the packet that was read as plain data, never by who read it.
  */
 
+import type { ExecutionPlan } from "../plan/index.ts";
 import type { Geometry } from "./cell-geometry.ts";
 import { placeOfCell } from "./cell-geometry.ts";
 import type { Exploration } from "./explore-plan.ts";
 import { type Findings, opRef } from "./findings.ts";
-import { placeOfSite } from "./judge-outputs.ts";
+import { isOpenSendRecv, placeOfSite } from "./judge-outputs.ts";
 import type { Values } from "./symbolic-values.ts";
+
+const saysNothing = (plan: ExecutionPlan) => plan.collective.operation === "test" || isOpenSendRecv(plan);
 
 /** Compares what runs leave in inputs and outputs with what the first of them left there. */
 export class OrderComparison {
@@ -24,7 +33,7 @@ export class OrderComparison {
   /** Adds a finding where a run that ended leaves something else than the first. */
   add(run: Exploration, findings: Findings): void {
     const { plan } = this.#geometry;
-    if (plan.collective.operation !== "test") return;
+    if (!saysNothing(plan)) return;
     const end = this.#cells().map((cell) => ({ cell, ...run.memory.final(cell, run.finished) }));
     this.#first ??= end;
     const other = end.find(({ value, tag }, i) => !this.#same(value, tag, this.#first![i]!));
@@ -43,14 +52,7 @@ export class OrderComparison {
   }
 
   #same(value: number, tag: number, first: { readonly value: number; readonly tag: number }): boolean {
-    const values = this.#values;
-    if (tag !== first.tag) return false;
-    // What was computed from memory that nobody wrote is nobody's to compare.
-    return (
-      value === first.value ||
-      (values.isTainted(value) && values.isTainted(first.value)) ||
-      values.equal(value, first.value)
-    );
+    return tag === first.tag && this.#values.alike(value, first.value);
   }
 
   #cells(): number[] {
@@ -58,7 +60,7 @@ export class OrderComparison {
     const cells: number[] = [];
     for (let launch = 0; launch < launches; launch++)
       for (const rank of plan.ranks)
-        for (const buffer of ["input", "output"] as const) {
+        for (const buffer of isOpenSendRecv(plan) ? (["output"] as const) : (["input", "output"] as const)) {
           const begin = this.#geometry.base(launch, rank.rank, buffer);
           for (let i = 0; i < rank[buffer].chunks * cellsPerChunk; i++) cells.push(begin + i);
         }

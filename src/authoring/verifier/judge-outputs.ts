@@ -381,7 +381,7 @@ function reportMixes(geometry: Geometry, run: Exploration, findings: Findings): 
 }
 
 /** A send/recv read from a file that does not say who sends to whom. */
-function isOpenSendRecv(plan: Geometry["plan"]): boolean {
+export function isOpenSendRecv(plan: Geometry["plan"]): boolean {
   return plan.collective.operation === "send_recv" && plan.collective.sendTo === undefined;
 }
 

@@ -3,6 +3,10 @@
  * cell i of the inputs (a leaf), and above stand reductions of other values and "depends on timing". Equal values have
  * equal numbers where they were combined alike; otherwise they are compared by the multiset of leaves they stand for,
  * exactly, and only when it matters (`flatten`).
+ *
+ * What lies where nobody wrote is of no use, but it is something: each place has its own contents at the beginning, whoever reads
+ * it, and two places need not hold the same. So it is an unknown of its own for each place, and one for each packet that is read as
+ * plain data; it never takes part in what is right, and two values that it went into are the same only where the same unknowns did.
  */
 import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../plan/index.ts";
 
@@ -23,6 +27,8 @@ export interface FlatValue {
   /** Operators that were mixed; empty when the value is a clean reduction. */
   readonly mixed: readonly PlanReduceOp[];
   readonly undefined: boolean;
+  /** Places that nobody had written, and packets read as plain data, that went into it, with their counts. */
+  readonly unknowns: ReadonlyMap<string, number>;
   readonly races: readonly number[];
 }
 
@@ -62,8 +68,10 @@ export class Values {
   readonly #print = new IntList(128);
   /** Number of the operation that made it first, or -1. */
   readonly #maker = new IntList(128);
-  /** By operation, what it got where it read memory that nobody had written. */
-  readonly #garbage = new Map<number, number>();
+  /** By operation and unknown, what it got where it read memory that nobody had written, or packets as plain data. */
+  readonly #garbage = new Map<string, number>();
+  /** The unknown that such a value is. */
+  readonly #unknowns = new Map<number, string>();
   readonly #races = new Map<number, readonly number[]>();
   readonly #poison = new Map<string, number>();
   /** Open addressing: node numbers by the hash of operator and operands. */
@@ -110,12 +118,24 @@ export class Values {
     return leaf + 1;
   }
 
-  /** What operation `reader` gets where it reads memory that holds nothing. */
-  garbage(reader: number): number {
-    let id = this.#garbage.get(reader);
+  /** What operation `reader` gets where it reads a cell that nobody had written. */
+  garbage(reader: number, cell: number): number {
+    return this.#unknown(reader, `cell ${cell}`);
+  }
+
+  /** What operation `reader` gets where it reads a packet as plain data: undefined, but the same where the packet is. */
+  packetAsData(reader: number, value: number, tag: number): number {
+    return this.#unknown(reader, `packet ${value} ${tag}`);
+  }
+
+  /** One value for each reader, so that what went wrong is found where it was read first. */
+  #unknown(reader: number, unknown: string): number {
+    const key = `${reader} ${unknown}`;
+    let id = this.#garbage.get(key);
     if (id === undefined) {
       id = this.#push([], undefined, TAINTED, 0, reader);
-      this.#garbage.set(reader, id);
+      this.#garbage.set(key, id);
+      this.#unknowns.set(id, unknown);
     }
     return id;
   }
@@ -216,6 +236,7 @@ export class Values {
     if (known !== undefined) return known;
     const op = this.#opOf(value);
     const leaves = new Map<number, number>();
+    const unknowns = new Map<string, number>();
     const mixed = new Set<PlanReduceOp>();
     const multiplicity = new Map<number, number>([[value, 1]]);
     // Kids have smaller numbers than their parents: descending order is a topological order.
@@ -228,6 +249,8 @@ export class Values {
         leaves.set(id - 1, times);
         continue;
       }
+      const unknown = this.#unknowns.get(id);
+      if (unknown !== undefined) unknowns.set(unknown, (unknowns.get(unknown) ?? 0) + times);
       const own = this.#opOf(id);
       if (own === undefined) continue;
       if (op !== undefined && own !== op) mixed.add(own);
@@ -237,20 +260,24 @@ export class Values {
         if (before === undefined) heap.push(kid);
       }
     }
-    if (op !== undefined && IDEMPOTENT.has(op) && mixed.size === 0)
+    if (op !== undefined && IDEMPOTENT.has(op) && mixed.size === 0) {
       for (const leaf of leaves.keys()) leaves.set(leaf, 1);
+      for (const unknown of unknowns.keys()) unknowns.set(unknown, 1);
+    }
     if (op !== undefined && mixed.size > 0) mixed.add(op);
+    const isSingle = leaves.size + unknowns.size === 1 && [...leaves.values(), ...unknowns.values()][0] === 1;
     const flat: FlatValue = {
-      op: leaves.size === 1 && [...leaves.values()][0] === 1 && mixed.size === 0 ? undefined : op,
+      op: isSingle && mixed.size === 0 ? undefined : op,
       leaves,
       mixed: [...mixed],
       undefined: this.isTainted(value),
+      unknowns,
       races: this.racesOf(value) ?? [],
     };
-    this.#numRemembered += leaves.size + 1;
+    this.#numRemembered += leaves.size + unknowns.size + 1;
     if (this.#numRemembered > MAX_REMEMBERED_LEAVES) {
       this.#flat.clear();
-      this.#numRemembered = leaves.size + 1;
+      this.#numRemembered = leaves.size + unknowns.size + 1;
     }
     this.#flat.set(value, flat);
     return flat;
@@ -260,15 +287,29 @@ export class Values {
   equal(a: number, b: number): boolean {
     if (this.racesOf(a) !== undefined || this.racesOf(b) !== undefined) return false;
     if (this.isTainted(a) || this.isTainted(b)) return false;
+    return this.alike(a, b);
+  }
+
+  /**
+   * Says whether two values are certainly the same, whatever the inputs are and whatever lay where nobody wrote: what such a place
+   * held at the beginning is one unknown, in all orders in which a plan can be run.
+   */
+  alike(a: number, b: number): boolean {
+    if (this.racesOf(a) !== undefined || this.racesOf(b) !== undefined) return false;
     if (a === b) return true;
     const op = this.#opOf(a) ?? this.#opOf(b);
     if ((op === undefined || !IDEMPOTENT.has(op)) && this.#printOf(a) !== this.#printOf(b)) return false;
     const x = this.flatten(a);
     const y = this.flatten(b);
-    if (x.mixed.length > 0 || y.mixed.length > 0 || x.op !== y.op || x.leaves.size !== y.leaves.size) return false;
-    for (const [leaf, count] of x.leaves) if (y.leaves.get(leaf) !== count) return false;
-    return true;
+    if (x.mixed.length > 0 || y.mixed.length > 0 || x.op !== y.op) return false;
+    return sameCounts(x.leaves, y.leaves) && sameCounts(x.unknowns, y.unknowns);
   }
+}
+
+function sameCounts<K>(a: ReadonlyMap<K, number>, b: ReadonlyMap<K, number>): boolean {
+  if (a.size !== b.size) return false;
+  for (const [key, count] of a) if (b.get(key) !== count) return false;
+  return true;
 }
 
 function sameItems(a: Int32Array, b: ArrayLike<number>): boolean {
