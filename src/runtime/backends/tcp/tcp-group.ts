@@ -133,6 +133,12 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     for (const inbox of this.#inboxes) if (inbox?.link.isOver === false) inbox.link.control(message);
   }
 
+  /** The first collective that has not ended here: where a send or receive fails, the members may still end those before it. */
+  #firstUnended(): number {
+    const oldest = this.#pending.find(({ isCollective }) => isCollective);
+    return oldest?.parts.arrival.seq ?? this.#maker.sequence.next + 1;
+  }
+
   /** Ends it once the collectives before `seq` have ended here too: their data may be on its way. */
   failFrom(seq: number, error: ChoraleError): void {
     const untilMs = performance.now() + EARLIER_MS;
@@ -266,7 +272,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const error = fits
       ? pairMismatch(dispute, mine.print, mine.extra)
       : callMismatch(dispute, mine.print, own?.parts.arrival.hashed?.());
-    this.#failAt(theirs.lane === LANE.pair ? 0 : theirs.seq, error);
+    this.#failAt(theirs.lane === LANE.pair ? this.#firstUnended() : theirs.seq, error);
     return false;
   }
 
@@ -432,9 +438,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const found = this.#news.firstInVain(this.#pending);
     if (found === undefined) return;
     const { group, generation } = this.place;
-    const { op, work } = found.call.parts;
+    const { op, work, arrival } = found.call.parts;
     const rank = this.ranks[found.member] ?? found.member;
-    this.#failAt(seqOf(found.call), departed(rank, generation, group, `${op} #${work.seq}`));
+    const seq = found.call.isCollective ? arrival.seq : this.#firstUnended();
+    this.#failAt(seq, departed(rank, generation, group, `${op} #${work.seq}`));
   }
 
   /** Ends the group here if one of its ranks is gone already. */
