@@ -6,9 +6,9 @@
  * one node, however many islands it has.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { Device, Inventory, Link } from "../topology/index.ts";
+import type { Device, Inventory, Link, TopologyNode } from "../topology/index.ts";
 import type { NetworkKind } from "./network-kinds.ts";
-import { NETWORK_KINDS, networkKindOf } from "./network-kinds.ts";
+import { networkKindOf } from "./network-kinds.ts";
 
 export const NVIDIA_GENERATIONS = ["volta", "ampere", "ada", "hopper", "blackwell"] as const;
 export type NvidiaGeneration = (typeof NVIDIA_GENERATIONS)[number];
@@ -68,7 +68,7 @@ const FABRICS: ReadonlySet<Link["kind"]> = new Set(["nvlink", "xgmi", "gaudi-roc
 const NETWORKS: ReadonlySet<Link["kind"]> = new Set(["infiniband", "roce", "ethernet"]);
 
 /** Ranks that hang together over fabric links, through switches too. */
-function fabricGroups(ids: readonly string[], links: readonly Link[]): Map<string, number> {
+function fabricGroups(ids: readonly string[], links: Iterable<Link>): Map<string, number> {
   const parent = new Map<string, string>();
   const root = (id: string): string => {
     let at = id;
@@ -89,6 +89,144 @@ function fabricGroups(ids: readonly string[], links: readonly Link[]): Map<strin
   );
 }
 
+/** What one host has for all jobs on it. */
+interface Host {
+  readonly network?: { readonly kind: NetworkKind; readonly numNics: number; readonly GBps: number };
+  readonly numDevices: number;
+}
+
+/** Machines of many groups of one inventory: its links are read once. */
+export class CollectiveMachines {
+  readonly #devices: ReadonlyMap<string, Device>;
+  readonly #hostOf: ReadonlyMap<string, number>;
+  readonly #switches: ReadonlySet<string>;
+  readonly #linksOf = new Map<string, Link[]>();
+  /** Fabric links that no rank needs to touch to be joined by them: between switches, and of chips that forward. */
+  readonly #between: readonly Link[];
+  readonly #hosts: ReadonlyMap<number, Host>;
+
+  constructor(inventory: Pick<Inventory, "devices" | "topology">) {
+    const { nodes, links } = inventory.topology;
+    this.#devices = new Map(inventory.devices.map((device) => [device.id, device]));
+    this.#hostOf = new Map(nodes.map((node) => [node.id, node.host ?? 0]));
+    this.#switches = new Set(nodes.filter((node) => node.kind === "nvswitch").map((node) => node.id));
+    for (const link of links)
+      for (const id of link.a === link.b ? [link.a] : [link.a, link.b]) {
+        const own = this.#linksOf.get(id);
+        if (own === undefined) this.#linksOf.set(id, [link]);
+        else own.push(link);
+      }
+    this.#between = links.filter(
+      ({ kind, a, b }) => kind === "ici" || (FABRICS.has(kind) && this.#switches.has(a) && this.#switches.has(b)),
+    );
+    this.#hosts = this.#readHosts(nodes);
+  }
+
+  #readHosts(nodes: readonly TopologyNode[]): Map<number, Host> {
+    const nics = new Map<number, { kind: NetworkKind; GBps: number }[]>();
+    for (const node of nodes) {
+      if (node.kind !== "nic") continue;
+      const link = this.#linksOf.get(node.id)?.find(({ kind }) => NETWORKS.has(kind));
+      const rate = { kind: networkKindOf(node, link?.kind), GBps: link?.bandwidthGBps ?? 0 };
+      const host = node.host ?? 0;
+      nics.set(host, [...(nics.get(host) ?? []), rate]);
+    }
+    const counts = new Map<number, number>();
+    for (const { id, family, parent } of this.#devices.values()) {
+      const host = this.#hostOf.get(id) ?? 0;
+      if (family !== "cpu" && parent === undefined) counts.set(host, (counts.get(host) ?? 0) + 1);
+    }
+    const hosts = new Map<number, Host>();
+    for (const host of new Set([...counts.keys(), ...nics.keys()])) {
+      const rates = nics.get(host) ?? [];
+      const fastest = Math.max(...rates.map(({ GBps }) => GBps), 0);
+      // A management port beside the compute network carries nothing of the job.
+      const used = fastest === 0 ? [] : rates.filter(({ GBps }) => GBps >= fastest / 2);
+      const [first] = used;
+      hosts.set(host, {
+        numDevices: counts.get(host) ?? 0,
+        ...(first !== undefined && {
+          network: { kind: first.kind, numNics: used.length, GBps: used.reduce((sum, { GBps }) => sum + GBps, 0) },
+        }),
+      });
+    }
+    return hosts;
+  }
+
+  /**
+   * Describes what a collective library sees on the devices of these ranks.
+   * @throws InvalidArgumentError without ranks, or for a device that the inventory lacks
+   */
+  of(ranks: readonly string[], options: MachineOptions = {}): CollectiveMachine {
+    const first = this.#devices.get(ranks[0] ?? "");
+    const missing = ranks.find((id) => !this.#devices.has(id));
+    if (first === undefined || missing !== undefined)
+      throw new InvalidArgumentError("devices", missing ?? "", "devices of the inventory");
+    const hostOf = (id: string) => this.#hostOf.get(id) ?? 0;
+    const hosts = new Set(ranks.map(hostOf));
+    const wanted = new Set(ranks);
+    const switches = this.#switches;
+    const fabricLinks = new Set(this.#between);
+    for (const id of ranks)
+      for (const link of this.#linksOf.get(id) ?? [])
+        if (FABRICS.has(link.kind) && [link.a, link.b].every((end) => wanted.has(end) || switches.has(end)))
+          fabricLinks.add(link);
+    const groups = fabricGroups(ranks, fabricLinks);
+    const spans = new Map<number, Set<number>>();
+    for (const id of ranks) {
+      const group = groups.get(id)!;
+      spans.set(group, (spans.get(group) ?? new Set()).add(hostOf(id)));
+    }
+    const spansHosts = [...spans.values()].some((span) => span.size > 1);
+    const nodeOf = (id: string) => (spansHosts ? groups.get(id)! : hostOf(id));
+    const numNodes = new Set(ranks.map(nodeOf)).size;
+    const ownNode = new Set(ranks.filter((id) => nodeOf(id) === nodeOf(first.id)));
+    const joined = ownNode.size > 1 && [...ownNode].every((id) => groups.get(id) === groups.get(first.id));
+    const touching = this.#linksOf.get(first.id) ?? [];
+    const ownLinks = touching.filter((link) => fabricLinks.has(link));
+    const onFabric = ownNode.size > 1 ? joined : ownLinks.length > 0;
+    const inside = ownLinks.filter(({ a, b }) => {
+      const other = a === first.id ? b : a;
+      return switches.has(other) || ownNode.has(other) || ownNode.size === 1;
+    });
+    const pcie = touching.filter(({ kind }) => kind === "pcie");
+    const network = numNodes > 1 ? this.#networkOf(ranks, hosts.size / numNodes) : undefined;
+    return {
+      family: first.family,
+      arch: first.arch ?? "",
+      device: first.name,
+      numRanks: ranks.length,
+      numNodes,
+      numHosts: hosts.size,
+      fabric: {
+        kind: onFabric ? "fabric" : options.p2p === false ? "shm" : "pcie",
+        deviceGBps: inside.reduce((sum, link) => sum + (link.bandwidthGBps ?? 0), 0),
+        numLinks: inside.reduce((sum, link) => sum + (link.count ?? 1), 0),
+        switched: inside.some(({ a, b }) => switches.has(a) || switches.has(b)),
+        pcieGBps: Math.max(...pcie.map((link) => link.bandwidthGBps ?? 0), 0),
+        crossesSockets: new Set([...ownNode].map((id) => this.#devices.get(id)?.numaNode ?? 0)).size > 1,
+      },
+      ...(network === undefined ? {} : { network }),
+    };
+  }
+
+  /** The NICs of the first rank's host that serve the job, times the hosts of a node. */
+  #networkOf(ranks: readonly string[], hostsPerNode: number): NodeNetwork | undefined {
+    const hostId = this.#hostOf.get(ranks[0] ?? "") ?? 0;
+    const host = this.#hosts.get(hostId);
+    if (host?.network === undefined) return undefined;
+    const { kind, numNics, GBps } = host.network;
+    // A device sends through the NICs nearest to it: a job on some of a host's devices has their share.
+    const own = ranks.filter((id) => (this.#hostOf.get(id) ?? 0) === hostId).length;
+    const used = Math.max(1, Math.round((numNics * own) / Math.max(own, host.numDevices)));
+    return {
+      kind,
+      numNics: Math.round(used * hostsPerNode),
+      nodeGBps: ((GBps * used) / numNics) * hostsPerNode,
+    };
+  }
+}
+
 /**
  * Describes what a collective library sees on the devices of these ranks.
  * @throws InvalidArgumentError without ranks, or for a device that the inventory lacks
@@ -103,72 +241,5 @@ export function collectiveMachineOf(
   ranks: readonly string[],
   options: MachineOptions = {},
 ): CollectiveMachine {
-  const devices = new Map(inventory.devices.map((device) => [device.id, device]));
-  const first = devices.get(ranks[0] ?? "");
-  if (first === undefined || ranks.some((id) => !devices.has(id)))
-    throw new InvalidArgumentError("devices", ranks.find((id) => !devices.has(id)) ?? "", "devices of the inventory");
-  const { nodes, links } = inventory.topology;
-  const hostOf = new Map(nodes.map((node) => [node.id, node.host ?? 0]));
-  const hosts = new Set(ranks.map((id) => hostOf.get(id) ?? 0));
-  const wanted = new Set(ranks);
-  const switches = new Set(nodes.filter((node) => node.kind === "nvswitch").map((node) => node.id));
-  const fabricLinks = links.filter(
-    ({ kind, a, b }) => FABRICS.has(kind) && [a, b].every((id) => wanted.has(id) || switches.has(id) || kind === "ici"),
-  );
-  const groups = fabricGroups(ranks, fabricLinks);
-  const spans = new Map<number, Set<number>>();
-  for (const id of ranks) {
-    const group = groups.get(id)!;
-    spans.set(group, (spans.get(group) ?? new Set()).add(hostOf.get(id) ?? 0));
-  }
-  const spansHosts = [...spans.values()].some((span) => span.size > 1);
-  const nodeOf = (id: string) => (spansHosts ? groups.get(id)! : (hostOf.get(id) ?? 0));
-  const numNodes = new Set(ranks.map(nodeOf)).size;
-  const ownNode = ranks.filter((id) => nodeOf(id) === nodeOf(ranks[0]!));
-  const joined = ownNode.length > 1 && ownNode.every((id) => groups.get(id) === groups.get(ranks[0]!));
-  const ownLinks = fabricLinks.filter(({ a, b }) => a === first.id || b === first.id);
-  const onFabric = ownNode.length > 1 ? joined : ownLinks.length > 0;
-  const inside = ownLinks.filter(({ a, b }) => {
-    const other = a === first.id ? b : a;
-    return switches.has(other) || ownNode.includes(other) || ownNode.length === 1;
-  });
-  const pcie = links.filter(({ kind, a, b }) => kind === "pcie" && (a === first.id || b === first.id));
-  const network = numNodes > 1 ? networkOf(inventory, hosts.size / numNodes) : undefined;
-  return {
-    family: first.family,
-    arch: first.arch ?? "",
-    device: first.name,
-    numRanks: ranks.length,
-    numNodes,
-    numHosts: hosts.size,
-    fabric: {
-      kind: onFabric ? "fabric" : options.p2p === false ? "shm" : "pcie",
-      deviceGBps: inside.reduce((sum, link) => sum + (link.bandwidthGBps ?? 0), 0),
-      numLinks: inside.reduce((sum, link) => sum + (link.count ?? 1), 0),
-      switched: inside.some(({ a, b }) => switches.has(a) || switches.has(b)),
-      pcieGBps: Math.max(...pcie.map((link) => link.bandwidthGBps ?? 0), 0),
-      crossesSockets: new Set(ownNode.map((id) => devices.get(id)?.numaNode ?? 0)).size > 1,
-    },
-    ...(network === undefined ? {} : { network }),
-  };
-}
-
-/** The NICs of one host that serve the job, times the hosts of a node. */
-function networkOf(inventory: Inventory, hostsPerNode: number): NodeNetwork | undefined {
-  const { nodes, links } = inventory.topology;
-  const nics = nodes.filter((node) => node.kind === "nic");
-  const own = nics.filter((node) => (node.host ?? 0) === (nics[0]?.host ?? 0));
-  const rates = own.map((nic) => {
-    const link = links.find(({ kind, a, b }) => NETWORKS.has(kind) && (a === nic.id || b === nic.id));
-    return { kind: networkKindOf(nic, link?.kind), GBps: link?.bandwidthGBps ?? 0 };
-  });
-  const fastest = Math.max(...rates.map(({ GBps }) => GBps), 0);
-  // A management port beside the compute network carries nothing of the job.
-  const used = rates.filter(({ GBps }) => GBps >= fastest / 2);
-  if (used.length === 0 || fastest === 0) return undefined;
-  return {
-    kind: used[0]?.kind ?? NETWORK_KINDS[0],
-    numNics: Math.round(used.length * hostsPerNode),
-    nodeGBps: used.reduce((sum, { GBps }) => sum + GBps, 0) * hostsPerNode,
-  };
+  return new CollectiveMachines(inventory).of(ranks, options);
 }

@@ -14,6 +14,7 @@ export {
 } from "./collective-estimate.ts";
 export {
   type CollectiveMachine,
+  CollectiveMachines,
   collectiveMachineOf,
   type MachineOptions,
   nvidiaGeneration,
@@ -49,4 +50,4 @@ export { NCCL_FIT, NCCL_FIT_SOURCE } from "./nccl-fit.ts";
 export { type NcclAlgorithm, type NcclEstimate, type NcclMachine, ncclEstimate, ncclTime } from "./nccl-model.ts";
 export { ncclPrediction } from "./nccl-prediction.ts";
 export { parseNcclVersion } from "./nccl-versions.ts";
-export { predictCollective, switchesReduce } from "./predict-collective.ts";
+export { hasLibraryModel, predictCollective, switchesReduce } from "./predict-collective.ts";

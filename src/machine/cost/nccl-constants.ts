@@ -33,13 +33,16 @@ export const NCCL_TREE = { efficiency: 0.92, llDivisor: 3.8 } as const;
 /** In-network reduction on NVSwitch. */
 export const NCCL_NVLS = { baseUs: 25, efficiency: 0.85 } as const;
 
-/** NCCL's rate of one NVLink, and what LL reaches at most, by generation. */
+/**
+ * NCCL's rate of one NVLink, what the link signals one way (25 GB/s, 26.6 since Hopper, 53.1 on Blackwell), and what LL
+ * reaches at most, by generation.
+ */
 export const NCCL_GENERATIONS = {
-  volta: { linkGBps: 20, llMaxGBps: 39 },
-  ampere: { linkGBps: 20, llMaxGBps: 87.7 },
-  ada: { linkGBps: 20, llMaxGBps: 87.7 },
-  hopper: { linkGBps: 20.6, llMaxGBps: 141 },
-  blackwell: { linkGBps: 40.1, llMaxGBps: 282 },
+  volta: { linkGBps: 20, signalGBps: 25, llMaxGBps: 39 },
+  ampere: { linkGBps: 20, signalGBps: 25, llMaxGBps: 87.7 },
+  ada: { linkGBps: 20, signalGBps: 25, llMaxGBps: 87.7 },
+  hopper: { linkGBps: 20.6, signalGBps: 26.562, llMaxGBps: 141 },
+  blackwell: { linkGBps: 40.1, signalGBps: 53.125, llMaxGBps: 282 },
 } as const;
 
 /** What LL's bus bandwidth is at most over the network: on two nodes, and on more. */

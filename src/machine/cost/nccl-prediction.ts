@@ -65,9 +65,9 @@ function settingOf(machine: CollectiveMachine, options: EstimateOptions, fit: Nc
   const g = ranksPerNode(machine);
   const onFabric = fabric.kind === "fabric";
   const share = fabric.kind === "shm" ? fit.pcie.shm : fabric.crossesSockets ? fit.pcie.sockets : fit.pcie.socket;
-  const perLink = NCCL_GENERATIONS[generation].linkGBps;
+  const { linkGBps, signalGBps } = NCCL_GENERATIONS[generation];
   const ringGBps = onFabric
-    ? fabric.numLinks * perLink * own.ringEfficiency
+    ? fabric.deviceGBps * (linkGBps / signalGBps) * own.ringEfficiency
     : (fabric.pcieGBps || UNKNOWN_PCIE_GBPS) * share;
   const kind = machine.network?.kind;
   const network =

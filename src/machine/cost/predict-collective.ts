@@ -1,9 +1,9 @@
 /** Which library runs on these devices, and what it takes: NCCL on NVIDIA's, RCCL on AMD's, the vendors' own elsewhere. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { CollectiveEstimate, EstimateOptions, TimedOperation } from "./collective-estimate.ts";
-import type { CollectiveMachine } from "./collective-machine.ts";
+import { type CollectiveMachine, nvidiaGeneration } from "./collective-machine.ts";
 import { ncclPrediction } from "./nccl-prediction.ts";
-import { rcclPrediction } from "./rccl-prediction.ts";
+import { isRcclKnown, rcclPrediction } from "./rccl-prediction.ts";
 import { vendorPrediction } from "./vendor-prediction.ts";
 
 /**
@@ -16,6 +16,12 @@ import { vendorPrediction } from "./vendor-prediction.ts";
  */
 export function switchesReduce({ family, arch, fabric }: CollectiveMachine): boolean {
   return family === "nvidia-gpu" && fabric.kind === "fabric" && fabric.switched && Number(arch) >= 9;
+}
+
+/** Says whether NCCL or RCCL is modelled on these devices, between several nodes too. */
+export function hasLibraryModel({ family, arch, numNodes, network }: CollectiveMachine): boolean {
+  if (numNodes > 1 && network === undefined) return false;
+  return family === "nvidia-gpu" ? nvidiaGeneration(arch) !== undefined : family === "amd-gpu" && isRcclKnown(arch);
 }
 
 /**

@@ -69,6 +69,8 @@ const RCCL_GENERATIONS: Readonly<Record<string, RcclGeneration>> = {
   },
 };
 
+export const isRcclKnown = (arch: string): boolean => Object.hasOwn(RCCL_GENERATIONS, arch);
+
 /** Microseconds and protocol of the faster of LL (short, half the rate) and Simple. */
 function fastest(startUs: number, fillUs: number, fillBytes: number, moveUs: number, llShare: number, bytes: number) {
   const ll = startUs + moveUs / llShare;

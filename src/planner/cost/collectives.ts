@@ -1,57 +1,34 @@
 /**
- * What a collective costs on the links that a mesh axis really has: NCCL's own ring model on NVIDIA and AMD fabrics,
- * alpha-beta elsewhere, hierarchical across hosts. Times in microseconds; all are non-increasing in bandwidth.
+ * What a collective costs on the links that a mesh axis really has: NCCL's and RCCL's models (machine/cost) where these
+ * libraries run, alpha-beta elsewhere, hierarchical across hosts. Times in microseconds; all are non-increasing in bandwidth.
  */
 import {
   COLLECTIVE_LAUNCH_US,
+  type CollectiveMachine,
   ENGINE_BASE_US,
-  NCCL_BASE_US,
-  NCCL_GENERATIONS,
-  NCCL_HOP_US,
-  NCCL_LL_FRACTION,
-  NCCL_LL128_FRACTION,
-  NCCL_PROTOCOL_NAMES,
-  type NcclProtocol,
+  hasLibraryModel,
+  predictCollective,
 } from "../../machine/cost/index.ts";
 import type { GroupLink } from "../placement/fabric.ts";
 
-type Shape = "allReduce" | "allGather" | "reduceScatter";
+const OPERATIONS = { allReduce: "all_reduce", allGather: "all_gather", reduceScatter: "reduce_scatter" } as const;
+type Shape = keyof typeof OPERATIONS;
 
-/** Ring steps, and the share of the data that each device sends in total. */
-function ring(shape: Shape, ranks: number): { steps: number; share: number } {
-  const times = shape === "allReduce" ? 2 : 1;
-  return { steps: times * (ranks - 1), share: (times * (ranks - 1)) / ranks };
+/** The machine of `ranks` of the link's devices, where their library is modelled. */
+function libraryMachine(link: GroupLink, ranks: number): CollectiveMachine | undefined {
+  const machine = link.machine?.();
+  if (machine === undefined || !hasLibraryModel(machine)) return undefined;
+  if (machine.numRanks === ranks) return machine;
+  const numNodes = Math.min(machine.numNodes, ranks);
+  return { ...machine, numRanks: ranks, numNodes, numHosts: Math.min(machine.numHosts, ranks) };
 }
 
-function usesNccl(link: GroupLink): boolean {
-  return link.kind === "nvlink" || link.kind === "xgmi" || link.kind === "pcie" || link.scope === "network";
-}
-
-/** What a ring's bus bandwidth is of its links', by protocol, and where LL stops on Hopper. */
-const PROTOCOL_LIMITS: Readonly<Record<NcclProtocol, { readonly fraction: number; readonly capGBps: number }>> = {
-  LL: { fraction: NCCL_LL_FRACTION, capGBps: NCCL_GENERATIONS.hopper.llMaxGBps },
-  LL128: { fraction: NCCL_LL128_FRACTION, capGBps: Number.POSITIVE_INFINITY },
-  Simple: { fraction: 1, capGBps: Number.POSITIVE_INFINITY },
-};
-
-/** One ring over links that are all alike. */
+/** Alpha-beta: the better of a tree and a ring over links that are all alike. */
 function flatUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): number {
-  const { steps, share } = ring(shape, ranks);
-  const transferUs = (GBps: number) => (share * bytes) / (GBps * 1e3);
-  if (!usesNccl(link)) {
-    const base = link.scope === "device" ? ENGINE_BASE_US.device : ENGINE_BASE_US.other;
-    const tree = 2 * Math.ceil(Math.log2(ranks)) * (link.latencyUs + bytes / (link.effectiveGBps * 1e3));
-    return base + Math.min(tree, steps * link.latencyUs + transferUs(link.effectiveGBps));
-  }
-  const hop = link.scope === "network" ? "network" : link.scope === "host" ? "pcie" : "nvlink";
-  let least = Number.POSITIVE_INFINITY;
-  for (const protocol of NCCL_PROTOCOL_NAMES) {
-    const { fraction, capGBps } = PROTOCOL_LIMITS[protocol];
-    const bandwidth = Math.min(link.effectiveGBps * fraction, capGBps);
-    const latencyUs = NCCL_BASE_US.ring[protocol] + steps * NCCL_HOP_US[hop].ring[protocol];
-    least = Math.min(least, latencyUs + transferUs(bandwidth));
-  }
-  return least + COLLECTIVE_LAUNCH_US;
+  const steps = (shape === "allReduce" ? 2 : 1) * (ranks - 1);
+  const base = link.scope === "device" ? ENGINE_BASE_US.device : ENGINE_BASE_US.other;
+  const tree = 2 * Math.ceil(Math.log2(ranks)) * (link.latencyUs + bytes / (link.effectiveGBps * 1e3));
+  return base + Math.min(tree, steps * link.latencyUs + ((steps / ranks) * bytes) / (link.effectiveGBps * 1e3));
 }
 
 /** Across hosts: reduce-scatter inside, the collective between hosts on each one's share, all-gather inside. */
@@ -69,6 +46,8 @@ function hierarchicalUs(shape: Shape, bytes: number, ranks: number, link: GroupL
 
 function collectiveUs(shape: Shape, bytes: number, ranks: number, link: GroupLink | undefined): number {
   if (ranks <= 1 || link === undefined) return 0;
+  const machine = libraryMachine(link, ranks);
+  if (machine !== undefined) return predictCollective(OPERATIONS[shape], bytes, machine).timeUs + COLLECTIVE_LAUNCH_US;
   return link.scope === "network" ? hierarchicalUs(shape, bytes, ranks, link) : flatUs(shape, bytes, ranks, link);
 }
 

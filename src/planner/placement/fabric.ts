@@ -3,6 +3,7 @@
  * far: the same device, an island of fast links, one host, the network. Built once per inventory in one pass over its
  * links, so that a thousand devices cost milliseconds.
  */
+import { type CollectiveMachine, CollectiveMachines } from "../../machine/cost/index.ts";
 import { FAST_KINDS, type Inventory, type LinkKind, linkCost, type Topology } from "../../machine/topology/index.ts";
 
 export const SCOPES = ["device", "island", "host", "network"] as const;
@@ -18,6 +19,8 @@ export interface GroupLink {
   readonly hosts: number;
   /** For sets that span hosts: the link inside a host, where there are several devices in one. */
   readonly inner?: GroupLink;
+  /** The set as a collective library sees it, where its devices are alike; worked out when first asked for. */
+  readonly machine?: () => CollectiveMachine | undefined;
 }
 
 export interface Place {
@@ -69,8 +72,13 @@ export class Fabric {
   readonly #hostLink = new Map<string, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
   readonly #network = new Map<number, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
 
+  readonly #machines: CollectiveMachines;
+  readonly #archOf: ReadonlyMap<string, string>;
+
   constructor(inventory: Pick<Inventory, "devices" | "topology">) {
     const { topology, devices } = inventory;
+    this.#machines = new CollectiveMachines(inventory);
+    this.#archOf = new Map(devices.map(({ id, family, arch }) => [id, `${family} ${arch ?? ""}`]));
     const nodes = new Map(topology.nodes.map((node) => [node.id, node]));
     const islandOf = islandsOf(topology);
     let alone = topology.nodes.length;
@@ -137,6 +145,18 @@ export class Fabric {
   /** What joins these devices; undefined when nothing does (two hosts without a network). One device: its own memory. */
   group(ids: readonly string[]): GroupLink | undefined {
     const distinct = [...new Set(ids)];
+    const link = this.#linkOf(distinct);
+    if (link === undefined || distinct.length < 2) return link;
+    let machine: CollectiveMachine | undefined;
+    return { ...link, machine: () => (machine ??= this.#machineOf(distinct)) };
+  }
+
+  #machineOf(ids: readonly string[]): CollectiveMachine | undefined {
+    const arch = this.#archOf.get(ids[0] ?? "");
+    return ids.every((id) => this.#archOf.get(id) === arch) ? this.#machines.of(ids) : undefined;
+  }
+
+  #linkOf(distinct: readonly string[]): GroupLink | undefined {
     const places = distinct.map((id) => this.place(id));
     const first = places[0];
     if (first === undefined || distinct.length === 1) return SAME_DEVICE;
@@ -189,7 +209,7 @@ export class Fabric {
     const known = links.filter((link) => link !== undefined);
     const firstHost = places[0]?.host;
     const together = ids.filter((_, index) => places[index]?.host === firstHost);
-    const inner = together.length > 1 ? this.group(together) : undefined;
+    const inner = together.length > 1 ? this.#linkOf(together) : undefined;
     return {
       scope: "network",
       kind: known[0]?.kind ?? "ethernet",
