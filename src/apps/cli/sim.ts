@@ -31,7 +31,6 @@ import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
-import { loadPlanToSimulate } from "./sim-instances.ts";
 import {
   type LibraryCurve,
   type LibraryFlags,
@@ -43,6 +42,7 @@ import {
 } from "./sim-library.ts";
 import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
 import { type Optimum, optimumOf, renderOptimum } from "./sim-optimum.ts";
+import { loadVariants, type PlanVariant } from "./sim-variants.ts";
 
 interface Flags extends LibraryFlags {
   readonly topology: string;
@@ -144,9 +144,10 @@ function printTable(plan: ExecutionPlan, results: readonly Simulation[], dtype: 
 
 interface PlanRun {
   readonly file: string;
+  /** Of the last size, where `sim` chose among several. */
   readonly plan: ExecutionPlan;
-  /** Set where `sim` chose them. */
-  readonly instances?: number | undefined;
+  /** Of each size, the arguments that `sim` chose. */
+  readonly chosen: readonly PlanVariant["chosen"][];
   readonly results: readonly Simulation[];
   readonly optimum?: Optimum | undefined;
 }
@@ -186,13 +187,13 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const runs: PlanRun[] = [];
   for (const file of files) {
     const placed = (numRanks: number) => placeRanks(numRanks, inventory, flags.devices?.split(","));
-    const { plan, machine, instances } = await loadPlanToSimulate(
+    const { variants, machine } = await loadVariants(
       file,
       args,
       ({ ranks: { length } }) => new SimulatedMachine(inventory, placed(length), parameters),
       parameters,
     );
-    const devices = placed(plan.ranks.length);
+    const devices = placed(variants[0].plan.ranks.length);
     requireSwitch({ ...flags, nvls: "off" }, collectiveMachineOf(inventory, devices));
     const options = (sizeBytes: number): SimulateOptions => ({
       inventory,
@@ -203,11 +204,13 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
       devices,
       machine,
     });
-    const results = list.map((sizeBytes) => simulate(plan, options(sizeBytes)));
+    const fastest = list.map((sizeBytes) => fastestOf(variants, options(sizeBytes)));
+    const results = fastest.map(({ result }) => result);
+    const { plan } = fastest.at(-1)?.variant ?? variants[0];
     // A multicasting switch and a broken link have other optima.
     const isPlain = flags.switch !== true && faults.length === 0;
     const optimum = isPlain ? await optimumOf(plan, inventory, machine, results) : undefined;
-    runs.push({ file, plan, instances, results, optimum });
+    runs.push({ file, plan, chosen: fastest.map(({ variant }) => variant.chosen), results, optimum });
   }
   const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
@@ -228,6 +231,13 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     print(`${[...parts, ...comparisons.map(printComparison)].filter((part) => part !== "").join("\n")}\n`);
   }
   return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;
+}
+
+/** The variant that takes least; the first of those that never end. */
+function fastestOf(variants: readonly [PlanVariant, ...PlanVariant[]], options: SimulateOptions) {
+  const [first, ...others] = variants.map((variant) => ({ variant, result: simulate(variant.plan, options) }));
+  const isBetter = (a: Simulation, b: Simulation) => a.completed && (!b.completed || a.timeUs < b.timeUs);
+  return others.reduce((best, other) => (isBetter(other.result, best.result) ? other : best), first!);
 }
 
 /** The library's curve for the first plan's operation and ranks, or for --op and --ranks. */
@@ -255,12 +265,13 @@ function documentOf(
   parameters: SystemParameters,
   flags: Flags,
 ): object {
-  const documents = runs.map(({ file, plan, instances, results, optimum }) => {
+  const documents = runs.map(({ file, plan, chosen, results, optimum }) => {
     const last = results.at(-1)!;
+    const { instances } = chosen[0] ?? {};
     return {
       file,
       ...(instances === undefined ? {} : { instances }),
-      rows: results.map(row),
+      rows: results.map((result, i) => ({ ...row(result), ...chosen[i] })),
       links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
       criticalPath: describeCriticalPath(plan, last),
       ...(last.completed ? {} : { stuck: last.stuck }),
@@ -298,10 +309,10 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
   const out: string[] = [
     `# costs: ${parameters.name} (${parameters.source}); expect +-${Math.round(100 * (runs[0]?.results[0]?.uncertainty ?? parameters.uncertainty))} %`,
   ];
-  for (const { file, plan, instances, results, optimum } of runs) {
+  for (const { file, plan, chosen, results, optimum } of runs) {
     const last = results.at(-1)!;
     out.push(
-      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${instances === undefined ? "" : `, ${instances} instances to fill the links (--arg instances=N)`}`,
+      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${describeChosen(chosen, results)}`,
       printTable(plan, results, dtype),
     );
     const stuck = explainStuck(last);
@@ -312,6 +323,22 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
       out.push(`#   ${use.link}: ${(100 * use.utilization).toFixed(1)} % used, ${formatSize(Math.round(use.bytes))}`);
   }
   return out.join("\n");
+}
+
+/** What `sim` chose, and where it chose another number of pieces. */
+function describeChosen(chosen: PlanRun["chosen"], results: readonly Simulation[]): string {
+  const { instances, ranksPerNode } = chosen[0] ?? {};
+  const parts: string[] = [];
+  if (instances !== undefined) parts.push(`${instances} instances to fill the links (--arg instances=N)`);
+  if (ranksPerNode !== undefined) parts.push(`${ranksPerNode} ranks a node (--arg ranksPerNode=N)`);
+  const pieces = chosen.map(({ chunks }) => chunks ?? 1);
+  if (pieces.some((count) => count > 1)) {
+    const spans = pieces.flatMap((count, i) =>
+      count === pieces[i - 1] ? [] : [`${count} from ${formatSize(results[i]!.sizeBytes)}`],
+    );
+    parts.push(`pieces that overlap: ${spans.join(", ")} (--arg chunks=N)`);
+  }
+  return parts.map((part) => `, ${part}`).join("");
 }
 
 function renderChanges(changes: readonly Crossover[]): string {

@@ -27,6 +27,7 @@ export {
   hierarchicalAllReduce,
   hierarchicalAllToAll,
   hierarchicalReduceScatter,
+  type PipelinedHierarchicalArgs,
 } from "./hierarchical.ts";
 export { ALGORITHMS, type AlgorithmEntry, algorithm } from "./library.ts";
 export { meshAllReduce, meshReduceScatter, multiRingAllReduce, ringStrides } from "./mesh.ts";
@@ -60,7 +61,7 @@ export {
   streamingReduceScatter,
   twoPhaseAllReduce,
 } from "./streaming.ts";
-export { switchAllGather, switchAllReduce } from "./switch-multicast.ts";
+export { type SwitchAllReduceArgs, switchAllGather, switchAllReduce } from "./switch-multicast.ts";
 export {
   binomialAllReduce,
   binomialBroadcast,

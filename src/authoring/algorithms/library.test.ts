@@ -54,6 +54,22 @@ describe.each(ALGORITHMS)("$name", (entry) => {
   });
 });
 
+describe.each(ALGORITHMS.filter(({ overlaps }) => overlaps))("$name in pieces that overlap", (entry) => {
+  it.each([
+    [4, 2, 2],
+    [6, 2, 3],
+    [6, 3, 2],
+    [8, 4, 2],
+    [8, 2, 8],
+  ])("is proved right and computes: %i ranks, %i a node, %i pieces", (numRanks, ranksPerNode, chunks) => {
+    for (const variant of [{}, { inPlace: true }, { instances: 2 }]) {
+      const plan = compile(entry.make({ numRanks, ranksPerNode, chunks, ...variant }), { verify: false });
+      expect(verifyPlan(plan, { promises }).findings, JSON.stringify(variant)).toEqual([]);
+      for (let seed = 1; seed <= 2; seed++) expect(interpret(plan, seed), JSON.stringify(variant)).toBeUndefined();
+    }
+  });
+});
+
 describe("algorithm", () => {
   it("names what there is", () => {
     expect(algorithm("ring-all-reduce").collective).toBe("all_reduce");

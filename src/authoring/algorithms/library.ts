@@ -34,6 +34,10 @@ export interface AlgorithmEntry {
   readonly needsSwitch: boolean;
   /** A pipeline: `chunks` says into how many its buffer is cut. */
   readonly takesChunks: boolean;
+  /** One piece is best for small messages, several for large ones, whose steps then overlap: `chunks` is 1 by default. */
+  readonly overlaps: boolean;
+  /** Has a level within nodes and one between them: `ranksPerNode` says how large a node is. */
+  readonly hasLevels: boolean;
 }
 
 const twoOrMore = (n: number) => n >= 2;
@@ -45,7 +49,7 @@ const entry = (
   name: string,
   collective: AlgorithmEntry["collective"],
   make: Make,
-  more: Partial<Pick<AlgorithmEntry, "legal" | "inPlace" | "packets" | "needsSwitch" | "takesChunks">> = {},
+  more: Partial<Omit<AlgorithmEntry, "name" | "collective" | "make">> = {},
 ): AlgorithmEntry => ({
   name,
   collective,
@@ -55,12 +59,17 @@ const entry = (
   packets: false,
   needsSwitch: false,
   takesChunks: false,
+  overlaps: false,
+  hasLevels: false,
   ...more,
 });
 
+/** Algorithms of two levels, which pieces go through one after the other. */
+const levels = { legal: nodes, takesChunks: true, overlaps: true, hasLevels: true };
+
 /** Two nodes by default. */
 const grouped =
-  (make: (args: AlgorithmArgs & { readonly ranksPerNode: number }) => Program): Make =>
+  (make: (args: AlgorithmArgs & { readonly ranksPerNode: number; readonly chunks?: number }) => Program): Make =>
   (args) =>
     make({ ...args, ranksPerNode: args.ranksPerNode ?? args.numRanks / 2 });
 
@@ -82,15 +91,19 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("halving-doubling-all-reduce", "all_reduce", recursive.halvingDoublingAllReduce),
   entry("double-binary-tree-all-reduce", "all_reduce", tree.doubleBinaryTreeAllReduce, { takesChunks: true }),
   entry("binomial-all-reduce", "all_reduce", tree.binomialAllReduce),
-  entry("hierarchical-all-reduce", "all_reduce", grouped(hierarchical.hierarchicalAllReduce), { legal: nodes }),
-  entry("switch-all-reduce", "all_reduce", multicast.switchAllReduce, { needsSwitch: true }),
+  entry("hierarchical-all-reduce", "all_reduce", grouped(hierarchical.hierarchicalAllReduce), levels),
+  entry("switch-all-reduce", "all_reduce", multicast.switchAllReduce, {
+    needsSwitch: true,
+    takesChunks: true,
+    overlaps: true,
+  }),
   entry("direct-all-gather", "all_gather", pairs.directAllGather),
   entry("streaming-all-gather", "all_gather", streaming.streamingAllGather),
   entry("packet-all-gather", "all_gather", pairs.packetAllGather, { packets: true }),
   entry("ring-all-gather", "all_gather", ring.ringAllGather),
   entry("bruck-all-gather", "all_gather", bruck.bruckAllGather),
   entry("recursive-doubling-all-gather", "all_gather", recursive.recursiveDoublingAllGather, { legal: powers }),
-  entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), { legal: nodes }),
+  entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), levels),
   entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
   entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
   entry("mesh-reduce-scatter", "reduce_scatter", mesh.meshReduceScatter),
@@ -103,9 +116,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   }),
   entry("ring-reduce-scatter", "reduce_scatter", ring.ringReduceScatter),
   entry("halving-reduce-scatter", "reduce_scatter", recursive.halvingReduceScatter, { legal: powers }),
-  entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), {
-    legal: nodes,
-  }),
+  entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), levels),
   entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
   entry("chain-broadcast", "broadcast", tree.chainBroadcast, { takesChunks: true }),
   entry("scatter-all-gather-broadcast", "broadcast", tree.scatterAllGatherBroadcast),
@@ -118,6 +129,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("hierarchical-all-to-all", "all_to_all", grouped(hierarchical.hierarchicalAllToAll), {
     inPlace: false,
     legal: nodes,
+    hasLevels: true,
   }),
   entry(
     "direct-all-to-all-v",

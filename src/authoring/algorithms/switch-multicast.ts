@@ -6,17 +6,29 @@
 import { allGather, allReduce, type Program, program } from "../language/index.ts";
 import { type AlgorithmArgs, settings } from "./algorithm-args.ts";
 
-/** Rank r has the switch reduce chunk r of all inputs and store it to all outputs. */
-export function switchAllReduce(args: AlgorithmArgs): Program {
+export interface SwitchAllReduceArgs extends AlgorithmArgs {
+  /** Pieces of a rank's chunk: out of place one is stored to all while the next is reduced. */
+  readonly chunks?: number;
+}
+
+/**
+ * Rank r has the switch reduce chunk r of all inputs and store it to all outputs: in place as one operation, out of place as
+ * two, on strands of their own where there are several pieces.
+ */
+export function switchAllReduce(args: SwitchAllReduceArgs): Program {
   const { numRanks: n, inPlace } = args;
-  return program({ ...settings("switch-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) }, (p) => {
+  const pieces = args.chunks ?? 1;
+  const collective = allReduce(n, { ...args, chunks: n * pieces });
+  return program({ ...settings("switch-all-reduce", args), collective }, (p) => {
     const inputs = p.switchChannel(p.ranks, "input");
     const outputs = inPlace ? inputs : p.switchChannel(p.ranks, "output");
-    for (const rank of p.ranks) {
-      const sum = inPlace ? rank.input.at(rank.id) : rank.output.at(rank.id);
-      inputs.at(rank).reduce(sum, rank.id);
-      outputs.at(rank).broadcast(sum, rank.id);
-    }
+    const store = pieces > 1 && !inPlace ? 1 : 0;
+    for (const rank of p.ranks)
+      for (let c = rank.id * pieces; c < (rank.id + 1) * pieces; c++) {
+        const sum = inPlace ? rank.input.at(c) : rank.output.at(c);
+        inputs.at(rank).reduce(sum, c);
+        outputs.at(rank).broadcast(sum, c, store);
+      }
   });
 }
 
