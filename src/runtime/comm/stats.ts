@@ -5,7 +5,8 @@
 import type { OperationStats } from "./contract.ts";
 import { WIRE_OPS } from "./wire.ts";
 
-export const SAMPLE_EVERY = 16;
+/** A power of two: the fast path masks with it. */
+export const SAMPLE_EVERY = 64;
 
 /** Counters of one operation. Plain numbers: the fast path adds to them. */
 export class OpCounter {

@@ -11,6 +11,9 @@ import { callSite } from "./failure.ts";
 const FIRST_CALLS = 32;
 /** One in so many of the later calls. */
 const SAMPLE_EVERY = 512;
+/** Where that comes more often than this, ms, calls are so short that a call site counts: the stride doubles then. */
+const SAMPLE_MS = 10;
+const MAX_STRIDE = 2 ** 13;
 /** More calls than a group makes before it counts anew: a small integer, so that counting allocates nothing. */
 const NEVER = 2 ** 30 - 1;
 /** Notes that are kept; later calls are not watched while so many wait to be looked at. */
@@ -49,6 +52,9 @@ export class WorkNotes {
   #numWatched = 0;
   /** Calls up to the next one that is watched. */
   #left = 1;
+  /** Calls from one that is watched to the next. */
+  #stride = SAMPLE_EVERY;
+  #sampledAt = 0;
 
   /** @param reports whether the group reports calls that nobody awaited; otherwise later calls' sites are not taken */
   constructor(reports: boolean) {
@@ -65,7 +71,7 @@ export class WorkNotes {
     const isOver = work.state === "failed";
     if (!isOver) this.#numWatched++;
     if (this.#takesAll || this.#numWatched < FIRST_CALLS || isOver) this.#left = 1;
-    else this.#left = this.#reports ? SAMPLE_EVERY : NEVER;
+    else this.#left = this.#reports ? this.#nextStride() : NEVER;
     // Also where nothing is reported: the error of a deadline names it.
     work.trace ??= traceOfCall();
     if (!this.#reports || isOver) return;
@@ -74,6 +80,14 @@ export class WorkNotes {
     const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
     work.note = note;
     this.#notes.push(note);
+  }
+
+  #nextStride(): number {
+    const now = performance.now();
+    const isFast = now - this.#sampledAt < SAMPLE_MS;
+    this.#sampledAt = now;
+    this.#stride = isFast ? Math.min(2 * this.#stride, MAX_STRIDE) : SAMPLE_EVERY;
+    return this.#stride;
   }
 
   /** The works that nobody looked at, in words; undefined when there is none. */

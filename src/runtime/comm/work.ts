@@ -21,9 +21,9 @@ export abstract class PendingWork<T> implements Work<T> {
   error: unknown;
   /** Runs once, when the work settles, before anybody who waits for it hears of it. */
   onSettled: (() => void) | undefined;
-  #resolve: ((value: unknown) => void) | undefined;
-  #reject: ((error: unknown) => void) | undefined;
   #promise: Promise<T> | undefined;
+  /** Settles the promise. */
+  #settle: { readonly resolve: (value: unknown) => void; readonly reject: (error: unknown) => void } | undefined;
 
   constructor(seq: number, op: string, group: string) {
     this.seq = seq;
@@ -50,7 +50,7 @@ export abstract class PendingWork<T> implements Work<T> {
     this.value = value;
     this.state = "done";
     this.onSettled?.();
-    this.#resolve?.(value);
+    this.#settle?.resolve(value);
   }
 
   /** Ends the work with an error. Later calls are ignored. */
@@ -59,7 +59,7 @@ export abstract class PendingWork<T> implements Work<T> {
     this.error = error;
     this.state = "failed";
     this.onSettled?.();
-    this.#reject?.(error);
+    this.#settle?.reject(error);
   }
 
   get settled(): boolean {
@@ -93,12 +93,9 @@ export abstract class PendingWork<T> implements Work<T> {
       if (typeof onRejected !== "function") return Promise.reject(this.error);
       return passOn(onRejected, this.error) as Promise<B>;
     }
-    if (this.#promise === undefined) {
-      this.#promise = new Promise<T>((resolve, reject) => {
-        this.#resolve = resolve as (value: unknown) => void;
-        this.#reject = reject;
-      });
-    }
+    this.#promise ??= new Promise<T>((resolve, reject) => {
+      this.#settle = { resolve: resolve as (value: unknown) => void, reject };
+    });
     return this.#promise.then(onFulfilled, onRejected);
   }
 

@@ -10,7 +10,7 @@ import { stampOf } from "./layout.ts";
 import { type MoveGroup, moveShare } from "./move.ts";
 import type { PeerCalls } from "./peer-calls.ts";
 import type { PlanRuns } from "./plan-runs.ts";
-import { PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
+import { type ExchangeCounts, PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
 
 /** The group's engine, as far as the steps of its calls use it. */
 export interface StepEngine extends MoveGroup {
@@ -20,7 +20,7 @@ export interface StepEngine extends MoveGroup {
   readonly rings: EagerRings;
   readonly peerCalls: PeerCalls;
   useParameter(dtype: DType, op: KernelOp, value: number | bigint): void;
-  publishCounts(sendCounts: readonly number[], recvCounts: readonly number[]): void;
+  publishCounts(counts: ExchangeCounts): void;
   finishWork(work: ThreadsWork<unknown>): void;
   failWork(work: ThreadsWork<unknown>, error: unknown): void;
   failGroup(error: ChoraleError): ChoraleError;
@@ -45,9 +45,7 @@ export class CallSteps {
     const stamp = stampOf(work.seq);
     if (work.phase === PHASE.queued) {
       work.state = "running";
-      if (work.sendCounts !== undefined && work.recvCounts !== undefined) {
-        engine.publishCounts(work.sendCounts, work.recvCounts);
-      }
+      if (work.counts !== undefined) engine.publishCounts(work.counts);
       if (work.run !== undefined && !this.#bind(work, work.run)) return;
       if (this.#isEager(work)) {
         work.meets = hasRoot(work.op);

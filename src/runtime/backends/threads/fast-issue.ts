@@ -3,7 +3,7 @@
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
 import type { ReduceOp, Tensor } from "../../../core/index.ts";
-import { packCall, type WireOp } from "../../comm/index.ts";
+import { opCode, packCall, type WireOp } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
@@ -12,6 +12,8 @@ import { PHASE, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
+
+const ALL_REDUCE = opCode("all_reduce");
 
 export class FastIssue {
   readonly #engine: GroupEngine;
@@ -119,9 +121,17 @@ export class FastIssue {
   }
 
   /** An all-reduce: one call into WebAssembly where all are there. */
-  reduceAll(work: ThreadsWork<Tensor>, output: Tensor): ThreadsWork<Tensor> {
+  reduceAll(
+    input: Tensor,
+    output: Tensor,
+    redop: ReduceOp,
+    from: number,
+    to: number,
+    bytes: number,
+    kernel: number,
+  ): ThreadsWork<Tensor> {
     const engine = this.#engine;
-    const { bytes, input: from, output: to, kernel } = work;
+    const work = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, input.size, bytes, kernel);
     const { wasm, member, rings, size: n, me } = engine;
     if (rings.isEager(work.code, bytes)) return this.#eager(work, output, bytes);
     const spins = engine.driver.issueSpins;

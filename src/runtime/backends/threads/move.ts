@@ -94,8 +94,8 @@ export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string
       return undefined;
     case "all_gather":
     case "all_gather_v": {
-      const offset = work.offsets === undefined ? me * part : work.offsets[me]!;
-      const own = work.sizes === undefined ? part : work.sizes[me]!;
+      const offset = work.parts === undefined ? me * part : work.parts.offsets[me]!;
+      const own = work.parts === undefined ? part : work.parts.sizes[me]!;
       const source = words[inWords + me]!;
       let targets = 0;
       for (let i = 0; i < n; i++) {
@@ -108,8 +108,8 @@ export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string
     }
     case "reduce_scatter":
     case "reduce_scatter_v": {
-      const offset = work.offsets === undefined ? me * part : work.offsets[me]!;
-      const own = work.sizes === undefined ? part : work.sizes[me]!;
+      const offset = work.parts === undefined ? me * part : work.parts.offsets[me]!;
+      const own = work.parts === undefined ? part : work.parts.sizes[me]!;
       for (let r = 0; r < n; r++) words[fromWords + r] = words[inWords + r]! + offset;
       words[toWords] = words[outWords + me]!;
       run(engine, work.kernel, n, 1, 0, own);

@@ -312,8 +312,7 @@ export class ThreadsGroup implements GroupDriver {
     if (redop !== undefined) setOperator(work, dtype, redop, n);
     if (counts !== undefined) setCounts(work, counts, elementBytes);
     if (sendCounts !== undefined && recvCounts !== undefined) {
-      work.sendCounts = [...sendCounts];
-      work.recvCounts = [...recvCounts];
+      work.counts = { send: [...sendCounts], receive: [...recvCounts] };
       work.detail += ` sendCounts [${sendCounts.join(", ")}] recvCounts [${recvCounts.join(", ")}]`;
     }
     return work;

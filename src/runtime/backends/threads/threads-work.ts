@@ -17,6 +17,23 @@ export interface RunningPlan extends PlanRun {
   readonly endsAlone: boolean;
 }
 
+/** A buffer of parts of different sizes, in bytes. */
+export interface Parts {
+  readonly counts: readonly number[];
+  readonly elementBytes: number;
+  readonly sizes: readonly number[];
+  readonly offsets: readonly number[];
+  readonly total: number;
+  readonly hash: number;
+  readonly detail: string;
+}
+
+/** What this rank sends to each rank and receives from each, in elements. */
+export interface ExchangeCounts {
+  readonly send: readonly number[];
+  readonly receive: readonly number[];
+}
+
 /** The engine of the work's group, as far as a work uses it. */
 export interface WorkEngine extends Pumpable {
   readonly name: string;
@@ -58,12 +75,10 @@ export class ThreadsWork<T> extends PendingWork<T> {
   /** When the call was issued, if this call is timed; -1 otherwise. */
   issuedAt = -1;
   reportedBytes = 0;
-  /** Byte offset of every rank's part, and its size, for operations with unequal parts. */
-  offsets: readonly number[] | undefined;
-  sizes: readonly number[] | undefined;
-  sendOffsets: readonly number[] | undefined;
-  sendCounts: readonly number[] | undefined;
-  recvCounts: readonly number[] | undefined;
+  /** Where every rank's part lies, for operations with unequal parts. */
+  parts: Parts | undefined;
+  /** What each rank is sent and what it sends, in elements, for an all-to-all with unequal parts. */
+  counts: ExchangeCounts | undefined;
   /** What a mismatch report says beyond the fingerprint. */
   detail = "";
   /** Runs when the data is there: copies staged results out, reads objects; gives the result. */

@@ -2,7 +2,7 @@
 import { DTYPES, type DType, decodeFloat, encodeFloat, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
 import { kernelOf } from "./move.ts";
-import type { ThreadsWork } from "./threads-work.ts";
+import type { Parts, ThreadsWork } from "./threads-work.ts";
 
 /** Sets how elements are reduced, and makes ranks whose scalars differ notice it. */
 export function setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: ReduceOp, numRanks: number): void {
@@ -17,17 +17,6 @@ export function setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: Red
   work.parameter = { dtype, op: "preMulSum", value };
   work.extra = hashNumbers([typeof value === "bigint" ? value : Number(value)]);
   work.detail = ` with scalar ${redop.scalar}`;
-}
-
-/** A buffer of parts of different sizes, in bytes. */
-export interface Parts {
-  readonly counts: readonly number[];
-  readonly elementBytes: number;
-  readonly sizes: readonly number[];
-  readonly offsets: readonly number[];
-  readonly total: number;
-  readonly hash: number;
-  readonly detail: string;
 }
 
 /** Lays the parts of a buffer out one after the other. */
@@ -46,7 +35,6 @@ export function partsOf(counts: readonly number[], elementBytes: number): Parts 
 export function setCounts(work: ThreadsWork<unknown>, counts: readonly number[], elementBytes: number): void {
   const parts = partsOf(counts, elementBytes);
   work.extra ^= parts.hash;
-  work.sizes = parts.sizes;
-  work.offsets = parts.offsets;
+  work.parts = parts;
   work.detail += parts.detail;
 }
