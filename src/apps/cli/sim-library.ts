@@ -40,6 +40,10 @@ export interface LibraryCurve {
   readonly operation: TimedOperation;
   readonly machine: CollectiveMachine;
   readonly options: EstimateOptions;
+  /** Nobody said what the network is: it is the preset's usual one. */
+  readonly networkIsAssumed: boolean;
+  /** Nobody said how many processes there are: the expected range holds one a rank and one for all. */
+  readonly processesAreAssumed: boolean;
   readonly rows: readonly LibraryRow[];
 }
 
@@ -107,24 +111,40 @@ export function libraryCurve(
     ...(flags.ncclVersion !== undefined && { version: parseNcclVersion(flags.ncclVersion) }),
     ...(llGBps !== undefined && { llGBps }),
   };
+  // Nobody said how the job was started: nccl-tests on one host mostly runs as one process.
+  const perHost = flags.processes === undefined && machine.numNodes === 1 ? machine.numRanks : 1;
   const rows = sizes.map((sizeBytes): LibraryRow => {
     const estimate = predictCollective(operation, sizeBytes, machine, options);
-    const { timeUs, uncertainty } = estimate;
+    const { timeUs } = estimate;
+    const asOneProcess = predictCollective(operation, sizeBytes, machine, { ...options, devicesPerProcess: perHost });
+    const lowUs = timeUs / (1 + estimate.uncertainty);
+    const highUs = Math.max(timeUs, asOneProcess.timeUs) * (1 + estimate.uncertainty);
     const algbwGBps = sizeBytes / (timeUs * 1000);
     return {
       sizeBytes,
       ...estimate,
+      uncertainty: highUs / timeUs - 1,
       algbwGBps,
       busbwGBps: algbwGBps * timedBusFactor(operation, machine.numRanks),
-      lowUs: timeUs / (1 + uncertainty),
-      highUs: timeUs * (1 + uncertainty),
+      lowUs,
+      highUs,
     };
   });
-  return { operation, machine, options, rows };
+  const processesAreAssumed =
+    perHost > 1 && rows.some(({ highUs, lowUs, timeUs }) => highUs * lowUs > 1.001 * timeUs ** 2);
+  const networkIsAssumed = machine.network !== undefined && inventory.environment?.["nicIsAssumed"] === true;
+  return { operation, machine, options, networkIsAssumed, processesAreAssumed, rows };
 }
 
 /** What the model assumes, in one line. */
-export function describeLibrary({ operation, machine, options, rows }: LibraryCurve): string {
+export function describeLibrary({
+  operation,
+  machine,
+  options,
+  networkIsAssumed,
+  processesAreAssumed,
+  rows,
+}: LibraryCurve): string {
   const { fabric, network, numRanks, numNodes, numHosts } = machine;
   const inside = fabric.kind === "fabric" ? `${fabric.deviceGBps.toFixed(0)} GB/s of links a device` : fabric.kind;
   const parts = [
@@ -133,10 +153,15 @@ export function describeLibrary({ operation, machine, options, rows }: LibraryCu
     inside,
     ...(network === undefined
       ? []
-      : [`${network.numNics} NICs a node, ${network.kind}, ${network.nodeGBps.toFixed(0)} GB/s`]),
+      : [
+          `${network.numNics} ${network.numNics === 1 ? "NIC" : "NICs"} a node, ${network.kind}, ${network.nodeGBps.toFixed(0)} GB/s` +
+            (networkIsAssumed ? " (of the preset; --nic names another)" : ""),
+        ]),
     ...(switchesReduce(machine) ? [options.nvls === true ? "NVLS on" : "NVLS off (--nvls on)"] : []),
-    ...(fabric.kind !== "fabric" || options.devicesPerProcess === 1
-      ? []
+    ...(options.devicesPerProcess === 1
+      ? processesAreAssumed
+        ? [`1 or ${numRanks} devices a process (--processes says which)`]
+        : []
       : [`${options.devicesPerProcess} devices a process`]),
   ];
   return `# ${parts.join(", ")}`;

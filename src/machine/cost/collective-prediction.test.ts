@@ -57,6 +57,20 @@ describe("what a machine is taken for", () => {
     expect(machineOf("2x hgx-h100-8 --nic 32x100EFA").network?.kind).toBe("efa");
     expect(machineOf("2x hgx-h100-8 --nic 8x400IB").network?.kind).toBe("infiniband");
   });
+  it("gives a job on some of a host's devices their share of its NICs", () => {
+    const inventory = parseSystem("2x hgx-h100-8 --nic 8xNDR")!;
+    const network = (ids: readonly string[]) => collectiveMachineOf(inventory, ids).network;
+    expect(network(["n0.gpu0", "n1.gpu0"])).toMatchObject({ numNics: 1, nodeGBps: 50 });
+    expect(network(["n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1"])).toMatchObject({ numNics: 2, nodeGBps: 100 });
+  });
+  it("takes the rate of links, whether an inventory counts them or not", () => {
+    const host = presetInventory("hgx-h100-8");
+    const links = host.topology.links.map(({ count: _count, ...link }) => link);
+    const ids = host.devices.flatMap(({ family, id }) => (family === "cpu" ? [] : [id]));
+    const uncounted = collectiveMachineOf({ ...host, topology: { ...host.topology, links } }, ids);
+    const time = (machine: CollectiveMachine) => predictCollective("all_reduce", GIB, machine).timeUs;
+    expect(time(uncounted)).toBeCloseTo(time(collectiveMachineOf(host, ids)), 6);
+  });
   it("knows which switches reduce (issue 22, 2)", () => {
     for (const [system, reduces] of [
       ["hgx-h100-8", true],
@@ -87,6 +101,21 @@ describe("NCCL", () => {
       protocol: "LL",
     });
   });
+  it("takes NVLS from where its version expects it to pay: 3/4 of a ring in 2.17, 5/6 in 2.18.3 to 2.27 (issue 22, 2)", () => {
+    const first = (version: string) =>
+      Array.from({ length: 30 }, (_, i) => Math.round(2 ** (18 + i / 5))).find(
+        (bytes) => predict("hgx-h100-8", "all_reduce", bytes, { nvls: true, version }).algorithm === "nvls",
+      )!;
+    // 25 us and bytes over 370.8 GB/s x 5/6, against LL's 15 us and bytes over 141 GB/s x 4/7.
+    between(first("2.27.7"), 1.0e6, 1.3e6);
+    expect(first("2.18.1")).toBeGreaterThanOrEqual(first("2.18.3"));
+    expect(first("2.28.3")).toBeGreaterThan(first("2.27.7"));
+    const bytes = 8 * GIB;
+    const times = ["2.17.1", "2.27.7", "2.28.3"].map(
+      (version) => predict("hgx-h100-8", "all_reduce", bytes, { nvls: true, version }).timeUs,
+    );
+    expect(new Set(times).size).toBe(1);
+  });
   it("keeps to PCIe: on a socket, across two, through memory, and without LL128 (issue 22, 4)", () => {
     between(busGBps("rtx4090-4", "all_reduce"), 24, 27);
     between(busGBps("l40s-8", "all_reduce"), 19, 22);
@@ -100,6 +129,10 @@ describe("NCCL", () => {
     expect(us("8x400EFA")).toBeGreaterThan(us("8x400gIB"));
     expect(us("8x400gIB")).toBeGreaterThan(us("8x400IB"));
     expect(us("4x200TCPX")).toBeGreaterThan(5 * us("8x400EFA"));
+    const slingshot = (bytes: number) => predict("2x gh200 --nic 1x200Slingshot", "all_reduce", bytes).timeUs;
+    // Registering a long message, which its transfer hides from some megabytes on.
+    between(slingshot(2 ** 20), 200, 400);
+    expect(slingshot(2 ** 27) / predict("2x gh200 --nic 1x200RoCE", "all_reduce", 2 ** 27).timeUs).toBeLessThan(1.1);
     const ll = predict("2x hgx-h200-8", "all_reduce", GIB, { algorithm: "ring", protocol: "LL", llGBps: 204 });
     expect((GIB * timedBusFactor("all_reduce", 16)) / (ll.timeUs * 1000)).toBeLessThan(45);
   });

@@ -30,8 +30,20 @@ export const NCCL_LL128_FRACTION = 0.92;
 /** A tree's share of a ring's rate, and how much less of it LL reaches. */
 export const NCCL_TREE = { efficiency: 0.92, llDivisor: 3.8 } as const;
 
-/** In-network reduction on NVSwitch. */
-export const NCCL_NVLS = { baseUs: 25, efficiency: 0.85 } as const;
+/**
+ * In-network reduction on NVSwitch: what NCCL takes as its start, and the algorithm bandwidth that it expects as a share of a
+ * ring's bus bandwidth, by the first version that says so (tags of NVIDIA/nccl, `src/graph/tuning.cc`, read on 2026-11-23).
+ * Since 2.28 the share is the generation's, of a rate that links carry both ways.
+ */
+export const NCCL_NVLS = {
+  baseUs: 25,
+  efficiency: 0.85,
+  shares: [
+    { since: "2.18.3", share: 5 / 6 },
+    { since: "2.17", share: 0.75 },
+  ],
+  byGenerationSince: "2.28",
+} as const;
 
 /**
  * NCCL's rate of one NVLink, what the link signals one way (25 GB/s, 26.6 since Hopper, 53.1 on Blackwell), and what LL

@@ -34,6 +34,8 @@ export interface NetworkFit {
   readonly exchangeEfficiency: number;
   /** Filling the pipeline of a tree over it, most of it by `treeFillBytes`. */
   readonly treeFillUs: number;
+  /** What registering and announcing a long message takes, beside its transfer; most of it from `bytes` on. */
+  readonly rendezvous?: { readonly us: number; readonly bytes: number };
   /** Only the Simple protocol: the network may write out of order (EFA before 2023), or NCCL's plugin says so. */
   readonly simpleOnly?: true;
 }
@@ -126,11 +128,18 @@ export const NCCL_FIT: NcclFit = {
     tcpx: { extraHopUs: 305, efficiency: 0.51, exchangeEfficiency: 0.4, treeFillUs: 250 },
     tcpxo: { extraHopUs: 35, efficiency: 0.95, exchangeEfficiency: 0.7, treeFillUs: 150 },
     gib: { extraHopUs: 10, efficiency: 0.91, exchangeEfficiency: 0.7, treeFillUs: 250 },
-    slingshot: { extraHopUs: 6, efficiency: 0.92, exchangeEfficiency: 0.7, treeFillUs: 90 },
+    slingshot: {
+      extraHopUs: 6,
+      efficiency: 0.92,
+      exchangeEfficiency: 0.7,
+      treeFillUs: 90,
+      rendezvous: { us: 320, bytes: 128e3 },
+    },
   },
   efa: {
     volta: { extraHopUs: 2, efficiency: 0.72, exchangeEfficiency: 0.5, treeFillUs: 90, simpleOnly: true },
-    ampere: { extraHopUs: 36, efficiency: 0.85, exchangeEfficiency: 0.6, treeFillUs: 90, simpleOnly: true },
+    ampere: { extraHopUs: 42, efficiency: 0.85, exchangeEfficiency: 0.6, treeFillUs: 90, simpleOnly: true },
+    blackwell: { extraHopUs: 60, efficiency: 0.97, exchangeEfficiency: 0.7, treeFillUs: 265 },
   },
   pcie: { socket: 0.8, sockets: 0.654, shm: 0.46, llShare: 0.3 },
   hostStaging: { networkShare: 0.765, pcieShare: 0.625 },

@@ -24,12 +24,14 @@ import {
   NCCL_HOP_US,
   NCCL_LL128_FRACTION,
   NCCL_NETWORK_LL_GBPS,
+  NCCL_NVLS,
   NCCL_PROTOCOL_NAMES,
   NCCL_TREE,
   type NcclProtocol,
 } from "./nccl-constants.ts";
 import { type GenerationFit, NCCL_FIT, type NcclFit, type NetworkFit } from "./nccl-fit.ts";
-import { isSince } from "./nccl-versions.ts";
+import { type NcclMachine, ncclTime } from "./nccl-model.ts";
+import { isSince, nvlsShareOf } from "./nccl-versions.ts";
 import { ncclUncertainty } from "./uncertainty.ts";
 
 /** PCIe 4 x16, for devices whose host link is of another kind or not known. */
@@ -191,6 +193,33 @@ function exchangeUs(setting: Setting, op: TimedOperation, bytes: number): number
   return latency + Math.max(inside, outside);
 }
 
+/**
+ * Whether NCCL of a version before 2.28 would take NVLS on one node, by its own estimates, which know neither launches nor
+ * what machines reach. Undefined of a newer one, whose choice is taken to be the faster.
+ */
+function ownChoiceIsNvls({ machine, options, generation, ringGBps, own }: Setting, bytes: number): boolean | undefined {
+  const share = nvlsShareOf(options.version);
+  if (share === undefined) return undefined;
+  const intraGBps = ringGBps / own.ringEfficiency;
+  const itself: NcclMachine = {
+    numRanks: machine.numRanks,
+    numNodes: 1,
+    intraGBps,
+    interGBps: 0,
+    llMaxGBps: NCCL_GENERATIONS[generation].llMaxGBps,
+    nvlink: true,
+    nvls: false,
+  };
+  const rings = NCCL_PROTOCOL_NAMES.map((protocol) => ncclTime("all_reduce", bytes, itself, "ring", protocol) ?? 0);
+  return NCCL_NVLS.baseUs + transferUs(bytes, intraGBps * share) < Math.min(...rings);
+}
+
+/** Long messages are registered and announced while others are on their way: the two overlap. */
+function withRendezvous({ network }: Setting, timeUs: number, bytes: number): number {
+  if (network?.rendezvous === undefined) return timeUs;
+  return Math.hypot(timeUs, filled(bytes, network.rendezvous.us, network.rendezvous.bytes));
+}
+
 interface Candidate {
   readonly algorithm: LibraryAlgorithm;
   readonly protocol: NcclProtocol;
@@ -260,7 +289,13 @@ export function ncclPrediction(
     const asked = `${options.algorithm ?? "any"}/${options.protocol ?? "any"}`;
     throw new InvalidArgumentError("algorithm/protocol", asked, `what NCCL has for ${op} here: ${names.join(", ")}`);
   }
-  const timed = wanted.map((candidate) => ({ ...candidate, timeUs: candidate.us(sizeBytes) }));
+  const isOwnChoice = wanted.some(({ algorithm }) => algorithm === "nvls")
+    ? ownChoiceIsNvls(setting, sizeBytes)
+    : undefined;
+  const chosen = wanted.filter(
+    ({ algorithm }) => isOwnChoice === undefined || wanted.length === 1 || (algorithm === "nvls") === isOwnChoice,
+  );
+  const timed = chosen.map((candidate) => ({ ...candidate, timeUs: candidate.us(sizeBytes) }));
   const best = timed.reduce((a, b) => (b.timeUs < a.timeUs ? b : a));
   const numChannels = channelsOf(setting, sizeBytes);
   const numDevices = Math.min(options.devicesPerProcess ?? 1, setting.g);
@@ -269,7 +304,7 @@ export function ncclPrediction(
       ? numDevices * (setting.own.launchPerDeviceUs + fit.channelLaunchUs * numChannels)
       : 0;
   return {
-    timeUs: best.timeUs + launch + (options.blocking === true ? fit.blockingUs : 0),
+    timeUs: withRendezvous(setting, best.timeUs, sizeBytes) + launch + (options.blocking === true ? fit.blockingUs : 0),
     library: "NCCL",
     algorithm: best.algorithm,
     protocol: best.protocol,

@@ -1,5 +1,6 @@
 /** NCCL's versions, as far as its choice of algorithms depends on them (release notes of NVIDIA/nccl). */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { NCCL_NVLS } from "./nccl-constants.ts";
 
 /** Reads `2.27.7` or `2.27`. @throws InvalidArgumentError */
 export function parseNcclVersion(text: string): string {
@@ -17,4 +18,10 @@ export function isSince(version: string | undefined, first: string): boolean {
     if (difference !== 0) return difference > 0;
   }
   return true;
+}
+
+/** What a version expects of NVLS, as a share of a ring's bandwidth; undefined of those that judge by generation. */
+export function nvlsShareOf(version: string | undefined): number | undefined {
+  if (isSince(version, NCCL_NVLS.byGenerationSince)) return undefined;
+  return NCCL_NVLS.shares.find(({ since }) => isSince(version, since))?.share;
 }

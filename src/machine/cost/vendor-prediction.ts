@@ -11,7 +11,7 @@ import type { CollectiveMachine } from "./collective-machine.ts";
 
 interface VendorFit {
   readonly library: "HCCL" | "Neuron" | "XLA";
-  /** Before its bytes count; the least of NeuronCores is 58 us and 300 us are seen. */
+  /** Before its bytes count. */
   readonly baseUs: number;
   /** Each further rank. */
   readonly rankUs: number;
@@ -22,7 +22,8 @@ interface VendorFit {
 
 const VENDORS: Readonly<Partial<Record<CollectiveMachine["family"], VendorFit>>> = {
   gaudi: { library: "HCCL", baseUs: 20, rankUs: 0, efficiency: 0.975, uncertainty: 0.25 },
-  neuron: { library: "Neuron", baseUs: 145, rankUs: 0.3, efficiency: 0.2, uncertainty: 1 },
+  // Two NeuronCores begin after 58 us, the 32 of sixteen chips after 145 to 150; up to 300 us were seen.
+  neuron: { library: "Neuron", baseUs: 47, rankUs: 6.2, efficiency: 0.2, uncertainty: 1 },
   tpu: { library: "XLA", baseUs: 2, rankUs: 1, efficiency: 0.82, uncertainty: 0.5 },
 };
 

@@ -175,7 +175,7 @@ function addNetwork(nodes: TopologyNode[], links: Link[], nic: NicSpec, hosts: n
 export function parseSystem(text: string): Inventory | undefined {
   const named = parseParts(text);
   if (named !== undefined) return named;
-  const match = /^\s*(?:(\d{1,6})\s*x\s*)?([a-z][a-z0-9.-]*)\s*(?:\s--nic[\s=]+(\S+))?\s*$/i.exec(text);
+  const match = /^\s*(?:(\d{1,6})\s*x\s*)?([a-z][a-z0-9._-]*)\s*(?:\s--nic[\s=]+(\S+))?\s*$/i.exec(text);
   if (match === null) return undefined;
   const [, countText, name = "", nicText] = match;
   const preset = findPreset(name.toLowerCase());
@@ -186,7 +186,13 @@ export function parseSystem(text: string): Inventory | undefined {
   const unit = presetInventory(name.toLowerCase());
   const count = Number(countText ?? 1);
   if (nicText === undefined && count === 1) return unit;
-  return composeInventory(unit, count, parseNic(nicText ?? preset.defaultNic));
+  return withNics(unit, count, nicText, preset.defaultNic);
+}
+
+/** The composition, which remembers whether anybody said what its network is. */
+function withNics(unit: Inventory, count: number, said: string | undefined, otherwise: string): Inventory {
+  const joined = composeInventory(unit, count, parseNic(said ?? otherwise));
+  return said !== undefined ? joined : { ...joined, environment: { ...joined.environment, nicIsAssumed: true } };
 }
 
 /** `8x h100`, `RTX 4090`: devices by their part's name, where no preset has it. */
@@ -210,5 +216,5 @@ function parseParts(text: string): Inventory | undefined {
   const unit = preset.build();
   const nicText = match?.[2];
   if (machines.hosts === 1 && nicText === undefined) return unit;
-  return composeInventory(unit, machines.hosts, parseNic(nicText ?? preset.defaultNic));
+  return withNics(unit, machines.hosts, nicText, preset.defaultNic);
 }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { CLOUD_INSTANCES } from "./cloud-instances.ts";
 import { inventorySchema, islands, PARTS, PRESET_NAMES, parseSystem, presetInventory, ringOrder } from "./index.ts";
 
 /** DESIGN's list, with the slice sizes that we give the TPU families. */
@@ -98,6 +99,20 @@ describe("presets", () => {
       31.5,
       1,
     );
+  });
+
+  it("know clouds' instances by name, each with its board and its network", () => {
+    for (const name of Object.keys(CLOUD_INSTANCES)) {
+      const one = presetInventory(name);
+      expect(one.devices.filter(({ family }) => family !== "cpu").length, name).toBeGreaterThanOrEqual(4);
+      const two = parseSystem(`2x ${name}`)!;
+      expect(two.environment, name).toMatchObject({ hosts: 2, nic: CLOUD_INSTANCES[name]!.nic, nicIsAssumed: true });
+    }
+    const said = parseSystem("2x p5.48xlarge --nic 8xNDR")?.environment;
+    expect(said).toMatchObject({ nic: "8xNDR" });
+    expect(said).not.toHaveProperty("nicIsAssumed");
+    expect(parseSystem("2x Standard_ND96isr_H100_v5")?.devices).toHaveLength(18);
+    expect(presetInventory("p3dn.24xlarge").devices[1]?.name).toMatch(/V100-SXM2-32GB/);
   });
 
   it("cite a source for every part, and recognise each by its own name", () => {

@@ -6,6 +6,7 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import { APPLE_PRESETS, applePreset } from "./apple-presets.ts";
 import { CARD_PRESETS, cards } from "./card-presets.ts";
+import { CLOUD_INSTANCES, cloudInstance } from "./cloud-instances.ts";
 import { readPartCount } from "./hardware-names.ts";
 import type { Inventory } from "./inventory.ts";
 import { LINKED_PRESETS } from "./linked-presets.ts";
@@ -329,6 +330,7 @@ const ALIASES: Readonly<Record<string, string>> = {
 export const PRESET_NAMES: readonly string[] = [
   ...Object.keys(TABLE),
   ...Object.keys(ALIASES),
+  ...Object.keys(CLOUD_INSTANCES),
   "tpu-v4-8",
   "tpu-v5e-8",
   "tpu-v5p-8",
@@ -338,6 +340,18 @@ export const PRESET_NAMES: readonly string[] = [
 
 /** Finds a preset by name; undefined when there is none. A family alone (`l40s`, or `l4-4`) takes any count of cards. */
 export function findPreset(name: string): Preset | undefined {
+  const instance = cloudInstance(name);
+  if (instance !== undefined) {
+    const board = findPreset(instance.preset);
+    if (board === undefined) throw new InvalidArgumentError("preset", instance.preset, "a board that is known");
+    return {
+      ...board,
+      name,
+      summary: `${board.summary}, ${instance.nic}`,
+      sources: [...board.sources, instance.source],
+      defaultNic: instance.nic,
+    };
+  }
   const canonical = (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined) ?? name;
   const entry = Object.hasOwn(TABLE, canonical) ? TABLE[canonical] : countedCards(canonical);
   if (entry === undefined) return tpuPreset(canonical) ?? applePreset(canonical) ?? partPreset(canonical);
