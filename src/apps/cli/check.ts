@@ -117,7 +117,7 @@ async function check(
 }
 
 /**
- * A plan of 64 ranks is some 100 MB, and compiling it takes three times as much for a moment: V8 would let its heap
+ * A plan of 64 ranks is some 100 MB, and compiling it takes twice as much for a moment: V8 would let its heap
  * grow to twice that before it looks for what can go, and further while it looks. A fifth more than what lives is
  * enough, and pauses matter to nobody here. The young generation stays as small as it begins: on Node 24 it grew by 120 MB. Costs about a quarter of the time of such a plan.
  */

@@ -19,32 +19,32 @@ import { type ChannelKind, channelOrdinal } from "../plan/index.ts";
 import { type DraftOp, SYNC } from "./draft-ops.ts";
 import { IntervalMap } from "./interval-map.ts";
 import { type Access, type AccessContext, accessesOf } from "./op-accesses.ts";
+import { readTape, type Tape, type TapeReader } from "./op-tape.ts";
 import { pairChannels, type RankRecord } from "./rank-records.ts";
-import {
-  addAfter,
-  addBefore,
-  type Clock,
-  type Entry,
-  firstAfter,
-  NONE,
-  type Slot,
-  type Use,
-  useOf,
-} from "./sync-entries.ts";
+import { type Clock, type Entry, Insertions, only, type Slot, type Use, useOf, withUses } from "./sync-entries.ts";
 
-/** One strand of a program: its place and its operations with their numbers in program order. */
-export interface OrderedStrand {
+/** One strand of a program: its place and its operations as they were recorded. */
+export interface RecordedStrand {
   readonly rank: number;
-  readonly ops: readonly DraftOp[];
-  /** Of each, its number in program order. */
-  readonly seqs: readonly number[];
+  readonly tape: Tape;
+}
+
+/** @returns the channels of a put through a port */
+function portsOf(op: DraftOp): readonly number[] | undefined {
+  return op.kind === "put" && op.channelKind === "port" ? op.channels : undefined;
 }
 
 export class AutoSync {
   private readonly context: AccessContext;
   private readonly ranks: readonly RankRecord[];
-  private readonly strands: readonly OrderedStrand[];
+  private readonly strands: readonly RecordedStrand[];
   private readonly width: number;
+  private readonly readers: readonly TapeReader[];
+  /** Operations of each strand that were visited. */
+  private readonly visited: number[];
+  /** Every operation as one number, by its place in program order and then by its strand. */
+  private readonly keys: Float64Array;
+  private readonly inserted = new Insertions();
   /** What each strand knows of the others. */
   private readonly clocks: Int32Array[];
   private readonly puts: number[];
@@ -66,7 +66,7 @@ export class AutoSync {
   constructor(
     context: AccessContext,
     ranks: readonly RankRecord[],
-    strands: readonly OrderedStrand[],
+    strands: readonly RecordedStrand[],
     links: ReadonlyMap<string, ReadonlyMap<number, number>> = new Map(),
   ) {
     this.links = new Map(links);
@@ -74,47 +74,43 @@ export class AutoSync {
     this.ranks = ranks;
     this.strands = strands;
     this.width = strands.length;
-    const hasPorts = strands.some(({ ops }) => ops.some((op) => op.kind === "put" && op.channelKind === "port"));
-    const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
-    this.clocks = strands.map(() => nothing);
+    this.readers = strands.map(({ tape }) => readTape(tape));
+    this.visited = strands.map(() => 0);
     this.puts = strands.map(() => 0);
-    this.putsUpTo = strands.map(({ ops }) => {
-      const upTo = new Int32Array(ops.length + 2);
-      ops.forEach((op, i) => {
-        upTo[i + 1] = (upTo[i] as number) + (op.kind === "put" && op.channelKind === "port" ? 1 : 0);
-      });
-      upTo[ops.length + 1] = upTo[ops.length] as number;
+    this.keys = new Float64Array(strands.reduce((sum, { tape }) => sum + tape.count, 0));
+    let count = 0;
+    this.putsUpTo = strands.map(({ tape }, strand) => {
+      const reader = readTape(tape);
+      const upTo = new Int32Array(tape.count + 2);
+      for (let i = 0; i < tape.count; i++) {
+        this.keys[count++] = reader.nextSeq() * this.width + strand;
+        upTo[i + 1] = (upTo[i] as number) + (portsOf(reader.next()) === undefined ? 0 : 1);
+      }
+      upTo[tape.count + 1] = upTo[tape.count] as number;
       return upTo;
     });
+    this.keys.sort();
+    const hasPorts = this.putsUpTo.some((upTo) => upTo[upTo.length - 1] !== 0);
+    const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
+    this.clocks = strands.map(() => nothing);
   }
 
-  /** @returns each strand's operations, synchronised. Channels and semaphores are added to the rank records */
-  run(): DraftOp[][] {
-    const entries: Entry[][] = this.strands.map(() => []);
-    // By number in program order, then by strand: one number each, as a large program has many.
-    const keys = new Float64Array(this.strands.reduce((sum, { ops }) => sum + ops.length, 0));
-    let count = 0;
-    this.strands.forEach(({ seqs }, strand) => {
-      for (const seq of seqs) keys[count++] = seq * this.width + strand;
-    });
-    keys.sort();
-    for (const key of keys) {
+  /** @returns what is to be inserted into each strand. Channels and semaphores are added to the rank records */
+  run(): Insertions {
+    for (const key of this.keys) {
       const strand = key % this.width;
-      const list = entries[strand] as Entry[];
-      const { ops, seqs } = this.strands[strand] as OrderedStrand;
-      const at = list.length;
-      list.push(this.visit(ops[at] as DraftOp, seqs[at] as number, strand, at + 1));
+      const { nextSeq, next } = this.readers[strand] as TapeReader;
+      const seq = nextSeq();
+      const index = (this.visited[strand] as number) + 1;
+      this.visited[strand] = index;
+      this.visit(next(), seq, strand, index);
     }
-    this.finishRanks(entries);
-    this.memories.clear();
-    return entries.map((list) =>
-      list.flatMap(({ op, before = [], after = [] }) => [...before, ...(op === undefined ? [] : [op]), ...after]),
-    );
+    this.finishRanks();
+    return this.inserted;
   }
 
-  private visit(op: DraftOp, seq: number, strand: number, index: number): Entry {
-    const isPortPut = op.kind === "put" && op.channelKind === "port";
-    if (isPortPut) this.puts[strand] = (this.puts[strand] as number) + 1;
+  private visit(op: DraftOp, seq: number, strand: number, index: number): void {
+    if (portsOf(op) !== undefined) this.puts[strand] = (this.puts[strand] as number) + 1;
     const entry = this.entry(op, seq, strand, index);
     const accesses = accessesOf(this.context, this.rankOf(strand), op);
     this.order(entry, accesses);
@@ -123,23 +119,21 @@ export class AutoSync {
     this.own(entry, op);
     const uses: Use[] = [];
     for (const access of accesses) this.record(entry, access, uses);
-    return entry;
   }
 
   private rankOf(strand: number): number {
-    return (this.strands[strand] as OrderedStrand).rank;
+    return (this.strands[strand] as RecordedStrand).rank;
   }
 
   /** An operation of a strand, or without one the strand's end. */
   private entry(op: DraftOp | undefined, seq: number, strand: number, index: number): Entry {
     return {
-      op,
+      source: op?.source,
+      ports: op === undefined ? undefined : portsOf(op),
       seq,
       strand,
       index,
       puts: this.puts[strand] as number,
-      before: undefined,
-      after: undefined,
       base: this.clocks[strand] as Int32Array,
       flushed: false,
     };
@@ -170,8 +164,9 @@ export class AutoSync {
     const readers = new Set<Use>();
     for (const a of accesses) {
       this.memories.get(a.memory)?.visit(a.start, a.end, (slot) => {
-        for (const use of slot.writers) if (a.write || !(a.packet && use.packet && use.fresh)) needs.add(use);
-        if (a.write) for (const use of slot.readers) readers.add(use);
+        for (let use = slot.writers; use !== undefined; use = use.next)
+          if (a.write || !(a.packet && use.freshPacket)) needs.add(use);
+        if (a.write) for (let use = slot.readers; use !== undefined; use = use.next) readers.add(use);
       });
     }
     // Latest first: ordering after it often covers the rest.
@@ -199,14 +194,13 @@ export class AutoSync {
       return;
     }
     if (proxy && !arrived && !from.flushed) {
-      const put = from.op;
-      if (put?.kind === "put")
-        firstAfter(from, {
+      if (from.ports !== undefined)
+        this.inserted.around(from).after.unshift({
           kind: "flush",
           channelKind: "port",
-          channels: [...put.channels],
+          channels: [...from.ports],
           sync: SYNC.none,
-          source: put.source,
+          source: from.source,
         });
       from.flushed = true;
     } else if (proxy && arrived) return;
@@ -217,21 +211,13 @@ export class AutoSync {
 
   private record(entry: Entry, a: Access, uses: Use[]): void {
     const sameOp = (use: Use) => use.entry.seq === entry.seq;
+    const ofOthers = (use: Use | undefined): boolean => use !== undefined && (!sameOp(use) || ofOthers(use.next));
+    // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
+    const stays = (use: Use) => use.proxy || use.entry.strand !== entry.strand;
     const change = (old: Slot | undefined): Slot => {
-      const use = useOf(uses, entry, a, old === undefined || old.writers.every(sameOp));
-      const { alone } = use;
-      if (old === undefined) return a.write ? { writers: alone, readers: NONE } : { writers: NONE, readers: alone };
-      if (a.write) {
-        const writers = old.writers.filter(sameOp);
-        const readers = old.readers.filter(sameOp);
-        return {
-          writers: writers.length === 0 ? alone : [...writers, use],
-          readers: readers.length === 0 ? NONE : readers,
-        };
-      }
-      // A later read of the same strand stands for its earlier ones, unless a proxy still does those.
-      const readers = old.readers.filter((r) => r.proxy || r.entry.strand !== entry.strand);
-      return { writers: old.writers, readers: readers.length === 0 ? alone : [...readers, use] };
+      const use = useOf(uses, entry, a, !ofOthers(old?.writers));
+      if (!a.write) return { writers: old?.writers, readers: withUses(use, old?.readers, stays) };
+      return { writers: withUses(use, old?.writers, sameOp), readers: only(old?.readers, sameOp) };
     };
     // Chunks that were used alike stay one slot: a large program has a million of them.
     const changed = new Map<Slot | undefined, Slot>();
@@ -260,8 +246,8 @@ export class AutoSync {
       id = (this.ranks[rank] as RankRecord).semaphores.push(0) - 1;
       this.semaphores.set(key, id);
     }
-    addAfter(from, { kind: "release", semaphores: [id], sync: SYNC.none, source: from.op?.source });
-    addBefore(to, { kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.op?.source });
+    this.inserted.around(from).after.push({ kind: "release", semaphores: [id], sync: SYNC.none, source: from.source });
+    this.inserted.around(to).before.push({ kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.source });
     this.join(to.strand, from);
   }
 
@@ -275,21 +261,21 @@ export class AutoSync {
       this.links.delete(unused);
       this.pairs.set(key, pair);
     }
-    addAfter(from, {
+    this.inserted.around(from).after.push({
       kind: "signal",
       relaxed: false,
       channelKind: kind,
       channels: [pair.ids.get(a) as number],
       sync: SYNC.none,
-      source: from.op?.source,
+      source: from.source,
     });
-    addBefore(to, {
+    this.inserted.around(to).before.push({
       kind: "wait",
       relaxed: false,
       channelKind: kind,
       channels: [pair.ids.get(b) as number],
       sync: SYNC.none,
-      source: to.op?.source,
+      source: to.source,
     });
     this.join(to.strand, kind === "port" ? this.behindProxy(from, a) : from);
   }
@@ -333,7 +319,7 @@ export class AutoSync {
         return;
       case "flush": {
         const waiting = this.unflushed.get(entry.strand) ?? [];
-        const covered = (e: Entry) => e.op?.kind === "put" && e.op.channels.every((id) => op.channels.includes(id));
+        const covered = ({ ports }: Entry) => ports?.every((id) => op.channels.includes(id)) === true;
         for (const e of waiting) if (covered(e)) e.flushed = true;
         this.unflushed.set(
           entry.strand,
@@ -390,18 +376,18 @@ export class AutoSync {
   // ---- the end
 
   /** Each rank waits for what others do to its input and output: in strands by turns, so that none waits for all. */
-  private finishRanks(entries: Entry[][]): void {
+  private finishRanks(): void {
     for (const record of this.ranks) {
       const own = this.strands.flatMap((s, strand) => (s.rank === record.rank ? [strand] : []));
       if (own.length === 0) continue;
       const endOf = (strand: number) =>
-        this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (entries[strand] as Entry[]).length + 1);
+        this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (this.visited[strand] as number) + 1);
       const ends = new Map(own.map((strand) => [strand, endOf(strand)]));
       const uses = new Map<Use, boolean>();
       for (const buffer of [0, 1]) {
         this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
-          for (const use of slot.readers) uses.set(use, false);
-          for (const use of slot.writers) uses.set(use, true);
+          for (let use = slot.readers; use !== undefined; use = use.next) uses.set(use, false);
+          for (let use = slot.writers; use !== undefined; use = use.next) uses.set(use, true);
         });
       }
       for (const [use, write] of [...uses].sort(([a], [b]) => b.entry.seq - a.entry.seq)) {
@@ -413,7 +399,6 @@ export class AutoSync {
           this.orderAfter(use, write, ends.get(own[turn] as number) as Entry);
         }
       }
-      for (const [strand, end] of ends) if (end.before !== undefined) (entries[strand] as Entry[]).push(end);
     }
   }
 }

@@ -17,11 +17,11 @@ import {
   withTables,
 } from "../plan/index.ts";
 import { assembleRank } from "./assemble-rank.ts";
-import { AutoSync, type OrderedStrand } from "./auto-sync.ts";
+import { AutoSync, type RecordedStrand } from "./auto-sync.ts";
 import { type DraftOp, type DraftSimple, finish } from "./draft-ops.ts";
 import { fuseSound } from "./fuse-ops.ts";
 import { type AccessContext, accessesOf } from "./op-accesses.ts";
-import { decode } from "./op-tape.ts";
+import { decode, Tape } from "./op-tape.ts";
 import type { RankRecord } from "./rank-records.ts";
 import type { Recorder } from "./recorder.ts";
 import { replicateOps } from "./replicate-instances.ts";
@@ -43,10 +43,8 @@ export interface SoundOptions {
 /** Names of the passes, in order. */
 export const SOUND_PASSES = ["record", "auto-sync", "fuse", "sync", "replicate", "tables"] as const;
 
-interface Strands {
-  readonly record: RankRecord;
-  readonly ops: DraftOp[][];
-}
+/** A rank's strands, made when their turn comes: those of all ranks together would be most of a compilation's memory. */
+type StrandsOf = (record: RankRecord) => DraftOp[][];
 
 function channelsOf(record: RankRecord): RankChannels {
   return {
@@ -62,7 +60,7 @@ function channelsOf(record: RankRecord): RankChannels {
  */
 function checkChannelPairing(
   ranks: readonly RankRecord[],
-  strands: readonly Strands[],
+  strandsOf: StrandsOf,
   sources: readonly SourceLocation[],
 ): void {
   const balance = new Map<string, number>();
@@ -86,7 +84,7 @@ function checkChannelPairing(
     else if (op.kind === "wait") for (const id of op.channels) count(rank, op, id, -1);
     else if (op.kind === "put" && op.notify !== "none") for (const id of op.channels) count(rank, op, id, 1);
   };
-  for (const { record, ops } of strands) for (const strand of ops) for (const op of strand) visit(record.rank, op);
+  for (const record of ranks) for (const strand of strandsOf(record)) for (const op of strand) visit(record.rank, op);
   for (const [channel, surplus] of balance) {
     if (surplus === 0) continue;
     const at = sources[last[surplus > 0 ? 1 : -1].get(channel) ?? -1];
@@ -100,7 +98,7 @@ function checkChannelPairing(
 }
 
 /** Ranges that overlap without being equal would fall to different instances: is there any? */
-function mixesGranularity(strands: readonly Strands[], collective: PlanCollective): boolean {
+function mixesGranularity(ranks: readonly RankRecord[], strandsOf: StrandsOf, collective: PlanCollective): boolean {
   const sizes = new Map<string, number>();
   const starts = new Map<string, number>();
   let mixed = false;
@@ -117,8 +115,8 @@ function mixesGranularity(strands: readonly Strands[], collective: PlanCollectiv
     collective,
     channels: () => ({ memory: [], port: [], switch: [] }),
   };
-  for (const { record, ops } of strands) {
-    for (const op of ops.flat()) {
+  for (const record of ranks) {
+    for (const op of strandsOf(record).flat()) {
       const inner = op.kind === "pipeline" ? op.body : [op];
       for (const one of inner) {
         for (const a of accessesOf(channelless, record.rank, one))
@@ -190,46 +188,52 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     semaphores: [...r.semaphores],
     channelKinds: [...r.channelKinds],
   }));
-  const seqs: number[][][] = records.map((record) => record.strands.map(() => []));
-  let strands: Strands[] = records.map((record) => ({
-    record,
-    ops: record.strands.map(({ tape }, id) => decode(tape, seqs[record.rank]?.[id])),
-  }));
-  let scale = 1;
-  const plans = () =>
-    strands.map(({ record, ops }) => {
-      const rank = assembleRank(
-        record,
-        scale,
-        ops.map((list, id) => ({ id, ops: list.map(finish) as Op[] })),
-        options.segments(record.rank),
-      );
-      const { tables: _, ...bare } = rank;
-      return bare;
-    });
-  const tell = (pass: (typeof SOUND_PASSES)[number]) => options.onPass?.(pass, plans, scale);
-  tell("record");
   const context: AccessContext = { collective, channels: (rank) => channelsOf(records[rank] as RankRecord) };
+  const tapes = records.map((record) => record.strands.map(({ tape }) => tape));
+  const passes: ((rank: number, strands: DraftOp[][]) => DraftOp[][])[] = [];
+  let scale = 1;
+  const strandsOf: StrandsOf = ({ rank }) => {
+    let strands = (tapes[rank] as Tape[]).map(decode);
+    for (const pass of passes) strands = pass(rank, strands);
+    return strands;
+  };
+  const planOf = (record: RankRecord): RankPlan =>
+    assembleRank(
+      record,
+      scale,
+      strandsOf(record).map((ops, id) => ({ id, ops: ops.map(finish) as Op[] })),
+      options.segments(record.rank),
+    );
+  const tell = (pass: (typeof SOUND_PASSES)[number]) =>
+    options.onPass?.(
+      pass,
+      () =>
+        records.map((record) => {
+          const { tables: _, ...bare } = planOf(record);
+          return bare;
+        }),
+      scale,
+    );
+  tell("record");
   if (options.autoSync === "full") {
     // A rank that does nothing still waits for what it is given.
-    strands = strands.map((s) => (s.ops.length === 0 ? { ...s, ops: [[]] } : s));
-    const ordered: OrderedStrand[] = strands.flatMap(({ record, ops }) =>
-      ops.map((list, id) => ({ rank: record.rank, ops: list, seqs: seqs[record.rank]?.[id] ?? [] })),
-    );
-    const synced = new AutoSync(context, records, ordered, recorder.links).run();
-    let next = 0;
-    strands = strands.map(({ record, ops }) => ({ record, ops: ops.map(() => synced[next++] as DraftOp[]) }));
+    for (const list of tapes) if (list.length === 0) list.push(new Tape());
+    const first: number[] = [];
+    const recorded: RecordedStrand[] = [];
+    tapes.forEach((list, rank) => {
+      first.push(recorded.length);
+      for (const tape of list) recorded.push({ rank, tape });
+    });
+    const inserted = new AutoSync(context, records, recorded, recorder.links).run();
+    passes.push((rank, strands) => strands.map((ops, id) => inserted.apply((first[rank] as number) + id, ops)));
     tell("auto-sync");
   }
-  seqs.length = 0;
-  checkChannelPairing(records, strands, recorder.sources);
-  // Instances share out each range; ranges that only partly overlap would be shared out differently.
-  if (instances > 1 && mixesGranularity(strands, collective)) {
-    strands = strands.map(({ record, ops }) => ({ record, ops: ops.map((list) => list.flatMap(splitOp)) }));
-  }
+  checkChannelPairing(records, strandsOf, recorder.sources);
   const each = (change: (rank: number, ops: DraftOp[]) => DraftOp[]) => {
-    strands = strands.map(({ record, ops }) => ({ record, ops: ops.map((list) => change(record.rank, list)) }));
+    passes.push((rank, strands) => strands.map((ops) => change(rank, ops)));
   };
+  // Instances share out each range; ranges that only partly overlap would be shared out differently.
+  if (instances > 1 && mixesGranularity(records, strandsOf, collective)) each((_, ops) => ops.flatMap(splitOp));
   if (options.fusion) {
     each((rank, ops) => fuseSound(context, rank, ops));
     tell("fuse");
@@ -237,14 +241,12 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
   each((rank, ops) => (options.autoSync === "none" ? syncAsWritten(ops) : syncStrand(context, rank, ops)));
   tell("sync");
   if (instances > 1) {
-    strands = strands.map(({ record, ops }) => ({
-      record,
-      ops: ops.flatMap((list) => Array.from({ length: instances }, (_, i) => replicateOps(list, instances, i, true))),
-    }));
+    const copies = Array.from({ length: instances }, (_, i) => i);
+    passes.push((_, strands) => strands.flatMap((ops) => copies.map((i) => replicateOps(ops, instances, i, true))));
     scale = instances;
     tell("replicate");
   }
-  const ranks = plans().map(withTables);
+  const ranks = records.map((record) => withTables(planOf(record)));
   tell("tables");
   return ranks;
 }

@@ -1,7 +1,7 @@
 /**
  * Where recorded operations live until a plan is made: one growing Int32Array a strand, some 50 bytes an operation, so
- * that programs of a million operations stay small. `decode` makes drafts of it; a strand's drafts exist only while the
- * strand is being compiled.
+ * that programs of a million operations stay small. `readTape` makes drafts of it, one at a time; a rank's drafts exist only
+ * while the rank is being compiled.
  */
 
 import {
@@ -207,8 +207,21 @@ export class Tape {
   }
 }
 
-/** Makes drafts of a tape. @param seqs receives each operation's number in program order */
-export function decode(tape: Tape, seqs?: number[]): DraftOp[] {
+/** Goes through a tape's `count` operations. */
+export interface TapeReader {
+  /** Number in program order of the operation that `next` makes. */
+  readonly nextSeq: () => number;
+  /** Makes the next operation's draft. */
+  readonly next: () => DraftOp;
+}
+
+/** Makes drafts of a whole tape. */
+export function decode(tape: Tape): DraftOp[] {
+  const reader = readTape(tape);
+  return Array.from({ length: tape.count }, reader.next);
+}
+
+export function readTape(tape: Tape): TapeReader {
   const d = tape.data;
   let at = 0;
   const local = (): Range => {
@@ -338,10 +351,5 @@ export function decode(tape: Tape, seqs?: number[]): DraftOp[] {
       }
     }
   };
-  const ops: DraftOp[] = [];
-  while (at < tape.length) {
-    seqs?.push(d[at + 1] as number);
-    ops.push(one());
-  }
-  return ops;
+  return { nextSeq: () => d[at + 1] as number, next: one };
 }

@@ -1,4 +1,4 @@
-/** Operations in program order with what was inserted around them, and the memory that remembers who used it last. */
+/** What remains of operations once they were visited in program order, and the memory that remembers who used it last. */
 import type { DraftOp } from "./draft-ops.ts";
 import type { Access } from "./op-accesses.ts";
 
@@ -10,52 +10,90 @@ export interface Clock {
   readonly index: number;
 }
 
-/** An operation in program order, with what was inserted around it. As a clock: what its strand knows once it is done. */
+/** An operation in program order. As a clock: what its strand knows once it is done. */
 export interface Entry extends Clock {
-  readonly op: DraftOp | undefined;
+  /** Its source line. */
+  readonly source: number | undefined;
+  /** Channels of a put through a port. */
+  readonly ports: readonly number[] | undefined;
   readonly seq: number;
   /** Its number in the strand, from 1. */
   readonly index: number;
   /** Number of port puts of the strand, this one included. */
   readonly puts: number;
   base: Int32Array;
-  before: readonly DraftOp[] | undefined;
-  after: readonly DraftOp[] | undefined;
   flushed: boolean;
 }
 
+/** What is inserted around one operation. */
+interface Inserted {
+  readonly before: DraftOp[];
+  readonly after: DraftOp[];
+}
+
+/** What is inserted into each strand, by the number of the operation in it. */
+export class Insertions {
+  private readonly strands: (Map<number, Inserted> | undefined)[] = [];
+
+  around({ strand, index }: Clock): Inserted {
+    let map = this.strands[strand];
+    if (map === undefined) {
+      map = new Map();
+      this.strands[strand] = map;
+    }
+    let inserted = map.get(index);
+    if (inserted === undefined) {
+      inserted = { before: [], after: [] };
+      map.set(index, inserted);
+    }
+    return inserted;
+  }
+
+  /** @param ops the operations of the strand, which have the numbers from 1 up; its end has the number after the last */
+  apply(strand: number, ops: readonly DraftOp[]): DraftOp[] {
+    const map = this.strands[strand];
+    if (map === undefined) return [...ops];
+    const around = (op: readonly DraftOp[], index: number): DraftOp[] => {
+      const inserted = map.get(index);
+      return inserted === undefined ? [...op] : [...inserted.before, ...op, ...inserted.after];
+    };
+    return [...ops.flatMap((op, i) => around([op], i + 1)), ...around([], ops.length + 1)];
+  }
+}
+
+/** A use of a chunk, and the other uses that stand beside it: a list, as a large program has a million of one each. */
 export interface Use {
   readonly entry: Entry;
   readonly proxy: boolean;
-  readonly packet: boolean;
-  /** The chunk was never written before. */
-  readonly fresh: boolean;
-  /** The list of this use alone, which most slots have. */
-  alone: readonly Use[];
+  /** Packets, in a chunk that was never written before. */
+  readonly freshPacket: boolean;
+  readonly next: Use | undefined;
 }
 
-export const NONE: readonly Use[] = [];
-
-export function addBefore(entry: Entry, op: DraftOp): void {
-  entry.before = [...(entry.before ?? []), op];
-}
-export function addAfter(entry: Entry, op: DraftOp): void {
-  entry.after = [...(entry.after ?? []), op];
-}
-export function firstAfter(entry: Entry, op: DraftOp): void {
-  entry.after = [op, ...(entry.after ?? [])];
+export interface Slot {
+  readonly writers: Use | undefined;
+  readonly readers: Use | undefined;
 }
 
 /** @param uses those of the entry so far: a few kinds, however many chunks it touches */
 export function useOf(uses: Use[], entry: Entry, { proxy, packet }: Access, fresh: boolean): Use {
-  const known = uses.find((use) => use.proxy === proxy && use.packet === packet && use.fresh === fresh);
+  const freshPacket = packet && fresh;
+  const known = uses.find((use) => use.proxy === proxy && use.freshPacket === freshPacket);
   if (known !== undefined) return known;
-  const use: Use = { entry, proxy, packet, fresh, alone: NONE };
-  use.alone = [use];
+  const use: Use = { entry, proxy, freshPacket, next: undefined };
   uses.push(use);
   return use;
 }
-export interface Slot {
-  readonly writers: readonly Use[];
-  readonly readers: readonly Use[];
+
+/** @returns those of `list` that `keep` keeps */
+export function only(list: Use | undefined, keep: (use: Use) => boolean): Use | undefined {
+  let kept: Use | undefined;
+  for (let use = list; use !== undefined; use = use.next) if (keep(use)) kept = { ...use, next: kept };
+  return kept;
+}
+
+/** @returns `use`, which stands alone, before those of `list` that `keep` keeps */
+export function withUses(use: Use, list: Use | undefined, keep: (use: Use) => boolean): Use {
+  const kept = only(list, keep);
+  return kept === undefined ? use : { ...use, next: kept };
 }
