@@ -4,7 +4,7 @@
  */
 import { bodyOf, type ExecutionPlan, limitViolations, type Op, type RankPlan, type SimpleOp } from "../plan/index.ts";
 import type { Findings } from "./findings.ts";
-import { missesHalf, packetsOverPlain } from "./scratch-places.ts";
+import { missesHalf, outgrowsSharedScratch, packetsOverPlain } from "./scratch-places.ts";
 import { movesPackets } from "./strand-state.ts";
 
 export const TARGETS = ["mscclpp"] as const;
@@ -32,6 +32,17 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
       severity: "error",
       message: `moves packets of scratch[${packets}] of rank ${owner}, which lie over plain data of scratch[${plain}] on this executor (packets of chunk i take up the room of chunks 2i and 2i+1): they destroy each other, and plain data that looks like the number of a launch passes for packets`,
       hint: "give plain data chunks of scratch behind those that packets take up: with packets in n chunks from 0, from chunk 2n",
+    });
+  }
+  for (const { place, inLoop, shareBytes, maxMessageBytes } of outgrowsSharedScratch(plan)) {
+    const share = `reuse_resources gives each chunk of scratch ${shareBytes} bytes on this executor, too few for messages above ${maxMessageBytes} bytes`;
+    findings.at(plan, place, {
+      code: inLoop ? "undecided" : "target-defect",
+      severity: "error",
+      message: inLoop
+        ? `${share}: the loop uses them again from their beginning, and nothing here proves that what lay there was read`
+        : `${share}: this operation reads or writes on in the next chunk`,
+      hint: `set max_message_size to at most ${maxMessageBytes}, or leave reuse_resources off`,
     });
   }
   for (const rank of plan.ranks) {

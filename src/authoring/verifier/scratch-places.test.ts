@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { at, codes, copy, far, nop, planOf, put, signal, wait } from "../../../test/support/small-plans.ts";
+import { mscclppAllReducePipeline } from "../algorithms/index.ts";
 import type { ExecutionPlan, Op } from "../plan/index.ts";
 import { verifyPlan } from "./index.ts";
 
@@ -86,5 +87,43 @@ describe("scratch of MSCCL++'s executor", () => {
     expect(codes(plan(false), { target })).toEqual([]);
     expect(codes(plan(true), { target })).toEqual(["target-defect"]);
     expect(codes(plan(true, true), { target })).toEqual([]);
+  });
+});
+
+describe("scratch that plans share (reuse_resources)", () => {
+  /** One rank copies through scratch of `chunks` chunks, plainly or as packets. */
+  const through = (maxMessageSizeBytes: bigint, format?: "packets", chunks = 4): ExecutionPlan => {
+    const [pack, unpack] = format === undefined ? ([] as const) : (["pack", "unpack"] as const);
+    const ops = [copy(at("scratch", 0), at("input", 0), pack), nop, copy(at("output", 0), at("scratch", 0), unpack)];
+    const plan = planOf(
+      [[ops]],
+      { input: 1, output: 1, scratch: chunks },
+      { operation: "all_gather", chunksPerPart: 1 },
+    );
+    return {
+      ...plan,
+      options: { ...plan.options, protocol: "LL", reuseResources: true, maxMessageSizeBytes },
+    };
+  };
+  const shareBytes = 2n ** 24n;
+
+  it.each([
+    ["plain", undefined, shareBytes],
+    ["packets", "packets", shareBytes / 2n],
+  ] as const)("has room for messages up to a chunk's share: %s", (_, format, most) => {
+    expect(codes(through(most, format), { target })).toEqual([]);
+    expect(codes(through(most + 1n, format), { target })).toEqual(["target-defect"]);
+    expect(codes(through(most + 1n, format))).toEqual([]);
+    const [finding] = verifyPlan(through(2n ** 40n, format), { target, lint: false }).findings;
+    expect(finding?.message).toContain(`messages above ${most} bytes`);
+  });
+
+  it("is used again by loops, which nothing proves right", () => {
+    const plan = mscclppAllReducePipeline({}).plan();
+    const { findings } = verifyPlan(plan, { target, lint: false });
+    const undecided = findings.filter(({ code }) => code === "undecided");
+    expect(undecided.map(({ rank }) => rank)).toEqual([0, 1]);
+    // Two chunks of 32 MiB each.
+    expect(undecided[0]?.hint).toContain(`at most ${2 ** 26}`);
   });
 });

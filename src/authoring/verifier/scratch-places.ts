@@ -2,7 +2,10 @@
  * Where MSCCL++'s executor puts what lies in scratch. Plain data of chunk i begins at i chunks, packets of chunk i at 2i: packets
  * are twice as long as their data, and scratch has no part of its own for them. With two halves of scratch, launches take turns
  * in local accesses and in packets, but plain accesses to scratch of other ranks, by ports and by switches use the first half.
- * Source: microsoft/mscclpp 0.9, `handlePut`, `handleGet`, `handlePutPackets`, `handleUnpackPackets` of `execution_kernel.hpp`.
+ * With `reuse_resources` scratch has 64 MiB whatever the message. From the size on at which chunks outgrow their share of it, an
+ * operation outside a loop writes on into the next share, and loops use a share again from its beginning.
+ * Source: microsoft/mscclpp 0.9, `handlePut`, `handleGet`, `handlePutPackets`, `handleUnpackPackets` of `execution_kernel.hpp`,
+ * `calScratchBufferSize` and `calMaxScratchChunkSize` of `execution_plan.cc`.
  */
 import { type BufferKind, bodyOf, type ExecutionPlan, type SimpleOp } from "../plan/index.ts";
 
@@ -122,4 +125,53 @@ export function packetsOverPlain(plan: ExecutionPlan): readonly Overlap[] {
 /** Says whether an operation finds plain data of scratch in the first half in every launch. */
 export function missesHalf(op: SimpleOp, plan: ExecutionPlan, rank: number): boolean {
   return plan.options.useDoubleScratchBuffer && stretchesOf(op, plan, rank).some(({ firstHalf }) => firstHalf);
+}
+
+/** Bytes of scratch with `reuse_resources`. */
+const SHARED_SCRATCH_BYTES = 2 ** 26;
+
+/** An operation on chunks of scratch that large messages make longer than their share. */
+export interface Outgrowth {
+  readonly place: readonly [number, number, number, number | undefined];
+  readonly inLoop: boolean;
+  /** Of each chunk. */
+  readonly shareBytes: number;
+  /** The largest message that fits. */
+  readonly maxMessageBytes: bigint;
+}
+
+/**
+ * Finds where chunks of scratch outgrow their shares of what `reuse_resources` gives, at the plan's largest message: at most one
+ * place inside and one outside of loops for each rank. An executor's rank takes its own number of chunks of scratch for
+ * everybody's; the largest number of all ranks gives the smallest share.
+ */
+export function outgrowsSharedScratch(plan: ExecutionPlan): readonly Outgrowth[] {
+  const { options, ranks, collective } = plan;
+  const numChunks = Math.max(...ranks.map(({ scratch }) => scratch.chunks));
+  if (!options.reuseResources || numChunks === 0) return [];
+  const halves = options.useDoubleScratchBuffer ? 2 : 1;
+  const align = Math.max(1, options.bufferAlignment);
+  const shareBytes = Math.ceil(Math.ceil(SHARED_SCRATCH_BYTES / halves / numChunks) / align) * align;
+  const found: Outgrowth[] = [];
+  for (const rank of ranks) {
+    const [first, second] =
+      collective.operation === "all_gather" ? [rank.output, rank.input] : [rank.input, rank.output];
+    const messageChunks = first.chunks === 0 ? second.chunks : first.chunks;
+    const seen = new Set<boolean>();
+    rank.strands.forEach(({ ops }, s) => {
+      ops.forEach((outer, o) => {
+        const inLoop = outer.kind === "pipeline";
+        bodyOf(outer).forEach((op, b) => {
+          const stretches = stretchesOf(op, plan, rank.rank);
+          if (stretches.length === 0 || seen.has(inLoop)) return;
+          const times = stretches.some(({ packets }) => packets) ? 2 : 1;
+          const maxMessageBytes = BigInt(Math.floor(shareBytes / times) * messageChunks);
+          if (options.maxMessageSizeBytes <= maxMessageBytes) return;
+          seen.add(inLoop);
+          found.push({ place: [rank.rank, s, o, inLoop ? b : undefined], inLoop, shareBytes, maxMessageBytes });
+        });
+      });
+    });
+  }
+  return found;
 }
