@@ -27,22 +27,16 @@ import {
 import {
   type CudaDevice,
   type CudaDeviceInfo,
-  CudaStream,
   devicePtr,
   deviceStorageOf,
   deviceTensor,
   download,
-  enablePeerAccess,
-  MemoryPool,
-  openDevice,
-  PinnedPool,
-  RankDevice,
+  type RankDevice,
   upload,
 } from "../../device/index.ts";
-import type { SegmentSource } from "../../device/internal.ts";
+import { type OpenedRankDevice, openRankDevice, type SegmentSource } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
 import { nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
-import { wantsTimings } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
@@ -121,7 +115,7 @@ export interface Serving extends Pick<NcclSettings, "backend"> {
  * releaseNcclHost(host);
  */
 export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
-  return attachServing(handle, rank, options, { backend: "nccl", choicesOf: undefined });
+  return attachServing(handle, rank, optionsOf(options), { backend: "nccl", choicesOf: undefined });
 }
 
 /** As `attachNccl`, for backends that let plans serve some of the calls. */
@@ -149,30 +143,29 @@ export function attachServing(
         : `a rank with a thread or process of its own: this thread is rank ${inTheWay} of that world, and NCCL's calls block it until other ranks make theirs`,
     );
   }
-  let device: CudaDevice | undefined;
+  let opened: OpenedRankDevice<Registrations> | undefined;
   try {
-    const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
-    device = openDevice(driver, options.device ?? rank, { ledger });
-    const limit = options.memoryLimitBytes;
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
-    const registrations =
-      options.registerBuffers === true ? new Registrations(library, device, interprocess) : undefined;
-    const at = new RankDevice({
-      device,
-      pool: new MemoryPool(device, {
-        ...(limit === undefined ? {} : { limitBytes: limit }),
-        ...(registrations === undefined ? {} : { listener: registrations, ...sourceOf(library, device) }),
-      }),
-      pinned: new PinnedPool(device),
-      main: CudaStream.create(device),
-      generation: handle.generation,
-    });
     const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
-    const others = options.device === undefined ? all : options.peers;
-    const reached = interprocess || others === undefined ? undefined : enablePeerAccess(device, others);
-    const { info } = device;
+    opened = openRankDevice(driver, {
+      ordinal: options.device ?? rank,
+      generation: handle.generation,
+      ledger: handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank),
+      limitBytes: options.memoryLimitBytes,
+      interprocess,
+      peers: options.device === undefined ? all : options.peers,
+      segments:
+        options.registerBuffers === true
+          ? (device) => ({
+              listener: new Registrations(library, device, interprocess),
+              ...sourceOf(library, device),
+            })
+          : undefined,
+    });
+    const { listener: registrations, numReached } = opened;
+    const { info } = opened.at.device;
     const { backend, choicesOf, topologyOf } = serving;
-    const ncclRank = new NcclRank(library, at, segment, {
+    const ncclRank = new NcclRank(library, opened, segment, {
       worldRank: rank,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
@@ -184,15 +177,15 @@ export function attachServing(
       blocking: options.blocking ?? true,
       registrations,
       interprocess,
-      flightTimings: wantsTimings(options.flightTimings),
+      flightTimings: options.flightTimings,
       backend,
       // Among processes, mapping a window fails where devices cannot reach each other.
-      reachesPeers: interprocess || handle.ranks === 1 || (reached?.length ?? 0) >= handle.ranks - 1,
+      reachesPeers: interprocess || handle.ranks === 1 || numReached >= handle.ranks - 1,
       choicesOf: choicesOf && ((place) => choicesOf(place, info, interprocess)),
     });
     return new NcclBackend(handle, ncclRank, control, options.uniqueId);
   } catch (error) {
-    device?.close();
+    opened?.at.device.close();
     segment.presence.withdraw(rank);
     control.close();
     throw error;
@@ -203,7 +196,7 @@ export function attachServing(
 function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
   checkNcclHandle(handle);
   checkRankOf(handle, rank);
-  if ((optionsOf(options).device ?? rank) >= numDevices && options.device === undefined) {
+  if ((options.device ?? rank) >= numDevices && options.device === undefined) {
     throw new InvalidArgumentError(
       "ranks",
       handle.ranks,
@@ -271,7 +264,7 @@ export class NcclBackend implements Backend {
     const all = Array.from({ length: handle.ranks }, (_, r) => r);
     const control = rank.segment.group("world", all, 0, this.rank);
     this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, all, uniqueId));
-    // A rank that has nothing to do must end its part too when the world fails: others wait for that.
+    // A rank that has nothing to do must end its part too when the world fails: others wait for that. It may have failed already.
     this.#endWatch = rank.segment.onFailure(() => rank.endings.worldFailed());
     this.#releaseExit = guardExit(() => !this.#freed);
   }

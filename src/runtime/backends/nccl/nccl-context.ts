@@ -34,8 +34,8 @@ export interface NcclSettings {
   readonly registrations: Registrations | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
   readonly interprocess: boolean;
-  /** Whether calls are timed on the stream for the flight recorder. */
-  readonly flightTimings: boolean;
+  /** See `NcclAttachOptions.flightTimings`. */
+  readonly flightTimings: boolean | undefined;
 }
 
 /** One rank's end of NCCL. */

@@ -1,5 +1,5 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
-import { CudaStream, PeerMemory, type RankDevice } from "../../device/index.ts";
+import { CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
@@ -13,6 +13,12 @@ import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
 import { CommQueue } from "./queue.ts";
 import { NCCL_RESULT } from "./symbols.ts";
+
+/** What a rank has opened of its device. */
+interface OpenedDevice {
+  readonly at: RankDevice;
+  readonly peers: PeerMemory;
+}
 
 export class NcclRank implements NcclContext {
   readonly library: NcclLibrary;
@@ -28,20 +34,20 @@ export class NcclRank implements NcclContext {
   capturing: NcclContext["capturing"];
   readonly handles: BigUint64Array[] = [];
 
-  constructor(library: NcclLibrary, at: RankDevice, segment: ControlSegment, settings: NcclSettings) {
+  constructor(library: NcclLibrary, { at, peers }: OpenedDevice, segment: ControlSegment, settings: NcclSettings) {
     this.library = library;
     this.at = at;
+    this.peers = peers;
     this.segment = segment;
     this.settings = settings;
+    const word = at.pool.allocate(4, at.main, "barrier");
+    this.barrierWord = Number(word.address);
+    at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, at.main.handle);
+    at.main.touched = true;
     this.#room = new KernelRoom(at.device.info.numMultiprocessors);
     this.waiting = new WorldWaiting(this.segment, this.poller, settings.timeoutMs);
     this.at.device.waiting = this.waiting;
     this.endings = new CommunicatorTeardown(this);
-    this.peers = new PeerMemory(this.at.device, this.at.pool, { interprocess: settings.interprocess });
-    const word = this.at.pool.allocate(4, this.at.main, "barrier");
-    this.barrierWord = Number(word.address);
-    this.at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, this.at.main.handle);
-    this.at.main.touched = true;
   }
 
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */

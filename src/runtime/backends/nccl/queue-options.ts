@@ -29,7 +29,7 @@ export interface QueueOptions<Q> {
   readonly opening: Opening;
   readonly blocking: boolean;
   /** Whether calls are timed on the stream for the flight recorder. */
-  readonly flightTimings: boolean;
+  readonly flightTimings: boolean | undefined;
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;

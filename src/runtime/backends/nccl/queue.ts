@@ -19,6 +19,7 @@ import {
   type QueuedWork,
   type QueueWatchdog,
   type WorkDriver,
+  wantsTimings,
 } from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
 import { Completion } from "./completion.ts";
@@ -64,19 +65,20 @@ export class CommQueue implements Pollable, WorkDriver {
 
   constructor(options: QueueOptions<CommQueue>) {
     this.options = options;
+    this.order = new StreamOrder(options.at, options.stream, this);
+    const completion = new Completion(options.at, options.stream);
+    this.handle = new CommHandle(options);
     this.#agreement = new Agreement({
       ...options,
       generation: options.at.generation,
       joinedApart: mixedRegistrations,
     });
     this.#publishing = new CallPublication(this.#agreement);
-    this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.#agreement, options);
-    const timer = options.flightTimings ? new StreamTimer(options.stream) : undefined;
+    const timer = wantsTimings(options.flightTimings) ? new StreamTimer(options.stream) : undefined;
     this.#recorder = new CallRecorder(options.control, timer);
-    this.order = new StreamOrder(options.at, options.stream, this);
     this.settling = new CallSettlement(this, this.#recorder, (entry) => this.order.forget(entry));
-    this.#inFlight = new InFlight(new Completion(options.at, options.stream), this.settling);
+    this.#inFlight = new InFlight(completion, this.settling);
     this.#issued = this.#inFlight.calls;
     this.#watchdog = watchEngine(this.handle, this.#recorder, this.#agreement, options);
   }
