@@ -7,8 +7,9 @@ import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
 import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, unitsForTrees } from "./forest.ts";
-import { LinkLoads } from "./link-loads.ts";
+import { LinkLoads, type Ways, waysTime } from "./link-loads.ts";
 import { bestLinkUse, isBalanced, isSymmetric } from "./link-use.ts";
+import { orbitForest } from "./orbit-forest.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
 import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
@@ -16,6 +17,9 @@ import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts
 const integer = (value: number): Rational => new Rational(BigInt(value));
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 const turned = (routes: RoutedTree["routes"]): number[][] => routes.map((route) => [...route].reverse());
+
+/** Up to so many ranks relays are split off and trees packed, for whatever network; beyond, symmetry is tried first. */
+const MOST_BY_SPLITTING = 32;
 
 /**
  * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
@@ -26,6 +30,11 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
   const usable = fewestSteps || isBalanced(graph) ? graph : await balanced(graph, weights);
   if (fewestSteps || usable === undefined) return breadthFirst(graph, weights);
   const bound = gatherBound(usable, weights);
+  const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
+  if (usable.ranks.length > MOST_BY_SPLITTING) {
+    const large = await orbitForest(usable, weights, bound, trees);
+    if (large !== undefined) return large;
+  }
   const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
   const isCut = treesPerRoot !== undefined && treesPerRoot < most;
@@ -55,18 +64,28 @@ function timeOf(graph: ScaledGraph, trees: readonly ScheduleTree[]): Rational {
   return loads.time();
 }
 
-function treeOf(
-  graph: ScaledGraph,
-  tree: RoutedTree,
-  total: number,
-  ways: { down?: RoutedTree["routes"]; up?: RoutedTree["routes"] },
-): ScheduleTree {
+function treeOf(graph: ScaledGraph, tree: RoutedTree, total: number, ways: Ways): ScheduleTree {
   return {
     root: graph.ids[tree.root] as string,
     weight: new Rational(BigInt(tree.amount), BigInt(total)).toString(),
     ...(ways.down === undefined ? {} : { down: ways.down.map((route) => idsOf(graph, route)) }),
     ...(ways.up === undefined ? {} : { up: ways.up.map((route) => idsOf(graph, route)) }),
   };
+}
+
+/** The schedule of a forest whose trees go these ways, and its time. */
+function scheduleOf(graph: ScaledGraph, { trees, total }: Forest, ways: (tree: RoutedTree) => Ways) {
+  const listed = trees.map((tree) => ({ tree, ways: ways(tree) }));
+  const time = waysTime(
+    graph,
+    total,
+    listed.map(({ tree: { amount }, ways }) => ({ amount, ...ways })),
+  );
+  const schedule: Outcome["schedule"] = {
+    kind: "trees",
+    trees: listed.map(({ tree, ways }) => treeOf(graph, tree, total, ways)),
+  };
+  return { time, schedule };
 }
 
 const gathersIn = ({ collective }: Problem): boolean => collective === "reduce_scatter" || collective === "reduce";
@@ -85,10 +104,8 @@ export async function byTrees(problem: Problem): Promise<Outcome> {
   const gathers = gathersIn(problem);
   const bound = treesBound(problem);
   const forest = await forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem));
-  const trees = forest.trees.map((tree) =>
-    treeOf(graph, tree, forest.total, gathers ? { up: turned(tree.routes) } : { down: tree.routes }),
-  );
-  return { ...bound, time: timeOf(graph, trees), height: forest.height, schedule: { kind: "trees", trees } };
+  const ways = ({ routes }: RoutedTree): Ways => (gathers ? { up: turned(routes) } : { down: routes });
+  return { ...bound, ...scheduleOf(graph, forest, ways), height: forest.height };
 }
 
 export function treesBothWaysBound({ graph }: Problem): AllReduceBound {
@@ -108,13 +125,17 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
   const down = await forestFor(problem, graph, weights);
   const isFixed = fewestSteps || treesPerRoot !== undefined;
   if (isSymmetric(graph)) {
-    const mirrored = ({ trees, total, height }: Forest) =>
-      outcome(
-        trees.map((tree) => treeOf(graph, tree, total, { down: tree.routes, up: turned(tree.routes) })),
-        2 * height,
-      );
+    const mirrored = (forest: Forest): Outcome => ({
+      ...bound,
+      ...scheduleOf(graph, forest, ({ routes }) => ({ down: routes, up: turned(routes) })),
+      height: 2 * forest.height,
+    });
     const simple = mirrored(down);
     if (isFixed || simple.time.equals(bound.bound)) return simple;
+    if (graph.ranks.length > MOST_BY_SPLITTING) {
+      const large = await orbitForest(graph, weights, outward, { mode: "mirrored" });
+      return large === undefined ? simple : fastest(simple, mirrored(large));
+    }
     const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
     return use === undefined
       ? simple
