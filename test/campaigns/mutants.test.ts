@@ -2,8 +2,9 @@
  * Mutants of every file that the command line takes: whatever a file holds, a call ends soon with exit code 0, 1, 2 or 3
  * and a sentence, without a stack, without a byte that a terminal obeys, and in bounded memory.
  *
- * CHORALE_MUTANTS sets how many of each option are made (10,000 before a release, a few in CI), CHORALE_SEED the seed,
- * CHORALE_ONLY a regular expression over the options' names.
+ * CHORALE_MUTANTS sets how many of each option are made (10,000 before a release, a few in CI; a third of them where a
+ * call starts ranks or programs), CHORALE_SEED the seed, CHORALE_ONLY a regular expression over the options' names, and
+ * CHORALE_SHARD=I/N makes the I-th of N equal parts, so that N processes share the work.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,11 +14,14 @@ import { afterAll, expect, it } from "vitest";
 import { runCli } from "../helpers/cli.ts";
 import { Random } from "../oracle/random.ts";
 import { wrongEnding } from "../support/cli-verdict.ts";
+import { callWith, type FileOption } from "../support/file-option.ts";
 import { fileOptions } from "../support/file-options.ts";
 import { mutateFile } from "../support/mutate-file.ts";
+import { rootOptions } from "../support/root-options.ts";
 
-const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 12);
+const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 5);
 const SEED = Number(process.env["CHORALE_SEED"] ?? 20_261_122);
+const [SHARD = 1, SHARDS = 1] = (process.env["CHORALE_SHARD"] ?? "1/1").split("/").map(Number);
 const ONLY = new RegExp(process.env["CHORALE_ONLY"] ?? "");
 /** A call that takes longer hangs, as far as anybody who waits for it can tell. */
 const MAX_MS = 20_000;
@@ -25,16 +29,18 @@ const MAX_RSS_BYTES = 1e9;
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-mutants-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const options = fileOptions(join(folder, "right")).filter(({ name }) => ONLY.test(name));
-/** A mutant that runs takes long, and starts threads: fewer of them in CI. */
-const countOf = (name: string) => (/^(launch|bench|tune)/.test(name) ? Math.ceil(COUNT / 3) : COUNT);
+const right = fileOptions(join(folder, "right"));
+const options = [...right, ...rootOptions(join(folder, "right", "right-two.json"))].filter(({ name }) =>
+  ONLY.test(name),
+);
+const countOf = ({ isSlow }: FileOption) => (isSlow === true ? Math.ceil(COUNT / 3) : COUNT);
 
-it.each(options.map((option) => [option.name, countOf(option.name), option] as const))(
+it.each(options.map((option) => [option.name, countOf(option), option] as const))(
   `%s: %i mutants from seed ${SEED} end in words`,
   async (name, count, option) => {
     const wrong: string[] = [];
     const codes = new Map<number, number>();
-    for (let index = 0; index < count && wrong.length < 5; index++) {
+    for (let index = SHARD - 1; index < count && wrong.length < 5; index += SHARDS) {
       const random = new Random(SEED + index);
       const place = join(folder, String(index % 8));
       rmSync(place, { recursive: true, force: true });
@@ -44,7 +50,7 @@ it.each(options.map((option) => [option.name, countOf(option.name), option] as c
       const began = performance.now();
       let problems: string[];
       try {
-        const end = await runCli(...option.argv(file));
+        const end = await callWith(option, file, (argv) => runCli(...argv));
         codes.set(end.code, (codes.get(end.code) ?? 0) + 1);
         problems = wrongEnding(end, option.isProgram);
       } catch (error) {

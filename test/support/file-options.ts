@@ -15,16 +15,8 @@ import { encodeSafetensors } from "../../src/foreign/formats/index.ts";
 import { parseSystem } from "../../src/machine/topology/index.ts";
 import { DEFAULT_PRICES } from "../../src/planner/index.ts";
 import { encodeGguf } from "../planner/gguf-file.ts";
-
-export interface FileOption {
-  readonly name: string;
-  /** The file's name, by whose ending the command knows it. */
-  readonly file: string;
-  readonly content: Uint8Array;
-  readonly argv: (path: string) => readonly string[];
-  /** It is a program, whose own errors have stacks. */
-  readonly isProgram?: boolean;
-}
+import type { FileOption } from "./file-option.ts";
+import { machineFileOptions } from "./machine-file-options.ts";
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
 const json = (value: unknown) => utf8(JSON.stringify(value));
@@ -173,6 +165,10 @@ function measurements(): object {
   return { ...all, rows: all.rows.filter(({ plan }) => plan !== undefined).slice(0, 4) };
 }
 
+const astra = utf8(
+  "topology: [ Ring, FullyConnected ]\nnpus_count: [ 2, 2 ]\nbandwidth: [ 50.0, 25.0 ]  # GB/s\nlatency: [ 500.0, 700 ]\n",
+);
+
 /** The options, with what they need beside the file written to `folder`. */
 export function fileOptions(folder: string): readonly FileOption[] {
   mkdirSync(folder, { recursive: true });
@@ -186,12 +182,15 @@ export function fileOptions(folder: string): readonly FileOption[] {
   writeMscclpp(program, (piece) => mscclpp.push(piece));
   const ours = utf8(planToJson(plan));
   const right = beside("right-plan.json", ours);
+  const two = compile(ringAllReduce({ numRanks: 2 }));
+  beside("right-two.json", utf8(planToJson(two)));
   const inventory = parseSystem("l4");
   const dgx = json(parseSystem("rtx4090-2"));
   const four = beside("right-four.json", json(parseSystem("4x rtx4090-2")));
   if (inventory === undefined) throw new Error("no preset l4");
   const onFile = ["--topology", four, "-b", "64K", "-e", "64K"];
   const small = ["-b", "64K", "-e", "64K"];
+  const fit = ["tune", "--fit", beside("right-measured.json", json(measurements())), "--only", "fenceUs"];
   const plans = [
     ["chorale plan", "plan.json", ours],
     ["MSCCL++ plan", "mscclpp.json", utf8(mscclpp.join(""))],
@@ -215,7 +214,41 @@ export function fileOptions(folder: string): readonly FileOption[] {
         content,
         argv: (path) => ["sim", path, "--topology", "hgx-h100-8", ...small],
       },
+      {
+        name: `bench: ${what}`,
+        file,
+        content,
+        argv: (path) => ["bench", path, "-b", "64K", "-e", "64K", "--iterations", "1", "--repeats", "1"],
+        isSlow: true,
+      },
     ]),
+    {
+      name: "compile --target cuda: plan",
+      file: "plan.json",
+      content: ours,
+      argv: (path) => ["compile", path, "--target", "cuda", "--no-verify"],
+    },
+    {
+      name: "compile --target xml: plan",
+      file: "plan.json",
+      content: ours,
+      argv: (path) => ["compile", path, "--target", "xml", "--no-verify"],
+    },
+    {
+      name: "check --target mscclpp: plan",
+      file: "plan.json",
+      content: ours,
+      argv: (path) => ["check", path, "--target", "mscclpp", "--promise", "relaunch"],
+    },
+    {
+      name: "sim --trace and --chakra: plan",
+      file: "plan.json",
+      content: ours,
+      argv: (path) => {
+        const beside = (name: string) => join(dirname(path), name);
+        return ["sim", path, ...onFile, "--trace", beside("trace.json"), "--chakra", beside("chakra")];
+      },
+    },
     {
       name: "sim --topology: inventory",
       file: "inventory.json",
@@ -225,9 +258,7 @@ export function fileOptions(folder: string): readonly FileOption[] {
     {
       name: "sim --topology: ASTRA-sim network",
       file: "network.yml",
-      content: utf8(
-        "topology: [ Ring, FullyConnected ]\nnpus_count: [ 2, 2 ]\nbandwidth: [ 50.0, 25.0 ]  # GB/s\nlatency: [ 500.0, 700 ]\n",
-      ),
+      content: astra,
       argv: (path) => ["sim", right, "--topology", path, ...small],
     },
     {
@@ -241,6 +272,33 @@ export function fileOptions(folder: string): readonly FileOption[] {
       file: "measured.json",
       content: json(measurements()),
       argv: (path) => ["tune", "--fit", path, "--topology", "hgx-h200-8", "--only", "fenceUs"],
+      isSlow: true,
+    },
+    {
+      name: "tune --params",
+      file: "params.json",
+      content: json(Object.values(SYSTEMS)[0]),
+      argv: (path) => [...fit, "--topology", "hgx-h200-8", "--params", path],
+      isSlow: true,
+    },
+    {
+      name: "tune --topology",
+      file: "inventory.json",
+      content: json(parseSystem("hgx-h200-8")),
+      argv: (path) => [...fit, "--topology", path],
+      isSlow: true,
+    },
+    {
+      name: "topo --hardware",
+      file: "inventory.json",
+      content: json(parseSystem("mi300x-8")),
+      argv: (path) => ["topo", "--hardware", path],
+    },
+    {
+      name: "topo --hardware --json",
+      file: "inventory.json",
+      content: dgx,
+      argv: (path) => ["topo", "--hardware", path, "--format", "json"],
     },
     {
       name: "plan: config.json",
@@ -276,6 +334,12 @@ export function fileOptions(folder: string): readonly FileOption[] {
       },
     },
     {
+      name: "plan: folder",
+      file: "config.json",
+      content: json(llamaConfig),
+      argv: (path) => ["plan", dirname(path), "--hardware", "l4", "--context", "64"],
+    },
+    {
       name: "plan --hardware",
       file: "inventory.json",
       content: json(inventory),
@@ -305,6 +369,12 @@ export function fileOptions(folder: string): readonly FileOption[] {
       content: json(flightDump()),
       argv: (path) => ["doctor", "--flight", path, "--json"],
     },
+    {
+      name: "doctor --flight: folder",
+      file: "flight.json",
+      content: json(flightDump()),
+      argv: (path) => ["doctor", "--flight", dirname(path)],
+    },
     ...(
       [
         ["check", ["check"], []],
@@ -319,6 +389,7 @@ export function fileOptions(folder: string): readonly FileOption[] {
         content: utf8(PROGRAM),
         argv: (path) => [...before, path, ...after],
         isProgram: true,
+        isSlow: what === "bench",
       }),
     ),
     {
@@ -327,6 +398,7 @@ export function fileOptions(folder: string): readonly FileOption[] {
       content: utf8(SCRIPT),
       argv: (path) => ["launch", "-n", "2", "--timeout", "10", path],
       isProgram: true,
+      isSlow: true,
     },
     {
       name: "check --certificate",
@@ -364,5 +436,18 @@ export function fileOptions(folder: string): readonly FileOption[] {
       content: ours,
       argv: (path) => ["sim", path, right, ...onFile, "--json"],
     },
+    {
+      name: "synth --params",
+      file: "params.json",
+      content: json(Object.values(SYSTEMS)[0]),
+      argv: (path) => ["synth", "all_gather", "--topology", "rtx4090-2", "--envelope", "--params", path, ...small],
+    },
+    {
+      name: "synth --topology: ASTRA-sim network",
+      file: "network.yml",
+      content: astra,
+      argv: (path) => ["synth", "broadcast", "--topology", path],
+    },
+    ...machineFileOptions(folder, two, right),
   ];
 }
