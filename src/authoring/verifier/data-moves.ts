@@ -22,9 +22,13 @@ export interface MoveParts {
   readonly threadwise: boolean;
 }
 
+interface Written {
+  readonly value: number;
+  readonly tag: number;
+}
 /** One iteration of an operation with packets, beside the first. */
 interface Round {
-  readonly values: number[];
+  readonly written: Written[];
   at: number;
   readonly isFirst: boolean;
   readonly site: Site;
@@ -34,7 +38,7 @@ export class Moves {
   readonly #in: MoveParts;
   readonly #packetWaiters = new Map<number, Set<StrandState>>();
   /** What an operation with packets wrote in the first iteration of its loop, by operation and launch. */
-  readonly #firstRound = new Map<string, number[]>();
+  readonly #firstRound = new Map<string, Written[]>();
   #round: Round | undefined;
   /** An operation with packets that writes other values in a later iteration of its loop than in the first. */
   changing: Site | undefined;
@@ -115,7 +119,7 @@ export class Moves {
 
   #write(cell: number, who: Accessor, position: number, value: number, tag: number): void {
     this.#in.memory.write(cell, who, position, value, tag);
-    if (this.#round !== undefined) this.#compareRound(this.#round, value);
+    if (this.#round !== undefined) this.#compareRound(this.#round, value, tag);
     if (tag === 0) return;
     const waiters = this.#packetWaiters.get(cell);
     if (waiters === undefined) return;
@@ -123,11 +127,13 @@ export class Moves {
     for (const waiter of waiters) this.#in.wake(waiter);
   }
 
-  #compareRound(round: Round, value: number): void {
-    if (round.isFirst) round.values.push(value);
+  /** A port copies what lies there: the same value may be plain data in one iteration and packets in another. */
+  #compareRound(round: Round, value: number, tag: number): void {
+    if (round.isFirst) round.written.push({ value, tag });
     else {
-      const first = round.values[round.at++]!;
-      if (first !== value && !this.#in.values.equal(first, value)) this.changing ??= round.site;
+      const first = round.written[round.at++]!;
+      const isSame = first.tag === tag && (first.value === value || this.#in.values.equal(first.value, value));
+      if (!isSame) this.changing ??= round.site;
     }
   }
 
@@ -135,9 +141,9 @@ export class Moves {
   execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined, site: Site): boolean {
     if (pipeline === undefined || !movesPackets(op)) return this.#execute(strand, op, pipeline, site);
     const key = `${site.id} ${site.launch}`;
-    const values = this.#firstRound.get(key) ?? [];
-    this.#firstRound.set(key, values);
-    this.#round = { values, at: 0, isFirst: site.iteration === 0, site };
+    const written = this.#firstRound.get(key) ?? [];
+    this.#firstRound.set(key, written);
+    this.#round = { written, at: 0, isFirst: site.iteration === 0, site };
     const done = this.#execute(strand, op, pipeline, site);
     this.#round = undefined;
     return done;

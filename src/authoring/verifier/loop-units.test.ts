@@ -71,6 +71,19 @@ describe("loops", () => {
     expect(rates.notCovered).toBeUndefined();
   });
 
+  it("are undecided where not all of them are looked at: many units of one rate, parts that do not divide at many distances", () => {
+    const nops = (count: number) =>
+      Array.from({ length: count }, (_, k) => loop([{ kind: "nop" }], k + 1, 16 * (k + 1)));
+    expect(sizesToCheck(planOf([[nops(20)]], [], 20)).notCovered).toBeUndefined();
+    expect(codes(planOf([[nops(60)]], [], 60))).toEqual(["undecided"]);
+    const half = (index: number, size: number): SimpleOp =>
+      ({ ...copy("output", "input", size, index), tbg: { index: 0, size: 2 } }) as SimpleOp;
+    const notCovered = (...body: SimpleOp[]) => sizesToCheck(planOf([[[loop(body, 4)]]], [], 4)).notCovered;
+    expect(notCovered(half(0, 3))).toBeUndefined();
+    expect(notCovered(half(1, 2))).toBeUndefined();
+    expect(notCovered(half(0, 3), half(1, 3))?.message).toContain("do not divide");
+  });
+
   it("that block only when credits are used up are found, which one and two units would not show", () => {
     // The second strand gives the tokens back in a loop of its own, after the first loop: too late for the third unit.
     const late = planOf([[[loop([acquire(0), release(1)])], [loop([acquire(1)]), loop([release(0)])]]], [2, 0]);

@@ -19,7 +19,8 @@
  * - *Blocking.* `loop-progress.ts` argues that no size gets stuck, or says that it cannot.
  * - *Parts.* The parts of a strand group differ by one element where they do not divide a range. Which elements of a chunk
  *   belong to which part repeats with the number of elements to the chunk, with a period that divides the numbers of parts;
- *   in the first period the parts are off by most of a chunk, in the second they are where they stay.
+ *   in the first period the parts are off by most of a chunk, in the second they are where they stay. In loops this is looked
+ *   at with one unit to the chunk; with more it is the same where every place is touched at one offset, and `undecided` elsewhere.
  *
  * What needs more sizes than `MAX_SIZES` is not called right. `loop-units.test.ts` compares with more of them.
  */
@@ -35,10 +36,10 @@ export interface CheckedSize {
   readonly elementsPerChunk?: number;
 }
 
-/** Sizes that one plan is checked at; beyond, the verdict is `undecided`. */
+/** Sizes that one plan is checked at for its units and rates; beyond, the verdict is `undecided`. */
 const MAX_SIZES = 64;
 
-/** Of these, sizes that show how ranges of loops lie over each other. */
+/** Sizes beside these that show how ranges of loops lie over each other. */
 const MAX_WINDOW_SIZES = 128;
 
 interface Sizes {
@@ -104,14 +105,12 @@ function creditsOf(plan: ExecutionPlan): number {
   return credits;
 }
 
-/** The period, in elements to the chunk, of how the parts of all strand groups lie; 1 where they always divide. */
-function periodOfParts(plan: ExecutionPlan): number {
+/** The period, in elements to the chunk, of how the parts of strand groups lie; 1 where they always divide. */
+function periodOfParts(ops: readonly SimpleOp[]): number {
   let period = 1;
-  for (const rank of plan.ranks) {
-    for (const op of rank.strands.flatMap((strand) => strand.ops.flatMap(bodyOf))) {
-      if (!("tbg" in op) || op.tbg === undefined) continue;
-      for (const size of rangeSizes(op)) if (size > 0) period = lcm(period, op.tbg.size / gcd(size, op.tbg.size));
-    }
+  for (const op of ops) {
+    if (!("tbg" in op) || op.tbg === undefined) continue;
+    for (const size of rangeSizes(op)) if (size > 0) period = lcm(period, op.tbg.size / gcd(size, op.tbg.size));
   }
   return period;
 }
@@ -157,6 +156,11 @@ export function sizesToCheck(plan: ExecutionPlan, units?: readonly number[]): Si
           hint: "give the loops units that are multiples of each other",
         };
       }
+    } else if (bytes.size > MAX_SIZES) {
+      notCovered = {
+        message: `loops have ${unitSizes.length} different units, too many to look at one and two of each to the chunk`,
+        hint: "give the loops the same unit",
+      };
     }
   }
   const windows = windowSizes(plan, MAX_WINDOW_SIZES);
@@ -167,7 +171,14 @@ export function sizesToCheck(plan: ExecutionPlan, units?: readonly number[]): Si
       hint: "let all operations of a loop that touch a place have it in the same chunk of their ranges",
     };
   const list: CheckedSize[] = [...bytes].slice(0, MAX_SIZES + MAX_WINDOW_SIZES).map((chunkBytes) => ({ chunkBytes }));
-  const period = periodOfParts(plan);
+  const period = periodOfParts(plan.ranks.flatMap(({ strands }) => strands.flatMap(({ ops }) => ops.flatMap(bodyOf))));
+  if (windows !== undefined && windows.length > 0 && periodOfParts(loops.flatMap(({ body }) => body)) > 1) {
+    notCovered = {
+      message:
+        "operations in loops touch the same places at different distances, and parts of strand groups in them do not divide their ranges: not every size of both is looked at",
+      hint: "let the parts divide the ranges, or touch each place in the same chunk of every range",
+    };
+  }
   if (period > 1) {
     for (let elements = 1; elements <= Math.min(2 * period, MAX_SIZES); elements++)
       if (elements % period !== 0) list.push({ chunkBytes: largest, elementsPerChunk: elements });

@@ -1,4 +1,7 @@
-/** Pairs of conflicting accesses that nothing orders, one entry for each pair of operations. */
+/**
+ * Pairs of conflicting accesses that nothing orders, one entry for each pair of operations and what each of them moves: one
+ * operation may write plain data to one place and packets to another, and only packets can be waited for in vain.
+ */
 import type { AccessLog, Accessor, Site } from "./access-log.ts";
 
 export interface Race {
@@ -35,7 +38,7 @@ export class Races {
     mayHang: boolean,
   ): number {
     const log = this.#log;
-    const key = `${log.opId(a)} ${who.site.id} ${aWrites} ${bWrites} ${mayHang}`;
+    const key = `${log.opId(a)} ${log.tag(a)} ${who.site.id} ${bTag} ${aWrites} ${bWrites} ${mayHang}`;
     let race = this.#known.get(key);
     if (race === undefined) {
       race = {

@@ -306,9 +306,10 @@ export class Values {
   }
 }
 
+/** Says whether counts are certainly the same: beyond 53 bits they are rounded, and nothing is said of them. */
 function sameCounts<K>(a: ReadonlyMap<K, number>, b: ReadonlyMap<K, number>): boolean {
   if (a.size !== b.size) return false;
-  for (const [key, count] of a) if (b.get(key) !== count) return false;
+  for (const [key, count] of a) if (b.get(key) !== count || !Number.isSafeInteger(count)) return false;
   return true;
 }
 
