@@ -14,6 +14,8 @@ const astraBinary = flagsOf(import.meta.url, { options: { astra: { type: "string
 const dist = new URL(process.env.CHORALE_DIST ?? "../dist/", import.meta.url);
 const S = await import(new URL("authoring/simulator/index.js", dist).href);
 const T = await import(new URL("machine/topology/index.js", dist).href);
+// Its name before 2026-11-22, for comparisons with older builds.
+const SimulatedMachine = S.SimulatedMachine ?? S.Machine;
 const { compile } = await import(new URL("authoring/language/index.js", dist).href);
 const { ALGORITHMS } = await import(new URL("authoring/algorithms/index.js", dist).href);
 
@@ -33,7 +35,7 @@ function scale(system, parameters, rows) {
   const devices = S.simulatedDevices(inventory);
   for (const [name, make, numRanks, useSymmetry = true] of rows) {
     const before = cpu();
-    const machine = new S.Machine(inventory, devices.slice(0, numRanks), S.SYSTEMS[parameters]);
+    const machine = new SimulatedMachine(inventory, devices.slice(0, numRanks), S.SYSTEMS[parameters]);
     const run = S.runSketch(make(numRanks), machine, S.SYSTEMS[parameters], useSymmetry);
     const seconds = cpu() - before;
     print(
@@ -189,7 +191,7 @@ const S = await import(process.argv[1]);
 const [, , numRanks, how, network] = process.argv;
 if (how !== "none") {
   const inventory = S.readAstraNetwork((await import("node:fs")).readFileSync(network, "utf8"));
-  const machine = new S.Machine(inventory, S.simulatedDevices(inventory), S.SYSTEMS.ideal);
+  const machine = new (S.SimulatedMachine ?? S.Machine)(inventory, S.simulatedDevices(inventory), S.SYSTEMS.ideal);
   console.log(S.runSketch(S.ringAllReduceSketch(+numRanks, 2 ** 26, 1), machine, S.SYSTEMS.ideal, how === "symmetry").timeUs);
 }`;
 for (const numRanks of [64, 128, 256, 512, 1024]) {

@@ -95,6 +95,40 @@ describe("chorale sim --nccl", () => {
   });
 });
 
+describe("what a model does not know", () => {
+  const on = (topology: string, ...flags: string[]) =>
+    library("--topology", topology, "-b", "1K", "-e", "1K", ...flags);
+  it.each([
+    ["mi300x-8", "--algorithm", "tree", /algorithm .*tree.*ring, what RCCL's model has/],
+    ["mi300x-8", "--protocol", "LL128", /LL or Simple/],
+    ["mi300x-8", "--nccl-version", "2.18", /version .*it is NCCL's/],
+    ["gaudi3-8", "--protocol", "LL", /protocol .*it is NCCL's/],
+    ["trn1.32xlarge", "--algorithm", "ring", /algorithm .*it is NCCL's/],
+  ])("on %s %s %s is refused, not ignored", async (topology, flag, value, words) => {
+    expect(await on(topology, flag, value)).toMatchObject({ code: 2, err: expect.stringMatching(words) });
+  });
+  it("takes RCCL's Simple for a small message when told to, and NCCL's tree on one node", async () => {
+    const timeOf = async (topology: string, ...flags: string[]) =>
+      (JSON.parse((await on(topology, ...flags, "--json")).out) as { rows: { timeUs: number }[] }).rows[0]!.timeUs;
+    expect(await timeOf("mi300x-8", "--protocol", "LL")).toBe(await timeOf("mi300x-8"));
+    expect(await timeOf("mi300x-8", "--protocol", "Simple")).toBeGreaterThanOrEqual(await timeOf("mi300x-8"));
+    expect(await timeOf("hgx-h100-8", "--algorithm", "tree")).toBeGreaterThan(await timeOf("hgx-h100-8"));
+  });
+  it("says what nobody said: the network, and the number of processes", async () => {
+    expect((await on("2x p5.48xlarge")).out).toMatch(/32 NICs a node, efa, 400 GB\/s \(of the preset; --nic/);
+    expect((await on("2x p5.48xlarge --nic 8xNDR")).out).not.toMatch(/of the preset/);
+    const open = JSON.parse((await on("hgx-a100-8", "--json")).out) as {
+      rows: { highUs: number; uncertainty: number }[];
+    };
+    const host = ["--processes", "host", "--json"];
+    const { rows } = JSON.parse((await on("hgx-a100-8", ...host)).out) as {
+      rows: { timeUs: number; highUs: number }[];
+    };
+    expect(open.rows[0]!.highUs).toBeCloseTo(rows[0]!.highUs, 3);
+    expect((await on("hgx-a100-8")).out).toMatch(/1 or 8 devices a process \(--processes says which\)/);
+  });
+});
+
 describe("chorale sim ALGORITHM", () => {
   it("takes as many instances as fill the links, unless they are given", async () => {
     const args = [
@@ -128,6 +162,34 @@ describe("chorale sim ALGORITHM", () => {
     };
     expect(rows[0]?.timeUs).toBeGreaterThan(10_700);
     expect(rows[0]?.timeUs).toBeLessThan(13_000);
+  });
+});
+
+describe("chorale sim with several plans", () => {
+  const args = ["--arg", "numRanks=8", "--topology", "hgx-h100-8", "-b", "1M", "-e", "1M"];
+  it("sets them side by side, with commas too, and names the fastest", async () => {
+    const { code, out } = await sim("ring-all-reduce,two-shot-all-reduce", "one-shot-all-reduce", ...args);
+    expect(code).toBe(0);
+    expect(out).toMatch(/ring-all-reduce +two-shot-all-reduce +one-shot-all-reduce +fastest/);
+    expect(out).toMatch(/1048576 +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\S+-all-reduce/);
+  });
+  it("does not compare different operations", async () => {
+    const { code, out } = await sim("ring-all-reduce", "ring-all-gather", ...args);
+    expect(code).toBe(0);
+    expect(out).not.toMatch(/fastest/);
+    expect(out).toMatch(/not set side by side: all_reduce, all_gather/);
+  });
+  it("takes of hierarchical plans the machine's hosts as nodes, and pieces where they are faster (issue 22, 8)", async () => {
+    const run = async (...more: string[]) => {
+      const system = ["--arg", "numRanks=16", "--arg", "instances=8", "--topology", "2x hgx-h100-8", "-f", "65536"];
+      const { out } = await sim("hierarchical-all-gather", ...system, "-b", "16K", "-e", "1G", "--json", ...more);
+      return JSON.parse(out) as { rows: { timeUs: number; chunks?: number; ranksPerNode?: number }[] };
+    };
+    const { rows } = await run();
+    expect(rows).toMatchObject([{ ranksPerNode: 8 }, { ranksPerNode: 8, chunks: expect.any(Number) }]);
+    const whole = await run("--arg", "chunks=1");
+    expect(rows[0]!.timeUs).toBeLessThanOrEqual(whole.rows[0]!.timeUs);
+    expect(rows[1]!.timeUs / whole.rows[1]!.timeUs).toBeLessThan(0.7);
   });
 });
 

@@ -146,7 +146,12 @@ export function describeLibrary({
   rows,
 }: LibraryCurve): string {
   const { fabric, network, numRanks, numNodes, numHosts } = machine;
-  const inside = fabric.kind === "fabric" ? `${fabric.deviceGBps.toFixed(0)} GB/s of links a device` : fabric.kind;
+  const inside =
+    numRanks === numNodes
+      ? "one device a node"
+      : fabric.kind === "fabric"
+        ? `${fabric.deviceGBps.toFixed(0)} GB/s of links a device`
+        : fabric.kind;
   const parts = [
     `${rows[0]?.library}'s model: ${operation}, ${numRanks} ranks on ${numNodes} ${numNodes === 1 ? "node" : "nodes"}`,
     ...(numHosts === numNodes ? [] : [`${numHosts} hosts`]),

@@ -1,4 +1,5 @@
 /** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
+import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
@@ -67,7 +68,10 @@ interface Flags extends LibraryFlags {
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
-    .argument("[file...]", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several are set side by side")
+    .argument(
+      "[file...]",
+      "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several, also with commas between, are set side by side",
+    )
     .requiredOption(
       "--topology <what>",
       "preset, N x PRESET, inventory file, recorded root, ASTRA-sim network (.yml), or cpu: threads of this machine",
@@ -101,8 +105,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--trace <file>", "write the last size's run as a trace for Perfetto")
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
     .option("--json", "print one JSON document")
-    .action(async (files: string[], flags: Flags) => exit(await run(files, flags)));
+    .action(async (files: string[], flags: Flags) => exit(await run(files.flatMap(listed), flags)));
 }
+
+/** `a,b,c`, unless a file is called so. */
+const listed = (file: string) => (existsSync(file) ? [file] : file.split(",").filter((name) => name !== ""));
 
 function ranks(text: string): number {
   const value = Number(text);
@@ -215,7 +222,10 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
   if (nccl !== undefined) curves.push({ name: nccl.rows[0]?.library ?? "library", points: nccl.rows });
-  const changes = curves.length > 1 ? crossovers(curves) : [];
+  const operations = new Set([...runs.map(({ plan }) => plan.collective.operation), ...(nccl ? [nccl.operation] : [])]);
+  // Times of different operations say nothing beside each other.
+  const comparable = curves.length > 1 && operations.size === 1;
+  const changes = comparable ? crossovers(curves) : [];
   const comparisons =
     measured === undefined
       ? []
@@ -227,7 +237,8 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   if (flags.json === true) printJson(documentOf(runs, nccl, changes, comparisons, parameters, flags));
   else {
     const parts = [render(runs, parameters, dtype), ...(nccl === undefined ? [] : [printLibrary(nccl)])];
-    if (curves.length > 1) parts.push(sideBySide(curves), renderChanges(changes));
+    if (comparable) parts.push(sideBySide(curves), renderChanges(changes));
+    else if (curves.length > 1) parts.push(`# not set side by side: ${[...operations].join(", ")}`);
     print(`${[...parts, ...comparisons.map(printComparison)].filter((part) => part !== "").join("\n")}\n`);
   }
   return runs.every(({ results }) => results.every((result) => result.completed)) ? 0 : 1;

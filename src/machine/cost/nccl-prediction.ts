@@ -242,7 +242,8 @@ function candidatesOf(setting: Setting, op: TimedOperation): Candidate[] {
     protocol,
     us: (bytes) => ringUs(setting, op, bytes, protocol),
   }));
-  if (op === "all_reduce" && across && since("2.5"))
+  // On one node a tree is a chain, which NCCL takes only when told to.
+  if (op === "all_reduce" && (across || options.algorithm === "tree") && since("2.5"))
     for (const protocol of protocols)
       found.push({ algorithm: "tree", protocol, us: (bytes) => treeUs(setting, bytes, protocol) });
   const nvls = options.nvls === true && own.nvlsGBps !== undefined && machine.fabric.switched && g > 1;

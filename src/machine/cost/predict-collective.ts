@@ -44,6 +44,11 @@ export function predictCollective(
     );
   if (machine.numNodes > 1 && machine.network === undefined)
     throw new InvalidArgumentError("topology", `${machine.numNodes} nodes`, "NICs that join them (--nic 8xNDR)");
+  // What a model does not know it must not seem to heed.
+  const asked = (["version", "algorithm", "protocol"] as const).find((name) => options[name] !== undefined);
+  const heeds = machine.family === "nvidia-gpu" || (machine.family === "amd-gpu" && asked !== "version");
+  if (asked !== undefined && !heeds)
+    throw new InvalidArgumentError(asked, options[asked], `nothing on ${machine.device}: it is NCCL's`);
   if (machine.family === "nvidia-gpu") return ncclPrediction(op, sizeBytes, machine, options);
   if (machine.family === "amd-gpu") return rcclPrediction(op, sizeBytes, machine, options);
   return vendorPrediction(op, sizeBytes, machine);

@@ -71,12 +71,20 @@ const RCCL_GENERATIONS: Readonly<Record<string, RcclGeneration>> = {
 
 export const isRcclKnown = (arch: string): boolean => Object.hasOwn(RCCL_GENERATIONS, arch);
 
-/** Microseconds and protocol of the faster of LL (short, half the rate) and Simple. */
-function fastest(startUs: number, fillUs: number, fillBytes: number, moveUs: number, llShare: number, bytes: number) {
+/** Microseconds and protocol of the faster of LL (short, half the rate) and Simple, or of the one that is asked for. */
+function fastest(
+  startUs: number,
+  fillUs: number,
+  fillBytes: number,
+  moveUs: number,
+  llShare: number,
+  bytes: number,
+  asked: NcclProtocol | undefined,
+) {
   const ll = startUs + moveUs / llShare;
   const simple = startUs + (fillUs * bytes) / (bytes + fillBytes) + moveUs;
-  const protocol: NcclProtocol = ll <= simple ? "LL" : "Simple";
-  return { timeUs: Math.min(ll, simple), protocol };
+  const protocol = asked ?? (ll <= simple ? "LL" : "Simple");
+  return { timeUs: protocol === "LL" ? ll : simple, protocol };
 }
 
 /**
@@ -98,7 +106,12 @@ export function rcclPrediction(
     );
   const { numRanks: n, numNodes, fabric, network } = machine;
   const g = ranksPerNode(machine);
+  if (options.protocol === "LL128")
+    throw new InvalidArgumentError("protocol", "LL128", "LL or Simple: RCCL's model knows no LL128");
   const exchange = op === "all_to_all" || op === "gather" || op === "scatter" || op === "sendrecv";
+  const algorithm = exchange ? "p2p" : "ring";
+  if (options.algorithm !== undefined && options.algorithm !== algorithm)
+    throw new InvalidArgumentError("algorithm", options.algorithm, `${algorithm}, what RCCL's model has for ${op}`);
   const links = fabric.kind === "fabric" && fabric.deviceGBps > 0 ? fabric.deviceGBps : fabric.pcieGBps * 0.8;
   const across = numNodes > 1 && network !== undefined;
   // Between nodes a ring is a chain within each: the link that would close it is free for another chain.
@@ -117,12 +130,13 @@ export function rcclPrediction(
       )
     : transferUs(sizeBytes * timedBusFactor(op, n), Math.min(inside, outside));
   const startUs = across ? fit.networkBaseUs + (numNodes - 2) * fit.networkNodeUs : fit.baseUs;
-  const best = fastest(startUs, across ? fit.networkFillUs : fit.fillUs, fit.fillBytes, moveUs, fit.llShare, sizeBytes);
+  const fillUs = across ? fit.networkFillUs : fit.fillUs;
+  const best = fastest(startUs, fillUs, fit.fillBytes, moveUs, fit.llShare, sizeBytes, options.protocol);
   return {
     timeUs: best.timeUs + (options.blocking === true ? 28 : 0),
     library: "RCCL",
-    algorithm: exchange ? "p2p" : "ring",
-    protocol: options.protocol ?? best.protocol,
+    algorithm,
+    protocol: best.protocol,
     numChannels: fabric.kind === "fabric" ? Math.max(1, 4 * fabric.numLinks) : 4,
     uncertainty:
       (fit.numPosts > 2 ? 1 : 1.6) * { small: 0.5, medium: 0.5, large: across ? 0.2 : 0.15 }[sizeClassOf(sizeBytes)],

@@ -115,6 +115,14 @@ describe("presets", () => {
     expect(presetInventory("p3dn.24xlarge").devices[1]?.name).toMatch(/V100-SXM2-32GB/);
   });
 
+  it("give A800 and H800 the NVLinks that they have, 400 GB/s both ways", () => {
+    const linkGBps = (name: string) =>
+      parseSystem(name)?.topology.links.find(({ kind }) => kind === "nvlink")?.bandwidthGBps ?? 0;
+    expect(linkGBps("8x h800")).toBeCloseTo(212.5, 0);
+    expect(linkGBps("8x a800")).toBe(200);
+    expect(linkGBps("8x h20")).toBeCloseTo(478.1, 1);
+  });
+
   it("cite a source for every part, and recognise each by its own name", () => {
     for (const part of PARTS) {
       expect(part.source.length).toBeGreaterThan(8);

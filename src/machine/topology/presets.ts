@@ -234,10 +234,17 @@ const LIKE: Readonly<Record<string, string>> = {
   h800: "hgx-h100-8",
 };
 
+/** Parts with fewer NVLinks than their board's: both have 400 GB/s (NVIDIA A800 and H800 data sheets). */
+const FABRICS: Readonly<Record<string, Fabric>> = {
+  a800: nvswitched(8, 3, 8, 25, "6x NVSwitch 2"),
+  h800: nvswitched(8, 4, 8, 26.562, "4x NVSwitch 3"),
+};
+
 function entryOf(chip: Part): Entry {
   const board = TABLE[BOARDS[chip.key] ?? LIKE[chip.key] ?? ""];
   if (board !== undefined) {
-    return { ...board, summary: board.summary, host: { ...board.host, part: chip } };
+    const fabric = FABRICS[chip.key] ?? board.host.fabric;
+    return { ...board, host: { ...board.host, part: chip, ...(fabric !== undefined && { fabric }) } };
   }
   if (chip.key === "gb200" || chip.key === "gb300") {
     const rack = nvl72(chip.key, `NVIDIA ${chip.key.toUpperCase()} NVL72 data sheet`);
