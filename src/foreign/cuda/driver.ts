@@ -59,17 +59,17 @@ export class CudaDriver {
     if (status !== CUDA_STATUS.success) throw this.error(symbol, status);
   }
 
-  /** The error of a status that `symbol` answered, with the driver's own text. */
+  /** The error of a status that `symbol` returned, with the driver's own text. */
   error(symbol: string, status: number): NativeError {
     return new NativeError("CUDA driver", symbol, status, this.#errorText(status));
   }
 
-  /** Where a typed array's elements lie. Good as long as its buffer is neither collected nor transferred. */
+  /** Where a typed array's elements lie. Valid as long as its buffer is neither collected nor transferred. */
   addressOf(array: ArrayBufferView): bigint {
     return addressOf(array);
   }
 
-  /** The host memory at an address, without a copy. Nothing checks that it is there. */
+  /** The host memory at an address, without a copy. Nothing checks that it is mapped. */
   viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
     return viewMemory(address, sizeBytes);
   }

@@ -64,16 +64,16 @@ export const CUDA_PROTOTYPES = {
 } as const;
 export type CudaSymbol = keyof typeof CUDA_PROTOTYPES;
 
-/** Functions that stand-ins and old drivers may lack; each user says what is missing without it. */
+/** Functions that stand-ins and old drivers may lack; each caller says what is missing without them. */
 export const CUDA_OPTIONAL_PROTOTYPES = {
-  /** The 64-byte handle goes by value. */
+  /** The 64-byte handle is passed by value. */
   cuIpcOpenMemHandle_v2: "int cuIpcOpenMemHandle_v2(void *pointer, ChoraleIpcMemHandle handle, uint32_t flags)",
   cuFuncGetAttribute: "int cuFuncGetAttribute(void *value, int attribute, void *function)",
   /** Since CUDA 12.4. */
   cuFuncGetParamInfo: "int cuFuncGetParamInfo(void *function, size_t index, void *offset, void *size)",
 } as const;
 
-/** Memory by handles (CUDA 10.2), for `registerBuffers` alone. */
+/** Virtual memory management (CUDA 10.2): memory with handles, which only `registerBuffers` uses. */
 export const CUDA_MAPPING_PROTOTYPES = {
   cuMemRetainAllocationHandle: "int cuMemRetainAllocationHandle(void *handle, uint64_t address)",
   cuMemRelease: "int cuMemRelease(uint64_t handle)",
@@ -100,7 +100,7 @@ export const NVRTC_PROTOTYPES = {
 } as const;
 export type NvrtcSymbol = keyof typeof NVRTC_PROTOTYPES;
 
-/** CUresult values that callers decide by. */
+/** CUresult values on which callers branch. */
 export const CUDA_STATUS = {
   success: 0,
   invalidValue: 1,
@@ -110,7 +110,7 @@ export const CUDA_STATUS = {
 } as const;
 
 /**
- * Statuses after which the context answers every call with the same error: ECC (214), NVLink (220), illegal address
+ * Statuses after which the context returns the same error from every call: ECC (214), NVLink (220), illegal address
  * (700), launch time-out (702), and 709 to 721 (context destroyed, assert, misaligned, launch failure ...).
  */
 export function isSticky(status: number): boolean {

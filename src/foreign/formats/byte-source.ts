@@ -1,5 +1,5 @@
 /**
- * Where the bytes of a foreign file come from: positional reads into memory of the caller's. Nothing is allocated here,
+ * Where the bytes of a foreign file come from: positional reads into the caller's memory. Nothing is allocated here,
  * so a reader's allocations are exactly those that it makes itself, after it has checked them against `sizeBytes`.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
@@ -9,7 +9,7 @@ export interface ByteSource {
   /** A path, for error messages. */
   readonly where: string;
   readonly sizeBytes: number;
-  /** Fills `into` from `position`. @throws FormatError when the source ends before */
+  /** Fills `into` from `position`. @throws FormatError when the source ends early */
   read(into: Uint8Array, position: number): void;
   close(): void;
 }
@@ -32,7 +32,7 @@ function cannotRead(path: string, cause: unknown): FormatError {
 export function fileSource(path: string): ByteSource {
   let fd: number;
   try {
-    // Not blocking: opening a FIFO that nobody writes must not hang.
+    // Not blocking: opening a FIFO without a writer must not hang.
     fd = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (cause) {
     throw cannotRead(path, cause);

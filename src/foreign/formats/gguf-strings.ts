@@ -1,8 +1,8 @@
 /**
  * Long lists of strings in GGUF metadata: tokens and merges, a million at most. `@huggingface/gguf` makes a decoder and a
  * copy for each string, which takes ten times as long as the whole header otherwise; here they are read in one walk, and
- * the library is given the header with these lists empty. What is not as the specification says (ggml/docs/gguf.md) ends
- * the walk: the library meets it, and says what is wrong.
+ * the library is given the header with these lists empty. Anything that breaks the specification (ggml/docs/gguf.md) ends
+ * the walk: the library then finds it and says what is wrong.
  */
 import type { ByteSource } from "./byte-source.ts";
 
@@ -13,7 +13,7 @@ const WINDOW_BYTES = 1 << 20;
 
 const STRING = 8;
 const ARRAY = 9;
-/** Bytes of a value, by type; strings and arrays aside. */
+/** Bytes of a value, by type, of all types but strings and arrays. */
 const SIZES: Readonly<Record<number, number>> = { 0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8 };
 
 export interface LongStrings {
@@ -25,7 +25,7 @@ export interface LongStrings {
   readonly removedBytes: number;
 }
 
-/** The walk left the specification, or the header's end. */
+/** Ends the walk: the header breaks the specification, or is cut off. */
 const STOP = Symbol("stop");
 
 /** Reads a file from front to back. */
@@ -42,7 +42,7 @@ class Reader {
     this.#end = end;
   }
 
-  /** Goes over `count` bytes. @returns where they lie in the window */
+  /** Skips `count` bytes. @returns where they lie in the window */
   #take(count: number): number {
     if (this.at + count > this.#end) throw STOP;
     if (this.at < this.#start || this.at + count > this.#start + this.#window.length) {
@@ -77,19 +77,19 @@ class Reader {
 
 /**
  * Finds and reads the long lists of strings.
- * @param numEntries of the metadata, which begins at byte 24
+ * @param numEntries how many metadata entries there are; the first begins at byte 24
  * @param maxBytes the largest header that is read
  */
 export function readLongStrings(source: ByteSource, numEntries: number, maxBytes: number): LongStrings {
   const reader = new Reader(source, 24, Math.min(source.sizeBytes, maxBytes));
   const lists = new Map<string, readonly string[]>();
-  /** From the number of a list's strings to its end. */
+  /** Bytes of a list, from its number of strings to its end. */
   const cuts: { readonly begin: number; readonly end: number }[] = [];
   try {
     for (let entry = 0; entry < numEntries; entry++) {
       const key = reader.text();
       const list = readValue(reader);
-      // Of a key that comes twice the last value counts, as in the library.
+      // Where a key occurs twice, its last value counts, as in the library.
       lists.delete(key);
       if (list === undefined) continue;
       lists.set(key, list.strings);
@@ -101,7 +101,7 @@ export function readLongStrings(source: ByteSource, numEntries: number, maxBytes
   return { lists, ...without(source, cuts) };
 }
 
-/** Goes over a value. @returns it where it is a long list of strings */
+/** Skips a value. @returns it, if it is a long list of strings */
 function readValue(reader: Reader): { readonly begin: number; readonly strings: readonly string[] } | undefined {
   const type = reader.u32();
   if (type === STRING) {

@@ -1,6 +1,6 @@
 /**
- * GGUF headers: metadata and what each tensor is and weighs, read by `@huggingface/gguf` over our own byte source (no
- * network), with every number checked against the file before it is believed. Sizes of the tensor types:
+ * GGUF headers: the metadata, and each tensor's type, shape and size, read by `@huggingface/gguf` over our own byte source
+ * (no network), with every number checked against the file before it is used. Sizes of the tensor types:
  * llama.cpp ggml-common.h. The tensors' data is never touched.
  */
 import { GGMLQuantizationType, gguf } from "@huggingface/gguf";
@@ -124,12 +124,12 @@ export async function readGgufHeader(source: ByteSource): Promise<GgufHeader> {
     const numElements = shape.reduce((product, dim) => product * dim, 1);
     if (!Number.isSafeInteger(numElements)) fail(`${field}.shape`, `is [${shape.join(", ")}]: too many elements`);
     if ((shape[0] ?? 0) % block[0] !== 0) {
-      fail(`${field}.shape`, `begins with ${shape[0]}, no multiple of the ${block[0]} elements of a ${type} block`);
+      fail(`${field}.shape`, `begins with ${shape[0]}, not a multiple of the ${block[0]} elements of a ${type} block`);
     }
     const size = (numElements / block[0]) * block[1];
     const offset = Number(info.offset);
     if (offset % (alignment as number) !== 0)
-      fail(`${field}.offset`, `is ${offset}, no multiple of the alignment ${show(alignment)}`);
+      fail(`${field}.offset`, `is ${offset}, not a multiple of the alignment ${show(alignment)}`);
     if (!Number.isSafeInteger(offset) || (!isHeaderOnly && dataOffset + offset + size > sizeBytes)) {
       fail(`${field}.offset`, `is ${offset}: ${size} bytes from there pass the end of the file (${sizeBytes} bytes)`);
     }

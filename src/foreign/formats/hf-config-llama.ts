@@ -1,9 +1,10 @@
 /**
  * Reads config.json and generation_config.json of the Llama family of Hugging Face transformers: LlamaForCausalLM, and
- * the two that differ from it by a bias or a window only, MistralForCausalLM and Qwen2ForCausalLM. Field names and
+ * the two that differ from it only by a bias or a window, MistralForCausalLM and Qwen2ForCausalLM. Field names and
  * defaults are those of transformers' configuration_llama.py, configuration_mistral.py and configuration_qwen2.py;
- * rope types those of modeling_rope_utils.py. What would compute something else than this reader says (yarn and
- * longrope scaling, partial rotary embeddings, quantised weights, other activations) is refused by name.
+ * rope types those of modeling_rope_utils.py. A config whose model would compute something other than what this reader
+ * describes (yarn and longrope scaling, partial rotary embeddings, quantised weights, other activations) is refused by
+ * name.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -51,7 +51,7 @@ export class ConfigReader {
     return Object.keys(this.#values);
   }
 
-  /** Says whether the field is there and `null`: a choice, where the class has another default. */
+  /** Whether the field is present and `null`: a choice, where the class has another default. */
   isNull(name: string): boolean {
     return Object.hasOwn(this.#values, name) && this.#values[name] === null;
   }
@@ -154,7 +154,7 @@ export function parseConfigText(text: string, where: string): ConfigReader {
 
 /**
  * Reads a `config.json`.
- * @throws FormatError when the file cannot be read, is no regular file, is too large, or no JSON object
+ * @throws FormatError when the file cannot be read, is not a regular file, is too large, or is not a JSON object
  */
 export function readConfigFile(path: string): ConfigReader {
   return parseConfigText(readTextFile(path, MAX_CONFIG_BYTES), path);

@@ -20,7 +20,7 @@ const MAX_DEPTH = 64;
 
 const TOO_DEEP = `is nested deeper than ${MAX_DEPTH} levels of lists and objects`;
 
-/** What `text`, which is known to be valid JSON, has that no file here may have. Iterative: depth is free. */
+/** Why `text`, which is valid JSON, is refused here, if it is. Iterative, so that deep nesting cannot exhaust the stack. */
 function flawOf(text: string): string | undefined {
   const stack: (Set<string> | undefined)[] = [];
   let keys: Set<string> | undefined;
@@ -106,13 +106,13 @@ export function readJson(source: ByteSource, maxBytes: number = MAX_JSON_BYTES):
 
 /**
  * Reads a JSON file.
- * @throws FormatError when it cannot be read, is no regular file, is too large, or is not strict JSON
+ * @throws FormatError when it cannot be read, is not a regular file, is too large, or is not strict JSON
  */
 export function readJsonFile(path: string, maxBytes: number = MAX_JSON_BYTES): unknown {
   return parseStrictJson(readTextFile(path, maxBytes), path);
 }
 
-/** What a schema of zod answers; named here so that ranks, which read no such files, need not load zod. */
+/** The result of a zod schema, declared here so that ranks, which read no such files, need not load zod. */
 interface Schema<T> {
   safeParse(value: unknown):
     | { readonly success: true; readonly data: T }
@@ -132,7 +132,7 @@ export function checkSchema<T>(schema: Schema<T>, value: unknown, where: string,
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new FormatError(where, issue?.message ?? `is no ${what}`, {
+  throw new FormatError(where, issue?.message ?? `is not a valid ${what}`, {
     ...(issue === undefined || issue.path.length === 0 ? {} : { field: issue.path.map(String).join(".") }),
     cause: parsed.error,
   });

@@ -1,6 +1,6 @@
 /**
- * Reads a rectangle of a tensor straight from its file into f32 memory of the caller's: the rows and columns that one
- * rank holds. f32 whose rows lie side by side in the target is read in place; everything else passes a bounce buffer
+ * Reads a rectangle of a tensor straight from its file into the caller's f32 memory: the rows and columns that one
+ * rank holds. f32 whose rows lie side by side in the target is read in place; everything else passes through a bounce buffer
  * of at most 4 MiB, so reading a shard never needs more memory than the shard.
  */
 import { decodeTable, FormatError, InvalidArgumentError, show } from "../../core/index.ts";
@@ -19,7 +19,7 @@ export interface Slice {
 
 /** Largest bounce buffer, bytes. */
 const BOUNCE_BYTES = 4 * 1024 * 1024;
-/** From this many bytes of a row on, each row of a column slice is read by itself; below, whole rows are read. */
+/** Each row of a column slice is read by itself when it has at least this many bytes; otherwise whole rows are read. */
 const SEPARATE_READ_BYTES = 16 * 1024;
 
 /** Reads little-endian elements at the start of `bytes` into `into[at...]`. */

@@ -1,12 +1,12 @@
 /**
- * Whole files that somebody named on a command line or in a call: regular files only, never more than a bound, opened
- * without blocking. A FIFO that nobody writes, a device such as /dev/zero and a folder are refused at once.
+ * Whole files that a user named on a command line or in a call: regular files only, never larger than a bound, opened
+ * without blocking. A FIFO without a writer, a device such as /dev/zero and a folder are refused at once.
  */
 import { FormatError } from "../../core/index.ts";
 import { fileSource } from "./byte-source.ts";
 
 /**
- * Decodes UTF-8 without replacing what is broken.
+ * Decodes UTF-8 without replacing invalid bytes.
  * @throws FormatError when the bytes are not UTF-8
  */
 export function decodeUtf8(bytes: Uint8Array, where: string): string {
@@ -19,7 +19,7 @@ export function decodeUtf8(bytes: Uint8Array, where: string): string {
 
 /**
  * Reads a regular file whole.
- * @throws FormatError when it cannot be read, is no regular file, or has more than `maxBytes`
+ * @throws FormatError when it cannot be read, is not a regular file, or has more than `maxBytes`
  */
 export function readBytesFile(path: string, maxBytes: number): Uint8Array {
   const source = fileSource(path);
@@ -37,7 +37,7 @@ export function readBytesFile(path: string, maxBytes: number): Uint8Array {
 
 /**
  * Reads a regular file of UTF-8; a byte-order mark at its start is left out.
- * @throws FormatError when it cannot be read, is no regular file, has more than `maxBytes`, or is not UTF-8
+ * @throws FormatError when it cannot be read, is not a regular file, has more than `maxBytes`, or is not UTF-8
  */
 export function readTextFile(path: string, maxBytes: number): string {
   return decodeUtf8(readBytesFile(path, maxBytes), path);

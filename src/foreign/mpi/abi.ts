@@ -1,7 +1,7 @@
 /**
  * The three binary interfaces of MPI for C. Open MPI's handles are addresses of objects that the library exports;
- * MPICH's (and Intel MPI's, MVAPICH's and Cray's, which keep to it) are 32-bit integers; those of the MPI-5 standard are
- * small constants as wide as a pointer.
+ * MPICH's (and those of Intel MPI, MVAPICH and Cray MPI, which follow it) are 32-bit integers; those of the MPI-5
+ * standard are small constants as wide as a pointer.
  * Sources: mpi.h of Open MPI 4.1.4 and MPICH 4.0.2; the header of the MPI Forum's mpi-abi-stubs, 1.0.
  */
 import type { NativeLibrary } from "../native/index.ts";
@@ -28,9 +28,9 @@ export interface MpiAbi {
   /** C type of a handle, as wide as it is in a call. */
   readonly handleType: "intptr_t" | "int";
   readonly handleBytes: 8 | 4;
-  /** In place of the input of a collective whose result replaces it. */
+  /** Given instead of the input of a collective that works in place. */
   readonly inPlace: number;
-  /** In place of a status that nobody reads. */
+  /** Given instead of a status that nobody reads. */
   readonly statusIgnore: number;
   /** Reads the handles; Open MPI's are looked up in the library. */
   handles(library: NativeLibrary): MpiHandles;
@@ -146,8 +146,8 @@ const MPI_5: MpiAbi = {
 export const MPI_ABIS: Readonly<Record<MpiAbiName, MpiAbi>> = { "Open MPI": OPEN_MPI, MPICH, "MPI-5": MPI_5 };
 
 /**
- * Tells whose binary interface a library has: by a symbol of Open MPI's, by one that only the standard's library exports,
- * and otherwise by what it says of itself.
+ * Recognises a library's binary interface: by a symbol of Open MPI, by one that only the standard's library exports, and
+ * otherwise by its version string.
  */
 export function abiOf(library: Pick<NativeLibrary, "has">, versionText: string): MpiAbi {
   if (library.has(OPEN_MPI_WORLD)) return OPEN_MPI;

@@ -1,6 +1,6 @@
 /**
- * MPI as a library: finding one, telling whose binary interface it has, its handles, its functions and its errors.
- * Refuses to know ranks' data or when a call may be made, and never initialises MPI by itself.
+ * MPI as a library: finding one, recognising its binary interface, its handles, its functions and its errors.
+ * Knows nothing of the ranks' data or of when a call may be made, and never initialises MPI by itself.
  * Start with library.ts; abi.ts holds the handles of the three binary interfaces.
  */
 export { MPI_ABIS, type MpiAbi, type MpiAbiName, type MpiDType, type MpiHandles, type MpiOpName } from "./abi.ts";

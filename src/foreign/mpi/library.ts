@@ -1,7 +1,7 @@
 /**
- * One MPI library of this machine: its functions bound with handles of the width that it has, and its errors. Which one is
- * loaded: that of the launcher that started this process, since ranks meet through no other; `CHORALE_MPI_LIBRARY` names
- * another. Nothing here initialises MPI.
+ * One MPI library of this machine: its functions, bound with handles of its width, and its errors. The one
+ * that is loaded belongs to the launcher that started this process, since its ranks meet through no other;
+ * `CHORALE_MPI_LIBRARY` names another. Nothing here initialises MPI.
  */
 import { NativeError, type Unavailable, UnavailableError } from "../../core/index.ts";
 import {
@@ -26,7 +26,7 @@ const ERROR_BYTES = 1024;
 const OPEN_MPI_FILES = ["libmpi.so.40", "libmpi.so.80", "libmpi.40.dylib"];
 const MPICH_FILES = ["libmpich.so.12", "libmpi.so.12", "libmpi.12.dylib"];
 const STANDARD_FILES = ["libmpi_abi.so.1", "libmpi_abi.so.0"];
-/** Where distributions and vendors put libraries that the loader does not know of. */
+/** Where distributions and vendors install libraries outside the loader's search path. */
 const FOLDERS = [
   "/usr/lib/x86_64-linux-gnu",
   "/usr/lib/aarch64-linux-gnu",
@@ -77,12 +77,12 @@ export class MpiLibrary {
   readonly abi: MpiAbi;
   readonly handles: MpiHandles;
   readonly api: Readonly<Record<MpiSymbol, StatusFunction>>;
-  /** `Open MPI 4.1.4`, `MPICH 4.0.2`: what people call it, from what it says of itself. */
+  /** `Open MPI 4.1.4`, `MPICH 4.0.2`: its usual name, from its version string. */
   readonly name: string;
-  /** What it says of itself, in full. */
+  /** Its version string, in full. */
   readonly versionText: string;
   readonly abilities: Readonly<Record<keyof typeof MPI_ABILITIES, boolean>>;
-  /** Lets another process have this core. */
+  /** Yields this core to another process. */
   readonly yieldCore: () => void;
 
   constructor(library: NativeLibrary) {
@@ -103,7 +103,7 @@ export class MpiLibrary {
     this.abilities = Object.fromEntries(
       Object.entries(MPI_ABILITIES).map(([ability, symbol]) => [ability, library.has(symbol)]),
     ) as Record<keyof typeof MPI_ABILITIES, boolean>;
-    // The library stands on the C library, where its loader finds it.
+    // The C library is among the library's dependencies, so its symbols are found through it.
     const sched = library.has("sched_yield") ? library.bind("sched_yield", "int", []) : undefined;
     this.yieldCore = () => void sched?.();
   }
@@ -161,10 +161,10 @@ function shortName(text: string): string {
   if (mpich !== null) return `${mpich[1]} ${mpich[2]}`;
   const intel = /Intel\(R\) MPI Library ([\d.]+)/.exec(text);
   if (intel !== null) return `Intel MPI ${intel[1]}`;
-  return text.split("\n")[0] || "an MPI of no name";
+  return text.split("\n")[0] || "an unnamed MPI";
 }
 
-/** By the library that the environment names: "" where it names none. */
+/** By the library that the environment names; "" where it names none. */
 const loaded = new Map<string, MpiLibrary | Unavailable>();
 
 /** Loads MPI, or says why there is none. Tried once for each library that is named. */
@@ -179,7 +179,7 @@ export function loadMpi(env: NodeJS.ProcessEnv = process.env): MpiLibrary | Unav
 }
 
 function open(env: NodeJS.ProcessEnv): MpiLibrary | Unavailable {
-  // UCX's own handlers would take the signals by which V8 notices traps of WebAssembly.
+  // UCX's own handlers would take the signals by which V8 catches WebAssembly traps.
   process.env["UCX_ERROR_SIGNALS"] ??= "";
   const library = openLibrary(mpiLibrary(launchedBy(env)), env);
   if (!library.available) return library;

@@ -39,7 +39,7 @@ export const MPI_PROTOTYPES = {
 } as const;
 export type MpiSymbol = keyof typeof MPI_PROTOTYPES;
 
-/** What tells whether a library can do more than MPI 3.1 asks. */
+/** Symbols that show whether a library can do more than MPI 3.1 requires. */
 export const MPI_ABILITIES = {
   /** User-level failure mitigation: survivors of a death make a communicator of their own. */
   ulfm: "MPIX_Comm_shrink",

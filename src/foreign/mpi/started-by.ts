@@ -1,4 +1,7 @@
-/** Which MPI's launcher started this process, by the variables that it set: its ranks find each other through no other library. */
+/**
+ * Which MPI's launcher started this process, by the variables that it set: its ranks find each other only through that
+ * MPI.
+ */
 
 export interface LaunchedBy {
   /** How people call the launcher. */
@@ -7,7 +10,7 @@ export interface LaunchedBy {
   readonly family: "Open MPI" | "MPICH" | undefined;
   readonly size: number;
   readonly rank: number;
-  /** The variable that told the size. */
+  /** The variable that gives the size. */
   readonly variable: string;
 }
 
@@ -24,7 +27,7 @@ const LAUNCHERS = [
   { launcher: "Slurm's srun", family: undefined, size: "SLURM_STEP_NUM_TASKS", rank: "SLURM_PROCID" },
 ] as const;
 
-/** Reads who started this process as one of several ranks, or of one; `undefined` when no launcher of MPI did. */
+/** Which launcher started this process as a rank, a single one too; `undefined` when no MPI launcher did. */
 export function launchedBy(env: Environment = process.env): LaunchedBy | undefined {
   for (const { launcher, family, size: sizeVariable, rank: rankVariable } of LAUNCHERS) {
     const [size, rank] = [Number(env[sizeVariable]), Number(env[rankVariable])];

@@ -2,26 +2,26 @@
 import { koffi } from "./koffi.ts";
 
 /**
- * Ends the process at once. `process.exit` waits for the pool's threads, hence for ever when one of them is stuck in a
- * foreign library; `_exit` of the C library does not. Output must have been written before.
+ * Ends the process at once. `process.exit` waits for the pool's threads, and so forever when one of them is stuck in a
+ * foreign library; the C library's `_exit` does not. Output must have been written before.
  */
 export function exitNow(code: number): never {
   if (process.platform !== "win32") {
     try {
       koffi().load(null).func("_exit", "void", ["int"])(code);
     } catch {
-      // Without FFI nothing can be stuck in it.
+      // Without FFI nothing can be stuck in a foreign library.
     }
   }
   process.exit(code);
 }
 
-/** prctl(2): the signal that the kernel sends when the parent's thread that started this process ends. */
+/** prctl(2): the signal that the kernel sends when the thread of the parent that started this process ends. */
 const PR_SET_PDEATHSIG = 1;
 const SIGKILL = 9;
 
 /**
- * Asks the kernel to kill this process when its parent ends, also when this process is stuck. Linux only, and only where
+ * Asks the kernel to kill this process when its parent ends, even if this process is stuck. Linux only, and only where
  * FFI is there; elsewhere it does nothing.
  * @param parentPid the parent's number: a parent that ended before the call cannot be waited for
  */

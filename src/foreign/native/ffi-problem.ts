@@ -1,4 +1,4 @@
-/** Whether foreign libraries can be called. Apart from koffi.ts, so that the package's types do not need koffi's. */
+/** Whether foreign libraries can be called. Separate from koffi.ts, so that the package's types do not need koffi's. */
 import { type Unavailable, UnavailableError } from "../../core/index.ts";
 import { koffi } from "./koffi.ts";
 

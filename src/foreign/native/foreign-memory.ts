@@ -1,8 +1,8 @@
 /**
- * Memory that JavaScript did not allocate, as ArrayBuffers: how they are made, and emptied before the memory goes.
+ * Memory that JavaScript did not allocate, as ArrayBuffers: how they are made, and emptied before the memory is freed.
  *
  * Node marks such buffers as untransferable. structuredClone refuses them from Node 21 on, and in Node 20 it copies them
- * and leaves the original as it was, without a word. What detaches them everywhere is listed in `detach`.
+ * and leaves the original as it was, silently. `detach` lists what detaches them on every version.
  */
 import { koffi } from "./koffi.ts";
 
@@ -18,10 +18,10 @@ export function viewMemory(address: bigint, sizeBytes: number): ArrayBuffer {
 }
 
 /**
- * Empties a buffer of `viewMemory`, and every typed array over it, so that the memory can be freed: a view that somebody
- * kept has length 0 instead of pointing at memory that is gone.
- * @returns false when the buffer had been detached before: it was transferred, what took it over may still point at the
- * memory, and the memory must stay
+ * Empties a buffer of `viewMemory`, and every typed array over it, so that the memory can be freed: a view that is
+ * still referenced has length 0 instead of pointing at freed memory.
+ * @returns false when the buffer had been detached before: it was transferred, its new owner may still point at the
+ * memory, and the memory must not be freed
  */
 export function emptyViews(buffer: ArrayBuffer): boolean {
   // Foreign memory is never empty, so an empty buffer is one that was detached.

@@ -1,6 +1,6 @@
 /**
  * The one door to FFI: finding and loading libraries, probing symbols, calling them, mapping memory.
- * Refuses to know any library: what an absent one is called and where it comes from is said by the room that asks for it.
+ * Knows no library in particular: the room that asks for one says what it is called and where to get it.
  * Start with library.ts.
  */
 export { endWithParent, exitNow } from "./exit.ts";

@@ -8,7 +8,7 @@ type Koffi = typeof KoffiModule;
 let loaded: Koffi | Error | undefined;
 
 /**
- * Gives koffi.
+ * Returns koffi.
  * @throws UnavailableError when the package is not installed or has no binary for this platform
  */
 export function koffi(): Koffi {

@@ -15,11 +15,11 @@ export interface LibrarySpec {
   readonly files: readonly string[];
   /** Folders to look in after the loader's own. */
   readonly folders?: readonly string[];
-  /** An environment variable whose value, a file or a folder, is tried instead of all else: what was named is meant. */
+  /** An environment variable whose value, a file or a folder, is tried instead of everything else. */
   readonly variable?: string;
-  /** Symbols without which it is not the library that is meant. */
+  /** Symbols that the library must export; a file without them is not the right library. */
   readonly requires?: readonly string[];
-  /** Says what is wrong with a library that exports all that, such as its version. */
+  /** Says what else is wrong with a library that exports them all, such as its version. */
   readonly problem?: (library: NativeLibrary) => string | undefined;
   readonly howToGetIt: string;
 }
@@ -49,7 +49,7 @@ type KoffiFunction = ReturnType<LibraryHandle["func"]>;
 export interface NativeLibrary {
   readonly available: true;
   readonly name: string;
-  /** What was handed to the loader. */
+  /** The path or name that the loader was given. */
   readonly path: string;
   /** Says whether the library exports `symbol`. */
   has(symbol: string): boolean;
@@ -82,7 +82,7 @@ export function candidates(spec: LibrarySpec, env: NodeJS.ProcessEnv = process.e
 }
 
 /**
- * Opens the first of a library's candidates that loads and has the required symbols. An absent library, and absent FFI,
+ * Opens the first of a library's candidates that loads and has the required symbols. A library or an FFI that is absent
  * is a value that says what was tried.
  */
 export function openLibrary(
@@ -93,7 +93,7 @@ export function openLibrary(
   try {
     const ffi = koffi();
     for (const path of candidates(spec, env)) {
-      // A path that does not exist is not worth a loader's message; a bare name is for the loader to find.
+      // The loader is not asked for a path that does not exist; a bare name it looks up itself.
       if (isAbsolute(path) && !existsSync(path)) {
         tried.push({ path, why: "no such file" });
         continue;
@@ -114,7 +114,7 @@ export function openLibrary(
     }
   } catch (error) {
     if (!(error instanceof UnavailableError)) throw error;
-    // The library itself may be here: what is missing is the way to call it.
+    // The library itself may be installed: what is missing is a way to call it.
     const { why, howToGetIt } = error.unavailable;
     tried.push({ path: "koffi", why });
     return {

@@ -5,7 +5,7 @@ import { koffi } from "./koffi.ts";
 
 const PROT_READ_WRITE = 1 | 2;
 const MAP_SHARED = 1;
-/** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, the last of which differs. */
+/** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS; the last differs between the systems. */
 const MAP_NOTHING_HERE = 0x02 | 0x10 | (process.platform === "darwin" ? 0x1000 : 0x20);
 
 interface Functions {
@@ -16,7 +16,7 @@ let functions: Functions | undefined;
 
 function libc(): Functions {
   if (process.platform !== "linux" && process.platform !== "darwin") {
-    throw new UnavailableError("memory of several processes", `this is ${process.platform}`, "Use ranks as threads.");
+    throw new UnavailableError("memory shared by processes", `this is ${process.platform}`, "Use ranks as threads.");
   }
   if (functions === undefined) {
     const library = koffi().load(null);
@@ -32,8 +32,8 @@ function libc(): Functions {
 export interface SharedMapping {
   readonly buffer: ArrayBuffer;
   /**
-   * Lets the file go. Views that are still around then see zeros of this process alone: memory that vanished would end
-   * the process at the next look.
+   * Unmaps the file. Views that still exist then read zeros that are private to this process: if the pages were gone, the
+   * next access would end the process.
    */
   close(): void;
 }

@@ -65,7 +65,10 @@ export function declareStruct(name: string, members: Readonly<Record<string, str
   declared.add(name);
 }
 
-/** The address of a typed array's first byte. It must own its ArrayBuffer: small arrays without one move. */
+/**
+ * The address of a typed array's first byte. The array must own its ArrayBuffer: the garbage collector moves small arrays
+ * that have none.
+ */
 export function addressOf(array: ArrayBufferView): bigint {
   return koffi().address(array);
 }
@@ -78,8 +81,8 @@ export function readString(address: bigint): string {
 const RTLD_LAZY_NODELETE = 0x1001;
 
 /**
- * Keeps a library mapped until the process ends. koffi closes a library when the thread that opened it ends, and drivers
- * and NCCL run threads of their own in their code.
+ * Keeps a library mapped until the process ends. koffi closes a library when the thread that opened it ends, but the
+ * driver and NCCL still have threads of their own that run its code.
  */
 export function keepLoaded(library: NativeLibrary): void {
   if (process.platform !== "linux") return;

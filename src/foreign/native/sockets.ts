@@ -1,16 +1,16 @@
 /**
- * Sockets of Node, driven by the C library's own calls: send(2), recv(2) and poll(2) on descriptors that do not block.
- * A thread that blocks in `Work.wait()` has no event loop to read for it, and a small message costs a third of the time
- * that it takes through streams. Linux and macOS.
+ * Node's sockets, driven by the C library's own calls: send(2), recv(2) and poll(2) on descriptors that do not block.
+ * A thread that blocks in `Work.wait()` has no event loop to read for it, and a small message takes a third of the time
+ * that it takes through Node's streams. Linux and macOS.
  */
 import type { Socket } from "node:net";
 import { constants } from "node:os";
 import { UnavailableError } from "../../core/index.ts";
 import { koffi } from "./koffi.ts";
 
-/** More is to follow at once: the kernel may join it to one packet. Linux only. */
+/** More data follows at once: the kernel may put it into one packet. Linux only. */
 const MSG_MORE = process.platform === "linux" ? 0x8000 : 0;
-/** A peer that has gone is an error code and no signal. Linux; macOS has Node's own setting. */
+/** A peer that has gone gives an error code instead of a signal. Linux; on macOS Node sees to it. */
 const MSG_NOSIGNAL = process.platform === "linux" ? 0x4000 : 0;
 
 export const POLL_IN = 1;
@@ -28,7 +28,7 @@ export interface SocketCalls {
   receive(fd: number, bytes: Uint8Array): number;
   /**
    * Waits until one of the first `count` descriptors is ready.
-   * @param table pairs of words: a descriptor, and what is wanted of it (low half) and ready (high half)
+   * @param table pairs of words: a descriptor, then the events asked for (low half) and those that are ready (high half)
    * @returns how many are ready
    */
   poll(table: Int32Array, count: number, timeoutMs: number): number;
@@ -40,7 +40,7 @@ let bound: SocketCalls | undefined;
 export function socketCalls(): SocketCalls {
   if (bound !== undefined) return bound;
   if (process.platform !== "linux" && process.platform !== "darwin") {
-    throw new UnavailableError("sockets of the C library", `this is ${process.platform}`, "Use ranks as threads.");
+    throw new UnavailableError("the C library's sockets", `this is ${process.platform}`, "Use ranks as threads.");
   }
   const ffi = koffi();
   const library = ffi.load(null);
@@ -64,7 +64,7 @@ export function socketCalls(): SocketCalls {
   return bound;
 }
 
-/** The descriptor of a connected socket; `undefined` where Node does not tell it. It is the socket's: close that. */
+/** The descriptor of a connected socket; `undefined` where Node does not expose it. The socket owns it: close the socket. */
 export function descriptorOf(socket: Socket): number | undefined {
   const { fd } = (socket as Socket & { readonly _handle?: { readonly fd?: number } | null })._handle ?? {};
   return fd === undefined || fd < 0 ? undefined : fd;
