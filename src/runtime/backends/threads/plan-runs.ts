@@ -48,6 +48,16 @@ export interface PlanRun {
   readonly prepared: PreparedPlan;
   /** Address of the block that the ranks share. */
   readonly block: number;
+  /** The plan's hash as a word of a call's fingerprint. */
+  readonly hashWord: number;
+}
+
+/** A prepared plan, and what it was opened by. */
+interface OpenPlan {
+  readonly hash: string;
+  readonly dtype: DType;
+  readonly op: KernelOp;
+  readonly run: PlanRun;
 }
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
@@ -66,6 +76,8 @@ function blockLayout(plan: ExecutionPlan) {
 export class PlanRuns {
   readonly #engine: PlanEngine;
   readonly #open = new Map<string, PlanRun>();
+  /** The last one of `#open`: a repeated call finds it without making the name. */
+  #latest: OpenPlan | undefined;
   /** Plans that made room: calls numbered below `until` may still run them, on this rank or another. */
   readonly #retired: { readonly run: PlanRun; readonly until: number }[] = [];
 
@@ -79,6 +91,14 @@ export class PlanRuns {
    * @throws OutOfMemoryError, InvalidArgumentError
    */
   open(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
+    const latest = this.#latest;
+    if (latest !== undefined && latest.hash === hash && latest.dtype === dtype && latest.op === op) return latest.run;
+    const run = this.#find(plan, hash, dtype, op);
+    this.#latest = { hash, dtype, op, run };
+    return run;
+  }
+
+  #find(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
     const name = `${hash} ${dtype} ${op}`;
     const known = this.#open.get(name);
     if (known !== undefined) {
@@ -114,7 +134,8 @@ export class PlanRuns {
       throw error;
     }
     heap.words(block + layout.sizeBytes)[own(layout.contexts, 4, me) / 4] = prepared.context;
-    const made = { prepared, block };
+    const hashWord = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16);
+    const made = { prepared, block, hashWord };
     this.#open.set(name, made);
     if (this.#open.size > MAX_PREPARED) this.#forgetOldest();
     return made;
@@ -151,6 +172,7 @@ export class PlanRuns {
       this.#release(block);
     }
     this.#open.clear();
+    this.#latest = undefined;
     this.#retired.length = 0;
   }
 

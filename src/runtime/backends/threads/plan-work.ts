@@ -32,6 +32,9 @@ import { ThreadsWork } from "./threads-work.ts";
 /** Operators whose result depends on when it is rounded. */
 const ROUNDING = new Set<KernelOp>(["sum", "prod", "avg", "preMulSum"]);
 
+/** The scalar of operators that have none, in a fingerprint. */
+const UNSCALED = hashNumbers([1]);
+
 /** What a run needs of the rank's world. */
 export interface PlanOwner extends MemoryOwner {
   readonly timeoutMs: number;
@@ -154,7 +157,7 @@ class PlanWorkMaker {
     work.call = packCall(name, dtype, reduces ? op : undefined, as?.root ?? 0);
     work.count = as?.count ?? numElements;
     const scalar = scalarOf(op, dtype);
-    work.extra = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16) ^ hashNumbers([scalar]);
+    work.extra = run.hashWord ^ (scalar === 1 ? UNSCALED : hashNumbers([scalar]));
     work.detail = ` of plan ${plan.name ?? ""} (${hash}), ${opinion}`;
     work.input = buffers.input;
     work.output = buffers.output;

@@ -22,6 +22,7 @@ import {
   registeredAlgorithm,
   registerStoredPlans,
   SERVED_COLLECTIVES,
+  type ServingPlan,
   SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
 
@@ -73,11 +74,21 @@ export function choiceFor(choices: Choices, { call, algorithm }: TensorCall): Ch
     : choices.named(op, call.dtype, bytes, algorithm);
 }
 
+/** By choice, which one group makes for one collective: the plans that served its calls, by root. */
+const serving = new WeakMap<Choice, ServingPlan[]>();
+
+function servingPlanOf(choice: Choice, collective: CollectiveName, numRanks: number, root: number): ServingPlan {
+  const byRoot = serving.get(choice) ?? [];
+  if (byRoot.length === 0) serving.set(choice, byRoot);
+  const { served } = choice;
+  byRoot[root] ??= libraryPlans().servingPlan({ served, collective, numRanks, root }, registeredAlgorithm(served.name));
+  return byRoot[root];
+}
+
 /** A call as a run of the plan that was chosen for it. @throws PlanError for an algorithm of the program's own that is wrong */
-export function planCallOf({ call, input, output, outputCount, timeoutMs }: TensorCall, { served }: Choice): PlanCall {
+export function planCallOf({ call, input, output, outputCount, timeoutMs }: TensorCall, choice: Choice): PlanCall {
   const { op, dtype, numRanks, root = 0, redop = "sum" } = call;
-  const request = { served, collective: op as CollectiveName, numRanks, root };
-  const { plan, hash, endsAlone, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
+  const { plan, hash, endsAlone, worksInPlace } = servingPlanOf(choice, op as CollectiveName, numRanks, root);
   const { reads, writes, inPlace } = rolesOf(call);
   const target = writes ? (output ?? (inPlace ? input : undefined)) : undefined;
   const lies = reads && target !== undefined && overlaps(input.region, target.region);
