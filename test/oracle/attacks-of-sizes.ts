@@ -235,7 +235,8 @@ const added = (unitBytes: number, bufferAlignment: number, dst = O) => {
     one,
     { operation: "all_reduce" },
   );
-  return { ...plan, options: { ...plan.options, bufferAlignment } };
+  // So small that a loop's iterations can be counted.
+  return { ...plan, options: { ...plan.options, bufferAlignment, maxMessageSizeBytes: 2n ** 19n } };
 };
 
 const LEFTOVERS: readonly Attack[] = [

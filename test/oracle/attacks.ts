@@ -792,7 +792,7 @@ const EXECUTOR: readonly Attack[] = [
   onExecutor("packets that lie over the plain data they are unpacked to, with its nop", unpacked(1, [nop])),
   onExecutor(
     "a wait in a loop whose nop stands before the loop only",
-    pairOf([loop([put(far(1, "scratch", 0), I), nop, signal()], 16)], [nop, loop([wait(), copy(O, S)], 16)]),
+    pairOf([loop([put(far(1, "scratch", 0), I), nop, signal()], 2 ** 20)], [nop, loop([wait(), copy(O, S)], 2 ** 20)]),
   ),
 ];
 

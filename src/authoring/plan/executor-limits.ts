@@ -111,12 +111,14 @@ export function limitViolations(plan: ExecutionPlan): LimitViolation[] {
         message: `${rank.strands.length} strands on rank ${rank.rank}, which must all run at once: a device has room for ${EXECUTOR_LIMITS.strandsPerRank}`,
       });
     }
-    if (barriers.size > EXECUTOR_LIMITS.barriers) {
+    // Barriers are places in a table, whichever of them a plan uses.
+    const numBarriers = Math.max(...barriers, -1) + 1;
+    if (numBarriers > EXECUTOR_LIMITS.barriers) {
       found.push({
         rank: rank.rank,
         strand: 0,
         limit: "barriers",
-        message: `${barriers.size} barriers on rank ${rank.rank}, the executor holds ${EXECUTOR_LIMITS.barriers}`,
+        message: `${numBarriers} barriers on rank ${rank.rank}, the executor holds ${EXECUTOR_LIMITS.barriers}`,
       });
     }
   }

@@ -2,7 +2,15 @@
  * Limits (`executor-limits.ts` of plan/) and defects of the executor that a plan is meant for. Source of the defects: microsoft/mscclpp
  * 0.9, `src/core/executor/execution_plan.cpp` and `src/core/include/execution_kernel.hpp`.
  */
-import { bodyOf, type ExecutionPlan, limitViolations, type Op, type RankPlan, type SimpleOp } from "../plan/index.ts";
+import {
+  bodyOf,
+  type ExecutionPlan,
+  limitViolations,
+  type Op,
+  type PipelineOp,
+  type RankPlan,
+  type SimpleOp,
+} from "../plan/index.ts";
 import type { Findings } from "./findings.ts";
 import { missesHalf, outgrowsSharedScratch, packetsOverPlain } from "./scratch-places.ts";
 import { movesPackets } from "./strand-state.ts";
@@ -46,9 +54,20 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
     });
   }
   for (const rank of plan.ranks) {
+    const empty = (["input", "output"] as const).find((buffer) => rank[buffer].chunks === 0);
+    if (empty !== undefined)
+      findings.atRank(rank.rank, {
+        code: "target-defect",
+        severity: "error",
+        message: `rank ${rank.rank} has no chunks of ${empty}: the executor divides by their number as it loads the plan, and ends there`,
+        hint: `give it as many chunks of ${empty} as others have; nobody need use them`,
+      });
     const contested = contestedSemaphores(rank);
     rank.strands.forEach((strand, s) => {
       strand.ops.forEach((outer, o) => {
+        const problem = outer.kind === "pipeline" ? tooLong(outer, plan, rank) : undefined;
+        if (problem !== undefined)
+          findings.at(plan, [rank.rank, s, o], { code: "limit-exceeded", severity: "error", ...problem });
         bodyOf(outer).forEach((op, b) => {
           const defect =
             defectOf(op, outer, plan.options.protocol) ??
@@ -62,6 +81,31 @@ function checkMscclpp(plan: ExecutionPlan, findings: Findings): void {
       });
     });
   }
+}
+
+/** Sizes and offsets have 32 bits on the executor, the number of iterations of a loop 16: it runs the remainder only. */
+const MAX_BYTES = 2n ** 32n - 1n;
+const MAX_ITERATIONS = 2n ** 16n - 1n;
+
+/** A loop that runs too often at the largest message of a plan: its chunks, of input or else of output, make up the message. */
+function tooLong(
+  { numChunks, unitBytes }: PipelineOp,
+  { collective, options }: ExecutionPlan,
+  { input, output }: RankPlan,
+): { message: string; hint: string } | undefined {
+  const [first, second] = collective.operation === "all_gather" ? [output, input] : [input, output];
+  const messageChunks = BigInt(first.chunks === 0 ? second.chunks : first.chunks);
+  if (BigInt(unitBytes) > MAX_BYTES)
+    return { message: `has units of ${unitBytes} bytes, the executor holds ${MAX_BYTES}`, hint: "use smaller units" };
+  if (messageChunks === 0n || numChunks === 0) return undefined;
+  // ceil(numChunks * message / messageChunks / unit), at most so many: the message, rounded down.
+  const most = (MAX_ITERATIONS * BigInt(unitBytes) * messageChunks) / BigInt(numChunks);
+  const largest = options.maxMessageSizeBytes < MAX_BYTES ? options.maxMessageSizeBytes : MAX_BYTES;
+  if (largest <= most) return undefined;
+  return {
+    message: `runs more than ${MAX_ITERATIONS} times for messages above ${most} bytes, of which the executor counts the lower 16 bits only`,
+    hint: `use larger units, or set max_message_size to at most ${most}`,
+  };
 }
 
 /** Semaphores that more than one strand of a rank acquires. */

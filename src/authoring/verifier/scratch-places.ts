@@ -2,6 +2,12 @@
  * Where MSCCL++'s executor puts what lies in scratch. Plain data of chunk i begins at i chunks, packets of chunk i at 2i: packets
  * are twice as long as their data, and scratch has no part of its own for them. With two halves of scratch, launches take turns
  * in local accesses and in packets, but plain accesses to scratch of other ranks, by ports and by switches use the first half.
+ * Why every such access is refused there, and nothing else. `getBuffer` adds this launch's half to the address of local scratch, and
+ * every handler of packets adds it to the peer's address; `handlePut`, `handleGet`, `handleReduceSend`, `handleReadReduceSend` and the
+ * handlers of ports and switches use the peer's address (or the registered memory) as it is. So in every other launch a put is
+ * received in the half that its receiver does not look at. Where both sides go over channels, puts and gets meet in the first half,
+ * but launches do not take turns there, which is what the plan asks for. Local plain data and packets are in this launch's half at
+ * either end.
  * With `reuse_resources` scratch has 64 MiB whatever the message. From the size on at which chunks outgrow their share of it, an
  * operation outside a loop writes on into the next share, and loops use a share again from its beginning.
  * Source: microsoft/mscclpp 0.9, `handlePut`, `handleGet`, `handlePutPackets`, `handleUnpackPackets` of `execution_kernel.hpp`,

@@ -190,7 +190,7 @@ describe("more", () => {
     expect(codes(ring([signal(), wait()]), { promises: { relaunch: true } })).toEqual([]);
   });
   it("names limits and defects of an executor", () => {
-    const many = planOf([[Array.from({ length: 65 }, () => nop)]], { input: 0, output: 0 });
+    const many = planOf([[Array.from({ length: 65 }, () => nop)]], { input: 1, output: 1 });
     expect(codes(many)).toEqual([]);
     expect(codes(many, { target: "mscclpp" })).toEqual(["limit-exceeded"]);
     const max: Op = { ...sum(at("output", 0), at("input", 0)), op: "max" } as Op;
