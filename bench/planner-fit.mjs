@@ -1,265 +1,274 @@
 /**
- * Fits the constants of the planner's model of time to published measurements, and writes src/planner/cost/fitted-constants.ts.
+ * Fits the constants of the planner's model of time to published measurements, and writes
+ * src/planner/cost/fitted-constants.ts; with `--check` it says instead how well constants fitted without a point meet it.
  *
- *   npm run build && node bench/planner-fit.mjs POINTS [--check] [--only SET]
+ *   npm run build && node bench/planner-fit.mjs POINTS            fit on all points, write the constants
+ *   npm run build && node bench/planner-fit.mjs POINTS --check [--splits 20] [--seed 1] [--json FILE]
+ *   npm run build && node bench/planner-fit.mjs POINTS --errors FILE   write estimate-errors.ts from such a FILE
  *
  * POINTS is a folder with points.json. Constants belong to an engine and a generation of hardware, never to a point: see
- * SETS. Each starts at its prior (a data sheet, a paper, or what was measured here) and is held to it by a penalty, so that
- * a constant which few points speak of stays near it. The loss of a point is Huber's of the logarithm of estimate to
- * published. `--check` fits every set again without each of its sources, and says how well the left-out source is met.
+ * planner-priors.mjs. The fit is Gauss-Newton on the logarithms of estimate to published, with Huber's weights, each
+ * constant held to its prior by a normal distribution of its logarithm, so that one which few points speak of stays near.
+ * `--check` fits again on random halves, scored on the other half, and without each source, scored on that source.
  */
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { flagsOf } from "../dist/apps/bench/script-flags.js";
 import { resolveHardware } from "../dist/machine/hardware/index.js";
 import { FITTED } from "../dist/planner/cost/fitted-constants.js";
 import { loadModel, planModel } from "../dist/planner/index.js";
-import { categoryOf, estimate, readPoints, summary } from "./planner-points.mjs";
+import { categoryOf, estimate, isTimed, kindOf, pinned, readPoints, summary } from "./planner-points.mjs";
+import { PRIORS, USUAL_SPREAD } from "./planner-priors.mjs";
 
 const { values, positionals } = flagsOf(
   import.meta.url,
-  { allowPositionals: true, options: { check: { type: "boolean" }, only: { type: "string" } } },
+  {
+    allowPositionals: true,
+    options: {
+      check: { type: "boolean" },
+      splits: { type: "string", default: "20" },
+      seed: { type: "string", default: "1" },
+      json: { type: "string" },
+      errors: { type: "string" },
+      iterations: { type: "string", default: "8" },
+    },
+  },
   (given) => given,
 );
 
-/** For each set: the groups of points that speak of its constants, and the constants with their priors. */
-const SETS = {
-  "llama.cpp": {
-    groups: /gguf|llama\.?cpp|spark/,
-    constants: {
-      "llama.cpp/hopper-pcie/memoryBandwidth": 0.65,
-      "llama.cpp/hopper-pcie/packedBandwidth": 0.8,
-      "llama.cpp/ampere/memoryBandwidth": 0.65,
-      "llama.cpp/ampere/packedBandwidth": 0.8,
-      "llama.cpp/ada/memoryBandwidth": 0.85,
-      "llama.cpp/ada/packedBandwidth": 0.9,
-      "llama.cpp/ampere-rtx/memoryBandwidth": 0.85,
-      "llama.cpp/ampere-rtx/packedBandwidth": 0.9,
-      "llama.cpp/apple/memoryBandwidth": 0.8,
-      "llama.cpp/apple/packedBandwidth": 0.9,
-      "llama.cpp/spark/memoryBandwidth": 0.85,
-      "llama.cpp/spark/packedBandwidth": 0.9,
-      "llama.cpp/spark/kvBandwidth": 0.6,
-      "llama.cpp/spark/matmulPacked": 0.35,
-      "llama.cpp/spark/expertOverheadUs": 20,
-      "llama.cpp/spark/grouped": 0.4,
-      "llama.cpp/layerOverheadUs": 30,
-      "llama.cpp/apple/layerOverheadUs": 60,
-      "llama.cpp/hopper-pcie/matmul16": 0.25,
-      "llama.cpp/ampere/matmul16": 0.4,
-      "llama.cpp/ada/matmul16": 0.45,
-      "llama.cpp/ampere-rtx/matmul16": 0.6,
-      "llama.cpp/hopper-pcie/matmulPacked": 0.2,
-      "llama.cpp/ampere/matmulPacked": 0.35,
-      "llama.cpp/ada/matmulPacked": 0.35,
-      "llama.cpp/ampere-rtx/matmulPacked": 0.5,
-      "llama.cpp/apple/matmul16": 0.7,
-      "llama.cpp/apple/matmulPacked": 0.6,
-    },
-  },
-  vllm: {
-    groups: /^decode-1gpu-vllm|^decode-multi-tp|mi300x/,
-    engine: "vllm",
-    constants: {
-      "vllm/stepOverheadUs": 1500,
-      "vllm/ampere/packedBandwidth": 0.85,
-      "vllm/ampere/layerOverheadUs": 25,
-      "vllm/ampere/memoryBandwidth": 0.82,
-      "vllm/cdna3/stepOverheadUs": 500,
-      "vllm/cdna3/layerOverheadUs": 40,
-      "vllm/cdna3/memoryBandwidth": 0.65,
-      "vllm/cdna3/kvBandwidth": 0.4,
-      "vllm/cdna3/matmul8": 0.4,
-      "vllm/cdna3/sequenceOverheadUs": 20,
-      "vllm/cdna3/collectives": 1,
-      "vllm/ampere/kvBandwidth": 0.6,
-    },
-  },
-  pytorch: {
-    groups: /^decode-1gpu-torch|^decode-multi-tp/,
-    engine: "pytorch",
-    constants: {
-      "pytorch/ampere/layerOverheadUs": 25,
-      "pytorch/ampere/memoryBandwidth": 0.8,
-      "pytorch/ampere/packedBandwidth": 0.85,
-      "pytorch/ampere/collectives": 0.7,
-      "pytorch/cdna2/layerOverheadUs": 60,
-      "pytorch/cdna2/memoryBandwidth": 0.6,
-      "pytorch/ampere/expertOverheadUs": 30,
-    },
-  },
-  "tensorrt-llm": {
-    groups: /^serving-trtllm-(?!moe)|^serving-static|^first token, (2048|128)|^first-token/,
-    constants: {
-      "tensorrt-llm/layerOverheadUs": 20,
-      "tensorrt-llm/stepOverheadUs": 1000,
-      "tensorrt-llm/sequenceOverheadUs": 4,
-      "tensorrt-llm/collectives": 0.8,
-      "tensorrt-llm/fillRows": 48,
-      "tensorrt-llm/hopper/matmul8": 0.6,
-      "tensorrt-llm/hopper/matmul16": 0.65,
-      "tensorrt-llm/hopper/attention": 0.45,
-      "tensorrt-llm/hopper/kvBandwidth": 0.72,
-      "tensorrt-llm/ampere/matmul16": 0.75,
-      "tensorrt-llm/ampere/kvBandwidth": 0.6,
-      "tensorrt-llm/ampere/attention": 0.5,
-      "tensorrt-llm/ada/matmul8": 0.65,
-      "tensorrt-llm/ada/attention": 0.5,
-      "tensorrt-llm/ada/kvBandwidth": 0.7,
-      "tensorrt-llm/ada/collectives": 1.2,
-      "tensorrt-llm/blackwell/matmul4": 0.5,
-      "tensorrt-llm/blackwell/kvBandwidth": 0.65,
-      "tensorrt-llm/blackwell/attention": 0.35,
-      "tensorrt-llm/blackwell-rtx/matmul4": 0.5,
-      "tensorrt-llm/blackwell-rtx/kvBandwidth": 0.7,
-      "tensorrt-llm/blackwell-rtx/attention": 0.4,
-    },
-  },
-  mixtures: {
-    groups: /^serving-trtllm-moe/,
-    constants: {
-      "tensorrt-llm/grouped": 0.5,
-      "tensorrt-llm/groupedFillRows": 24,
-      "tensorrt-llm/imbalance": 0.4,
-      "tensorrt-llm/expertOverheadUs": 60,
-      "tensorrt-llm/exchanges": 1.5,
-      "tensorrt-llm/hopper/matmulPacked": 0.35,
-      "tensorrt-llm/hopper/expertOverheadUs": 60,
-    },
-  },
-  gaudi: {
-    groups: /gaudi|Gaudi/,
-    constants: {
-      "gaudi2/matmul8": 0.75,
-      "gaudi3/matmul8": 0.6,
-      "gaudi2/kvBandwidth": 0.7,
-      "gaudi3/kvBandwidth": 0.6,
-      "gaudi2/attention": 0.5,
-      "gaudi3/attention": 0.35,
-      "gaudi2/collectives": 1,
-      "gaudi3/collectives": 1,
-      "gaudi2/memoryBandwidth": 0.8,
-      "gaudi3/memoryBandwidth": 0.75,
-    },
-  },
-  training: {
-    groups: /^train-/,
-    constants: {
-      "ampere/train16": 0.65,
-      "hopper/train16": 0.6,
-      "blackwell/train16": 0.6,
-      "hopper/train8": 0.42,
-      "blackwell/train8": 0.4,
-      trainAttention: 0.3,
-      "hopper/trainAttention": 0.3,
-      trainGrouped: 0.4,
-      "hopper/trainGrouped": 0.4,
-      "blackwell/trainGrouped": 0.4,
-      trainCollectives: 0.4,
-      "tpu/train16": 0.8,
-      "neuron/train16": 0.5,
-    },
-  },
-};
+/** How far points scatter around a right model: the standard deviation of the logarithm of estimate to published. */
+const POINT_SPREAD = 0.12;
+/** Beyond this many of it a point's pull no longer grows. */
+const HUBER = 2;
+const STEP = 0.03;
 
-const HOLD = 0.02;
-const huber = (x) => (Math.abs(x) < 0.35 ? x * x : 0.7 * Math.abs(x) - 0.1225);
+const NAMES = Object.keys(PRIORS);
+const priorOf = (name) => (typeof PRIORS[name] === "number" ? [PRIORS[name], USUAL_SPREAD] : PRIORS[name]);
+const PRIOR = NAMES.map((name) => Math.log(priorOf(name)[0]));
+const SPREAD = NAMES.map((name) => priorOf(name)[1]);
+/** Fractions of a peak stay below it. */
+const isFraction = (name) => /Bandwidth$|matmul|attention$|rouped$|train(?!Coll)/i.test(name);
+const LARGEST = NAMES.map((name) => (isFraction(name) ? Math.log(0.97) : Number.POSITIVE_INFINITY));
+// What is no longer fitted must not stand in the way of what is.
+for (const name of Object.keys(FITTED)) if (!(name in PRIORS)) delete FITTED[name];
 
-function lossOf(points, constants, priors) {
-  let loss = 0;
-  for (const item of points) {
-    const { value } = estimate(planModel, item, constants);
-    loss += typeof value === "number" && value > 0 ? huber(Math.log(value / item.point.published)) : 0;
-  }
-  for (const [name, prior] of Object.entries(priors)) loss += HOLD * Math.log(constants[name] / prior) ** 2;
-  return loss;
+const constantsOf = (theta) => Object.fromEntries(NAMES.map((name, at) => [name, Math.exp(theta[at])]));
+
+function residual(item, constants) {
+  const { value } = estimate(planModel, item, constants);
+  return typeof value === "number" && value > 0 ? Math.log(value / item.point.published) : 0;
 }
 
-/** Fractions of a peak stay below it. */
-const isFraction = (name) => /Bandwidth$|matmul|attention$|grouped$|train(?!Coll)/i.test(name);
+/** Indexes of the constants that an estimate looks at. */
+function touched(item, constants) {
+  const seen = new Set();
+  residual(item, new Proxy(constants, { get: (target, name) => (name in target && seen.add(name), target[name]) }));
+  return NAMES.flatMap((name, at) => (seen.has(name) ? [at] : []));
+}
 
-function fit(points, priors, fixed) {
-  let constants = { ...fixed, ...priors };
-  const concerned = (name) => {
-    const parts = name.split("/");
-    return parts.length < 3 ? points : points.filter((item) => item.touched?.has(`${parts[0]}/${parts[1]}`) ?? true);
-  };
-  for (let step = 1.35; step > 1.02; step = 1 + (step - 1) / 1.6) {
-    for (let round = 0; round < 3; round++) {
-      let moved = false;
-      for (const name of Object.keys(priors)) {
-        const own = concerned(name);
-        let best = lossOf(own, constants, priors);
-        for (const factor of [step, 1 / step]) {
-          const value = constants[name] * factor;
-          if (isFraction(name) && value > 0.97) continue;
-          const tried = { ...constants, [name]: value };
-          const loss = lossOf(own, tried, priors);
-          if (loss < best - 1e-6) {
-            best = loss;
-            constants = tried;
-            moved = true;
-            break;
-          }
-        }
-      }
-      if (!moved) break;
+function jacobian(items, theta, base) {
+  return items.map((item, row) => {
+    const slopes = new Map();
+    for (const at of item.touched) {
+      const moved = [...theta];
+      moved[at] += STEP;
+      const slope = (residual(item, constantsOf(moved)) - base[row]) / STEP;
+      if (slope !== 0) slopes.set(at, slope);
+    }
+    return slopes;
+  });
+}
+
+/** Solves the symmetric positive definite system a x = b by Cholesky's decomposition. */
+function solve(a, b) {
+  const n = b.length;
+  const l = a.map((row) => [...row]);
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j <= i; j++) {
+      let sum = l[i][j];
+      for (let k = 0; k < j; k++) sum -= l[i][k] * l[j][k];
+      l[i][j] = i === j ? Math.sqrt(sum) : sum / l[j][j];
     }
   }
-  return constants;
+  const y = [];
+  for (let i = 0; i < n; i++) y[i] = (b[i] - l[i].slice(0, i).reduce((sum, own, k) => sum + own * y[k], 0)) / l[i][i];
+  const x = [];
+  for (let i = n - 1; i >= 0; i--) {
+    let sum = y[i];
+    for (let k = i + 1; k < n; k++) sum -= l[k][i] * x[k];
+    x[i] = sum / l[i][i];
+  }
+  return x;
 }
 
-function write(constants) {
-  const lines = Object.entries(constants).map(
-    ([name, value]) => `  ${/^\w+$/.test(name) ? name : JSON.stringify(name)}: ${value},`,
-  );
+const huber = (z) => (Math.abs(z) < HUBER ? z * z : HUBER * (2 * Math.abs(z) - HUBER));
+function lossOf(residuals, theta) {
+  const points = residuals.reduce((sum, own) => sum + huber(own / POINT_SPREAD), 0);
+  return theta.reduce((sum, own, at) => sum + ((own - PRIOR[at]) / SPREAD[at]) ** 2, points);
+}
+
+/** Fits on `items` from `start`. `slopes` of an earlier fit save the first Jacobians, which cost most. */
+function fit(items, start, { iterations, slopesOf }) {
+  let theta = start;
+  let residuals = items.map((item) => residual(item, constantsOf(theta)));
+  let loss = lossOf(residuals, theta);
+  let slopes = slopesOf === undefined ? undefined : items.map(slopesOf);
+  for (let round = 0; round < iterations; round++) {
+    if (slopes === undefined || (slopesOf !== undefined && round === 3)) slopes = jacobian(items, theta, residuals);
+    const a = NAMES.map((_, i) => NAMES.map((__, j) => (i === j ? 1 / SPREAD[i] ** 2 : 0)));
+    const b = NAMES.map((_, i) => (PRIOR[i] - theta[i]) / SPREAD[i] ** 2);
+    for (const [row, own] of slopes.entries()) {
+      const z = Math.abs(residuals[row] / POINT_SPREAD);
+      const weight = (z < HUBER ? 1 : HUBER / z) / POINT_SPREAD ** 2;
+      for (const [i, x] of own) {
+        b[i] -= weight * x * residuals[row];
+        for (const [j, y] of own) a[i][j] += weight * x * y;
+      }
+    }
+    const move = solve(a, b);
+    let moved = false;
+    for (let share = 1; share > 0.1; share /= 2.5) {
+      const tried = theta.map((own, at) =>
+        Math.min(LARGEST[at], own + Math.max(-0.5, Math.min(0.5, share * move[at]))),
+      );
+      const next = items.map((item) => residual(item, constantsOf(tried)));
+      const nextLoss = lossOf(next, tried);
+      if (nextLoss < loss - 1e-3) {
+        [theta, residuals, loss, moved] = [tried, next, nextLoss, true];
+        break;
+      }
+    }
+    if (!moved && (slopesOf === undefined || round >= 3)) break;
+    if (!moved) round = Math.max(round, 2);
+    if (slopesOf === undefined) slopes = undefined;
+  }
+  return { theta, residuals, loss, slopes: slopes ?? jacobian(items, theta, residuals) };
+}
+
+/** A random number generator of 32 bits (mulberry32), for splits that can be repeated. */
+function randomOf(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const shortSource = ({ source }) => source.slice(0, 60);
+const said = ({ n, mean, median }) => `${n} points, mean ${mean.toFixed(2)}, median error ${(median * 100).toFixed(1)} %`;
+const say = (text) => process.stderr.write(`${text}\n`);
+
+function byCategory(rows) {
+  const groups = new Map();
+  for (const { category, ratio } of rows) groups.set(category, [...(groups.get(category) ?? []), ratio]);
+  return [...groups].sort(([x], [y]) => x.localeCompare(y));
+}
+
+function writeErrors(rows) {
+  const kinds = new Map();
+  for (const { kind, speed } of rows) kinds.set(kind, [...(kinds.get(kind) ?? []), speed]);
+  const lines = [...kinds].sort(([x], [y]) => x.localeCompare(y)).map(([kind, speeds]) => {
+    const sorted = speeds.sort((x, y) => x - y);
+    const at = (share) => Number(sorted[Math.round(share * (sorted.length - 1))].toPrecision(3));
+    return `  ${JSON.stringify(kind)}: [${at(0.07)}, ${at(0.93)}],`;
+  });
   writeFileSync(
-    new URL("../src/planner/cost/fitted-constants.ts", import.meta.url),
-    `/** Written by bench/planner-fit.mjs; do not edit. Names as profiles.ts explains. */\nexport const FITTED: Readonly<Record<string, number>> = {\n${lines.join("\n")}\n};\n`,
+    new URL("../src/planner/cost/estimate-errors.ts", import.meta.url),
+    `/** Written by bench/planner-fit.mjs; do not edit. */\n${lines.join("\n")}\n`,
   );
 }
 
-const all = await readPoints(positionals[0] ?? "../shared/conformance/planner", { loadModel, resolveHardware });
-// What memory lets in does not depend on the constants: the batch and layout of the first plan stand.
-const usable = [];
-for (const item of all) {
-  const { point } = item;
-  if (["fits", "layout", "model-size"].includes(point.category) || /^(mem|weights|kv|states|avail)/.test(point.metric))
-    continue;
-  if (/outlier|serving-inexpressible/.test(point.group)) continue;
-  const { value, plan } = estimate(planModel, item);
-  if (typeof value !== "number") continue;
-  usable.push({ ...item, category: categoryOf(point), request: { ...item.request, batch: plan.workload.batch } });
-}
-
-/** Sets that are not fitted now keep their values. */
-const fitted = { ...FITTED };
-const report = [];
-for (const [set, { groups, engine, constants: priors }] of Object.entries(SETS)) {
-  const points = usable.filter(
-    (item) => groups.test(item.category) && (engine === undefined || item.request.engine === engine),
-  );
-  if (values.only !== undefined && values.only !== set) continue;
-  const others = Object.fromEntries(Object.entries(fitted).filter(([name]) => !(name in priors)));
-  const result = fit(points, priors, others);
-  Object.assign(
-    fitted,
-    Object.fromEntries(Object.keys(priors).map((name) => [name, Number(result[name].toPrecision(3))])),
-  );
-  const ratios = points.map((item) => estimate(planModel, item, fitted).value / item.point.published);
-  const { n, mean, median } = summary(ratios);
-  write(fitted);
-  process.stderr.write(`${set}: ${n} points, mean ${mean.toFixed(2)}, median error ${(median * 100).toFixed(1)} %\n`);
-  if (values.check !== true) continue;
-  for (const source of new Set(points.map((item) => item.point.source.slice(0, 60)))) {
-    const left = points.filter((item) => item.point.source.slice(0, 60) === source);
-    const rest = points.filter((item) => item.point.source.slice(0, 60) !== source);
-    if (rest.length === 0) continue;
-    const without = fit(rest, priors, others);
-    const out = summary(left.map((item) => estimate(planModel, item, without).value / item.point.published));
-    report.push({ set, source, ...out });
-    process.stderr.write(
-      `  without ${source}: ${out.n} points, mean ${out.mean.toFixed(2)}, median error ${(out.median * 100).toFixed(1)} %\n`,
+async function main() {
+  if (values.errors !== undefined) return writeErrors(JSON.parse(readFileSync(values.errors, "utf8")).rows);
+  const all = await readPoints(positionals[0] ?? "../shared/conformance/planner", { loadModel, resolveHardware });
+  const items = [];
+  let theta = NAMES.map((name, at) => Math.min(LARGEST[at], Math.log(FITTED[name] ?? Math.exp(PRIOR[at]))));
+  for (const item of all) {
+    if (!isTimed(item.point)) continue;
+    const { value, plan } = estimate(planModel, item);
+    if (typeof value !== "number") continue;
+    // What memory lets in does not depend on the constants: batch and layout of the first plan stand.
+    const own = { ...pinned(item, plan), category: categoryOf(item.point), kind: kindOf(plan) };
+    items.push({ ...own, touched: touched(own, constantsOf(theta)) });
+  }
+  const iterations = Number(values.iterations);
+  const whole = fit(items, theta, { iterations });
+  theta = whole.theta;
+  say(`all: loss ${whole.loss.toFixed(1)}, ${said(summary(whole.residuals.map(Math.exp)))}`);
+  const constants = constantsOf(theta);
+  if (values.check !== true) {
+    for (const [at, name] of NAMES.entries()) {
+      const away = (theta[at] - PRIOR[at]) / SPREAD[at];
+      if (Math.abs(away) > 1) say(`  ${name} ${constants[name].toPrecision(3)}, ${away.toFixed(1)} spreads from its prior`);
+    }
+    const lines = NAMES.map(
+      (name) => `  ${/^\w+$/.test(name) ? name : JSON.stringify(name)}: ${Number(constants[name].toPrecision(3))},`,
+    );
+    writeFileSync(
+      new URL("../src/planner/cost/fitted-constants.ts", import.meta.url),
+      `/** Written by bench/planner-fit.mjs; do not edit. Names as profiles.ts explains. */\nexport const FITTED: Readonly<Record<string, number>> = {\n${lines.join("\n")}\n};\n`,
+    );
+    for (const [category, ratios] of byCategory(
+      items.map(({ category: name }, at) => ({ category: name, ratio: Math.exp(whole.residuals[at]) })),
+    ))
+      say(`  ${category}: ${said(summary(ratios))}`);
+    return;
+  }
+  const rows = new Map(items.map((item, at) => [item, whole.slopes[at]]));
+  const slopesOf = (item) => rows.get(item);
+  const heldOut = (left, rest) => {
+    const { theta: own } = fit(rest, theta, { iterations: 6, slopesOf });
+    const without = constantsOf(own);
+    return left.map((item) => {
+      const ratio = Math.exp(residual(item, without));
+      const isTime = /ttft|latency/.test(item.point.metric);
+      const { category, kind, point } = item;
+      return { id: point.id, source: shortSource(point), category, kind, ratio, speed: isTime ? 1 / ratio : ratio };
+    });
+  };
+  const random = randomOf(Number(values.seed));
+  const halves = [];
+  for (let split = 0; split < Number(values.splits); split++) {
+    const order = items.map((item) => [random(), item]).sort(([x], [y]) => x - y);
+    const half = order.length >> 1;
+    const [rest, left] = [order.slice(half), order.slice(0, half)].map((part) => part.map(([, item]) => item));
+    halves.push(...heldOut(left, rest).map((row) => ({ ...row, split })));
+  }
+  say(`random halves, ${values.splits} splits`);
+  const table = [];
+  for (const [category, ratios] of byCategory(halves)) {
+    const bySplit = new Map();
+    for (const row of halves)
+      if (row.category === category) bySplit.set(row.split, [...(bySplit.get(row.split) ?? []), row.ratio]);
+    const each = [...bySplit.values()].map(summary);
+    const range = (pick) => {
+      const sorted = each.map(pick).sort((x, y) => x - y);
+      return [sorted[Math.floor(0.1 * (sorted.length - 1))], sorted[Math.ceil(0.9 * (sorted.length - 1))]];
+    };
+    const own = { category, ...summary(ratios), means: range(({ mean }) => mean), medians: range(({ median }) => median) };
+    own.points = items.filter((item) => item.category === category).length;
+    table.push(own);
+    const percent = (value) => `${(value * 100).toFixed(0)}`;
+    say(
+      `  ${category}: ${own.points} points, mean ${own.mean.toFixed(2)} (${own.means.map((value) => value.toFixed(2)).join(" to ")}), median error ${percent(own.median)} % (${own.medians.map(percent).join(" to ")})`,
     );
   }
+  const sources = [];
+  say("without each source");
+  for (const source of new Set(items.map(({ point }) => shortSource(point)))) {
+    const left = items.filter(({ point }) => shortSource(point) === source);
+    const out = heldOut(
+      left,
+      items.filter(({ point }) => shortSource(point) !== source),
+    );
+    for (const [category, ratios] of byCategory(out)) {
+      sources.push({ source, category, ...summary(ratios) });
+      say(`  ${source} | ${category}: ${said(summary(ratios))}`);
+    }
+  }
+  if (values.json !== undefined) writeFileSync(values.json, JSON.stringify({ rows: halves, table, sources }));
 }
-if (values.check === true) process.stdout.write(`${JSON.stringify(report, null, 1)}\n`);
+
+await main();

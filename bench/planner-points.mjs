@@ -194,6 +194,34 @@ export function estimate(planModel, { point, request, model, inventory }, consta
   }
 }
 
+/** Whether a point is of a time that the constants can be fitted to. */
+export function isTimed({ category, group: name, metric }) {
+  if (["fits", "layout", "model-size", "device-memory"].includes(category)) return false;
+  return !/^(mem|weights|kv|states|avail|total parameters)/.test(metric) && !/outlier|serving-inexpressible/.test(name);
+}
+
+/** The same point with the layout and batch of a plan fixed, so that planning it again judges one candidate. */
+export function pinned(item, { workload, mesh }) {
+  const { zeroStage, microBatch, checkpointing, batch } = workload;
+  const training = { zeroStage, microBatch, checkpointing };
+  return {
+    ...item,
+    request: {
+      ...item.request,
+      batch,
+      constrain: mesh.axes,
+      explainNothing: false,
+      ...(workload.mode === "training" ? training : {}),
+    },
+  };
+}
+
+/** The kind of an estimate, as src/planner/cost/ranges.ts names it. */
+export function kindOf({ estimates, workload }) {
+  if (estimates.kind === "training") return "training";
+  return `${workload.engine} ${workload.outputTokens <= 1 ? "prefill" : workload.batch >= 8 ? "serving" : "decode"}`;
+}
+
 /** The geometric mean, and the median of |ratio - 1|. */
 export function summary(ratios) {
   if (ratios.length === 0) return { n: 0, mean: Number.NaN, median: Number.NaN };
