@@ -222,6 +222,42 @@ export function kindOf({ estimates, workload }) {
   return `${workload.engine} ${workload.outputTokens <= 1 ? "prefill" : workload.batch >= 8 ? "serving" : "decode"}`;
 }
 
+/** Share of held-out estimates that a printed range is made to contain, and fewest points of a kind that speak for it alone. */
+const INSIDE = 0.86;
+const FEW_POINTS = 8;
+
+function quantiles(speeds) {
+  const sorted = [...speeds].sort((x, y) => x - y);
+  const at = (share) => Number(sorted[Math.round(share * (sorted.length - 1))].toPrecision(3));
+  return [at((1 - INSIDE) / 2), at((1 + INSIDE) / 2)];
+}
+
+/**
+ * Ranges by kind of estimate from held-out rows of planner-fit.mjs's check. A kind of few points gets at least the range of
+ * all. `share` is how many held-out estimates lie in the range that is made without their own point.
+ */
+export function heldOutRanges(rows) {
+  const rangeOf = (kind, without) => {
+    const others = rows.filter(({ id }) => id !== without);
+    const own = others.filter((row) => row.kind === kind);
+    const [allLow, allHigh] = quantiles(others.map(({ speed }) => speed));
+    if (own.length === 0) return [allLow, allHigh];
+    const [low, high] = quantiles(own.map(({ speed }) => speed));
+    const isFew = new Set(own.map(({ id }) => id)).size < FEW_POINTS;
+    return isFew ? [Math.min(low, allLow), Math.max(high, allHigh)] : [low, high];
+  };
+  return [...new Set(rows.map(({ kind }) => kind))].sort().map((kind) => {
+    const own = rows.filter((row) => row.kind === kind);
+    const ids = [...new Set(own.map(({ id }) => id))];
+    const inside = ids.flatMap((id) => {
+      const [low, high] = rangeOf(kind, id);
+      return own.filter((row) => row.id === id).map(({ speed }) => speed >= low && speed <= high);
+    });
+    const [low, high] = rangeOf(kind);
+    return { kind, low, high, points: ids.length, share: inside.filter(Boolean).length / inside.length };
+  });
+}
+
 /** The geometric mean, and the median of |ratio - 1|. */
 export function summary(ratios) {
   if (ratios.length === 0) return { n: 0, mean: Number.NaN, median: Number.NaN };

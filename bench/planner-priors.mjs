@@ -9,6 +9,9 @@ export const USUAL_SPREAD = 0.25;
 
 /** @type {Readonly<Record<string, number | readonly [prior: number, spread: number]>>} */
 export const PRIORS = {
+  // Every engine
+  sharpness: [3, 0.5],
+  pipelineLoss: [0.15, 0.5],
   // llama.cpp: quantized weights stream near the copy rate on gaming cards, less on HBM, whose bandwidth few warps fill.
   "llama.cpp/hopper-pcie/memoryBandwidth": 0.6,
   "llama.cpp/hopper-pcie/packedBandwidth": 0.85,
@@ -26,6 +29,9 @@ export const PRIORS = {
   "llama.cpp/spark/matmulPacked": 0.35,
   "llama.cpp/spark/expertOverheadUs": 20,
   "llama.cpp/spark/grouped": 0.4,
+  // Its benchmarks decode sequences that are alike, which choose the same experts.
+  "llama.cpp/routing": [0.6, 0.5],
+  "llama.cpp/groupedFillRows": [8, 0.5],
   "llama.cpp/layerOverheadUs": [40, 0.5],
   "llama.cpp/apple/layerOverheadUs": [100, 0.5],
   "llama.cpp/hopper-pcie/matmul16": 0.25,
@@ -83,12 +89,12 @@ export const PRIORS = {
   "tensorrt-llm/blackwell-rtx/kvBandwidth": 0.8,
   "tensorrt-llm/blackwell-rtx/attention": 0.45,
   // Its mixtures
-  "tensorrt-llm/grouped": [0.5, 0.4],
-  "tensorrt-llm/groupedFillRows": [32, 0.5],
-  "tensorrt-llm/imbalance": [0.8, 0.5],
+  "tensorrt-llm/grouped": [0.55, 0.4],
+  "tensorrt-llm/groupedFillRows": [64, 0.7],
+  "tensorrt-llm/imbalance": [1, 0.5],
   "tensorrt-llm/expertOverheadUs": [120, 0.6],
-  "tensorrt-llm/exchanges": [1.2, 0.4],
-  "tensorrt-llm/hopper/matmulPacked": [0.55, 0.3],
+  "tensorrt-llm/exchanges": [1.3, 0.4],
+  "tensorrt-llm/hopper/matmulPacked": [0.7, 0.25],
   // Gaudi
   "gaudi2/matmul8": 0.75,
   "gaudi3/matmul8": 0.6,
@@ -110,6 +116,7 @@ export const PRIORS = {
   "hopper/trainAttention": 0.25,
   trainGrouped: [0.45, 0.35],
   trainCollectives: [0.4, 0.5],
+  trainExchanges: [0.5, 0.6],
   "tpu/train16": 0.8,
   "neuron/train16": 0.45,
 };

@@ -356,9 +356,11 @@ describe("the ancestor's planner defects", () => {
     const requestHours = estimates.kind === "inference" ? estimates.requestMs / 3.6e6 : Number.NaN;
     const each = (2 * 55.04 * requestHours) / (workload.batch * workload.outputTokens);
     expect(priced.estimates.costPerMillionTokens).toBeCloseTo(each * 1e6, 6);
-    const encoder = withPrice(plan("bert-base", "l4", { batch: 64 }), system("l4")).estimates;
+    const embedder = plan("bert-base", "l4", { batch: 64 });
+    const hourly = instancesFor(embedder, system("l4"))[0]?.pricePerHour ?? Number.NaN;
+    const encoder = withPrice(embedder, system("l4")).estimates;
     const prefillMs = encoder.kind === "inference" ? encoder.prefillMs : Number.NaN;
-    expect(encoder.costPerMillionTokens).toBeCloseTo(((0.71 * prefillMs) / 3.6e6 / (64 * 512)) * 1e6, 6);
+    expect(encoder.costPerMillionTokens).toBeCloseTo(((hourly * prefillMs) / 3.6e6 / (64 * 512)) * 1e6, 6);
     // The parts of an encoder's many passes are the time that they take.
     const parts = Object.values(encoder.breakdownMs).reduce((sum, value) => sum + value, 0);
     expect(parts).toBeCloseTo(prefillMs, 6);

@@ -11,6 +11,7 @@ export {
   PRICES_SCHEMA_VERSION,
   type PriceCatalogue,
   priceCatalogueSchema,
+  type Rental,
   readPrices,
   withPrice,
 } from "./cost/prices.ts";
@@ -35,6 +36,7 @@ export {
   renderExport,
   visibleDevices,
 } from "./export/export.ts";
+export { hubId } from "./export/hub-ids.ts";
 export { CHECKPOINTING, type Checkpointing } from "./memory/activations.ts";
 export {
   effectiveBits,
@@ -115,7 +117,7 @@ export {
   trainingEstimatesSchema,
 } from "./plan.ts";
 export { type PlanOutcome, type PlanRequest, planModel } from "./plan-model.ts";
-export { axesText, explainLines, renderNothing, renderPlan } from "./render.ts";
+export { axesText, explainLines, nearLines, renderNothing, renderPlan } from "./render.ts";
 export {
   bestDeviceFor,
   type DeviceRequirement,
@@ -126,6 +128,7 @@ export {
   satisfying,
   suggestQuantization,
 } from "./requirements.ts";
+export type { NearLayout } from "./search/near-layouts.ts";
 export {
   LORA_TARGETS,
   type LoraTargets,

@@ -18,6 +18,7 @@ import { availableMemory, deviceKinds } from "./placement/blocks.ts";
 import { Fabric } from "./placement/fabric.ts";
 import { OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
+import type { NearLayout } from "./search/near-layouts.ts";
 import { type Constraints, search } from "./search/search.ts";
 import { TableCache } from "./search/stage-tables.ts";
 import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
@@ -49,6 +50,8 @@ export interface PlanOutcome {
   readonly model: ShardingPlan["model"];
   /** Best first; empty when nothing fits. */
   readonly plans: readonly ShardingPlan[];
+  /** Other layouts whose score is within 10 % of the best plan's. */
+  readonly near: readonly NearLayout[];
   /** Why other layouts lost, or why none fits. */
   readonly rejected: readonly Rejected[];
   /** When nothing fits, or only the CPU does: the smallest preset that would do. */
@@ -171,6 +174,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
   const fabric = new Fabric(inventory);
   const plans: ShardingPlan[] = [];
   const rejected: Rejected[] = [];
+  const near: NearLayout[] = [];
   let numCandidates = 0;
   let numJudged = 0;
   for (const pool of pools) {
@@ -186,6 +190,8 @@ export function planModel(request: PlanRequest): PlanOutcome {
     const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
     numCandidates += found.numCandidates;
     numJudged += found.numJudged;
+    // Of the first pool that fits: scores of other families' devices are not compared here.
+    if (plans.length === 0) near.push(...found.near);
     for (const item of found.rejected) {
       if (!rejected.some((known) => known.reason === item.reason)) rejected.push(item);
     }
@@ -207,6 +213,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
   return {
     model: modelSummary(model),
     plans: plans.slice(0, top).map(deepFreeze),
+    near,
     rejected,
     suggestion: needsMore ? smallestPreset(model, workload, request) : undefined,
     notes,

@@ -104,6 +104,13 @@ export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boo
   return lines.join("\n");
 }
 
+/** Layouts that the estimates cannot tell from the chosen one; nothing where there are none. */
+export function nearLines(near: PlanOutcome["near"]): string[] {
+  if (near.length === 0) return [];
+  const shown = near.map(({ axes, ratio }) => `${axesText(axes)} (+${((ratio - 1) * 100).toFixed(0)} %)`);
+  return [`within 10 %  ${shown.join(", ")}`];
+}
+
 /** Why other layouts lost, grouped by kind. */
 export function explainLines(rejected: readonly Rejected[]): string[] {
   if (rejected.length === 0) return ["no other layout was possible"];

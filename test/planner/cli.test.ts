@@ -153,7 +153,7 @@ describe("chorale plan", () => {
 
   it("exports, takes prices of one's own, trains", async () => {
     expect((await plan("llama-3.1-8b", "--hardware", "l4", "--export", "vllm")).out).toContain(
-      "vllm serve llama-3.1-8b --max-model-len 8192",
+      "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192",
     );
     const prices = join(root, "prices.json");
     const instance = {

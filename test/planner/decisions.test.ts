@@ -95,7 +95,7 @@ describe("costs and lists", () => {
     const { code, err } = await plan(
       "llama-3.1-8b",
       "--hardware",
-      "rtx3090",
+      "rtx4080",
       "--context",
       "2k",
       "--objective",
@@ -104,6 +104,35 @@ describe("costs and lists", () => {
       "q4_k_m",
     );
     expect([code, err]).toEqual([2, expect.stringContaining("--prices")]);
+  });
+
+  it("layouts within 10 % of the chosen one are listed, nearest first", () => {
+    const { plans, near } = planModel({
+      model: modelPreset("llama-3.1-70b"),
+      inventory: machine("hgx-h200-8"),
+      quant: "fp8",
+      contextTokens: 3000,
+      outputTokens: 1000,
+      objective: "throughput",
+    });
+    const [chosen] = plans;
+    expect(near.length).toBeGreaterThan(0);
+    for (const { axes, ratio } of near) {
+      expect(axes).not.toEqual(chosen?.mesh.axes);
+      const [fixed] = planModel({
+        model: modelPreset("llama-3.1-70b"),
+        inventory: machine("hgx-h200-8"),
+        quant: "fp8",
+        contextTokens: 3000,
+        outputTokens: 1000,
+        objective: "throughput",
+        constrain: axes,
+      }).plans;
+      // What was judged on the way may have been judged at another batch too: never better than listed.
+      expect((fixed?.score ?? 0) / (chosen?.score ?? 1)).toBeLessThanOrEqual(ratio * 1.000_001);
+      expect(ratio).toBeLessThanOrEqual(1.1);
+    }
+    expect(near.map(({ ratio }) => ratio)).toEqual(near.map(({ ratio }) => ratio).sort((a, b) => a - b));
   });
 
   it("lists models and hardware", async () => {

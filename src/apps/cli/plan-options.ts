@@ -67,7 +67,7 @@ export function addModelOfTimeOptions(command: Command): Command {
     .option("--optimizer <name>", `training: ${list(OPTIMIZERS)} (default: adamw)`)
     .option("--gradients <dtype>", `training: ${list(GRADIENT_FORMATS)} (default: bf16)`)
     .option("--train-precision <dtype>", `training: linear layers in ${list(TRAIN_PRECISIONS)} (default: bf16)`)
-    .option("--pipeline-schedule <name>", `training: ${list(PIPELINE_SCHEDULES)} (default: 1f1b)`)
+    .option("--pipeline-schedule <name>", `training: ${list(PIPELINE_SCHEDULES)} (default: interleaved)`)
     .option("--offload <what>", `training: to host memory: ${list(OFFLOADS)} (default: none)`)
     .option("--lora-rank <n>", "training: rank of the adapters, for lora and qlora", whole(1))
     .option("--lora-targets <what>", `training: matrices with adapters: ${list(LORA_TARGETS)} (default: all)`);

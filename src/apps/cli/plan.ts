@@ -15,11 +15,13 @@ import {
   EXPORT_TARGETS,
   type Exported,
   exportPlan,
+  hubId,
   type KvFormatName,
   largestLoad,
   loadModel,
   memoryShortfall,
   nearestChanges,
+  nearLines,
   OBJECTIVES,
   PLAN_AXES,
   type PlanAxis,
@@ -91,7 +93,8 @@ function hostsOf(plan: ShardingPlan, inventory: Inventory): number {
 function exportOf(plan: ShardingPlan, target: string, modelPath: string, inventory: Inventory): Exported {
   const numHosts = hostsOf(plan, inventory);
   return exportPlan(plan, target, {
-    modelPath,
+    // A folder or file is what the user has; a name is what the engine is to download.
+    modelPath: existsSync(modelPath) ? modelPath : (hubId(modelPath, plan.model.name) ?? modelPath),
     numHosts,
     ...(numHosts === 1 ? { env: visibleDevices(plan, inventory) } : {}),
   });
@@ -328,6 +331,7 @@ function documentOf(outcome: PlanOutcome): object {
     schemaVersion: 1,
     model: first?.model ?? outcome.model,
     plans: outcome.plans,
+    near: outcome.near,
     rejected: outcome.rejected,
     ...(outcome.suggestion === undefined ? {} : { suggestion: outcome.suggestion }),
     notes: outcome.notes,
@@ -342,7 +346,8 @@ function render(outcome: PlanOutcome, name: string, flags: Flags): string {
     return title + renderPlan(plan, { explain: flags.explain === true });
   });
   const { suggestion } = outcome;
+  const text = [plans.join("\n\n"), ...nearLines(outcome.near)].join("\n");
   return suggestion === undefined
-    ? plans.join("\n\n")
-    : `${plans.join("\n\n")}\nthe smallest preset whose accelerators would do: --hardware ${suggestion}`;
+    ? text
+    : `${text}\nthe smallest preset whose accelerators would do: --hardware ${suggestion}`;
 }

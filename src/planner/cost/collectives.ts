@@ -44,8 +44,27 @@ function hierarchicalUs(shape: Shape, bytes: number, ranks: number, link: GroupL
   return between + inside;
 }
 
+/** A search asks for the same collective of the same link thousands of times. By link, then shape and ranks, then bytes. */
+const known = new WeakMap<GroupLink, Map<string, Map<number, number>>>();
+
+function memoryOf(link: GroupLink, key: string): Map<number, number> {
+  const ofLink = known.get(link) ?? new Map<string, Map<number, number>>();
+  const times = ofLink.get(key) ?? new Map<number, number>();
+  known.set(link, ofLink.set(key, times));
+  return times;
+}
+
 function collectiveUs(shape: Shape, bytes: number, ranks: number, link: GroupLink | undefined): number {
   if (ranks <= 1 || link === undefined) return 0;
+  const times = memoryOf(link, `${shape}${ranks}`);
+  const before = times.get(bytes);
+  if (before !== undefined) return before;
+  const us = predictUs(shape, bytes, ranks, link);
+  times.set(bytes, us);
+  return us;
+}
+
+function predictUs(shape: Shape, bytes: number, ranks: number, link: GroupLink): number {
   const machine = libraryMachine(link, ranks);
   if (machine !== undefined) return predictCollective(OPERATIONS[shape], bytes, machine).timeUs + COLLECTIVE_LAUNCH_US;
   return link.scope === "network" ? hierarchicalUs(shape, bytes, ranks, link) : flatUs(shape, bytes, ranks, link);

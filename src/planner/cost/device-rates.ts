@@ -52,8 +52,15 @@ export interface ProductRate {
   readonly packed: boolean;
 }
 
-/** Products of weights in a format on a device: 4-bit floats where it has units for them, 16 bits for packed weights. */
-function productRate(device: Device, format: WeightFormat, assumedTflops: number, ranks: number): ProductRate {
+/**
+ * Products of weights in a format on a device: 4-bit floats where it has units for them, 16 bits for packed weights.
+ * llama.cpp expands 4-bit floats too.
+ */
+function productRate(
+  device: Device,
+  format: WeightFormat,
+  { assumedTflops, ranks, engine }: { assumedTflops: number; ranks: number; engine: Engine },
+): ProductRate {
   const half = peak(device, "bf16") ?? assumedTflops;
   const eight = device.peakTflops?.f8e4m3;
   const of = (tflops: number, kind: ProductRate["kind"], packed = false) => ({
@@ -61,7 +68,7 @@ function productRate(device: Device, format: WeightFormat, assumedTflops: number
     kind,
     packed,
   });
-  if (format.fourBit && eight !== undefined && fourBitFactor(device) > 0) {
+  if (format.fourBit && eight !== undefined && engine !== "llama.cpp" && fourBitFactor(device) > 0) {
     return of(eight * fourBitFactor(device), "matmul4");
   }
   if (format.compute === "f8e4m3" && eight !== undefined) return of(eight, "matmul8");
@@ -98,11 +105,11 @@ export function ratesOf(device: Device, compute: DType, options: RateOptions = {
     assumptions.push(`${device.name}: peak rate unknown, ${Number(tflops.toPrecision(3))} TFLOP/s assumed`);
   }
   const attention = peak(device, "bf16") ?? tflops;
+  const engine = options.engine ?? (format === undefined ? "pytorch" : defaultEngine(device, format));
   const product: ProductRate =
     format === undefined
       ? { flops: (tflops * 1e12) / ranks, kind: "matmul16", packed: false }
-      : productRate(device, format, tflops, ranks);
-  const engine = options.engine ?? (format === undefined ? "pytorch" : defaultEngine(device, format));
+      : productRate(device, format, { assumedTflops: tflops, ranks, engine });
   return {
     bandwidth: (bandwidthGBps * 1e9) / ranks,
     flops: product.kind === "matmul4" ? product.flops : (tflops * 1e12) / ranks,

@@ -8,9 +8,10 @@ import { type KvFormat, kvBytesPerToken, stateBytes } from "../memory/kv-cache.t
 import { kvHeadsOf, shardShape } from "../memory/weights.ts";
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
 import type { GroupLink } from "../placement/fabric.ts";
-import { allGatherUs, allReduceUs, allToAllUs } from "./collectives.ts";
+import { allGatherUs, allReduceUs } from "./collectives.ts";
 import { ELEMENTWISE_PASSES } from "./constants.ts";
 import type { Rates } from "./device-rates.ts";
+import { expertExchangeUs } from "./expert-exchange.ts";
 
 /** Microseconds by cause. */
 export interface Cost {
@@ -118,9 +119,16 @@ function shardOf(layer: LayerSpec, slice: Slice): KindShard {
 const FEW_TOKENS_US = 60;
 const FEW_TOKENS = 128;
 
-function roofline(cost: Cost, memoryUs: number, computeUs: number): void {
-  if (memoryUs >= computeUs) cost.memory += memoryUs;
-  else cost.compute += computeUs;
+/**
+ * Memory traffic and arithmetic overlap, but not wholly: near the ridge a kernel is slower than either bound. `sharpness` is
+ * the exponent of their norm; infinite would be the textbook's roofline. The longer of the two is what is blamed.
+ */
+function roofline(cost: Cost, memoryUs: number, computeUs: number, sharpness: number): void {
+  const [longer, shorter] = memoryUs >= computeUs ? [memoryUs, computeUs] : [computeUs, memoryUs];
+  if (longer <= 0) return;
+  const us = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness);
+  if (memoryUs >= computeUs) cost.memory += us;
+  else cost.compute += us;
 }
 
 /** Costs of a slice's parts; made once per candidate and device kind. */
@@ -153,8 +161,24 @@ export class LayerTimes {
     return ((2 * elements * rows) / (flops * fraction)) * 1e6;
   }
 
+  /** Costs that were asked for before: many candidates of a search differ in what costs no time here. */
+  readonly #known = new Map<string, Readonly<Cost>>();
+  #remembered(what: string | number, pass: Pass, make: () => Cost): Readonly<Cost> {
+    const { tokens, sequences, context, isPrefill, isTraining = false } = pass;
+    const key = `${what} ${tokens} ${sequences} ${context} ${isPrefill} ${isTraining}`;
+    const before = this.#known.get(key);
+    if (before !== undefined) return before;
+    const cost = make();
+    this.#known.set(key, cost);
+    return cost;
+  }
+
   /** One layer of the given kind. */
-  layer(kind: number, pass: Pass): Cost {
+  layer(kind: number, pass: Pass): Readonly<Cost> {
+    return this.#remembered(kind, pass, () => this.#layer(kind, pass));
+  }
+
+  #layer(kind: number, pass: Pass): Cost {
     const { model, rates, tp, ep, cp, links, activationBytes } = this.#slice;
     const layer = model.layerKinds[kind];
     const shard = this.#shards[kind];
@@ -166,7 +190,12 @@ export class LayerTimes {
     // A product of few rows runs in a kernel of its own, which fills no tiles.
     const rows = tokens + Math.min(achievable.fillRows, Math.max(0, tokens - 1));
     for (const group of [shard.attention, shard.dense]) {
-      roofline(cost, this.#readUs(group), this.#multiplyUs(group, group.elements, rows, training));
+      roofline(
+        cost,
+        this.#readUs(group),
+        this.#multiplyUs(group, group.elements, rows, training),
+        achievable.sharpness,
+      );
     }
     const hidden = model.hiddenSize;
     let columns = 0;
@@ -178,18 +207,31 @@ export class LayerTimes {
       const chosen = 1 - (1 - expertsPerToken / numExperts) ** (tokens * ep * achievable.routing);
       const perExpert = shard.expert.elements / held;
       // The fullest rank of the group sets the pace.
-      const fullest = 1 + (ep > 1 ? achievable.imbalance * (1 - 1 / ep) : 0);
+      const imbalance = training ? achievable.trainImbalance : achievable.imbalance;
+      const fullest = 1 + (ep > 1 ? imbalance * Math.sqrt((2 * Math.log(ep)) / held) : 0);
       const expertRows = tokens * expertsPerToken * fullest + held * chosen * achievable.groupedFillRows;
       const grouped = training ? achievable.trainGrouped : achievable.grouped;
       roofline(
         cost,
         this.#readUs(shard.expert, chosen),
         this.#multiplyUs(shard.expert, perExpert, expertRows, training) / grouped,
+        achievable.sharpness,
       );
       columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
-      const width = (Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1) + activationBytes) / 2;
-      exchangedUs = 2 * allToAllUs(tokens * expertsPerToken * hidden * width, ep, links.ep) * achievable.exchanges;
+      exchangedUs =
+        expertExchangeUs({
+          tokens,
+          expertsPerToken,
+          groupLimit: layer.mlp.groupLimit,
+          dispatchBytes: hidden * Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1),
+          combineBytes: hidden * activationBytes,
+          ep,
+          gathersSmallGroups: !training,
+          link: links.ep,
+        }) *
+        achievable.exchanges *
+        (training ? achievable.trainExchanges : 1);
       // Sorting, padding and waiting for the fullest rank grow with the tokens; a few of them cost what kernels cost.
       const { expertOverheadUs } = achievable;
       const few = Math.min(expertOverheadUs, FEW_TOKENS_US);
@@ -235,19 +277,23 @@ export class LayerTimes {
     const fraction = pass.isTraining === true ? rates.achievable.trainAttention : rates.achievable.attention;
     const computeUs = (flops / (rates.attentionFlops * fraction)) * 1e6;
     const memoryUs = (cacheBytes / (rates.bandwidth * rates.achievable.kvBandwidth)) * 1e6;
-    roofline(cost, memoryUs, computeUs);
+    roofline(cost, memoryUs, computeUs, rates.achievable.sharpness);
     if (cp <= 1) return;
     if (pass.isPrefill) {
-      // Ring attention: keys and values travel around while the scores of the last block are computed.
+      // Ring attention: keys and values travel around while the scores of the last block are computed; the first block waits.
       const ringUs = allGatherUs(pass.tokens * kvBytesPerToken(layer, tp, kv), cp, links.cp);
-      cost.communication += Math.max(0, ringUs - Math.max(computeUs, memoryUs));
+      cost.communication += Math.max(ringUs / cp, ringUs - Math.max(computeUs, memoryUs));
     } else {
       cost.communication += allReduceUs(pass.tokens * heads * width * 2, cp, links.cp);
     }
   }
 
   /** Looking tokens up; the shards of a cut vocabulary are summed. */
-  embedding(pass: Pass): Cost {
+  embedding(pass: Pass): Readonly<Cost> {
+    return this.#remembered("embedding", pass, () => this.#embedding(pass));
+  }
+
+  #embedding(pass: Pass): Cost {
     const { model, tp, cp, links, activationBytes, rates } = this.#slice;
     const tokens = pass.isPrefill ? pass.tokens / cp : pass.tokens;
     const reducedUs = allReduceUs(tokens * model.hiddenSize * activationBytes, tp, links.tp);
@@ -255,7 +301,11 @@ export class LayerTimes {
   }
 
   /** Final norm, head and sampling: of the last token of each sequence. */
-  head(pass: Pass): Cost {
+  head(pass: Pass): Readonly<Cost> {
+    return this.#remembered("head", pass, () => this.#head(pass));
+  }
+
+  #head(pass: Pass): Cost {
     const { model, tp, links, rates, format, activationBytes } = this.#slice;
     const { achievable } = rates;
     const training = pass.isTraining === true;
@@ -269,7 +319,7 @@ export class LayerTimes {
     const memoryUs = (bytes / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
     const fraction = training ? achievable.train16 : achievable.matmul16;
     const computeUs = ((2 * rows * columns * model.hiddenSize) / (rates.attentionFlops * fraction)) * 1e6;
-    roofline(cost, memoryUs, computeUs);
+    roofline(cost, memoryUs, computeUs, achievable.sharpness);
     // Training computes the loss on the shards.
     const gatheredUs = training ? 0 : allGatherUs(rows * model.vocabSize * activationBytes, tp, links.tp);
     cost.communication += gatheredUs * achievable.collectives;

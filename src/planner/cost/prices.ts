@@ -1,7 +1,8 @@
 /**
  * Prices of cloud instances: a dated catalogue, replaceable by a file of the user's. On-demand list prices in US dollars
  * an hour, in the region named; they change, so every row has its date. The rows were written down by hand from what the
- * providers' public lists said around that date, not fetched from them: a starting point, to be checked before money moves.
+ * providers' public lists said around that date, each with its list; scripts/refresh-prices.mjs looks up those that can be
+ * looked up. A starting point, to be checked before money moves.
  */
 
 import { z } from "zod";
@@ -9,6 +10,7 @@ import { deepFreeze } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
 import { findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
 import type { ShardingPlan } from "../plan.ts";
+import { PRICE_LISTS } from "./price-rows.ts";
 
 export const PRICES_SCHEMA_VERSION = 1;
 /** Larger files are no catalogue: a row has some 200 bytes. */
@@ -27,6 +29,10 @@ export const instanceSchema = z.object({
   kind: z.enum(["on-demand", "spot", "reserved-1y", "reserved-3y"]),
   /** When the price was looked up: YYYY-MM. */
   date: z.string().regex(/^\d{4}-\d{2}$/),
+  /** The list that it stands in. */
+  source: z.string().optional(),
+  /** Any number of its devices is rented, at this price each; without it, the whole host is. */
+  perDevice: z.boolean().optional(),
 });
 export type Instance = z.infer<typeof instanceSchema>;
 
@@ -37,54 +43,25 @@ export const priceCatalogueSchema = z.object({
 });
 export type PriceCatalogue = z.infer<typeof priceCatalogueSchema>;
 
-function row(
-  provider: string,
-  name: string,
-  part: string,
-  numDevices: number,
-  pricePerHour: number,
-  interconnect: string,
-  region: string,
-  date: string,
-): Instance {
-  return { provider, name, part, numDevices, interconnect, region, pricePerHour, kind: "on-demand", date };
-}
-
-const AWS = "us-east-1";
-const GCP = "us-central1";
-const AZURE = "eastus";
-
 /** The providers' public price lists, at the dates given. */
 export const DEFAULT_PRICES: PriceCatalogue = {
   schemaVersion: PRICES_SCHEMA_VERSION,
   currency: "USD",
-  instances: [
-    row("aws", "p5.48xlarge", "h100", 8, 55.04, "NVSwitch", AWS, "2025-06"),
-    row("aws", "p5en.48xlarge", "h200", 8, 63.3, "NVSwitch", AWS, "2025-06"),
-    row("aws", "p4d.24xlarge", "a100-40", 8, 21.96, "NVSwitch", AWS, "2025-06"),
-    row("aws", "p4de.24xlarge", "a100-80", 8, 27.45, "NVSwitch", AWS, "2025-06"),
-    row("aws", "g5.xlarge", "a10g", 1, 1.006, "none", AWS, "2025-01"),
-    row("aws", "g5.48xlarge", "a10g", 8, 16.288, "PCIe", AWS, "2025-01"),
-    row("aws", "g6.xlarge", "l4", 1, 0.8048, "none", AWS, "2025-01"),
-    row("aws", "g6.48xlarge", "l4", 8, 13.35, "PCIe", AWS, "2025-01"),
-    row("aws", "g6e.xlarge", "l40s", 1, 1.861, "none", AWS, "2025-01"),
-    row("aws", "g6e.48xlarge", "l40s", 8, 30.131, "PCIe", AWS, "2025-01"),
-    row("aws", "g4dn.xlarge", "t4", 1, 0.526, "none", AWS, "2025-01"),
-    row("aws", "trn1.32xlarge", "trainium1", 16, 21.5, "NeuronLink", AWS, "2025-01"),
-    row("aws", "inf2.xlarge", "inferentia2", 1, 0.7582, "none", AWS, "2025-01"),
-    row("aws", "inf2.48xlarge", "inferentia2", 12, 12.9813, "NeuronLink", AWS, "2025-01"),
-    row("gcp", "a3-highgpu-8g", "h100", 8, 88.49, "NVSwitch", GCP, "2025-01"),
-    row("gcp", "a2-highgpu-1g", "a100-40", 1, 3.67, "none", GCP, "2025-01"),
-    row("gcp", "a2-ultragpu-8g", "a100-80", 8, 40.55, "NVSwitch", GCP, "2025-01"),
-    row("gcp", "g2-standard-4", "l4", 1, 0.71, "none", GCP, "2025-01"),
-    row("gcp", "ct5lp-hightpu-4t", "tpu-v5e", 4, 4.8, "ICI", GCP, "2025-01"),
-    row("gcp", "ct5p-hightpu-4t", "tpu-v5p", 4, 16.8, "ICI", GCP, "2025-01"),
-    row("azure", "Standard_ND96isr_H100_v5", "h100", 8, 98.32, "NVSwitch", AZURE, "2025-01"),
-    row("azure", "Standard_ND96asr_v4", "a100-40", 8, 27.2, "NVSwitch", AZURE, "2025-01"),
-    row("azure", "Standard_ND96amsr_A100_v4", "a100-80", 8, 32.77, "NVSwitch", AZURE, "2025-01"),
-    row("azure", "Standard_NC24ads_A100_v4", "a100-80", 1, 3.67, "none", AZURE, "2025-01"),
-    row("azure", "Standard_ND96isr_MI300X_v5", "mi300x", 8, 48.0, "xGMI", AZURE, "2025-01"),
-  ],
+  instances: PRICE_LISTS.flatMap(({ provider, region, source, perDevice = false, rows }) =>
+    rows.map(([name, part, numDevices, pricePerHour, interconnect, date]) => ({
+      provider,
+      name,
+      part,
+      numDevices,
+      interconnect,
+      region,
+      pricePerHour,
+      kind: "on-demand" as const,
+      date,
+      source,
+      ...(perDevice ? { perDevice } : {}),
+    })),
+  ),
 };
 
 /**
@@ -95,31 +72,52 @@ export function readPrices(path: string): PriceCatalogue {
   return checkSchema(priceCatalogueSchema, readJsonFile(path, MAX_CATALOGUE_BYTES), path, "price catalogue");
 }
 
-/** The cheapest instances that hold as many devices of these parts as a plan uses, and how many of them. */
+/** What is rented for a plan. */
+export interface Rental {
+  readonly instance: Instance;
+  /** Hosts, or devices where the provider rents these. */
+  readonly count: number;
+  readonly pricePerHour: number;
+  /** Devices that are paid for and have nothing to do. */
+  readonly idleDevices: number;
+}
+
+/**
+ * The instances that hold a plan's devices as the plan timed them, cheapest first. What was timed over links inside a host
+ * is rented inside one: a replica in serving, every rank in training; plans over several hosts rent as many, each whole.
+ */
 export function instancesFor(
   plan: ShardingPlan,
   inventory: Inventory,
   prices: PriceCatalogue = DEFAULT_PRICES,
-): readonly { readonly instance: Instance; readonly count: number; readonly pricePerHour: number }[] {
+): readonly Rental[] {
   const used = new Set(plan.ranks.map((rank) => rank.deviceId));
   const devices = inventory.devices.filter((device) => used.has(device.id));
   const [first] = devices;
   if (first === undefined || devices.some((device) => device.name !== first.name)) return [];
   const { family, name } = first;
-  const { tp, cp, ep } = plan.mesh.axes;
-  const perBlock = tp * cp * ep;
   const key = findPart(family, name)?.key;
-  return (
-    prices.instances
-      .filter((instance) => key !== undefined && (instance.part === key || partByKey(instance.part)?.name === name))
-      // A pipeline stage of a replica stays within one instance: its collectives need the fast links.
-      .filter((instance) => instance.numDevices >= perBlock)
-      .map((instance) => {
-        const count = Math.ceil(used.size / (perBlock * Math.floor(instance.numDevices / perBlock)));
-        return { instance, count, pricePerHour: count * instance.pricePerHour };
-      })
-      .sort((a, b) => a.pricePerHour - b.pricePerHour || a.count - b.count)
-  );
+  const perHost = new Map<number, number>();
+  for (const node of inventory.topology.nodes)
+    if (used.has(node.id)) perHost.set(node.host ?? 0, (perHost.get(node.host ?? 0) ?? 0) + 1);
+  const numHosts = Math.max(1, perHost.size);
+  const fullest = Math.max(1, ...perHost.values());
+  const { dp } = plan.mesh.axes;
+  const apart = numHosts === 1 && plan.workload.mode === "inference" ? dp : 1;
+  // Devices that must be together, and how many times.
+  const unit = numHosts > 1 ? fullest : Math.ceil(used.size / apart);
+  const units = numHosts > 1 ? numHosts : Math.ceil(used.size / unit);
+  return prices.instances
+    .filter((instance) => key !== undefined && (instance.part === key || partByKey(instance.part)?.name === name))
+    .filter((instance) => instance.numDevices >= unit && !(instance.perDevice === true && numHosts > 1))
+    .map((instance): Rental => {
+      if (instance.perDevice === true)
+        return { instance, count: used.size, pricePerHour: used.size * instance.pricePerHour, idleDevices: 0 };
+      const count = numHosts > 1 ? numHosts : Math.ceil(units / Math.floor(instance.numDevices / unit));
+      const idleDevices = count * instance.numDevices - used.size;
+      return { instance, count, pricePerHour: count * instance.pricePerHour, idleDevices };
+    })
+    .sort((a, b) => a.pricePerHour - b.pricePerHour || a.count - b.count);
 }
 
 /** What is paid for: trained tokens; generated ones, the prefill of their prompts included; read ones where none are. */
@@ -139,12 +137,12 @@ export function withPrice(
   if (cheapest === undefined) return plan;
   const { estimates } = plan;
   const perSecond = tokensPerSecond(plan);
-  const { instance, count, pricePerHour } = cheapest;
+  const { instance, count, pricePerHour, idleDevices } = cheapest;
   const priced = {
     ...estimates,
     pricePerHour,
     ...(perSecond > 0 ? { costPerMillionTokens: (pricePerHour / 3600 / perSecond) * 1e6 } : {}),
   };
-  const note = `price: ${count} x ${instance.provider} ${instance.name}, ${instance.kind}, ${instance.region}, as of ${instance.date}`;
+  const note = `price: ${count} x ${instance.provider} ${instance.name}, ${instance.kind}, ${instance.region}, as of ${instance.date}${idleDevices > 0 ? `; ${idleDevices} of its devices stay idle` : ""}`;
   return deepFreeze({ ...plan, estimates: priced, notes: [...plan.notes, note] });
 }

@@ -31,10 +31,16 @@ export interface Achievable {
   readonly grouped: number;
   /** Rows that each expert costs beside its own. */
   readonly groupedFillRows: number;
+  /** How sharp the roofline's ridge is: the exponent that joins memory traffic and arithmetic. */
+  readonly sharpness: number;
   /** Exponent of how many tokens choose independently: 1 is uniform routing, less is concentrated. */
   readonly routing: number;
-  /** How much more the fullest rank of an expert-parallel group has to do than the mean. */
+  /** How unlike the loads of experts are (standard deviation to mean): the fullest rank of a group has that much more to do. */
   readonly imbalance: number;
+  /** The same in training, where a loss or a bias keeps loads alike. */
+  readonly trainImbalance: number;
+  /** What a pipeline of many stages loses in serving, since its microbatches are not alike. */
+  readonly pipelineLoss: number;
   /** Fraction of the dense peak that the attention kernel reaches in prefill. */
   readonly attention: number;
   /** Fraction of the peak memory bandwidth that reading the KV cache reaches. */
@@ -58,6 +64,8 @@ export interface Achievable {
   readonly trainAttention: number;
   /** Training: share of tensor-parallel collectives that is not hidden. */
   readonly trainCollectives: number;
+  /** Training: share of expert-parallel exchanges that is not hidden. */
+  readonly trainExchanges: number;
 }
 export type ConstantName = keyof Achievable;
 
@@ -71,9 +79,11 @@ const DEFAULTS: Omit<
   matmulPacked: 0.5,
   fillRows: 32,
   grouped: 0.6,
-  groupedFillRows: 8,
+  groupedFillRows: 64,
   routing: 0.85,
-  imbalance: 0.3,
+  imbalance: 1,
+  trainImbalance: 0.1,
+  pipelineLoss: 0.15,
   expertOverheadUs: 20,
   sequenceOverheadUs: 2,
   collectives: 1,
@@ -83,6 +93,8 @@ const DEFAULTS: Omit<
   trainGrouped: 0.5,
   trainAttention: 0.35,
   trainCollectives: 0.6,
+  trainExchanges: 0.6,
+  sharpness: 4,
 };
 
 const NAMES = Object.keys({

@@ -1,9 +1,9 @@
-/** How far an estimate may be off: the spread of estimate to published among measurements of its kind. */
+/** How far an estimate may be off: the spread of estimate to published among measurements of its kind that nothing was fitted to. */
 import type { ShardingPlan } from "../plan.ts";
 import { ESTIMATE_ERRORS } from "./estimate-errors.ts";
 
 export interface EstimateRange {
-  /** What the estimated speed is multiplied by for the low and the high end: four of five measurements are between. */
+  /** What the estimated speed is multiplied by for the low and the high end: 86 % of held-out measurements are between. */
   readonly low: number;
   readonly high: number;
   /** Measurements that it comes from; 0 where nothing of its kind was compared. */

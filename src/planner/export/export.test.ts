@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { parseSystem } from "../../machine/topology/index.ts";
-import { modelPreset } from "../model/presets.ts";
+import { MODEL_PRESETS, modelPreset } from "../model/presets.ts";
 import { parsePlan, type ShardingPlan } from "../plan.ts";
 import { type PlanRequest, planModel } from "../plan-model.ts";
 import { withoutDevices } from "../what-if.ts";
 import { EXPORT_TARGETS, EXPORT_VERSIONS, exportPlan, FLAGS, renderExport, visibleDevices } from "./export.ts";
+import { HUB_PRESETS, hubId } from "./hub-ids.ts";
 
 function plan(model: string, hardware: string, more: Partial<PlanRequest> = {}): ShardingPlan {
   const inventory = parseSystem(hardware);
@@ -195,5 +196,14 @@ describe("export", () => {
     );
     expect(() => exportPlan(served, "ollama")).toThrow(/vllm, sglang/);
     expect(renderExport(exportPlan(wide, "deepspeed"))).toContain("# ds_config.json:");
+  });
+});
+
+describe("Hub ids", () => {
+  it("are those of presets, and an id of the user's stays", () => {
+    expect(HUB_PRESETS.filter((name) => !MODEL_PRESETS.includes(name))).toEqual([]);
+    expect(hubId("llama-3.1-70b", "llama-3.1-70b")).toBe("meta-llama/Llama-3.1-70B-Instruct");
+    expect(hubId("RedHatAI/Qwen3-32B-FP8-dynamic", "qwen3-32b")).toBe("RedHatAI/Qwen3-32B-FP8-dynamic");
+    expect(hubId("70B", "70B")).toBeUndefined();
   });
 });

@@ -343,6 +343,12 @@ function indexer(config: ConfigReader, hiddenSize: number): WeightSpec[] {
   ];
 }
 
+/** Groups of experts that a token's may come from; undefined where one group holds them all. */
+function groupLimit(config: ConfigReader): number | undefined {
+  const groups = config.optionalInt("n_group", { max: 1 << 16 }) ?? 1;
+  return groups > 1 ? config.optionalInt("topk_group", { max: 1 << 16 }) : undefined;
+}
+
 const deepseek: Architecture = (config) => {
   const base = basics(config, { headDim: 0 });
   const type = config.optionalString("model_type");
@@ -375,6 +381,7 @@ const deepseek: Architecture = (config) => {
       routerBias: config.optionalString("topk_method") === "noaux_tc" || (type !== undefined && type !== "deepseek_v2"),
       sharedIntermediateSize: size * (config.optionalInt("n_shared_experts", { min: 0, max: 1 << 16 }) ?? 0),
       ...experts(config, "n_routed_experts"),
+      groupLimit: groupLimit(config),
     }),
     layerNorms,
   );

@@ -153,12 +153,14 @@ export interface MoeOptions {
   readonly sharedIntermediateSize?: number;
   /** A gate of one output before the shared expert (Qwen2-MoE). */
   readonly sharedGate?: boolean;
+  /** Most groups of experts that a token's may come from, where the router limits them. */
+  readonly groupLimit?: number | undefined;
 }
 
 /** A mixture of experts: router, routed experts (gated MLPs), shared experts. */
 export function moe(options: MoeOptions): Part<MlpSpec> {
   const { hiddenSize, numExperts, expertsPerToken, expertIntermediateSize: columns } = options;
-  const { bias = false, routerBias = false, sharedIntermediateSize = 0, sharedGate = false } = options;
+  const { bias = false, routerBias = false, sharedIntermediateSize = 0, sharedGate = false, groupLimit } = options;
   const expert = { copies: numExperts, perExpert: true, cut: "intermediate" as const };
   return {
     spec: {
@@ -168,6 +170,7 @@ export function moe(options: MoeOptions): Part<MlpSpec> {
       expertIntermediateSize: columns,
       gated: true,
       sharedIntermediateSize,
+      ...(groupLimit === undefined ? {} : { groupLimit }),
     },
     weights: [
       weight("router.weight", "router", [numExperts, hiddenSize]),

@@ -142,6 +142,8 @@ const deepseekV3 = (model_type: string, more: Config): Config => ({
   n_shared_experts: 1,
   num_experts_per_tok: 8,
   first_k_dense_replace: 3,
+  n_group: 8,
+  topk_group: 4,
   ...BLOCK_FP8,
   ...more,
 });
@@ -150,6 +152,8 @@ const kimiK2 = deepseekV3("kimi_k2", {
   num_key_value_heads: 64,
   n_routed_experts: 384,
   first_k_dense_replace: 1,
+  n_group: 1,
+  topk_group: 1,
   vocab_size: 163_840,
   max_position_embeddings: K128,
 });

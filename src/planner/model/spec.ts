@@ -76,6 +76,8 @@ export type MlpSpec =
       readonly gated: boolean;
       /** Columns of the experts that every token meets; 0 without. */
       readonly sharedIntermediateSize: number;
+      /** Node-limited routing: most groups of experts that a token's may come from. */
+      readonly groupLimit?: number;
     };
 
 /** One kind of layer. A model has few kinds and many layers. */

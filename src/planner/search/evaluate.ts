@@ -9,7 +9,7 @@ import type { Candidate, Schedule } from "./schedule.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
 import { StageModel } from "./stage.ts";
 import type { TableCache } from "./stage-tables.ts";
-import type { PipelineSchedule, Workload } from "./workload.ts";
+import { INTERLEAVED_CHUNKS, type PipelineSchedule, type Workload } from "./workload.ts";
 
 /** Times of a replica from its split's totals, in microseconds. */
 export interface ReplicaTimes {
@@ -19,12 +19,19 @@ export interface ReplicaTimes {
   readonly fillUs: number;
 }
 
-const BUBBLE: Readonly<Record<PipelineSchedule, number>> = { "1f1b": 1, interleaved: 0.5, "zero-bubble": 1 / 3 };
+/**
+ * Share of 1F1B's bubble that a schedule leaves: an interleaved one a part for each of the chunks of a stage (arXiv
+ * 2104.04473; published recipes have 4 to 8 of them), zero-bubble a third (arXiv 2401.10241).
+ */
+const BUBBLE: Readonly<Record<PipelineSchedule, number>> = {
+  "1f1b": 1,
+  interleaved: 1 / INTERLEAVED_CHUNKS,
+  "zero-bubble": 1 / 3,
+};
 
 /** Pipelining: microbatches follow each other, the slowest stage sets the pace. */
 export function replicaTimes(workload: Workload, schedule: Schedule, totals: Totals): ReplicaTimes {
   if (workload.mode === "training") {
-    // What a schedule does not fill: interleaved stages halve it (arXiv 2104.04473), zero-bubble leaves a third (arXiv 2401.10241).
     const idle = BUBBLE[workload.pipelineSchedule] * (totals.sumA - totals.maxA);
     return { stepUs: schedule.trainBatches * totals.maxA + idle, fillUs: totals.maxB };
   }

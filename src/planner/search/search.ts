@@ -10,6 +10,7 @@ import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitCla
 import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
+import { type NearLayout, nearLayouts, remember } from "./near-layouts.ts";
 import type { Candidate } from "./schedule.ts";
 import { StageModel } from "./stage.ts";
 
@@ -29,6 +30,8 @@ export interface SearchRequest extends Context {
 export interface SearchResult {
   /** Best first, distinct in their axes. */
   readonly best: readonly Evaluated[];
+  /** Other axes whose score is near the best one's, best first. */
+  readonly near: readonly NearLayout[];
   readonly rejected: readonly Rejected[];
   readonly numCandidates: number;
   readonly numJudged: number;
@@ -66,6 +69,9 @@ function replicaCounts(batch: number | undefined, most: number, ep: number): num
 
 /** Micro-batches that are tried when none is asked for. */
 const MICRO_BATCHES = [1, 2, 4, 8, 16];
+
+/** Layers more than an even share that a stage must hold before slower variants are not looked at. */
+const ROOMY_LAYERS = 2;
 
 /** Whether some split of the layers fits: every stage in turn takes as many as it holds. */
 function fitsEvenly(stage: StageModel, numLayers: number, pp: number): boolean {
@@ -192,20 +198,47 @@ class Enumeration {
       workload.batch === undefined
         ? this.#freeBatches(axes, blocks)
         : [Math.ceil(workload.batch / (axes.dp * axes.ep))];
+    const roomy = new Map<string, number>();
     for (const batchPerReplica of batches) {
       for (const variant of this.#variants(axes, batchPerReplica)) {
         const candidate: Candidate = { axes, batchPerReplica, ...variant };
+        if (this.#recomputesInVain(candidate, blocks, roomy)) continue;
         this.bounded.push({ candidate, classes: blocks, bound: this.#bound(candidate, blocks) });
       }
     }
+  }
+
+  /**
+   * Whether less recomputation fits with room to spare: then more of it only costs time. `roomy` remembers the least that
+   * did, by ZeRO stage and micro-batch; variants come with the least first.
+   */
+  #recomputesInVain(candidate: Candidate, blocks: readonly BlockClass[], roomy: Map<string, number>): boolean {
+    const { model, workload, objective, cache } = this.#request;
+    const [only] = blocks;
+    if (workload.mode !== "training" || workload.checkpointing.length < 2) return false;
+    if (objective === "memory" || only === undefined || blocks.length > 1) return false;
+    const { zeroStage, microBatch, checkpointing, axes } = candidate;
+    const name = `${zeroStage} ${microBatch}`;
+    const at = workload.checkpointing.indexOf(checkpointing);
+    const least = roomy.get(name);
+    if (least !== undefined) return at > least;
+    const stage = new StageModel(cache, model, workload, candidate, only, undefined);
+    const share = Math.min(model.numLayers, Math.ceil(model.numLayers / axes.pp) + ROOMY_LAYERS);
+    const fits = Array.from({ length: axes.pp }, (_, index) => {
+      const first = index === axes.pp - 1 ? model.numLayers - share : Math.min(index * share, model.numLayers - share);
+      return stage.memoryBytes(first, first + share, index) <= only.kind.availableBytes;
+    });
+    if (fits.every(Boolean)) roomy.set(name, at);
+    return false;
   }
 
   /** ZeRO stages, micro-batches and what to keep for the backward pass; one variant where nothing is trained. */
   #variants(axes: PlanAxisSizes, batch: number): Pick<Candidate, "zeroStage" | "microBatch" | "checkpointing">[] {
     const { workload } = this.#request;
     if (workload.mode !== "training") return [{ zeroStage: 0, microBatch: 1, checkpointing: "none" }];
+    // Stage 1 takes as long as stage 2 and more memory: it is for those who ask for it.
     const stages = workload.zeroStages.filter(
-      (stage) => stage === 0 || axes.dp * axes.ep * axes.cp > 1 || workload.zeroStages.length === 1,
+      (stage) => stage === 0 || workload.zeroStages.length === 1 || (stage > 1 && axes.dp * axes.ep * axes.cp > 1),
     );
     const sizes =
       workload.microBatch === undefined
@@ -330,13 +363,16 @@ export function search(request: SearchRequest): SearchResult {
   const candidates = enumeration.bounded.sort((x, y) => x.bound - y.bound);
   const rejected: Rejected[] = [...enumeration.rejected];
   const best: Evaluated[] = [];
+  const scores = new Map<string, Evaluated>();
   let numJudged = 0;
+  let judgedAll = candidates.length;
   for (const [index, { candidate, classes, bound }] of candidates.entries()) {
     onProgress?.(index, candidates.length);
     if (request.firstFit === true && best.length > 0) break;
     const worst = best.length < top ? Number.POSITIVE_INFINITY : (best.at(-1)?.score ?? Number.POSITIVE_INFINITY);
     if (bound > worst) {
       rejectSlower(rejected, candidates.slice(index), best[0]?.score ?? worst, objective);
+      judgedAll = index;
       break;
     }
     const judged = evaluate({ ...request, limit: worst }, candidate, classes);
@@ -347,6 +383,7 @@ export function search(request: SearchRequest): SearchResult {
       }
       continue;
     }
+    remember(scores, judged);
     keep(best, judged, top, (loser) =>
       push(rejected, {
         axes: loser.candidate.axes,
@@ -361,7 +398,10 @@ export function search(request: SearchRequest): SearchResult {
   const others = rejected.filter(
     (item) => winner === undefined || key(item.axes, 0) !== key(winner.axes, 0) || item.kind !== "slower",
   );
-  return { best, rejected: others, numCandidates: candidates.length, numJudged };
+  const numDevices = request.kinds.reduce((sum, kind) => sum + kind.ids.length, 0);
+  const next = request.firstFit === true ? [] : candidates.slice(judgedAll);
+  const near = nearLayouts(request, { best, judged: scores, next, numDevices });
+  return { best, near, rejected: others, numCandidates: candidates.length, numJudged };
 }
 
 function push(rejected: Rejected[], item: Rejected): void {

@@ -22,7 +22,7 @@ import type { GroupLink } from "../placement/fabric.ts";
 import { MEMORY_ITEMS, type MemoryItem } from "../plan.ts";
 import { type Candidate, type Schedule, scheduleOf } from "./schedule.ts";
 import { between, type TableCache, type Tables } from "./stage-tables.ts";
-import type { Workload } from "./workload.ts";
+import { INTERLEAVED_CHUNKS, type Workload } from "./workload.ts";
 
 /** Cards of less are PCs' and workstations'. */
 const SMALL_CARD_BYTES = 64 * 1024 ** 3;
@@ -39,6 +39,15 @@ export interface StageTime {
 /** Index of each item in MEMORY_ITEMS. */
 const AT = Object.fromEntries(MEMORY_ITEMS.map((name, index) => [name, index])) as Readonly<Record<MemoryItem, number>>;
 
+/** What a stage holds whatever its layers are, in bytes. */
+interface FixedMemory {
+  readonly activations: number;
+  readonly logits: number;
+  readonly chunkedLogits: number;
+  readonly buffers: number;
+  readonly reserve: number;
+}
+
 export class StageModel {
   readonly model: ModelSpec;
   readonly workload: Workload;
@@ -50,14 +59,9 @@ export class StageModel {
   readonly #dpLink: GroupLink | undefined;
   /** By layer kind. */
   readonly #layerTimes: readonly StageTime[];
-  readonly #items = new Float64Array(MEMORY_ITEMS.length);
-  readonly #fixed: {
-    readonly activations: number;
-    readonly logits: number;
-    readonly chunkedLogits: number;
-    readonly buffers: number;
-    readonly reserve: number;
-  };
+  // Made when memory is asked for: most candidates of a search are dismissed by their time.
+  #filled: Float64Array | undefined;
+  #fixedOnce: FixedMemory | undefined;
   readonly #embedding: StageTime;
   readonly #head: StageTime;
 
@@ -80,7 +84,16 @@ export class StageModel {
     this.#layerTimes = model.layerKinds.map((_, index) => this.#timeOf((phase) => this.layerCost(index, phase)));
     this.#embedding = this.#timeOf((phase) => this.endCost("embedding", phase));
     this.#head = this.#timeOf((phase) => this.endCost("head", phase));
-    this.#fixed = this.#fixedMemory();
+  }
+
+  get #items(): Float64Array {
+    this.#filled ??= new Float64Array(MEMORY_ITEMS.length);
+    return this.#filled;
+  }
+
+  get #fixed(): FixedMemory {
+    this.#fixedOnce ??= this.#fixedMemory();
+    return this.#fixedOnce;
   }
 
   get #decodePass(): Pass {
@@ -114,18 +127,18 @@ export class StageModel {
   }
 
   /** The parts of one layer's time, for the breakdown. */
-  layerCost(kind: number, phase: "decode" | "prefill" | "train"): Cost {
+  layerCost(kind: number, phase: "decode" | "prefill" | "train"): Readonly<Cost> {
     if (phase === "train") return addCost(NO_COST, this.#tables.times.layer(kind, this.#trainPass), this.#trainFactor);
     if (phase === "decode") return this.#tables.times.layer(kind, this.#decodePass);
     return this.#tables.times.layer(kind, this.#prefillPass);
   }
 
-  endCost(which: "embedding" | "head", phase: "decode" | "prefill" | "train"): Cost {
+  endCost(which: "embedding" | "head", phase: "decode" | "prefill" | "train"): Readonly<Cost> {
     const pass = phase === "train" ? this.#trainPass : phase === "decode" ? this.#decodePass : this.#prefillPass;
     return addCost(NO_COST, this.#tables.times[which](pass), phase === "train" ? this.#trainFactor : 1);
   }
 
-  #timeOf(cost: (phase: "decode" | "prefill" | "train") => Cost): StageTime {
+  #timeOf(cost: (phase: "decode" | "prefill" | "train") => Readonly<Cost>): StageTime {
     if (this.workload.mode === "training") return { a: totalUs(cost("train")), b: 0 };
     return { a: this.workload.outputTokens > 0 ? totalUs(cost("decode")) : 0, b: totalUs(cost("prefill")) };
   }
@@ -140,7 +153,12 @@ export class StageModel {
       a += count * time.a;
       b += count * time.b;
     }
-    if (this.workload.mode !== "training") return { a, b };
+    if (this.workload.mode !== "training") {
+      // Microbatches that take turns are never quite alike, and each waits for the slowest.
+      const { decodeBatches } = this.schedule;
+      const lost = 1 + this.rates.achievable.pipelineLoss * (1 - 1 / decodeBatches);
+      return { a: a * lost, b: b * lost };
+    }
     const { zero, sync } = this.#exchange(first, end, isFirst, isLast);
     return { a: a + zero, b: b + sync };
   }
@@ -278,7 +296,11 @@ export class StageModel {
     const experts = this.#trainedExperts(first, end);
     const kept = this.#kept(weights, between(this.#tables.expertWeights, first, end), 3);
     // One forward, one backward: a stage holds as many microbatches as there are stages from it to the end.
-    const inFlight = Math.min(axes.pp - stage, this.schedule.trainBatches);
+    // An interleaved one holds some chunks of layers more (arXiv 2104.04473, section 2.2).
+    const { trainBatches } = this.schedule;
+    const isInterleaved = this.workload.pipelineSchedule === "interleaved" && axes.pp > 1;
+    const more = isInterleaved ? (axes.pp - 1) / INTERLEAVED_CHUNKS : 0;
+    const inFlight = Math.min(axes.pp - stage + more, trainBatches);
     items[AT.weights] = kept * (method?.trainedModels ?? 1);
     items[AT.referenceModels] = kept * (method?.frozenModels ?? 0);
     items[AT.adapters] = method?.adapter === undefined ? 0 : this.#kept(trained, experts, 3) * 2;
@@ -313,7 +335,7 @@ export class StageModel {
   }
 
   /** What does not depend on the layers. */
-  #fixedMemory(): { activations: number; logits: number; chunkedLogits: number; buffers: number; reserve: number } {
+  #fixedMemory(): FixedMemory {
     const { model, workload, schedule } = this;
     const { axes } = this.candidate;
     const training = workload.mode === "training";

@@ -40,7 +40,7 @@ export interface WorkloadRequest {
   readonly gradients?: GradientFormat;
   /** What linear layers multiply in. Default: bf16. */
   readonly trainPrecision?: TrainPrecision;
-  /** Default: 1f1b; `interleaved` and `zero-bubble` have less of a bubble. */
+  /** Default: interleaved, as published recipes run; `1f1b` keeps fewer activations and has a larger bubble. */
   readonly pipelineSchedule?: PipelineSchedule;
   /** What waits in host memory: optimizer states, or these and the weights. Default: nothing. */
   readonly offload?: Offload;
@@ -60,7 +60,9 @@ export interface WorkloadRequest {
 
 export const TRAIN_PRECISIONS = ["bf16", "fp8"] as const;
 export type TrainPrecision = (typeof TRAIN_PRECISIONS)[number];
-export const PIPELINE_SCHEDULES = ["1f1b", "interleaved", "zero-bubble"] as const;
+export const PIPELINE_SCHEDULES = ["interleaved", "1f1b", "zero-bubble"] as const;
+/** Chunks of layers that each stage of an interleaved pipeline holds. */
+export const INTERLEAVED_CHUNKS = 4;
 export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
 export const OFFLOADS = ["none", "optimizer", "all"] as const;
 export type Offload = (typeof OFFLOADS)[number];

@@ -1,0 +1,90 @@
+/** What is rented for a plan, and the script that looks prices up again. */
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../machine/topology/index.ts";
+import { modelPreset } from "../model/presets.ts";
+import { planModel } from "../plan-model.ts";
+import { DEFAULT_PRICES, instancesFor, withPrice } from "./prices.ts";
+
+const machine = (text: string) => {
+  const found = parseSystem(text);
+  if (found === undefined) throw new Error(`no ${text}`);
+  return found;
+};
+const planOn = (hardware: string, more: object = {}) => {
+  const inventory = machine(hardware);
+  const [plan] = planModel({ model: modelPreset("llama-3.1-70b"), inventory, quant: "fp8", ...more }).plans;
+  if (plan === undefined) throw new Error(`no plan on ${hardware}`);
+  return { plan, inventory };
+};
+
+describe("rentals", () => {
+  it("two devices are not paid for as a host of eight where they are rented apart, and idle ones are named where not", () => {
+    const { plan, inventory } = planOn("2x h100", { constrain: { tp: 2 } });
+    const rentals = instancesFor(plan, inventory);
+    const host = rentals.find(({ instance }) => instance.name === "p5.48xlarge");
+    expect(host).toMatchObject({ count: 1, idleDevices: 6, pricePerHour: host?.instance.pricePerHour });
+    const apart = rentals.find(({ instance }) => instance.perDevice === true);
+    expect(apart?.pricePerHour).toBeCloseTo(2 * (apart?.instance.pricePerHour ?? 0), 9);
+    expect(rentals[0]?.pricePerHour).toBeLessThan((host?.pricePerHour ?? 0) / 2);
+    // What was timed over NVLink is not rented as two hosts of one.
+    expect(rentals.some(({ instance }) => instance.name === "p5.4xlarge")).toBe(false);
+    const whole = {
+      ...DEFAULT_PRICES,
+      instances: DEFAULT_PRICES.instances.filter((own) => own.name === "p5.48xlarge"),
+    };
+    expect(withPrice(plan, inventory, whole).notes.join()).toContain("6 of its devices stay idle");
+  });
+
+  it("replicas that never talk may stand on hosts of their own; a trained one may not", () => {
+    const served = planOn("2x h200", { constrain: { dp: 2, tp: 1 }, batch: 8 });
+    const alone = { ...DEFAULT_PRICES.instances[0], name: "one", part: "h200", numDevices: 1, pricePerHour: 1 };
+    const prices = { ...DEFAULT_PRICES, instances: [alone as (typeof DEFAULT_PRICES.instances)[number]] };
+    expect(instancesFor(served.plan, served.inventory, prices)[0]).toMatchObject({ count: 2, idleDevices: 0 });
+    const trained = planModel({
+      model: modelPreset("llama-3.1-8b"),
+      inventory: served.inventory,
+      train: "lora",
+      constrain: { dp: 2, tp: 1 },
+    }).plans[0];
+    if (trained === undefined) throw new Error("nothing trained");
+    expect(instancesFor(trained, served.inventory, prices)).toEqual([]);
+  });
+
+  it("every row has a source, a date and a part that is known", () => {
+    for (const row of DEFAULT_PRICES.instances) {
+      expect(row.source).toMatch(/^https:/);
+      expect(parseSystem(row.part), row.name).toBeDefined();
+    }
+  });
+});
+
+describe("refresh-prices", () => {
+  const text = readFileSync(new URL("price-rows.ts", import.meta.url), "utf8");
+  const load = async () =>
+    (await import(new URL("../../../scripts/refresh-prices.mjs", import.meta.url).href)) as {
+      azurePrice: (answer: object, name: string) => number | undefined;
+      awsPrice: (answer: object, name: string) => number | undefined;
+      withPrice: (text: string, name: string, price: number, date: string) => string;
+      namesOf: (text: string, provider: string) => readonly (readonly [string, number])[];
+    };
+
+  it("reads both lists, passes over spot and Windows, and changes one row", async () => {
+    const { azurePrice, awsPrice, withPrice: changed, namesOf } = await load();
+    const offer = (more: object) => ({
+      armSkuName: "X",
+      type: "Consumption",
+      unitOfMeasure: "1 Hour",
+      retailPrice: 5,
+      ...more,
+    });
+    const Items = [offer({ skuName: "X Spot", retailPrice: 1 }), offer({ productName: "X Windows", retailPrice: 2 })];
+    expect(azurePrice({ Items }, "X")).toBeUndefined();
+    expect(azurePrice({ Items: [...Items, offer({})] }, "X")).toBe(5);
+    expect(awsPrice({ regions: { east: { a: { "Instance Type": "X", price: "3.5" } } } }, "X")).toBe(3.5);
+    expect(namesOf(text, "azure").map(([name]) => name)).toContain("Standard_NC40ads_H100_v5");
+    expect(namesOf(text, "aws").every(([name]) => !name.startsWith("Standard"))).toBe(true);
+    expect(changed(text, "g6.xlarge", 0.9, "2027-01")).toContain('["g6.xlarge", "l4", 1, 0.9, "none", "2027-01"]');
+    expect(() => changed(text, "no-such", 1, "2027-01")).toThrow("no-such");
+  });
+});

@@ -1,0 +1,72 @@
+/**
+ * Ids of presets on the Hugging Face Hub, for the command lines of engines that download by id. Where a family has a base
+ * and a tuned model of one shape, the tuned one: it is what is served. Presets that are not listed have no id known here.
+ */
+const IDS: Readonly<Record<string, string>> = {
+  gpt2: "openai-community/gpt2",
+  "llama-2-7b": "meta-llama/Llama-2-7b-chat-hf",
+  "llama-2-13b": "meta-llama/Llama-2-13b-chat-hf",
+  "llama-2-70b": "meta-llama/Llama-2-70b-chat-hf",
+  "llama-3-8b": "meta-llama/Meta-Llama-3-8B-Instruct",
+  "llama-3-70b": "meta-llama/Meta-Llama-3-70B-Instruct",
+  "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
+  "llama-3.1-70b": "meta-llama/Llama-3.1-70B-Instruct",
+  "llama-3.1-405b": "meta-llama/Llama-3.1-405B-Instruct",
+  "llama-3.2-1b": "meta-llama/Llama-3.2-1B-Instruct",
+  "llama-3.2-3b": "meta-llama/Llama-3.2-3B-Instruct",
+  "llama-3.3-70b": "meta-llama/Llama-3.3-70B-Instruct",
+  "llama-4-scout": "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+  "llama-4-maverick": "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
+  "qwen2.5-0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
+  "qwen2.5-1.5b": "Qwen/Qwen2.5-1.5B-Instruct",
+  "qwen2.5-3b": "Qwen/Qwen2.5-3B-Instruct",
+  "qwen2.5-7b": "Qwen/Qwen2.5-7B-Instruct",
+  "qwen2.5-14b": "Qwen/Qwen2.5-14B-Instruct",
+  "qwen2.5-32b": "Qwen/Qwen2.5-32B-Instruct",
+  "qwen2.5-72b": "Qwen/Qwen2.5-72B-Instruct",
+  "qwen3-0.6b": "Qwen/Qwen3-0.6B",
+  "qwen3-1.7b": "Qwen/Qwen3-1.7B",
+  "qwen3-4b": "Qwen/Qwen3-4B",
+  "qwen3-8b": "Qwen/Qwen3-8B",
+  "qwen3-14b": "Qwen/Qwen3-14B",
+  "qwen3-32b": "Qwen/Qwen3-32B",
+  "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B",
+  "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B",
+  "qwen3-coder-480b-a35b": "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+  "qwen3-next-80b-a3b": "Qwen/Qwen3-Next-80B-A3B-Instruct",
+  "mistral-7b-v0.1": "mistralai/Mistral-7B-Instruct-v0.1",
+  "mistral-7b-v0.3": "mistralai/Mistral-7B-Instruct-v0.3",
+  "mistral-nemo": "mistralai/Mistral-Nemo-Instruct-2407",
+  "mistral-small-24b": "mistralai/Mistral-Small-24B-Instruct-2501",
+  "mistral-large-2": "mistralai/Mistral-Large-Instruct-2411",
+  "mixtral-8x7b": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+  "mixtral-8x22b": "mistralai/Mixtral-8x22B-Instruct-v0.1",
+  "gemma-2-2b": "google/gemma-2-2b-it",
+  "gemma-2-9b": "google/gemma-2-9b-it",
+  "gemma-2-27b": "google/gemma-2-27b-it",
+  "gemma-3-1b": "google/gemma-3-1b-it",
+  "gemma-3-4b": "google/gemma-3-4b-it",
+  "gemma-3-12b": "google/gemma-3-12b-it",
+  "gemma-3-27b": "google/gemma-3-27b-it",
+  "phi-4": "microsoft/phi-4",
+  "phi-3-mini": "microsoft/Phi-3-mini-4k-instruct",
+  "deepseek-v2": "deepseek-ai/DeepSeek-V2-Chat",
+  "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite-Chat",
+  "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+  "deepseek-v3.1": "deepseek-ai/DeepSeek-V3.1",
+  "deepseek-r1": "deepseek-ai/DeepSeek-R1",
+  "kimi-k2": "moonshotai/Kimi-K2-Instruct",
+  "gpt-oss-20b": "openai/gpt-oss-20b",
+  "gpt-oss-120b": "openai/gpt-oss-120b",
+  "glm-4.5": "zai-org/GLM-4.5",
+  "glm-4.5-air": "zai-org/GLM-4.5-Air",
+  "minimax-m2": "MiniMaxAI/MiniMax-M2",
+};
+
+/** The Hub id of what a user called a model: the id itself where it is one, else the preset's; undefined where none is known. */
+export function hubId(text: string, preset: string): string | undefined {
+  return /^[\w.-]+\/[\w.-]+$/.test(text) ? text : IDS[preset];
+}
+
+/** Presets whose id is known. */
+export const HUB_PRESETS: readonly string[] = Object.keys(IDS);
