@@ -248,7 +248,7 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   if (flags.slo !== undefined || flags.users !== undefined) return answerLoad({ ...asked, inventory }, flags);
   const request = { ...asked, inventory };
   const cheapest = objective === "cost" ? cheapestPlan(request, prices) : undefined;
-  const found = cheapest === undefined ? planModel(request) : { ...planModel(request), plans: [cheapest] };
+  const found = cheapest === undefined ? planModel(request) : { ...planModel(request), plans: [cheapest], near: [] };
   const outcome = {
     ...found,
     plans: found.plans.map((plan) => (plan === cheapest ? plan : withPrice(plan, inventory, prices))),
