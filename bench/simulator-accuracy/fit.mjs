@@ -194,7 +194,7 @@ if (rounds > 0) {
     const validated = sources.flatMap((left) => {
       const others = fitTo(
         nccl.filter(({ source }) => source !== left),
-        C.NCCL_FIT,
+        prior,
         rounds,
       );
       return nccl.filter(({ source }) => source === left).flatMap((entry) => predicted(entry, others));

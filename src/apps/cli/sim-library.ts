@@ -40,9 +40,9 @@ export interface LibraryCurve {
   readonly operation: TimedOperation;
   readonly machine: CollectiveMachine;
   readonly options: EstimateOptions;
-  /** Nobody said what the network is: it is the preset's usual one. */
+  /** The network is the preset's default. */
   readonly networkIsAssumed: boolean;
-  /** Nobody said how many processes there are: the expected range holds one a rank and one for all. */
+  /** Without --processes: the expected range covers one process a rank and one for all. */
   readonly processesAreAssumed: boolean;
   readonly rows: readonly LibraryRow[];
 }
@@ -111,7 +111,7 @@ export function libraryCurve(
     ...(flags.ncclVersion !== undefined && { version: parseNcclVersion(flags.ncclVersion) }),
     ...(llGBps !== undefined && { llGBps }),
   };
-  // Nobody said how the job was started: nccl-tests on one host mostly runs as one process.
+  // Without --processes the range also covers one process for all ranks, as nccl-tests is mostly run on one host.
   const perHost = flags.processes === undefined && machine.numNodes === 1 ? machine.numRanks : 1;
   const rows = sizes.map((sizeBytes): LibraryRow => {
     const estimate = predictCollective(operation, sizeBytes, machine, options);

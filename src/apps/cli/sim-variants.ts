@@ -1,7 +1,7 @@
 /**
- * What `sim` runs of a library's algorithm where nobody says: thread blocks enough to fill a device's links, nodes as the
- * machine has them, and, of algorithms whose steps overlap in pieces, several numbers of pieces of which each size takes
- * the fastest.
+ * What `sim` chooses for a library's algorithm where the user does not: as many instances as fill a device's links, the
+ * machine's hosts as nodes, and, for algorithms whose steps overlap in pieces, several numbers of pieces, the fastest of
+ * which is taken for each size.
  */
 import { existsSync } from "node:fs";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";

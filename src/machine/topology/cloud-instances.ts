@@ -1,6 +1,7 @@
 /**
- * Instances of clouds by their names: the board, and the network that the provider's documentation gives for it. Read on
- * 2026-11-23; `--nic` says otherwise. An instance of AWS has EFA, of Google its own transports over Ethernet.
+ * Instances of clouds by their names: the board, and the network that the provider sells with it (written on 2026-11-23 from
+ * what is generally known; the published curves in bench/results/simulator-accuracy.md agree for p3dn, p5, p6-b200, a3, a4 and the
+ * shapes of OCI). `--nic` names another. AWS has EFA, Google its own transports over Ethernet.
  */
 
 export interface CloudInstance {
@@ -54,7 +55,7 @@ export const CLOUD_INSTANCES: Readonly<Record<string, CloudInstance>> = Object.f
   ]),
 ]);
 
-/** `2x p5.48xlarge` is two hosts; `p5.48xlarge` one. A name of an instance in front of anything else is none. */
+/** Finds an instance by its name, in any case, with or without Azure's `Standard_`. */
 export function cloudInstance(name: string): CloudInstance | undefined {
   const key = name.toLowerCase().replace(/^standard_/, "");
   return Object.hasOwn(CLOUD_INSTANCES, key) ? CLOUD_INSTANCES[key] : undefined;

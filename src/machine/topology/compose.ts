@@ -189,7 +189,7 @@ export function parseSystem(text: string): Inventory | undefined {
   return withNics(unit, count, nicText, preset.defaultNic);
 }
 
-/** The composition, which remembers whether anybody said what its network is. */
+/** The composition; `environment.nicIsAssumed` says that the network is the preset's default. */
 function withNics(unit: Inventory, count: number, said: string | undefined, otherwise: string): Inventory {
   const joined = composeInventory(unit, count, parseNic(said ?? otherwise));
   return said !== undefined ? joined : { ...joined, environment: { ...joined.environment, nicIsAssumed: true } };
