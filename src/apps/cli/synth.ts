@@ -65,7 +65,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .argument("<operation>", `one of ${CERTIFIED_COLLECTIVES.join(", ")}`)
     .requiredOption(
       "--topology <what>",
-      "preset, N x PRESET, inventory, recorded root, ASTRA-sim network or network file",
+      "preset, N x PRESET, inventory, recorded root, ASTRA-sim network, XML of NCCL or RCCL, or network file",
     )
     .option("-o, --output <file>", "write the plan, as chorale's JSON")
     .option("--certificate <file>", "write the certificate, for `chorale check --certificate`")

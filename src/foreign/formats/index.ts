@@ -18,6 +18,14 @@ export {
 } from "./hf-config-llama.ts";
 export { checkSchema, MAX_JSON_BYTES, parseStrictJson, readJson, readJsonFile } from "./json.ts";
 export { INDEX_FILE, openWeights, parseIndex, WEIGHTS_FILE, type Weights } from "./model-folder.ts";
+export {
+  type NcclGpu,
+  type NcclLink,
+  type NcclNet,
+  type NcclPci,
+  type NcclTopology,
+  parseNcclTopology,
+} from "./nccl-topology.ts";
 export { readSliceF32, type Slice } from "./read-slice.ts";
 export {
   MAX_HEADER_BYTES,
