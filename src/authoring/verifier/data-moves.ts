@@ -5,6 +5,7 @@ import { type Geometry, shareOf } from "./cell-geometry.ts";
 import type { Memory } from "./cell-memory.ts";
 import type { Lanes } from "./proxy-lanes.ts";
 import type { Proxies } from "./proxy-stalls.ts";
+import type { ShortChunks } from "./short-chunks.ts";
 import { type Hearsay, movesPackets, past, type StrandState } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
 import type { Tokens } from "./sync-tokens.ts";
@@ -20,6 +21,8 @@ export interface MoveParts {
   readonly wake: (strand: StrandState) => void;
   /** Threads move 16 bytes of plain data each, but 8 bytes of packets: MSCCL++'s executor. */
   readonly threadwise: boolean;
+  /** Undefined where all chunks are equally long. */
+  readonly short: ShortChunks | undefined;
 }
 
 interface Written {
@@ -109,9 +112,15 @@ export class Moves {
     return packets && this.#in.threadwise ? -1 - p : p;
   }
 
+  #read(cell: number, who: Accessor, position: number, tag: number): number {
+    const value = this.#in.memory.read(cell, who, position, tag);
+    this.#in.short?.read(cell, value, who.site);
+    return value;
+  }
+
   /** Reads a packet that is there, and remembers what its arrival proves. */
   #packet(strand: StrandState, cell: number, who: Accessor, position: number): number {
-    const value = this.#in.memory.read(cell, who, position, strand.launch + 1);
+    const value = this.#read(cell, who, position, strand.launch + 1);
     const from = this.#in.memory.lastPacket;
     if (from !== 0) this.#in.hearsay.heard(strand, position, from);
     return value;
@@ -150,7 +159,6 @@ export class Moves {
   }
 
   #execute(strand: StrandState, op: SimpleOp, pipeline: PipelineOp | undefined, site: Site): boolean {
-    const memory = this.#in.memory;
     const tag = strand.launch + 1;
     const who: Accessor = {
       lane: strand.g,
@@ -169,7 +177,7 @@ export class Moves {
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, op.format !== "plain");
           const value =
-            op.format === "unpack" ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+            op.format === "unpack" ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
           this.#write(dst + p, who, at, value, op.format === "pack" ? tag : 0);
         }
         return true;
@@ -179,7 +187,7 @@ export class Moves {
           const { begin, count } = this.#window(strand, op, source.size, pipeline, false);
           const src = this.#remote(strand, source) + begin;
           const dst = this.#own(strand, op.dst[i]!) + begin;
-          for (let p = 0; p < count; p++) this.#write(dst + p, who, p, memory.read(src + p, who, p, 0), 0);
+          for (let p = 0; p < count; p++) this.#write(dst + p, who, p, this.#read(src + p, who, p, 0), 0);
         });
         return true;
       }
@@ -196,9 +204,9 @@ export class Moves {
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, op.packets);
           const operands = sources.map((src, i) =>
-            op.packets && i > 0 ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0),
+            op.packets && i > 0 ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0),
           );
-          for (const src of remotes) operands.push(memory.read(src + p, who, at, 0));
+          for (const src of remotes) operands.push(this.#read(src + p, who, at, 0));
           const value = this.#in.values.reduce(op.op, operands, site.id);
           this.#write(dst + p, who, at, value, 0);
           if (packetDst >= 0) this.#write(packetDst + p, who, at, value, tag);
@@ -211,7 +219,7 @@ export class Moves {
         const sources = this.#members(strand, op.src).map((src) => src + begin);
         const dst = this.#own(strand, op.dst) + begin;
         for (let p = 0; p < count; p++) {
-          const operands = sources.map((src) => memory.read(src + p, who, p, 0));
+          const operands = sources.map((src) => this.#read(src + p, who, p, 0));
           this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0);
         }
         return true;
@@ -224,7 +232,7 @@ export class Moves {
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, packets);
-          const value = packets ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+          const value = packets ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
           for (const target of targets) this.#write(target + p, who, at, value, packets ? tag : 0);
         }
         return true;
@@ -234,7 +242,7 @@ export class Moves {
         const sources = this.#members(strand, op.src).map((src) => src + begin);
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
-          const operands = sources.map((src) => memory.read(src + p, who, p, 0));
+          const operands = sources.map((src) => this.#read(src + p, who, p, 0));
           const value = this.#in.values.reduce(op.op, operands, site.id);
           for (const target of targets) this.#write(target + p, who, p, value, 0);
         }
@@ -287,13 +295,14 @@ export class Moves {
       }
       for (let p = 0; p < count; p++) {
         const at = this.#position(p, packets);
-        if (byProxy && op.format === "forward") this.#write(dst + p, who, at, memory.read(src + p, who, at, tag), tag);
+        if (byProxy && op.format === "forward") this.#write(dst + p, who, at, this.#read(src + p, who, at, tag), tag);
         else if (byProxy && op.format === "pack") {
           const raw = memory.readRaw(src + p, who, at);
+          this.#in.short?.read(src + p, raw.value, who.site);
           this.#write(dst + p, who, at, raw.value, raw.tag);
         } else {
           const value =
-            op.format === "forward" ? this.#packet(strand, src + p, who, at) : memory.read(src + p, who, at, 0);
+            op.format === "forward" ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
           this.#write(dst + p, who, at, value, packets ? tag : 0);
         }
       }

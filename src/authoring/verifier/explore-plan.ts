@@ -26,6 +26,7 @@ import { Memory } from "./cell-memory.ts";
 import { Moves } from "./data-moves.ts";
 import { Lanes } from "./proxy-lanes.ts";
 import { Proxies, type Stalls } from "./proxy-stalls.ts";
+import type { ShortChunks } from "./short-chunks.ts";
 import type { Counter, CounterTable, SignalEvent, WaitEvent } from "./signal-counters.ts";
 import { Hearsay, newStrand, type StrandState, usesPackets } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
@@ -47,6 +48,8 @@ export interface ExploreInput {
   readonly keepReads: boolean;
   /** Signals, waits and packets as MSCCL++'s executor does them: see `check-target.ts`. */
   readonly threadwise: boolean;
+  /** Looks for data that may be cut; undefined where all chunks are equally long. */
+  readonly short: ShortChunks | undefined;
   /** Stalls that an earlier run found: proxies are held up by them as long as may be. */
   readonly stalls?: Stalls | undefined;
 }

@@ -12,6 +12,7 @@ export const FINDING_CODES = {
   "doubled-contribution": "an output chunk holds an input more than once",
   misplaced: "an output chunk holds an input that does not belong there",
   "wrong-operator": "an output chunk was combined with another operator than the collective's",
+  "cut-data": "data is kept in a chunk that is shorter at some sizes than the one it comes from",
   "undefined-output": "an output chunk holds memory that nobody wrote",
   "input-overwritten": "the caller's input is overwritten although the call is not in place",
   race: "two accesses to the same place are not ordered, and one writes",

@@ -32,6 +32,8 @@ export interface FlatValue {
   readonly races: readonly number[];
 }
 
+const NO_LEAF = 2 ** 31 - 1;
+
 const TAINTED = 1;
 const POISONED = 2;
 
@@ -77,6 +79,8 @@ export class Values {
   /** Open addressing: node numbers by the hash of operator and operands. */
   #table = new Int32Array(256);
   #numInTable = 0;
+  /** Of the first nodes: see `leastOf`. */
+  readonly #least = new IntList(16);
   readonly #flat = new Map<number, FlatValue>();
   #numRemembered = 0;
 
@@ -228,6 +232,23 @@ export class Values {
     const old = this.#table;
     this.#table = new Int32Array(old.length * 2);
     for (const id of old) if (id !== 0) this.#table[this.#slot(this.#op.data[this.#node(id)]!, this.#kidsOf(id))] = id;
+  }
+
+  /**
+   * The least number that `numbers` has for a leaf that went into a value; very large where none did.
+   * @param numbers of the leaves of one launch: the same at every call
+   */
+  leastOf(value: number, numbers: Int32Array): number {
+    if (value === UNDEFINED) return NO_LEAF;
+    const node = this.#node(value);
+    if (node < 0) return numbers[(value - 1) % numbers.length]!;
+    // Operands have smaller numbers than what is made of them.
+    for (let at = this.#least.length; at <= node; at++) {
+      let least = NO_LEAF;
+      for (const kid of this.#kidsOf(this.#leaves + 1 + at)) least = Math.min(least, this.leastOf(kid, numbers));
+      this.#least.push(least);
+    }
+    return this.#least.data[node]!;
   }
 
   /** The leaves behind a value. Linear in the nodes below it, however often they are shared. */

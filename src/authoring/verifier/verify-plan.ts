@@ -20,6 +20,7 @@ import { undecidedLoops } from "./loop-progress.ts";
 import { type CheckedSize, sizesToCheck } from "./loop-units.ts";
 import { countsAhead } from "./packet-lookahead.ts";
 import type { Stalls } from "./proxy-stalls.ts";
+import { hasShortChunks, ShortChunks } from "./short-chunks.ts";
 import {
   areOrdered,
   type Counter,
@@ -222,7 +223,9 @@ function verifyAt(
     options.promises?.reuseAtRankEnd === true ||
     options.promises?.outputAtRankEnd === true ||
     plan.collective.operation === "barrier";
-  const session = new Session(geometry, table, stats, promised, threadwise);
+  // MSCCL++'s executor refuses sizes that do not divide.
+  const isUneven = options.target === undefined && hasShortChunks(plan);
+  const session = new Session(geometry, table, stats, { keepReads: promised, threadwise, isUneven });
   checkCounts(geometry, table, findings);
   const first = session.settle({ kind: "greedy" });
   stats.operations = first.steps;
@@ -246,6 +249,7 @@ function verifyAt(
         : first;
   if (slowest.blocked.length === 0) {
     judge(geometry, session.values, first, options.promises, findings);
+    if (!findings.hasErrors) session.short?.report(findings);
     if (session.unsettled && !findings.hasErrors) undecided(...UNSETTLED);
     if (withLint && options.lint !== false && !findings.hasErrors) lint(geometry, first, findings);
     return;
@@ -267,6 +271,7 @@ function verifyAt(
     }
     return run;
   });
+  if (!findings.hasErrors) session.short?.report(findings);
   if (findings.hasErrors) return;
   if (session.unsettled) {
     undecided(...UNSETTLED);
@@ -332,6 +337,13 @@ function tryOrders(findings: Findings, maxSteps: number, attempt: (choices: read
   }
 }
 
+interface SessionMode {
+  readonly keepReads: boolean;
+  readonly threadwise: boolean;
+  /** Chunks need not be equally long. */
+  readonly isUneven: boolean;
+}
+
 /** Runs explorations of one geometry until derived orders and marked reads are stable. */
 class Session {
   readonly values: Values;
@@ -340,18 +352,13 @@ class Session {
   readonly #geometry: Geometry;
   readonly #table: CounterTable;
   readonly #stats: { explorations: number };
-  readonly #keepReads: boolean;
-  readonly #threadwise: boolean;
-  constructor(
-    geometry: Geometry,
-    table: CounterTable,
-    stats: { explorations: number },
-    keepReads: boolean,
-    threadwise: boolean,
-  ) {
-    this.#threadwise = threadwise;
-    this.#keepReads = keepReads;
+  /** Of all runs; undefined where all chunks are equally long. */
+  readonly short: ShortChunks | undefined;
+  readonly #mode: SessionMode;
+  constructor(geometry: Geometry, table: CounterTable, stats: { explorations: number }, mode: SessionMode) {
+    this.#mode = mode;
     this.values = new Values(geometry.numLeaves * geometry.launches);
+    this.short = mode.isUneven ? new ShortChunks(geometry, this.values) : undefined;
     this.#geometry = geometry;
     this.#table = table;
     this.#stats = stats;
@@ -373,8 +380,8 @@ class Session {
       derived,
       marked,
       watched,
-      keepReads: this.#keepReads,
-      threadwise: this.#threadwise,
+      ...this.#mode,
+      short: this.short,
       stalls,
     });
   }
