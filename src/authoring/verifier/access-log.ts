@@ -240,3 +240,14 @@ export class AccessLog {
     return this.#more.get(link);
   }
 }
+
+/** Where an operation stands, for findings. */
+export function placeOfSite(geometry: Geometry, site: Site) {
+  const rank = geometry.strandRank[site.strand]!;
+  return {
+    rank,
+    strand: site.strand - geometry.strandBase[rank]!,
+    op: site.op,
+    body: site.body < 0 ? undefined : site.body,
+  };
+}

@@ -11,11 +11,12 @@
  */
 
 import type { ExecutionPlan } from "../plan/index.ts";
+import { placeOfSite } from "./access-log.ts";
 import type { Geometry } from "./cell-geometry.ts";
 import { placeOfCell } from "./cell-geometry.ts";
 import type { Exploration } from "./explore-plan.ts";
 import { type Findings, opRef } from "./findings.ts";
-import { isOpenSendRecv, placeOfSite } from "./judge-outputs.ts";
+import { isOpenSendRecv } from "./judge-outputs.ts";
 import type { Values } from "./symbolic-values.ts";
 
 const saysNothing = (plan: ExecutionPlan) => plan.collective.operation === "test" || isOpenSendRecv(plan);

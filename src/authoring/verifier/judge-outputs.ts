@@ -4,7 +4,7 @@
  */
 
 import type { SignalOp, WaitOp } from "../plan/index.ts";
-import type { Site } from "./access-log.ts";
+import { placeOfSite } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import { checkBarrier, checkPromises, type Promises } from "./check-promises.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expected-output.ts";
@@ -25,16 +25,6 @@ function refOfOp(geometry: Geometry, id: number): OpRef {
 
 const isSamePlace = (a: OpRef, b: OpRef) =>
   a.rank === b.rank && a.strand === b.strand && a.op === b.op && a.body === b.body;
-
-export function placeOfSite(geometry: Geometry, site: Site) {
-  const rank = geometry.strandRank[site.strand]!;
-  return {
-    rank,
-    strand: site.strand - geometry.strandBase[rank]!,
-    op: site.op,
-    body: site.body < 0 ? undefined : site.body,
-  };
-}
 
 /** What the parts of a judgement have in common. */
 interface Case {

@@ -8,10 +8,9 @@
  * Custom collectives take whole numbers of chunks only, and so does MSCCL++'s executor.
  */
 import type { BufferPlan, ExecutionPlan } from "../plan/index.ts";
-import type { Site } from "./access-log.ts";
+import { placeOfSite, type Site } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import type { Findings } from "./findings.ts";
-import { placeOfSite } from "./judge-outputs.ts";
 import type { Values } from "./symbolic-values.ts";
 
 /** Says whether sizes are allowed at which a chunk of input or output is shorter than another. */

@@ -5,6 +5,7 @@
  */
 import { PlanError } from "../../core/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
+import { placeOfSite } from "./access-log.ts";
 import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
 import { checkCounts } from "./check-counts.ts";
 import type { Promises } from "./check-promises.ts";
@@ -14,7 +15,7 @@ import { OrderComparison } from "./compare-orders.ts";
 import { reportDeadlock } from "./deadlock.ts";
 import { type Exploration, explore } from "./explore-plan.ts";
 import { type Finding, type FindingCode, Findings } from "./findings.ts";
-import { judge, placeOfSite } from "./judge-outputs.ts";
+import { judge } from "./judge-outputs.ts";
 import { lint } from "./lint-plan.ts";
 import { undecidedLoops } from "./loop-progress.ts";
 import { type CheckedSize, sizesToCheck } from "./loop-units.ts";
