@@ -4,7 +4,7 @@
  */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
-import { AbortedError, RankFailedError } from "../../core/index.ts";
+import { AbortedError, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import {
   type BackendName,
   DEFAULT_BACKEND,
@@ -16,12 +16,16 @@ import {
   LAUNCH_BACKENDS,
   launch,
   MAX_RANKS,
+  type NodesOptions,
+  nodePlace,
+  nodeRendezvous,
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import { collect } from "./option-readers.ts";
 import { printError } from "./output.ts";
+import { RankLogs } from "./rank-logs.ts";
 
 /** What a timer can wait for, less than 25 days. */
 const MAX_SECONDS = 2_000_000;
@@ -37,6 +41,12 @@ interface Flags {
   readonly restartDelay?: number;
   readonly minRanks?: number;
   readonly backendOption?: readonly string[];
+  readonly nnodes?: number | "env";
+  readonly nodeRank?: number | "env";
+  readonly rdzv?: string;
+  readonly joinTimeout?: number;
+  readonly hostTimeout?: number;
+  readonly logDir?: string;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -54,7 +64,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "TypeScript or JavaScript file: calls joinWorld(), or exports default async (world) => result",
     )
     .argument("[args...]", "words for the script, after --")
-    .requiredOption("-n <ranks>", `number of ranks, 1 to ${MAX_RANKS}`, parseRanks)
+    .requiredOption("-n <ranks>", `number of ranks (of this host, with --nnodes), 1 to ${MAX_RANKS}`, parseRanks)
     .addOption(
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
@@ -83,6 +93,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
       collect,
     )
+    .option("--nnodes <n>", "number of hosts, or env: what Slurm, Open MPI, MPICH or Kubeflow says", parseNodes)
+    .option("--node-rank <r>", "number of this host, from 0, or env (of a Kubernetes indexed Job too)", parseNodeRank)
+    .option("--rdzv <host:port>", "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT)")
+    .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
+    .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
+    .option("--log-dir <folder>", "also write what each rank prints to FOLDER/rank-R.out and rank-R.err")
     .usage("-n N [--backend B] [--isolation I] [--timeout S] [--restarts K] [--on-failure P] SCRIPT [-- args]")
     .addHelpText(
       "after",
@@ -93,7 +109,13 @@ together have 4 GiB; --backend-option memoryLimitBytes=1.5G sets less.
 Each line that a rank prints comes out as \`[rank] line\`. Unless told otherwise, the first rank that fails ends the
 world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or one that is too old)
 with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
-world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.`,
+world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.
+
+Several hosts (--backend tcp): run the same command on each, with its own --node-rank; the launchers know each other by
+CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 0 supervises all ranks. Each launcher prints
+what its own ranks print, and all end with the same code:
+  host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
+  host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts`,
     )
     .action(async (script: string, args: readonly string[], flags: Flags) => {
       exit(await runLaunch(script, args, flags));
@@ -108,7 +130,10 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     controller.abort(signal);
   };
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);
+  let logs: RankLogs | undefined;
   try {
+    const nodes = nodesOf(flags);
+    logs = flags.logDir === undefined ? undefined : new RankLogs(flags.logDir);
     await launch({
       ranks: flags.n,
       module: script,
@@ -121,6 +146,8 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
           printError(`chorale launch: ${text}\n`);
         }
       },
+      ...given("nodes", nodes, (options) => options),
+      ...given("onOutput", logs, (files) => files.take),
       ...given("isolation", flags.isolation, (how) => how),
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
       ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
@@ -143,8 +170,31 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     }
     throw error;
   } finally {
+    logs?.close();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
   }
+}
+
+/** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */
+function nodesOf(flags: Flags): NodesOptions | undefined {
+  const { nnodes, nodeRank, rdzv, joinTimeout, hostTimeout } = flags;
+  if (nnodes === undefined && nodeRank === undefined) return undefined;
+  const here = nnodes === "env" || nodeRank === "env" ? nodePlace(process.env) : undefined;
+  const count = nnodes === "env" ? here?.count : nnodes;
+  const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
+  const rendezvous = rdzv ?? nodeRendezvous(process.env);
+  if (count === undefined) throw new InvalidArgumentError("--nnodes", "not given", "the number of hosts");
+  if (rank === undefined) throw new InvalidArgumentError("--node-rank", "not given", "this host's number, or env");
+  if (rendezvous === undefined) {
+    throw new InvalidArgumentError("--rdzv", "not given", "HOST:PORT, an address of host 0, also as CHORALE_RDZV");
+  }
+  return {
+    count,
+    rank,
+    rendezvous,
+    ...given("joinTimeoutMs", joinTimeout, (seconds) => seconds * 1000),
+    ...given("hostTimeoutMs", hostTimeout, (seconds) => seconds * 1000),
+  };
 }
 
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
@@ -202,6 +252,16 @@ function parseRanks(text: string): number {
     throw new InvalidOption(`expected an integer from 1 to ${MAX_RANKS}`);
   }
   return ranks;
+}
+
+function parseNodes(text: string): number | "env" {
+  if (text === "env") return text;
+  if (!/^\d{1,4}$/.test(text) || Number(text) < 1) throw new InvalidOption("expected a number of hosts, or env");
+  return Number(text);
+}
+
+function parseNodeRank(text: string): number | "env" {
+  return text === "env" ? text : parseCount(text);
 }
 
 function parseCount(text: string): number {

@@ -22,6 +22,18 @@ export interface HostSpec {
   readonly ranks: number;
   readonly generation: number;
   readonly isolation: Isolation;
+  /** The secret that the hosts of the world share, where there are several. */
+  readonly worldSecret?: string;
+}
+
+/** What a backend needs for worlds of several hosts: `H` is its handle, `O` its options. */
+export interface AcrossHosts<H extends HostHandle = HostHandle, O extends object = object> {
+  /** What ranks on other hosts need of the handle: it is sent in the clear. */
+  publish(host: H): unknown;
+  /** Makes the handle of another host of what was published; removed by `releaseHost`. @throws FormatError */
+  adopt(published: unknown, worldSecret: string): H;
+  /** The options of the ranks of this host, which others reach at `address`. */
+  optionsAt(options: O, address: string): O;
 }
 
 /** Says what an option must be when `value` is not that. `ranks`: the size of the world that it is for. */
@@ -95,6 +107,8 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
     folder: string,
     env: Readonly<Record<string, string>>,
   ): Promise<StartCommand>;
+  /** Absent where all ranks must be on one host. */
+  readonly acrossHosts?: AcrossHosts<H, O>;
   /** Why no world of it can be rebuilt, as a sentence. Absent where it can. */
   readonly rebuildRefusal?: string;
 }
@@ -132,7 +146,14 @@ export interface JoiningRank {
   /** How the user gives each rank a device of its own, for the message when two have the same one. */
   readonly howToChoose: string;
   /** Attaches with the handle that rank 0 published. @throws FormatError when it is not a handle */
-  attach(host: unknown, rank: number, timeoutMs: number): Promise<Backend>;
+  attach(host: unknown, rank: number, timeoutMs: number, way: JoinedWay): Promise<Backend>;
+}
+
+/** How a process that joins reaches the others. */
+export interface JoinedWay {
+  readonly bootstrap: Bootstrap;
+  /** The address of this host at which the rendezvous was reached. */
+  readonly address: string;
 }
 
 export const isFlag: OptionCheck = (value) => (typeof value === "boolean" ? undefined : "true or false");

@@ -4,6 +4,7 @@
  * Start with contract.ts (what users call), then group-communicator.ts and group-driver.ts.
  */
 export {
+  type AcrossHosts,
   type BackendKind,
   checkBackendOptions,
   checkIsolation,
@@ -15,6 +16,7 @@ export {
   isFlag,
   isIntegerFrom,
   type JoinedEngine,
+  type JoinedWay,
   type JoiningRank,
   type OptionCheck,
   type OptionSchema,

@@ -16,6 +16,13 @@ const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 4;
 const MAC_BYTES = 32;
 
+/** Why an address cannot be listened on, by the system's code. */
+export const LISTEN_ERRORS: Readonly<Record<string, string>> = {
+  EADDRNOTAVAIL: "this host does not have it",
+  EADDRINUSE: "another program listens there",
+  ENOTFOUND: "the name cannot be looked up",
+};
+
 export interface ChannelKeys {
   readonly send: Buffer;
   readonly receive: Buffer;
@@ -32,16 +39,21 @@ export class Channel {
   readonly socket: Socket;
   readonly #listener: ChannelListener;
   readonly #peer: string;
+  readonly #maxUnreadBytes: number;
   #keys: ChannelKeys | undefined;
   #sent = 0;
   #received = 0;
   #rest: Buffer = Buffer.alloc(0);
   #ended = false;
 
-  /** @param peer who is at the other end, for errors */
-  constructor(socket: Socket, peer: string, listener: ChannelListener) {
+  /**
+   * @param peer who is at the other end, for errors
+   * @param maxUnreadBytes a peer that leaves more than this unread is dropped
+   */
+  constructor(socket: Socket, peer: string, listener: ChannelListener, maxUnreadBytes = MAX_UNREAD_BYTES) {
     this.socket = socket;
     this.#peer = peer;
+    this.#maxUnreadBytes = maxUnreadBytes;
     this.#listener = listener;
     socket.setNoDelay(true);
     socket.on("data", (chunk) => this.#take(typeof chunk === "string" ? Buffer.from(chunk) : chunk));
@@ -67,7 +79,7 @@ export class Channel {
     const length = Buffer.alloc(LENGTH_BYTES);
     length.writeUInt32BE(text.length + mac.length);
     this.socket.write(Buffer.concat([length, text, mac]));
-    if (this.socket.writableLength > MAX_UNREAD_BYTES) this.#end(new FormatError(this.#peer, "does not read"));
+    if (this.socket.writableLength > this.#maxUnreadBytes) this.#end(new FormatError(this.#peer, "does not read"));
   }
 
   /** Sends what is queued and closes. */
@@ -75,6 +87,12 @@ export class Channel {
     this.#ended = true;
     this.socket.end();
     this.socket.destroySoon();
+  }
+
+  /** Reads from a connection whose handshake another channel has made, and which that one let go: `rest` comes first. */
+  resume(rest: Uint8Array): void {
+    this.#take(Buffer.from(rest));
+    this.socket.resume();
   }
 
   /**

@@ -38,6 +38,7 @@ export class TcpBootstrap implements Bootstrap {
   readonly worldSize: number;
   readonly generation: number;
   readonly #channel: Channel;
+  readonly #localAddress: string;
   readonly #joined: Set<number>;
   readonly #answers = new Map<number, Answer>();
   readonly #listeners: ((cause: WorldFailure) => void)[] = [];
@@ -52,6 +53,7 @@ export class TcpBootstrap implements Bootstrap {
     this.#channel = channel;
     this.#joined = new Set([...joined, claims.rank]);
     this.#failure = failure;
+    this.#localAddress = (channel.socket.localAddress ?? "").replace(/^::ffff:/, "");
     channel.socket.unref();
   }
 
@@ -144,6 +146,11 @@ export class TcpBootstrap implements Bootstrap {
         },
       });
     });
+  }
+
+  /** The address of this host at which the store was reached. */
+  get localAddress(): string {
+    return this.#localAddress;
   }
 
   async set(key: string, value: Uint8Array): Promise<void> {

@@ -111,7 +111,7 @@ export function parseClaims(text: string, peer: string): Claims {
 }
 
 /** Says which of two ranks' claims should agree and do not; empty when all agree. */
-export function differences(ours: Claims, theirs: Claims): readonly string[] {
+export function differences(ours: Claims, theirs: Claims, spansHosts = false): readonly string[] {
   const keys = ["version", "engine", "worldSize", "generation", "host"] as const;
   const names = {
     version: "version of chorale",
@@ -120,5 +120,6 @@ export function differences(ours: Claims, theirs: Claims): readonly string[] {
     generation: "generation",
     host: "host",
   };
-  return keys.filter((key) => ours[key] !== theirs[key]).map((key) => names[key]);
+  const compared = keys.filter((key) => key !== "host" || !spansHosts);
+  return compared.filter((key) => ours[key] !== theirs[key]).map((key) => names[key]);
 }

@@ -4,8 +4,11 @@
  * Start reading at store.ts (the listening side) and client.ts (a rank's side).
  */
 export type { WorldFailure } from "./bootstrap-value.ts";
+export { Channel } from "./channel.ts";
 export { TcpBootstrap } from "./client.ts";
 export type { Claims } from "./handshake.ts";
-export { checkOneHost, type ForeignPlace, rendezvousAddress, rendezvousSecret } from "./launchers.ts";
+export { checkOneHost, type ForeignPlace, parseAddress, rendezvousAddress } from "./launchers.ts";
+export { nodePlace, nodeRendezvous } from "./node-place.ts";
 export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door.ts";
+export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";
 export { RendezvousStore } from "./store.ts";

@@ -111,10 +111,10 @@ export interface Address {
 
 /**
  * Where the ranks meet: `CHORALE_RDZV=HOST:PORT`, or loopback and torchrun's MASTER_PORT + 1 (its own store has
- * MASTER_PORT). Rank 0 listens there.
+ * MASTER_PORT), of a world of several hosts torchrun's MASTER_ADDR. Rank 0 listens there.
  * @throws InvalidArgumentError, UnavailableError saying what to set
  */
-export function rendezvousAddress(env: Environment): Address {
+export function rendezvousAddress(env: Environment, spansHosts = false): Address {
   const text = env["CHORALE_RDZV"];
   if (text !== undefined && text !== "") return parseAddress(text);
   const master = env["MASTER_PORT"];
@@ -126,25 +126,16 @@ export function rendezvousAddress(env: Environment): Address {
     );
   }
   const port = Number(master) < 65_535 ? Number(master) + 1 : Number(master) - 1;
-  return parseAddress(`127.0.0.1:${port}`, "MASTER_PORT");
+  const host = spansHosts ? (env["MASTER_ADDR"] ?? "") : "127.0.0.1";
+  return parseAddress(`${host.includes(":") ? `[${host}]` : host}:${port}`, "MASTER_ADDR and MASTER_PORT");
 }
 
-function parseAddress(text: string, variable = "CHORALE_RDZV"): Address {
+/** @throws InvalidArgumentError */
+export function parseAddress(text: string, variable = "CHORALE_RDZV", leastPort = 1): Address {
   const [, ipv6, name, port] = /^(?:\[([0-9a-fA-F:]+)\]|([\w.-]+)):(\d{1,5})$/.exec(text) ?? [];
   const host = ipv6 ?? name;
-  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
+  if (host === undefined || Number(port) < leastPort || Number(port) > 65_535) {
     throw new InvalidArgumentError(variable, text, "HOST:PORT, such as 127.0.0.1:29517 or [::1]:29517");
   }
   return { host, port: Number(port) };
-}
-
-/** The secret that all ranks share. @throws UnavailableError saying how to make one */
-export function rendezvousSecret(env: Environment): string {
-  const secret = env["CHORALE_SECRET"];
-  if (secret !== undefined && secret !== "") return secret;
-  throw new UnavailableError(
-    "the secret by which the ranks know each other",
-    "CHORALE_SECRET is not set",
-    'Make one before you start them: export CHORALE_SECRET="$(openssl rand -hex 32)" (with mpirun also: -x CHORALE_SECRET)',
-  );
 }

@@ -6,7 +6,7 @@
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { afterRunning } from "../comm/index.ts";
-import { Channel, type ChannelKeys } from "./channel.ts";
+import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 
 /** How long a stranger may take to prove itself, ms. */
@@ -42,6 +42,10 @@ export interface DoorOptions {
   /** 0, the system's choice by default. */
   readonly port?: number;
   readonly handshakeMs?: number;
+  /** How another address is chosen, for the error of one that cannot be listened on. */
+  readonly howToChoose?: string;
+  /** What the connecting side is called in errors; `rank` by default. */
+  readonly caller?: string;
   /** Says why a peer that knows the secret is not let in; `undefined` when it is. */
   readonly refuse: (introduction: Introduction) => string | undefined;
   readonly welcome: (introduction: Introduction, socket: PeerSocket) => void;
@@ -70,9 +74,9 @@ export class PeerDoor {
     const { host, port = 0 } = options;
     await new Promise<void>((resolve, reject) => {
       door.#server.once("error", (error: NodeJS.ErrnoException) => {
-        const why = error.code === "EADDRNOTAVAIL" ? "this host does not have it" : error.message;
-        const how = "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
-        reject(new UnavailableError(`the address ${host} to listen on`, why, how));
+        const why = LISTEN_ERRORS[error.code ?? ""] ?? error.message;
+        const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
+        reject(new UnavailableError(`the address ${host}${port === 0 ? "" : `:${port}`} to listen on`, why, how));
       });
       door.#server.listen({ host, port }, resolve);
     });
@@ -151,7 +155,7 @@ export class PeerDoor {
     const answer = JSON.stringify(refusal === undefined ? {} : { refused: refusal });
     channel.send({ kind: "answer", answer, proof: prove(this.#secret, "store", nonces, answer) });
     if (refusal !== undefined) {
-      this.#note(`rank ${introduction.from} (${peer}): ${refusal}`);
+      this.#note(`${this.#options.caller ?? "rank"} ${introduction.from} (${peer}): ${refusal}`);
       channel.close();
       return;
     }
@@ -168,10 +172,20 @@ export class PeerDoor {
 export function knock(
   to: { readonly host: string; readonly port: number },
   introduction: Introduction,
-  options: { readonly secret: string; readonly timeoutMs: number },
+  options: {
+    readonly secret: string;
+    readonly timeoutMs: number;
+    /** What both sides and the secret are called in errors. */
+    readonly names?: { readonly peer: string; readonly self: string; readonly secret: string };
+  },
 ): Promise<PeerSocket> {
   const secret = checkSecret(options.secret);
-  const peer = `rank ${introduction.to} at ${to.host}:${to.port}`;
+  const names = options.names ?? {
+    peer: `rank ${introduction.to} at ${to.host}:${to.port}`,
+    self: `rank ${introduction.from}`,
+    secret: "the secret",
+  };
+  const { peer } = names;
   return new Promise((resolve, reject) => {
     const socket = connect(to);
     const own = newNonce();
@@ -198,7 +212,7 @@ export function knock(
         }
         const { answer } = message;
         if (message["kind"] === "stranger") {
-          stop(new InvalidArgumentError("the secret", "not shown", `the one that ${peer} has`));
+          stop(new InvalidArgumentError(names.secret, "not shown", `the one that ${peer} has`));
           return;
         }
         if (typeof answer !== "string" || !isProof(message["proof"], prove(secret, "store", nonces, answer))) {
@@ -206,7 +220,7 @@ export function knock(
         }
         const { refused } = JSON.parse(answer) as { readonly refused?: unknown };
         if (refused !== undefined) {
-          stop(new InvalidArgumentError(`rank ${introduction.from}`, "refused", `${String(refused)} (by ${peer})`));
+          stop(new InvalidArgumentError(names.self, "refused", `${String(refused)} (by ${peer})`));
           return;
         }
         timer.cancel();

@@ -8,7 +8,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
-import { Channel } from "./channel.ts";
+import { Channel, LISTEN_ERRORS } from "./channel.ts";
 import {
   type Claims,
   checkSecret,
@@ -44,6 +44,8 @@ export interface StoreOptions {
   readonly port?: number;
   /** After this long the world fails unless all ranks have joined, ms. */
   readonly joinTimeoutMs?: number;
+  /** The ranks need not be on one host. */
+  readonly spansHosts?: boolean;
   /** How long a connection may take to prove itself, ms; 10 s by default. */
   readonly handshakeMs?: number;
   /** Is told first, and once, that the world is over. */
@@ -97,13 +99,12 @@ export class RendezvousStore {
     const { host = "127.0.0.1", port = 0, joinTimeoutMs } = options;
     await new Promise<void>((resolve, reject) => {
       store.#server.once("error", (error) => {
-        const why =
-          (error as NodeJS.ErrnoException).code === "EADDRINUSE" ? "another program listens there" : String(error);
+        const why = LISTEN_ERRORS[(error as NodeJS.ErrnoException).code ?? ""] ?? String(error);
         reject(
           new UnavailableError(
             `the rendezvous address ${host}:${port}`,
             why,
-            "Name a free one in CHORALE_RDZV=HOST:PORT.",
+            "Name a free one of rank 0's host in CHORALE_RDZV=HOST:PORT.",
           ),
         );
       });
@@ -237,7 +238,7 @@ export class RendezvousStore {
   }
 
   #refusal(claims: Claims): { readonly refused: string; readonly sides?: readonly object[] } | undefined {
-    const differing = differences(this.#claims, claims);
+    const differing = differences(this.#claims, claims, this.#options.spansHosts === true);
     if (differing.length > 0) {
       const sides = [this.#claims, claims].map((side) => ({ rank: side.rank, call: describeClaims(side) }));
       const problem = `ranks that join must agree on the ${differing.join(", ")}`;

@@ -107,8 +107,13 @@ export class Generation {
 }
 
 /** What a rank is told of its place, with `env` beside the variables that say the same. */
-export function placeOf({ generation, rank, reap }: Member, env: Readonly<Record<string, string>> | undefined): Place {
+export function placeOf(
+  { generation, rank, reap, host }: Member,
+  env: Readonly<Record<string, string>> | undefined,
+): Place {
   const { number, shared, members } = generation;
+  const { node = 0 } = host;
+  const onHost = members.filter((member) => (member.host.node ?? 0) === node);
   return {
     rank,
     worldSize: members.length,
@@ -119,6 +124,9 @@ export function placeOf({ generation, rank, reap }: Member, env: Readonly<Record
       CHORALE_RANK: String(rank),
       CHORALE_WORLD_SIZE: String(members.length),
       CHORALE_GENERATION: String(number),
+      CHORALE_NODE_RANK: String(node),
+      CHORALE_LOCAL_RANK: String(onHost.findIndex((member) => member.rank === rank)),
+      CHORALE_LOCAL_WORLD_SIZE: String(onHost.length),
     },
     reap,
   };

@@ -3,7 +3,9 @@
  * Refuses to know a backend but through its BackendKind in backend-table.ts.
  * Start with launch.ts and supervisor.ts (the launcher's side), rank-entry.ts and join.ts (a rank's side).
  */
+
 export { ISOLATIONS, type Isolation, parseIsolation } from "../comm/index.ts";
+export { nodePlace, nodeRendezvous } from "../rendezvous/index.ts";
 export {
   type BackendName,
   type BackendOptions,
@@ -18,6 +20,7 @@ export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 export { type JoinOptions, joinWorld } from "./join.ts";
 export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";
 export { loadableUrl, packageRoot, version } from "./location.ts";
+export type { NodesOptions } from "./node-options.ts";
 export type { OutputLine, OutputStream } from "./output.ts";
 export {
   DEFAULT_RESTARTS,

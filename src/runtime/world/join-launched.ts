@@ -1,10 +1,17 @@
 /**
- * Joins processes that another launcher started on one host into a world: they meet at the rendezvous that rank 0 hosts,
+ * Joins processes that another launcher started, on one host or with the tcp backend on several, into a world: they meet at the rendezvous that rank 0 hosts,
  * compare what must be equal and what must differ, and share what rank 0 makes.
  */
 import { hostname } from "node:os";
 import { FormatError, invariant, MismatchError, RankFailedError, UnsupportedError } from "../../core/index.ts";
-import { type BackendKind, type Bootstrap, checkRanks, DEFAULT_TIMEOUT_MS, type JoiningRank } from "../comm/index.ts";
+import {
+  type BackendKind,
+  type Bootstrap,
+  checkRanks,
+  DEFAULT_TIMEOUT_MS,
+  type HostHandle,
+  type JoiningRank,
+} from "../comm/index.ts";
 import { machine } from "../memory/index.ts";
 import {
   type Claims,
@@ -29,7 +36,7 @@ export interface JoinLaunchedOptions {
 
 /**
  * Joins the world of another launcher.
- * @throws UnsupportedError for several hosts; InvalidArgumentError for more ranks than a host can have;
+ * @throws UnsupportedError for several hosts where the backend has one; InvalidArgumentError for more ranks than a host can have;
  *   UnavailableError without CHORALE_SECRET, an address or the backend's engine; MismatchError naming both sides when
  *   ranks differ in versions, generation or host, or share a device; TimeoutError and RankFailedError when ranks do not come
  */
@@ -38,12 +45,12 @@ export async function joinLaunched(
   kind: BackendKind,
   options: JoinLaunchedOptions = {},
 ): Promise<World> {
-  checkOneHost(place);
+  if (kind.acrossHosts === undefined) checkOneHost(place);
   const { rank, size, generation, launcher } = place;
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   checkRanks(kind, size, `number of ranks (of ${launcher})`);
   const secret = rendezvousSecret(process.env);
-  const { host, port } = rendezvousAddress(process.env);
+  const { host, port } = rendezvousAddress(process.env, place.spansHosts !== undefined);
   const joining = await kind.prepareJoin?.(place.localRank, launcher);
   invariant(joining !== undefined, `the ${kind.name} backend joins processes`);
   const claims: Claims = {
@@ -61,6 +68,7 @@ export async function joinLaunched(
   };
   let tell: ((cause: WorldFailure) => void) | undefined;
   let record: (() => void) | undefined;
+  let own: HostHandle | undefined;
   let left: ((message: string) => void) | undefined;
   const onExit = (code: number) => {
     left?.(`called process.exit(${code}) with its world open`);
@@ -70,7 +78,9 @@ export async function joinLaunched(
   try {
     if (rank === 0) {
       const onFailed = () => record?.();
-      const store = await RendezvousStore.open({ secret, claims, host, port, joinTimeoutMs: timeoutMs, onFailed });
+      const spansHosts = kind.acrossHosts !== undefined;
+      const limits = { joinTimeoutMs: timeoutMs, onFailed, spansHosts };
+      const store = await RendezvousStore.open({ secret, claims, host, port, ...limits });
       leaving.push(() => store.close());
       tell = (cause) => store.fail(cause);
     }
@@ -79,7 +89,8 @@ export async function joinLaunched(
     tell ??= (cause) => door.fail(cause);
     const met = (async () => {
       if (rank === 0) {
-        const made = new HostSide(kind, { ranks: size, generation, isolation: "process" });
+        const made = new HostSide(kind, { ranks: size, generation, isolation: "process", worldSecret: secret });
+        own = made.handle.host;
         leaving.push(() => {
           // Of a rank that died this one may know before the store does: the others are told, and the dump is written.
           const dead = made.readFlight().ranks.find(({ failed }) => failed !== undefined);
@@ -87,13 +98,20 @@ export async function joinLaunched(
           made.release();
         });
         record = () => recordFlight(() => made.readFlight(), generation);
-        await door.set("control", Buffer.from(JSON.stringify(made.handle.host)));
+        // What holds the world's secret is not sent: the others make it of the secret that they have.
+        const published = kind.acrossHosts?.publish(own) ?? own;
+        await door.set("control", Buffer.from(JSON.stringify(published)));
       }
       await compareDevices(door, joining, timeoutMs);
-      return parseHost(await door.get("control", { timeoutMs }));
+      if (own !== undefined && kind.acrossHosts !== undefined) return own;
+      const published = parseHost(await door.get("control", { timeoutMs }));
+      if (kind.acrossHosts === undefined) return published;
+      const adopted = kind.acrossHosts.adopt(published, secret);
+      leaving.push(() => kind.releaseHost(adopted));
+      return adopted;
     })();
     const made = await Promise.race([met, failureOf(door)]);
-    const backend = await joining.attach(made, rank, timeoutMs);
+    const backend = await joining.attach(made, rank, timeoutMs, { bootstrap: door, address: door.localAddress });
     door.onFailure((cause) => backend.fail(cause.rank, cause.message));
     const world = createWorld(backend, {
       args: process.argv.slice(2),

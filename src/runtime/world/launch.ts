@@ -2,7 +2,7 @@
  * `launch()`: checks what it is asked for, starts a world whose ranks are threads of this process or processes of their
  * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
-import { AbortedError, InvalidArgumentError, traceOfCall } from "../../core/index.ts";
+import { AbortedError, InvalidArgumentError, RankFailedError, traceOfCall } from "../../core/index.ts";
 import {
   checkBackendOptions,
   checkCarried,
@@ -11,6 +11,7 @@ import {
   type Isolation,
   parseIsolation,
 } from "../comm/index.ts";
+import { SECRET_VARIABLES } from "../rendezvous/index.ts";
 import {
   type BackendName,
   type BackendOptionsOf,
@@ -20,14 +21,19 @@ import {
 } from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
 import { sendingFile } from "./function-origin.ts";
+import { serveNode } from "./node-agent.ts";
+import type { WorldEnd } from "./node-link.ts";
+import { type NodesOptions, planNodes } from "./node-options.ts";
 import type { OutputLine } from "./output.ts";
 import { RankGang } from "./rank-gang.ts";
 import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 import { RankWorker } from "./rank-worker.ts";
+import { toErrorRecord } from "./remote-error.ts";
+import { RemoteNodes, RemoteRank } from "./remote-rank.ts";
 import { checkMs, type RestartOptions, restartPolicy } from "./restart-policy.ts";
 import { bundleFunction, textOf } from "./sent-function.ts";
-import { Supervisor } from "./supervisor.ts";
+import { DEFAULT_GRACE_MS, Supervisor } from "./supervisor.ts";
 import { bundleUserModule } from "./user-module.ts";
 import type { World } from "./world.ts";
 
@@ -35,8 +41,14 @@ import type { World } from "./world.ts";
 export const MAX_RANKS = 256;
 
 interface CommonOptions<D, B extends BackendName> extends RestartOptions {
-  /** Number of ranks. */
+  /** Number of ranks; of a world of several hosts, those of this host. */
   readonly ranks: number;
+  /**
+   * The hosts of the world, where there are several: on each of them a program calls `launch()` alike, but for `nodes.rank`.
+   * They know each other by CHORALE_SECRET, or the file CHORALE_SECRET_FILE. What the first host is told of failures, limits,
+   * `args` and `data` counts, and it alone gets the results; the others print what their own ranks print, and get an empty list.
+   */
+  readonly nodes?: NodesOptions;
   /** Words for the script: `world.args`, and the end of `process.argv`. */
   readonly args?: readonly string[];
   /**
@@ -100,7 +112,8 @@ export type LaunchOptions<R, D, B extends BackendName = BackendName> = CommonOpt
 export async function launch<R = unknown, D = undefined, B extends BackendName = BackendName>(
   options: LaunchOptions<R, D, B>,
 ): Promise<R[]> {
-  const newHost = (isolation: Isolation) => (isolation === "process" ? new RankProcess(options.env) : new RankWorker());
+  const newHost = (isolation: Isolation) =>
+    isolation === "process" ? new RankProcess({ ...options.env, ...withoutSecret(options) }) : new RankWorker();
   return runWorld(options, newHost, false);
 }
 
@@ -122,11 +135,12 @@ export async function runWorld<R, D>(
   checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
-  const policy = restartPolicy(options, ranks);
-  if (policy.onFailure !== "end" && kind.rebuildRefusal !== undefined) {
+  const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation);
+  const checked = restartPolicy(options, plan === undefined ? ranks : MAX_RANKS);
+  if (checked.onFailure !== "end" && kind.rebuildRefusal !== undefined) {
     throw new InvalidArgumentError(
       "onFailure",
-      policy.onFailure,
+      checked.onFailure,
       `"end" with the ${kind.name} backend: ${kind.rebuildRefusal}`,
     );
   }
@@ -140,27 +154,45 @@ export async function runWorld<R, D>(
   bundling.catch(() => {});
   const hosts: RankHost[] = [];
   let supervisor: Supervisor | undefined;
+  let remote: RemoteNodes | undefined;
   try {
+    if (plan !== undefined && plan.rank > 0) {
+      const { backendOptions = {}, graceMs = DEFAULT_GRACE_MS, onOutput } = options;
+      const module = await bundling;
+      await serveNode({ plan, kind, ranks, backendOptions, module, graceMs, signal, onOutput, startRank: takeHost });
+      return [];
+    }
+    if (plan !== undefined) {
+      await bundling;
+      remote = await RemoteNodes.gather(plan, signal);
+    }
+    const numRanks = ranks + (remote?.numRanks ?? 0);
+    checkRanks(kind, numRanks, "ranks of all hosts");
+    const policy = remote === undefined ? checked : restartPolicy(options, numRanks);
     const gang = kind.startTogether === undefined ? undefined : await RankGang.start(kind, ranks, options.env);
     while (hosts.length < ranks) hosts.push(gang?.member(hosts.length) ?? takeHost());
+    hosts.push(...(remote?.start() ?? []));
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
     const isFunction = options.run !== undefined;
     const job = { module, isFunction, args: options.args ?? [], data: options.data, reused };
-    const { backendOptions, graceMs, env, onOutput, onEvent } = options;
+    const { graceMs, env, onOutput, onEvent } = options;
+    const { backendOptions: given } = options;
+    const backendOptions = plan?.across.optionsAt(given ?? {}, remote?.address ?? "") ?? given;
     const limits = { policy, timeoutMs, graceMs, signal };
     supervisor = new Supervisor({
-      ranks,
+      ranks: numRanks,
       kind,
       backendOptions,
       isolation,
+      worldSecret: plan?.secret,
       ...limits,
       env,
       onOutput,
       onEvent,
       job,
-      takeHost,
+      takeHost: (instead) => (instead instanceof RemoteRank ? instead.again() : takeHost()),
     });
     supervisor.start(hosts);
   } catch (error) {
@@ -169,6 +201,7 @@ export async function runWorld<R, D>(
       host.terminate();
     }
     supervisor?.close();
+    remote?.end({ error: toErrorRecord(error), generation: 1 });
     // Ctrl-C ends the bundler as well: its failure is a consequence.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
     throw isCloneError(error)
@@ -176,12 +209,29 @@ export async function runWorld<R, D>(
       : error;
   }
   try {
-    return (await supervisor.finish()) as R[];
+    const results = (await supervisor.finish()) as R[];
+    remote?.end();
+    return results;
+  } catch (error) {
+    remote?.end(worldEnd(error));
+    throw error;
   } finally {
     // Ranks that were started together end together.
     for (const host of supervisor.reusable()) kind.startTogether === undefined ? giveBack(host) : host.terminate();
     supervisor.close();
   }
+}
+
+/** Ranks of several hosts get their world from their launcher, and need no secret. */
+function withoutSecret({ nodes }: Pick<CommonOptions<unknown, BackendName>, "nodes">): Record<string, string> {
+  return nodes === undefined ? {} : Object.fromEntries(SECRET_VARIABLES.map((name) => [name, ""]));
+}
+
+/** How the world ended, for the launchers of other hosts. */
+function worldEnd(error: unknown): WorldEnd {
+  if (!(error instanceof RankFailedError)) return { error: toErrorRecord(error), generation: 1 };
+  const { rank, generation, cause } = error;
+  return { error: toErrorRecord(cause), rank, generation };
 }
 
 /** Every option; the compiler says when one is missing here. */
@@ -194,6 +244,7 @@ const OPTIONS: Readonly<Record<keyof CommonOptions<unknown, BackendName> | "modu
   backend: true,
   isolation: true,
   backendOptions: true,
+  nodes: true,
   env: true,
   timeoutMs: true,
   graceMs: true,

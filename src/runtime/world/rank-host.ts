@@ -23,6 +23,8 @@ export interface RankListener {
 export interface RankHost {
   readonly kind: Isolation;
   readonly exited: boolean;
+  /** Number of the host it runs on; absent for the first, where the supervisor is. */
+  readonly node?: number;
   /** Sets the listener of this rank. A rank that is dead already is reported at once. */
   listen(listener: RankListener | undefined): void;
   /** @throws DOMException `DataCloneError` when the job's data cannot be copied */

@@ -141,13 +141,14 @@ export class Supervisor {
   }
 
   #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
-    const { kind, backendOptions, isolation } = this.#spec;
-    const shared = new HostSide(kind, { ranks, generation: number, isolation }, backendOptions);
+    const { kind, backendOptions, isolation, worldSecret } = this.#spec;
+    const secret = worldSecret === undefined ? {} : { worldSecret };
+    const shared = new HostSide(kind, { ranks, generation: number, isolation, ...secret }, backendOptions);
     return new Generation(number, shared, sinceMs);
   }
 
-  #newHost(): RankHost {
-    const host = this.#spec.takeHost();
+  #newHost(instead: RankHost): RankHost {
+    const host = this.#spec.takeHost(instead);
     this.#hosts.add(host);
     return host;
   }
@@ -413,7 +414,7 @@ export class Supervisor {
       const entries = places.map((member, rank) => {
         const isReplaced = replaced.has(member);
         const share = this.#leftovers.shareOf(rank, isReplaced ? member : undefined, replaced);
-        if (isReplaced) return { member: next.add(this.#newHost(), share) };
+        if (isReplaced) return { member: next.add(this.#newHost(member.host), share) };
         return { member: next.add(member.host, share), was: member.rank };
       });
       for (const member of survivors) this.#alive.delete(member);

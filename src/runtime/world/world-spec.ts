@@ -11,6 +11,8 @@ export interface WorldSpec {
   readonly kind: BackendKind;
   readonly backendOptions: object | undefined;
   readonly isolation: Isolation;
+  /** The secret that the hosts of the world share, where there are several. */
+  readonly worldSecret?: string | undefined;
   readonly policy: RestartPolicy;
   readonly timeoutMs: number | undefined;
   readonly graceMs: number | undefined;
@@ -20,5 +22,6 @@ export interface WorldSpec {
   readonly onEvent: ((event: WorldEvent) => void) | undefined;
   /** What every rank is told, whatever its place. */
   readonly job: Omit<Job, keyof Place | "rebuild">;
-  takeHost(): RankHost;
+  /** Starts a rank, in the place of `instead` where one has died. @throws UnavailableError when its host is gone */
+  takeHost(instead?: RankHost): RankHost;
 }

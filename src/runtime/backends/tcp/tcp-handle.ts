@@ -5,6 +5,8 @@ export interface TcpHandle extends HostHandle {
   readonly kind: "tcp";
   /** By which the ranks know each other. Never leaves the way between a launcher and its own ranks. */
   readonly secret: string;
+  /** Of a world of several hosts: what its ranks' secret was drawn from, beside the secret that the hosts share. */
+  readonly salt?: string;
   /** Folder of the ranks' flight logs on this host; absent where there was no room for one. */
   readonly flightFolder: string | undefined;
 }

@@ -1,8 +1,9 @@
 /** The launcher's side of a tcp world: the secret of its ranks, and the folder in which they keep their flight logs. */
-import { randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
+import { FormatError, invariant } from "../../../core/index.ts";
 import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
 import { ownName, removeOrphans } from "../../memory/index.ts";
 import { readFlightLog } from "./flight-log.ts";
@@ -11,13 +12,38 @@ import type { TcpHandle } from "./tcp-handle.ts";
 const SECRET_BYTES = 32;
 const KIND = "chorale-flight";
 const NONCE = /^[0-9a-f]{16}$/;
+const SALT = /^[0-9a-f]{64}$/;
 
 /** What the launcher knows of ranks that have failed, by their world's folder. */
 const failed = new Map<string, Map<number, string>>();
 
-export function createTcpHost({ ranks, generation }: HostSpec): TcpHandle {
-  const secret = randomBytes(SECRET_BYTES).toString("hex");
-  return { kind: "tcp", ranks, generation, secret, flightFolder: makeFolder() };
+export function createTcpHost({ ranks, generation, worldSecret }: HostSpec): TcpHandle {
+  const drawn = randomBytes(SECRET_BYTES).toString("hex");
+  const own = { kind: "tcp", ranks, generation, flightFolder: makeFolder() } as const;
+  if (worldSecret === undefined) return { ...own, secret: drawn };
+  return { ...own, salt: drawn, secret: secretOf(worldSecret, generation, drawn) };
+}
+
+/** The secret of one generation's ranks. It is never sent: every host has what it is made of. */
+function secretOf(worldSecret: string, generation: number, salt: string): string {
+  return createHmac("sha256", worldSecret).update(`chorale tcp ranks\n${generation}\n${salt}`).digest("hex");
+}
+
+/** What other hosts need of it: nothing that must be kept secret. */
+export function publishTcpHost({ ranks, generation, salt }: TcpHandle): object {
+  invariant(salt !== undefined, "a tcp world of several hosts has a secret that they share");
+  return { kind: "tcp", ranks, generation, salt };
+}
+
+/** Another host's side of what was published. @throws FormatError */
+export function adoptTcpHost(published: unknown, worldSecret: string): TcpHandle {
+  const { kind, ranks, generation, salt } = (published ?? {}) as Partial<Record<string, unknown>>;
+  const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
+  if (kind !== "tcp" || !isCount(ranks) || !isCount(generation) || typeof salt !== "string" || !SALT.test(salt)) {
+    throw new FormatError("what the first rank's host published", "is no world of the tcp backend");
+  }
+  const secret = secretOf(worldSecret, generation, salt);
+  return { kind, ranks, generation, salt, secret, flightFolder: makeFolder() };
 }
 
 /** A folder that only this user can open; removed by the next launcher when this one is killed. */

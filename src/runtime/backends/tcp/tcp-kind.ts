@@ -1,8 +1,9 @@
 /** The tcp backend as the world knows it: ranks are processes, or threads, that reach each other by sockets alone. */
+import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_TCP_RANKS } from "./capabilities.ts";
 import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
-import { createTcpHost, failTcpRank, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
+import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
 /** More of them gain nothing and cost descriptors. */
 const MAX_CONNECTIONS = 16;
@@ -30,4 +31,21 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   bury: () => {},
   readFlight: readTcpFlight,
   libraries: async () => [],
+  acrossHosts: {
+    publish: publishTcpHost,
+    adopt: adoptTcpHost,
+    optionsAt: (options, address) => ({
+      ...options,
+      host: options.host ?? (process.env["CHORALE_TCP_HOST"] || address),
+    }),
+  },
+  prepareJoin: async () => ({
+    engine: "tcp",
+    device: `process ${process.pid} of ${hostname()}`,
+    howToChoose: "start each rank in a process of its own",
+    attach: async (host, rank, timeoutMs, { bootstrap, address }) => {
+      const options = TCP_KIND.acrossHosts?.optionsAt({ timeoutMs }, address) ?? { timeoutMs };
+      return (await import("./backend.ts")).attachTcp(host as TcpHandle, rank, options, bootstrap);
+    },
+  }),
 };

@@ -1,0 +1,67 @@
+/**
+ * Which host of a world this is, as the program that started the launchers says it: one process a host, by Slurm, Open MPI,
+ * MPICH, Kubernetes (indexed Job) or Kubeflow Trainer.
+ */
+import { InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+
+interface NodeVariables {
+  readonly name: string;
+  readonly node: string;
+  /** Absent where nothing says how many hosts there are. */
+  readonly count?: string;
+  /** Number of the starter's processes on this host, which must be 1. */
+  readonly perHost?: string;
+}
+
+const STARTERS: readonly NodeVariables[] = [
+  { name: "torchrun (Kubeflow Trainer)", node: "PET_NODE_RANK", count: "PET_NNODES" },
+  {
+    name: "Open MPI",
+    node: "OMPI_COMM_WORLD_RANK",
+    count: "OMPI_COMM_WORLD_SIZE",
+    perHost: "OMPI_COMM_WORLD_LOCAL_SIZE",
+  },
+  { name: "MPICH", node: "PMI_RANK", count: "PMI_SIZE", perHost: "MPI_LOCALNRANKS" },
+  { name: "Slurm", node: "SLURM_PROCID", count: "SLURM_STEP_NUM_TASKS", perHost: "SLURM_STEP_TASKS_PER_NODE" },
+  { name: "Kubernetes (indexed Job)", node: "JOB_COMPLETION_INDEX" },
+];
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Reads this host's number and the number of hosts.
+ * @returns `count` undefined where the starter does not say it
+ * @throws UnavailableError when nothing says it; InvalidArgumentError for a variable that is no number, or more than one
+ *   launcher on this host
+ */
+export function nodePlace(env: Environment): { readonly node: number; readonly count: number | undefined } {
+  const found = STARTERS.find(({ node }) => env[node] !== undefined && env[node] !== "");
+  if (found === undefined) {
+    throw new UnavailableError(
+      "this host's number",
+      `none of ${STARTERS.map(({ node }) => node).join(", ")} is set`,
+      "Give it: --nnodes N --node-rank R",
+    );
+  }
+  const read = (variable: string | undefined): number | undefined => {
+    const text = variable === undefined ? undefined : env[variable];
+    if (text === undefined || text === "") return undefined;
+    if (!/^\d{1,6}$/.test(text)) throw new InvalidArgumentError(variable ?? "", text, "a whole number");
+    return Number(text);
+  };
+  const { name, perHost } = found;
+  // Slurm says `1(x4)`: one task on each of four hosts.
+  const onThisHost = perHost === undefined ? undefined : env[perHost]?.replace(/\(x\d+\)$/, "");
+  if (onThisHost !== undefined && onThisHost !== "" && onThisHost !== "1") {
+    throw new InvalidArgumentError(perHost ?? "", onThisHost, `1: ${name} must start one chorale launch on each host`);
+  }
+  return { node: read(found.node) ?? 0, count: read(found.count) };
+}
+
+/** Where the launchers meet, where the starter says it; `undefined` where nothing does. */
+export function nodeRendezvous(env: Environment): string | undefined {
+  if (env["CHORALE_RDZV"]) return env["CHORALE_RDZV"];
+  const prefix = env["PET_NODE_RANK"] === undefined ? "" : "PET_";
+  const [host, port] = [env[`${prefix}MASTER_ADDR`], env[`${prefix}MASTER_PORT`]];
+  return host && port ? `${host.includes(":") ? `[${host}]` : host}:${port}` : undefined;
+}

@@ -1,0 +1,241 @@
+/** The supervisor's side of ranks on other hosts: each host's launcher starts them and passes on what they say. */
+import { hostname } from "node:os";
+import { invariant, UnavailableError } from "../../core/index.ts";
+import { afterRunning } from "../comm/index.ts";
+import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
+import { BaseHost } from "./base-host.ts";
+import type { Place, ToRank } from "./messages.ts";
+import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
+import { introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
+import { fromErrorRecord } from "./remote-error.ts";
+
+const LOST_EXIT = 1;
+
+/** A rank on another host. */
+export class RemoteRank extends BaseHost {
+  readonly kind = "process";
+  readonly #owner: RemoteNode;
+  readonly #slot: number;
+
+  constructor(owner: RemoteNode, slot: number) {
+    super();
+    this.#owner = owner;
+    this.#slot = slot;
+  }
+
+  get node(): number {
+    return this.#owner.node;
+  }
+
+  /** Starts another rank on the same host. @throws UnavailableError when the host is gone */
+  again(): RemoteRank {
+    return this.#owner.start();
+  }
+
+  send(message: ToRank): void {
+    this.#owner.send({ kind: "to-rank", slot: this.#slot, message: this.#owner.published(message) });
+  }
+
+  setIdle(): void {}
+
+  terminate(): void {
+    if (!this.exited) this.#owner.send({ kind: "terminate", slot: this.#slot });
+  }
+
+  receive(message: NodeMessage): void {
+    try {
+      if (message.kind === "from-rank") this.take(message.message);
+      else if (message.kind === "crash") this.crash(fromErrorRecord(message.error));
+      else if (message.kind === "exit") this.end(message.exitCode, message.reason);
+    } catch (error) {
+      this.crash(error);
+      this.terminate();
+    }
+  }
+
+  lost(reason: string): void {
+    this.end(LOST_EXIT, reason);
+  }
+}
+
+/** Another host of the world. */
+class RemoteNode {
+  readonly node: number;
+  readonly #plan: NodePlan;
+  readonly #link: NodeLink;
+  readonly #ranks: RemoteRank[] = [];
+  readonly #onHello: (node: RemoteNode) => void;
+  #name: string;
+  #numRanks: number | undefined;
+  #lost: string | undefined;
+
+  constructor(node: number, socket: PeerSocket, plan: NodePlan, onHello: (node: RemoteNode) => void) {
+    this.node = node;
+    this.#plan = plan;
+    this.#name = `host ${node}`;
+    this.#onHello = onHello;
+    this.#link = new NodeLink(socket, `the launcher of host ${node}`, plan.hostTimeoutMs, {
+      message: (message) => this.#receive(message),
+      lost: (reason) => this.#gone(`its host is lost: the launcher of ${this.#name} ${reason}`),
+    });
+  }
+
+  /** Number of ranks that it was asked to start; `undefined` before it has said so. */
+  get numRanks(): number | undefined {
+    return this.#numRanks;
+  }
+  get lost(): string | undefined {
+    return this.#lost;
+  }
+  get localAddress(): string {
+    return this.#link.localAddress;
+  }
+
+  start(): RemoteRank {
+    if (this.#lost !== undefined) {
+      throw new UnavailableError(`host ${this.node}`, this.#lost, 'Use onFailure "shrink" to go on without it.');
+    }
+    const rank = new RemoteRank(this, this.#ranks.length);
+    this.#link.send({ kind: "start", slot: this.#ranks.length });
+    this.#ranks.push(rank);
+    return rank;
+  }
+
+  send(message: NodeMessage): void {
+    this.#link.send(message);
+  }
+
+  /** The message as it may be sent in the clear. */
+  published(message: ToRank): ToRank {
+    if (message.kind === "run") return { ...message, job: this.#publish(message.job) };
+    if (message.kind === "rebuilt") return { ...message, place: this.#publish(message.place) };
+    return message;
+  }
+
+  end(failure: WorldEnd | undefined): void {
+    this.#link.send({ kind: "ended", ...(failure === undefined ? {} : { failure }) });
+    this.#link.close();
+  }
+
+  #publish<P extends Place>(place: P): P {
+    const { engine } = place;
+    const host = this.#plan.across.publish(engine.host) as typeof engine.host;
+    return { ...place, engine: { ...engine, host, options: {} } };
+  }
+
+  #receive(message: NodeMessage): void {
+    if (message.kind === "hello") {
+      this.#name = `host ${this.node} (${message.host}, process ${message.pid})`;
+      this.#numRanks = message.ranks;
+      this.#onHello(this);
+    } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
+    else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
+  }
+
+  #gone(reason: string): void {
+    if (this.#lost !== undefined) return;
+    this.#lost = reason;
+    this.#link.close();
+    for (const rank of this.#ranks) rank.lost(reason);
+  }
+}
+
+/** The other hosts of a world, all of which have come. */
+export class RemoteNodes {
+  /** The address of this host by which one of them came. */
+  readonly address: string;
+  readonly #nodes: readonly RemoteNode[];
+
+  constructor(nodes: readonly RemoteNode[], address: string) {
+    this.#nodes = nodes;
+    this.address = address;
+  }
+
+  get numRanks(): number {
+    return this.#nodes.reduce((sum, { numRanks = 0 }) => sum + numRanks, 0);
+  }
+
+  /** Starts their ranks, in the order of hosts. @throws UnavailableError when a host is gone already */
+  start(): RemoteRank[] {
+    return this.#nodes.flatMap((node) => Array.from({ length: node.numRanks ?? 0 }, () => node.start()));
+  }
+
+  /** Tells them that the world is over, and how. */
+  end(failure?: WorldEnd): void {
+    for (const node of this.#nodes) node.end(failure);
+  }
+
+  /**
+   * Listens until every other host has come.
+   * @throws UnavailableError when the address cannot be listened on, or naming the hosts that did not come in time
+   */
+  static async gather(plan: NodePlan, signal?: AbortSignal): Promise<RemoteNodes> {
+    const { address, secret, count, joinTimeoutMs } = plan;
+    const own = introductionOf(plan);
+    const nodes = new Map<number, RemoteNode>();
+    const missing = () => {
+      const has = (node: number) => nodes.get(node)?.numRanks !== undefined && nodes.get(node)?.lost === undefined;
+      return Array.from({ length: count - 1 }, (_, i) => i + 1).filter((node) => !has(node));
+    };
+    let look = () => {};
+    const door = await PeerDoor.open({
+      secret,
+      ...address,
+      howToChoose: "It must be an address of the host with node rank 0, at a free port (--rdzv HOST:PORT).",
+      caller: "host",
+      refuse: (theirs) => {
+        const taken = nodes.get(theirs.from);
+        if (theirs.version !== own.version) return `it runs ${theirs.version}, and host 0 ${own.version}`;
+        if (theirs.worldSize !== count) return `it was told of ${theirs.worldSize} hosts, and host 0 of ${count}`;
+        if (theirs.from < 1 || theirs.from >= count) return `host numbers go from 1 to ${count - 1}`;
+        return taken !== undefined && taken.lost === undefined ? `host ${theirs.from} has come already` : undefined;
+      },
+      welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, () => look())),
+    });
+    const where = `${address.host}:${door.port}`;
+    if (address.port === 0) process.stderr.write(`chorale: the rendezvous is at ${where}\n`);
+    const words = () => `waiting at ${where} for ${describeHosts(missing())} of ${count}${describeRefusals(door)}`;
+    const patience = sayWhenLong(words);
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const timer = afterRunning(joinTimeoutMs, () => {
+          const why = `${describeHosts(missing())} of ${count} did not come to ${where} within ${joinTimeoutMs / 1000} s${describeRefusals(door)}`;
+          const how =
+            "Run the same command there with its own --node-rank, and see that a firewall lets it reach that port.";
+          settle(() => reject(new UnavailableError("the world", why, how)));
+        });
+        const onAbort = () => settle(() => reject(signal?.reason));
+        const settle = (then: () => void) => {
+          timer.cancel();
+          signal?.removeEventListener("abort", onAbort);
+          then();
+        };
+        look = () => {
+          if (missing().length === 0) settle(resolve);
+        };
+        signal?.addEventListener("abort", onAbort);
+        look();
+      });
+    } catch (error) {
+      const record = { name: "Error", message: `host 0 gave up: ${(error as Error)?.message ?? error}`, stack: "" };
+      for (const node of nodes.values()) node.end({ error: record, generation: 1 });
+      throw error;
+    } finally {
+      clearTimeout(patience);
+      door.close();
+    }
+    const sorted = [...nodes.values()].sort((a, b) => a.node - b.node);
+    const isWildcard = address.host === "0.0.0.0" || address.host === "::";
+    const [first] = sorted;
+    invariant(first !== undefined || count === 1, "every other host has come");
+    return new RemoteNodes(sorted, isWildcard ? (first?.localAddress ?? hostname()) : address.host);
+  }
+}
+
+function describeHosts(nodes: readonly number[]): string {
+  return `host${nodes.length === 1 ? "" : "s"} ${nodes.join(", ")}`;
+}
+
+function describeRefusals({ refusals }: PeerDoor): string {
+  return refusals.length === 0 ? "" : `; refused: ${[...new Set(refusals)].slice(0, 5).join("; ")}`;
+}
