@@ -10,6 +10,7 @@ import {
   type Isolation,
   launch,
   loadableUrl,
+  type NodesOptions,
 } from "../../runtime/world/index.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./case-selection.ts";
 import { type CaseFailure, type ConformanceJob, type RankReport, SHARED } from "./conformance-rank.ts";
@@ -45,6 +46,11 @@ export interface ConformanceOptions {
   /** What each rank runs instead of `runConformanceRank` itself: for showing that the suite finds what is broken. */
   readonly module?: URL;
   readonly env?: Readonly<Record<string, string>>;
+  /**
+   * The hosts of each world: this is the first; the others launch `conformance-rank` again and again, with
+   * `ranksElsewhere` ranks together. They must share a file system, as namespaces of one machine do.
+   */
+  readonly nodes?: NodesOptions & { readonly ranksElsewhere: number };
 }
 
 export interface CaseEvent {
@@ -102,6 +108,12 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
     if (ranks > most && queue.length > 0) {
       const why = `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks}`;
       skipped.set(why, queue.length);
+      done += queue.length;
+      queue = [];
+    }
+    const { ranksElsewhere = 0 } = options.nodes ?? {};
+    if (ranks <= ranksElsewhere && queue.length > 0) {
+      skipped.set(`${ranks} ranks, and the other hosts have ${ranksElsewhere}`, queue.length);
       done += queue.length;
       queue = [];
     }
@@ -192,7 +204,8 @@ async function runBatch(
   let reports: (RankReport | undefined)[];
   try {
     reports = await launch<RankReport, ConformanceJob>({
-      ranks,
+      ranks: ranks - (options.nodes?.ranksElsewhere ?? 0),
+      ...(options.nodes === undefined ? {} : { nodes: options.nodes }),
       module: options.module ?? loadableUrl(RANK_MODULE),
       ...(options.env === undefined ? {} : { env: options.env }),
       data: job,

@@ -106,6 +106,16 @@ export class Generation {
   }
 }
 
+/** The variables that tell a rank's program its place. */
+export const PLACE_VARIABLES: ReadonlySet<string> = new Set([
+  "CHORALE_RANK",
+  "CHORALE_WORLD_SIZE",
+  "CHORALE_GENERATION",
+  "CHORALE_NODE_RANK",
+  "CHORALE_LOCAL_RANK",
+  "CHORALE_LOCAL_WORLD_SIZE",
+]);
+
 /** What a rank is told of its place, with `env` beside the variables that say the same. */
 export function placeOf(
   { generation, rank, reap, host }: Member,

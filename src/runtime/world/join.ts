@@ -29,14 +29,14 @@ export interface JoinOptions {
 
 /**
  * Joins the world that this program was started in: as one rank of `chorale launch` or `launch()`; as one of the
- * processes that torchrun, Open MPI, MPICH or Slurm started on one host, with the nccl backend; or, when nothing
+ * processes that torchrun, Open MPI, MPICH or Slurm started, on one host with the nccl backend, on any with tcp; or, when nothing
  * launched it, as the only rank of a world of 1. Every call gives the same world until it is closed.
  *
  * Processes of other launchers meet at `CHORALE_RDZV=HOST:PORT` (rank 0 listens there; loopback and torchrun's
  * MASTER_PORT + 1 unless set) and prove to each other that they know `CHORALE_SECRET`.
  * @throws ClosedError when this rank has closed the world it was launched in
  * @throws InvalidArgumentError for another backend than the launcher's
- * @throws UnavailableError when another launcher started several processes and the backend is not nccl: only that joins
+ * @throws UnavailableError when another launcher started several processes and the backend is not one that joins
  *   processes, and a world of 1 each would be silently wrong; also when the secret or the address is not set
  * @throws MismatchError, TimeoutError, RankFailedError when the processes differ or do not come; UnsupportedError for
  *   several hosts
@@ -86,7 +86,7 @@ async function join(options: JoinOptions): Promise<World> {
     throw new UnavailableError(
       "a world of several processes",
       `${place.launcher} started this one as rank ${place.rank} of ${place.size} (${place.variables}), but the ${backend} backend cannot join processes that another launcher started`,
-      `Start it with: chorale launch -n ${place.size} SCRIPT; or, on GPUs of one host, set CHORALE_BACKEND=${others.join(" or ")} and CHORALE_SECRET; or unset the variables for a world of 1.`,
+      `Start it with: chorale launch -n ${place.size} SCRIPT; or set CHORALE_BACKEND=${others.join(" or ")} and CHORALE_SECRET; or unset the variables for a world of 1.`,
     );
   }
   const { joinLaunched } = await import("./join-launched.ts");

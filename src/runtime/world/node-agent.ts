@@ -43,7 +43,7 @@ export interface AgentSpec {
 const REASONS: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name cannot be looked up",
   EAI_AGAIN: "its name cannot be looked up now",
-  ECONNREFUSED: "nothing listens there: the launcher of host 0 is not running yet, or uses another port",
+  ECONNREFUSED: "nothing listens there: the launcher of host 0 is not running, uses another port, or has begun already",
   EHOSTUNREACH: "there is no route to it",
   ENETUNREACH: "there is no route to it",
   ETIMEDOUT: "it does not answer: a firewall may drop what is sent there",

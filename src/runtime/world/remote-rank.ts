@@ -1,15 +1,17 @@
 /** The supervisor's side of ranks on other hosts: each host's launcher starts them and passes on what they say. */
-import { hostname } from "node:os";
 import { invariant, UnavailableError } from "../../core/index.ts";
 import { afterRunning } from "../comm/index.ts";
 import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
 import { BaseHost } from "./base-host.ts";
+import { PLACE_VARIABLES } from "./generation.ts";
 import type { Place, ToRank } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { fromErrorRecord } from "./remote-error.ts";
 
 const LOST_EXIT = 1;
+/** As `launch()` allows. */
+const MAX_HOST_RANKS = 256;
 
 /** A rank on another host. */
 export class RemoteRank extends BaseHost {
@@ -120,13 +122,15 @@ class RemoteNode {
   #publish<P extends Place>(place: P): P {
     const { engine } = place;
     const host = this.#plan.across.publish(engine.host) as typeof engine.host;
-    return { ...place, engine: { ...engine, host, options: {} } };
+    // What launch() was told of the environment may be secret, and this is sent in the clear.
+    const env = Object.fromEntries(Object.entries(place.env).filter(([name]) => PLACE_VARIABLES.has(name)));
+    return { ...place, env, engine: { ...engine, host, options: {} } };
   }
 
   #receive(message: NodeMessage): void {
     if (message.kind === "hello") {
       this.#name = `host ${this.node} (${message.host}, process ${message.pid})`;
-      this.#numRanks = message.ranks;
+      this.#numRanks = Math.min(Math.max(0, Math.floor(Number(message.ranks)) || 0), MAX_HOST_RANKS);
       this.#onHello(this);
     } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
     else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
@@ -228,7 +232,7 @@ export class RemoteNodes {
     const isWildcard = address.host === "0.0.0.0" || address.host === "::";
     const [first] = sorted;
     invariant(first !== undefined || count === 1, "every other host has come");
-    return new RemoteNodes(sorted, isWildcard ? (first?.localAddress ?? hostname()) : address.host);
+    return new RemoteNodes(sorted, isWildcard ? (first?.localAddress ?? "127.0.0.1") : address.host);
   }
 }
 

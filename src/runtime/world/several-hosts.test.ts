@@ -43,6 +43,7 @@ async function world(ranks: readonly [number, number], run: LaunchOptions<unknow
       launch({
         ranks: count,
         backend: "tcp",
+        env: { GREETING: `host ${rank}` },
         nodes: { count: 2, rank, rendezvous: `127.0.0.1:${port}`, hostTimeoutMs: 4_000, joinTimeoutMs: 20_000 },
         backendOptions: { host: `127.0.0.${rank + 1}` },
         timeoutMs: 30_000,
@@ -65,7 +66,7 @@ describe.skipIf(process.platform !== "linux")("a world of two hosts", () => {
       const { env, argv } = process;
       const text = JSON.stringify({ env, argv });
       console.log(
-        `node ${env["CHORALE_NODE_RANK"]} local ${env["CHORALE_LOCAL_RANK"]} of ${env["CHORALE_LOCAL_WORLD_SIZE"]}`,
+        `${env["GREETING"]} node ${env["CHORALE_NODE_RANK"]} local ${env["CHORALE_LOCAL_RANK"]} of ${env["CHORALE_LOCAL_WORLD_SIZE"]}`,
       );
       return { rank: world.rank, sum: x.data[0], text };
     });
@@ -78,8 +79,8 @@ describe.skipIf(process.platform !== "linux")("a world of two hosts", () => {
       [1, 6],
       [2, 6],
     ]);
-    expect(lines[0]).toEqual(["node 0 local 0 of 1"]);
-    expect(lines[1]?.toSorted()).toEqual(["node 1 local 0 of 2", "node 1 local 1 of 2"]);
+    expect(lines[0]).toEqual(["host 0 node 0 local 0 of 1"]);
+    expect(lines[1]?.toSorted()).toEqual(["host 1 node 1 local 0 of 2", "host 1 node 1 local 1 of 2"]);
     for (const { text } of results) expect(text).not.toContain(secret);
   });
 
