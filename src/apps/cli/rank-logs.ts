@@ -1,5 +1,5 @@
 /** What each rank prints, in files of its own beside the launcher's output. */
-import { closeSync, mkdirSync, openSync, writeSync } from "node:fs";
+import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { OutputLine, OutputStream } from "../../runtime/world/index.ts";
@@ -29,7 +29,7 @@ export class RankLogs {
       fd = openSync(join(this.#folder, name), "a", 0o600);
       this.#files.set(name, fd);
     }
-    writeSync(fd, `${text}\n`);
+    appendFileSync(fd, `${text}\n`);
   };
 
   close(): void {

@@ -61,7 +61,8 @@ export function nodePlace(env: Environment): { readonly node: number; readonly c
 /** Where the launchers meet, where the starter says it; `undefined` where nothing does. */
 export function nodeRendezvous(env: Environment): string | undefined {
   if (env["CHORALE_RDZV"]) return env["CHORALE_RDZV"];
-  const prefix = env["PET_NODE_RANK"] === undefined ? "" : "PET_";
-  const [host, port] = [env[`${prefix}MASTER_ADDR`], env[`${prefix}MASTER_PORT`]];
+  const isKubeflow = env["PET_NODE_RANK"] !== undefined;
+  const host = isKubeflow ? env["PET_MASTER_ADDR"] : env["MASTER_ADDR"];
+  const port = isKubeflow ? env["PET_MASTER_PORT"] : env["MASTER_PORT"];
   return host && port ? `${host.includes(":") ? `[${host}]` : host}:${port}` : undefined;
 }
