@@ -262,6 +262,12 @@ export function checkGroup(name: string, ranks: readonly number[], worldSize: nu
   throw new InvalidArgumentError("ranks", ranks, accepted);
 }
 
+/** @throws InvalidArgumentError for a number that is not a rank of the world */
+export function checkWorldRank(rank: number, worldSize: number): void {
+  if (Number.isInteger(rank) && rank >= 0 && rank < worldSize) return;
+  throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${worldSize - 1}`);
+}
+
 export function abortReason(signal: AbortSignal): string {
   return signal.reason instanceof Error ? signal.reason.message : show(signal.reason);
 }

@@ -43,6 +43,7 @@ export {
   checkOptions,
   checkSupported,
   checkWait,
+  checkWorldRank,
   type Operand,
   operand,
   optionsOf,

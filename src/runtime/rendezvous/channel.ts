@@ -3,9 +3,9 @@
  * handshake (handshake.ts) each frame ends with an HMAC of its direction's key, its number and its text, so that nothing
  * can be put in, repeated or left out. It is not encrypted: ids and addresses travel here, no data.
  */
-import { createHmac, timingSafeEqual } from "node:crypto";
 import type { Socket } from "node:net";
 import { FormatError } from "../../core/index.ts";
+import { signed, verifiedText } from "./frame-mac.ts";
 
 /** Before the peer has proved itself. */
 const MAX_HANDSHAKE_BYTES = 4 * 1024;
@@ -14,7 +14,6 @@ const MAX_FRAME_BYTES = 128 * 1024;
 /** A peer that does not read is dropped when this much waits for it. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 4;
-const MAC_BYTES = 32;
 
 /** Why an address cannot be listened on, by the system's code. */
 export const LISTEN_ERRORS: Readonly<Record<string, string>> = {
@@ -75,10 +74,10 @@ export class Channel {
   send(message: object): void {
     if (this.#ended || !this.socket.writable) return;
     const text = Buffer.from(JSON.stringify(message));
-    const mac = this.#keys === undefined ? Buffer.alloc(0) : macOf(this.#keys.send, this.#sent++, text);
+    const frame = this.#keys === undefined ? text : signed(this.#keys.send, this.#sent++, text);
     const length = Buffer.alloc(LENGTH_BYTES);
-    length.writeUInt32BE(text.length + mac.length);
-    this.socket.write(Buffer.concat([length, text, mac]));
+    length.writeUInt32BE(frame.length);
+    this.socket.write(Buffer.concat([length, frame]));
     if (this.socket.writableLength > this.#maxUnreadBytes) this.#end(new FormatError(this.#peer, "does not read"));
   }
 
@@ -137,15 +136,8 @@ export class Channel {
   }
 
   #open(frame: Buffer): Readonly<Record<string, unknown>> {
-    let text = frame;
-    if (this.#keys !== undefined) {
-      text = frame.subarray(0, Math.max(0, frame.length - MAC_BYTES));
-      const mac = frame.subarray(text.length);
-      const expected = macOf(this.#keys.receive, this.#received++, text);
-      if (mac.length !== MAC_BYTES || !timingSafeEqual(mac, expected)) {
-        throw new FormatError(this.#peer, "sent a frame whose signature is wrong");
-      }
-    }
+    const text = this.#keys === undefined ? frame : verifiedText(this.#keys.receive, this.#received++, frame);
+    if (text === undefined) throw new FormatError(this.#peer, "sent a frame whose signature is wrong");
     let message: unknown;
     try {
       message = JSON.parse(text.toString("utf8"));
@@ -164,10 +156,4 @@ export class Channel {
     this.socket.destroy();
     this.#listener.end(error);
   }
-}
-
-function macOf(key: Buffer, number: number, text: Buffer): Buffer {
-  const counter = Buffer.alloc(8);
-  counter.writeBigUInt64BE(BigInt(number));
-  return createHmac("sha256", key).update(counter).update(text).digest();
 }

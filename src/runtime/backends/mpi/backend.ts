@@ -15,6 +15,7 @@ import {
   type Capabilities,
   type Communicator,
   checkGroup,
+  checkWorldRank,
   DEFAULT_TIMEOUT_MS,
   type Failure,
   failureOf,
@@ -23,7 +24,7 @@ import {
 import { type OpenControl, openMappedControl } from "../../memory/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import type { MpiGroup } from "./mpi-group.ts";
-import { checkMpiRank, MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
+import { MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 import { MpiRank } from "./mpi-rank.ts";
 import { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";
@@ -41,7 +42,7 @@ export interface MpiOptions {
  * @throws UnavailableError without MPI, or when another MPI's launcher started the process; InvalidArgumentError
  */
 export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions = {}): MpiBackend {
-  checkMpiRank(handle, rank);
+  checkWorldRank(rank, handle.ranks);
   const mpi = startMpi();
   if (mpi.rank !== rank || mpi.size !== handle.ranks) {
     const place = `rank ${rank} of ${handle.ranks}`;

@@ -1,14 +1,12 @@
 /** The handle of an MPI world on one host, and the launcher's side of it: the control segment that its ranks share. */
-import { FormatError, InvalidArgumentError } from "../../../core/index.ts";
+import { FormatError } from "../../../core/index.ts";
 import type { FlightDump } from "../../comm/index.ts";
 import {
-  type ControlSegment,
-  createMappedControl,
+  createHostControl,
+  hostSegment,
   MAX_JOINT_RANKS,
   type MappedControl,
-  type OpenControl,
-  openMappedControl,
-  removeMappedControl,
+  releaseHostControl,
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
 
@@ -23,43 +21,29 @@ export interface MpiHandle {
   readonly control: MappedControl;
 }
 
-/** Segments that this process has made: it says who died, and reads what they did last. */
-const made = new Map<string, OpenControl>();
-
 /** Makes what the ranks share. @throws OutOfMemoryError, UnavailableError without FFI */
 export function createMpiHost(world: { readonly ranks: number; readonly generation: number }): MpiHandle {
   const { ranks, generation } = world;
-  const control = createMappedControl({ ranks, generation });
-  try {
-    made.set(control.path, openMappedControl(control, { ranks, generation }, { attach: false }));
-  } catch (error) {
-    removeMappedControl(control);
-    throw error;
-  }
-  return { kind: "mpi", ranks, generation, control };
+  return { kind: "mpi", ranks, generation, control: createHostControl({ ranks, generation }) };
 }
 
 /** Removes it. Idempotent. */
 export function releaseMpiHost({ control }: MpiHandle): void {
-  removeMappedControl(control);
-  made.get(control.path)?.close();
-  made.delete(control.path);
+  releaseHostControl(control);
 }
-
-const segmentOf = ({ control }: MpiHandle): ControlSegment | undefined => made.get(control.path)?.segment;
 
 /** Says, from the process that made the handle, that a rank is dead. The first cause stays. */
 export function failMpiRank(handle: MpiHandle, rank: number, cause: string): void {
-  segmentOf(handle)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
+  hostSegment(handle.control)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
 }
 
 export function buryMpiRank(handle: MpiHandle, rank: number): void {
-  segmentOf(handle)?.presence.bury(rank);
+  hostSegment(handle.control)?.presence.bury(rank);
 }
 
 export function dumpMpiFlight(handle: MpiHandle): FlightDump {
   const { generation, ranks } = handle;
-  return dumpSegment(segmentOf(handle), { backend: "mpi", generation, worldSize: ranks });
+  return dumpSegment(hostSegment(handle.control), { backend: "mpi", generation, worldSize: ranks });
 }
 
 /** Reads a handle that another rank published. @throws FormatError */
@@ -69,10 +53,4 @@ export function checkMpiHandle(value: unknown): MpiHandle {
     throw new FormatError("the control segment's name", "cannot be read");
   }
   return value as MpiHandle;
-}
-
-/** @throws InvalidArgumentError for a number that is not a rank of the handle's world */
-export function checkMpiRank({ ranks }: MpiHandle, rank: number): void {
-  if (Number.isInteger(rank) && rank >= 0 && rank < ranks) return;
-  throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${ranks - 1}`);
 }

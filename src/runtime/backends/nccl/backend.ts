@@ -19,6 +19,7 @@ import {
   type Capabilities,
   type Communicator,
   checkGroup,
+  checkWorldRank,
   DEFAULT_TIMEOUT_MS,
   type Failure,
   failureOf,
@@ -44,7 +45,7 @@ import { guardExit } from "./exit-guard.ts";
 import { type NcclLibrary, requireNccl } from "./library.ts";
 import type { NcclSettings } from "./nccl-context.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
-import { checkNcclHandle, checkRankOf } from "./nccl-handle.ts";
+import { checkNcclHandle } from "./nccl-handle.ts";
 import { openNcclControl } from "./nccl-host.ts";
 import { NcclRank } from "./nccl-rank.ts";
 import { openWithUniqueId } from "./open-communicator.ts";
@@ -195,7 +196,7 @@ export function attachServing(
 /** Checks what can be known before anything is opened. @throws InvalidArgumentError */
 function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
   checkNcclHandle(handle);
-  checkRankOf(handle, rank);
+  checkWorldRank(rank, handle.ranks);
   if ((options.device ?? rank) >= numDevices && options.device === undefined) {
     throw new InvalidArgumentError(
       "ranks",

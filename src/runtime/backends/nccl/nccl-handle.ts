@@ -19,9 +19,3 @@ export function checkNcclHandle(handle: NcclHandle): NcclHandle {
   if (isHandle && typeof handle.control === "object" && handle.control !== null) return handle;
   throw new InvalidArgumentError("handle", handle, "what createNcclHost gave");
 }
-
-/** @throws InvalidArgumentError for a number that is not a rank of the handle's world */
-export function checkRankOf({ ranks }: NcclHandle, rank: number): void {
-  if (Number.isInteger(rank) && rank >= 0 && rank < ranks) return;
-  throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${ranks - 1}`);
-}

@@ -4,13 +4,14 @@ import { type Failure, type FlightDump, optionsOf } from "../../comm/index.ts";
 import {
   ControlSegment,
   controlBytes,
-  createMappedControl,
+  createHostControl,
   holdsAny,
+  hostSegment,
   ledgerBytes,
   MAX_JOINT_RANKS,
   type OpenControl,
   openMappedControl,
-  removeMappedControl,
+  releaseHostControl,
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
 
@@ -23,8 +24,6 @@ import { checkNcclHandle, type NcclHandle } from "./nccl-handle.ts";
  */
 export const MAX_NCCL_RANKS = MAX_JOINT_RANKS;
 
-/** Segments of processes that this one has made: it says who died, and reads what they did last. */
-const made = new Map<string, OpenControl>();
 /** Of worlds of threads that this thread made: ends the watch over the process's exit. */
 const guards = new Map<SharedArrayBuffer, () => void>();
 
@@ -65,14 +64,7 @@ export function createNcclHost(options: {
       ledger: ledger as SharedArrayBuffer,
     };
   }
-  const control = createMappedControl({ ranks, generation });
-  try {
-    made.set(control.path, openMappedControl(control, { ranks, generation }, { attach: false }));
-  } catch (error) {
-    removeMappedControl(control);
-    throw error;
-  }
-  return { kind: "nccl", ranks, generation, control };
+  return { kind: "nccl", ranks, generation, control: createHostControl({ ranks, generation }) };
 }
 
 /** Opens the control segment as one rank; `attachNccl` does. @throws FormatError when the file is not what the handle says */
@@ -89,15 +81,12 @@ export function releaseNcclHost(handle: NcclHandle): void {
     guards.get(ledger)?.();
     guards.delete(ledger);
   }
-  if (control instanceof SharedArrayBuffer) return;
-  removeMappedControl(control);
-  made.get(control.path)?.close();
-  made.delete(control.path);
+  if (!(control instanceof SharedArrayBuffer)) releaseHostControl(control);
 }
 
 function segmentOf(handle: NcclHandle): ControlSegment | undefined {
   const { control, ranks } = checkNcclHandle(handle);
-  return control instanceof SharedArrayBuffer ? new ControlSegment(control, ranks) : made.get(control.path)?.segment;
+  return control instanceof SharedArrayBuffer ? new ControlSegment(control, ranks) : hostSegment(control);
 }
 
 /** Says, from the thread that made the handle (among threads: any), that `rank` is dead. The first cause stays. */

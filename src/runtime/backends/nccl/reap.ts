@@ -1,11 +1,12 @@
 /** Frees what a rank that was a thread of this process held in the driver and in NCCL when it was killed. */
 
 import { type CudaDriver, loadCudaDriver } from "../../../foreign/cuda/index.ts";
+import { checkWorldRank } from "../../comm/index.ts";
 import { unmapSecond, withContext } from "../../device/internal.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../../memory/index.ts";
 import { loadNccl, type NcclLibrary } from "./library.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
-import { checkNcclHandle, checkRankOf } from "./nccl-handle.ts";
+import { checkNcclHandle } from "./nccl-handle.ts";
 
 /** What was freed, by kind; `unknown` is what its rank could not write down and nobody can free. */
 export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;
@@ -23,7 +24,7 @@ export function reapNccl(handle: NcclHandle, rank: number): Reaped {
     number
   >;
   checkNcclHandle(handle);
-  checkRankOf(handle, rank);
+  checkWorldRank(rank, handle.ranks);
   if (handle.ledger === undefined) return counts;
   const driver = loadCudaDriver();
   const nccl = loadNccl();

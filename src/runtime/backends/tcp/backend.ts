@@ -21,6 +21,7 @@ import {
   type Capabilities,
   type Communicator,
   checkGroup,
+  checkWorldRank,
   DEFAULT_TIMEOUT_MS,
   type Failure,
 } from "../../comm/index.ts";
@@ -183,9 +184,7 @@ class TcpBackend implements Backend {
   }
 
   fail(rank: number, cause: string): void {
-    if (!Number.isInteger(rank) || rank < 0 || rank >= this.worldSize) {
-      throw new InvalidArgumentError("rank", rank, `a rank of the world, 0 to ${this.worldSize - 1}`);
-    }
+    checkWorldRank(rank, this.worldSize);
     this.#door.tellGone(rank, cause);
   }
 

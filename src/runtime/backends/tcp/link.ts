@@ -3,8 +3,8 @@
  * sent before anybody asks for them, as far as the receiver has room: it says what it has taken, and at most WINDOW_BYTES
  * of them are on their way or wait there. Large ones are sent when the receiver has said where they go.
  */
-import { createHmac, timingSafeEqual } from "node:crypto";
 import { FormatError } from "../../../core/index.ts";
+import { holdsText, signed, verifiedText } from "../../rendezvous/index.ts";
 import type { Connection } from "./connection.ts";
 import {
   EAGER_BYTES,
@@ -23,7 +23,6 @@ import {
 const WINDOW_BYTES = 4 * 1024 * 1024;
 /** So much is taken before it is said. */
 const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
-const MAC_BYTES = 32;
 
 /** Keys of one direction each, from the handshake of the first connection. */
 export interface LinkKeys {
@@ -117,7 +116,7 @@ export class Link {
   /** Sends a signed object. */
   control(value: object): void {
     const text = Buffer.from(JSON.stringify(value));
-    const payload = Buffer.concat([text, this.#mac(this.#keys.send, this.#controlsSent++, text)]);
+    const payload = signed(this.#keys.send, this.#controlsSent++, text);
     const name = { group: NO_GROUP, lane: 0, seq: 0, slot: 0, print: NO_PRINT, extra: 0 };
     writeHead(this.#words, this.#headOf(KIND.control, name, 0, payload.length, payload.length));
     this.#first.write(this.#head, payload);
@@ -126,13 +125,8 @@ export class Link {
   /** Reads what `control` made at the other end. @throws FormatError when it is not that */
   readControl(payload: Uint8Array): Readonly<Record<string, unknown>> {
     const peer = `rank ${this.rank} (${this.address})`;
-    const bytes = Buffer.from(payload);
-    const text = bytes.subarray(0, Math.max(0, bytes.length - MAC_BYTES));
-    const mac = bytes.subarray(text.length);
-    const expected = this.#mac(this.#keys.receive, this.#controlsReceived++, text);
-    if (mac.length !== MAC_BYTES || !timingSafeEqual(mac, expected)) {
-      throw new FormatError(peer, "sent a control frame whose signature is wrong");
-    }
+    const text = verifiedText(this.#keys.receive, this.#controlsReceived++, Buffer.from(payload));
+    if (text === undefined) throw new FormatError(peer, "sent a control frame whose signature is wrong");
     try {
       const value: unknown = JSON.parse(text.toString("utf8"));
       if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
@@ -180,13 +174,7 @@ export class Link {
   ): Head {
     return { kind, group, lane, seq, slot, print, extra, offset, bytes, total };
   }
-
-  #mac(key: Buffer, number: number, text: Buffer): Buffer {
-    const counter = Buffer.alloc(8);
-    counter.writeBigUInt64BE(BigInt(number));
-    return createHmac("sha256", key).update(counter).update(text).digest();
-  }
 }
 
 /** Whether a control frame of so many bytes can be one. */
-export const isControlSize = (bytes: number): boolean => bytes > MAC_BYTES && bytes <= MAX_CONTROL_BYTES;
+export const isControlSize = (bytes: number): boolean => holdsText(bytes) && bytes <= MAX_CONTROL_BYTES;

@@ -90,7 +90,7 @@ export class FastCollectives {
 
   /** See `GroupDriver.quick`. */
   call(op: OperationName, data: Data, options: UncheckedOptions, peer: number): ThreadsWork<unknown> | undefined {
-    // Apart from the others: a compiler then has few enough lines to make one function of the way there.
+    // Apart from the others: what is left is small enough for the optimizing compiler to inline.
     if (op === "all_reduce") return this.allReduce(data, options);
     return this.#other(op, data, options, peer);
   }

@@ -313,7 +313,7 @@ export function buildProtocol(): WasmModule {
       const [kernel, spins] = [f.param(9), f.param(10)];
       const status = f.local("i32");
       f.get(member, seq, call, count, extra, input, output).call(publish);
-      // The usual group polls everybody's words: what `come` and `leave` do beside that takes a twentieth of a small call.
+      // Where the members poll each other's words, as in most groups, this spares two calls through `come` and `leave`.
       const byMessages = () => f.get(member).mem("i32.load", MEMBER.meetings);
       byMessages();
       f.if(
