@@ -1,15 +1,20 @@
 /**
  * 1,000 random misuses of the communicator on every backend, each on the short way (a world tensor and no option that
  * asks for more) and on the careful one (a deadline beside it): the same class and words everywhere, and the group works
- * afterwards. CHORALE_SEED repeats a run; CHORALE_MISUSES makes more of them.
+ * afterwards. CHORALE_SEED repeats a run; CHORALE_MISUSES says how many, on cuda, tcp and mpi too.
  */
-import { launch } from "chorale/world";
+import { type BackendName, launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../helpers/fake-gpu.ts";
+import { MPIS } from "../helpers/mpi.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const calls = Number(process.env["CHORALE_MISUSES"] ?? 1000);
 const hasFakeGpu = useFakeGpu();
+const isCampaign = process.env["CHORALE_MISUSES"] !== undefined;
+const hasMpi = isCampaign && MPIS.some(({ installed }) => installed);
+/** The backends beside threads and nccl have the checks of nccl or threads: in the suite a part of the calls suffices. */
+const FEW = 250;
 
 interface Report {
   /** What each misuse was answered, and the call; of both ways when they differ. */
@@ -20,12 +25,12 @@ interface Report {
 }
 
 /** Rank 0 misuses the world's communicator, and then all ranks use it. */
-async function misuse(backend: "threads" | "nccl"): Promise<Report> {
+async function misuse(backend: BackendName, most = calls): Promise<Report> {
   const [report] = await launch({
     ranks: 2,
     backend,
     timeoutMs: 120_000,
-    data: { seed, calls },
+    data: { seed, calls: most },
     run: async (world, { seed, calls }) => {
       const { comm } = world;
       let state = seed >>> 0 || 1;
@@ -223,14 +228,17 @@ describe(`${calls} random misuses, seed ${seed}`, () => {
     expect([answers.length, sum, pending]).toEqual([calls, 3, 0]);
   });
 
-  it.skipIf(!hasFakeGpu)(
-    "are refused by nccl with the class and words of threads (needs a C++ compiler)",
+  it.for(["nccl", "cuda", "tcp", "mpi"] as const)(
+    "are refused by %s with the class and words of threads (nccl, cuda: need a C++ compiler; mpi: MPI and CHORALE_MISUSES)",
     { timeout: 120_000 },
-    async () => {
-      const [{ answers, apart, sum, pending }, reference] = [await misuse("nccl"), await onThreads()];
+    async (backend, { skip }) => {
+      if ((backend === "nccl" || backend === "cuda") && !hasFakeGpu) skip();
+      if (backend === "mpi" && !hasMpi) skip();
+      const most = backend === "nccl" || isCampaign ? calls : FEW;
+      const [{ answers, apart, sum, pending }, reference] = [await misuse(backend, most), await onThreads()];
       expect(apart).toEqual([]);
       expect(answers.filter((text, i) => text !== reference.answers[i])).toEqual([]);
-      expect([answers.length, sum, pending]).toEqual([calls, 3, 0]);
+      expect([answers.length, sum, pending]).toEqual([most, 3, 0]);
     },
   );
 });
