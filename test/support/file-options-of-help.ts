@@ -15,7 +15,7 @@ export interface FilePlace {
 /** A placeholder or a description that speaks of files. */
 const SPEAKS_OF_FILES = /\b(files?|folders?|measurements|inventor(y|ies)|recorded root|FILE)\b|\.(json|ts)\b/i;
 /** What a command writes is made, not read. */
-const WRITES = /^write\b/;
+const WRITES = /^(also )?write\b/;
 /** Their help speaks of a file that another option names. */
 const NAMES_ONE = new Set(["sim --op"]);
 

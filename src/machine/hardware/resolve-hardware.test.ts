@@ -21,7 +21,9 @@ describe("--hardware", () => {
   });
 
   it("says what is accepted, and which field of a file is wrong", async () => {
-    await expect(resolveHardware("hgx-z100-8")).rejects.toThrow(/inventory file, a recorded root/);
+    await expect(resolveHardware("hgx-z100-8")).rejects.toThrow(
+      /inventory file or XML of NCCL or RCCL, a recorded root/,
+    );
     await expect(resolveHardware("4x hgx-z100-8")).rejects.toThrow(/hgx-h100-8/);
     await expect(resolveHardware("4x hgx-h100-8 --nic 8xFAST")).rejects.toThrow(/8xNDR/);
     const file = join(scratchFolder("hardware"), "machine.json");

