@@ -68,44 +68,60 @@ const withOwnNames = (text) =>
 /** Bundles the rooms of dist/ in place. */
 export async function bundleRooms() {
   for (const room of BUNDLED) {
-    const files = filesOf(room);
-    const entries = entriesOf(room, files);
-    const folder = join(src, room);
-    const nested = entries.find((entry) => dirname(entry) !== room);
-    if (nested !== undefined) throw new Error(`${nested} is loaded by itself, but lies deeper than its room's doors`);
-    for (const file of files) for (const end of [".js", ".js.map"]) rmSync(join(dist, file + end), { force: true });
-    const { outputFiles } = await build({
-      entryPoints: entries.map((entry) => join(src, `${entry}.ts`)),
-      outdir: join(dist, room),
-      outbase: folder,
-      absWorkingDir: root,
-      bundle: true,
-      write: false,
-      splitting: true,
-      format: "esm",
-      platform: "node",
-      target: "es2023",
-      sourcemap: "linked",
-      sourcesContent: true,
-      chunkNames: "shared-[hash]",
-      logLevel: "warning",
-      plugins: [
-        {
-          name: "other-rooms",
-          setup({ onResolve }) {
-            onResolve({ filter: /./ }, ({ path, resolveDir, kind }) => {
-              if (kind === "entry-point") return undefined;
-              if (!path.startsWith(".")) return { path, external: true };
-              // All that is written lies beside the doors.
-              const fromDoor = relative(folder, resolve(resolveDir, path)).replaceAll("\\", "/");
-              return fromDoor.startsWith("..") ? { path: fromDoor.replace(/\.ts$/, ".js"), external: true } : undefined;
-            });
-          },
-        },
-      ],
-    });
-    for (const { path, text } of outputFiles) {
-      writeFileSync(path, path.endsWith(".js") ? withOwnNames(withConstants(text)) : text);
-    }
+    for (const file of filesOf(room))
+      for (const end of [".js", ".js.map"]) rmSync(join(dist, file + end), { force: true });
   }
+  const files = await bundledRooms(dist, { sourcemap: "linked", sourcesContent: true });
+  for (const { path, text } of files) writeFileSync(path, text);
+}
+
+/**
+ * The files of the bundled rooms, which are not written.
+ * @param {string} out the folder that they are for, such as dist/
+ * @param {import("esbuild").BuildOptions} options how to map them to their sources
+ * @returns {Promise<{ path: string, text: string }[]>}
+ */
+export async function bundledRooms(out, options) {
+  const rooms = await Promise.all(BUNDLED.map((room) => bundledRoom(room, out, options)));
+  return rooms.flat();
+}
+
+async function bundledRoom(room, out, options) {
+  const entries = entriesOf(room, filesOf(room));
+  const folder = join(src, room);
+  const nested = entries.find((entry) => dirname(entry) !== room);
+  if (nested !== undefined) throw new Error(`${nested} is loaded by itself, but lies deeper than its room's doors`);
+  const { outputFiles } = await build({
+    entryPoints: entries.map((entry) => join(src, `${entry}.ts`)),
+    outdir: join(out, room),
+    outbase: folder,
+    absWorkingDir: root,
+    bundle: true,
+    write: false,
+    splitting: true,
+    format: "esm",
+    platform: "node",
+    target: "es2023",
+    chunkNames: "shared-[hash]",
+    logLevel: "warning",
+    plugins: [
+      {
+        name: "other-rooms",
+        setup({ onResolve }) {
+          onResolve({ filter: /./ }, ({ path, resolveDir, kind }) => {
+            if (kind === "entry-point") return undefined;
+            if (!path.startsWith(".")) return { path, external: true };
+            // All that is written lies beside the doors.
+            const fromDoor = relative(folder, resolve(resolveDir, path)).replaceAll("\\", "/");
+            return fromDoor.startsWith("..") ? { path: fromDoor.replace(/\.ts$/, ".js"), external: true } : undefined;
+          });
+        },
+      },
+    ],
+    ...options,
+  });
+  return outputFiles.map(({ path, text }) => ({
+    path,
+    text: path.endsWith(".js") ? withOwnNames(withConstants(text)) : text,
+  }));
 }
