@@ -1,5 +1,4 @@
 /** `chorale check`: proves plans right, or says what is wrong with them. */
-import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
 import { expectCollective } from "../../authoring/interchange/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
@@ -17,6 +16,7 @@ import { collect } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
+import { keepHeapSmall } from "./small-heap.ts";
 
 interface Flags {
   readonly arg: readonly string[];
@@ -88,17 +88,20 @@ function unreadable(error: unknown): readonly Finding[] {
   return [{ ...whole, message: error instanceof Error ? error.message : String(error), hint: "mend the file" }];
 }
 
-/** Loads and verifies one file. @param alone nothing follows: bad usage and a program that throws are thrown on */
-async function check(
-  file: string,
-  args: Readonly<Record<string, unknown>>,
-  options: VerifyOptions,
-  flags: Flags,
-  alone: boolean,
-): Promise<Result> {
+interface Request {
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly options: VerifyOptions;
+  readonly flags: Flags;
+  /** Nothing follows: bad usage and a program that throws are thrown on. */
+  readonly alone: boolean;
+  readonly collectGarbage: () => void;
+}
+
+/** Loads and verifies one file. */
+async function check(file: string, { args, options, flags, alone, collectGarbage }: Request): Promise<Result> {
   let plan: ExecutionPlan;
   try {
-    plan = await loadPlan(file, args, { verify: false });
+    plan = await loadPlan(file, args, { verify: false, onSynchronized: collectGarbage });
     if (flags.expect !== undefined) plan = expectCollective(plan, flags.expect);
   } catch (error) {
     if (alone && !(error instanceof FormatError || error instanceof PlanError)) throw error;
@@ -116,20 +119,17 @@ async function check(
   };
 }
 
-/**
- * A plan of 64 ranks is some 100 MB, and compiling it takes twice as much for a moment: V8 would let its heap
- * grow to twice that before it looks for what can go, and further while it looks. A fifth more than what lives is
- * enough, and pauses matter to nobody here. The young generation stays as small as it begins: on Node 24 it grew by 120 MB. Costs about a quarter of the time of such a plan.
- */
-const SMALL_HEAP = ["--heap-growing-percent=20", "--no-incremental-marking", "--semi-space-growth-factor=1"];
-
 async function run(files: readonly string[], flags: Flags): Promise<number> {
-  for (const flag of SMALL_HEAP) setFlagsFromString(flag);
-  const options = verifyOptions(flags);
-  const args = parseProgramArgs(flags.arg);
+  const collectGarbage = keepHeapSmall();
+  const request = {
+    args: parseProgramArgs(flags.arg),
+    options: verifyOptions(flags),
+    flags,
+    alone: files.length === 1,
+  };
   const results: Omit<Result, "text">[] = [];
   for (const file of files) {
-    const { text, ...result } = await check(file, args, options, flags, files.length === 1);
+    const { text, ...result } = await check(file, { ...request, collectGarbage });
     results.push(result);
     if (flags.json === true) continue;
     const count = result.findings.length;

@@ -40,6 +40,11 @@ export interface CompileOptions {
   readonly verify?: boolean;
   /** Hears the plan after each pass. */
   readonly onPass?: (pass: string, plan: ExecutionPlan) => void;
+  /**
+   * Called when `autoSync: "full"` has decided what to insert: most of what compiling holds at its peak, 280 bytes an
+   * operation, is garbage from here on, and the plan is not made yet.
+   */
+  readonly onSynchronized?: () => void;
 }
 
 function planOf(p: Program, ranks: readonly RankPlan[], mode: ExecutionPlan["mode"], instances: number): ExecutionPlan {
@@ -78,13 +83,14 @@ function requireProof(plan: ExecutionPlan): void {
   throw new PlanError(plan.name ?? "program", errors, renderFindings(plan, errors, MAX_SHOWN));
 }
 
-function compileSound(p: Program, { onPass }: CompileOptions): ExecutionPlan {
+function compileSound(p: Program, { onPass, onSynchronized }: CompileOptions): ExecutionPlan {
   const ranks = lowerSound(p.recorder, {
     collective: p.collective,
     segments: (rank) => segmentsOf(p.collective, rank),
     instances: p.options.instances,
     fusion: p.fusion,
     autoSync: p.autoSync,
+    ...(onSynchronized === undefined ? {} : { onSynchronized }),
     ...(onPass === undefined
       ? {}
       : {

@@ -38,6 +38,8 @@ export interface SoundOptions {
   readonly autoSync: AutoSyncMode;
   /** Hears the plan after each pass: name of the pass, and the plan so far, made when asked for. */
   readonly onPass?: (pass: string, ranks: () => readonly RankPlan[], instances: number) => void;
+  /** Called when `autoSync: "full"` is done, and what it remembered is garbage. */
+  readonly onSynchronized?: () => void;
 }
 
 /** Names of the passes, in order. */
@@ -226,6 +228,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     });
     const inserted = new AutoSync(context, records, recorded, recorder.links).run();
     passes.push((rank, strands) => strands.map((ops, id) => inserted.apply((first[rank] as number) + id, ops)));
+    options.onSynchronized?.();
     tell("auto-sync");
   }
   checkChannelPairing(records, strandsOf, recorder.sources);
