@@ -28,6 +28,7 @@ const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor}/**/*.test.ts",
   "test/{planner,oracle,mscclpp}/**/*.test.ts",
+  "test/{api-report,docstrings,parity,parity-dsl}.test.ts",
 ];
 // Fixtures are recordings of machines, with links that lead anywhere.
 const exclude = ["**/node_modules/**", "test/fixtures/**"];

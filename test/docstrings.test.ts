@@ -1,12 +1,9 @@
 /** Every public function, class and method that `chorale/nccl` and `chorale/device` give has a docstring. */
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { expect, it } from "vitest";
+import { entryFile, sourceProgram } from "./support/public-names.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
-const ROOMS = ["src/runtime/backends/nccl/index.ts", "src/runtime/device/index.ts"];
+const ROOMS = ["chorale/nccl", "chorale/device"];
 
 /** Names of what a room exports, and of its members that others may call, that have no docstring. */
 function undocumented(program: ts.Program, entry: string): string[] {
@@ -36,9 +33,6 @@ function undocumented(program: ts.Program, entry: string): string[] {
 }
 
 it("stand at everything that the nccl and cuda rooms let others call", { timeout: 60_000 }, () => {
-  const { config } = ts.readConfigFile(join(root, "tsconfig.json"), (path) => readFileSync(path, "utf8"));
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
-  const entries = ROOMS.map((room) => join(root, room));
-  const program = ts.createProgram(entries, { ...options, noLib: true, types: [] });
-  expect(entries.flatMap((entry) => undocumented(program, entry))).toEqual([]);
+  const entries = ROOMS.map((room) => entryFile(room) ?? "");
+  expect(entries.flatMap((entry) => undocumented(sourceProgram(), entry))).toEqual([]);
 });
