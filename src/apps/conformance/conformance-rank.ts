@@ -13,6 +13,7 @@ export interface ConformanceJob {
   readonly seed: number;
   readonly full: boolean;
   readonly interleavings: number;
+  readonly programCalls: number;
   readonly dataCases: readonly DataCase[];
   /** Names of the semantic cases. */
   readonly semanticCases: readonly string[];
@@ -72,6 +73,7 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
     seed: job.seed,
     full: job.full,
     interleavings: job.interleavings,
+    programCalls: job.programCalls,
     fail: (problem) => failures.push({ index, problem, fatal: false }),
   };
   const attempt = async (run: () => Promise<void>): Promise<boolean> => {

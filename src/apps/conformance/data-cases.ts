@@ -41,6 +41,8 @@ export function describeCase(c: DataCase): string {
 }
 
 const LARGE_BYTES = 4 << 20;
+/** Checking takes its time by the element: narrow types leave the thresholds above 1 MiB to the wide ones. */
+const LARGE_ELEMENTS = 1 << 20;
 /** Far beyond what a rank needs to check large results while the others wait for it, also with many ranks on few cores. */
 const CALL: CallOptions = { timeoutMs: 120_000 };
 
@@ -60,7 +62,7 @@ function countOf(c: DataCase): number {
     case "pow2":
       return 2048;
     case "large":
-      return Math.floor(LARGE_BYTES / sizeOf(c.dtype) / parts) + 3;
+      return Math.floor(Math.min(LARGE_BYTES / sizeOf(c.dtype), LARGE_ELEMENTS) / parts) + 3;
   }
 }
 

@@ -14,8 +14,6 @@ import { hashOf, pick } from "./seeded-random.ts";
 const COUNTS: readonly CountKind[] = ["zero", "one", "odd", "uneven", "pow2", "odd", "uneven", "pow2"];
 /** One call in so many is large. */
 const LARGE_EVERY = 24;
-const STEPS = 48;
-const STEPS_OF_FULL = 3000;
 /** Calls under way at once, at most. */
 const MAX_PENDING = 6;
 
@@ -38,10 +36,9 @@ function stepOf(seed: number, step: number, comm: Communicator, mixed: boolean):
 }
 
 async function run(context: RankContext, groups: readonly Communicator[]): Promise<void> {
-  const { seed } = context;
+  const { seed, programCalls } = context;
   const pending: Promise<unknown>[] = [];
-  const steps = context.full ? STEPS_OF_FULL : STEPS;
-  for (let step = 0; step < steps; step++) {
+  for (let step = 0; step < programCalls; step++) {
     const comm = pick(groups, hashOf(seed, step, 8));
     const has = comm.capabilities();
     const c = stepOf(seed, step, comm, has.features["mixedInPlace"] !== false);

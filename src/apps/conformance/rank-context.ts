@@ -15,6 +15,8 @@ export interface RankContext {
   readonly full: boolean;
   /** Rounds of the case of random interleavings. */
   readonly interleavings: number;
+  /** Calls of each random program. */
+  readonly programCalls: number;
 }
 
 /** Runs on every rank of a world of its own number of ranks. */

@@ -28,9 +28,14 @@ export interface ConformanceOptions {
   readonly full?: boolean;
   /** Where random data, and the subset, come from. By default they are drawn, and reported. */
   readonly seed?: number;
+  /** Numbers of ranks of the data cases; each behaviour case has its own. */
   readonly ranks?: readonly number[];
+  /** Cases of more ranks are skipped, visibly. */
+  readonly maxRanks?: number;
   /** Random interleavings of groups; by default 1,000 with `full` and 40 otherwise. */
   readonly interleavings?: number;
+  /** Calls of each random program; by default 3,000 with `full` and 48 otherwise. */
+  readonly programCalls?: number;
   /** Only cases whose description contains this. */
   readonly filter?: string;
   readonly onProgress?: (done: number, total: number) => void;
@@ -76,6 +81,8 @@ export interface ConformanceResult {
 const WATCH_MS = 20;
 const INTERLEAVINGS = 40;
 const INTERLEAVINGS_OF_FULL = 1000;
+const PROGRAM_CALLS = 48;
+const PROGRAM_CALLS_OF_FULL = 3000;
 /** The module that each rank runs. */
 const RANK_MODULE = "apps/conformance/conformance-rank";
 
@@ -98,6 +105,7 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
   const times: { name: string; ms: number }[] = [];
   const skipped = new Map<string, number>();
   const most = await roomFor(options);
+  const { maxRanks = Number.POSITIVE_INFINITY } = options;
   let done = 0;
 
   for (const ranks of [...new Set([...wanted, ...behaviour.map((c) => c.ranks)])].sort((a, b) => a - b)) {
@@ -105,15 +113,17 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
       ...data.filter((c) => c.ranks === ranks).map((c) => ({ name: describeCase(c), data: c })),
       ...behaviour.filter((c) => c.ranks === ranks).map((c) => ({ name: `${c.name} (${c.ranks} ranks)` })),
     ];
-    if (ranks > most && queue.length > 0) {
-      const why = `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks}`;
-      skipped.set(why, queue.length);
-      done += queue.length;
-      queue = [];
-    }
     const { ranksElsewhere = 0 } = options.nodes ?? {};
-    if (ranks <= ranksElsewhere && queue.length > 0) {
-      skipped.set(`${ranks} ranks, and the other hosts have ${ranksElsewhere}`, queue.length);
+    const why =
+      ranks > most
+        ? `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks}`
+        : ranks > maxRanks
+          ? `${ranks} ranks, and ${maxRanks} are the most that was asked for`
+          : ranks <= ranksElsewhere
+            ? `${ranks} ranks, and the other hosts have ${ranksElsewhere}`
+            : undefined;
+    if (why !== undefined && queue.length > 0) {
+      skipped.set(why, queue.length);
       done += queue.length;
       queue = [];
     }
@@ -188,6 +198,7 @@ async function runBatch(
     seed,
     full: options.full ?? false,
     interleavings: options.interleavings ?? (options.full ? INTERLEAVINGS_OF_FULL : INTERLEAVINGS),
+    programCalls: options.programCalls ?? (options.full ? PROGRAM_CALLS_OF_FULL : PROGRAM_CALLS),
     dataCases: batch.flatMap((entry) => entry.data ?? []),
     semanticCases: batch.filter((entry) => entry.data === undefined).map((entry) => strip(entry.name)),
     shared: shared.handle,
