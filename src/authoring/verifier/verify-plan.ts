@@ -4,7 +4,7 @@
  * guess. Where it cannot decide within its budget it says `undecided`, as an error.
  */
 import { PlanError } from "../../core/index.ts";
-import type { ExecutionPlan } from "../plan/index.ts";
+import { type ExecutionPlan, proofOf } from "../plan/index.ts";
 import { placeOfSite } from "./access-log.ts";
 import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
 import { checkCounts } from "./check-counts.ts";
@@ -171,7 +171,7 @@ const sound = new WeakSet<ExecutionPlan>();
  * @throws PlanError with what `verifyPlan` finds
  */
 export function requireShape(plan: ExecutionPlan): void {
-  if (sound.has(plan)) return;
+  if (sound.has(plan) || proofOf(plan)?.ok === true) return;
   const findings = new Findings();
   if (!checkShape(plan, findings)) throw new PlanError(plan.name ?? "the plan", findings.list);
   sound.add(plan);

@@ -256,6 +256,24 @@ describe("run on threads", () => {
     }
   });
 
+  it("refuses a forced plan that reaches beyond its buffers, and lives on", async () => {
+    const outcomes = await onRanks(2, async ({ comm, n, load }) => {
+      const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");
+      const good = algorithm("ring-all-reduce").make({ numRanks: n });
+      const plan = structuredClone(good.plan()) as unknown as { ranks: { input: { chunks: number } }[] };
+      for (const rank of plan.ranks) rank.input.chunks = 1;
+      const input = new Float32Array(8);
+      const refused = await (async () => comm.run(plan as never, { input, force: true }))().catch((e: Error) => e);
+      const after = await comm.run(good, { input: input.fill(1) });
+      return [(refused as Error).name, (refused as Error).message, after?.data[0]];
+    });
+    for (const [name, message, after] of valuesOf(outcomes) as [string, string, number][]) {
+      expect(name).toBe("PlanError");
+      expect(message).toMatch(/input buffer|of the input of rank/);
+      expect(after).toBe(2);
+    }
+  });
+
   it("gives all memory back when the group closes, and keeps 64 plans at most", async () => {
     const outcomes = await onRanks(2, async ({ comm, backend, n, load }) => {
       const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");

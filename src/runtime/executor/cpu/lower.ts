@@ -16,6 +16,7 @@ import type {
   Strand,
 } from "../../../authoring/plan/index.ts";
 import { bodyOf, channelOrdinal } from "../../../authoring/plan/index.ts";
+import { requireShape } from "../../../authoring/verifier/index.ts";
 import type { Code } from "./image.ts";
 
 /** One stretch of a buffer: chunks from `chunk` of part `segment` on. */
@@ -98,8 +99,13 @@ export function sendsPackets(plan: ExecutionPlan): boolean {
   return plan.ranks.some(({ strands }) => strands.some(({ ops }) => ops.some((op) => bodyOf(op).some(sends))));
 }
 
-/** Lowers what one rank does. @param plan of a shape that the verifier passes: indices are not checked again */
+/**
+ * Lowers what one rank does. Also a plan that runs by force must hold together: a range outside its buffer would reach
+ * what the world keeps beside it, and here become a record of each chunk.
+ * @throws PlanError for a plan that does not hold together
+ */
 export function lowerRank(plan: ExecutionPlan, rank: number): LoweredRank {
+  requireShape(plan);
   return new Lowering(plan, plan.ranks[rank] as RankPlan).run();
 }
 

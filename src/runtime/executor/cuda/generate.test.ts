@@ -4,7 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { algorithm } from "../../../authoring/algorithms/index.ts";
+import { planFromJson, planToJson } from "../../../authoring/interchange/index.ts";
 import { compile } from "../../../authoring/language/index.ts";
+import { PlanError } from "../../../core/index.ts";
 import { generateCuda } from "./generate.ts";
 
 const make = (name: string, instances = 1, numRanks = 2) =>
@@ -108,6 +110,16 @@ describe("the source", () => {
     expect(() => generateCuda(plan, { dtype: "f32", threads: 100 })).toThrow(/multiple of 32, from 32 to 1024/);
     expect(() => generateCuda(plan, { dtype: "f32", unroll: 0 })).toThrow(/whole number from 1 to 16/);
     expect(() => generateCuda(plan, { dtype: "f32", op: "bxor" })).toThrow(/an operator that f32 has/);
+  });
+
+  it("refuses an operation outside its buffers, of which it would write a piece for each chunk", () => {
+    const plan = JSON.parse(planToJson(make("ring-all-reduce")));
+    const { ops } = plan.ranks[1].strands[0];
+    const op = ops.find(({ src }: { src?: unknown }) => src !== undefined);
+    op.src[0].size = 2 ** 40;
+    const write = () => generateCuda(planFromJson(plan), { dtype: "f32" });
+    expect(write).toThrow(PlanError);
+    expect(write).toThrow(/source is chunks \[\d, 109951162777\d\)/);
   });
 });
 

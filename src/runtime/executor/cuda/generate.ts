@@ -73,9 +73,9 @@ export const KERNEL_ENTRY = "chorale_plan";
 
 /**
  * Writes the kernel of a plan.
- * @param plan one that the verifier has passed: its indices are not checked again
+ * @param plan one that the verifier has passed; another one must at least hold together
  * @throws InvalidArgumentError for options that do not fit the plan, UnsupportedError where the dtype and operator would be
- *   rounded more than once
+ *   rounded more than once, PlanError for a plan with an operation outside its buffers
  * @example
  * import { algorithm } from "chorale/algorithms";
  * import { generateCuda } from "chorale/executor";
@@ -91,9 +91,9 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
   if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
     throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
-  const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
   let ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
+  const ops = kernelOps(plan, options);
   const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
   const format = usesPackets ? (options.packets ?? "words") : undefined;
   if (format === "lines") {
