@@ -41,9 +41,9 @@ export function hybridMesh<const Across extends AxisSizes, const Within extends 
       `axis ${repeated.name} in one of them, or last of across and first of within: ranks along it must be evenly spaced`,
     );
   }
-  const sizes: Record<string, number> = {};
-  for (const { name, size } of [...outer, ...inner]) sizes[name] = (sizes[name] ?? 1) * size;
-  return createMesh(sizes, { ...rest, worldSize: numNodes * ranksPerNode }) as DeviceMesh<
+  const sizes = new Map<string, number>();
+  for (const { name, size } of [...outer, ...inner]) sizes.set(name, (sizes.get(name) ?? 1) * size);
+  return createMesh(Object.fromEntries(sizes), { ...rest, worldSize: numNodes * ranksPerNode }) as DeviceMesh<
     (keyof Across | keyof Within) & string
   >;
 }

@@ -2,7 +2,7 @@
  * Requirements on devices, and which quantization suits a machine: what the ancestor answered by rules of thumb,
  * answered here from the device's own figures and from plans that are made.
  */
-import { InvalidArgumentError } from "../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../core/index.ts";
 import { type Device, FAMILIES, type Family, type Inventory, islands } from "../machine/topology/index.ts";
 import { availableMemory } from "./placement/blocks.ts";
 import type { ShardingPlan } from "./plan.ts";
@@ -24,13 +24,13 @@ export interface DeviceRequirement {
   readonly interconnected?: boolean;
 }
 
-const GROUPS: Readonly<Record<string, DeviceRequirement>> = {
+const GROUPS: Readonly<Record<string, DeviceRequirement>> = wordTable({
   none: {},
   gpu: { families: ["nvidia-gpu", "amd-gpu", "intel-gpu", "apple-gpu", "vulkan", "windows-gpu"] },
   npu: { families: ["apple-npu", "intel-npu", "amd-xdna", "samsung-npu", "mediatek-npu"] },
   "gpu-or-tpu": { families: ["nvidia-gpu", "amd-gpu", "intel-gpu", "apple-gpu", "vulkan", "windows-gpu", "tpu"] },
   "any-accelerator": { accelerator: true },
-};
+});
 
 /**
  * Reads a requirement: `none`, `gpu`, `npu`, `gpu-or-tpu`, `any-accelerator`, a family, or one with a count: `tpu(4)`.

@@ -18,6 +18,7 @@ import { callWith, type FileOption } from "../support/file-option.ts";
 import { fileOptions } from "../support/file-options.ts";
 import { mutateFile } from "../support/mutate-file.ts";
 import { rootOptions } from "../support/root-options.ts";
+import { changedPrototypes } from "../support/untouched-prototypes.ts";
 
 const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 5);
 const SEED = Number(process.env["CHORALE_SEED"] ?? 20_261_122);
@@ -56,6 +57,7 @@ it.each(options.map((option) => [option.name, countOf(option), option] as const)
       } catch (error) {
         problems = [`threw ${String(error)}`];
       }
+      problems.push(...changedPrototypes());
       const tookMs = performance.now() - began;
       if (tookMs > MAX_MS) problems.push(`took ${tookMs.toFixed(0)} ms`);
       const { rss } = process.memoryUsage();

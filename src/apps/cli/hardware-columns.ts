@@ -1,5 +1,5 @@
 /** The columns of `chorale detect`: what each shows to people, gives to programs, and sorts by. */
-import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError, parseSize, wordTable } from "../../core/index.ts";
 import type { Device } from "../../machine/topology/index.ts";
 
 export interface Column {
@@ -12,7 +12,7 @@ export interface Column {
 const rate = (gbps: number) =>
   gbps >= 1000 ? `${Number((gbps / 1000).toFixed(2))} TB/s` : `${Number(gbps.toFixed(1))} GB/s`;
 
-export const COLUMNS: Readonly<Record<string, Column>> = {
+export const COLUMNS: Readonly<Record<string, Column>> = wordTable({
   id: { heading: "ID", value: (d) => d.id },
   family: { heading: "FAMILY", value: (d) => d.family },
   vendor: { heading: "VENDOR", value: (d) => d.vendor },
@@ -34,17 +34,17 @@ export const COLUMNS: Readonly<Record<string, Column>> = {
   uuid: { heading: "UUID", value: (d) => d.uuid },
   unified: { heading: "UNIFIED", value: (d) => (d.unifiedMemory === true ? "yes" : undefined) },
   status: { heading: "STATUS", value: (d) => (d.visible ? "visible" : "masked") },
-};
+});
 
 /** Other words for the same columns: those of ai-hwaccel's command line, and obvious ones. */
-const ALIASES: Readonly<Record<string, string>> = {
+const ALIASES: Readonly<Record<string, string>> = wordTable({
   device: "name",
   mem: "memory",
   bw: "bandwidth",
   temp: "temperature",
   util: "utilization",
   gpu: "utilization",
-};
+});
 
 export const DEFAULT_COLUMNS = ["id", "family", "name", "memory", "free", "bandwidth", "arch", "numa", "status"];
 
@@ -122,13 +122,13 @@ export interface Alert {
   readonly check: (device: Device) => string | undefined;
 }
 
-const PERCENT_OF: Readonly<Record<string, (d: Device) => number | undefined>> = {
+const PERCENT_OF: Readonly<Record<string, (d: Device) => number | undefined>> = wordTable({
   memory: (d) => ratio(d.memoryUsedBytes ?? usedFromFree(d), d.memoryBytes),
   used: (d) => ratio(d.memoryUsedBytes ?? usedFromFree(d), d.memoryBytes),
   free: (d) => ratio(d.memoryFreeBytes, d.memoryBytes),
   power: (d) => ratio(d.powerWatts, d.powerLimitWatts),
   utilization: (d) => d.utilizationPercent,
-};
+});
 
 function usedFromFree(d: Device): number | undefined {
   return d.memoryBytes === undefined || d.memoryFreeBytes === undefined ? undefined : d.memoryBytes - d.memoryFreeBytes;

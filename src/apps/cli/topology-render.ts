@@ -1,4 +1,5 @@
 /** The topology as a matrix for terminals, and as Graphviz. */
+import { wordTable } from "../../core/index.ts";
 import {
   type Inventory,
   islands,
@@ -10,7 +11,7 @@ import {
 } from "../../machine/topology/index.ts";
 import { cut, table } from "./hardware-columns.ts";
 
-const MEANING: Readonly<Record<string, string>> = {
+const MEANING: Readonly<Record<string, string>> = wordTable({
   "NV#": "a bonded set of # NVLinks, through an NVSwitch or not",
   "XGMI#": "AMD Infinity Fabric",
   "XL#": "Intel Xe Link",
@@ -22,17 +23,17 @@ const MEANING: Readonly<Record<string, string>> = {
   PHB: "PCIe and one host bridge",
   NODE: "PCIe and host bridges of one NUMA node",
   SYS: "PCIe and the link between NUMA nodes",
-};
+});
 
 /** Names of fabrics in a cell of the matrix: short ones, since there may be sixteen columns. */
-const CELL_NAMES: Readonly<Record<string, string>> = {
+const CELL_NAMES: Readonly<Record<string, string>> = wordTable({
   XGMI: "XGMI",
   XELINK: "XL",
   ICI: "ICI",
   NEURONLINK: "NL",
   "GAUDI-ROCE": "ROCE",
   ULTRAFUSION: "UF",
-};
+});
 
 /** `XGMI4` is four links between the two, `XGMI/2` two hops over other devices, `XGMI` what does not say. */
 function cellOf({ relation, count, hops }: Pair): string {

@@ -1,20 +1,28 @@
 /** How calls that are right behave together: order, pairs, batches, groups, objects, special values, statistics. */
 
 import { encodeSmallFloat, findWrong, isSmallFloat, referenceReduce } from "../../collectives/index.ts";
-import { DTYPE_NAMES, DTYPES, type DType, newArray, type ReduceOp, type TypedArray } from "../../core/index.ts";
+import {
+  DTYPE_NAMES,
+  DTYPES,
+  type DType,
+  newArray,
+  type ReduceOp,
+  type TypedArray,
+  wordTable,
+} from "../../core/index.ts";
 import type { Communicator, Work } from "../../runtime/comm/index.ts";
 import { equal, finish, holds, ownGroup, SOON, works } from "./expectations.ts";
 import type { SemanticCase } from "./rank-context.ts";
 
 const FLOATS = DTYPE_NAMES.filter((dtype) => DTYPES[dtype].isFloat);
-const LARGEST: Readonly<Record<string, number>> = {
+const LARGEST: Readonly<Record<string, number>> = wordTable({
   f32: 3.4028234663852886e38,
   f64: Number.MAX_VALUE,
   f16: 65504,
   bf16: 3.3895313892515355e38,
   f8e4m3: 448,
   f8e5m2: 57344,
-};
+});
 
 function encode(dtype: DType, values: readonly number[]): TypedArray {
   const out = newArray(dtype, values.length);

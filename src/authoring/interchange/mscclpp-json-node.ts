@@ -1,8 +1,8 @@
 /** A value of a MSCCL++ file, with its path. Nothing in such a file is trusted. */
-import { FormatError } from "../../core/index.ts";
+import { FormatError, wordTable } from "../../core/index.ts";
 import type { BufferKind } from "../plan/index.ts";
 
-const BUFFER: Readonly<Record<string, BufferKind>> = { i: "input", o: "output", s: "scratch" };
+const BUFFER: Readonly<Record<string, BufferKind>> = wordTable({ i: "input", o: "output", s: "scratch" });
 
 /** A JSON value and its path: every getter checks and names what is wrong. */
 export class Node {

@@ -4,7 +4,7 @@
  * MSCCL moves data through FIFOs; here every message has its own place in the receiver's scratch, announced by a signal,
  * so that nothing that MSCCL allows can overwrite what is still needed.
  */
-import { deepFreeze, FormatError } from "../../core/index.ts";
+import { deepFreeze, FormatError, wordTable } from "../../core/index.ts";
 import type { RawChunk } from "../compiler/index.ts";
 import { type ChannelRecord, lowerSound, MEMORY, Recorder, type SemaphoreRecord } from "../compiler/index.ts";
 import {
@@ -18,7 +18,7 @@ import { parseXml, type XmlElement } from "./xml-subset.ts";
 
 const STEP_TYPES = ["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"] as const;
 type StepType = (typeof STEP_TYPES)[number];
-const BUFFER: Readonly<Record<string, number>> = { i: 0, o: 1, s: 2 };
+const BUFFER: Readonly<Record<string, number>> = wordTable({ i: 0, o: 1, s: 2 });
 
 interface Step {
   readonly type: StepType;

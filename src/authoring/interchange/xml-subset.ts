@@ -2,7 +2,7 @@
  * The little XML that MSCCL's algorithm files use: elements with attributes, no text. Strict and small on purpose: no
  * entities but the five, no DTDs, sizes bounded.
  */
-import { FormatError } from "../../core/index.ts";
+import { FormatError, wordTable } from "../../core/index.ts";
 
 export interface XmlElement {
   readonly name: string;
@@ -14,7 +14,7 @@ export interface XmlElement {
 /** Elements that a file may have; a larger one is not an algorithm anybody wrote. */
 const MAX_ELEMENTS = 4_000_000;
 
-const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
+const ENTITIES: Readonly<Record<string, string>> = wordTable({ amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" });
 
 /**
  * Parses a document to its root element.

@@ -252,6 +252,14 @@ describe("MSCCL++ files", () => {
     expect(() => readMscclpp(file)).toThrow(message);
   });
 
+  it.each(["__proto__", "constructor"])("are refused with a buffer named %s, and freeze nothing of others", (word) => {
+    const file = good();
+    const to = { type: "o", index: 0, size: 1 };
+    file.gpus[0]!.threadblocks[0]!.ops[0] = { name: "copy", src_buff: [{ ...to, type: word }], dst_buff: [to] };
+    expect(() => readMscclpp(file)).toThrow(/src_buff\[0\]\.type: is not a buffer/);
+    expect(Object.isFrozen(Object.prototype)).toBe(false);
+  });
+
   it("are within the executor's limits, or it is said where not", () => {
     const big = compile(algorithm("ring-all-reduce").make({ numRanks: 16 }), { verify: false });
     expect(limitViolations(big)[0]).toMatchObject({

@@ -2,6 +2,7 @@
  * The critical path: from the operation that ended last back to the launch, each step the one that held up the next.
  * Told in words, with what the time went to.
  */
+import { wordTable } from "../../core/index.ts";
 import { type ExecutionPlan, formatOp, type Op } from "../plan/index.ts";
 import type { OpRecord } from "./run-state.ts";
 import type { Simulation } from "./simulate.ts";
@@ -37,7 +38,7 @@ function opOf(plan: ExecutionPlan, record: OpRecord): Op | undefined {
   return record.body >= 0 && op?.kind === "pipeline" ? op.body[record.body] : op;
 }
 
-const GROUPS: Readonly<Record<string, string>> = {
+const GROUPS: Readonly<Record<string, string>> = wordTable({
   put: "moving data",
   get: "moving data",
   copy: "copying on the device",
@@ -45,7 +46,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   "switch-reduce": "the switch",
   "switch-broadcast": "the switch",
   "switch-reduce-broadcast": "the switch",
-};
+});
 
 /**
  * Tells the critical path in words: where the time went, and its longest steps.

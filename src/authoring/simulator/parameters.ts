@@ -6,7 +6,7 @@
  * latencies and the links' own rates.
  */
 import { z } from "zod";
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { nvidiaGeneration } from "../../machine/cost/index.ts";
 import { findPart, LINK_KINDS } from "../../machine/topology/index.ts";
 
@@ -155,7 +155,7 @@ function like(name: string, source: string, changes: Partial<SystemParameters>):
   return { ...rest, name, source, uncertainty: 0.4, ...changes };
 }
 
-export const SYSTEMS: Readonly<Record<string, SystemParameters>> = {
+export const SYSTEMS: Readonly<Record<string, SystemParameters>> = wordTable({
   h200: H200,
   ideal: IDEAL,
   h100: like("h100", "as h200: same SMs, same NVLink; memory slower (NVIDIA H100 data sheet)", { uncertainty: 0.3 }),
@@ -171,7 +171,7 @@ export const SYSTEMS: Readonly<Record<string, SystemParameters>> = {
     blockPacketGBps: 44,
   }),
   generic: like("generic", "as h200, where nothing better is known", { uncertainty: 0.6 }),
-};
+});
 
 /** Plans that cross hosts were measured less: of MSCCL++'s kernels on two H100 hosts, five points of three operations. */
 const ACROSS_HOSTS_UNCERTAINTY = 0.4;

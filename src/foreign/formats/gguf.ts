@@ -4,7 +4,7 @@
  * llama.cpp ggml-common.h. The tensors' data is never touched.
  */
 import { GGMLQuantizationType, gguf } from "@huggingface/gguf";
-import { FormatError, show } from "../../core/index.ts";
+import { FormatError, show, wordTable } from "../../core/index.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { readLongStrings } from "./gguf-strings.ts";
 
@@ -30,7 +30,7 @@ export interface GgufHeader {
 }
 
 /** [elements of a block, bytes of a block] */
-const BLOCKS: Readonly<Record<string, readonly [number, number]>> = {
+const BLOCKS: Readonly<Record<string, readonly [number, number]>> = wordTable({
   F32: [1, 4],
   F16: [1, 2],
   BF16: [1, 2],
@@ -64,7 +64,7 @@ const BLOCKS: Readonly<Record<string, readonly [number, number]>> = {
   TQ2_0: [256, 66],
   MXFP4: [32, 17],
   NVFP4: [64, 36],
-};
+});
 
 /** A tensor's description takes at least this many bytes, a metadata entry at least that many. */
 const MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8;

@@ -9,7 +9,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { FormatError, show } from "../../core/index.ts";
+import { FormatError, show, wordTable } from "../../core/index.ts";
 import { readJsonFile } from "./json.ts";
 
 /** How rotary frequencies are made. */
@@ -58,11 +58,11 @@ export interface LlamaConfig {
 export const LLAMA_ARCHITECTURES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"] as const;
 export type LlamaArchitecture = (typeof LLAMA_ARCHITECTURES)[number];
 
-const BY_MODEL_TYPE: Readonly<Record<string, LlamaArchitecture>> = {
+const BY_MODEL_TYPE: Readonly<Record<string, LlamaArchitecture>> = wordTable({
   llama: "LlamaForCausalLM",
   mistral: "MistralForCausalLM",
   qwen2: "Qwen2ForCausalLM",
-};
+});
 
 /** A count of something: 2^31 bounds every product of two of them below 2^53 * 2^9, and no model comes near. */
 const count = z

@@ -5,7 +5,7 @@
  * (bench/results/simulator-accuracy.md, 2026-11-22): MI300X 316 and MI355X 407 GB/s of bus bandwidth on eight devices,
  * 13.7 us to begin; MI250X is known by one all-to-all alone, which its uncertainty says.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import {
   type CollectiveEstimate,
   type EstimateOptions,
@@ -55,7 +55,7 @@ const CDNA3: RcclGeneration = {
 };
 
 /** By gfx architecture. */
-const RCCL_GENERATIONS: Readonly<Record<string, RcclGeneration>> = {
+const RCCL_GENERATIONS: Readonly<Record<string, RcclGeneration>> = wordTable({
   gfx942: CDNA3,
   gfx950: { ...CDNA3, ringEfficiency: 0.757, numPosts: 1 },
   gfx90a: {
@@ -67,7 +67,7 @@ const RCCL_GENERATIONS: Readonly<Record<string, RcclGeneration>> = {
     networkBaseUs: 90,
     numPosts: 1,
   },
-};
+});
 
 export const isRcclKnown = (arch: string): boolean => Object.hasOwn(RCCL_GENERATIONS, arch);
 

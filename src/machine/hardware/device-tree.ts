@@ -1,10 +1,11 @@
 /** What the device tree says of systems on a chip: Apple's under Asahi Linux, NVIDIA's Tegra of Jetson boards. */
 
+import { wordTable } from "../../core/index.ts";
 import { line } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
 
 /** SoC numbers of the device tree (Asahi Linux). */
-const APPLE_SOCS: Readonly<Record<string, string>> = {
+const APPLE_SOCS: Readonly<Record<string, string>> = wordTable({
   t8103: "Apple M1",
   t6000: "Apple M1 Pro",
   t6001: "Apple M1 Max",
@@ -14,16 +15,16 @@ const APPLE_SOCS: Readonly<Record<string, string>> = {
   t6021: "Apple M2 Max",
   t6022: "Apple M2 Ultra",
   t8122: "Apple M3",
-};
+});
 
 /** GPUs of Tegra, by the SoC's number (Linux device trees; NVIDIA's Jetson module data sheets). */
-const TEGRAS: Readonly<Record<string, TegraGpu>> = {
+const TEGRAS: Readonly<Record<string, TegraGpu>> = wordTable({
   tegra210: { name: "NVIDIA Tegra X1 (GM20B)", arch: "5.3" },
   tegra186: { name: "NVIDIA Tegra X2 (GP10B)", arch: "6.2" },
   tegra194: { name: "NVIDIA Xavier (GV11B)", arch: "7.2" },
   tegra234: { name: "NVIDIA Orin (GA10B)", arch: "8.7" },
   tegra264: { name: "NVIDIA Thor", arch: "11.0" },
-};
+});
 
 export interface TegraGpu {
   readonly name: string;

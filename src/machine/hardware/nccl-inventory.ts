@@ -1,4 +1,5 @@
 /** The inventory of a machine that NCCL or RCCL dumped as XML: GPUs, their fabric, the PCI tree, NICs. */
+import { wordTable } from "../../core/index.ts";
 import { type NcclGpu, type NcclPci, parseNcclTopology } from "../../foreign/formats/index.ts";
 import {
   type Device,
@@ -9,7 +10,7 @@ import {
 } from "../topology/index.ts";
 
 /** One xGMI link, one direction, GB/s, by architecture: AMD's data sheets of MI60, MI100, MI250X, MI300X and MI355X. */
-const XGMI_GBPS: Readonly<Record<string, number>> = {
+const XGMI_GBPS: Readonly<Record<string, number>> = wordTable({
   gfx906: 50,
   gfx908: 46,
   gfx90a: 50,
@@ -17,7 +18,7 @@ const XGMI_GBPS: Readonly<Record<string, number>> = {
   gfx941: 64,
   gfx942: 64,
   gfx950: 76.8,
-};
+});
 /** One NVLink, one direction, GB/s, by compute capability: P100, V100, A100, H100, B200. */
 const NVLINK_GBPS: Readonly<Record<number, number>> = { 60: 20, 70: 25, 80: 25, 90: 26.5625, 100: 50 };
 

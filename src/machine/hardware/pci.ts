@@ -3,6 +3,7 @@
  * bridge and every bridge above it; below the root port, bridges come in pairs (upstream and downstream port of one
  * switch), as NCCL reads them too. Relations between two devices have the names of `nvidia-smi topo -m`.
  */
+import { wordTable } from "../../core/index.ts";
 import { pcieGBps } from "../topology/index.ts";
 import { count, hex, pciAddress } from "./field-readers.ts";
 import type { FileSystem } from "./machine.ts";
@@ -38,7 +39,7 @@ export interface PciHop {
 
 export type PciRelation = "PIX" | "PXB" | "PHB" | "NODE" | "SYS";
 
-const GENERATION_BY_SPEED: Readonly<Record<string, number>> = { 2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6 };
+const GENERATION_BY_SPEED: Readonly<Record<string, number>> = wordTable({ 2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6 });
 
 /** `32.0 GT/s PCIe` is generation 5. */
 function pcieGeneration(speed: string | undefined): number | undefined {

@@ -3,10 +3,12 @@
  * process group of their own. Output is taken while it comes and capped; at the deadline, or at the cap, the whole group
  * is killed.
  */
+
 import { spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
+import { wordTable } from "../../core/index.ts";
 import { isBelow } from "./files.ts";
 import {
   COMMAND_TIMEOUT_MS,
@@ -37,13 +39,13 @@ const VENDOR_FOLDERS = [
 ];
 
 /** The tool's whole environment. Loader variables (LD_PRELOAD and its like) never reach it. */
-const CLEAN_ENV: Readonly<Record<string, string>> = {
+const CLEAN_ENV: Readonly<Record<string, string>> = wordTable({
   PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   LANG: "C",
   LC_ALL: "C",
   TERM: "dumb",
   HOME: "/nonexistent",
-};
+});
 
 export interface RunnerOptions {
   /** Folders to look in; nothing else is looked at. Default: PATH's absolute folders and the vendors' own. */

@@ -1,10 +1,11 @@
 /** Apple's chips: one GPU that shares the memory of its CPU. */
 
+import { wordTable } from "../../core/index.ts";
 import { GIB, type Part } from "./parts/part.ts";
 import { APPLE_CHIPS } from "./parts.ts";
 import { buildInventory, cpu, type HostSpec, type Preset } from "./preset-builder.ts";
 
-const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = {
+const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = wordTable({
   m1: 16,
   "m1-pro": 32,
   "m1-max": 64,
@@ -20,12 +21,12 @@ const APPLE_MEMORY_GIB: Readonly<Record<string, number>> = {
   m4: 32,
   "m4-pro": 64,
   "m4-max": 128,
-};
+});
 
 /** Their names. */
 export const APPLE_PRESETS: readonly string[] = Object.keys(APPLE_MEMORY_GIB);
 
-const APPLE_CORES: Readonly<Record<string, number>> = {
+const APPLE_CORES: Readonly<Record<string, number>> = wordTable({
   m1: 8,
   "m1-pro": 10,
   "m1-max": 10,
@@ -41,10 +42,10 @@ const APPLE_CORES: Readonly<Record<string, number>> = {
   m4: 10,
   "m4-pro": 14,
   "m4-max": 16,
-};
+});
 
 /** Bandwidth of the largest variant where Apple sells one chip name with two (M3 Max 300/400, M4 Max 410/546). */
-const APPLE_TOP: Readonly<Record<string, number>> = { "m3-max": 400, "m4-max": 546 };
+const APPLE_TOP: Readonly<Record<string, number>> = wordTable({ "m3-max": 400, "m4-max": 546 });
 
 /** Finds an Apple chip's preset by name, `m4-max`; undefined when there is none. */
 export function applePreset(name: string): Preset | undefined {

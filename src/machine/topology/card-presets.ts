@@ -1,5 +1,6 @@
 /** Systems of PCIe cards. With more than one socket the cards fill the first one's slots first. */
 
+import { wordTable } from "../../core/index.ts";
 import type { CpuSpec } from "./preset-builder.ts";
 import { cpu, part, pcie } from "./preset-builder.ts";
 import { CPUS, type Entry } from "./preset-entry.ts";
@@ -15,7 +16,7 @@ export function cards(key: string, num: number, host: CpuSpec, generation: numbe
   };
 }
 
-export const CARD_PRESETS: Readonly<Record<string, Entry>> = {
+export const CARD_PRESETS: Readonly<Record<string, Entry>> = wordTable({
   l4: cards("l4", 1, cpu("Intel Xeon (8 vCPU)", 1, 4, 32, 100), 4, "Google Compute Engine g2-standard-8"),
   "l40s-8": cards("l40s", 8, CPUS.genoa, 4, "NVIDIA OVX reference configuration"),
   "a10g-4": cards("a10g", 4, cpu("AMD EPYC 7R32", 1, 48, 384, 204.8), 4, "AWS EC2 g5.24xlarge"),
@@ -40,4 +41,4 @@ export const CARD_PRESETS: Readonly<Record<string, Entry>> = {
   "a100-pcie-8": cards("a100-80-pcie", 8, CPUS.milan, 4, "NVIDIA-Certified server, eight PCIe 4 slots"),
   "h100-pcie-8": cards("h100-pcie", 8, CPUS.sapphireRapids, 5, "NVIDIA-Certified server, eight PCIe 5 slots"),
   "v100-pcie-8": cards("v100-pcie", 8, CPUS.skylake, 3, "server with eight PCIe 3 slots"),
-};
+});

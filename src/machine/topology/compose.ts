@@ -3,7 +3,7 @@
  * than one rail a spine of full bisection joins the rails (NVIDIA DGX SuperPOD reference architecture). Device ids get
  * the prefix `n<host>.`.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { CARD_PRESETS } from "./card-presets.ts";
 import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type LinkKind, type TopologyNode } from "./inventory.ts";
 import { findPreset, PRESET_NAMES, partMachines, presetInventory } from "./presets.ts";
@@ -21,7 +21,7 @@ export interface NicSpec {
 }
 
 /** Networks that `--nic` names beside InfiniBand, RoCE and Ethernet: what their links are, and what details say. */
-const NAMED_NETWORKS: Readonly<Record<string, Pick<NicSpec, "kind" | "fabric">>> = {
+const NAMED_NETWORKS: Readonly<Record<string, Pick<NicSpec, "kind" | "fabric">>> = wordTable({
   ib: { kind: "infiniband" },
   roce: { kind: "roce" },
   "g-roce": { kind: "roce" },
@@ -32,17 +32,17 @@ const NAMED_NETWORKS: Readonly<Record<string, Pick<NicSpec, "kind" | "fabric">>>
   tcpxo: { kind: "ethernet", fabric: "tcpxo" },
   gib: { kind: "roce", fabric: "gib" },
   slingshot: { kind: "ethernet", fabric: "slingshot" },
-};
+});
 
 /** Four-lane data rates, Gb/s (InfiniBand Trade Association roadmap). */
-export const INFINIBAND_RATES: Readonly<Record<string, number>> = {
+export const INFINIBAND_RATES: Readonly<Record<string, number>> = wordTable({
   QDR: 40,
   FDR: 56,
   EDR: 100,
   HDR: 200,
   NDR: 400,
   XDR: 800,
-};
+});
 
 /**
  * Reads a NIC description: `8xNDR`, `1x100GbE`, `8x400RoCE`, `8x400IB`, `32x100EFA`, `8x200TCPXO`, `8x400gIB`.

@@ -2,10 +2,11 @@
  * What people call accelerators: `h100`, `8x h100`, `a100-80-pcie`, `RTX 4090`, `mi300x`, `nvidia/rtx-a6000`. A part's
  * name gives one device of it, or as many as the count says, in the machine that such devices come in.
  */
+import { wordTable } from "../../core/index.ts";
 import { PARTS, type Part, partByKey } from "./parts.ts";
 
 /** Spellings without separators to keys of parts. A key itself always works. */
-const ALIASES: Readonly<Record<string, string>> = {
+const ALIASES: Readonly<Record<string, string>> = wordTable({
   a100: "a100-80",
   a100sxm: "a100-80",
   a100sxm4: "a100-80",
@@ -54,7 +55,7 @@ const ALIASES: Readonly<Record<string, string>> = {
   trn1: "trainium1",
   trn2: "trainium2",
   inf2: "inferentia2",
-};
+});
 
 const squeeze = (text: string) =>
   text

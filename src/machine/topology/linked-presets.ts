@@ -1,4 +1,5 @@
 /** Systems whose devices are joined pair by pair, by links of different width: no switch, and no full mesh. */
+import { wordTable } from "../../core/index.ts";
 import { cpu, type Fabric, type FabricLink, fullMesh, type HostSpec, part, pcie } from "./preset-builder.ts";
 import { CPUS, type Entry, nvswitched } from "./preset-entry.ts";
 
@@ -115,7 +116,7 @@ function instinct(host: HostSpec["cpu"], num: number, links: readonly Triple[], 
 
 const ONE_MILAN = cpu("AMD EPYC 7V13", 1, 96, 880, 204.8);
 
-export const LINKED_PRESETS: Readonly<Record<string, Entry>> = {
+export const LINKED_PRESETS: Readonly<Record<string, Entry>> = wordTable({
   "dgx1-v100": {
     summary: "8x Tesla V100-SXM2-16GB, hybrid cube mesh",
     sources: [part("v100-16").source, "NVIDIA DGX-1 with Tesla V100 system architecture (white paper WP-08437)"],
@@ -174,4 +175,4 @@ export const LINKED_PRESETS: Readonly<Record<string, Entry>> = {
     fixed: true,
     host: instinct(CPUS.milan, 16, MI250_16_LINKS, "mi250"),
   },
-};
+});

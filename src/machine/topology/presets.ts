@@ -3,7 +3,7 @@
  * (NVLink 3/4/5: 25, 26.562 and 53.125 GB/s a link). The host CPU is the one of the reference system, or a common one
  * where the board is sold without. Each preset says its sources.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { APPLE_PRESETS, applePreset } from "./apple-presets.ts";
 import { CARD_PRESETS, cards } from "./card-presets.ts";
 import { CLOUD_INSTANCES, cloudInstance } from "./cloud-instances.ts";
@@ -67,7 +67,7 @@ function nvl72(key: string, source: string): Entry {
   };
 }
 
-const TABLE: Readonly<Record<string, Entry>> = {
+const TABLE: Readonly<Record<string, Entry>> = wordTable({
   "hgx-a100-8": hgx(
     "a100-80",
     CPUS.rome,
@@ -198,10 +198,10 @@ const TABLE: Readonly<Record<string, Entry>> = {
   ),
   ...LINKED_PRESETS,
   ...CARD_PRESETS,
-};
+});
 
 /** Parts whose reference board joins eight (or fewer) by a fabric, and that board. */
-const BOARDS: Readonly<Record<string, string>> = {
+const BOARDS: Readonly<Record<string, string>> = wordTable({
   "a100-80": "hgx-a100-8",
   h100: "hgx-h100-8",
   h200: "hgx-h200-8",
@@ -223,22 +223,22 @@ const BOARDS: Readonly<Record<string, string>> = {
   a10g: "a10g-4",
   rtx4090: "rtx4090-2",
   rtx5090: "rtx5090-2",
-};
+});
 
 /** Boards like a known one, with another part on it. */
-const LIKE: Readonly<Record<string, string>> = {
+const LIKE: Readonly<Record<string, string>> = wordTable({
   "a100-40": "hgx-a100-8",
   a800: "hgx-a100-8",
   "v100-32": "dgx1-v100",
   h20: "hgx-h100-8",
   h800: "hgx-h100-8",
-};
+});
 
 /** Parts with fewer NVLinks than their board's: both have 400 GB/s (NVIDIA A800 and H800 data sheets). */
-const FABRICS: Readonly<Record<string, Fabric>> = {
+const FABRICS: Readonly<Record<string, Fabric>> = wordTable({
   a800: nvswitched(8, 3, 8, 25, "6x NVSwitch 2"),
   h800: nvswitched(8, 4, 8, 26.562, "4x NVSwitch 3"),
-};
+});
 
 function entryOf(chip: Part): Entry {
   const board = TABLE[BOARDS[chip.key] ?? LIKE[chip.key] ?? ""];
@@ -325,13 +325,13 @@ function neuron(
   };
 }
 
-const ALIASES: Readonly<Record<string, string>> = {
+const ALIASES: Readonly<Record<string, string>> = wordTable({
   "dgx-a100": "hgx-a100-8",
   "dgx-h100": "hgx-h100-8",
   "dgx-h200": "hgx-h200-8",
   "dgx-b200": "hgx-b200-8",
   "dgx-b300": "hgx-b300-8",
-};
+});
 
 /** The names that `preset` knows; TPU slices stand for their families. */
 export const PRESET_NAMES: readonly string[] = [

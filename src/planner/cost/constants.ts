@@ -2,6 +2,7 @@
  * Every number of the cost model that is not a vendor's peak: achievable fractions, fixed costs, protocol figures. Each
  * says where it comes from. `bench/results/planner-calibration.md` holds the comparison with measurements.
  */
+import { wordTable } from "../../core/index.ts";
 import type { Family } from "../../machine/topology/index.ts";
 
 export interface FamilyRates {
@@ -105,7 +106,7 @@ export const ASSUMED_RATES: Readonly<Record<Family, { readonly bandwidthGBps: nu
 export const ASSUMED_INTEGRATED_RATES = { bandwidthGBps: 60, tflops: 4 } as const;
 
 /** Apple's GPUs by chip, of its largest variant: TFLOP/s in f32, which f16 does not exceed. Apple does not publish them; cores x 128 lanes x 2 x clock. */
-export const APPLE_TFLOPS: Readonly<Record<string, number>> = {
+export const APPLE_TFLOPS: Readonly<Record<string, number>> = wordTable({
   "Apple M1": 2.6,
   "Apple M1 Pro": 5.3,
   "Apple M1 Max": 10.6,
@@ -122,7 +123,7 @@ export const APPLE_TFLOPS: Readonly<Record<string, number>> = {
   "Apple M4 Pro": 9.2,
   "Apple M4 Max": 18.4,
   "Apple M5": 5.7,
-};
+});
 
 /** CPU: 16 f32 operations a cycle and core at 3 GHz, for a core count that the inventory gives. */
 export const CPU_TFLOPS_PER_CORE = 0.05;

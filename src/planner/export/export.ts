@@ -2,7 +2,7 @@
  * A plan in the words of other engines: command lines and config files, for one named version of each, with only the
  * flags that this version has (`FLAGS`, checked by a test). What an engine cannot do is an error, not a wrong flag.
  */
-import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, UnsupportedError, wordTable } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import type { PlanAxis, ShardingPlan } from "../plan.ts";
 import { EXPORT_TARGETS, EXPORT_VERSIONS, type ExportTarget } from "./engines.ts";
@@ -29,10 +29,10 @@ export interface ExportOptions {
 }
 
 /** What limits a driver to some of its devices. */
-const VISIBLE: Readonly<Record<string, string>> = {
+const VISIBLE: Readonly<Record<string, string>> = wordTable({
   "nvidia-gpu": "CUDA_VISIBLE_DEVICES",
   "amd-gpu": "HIP_VISIBLE_DEVICES",
-};
+});
 
 /**
  * The environment variable without which an engine would take the first devices of the host in place of the plan's;
@@ -104,7 +104,7 @@ function servingFormat(plan: ShardingPlan, target: ExportTarget): string[] {
   return ["--quantization", name];
 }
 
-const DTYPE_NAMES: Readonly<Record<string, string>> = { f32: "float32", f16: "float16", bf16: "bfloat16" };
+const DTYPE_NAMES: Readonly<Record<string, string>> = wordTable({ f32: "float32", f16: "float16", bf16: "bfloat16" });
 
 function sizes(pairs: readonly (readonly [string, number])[]): string[] {
   return pairs.flatMap(([flag, size]) => (size > 1 ? [flag, String(size)] : []));

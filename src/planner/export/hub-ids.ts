@@ -1,8 +1,10 @@
+import { wordTable } from "../../core/index.ts";
+
 /**
  * Ids of presets on the Hugging Face Hub, for the command lines of engines that download by id. Where a family has a base
  * and a tuned model of one shape, the tuned one: it is what is served. Presets that are not listed have no id known here.
  */
-const IDS: Readonly<Record<string, string>> = {
+const IDS: Readonly<Record<string, string>> = wordTable({
   gpt2: "openai-community/gpt2",
   "llama-2-7b": "meta-llama/Llama-2-7b-chat-hf",
   "llama-2-13b": "meta-llama/Llama-2-13b-chat-hf",
@@ -61,7 +63,7 @@ const IDS: Readonly<Record<string, string>> = {
   "glm-4.5": "zai-org/GLM-4.5",
   "glm-4.5-air": "zai-org/GLM-4.5-Air",
   "minimax-m2": "MiniMaxAI/MiniMax-M2",
-};
+});
 
 /** The Hub id of what a user called a model: the id itself where it is one, else the preset's; undefined where none is known. */
 export function hubId(text: string, preset: string): string | undefined {

@@ -4,7 +4,7 @@
  * scale for 32 elements), NVIDIA's NVFP4 description (one E4M3 scale for 16), the GPTQ and AWQ checkpoints' tensors
  * (qweight, f16 scales, packed qzeros, g_idx), QLoRA (arXiv 2305.14314: NF4 blocks of 64, double quantization).
  */
-import { type DType, InvalidArgumentError } from "../../core/index.ts";
+import { type DType, InvalidArgumentError, wordTable } from "../../core/index.ts";
 import type { WeightSpec } from "../model/spec.ts";
 import { GGUF_BITS, GGUF_MIXES, ggufTensorType, type TensorPlace } from "./gguf-mixes.ts";
 
@@ -76,7 +76,7 @@ const FORMATS: readonly WeightFormat[] = [
 const BY_NAME = new Map(FORMATS.map((item) => [item.name, item]));
 
 /** Names that are accepted beside the formats' own. */
-const ALIASES: Readonly<Record<string, string>> = {
+const ALIASES: Readonly<Record<string, string>> = wordTable({
   none: "f32",
   fp32: "f32",
   float32: "f32",
@@ -106,7 +106,7 @@ const ALIASES: Readonly<Record<string, string>> = {
   "mlx-8bit": "mlx-8-g64",
   "bnb-nf4": "nf4",
   "nf4-dq": "nf4",
-};
+});
 
 /** The names, for messages; `gptq-BITS-gGROUP`, `awq-`, `hqq-` and `mlx-BITS-gGROUP` stand for families. */
 export const FORMAT_NAMES: readonly string[] = [

@@ -3,10 +3,11 @@
  * most. The rules are those of its quantizer (llama-quant.cpp, `llama_tensor_get_type`, 2025); bits of a type are those of
  * a whole super-block (ggml-common.h).
  */
+import { wordTable } from "../../core/index.ts";
 import type { WeightSpec } from "../model/spec.ts";
 
 /** Bits of one element of a tensor type, scales included. */
-export const GGUF_BITS: Readonly<Record<string, number>> = {
+export const GGUF_BITS: Readonly<Record<string, number>> = wordTable({
   q4_0: 4.5,
   q4_1: 5,
   q5_0: 5.5,
@@ -29,10 +30,10 @@ export const GGUF_BITS: Readonly<Record<string, number>> = {
   iq4_xs: 4.25,
   tq1_0: 1.6875,
   tq2_0: 2.0625,
-};
+});
 
 /** File types, and the type that most of their tensors have. */
-export const GGUF_MIXES: Readonly<Record<string, string>> = {
+export const GGUF_MIXES: Readonly<Record<string, string>> = wordTable({
   iq1_s: "iq1_s",
   iq1_m: "iq1_m",
   iq2_xxs: "iq2_xxs",
@@ -54,7 +55,7 @@ export const GGUF_MIXES: Readonly<Record<string, string>> = {
   q4_k_m: "q4_k",
   q5_k_s: "q5_k",
   q5_k_m: "q5_k",
-};
+});
 
 /** Where in the model a tensor is, as far as the rules ask. */
 export interface TensorPlace {
@@ -141,7 +142,7 @@ function downType(file: string, { layer, numLayers }: TensorPlace): string | und
   }
 }
 
-const OUTPUT_TYPES: Readonly<Record<string, string>> = {
+const OUTPUT_TYPES: Readonly<Record<string, string>> = wordTable({
   q2_k: "q3_k",
   q3_k_m: "q4_k",
   q3_k_l: "q5_k",
@@ -151,7 +152,7 @@ const OUTPUT_TYPES: Readonly<Record<string, string>> = {
   iq2_m: "iq3_s",
   iq3_xxs: "iq3_s",
   iq3_m: "q4_k",
-};
+});
 
 /** The tensor type of a matrix in a file of the given type. */
 export function ggufTensorType(file: string, weight: WeightSpec, place: TensorPlace | undefined): string {

@@ -4,7 +4,7 @@
  * published ones in `architectures.test.ts`.
  * Refuses what it does not know: a model that is guessed wrong is worse than none.
  */
-import { UnsupportedError } from "../../core/index.ts";
+import { UnsupportedError, wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { type GqaOptions, gqa, layer, mla, mlp, moe, norms, weight } from "./build.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS, repeat } from "./draft.ts";
@@ -403,7 +403,7 @@ const deepseek: Architecture = (config) => {
 };
 
 /** By `model_type`. */
-export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
+export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   llama,
   mistral,
   mixtral,
@@ -479,7 +479,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   opt,
   bloom,
   mpt,
-};
+});
 
 /**
  * Describes a model's layers from its config.

@@ -1,5 +1,5 @@
 /** A model of which only the parameter count is known: a dense Llama shape of that size, and it says so. */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { countParameters, type ModelSpec } from "./spec.ts";
 
@@ -20,7 +20,7 @@ const SHAPES: readonly (readonly [number, number, number, number, number, number
   [1e12, 20_480, 160, 160, 8, 128, 128_256],
 ];
 
-const SUFFIX: Readonly<Record<string, number>> = { K: 1e3, M: 1e6, B: 1e9, T: 1e12 };
+const SUFFIX: Readonly<Record<string, number>> = wordTable({ K: 1e3, M: 1e6, B: 1e9, T: 1e12 });
 
 /** Reads `70B`, `1.5b`, `350M`, `7000M` or a plain count of at least a million; undefined for anything else. */
 export function parseParameterCount(text: string): number | undefined {

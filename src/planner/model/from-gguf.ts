@@ -2,14 +2,14 @@
  * From a GGUF header to a ModelSpec: its metadata is put into the words of a Hugging Face config, and the sizes of its
  * tensors are taken as they are (every tensor has a type of its own). Metadata keys: GGUF specification, ggml/docs/gguf.md.
  */
-import { FormatError, show, UnsupportedError } from "../../core/index.ts";
+import { FormatError, show, UnsupportedError, wordTable } from "../../core/index.ts";
 import type { GgufHeader, GgufValue } from "../../foreign/formats/index.ts";
 import { FORMAT_NAMES } from "../memory/formats.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { countParameters, type ModelSpec, type StoredBytes } from "./spec.ts";
 
 /** GGUF's architecture to `model_type`. */
-const MODEL_TYPES: Readonly<Record<string, string>> = {
+const MODEL_TYPES: Readonly<Record<string, string>> = wordTable({
   llama: "llama",
   llama4: "llama4_text",
   qwen2: "qwen2",
@@ -31,7 +31,7 @@ const MODEL_TYPES: Readonly<Record<string, string>> = {
   olmo2: "olmo2",
   olmoe: "olmoe",
   bert: "bert",
-};
+});
 
 /** `general.file_type` to the format that most of the file is in (llama.h, llama_ftype). */
 const FILE_TYPES: Readonly<Record<number, string>> = {

@@ -3,6 +3,8 @@
  * names.test.ts` compares the counts that they give with the published ones.
  */
 
+import { wordTable } from "../../core/index.ts";
+
 type Config = Readonly<Record<string, unknown>>;
 /** Hidden size, layers, heads, KV heads, MLP columns, vocabulary. */
 type Shape = readonly [number, number, number, number, number, number];
@@ -195,7 +197,7 @@ const LLAMA3_70B: Shape = [8192, 80, 64, 8, 28_672, 128_256];
 const PIXTRAL = { hidden_size: 1024, num_hidden_layers: 24, intermediate_size: 4096 };
 
 /** Configs by preset name. */
-export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = {
+export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "llama-3-70b": llama(LLAMA3_70B, 8192),
   "llama-3.2-11b-vision": mllama([4096, 40, 32, 8, 14_336, 128_256]),
   "llama-3.2-90b-vision": mllama([8192, 100, 64, 8, 28_672, 128_256]),
@@ -475,4 +477,4 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = {
   "bge-small-en": encoder("bert", 384, 12, 30_522, 512, 2),
   "all-minilm-l6-v2": encoder("bert", 384, 6, 30_522, 512, 2),
   "all-minilm-l12-v2": encoder("bert", 384, 12, 30_522, 512, 2),
-};
+});

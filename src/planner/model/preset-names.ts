@@ -3,6 +3,8 @@
  * name (`Qwen/Qwen3-4B-Instruct-2507-FP8`). What a suffix says of the weights' format is kept.
  */
 
+import { wordTable } from "../../core/index.ts";
+
 /** What a name says: the keys to try, most exact first, and the format that its suffix names. */
 export interface ReadName {
   readonly keys: readonly string[];
@@ -40,7 +42,7 @@ const SUFFIXES =
   /-(?:instruct|it|chat|hf|base|think|thinking|reasoning(?:-plus)?|preview|sft|dpo|rl|zero|terminus|exp|speciale|pt|alpha|beta|v\d+(?:\.\d+)?|dynamic|turbo|qat|1m|4k|8k|16k|32k|128k|tuned|hub|uncased|cased|0\d-20\d\d|1[0-2]-20\d\d|2[3-6](?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01]))(?=-|$)/g;
 
 /** Other names of the same shapes. Keys are names without organisation, tuning and date. */
-const ALIASES: Readonly<Record<string, string>> = {
+const ALIASES: Readonly<Record<string, string>> = wordTable({
   "codegemma-2b": "gemma-2b",
   "codegemma-7b": "gemma-7b",
   "medgemma-4b": "gemma-3-4b",
@@ -137,7 +139,7 @@ const ALIASES: Readonly<Record<string, string>> = {
   "dbrx-instruct": "dbrx",
   "gpt-oss": "gpt-oss-20b",
   gptj: "gpt-j-6b",
-};
+});
 
 /** `llama3.1:8b-instruct-q4_K_M`, as Ollama writes it, and underscores for dots, as NVIDIA does. */
 function plainName(text: string): string {

@@ -2,7 +2,7 @@
  * Well-known models by name: the fields of their published `config.json` that decide size and shape. The counts that
  * these configs give are compared with published ones in `architectures.test.ts`.
  */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { weightFormat } from "../memory/formats.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { FAMILY_CONFIGS } from "./preset-families.ts";
@@ -145,7 +145,7 @@ function bert(hidden_size: number, num_hidden_layers: number, num_attention_head
 }
 
 /** Configs by preset name. */
-export const MODEL_CONFIGS: Readonly<Record<string, Config>> = {
+export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "llama-2-7b": llama([4096, 32, 32, 32, 11_008, 32_000], 4096, { dtype: "float16" }),
   "llama-2-13b": llama([5120, 40, 40, 40, 13_824, 32_000], 4096, { dtype: "float16" }),
   "llama-2-70b": llama([8192, 80, 64, 8, 28_672, 32_000], 4096, { dtype: "float16" }),
@@ -330,7 +330,7 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = {
   "bert-base": bert(768, 12, 12),
   "bert-large": bert(1024, 24, 16),
   ...FAMILY_CONFIGS,
-};
+});
 
 export const MODEL_PRESETS: readonly string[] = Object.keys(MODEL_CONFIGS);
 

@@ -1,13 +1,14 @@
 /** In which format a config says its weights are: `dtype`, or `quantization_config`. */
+import { wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 
-const DTYPES: Readonly<Record<string, string>> = {
+const DTYPES: Readonly<Record<string, string>> = wordTable({
   float32: "f32",
   float16: "f16",
   bfloat16: "bf16",
   float8_e4m3fn: "fp8",
   float64: "f32",
-};
+});
 
 /** The format's name, as in memory/formats.ts, and what had to be assumed. */
 export function weightFormatOf(config: ConfigReader): { name: string; assumptions: readonly string[] } {

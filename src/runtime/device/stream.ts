@@ -1,5 +1,5 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
-import { ClosedError, InvalidArgumentError } from "../../core/index.ts";
+import { ClosedError, InvalidArgumentError, wordTable } from "../../core/index.ts";
 import type { HeldKind } from "../memory/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
@@ -12,11 +12,11 @@ const DISABLE_TIMING = 2;
 const CAPTURE_MODE_THREAD_LOCAL = 1;
 
 /** Who makes what holds a handle, by the name of its class. */
-const FACTORIES: Readonly<Record<string, string>> = {
+const FACTORIES: Readonly<Record<string, string>> = wordTable({
   CudaStream: "CudaStream.create(device)",
   CudaEvent: "CudaEvent.create(device)",
   CudaGraph: "stream.capture(fn)",
-};
+});
 
 abstract class Handle implements Disposable {
   readonly device: CudaDevice;

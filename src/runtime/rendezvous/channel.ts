@@ -4,7 +4,7 @@
  * can be put in, repeated or left out. It is not encrypted: ids and addresses travel here, no data.
  */
 import type { Socket } from "node:net";
-import { FormatError } from "../../core/index.ts";
+import { FormatError, wordTable } from "../../core/index.ts";
 import { signed, verifiedText } from "./frame-mac.ts";
 
 /** Before the peer has proved itself. */
@@ -16,11 +16,11 @@ const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 4;
 
 /** Why an address cannot be listened on, by the system's code. */
-export const LISTEN_ERRORS: Readonly<Record<string, string>> = {
+export const LISTEN_ERRORS: Readonly<Record<string, string>> = wordTable({
   EADDRNOTAVAIL: "this host does not have it",
   EADDRINUSE: "another program listens there",
   ENOTFOUND: "the name cannot be looked up",
-};
+});
 
 export interface ChannelKeys {
   readonly send: Buffer;

@@ -9,6 +9,7 @@ import {
   InvalidArgumentError,
   RankFailedError,
   UnavailableError,
+  wordTable,
 } from "../../core/index.ts";
 import { type BackendKind, type HostHandle, runningTime } from "../comm/index.ts";
 import { knock, type PeerSocket } from "../rendezvous/index.ts";
@@ -40,14 +41,14 @@ export interface AgentSpec {
 }
 
 /** What the system's error codes mean to somebody who wants two hosts to meet. */
-const REASONS: Readonly<Record<string, string>> = {
+const REASONS: Readonly<Record<string, string>> = wordTable({
   ENOTFOUND: "its name cannot be looked up",
   EAI_AGAIN: "its name cannot be looked up now",
   ECONNREFUSED: "nothing listens there: the launcher of host 0 is not running, uses another port, or has begun already",
   EHOSTUNREACH: "there is no route to it",
   ENETUNREACH: "there is no route to it",
   ETIMEDOUT: "it does not answer: a firewall may drop what is sent there",
-};
+});
 
 /**
  * Connects to the first host, again and again while it is not there.

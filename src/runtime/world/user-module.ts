@@ -14,7 +14,7 @@ import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type * as Esbuild from "esbuild";
 import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
-import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { FormatError, InvalidArgumentError, UnavailableError, wordTable } from "../../core/index.ts";
 import { ownName, removeOrphans } from "../memory/index.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
 
@@ -30,7 +30,7 @@ export interface UserModule {
   readonly isCommonJs: boolean;
 }
 
-const LOADERS: Readonly<Record<string, Loader>> = {
+const LOADERS: Readonly<Record<string, Loader>> = wordTable({
   ".ts": "ts",
   ".mts": "ts",
   ".cts": "ts",
@@ -39,7 +39,7 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   ".mjs": "js",
   ".cjs": "js",
   ".jsx": "jsx",
-};
+});
 const BUILTINS = new Set(builtinModules);
 
 interface CacheEntry {

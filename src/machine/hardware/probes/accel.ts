@@ -3,13 +3,14 @@
  * apart by its kernel driver, or by the vendor on the PCI bus, and never assumed. What neither tells is a warning.
  */
 
+import { wordTable } from "../../../core/index.ts";
 import { field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
 import { type Card, devNodes, readCards } from "./drm.ts";
 
 /** Which family a kernel driver of the accel class serves. */
-const BY_DRIVER: Readonly<Record<string, AccelKind>> = {
+const BY_DRIVER: Readonly<Record<string, AccelKind>> = wordTable({
   intel_vpu: "intel-npu",
   ivpu: "intel-npu",
   amdxdna: "amd-xdna",
@@ -19,7 +20,7 @@ const BY_DRIVER: Readonly<Record<string, AccelKind>> = {
   tpu_v4: "tpu",
   gasket: "tpu",
   "gasket-driver": "tpu",
-};
+});
 const BY_VENDOR: Readonly<Record<number, AccelKind>> = { 6880: "tpu", 7587: "gaudi", 6091: "qualcomm-ai" };
 
 export type AccelKind = "intel-npu" | "amd-xdna" | "gaudi" | "qualcomm-ai" | "tpu";

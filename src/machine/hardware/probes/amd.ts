@@ -3,6 +3,7 @@
  * without sysfs), amd-smi's or rocm-smi's JSON. A package split in partitions (MI300 CPX, DPX, QPX) gives one device per
  * partition, each with its share of the memory.
  */
+import { wordTable } from "../../../core/index.ts";
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { count, field, line } from "../field-readers.ts";
 import { defined } from "../pci.ts";
@@ -23,7 +24,7 @@ import { type Card, readCards, readSensors } from "./drm.ts";
 import { percent } from "./nvidia.ts";
 
 /** Partitions of a package by compute mode where sysfs does not count them (MI300: 6 or 8 XCDs; CPX is one each). */
-const PARTITIONS: Readonly<Record<string, number>> = { SPX: 1, DPX: 2, TPX: 3, QPX: 4, CPX: 8 };
+const PARTITIONS: Readonly<Record<string, number>> = wordTable({ SPX: 1, DPX: 2, TPX: 3, QPX: 4, CPX: 8 });
 
 export const amdProbe: Probe = {
   name: "amd",

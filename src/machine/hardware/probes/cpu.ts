@@ -3,6 +3,7 @@
  * this process may use: the cgroup's limit where it is below the machine's memory. Bandwidth comes from the firmware's
  * HMAT table (access0/initiators/read_bandwidth of a node) or not at all.
  */
+import { wordTable } from "../../../core/index.ts";
 import { type Device, dtypesOf } from "../../topology/index.ts";
 import { type Limits, readLimits } from "../cgroup-limits.ts";
 import { appleSoc } from "../device-tree.ts";
@@ -18,7 +19,7 @@ const ISA_FLAGS =
   );
 
 /** MIDR part numbers of cores in servers with accelerators (Arm Technical Reference Manuals; Linux cputype.h). */
-const ARM_CORES: Readonly<Record<string, string>> = {
+const ARM_CORES: Readonly<Record<string, string>> = wordTable({
   "0x41/0xd0c": "Arm Neoverse-N1",
   "0x41/0xd40": "Arm Neoverse-V1",
   "0x41/0xd49": "Arm Neoverse-N2",
@@ -27,7 +28,7 @@ const ARM_CORES: Readonly<Record<string, string>> = {
   "0x41/0xd87": "Arm Cortex-A725",
   "0x41/0xd42": "Arm Cortex-A78AE",
   "0xc0/0xac3": "Ampere-1",
-};
+});
 /** MIDR's implementer of Apple's cores. */
 const APPLE = "0x61";
 

@@ -2,6 +2,7 @@
  * Intel Gaudi 1, 2 and 3: hl-smi's query where the tool is, else the habanalabs driver's devices. Eight cards of a
  * baseboard are joined all to all by their Ethernet ports, a fixed number a pair.
  */
+import { wordTable } from "../../../core/index.ts";
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { ask } from "../ask-tool.ts";
 import { count, field, linesOf, mib, number, pciAddress, unreadableRow } from "../field-readers.ts";
@@ -24,11 +25,11 @@ const NAMES: Readonly<Record<number, string>> = {
   4193: "HL-325L",
 };
 /** Ports of a pair on the baseboard and the rate of one, Gb/s (HLS-1, HLS-Gaudi2 and Gaudi 3 baseboard documents). */
-const BOARDS: Readonly<Record<string, { readonly ports: number; readonly portGbps: number }>> = {
+const BOARDS: Readonly<Record<string, { readonly ports: number; readonly portGbps: number }>> = wordTable({
   gaudi: { ports: 1, portGbps: 100 },
   gaudi2: { ports: 3, portGbps: 100 },
   gaudi3: { ports: 3, portGbps: 200 },
-};
+});
 const MAX_CARDS = 64;
 
 export const gaudiProbe: Probe = {

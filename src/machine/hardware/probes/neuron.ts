@@ -2,6 +2,7 @@
  * AWS Inferentia and Trainium: `neuron-ls -j` as the tool really prints it (bytes of memory, neighbours in connected_to),
  * else the driver's sysfs. The generation comes from the instance type, the PCI id or the driver.
  */
+import { wordTable } from "../../../core/index.ts";
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { ask } from "../ask-tool.ts";
 import { count, field, json, line, memory, pciAddress, record, scalar } from "../field-readers.ts";
@@ -19,12 +20,12 @@ const BY_PCI: Readonly<Record<number, string>> = {
   29284: "inf2",
   29540: "trn2",
 };
-const NAMES: Readonly<Record<string, string>> = {
+const NAMES: Readonly<Record<string, string>> = wordTable({
   inf1: "AWS Inferentia",
   inf2: "AWS Inferentia2",
   trn1: "AWS Trainium",
   trn2: "AWS Trainium2",
-};
+});
 
 export const neuronProbe: Probe = {
   name: "neuron",

@@ -4,6 +4,7 @@
  * fewer.
  */
 
+import { wordTable } from "../../../core/index.ts";
 import { type Answer, ask } from "../ask-tool.ts";
 import { count, field, line, linesOf, mib, number, pciAddress, unreadableRow } from "../field-readers.ts";
 import type { CommandRequest } from "../machine.ts";
@@ -13,13 +14,13 @@ import { isSuperchip, type NvidiaMig, type NvidiaReading, type NvidiaReadings, p
 import { askSmi, FORMAT, hasArg, linksSingly, MAX_GPUS, query } from "./nvidia-smi-query.ts";
 
 /** Cells of `topo -p2p r` (its legend). */
-const PEER_CELLS: Readonly<Record<string, string>> = {
+const PEER_CELLS: Readonly<Record<string, string>> = wordTable({
   CNS: "the chipset does not support it",
   GNS: "the GPU does not support it",
   TNS: "the topology does not support it",
   DR: "it is disabled by a registry key",
   NS: "it is not supported",
-};
+});
 /** Most rows of one table that are read: a GPU or a process each. */
 const MAX_ROWS = 1024;
 /** Most processes that are kept of one host. */

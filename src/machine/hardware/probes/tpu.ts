@@ -3,6 +3,7 @@
  * tpu_version. The chips of one host stand in a 2x2 or 2x4 board, whose ICI links are the board's; links to other hosts
  * show in no file of this one.
  */
+import { wordTable } from "../../../core/index.ts";
 import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { count, field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
@@ -30,7 +31,7 @@ const WORDS: readonly (readonly [RegExp, string])[] = [
   [/v2/i, "v2"],
 ];
 /** GB/s of one ICI link in one direction (Google Cloud TPU documentation, per chip over its links). */
-const ICI_GBPS: Readonly<Record<string, number>> = { v4: 50, v5e: 50, v5p: 100, v6e: 112 };
+const ICI_GBPS: Readonly<Record<string, number>> = wordTable({ v4: 50, v5e: 50, v5p: 100, v6e: 112 });
 
 export const tpuProbe: Probe = {
   name: "tpu",
