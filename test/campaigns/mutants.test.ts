@@ -70,3 +70,12 @@ it.each(options.map((option) => [option.name, countOf(option), option] as const)
   },
   Math.max(60_000, COUNT * 500),
 );
+
+it("makes mutants of documents of any depth, the same for the same seed", () => {
+  const deep = new TextEncoder().encode(`{"a": ${"[".repeat(20_000)}${"]".repeat(20_000)}, "b": 1}`);
+  for (let seed = 0; seed < 10; seed++) {
+    const changed = mutateFile(deep, new Random(seed));
+    expect(Buffer.compare(changed, mutateFile(deep, new Random(seed)))).toBe(0);
+    expect(Buffer.compare(changed, deep)).not.toBe(0);
+  }
+});
