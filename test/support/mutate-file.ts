@@ -33,6 +33,18 @@ function nested(depth: number): string {
   return `${"[".repeat(depth)}${"]".repeat(depth)}`;
 }
 
+/** Documents that are nested deeper are changed as bytes: what works on values here, and in Node, takes stack for each level. */
+const MAX_DEPTH = 1000;
+
+function isDeep(root: Json): boolean {
+  let level: Json[] = [root];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > MAX_DEPTH) return true;
+    level = level.flatMap((node) => (typeof node === "object" && node !== null ? Object.values(node) : []));
+  }
+  return false;
+}
+
 /** Replaces, removes, doubles or renames one node of a JSON value, anywhere in it. */
 function mutateJson(root: Json, random: Random): Json {
   const places: { holder: Json[] | { [key: string]: Json }; key: string | number }[] = [];
@@ -108,23 +120,16 @@ function mutateBytes(bytes: Uint8Array, random: Random): Uint8Array {
 }
 
 /** The JSON of a file, and how to put another in its place. */
-function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Array | undefined } | undefined {
+function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Array } | undefined {
   const parse = (part: Uint8Array): Json | undefined => {
     try {
-      return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(part)) as Json;
+      const value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(part)) as Json;
+      return isDeep(value) ? undefined : value;
     } catch {
       return undefined;
     }
   };
-  const encode = (value: Json): Uint8Array | undefined => {
-    try {
-      return new TextEncoder().encode(JSON.stringify(value));
-    } catch (error) {
-      // Nested deeper than JSON.stringify goes: such files are made by bytes.
-      if (error instanceof RangeError) return undefined;
-      throw error;
-    }
-  };
+  const encode = (value: Json) => new TextEncoder().encode(JSON.stringify(value));
   const whole = parse(bytes);
   if (whole !== undefined) return { value: whole, put: encode };
   // safetensors: the header's length, the header, the data.
@@ -136,7 +141,6 @@ function jsonOf(bytes: Uint8Array): { value: Json; put: (value: Json) => Uint8Ar
     value: header,
     put: (value) => {
       const text = encode(value);
-      if (text === undefined) return undefined;
       const size = new Uint8Array(8);
       new DataView(size.buffer).setBigUint64(0, BigInt(text.length), true);
       return new Uint8Array(Buffer.concat([size, text, bytes.subarray(8 + length)]));

@@ -18,7 +18,7 @@ export {
   removeMappedControl,
 } from "./mapped-segment.ts";
 export { nap } from "./nap.ts";
-export { machine, ownName, removeOrphans } from "./owned-files.ts";
+export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 export {
   HELD_KINDS,
   type Held,

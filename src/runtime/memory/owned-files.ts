@@ -3,7 +3,7 @@
  * are, so that the next process finds those of makers that are gone.
  */
 import { createHash } from "node:crypto";
-import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync, type Stats } from "node:fs";
+import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, type Stats } from "node:fs";
 import { join } from "node:path";
 
 /** Where process numbers mean the same, then the maker, then what only the file's kind knows. */
@@ -48,6 +48,32 @@ export function removeOrphans(folder: string, kind: string, isOne: (file: Stats,
       return false;
     }
   });
+}
+
+/** Folders of this process that stand. */
+const standing = new Set<string>();
+
+/** Removes the folders that a process still has when it ends, also by process.exit(). */
+function removeStanding(): void {
+  for (const path of standing) removeOwnFolder(path);
+}
+
+/**
+ * Makes a folder that only this user can open, and removes those of the kind that killed processes have left beside it.
+ * It is removed by `removeOwnFolder`, when the process exits, or by the next process that makes one.
+ * @returns its path
+ */
+export function makeOwnFolder(parent: string, kind: string): string {
+  removeOrphans(parent, kind, (file) => file.isDirectory());
+  const path = mkdtempSync(join(parent, ownName(kind, "")));
+  if (standing.size === 0) process.on("exit", removeStanding);
+  standing.add(path);
+  return path;
+}
+
+export function removeOwnFolder(path: string): void {
+  if (standing.delete(path) && standing.size === 0) process.off("exit", removeStanding);
+  rmSync(path, { recursive: true, force: true });
 }
 
 function listed(folder: string): string[] {

@@ -3,13 +3,13 @@
  * them, and a socket from each. What mpirun itself says is kept for the error of a rank that dies without a word.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { invariant, NativeError } from "../../core/index.ts";
 import type { BackendKind } from "../comm/index.ts";
+import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
 import { BaseHost } from "./base-host.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
@@ -176,7 +176,7 @@ export class RankGang {
    */
   static async start(kind: BackendKind, ranks: number, env: Env = {}): Promise<RankGang> {
     const program = [process.execPath, fileURLToPath(loadableUrl("runtime/world/rank-entry"))];
-    const folder = mkdtempSync(join(tmpdir(), "chorale-ranks-"));
+    const folder = makeOwnFolder(tmpdir(), "chorale-ranks");
     try {
       const start = await kind.startTogether?.(ranks, program, folder, env);
       invariant(start !== undefined, `the ${kind.name} backend starts ranks together`);
@@ -188,7 +188,7 @@ export class RankGang {
       });
       return new RankGang(ranks, start, { folder, path, server }, env);
     } catch (error) {
-      rmSync(folder, { recursive: true, force: true });
+      removeOwnFolder(folder);
       throw error;
     }
   }
@@ -221,7 +221,7 @@ export class RankGang {
   memberEnded(): void {
     if (this.#members.some(({ exited }) => !exited)) return;
     this.#server.close();
-    if (this.#isCommandOver) rmSync(this.#folder, { recursive: true, force: true });
+    if (this.#isCommandOver) removeOwnFolder(this.#folder);
     else this.#ending = setTimeout(() => this.kill(), COMMAND_END_MS);
   }
 
@@ -280,7 +280,7 @@ export class RankGang {
     this.#isCommandOver = true;
     if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
     for (const member of this.#members) member.over(this.lastWords);
-    rmSync(this.#folder, { recursive: true, force: true });
+    removeOwnFolder(this.#folder);
   }
 }
 

@@ -6,7 +6,7 @@
  * Newer Nodes strip types by themselves, which is not used: the first such import takes 110 ms in every rank's thread, and
  * bundling takes 25 ms once for all (Node 24 and 26, a small program); it also lacks tsx, and enums.
  */
-import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
 import { devNull, tmpdir } from "node:os";
@@ -15,7 +15,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import type * as Esbuild from "esbuild";
 import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError, wordTable } from "../../core/index.ts";
-import { ownName, removeOrphans } from "../memory/index.ts";
+import { makeOwnFolder } from "../memory/index.ts";
 import { copyRoot, entryPoints, packageRoot } from "./location.ts";
 
 /** A user's file, made loadable. */
@@ -275,14 +275,12 @@ function scratchFolder(): string {
     const parent = tmpdir();
     let made: string;
     try {
-      removeOrphans(parent, FOLDER_KIND, (file) => file.isDirectory());
-      made = mkdtempSync(join(parent, ownName(FOLDER_KIND, "")));
+      made = makeOwnFolder(parent, FOLDER_KIND);
     } catch (cause) {
       const how = "Set TMPDIR to a folder that exists, that you may write, and that has room.";
       throw new UnavailableError(`a folder for bundled modules in ${parent}`, (cause as Error).message, how, { cause });
     }
     folder = made;
-    process.once("exit", () => rmSync(made, { recursive: true, force: true }));
   }
   return folder;
 }

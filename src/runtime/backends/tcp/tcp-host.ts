@@ -1,17 +1,16 @@
 /** The launcher's side of a tcp world: the secret of its ranks, and the folder in which they keep their flight logs. */
 import { createHmac, randomBytes } from "node:crypto";
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
 import { FormatError, invariant } from "../../../core/index.ts";
 import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
-import { ownName, removeOrphans } from "../../memory/index.ts";
+import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
 import { readFlightLog } from "./flight-log.ts";
 import type { TcpHandle } from "./tcp-handle.ts";
 
 const SECRET_BYTES = 32;
 const KIND = "chorale-flight";
-const NONCE = /^[0-9a-f]{16}$/;
 const SALT = /^[0-9a-f]{64}$/;
 
 /** What the launcher knows of ranks that have failed, by their world's folder. */
@@ -46,14 +45,10 @@ export function adoptTcpHost(published: unknown, worldSecret: string): TcpHandle
   return { kind, ranks, generation, salt, secret, flightFolder: makeFolder() };
 }
 
-/** A folder that only this user can open; removed by the next launcher when this one is killed. */
 function makeFolder(): string | undefined {
   for (const folder of ["/dev/shm", tmpdir()]) {
-    removeOrphans(folder, KIND, (file, rest) => file.isDirectory() && NONCE.test(rest));
     try {
-      const path = join(folder, ownName(KIND, randomBytes(8).toString("hex")));
-      mkdirSync(path, { mode: 0o700 });
-      return path;
+      return makeOwnFolder(folder, KIND);
     } catch {
       // Full, or not there: the next one. Without any the world runs, and its dumps are empty.
     }
@@ -64,7 +59,7 @@ function makeFolder(): string | undefined {
 export function releaseTcpHost({ flightFolder }: TcpHandle): void {
   if (flightFolder === undefined) return;
   failed.delete(flightFolder);
-  rmSync(flightFolder, { recursive: true, force: true });
+  removeOwnFolder(flightFolder);
 }
 
 /** Notes that a rank is dead. The ranks hear it from its connections, and from the launcher's bootstrap. */

@@ -1,0 +1,30 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, expect, it } from "vitest";
+import { makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
+
+const parent = mkdtempSync(join(tmpdir(), "chorale-test-owned-"));
+afterAll(() => rmSync(parent, { recursive: true }));
+const transpiled = fileURLToPath(new URL("../../../.cache/dev/runtime/memory/owned-files.js", import.meta.url));
+
+/** Makes two folders in a process of its own, which then does what `end` says. */
+function endAfterTwo(end: string): void {
+  const text = `import { makeOwnFolder } from ${JSON.stringify(transpiled)};
+    for (const kind of ["chorale-one", "chorale-two"]) makeOwnFolder(${JSON.stringify(parent)}, kind);
+    ${end}`;
+  spawnSync(process.execPath, ["--input-type=module", "-e", text], { stdio: "inherit" });
+}
+
+it("own folders are removed when their process exits, and by the next one when it is killed", () => {
+  endAfterTwo("process.exit(0);");
+  expect(readdirSync(parent)).toEqual([]);
+  endAfterTwo('process.kill(process.pid, "SIGKILL");');
+  expect(readdirSync(parent)).toHaveLength(2);
+  const mine = makeOwnFolder(parent, "chorale-one");
+  expect(readdirSync(parent)).toHaveLength(2);
+  removeOwnFolder(mine);
+  expect(readdirSync(parent)).toEqual([expect.stringMatching(/^chorale-two-/)]);
+});
