@@ -35,6 +35,7 @@ export {
   COLLECTIVE_NAMES,
   type CollectiveName,
   type Extent,
+  findOperation,
   type Holder,
   type InPlace,
   OPERATION_NAMES,

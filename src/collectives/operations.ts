@@ -142,6 +142,15 @@ export function operationInfo(op: OperationName): OperationInfo {
   return OPERATIONS[op];
 }
 
+/** @returns the one of `names` that `text` means, however it is spelt: `all_reduce`, `allReduce`, `all-reduce` */
+export function findOperation<N extends OperationName>(text: string, names: readonly N[]): N | undefined {
+  const normal = text
+    .replace(/([a-z])([A-Z])/g, "$1_$2")
+    .replaceAll("-", "_")
+    .toLowerCase();
+  return names.find((name) => name === normal || name.replaceAll("_", "") === normal);
+}
+
 /**
  * Reads an operation's name, `all_reduce` or `allReduce` or `all-reduce`.
  * @throws InvalidArgumentError naming the operations
@@ -149,11 +158,7 @@ export function operationInfo(op: OperationName): OperationInfo {
  * parseOperation("all-reduce") // "all_reduce"
  */
 export function parseOperation(text: string, argument = "operation"): OperationName {
-  const normal = text
-    .replace(/([a-z])([A-Z])/g, "$1_$2")
-    .replaceAll("-", "_")
-    .toLowerCase();
-  const found = OPERATION_NAMES.find((name) => name === normal || name.replaceAll("_", "") === normal);
+  const found = findOperation(text, OPERATION_NAMES);
   if (found === undefined) throw new InvalidArgumentError(argument, text, `one of ${OPERATION_NAMES.join(", ")}`);
   return found;
 }

@@ -85,7 +85,11 @@ describe("the collective of a plan's file", () => {
     expect(codes(expectCollective(misspelt, "anything"))).toEqual([]);
     expect(() => expectCollective(misspelt, "broadcast:2")).toThrow(/a root from 0 to 1/);
     expect(() => expectCollective(misspelt, "all_reduce")).toThrow(/buffers as the plan has them/);
-    expect(() => expectCollective(misspelt, "brodcast")).toThrow(/all_reduce, broadcast/);
+    expect(() => expectCollective(misspelt, "brodcast")).toThrow(
+      /one of all_reduce, broadcast, .*, barrier, or anything$/,
+    );
+    for (const name of ["send", "all_to_all_v"])
+      expect(() => expectCollective(misspelt, name)).toThrow(/one of all_reduce/);
   });
 });
 

@@ -2,7 +2,7 @@
  * Which collective a plan from a MSCCL++ file is: files give a name and the chunks of every rank, no root and no count. What a
  * name does not settle is found from the chunks, or is left open for the verifier to say so.
  */
-import { COLLECTIVE_NAMES, type CollectiveName, parseOperation } from "../../collectives/index.ts";
+import { COLLECTIVE_NAMES, type CollectiveName, findOperation } from "../../collectives/index.ts";
 import { deepFreeze, InvalidArgumentError } from "../../core/index.ts";
 import { collectiveChunks, type ExecutionPlan, type PlanCollective, segmentsOf } from "../plan/index.ts";
 
@@ -45,10 +45,11 @@ function fitting(
 
 /** Collectives whose buffers depend on counts that a file does not give. */
 const WITH_COUNTS: readonly string[] = ["all_gather_v", "reduce_scatter_v", "all_to_all_v"];
+const WITHOUT_COUNTS = COLLECTIVE_NAMES.filter((name) => !WITH_COUNTS.includes(name));
 
 /** Reads MSCCL++'s name of a collective; `custom` without conditions when it, or the root, is not known. */
 export function inferCollective(name: string, inPlace: boolean, ranks: readonly RankChunks[]): PlanCollective {
-  const known = COLLECTIVE_NAMES.find((c) => c.replaceAll("_", "") === name && !WITH_COUNTS.includes(c));
+  const known = WITHOUT_COUNTS.find((c) => c.replaceAll("_", "") === name);
   const collective = known === undefined ? undefined : fitting(known, inPlace, ranks);
   if (collective !== undefined) return collective;
   const [input] = ranks[0] ?? [0];
@@ -93,10 +94,12 @@ export function expectCollective(plan: ExecutionPlan, expected: string): Executi
   const root = rootText === undefined ? 0 : Number(rootText);
   if (rootText === "" || !Number.isInteger(root) || root < 0 || root >= numRanks)
     throw new InvalidArgumentError("--expect", expected, `a collective with a root from 0 to ${numRanks - 1}`);
-  const operation = parseOperation(word, "--expect");
-  const name = COLLECTIVE_NAMES.find((known) => known === operation && !WITH_COUNTS.includes(known));
+  const name = findOperation(word, WITHOUT_COUNTS);
+  if (name === undefined) {
+    throw new InvalidArgumentError("--expect", expected, `one of ${WITHOUT_COUNTS.join(", ")}, or anything`);
+  }
   // Buffers that a rank does not need may be there all the same.
-  const collective = name === undefined ? undefined : fitting(name, inPlace, ranks, root);
+  const collective = fitting(name, inPlace, ranks, root);
   if (collective === undefined) {
     throw new InvalidArgumentError(
       "--expect",
