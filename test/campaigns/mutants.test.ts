@@ -2,31 +2,27 @@
  * Mutants of every file that the command line takes: whatever a file holds, a call ends soon with exit code 0, 1, 2 or 3
  * and a sentence, without a stack, without a byte that a terminal obeys, and in bounded memory.
  *
- * CHORALE_MUTANTS sets how many of each option are made (10,000 before a release, a few in CI; a third of them where a
- * call starts ranks or programs), CHORALE_SEED the seed, CHORALE_ONLY a regular expression over the options' names, and
+ * A few of each option; `mutants.mjs` makes 10,000 on all cores. CHORALE_MUTANTS sets how many of each option are made (a
+ * third of them where a call starts ranks or programs), CHORALE_SEED the seed, CHORALE_ONLY a regular expression over the options' names, and
  * CHORALE_SHARD=I/N makes the I-th of N equal parts, so that N processes share the work.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import { afterAll, expect, it } from "vitest";
 import { runCli } from "../helpers/cli.ts";
 import { Random } from "../oracle/random.ts";
-import { wrongEnding } from "../support/cli-verdict.ts";
-import { callWith, type FileOption } from "../support/file-option.ts";
+import type { FileOption } from "../support/file-option.ts";
 import { fileOptions } from "../support/file-options.ts";
 import { mutateFile } from "../support/mutate-file.ts";
 import { rootOptions } from "../support/root-options.ts";
-import { changedPrototypes } from "../support/untouched-prototypes.ts";
+import { tryMutant } from "../support/try-mutant.ts";
 
 const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 5);
 const SEED = Number(process.env["CHORALE_SEED"] ?? 20_261_122);
 const [SHARD = 1, SHARDS = 1] = (process.env["CHORALE_SHARD"] ?? "1/1").split("/").map(Number);
 const ONLY = new RegExp(process.env["CHORALE_ONLY"] ?? "");
-/** A call that takes longer hangs, as far as anybody who waits for it can tell. */
-const MAX_MS = 20_000;
-const MAX_RSS_BYTES = 1e9;
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-mutants-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -42,26 +38,10 @@ it.each(options.map((option) => [option.name, countOf(option), option] as const)
     const wrong: string[] = [];
     const codes = new Map<number, number>();
     for (let index = SHARD - 1; index < count && wrong.length < 5; index += SHARDS) {
-      const random = new Random(SEED + index);
       const place = join(folder, String(index % 8));
       rmSync(place, { recursive: true, force: true });
-      const file = join(place, option.file);
-      mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, mutateFile(option.content, random));
-      const began = performance.now();
-      let problems: string[];
-      try {
-        const end = await callWith(option, file, (argv) => runCli(...argv));
-        codes.set(end.code, (codes.get(end.code) ?? 0) + 1);
-        problems = wrongEnding(end, option.isProgram);
-      } catch (error) {
-        problems = [`threw ${String(error)}`];
-      }
-      problems.push(...changedPrototypes());
-      const tookMs = performance.now() - began;
-      if (tookMs > MAX_MS) problems.push(`took ${tookMs.toFixed(0)} ms`);
-      const { rss } = process.memoryUsage();
-      if (rss > MAX_RSS_BYTES) problems.push(`${(rss / 1e6).toFixed(0)} MB resident after it`);
+      const { code, problems } = await tryMutant(option, SEED + index, place, runCli);
+      if (code !== undefined) codes.set(code, (codes.get(code) ?? 0) + 1);
       wrong.push(...problems.map((problem) => `seed ${SEED + index}: ${problem}`));
       if (index % 64 === 0) await turn();
     }

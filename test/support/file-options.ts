@@ -222,18 +222,14 @@ export function fileOptions(folder: string): readonly FileOption[] {
         isSlow: true,
       },
     ]),
-    {
-      name: "compile --target cuda: plan",
-      file: "plan.json",
-      content: ours,
-      argv: (path) => ["compile", path, "--target", "cuda", "--no-verify"],
-    },
-    {
-      name: "compile --target xml: plan",
-      file: "plan.json",
-      content: ours,
-      argv: (path) => ["compile", path, "--target", "xml", "--no-verify"],
-    },
+    ...["cuda", "xml", "json"].map(
+      (target): FileOption => ({
+        name: `compile --target ${target}: plan`,
+        file: "plan.json",
+        content: ours,
+        argv: (path) => ["compile", path, "--target", target, "--no-verify"],
+      }),
+    ),
     {
       name: "check --target mscclpp: plan",
       file: "plan.json",

@@ -41,13 +41,21 @@ const FILES: readonly (readonly [machine: string, files: readonly string[]])[] =
   ["intel-max1100-xe-link", ["commands/00-xpu-smi.json", "commands/01-xpu-smi.json"]],
 ];
 
+/** The roots that stand as copies, and the one file that each differs by. */
+const copies = new Map<string, string>();
+
 /** A copy of a machine's root in the folder of `path`, with what `path` holds in place of one file, or of its output. */
 function rootWith(machine: string, file: string, path: string): string {
   const root = join(dirname(path), "root");
-  rmSync(root, { recursive: true, force: true });
-  cpSync(join(ROOTS, machine), root, { recursive: true, verbatimSymlinks: true });
-  const changed = readFileSync(path);
   const target = join(root, file);
+  if (copies.get(root) === target && existsSync(target))
+    writeFileSync(target, readFileSync(join(ROOTS, machine, file)));
+  else {
+    rmSync(root, { recursive: true, force: true });
+    cpSync(join(ROOTS, machine), root, { recursive: true, verbatimSymlinks: true });
+    copies.set(root, target);
+  }
+  const changed = readFileSync(path);
   if (/^commands\//.test(file)) {
     const recorded = JSON.parse(readFileSync(target, "utf8")) as Recorded;
     writeFileSync(target, JSON.stringify({ ...recorded, stdout: changed.toString("utf8") }));

@@ -3,6 +3,7 @@ import { interpret } from "../../../test/support/interpret.ts";
 import { ALGORITHMS, algorithm } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
 import { verifyPlan } from "../verifier/index.ts";
+import { planFromJson, planToJson } from "./chorale-json.ts";
 import { readMscclXml } from "./read-msccl-xml.ts";
 import { writeMscclXml } from "./write-msccl-xml.ts";
 import { parseXml } from "./xml-subset.ts";
@@ -65,6 +66,13 @@ describe("MSCCL algorithm files", () => {
 
   it("cannot express packets, and say so", () => {
     expect(() => writeMscclXml(compile(algorithm("packet-all-gather").make({ numRanks: 2 })))).toThrow(/packets/);
+  });
+
+  it("are not written of a plan that does not hold together", () => {
+    const plan = JSON.parse(planToJson(compile(algorithm("ring-all-reduce").make({ numRanks: 2 }))));
+    const op = plan.ranks[0].strands[0].ops.find(({ kind }: { kind: string }) => kind === "put");
+    op.src.pop();
+    expect(() => writeMscclXml(planFromJson(plan))).toThrow(/0 sources, 1 destinations/);
   });
 
   it.each([

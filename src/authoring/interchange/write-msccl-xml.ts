@@ -5,6 +5,7 @@
  */
 import { UnsupportedError } from "../../core/index.ts";
 import type { ExecutionPlan, Op, Range } from "../plan/index.ts";
+import { requireShape } from "../verifier/index.ts";
 import { escapeXml } from "./xml-subset.ts";
 
 interface Place {
@@ -71,9 +72,11 @@ function append(tb: Tb, deps: readonly (Place | undefined)[], step: Omit<XmlStep
 
 /**
  * Writes an MSCCL algorithm.
- * @throws UnsupportedError naming the first operation that the format cannot express
+ * @throws UnsupportedError naming the first operation that the format cannot express; PlanError for a plan that does not
+ *   hold together
  */
 export function writeMscclXml(plan: ExecutionPlan): string {
+  requireShape(plan);
   const n = plan.ranks.length;
   const wireOf = (
     rank: number,

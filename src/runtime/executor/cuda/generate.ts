@@ -4,6 +4,7 @@
  * so that a captured graph can replay it. Pure; compiling and launching are the runtime's matter.
  */
 import { type ExecutionPlan, shapeOf } from "../../../authoring/plan/index.ts";
+import { requireShape } from "../../../authoring/verifier/index.ts";
 import { type DType, InvalidArgumentError, isLegal, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
@@ -91,9 +92,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
   if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
     throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
+  requireShape(plan);
+  const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
   let ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
-  const ops = kernelOps(plan, options);
   const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
   const format = usesPackets ? (options.packets ?? "words") : undefined;
   if (format === "lines") {
