@@ -1,7 +1,7 @@
 /** Builds test/fixtures/native/fake-gpu.cpp once, and points the CUDA and NCCL loaders of this process at it. */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,32 +11,70 @@ const source = fileURLToPath(new URL("../fixtures/native/fake-gpu.cpp", import.m
 const processes = fileURLToPath(new URL("../fixtures/native/fake-gpu-processes.hpp", import.meta.url));
 const kernels = fileURLToPath(new URL("../fixtures/native/fake-gpu-kernels.hpp", import.meta.url));
 const hostCuda = fileURLToPath(new URL("../support/host-cuda", import.meta.url));
+const folder = fileURLToPath(new URL("../../.cache/native", import.meta.url));
+
+/** What a release of NCCL does not have: these symbols are left out of the library. */
+const WITHOUT = {
+  old: ["ncclAlltoAll", "ncclGather", "ncclScatter", "ncclCommRevoke"],
+  usual: ["ncclCommRevoke"],
+  new: [],
+} as const;
+/** Compiling takes five seconds of CPU, at load some more. */
+const MOST_MS = 120_000;
+
+export interface FakeGpuVariant {
+  readonly nccl?: keyof typeof WITHOUT;
+  /** A source with kernels of its own, in place of those of plans. */
+  readonly kernels?: string;
+}
 
 /**
- * Compiles the stand-in (a few seconds, cached by content).
+ * Compiles the stand-in (a few seconds, cached by content). Releases of NCCL differ in what is linked only.
  * @returns its path, or `undefined` when there is no C++ compiler
  */
-export function buildFakeGpu(defines: readonly string[] = []): string | undefined {
-  const hash = createHash("sha256")
-    .update(readFileSync(source))
-    .update(readFileSync(processes))
-    .update(readFileSync(kernels))
-    .update(defines.join())
-    .digest("hex")
-    .slice(0, 16);
-  const folder = fileURLToPath(new URL("../../.cache/native", import.meta.url));
-  const target = `${folder}/fake-gpu-${hash}.so`;
-  if (existsSync(target)) return target;
+export function buildFakeGpu({ nccl = "usual", kernels: own }: FakeGpuVariant = {}): string | undefined {
   mkdirSync(folder, { recursive: true });
-  const temporary = `${target}.${process.pid}`;
-  // Kernels of plans run in it, unless it brings kernels of its own.
-  const own = [`HOST_CUDA="${hostCuda}"`, `HOST_KERNELS="${folder}"`];
-  const all = defines.some((define) => define.startsWith("FAKE_KERNELS")) ? defines : [...defines, ...own];
-  const flags = ["-std=c++17", "-O1", "-shared", "-fPIC", ...all.map((d) => `-D${d}`)];
-  const { status, error, stderr } = spawnSync("g++", [...flags, "-o", temporary, source, "-lpthread", "-ldl"]);
-  if (error !== undefined) return undefined;
-  if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
-  renameSync(temporary, target);
+  const hash = createHash("sha256");
+  for (const file of [source, processes, kernels]) hash.update(readFileSync(file));
+  const name = `${folder}/fake-gpu-${hash
+    .update(own ?? "")
+    .digest("hex")
+    .slice(0, 16)}`;
+  const define =
+    own === undefined ? [`HOST_CUDA="${hostCuda}"`, `HOST_KERNELS="${folder}"`] : [`FAKE_KERNELS="${own}"`];
+  const flags = ["-std=c++17", "-O1", "-fPIC", ...define.map((one) => `-D${one}`)];
+  const object = made(`${name}.o`, (target) => ["-c", ...flags, "-o", target, source]);
+  if (object === undefined) return undefined;
+  return made(`${name}-${nccl}.so`, (target) => {
+    const script = `${target}.map`;
+    writeFileSync(script, `{ local: ${["nothing", ...WITHOUT[nccl]].join("; ")}; };`);
+    return ["-shared", "-o", target, object, `-Wl,--version-script=${script}`, "-lpthread", "-ldl"];
+  });
+}
+
+/** A file that g++ makes: by one process, for which others wait. */
+function made(target: string, argsFor: (temporary: string) => readonly string[]): string | undefined {
+  const lock = `${target}.lock`;
+  const until = Date.now() + MOST_MS;
+  while (!existsSync(target)) {
+    try {
+      mkdirSync(lock);
+    } catch {
+      // Who died while it compiled left its lock.
+      if (Date.now() > until) rmSync(lock, { recursive: true, force: true });
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
+      continue;
+    }
+    try {
+      const temporary = `${target}.${process.pid}`;
+      const { status, error, stderr } = spawnSync("g++", argsFor(temporary));
+      if (error !== undefined) return undefined;
+      if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
+      renameSync(temporary, target);
+    } finally {
+      rmSync(lock, { recursive: true, force: true });
+    }
+  }
   return target;
 }
 

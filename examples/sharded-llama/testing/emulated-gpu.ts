@@ -41,7 +41,7 @@ export function useEmulatedGpu(): boolean {
   for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0;
   const file = `${folder}/llama-kernels-${(hash >>> 0).toString(16)}.inc`;
   writeFileSync(file, text);
-  const path = buildFakeGpu([`FAKE_KERNELS="${file}"`]);
+  const path = buildFakeGpu({ kernels: file });
   if (path === undefined) return false;
   for (const name of ["CUDA", "NCCL", "NVRTC"]) process.env[`CHORALE_${name}_LIBRARY`] = path;
   return true;

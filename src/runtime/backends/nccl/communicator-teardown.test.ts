@@ -15,7 +15,7 @@ import { reapNccl } from "./reap.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
-const useNew = buildFakeGpu(["FAKE_NEW_NCCL"]) ?? "";
+const useNew = buildFakeGpu({ nccl: "new" }) ?? "";
 const backend = new URL("../../../../.cache/dev/runtime/backends/nccl/index.js", import.meta.url).href;
 
 /** Runs `body(backend, rank, say)` as rank `rank` of `handle` on a thread of its own, which then stays. */
