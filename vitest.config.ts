@@ -21,14 +21,26 @@ const alias = Object.entries(exports).flatMap(([subpath, target]) =>
 
 /**
  * Tests of what computes and keeps nothing: they share a process, which loads each module once. Starting a process and
- * loading the same modules for every such file took 0.6 s of a core each. Tests of worlds, devices and commands have a
- * process of their own: they change its environment, count its threads and descriptors, and some end it.
+ * loading the same modules for every such file takes 0.6 s of a core each, and a second where it loads the commands. Tests
+ * of worlds, devices and processes have a process of their own: they change its environment, count its threads and
+ * descriptors, and some end it.
  */
 const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
-  "src/runtime/{comm,executor}/**/*.test.ts",
-  "test/{planner,oracle,mscclpp}/**/*.test.ts",
-  "test/{api-report,docstrings,parity,parity-dsl}.test.ts",
+  "src/runtime/{comm,executor,progress,rendezvous}/**/*.test.ts",
+  "src/runtime/memory/{control-segment,counts,joint-turn,label,lock,presence,turns}.test.ts",
+  "src/runtime/world/{parts,rank-frames}.test.ts",
+  "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,frame}.test.ts",
+  "src/runtime/backends/nccl/{completion,prepare}.test.ts",
+  "src/runtime/backends/threads/heap.test.ts",
+  "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",
+  "src/apps/doctor/{codes,doctor,ffi,mpi,node-version}.test.ts",
+  "examples/sharded-llama/{arguments,kernels,layout,memory}.test.ts",
+  "examples/{write-a-collective/ring,data-parallel/mlp}.test.ts",
+  "test/{planner,oracle,mscclpp,types}/**/*.test.ts",
+  "test/{api-report,architecture,authoring-rooms,backend-names,doc-links,docstrings,environment-page}.test.ts",
+  "test/{lean-start,parity,parity-dsl,simulator-accuracy,temporary-folder}.test.ts",
+  "test/campaigns/synthesis.test.ts",
 ];
 // Fixtures are recordings of machines, with links that lead anywhere.
 const exclude = ["**/node_modules/**", "test/fixtures/**"];
@@ -54,6 +66,7 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 30_000,
     pool: "forks",
-    maxWorkers: 2,
+    // One more than the two cores of CI: many tests wait for deadlines, processes and sockets.
+    maxWorkers: 3,
   },
 });
