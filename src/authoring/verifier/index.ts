@@ -14,4 +14,5 @@ export {
 } from "./findings.ts";
 export { provePlan, provePlanOnce } from "./prove-plan.ts";
 export { renderFindings } from "./render-findings.ts";
-export { requireShape, type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";
+export { requireShape } from "./require-shape.ts";
+export { type Verdict, type VerifyOptions, verifyPlan } from "./verify-plan.ts";

@@ -3,8 +3,7 @@
  * where. The semantics are docs/semantics.md; why one exploration decides is in `explore-plan.ts`. What it refuses to do:
  * guess. Where it cannot decide within its budget it says `undecided`, as an error.
  */
-import { PlanError } from "../../core/index.ts";
-import { type ExecutionPlan, proofOf } from "../plan/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import { placeOfSite } from "./access-log.ts";
 import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
 import { checkCounts } from "./check-counts.ts";
@@ -160,21 +159,6 @@ function undecidedProgress(plan: ExecutionPlan, size: CheckedSize): { message: s
     message: `its loops end at the sizes that were looked at, but may get stuck at others: ${why}`,
     hint: "let each channel and semaphore of a loop stand in one loop at either end, in the same order in all strands",
   };
-}
-
-/** Plans that are known to hold together: those that are simulated at one size after the other. */
-const sound = new WeakSet<ExecutionPlan>();
-
-/**
- * Refuses a plan that does not hold together (an operation outside its buffers, a channel to no rank): nothing can be said
- * about what it does, nor how long it takes. Whether it does what it should is `verifyPlan`'s to say.
- * @throws PlanError with what `verifyPlan` finds
- */
-export function requireShape(plan: ExecutionPlan): void {
-  if (sound.has(plan) || proofOf(plan)?.ok === true) return;
-  const findings = new Findings();
-  if (!checkShape(plan, findings)) throw new PlanError(plan.name ?? "the plan", findings.list);
-  sound.add(plan);
 }
 
 /** A file whose collective says nothing of any output would be right whatever it does. */

@@ -16,7 +16,7 @@ import type {
   Strand,
 } from "../../../authoring/plan/index.ts";
 import { bodyOf, channelOrdinal } from "../../../authoring/plan/index.ts";
-import { requireShape } from "../../../authoring/verifier/index.ts";
+import { requireShape } from "../../../authoring/verifier/internal.ts";
 import type { Code } from "./image.ts";
 
 /** One stretch of a buffer: chunks from `chunk` of part `segment` on. */
