@@ -46,6 +46,28 @@ describe("a forgotten await", () => {
   });
 });
 
+describe("a script that calls process.exit(0)", () => {
+  it("is told the calls that nobody awaited, and fails with strictWork", { timeout: 60_000 }, async () => {
+    const [warned, strict] = await Promise.all([
+      launched("forgotten-exit", "-n", "1"),
+      launched("forgotten-exit", "-n", "1", "--backend-option", "strictWork=true"),
+    ]);
+    expect(warned.code).toBe(0);
+    expect(warned.stderr).toMatch(/CHORALE_UNAWAITED_WORK.*\n.*all_reduce #0 at .*forgotten-exit\.ts:6/);
+    expect(strict.code).toBe(1);
+    expect(strict.stderr).toMatch(/strictWork is on\):\n.*all_reduce #0 at .*forgotten-exit\.ts:6/);
+  });
+});
+
+describe("a script that never joins its world", () => {
+  it("ends well, with a hint", { timeout: 60_000 }, async () => {
+    const run = await launched("never-joins", "-n", "2");
+    expect(run.code).toBe(0);
+    expect(run.stdout.trim().split("\n").sort()).toEqual(["[0] hello", "[1] hello"]);
+    expect(run.stderr).toMatch(/^chorale launch: 2 ranks ended without joining the world: .*joinWorld\(\)/);
+  });
+});
+
 describe("a rank that returned", () => {
   it("ends the waits of its peers as fast as one that exits", { timeout: 60_000 }, async () => {
     const start = performance.now();

@@ -141,6 +141,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       backend: flags.backend,
       signal: controller.signal,
       onEvent: (event) => {
+        if (event.kind === "world-ended" && event.unjoined !== undefined) tellUnjoined(event.unjoined);
         const text = describeEvent(event);
         if (text !== undefined && (flags.restarts ?? 0) + (flags.onFailure === undefined ? 0 : 1) > 0) {
           printError(`chorale launch: ${text}\n`);
@@ -200,6 +201,12 @@ function nodesOf(flags: Flags): NodesOptions | undefined {
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
 function given<const N extends string, F, V>(name: N, flag: F | undefined, of: (flag: F) => V): { [K in N]?: V } {
   return (flag === undefined ? {} : { [name]: of(flag) }) as { [K in N]?: V };
+}
+
+function tellUnjoined(ranks: readonly number[]): void {
+  const who = ranks.length === 1 ? `rank ${ranks[0]}` : `${ranks.length} ranks`;
+  const how = "a script takes part by joinWorld(), or by export default async (world) => result";
+  printError(`chorale launch: ${who} ended without joining the world: ${how}\n`);
 }
 
 /** What somebody who watches a world's restarts wants to read. */

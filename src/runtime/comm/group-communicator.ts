@@ -47,7 +47,7 @@ import { decodeObject, encodeObject } from "./object-codec.ts";
 import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
 import { type PendingWork, SettledWork } from "./work.ts";
-import { reportUnseen, WorkNotes } from "./work-notes.ts";
+import { WorkNotes } from "./work-notes.ts";
 
 const NO_OPTIONS = Object.freeze({});
 /** What a caller gave who left the counts out: the check of the call says what is missing. */
@@ -109,7 +109,12 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     this.ranks = place.ranks;
     this.generation = place.generation;
     // On a device the order of the stream is enough: whoever reads a result synchronizes, and need not await the call.
-    this.#notes = new WorkNotes(driver.strictWork === true || !driver.capabilities.deviceTensors);
+    this.#notes = new WorkNotes({
+      name: this.group,
+      reports: driver.strictWork === true || !driver.capabilities.deviceTensors,
+      strict: driver.strictWork === true,
+      hasFailed: () => driver.failure !== undefined,
+    });
   }
 
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
@@ -314,12 +319,11 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   async #close(): Promise<void> {
     await this.driver.drain();
     this.#ended = true;
-    const hasFailed = this.driver.failure !== undefined;
+    // Of a group that failed its works are not missed: the program was busy with the failure.
+    const unseen = this.#notes.end();
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
-    // Of a group that failed its works are not missed: the program was busy with the failure.
-    const unseen = hasFailed ? undefined : this.#notes.unseen(this.group);
-    const error = unseen === undefined ? undefined : reportUnseen(unseen, this.driver.strictWork ?? false);
+    const error = unseen === undefined ? undefined : this.#notes.report(unseen);
     if (error !== undefined) throw error;
   }
 

@@ -139,3 +139,4 @@ export {
   PendingWork,
   SettledWork,
 } from "./work.ts";
+export { reportUnseenAtExit } from "./work-notes.ts";

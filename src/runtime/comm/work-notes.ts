@@ -45,9 +45,22 @@ export interface Watched {
   note: WorkNote | undefined;
 }
 
+/** What a report must know of a group. */
+export interface NotedGroup {
+  readonly name: string;
+  /** Whether calls that nobody awaited are reported; otherwise later calls' sites are not taken. */
+  readonly reports: boolean;
+  /** Such calls are an error. */
+  readonly strict: boolean;
+  readonly hasFailed: () => boolean;
+}
+
+/** Notes of groups that are open: their program may exit before it closes them. */
+const open = new Set<WorkNotes>();
+
 export class WorkNotes {
   readonly #takesAll = (process.env["CHORALE_CALLSITES"] ?? "0") !== "0";
-  readonly #reports: boolean;
+  readonly #group: NotedGroup;
   #notes: WorkNote[] = [];
   #numWatched = 0;
   /** Calls up to the next one that is watched. */
@@ -56,9 +69,8 @@ export class WorkNotes {
   #stride = SAMPLE_EVERY;
   #sampledAt = 0;
 
-  /** @param reports whether the group reports calls that nobody awaited; otherwise later calls' sites are not taken */
-  constructor(reports: boolean) {
-    this.#reports = reports;
+  constructor(group: NotedGroup) {
+    this.#group = group;
   }
 
   /** Counts a call, and watches its work when its turn has come. Costs a subtraction for all others. */
@@ -71,14 +83,19 @@ export class WorkNotes {
     const isOver = work.state === "failed";
     if (!isOver) this.#numWatched++;
     if (this.#takesAll || this.#numWatched < FIRST_CALLS || isOver) this.#left = 1;
-    else this.#left = this.#reports ? this.#nextStride() : NEVER;
+    else this.#left = this.#group.reports ? this.#nextStride() : NEVER;
     // Also where nothing is reported: the error of a deadline names it.
     work.trace ??= traceOfCall();
-    if (!this.#reports || isOver) return;
+    if (!this.#group.reports || isOver) return;
     if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
     if (this.#notes.length >= MAX_NOTES) return;
     const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
     work.note = note;
+    if (this.#numWatched === 1) {
+      // Before listeners that tell other ranks of the end: it is no failure of this group yet.
+      if (open.size === 0) process.prependListener("exit", onExit);
+      open.add(this);
+    }
     this.#notes.push(note);
   }
 
@@ -90,8 +107,9 @@ export class WorkNotes {
     return this.#stride;
   }
 
-  /** The works that nobody looked at, in words; undefined when there is none. */
-  unseen(group: string): UnseenWorks | undefined {
+  /** The works that nobody looked at, in words; undefined when there is none, or the program was busy with a failure. */
+  unseen(): UnseenWorks | undefined {
+    if (this.#group.hasFailed()) return undefined;
     const unseen = this.#notes.filter(({ seen }) => !seen);
     if (unseen.length === 0) return undefined;
     const named = unseen.slice(0, MAX_NAMED).map(({ op, seq, trace }) => {
@@ -100,18 +118,53 @@ export class WorkNotes {
     });
     const more = unseen.length > MAX_NAMED ? `\n  and ${unseen.length - MAX_NAMED} more` : "";
     const calls = unseen.length === 1 ? "a call" : `${unseen.length} calls`;
-    return { what: `${calls} of group ${group} that nobody awaited or waited for`, sites: `${named.join("")}${more}` };
+    const what = `${calls} of group ${this.#group.name} that nobody awaited or waited for`;
+    return { what, sites: `${named.join("")}${more}` };
+  }
+
+  /** Ends the watch as the group is closed. @returns the works that nobody looked at */
+  end(): UnseenWorks | undefined {
+    if (open.delete(this) && open.size === 0) process.removeListener("exit", onExit);
+    return this.unseen();
+  }
+
+  /** Makes of them a warning of the process, or an error. @returns the error */
+  report(unseen: UnseenWorks): InvalidArgumentError | undefined {
+    if (this.#group.strict) return errorOf(unseen);
+    process.emitWarning(textOf(unseen), { type: WARNING, code: CODE });
+    return undefined;
+  }
+
+  /** Reports them, as the process exits: warnings would not be shown any more. @returns whether that is an error */
+  reportAtExit(): boolean {
+    const unseen = this.end();
+    if (unseen === undefined) return false;
+    const { strict } = this.#group;
+    const text = strict ? errorOf(unseen).message : `[${CODE}] ${WARNING}: ${textOf(unseen)}`;
+    process.stderr.write(`(node:${process.pid}) ${text}\n`);
+    return strict;
   }
 }
 
-/** Makes of forgotten works a warning of the process, or an error. @returns the error, with `strict` */
-export function reportUnseen({ what, sites }: UnseenWorks, strict: boolean): InvalidArgumentError | undefined {
-  if (strict) {
-    return new InvalidArgumentError("work", what, `await, or wait(), for every call (strictWork is on):${sites}`);
-  }
-  process.emitWarning(`${what}:${sites}\nawait each call, or its results may not be there yet`, {
-    type: "ChoraleWarning",
-    code: "CHORALE_UNAWAITED_WORK",
-  });
-  return undefined;
+const WARNING = "ChoraleWarning";
+const CODE = "CHORALE_UNAWAITED_WORK";
+const textOf = ({ what, sites }: UnseenWorks) =>
+  `${what}:${sites}\nawait each call, or its results may not be there yet`;
+const errorOf = ({ what, sites }: UnseenWorks) =>
+  new InvalidArgumentError("work", what, `await, or wait(), for every call (strictWork is on):${sites}`);
+
+/**
+ * Reports the works that nobody looked at, of a program that exits as if all were well with its groups open.
+ * @returns the exit code: 1 instead of 0 where that is an error
+ */
+export function reportUnseenAtExit(code: number): number {
+  if (code !== 0) return code;
+  let isError = false;
+  for (const notes of open) isError = notes.reportAtExit() || isError;
+  return isError ? 1 : 0;
+}
+
+function onExit(code: number): void {
+  const reported = reportUnseenAtExit(code);
+  if (reported !== code) process.exitCode = reported;
 }

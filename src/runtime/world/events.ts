@@ -57,12 +57,29 @@ export type WorldEvent = Common &
       }
     | { readonly kind: "rebuild-refused"; readonly because: string }
     | { readonly kind: "flight-recorded"; readonly path: string }
-    | { readonly kind: "world-ended"; readonly ok: boolean; readonly message?: string }
+    | {
+        readonly kind: "world-ended";
+        readonly ok: boolean;
+        readonly message?: string;
+        /** Ranks whose script ended without `joinWorld()`, of a world that ended well; absent when there are none. */
+        readonly unjoined?: readonly number[];
+      }
   );
 
 type Distribute<E> = E extends WorldEvent ? Omit<E, "timeMs"> : never;
 /** An event before it has its time. */
 export type NewWorldEvent = Distribute<WorldEvent>;
+
+/** How a world ended. @param unjoined ranks that ended without having joined it */
+export function worldEnded(
+  generation: number,
+  error: Error | undefined,
+  unjoined: ReadonlySet<number>,
+): Extract<NewWorldEvent, { kind: "world-ended" }> {
+  const common = { kind: "world-ended", generation } as const;
+  if (error !== undefined) return { ...common, ok: false, message: error.message };
+  return { ...common, ok: true, ...(unjoined.size > 0 && { unjoined: [...unjoined].sort((a, b) => a - b) }) };
+}
 
 /** Gives events to a listener and to the diagnostics channel. What a listener throws becomes a process warning. */
 export function eventSink(listener: ((event: WorldEvent) => void) | undefined): (event: NewWorldEvent) => void {

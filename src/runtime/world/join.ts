@@ -10,7 +10,10 @@ import { createWorld, isRebuilding, type World } from "./world.ts";
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
 const SLOT = Symbol.for("chorale.world");
 const JOINING = Symbol.for("chorale.world.joining");
+/** Set once this thread's program has asked for its world. */
+const ASKED = Symbol.for("chorale.world.asked");
 type Slot = {
+  [ASKED]?: boolean;
   [SLOT]?: { readonly world: World; readonly launched: boolean } | undefined;
   [JOINING]?: Promise<World> | undefined;
 };
@@ -18,6 +21,11 @@ type Slot = {
 /** For the launcher's workers: sets the world that `joinWorld()` gives in this thread. */
 export function offerWorld(world: World | undefined): void {
   (globalThis as Slot)[SLOT] = world === undefined ? undefined : { world, launched: true };
+}
+
+/** Whether the program of this thread has called `joinWorld()`. */
+export function hasJoined(): boolean {
+  return (globalThis as Slot)[ASKED] === true;
 }
 
 export interface JoinOptions {
@@ -52,6 +60,7 @@ export interface JoinOptions {
 export async function joinWorld(options: JoinOptions = {}): Promise<World> {
   checkMs("timeoutMs", options.timeoutMs, 1);
   const slot = globalThis as Slot;
+  slot[ASKED] = true;
   const offered = slot[SLOT];
   if (offered !== undefined && !offered.world.closed) return sameBackend(offered.world, options);
   if (offered !== undefined && isRebuilding(offered.world)) return offered.world.rebuild();

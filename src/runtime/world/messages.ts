@@ -74,6 +74,8 @@ export type FromRank =
   | { readonly kind: "child"; readonly pid: number; readonly isAlive: boolean }
   /** The rank called process.exit(). */
   | { readonly kind: "exiting"; readonly exitCode: number; readonly worldOpen: boolean }
+  /** The rank's script ends, and never asked for the world. */
+  | { readonly kind: "unjoined" }
   /** The rank has left its generation and waits for the next. */
   | { readonly kind: "rebuild"; readonly generation: number; readonly timeoutMs?: number; readonly lost?: string }
   | {
@@ -99,6 +101,7 @@ const CHECKS: { readonly [K in FromRank["kind"]]: (message: Fields) => boolean }
   // Zero and negative numbers mean process groups.
   child: ({ pid, isAlive }) => Number.isInteger(pid) && (pid as number) > 1 && typeof isAlive === "boolean",
   exiting: ({ exitCode, worldOpen }) => isNumber(exitCode) && typeof worldOpen === "boolean",
+  unjoined: () => true,
   rebuild: ({ generation, timeoutMs, lost }) =>
     isNumber(generation) && (timeoutMs === undefined || Number.isFinite(timeoutMs)) && isTextOrNone(lost),
   "bootstrap-set": ({ generation, key, value }) => isNumber(generation) && isText(key) && value instanceof Uint8Array,

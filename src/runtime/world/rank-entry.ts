@@ -5,7 +5,8 @@
  */
 import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show, Tensor } from "../../core/index.ts";
-import { checkCarried } from "../comm/index.ts";
+import { checkCarried, reportUnseenAtExit } from "../comm/index.ts";
+import { hasJoined } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
 import { reportChildren } from "./rank-children.ts";
@@ -16,6 +17,8 @@ const link = await openLink();
 const post = (message: FromRank) => link.post(message);
 
 let session: RankSession | undefined;
+/** What runs is a script, which is not given the world but asks for it; known once it has run. */
+let isScript = true;
 
 // A process writes to its pipes at once by itself.
 if (link.relaysOutput) {
@@ -59,6 +62,7 @@ async function run(job: Job): Promise<void> {
       closeWhenIdle(rank);
       if (!rank.failed) post({ kind: "done", value: undefined, final: false });
     } else {
+      isScript = false;
       const value: unknown = await main(world, job.data);
       await rank.close();
       if (!rank.failed) sendResult(value, job.reused && isUnfinished(before));
@@ -122,6 +126,7 @@ function sendResult(value: unknown, unfinished: boolean): void {
 /** A module without a default function is over when its thread has nothing left to do. */
 function closeWhenIdle(rank: RankSession): void {
   process.once("beforeExit", () => {
+    tellUnjoined();
     rank.close().catch((error: unknown) => {
       rank.fail(error);
       process.exit(1);
@@ -157,16 +162,24 @@ interface WritableInternals {
   _writev(chunks: readonly { chunk: string | Uint8Array; encoding: BufferEncoding }[], done: () => void): void;
 }
 
+/** Says that the script never asked for the world: more often than not it was meant to. */
+function tellUnjoined(): void {
+  if (isScript && !hasJoined()) post({ kind: "unjoined" });
+}
+
 /** Makes process.exit() say so first. @returns the exit that says nothing */
 function reportExit(): (code: number) => never {
   const exit = process.exit.bind(process);
   process.exit = (code) => {
-    const exitCode = Number(code ?? process.exitCode ?? 0);
+    // While the groups have not failed: others are told of this end next.
+    const asked = Number(code ?? process.exitCode ?? 0);
+    const exitCode = reportUnseenAtExit(asked);
+    if (exitCode === 0) tellUnjoined();
     const worldOpen = session?.worldOpen === true;
     post({ kind: "exiting", exitCode, worldOpen });
     if (worldOpen) session?.abandon(`it called process.exit(${exitCode})`);
     // An argument that is undefined would reset process.exitCode.
-    return code == null ? exit() : exit(code);
+    return exitCode !== asked ? exit(exitCode) : code == null ? exit() : exit(code);
   };
   return exit;
 }

@@ -10,7 +10,7 @@
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
-import { eventSink, type NewWorldEvent } from "./events.ts";
+import { eventSink, type NewWorldEvent, worldEnded } from "./events.ts";
 import { recordFlight } from "./flight.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
 import { HostSide } from "./host-side.ts";
@@ -43,6 +43,7 @@ export class Supervisor {
   readonly #timers = new Timers();
   /** Hosts whose programs returned with timers or the like still there. */
   readonly #unfinished = new Set<RankHost>();
+  readonly #unjoined = new Set<number>();
   readonly #leftovers = new KilledRankResources();
   /** Everybody who ever lived here and is not over yet. */
   readonly #alive = new Set<Member>();
@@ -114,12 +115,7 @@ export class Supervisor {
     const failure = this.#fatal ?? this.#current.firstFailure;
     const error = this.#ended ?? (failure === undefined ? undefined : failureError(failure, this.#current.number));
     const generation = this.#current.number;
-    this.#emit({
-      kind: "world-ended",
-      generation,
-      ok: error === undefined,
-      ...(error === undefined ? {} : { message: error.message }),
-    });
+    this.#emit(worldEnded(generation, error, this.#unjoined));
     if (error !== undefined) throw error;
     return this.#current.members.map(({ value }) => value);
   }
@@ -221,6 +217,9 @@ export class Supervisor {
         if (isCurrent && message.generation === generation.number) {
           this.#onRebuild(member, message.timeoutMs, message.lost);
         }
+        return;
+      case "unjoined":
+        this.#unjoined.add(member.rank);
         return;
       // Their hosts have taken these.
       case "output":
