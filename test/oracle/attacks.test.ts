@@ -3,11 +3,12 @@ import { describe, expect, it } from "vitest";
 import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { searchForBreak } from "./adversary.ts";
 import { type Attack, ATTACKS as FIRST } from "./attacks.ts";
+import { MEANING_ATTACKS } from "./attacks-of-meanings.ts";
 import { SHORTCUT_ATTACKS } from "./attacks-of-shortcuts.ts";
 import { SIZE_ATTACKS } from "./attacks-of-sizes.ts";
 import { UNKNOWN_ATTACKS } from "./attacks-of-unknowns.ts";
 
-const ATTACKS = [...FIRST, ...SIZE_ATTACKS, ...UNKNOWN_ATTACKS, ...SHORTCUT_ATTACKS];
+const ATTACKS = [...FIRST, ...SIZE_ATTACKS, ...UNKNOWN_ATTACKS, ...SHORTCUT_ATTACKS, ...MEANING_ATTACKS];
 
 /** Whether some schedule breaks a plan, at some size. */
 function breaks({ plan, relaunch, at }: Attack): boolean {

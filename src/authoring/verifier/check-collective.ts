@@ -74,6 +74,14 @@ function checkConditions({ collective: { operation, custom } }: ExecutionPlan, c
           `an output of rank ${rank} has to hold input[${absent.chunk}] of rank ${absent.rank}, which is not there`,
           "name chunks that the ranks have as input",
         );
+      const names = from.map(({ rank: r, chunk }) => `input[${chunk}] of rank ${r}`);
+      const twice = new Set(names).size === names.length ? undefined : names.find((name, i) => names.indexOf(name) < i);
+      if (twice !== undefined)
+        complain(
+          rank,
+          `an output of rank ${rank} has to hold ${twice} more than once`,
+          "name each input of a reduction once",
+        );
     }
   });
 }

@@ -318,7 +318,10 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
             findings.at(plan, [rank.rank, s, o, body], { code, severity: "error", message: problem, hint });
         checkOp(op, new OpChecker(plan, rank, say()));
         if (op.kind === "pipeline")
-          for (const [b, inner] of op.body.entries()) checkOp(inner, new OpChecker(plan, rank, say(b)));
+          for (const [b, inner] of (op.body as readonly Op[]).entries())
+            if (inner.kind === "pipeline")
+              say(b)("is a loop in a loop", "loops do not nest: give the inner one a strand, or unroll it");
+            else checkOp(inner, new OpChecker(plan, rank, say(b)));
       });
     });
   }

@@ -10,6 +10,8 @@
  * that are longer than what their loop runs over: how far its last unit reaches changes at these sizes, too.
  *
  * Where every place is touched at one offset only, and no range is longer than its loop, there are no patterns to tell apart.
+ * Parts that do not divide their ranges begin at one offset only where they are parts of equal numbers of equally long ranges: others
+ * may differ by an element, and that element may be the first of a unit of the one and the last of a unit of the other.
  */
 import { type ExecutionPlan, type PipelineOp, placeOf, type SimpleOp } from "../plan/index.ts";
 import { lcm, rangeSizes } from "./cell-geometry.ts";
@@ -73,10 +75,13 @@ function windowsOf(plan: ExecutionPlan): Windows | undefined {
     units.add(loop.unitBytes);
     for (const range of rangesOf(plan, rank, op)) {
       const shift = group === undefined ? 0 : (range.size * group.index) / group.size;
+      // Where parts do not divide, one may begin an element behind another that begins at the same place on paper.
+      const isInexact = group !== undefined && group.index > 0 && range.size % group.size !== 0;
+      const begin = isInexact ? ` part ${group.index} of ${group.size} of ${range.size}` : "";
       for (let j = 0; j < range.size; j++) {
         const place = placeOf(plan, range.rank, range.buffer, range.index + j);
         const key = `${range.rank} ${place.buffer} ${place.index}`;
-        const offset = `${j - shift} ${loop.unitBytes}`;
+        const offset = `${j - shift} ${loop.unitBytes}${begin}`;
         const other = offsets.get(key);
         if (other === undefined) offsets.set(key, offset);
         else if (other !== offset) found = true;

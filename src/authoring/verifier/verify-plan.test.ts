@@ -112,7 +112,6 @@ describe("ends", () => {
                   from: [
                     { rank: 0, chunk: 0 },
                     { rank: 0, chunk: 1 },
-                    { rank: 0, chunk: 1 },
                   ],
                 },
               ],
@@ -120,7 +119,7 @@ describe("ends", () => {
           },
         },
       );
-    // With the lock both additions count (the test's post-condition wants input[1] twice, which is "doubled"): no race.
+    // With the lock both additions count (the test's post-condition wants input[1] once): no race.
     expect(codes(lock(1))).toEqual(["doubled-contribution"]);
     expect(codes(lock(2))).toEqual(["race"]);
     // Two locks taken in opposite order.
