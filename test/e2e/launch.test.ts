@@ -1,10 +1,10 @@
 /** `chorale launch`, as a user runs it: the transpiled command line in a process of its own. */
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../helpers/cli.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -47,6 +47,22 @@ function chorale(
 }
 
 describe("chorale launch", () => {
+  const elsewhere = mkdtempSync(join(tmpdir(), "chorale-e2e-blocked-"));
+  afterAll(() => rmSync(elsewhere, { recursive: true, force: true }));
+  /** A world of which a thread does not stop: it is given up after some seconds, in which the other tests run. */
+  let blocked: Promise<Run>;
+  beforeAll(() => {
+    if (process.platform === "win32") return;
+    const fifo = join(elsewhere, "fifo");
+    spawnSync("mkfifo", [fifo]);
+    let isTold = false;
+    const end = (text: string, kill: (signal: NodeJS.Signals) => void) => {
+      if (!isTold && text.includes("rank 1 blocks")) kill("SIGTERM");
+      isTold ||= text.includes("rank 1 blocks");
+    };
+    blocked = chorale(["launch", "-n", "2", ranks("blocks"), "--", fifo], end, { TMPDIR: elsewhere });
+  });
+
   it("runs a TypeScript script on every rank and prefixes whole lines", async () => {
     const run = await chorale(["launch", "-n", "3", ranks("hello"), "--", "a", "--flag"]);
     expect(run).toMatchObject({ code: 0 });
@@ -227,6 +243,11 @@ describe("chorale launch", () => {
     expect(await chorale(["launch", "-n", "1", "--restarts=1", "--restart-delay=0", ranks("hello")])).toMatchObject({
       code: 0,
     });
+  });
+
+  it.skipIf(process.platform === "win32")("ends at a signal though a thread is blocked in the system", async () => {
+    const { code, stderr } = await blocked;
+    expect({ code, stderr }).toEqual({ code: 143, stderr: expect.stringContaining("ended by SIGTERM") });
   });
 
   it("has help and a version", async () => {

@@ -5,6 +5,7 @@
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 import { AbortedError, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
+import { exitNow } from "../../foreign/native/index.ts";
 import {
   type BackendName,
   DEFAULT_BACKEND,
@@ -22,11 +23,14 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
+import { numStoppingThreads } from "../../runtime/world/internal.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import { collect } from "./option-readers.ts";
-import { printError } from "./output.ts";
+import { printError, whenPrinted } from "./output.ts";
 import { RankLogs } from "./rank-logs.ts";
 
+/** How long the threads of ranks may take to stop, ms: one that is blocked in a system call does not. */
+const THREADS_MS = 500;
 /** What a timer can wait for, less than 25 days. */
 const MAX_SECONDS = 2_000_000;
 
@@ -172,8 +176,21 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     throw error;
   } finally {
     logs?.close();
+    leaveWithoutStuckThreads();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
   }
+}
+
+/** Ends the process when threads of ranks do not stop: they would keep it for as long as they are blocked. */
+function leaveWithoutStuckThreads(): void {
+  const since = performance.now();
+  const poll = () => {
+    if (numStoppingThreads() === 0) return;
+    if (performance.now() - since < THREADS_MS) setTimeout(poll, 20);
+    // Its caller has set the exit code by now.
+    else whenPrinted(() => exitNow(Number(process.exitCode ?? EXIT.checkFailed)));
+  };
+  poll();
 }
 
 /** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */

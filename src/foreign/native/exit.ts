@@ -1,16 +1,17 @@
-/** Leaving a process in which a foreign library is stuck. */
+/** Leaving a process of which a thread is stuck. */
 import { koffi } from "./koffi.ts";
 
 /**
- * Ends the process at once. `process.exit` waits for the pool's threads, and so forever when one of them is stuck in a
- * foreign library; the C library's `_exit` does not. Output must have been written before.
+ * Ends the process at once. `process.exit` waits for the pool's threads and for workers, and so forever when one of them is
+ * stuck in a foreign library or a system call; the C library's `_exit` does not. Without FFI the process kills itself,
+ * and the code is lost. Output must have been written before.
  */
 export function exitNow(code: number): never {
   if (process.platform !== "win32") {
     try {
       koffi().load(null).func("_exit", "void", ["int"])(code);
     } catch {
-      // Without FFI nothing can be stuck in a foreign library.
+      process.kill(process.pid, "SIGKILL");
     }
   }
   process.exit(code);

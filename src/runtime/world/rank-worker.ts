@@ -9,6 +9,13 @@ import { exitReason } from "./rank-host.ts";
 /** Flags of this process that say what program to run: a rank must not inherit them. */
 export const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;
 
+/** Threads that were told to stop and have not: those in a system call or native code do when they are back from it. */
+const stopping = new Set<RankWorker>();
+
+export function numStoppingThreads(): number {
+  return stopping.size;
+}
+
 export class RankWorker extends BaseHost {
   readonly kind = "thread";
   readonly #worker: Worker;
@@ -32,6 +39,7 @@ export class RankWorker extends BaseHost {
     });
     this.#worker.on("error", (error) => this.crash(error));
     this.#worker.on("exit", (exitCode) => {
+      stopping.delete(this);
       // What a rank that failed has started has nobody to end it any more.
       if (exitCode !== 0) endAll(this.#children);
       this.end(exitCode, exitReason("thread", exitCode));
@@ -53,6 +61,7 @@ export class RankWorker extends BaseHost {
   }
 
   terminate(): void {
+    if (!this.exited) stopping.add(this);
     void this.#worker.terminate();
   }
 }
