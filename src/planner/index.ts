@@ -41,6 +41,7 @@ export { CHECKPOINTING, type Checkpointing } from "./memory/activations.ts";
 export {
   effectiveBits,
   FORMAT_NAMES,
+  findWeightFormat,
   KV_FORMATS,
   type KvFormatName,
   kvFormat,

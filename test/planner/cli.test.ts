@@ -190,6 +190,7 @@ describe("chorale plan", () => {
     [["gpt2", "--hardware", "l4", "--constrain", "tp=2,tp=4"], /AXIS=SIZE/],
     [["gpt2", "--hardware", "l4", "--objective", "fast"], /latency, throughput, memory/],
     [["gpt2", "--hardware", "l4", "--quant", "int5"], /one of f32/],
+    [["gpt2", "--hardware", "l4", "--dtype", "f12"], /--dtype is "f12"; expected one of f32, f16, bf16, fp8; --quant/],
     [["gpt2", "--hardware", "l4", "--dtype", "f16", "--quant", "int8"], /not both/],
     [["gpt2", "--hardware", "l4", "--context", "9999"], /1 to 1024/],
     [["gpt2", "--hardware", "l4", "--batch", "0"], /an integer of 1 or more/],

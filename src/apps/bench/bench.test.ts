@@ -134,6 +134,11 @@ describe("bench on the threads backend", () => {
 });
 
 describe("chorale bench", () => {
+  it("says by its exit code that the machine lacks the memory", async () => {
+    const { code, err } = await runCli("bench", "all_reduce", "-n", "2", "-b", "1T", "-e", "1T");
+    expect({ code, err }).toEqual({ code: 3, err: expect.stringContaining("1099511627776 bytes asked for") });
+  });
+
   it.each([
     [["bench"], /missing required argument/],
     [["bench", "gossip"], /one of all_reduce/],

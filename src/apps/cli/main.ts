@@ -14,7 +14,16 @@ const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
   INVALID_FORMAT: EXIT.usage,
   UNSUPPORTED: EXIT.usage,
   UNAVAILABLE: EXIT.environment,
+  OUT_OF_MEMORY: EXIT.environment,
 };
+
+function exitCodeOf({ code, cause }: ChoraleError): number {
+  const own = EXIT_BY_CODE[code];
+  if (own !== undefined || code !== "RANK_FAILED" || !(cause instanceof Error)) return own ?? EXIT.checkFailed;
+  // A rank that failed for what the machine lacks: no check failed.
+  const lack = EXIT_BY_CODE[(cause as { readonly code?: ErrorCode }).code ?? code] === EXIT.environment;
+  return lack ? EXIT.environment : EXIT.checkFailed;
+}
 
 /** Runs the command line. @returns the exit code; prints to stdout and stderr, never exits by itself */
 export async function main(argv: readonly string[]): Promise<number> {
@@ -49,7 +58,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
     if (error instanceof ChoraleError) {
       printError(`chorale ${name ?? ""}: ${error.message}\n`);
-      return EXIT_BY_CODE[error.code] ?? EXIT.checkFailed;
+      return exitCodeOf(error);
     }
     if (isFileError(error)) {
       const lack = describeLack(error);

@@ -15,6 +15,7 @@ import {
   EXPORT_TARGETS,
   type Exported,
   exportPlan,
+  findWeightFormat,
   hubId,
   type KvFormatName,
   largestLoad,
@@ -46,6 +47,8 @@ import { readServiceLevel, renderComparison, renderList, renderLoad, renderWayOu
 import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
 
 /** What the command line can ask for beside the planner's own objectives. */
+/** Formats of weights that are no quantisation. */
+const DTYPES: readonly string[] = ["f32", "f16", "bf16", "fp8"];
 const CLI_OBJECTIVES = [...OBJECTIVES, "cost"] as const;
 
 interface Flags extends ModelOfTimeFlags {
@@ -145,7 +148,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--list <what>", "list the names of models or hardware")
     .option("--users <n>", "the plan for that many users at once, with --slo whether it keeps it", sized(1))
     .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS")
-    .option("--dtype <dtype>", "weights in this dtype: f32, f16, bf16, fp8")
+    .option("--dtype <dtype>", `weights in this dtype: ${DTYPES.join(", ")}`)
     .option(
       "--quant <format>",
       "weights in this format: int8, int4, gptq-4-g128, awq-4-g128, nf4, mxfp4, nvfp4, q4_k_m, …",
@@ -205,6 +208,9 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   }
   if (flags.dtype !== undefined && flags.quant !== undefined) {
     throw new InvalidArgumentError("--quant", flags.quant, "either --dtype or --quant, not both");
+  }
+  if (flags.dtype !== undefined && !DTYPES.includes(findWeightFormat(flags.dtype)?.name ?? "")) {
+    throw new InvalidArgumentError("--dtype", flags.dtype, `one of ${DTYPES.join(", ")}; --quant takes other formats`);
   }
   checkMode(flags);
   const objective = parseObjective(flags.objective);

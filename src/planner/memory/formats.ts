@@ -117,13 +117,8 @@ export const FORMAT_NAMES: readonly string[] = [
   "mlx-4-g64",
 ];
 
-/**
- * Finds a weight format by name or alias.
- * @throws InvalidArgumentError naming the formats
- * @example
- * weightFormat("mxfp4").bits // 4, and an 8-bit scale for 32 elements
- */
-export function weightFormat(text: string, argument = "quant"): WeightFormat {
+/** Finds a weight format by name or alias; undefined when there is none of that name. */
+export function findWeightFormat(text: string): WeightFormat | undefined {
   const lower = text.toLowerCase().replace(/^(?:gguf[-_:]|ud-)/, "");
   const name = Object.hasOwn(ALIASES, lower) ? (ALIASES[lower] ?? lower) : lower;
   const known = BY_NAME.get(name);
@@ -146,7 +141,19 @@ export function weightFormat(text: string, argument = "quant"): WeightFormat {
       });
     }
   }
-  throw new InvalidArgumentError(argument, text, `one of ${FORMAT_NAMES.join(", ")}`);
+  return undefined;
+}
+
+/**
+ * Finds a weight format by name or alias.
+ * @throws InvalidArgumentError naming the formats
+ * @example
+ * weightFormat("mxfp4").bits // 4, and an 8-bit scale for 32 elements
+ */
+export function weightFormat(text: string, argument = "quant"): WeightFormat {
+  const found = findWeightFormat(text);
+  if (found === undefined) throw new InvalidArgumentError(argument, text, `one of ${FORMAT_NAMES.join(", ")}`);
+  return found;
 }
 
 /** Bits of one element outside of a format's scope. */
