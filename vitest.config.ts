@@ -23,12 +23,12 @@ const alias = Object.entries(exports).flatMap(([subpath, target]) =>
  * Tests of what computes and keeps nothing: they share a process, which loads each module once. Starting a process and
  * loading the same modules for every such file takes 0.6 s of a core each, and a second where it loads the commands. Tests
  * of worlds, devices and processes have a process of their own: they change its environment, count its threads and
- * descriptors, and some end it.
+ * descriptors, and some end it. So have those that make thousands of shared buffers, each of which may have V8 collect the
+ * whole heap (joint-turn.test.ts took several times as long), and those that measure times.
  */
 const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
-  "src/runtime/{comm,executor,progress,rendezvous}/**/*.test.ts",
-  "src/runtime/memory/{control-segment,counts,joint-turn,label,lock,presence,turns}.test.ts",
+  "src/runtime/{comm,executor,progress}/**/*.test.ts",
   "src/runtime/world/{parts,rank-frames}.test.ts",
   "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,frame}.test.ts",
   "src/runtime/backends/nccl/{completion,prepare}.test.ts",

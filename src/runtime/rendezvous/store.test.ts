@@ -56,7 +56,8 @@ async function stranger(port: number): Promise<{ socket: Socket; closed: Promise
     seen = Buffer.concat([seen, chunk]);
   });
   socket.on("error", () => {});
-  const closed = once(socket, "close");
+  // Also of a socket that was reset: `once` of node:events would be rejected.
+  const closed = new Promise((resolve) => socket.once("close", resolve));
   await once(socket, "connect");
   cleanups.push(() => socket.destroy());
   return {
