@@ -60,7 +60,7 @@ export {
 } from "./execution-plan.ts";
 export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./executor-limits.ts";
 export { hashPlan } from "./hash-plan.ts";
-export { chunkBytesOf, type PlanShape, partBytesOf, shapeOf } from "./part-sizes.ts";
+export { checkPartBytes, chunkBytesOf, type PlanShape, partBytesOf, shapeOf } from "./part-sizes.ts";
 export {
   collectiveChunks,
   type Place,
@@ -80,3 +80,4 @@ export {
 } from "./plan-proof.ts";
 export { formatOp, printPlan, printRank } from "./print-plan.ts";
 export { withTables } from "./strand-tables.ts";
+export { needsWholeChunks } from "./whole-chunks.ts";

@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { ExecutionPlan } from "./execution-plan.ts";
+import { needsWholeChunks } from "./whole-chunks.ts";
 
 /**
  * What chunks are whole multiples of: a SIMD vector, and two cache lines from chunks of 4 KiB on, so that ranks do not
@@ -21,6 +22,8 @@ export interface PlanShape {
    * Chunks of different places meet in one operation, or parts have different numbers of chunks: no chunk may be short.
    */
   readonly exact: boolean;
+  /** Somebody waits for packets of whole chunks (`whole-chunks.ts`): sizes must divide. */
+  readonly needsWhole: boolean;
 }
 
 export function shapeOf(plan: ExecutionPlan): PlanShape {
@@ -32,7 +35,7 @@ export function shapeOf(plan: ExecutionPlan): PlanShape {
       if (segments > 0) chunksPerPart = Math.max(chunksPerPart, exact ? chunks : chunks / segments);
     }
   }
-  return { chunksPerPart, exact };
+  return { chunksPerPart, exact, needsWhole: !exact && needsWholeChunks(plan) };
 }
 
 /** Bytes of a chunk when a part has `partBytes`. With `exact`, `partBytes` is one chunk's. */
@@ -43,13 +46,26 @@ export function chunkBytesOf(shape: PlanShape, partBytes: number): number {
   return Math.ceil(even / granule) * granule;
 }
 
+/** Checks that a plan can do a part of `partBytes`. @throws InvalidArgumentError where it would have short chunks and can have none */
+export function checkPartBytes(shape: PlanShape, partBytes: number): void {
+  const { needsWhole, chunksPerPart } = shape;
+  if (needsWhole && chunksPerPart > 0 && chunkBytesOf(shape, partBytes) * chunksPerPart !== partBytes) {
+    throw new InvalidArgumentError(
+      "part",
+      `${partBytes} bytes`,
+      `${chunksPerPart} whole chunks of ${SMALL_GRANULE} bytes (of ${LARGE_GRANULE} from ${LARGE_CHUNK} on): the plan waits for the packets of whole chunks`,
+    );
+  }
+}
+
 /**
  * The bytes of a part (with `exact`: of a chunk) of a call whose rank gives `inputBytes` and takes `outputBytes`.
  * @throws InvalidArgumentError when the two do not fit the plan
  */
 export function partBytesOf(plan: ExecutionPlan, rank: number, inputBytes: number, outputBytes: number): number {
   const own = plan.ranks[rank]!;
-  const { exact } = shapeOf(plan);
+  const shape = shapeOf(plan);
+  const { exact } = shape;
   let found: number | undefined;
   for (const [name, buffer, bytes] of [
     ["input", own.input, inputBytes],
@@ -71,5 +87,6 @@ export function partBytesOf(plan: ExecutionPlan, rank: number, inputBytes: numbe
     }
     found = part;
   }
+  checkPartBytes(shape, found ?? 0);
   return found ?? 0;
 }

@@ -6,6 +6,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { BufferPlan, ExecutionPlan } from "./execution-plan.ts";
+import { needsWholeChunks } from "./whole-chunks.ts";
 
 /** Bytes of the caller's buffers of one rank: a number, or one per segment (the v-collectives). */
 export interface RankBytes {
@@ -75,6 +76,7 @@ function layoutOf(buffer: BufferPlan, sizes: readonly number[], chunkBytes: numb
  */
 export function layoutPlan(plan: ExecutionPlan, sizes: readonly RankBytes[], granule: number): readonly RankLayout[] {
   let chunkBytes = 0;
+  const isWhole = plan.collective.operation === "custom" || needsWholeChunks(plan);
   const parts = plan.ranks.map((rank) => {
     const own = sizes[rank.rank];
     if (own === undefined)
@@ -87,11 +89,11 @@ export function layoutPlan(plan: ExecutionPlan, sizes: readonly RankBytes[], gra
     ] as const) {
       const per = chunksPerSegment(buffer);
       for (const size of list) {
-        if (plan.collective.operation === "custom" && per > 0 && size % (per * granule) !== 0)
+        if (isWhole && per > 0 && size % (per * granule) !== 0)
           throw new InvalidArgumentError(
             `sizes[${rank.rank}]`,
             `${size} bytes`,
-            `a multiple of ${per} chunks of ${granule} bytes: the chunks of a custom collective are of equal size`,
+            `a multiple of ${per} chunks of ${granule} bytes: the chunks of this plan are of equal size`,
           );
         if (per > 0) chunkBytes = Math.max(chunkBytes, Math.ceil(size / per / granule) * granule);
       }

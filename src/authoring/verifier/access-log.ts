@@ -88,8 +88,13 @@ const LAUNCH = 7;
 const WHO = 0;
 const POSITION = 1;
 const VALUE = 2;
-/** Twice the tag, and 1 more where a write only repeats what the place held from the beginning. */
+/**
+ * Twice the tag, and 1 more where a write only repeats what the place held from the beginning. Above these bits the level of
+ * packets (`short-chunks.ts`).
+ */
 const TAG = 3;
+/** Tags are numbers of launches, of which there are three at most. */
+const TAG_BITS = 4;
 const NEXT = 4;
 /** Of a read of packets: the write that it saw. Of a write of packets: the link of what its writer had read. */
 const EXTRA = 5;
@@ -199,7 +204,14 @@ export class AccessLog {
   }
   /** 0 for plain data, else the tag of the packets: 1 + launch. */
   tag(access: number): number {
-    return this.#rows.get(access, TAG) >> 1;
+    return (this.#rows.get(access, TAG) >> 1) & (2 ** TAG_BITS - 1);
+  }
+  /** Of packets: the level of the operation that wrote them. */
+  level(access: number): number {
+    return this.#rows.get(access, TAG) >> (TAG_BITS + 1);
+  }
+  setLevel(access: number, level: number): void {
+    this.#rows.set(access, TAG, this.#rows.get(access, TAG) | (level << (TAG_BITS + 1)));
   }
   repeatsInitial(access: number): boolean {
     return (this.#rows.get(access, TAG) & 1) === 1;

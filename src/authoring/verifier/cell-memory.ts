@@ -290,8 +290,8 @@ export class Memory {
     this.#reads[index] = read;
   }
 
-  /** Writes `value` as plain data (`tag` 0) or packets. */
-  write(address: number, who: Accessor, position: number, value: number, tag: number): void {
+  /** Writes `value` as plain data (`tag` 0) or packets. @param level see `short-chunks.ts` */
+  write(address: number, who: Accessor, position: number, value: number, tag: number, level = 0): void {
     const log = this.#log;
     const index = this.#alias(address);
     this.wrote[who.site.id] = 1;
@@ -299,6 +299,7 @@ export class Memory {
     // 255 stands for that many or more: such cells are always remembered.
     if (left !== undefined && left[index] !== 255) left[index] = left[index]! - 1;
     const access = log.add(who, position, value, tag, this.#time++, tag === 0 ? 0 : who.past.link(position));
+    if (tag !== 0 && level > 0) log.setLevel(access, level);
     let replaced: number[] | undefined;
     let same: number[] | undefined;
     const first = this.#writes[index]!;
@@ -348,7 +349,7 @@ export class Memory {
       }
       write = next;
     }
-    this.#compareReads(index, who, position, value, tag, head);
+    this.#compareReads(index, who, position, value, tag, level, head);
     if (head === 0) this.#cellRaces.delete(index);
     if (tail === 0) head = access;
     else log.setNext(tail, access);
@@ -362,14 +363,22 @@ export class Memory {
   }
 
   /** Drops the reads that were over before this write; the others race with it. @param kept first write that stays */
-  #compareReads(index: number, who: Accessor, position: number, value: number, tag: number, kept: number): void {
+  #compareReads(
+    index: number,
+    who: Accessor,
+    position: number,
+    value: number,
+    tag: number,
+    level: number,
+    kept: number,
+  ): void {
     const log = this.#log;
     const watched = this.#watched.has(index) ? this.#over.get(index) : undefined;
-    for (const read of watched ?? NONE) this.#compareRead(read, index, who, position, value, tag);
+    for (const read of watched ?? NONE) this.#compareRead(read, index, who, position, value, tag, level);
     let head = 0;
     for (let read = this.#reads[index]!; read !== 0; ) {
       const next = log.next(read);
-      const isOver = this.#compareRead(read, index, who, position, value, tag);
+      const isOver = this.#compareRead(read, index, who, position, value, tag, level);
       const from = log.extra(read);
       if (!isOver || (from !== 0 && this.#isIn(from, kept))) {
         log.setNext(read, head);
@@ -381,9 +390,17 @@ export class Memory {
   }
 
   /** Says whether a read was over before this write; where it was not, and would have seen another value, they race. */
-  #compareRead(read: number, index: number, who: Accessor, position: number, value: number, tag: number): boolean {
+  #compareRead(
+    read: number,
+    index: number,
+    who: Accessor,
+    position: number,
+    value: number,
+    tag: number,
+    level: number,
+  ): boolean {
     const log = this.#log;
-    if (this.#ordered(read, who, position) || performedBefore(this.#log, read, who, position)) return true;
+    if (this.#ordered(read, who, position) || performedBefore(log, read, who, position, level)) return true;
     if (log.tag(read) !== tag || !this.#values.equal(log.value(read), value)) {
       const readTag = log.tag(read);
       const race = this.#races.note(index, read, false, who, true, tag, readTag !== 0 && tag !== readTag);

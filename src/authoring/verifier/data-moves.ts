@@ -118,6 +118,11 @@ export class Moves {
     return value;
   }
 
+  /** The level of an operation at place `p` of its ranges (`short-chunks.ts`); 0 where all chunks are equally long. */
+  #level(bases: readonly number[], p: number): number {
+    return this.#in.short === undefined ? 0 : this.#in.short.levelAt(bases, p);
+  }
+
   /** Reads a packet that is there, and remembers what its arrival proves. */
   #packet(strand: StrandState, cell: number, who: Accessor, position: number): number {
     const value = this.#read(cell, who, position, strand.launch + 1);
@@ -126,8 +131,11 @@ export class Moves {
     return value;
   }
 
-  #write(cell: number, who: Accessor, position: number, value: number, tag: number): void {
-    this.#in.memory.write(cell, who, position, value, tag);
+  #write(cell: number, who: Accessor, position: number, value: number, tag: number, level: number): void {
+    const { short } = this.#in;
+    short?.write(cell, value, level, who.site);
+    if (tag !== 0) short?.send(cell, level);
+    this.#in.memory.write(cell, who, position, value, tag, level);
     if (this.#round !== undefined) this.#compareRound(this.#round, value, tag);
     if (tag === 0) return;
     const waiters = this.#packetWaiters.get(cell);
@@ -176,9 +184,10 @@ export class Moves {
         if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, op.format !== "plain");
+          const level = this.#level([src, dst], p);
           const value =
             op.format === "unpack" ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
-          this.#write(dst + p, who, at, value, op.format === "pack" ? tag : 0);
+          this.#write(dst + p, who, at, value, op.format === "pack" ? tag : 0, level);
         }
         return true;
       }
@@ -187,7 +196,8 @@ export class Moves {
           const { begin, count } = this.#window(strand, op, source.size, pipeline, false);
           const src = this.#remote(strand, source) + begin;
           const dst = this.#own(strand, op.dst[i]!) + begin;
-          for (let p = 0; p < count; p++) this.#write(dst + p, who, p, this.#read(src + p, who, p, 0), 0);
+          for (let p = 0; p < count; p++)
+            this.#write(dst + p, who, p, this.#read(src + p, who, p, 0), 0, this.#level([src, dst], p));
         });
         return true;
       }
@@ -201,16 +211,18 @@ export class Moves {
         const dst = this.#own(strand, op.dst) + begin;
         const packetDst = op.packetDst === undefined ? -1 : this.#own(strand, op.packetDst) + begin;
         const targets = op.remoteDst.map((range) => this.#remote(strand, range) + begin);
+        const moved = [...sources, ...remotes, dst, ...(op.packets ? [] : targets)];
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, op.packets);
+          const level = this.#level(moved, p);
           const operands = sources.map((src, i) =>
             op.packets && i > 0 ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0),
           );
           for (const src of remotes) operands.push(this.#read(src + p, who, at, 0));
           const value = this.#in.values.reduce(op.op, operands, site.id);
-          this.#write(dst + p, who, at, value, 0);
-          if (packetDst >= 0) this.#write(packetDst + p, who, at, value, tag);
-          for (const target of targets) this.#write(target + p, who, at, value, op.packets ? tag : 0);
+          this.#write(dst + p, who, at, value, 0, level);
+          if (packetDst >= 0) this.#write(packetDst + p, who, at, value, tag, level);
+          for (const target of targets) this.#write(target + p, who, at, value, op.packets ? tag : 0, level);
         }
         return true;
       }
@@ -220,7 +232,8 @@ export class Moves {
         const dst = this.#own(strand, op.dst) + begin;
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => this.#read(src + p, who, p, 0));
-          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0);
+          const level = this.#level([...sources, dst], p);
+          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0, level);
         }
         return true;
       }
@@ -232,8 +245,9 @@ export class Moves {
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, packets);
+          const level = this.#level([src, ...targets], p);
           const value = packets ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
-          for (const target of targets) this.#write(target + p, who, at, value, packets ? tag : 0);
+          for (const target of targets) this.#write(target + p, who, at, value, packets ? tag : 0, level);
         }
         return true;
       }
@@ -244,7 +258,8 @@ export class Moves {
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => this.#read(src + p, who, p, 0));
           const value = this.#in.values.reduce(op.op, operands, site.id);
-          for (const target of targets) this.#write(target + p, who, p, value, 0);
+          const level = this.#level([...sources, ...targets], p);
+          for (const target of targets) this.#write(target + p, who, p, value, 0, level);
         }
         return true;
       }
@@ -295,15 +310,19 @@ export class Moves {
       }
       for (let p = 0; p < count; p++) {
         const at = this.#position(p, packets);
-        if (byProxy && op.format === "forward") this.#write(dst + p, who, at, this.#read(src + p, who, at, tag), tag);
+        const level = this.#level([src, dst], p);
+        if (byProxy && op.format === "forward")
+          this.#write(dst + p, who, at, this.#read(src + p, who, at, tag), tag, level);
         else if (byProxy && op.format === "pack") {
           const raw = memory.readRaw(src + p, who, at);
           this.#in.short?.read(src + p, raw.value, who.site);
-          this.#write(dst + p, who, at, raw.value, raw.tag);
+          // What lies there is sent, packets or not: as many as there are.
+          const sent = raw.tag === 0 ? 0 : (this.#in.short?.levelOfPackets(src + p) ?? 0);
+          this.#write(dst + p, who, at, raw.value, raw.tag, Math.max(level, sent));
         } else {
           const value =
             op.format === "forward" ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
-          this.#write(dst + p, who, at, value, packets ? tag : 0);
+          this.#write(dst + p, who, at, value, packets ? tag : 0, level);
         }
       }
     });

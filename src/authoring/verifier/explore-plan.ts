@@ -136,7 +136,7 @@ class Explorer {
     const hasPorts = this.#plan.ranks.some((rank) => rank.channels.port.length > 0);
     this.#size = numStrands * (1 + (hasPorts ? (input.threadwise ? portThreads(this.#plan) : 1) : 0));
     const log = new AccessLog(geometry);
-    this.#hearsay = new Hearsay(log, this.#size, usesPackets(this.#plan));
+    this.#hearsay = new Hearsay(log, this.#size, usesPackets(this.#plan), input.short !== undefined);
     this.#lanes = new Lanes(geometry, this.#size);
     this.#memory = new Memory(
       values,

@@ -7,8 +7,11 @@ import type { AccessLog, Accessor } from "./access-log.ts";
 /** Packets followed back before giving up on an order; the answer is then "not ordered", which is never unsound. */
 const MAX_FOLLOWED = 20_000;
 
-/** Says whether a read was surely over before `who` gets to this position: through the packets it went into. */
-export function performedBefore(log: AccessLog, read: number, who: Accessor, position: number): boolean {
+/**
+ * Says whether a read was surely over before `who` gets to this position: through the packets it went into.
+ * @param level of what `who` does: packets of a higher one may not have been there (`short-chunks.ts`)
+ */
+export function performedBefore(log: AccessLog, read: number, who: Accessor, position: number, level: number): boolean {
   const { past } = who;
   const lane = log.lane(read);
   const segment = log.segment(read);
@@ -27,7 +30,7 @@ export function performedBefore(log: AccessLog, read: number, who: Accessor, pos
     stack.push(log.linkBehind(link));
     const more = log.linkMore(link);
     if (more !== undefined) stack.push(...more);
-    if (node === 0 || log.time(node) < time) continue;
+    if (node === 0 || log.time(node) < time || log.level(node) > level) continue;
     if (log.lane(node) === lane) {
       const phase = log.phase(read);
       if (log.phase(node) > phase) return true;

@@ -67,11 +67,16 @@ export class Hearsay {
   readonly #log: AccessLog;
   readonly #size: number;
   readonly #hasPackets: boolean;
-  /** @param size lanes */
-  constructor(log: AccessLog, size: number, hasPackets: boolean) {
+  readonly #keepsClock: boolean;
+  /**
+   * @param size lanes
+   * @param isUneven chunks may be short: what packets prove depends on their level, which a clock does not hold
+   */
+  constructor(log: AccessLog, size: number, hasPackets: boolean, isUneven: boolean) {
     this.#log = log;
     this.#size = size;
     this.#hasPackets = hasPackets;
+    this.#keepsClock = size <= MAX_KNOWN_LANES && !isUneven;
   }
 
   /** A block-wide synchronisation: everything before is done before anything after. */
@@ -81,7 +86,7 @@ export class Hearsay {
     strand.phase++;
     strand.phaseStart = strand.segment;
     if (!this.#hasPackets) return;
-    const keepsClock = this.#size <= MAX_KNOWN_LANES;
+    const keepsClock = this.#keepsClock;
     if (!keepsClock) strand.known = strand.clock;
     if (strand.links.size === 0) {
       if (keepsClock) strand.known = join(strand.known, strand.clock);
@@ -120,7 +125,7 @@ export class Hearsay {
   /** A strand learns what another had performed. */
   learn(strand: StrandState, known: Clock, link: number): void {
     if (!this.#hasPackets) return;
-    strand.known = this.#size > MAX_KNOWN_LANES ? strand.clock : join(join(strand.known, known), strand.clock);
+    strand.known = !this.#keepsClock ? strand.clock : join(join(strand.known, known), strand.clock);
     if (link === 0 || link === strand.base) return;
     strand.base = strand.base === 0 ? link : this.#log.link(0, strand.base, [link]);
   }

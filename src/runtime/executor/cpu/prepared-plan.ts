@@ -4,6 +4,7 @@
  * `run` allocate nothing.
  */
 import {
+  checkPartBytes,
   chunkBytesOf,
   type ExecutionPlan,
   type PlanReduceOp,
@@ -227,6 +228,7 @@ export class PreparedPlan {
   bind(partBytes: number): boolean {
     if (partBytes === this.#partBytes) return false;
     const chunkBytes = chunkBytesOf(this.shape, partBytes);
+    checkPartBytes(this.shape, partBytes);
     if (this.shape.exact) this.#checkExact(chunkBytes);
     this.#grow(chunkBytes);
     const { exact } = this.shape;
