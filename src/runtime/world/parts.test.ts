@@ -1,10 +1,45 @@
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
+import type { FlightDump } from "../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "./bootstrap.ts";
+import { recordFlight } from "./flight.ts";
 import { LineSplitter } from "./output.ts";
 import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, type RestartOptions, restartPolicy } from "./restart-policy.ts";
+
+describe.skipIf(process.platform === "win32")("flight dumps", () => {
+  it("are never written through a link, nor into a file that was there", () => {
+    const folder = mkdtempSync(join(tmpdir(), "chorale-flight-links-"));
+    const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+    vi.spyOn(Date, "now").mockReturnValue(1);
+    vi.stubEnv("CHORALE_FLIGHT_DIR", folder);
+    try {
+      const victim = join(folder, "victim");
+      writeFileSync(victim, "kept");
+      const path = join(folder, `flight-1-${process.pid}-1.json`);
+      const record = () => recordFlight(() => ({}) as FlightDump, 1);
+      for (const plant of [() => symlinkSync(victim, `${path}.part`), () => writeFileSync(`${path}.part`, "mine")]) {
+        plant();
+        expect(record()).toBeUndefined();
+        expect(said).toHaveBeenLastCalledWith(expect.stringMatching(/cannot write to CHORALE_FLIGHT_DIR.*EEXIST/));
+        unlinkSync(`${path}.part`);
+      }
+      // A link of the dump's own name is replaced, not followed.
+      symlinkSync(victim, path);
+      expect(record()).toBe(path);
+      expect(readFileSync(path, "utf8")).toBe("{}");
+      expect(readFileSync(victim, "utf8")).toBe("kept");
+    } finally {
+      vi.restoreAllMocks();
+      vi.unstubAllEnvs();
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
 
 describe("lines", () => {
   it("come out whole, however the text is cut", () => {
