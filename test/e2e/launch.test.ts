@@ -250,6 +250,28 @@ describe("chorale launch", () => {
     expect({ code, stderr }).toEqual({ code: 143, stderr: expect.stringContaining("ended by SIGTERM") });
   });
 
+  it.skipIf(process.platform !== "linux")("is killed, and what its threads have started ends, too", async () => {
+    const isThere = (pid: string) => {
+      try {
+        return !/^State:\s+[XZ]/m.test(readFileSync(`/proc/${pid}/status`, "latin1"));
+      } catch {
+        return false;
+      }
+    };
+    const pidsOf = (text: string) => [...text.matchAll(/child (\d+)/g)].map(([, pid]) => String(pid));
+    let started: readonly string[] = [];
+    const run = await chorale(["launch", "-n", "2", ranks("starts-child")], (text, kill) => {
+      if (started.length === 2 || pidsOf(text).length < 2) return;
+      started = pidsOf(text);
+      kill("SIGKILL");
+    });
+    expect([run.code, started.length]).toEqual([null, 2]);
+    const until = performance.now() + 10_000;
+    while (started.some(isThere) && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(started.filter(isThere)).toEqual([]);
+    for (const name of readdirSync(temporary)) rmSync(join(temporary, name), { recursive: true });
+  });
+
   it("has help and a version", async () => {
     const help = await chorale(["--help"]);
     expect(help).toMatchObject({ code: 0, stderr: "" });

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
+import { UnavailableError } from "../../core/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 
 const parent = mkdtempSync(join(tmpdir(), "chorale-test-owned-"));
@@ -13,7 +14,7 @@ const transpiled = fileURLToPath(new URL("../../../.cache/dev/runtime/memory/own
 /** Makes two folders in a process of its own, which then does what `end` says. */
 function endAfterTwo(end: string): void {
   const text = `import { makeOwnFolder } from ${JSON.stringify(transpiled)};
-    for (const kind of ["chorale-one", "chorale-two"]) makeOwnFolder(${JSON.stringify(parent)}, kind);
+    for (const kind of ["chorale-one", "chorale-two"]) makeOwnFolder(${JSON.stringify(parent)}, kind, "trials");
     ${end}`;
   spawnSync(process.execPath, ["--input-type=module", "-e", text], { stdio: "inherit" });
 }
@@ -23,8 +24,14 @@ it("own folders are removed when their process exits, and by the next one when i
   expect(readdirSync(parent)).toEqual([]);
   endAfterTwo('process.kill(process.pid, "SIGKILL");');
   expect(readdirSync(parent)).toHaveLength(2);
-  const mine = makeOwnFolder(parent, "chorale-one");
+  const mine = makeOwnFolder(parent, "chorale-one", "trials");
   expect(readdirSync(parent)).toHaveLength(2);
   removeOwnFolder(mine);
   expect(readdirSync(parent)).toEqual([expect.stringMatching(/^chorale-two-/)]);
+});
+
+it("own folders that cannot be made are told with the way out", () => {
+  const make = () => makeOwnFolder(join(parent, "absent"), "chorale-one", "trials");
+  expect(make).toThrow(UnavailableError);
+  expect(make).toThrow(/a folder for trials in .*absent is not available: ENOENT.*Set TMPDIR/);
 });

@@ -5,6 +5,7 @@
 import { createHash } from "node:crypto";
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, type Stats } from "node:fs";
 import { join } from "node:path";
+import { UnavailableError } from "../../core/index.ts";
 
 /** Where process numbers mean the same, then the maker, then what only the file's kind knows. */
 const AFTER_KIND = /^-([0-9a-f]{8})-(\d+)-(\d+)-(.*)$/;
@@ -61,11 +62,19 @@ function removeStanding(): void {
 /**
  * Makes a folder that only this user can open, and removes those of the kind that killed processes have left beside it.
  * It is removed by `removeOwnFolder`, when the process exits, or by the next process that makes one.
+ * @param what it is for, in words
  * @returns its path
+ * @throws UnavailableError when it cannot be made there
  */
-export function makeOwnFolder(parent: string, kind: string): string {
+export function makeOwnFolder(parent: string, kind: string, what: string): string {
   removeOrphans(parent, kind, (file) => file.isDirectory());
-  const path = mkdtempSync(join(parent, ownName(kind, "")));
+  let path: string;
+  try {
+    path = mkdtempSync(join(parent, ownName(kind, "")));
+  } catch (cause) {
+    const how = "Set TMPDIR to a folder that exists, that you may write, and that has room.";
+    throw new UnavailableError(`a folder for ${what} in ${parent}`, (cause as Error).message, how, { cause });
+  }
   if (standing.size === 0) process.on("exit", removeStanding);
   standing.add(path);
   return path;

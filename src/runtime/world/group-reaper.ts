@@ -1,24 +1,31 @@
 /**
- * Ends what rank processes have started when their launcher is killed. A rank ends with its launcher (rank-link.ts), by a
+ * Ends what ranks have started when their launcher is killed. A rank ends with its launcher (rank-link.ts), by a
  * signal of the kernel that it cannot answer, and its children would go on alone. A shell that holds the other end of a
- * pipe notices the launcher's end in any case: it has the numbers of the process groups that ranks lead, and ends those
- * that are still there. It has a session of its own, so that no Ctrl-C reaches it; on Windows there is none.
+ * pipe notices the launcher's end in any case: it has the numbers of the process groups that ranks lead, and of the
+ * processes that ranks which are threads have started, and ends those that are still there. It has a session of its own, so that no Ctrl-C reaches it; on Windows there is none.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 
-/** Reads `+PID` and `-PID`; at the end of its input it ends the groups that are left. */
+/**
+ * Reads `+N` and `-N`; at the end of its input it ends what is left. N is a process, which ends with all that it has
+ * started (of which Linux tells), or, below zero, a process group.
+ */
 const SCRIPT = `left=" "
 while read -r line; do
-  pid="\${line#?}"
+  id="\${line#?}"
   case "$line" in
-    +*) left="$left$pid " ;;
-    -*) left="\${left%% $pid *} \${left#* $pid }" ;;
+    +*) left="$left$id " ;;
+    -*) left="\${left%% $id *} \${left#* $id }" ;;
   esac
 done
-for pid in $left; do kill -s KILL -- "-$pid" 2>/dev/null; done`;
+end() {
+  for child in $(cat /proc/$1/task/*/children 2>/dev/null); do end "$child"; done
+  kill -s KILL -- "$1" 2>/dev/null
+}
+for id in $left; do end "$id"; done`;
 
 let shell: ChildProcess | undefined;
-const groups = new Set<number>();
+const left = new Set<number>();
 
 function tell(line: string): void {
   if (shell?.stdin?.writable) shell.stdin.write(`${line}\n`);
@@ -26,6 +33,24 @@ function tell(line: string): void {
 
 /** Ends the process group of `pid` together with this process, however this process ends. */
 export function endWithLauncher(pid: number): void {
+  add(-pid);
+}
+
+/** The rank is gone in good order: its number may be another's soon. */
+export function forgetGroup(pid: number): void {
+  remove(-pid);
+}
+
+/** Ends a process that a rank's thread has started, and what that has started, together with this process. */
+export function endChildWithLauncher(pid: number): void {
+  add(pid);
+}
+
+export function forgetChild(pid: number): void {
+  remove(pid);
+}
+
+function add(id: number): void {
   if (process.platform === "win32") return;
   if (shell === undefined) {
     shell = spawn("/bin/sh", ["-c", SCRIPT], { stdio: ["pipe", "ignore", "ignore"], detached: true });
@@ -35,15 +60,15 @@ export function endWithLauncher(pid: number): void {
     shell.unref();
     (shell.stdin as { unref?(): void } | null)?.unref?.();
   }
-  groups.add(pid);
-  tell(`+${pid}`);
+  left.add(id);
+  tell(`+${id}`);
 }
 
-/** The rank is gone in good order: its number may be another's soon. The shell ends with the last one. */
-export function forgetGroup(pid: number): void {
-  if (!groups.delete(pid)) return;
-  tell(`-${pid}`);
-  if (groups.size > 0) return;
+/** The shell ends with the last one. */
+function remove(id: number): void {
+  if (!left.delete(id)) return;
+  tell(`-${id}`);
+  if (left.size > 0) return;
   shell?.stdin?.end();
   shell = undefined;
 }

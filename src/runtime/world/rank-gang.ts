@@ -61,6 +61,8 @@ class GangMember extends BaseHost {
   connect(socket: Socket, pid: number): void {
     this.#socket = socket;
     this.#pid = pid;
+    // The engine's launcher makes each rank the leader of a group, which does not end with its own.
+    endWithLauncher(pid);
     for (const frame of this.#early.splice(0)) socket.write(frame);
     socket.on("close", () => this.#closed());
     if (this.#killed) this.terminate();
@@ -116,6 +118,7 @@ class GangMember extends BaseHost {
       this.end(this.#left, exitReason("process", this.#left));
     } else this.end(SILENT_EXIT, `its process was killed, or crashed${said === "" ? "" : `: ${said}`}`);
     this.#socket?.destroy();
+    if (this.#pid !== undefined) forgetGroup(this.#pid);
     this.#gang.memberEnded();
   }
 
@@ -176,7 +179,7 @@ export class RankGang {
    */
   static async start(kind: BackendKind, ranks: number, env: Env = {}): Promise<RankGang> {
     const program = [process.execPath, fileURLToPath(loadableUrl("runtime/world/rank-entry"))];
-    const folder = makeOwnFolder(tmpdir(), "chorale-ranks");
+    const folder = makeOwnFolder(tmpdir(), "chorale-ranks", "the socket of the ranks");
     try {
       const start = await kind.startTogether?.(ranks, program, folder, env);
       invariant(start !== undefined, `the ${kind.name} backend starts ranks together`);

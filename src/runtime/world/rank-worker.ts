@@ -1,6 +1,7 @@
 /** The launcher's side of one worker thread: sends jobs and cuts what the rank prints into lines. */
 import { Worker } from "node:worker_threads";
 import { BaseHost } from "./base-host.ts";
+import { endChildWithLauncher, forgetChild } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
 import { endAll } from "./rank-children.ts";
@@ -42,13 +43,19 @@ export class RankWorker extends BaseHost {
       stopping.delete(this);
       // What a rank that failed has started has nobody to end it any more.
       if (exitCode !== 0) endAll(this.#children);
+      for (const pid of this.#children) forgetChild(pid);
       this.end(exitCode, exitReason("thread", exitCode));
     });
   }
 
   protected override noteChild(pid: number, isAlive: boolean): void {
-    if (isAlive) this.#children.add(pid);
-    else this.#children.delete(pid);
+    if (isAlive) {
+      this.#children.add(pid);
+      endChildWithLauncher(pid);
+    } else {
+      this.#children.delete(pid);
+      forgetChild(pid);
+    }
   }
 
   send(message: ToRank): void {
@@ -56,8 +63,11 @@ export class RankWorker extends BaseHost {
   }
 
   setIdle(idle: boolean): void {
-    if (idle) this.#worker.unref();
-    else this.#worker.ref();
+    if (idle) {
+      this.#worker.unref();
+      // Of a world that ended well they may go on.
+      for (const pid of this.#children) forgetChild(pid);
+    } else this.#worker.ref();
   }
 
   terminate(): void {

@@ -272,15 +272,7 @@ function stamp(path: string): string | undefined {
 
 function scratchFolder(): string {
   if (folder === undefined) {
-    const parent = tmpdir();
-    let made: string;
-    try {
-      made = makeOwnFolder(parent, FOLDER_KIND);
-    } catch (cause) {
-      const how = "Set TMPDIR to a folder that exists, that you may write, and that has room.";
-      throw new UnavailableError(`a folder for bundled modules in ${parent}`, (cause as Error).message, how, { cause });
-    }
-    folder = made;
+    folder = makeOwnFolder(tmpdir(), FOLDER_KIND, "bundled modules");
   }
   return folder;
 }

@@ -48,7 +48,7 @@ export function adoptTcpHost(published: unknown, worldSecret: string): TcpHandle
 function makeFolder(): string | undefined {
   for (const folder of ["/dev/shm", tmpdir()]) {
     try {
-      return makeOwnFolder(folder, KIND);
+      return makeOwnFolder(folder, KIND, "flight files");
     } catch {
       // Full, or not there: the next one. Without any the world runs, and its dumps are empty.
     }
