@@ -10,7 +10,9 @@ const page = readFileSync(join(root, "docs/environment.md"), "utf8");
 /** Names in quotes that say something else: codes of findings and of errors. */
 function codesOf(text: string): Set<string> {
   const codes = [
-    ...text.matchAll(/\bcode(?:: | = |\()[^;{}]{0,120}?"([A-Z][A-Z0-9_]+)"(?:[^;{}"]{0,60}"([A-Z][A-Z0-9_]+)")?/g),
+    ...text.matchAll(
+      /\b(?:code|CODE)(?:: | = |\()[^;{}]{0,120}?"([A-Z][A-Z0-9_]+)"(?:[^;{}"]{0,60}"([A-Z][A-Z0-9_]+)")?/g,
+    ),
     ...text.matchAll(/\| "([A-Z_]+)"/g),
     ...text.matchAll(/"([A-Z][A-Z0-9_]+)",\s*(?:severity:\s*)?"(?:error|warning|info)"/g),
   ];
