@@ -150,7 +150,7 @@ export interface Roles {
 }
 
 /** Says what this rank does in `call`. */
-export function rolesOf({ op, rank, root = 0 }: Call): Roles {
+export function rolesOf({ op, rank, root = 0 }: Pick<Call, "op" | "rank" | "root">): Roles {
   const { inputAt, outputAt, inPlace } = operationInfo(op);
   const isRoot = rank === root;
   const reads = op !== "recv" && (inputAt !== "root" || isRoot);

@@ -3,8 +3,8 @@
  * first sleep, one object per call. Everything is checked here too, with comparisons instead of tables; whatever does
  * not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods return undefined then.
  */
-import type { CollectiveName, OperationName } from "../../../collectives/index.ts";
-import { type DType, type ReduceOp, Tensor } from "../../../core/index.ts";
+import type { OperationName } from "../../../collectives/index.ts";
+import { type NamedReduceOp, type ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type Data,
@@ -23,9 +23,13 @@ import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { COPY, namedKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
+import { PlannedCalls } from "./planned-calls.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { type Parts, ThreadsWork } from "./threads-work.ts";
 import { partsOf } from "./work-parameters.ts";
+
+/** Collectives of equal parts, the all-reduce apart: it has a way of its own. */
+type PlainCollective = "broadcast" | "reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter";
 
 export class FastCollectives {
   readonly #engine: GroupEngine;
@@ -34,6 +38,7 @@ export class FastCollectives {
   readonly #issue: FastIssue;
   /** By operation's code: the smallest size that a plan may serve. */
   readonly #firstPlan: readonly number[];
+  readonly #plans: PlannedCalls;
   #parts: Parts | undefined;
 
   constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
@@ -41,12 +46,35 @@ export class FastCollectives {
     this.#arena = arena;
     this.#timeoutMs = timeoutMs;
     this.#issue = new FastIssue(engine, timeoutMs);
+    this.#plans = new PlannedCalls(engine);
     this.#firstPlan = WIRE_OPS.map((op) => engine.choices.firstPlanBytes(op));
   }
 
-  /** Whether a plan serves calls of a size: they take the careful path. `bytes`: of the larger of a rank's two buffers. */
-  #isPlanned(code: number, op: CollectiveName, dtype: DType, bytes: number): boolean {
-    return bytes >= this.#firstPlan[code]! && this.#engine.choices.choose(op, dtype, bytes).served.kind === "plan";
+  /**
+   * Issues a checked collective: as the plan that serves it, or by kernels. `part` and `total`: bytes of a part and of the
+   * larger of a rank's two buffers. `overlaps`: the result lies on what is read.
+   */
+  #start(
+    op: PlainCollective,
+    input: Tensor,
+    result: Tensor,
+    redop: NamedReduceOp | undefined,
+    root: number,
+    from: number,
+    to: number,
+    count: number,
+    part: number,
+    total: number,
+    kernel: number,
+    overlaps: boolean,
+  ): ThreadsWork<Tensor> | undefined {
+    const code = CODES[op];
+    const planned =
+      total >= this.#firstPlan[code]! ? this.#plans.find(code, op, input.dtype, redop, root, total) : undefined;
+    const isPlanned = planned !== undefined && !planned.isKernel;
+    if (isPlanned && !planned.prepare(overlaps)) return undefined;
+    const work = this.#issue.begin(code, op, input, redop, root, from, to, count, part, kernel);
+    return isPlanned ? this.#issue.plan(planned, work, result, total) : this.#issue.run(work, result, total);
   }
 
   /** Whether a call with these options may take the fast path now. */
@@ -137,10 +165,28 @@ export class FastCollectives {
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
-    const op = options.op ?? "sum";
+    const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    if (this.#isPlanned(CODES.all_reduce, "all_reduce", input.dtype, bytes)) return undefined;
+    if (bytes >= this.#firstPlan[CODES.all_reduce]!) {
+      const planned = this.#plans.find(CODES.all_reduce, "all_reduce", input.dtype, op, 0, bytes);
+      if (!planned.isKernel) {
+        if (!planned.prepare(from === to)) return undefined;
+        const work = this.#issue.begin(
+          CODES.all_reduce,
+          "all_reduce",
+          input,
+          op,
+          0,
+          from,
+          to,
+          input.size,
+          bytes,
+          kernel,
+        );
+        return this.#issue.plan(planned, work, output, bytes);
+      }
+    }
     return this.#issue.reduceAll(input, output, op, from, to, bytes, kernel);
   }
 
@@ -152,20 +198,7 @@ export class FastCollectives {
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
-    if (this.#isPlanned(CODES.broadcast, "broadcast", input.dtype, bytes)) return undefined;
-    const work = this.#issue.begin(
-      CODES.broadcast,
-      "broadcast",
-      input,
-      undefined,
-      root,
-      from,
-      to,
-      input.size,
-      bytes,
-      COPY,
-    );
-    return this.#issue.run(work, output, bytes);
+    return this.#start("broadcast", input, output, undefined, root, from, to, input.size, bytes, bytes, COPY, false);
   }
 
   reduce(data: Data, options: ReduceOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -178,13 +211,11 @@ export class FastCollectives {
     if (output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (isRoot && !(this.#areAlike(input, output) && (from === to || apart(from, bytes, to, bytes)))) return undefined;
-    const op = options.op ?? "sum";
+    const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
     const sink = isRoot ? to : 0;
-    if (this.#isPlanned(CODES.reduce, "reduce", input.dtype, bytes)) return undefined;
-    const work = this.#issue.begin(CODES.reduce, "reduce", input, op, root, from, sink, input.size, bytes, kernel);
-    return this.#issue.run(work, output, bytes);
+    return this.#start("reduce", input, output, op, root, from, sink, input.size, bytes, bytes, kernel, from === sink);
   }
 
   allGather(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
@@ -196,20 +227,7 @@ export class FastCollectives {
     if (!this.#areParts(input, output, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
-    if (this.#isPlanned(CODES.all_gather, "all_gather", input.dtype, n * bytes)) return undefined;
-    const work = this.#issue.begin(
-      CODES.all_gather,
-      "all_gather",
-      input,
-      undefined,
-      0,
-      from,
-      to,
-      input.size,
-      bytes,
-      COPY,
-    );
-    return this.#issue.run(work, output, n * bytes);
+    return this.#start("all_gather", input, output, undefined, 0, from, to, input.size, bytes, n * bytes, COPY, false);
   }
 
   reduceScatter(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
@@ -221,23 +239,23 @@ export class FastCollectives {
     if (!this.#areParts(output, input, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, output.sizeBytes];
     if (to !== from + me * bytes && !apart(from, n * bytes, to, bytes)) return undefined;
-    const op = options.op ?? "sum";
+    const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    if (this.#isPlanned(CODES.reduce_scatter, "reduce_scatter", input.dtype, n * bytes)) return undefined;
-    const work = this.#issue.begin(
-      CODES.reduce_scatter,
+    return this.#start(
       "reduce_scatter",
       input,
+      output,
       op,
       0,
       from,
       to,
       output.size,
       bytes,
+      n * bytes,
       kernel,
+      to === from + me * bytes,
     );
-    return this.#issue.run(work, output, n * bytes);
   }
 
   allToAll(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
@@ -250,20 +268,7 @@ export class FastCollectives {
     const [from, to, total] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!apart(from, total, to, total)) return undefined;
     const count = input.size / n;
-    if (this.#isPlanned(CODES.all_to_all, "all_to_all", input.dtype, total)) return undefined;
-    const work = this.#issue.begin(
-      CODES.all_to_all,
-      "all_to_all",
-      input,
-      undefined,
-      0,
-      from,
-      to,
-      count,
-      total / n,
-      COPY,
-    );
-    return this.#issue.run(work, output, total);
+    return this.#start("all_to_all", input, output, undefined, 0, from, to, count, total / n, total, COPY, false);
   }
 
   gather(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -282,9 +287,7 @@ export class FastCollectives {
       if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
       result = output;
     } else if (options.output !== undefined) return undefined;
-    if (this.#isPlanned(CODES.gather, "gather", input.dtype, n * bytes)) return undefined;
-    const work = this.#issue.begin(CODES.gather, "gather", input, undefined, root, from, to, input.size, bytes, COPY);
-    return this.#issue.run(work, result, n * bytes);
+    return this.#start("gather", input, result, undefined, root, from, to, input.size, bytes, n * bytes, COPY, false);
   }
 
   scatter(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
@@ -305,21 +308,7 @@ export class FastCollectives {
     } else if (options.output !== undefined) return undefined;
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
-    if (this.#isPlanned(CODES.scatter, "scatter", output.dtype, n * bytes)) return undefined;
-    const work = this.#issue.begin(
-      CODES.scatter,
-      "scatter",
-      output,
-      undefined,
-      root,
-      from,
-      to,
-      output.size,
-      bytes,
-      COPY,
-    );
-    work.keep = given;
-    return this.#issue.run(work, output, n * bytes);
+    return this.#start("scatter", given, output, undefined, root, from, to, output.size, bytes, n * bytes, COPY, false);
   }
 
   barrier(options: OutputOptions): ThreadsWork<void> | undefined {
@@ -477,6 +466,11 @@ export class FastCollectives {
   #areParts(part: Tensor, whole: Tensor, n: number): boolean {
     return part.dtype === whole.dtype && part.size * n === whole.size;
   }
+}
+
+/** The operator of a call; one without a name has no kernel here, and is refused for that. */
+function nameOf({ op = "sum" }: ReduceOptions): NamedReduceOp {
+  return op as NamedReduceOp;
 }
 
 const CODES = {

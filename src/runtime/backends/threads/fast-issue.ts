@@ -7,7 +7,8 @@ import { opCode, packCall, type WireOp } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
-import { IN_SECOND_PHASE } from "./protocol.ts";
+import type { PlannedCall } from "./planned-calls.ts";
+import { IN_SECOND_PHASE, IN_STRANDS } from "./protocol.ts";
 import { PHASE, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
@@ -99,6 +100,34 @@ export class FastIssue {
     return this.end(work, result, reportedBytes, status);
   }
 
+  /** A call that a plan serves: one call into WebAssembly where all are there. */
+  plan(planned: PlannedCall, work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+    const engine = this.#engine;
+    const { wasm, member, driver } = engine;
+    work.choice = planned.choice;
+    work.extra = planned.extra;
+    work.detail = planned.detail;
+    work.run = planned.running(work.bytes);
+    if (!planned.reads) work.input = 0;
+    if (!planned.writes) work.output = 0;
+    // Without memory for this size the group fails: the engine meets the error again, and reports it.
+    if (!planned.bind(work.bytes)) return this.#hand(work, result, reportedBytes, PHASE.queued);
+    const stamp = stampOf(work.seq);
+    const { call, count, extra, input, output, run } = work;
+    if (reportedBytes > EAGER_BYTES) {
+      wasm.publish(member, stamp, call, count, extra, input, output);
+      return this.end(work, result, reportedBytes, 1);
+    }
+    const { prepared, endsAlone } = run;
+    const [context, spins, alone] = [prepared.context, driver.issueSpins, Number(endsAlone)];
+    const status = wasm.runPlan(member, stamp, call, count, extra, input, output, context, spins, alone);
+    if (status === 0 || status >= IN_SECOND_PHASE) {
+      engine.plans.arrived(work.seq);
+      prepared.giveBackOutgrown();
+    }
+    return this.end(work, result, reportedBytes, status);
+  }
+
   /** Ends a call of this status, or leaves what is missing to the engine. */
   end<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, status: number): ThreadsWork<T> {
     const engine = this.#engine;
@@ -107,6 +136,7 @@ export class FastIssue {
       const counter = engine.counters.byCode[work.code]!;
       counter.calls++;
       counter.bytes += reportedBytes;
+      if (work.choice !== undefined) work.choice.calls++;
       if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
       engine.flight.note(engine.block, work.seq, work.call, work.count, 1);
       return work;
@@ -114,7 +144,8 @@ export class FastIssue {
     work.reportedBytes = reportedBytes;
     work.timeoutMs = this.#timeoutMs;
     work.harvest = () => result;
-    engine.adopt(work, status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving);
+    const phase = status >= IN_STRANDS ? PHASE.strands : status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving;
+    engine.adopt(work, phase);
     // The engine looks at the difference again, and reports it.
     if (status < 0) engine.pump(0);
     return work;

@@ -48,16 +48,13 @@ export interface PlanRun {
   readonly prepared: PreparedPlan;
   /** Address of the block that the ranks share. */
   readonly block: number;
-  /** The plan's hash as a word of a call's fingerprint. */
-  readonly hashWord: number;
-}
-
-/** A prepared plan, and what it was opened by. */
-interface OpenPlan {
   readonly hash: string;
-  readonly dtype: DType;
+  /** The hash as a word of a call's fingerprint. */
+  readonly hashWord: number;
+  /** The operator of its reductions. */
   readonly op: KernelOp;
-  readonly run: PlanRun;
+  /** What it is kept by. */
+  readonly name: string;
 }
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
@@ -77,7 +74,7 @@ export class PlanRuns {
   readonly #engine: PlanEngine;
   readonly #open = new Map<string, PlanRun>();
   /** The last one of `#open`: a repeated call finds it without making the name. */
-  #latest: OpenPlan | undefined;
+  #latest: PlanRun | undefined;
   /** Plans that made room: calls numbered below `until` may still run them, on this rank or another. */
   readonly #retired: { readonly run: PlanRun; readonly until: number }[] = [];
 
@@ -92,19 +89,32 @@ export class PlanRuns {
    */
   open(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
     const latest = this.#latest;
-    if (latest !== undefined && latest.hash === hash && latest.dtype === dtype && latest.op === op) return latest.run;
-    const run = this.#find(plan, hash, dtype, op);
-    this.#latest = { hash, dtype, op, run };
-    return run;
+    if (latest !== undefined && latest.hash === hash && latest.prepared.dtype === dtype && latest.op === op)
+      return latest;
+    this.#latest = this.#find(plan, hash, dtype, op);
+    return this.#latest;
+  }
+
+  /** As `open` for a plan that was opened before. @returns false when it made room for others meanwhile */
+  again(run: PlanRun): boolean {
+    if (this.#latest === run) return true;
+    if (this.#open.get(run.name) !== run) return false;
+    this.#keep(run);
+    this.#latest = run;
+    return true;
+  }
+
+  /** The last one of a Map is the one used last. */
+  #keep(run: PlanRun): void {
+    this.#open.delete(run.name);
+    this.#open.set(run.name, run);
   }
 
   #find(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
     const name = `${hash} ${dtype} ${op}`;
     const known = this.#open.get(name);
     if (known !== undefined) {
-      // The last one of a Map is the one used last.
-      this.#open.delete(name);
-      this.#open.set(name, known);
+      this.#keep(known);
       return known;
     }
     const engine = this.#engine;
@@ -135,7 +145,7 @@ export class PlanRuns {
     }
     heap.words(block + layout.sizeBytes)[own(layout.contexts, 4, me) / 4] = prepared.context;
     const hashWord = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16);
-    const made = { prepared, block, hashWord };
+    const made = { prepared, block, hash, hashWord, op, name };
     this.#open.set(name, made);
     if (this.#open.size > MAX_PREPARED) this.#forgetOldest();
     return made;

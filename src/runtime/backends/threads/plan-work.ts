@@ -56,7 +56,25 @@ interface Carriage {
   readonly divided: boolean;
 }
 
-function carriageOf({ plan, dtype, op }: PlanCall): Carriage {
+type Carried = Pick<PlanCall, "plan" | "dtype" | "op">;
+
+/** Whether values go through a plan as they are. */
+export function isCarriedAsIs(call: Carried): boolean {
+  const { dtype, scaled, divided } = carriageOf(call);
+  return dtype === call.dtype && !scaled && !divided;
+}
+
+/** The word of a fingerprint that tells runs of a plan without a scalar from others. */
+export function plainExtra(hashWord: number): number {
+  return hashWord ^ UNSCALED;
+}
+
+/** What reports say of a run beside its call. */
+export function planDetail({ plan, hash, opinion }: Pick<PlanCall, "plan" | "hash" | "opinion">): string {
+  return ` of plan ${plan.name ?? ""} (${hash}), ${opinion}`;
+}
+
+function carriageOf({ plan, dtype, op }: Carried): Carriage {
   const name: KernelOp = typeof op === "string" ? op : "preMulSum";
   const plain = { dtype, op: name, widened: false, scaled: false, divided: false };
   if (!ROUNDING.has(name) || (!isSmallFloat(dtype) && name !== "avg" && name !== "preMulSum")) return plain;
@@ -141,7 +159,7 @@ class PlanWorkMaker {
 
   #work(free: () => void): ThreadsWork<Tensor | undefined> {
     const engine = this.#engine;
-    const { plan, hash, dtype, op, partBytes, timeoutMs, opinion } = this.#call;
+    const { plan, hash, dtype, op, partBytes, timeoutMs } = this.#call;
     const carriage = this.#carriage;
     const size = sizeOf(dtype);
     const buffers = this.#buffers();
@@ -157,8 +175,8 @@ class PlanWorkMaker {
     work.call = packCall(name, dtype, reduces ? op : undefined, as?.root ?? 0);
     work.count = as?.count ?? numElements;
     const scalar = scalarOf(op, dtype);
-    work.extra = run.hashWord ^ (scalar === 1 ? UNSCALED : hashNumbers([scalar]));
-    work.detail = ` of plan ${plan.name ?? ""} (${hash}), ${opinion}`;
+    work.extra = scalar === 1 ? plainExtra(run.hashWord) : run.hashWord ^ hashNumbers([scalar]);
+    work.detail = planDetail(this.#call);
     work.input = buffers.input;
     work.output = buffers.output;
     work.keep = [this.#call.input, this.#call.output, buffers.result];

@@ -49,6 +49,11 @@ export interface ProtocolExports extends MachineExports, WidenExports {
   readonly reduce: WasmFunction;
   /** (member, seq, call, count, extra, input, output, start, end, kernel, spins) -> status; IN_SECOND_PHASE added there. */
   readonly twoShot: WasmFunction;
+  /**
+   * (member, seq, call, count, extra, input, output, run, spins, endsAlone) -> status: a whole call that a plan serves, from
+   * its announcement to its end; IN_STRANDS or IN_SECOND_PHASE added there. `run`: the context of the prepared plan.
+   */
+  readonly runPlan: WasmFunction;
   /** (member, seq, call, count, extra, input, output, spins) -> status: a small collective; see eager-code.ts. */
   readonly eager: WasmFunction;
   /** (to, from, bytes) */
@@ -57,8 +62,10 @@ export interface ProtocolExports extends MachineExports, WidenExports {
   readonly zero: WasmFunction;
 }
 
-/** Added to the status of `twoShot` when our share is done and only the others' end is missing. */
+/** Added to the status of `twoShot` and `runPlan` when our share is done and only the others' end is missing. */
 export const IN_SECOND_PHASE = 0x10000;
+/** Added to the status of `runPlan` when the strands run and wait for others. */
+export const IN_STRANDS = 0x20000;
 
 const i32s = (count: number): readonly "i32"[] => Array.from({ length: count }, () => "i32");
 const signature = (params: number, results: 0 | 1): Signature => ({ params: i32s(params), results: i32s(results) });
@@ -238,7 +245,7 @@ export function buildProtocol(): WasmModule {
   const finish = addFinish(module);
   const finished = addFinished(module, ring);
   const copy = addCopy(module, "copy");
-  addStrandMachine(module, { kernelType: typeIndex, copy, ring });
+  const machine = addStrandMachine(module, { kernelType: typeIndex, copy, ring });
   addWiden(module);
   addZero(module);
 
@@ -246,9 +253,9 @@ export function buildProtocol(): WasmModule {
   const flagOf = addFlagOf(module);
   addEager(module, { kernelType: typeIndex, copy, ring, publish, flagOf });
 
-  /** (member, seq, call, spins) -> status: waits for all, by messages where the group is large and all are awake. */
+  /** (member, seq, passable, spins) -> status: waits for all, by messages where the group is large and all are awake. */
   const come = module.function(signature(4, 1), (f) => {
-    const [member, seq, call, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [member, seq, passable, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
     const [status, missed, flag] = [f.local("i32"), f.local("i32"), f.local("i64")];
     f.get(member).mem("i32.load", MEMBER.meetings);
     f.if(() => {
@@ -258,9 +265,7 @@ export function buildProtocol(): WasmModule {
       f.if(() => f.get(member, flag, spins).call(meetings.arrive).set(missed));
       f.get(missed).op("i32.eqz").set(missed);
     });
-    f.get(member, seq, spins);
-    f.get(call).i32(63).op("i32.and").i32(opCode("barrier")).op("i32.eq");
-    f.call(arrived).tee(status);
+    f.get(member, seq, spins, passable).call(arrived).tee(status);
     f.if(() => f.get(status).op("return"));
     f.get(missed);
     f.if(() => f.get(member, flag).call(meetings.announce));
@@ -289,9 +294,9 @@ export function buildProtocol(): WasmModule {
     signature(8, 1),
     (f) => {
       for (let i = 0; i < 7; i++) f.get(f.param(i));
-      f.call(publish);
-      for (const i of [0, 1, 2, 7]) f.get(f.param(i));
-      f.call(come);
+      f.call(publish).get(f.param(0), f.param(1));
+      f.get(f.param(2)).i32(63).op("i32.and").i32(opCode("barrier")).op("i32.eq");
+      f.get(f.param(7)).call(come);
     },
     "enter",
   );
@@ -317,7 +322,7 @@ export function buildProtocol(): WasmModule {
       const byMessages = () => f.get(member).mem("i32.load", MEMBER.meetings);
       byMessages();
       f.if(
-        () => f.get(member, seq, call, spins).call(come).set(status),
+        () => f.get(member, seq).i32(0).get(spins).call(come).set(status),
         () => f.get(member, seq, spins).i32(0).call(arrived).set(status),
       );
       f.get(status);
@@ -338,6 +343,26 @@ export function buildProtocol(): WasmModule {
       f.i32(0);
     },
     "twoShot",
+  );
+
+  module.function(
+    signature(10, 1),
+    (f) => {
+      const [member, seq, run, spins, endsAlone] = [f.param(0), f.param(1), f.param(7), f.param(8), f.param(9)];
+      const status = f.local("i32");
+      for (let i = 0; i < 7; i++) f.get(f.param(i));
+      f.call(publish);
+      f.get(member, seq, endsAlone, spins).call(come).tee(status);
+      f.if(() => f.get(status).op("return"));
+      f.get(run).call(machine.launch).get(run, spins).call(machine.runStrands);
+      f.if(() => f.i32(IN_STRANDS).op("return"));
+      f.get(endsAlone);
+      f.if(() => f.i32(0).op("return"));
+      f.get(member, seq, spins).call(leave).tee(status);
+      f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
+      f.i32(0);
+    },
+    "runPlan",
   );
   return compileModule(module.encode());
 }

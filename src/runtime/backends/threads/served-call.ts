@@ -85,6 +85,14 @@ function servingPlanOf(choice: Choice, collective: CollectiveName, numRanks: num
   return byRoot[root];
 }
 
+/** The plan that served a choice's calls with this root before, if one did. */
+export function knownPlanOf(choice: Choice, root: number): ServingPlan | undefined {
+  return serving.get(choice)?.[root];
+}
+
+/** What the library's and the program's own algorithms are, in reports: nothing else serves a collective. */
+export const SERVED_OPINION = "which is proved";
+
 /** A call as a run of the plan that was chosen for it. @throws PlanError for an algorithm of the program's own that is wrong */
 export function planCallOf({ call, input, output, outputCount, timeoutMs }: TensorCall, choice: Choice): PlanCall {
   const { op, dtype, numRanks, root = 0, redop = "sum" } = call;
@@ -106,7 +114,7 @@ export function planCallOf({ call, input, output, outputCount, timeoutMs }: Tens
     outputCount,
     shared: undefined,
     endsAlone,
-    opinion: "which is proved",
+    opinion: SERVED_OPINION,
     timeoutMs,
   };
 }

@@ -97,8 +97,22 @@ export const RUN = {
   /** What `limits` found: first byte and end of what a data operation does now. */
   begin: 9,
   end: 10,
-  words: 16,
+  /** Address of the number of launches, which outlives a preparation of the plan. */
+  state: 11,
+  /** Bytes from one half of double scratch to the other, which launches take in turn; 0 where there is one. */
+  half: 12,
+  /** Entries of `BASE`, one for each rank whose scratch is touched. */
+  bases: 13,
+  numBases: 14,
+  /** The semaphores, and what they hold at the start of a launch. */
+  semaphores: 15,
+  initial: 16,
+  numSemaphores: 17,
+  words: 20,
 } as const;
+
+/** What a launch reads of one rank: where its bases go, and the words that hold the addresses of its scratch and packets. */
+export const BASE = { target: 0, scratch: 1, packets: 2, words: 3 } as const;
 
 /** Bytes of a tile: what a reduction of packets unpacks of each source at a time. */
 export const TILE_BYTES = 1024;

@@ -17,6 +17,7 @@ import { initContext, setParameter } from "../wasm/kernel-context.ts";
 import { CONTEXT, COPY_KERNEL, KERNEL_INDEX, type KernelOp } from "../wasm/reduce-kernels.ts";
 import {
   BARRIER,
+  BASE,
   BODIES,
   CODE,
   COUNTER_BYTES,
@@ -30,7 +31,7 @@ import {
   TILE_BYTES,
   WAIT,
 } from "./image.ts";
-import { type DataRecord, type LoweredRank, lowerRank, type Stretch, type SyncRecord, sendsPackets } from "./lower.ts";
+import { type DataRecord, lowerRank, type Stretch, type SyncRecord, sendsPackets } from "./lower.ts";
 import type { MachineExports } from "./strand-machine.ts";
 
 export interface PreparedPlanParts {
@@ -75,16 +76,11 @@ export class PreparedPlan {
   readonly #memory: ExecutorMemory;
   readonly #machine: MachineExports;
   readonly #transport: Transport;
-  readonly #lowered: LoweredRank;
   readonly #block: number;
   readonly #run: number;
   readonly #context: number;
-  /** This rank's own copies of the ranks' scratch bases, two words each; the half of the launch added. */
-  readonly #bases: number;
-  readonly #scratchRanks: readonly number[];
   readonly #rows: Int32Array;
   readonly #loops: Int32Array;
-  readonly #semaphores: number;
   readonly #strands: number;
   readonly #numHalves: number;
   readonly #sendsPackets: boolean;
@@ -112,7 +108,6 @@ export class PreparedPlan {
     this.#machine = parts.machine;
     this.#transport = transport;
     const lowered = lowerRank(plan, rank);
-    this.#lowered = lowered;
     this.#sendsPackets = sendsPackets(plan);
     this.#numHalves = plan.options.useDoubleScratchBuffer ? 2 : 1;
     this.#scratchChunks = Math.max(0, ...plan.ranks.map((r) => r.scratch.chunks));
@@ -129,8 +124,10 @@ export class PreparedPlan {
     const context = place(CONTEXT.sizeBytes);
     const tiles = place(TILE_BYTES * lowered.mostPackets);
     const semaphores = place(4 * lowered.semaphores.length);
+    const initial = place(4 * lowered.semaphores.length);
     const barriers = place(8 * lowered.barriers.length);
     const bases = place(8 * plan.ranks.length);
+    const entries = place(4 * BASE.words * plan.ranks.length);
     const code = place(4 * lowered.strands.flat().reduce((sum, { record }) => sum + wordsOf(record), 0));
     this.#block = memory.allocate(bytes);
     this.#words = memory.words(this.#block + bytes);
@@ -138,8 +135,6 @@ export class PreparedPlan {
     this.#run = at(run);
     this.#strands = at(strands);
     this.#context = at(context);
-    this.#bases = at(bases);
-    this.#semaphores = at(semaphores);
     const set = (field: number, value: number) => {
       this.#words[this.#run / 4 + field] = value;
     };
@@ -150,11 +145,19 @@ export class PreparedPlan {
     set(RUN.outTable, at(outTable));
     set(RUN.kernelContext, this.#context);
     set(RUN.tiles, at(tiles));
+    set(RUN.state, transport.state);
+    set(RUN.bases, at(entries));
+    set(RUN.semaphores, at(semaphores));
+    set(RUN.initial, at(initial));
+    set(RUN.numSemaphores, lowered.semaphores.length);
+    this.#words.set(lowered.semaphores, at(initial) / 4);
     initContext(this.#words.buffer, this.#context);
 
     const rows: number[] = [];
     const loops: number[] = [];
     const scratchRanks = new Set<number>();
+    // This rank's own copies of the ranks' scratch bases, two words each; the half of the launch added.
+    const baseOf = (of: number) => at(bases) + 8 * of;
     let next = at(code);
     let reachesBuffers = false;
     const writer = new RecordWriter(this.#words, {
@@ -166,7 +169,7 @@ export class PreparedPlan {
           return transport.map(of, buffer);
         }
         scratchRanks.add(of);
-        return this.#bases + 8 * of + (packets ? 4 : 0);
+        return baseOf(of) + (packets ? 4 : 0);
       },
       signal: ({ rank: of, counter }) => transport.signal(of, counter),
       wait: (counter) => transport.wait(counter),
@@ -196,7 +199,13 @@ export class PreparedPlan {
     }
     this.#rows = Int32Array.from(rows);
     this.#loops = Int32Array.from(loops);
-    this.#scratchRanks = [...scratchRanks];
+    set(RUN.numBases, scratchRanks.size);
+    const found = [...scratchRanks].flatMap((of) => [
+      baseOf(of),
+      transport.map(of, "scratch"),
+      transport.map(of, "packets"),
+    ]);
+    this.#words.set(found, at(entries) / 4);
     this.reachesBuffers = reachesBuffers;
   }
 
@@ -309,6 +318,7 @@ export class PreparedPlan {
     );
     this.#words[this.#transport.map(this.rank, "scratch") / 4] = scratch;
     this.#words[this.#transport.map(this.rank, "packets") / 4] = packets;
+    this.#words[this.#run / 4 + RUN.half] = this.#numHalves === 2 ? capacity : 0;
     this.#wasGrown = true;
   }
 
@@ -317,20 +327,13 @@ export class PreparedPlan {
    * and since the caller's buffers were named if `reachesBuffers`.
    */
   launch(): void {
+    this.giveBackOutgrown();
+    this.#machine.launch(this.#run);
+  }
+
+  /** Frees scratch that was too small: the ranks have come to the launch that follows the `bind` that moved it. */
+  giveBackOutgrown(): void {
     while (this.#outgrown.length > 0) this.#giveBack(this.#outgrown.pop() ?? 0);
-    const words = this.#words;
-    const state = this.#transport.state / 4;
-    const launches = words[state]!;
-    const half = this.#numHalves === 2 && (launches & 1) === 1 ? this.#capacity : 0;
-    for (const rank of this.#scratchRanks) {
-      const at = this.#bases / 4 + 2 * rank;
-      words[at] = words[this.#transport.map(rank, "scratch") / 4]! + half;
-      words[at + 1] = words[this.#transport.map(rank, "packets") / 4]! + 2 * half;
-    }
-    words[state] = launches + 1;
-    const { semaphores } = this.#lowered;
-    for (let i = 0; i < semaphores.length; i++) words[this.#semaphores / 4 + i] = semaphores[i]!;
-    this.#machine.launch(this.#run, launches + 1);
   }
 
   /** Gets on as far as the other ranks allow, polling at most `spins` times. @returns whether the rank is done */
@@ -343,7 +346,7 @@ export class PreparedPlan {
     return strandPositions(this.#words, this.#run);
   }
 
-  /** Address of the context, for `strandPositions`. */
+  /** Address of the context: for `strandPositions`, and for code that calls the machine itself. */
   get context(): number {
     return this.#run;
   }

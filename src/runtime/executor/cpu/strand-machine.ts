@@ -10,6 +10,7 @@
 import type { FunctionBuilder, Local, ModuleBuilder } from "../wasm/assembler.ts";
 import {
   BARRIER,
+  BASE,
   CODE,
   type Code,
   DATA,
@@ -27,8 +28,8 @@ import { addStrandLimits } from "./strand-limits.ts";
 
 /** What the module exports for the executor. */
 export interface MachineExports {
-  /** (run, flag): puts every strand at its beginning; packets of this launch carry `flag`. */
-  readonly launch: (run: number, flag: number) => void;
+  /** (run): counts a launch, whose number its packets carry; takes the ranks' scratch as it lies now; puts every strand at its beginning. */
+  readonly launch: (run: number) => void;
   /** (run, spins) -> 0 when all strands have ended, 1 when all that are left wait. Polls for as long as `spins` polls of one word take. */
   readonly runStrands: (run: number, spins: number) => number;
 }
@@ -42,45 +43,73 @@ export interface MachineParts {
   readonly ring?: FunctionBuilder;
 }
 
+/** The exports as functions to call from others of the module. */
+export interface MachineCode {
+  readonly launch: FunctionBuilder;
+  readonly runStrands: FunctionBuilder;
+}
+
 /** Adds the machine to a module that has the reduction kernels. */
-export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): void {
+export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): MachineCode {
   const packets = addPacketMoves(module);
   const limits = addStrandLimits(module);
   const step = addStep(module, parts, packets, limits);
-  addLaunch(module);
-  addRun(module, parts, step);
+  return { launch: addLaunch(module), runStrands: addRun(module, parts, step) };
 }
 
 const word = (index: number) => 4 * index;
 
-function addLaunch(module: ModuleBuilder): void {
-  module.function(
-    { params: ["i32", "i32"], results: [] },
+function addLaunch(module: ModuleBuilder): FunctionBuilder {
+  return module.function(
+    { params: ["i32"], results: [] },
     (f) => {
-      const [run, flag] = [f.param(0), f.param(1)];
-      const [strand, left] = [f.local("i32"), f.local("i32")];
+      const run = f.param(0);
+      const [strand, left, flag, half] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+      const [at, from] = [f.local("i32"), f.local("i32")];
+      const each = (count: number, body: () => void) => {
+        f.get(run).mem("i32.load", word(count)).set(left);
+        f.block(() =>
+          f.loop(() => {
+            f.get(left).op("i32.eqz").brIf(1);
+            body();
+            f.get(left).i32(1).op("i32.sub").set(left).br(0);
+          }),
+        );
+      };
+      f.get(run).mem("i32.load", word(RUN.state)).tee(at).mem("i32.load").tee(flag).i32(1).op("i32.and");
+      f.get(run).mem("i32.load", word(RUN.half)).op("i32.mul").set(half);
+      f.get(at, flag).i32(1).op("i32.add").tee(flag).mem("i32.store");
       f.get(run, flag).mem("i32.store", word(RUN.flag));
+      f.get(run).mem("i32.load", word(RUN.bases)).set(at);
+      each(RUN.numBases, () => {
+        const address = (which: number) => f.get(at).mem("i32.load", word(which)).mem("i32.load");
+        f.get(at).mem("i32.load", word(BASE.target)).set(from).get(from);
+        address(BASE.scratch).get(half).op("i32.add").mem("i32.store").get(from);
+        address(BASE.packets).get(half, half).op("i32.add", "i32.add").mem("i32.store", 4);
+        f.get(at).i32(word(BASE.words)).op("i32.add").set(at);
+      });
+      f.get(run).mem("i32.load", word(RUN.semaphores)).set(at);
+      f.get(run).mem("i32.load", word(RUN.initial)).set(from);
+      each(RUN.numSemaphores, () => {
+        f.get(at, from).mem("i32.load").mem("i32.store");
+        for (const pointer of [at, from]) f.get(pointer).i32(4).op("i32.add").set(pointer);
+      });
       f.get(run).mem("i32.load", word(RUN.strands)).set(strand);
-      f.get(run).mem("i32.load", word(RUN.numStrands)).set(left);
-      f.block(() =>
-        f.loop(() => {
-          f.get(left).op("i32.eqz").brIf(1);
-          f.get(strand, strand).mem("i32.load", word(STRAND.first)).mem("i32.store", word(STRAND.pc));
-          f.get(strand).i32(-1).mem("i32.store", word(STRAND.unit));
-          for (const field of [STRAND.ahead, STRAND.unitStart, STRAND.round, STRAND.barrier, STRAND.done])
-            f.get(strand).i32(0).mem("i32.store", word(field));
-          f.get(strand).i32(word(STRAND.words)).op("i32.add").set(strand);
-          f.get(left).i32(1).op("i32.sub").set(left).br(0);
-        }),
-      );
+      each(RUN.numStrands, () => {
+        f.get(strand, strand).mem("i32.load", word(STRAND.first)).mem("i32.store", word(STRAND.pc));
+        f.get(strand).i32(-1).mem("i32.store", word(STRAND.unit));
+        for (const field of [STRAND.ahead, STRAND.unitStart, STRAND.round, STRAND.barrier, STRAND.done])
+          f.get(strand).i32(0).mem("i32.store", word(field));
+        f.get(strand).i32(word(STRAND.words)).op("i32.add").set(strand);
+      });
     },
     "launch",
   );
 }
 
 /** Runs the strands in turn until all have ended, or wait and the polls are used up. */
-function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilder): void {
-  module.function(
+function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilder): FunctionBuilder {
+  return module.function(
     { params: ["i32", "i32"], results: ["i32"] },
     (f) => {
       const [run, spins] = [f.param(0), f.param(1)];

@@ -1,0 +1,153 @@
+/**
+ * What a collective of the threads backend costs served by kernels and by plans, side by side: `node bench/plans-micro.mjs
+ * [options]` after `npm run build`. Worlds that differ in their choices alone share the worker threads and take turns call
+ * by call block, so that all see the same machine.
+ *
+ *   --ranks 2,4,8   --ops all_reduce,…   --sizes 1K,…,16M   --repeats 15   --block-us 400   --warm-ms 150
+ *   --use NAME[,NAME]  plans of which each serves a world; left out: what `choices: "plans"` names
+ *   --lib DIR       another build to measure (default ../dist/)
+ *
+ * One line per (ranks, op, size, plan): microseconds per call of the slowest rank, kernel and plan, median and minimum
+ * over the repeats, then plan / kernel: the median of the repeats' ratios, and the ratio of the minima.
+ */
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
+
+const config = {
+  options: {
+    ranks: { type: "string", default: "2" },
+    ops: { type: "string", default: "all_reduce" },
+    sizes: { type: "string", default: "1K,16K,256K,1M,4M,16M" },
+    use: { type: "string", default: "" },
+    repeats: { type: "string", default: "15" },
+    "block-us": { type: "string", default: "400" },
+    "warm-ms": { type: "string", default: "150" },
+    lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
+  },
+};
+
+const bytesOf = (text) => {
+  const unit = { K: 1024, M: 1024 ** 2 }[text.at(-1)];
+  return integer(unit === undefined ? text : text.slice(0, -1), "--sizes") * (unit ?? 1);
+};
+const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
+
+/** A call of an operation on f32 tensors whose larger buffer has `bytes` bytes. */
+function caller(op, comm, { whole, other, part }) {
+  const root = comm.rank === 0;
+  return {
+    all_reduce: () => comm.allReduce(whole, { output: other }),
+    broadcast: () => comm.broadcast(whole),
+    reduce: () => comm.reduce(whole, root ? { output: other } : undefined),
+    all_gather: () => comm.allGather(part, { output: other }),
+    reduce_scatter: () => comm.reduceScatter(whole, { output: part }),
+    all_to_all: () => comm.allToAll(whole, { output: other }),
+    gather: () => comm.gather(part, root ? { output: other } : undefined),
+    scatter: () => (root ? comm.scatter(whole, { output: part }) : comm.scatter(part)),
+  }[op];
+}
+
+/** One way to serve the calls: a world of its own. */
+function way(backend, op, bytes) {
+  const comm = backend.world;
+  const count = Math.ceil(bytes / 4 / comm.size) * comm.size;
+  const tensors = {
+    whole: backend.tensor("f32", [count]),
+    other: backend.tensor("f32", [count]),
+    part: backend.tensor("f32", [count / comm.size]),
+    clock: backend.tensor("f64", [1]),
+  };
+  const call = caller(op, comm, tensors);
+  return {
+    free: () => {
+      for (const tensor of Object.values(tensors)) backend.free(tensor);
+    },
+    /** Microseconds per call of the slowest rank. */
+    time: (iterations) => {
+      comm.barrier().wait();
+      const start = performance.now();
+      for (let i = 0; i < iterations; i++) call().wait();
+      tensors.clock.data[0] = ((performance.now() - start) * 1000) / iterations;
+      comm.allReduce(tensors.clock, { op: "max" }).wait();
+      return tensors.clock.data[0];
+    },
+  };
+}
+
+async function rank({ handles, names, index, ops, sizes, repeats, lib, blockUs, warmMs }) {
+  const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
+  const backends = handles.map((handle) => attachThreads(handle, index, {}));
+  for (const op of ops) {
+    for (const bytes of sizes) {
+      const ways = backends.map((backend) => way(backend, op, bytes));
+      // All ranks see the same times, so they warm up as long and choose the same number of calls.
+      const usual = ways.map((one) => {
+        let [spent, last] = [0, one.time(1)];
+        for (let n = 1; spent < warmMs * 1000; n = Math.max(1, Math.min(2 * n, Math.ceil(2000 / last)))) {
+          last = one.time(n);
+          spent += Math.max(1, n * last);
+        }
+        return last;
+      });
+      const iterations = Math.max(1, Math.round(blockUs / Math.min(...usual)));
+      const times = ways.map(() => []);
+      for (let repeat = 0; repeat < repeats; repeat++) {
+        const order = ways.map((_, i) => (i + repeat) % ways.length);
+        for (const i of order) times[i].push(ways[i].time(iterations));
+      }
+      for (const one of ways) one.free();
+      if (index === 0) parentPort.postMessage({ op, bytes, names, times });
+    }
+  }
+  for (const backend of backends) await backend.close();
+}
+
+if (isMainThread) {
+  const { worlds, use, ...work } = flagsOf(import.meta.url, config, ({ values }) => ({
+    worlds: integers(values.ranks, "--ranks"),
+    ops: values.ops.split(","),
+    sizes: values.sizes.split(",").map(bytesOf),
+    use: values.use === "" ? [] : values.use.split(","),
+    repeats: integer(values.repeats, "--repeats"),
+    blockUs: integer(values["block-us"], "--block-us"),
+    warmMs: integer(values["warm-ms"], "--warm-ms"),
+    lib: values.lib,
+  }));
+  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
+  const only = (name) => ({
+    schemaVersion: 1,
+    source: name,
+    date: "2026-01-01",
+    tables: work.ops.map((collective) => ({
+      backend: "threads",
+      collective,
+      ranks: [2, 1024],
+      rows: [{ fromBytes: 0, use: name }],
+    })),
+  });
+  console.log("ranks op bytes plan kernel_us (min) plan_us (min) ratio ratio_of_minima");
+  for (const ranks of worlds) {
+    const choices = ["shipped", ...(use.length === 0 ? ["plans"] : use.map(only))];
+    const names = ["kernel", ...(use.length === 0 ? ["plans"] : use)];
+    const handles = choices.map((one) => createThreadsHost({ ranks, choices: one }));
+    await Promise.all(
+      Array.from({ length: ranks }, (_, index) => {
+        const worker = new Worker(new URL(import.meta.url), { workerData: { handles, names, index, ...work } });
+        worker.on("message", ({ op, bytes, names, times }) => {
+          const [kernel, ...plans] = times;
+          plans.forEach((plan, i) => {
+            const ratio = median(plan.map((us, k) => us / kernel[k]));
+            const [a, b] = [kernel, plan].map((list) => [median(list).toFixed(2), Math.min(...list).toFixed(2)]);
+            const minima = Math.min(...plan) / Math.min(...kernel);
+            console.log(
+              `${ranks} ${op} ${bytes} ${names[i + 1]} ${a[0]} (${a[1]}) ${b[0]} (${b[1]}) ${ratio.toFixed(3)} ${minima.toFixed(3)}`,
+            );
+          });
+        });
+        return new Promise((resolve, reject) => worker.on("error", reject).on("exit", resolve));
+      }),
+    );
+  }
+} else {
+  await rank(workerData);
+}

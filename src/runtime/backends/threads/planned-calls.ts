@@ -1,0 +1,155 @@
+/**
+ * Calls on world tensors that a plan serves, found again without text: by operation, dtype, operator, root and size. Plans
+ * that nobody has used yet, and values that cannot go through a plan as they are, are left to the careful path.
+ */
+import type { CollectiveName } from "../../../collectives/index.ts";
+import { ChoraleError, type DType, type NamedReduceOp } from "../../../core/index.ts";
+import { rolesOf } from "../../comm/index.ts";
+import type { Choice, Choices, ServingPlan } from "../../executor/internal.ts";
+import type { PlanRun, PlanRuns } from "./plan-runs.ts";
+import { isCarriedAsIs, plainExtra, planDetail } from "./plan-work.ts";
+import { knownPlanOf, SERVED_OPINION } from "./served-call.ts";
+import type { RunningPlan } from "./threads-work.ts";
+
+/** The group, as far as its plans need it. */
+export interface PlannedGroup {
+  readonly me: number;
+  readonly size: number;
+  readonly choices: Choices;
+  readonly plans: PlanRuns;
+}
+
+/** Choices that are remembered for one operation: programs with more of them look some up again. */
+const MAX_KNOWN = 64;
+
+/** What serves calls of one operation, dtype, operator, root and range of sizes. */
+export class PlannedCall {
+  readonly dtype: DType;
+  readonly redop: NamedReduceOp | undefined;
+  readonly root: number;
+  readonly choice: Choice;
+  /** A kernel serves them: nothing else is set. */
+  readonly isKernel: boolean;
+  readonly detail: string = "";
+  /** Whether this rank has an input and an output. */
+  readonly reads: boolean;
+  readonly writes: boolean;
+  readonly #group: PlannedGroup;
+  readonly #serving: ServingPlan | undefined;
+  /** The values go through the plan as they are. */
+  readonly #isPlain: boolean;
+  #run: PlanRun | undefined;
+  #running: RunningPlan | undefined;
+  #extra = 0;
+
+  constructor(
+    group: PlannedGroup,
+    op: CollectiveName,
+    key: { readonly dtype: DType; readonly redop: NamedReduceOp | undefined; readonly root: number },
+    choice: Choice,
+  ) {
+    const { dtype, redop, root } = key;
+    this.dtype = dtype;
+    this.redop = redop;
+    this.root = root;
+    this.choice = choice;
+    this.isKernel = choice.served.kind === "kernel";
+    this.#group = group;
+    this.#serving = this.isKernel ? undefined : knownPlanOf(choice, root);
+    const { reads, writes } = rolesOf({ op, rank: group.me, root });
+    this.reads = reads;
+    this.writes = writes && this.#serving?.plan.ranks[group.me]?.output.chunks !== 0;
+    this.#isPlain = false;
+    if (this.#serving === undefined) return;
+    const { plan, hash } = this.#serving;
+    this.#isPlain = isCarriedAsIs({ plan, dtype, op: redop ?? "sum" });
+    this.detail = planDetail({ plan, hash, opinion: SERVED_OPINION });
+  }
+
+  /** Whether it was made before its plan was: then it has to be made again. */
+  get isEarly(): boolean {
+    return !this.isKernel && this.#serving === undefined;
+  }
+
+  /** Of the plan, in the fingerprint. */
+  get extra(): number {
+    return this.#extra;
+  }
+
+  /**
+   * Sees to it that the plan is prepared. @param overlaps the result lies on the input
+   * @returns false for a call that has to take the careful path
+   */
+  prepare(overlaps: boolean): boolean {
+    const serving = this.#serving;
+    if (serving === undefined || !this.#isPlain || (overlaps && !serving.worksInPlace())) return false;
+    const { plans, size } = this.#group;
+    if (this.#run !== undefined && plans.again(this.#run)) return true;
+    const op = this.redop ?? "sum";
+    const run = plans.open(serving.plan, serving.hash, this.dtype, op);
+    if (op === "avg") run.prepared.parameter(op, size);
+    this.#run = run;
+    this.#running = undefined;
+    this.#extra = plainExtra(run.hashWord);
+    return true;
+  }
+
+  /** The prepared plan as a work of a size has it. */
+  running(partBytes: number): RunningPlan {
+    const known = this.#running;
+    if (known?.partBytes === partBytes) return known;
+    const { plan, endsAlone } = this.#serving as ServingPlan;
+    this.#running = { ...(this.#run as PlanRun), plan, partBytes, endsAlone };
+    return this.#running;
+  }
+
+  /** Sets the size. @returns false when that failed */
+  bind(partBytes: number): boolean {
+    try {
+      (this.#run as PlanRun).prepared.bind(partBytes);
+      return true;
+    } catch (error) {
+      if (error instanceof ChoraleError) return false;
+      throw error;
+    }
+  }
+}
+
+export class PlannedCalls {
+  readonly #group: PlannedGroup;
+  /** By the operation's code, the last one used first. */
+  readonly #known: PlannedCall[][] = [];
+
+  constructor(group: PlannedGroup) {
+    this.#group = group;
+  }
+
+  /** What serves a call: see `PlannedCall`. `bytes`: of the larger of a rank's two buffers. */
+  find(
+    code: number,
+    op: CollectiveName,
+    dtype: DType,
+    redop: NamedReduceOp | undefined,
+    root: number,
+    bytes: number,
+  ): PlannedCall {
+    this.#known[code] ??= [];
+    const known = this.#known[code];
+    for (let i = 0; i < known.length; i++) {
+      const one = known[i] as PlannedCall;
+      if (one.dtype !== dtype || one.redop !== redop || one.root !== root) continue;
+      if (bytes < one.choice.fromBytes || bytes >= one.choice.toBytes) continue;
+      if (i > 0) {
+        known[i] = known[0] as PlannedCall;
+        known[0] = one;
+      }
+      return one;
+    }
+    const choice = this.#group.choices.choose(op, dtype, bytes);
+    const made = new PlannedCall(this.#group, op, { dtype, redop, root }, choice);
+    if (made.isEarly) return made;
+    if (known.length >= MAX_KNOWN) known.pop();
+    known.unshift(made);
+    return made;
+  }
+}
