@@ -44,6 +44,13 @@ export {
   mscclppAllToAllRing,
   mscclppSendRecv,
 } from "./mscclpp-programs.ts";
+export {
+  onePassAllGather,
+  onePassAllToAll,
+  onePassBroadcast,
+  onePassReduceScatter,
+  onePassScatter,
+} from "./one-pass.ts";
 export { directSendRecv, disseminationBarrier, pairwiseAllToAll, type SendRecvArgs } from "./point-to-point.ts";
 export {
   halvingDoublingAllReduce,

@@ -37,7 +37,7 @@ describe.each(ALGORITHMS)("$name", (entry) => {
 
   it("is right with instances, and over port channels where it only puts", () => {
     const numRanks = entry.legal(3) ? 3 : 4;
-    const variants = /read|packet|switch/.test(entry.name)
+    const variants = /read|packet|switch|one-pass/.test(entry.name)
       ? [{ instances: 3 }]
       : [{ instances: 3 }, { channel: "port" as const }];
     for (const variant of variants) {

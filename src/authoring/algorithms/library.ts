@@ -11,6 +11,7 @@ import * as pairs from "./all-pairs.ts";
 import * as bruck from "./bruck.ts";
 import * as hierarchical from "./hierarchical.ts";
 import * as mesh from "./mesh.ts";
+import * as onePass from "./one-pass.ts";
 import * as point from "./point-to-point.ts";
 import * as recursive from "./recursive.ts";
 import * as ring from "./ring.ts";
@@ -98,6 +99,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
     overlaps: true,
   }),
   entry("direct-all-gather", "all_gather", pairs.directAllGather),
+  entry("one-pass-all-gather", "all_gather", onePass.onePassAllGather),
   entry("streaming-all-gather", "all_gather", streaming.streamingAllGather),
   entry("packet-all-gather", "all_gather", pairs.packetAllGather, { packets: true }),
   entry("ring-all-gather", "all_gather", ring.ringAllGather),
@@ -106,6 +108,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), levels),
   entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
   entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
+  entry("one-pass-reduce-scatter", "reduce_scatter", onePass.onePassReduceScatter),
   entry("mesh-reduce-scatter", "reduce_scatter", mesh.meshReduceScatter),
   entry("packet-reduce-scatter", "reduce_scatter", pairs.packetReduceScatter, { packets: true }),
   entry("read-reduce-scatter", "reduce_scatter", streaming.readReduceScatter),
@@ -117,6 +120,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("ring-reduce-scatter", "reduce_scatter", ring.ringReduceScatter),
   entry("halving-reduce-scatter", "reduce_scatter", recursive.halvingReduceScatter, { legal: powers }),
   entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), levels),
+  entry("one-pass-broadcast", "broadcast", onePass.onePassBroadcast),
   entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
   entry("chain-broadcast", "broadcast", tree.chainBroadcast, { takesChunks: true }),
   entry("scatter-all-gather-broadcast", "broadcast", tree.scatterAllGatherBroadcast),
@@ -124,6 +128,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("chain-reduce", "reduce", tree.chainReduce, { takesChunks: true }),
   entry("scatter-gather-reduce", "reduce", tree.scatterGatherReduce),
   entry("direct-all-to-all", "all_to_all", pairs.directAllToAll, { inPlace: false }),
+  entry("one-pass-all-to-all", "all_to_all", onePass.onePassAllToAll, { inPlace: false }),
   entry("pairwise-all-to-all", "all_to_all", point.pairwiseAllToAll, { inPlace: false }),
   entry("bruck-all-to-all", "all_to_all", bruck.bruckAllToAll, { inPlace: false }),
   entry("hierarchical-all-to-all", "all_to_all", grouped(hierarchical.hierarchicalAllToAll), {
@@ -145,6 +150,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("direct-gather", "gather", tree.directGather),
   entry("binomial-gather", "gather", tree.binomialGather),
   entry("direct-scatter", "scatter", tree.directScatter),
+  entry("one-pass-scatter", "scatter", onePass.onePassScatter),
   entry("binomial-scatter", "scatter", tree.binomialScatter),
   entry("dissemination-barrier", "barrier", point.disseminationBarrier, { inPlace: false }),
   entry(

@@ -10,13 +10,11 @@ import { CHOICES_SCHEMA_VERSION, type ChoiceDocument } from "./choices.ts";
 const PLANS: { readonly [C in CollectiveName]?: readonly (readonly [fromBytes: number, use: string])[] } = {
   all_reduce: [
     [0, "one-shot-packet-all-reduce"],
-    [1024, "two-shot-packet-all-reduce"],
-    [16_384, "two-shot-fused-read-all-reduce"],
-    [262_144, "ring-all-reduce"],
+    [256, "two-shot-fused-read-all-reduce"],
   ],
   broadcast: [
     [0, "binomial-broadcast"],
-    [65_536, "scatter-all-gather-broadcast"],
+    [16_384, "one-pass-broadcast"],
   ],
   reduce: [
     [0, "binomial-reduce"],
@@ -24,18 +22,15 @@ const PLANS: { readonly [C in CollectiveName]?: readonly (readonly [fromBytes: n
   ],
   all_gather: [
     [0, "packet-all-gather"],
-    [16_384, "direct-all-gather"],
-    [262_144, "ring-all-gather"],
+    [1024, "one-pass-all-gather"],
   ],
   reduce_scatter: [
     [0, "packet-reduce-scatter"],
-    [16_384, "direct-reduce-scatter"],
-    [262_144, "ring-reduce-scatter"],
+    [1024, "one-pass-reduce-scatter"],
   ],
   all_to_all: [
     [0, "bruck-all-to-all"],
-    [16_384, "direct-all-to-all"],
-    [262_144, "pairwise-all-to-all"],
+    [1024, "one-pass-all-to-all"],
   ],
   gather: [
     [0, "binomial-gather"],
@@ -43,7 +38,7 @@ const PLANS: { readonly [C in CollectiveName]?: readonly (readonly [fromBytes: n
   ],
   scatter: [
     [0, "binomial-scatter"],
-    [16_384, "direct-scatter"],
+    [16_384, "one-pass-scatter"],
   ],
 };
 

@@ -7,7 +7,6 @@
  */
 import type {
   BufferKind,
-  ChannelKind,
   ExecutionPlan,
   GroupSlice,
   PlanReduceOp,
@@ -15,58 +14,16 @@ import type {
   SimpleOp,
   Strand,
 } from "../../../authoring/plan/index.ts";
-import { bodyOf, channelOrdinal } from "../../../authoring/plan/index.ts";
+import { bodyOf } from "../../../authoring/plan/index.ts";
 import { requireShape } from "../../../authoring/verifier/internal.ts";
-import type { Code } from "./image.ts";
+import { fuseRecords } from "./fuse-records.ts";
+import { counterOf, leadingSync, pairedCounters } from "./leading-sync.ts";
+import type { Counted, DataRecord, StrandRecord, Stretch, SyncRecord } from "./records.ts";
 
-/** One stretch of a buffer: chunks from `chunk` of part `segment` on. */
-export interface Stretch {
-  readonly rank: number;
-  readonly buffer: BufferKind;
-  readonly packets: boolean;
-  readonly segment: number;
-  readonly chunk: number;
-}
-
-/** A data operation, or the part of one whose ranges are each one stretch. */
-export interface DataRecord {
-  readonly code: Extract<Code, "copy" | "move" | "pack" | "unpack" | "forward" | "reducePackets">;
-  readonly ins: readonly Stretch[];
-  readonly outs: readonly Stretch[];
-  readonly op: PlanReduceOp | undefined;
-  /** Chunks of the whole operation, and which of them this record handles. */
-  readonly chunks: number;
-  readonly from: number;
-  readonly to: number;
-  readonly tbg: GroupSlice | undefined;
-  readonly windowed: boolean;
-  readonly raw: boolean;
-}
-/** Counters by rank and number; a rank's own are those that it waits for. */
-export interface CounterRef {
-  readonly rank: number;
-  readonly counter: number;
-}
-export type SyncRecord =
-  | { readonly code: "signal"; readonly counters: readonly CounterRef[]; readonly relaxed: boolean }
-  | { readonly code: "wait"; readonly counters: readonly Counted[]; readonly relaxed: boolean }
-  | { readonly code: "barrier"; readonly barrier: number; readonly numStrands: number }
-  | { readonly code: "acquire"; readonly semaphores: readonly Counted[] }
-  | { readonly code: "release"; readonly semaphores: readonly number[] }
-  | { readonly code: "loop"; readonly numChunks: number; readonly unitBytes: number; readonly length: number }
-  | { readonly code: "repeat"; readonly length: number }
-  | { readonly code: "end" };
-/** A counter or semaphore, and how often one operation names it. */
-export interface Counted {
-  readonly id: number;
-  readonly times: number;
-}
-
-export interface StrandRecord {
-  readonly record: DataRecord | SyncRecord;
-  /** Index of the operation in the strand, and in the pipeline's body: for reports. */
-  readonly op: number;
-  readonly body: number | undefined;
+/** What the executor of the records promises. */
+export interface LoweringOptions {
+  /** All ranks have met at every launch, and a rank's strands are run by one thread: both spare records. */
+  readonly met?: boolean;
 }
 export interface LoweredRank {
   readonly strands: readonly (readonly StrandRecord[])[];
@@ -104,25 +61,28 @@ export function sendsPackets(plan: ExecutionPlan): boolean {
  * what the world keeps beside it, and here become a record of each chunk.
  * @throws PlanError for a plan that does not hold together
  */
-export function lowerRank(plan: ExecutionPlan, rank: number): LoweredRank {
+export function lowerRank(plan: ExecutionPlan, rank: number, how: LoweringOptions = {}): LoweredRank {
   requireShape(plan);
-  return new Lowering(plan, plan.ranks[rank] as RankPlan).run();
+  return new Lowering(plan, plan.ranks[rank] as RankPlan, how.met === true).run();
 }
 
 class Lowering {
   readonly #plan: ExecutionPlan;
   readonly #rank: RankPlan;
+  readonly #met: boolean;
   readonly #barriers = new Map<number, number>();
   #mostRanges = 1;
   #mostPackets = 1;
 
-  constructor(plan: ExecutionPlan, rank: RankPlan) {
+  constructor(plan: ExecutionPlan, rank: RankPlan, met: boolean) {
     this.#plan = plan;
     this.#rank = rank;
+    this.#met = met;
   }
 
   run(): LoweredRank {
-    const strands = this.#rank.strands.map((strand) => this.#strand(strand));
+    const met = this.#met ? (leadingSync(this.#plan)[this.#plan.ranks.indexOf(this.#rank)] ?? []) : [];
+    const strands = this.#rank.strands.map((strand, i) => this.#strand(strand, met[i] ?? 0));
     return {
       strands,
       numCounters: this.#rank.channels.memory.length + this.#rank.channels.port.length,
@@ -133,14 +93,26 @@ class Lowering {
     };
   }
 
-  #strand(strand: Strand): StrandRecord[] {
+  /** @param met operations at the beginning that are done already */
+  #strand(strand: Strand, met: number): StrandRecord[] {
     const records: StrandRecord[] = [];
+    // Those since the last pipeline: what is within one runs in every round.
+    let open: StrandRecord[] = [];
+    const close = () => {
+      for (const fused of this.#met ? fuseRecords(open) : open) {
+        if ("outs" in fused.record) this.#mostRanges = Math.max(this.#mostRanges, fused.record.outs.length);
+        records.push(fused);
+      }
+      open = [];
+    };
     const end = (op: number): StrandRecord => ({ record: { code: "end" }, op, body: undefined });
     strand.ops.forEach((op, index) => {
+      if (index < met) return;
       if (op.kind !== "pipeline") {
-        for (const record of this.#op(op, false)) records.push({ record, op: index, body: undefined });
+        for (const record of this.#op(op, false)) open.push({ record, op: index, body: undefined });
         return;
       }
+      close();
       const body = op.body.flatMap((inner, i) =>
         this.#op(inner, true).map((record): StrandRecord => ({ record, op: index, body: i })),
       );
@@ -149,6 +121,7 @@ class Lowering {
       records.push({ record: { code: "loop", numChunks, unitBytes, length }, op: index, body: undefined });
       records.push(...body, { record: { code: "repeat", length }, op: index, body: undefined });
     });
+    close();
     records.push(end(strand.ops.length));
     return records;
   }
@@ -197,7 +170,14 @@ class Lowering {
           return data("pack", [local(source)], [remote(target, true)]);
         });
         if (op.notify === "none") return moved;
-        return [...moved, { code: "signal", relaxed: false, counters: this.#paired(op.channelKind, op.channels) }];
+        return [
+          ...moved,
+          {
+            code: "signal",
+            relaxed: false,
+            counters: pairedCounters(this.#plan, this.#rank, op.channelKind, op.channels),
+          },
+        ];
       }
       case "reduce": {
         const ins = [
@@ -216,13 +196,19 @@ class Lowering {
         ];
       }
       case "signal":
-        return [{ code: "signal", relaxed: op.relaxed, counters: this.#paired(op.channelKind, op.channels) }];
+        return [
+          {
+            code: "signal",
+            relaxed: op.relaxed,
+            counters: pairedCounters(this.#plan, this.#rank, op.channelKind, op.channels),
+          },
+        ];
       case "wait":
         return [
           {
             code: "wait",
             relaxed: op.relaxed,
-            counters: counted(op.channels.map((id) => this.#counter(this.#rank, op.channelKind, id))),
+            counters: counted(op.channels.map((id) => counterOf(this.#rank, op.channelKind, id))),
           },
         ];
       case "acquire":
@@ -283,25 +269,6 @@ class Lowering {
   #chunksPerSegment({ rank, range }: Side): number {
     const buffer = this.#plan.ranks[rank]![range.buffer];
     return range.buffer === "scratch" ? Math.max(1, buffer.chunks) : buffer.chunks / buffer.segments;
-  }
-
-  /** A rank's number of the counter of one of its channels. */
-  #counter(rank: RankPlan, kind: ChannelKind, id: number): number {
-    return kind === "memory" ? id : rank.channels.memory.length + id;
-  }
-
-  /** The counters at the other ends of this rank's channels: the k-th to a rank pairs with its k-th to this one. */
-  #paired(kind: ChannelKind, ids: readonly number[]): CounterRef[] {
-    const peers = this.#rank.channels[kind];
-    return ids.flatMap((id) => {
-      const peer = this.#plan.ranks[peers[id] ?? -1];
-      if (peer === undefined) return [];
-      const wanted = channelOrdinal(peers, id);
-      let seen = 0;
-      const at = peer.channels[kind].findIndex((back) => back === this.#rank.rank && seen++ === wanted);
-      // A channel that the peer has no end of: nobody can wait for it.
-      return at < 0 ? [] : [{ rank: peer.rank, counter: this.#counter(peer, kind, at) }];
-    });
   }
 }
 

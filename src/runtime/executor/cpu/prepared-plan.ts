@@ -31,7 +31,8 @@ import {
   TILE_BYTES,
   WAIT,
 } from "./image.ts";
-import { type DataRecord, lowerRank, type Stretch, type SyncRecord, sendsPackets } from "./lower.ts";
+import { lowerRank, sendsPackets } from "./lower.ts";
+import type { DataRecord, Stretch, SyncRecord } from "./records.ts";
 import type { MachineExports } from "./strand-machine.ts";
 
 export interface PreparedPlanParts {
@@ -107,7 +108,7 @@ export class PreparedPlan {
     this.#memory = memory;
     this.#machine = parts.machine;
     this.#transport = transport;
-    const lowered = lowerRank(plan, rank);
+    const lowered = lowerRank(plan, rank, { met: true });
     this.#sendsPackets = sendsPackets(plan);
     this.#numHalves = plan.options.useDoubleScratchBuffer ? 2 : 1;
     this.#scratchChunks = Math.max(0, ...plan.ranks.map((r) => r.scratch.chunks));
@@ -323,8 +324,8 @@ export class PreparedPlan {
   }
 
   /**
-   * Puts every strand at its beginning. With what the transport maps now: the ranks have met since `bind` moved scratch,
-   * and since the caller's buffers were named if `reachesBuffers`.
+   * Puts every strand at its beginning. The ranks have met for this launch: each has named its buffers and bound the size,
+   * and plans need not say so again (leading-sync.ts).
    */
   launch(): void {
     this.giveBackOutgrown();

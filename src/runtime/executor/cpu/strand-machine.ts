@@ -8,9 +8,9 @@
  * up by packets therefore executes such operations ahead, up to the next synchronisation.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../wasm/assembler.ts";
+import { COPY_KERNEL } from "../wasm/reduce-kernels.ts";
 import {
   BARRIER,
-  BASE,
   CODE,
   type Code,
   DATA,
@@ -24,6 +24,7 @@ import {
   WAIT,
 } from "./image.ts";
 import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
+import { addLaunch } from "./strand-launch.ts";
 import { addStrandLimits } from "./strand-limits.ts";
 
 /** What the module exports for the executor. */
@@ -58,54 +59,6 @@ export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): Ma
 }
 
 const word = (index: number) => 4 * index;
-
-function addLaunch(module: ModuleBuilder): FunctionBuilder {
-  return module.function(
-    { params: ["i32"], results: [] },
-    (f) => {
-      const run = f.param(0);
-      const [strand, left, flag, half] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-      const [at, from] = [f.local("i32"), f.local("i32")];
-      const each = (count: number, body: () => void) => {
-        f.get(run).mem("i32.load", word(count)).set(left);
-        f.block(() =>
-          f.loop(() => {
-            f.get(left).op("i32.eqz").brIf(1);
-            body();
-            f.get(left).i32(1).op("i32.sub").set(left).br(0);
-          }),
-        );
-      };
-      f.get(run).mem("i32.load", word(RUN.state)).tee(at).mem("i32.load").tee(flag).i32(1).op("i32.and");
-      f.get(run).mem("i32.load", word(RUN.half)).op("i32.mul").set(half);
-      f.get(at, flag).i32(1).op("i32.add").tee(flag).mem("i32.store");
-      f.get(run, flag).mem("i32.store", word(RUN.flag));
-      f.get(run).mem("i32.load", word(RUN.bases)).set(at);
-      each(RUN.numBases, () => {
-        const address = (which: number) => f.get(at).mem("i32.load", word(which)).mem("i32.load");
-        f.get(at).mem("i32.load", word(BASE.target)).set(from).get(from);
-        address(BASE.scratch).get(half).op("i32.add").mem("i32.store").get(from);
-        address(BASE.packets).get(half, half).op("i32.add", "i32.add").mem("i32.store", 4);
-        f.get(at).i32(word(BASE.words)).op("i32.add").set(at);
-      });
-      f.get(run).mem("i32.load", word(RUN.semaphores)).set(at);
-      f.get(run).mem("i32.load", word(RUN.initial)).set(from);
-      each(RUN.numSemaphores, () => {
-        f.get(at, from).mem("i32.load").mem("i32.store");
-        for (const pointer of [at, from]) f.get(pointer).i32(4).op("i32.add").set(pointer);
-      });
-      f.get(run).mem("i32.load", word(RUN.strands)).set(strand);
-      each(RUN.numStrands, () => {
-        f.get(strand, strand).mem("i32.load", word(STRAND.first)).mem("i32.store", word(STRAND.pc));
-        f.get(strand).i32(-1).mem("i32.store", word(STRAND.unit));
-        for (const field of [STRAND.ahead, STRAND.unitStart, STRAND.round, STRAND.barrier, STRAND.done])
-          f.get(strand).i32(0).mem("i32.store", word(field));
-        f.get(strand).i32(word(STRAND.words)).op("i32.add").set(strand);
-      });
-    },
-    "launch",
-  );
-}
 
 /** Runs the strands in turn until all have ended, or wait and the polls are used up. */
 function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilder): FunctionBuilder {
@@ -246,10 +199,12 @@ function addStep(
       waits();
     };
     const raiseAll = (stride: number) => {
+      // A counter is raised by one thread alone. One fence for all: an atomic addition each would wait for each one's line.
+      f.fence();
       f.block(() =>
         f.loop(() => {
           f.get(left).op("i32.eqz").brIf(1);
-          f.get(at).mem("i32.load").i32(1).mem("i32.atomic.rmw.add").op("drop");
+          f.get(at).mem("i32.load").tee(source).get(source).mem("i32.load").i32(1).op("i32.add").mem("i32.store");
           add(at, stride);
           f.get(left).i32(1).op("i32.sub").set(left).br(0);
         }),
@@ -268,20 +223,45 @@ function addStep(
         f.set(source);
         add(at, 8);
         addressAt(false);
-        f.get(source, length).call(parts.copy);
+        // In place, what is stored to its own place is there.
+        f.tee(x).get(source).op("i32.ne");
+        f.if(() => f.get(x, source, length).call(parts.copy));
       },
       move: (next) => {
         limited(next);
         firstRange();
         fillTable(RUN.inTable, DATA.numIn);
-        fillTable(RUN.outTable, DATA.numOut);
-        setting(RUN.inTable);
-        operand(DATA.numIn);
-        setting(RUN.outTable);
-        operand(DATA.numOut);
-        f.i32(0).get(length);
-        setting(RUN.kernelContext);
-        operand(DATA.kernel).callIndirect(parts.kernelType);
+        // A copy need not be stored where it comes from: without this, buffers in place would be written once more.
+        f.i32(0).set(source);
+        operand(DATA.kernel).i32(COPY_KERNEL).op("i32.eq");
+        operand(DATA.numIn).i32(1).op("i32.eq", "i32.and");
+        f.if(() => {
+          setting(RUN.inTable).mem("i32.load").set(source);
+        });
+        setting(RUN.outTable).set(table);
+        operand(DATA.numOut).set(left);
+        eachRange(() => {
+          f.get(table);
+          addressAt(false);
+          f.tee(x)
+            .mem("i32.store")
+            .get(x, source)
+            .op("i32.ne")
+            .i32(2)
+            .op("i32.shl")
+            .get(table)
+            .op("i32.add")
+            .set(table);
+        });
+        f.get(table);
+        setting(RUN.outTable).op("i32.sub").i32(2).op("i32.shr_u").tee(left);
+        f.if(() => {
+          setting(RUN.inTable);
+          operand(DATA.numIn);
+          setting(RUN.outTable).get(left).i32(0).get(length);
+          setting(RUN.kernelContext);
+          operand(DATA.kernel).callIndirect(parts.kernelType);
+        });
       },
       pack: (next) => {
         limited(next);

@@ -11,14 +11,8 @@ import {
   type PlanReduceOp,
   type SimpleOp,
 } from "../../../authoring/plan/index.ts";
-import {
-  type DataRecord,
-  type LoweredRank,
-  lowerRank,
-  type StrandRecord,
-  type Stretch,
-  type SyncRecord,
-} from "../cpu/lower.ts";
+import { type LoweredRank, lowerRank } from "../cpu/lower.ts";
+import type { DataRecord, StrandRecord, Stretch, SyncRecord } from "../cpu/records.ts";
 
 /** Which memory a range of a step is in. `packets` is scratch that holds packets. */
 export interface Place {
