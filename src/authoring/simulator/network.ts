@@ -122,6 +122,11 @@ export class Network {
     }
   }
 
+  /** Something is left to happen. */
+  get hasEvents(): boolean {
+    return this.queue.size > 0;
+  }
+
   #serve(flowClass: FlowClass): void {
     flowClass.service += flowClass.rate * (this.now - flowClass.updatedAt);
     flowClass.updatedAt = this.now;

@@ -23,8 +23,10 @@ class PlanRunner {
   readonly #packets: Packets;
   readonly #ports: Ports;
   readonly #moves: Moves;
+  readonly #untilUs: number | undefined;
 
   constructor(input: RunPlanInput) {
+    this.#untilUs = input.untilUs;
     this.#core = new RunCore(input, (strand, op, pipeline) => this.#execute(strand, op, pipeline));
     this.#sync = new Synchronisation(this.#core);
     this.#packets = new Packets(this.#core);
@@ -35,11 +37,12 @@ class PlanRunner {
   run(): PlanRun {
     const { net, strands, plan, costs, records } = this.#core;
     for (const strand of strands) net.at(strand.time, () => this.#core.advance(strand));
-    net.run();
+    net.run(this.#untilUs);
+    const ended = !net.hasEvents;
     const rankEndUs = plan.ranks.map(() => costs.launchUs);
     for (const { rank, time, visibleAt } of strands) rankEndUs[rank] = Math.max(rankEndUs[rank]!, time, visibleAt);
     const stuck = strands
-      .filter((strand) => !strand.done && !strand.dead)
+      .filter((strand) => ended && !strand.done && !strand.dead)
       .map((strand) => ({
         rank: strand.rank,
         strand: strand.index,
@@ -48,7 +51,7 @@ class PlanRunner {
         waitsFor: strand.waitingFor?.ranks ?? [],
       }));
     const timeUs = rankEndUs.reduce((end, time) => Math.max(end, time), 0) + costs.endUs;
-    return { timeUs, rankEndUs, records, linkBytes: net.carriedBytes, stuck };
+    return { timeUs, rankEndUs, records, linkBytes: net.carriedBytes, stuck, ended };
   }
 
   /** What holds a strand that waits for no other rank: mostly a link that is down. */

@@ -39,6 +39,8 @@ export interface RunPlanInput {
   readonly capacities: readonly number[];
   /** Rank -> index of the operation at which all its strands stop. */
   readonly deadAt: ReadonlyMap<number, number>;
+  /** When the run is given up. */
+  readonly untilUs: number | undefined;
 }
 
 export interface PlanRun {
@@ -48,6 +50,8 @@ export interface PlanRun {
   /** Bytes carried by each directed link, losses of the protocol included. */
   readonly linkBytes: Float64Array;
   readonly stuck: readonly StuckStrand[];
+  /** False for a run that was given up. */
+  readonly ended: boolean;
 }
 
 export interface Counter {

@@ -138,6 +138,12 @@ describe("what comes out", () => {
   const inventory = presetInventory("hgx-h100-8");
   const ring = plan("ring-all-reduce", 8);
   const result = simulate(ring, { inventory, sizeBytes: 2 ** 22 });
+  it("gives up when it is told, and says neither that it ended nor that anything is stuck", () => {
+    const before = simulate(ring, { inventory, sizeBytes: 2 ** 22, untilUs: result.timeUs / 2 });
+    expect([before.completed, before.stuck]).toEqual([false, []]);
+    expect(before.timeUs).toBeLessThan(result.timeUs);
+    expect(simulate(ring, { inventory, sizeBytes: 2 ** 22, untilUs: result.timeUs })).toEqual(result);
+  });
   it("repeats itself exactly", () => expect(simulate(ring, { inventory, sizeBytes: 2 ** 22 })).toEqual(result));
   it.each([
     ["ring-all-reduce", 1],

@@ -30,6 +30,8 @@ export interface SimulateOptions {
   readonly faults?: readonly Fault[];
   /** The machine of the inventory, devices and parameters, where the caller has made it for several sizes. */
   readonly machine?: SimulatedMachine;
+  /** Gives up at this time, us: the run is then not completed, and nothing is stuck. For whoever looks for a faster plan. */
+  readonly untilUs?: number;
 }
 
 export interface LinkUse {
@@ -45,7 +47,7 @@ export interface Simulation {
   readonly timeUs: number;
   readonly algbwGBps: number;
   readonly busbwGBps: number;
-  /** False when ranks got stuck: the time is then that of the last thing that happened. */
+  /** False when ranks got stuck, or at `untilUs`: the time is then that of the last thing that happened. */
   readonly completed: boolean;
   readonly stuck: readonly StuckStrand[];
   /** Ranks that a fault killed. */
@@ -143,6 +145,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
     switchOps: options.switchOps ?? false,
     capacities,
     deadAt,
+    untilUs: options.untilUs,
   });
   const links = machine.links
     .map((link, index) => ({
@@ -159,7 +162,7 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
     timeUs: run.timeUs,
     algbwGBps,
     busbwGBps: algbwGBps * planBusFactor(plan),
-    completed: run.stuck.length === 0 && deadAt.size === 0,
+    completed: run.ended && run.stuck.length === 0 && deadAt.size === 0,
     stuck: run.stuck,
     deadRanks: [...deadAt.keys()],
     rankEndUs: run.rankEndUs,

@@ -19,7 +19,7 @@ const line: Network = {
 describe("envelope", () => {
   it("is never faster than its bounds, and never slower than the library", async () => {
     const parameters = parametersFor("ideal");
-    const sizes = [1024, 2 ** 20, 2 ** 28];
+    const sizes = [1024, 2 ** 26];
     const { points, plans } = await envelope(line, "all_reduce", { inventory: inventoryOf(line), parameters, sizes });
     for (const { timeUs, libraryUs, latencyBoundUs, bandwidthBoundUs } of points) {
       expect(latencyBoundUs).toBe(3);
@@ -28,7 +28,7 @@ describe("envelope", () => {
     }
     // On a line any tree is the line itself, up and down: 4/3 of what reduce-scatter and all-gather reach.
     const last = points[points.length - 1];
-    expect(last?.use).toMatch(/^synthesised-all-reduce-(fewest-steps|one-tree|forest)-\d+-h[0-9a-f]{8}$/);
+    expect(last?.use).toMatch(/^synthesised-all-reduce-(fewest-steps|one-tree|forest)-\d+(-i\d+)?-h[0-9a-f]{8}$/);
     expect((last?.libraryUs as number) / (last?.timeUs as number)).toBeGreaterThan(1.3);
     expect([...plans.values()].every((plan) => proofOf(plan)?.ok)).toBe(true);
     expect([...plans.keys()]).toEqual(expect.arrayContaining([last?.use]));
@@ -50,8 +50,9 @@ describe("envelope", () => {
     const [small, large] = points as [EnvelopePoint, EnvelopePoint];
     expect(small.latencyBoundUs).toBe(6);
     expect(small.use).toMatch(/fewest-steps-1-|^[a-z-]+-all-gather$/);
-    expect(large.use).toMatch(/^synthesised-all-gather-(fewest-steps|forest)-\d\d-/);
-    expect(large.bandwidthBoundUs / large.timeUs).toBeGreaterThan(0.93);
+    expect(large.use).toMatch(/^synthesised-all-gather-(fewest-steps|forest)-\d\d+-/);
+    // 32 pieces, what is tried at first, reach 0.94; more are tried as long as they pay.
+    expect(large.bandwidthBoundUs / large.timeUs).toBeGreaterThan(0.96);
   });
 
   it("refuses links that differ by direction, and sizes that do not ascend", async () => {

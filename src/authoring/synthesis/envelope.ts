@@ -1,26 +1,17 @@
 /**
  * What is fastest at which size: the schedule of the fewest steps, the forest of one tree for each rank, the forest of the
- * highest bandwidth, each cut into pieces that follow each other, and the library's algorithms; all simulated on the same
- * machine. Beside each size stand the bounds that nothing beats: latency along the longest of the shortest ways, and
+ * highest bandwidth, each cut into pieces that follow each other and in as many instances as pay, and the library's
+ * algorithms; all simulated on the same machine. Beside each size stand the bounds that nothing beats: latency along the longest of the shortest ways, and
  * bandwidth. Refuses to measure: constants are the simulator's.
  */
-import { formatSize, InvalidArgumentError, PlanError, UnsupportedError } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { ALGORITHMS } from "../algorithms/index.ts";
 import type { CertifiedCollective, Network } from "../certificate/index.ts";
-import { compile } from "../language/index.ts";
 import { type ExecutionPlan, hashPlan, type PlanReduceOp } from "../plan/index.ts";
-import { instancesToFill, placeRanks, SimulatedMachine, type SystemParameters, simulate } from "../simulator/index.ts";
+import { placeRanks, SimulatedMachine, type SystemParameters, simulate } from "../simulator/index.ts";
 import { provePlan } from "../verifier/index.ts";
+import { type Candidate, libraryCandidates, schedulesFor, synthesisedCandidates } from "./envelope-candidates.ts";
 import { simulatedLatencyUs } from "./latency-bound.ts";
-import { programOf } from "./program-of.ts";
-import { MAX_CHUNKS } from "./schedule-layout.ts";
-import { type Synthesis, synthesize } from "./synthesize.ts";
-
-/** Into how many pieces schedules are cut. */
-const PIECES = [1, 2, 4, 8, 16, 32] as const;
-/** Plans of more hops than this take minutes to compile and simulate, and are left out. */
-const MOST_HOPS = 12_000;
 
 export interface EnvelopeOptions {
   readonly inventory: Inventory;
@@ -57,50 +48,16 @@ export interface Envelope {
   readonly numCandidates: number;
 }
 
-interface Candidate {
-  readonly name: string;
-  readonly isLibrary: boolean;
-  readonly plan: ExecutionPlan;
-}
+/** Schedules that take longer than this times the best so far are not tried in more pieces and instances. */
+const WORTH_REFINING = 2;
+/** More pieces and instances have to save a fiftieth. */
+const WORTHWHILE = 0.98;
 
-/** Schedules of one topology that suit small, middling and large data; equal ones once. */
-async function schedules(network: Network, collective: CertifiedCollective, root: number | undefined) {
-  const base = root === undefined ? {} : { root };
-  const isPaths = collective === "scatter" || collective === "gather" || collective === "all_to_all";
-  const full = await synthesize(network, collective, base);
-  const made: [string, Synthesis][] = [
-    ["fewest-steps", await synthesize(network, collective, { ...base, fewestSteps: true })],
-  ];
-  if (!isPaths) made.push(["one-tree", await synthesize(network, collective, { ...base, treesPerRoot: 1 })]);
-  // Weights of many digits make more chunks than a program may have: then fewer trees, a little slower.
-  let forest = full;
-  for (const treesPerRoot of isPaths ? [] : [8, 4, 2]) {
-    if (isProgrammable(forest)) break;
-    forest = await synthesize(network, collective, { ...base, treesPerRoot });
-  }
-  if (isProgrammable(forest)) made.push(["forest", forest]);
-  const seen = new Set<string>();
-  const distinct = made.filter(([, { schedule }]) => {
-    const key = JSON.stringify(schedule);
-    return seen.size < seen.add(key).size;
-  });
-  return { distinct, full };
+/** A plan and what it takes at the size at hand. */
+interface Timed {
+  readonly candidate: Candidate;
+  readonly timeUs: number;
 }
-
-function isProgrammable(result: Synthesis): boolean {
-  try {
-    programOf(result);
-    return true;
-  } catch (error) {
-    if (error instanceof UnsupportedError) return false;
-    throw error;
-  }
-}
-
-const numHops = ({ schedule }: Synthesis): number =>
-  schedule.kind === "trees"
-    ? schedule.trees.reduce((sum, { up = [], down = [] }) => sum + up.length + down.length, 0)
-    : schedule.paths.reduce((sum, { route }) => sum + route.length - 1, 0);
 
 /**
  * Finds what is fastest at each size.
@@ -127,68 +84,65 @@ export async function envelope(
   const numRanks = network.nodes.filter(({ kind }) => kind === "rank").length;
   const devices = placeRanks(numRanks, inventory, options.devices);
   const machine = new SimulatedMachine(inventory, devices, parameters);
-  const { distinct, full } = await schedules(network, collective, root);
-  const candidates: Candidate[] = [];
-  for (const [name, result] of distinct) {
-    for (const pieces of PIECES) {
-      if (pieces > 1 && (numHops(result) * pieces > MOST_HOPS || result.height <= 1)) break;
-      options.onProgress?.(`${name} in ${pieces} pieces`);
-      const make = (instances: number) =>
-        compile(programOf(result, { pieces, instances, ...(op === undefined ? {} : { op }) }), { verify: false });
-      const single = make(1);
-      const instances = Math.min(instancesToFill(single, machine, parameters), mostInstances(single));
-      const plan = instances === 1 ? single : make(instances);
-      candidates.push({ name: `${name}-${pieces}`, isLibrary: false, plan });
+  const { distinct, full } = await schedulesFor(network, collective, root);
+  const collect = (candidates: Iterable<Candidate>): Candidate[] => {
+    const all: Candidate[] = [];
+    for (const candidate of candidates) {
+      options.onProgress?.(candidate.name);
+      all.push(candidate);
     }
-  }
-  for (const entry of ALGORITHMS) {
-    if (entry.collective !== collective || !entry.legal(numRanks) || entry.needsSwitch) continue;
-    options.onProgress?.(entry.name);
-    const make = (instances: number) =>
-      compile(
-        entry.make({ numRanks, ...(root === undefined ? {} : { root }), ...(instances === 1 ? {} : { instances }) }),
-        {
-          verify: false,
-        },
-      );
-    const single = make(1);
-    const instances = instancesToFill(single, machine, parameters);
-    for (const count of new Set([1, instances])) {
-      const name = count === 1 ? entry.name : `${entry.name}*${count}`;
-      candidates.push({ name, isLibrary: true, plan: count === 1 ? single : make(count) });
-    }
-  }
+    return all;
+  };
+  const ours = distinct.map((schedule) => collect(synthesisedCandidates(schedule, machine, parameters, op)));
+  const library = collect(libraryCandidates(collective, numRanks, root, machine, parameters));
+  const tried = new Set([...ours.flat(), ...library]);
   const latencyUs = simulatedLatencyUs(machine, collective, root);
   const plans = new Map<string, ExecutionPlan>();
   const points = sizes.map((sizeBytes): EnvelopePoint => {
     options.onProgress?.(formatSize(sizeBytes));
-    const timed = candidates
-      .map((candidate) => ({
-        candidate,
-        ...simulate(candidate.plan, { inventory, sizeBytes, parameters, devices, machine }),
-      }))
-      .filter(({ completed }) => completed)
-      .sort((a, b) => a.timeUs - b.timeUs);
-    const [best] = timed;
+    /** What a candidate takes, where it is less than `limitUs`: what takes longer is not simulated to its end. */
+    const time = (candidate: Candidate, limitUs: number): Timed | undefined => {
+      tried.add(candidate);
+      const { completed, timeUs } = simulate(candidate.plan, {
+        inventory,
+        sizeBytes,
+        parameters,
+        devices,
+        machine,
+        untilUs: limitUs,
+      });
+      return completed && timeUs < limitUs ? { candidate, timeUs } : undefined;
+    };
+    const fastest = (candidates: readonly Candidate[], limitUs = Number.POSITIVE_INFINITY) => {
+      let least: Timed | undefined;
+      for (const candidate of candidates) least = time(candidate, least?.timeUs ?? limitUs) ?? least;
+      return least;
+    };
+    let own: Timed | undefined;
+    for (const candidates of ours) {
+      let best = fastest(candidates, own === undefined ? undefined : own.timeUs * WORTH_REFINING);
+      // In more pieces and instances, as long as that is worth it.
+      for (let next = best; next !== undefined; ) {
+        best = next;
+        next = fastest(best.candidate.finer(), best.timeUs * WORTHWHILE);
+      }
+      if (best !== undefined && !(own !== undefined && own.timeUs <= best.timeUs)) own = best;
+    }
+    const others = fastest(library);
+    const best = others === undefined || (own !== undefined && own.timeUs <= others.timeUs) ? own : others;
     if (best === undefined) throw new InvalidArgumentError("network", network, "a machine on which some plan ends");
     const { candidate, timeUs } = best;
     return {
       sizeBytes,
       use: candidate.isLibrary ? candidate.name : nameOf(candidate, collective, plans),
       timeUs,
-      libraryUs: timed.find((one) => one.candidate.isLibrary)?.timeUs,
-      synthesisedUs: timed.find((one) => !one.candidate.isLibrary)?.timeUs ?? Number.POSITIVE_INFINITY,
+      libraryUs: others?.timeUs,
+      synthesisedUs: own?.timeUs ?? Number.POSITIVE_INFINITY,
       latencyBoundUs: latencyUs,
       bandwidthBoundUs: (full.bound.toNumber() * sizeBytes) / 1000,
     };
   });
-  return { collective, numRanks, points, plans, numCandidates: candidates.length };
-}
-
-/** Instances multiply chunks. */
-function mostInstances(plan: ExecutionPlan): number {
-  const chunks = Math.max(...plan.ranks.map(({ input, output }) => Math.max(input.chunks, output.chunks)));
-  return Math.max(1, Math.floor(MAX_CHUNKS / Math.max(chunks, 1)));
+  return { collective, numRanks, points, plans, numCandidates: tried.size };
 }
 
 /** Names a plan by what it is and by its hash, so that tables of several topologies can stand in one file. */
