@@ -19,8 +19,6 @@ const WITHOUT = {
   usual: ["ncclCommRevoke"],
   new: [],
 } as const;
-/** Compiling takes five seconds of CPU, at load some more. */
-const MOST_MS = 120_000;
 
 export interface FakeGpuVariant {
   readonly nccl?: keyof typeof WITHOUT;
@@ -55,13 +53,11 @@ export function buildFakeGpu({ nccl = "usual", kernels: own }: FakeGpuVariant = 
 /** A file that g++ makes: by one process, for which others wait. */
 function made(target: string, argsFor: (temporary: string) => readonly string[]): string | undefined {
   const lock = `${target}.lock`;
-  const until = Date.now() + MOST_MS;
   while (!existsSync(target)) {
     try {
-      mkdirSync(lock);
+      writeFileSync(lock, String(process.pid), { flag: "wx" });
     } catch {
-      // Who died while it compiled left its lock.
-      if (Date.now() > until) rmSync(lock, { recursive: true, force: true });
+      if (!isHeld(lock)) rmSync(lock, { force: true });
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
       continue;
     }
@@ -72,10 +68,20 @@ function made(target: string, argsFor: (temporary: string) => readonly string[])
       if (status !== 0) throw new Error(`the fake GPU library does not compile:\n${stderr.toString()}`);
       renameSync(temporary, target);
     } finally {
-      rmSync(lock, { recursive: true, force: true });
+      rmSync(lock, { force: true });
     }
   }
   return target;
+}
+
+/** Whether the process that wrote the lock lives. One that is just being written holds no number yet. */
+function isHeld(lock: string): boolean {
+  try {
+    const pid = readFileSync(lock, "utf8");
+    return pid === "" || process.kill(Number(pid), 0);
+  } catch {
+    return false;
+  }
 }
 
 /** Makes the folder by which processes share one set of stand-in devices (`FAKE_GPU_FOLDER`). */

@@ -11,7 +11,7 @@ const ROOTED = ["broadcast", "reduce", "gather", "scatter"];
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
 describe.each(ALGORITHMS)("$name", (entry) => {
-  it("is proved right, and done when each rank ends, on 2 to 15 ranks", () => {
+  it(`is proved right, and done when each rank ends, on 2 to ${RANKS.at(-1)} ranks`, () => {
     for (const numRanks of RANKS.filter(entry.legal)) {
       for (const inPlace of entry.inPlace && numRanks <= 8 ? [false, true] : [false]) {
         for (const root of ROOTED.includes(entry.collective) && numRanks <= 5 ? [0, numRanks - 1] : [0]) {
