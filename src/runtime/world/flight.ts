@@ -6,11 +6,22 @@ import type { FlightDump } from "../comm/index.ts";
 /** The environment variable that names the folder for dumps. */
 const FOLDER_VARIABLE = "CHORALE_FLIGHT_DIR";
 
+/** What the launcher knows of a rank that failed, which its backend may not have heard yet. */
+interface Failure {
+  readonly rank: number;
+  readonly error: { readonly name: string; readonly message: string; readonly failedRank?: number };
+}
+
 /**
  * Writes the dump of one generation, which `read` gives, to the folder that CHORALE_FLIGHT_DIR names. Never throws.
+ * @param failures of ranks of which the dump may say nothing
  * @returns its path; `undefined` when no folder is named, or it cannot be written, which is said on stderr
  */
-export function recordFlight(read: () => FlightDump, generation: number): string | undefined {
+export function recordFlight(
+  read: () => FlightDump,
+  generation: number,
+  failures: readonly Failure[] = [],
+): string | undefined {
   const folder = process.env[FOLDER_VARIABLE];
   if (folder === undefined || folder === "") return undefined;
   try {
@@ -22,7 +33,7 @@ export function recordFlight(read: () => FlightDump, generation: number): string
     const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
     const fd = openSync(part, O_WRONLY | O_CREAT | O_EXCL | (O_NOFOLLOW ?? 0), 0o600);
     try {
-      writeFileSync(fd, JSON.stringify(read()));
+      writeFileSync(fd, JSON.stringify(withFailures(read(), failures)));
     } catch (error) {
       unlinkSync(part);
       throw error;
@@ -35,4 +46,14 @@ export function recordFlight(read: () => FlightDump, generation: number): string
     process.stderr.write(`chorale: cannot write to ${FOLDER_VARIABLE}: ${String(error)}\n`);
     return undefined;
   }
+}
+
+function withFailures(dump: FlightDump, failures: readonly Failure[]): FlightDump {
+  if (failures.length === 0) return dump;
+  const ranks = dump.ranks.map((one) => {
+    // Who reports another one's end has not failed by itself.
+    const error = failures.find(({ rank, error: { failedRank } }) => (failedRank ?? rank) === one.rank)?.error;
+    return { ...one, failed: one.failed ?? (error && `${error.name}: ${error.message}`) };
+  });
+  return { ...dump, ranks };
 }

@@ -12,6 +12,25 @@ import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, type RestartOptions, restartPolicy } from "./restart-policy.ts";
 
 describe.skipIf(process.platform === "win32")("flight dumps", () => {
+  it("name the ranks of which the launcher knows that they failed, and not those that report it", () => {
+    const folder = mkdtempSync(join(tmpdir(), "chorale-flight-failed-"));
+    vi.stubEnv("CHORALE_FLIGHT_DIR", folder);
+    try {
+      const ranks = [0, 1, 2, 3].map((rank) => ({ rank, failed: rank === 3 ? "said so" : undefined, entries: [] }));
+      const failures = [
+        { rank: 1, error: { name: "RankFailedError", message: "rank 0 failed: gone", failedRank: 0 } },
+        { rank: 3, error: { name: "Error", message: "late" } },
+      ];
+      const path = recordFlight(() => ({ ranks }) as unknown as FlightDump, 1, failures) ?? "";
+      const dump = JSON.parse(readFileSync(path, "utf8")) as FlightDump;
+      const told = ["RankFailedError: rank 0 failed: gone", undefined, undefined, "said so"];
+      expect(dump.ranks.map(({ failed }) => failed)).toEqual(told);
+    } finally {
+      vi.unstubAllEnvs();
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   it("are never written through a link, nor into a file that was there", () => {
     const folder = mkdtempSync(join(tmpdir(), "chorale-flight-links-"));
     const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);

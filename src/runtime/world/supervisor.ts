@@ -492,7 +492,8 @@ export class Supervisor {
   #record(generation: Generation): void {
     if (generation.recorded) return;
     generation.recorded = true;
-    const path = recordFlight(() => generation.shared.readFlight(), generation.number);
-    if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: generation.number, path });
+    const { number, failures } = generation;
+    const path = recordFlight(() => generation.shared.readFlight(), number, failures);
+    if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: number, path });
   }
 }

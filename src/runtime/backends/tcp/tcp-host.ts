@@ -73,7 +73,8 @@ export function failTcpRank({ flightFolder = "" }: TcpHandle, rank: number, caus
 export const flightFile = (folder: string, rank: number): string => join(folder, `rank-${rank}.flight`);
 
 export function readTcpFlight({ ranks, generation, flightFolder }: TcpHandle): FlightDump {
-  const groups = new Map<string, readonly number[]>();
+  // A rank that died before its first call is of the world all the same; of other groups only their calls tell.
+  const groups = new Map<string, readonly number[]>([["world", Array.from({ length: ranks }, (_, rank) => rank)]]);
   const all = Array.from({ length: ranks }, (_, rank) => {
     const entries = flightFolder === undefined ? [] : readLog(flightFile(flightFolder, rank));
     for (const { group } of entries)
