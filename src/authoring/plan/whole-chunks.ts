@@ -6,106 +6,143 @@
  */
 import { bodyOf, type ExecutionPlan, type Range, type RemoteRange, type SimpleOp } from "./execution-plan.ts";
 
-/** Ranges that an operation, or a part of it, does together: what it does ends where the shortest of them does. */
-interface Move {
-  readonly sides: readonly RemoteRange[];
-  readonly awaited: readonly RemoteRange[];
-  readonly sent: readonly RemoteRange[];
-  /** Sends what lies there, packets or not, without waiting. */
-  readonly isRaw: boolean;
-}
-
-function movesOf(plan: ExecutionPlan, rank: number, op: SimpleOp): readonly Move[] {
-  const own = (range: Range): RemoteRange => ({ ...range, rank });
-  const move = (sides: readonly RemoteRange[], awaited: readonly RemoteRange[], sent: readonly RemoteRange[]) => [
-    { sides, awaited, sent, isRaw: false },
-  ];
-  switch (op.kind) {
-    case "copy": {
-      if (op.format === "plain") return [];
-      const [src, dst] = [own(op.src), own(op.dst)];
-      return op.format === "pack" ? move([src, dst], [], [dst]) : move([src, dst], [src], []);
-    }
-    case "put":
-      if (op.format === "plain") return [];
-      return op.dst.map((dst, i) => {
-        const src = own(op.src[op.src.length === 1 ? 0 : i]!);
-        const isRaw = op.format === "pack" && op.channelKind === "port";
-        return { sides: [src, dst], awaited: op.format === "forward" || isRaw ? [src] : [], sent: [dst], isRaw };
-      });
-    case "reduce": {
-      const src = op.src.map(own);
-      const packetDst = op.packetDst === undefined ? [] : [own(op.packetDst)];
-      return move(
-        [...src, ...op.remoteSrc, own(op.dst), ...(op.packets ? [] : op.remoteDst)],
-        op.packets ? src.slice(1) : [],
-        [...packetDst, ...(op.packets ? op.remoteDst : [])],
-      );
-    }
-    case "switch-broadcast": {
-      if (op.format === "plain") return [];
-      const { index, size, channel } = op.dst;
-      const to = plan.ranks[rank]?.channels.switch[channel];
-      const members = (to?.ranks ?? []).map((member) => ({ rank: member, buffer: to!.buffer, index, size }));
-      return move([own(op.src), ...members], [own(op.src)], members);
-    }
-    default:
-      return [];
-  }
-}
-
 const known = new WeakMap<ExecutionPlan, boolean>();
 
 /** Says whether somebody waits for packets of a whole chunk that may be sent from a short one. */
 export function needsWholeChunks(plan: ExecutionPlan): boolean {
   const before = known.get(plan);
   if (before !== undefined) return before;
-  const needs = findsShort(plan);
+  const needs = new PacketLevels(plan).find();
   known.set(plan, needs);
   return needs;
 }
 
-function findsShort(plan: ExecutionPlan): boolean {
-  const perPart = plan.ranks.map(({ input, output }) => ({
-    input: input.chunks / Math.max(1, input.segments),
-    output: output.chunks / Math.max(1, output.segments),
-  }));
-  if (perPart.every(({ input, output }) => input <= 1 && output <= 1)) return false;
-  const moves = plan.ranks.flatMap(({ rank, strands }) =>
-    strands.flatMap(({ ops }) => ops.flatMap(bodyOf).flatMap((op) => movesOf(plan, rank, op))),
-  );
-  /** Number in its part of the shortest chunk that is done together with chunk `j` of the ranges; 0 where all are whole. */
-  const levelOf = ({ sides }: Move, j: number) => {
-    let level = 0;
-    for (const { rank, buffer, index } of sides)
-      if (buffer !== "scratch") level = Math.max(level, (index + j) % (perPart[rank]?.[buffer] ?? 1));
+/** Sends what lies there, packets or not, without waiting. */
+const isRaw = (op: SimpleOp) => op.kind === "put" && op.format === "pack" && op.channelKind === "port";
+
+/**
+ * The level of an operation at one chunk of its ranges: the highest number in a part of a chunk of input or output there, 0 where all is
+ * scratch. The higher, the shorter the chunk may be.
+ */
+class PacketLevels {
+  readonly #plan: ExecutionPlan;
+  /** Chunks of a part of each rank's buffers. */
+  readonly #perPart: readonly { readonly input: number; readonly output: number }[];
+  /** Of each chunk of scratch, the highest level of packets that are sent there. */
+  readonly #sent: readonly Int32Array[];
+
+  constructor(plan: ExecutionPlan) {
+    this.#plan = plan;
+    this.#perPart = plan.ranks.map(({ input, output }) => ({
+      input: input.chunks / Math.max(1, input.segments),
+      output: output.chunks / Math.max(1, output.segments),
+    }));
+    this.#sent = plan.ranks.map(({ scratch }) => new Int32Array(scratch.chunks));
+  }
+
+  find(): boolean {
+    if (this.#perPart.every(({ input, output }) => input <= 1 && output <= 1)) return false;
+    const raw: { readonly rank: number; readonly op: SimpleOp }[] = [];
+    this.#some((rank, op) => {
+      if (isRaw(op)) raw.push({ rank, op });
+      this.#send(rank, op);
+      return false;
+    });
+    while (raw.map(({ rank, op }) => this.#send(rank, op)).some(Boolean));
+    return this.#some((rank, op) => this.#waitsForMore(rank, op));
+  }
+
+  #some(visit: (rank: number, op: SimpleOp) => boolean): boolean {
+    return this.#plan.ranks.some(({ rank, strands }) =>
+      strands.some(({ ops }) => ops.some((outer) => bodyOf(outer).some((op) => visit(rank, op)))),
+    );
+  }
+
+  #at(rank: number, { buffer, index }: Range, j: number): number {
+    return buffer === "scratch" ? 0 : (index + j) % (this.#perPart[rank]?.[buffer] ?? 1);
+  }
+
+  #sentTo(rank: number, { index }: Range, j: number): number {
+    return this.#sent[rank]?.[index + j] ?? 0;
+  }
+
+  /** Notes packets of a level. @returns whether that is news */
+  #note(rank: number, { index }: Range, j: number, level: number): boolean {
+    const row = this.#sent[rank];
+    if (row === undefined || index + j >= row.length || row[index + j]! >= level) return false;
+    row[index + j] = level;
+    return true;
+  }
+
+  /** The level of a reduction: what it does of a chunk ends where the shortest of its ranges does. */
+  #ofReduce(rank: number, op: Extract<SimpleOp, { kind: "reduce" }>, j: number): number {
+    let level = this.#at(rank, op.dst, j);
+    for (const range of op.src) level = Math.max(level, this.#at(rank, range, j));
+    for (const range of op.remoteSrc) level = Math.max(level, this.#at(range.rank, range, j));
+    if (!op.packets) for (const range of op.remoteDst) level = Math.max(level, this.#at(range.rank, range, j));
     return level;
-  };
-  const sent = plan.ranks.map(({ scratch }) => new Int32Array(scratch.chunks));
-  const sentTo = ({ rank, index }: RemoteRange, j: number) => sent[rank]?.[index + j] ?? 0;
-  const send = (move: Move): boolean => {
+  }
+
+  #members(rank: number, op: Extract<SimpleOp, { kind: "switch-broadcast" }>): readonly RemoteRange[] {
+    const { channel, index, size } = op.dst;
+    const to = this.#plan.ranks[rank]?.channels.switch[channel];
+    return (to?.ranks ?? []).map((member) => ({ rank: member, buffer: to!.buffer, index, size }));
+  }
+
+  /** Notes the packets that an operation sends. @returns whether any are news */
+  #send(rank: number, op: SimpleOp): boolean {
     let isNew = false;
-    for (let j = 0; j < (move.sides[0]?.size ?? 0); j++) {
-      let level = levelOf(move, j);
-      if (move.isRaw) for (const place of move.awaited) level = Math.max(level, sentTo(place, j));
-      for (const place of move.sent) {
-        const row = sent[place.rank];
-        if (row === undefined || place.index + j >= row.length || row[place.index + j]! >= level) continue;
-        row[place.index + j] = level;
-        isNew = true;
+    switch (op.kind) {
+      case "copy":
+        if (op.format !== "pack") return false;
+        for (let j = 0; j < op.src.size; j++) if (this.#note(rank, op.dst, j, this.#at(rank, op.src, j))) isNew = true;
+        return isNew;
+      case "put": {
+        if (op.format === "plain") return false;
+        const raw = isRaw(op);
+        for (const [i, dst] of op.dst.entries()) {
+          const src = op.src[op.src.length === 1 ? 0 : i];
+          for (let j = 0; src !== undefined && j < src.size; j++) {
+            const level = Math.max(this.#at(rank, src, j), raw ? this.#sentTo(rank, src, j) : 0);
+            if (this.#note(dst.rank, dst, j, level)) isNew = true;
+          }
+        }
+        return isNew;
       }
-    }
-    return isNew;
-  };
-  const raw = moves.filter(({ isRaw }) => isRaw);
-  for (const move of moves) send(move);
-  while (raw.map(send).some(Boolean));
-  return moves.some(
-    (move) =>
-      !move.isRaw &&
-      move.awaited.some((place) => {
-        for (let j = 0; j < place.size; j++) if (levelOf(move, j) < sentTo(place, j)) return true;
+      case "reduce":
+        if (!op.packets && op.packetDst === undefined) return false;
+        for (let j = 0; j < op.dst.size; j++) {
+          const level = this.#ofReduce(rank, op, j);
+          if (op.packetDst !== undefined && this.#note(rank, op.packetDst, j, level)) isNew = true;
+          if (op.packets) for (const dst of op.remoteDst) if (this.#note(dst.rank, dst, j, level)) isNew = true;
+        }
+        return isNew;
+      default:
+        // A forward by a switch sends what it waited for.
         return false;
-      }),
-  );
+    }
+  }
+
+  /** Says whether an operation waits for packets of more of a chunk than may be sent. */
+  #waitsForMore(rank: number, op: SimpleOp): boolean {
+    const lacks = (range: Range, levelAt: (j: number) => number) => {
+      for (let j = 0; j < range.size; j++) if (levelAt(j) < this.#sentTo(rank, range, j)) return true;
+      return false;
+    };
+    switch (op.kind) {
+      case "copy":
+        return op.format === "unpack" && lacks(op.src, (j) => this.#at(rank, op.dst, j));
+      case "put":
+        return op.format === "forward" && op.src.some((range) => lacks(range, () => 0));
+      case "reduce":
+        return op.packets && op.src.slice(1).some((range) => lacks(range, (j) => this.#ofReduce(rank, op, j)));
+      case "switch-broadcast": {
+        if (op.format !== "forward") return false;
+        const members = this.#members(rank, op);
+        return lacks(op.src, (j) => members.reduce((level, to) => Math.max(level, this.#at(to.rank, to, j)), 0));
+      }
+      default:
+        return false;
+    }
+  }
 }

@@ -182,9 +182,10 @@ export class Moves {
         const src = this.#own(strand, op.src) + begin;
         const dst = this.#own(strand, op.dst) + begin;
         if (op.format === "unpack" && !this.#awaitPackets(strand, src, count)) return false;
+        const moved = [src, dst];
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, op.format !== "plain");
-          const level = this.#level([src, dst], p);
+          const level = this.#level(moved, p);
           const value =
             op.format === "unpack" ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
           this.#write(dst + p, who, at, value, op.format === "pack" ? tag : 0, level);
@@ -196,8 +197,9 @@ export class Moves {
           const { begin, count } = this.#window(strand, op, source.size, pipeline, false);
           const src = this.#remote(strand, source) + begin;
           const dst = this.#own(strand, op.dst[i]!) + begin;
+          const moved = [src, dst];
           for (let p = 0; p < count; p++)
-            this.#write(dst + p, who, p, this.#read(src + p, who, p, 0), 0, this.#level([src, dst], p));
+            this.#write(dst + p, who, p, this.#read(src + p, who, p, 0), 0, this.#level(moved, p));
         });
         return true;
       }
@@ -230,9 +232,10 @@ export class Moves {
         const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
         const sources = this.#members(strand, op.src).map((src) => src + begin);
         const dst = this.#own(strand, op.dst) + begin;
+        const moved = [...sources, dst];
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => this.#read(src + p, who, p, 0));
-          const level = this.#level([...sources, dst], p);
+          const level = this.#level(moved, p);
           this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0, level);
         }
         return true;
@@ -243,9 +246,10 @@ export class Moves {
         const src = this.#own(strand, op.src) + begin;
         if (packets && !this.#awaitPackets(strand, src, count)) return false;
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
+        const moved = [src, ...targets];
         for (let p = 0; p < count; p++) {
           const at = this.#position(p, packets);
-          const level = this.#level([src, ...targets], p);
+          const level = this.#level(moved, p);
           const value = packets ? this.#packet(strand, src + p, who, at) : this.#read(src + p, who, at, 0);
           for (const target of targets) this.#write(target + p, who, at, value, packets ? tag : 0, level);
         }
@@ -255,10 +259,11 @@ export class Moves {
         const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
         const sources = this.#members(strand, op.src).map((src) => src + begin);
         const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
+        const moved = [...sources, ...targets];
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => this.#read(src + p, who, p, 0));
           const value = this.#in.values.reduce(op.op, operands, site.id);
-          const level = this.#level([...sources, ...targets], p);
+          const level = this.#level(moved, p);
           for (const target of targets) this.#write(target + p, who, p, value, 0, level);
         }
         return true;
@@ -308,9 +313,10 @@ export class Moves {
           past: { ...past(strand, segment), link: () => base },
         };
       }
+      const moved = [src, dst];
       for (let p = 0; p < count; p++) {
         const at = this.#position(p, packets);
-        const level = this.#level([src, dst], p);
+        const level = this.#level(moved, p);
         if (byProxy && op.format === "forward")
           this.#write(dst + p, who, at, this.#read(src + p, who, at, tag), tag, level);
         else if (byProxy && op.format === "pack") {
