@@ -55,12 +55,13 @@ export interface NotedGroup {
   readonly hasFailed: () => boolean;
 }
 
-/** Notes of groups that are open: their program may exit before it closes them. */
-const open = new Set<WorkNotes>();
+/** Notes of groups that are open: their program may exit before it closes them. Nothing here keeps a group that is dropped. */
+const open = new Set<WeakRef<WorkNotes>>();
 
 export class WorkNotes {
   readonly #takesAll = (process.env["CHORALE_CALLSITES"] ?? "0") !== "0";
   readonly #group: NotedGroup;
+  readonly #self = new WeakRef<WorkNotes>(this);
   #notes: WorkNote[] = [];
   #numWatched = 0;
   /** Calls up to the next one that is watched. */
@@ -94,7 +95,8 @@ export class WorkNotes {
     if (this.#numWatched === 1) {
       // Before listeners that tell other ranks of the end: it is no failure of this group yet.
       if (open.size === 0) process.prependListener("exit", onExit);
-      open.add(this);
+      for (const one of open) if (one.deref() === undefined) open.delete(one);
+      open.add(this.#self);
     }
     this.#notes.push(note);
   }
@@ -124,7 +126,7 @@ export class WorkNotes {
 
   /** Ends the watch as the group is closed. @returns the works that nobody looked at */
   end(): UnseenWorks | undefined {
-    if (open.delete(this) && open.size === 0) process.removeListener("exit", onExit);
+    if (open.delete(this.#self) && open.size === 0) process.removeListener("exit", onExit);
     return this.unseen();
   }
 
@@ -160,7 +162,7 @@ const errorOf = ({ what, sites }: UnseenWorks) =>
 export function reportUnseenAtExit(code: number): number {
   if (code !== 0) return code;
   let isError = false;
-  for (const notes of open) isError = notes.reportAtExit() || isError;
+  for (const notes of open) isError = notes.deref()?.reportAtExit() || isError;
   return isError ? 1 : 0;
 }
 
