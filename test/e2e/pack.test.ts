@@ -15,7 +15,7 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const isBuilt = process.env["npm_lifecycle_event"] === "test" && existsSync(join(root, "dist/index.js"));
 
 /** The tarball's limit, bytes: the demo model is most of it. */
-const MAX_TARBALL_BYTES = 8 * 1024 * 1024;
+const MAX_TARBALL_BYTES = 9 * 1024 * 1024;
 
 interface PackReport {
   readonly filename: string;
