@@ -7,7 +7,7 @@ import { type Block, nextBlocks, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
 import type { Candidate, Schedule } from "./schedule.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
-import { StageModel } from "./stage.ts";
+import { StageModel, type StageTime } from "./stage.ts";
 import type { TableCache } from "./stage-tables.ts";
 import { INTERLEAVED_CHUNKS, type PipelineSchedule, type Workload } from "./workload.ts";
 
@@ -161,22 +161,16 @@ function splitReplica(
   const numStages = candidate.axes.pp;
   const size = model.numLayers + 1;
   // Times depend on the class and on being first or last, memory on the stage too (microbatches in flight).
-  const memo = new Map<number, Float64Array>();
-  const timeOf = (stage: number, stageModel: StageModel, first: number, end: number): { a: number; b: number } => {
+  const times = new Map<number, StageTime>();
+  const timeOf = (stage: number, stageModel: StageModel, first: number, end: number): StageTime => {
     const [isFirst, isLast] = [stage === 0, stage === numStages - 1];
     const role = (classes[stage] ?? 0) * 4 + (isFirst ? 1 : 0) + (isLast ? 2 : 0);
-    let table = memo.get(role);
-    if (table === undefined) {
-      table = new Float64Array(2 * size * size).fill(-1);
-      memo.set(role, table);
-    }
-    const at = 2 * (first * size + end);
-    if (table[at] === -1) {
-      const time = stageModel.time(first, end, isFirst, isLast);
-      table[at] = time.a;
-      table[at + 1] = time.b;
-    }
-    return { a: table[at] ?? 0, b: table[at + 1] ?? 0 };
+    const at = (role * size + first) * size + end;
+    const known = times.get(at);
+    if (known !== undefined) return known;
+    const time = stageModel.time(first, end, isFirst, isLast);
+    times.set(at, time);
+    return time;
   };
   const hopOf = hops.map((hop, stage) => {
     const stageModel = models[classes[stage] ?? 0];

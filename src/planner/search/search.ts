@@ -198,38 +198,45 @@ class Enumeration {
       workload.batch === undefined
         ? this.#freeBatches(axes, blocks)
         : [Math.ceil(workload.batch / (axes.dp * axes.ep))];
+    const { model, cache } = this.#request;
     const roomy = new Map<string, number>();
     for (const batchPerReplica of batches) {
       for (const variant of this.#variants(axes, batchPerReplica)) {
         const candidate: Candidate = { axes, batchPerReplica, ...variant };
-        if (this.#recomputesInVain(candidate, blocks, roomy)) continue;
-        this.bounded.push({ candidate, classes: blocks, bound: this.#bound(candidate, blocks) });
+        if (this.#recomputesInVain(candidate, roomy)) continue;
+        const stages = blocks.map((cls) => new StageModel(cache, model, workload, candidate, cls, undefined));
+        this.#noteRoom(stages, roomy);
+        this.bounded.push({ candidate, classes: blocks, bound: this.#bound(candidate, stages) });
       }
     }
   }
 
   /**
-   * Whether less recomputation fits with room to spare: then more of it only costs time. `roomy` remembers the least that
-   * did, by ZeRO stage and micro-batch; variants come with the least first.
+   * Whether less recomputation fits with room to spare: then more of it only costs time. `roomy` holds the least that
+   * does, by ZeRO stage and micro-batch; variants come with the least first.
    */
-  #recomputesInVain(candidate: Candidate, blocks: readonly BlockClass[], roomy: Map<string, number>): boolean {
-    const { model, workload, objective, cache } = this.#request;
-    const [only] = blocks;
-    if (workload.mode !== "training" || workload.checkpointing.length < 2) return false;
-    if (objective === "memory" || only === undefined || blocks.length > 1) return false;
-    const { zeroStage, microBatch, checkpointing, axes } = candidate;
-    const name = `${zeroStage} ${microBatch}`;
-    const at = workload.checkpointing.indexOf(checkpointing);
-    const least = roomy.get(name);
-    if (least !== undefined) return at > least;
-    const stage = new StageModel(cache, model, workload, candidate, only, undefined);
-    const share = Math.min(model.numLayers, Math.ceil(model.numLayers / axes.pp) + ROOMY_LAYERS);
-    const fits = Array.from({ length: axes.pp }, (_, index) => {
-      const first = index === axes.pp - 1 ? model.numLayers - share : Math.min(index * share, model.numLayers - share);
-      return stage.memoryBytes(first, first + share, index) <= only.kind.availableBytes;
-    });
-    if (fits.every(Boolean)) roomy.set(name, at);
-    return false;
+  #recomputesInVain(candidate: Candidate, roomy: ReadonlyMap<string, number>): boolean {
+    if (roomy.size === 0) return false;
+    const least = roomy.get(roomName(candidate));
+    return least !== undefined && this.#request.workload.checkpointing.indexOf(candidate.checkpointing) > least;
+  }
+
+  /** Notes in `roomy` a candidate whose stages all have room for more layers than their even share. */
+  #noteRoom([stage, ...others]: readonly StageModel[], roomy: Map<string, number>): void {
+    const { model, workload, objective } = this.#request;
+    if (workload.mode !== "training" || workload.checkpointing.length < 2) return;
+    if (objective === "memory" || stage === undefined || others.length > 0) return;
+    const { pp } = stage.candidate.axes;
+    const available = stage.blockClass.kind.availableBytes;
+    const share = Math.min(model.numLayers, Math.ceil(model.numLayers / pp) + ROOMY_LAYERS);
+    const fits = (index: number) => {
+      const first = index === pp - 1 ? model.numLayers - share : Math.min(index * share, model.numLayers - share);
+      return stage.memoryBytes(first, first + share, index) <= available;
+    };
+    if (!fits(0) || !fits(pp - 1)) return;
+    // Where layers are alike, those between hold less than the first, which has the embedding and the most in flight.
+    if (model.layerKinds.length > 1) for (let index = 1; index < pp - 1; index++) if (!fits(index)) return;
+    roomy.set(roomName(stage.candidate), workload.checkpointing.indexOf(stage.candidate.checkpointing));
   }
 
   /** ZeRO stages, micro-batches and what to keep for the backward pass; one variant where nothing is trained. */
@@ -285,15 +292,14 @@ class Enumeration {
   }
 
   /** What no placement or split can beat: the fastest class throughout, no hops, perfect balance. */
-  #bound(candidate: Candidate, blocks: readonly BlockClass[]): number {
-    const { model, workload, objective, cache } = this.#request;
+  #bound(candidate: Candidate, stages: readonly StageModel[]): number {
+    const { model, workload, objective } = this.#request;
     const { pp } = candidate.axes;
     let a = Number.POSITIVE_INFINITY;
     let b = Number.POSITIVE_INFINITY;
     let memory = Number.POSITIVE_INFINITY;
     let schedule: StageModel["schedule"] | undefined;
-    for (const blockClass of blocks) {
-      const stage = new StageModel(cache, model, workload, candidate, blockClass, undefined);
+    for (const stage of stages) {
       const whole = stage.time(0, model.numLayers, true, true);
       a = Math.min(a, whole.a);
       b = Math.min(b, whole.b);
@@ -306,8 +312,8 @@ class Enumeration {
     // What follows the last microbatch of a training step falls on the stages in parallel.
     const training = workload.mode === "training";
     // A split chooses the class per layer, so per-class sums are only a bound when there is one class.
-    const mixed = blocks.length > 1;
-    const least = mixed ? this.#leastPerLayer(candidate, blocks) : { a, b };
+    const mixed = stages.length > 1;
+    const least = mixed ? this.#leastPerLayer(stages) : { a, b };
     const hops = (pp - 1) * this.#leastHopUs;
     const totals = {
       sumA: least.a + (training ? 2 : workload.outputTokens > 0 ? 1 : 0) * hops,
@@ -321,9 +327,8 @@ class Enumeration {
     return scoreOf(workload, objective, candidate, us, memory) * (1 - 1e-9);
   }
 
-  #leastPerLayer(candidate: Candidate, blocks: readonly BlockClass[]): { a: number; b: number } {
-    const { model, workload, cache } = this.#request;
-    const stages = blocks.map((blockClass) => new StageModel(cache, model, workload, candidate, blockClass, undefined));
+  #leastPerLayer(stages: readonly StageModel[]): { a: number; b: number } {
+    const { model } = this.#request;
     let a = 0;
     let b = 0;
     for (let layer = 0; layer < model.numLayers; layer++) {
@@ -339,6 +344,8 @@ class Enumeration {
       this.rejected.push({ axes: { dp: 1, pp: 1, ep: 1, cp: 1, tp: 1, ...axes }, kind, reason });
   }
 }
+
+const roomName = ({ zeroStage, microBatch }: Candidate) => `${zeroStage} ${microBatch}`;
 
 /** Sizes to consider: the one that is asked for, or 1 to `most`. */
 function sizes(wanted: number | undefined, most: number): number[] {
@@ -416,8 +423,9 @@ function rejectSlower(
 ): void {
   const seen = new Set<string>();
   for (const { candidate, bound } of rest) {
+    if (seen.size >= 8) return;
     const name = key(candidate.axes, 0);
-    if (seen.has(name) || seen.size >= 8) continue;
+    if (seen.has(name)) continue;
     seen.add(name);
     push(rejected, {
       axes: candidate.axes,

@@ -62,6 +62,11 @@ function insert(entries: Entry[], entry: Entry, withMemory: boolean): void {
   }
 }
 
+/** Totals of one stage by itself. */
+function aloneTotals({ a, b, memoryBytes }: StageChoice): Totals {
+  return { sumA: a, maxA: a, sumB: b, maxB: b, maxMemory: memoryBytes };
+}
+
 /** The score of layers spread evenly; Infinity when that does not fit. */
 function evenScore(numLayers: number, numStages: number, cost: StageCost, score: (totals: Totals) => number): number {
   let totals: Totals = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0 };
@@ -98,18 +103,30 @@ export function bestSplit(
   // Totals only grow and the score with them: what is worse than an even split already cannot end better.
   const limit =
     Math.min(options.limit ?? Number.POSITIVE_INFINITY, evenScore(numLayers, numStages, cost, score)) * SAME;
+  const isInteresting = (stage: number, first: number, end: number) => {
+    const choice = cost(stage, first, end);
+    return choice !== undefined && score(aloneTotals(choice)) <= limit;
+  };
+  // By stage, the least first layer with which it and those behind it can hold the rest.
+  const least: number[] = [];
+  least[numStages] = numLayers;
+  for (let stage = numStages - 1; stage > 0; stage--) {
+    const end = least[stage + 1] as number;
+    let first = end;
+    while (first > stage && isInteresting(stage, first - 1, end)) first--;
+    least[stage] = first;
+  }
   const start: Entry = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0, end: 0, previous: undefined };
   let states = new Map<number, Entry[]>([[0, [start]]]);
   for (let stage = 0; stage < numStages; stage++) {
     const next = new Map<number, Entry[]>();
     const after = numStages - stage - 1;
     for (const [first, entries] of states) {
-      const lowest = after === 0 ? numLayers : first + 1;
+      const lowest = Math.max(first + 1, least[stage + 1] as number);
       for (let end = lowest; end <= numLayers - after; end++) {
         const choice = cost(stage, first, end);
         if (choice === undefined) break;
-        const alone = { sumA: choice.a, maxA: choice.a, sumB: choice.b, maxB: choice.b, maxMemory: choice.memoryBytes };
-        if (score(alone) > limit) break;
+        if (score(aloneTotals(choice)) > limit) break;
         const list = next.get(end) ?? [];
         if (list.length === 0) next.set(end, list);
         for (const entry of entries) {
