@@ -106,6 +106,13 @@ export interface ServiceLevel {
   readonly tpot?: number | undefined;
 }
 
+/** @throws InvalidArgumentError for a promise that is not above 0 */
+export function checkServiceLevel(level: ServiceLevel): void {
+  for (const [name, value] of Object.entries(level)) {
+    if (value !== undefined && !(value > 0)) throw new InvalidArgumentError(name, value, "seconds above 0");
+  }
+}
+
 /** A load that a machine takes. */
 export interface Load {
   /** Sequences in flight. */
@@ -139,9 +146,7 @@ function loadOf(request: PlanRequest, users: number, alone: ShardingPlan | undef
  * @returns undefined when not even one user fits (or `users` do not)
  */
 export function largestLoad(request: PlanRequest, level: ServiceLevel, users?: number): Load | undefined {
-  for (const [name, value] of Object.entries(level)) {
-    if (value !== undefined && !(value > 0)) throw new InvalidArgumentError(name, value, "seconds above 0");
-  }
+  checkServiceLevel(level);
   const [alone] = planModel({ ...request, batch: 1, top: 1, explainNothing: false }).plans;
   const keeps = (load: Load | undefined): load is Load =>
     load !== undefined &&

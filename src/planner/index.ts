@@ -25,6 +25,7 @@ export {
   largestLoad,
   type ServiceLevel,
 } from "./decide.ts";
+export { type Disaggregated, disaggregate, type WorkerPool } from "./disaggregate.ts";
 export {
   EXPORT_TARGETS,
   EXPORT_VERSIONS,

@@ -1,7 +1,14 @@
 /** `chorale plan` as a decision tool: hardware compared, loads, costs, lists, and options that the mode would ignore. */
 import { describe, expect, it } from "vitest";
 import { parseSystem } from "../../src/machine/topology/index.ts";
-import { largestLoad, modelPreset, nearestChanges, planModel, type ShardingPlan } from "../../src/planner/index.ts";
+import {
+  disaggregate,
+  largestLoad,
+  modelPreset,
+  nearestChanges,
+  planModel,
+  type ShardingPlan,
+} from "../../src/planner/index.ts";
 import { runCli } from "../helpers/cli.ts";
 
 const plan = (...words: string[]) => runCli("plan", ...words);
@@ -52,6 +59,58 @@ describe("hardware compared", () => {
     expect((await plan("llama-3.1-405b", "--hardware", "rtx4090,l4")).code).toBe(1);
     expect((await plan("llama-3.1-8b", "--hardware", "l4,t4", "--export", "vllm")).code).toBe(2);
     expect((await plan("llama-3.1-8b", "--hardware", "l4,")).code).toBe(2);
+  });
+});
+
+describe("prefill and decoding apart", () => {
+  const request = {
+    model: modelPreset("llama-3.1-70b"),
+    inventory: machine("hgx-h100-8"),
+    contextTokens: 4096,
+    outputTokens: 512,
+  };
+
+  it("divides a machine so that no other number of these workers serves more, and keeps its promise", () => {
+    const divided = disaggregate(request, { ttft: 2, tpot: 0.03 });
+    if (divided === undefined) throw new Error("no division");
+    const { prefill, decode, requestsPerSecond, idleDevices } = divided;
+    expect(divided.ttftSeconds).toBeLessThanOrEqual(2);
+    expect(divided.tpotSeconds).toBeLessThanOrEqual(0.03);
+    expect(requestsPerSecond).toBeCloseTo(Math.min(prefill.requestsPerSecond, decode.requestsPerSecond), 9);
+    const used = prefill.numWorkers * prefill.devicesPerWorker + decode.numWorkers * decode.devicesPerWorker;
+    expect(used + idleDevices).toBe(8);
+    const [reads, writes] = [prefill, decode].map((pool) => pool.requestsPerSecond / pool.numWorkers);
+    for (let readers = 1; readers < 8; readers++) {
+      const writers = Math.floor((8 - readers * prefill.devicesPerWorker) / decode.devicesPerWorker);
+      expect(Math.min(readers * (reads ?? 0), writers * (writes ?? 0))).toBeLessThanOrEqual(
+        requestsPerSecond * 1.000_001,
+      );
+    }
+    // 80 layers, 8 KV heads of 128 in bf16, keys and values, 3,584 tokens of prompt.
+    expect(divided.handoverBytes).toBe(80 * 8 * 128 * 2 * 2 * 3584);
+    expect(disaggregate(request, { ttft: 0.000_001 })).toBeUndefined();
+  });
+
+  it("serves more prompts where a cache holds most of them, and has nothing to divide on one GPU", () => {
+    const short = { ...request, model: modelPreset("llama-3.1-8b") };
+    const cold = disaggregate(short, { tpot: 0.02 })?.prefill;
+    const warm = disaggregate({ ...short, prefixHits: 0.9 }, { tpot: 0.02 })?.prefill;
+    const each = (pool: typeof cold) =>
+      (pool?.requestsPerSecond ?? 0) / ((pool?.numWorkers ?? 1) * (pool?.devicesPerWorker ?? 1));
+    expect(each(warm)).toBeGreaterThan(3 * each(cold));
+    expect(() => disaggregate({ ...short, inventory: machine("h100") })).toThrow(/at least two accelerators/);
+    expect(() => disaggregate({ ...short, batch: 4 })).toThrow(/batches of workers are searched/);
+    expect(() => disaggregate({ ...short, outputTokens: 0 })).toThrow(/nothing to decode/);
+    expect(() => disaggregate({ ...short, train: "lora" })).toThrow(/only serving has prompts/);
+  });
+
+  it("answers on the command line", async () => {
+    const at = ["llama-3.1-8b", "--hardware", "hgx-h100-8", "--context", "4k", "--output", "512", "--disaggregate"];
+    const { code, out } = await plan(...at, "--slo", "ttft=1,tpot=0.02");
+    expect(code).toBe(0);
+    expect(out).toMatch(/^prefill +\d+ x 1 device[\s\S]*decode +\d+ x[\s\S]*together/);
+    expect((await plan(...at, "--slo", "tpot=0.000001")).code).toBe(1);
+    expect((await plan(...at, "--ranks", "4")).code).toBe(2);
   });
 });
 

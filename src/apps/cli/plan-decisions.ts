@@ -4,12 +4,14 @@ import { PARTS, PRESET_NAMES } from "../../machine/topology/index.ts";
 import {
   axesText,
   type ComparedHardware,
+  type Disaggregated,
   type Load,
   type MemoryShortfall,
   MODEL_PRESETS,
   type NearestChange,
   type ServiceLevel,
   type ShardingPlan,
+  type WorkerPool,
 } from "../../planner/index.ts";
 
 /** Reads `ttft=0.5,tpot=0.05`. */
@@ -71,6 +73,25 @@ export function renderLoad(load: Load | undefined, wanted: string): string {
     `${load.users} user(s) at once keep ${wanted}`,
     `first token ${short(load.ttftSeconds)} s, ${short(load.tpotSeconds * 1e3)} ms a token, ${short(perSecond)} tokens/s together`,
     `layout      ${axesText(plan.mesh.axes)}`,
+  ].join("\n");
+}
+
+/** Workers for prompts and workers for tokens, beside devices that do both; or that no division keeps the level. */
+export function renderDisaggregated(divided: Disaggregated | undefined, level: string | undefined): string {
+  if (divided === undefined) return `no division fits${level === undefined ? "" : ` and keeps ${level}`}`;
+  const { prefill, decode, together, requestsPerSecond } = divided;
+  const pool = ({ numWorkers, devicesPerWorker, plan, batch, requestsPerSecond: rate }: WorkerPool) =>
+    `${numWorkers} x ${devicesPerWorker} device(s), ${axesText(plan.mesh.axes)}, ${batch} at once: ${short(rate)} requests/s`;
+  const { handoverBytes, handoverSeconds, idleDevices } = divided;
+  const gain = together === undefined ? undefined : requestsPerSecond / together.requestsPerSecond;
+  return [
+    `prefill     ${pool(prefill)}`,
+    `decode      ${pool(decode)}`,
+    `handover    ${gib(handoverBytes)} of KV cache a request, ${short(handoverSeconds * 1e3)} ms beside the computation`,
+    `serves      ${short(requestsPerSecond)} requests/s; first token ${short(divided.ttftSeconds)} s, ${short(divided.tpotSeconds * 1e3)} ms a token${idleDevices === 0 ? "" : `; ${idleDevices} device(s) idle`}`,
+    gain === undefined
+      ? "together    no load keeps this where every device does both"
+      : `together    ${short(together?.requestsPerSecond ?? 0)} requests/s where every device does both (${together?.users} users): apart is ${short(gain)}x`,
   ].join("\n");
 }
 

@@ -12,6 +12,7 @@ import {
   cheapestPlan,
   compareHardware,
   DEFAULT_PRICES,
+  disaggregate,
   EXPORT_TARGETS,
   type Exported,
   exportPlan,
@@ -43,7 +44,14 @@ import { EXIT } from "./exit-codes.ts";
 import { collect, sized, whole } from "./option-readers.ts";
 
 import { print, printJson, showProgress } from "./output.ts";
-import { readServiceLevel, renderComparison, renderList, renderLoad, renderWayOut } from "./plan-decisions.ts";
+import {
+  readServiceLevel,
+  renderComparison,
+  renderDisaggregated,
+  renderList,
+  renderLoad,
+  renderWayOut,
+} from "./plan-decisions.ts";
 import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
 
 /** What the command line can ask for beside the planner's own objectives. */
@@ -55,6 +63,7 @@ interface Flags extends ModelOfTimeFlags {
   readonly list?: string;
   readonly users?: number;
   readonly slo?: string;
+  readonly disaggregate?: boolean;
   readonly hardware: string;
   readonly dtype?: string;
   readonly quant?: string;
@@ -148,6 +157,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--list <what>", "list the names of models or hardware")
     .option("--users <n>", "the plan for that many users at once, with --slo whether it keeps it", sized(1))
     .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS")
+    .option(
+      "--disaggregate",
+      "prefill and decoding on workers of their own: how many of which size, with --slo what they keep",
+    )
     .option("--dtype <dtype>", `weights in this dtype: ${DTYPES.join(", ")}`)
     .option(
       "--quant <format>",
@@ -244,13 +257,14 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   const [inventory] = inventories;
   if (inventory === undefined) throw new InvalidArgumentError("--hardware", flags.hardware, "a machine");
   if (inventories.length > 1) {
-    refuseWith(flags, "--hardware A,B", ["export", "outputFile", "slo", "users"]);
+    refuseWith(flags, "--hardware A,B", ["export", "outputFile", "slo", "users", "disaggregate"]);
     const named = inventories.map((own, at) => ({ name: names[at] ?? "", inventory: own }));
     const rows = compareHardware(asked, named, prices);
     if (flags.json === true) printJson({ schemaVersion: 1, hardware: rows });
     else print(`${renderComparison(rows)}\n`);
     return rows.some((row) => row.plan !== undefined) ? EXIT.done : EXIT.checkFailed;
   }
+  if (flags.disaggregate === true) return answerDisaggregated({ ...asked, inventory }, flags);
   if (flags.slo !== undefined || flags.users !== undefined) return answerLoad({ ...asked, inventory }, flags);
   const request = { ...asked, inventory };
   const cheapest = objective === "cost" ? cheapestPlan(request, prices) : undefined;
@@ -299,6 +313,18 @@ function answerLoad(request: PlanRequest, flags: Flags): number {
   if (flags.json === true) printJson({ schemaVersion: 1, load: load ?? null });
   else print(`${renderLoad(load, flags.users === undefined ? wanted : `${wanted} with ${flags.users} users`)}\n`);
   return load === undefined ? EXIT.checkFailed : EXIT.done;
+}
+
+/** `--disaggregate`: how many workers read prompts, and how many generate. */
+function answerDisaggregated(request: PlanRequest, flags: Flags): number {
+  if (flags.train !== undefined)
+    throw new InvalidArgumentError("--disaggregate", "true", "no --train: only serving has prompts to read");
+  refuseWith(flags, "--disaggregate", ["batch", "export", "outputFile", "ranks", "users", "explain"]);
+  const level = flags.slo === undefined ? {} : readServiceLevel(flags.slo);
+  const divided = disaggregate(request, level);
+  if (flags.json === true) printJson({ schemaVersion: 1, disaggregated: divided ?? null });
+  else print(`${renderDisaggregated(divided, flags.slo)}\n`);
+  return divided === undefined ? EXIT.checkFailed : EXIT.done;
 }
 
 /** Nothing fits the accelerators: what is missing, and what would fit. */
