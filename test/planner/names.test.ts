@@ -35,6 +35,17 @@ describe("models by name", () => {
     expect((await loadModel(name)).weightFormat).toBe(format);
   });
 
+  it.each([
+    ["gemma3:27b", "gemma-3-27b"],
+    ["phi4:14b", "phi-4"],
+    ["deepseek-r1:7b", "deepseek-r1-distill-qwen-7b"],
+    ["deepseek-r1:70b", "deepseek-r1-distill-llama-70b"],
+    ["deepseek-r1:671b", "deepseek-r1"],
+    ["NousResearch/Hermes-4-405B", "llama-3.1-405b"],
+  ])("%s is %s", async (name, preset) => {
+    expect((await loadModel(name)).name).toBe(preset);
+  });
+
   it("keeps what a suffix says of the context, the window and the vocabulary", async () => {
     expect((await loadModel("Qwen/Qwen3-4B-Instruct-2507")).contextLength).toBe(262_144);
     expect((await loadModel("Qwen/Qwen3-4B")).contextLength).toBe(40_960);
