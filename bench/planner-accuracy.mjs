@@ -64,7 +64,9 @@ function layouts() {
       const given = { ...asked, model, inventory: { ...inventory, devices } };
       const [chosen] = planModel(given).plans;
       const constrain = publishedAxes(point.published, request.ranks ?? devices.length);
-      const [published] = planModel({ ...given, constrain }).plans;
+      // "or pp": any pipeline is as good as what was measured.
+      const isPipeline = / or pp$/.test(point.published) && chosen?.mesh.axes.pp > 1;
+      const published = isPipeline ? chosen : planModel({ ...given, constrain }).plans[0];
       return { id: point.id, text: point.published, before: point.ratio, chosen, published };
     });
 }

@@ -6,7 +6,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Inventory } from "../../src/machine/topology/index.ts";
-import { type PlanAxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
+import { CHECKPOINTING, type PlanAxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
 import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.ts";
 import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
 import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
@@ -15,7 +15,7 @@ import type { Candidate } from "../../src/planner/search/schedule.ts";
 import { StageModel } from "../../src/planner/search/stage.ts";
 import { TableCache } from "../../src/planner/search/stage-tables.ts";
 import { resolveWorkload } from "../../src/planner/search/workload.ts";
-import { asks, configs, machines, requestOf } from "./cases.ts";
+import { asks, configs, machines, requestOf, uniformMachines } from "./cases.ts";
 
 const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 120);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
@@ -46,6 +46,29 @@ function product(axes: PlanAxisSizes): number {
   return axes.dp * axes.pp * axes.ep * axes.cp * axes.tp;
 }
 
+/** Every mesh of at most so many devices, without context parallelism. */
+function meshes(num: number): PlanAxisSizes[] {
+  const sizes = (most: number) => Array.from({ length: Math.floor(most) }, (_, at) => at + 1);
+  return sizes(num).flatMap((tp) =>
+    sizes(num / tp).flatMap((ep) =>
+      sizes(num / (tp * ep)).flatMap((pp) => sizes(num / (tp * ep * pp)).map((dp) => ({ dp, pp, ep, cp: 1, tp }))),
+    ),
+  );
+}
+
+/** Devices by replica, then stage: the pipeline of a replica is in a row. */
+function byReplica(ids: readonly string[], axes: PlanAxisSizes): string[] {
+  return ids.slice(0, product(axes));
+}
+
+/** The same order of ranks on other devices: the replicas of a stage are in a row. */
+function byStage(ids: readonly string[], { dp, pp, ep, tp }: PlanAxisSizes): string[] {
+  const block = (stage: number, replica: number) => (stage * dp + replica) * ep * tp;
+  return Array.from({ length: dp }, (_, replica) =>
+    Array.from({ length: pp }, (_, stage) => ids.slice(block(stage, replica), block(stage, replica) + ep * tp)),
+  ).flat(2);
+}
+
 class BruteForce {
   readonly #request: PlanRequest;
   readonly #inventory: Inventory;
@@ -68,26 +91,60 @@ class BruteForce {
     const num = this.#inventory.devices.length;
     const batch = this.#workload.batch ?? 1;
     let best = { score: Number.POSITIVE_INFINITY, axes: undefined as PlanAxisSizes | undefined };
-    for (let tp = 1; tp <= num; tp++) {
-      for (let ep = 1; ep * tp <= num; ep++) {
-        for (let pp = 1; pp * ep * tp <= num; pp++) {
-          for (let dp = 1; dp * pp * ep * tp <= num; dp++) {
-            const axes = { dp, pp, ep, cp: 1, tp };
-            if (axesProblem(model, this.#workload, axes) !== undefined) continue;
-            const candidate: Candidate = {
-              axes,
-              batchPerReplica: Math.ceil(batch / (dp * ep)),
-              zeroStage: 0,
-              microBatch: 1,
-              checkpointing: "none",
-            };
-            const score = this.#candidate(candidate);
-            if (score < best.score) best = { score, axes };
-          }
-        }
-      }
+    for (const axes of meshes(num)) {
+      if (axesProblem(model, this.#workload, axes) !== undefined) continue;
+      const candidate: Candidate = {
+        axes,
+        batchPerReplica: Math.ceil(batch / (axes.dp * axes.ep)),
+        zeroStage: 0,
+        microBatch: 1,
+        checkpointing: "none",
+      };
+      const score = this.#candidate(candidate);
+      if (score < best.score) best = { score, axes };
     }
     return best;
+  }
+
+  /**
+   * The best training step over every mesh, ZeRO stage, micro-batch, recomputation and split, with the pipelines of the
+   * replicas or the replicas of the stages next to each other. Devices are alike and keep their order.
+   */
+  bestTraining(): { score: number; candidate: Candidate | undefined } {
+    const { model } = this.#request;
+    const ids = this.#inventory.devices.map((device) => device.id);
+    const batch = this.#workload.batch ?? 1;
+    let best = { score: Number.POSITIVE_INFINITY, candidate: undefined as Candidate | undefined };
+    for (const axes of meshes(ids.length)) {
+      if (batch % (axes.dp * axes.ep) !== 0 || axesProblem(model, this.#workload, axes) !== undefined) continue;
+      const batchPerReplica = batch / (axes.dp * axes.ep);
+      // A pipeline has as many micro-batches as stages at least, as far as the batch goes.
+      const fills = (size: number) => batchPerReplica % size === 0 && (size === 1 || batchPerReplica / size >= axes.pp);
+      for (const zeroStage of [0, 1, 2, 3] as const)
+        for (const microBatch of [1, 2, 4, 8, 16].filter(fills))
+          for (const checkpointing of CHECKPOINTING) {
+            const candidate = { axes, batchPerReplica, zeroStage, microBatch, checkpointing };
+            for (const order of [byReplica(ids, axes), byStage(ids, axes)]) {
+              const score = this.#trained(candidate, order);
+              if (score < best.score) best = { score, candidate };
+            }
+          }
+    }
+    return best;
+  }
+
+  #trained(candidate: Candidate, order: readonly string[]): number {
+    const { axes } = candidate;
+    const [size, perReplica] = [axes.ep * axes.tp, product(axes) / axes.dp];
+    const peers = Array.from({ length: axes.dp }, (_, replica) =>
+      order.slice(replica * perReplica, replica * perReplica + size).filter((_, at) => at % axes.tp === 0),
+    ).flat();
+    const exchange = peers.length > 1 ? this.#fabric.group(peers) : undefined;
+    if (peers.length > 1 && exchange === undefined) return Number.POSITIVE_INFINITY;
+    const scores = Array.from({ length: axes.dp }, (_, replica) =>
+      this.#replica(candidate, order.slice(replica * perReplica, (replica + 1) * perReplica), exchange),
+    );
+    return Math.max(...scores);
   }
 
   #candidate(candidate: Candidate): number {
@@ -114,7 +171,7 @@ class BruteForce {
   }
 
   /** The best split of one replica on these devices, in this order. */
-  #replica(candidate: Candidate, devices: readonly string[]): number {
+  #replica(candidate: Candidate, devices: readonly string[], exchange?: GroupLink): number {
     const { model } = this.#request;
     const { pp, ep, tp } = candidate.axes;
     const stages: StageModel[] = [];
@@ -123,7 +180,7 @@ class BruteForce {
       const block = devices.slice(stage * ep * tp, (stage + 1) * ep * tp);
       const blockClass = this.#block(block, candidate.axes);
       if (blockClass === undefined) return Number.POSITIVE_INFINITY;
-      stages.push(new StageModel(this.#cache, model, this.#workload, candidate, blockClass, undefined));
+      stages.push(new StageModel(this.#cache, model, this.#workload, candidate, blockClass, exchange));
       if (stage + 1 === pp) hops.push(undefined);
       else {
         const hop = this.#fabric.group([block[0] ?? "", devices[(stage + 1) * ep * tp] ?? ""]);
@@ -207,5 +264,32 @@ describe("the search", () => {
       { numRuns, seed },
     );
     expect(compared).toBeGreaterThan(numRuns / 3);
+  }, 1_800_000);
+
+  // A case of training tries a hundred times as many candidates.
+  const trained = Math.ceil(numRuns / 20);
+  it(`of training steps is beaten by no mesh, variant or split either (seed ${seed}, ${trained} cases)`, () => {
+    let compared = 0;
+    fc.assert(
+      fc.property(
+        configs.filter((config) => Number(config["num_hidden_layers"] ?? config["n_layer"]) <= 5),
+        uniformMachines,
+        asks.filter((ask) => ask.train !== undefined),
+        (config, machine, ask) => {
+          const request = requestOf(config, machine, ask);
+          const [plan] = planModel(request).plans;
+          const brute = new BruteForce(request).bestTraining();
+          if (plan === undefined) {
+            expect(brute.score).toBe(Number.POSITIVE_INFINITY);
+            return;
+          }
+          compared++;
+          const text = `${JSON.stringify(plan.mesh.axes)} scores ${plan.score}, brute force ${JSON.stringify(brute.candidate)} ${brute.score}`;
+          expect(plan.score, text).toBeLessThanOrEqual(brute.score * (1 + 1e-6));
+        },
+      ),
+      { numRuns: trained, seed },
+    );
+    expect(compared).toBeGreaterThan(trained / 4);
   }, 1_800_000);
 });

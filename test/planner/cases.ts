@@ -115,6 +115,22 @@ export function machines(most: number): fc.Arbitrary<Machine> {
     });
 }
 
+/** One or two hosts of one, two or four devices of one part, each host an island. */
+export const uniformMachines: fc.Arbitrary<Machine> = fc
+  .record({
+    numHosts: fc.integer({ min: 1, max: 2 }),
+    perHost: fc.constantFrom(1, 2, 4),
+    part: parts,
+    network: fc.boolean(),
+    linkGBps: fc.constantFrom(25, 200, 478),
+  })
+  .map(({ numHosts, perHost, part, network, linkGBps }) => ({
+    hosts: Array.from({ length: numHosts }, () => ({ devices: Array(perHost).fill(0), islandSize: 4 })),
+    parts: [part],
+    network,
+    linkGBps,
+  }));
+
 /** Scales every device's bandwidth or FLOP rate. */
 export interface Scale {
   readonly bandwidth: number;

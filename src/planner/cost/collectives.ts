@@ -20,7 +20,13 @@ function libraryMachine(link: GroupLink, ranks: number): CollectiveMachine | und
   if (machine === undefined || !hasLibraryModel(machine)) return undefined;
   if (machine.numRanks === ranks) return machine;
   const numNodes = Math.min(machine.numNodes, ranks);
-  return { ...machine, numRanks: ranks, numNodes, numHosts: Math.min(machine.numHosts, ranks) };
+  const fewer = { ...machine, numRanks: ranks, numNodes, numHosts: Math.min(machine.numHosts, ranks) };
+  const { network } = machine;
+  if (network === undefined) return fewer;
+  // The other devices are in groups of their own, which exchange at the same time: each has its ranks' share of the NICs.
+  const share = Math.min(1, (ranks * machine.numNodes) / (numNodes * machine.numRanks));
+  const numNics = Math.max(1, Math.round(network.numNics * share));
+  return { ...fewer, network: { ...network, numNics, nodeGBps: network.nodeGBps * share } };
 }
 
 /** Alpha-beta: the better of a tree and a ring over links that are all alike. */
