@@ -9,10 +9,9 @@ import {
   type Certificate,
   type CertifiedCollective,
   checkCertificate,
-  Rational,
   sealCertificate,
 } from "../../src/authoring/certificate/index.ts";
-import { certify, lowerBound, networkOf, synthesize } from "../../src/authoring/synthesis/index.ts";
+import { certify, lowerBound, networkOf, Rational, synthesize } from "../../src/authoring/synthesis/index.ts";
 import { ChoraleError } from "../../src/core/index.ts";
 import { type Inventory, inventorySchema, presetInventory } from "../../src/machine/topology/index.ts";
 import {

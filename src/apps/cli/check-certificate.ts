@@ -10,7 +10,7 @@ const MAX_BYTES = 2 ** 28;
 export function checkCertificates(files: readonly string[], json: boolean): number {
   const results = files.map((file) => {
     const { ok, faults, bound, time } = checkCertificate(readJsonFile(file, MAX_BYTES));
-    return { file, ok, faults, bound: bound?.toString(), time: time?.toString() };
+    return { file, ok, faults, bound, time };
   });
   if (json) printJson({ ok: results.every(({ ok }) => ok), results });
   else {

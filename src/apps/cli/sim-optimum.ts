@@ -1,8 +1,8 @@
 /** What share of the optimum a simulated plan reaches: `chorale sim` prints it beside the times. */
-import { CERTIFIED_COLLECTIVES, type CertifiedCollective, checkNetwork } from "../../authoring/certificate/index.ts";
+import { CERTIFIED_COLLECTIVES, type CertifiedCollective } from "../../authoring/certificate/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import type { SimulatedMachine, Simulation } from "../../authoring/simulator/index.ts";
-import { lowerBound, networkOf, simulatedLatencyUs } from "../../authoring/synthesis/index.ts";
+import { checkNetwork, lowerBound, networkOf, simulatedLatencyUs } from "../../authoring/synthesis/index.ts";
 import { formatSize } from "../../core/index.ts";
 import { FAST_KINDS, type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
 

@@ -5,7 +5,6 @@ import {
   CERTIFIED_COLLECTIVES,
   type CertifiedCollective,
   checkCertificate,
-  checkNetwork,
   type Network,
 } from "../../authoring/certificate/index.ts";
 import { planToJson } from "../../authoring/interchange/index.ts";
@@ -14,6 +13,7 @@ import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../../authoring/plan/index.t
 import type { SystemParameters } from "../../authoring/simulator/index.ts";
 import {
   certify,
+  checkNetwork,
   type EdgeSensitivity,
   type Envelope,
   inventoryOf,

@@ -1,6 +1,6 @@
 /** `chorale topo --bounds`: what no schedule of each collective is faster than on this machine, and why. */
-import { CERTIFIED_COLLECTIVES, checkNetwork, type Network, type Witness } from "../../authoring/certificate/index.ts";
-import { latencyBoundUs, lowerBound, networkOf } from "../../authoring/synthesis/index.ts";
+import { CERTIFIED_COLLECTIVES, type Network, type Witness } from "../../authoring/certificate/index.ts";
+import { checkNetwork, latencyBoundUs, lowerBound, networkOf } from "../../authoring/synthesis/index.ts";
 import { UnsupportedError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";

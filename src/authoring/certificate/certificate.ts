@@ -2,7 +2,31 @@
  * What a certificate says, as plain JSON data: on this network the collective takes `secondsPerGB`, here is a schedule
  * that takes no longer, and here is a witness that nothing takes less. All numbers are exact fractions as text.
  */
-import type { Network } from "./network.ts";
+
+export interface NetworkNode {
+  readonly id: string;
+  readonly kind: "rank" | "relay";
+}
+
+/** One direction of a link. Parallel links are one edge with the sum of their capacities. */
+export interface NetworkEdge {
+  readonly from: string;
+  readonly to: string;
+  /** GB/s (1e9 bytes), exact: `"25"`, `"63/2"`, `"31.5"`. */
+  readonly capacity: string;
+  /** Of one message over this edge; 0 when absent. */
+  readonly latencyUs?: number;
+}
+
+/**
+ * The model of a machine that bounds and certificates speak of: a directed graph with exact capacities. Ranks copy and
+ * reduce; relays (switches, NICs, host bridges, GPUs outside the group) only pass on.
+ */
+export interface Network {
+  /** The i-th rank among the nodes is rank i of the collective. */
+  readonly nodes: readonly NetworkNode[];
+  readonly edges: readonly NetworkEdge[];
+}
 
 export const CERTIFICATE_SCHEMA_VERSION = 1;
 
@@ -85,4 +109,12 @@ export interface Certificate {
   readonly schedule: Schedule;
   /** Of the other fields, by `sealCertificate`. */
   readonly seal: string;
+}
+
+/** What a check says: every fault as a sentence. `bound` is what the witness proves, `time` what the schedule takes, s/GB. */
+export interface CertificateCheck {
+  readonly ok: boolean;
+  readonly faults: readonly string[];
+  readonly bound?: string;
+  readonly time?: string;
 }

@@ -71,16 +71,35 @@ const all: Omit<Certificate, "seal"> = {
   },
 };
 
+/** What has to be trusted, beside the form of the data. */
+const TRUSTED = ["check.ts", "exact-numbers.ts", "network.ts", "seal.ts"];
+
 describe("the checker", () => {
-  it("is small, and stands on nothing that could solve or synthesise", () => {
-    const folder = new URL(".", import.meta.url);
-    const files = readdirSync(folder).filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"));
+  const source = (file: string) => readFileSync(new URL(file, import.meta.url), "utf8");
+  const files = readdirSync(new URL(".", import.meta.url)).filter(
+    (file) => file.endsWith(".ts") && !file.endsWith(".test.ts"),
+  );
+
+  it("stands on nothing that could solve or synthesise", () => {
     for (const file of files) {
-      const text = readFileSync(new URL(file, folder), "utf8");
-      const imports = [...text.matchAll(/from "([^"]+)"/g)].map(([, path]) => path as string);
-      expect(imports.filter((path) => !/^\.\/|^\.\.\/\.\.\/core\/index\.ts$|^node:crypto$/.test(path))).toEqual([]);
-      if (file === "check.ts") expect(text.split("\n").length).toBeLessThanOrEqual(300);
+      const imports = [...source(file).matchAll(/from "([^"]+)"/g)].map(([, path]) => path as string);
+      expect(imports.filter((path) => !/^\.\/|^\.\.\/\.\.\/core\/index\.ts$|^node:crypto$|^zod$/.test(path))).toEqual(
+        [],
+      );
     }
+  });
+
+  it("is at most 300 lines of code, with all that it imports but the form of the data", () => {
+    const form = ["certificate.ts", "index.ts", "schema.ts"];
+    expect(files.filter((file) => !form.includes(file))).toEqual(TRUSTED);
+    const lines = TRUSTED.flatMap((file) =>
+      source(file)
+        .replaceAll(/\/\*.*?\*\//gs, "")
+        .split("\n"),
+    );
+    const code = lines.filter((line) => line.trim() !== "" && !line.trim().startsWith("//"));
+    expect(code.length).toBeLessThanOrEqual(300);
+    expect(source("check.ts").split("\n").length).toBeLessThanOrEqual(300);
   });
 });
 
@@ -143,6 +162,34 @@ describe("checkCertificate", () => {
       { ...all, witness: { kind: "lengths", lengths: [{ from: "a", to: "w", length: "-1" }] } },
       /above 0/,
     ],
+    [
+      "one edge with two lengths",
+      {
+        ...all,
+        witness: {
+          kind: "lengths",
+          lengths: [
+            { from: "a", to: "w", length: "1" },
+            { from: "a", to: "w", length: "2" },
+          ],
+        },
+      },
+      /has a length already/,
+    ],
+    ["no lengths", { ...all, witness: { kind: "lengths", lengths: [] } }, /all lengths are 0/],
+    ["a time of 0", { ...gather, secondsPerGB: "0" }, /above 0/],
+    ["a denominator of 0", { ...gather, secondsPerGB: "1/0" }, /expected a fraction/],
+    [
+      "a field of a node",
+      { ...gather, network: { ...gather.network, nodes: [{ id: "a", kind: "rank", spare: true }] } },
+      /network\.nodes\[0\]: spare does not belong/,
+    ],
+    ["a field that hides", JSON.parse(JSON.stringify(gather).replace("{", '{"__proto__":{"ok":true},')), /__proto__/],
+    [
+      "denominators without end",
+      { ...gather, shares: Array.from({ length: 12 }, (_, i) => `1/${10n ** 399n + BigInt(2 * i + 1)}`) },
+      /common denominator is too long/,
+    ],
     ["a root where there is none", { ...gather, root: "a" }, /all_gather has none/],
   ])("refuses %s", (_, certificate, reason) => {
     expect(faultsOf(sealCertificate(certificate as Certificate)).join("; ")).toMatch(reason);
@@ -150,7 +197,7 @@ describe("checkCertificate", () => {
 
   const trees = gather.schedule.kind === "trees" ? gather.schedule.trees : [];
   it.each<[string, unknown, RegExp]>([
-    ["a missing tree", trees.slice(1), /do not carry its share/],
+    ["a missing tree", trees.slice(1), /from a to a it does not carry its share of 1\/3/],
     ["a tree that misses a rank", [{ ...trees[0], down: [["a", "b"]] }, ...trees.slice(1)], /one parent/],
     [
       "a rank with two parents",
@@ -194,7 +241,7 @@ describe("checkCertificate", () => {
       ],
       /no edge/,
     ],
-    ["a weight of 0", [{ ...trees[0], weight: "0" }, ...trees.slice(1)], /more than 0/],
+    ["a weight of 0", [{ ...trees[0], weight: "0" }, ...trees.slice(1)], /above 0/],
     [
       "a busier link",
       [
@@ -212,6 +259,25 @@ describe("checkCertificate", () => {
   ])("refuses a schedule with %s", (_, changed, reason) => {
     const certificate = { ...gather, schedule: { kind: "trees", trees: changed } } as Certificate;
     expect(faultsOf(sealCertificate(certificate)).join("; ")).toMatch(reason);
+  });
+
+  it("tells pairs of ranks apart whose names, put together, are the same", () => {
+    const nodes = ["a", "b to c", "a to b", "c"].map((id) => ({ id, kind: "rank" as const }));
+    const edges = nodes.flatMap(({ id: from }) =>
+      nodes.filter(({ id }) => id !== from).map(({ id: to }) => ({ from, to, capacity: "1" })),
+    );
+    const paths = edges.map(({ from, to }) => ({ weight: "1/4", route: [from, to] }));
+    const certificate = {
+      ...all,
+      network: { nodes, edges },
+      secondsPerGB: "1/4",
+      witness: { kind: "lengths" as const, lengths: edges.map(({ from, to }) => ({ from, to, length: "1" })) },
+    };
+    const faultsWith = (some: typeof paths) =>
+      faultsOf(sealCertificate({ ...certificate, schedule: { kind: "paths", paths: some } }));
+    expect(faultsWith(paths)).toEqual([]);
+    const left = paths.filter(({ route: [from, to] }) => !(from === "a" && to === "b to c"));
+    expect(faultsWith(left)[0]).toContain("from a to b to c it does not carry its share of 1/4");
   });
 
   it.each([null, 7, [], "x", { schemaVersion: 1 }, { ...gather, network: { nodes: [], edges: [] } }])(

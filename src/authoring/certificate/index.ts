@@ -7,9 +7,13 @@ export {
   CERTIFICATE_SCHEMA_VERSION,
   CERTIFIED_COLLECTIVES,
   type Certificate,
+  type CertificateCheck,
   type CertifiedCollective,
   type CutWitness,
   type LengthWitness,
+  type Network,
+  type NetworkEdge,
+  type NetworkNode,
   type NetworkRoute,
   type PartitionWitness,
   type Schedule,
@@ -17,8 +21,6 @@ export {
   type ScheduleTree,
   type Witness,
 } from "./certificate.ts";
-export { type CertificateCheck, checkCertificate } from "./check.ts";
-export { distances } from "./distances.ts";
-export { type CheckedNetwork, checkNetwork, type Network, type NetworkEdge, type NetworkNode } from "./network.ts";
-export { commonDenominator, Rational } from "./rational.ts";
+export { checkCertificate } from "./check.ts";
+export { type NumberedNetwork, readNetwork } from "./network.ts";
 export { sealCertificate } from "./seal.ts";

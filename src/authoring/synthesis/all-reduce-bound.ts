@@ -1,9 +1,10 @@
 /** What no all-reduce is faster than, with its witness: partitions of the ranks, and cuts. */
-import { Rational, type Witness } from "../certificate/index.ts";
+import type { Witness } from "../certificate/index.ts";
 import { gatherBound, rationalOf, requireConnected } from "./cut-bounds.ts";
 import { isSymmetric } from "./link-use.ts";
 import { FlowGraph, LARGEST_EXACT } from "./max-flow.ts";
 import { type PartitionBound, partitionBound } from "./partition-bound.ts";
+import { Rational } from "./rational.ts";
 import { cutWitness, leaving, nodesOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));

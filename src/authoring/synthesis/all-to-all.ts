@@ -3,9 +3,12 @@
  * are lengths, and traffic times distance against capacity times length is the witness (linear-programming duality;
  * Shahrokhi, Matula 1990). The solver's numbers are rounded to exact ones and checked.
  */
-import { type CheckedNetwork, commonDenominator, distances, Rational } from "../certificate/index.ts";
+
 import { gatherBound } from "./cut-bounds.ts";
+import { distances } from "./distances.ts";
 import { solveLinearProgram } from "./linear-program.ts";
+import type { CheckedNetwork } from "./network.ts";
+import { commonDenominator, Rational } from "./rational.ts";
 import { commonIntegers } from "./round.ts";
 import { outgoingOf, type ScaledGraph } from "./scaled-graph.ts";
 

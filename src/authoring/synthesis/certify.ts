@@ -1,6 +1,7 @@
 /** From a result of the synthesiser to a certificate that stands by itself. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { CERTIFICATE_SCHEMA_VERSION, type Certificate, checkNetwork, sealCertificate } from "../certificate/index.ts";
+import { CERTIFICATE_SCHEMA_VERSION, type Certificate, sealCertificate } from "../certificate/index.ts";
+import { checkNetwork } from "./network.ts";
 import type { Synthesis } from "./synthesize.ts";
 
 /**

@@ -4,8 +4,8 @@
  * discrete Newton on max-flows in integers (Dinkelbach 1967; the feasibility test is ForestColl's, arXiv 2402.06787).
  */
 import { UnsupportedError } from "../../core/index.ts";
-import { Rational } from "../certificate/index.ts";
 import { FlowGraph } from "./max-flow.ts";
+import { Rational } from "./rational.ts";
 import { gcd, leaving, type ScaledGraph } from "./scaled-graph.ts";
 
 /** A ratio of integers; time for all the data is `above / below` in units of 1 / capacity unit. */

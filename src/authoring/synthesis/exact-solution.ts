@@ -1,5 +1,5 @@
 /** Solves linear equations in fractions: the exact vertex of a program whose solver told which constraints bind. */
-import type { Rational } from "../certificate/index.ts";
+import type { Rational } from "./rational.ts";
 
 /**
  * Gaussian elimination; rows may be more than unknowns when they agree.

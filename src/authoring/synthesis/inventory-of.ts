@@ -1,7 +1,8 @@
 /** A network as a machine of generic accelerators, for whoever simulates on inventories. */
 import { UnsupportedError } from "../../core/index.ts";
 import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link } from "../../machine/topology/index.ts";
-import { checkNetwork, type Network } from "../certificate/index.ts";
+import type { Network } from "../certificate/index.ts";
+import { checkNetwork } from "./network.ts";
 
 /** A schema of positive latencies: zero becomes a femtosecond. */
 const LEAST_LATENCY_US = 1e-9;

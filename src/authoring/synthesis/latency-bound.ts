@@ -1,6 +1,7 @@
 /** What latency alone proves: data has to come from the farthest rank that it comes from. */
-import { type CertifiedCollective, checkNetwork, type Network } from "../certificate/index.ts";
+import type { CertifiedCollective, Network } from "../certificate/index.ts";
 import type { SimulatedMachine } from "../simulator/index.ts";
+import { checkNetwork } from "./network.ts";
 
 const GATHERS: ReadonlySet<CertifiedCollective> = new Set(["reduce", "gather"]);
 const ROOTED: ReadonlySet<CertifiedCollective> = new Set(["broadcast", "scatter", "reduce", "gather"]);

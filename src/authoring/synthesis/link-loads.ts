@@ -1,5 +1,5 @@
 /** How busy a schedule keeps the links: exact fractions, and the longest of them is its time. */
-import { Rational } from "../certificate/index.ts";
+import { Rational } from "./rational.ts";
 import type { ScaledGraph } from "./scaled-graph.ts";
 
 /** The routes of a tree: away from its root, towards it, or both. */

@@ -12,7 +12,8 @@ import {
   type LinkKind,
   linkCost,
 } from "../../machine/topology/index.ts";
-import { type Network, type NetworkEdge, Rational } from "../certificate/index.ts";
+import type { Network, NetworkEdge } from "../certificate/index.ts";
+import { Rational } from "./rational.ts";
 
 export interface NetworkOptions {
   /** Ids of the devices that are the ranks, in rank order; the visible accelerators by default. */

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { resolveHardware } from "../../machine/hardware/index.ts";
-import { checkCertificate, checkNetwork, type Network } from "../certificate/index.ts";
+import { checkCertificate, type Network } from "../certificate/index.ts";
 import { certify } from "./certify.ts";
+import { checkNetwork } from "./network.ts";
 import { networkOf } from "./network-of.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { symmetryOf } from "./symmetry.ts";

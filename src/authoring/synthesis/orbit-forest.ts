@@ -5,12 +5,13 @@
  * tree by those lengths is the next one. Ways between ranks lead over relays, which only pass on, so no relay has to be
  * removed. The result is exact: weights are rounded to fractions, and the load of every orbit is checked in integers.
  */
-import { commonDenominator, Rational } from "../certificate/index.ts";
+
 import { cheapestTree, depthsOf, flattenTree } from "./cheapest-tree.ts";
 import type { Ratio } from "./cut-bounds.ts";
 import { solveExactly } from "./exact-solution.ts";
 import type { Forest, RoutedTree } from "./forest.ts";
 import { type LinearProgram, solveLinearProgram } from "./linear-program.ts";
+import { commonDenominator, Rational } from "./rational.ts";
 import { commonIntegers, commonIntegerWeights } from "./round.ts";
 import { gcd, outgoingOf, type ScaledGraph } from "./scaled-graph.ts";
 import { type Symmetry, symmetryOf } from "./symmetry.ts";

@@ -1,5 +1,6 @@
 /** What is found for a problem: the bound with its witness, and a schedule with its time. */
-import type { Rational, Schedule, Witness } from "../certificate/index.ts";
+import type { Schedule, Witness } from "../certificate/index.ts";
+import type { Rational } from "./rational.ts";
 
 export interface Outcome {
   readonly bound: Rational;

@@ -1,11 +1,12 @@
 /** Schedules of paths: scatter and gather cut one flow into paths, all-to-all the flows of a linear program. */
-import { Rational } from "../certificate/index.ts";
+
 import { type AllToAll, allToAll, boundByLengths, guessedLengths, type PathUse, pathWithFlow } from "./all-to-all.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { rationalOf, requireConnected, scatterBound } from "./cut-bounds.ts";
 import { LinkLoads } from "./link-loads.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import type { Problem } from "./problem.ts";
+import { Rational } from "./rational.ts";
 import { cutWitness, idsOf, outgoingOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));

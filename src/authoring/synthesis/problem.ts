@@ -1,12 +1,8 @@
 /** What is asked of a synthesis, checked and in integers. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import {
-  type CertifiedCollective,
-  type CheckedNetwork,
-  checkNetwork,
-  type Network,
-  Rational,
-} from "../certificate/index.ts";
+import type { CertifiedCollective, Network } from "../certificate/index.ts";
+import { type CheckedNetwork, checkNetwork } from "./network.ts";
+import { Rational } from "./rational.ts";
 import { commonIntegerWeights } from "./round.ts";
 import { type ScaledGraph, scaleNetwork } from "./scaled-graph.ts";
 

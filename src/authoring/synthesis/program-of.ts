@@ -4,7 +4,6 @@
  * gets the next.
  */
 import { UnsupportedError } from "../../core/index.ts";
-import { checkNetwork } from "../certificate/index.ts";
 import {
   allGather,
   allReduce,
@@ -19,6 +18,7 @@ import {
   scatter,
 } from "../language/index.ts";
 import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
+import { checkNetwork } from "./network.ts";
 import { pathHops, recordPaths } from "./path-program.ts";
 import { amountsOf, type Context, strandsOf } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";

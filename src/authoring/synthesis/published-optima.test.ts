@@ -1,17 +1,13 @@
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import {
-  type CertifiedCollective,
-  checkCertificate,
-  checkNetwork,
-  type Network,
-  Rational,
-} from "../certificate/index.ts";
+import { type CertifiedCollective, checkCertificate, type Network } from "../certificate/index.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { certify } from "./certify.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
 import { unitsForTrees } from "./forest.ts";
+import { checkNetwork } from "./network.ts";
+import { Rational } from "./rational.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
 

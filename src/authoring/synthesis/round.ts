@@ -1,6 +1,6 @@
 /** From the floating point of a solver to exact integers: vertices of small programs have small denominators. */
 
-import { commonDenominator, type Rational } from "../certificate/index.ts";
+import { commonDenominator, type Rational } from "./rational.ts";
 
 /** The largest common denominator that is tried. */
 export const MAX_DENOMINATOR = 20_000;

@@ -1,7 +1,9 @@
 /** A network in integers: capacities over their common denominator, which max-flow computes with exactly. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { type CheckedNetwork, commonDenominator, Rational, type Witness } from "../certificate/index.ts";
+import type { Witness } from "../certificate/index.ts";
 import { LARGEST_EXACT } from "./max-flow.ts";
+import type { CheckedNetwork } from "./network.ts";
+import { commonDenominator, Rational } from "./rational.ts";
 
 export interface ScaledEdge {
   readonly from: number;

@@ -1,6 +1,6 @@
 /** How a schedule becomes chunks, strands and waves: what the programs of trees and of paths share. */
 import { UnsupportedError } from "../../core/index.ts";
-import { commonDenominator, Rational } from "../certificate/index.ts";
+import { commonDenominator, Rational } from "./rational.ts";
 
 /** Plans with more chunks would cut messages into less than an element. */
 export const MAX_CHUNKS = 65_536;

@@ -1,6 +1,7 @@
 /** Which links bind: how the optimum moves when one link, both ways, is a little narrower or wider. */
-import { type CertifiedCollective, type Network, Rational } from "../certificate/index.ts";
+import type { CertifiedCollective, Network } from "../certificate/index.ts";
 import type { SynthesisOptions } from "./problem.ts";
+import { Rational } from "./rational.ts";
 import { lowerBound } from "./synthesize.ts";
 
 export interface EdgeSensitivity {

@@ -2,7 +2,7 @@
  * Schedules of trees: all-gather and broadcast spread from their roots; reduce-scatter and reduce are the same on the
  * reversed network; all-reduce goes up each tree and down again.
  */
-import { Rational, type ScheduleTree } from "../certificate/index.ts";
+import type { ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
@@ -12,6 +12,7 @@ import { bestLinkUse, isBalanced, isSymmetric } from "./link-use.ts";
 import { orbitForest } from "./orbit-forest.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
+import { Rational } from "./rational.ts";
 import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));
