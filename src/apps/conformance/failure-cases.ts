@@ -166,8 +166,13 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
     needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "own deadline");
-      if (group.rank === 0)
-        await fails(context, "wait of 200 ms", ["TIMEOUT"], () => group.barrier(SOON).wait({ timeoutMs: 200 }));
+      if (group.rank === 0) {
+        const wait = () => group.barrier(SOON).wait({ timeoutMs: 200 });
+        const error = await fails(context, "wait of 200 ms", ["TIMEOUT"], wait);
+        const ranks = (error as TimeoutError | undefined)?.ranks ?? [];
+        const come = ranks.filter(({ arrived }) => arrived).map(({ rank }) => rank);
+        equal(context, "who has come, and of how many", [come, ranks.length], [[0], group.size]);
+      }
       await works(context, "the world afterwards", context.comm);
       // What is pending would keep close() until its own deadline.
       group.abort("the case is over");

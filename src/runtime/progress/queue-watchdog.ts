@@ -2,10 +2,11 @@
  * Notices what goes wrong without anybody being told: failures that the engine only tells when asked, which costs calls
  * and hence is done now and then; and calls that are not done by their deadlines.
  */
-import { TimeoutError } from "../../core/index.ts";
+import { type RankActivity, TimeoutError } from "../../core/index.ts";
 import { callSite, runningTime } from "../comm/index.ts";
 import type { Agreement } from "./agreement.ts";
 import type { QueueEntry } from "./queue-entry.ts";
+import type { QueuedWork } from "./queued-work.ts";
 
 /** How often the engine is asked for failures while something is pending, ms. */
 const ASK_PERIOD_MS = 20;
@@ -60,6 +61,17 @@ export class QueueWatchdog {
       const site = trace === undefined ? undefined : callSite(trace);
       throw new TimeoutError(this.#nameOf(urgent), urgent.timeoutMs, agreement.activity(urgent), { callSite: site });
     }
+  }
+
+  /** Who has come to the call of `work`, if it is one of the pending calls. */
+  activityOf(
+    work: QueuedWork<unknown>,
+    issued: readonly QueueEntry[],
+    heldBack: readonly QueueEntry[],
+  ): readonly RankActivity[] {
+    const isIts = (entry: QueueEntry) => entry.work === work;
+    const entry = issued.find(isIts) ?? heldBack.find(isIts);
+    return entry === undefined ? [] : this.#options.agreement.activity(entry);
   }
 
   #nameOf({ op, work }: QueueEntry): string {

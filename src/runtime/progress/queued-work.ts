@@ -1,5 +1,5 @@
 /** Pending work of a queue: the event loop drives it, or the thread that waits for it. */
-import { TimeoutError } from "../../core/index.ts";
+import { type RankActivity, TimeoutError } from "../../core/index.ts";
 import { callSite, checkWait, PendingWork, runningTime } from "../comm/index.ts";
 import { blockUntil, type Poller } from "./poller.ts";
 
@@ -12,6 +12,8 @@ export interface WorkDriver {
   spin(work: QueuedWork<unknown>): void;
   /** Hands it to the event loop, after a short spin. */
   watch(work: QueuedWork<unknown>): void;
+  /** Who has come to a pending call, and what each did last. */
+  activityOf(work: QueuedWork<unknown>): readonly RankActivity[];
 }
 
 export class QueuedWork<T> extends PendingWork<T> {
@@ -32,7 +34,8 @@ export class QueuedWork<T> extends PendingWork<T> {
         if (this.#driver.advance(this as QueuedWork<unknown>, now)) return true;
         if (runningTime(now) > until) {
           const what = `${this.op} #${this.seq} of ${this.group}`;
-          throw new TimeoutError(what, options?.timeoutMs ?? 0, [], { callSite: callSite() });
+          const ranks = this.#driver.activityOf(this as QueuedWork<unknown>);
+          throw new TimeoutError(what, options?.timeoutMs ?? 0, ranks, { callSite: callSite() });
         }
         return false;
       });

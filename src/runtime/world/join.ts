@@ -10,17 +10,25 @@ import { createWorld, isRebuilding, type World } from "./world.ts";
 /** Where a rank's worker leaves its world for the user's module; one per thread, found from any copy of this file. */
 const SLOT = Symbol.for("chorale.world");
 const JOINING = Symbol.for("chorale.world.joining");
+const DEADLINE_OF_LAUNCHER =
+  "nothing in a rank of chorale launch or launch(): its deadline is --backend-option timeoutMs=MS, or backendOptions: { timeoutMs }";
 /** Set once this thread's program has asked for its world. */
 const ASKED = Symbol.for("chorale.world.asked");
+/** `launched`: not a world of one that nobody started; `ours`: by our launcher, which has said the deadline of its waits. */
+interface Offered {
+  readonly world: World;
+  readonly launched: boolean;
+  readonly ours?: boolean;
+}
 type Slot = {
   [ASKED]?: boolean;
-  [SLOT]?: { readonly world: World; readonly launched: boolean } | undefined;
+  [SLOT]?: Offered | undefined;
   [JOINING]?: Promise<World> | undefined;
 };
 
 /** For the launcher's workers: sets the world that `joinWorld()` gives in this thread. */
 export function offerWorld(world: World | undefined): void {
-  (globalThis as Slot)[SLOT] = world === undefined ? undefined : { world, launched: true };
+  (globalThis as Slot)[SLOT] = world === undefined ? undefined : { world, launched: true, ours: true };
 }
 
 /** Whether the program of this thread has called `joinWorld()`. */
@@ -31,7 +39,10 @@ export function hasJoined(): boolean {
 export interface JoinOptions {
   /** For a program that our launcher has not started; by default `CHORALE_BACKEND`, or `threads`. */
   readonly backend?: BackendName;
-  /** How long ranks that another launcher started wait for each other, and default deadline of every wait, ms. */
+  /**
+   * How long ranks that another launcher started wait for each other, and default deadline of every wait, ms. Under ours the
+   * backend's option says it.
+   */
   readonly timeoutMs?: number;
 }
 
@@ -43,7 +54,7 @@ export interface JoinOptions {
  * Processes of other launchers meet at `CHORALE_RDZV=HOST:PORT` (rank 0 listens there; loopback and torchrun's
  * MASTER_PORT + 1 unless set) and prove to each other that they know `CHORALE_SECRET`.
  * @throws ClosedError when this rank has closed the world it was launched in
- * @throws InvalidArgumentError for another backend than the launcher's
+ * @throws InvalidArgumentError for another backend than the launcher's, and for a deadline where our launcher has said it
  * @throws UnavailableError when another launcher started several processes and the backend is not one that joins
  *   processes, and a world of 1 each would be silently wrong; also when the secret or the address is not set
  * @throws MismatchError, TimeoutError, RankFailedError when the processes differ or do not come; UnsupportedError for
@@ -62,6 +73,8 @@ export async function joinWorld(options: JoinOptions = {}): Promise<World> {
   const slot = globalThis as Slot;
   slot[ASKED] = true;
   const offered = slot[SLOT];
+  if (offered?.ours === true && options.timeoutMs !== undefined)
+    throw new InvalidArgumentError("timeoutMs", options.timeoutMs, DEADLINE_OF_LAUNCHER);
   if (offered !== undefined && !offered.world.closed) return sameBackend(offered.world, options);
   if (offered !== undefined && isRebuilding(offered.world)) return offered.world.rebuild();
   if (offered?.launched) throw new ClosedError("world", `was closed by this rank (${offered.world.rank})`);

@@ -182,6 +182,14 @@ describe("a world", () => {
     await (await joinWorld()).close();
   });
 
+  it("refuses a deadline of joinWorld() where the launcher has said it", async () => {
+    const said = await runRanks(1, async () => {
+      const { joinWorld: join } = await import("chorale");
+      return join({ timeoutMs: 10 }).catch((error: Error) => error.message);
+    });
+    expect(said).toEqual([expect.stringMatching(/^timeoutMs is 10; .* --backend-option timeoutMs=MS/)]);
+  });
+
   it.each([
     ["torchrun", { RANK: "1", WORLD_SIZE: "4" }],
     ["Open MPI", { OMPI_COMM_WORLD_RANK: "1", OMPI_COMM_WORLD_SIZE: "4" }],

@@ -4,7 +4,7 @@
  * the event loop, or by the thread that waits. Everything ends with one cause when something fails.
  */
 import { overlaps } from "../../../collectives/index.ts";
-import { AbortedError, ChoraleError, MismatchError } from "../../../core/index.ts";
+import { AbortedError, ChoraleError, MismatchError, type RankActivity } from "../../../core/index.ts";
 import { errorOf, failureOf } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl } from "../../memory/index.ts";
 import {
@@ -145,6 +145,10 @@ export class MpiQueue implements Pollable, WorkDriver {
   watch(work: QueuedWork<unknown>): void {
     this.#spin(work, AWAIT_SPIN_MS);
     if (!work.settled) this.options.poller.add(this);
+  }
+
+  activityOf(work: QueuedWork<unknown>): readonly RankActivity[] {
+    return this.#watchdog.activityOf(work, this.#running, this.#waiting);
   }
 
   /** Tests until `work` has ended, for longer while its data moves: MPI goes on only while it is called. */

@@ -3,7 +3,7 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
  */
-import { AbortedError, ChoraleError, MismatchError } from "../../../core/index.ts";
+import { AbortedError, ChoraleError, MismatchError, type RankActivity } from "../../../core/index.ts";
 import { errorOf, failureOf } from "../../comm/index.ts";
 import {
   Agreement,
@@ -181,6 +181,10 @@ export class CommQueue implements Pollable, WorkDriver {
     this.spin(work);
     if (work.settled || this.advance(work, performance.now())) return;
     this.options.poller.add(this);
+  }
+
+  activityOf(work: QueuedWork<unknown>): readonly RankActivity[] {
+    return this.#watchdog.activityOf(work, this.#issued, this.#unissued);
   }
 
   /** Asks the stream for a short while whether `work`, all of whose calls are on it, is done. */

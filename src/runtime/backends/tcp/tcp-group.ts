@@ -280,6 +280,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
 
   #issue(parts: CallParts): PendingWork<unknown> {
     const call = new PendingCall(parts);
+    parts.work.activity = () => this.#news.activity(call);
     const { lane, print } = parts.arrival;
     const peer = lane.kind === "collective" ? undefined : lane.peer;
     call.note = this.#context.flight.issue(this.place.group, placeOf(parts.arrival), print.call, print.count, peer);

@@ -1,6 +1,6 @@
 /** Pending work over sockets, and the call that it stands for. */
 import { overlaps, type Region } from "../../../collectives/index.ts";
-import { TimeoutError } from "../../../core/index.ts";
+import { type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { callSite, checkWait, PendingWork, runningTime, type WireOp } from "../../comm/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 
@@ -18,6 +18,8 @@ const BLOCK_MS = 10;
 
 export class TcpWork<T> extends PendingWork<T> {
   readonly #pump: WorkPump;
+  /** Who has come to its call; its group says so. */
+  activity: () => readonly RankActivity[] = () => [];
 
   constructor(pump: WorkPump, seq: number, op: string, group: string) {
     super(seq, op, group);
@@ -35,7 +37,8 @@ export class TcpWork<T> extends PendingWork<T> {
       this.#pump.turn(now - began > SPIN_MS ? BLOCK_MS : 0);
       if (this.settled) return this.result();
       if (runningTime(performance.now()) > until) {
-        throw new TimeoutError(`${this.op} #${this.seq} of ${this.group}`, limitMs, [], { callSite: callSite() });
+        const what = `${this.op} #${this.seq} of ${this.group}`;
+        throw new TimeoutError(what, limitMs, this.activity(), { callSite: callSite() });
       }
     }
   }
