@@ -125,12 +125,15 @@ const fromWarnings: Check = ({ inventory }) =>
       ];
     }
     if (/cannot read each other's memory/.test(warning.message)) {
+      const isByProduct = /: the GPU does not support it$/.test(warning.message);
       return [
         {
           code: "NO_PEER_ACCESS",
-          severity: "warning",
+          severity: isByProduct ? "info" : "warning",
           message: `${warning.message}.`,
-          mend: "See the findings on ACS and IOMMU; GPUs under different host bridges of some platforms cannot peer at all.",
+          mend: isByProduct
+            ? (warning.hint ?? "")
+            : "See the findings on ACS and IOMMU; GPUs under different host bridges of some platforms cannot peer at all.",
         },
       ];
     }

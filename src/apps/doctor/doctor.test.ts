@@ -36,6 +36,7 @@ describe("the doctor", () => {
     ["nvidia-a100-pcie-inactive-links", "INACTIVE_LINKS", "warning", /nvlink -s/],
     ["nvidia-nvml-a40-bridges", "ECC_ERRORS", "error", /Drain/],
     ["nvidia-nvml-a40-bridges", "NO_PEER_ACCESS", "warning", /ACS and IOMMU/],
+    ["nvidia-rtx5090-2-no-peer", "NO_PEER_ACCESS", "info", /gives this product no peer access/],
     ["network-ib-down-roce", "PORT_DOWN", "warning", /cable/],
     ["nvidia-rtx4090-2", "PCIE_NARROW", "warning", /slot/],
     ["nvidia-smi-timed-out", "TOOL_TROUBLE", "warning", /dmesg/],

@@ -80,6 +80,9 @@ export function isOnBaseboard(name: string): boolean {
   return /SXM|80GB HBM3$|\b(H200|H20|H800|B200|B300|GB200|GB300)$/.test(name);
 }
 
+/** Why the driver refuses peer access to a product that it gives none, such as GeForce: nothing on the host would mend it. */
+export const PRODUCT_WITHOUT_PEERS = "the GPU does not support it";
+
 /** The key of a pair in `matrix` and `peerDenied`. */
 export function pairKey(a: number, b: number): string {
   return a < b ? `${a}-${b}` : `${b}-${a}`;

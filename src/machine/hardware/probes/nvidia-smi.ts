@@ -10,13 +10,20 @@ import { count, field, line, linesOf, mib, number, pciAddress, unreadableRow } f
 import type { CommandRequest } from "../machine.ts";
 import { defined } from "../pci.ts";
 import type { ProbeContext, ProbeWarning } from "../probe.ts";
-import { isSuperchip, type NvidiaMig, type NvidiaReading, type NvidiaReadings, pairKey } from "./nvidia-reading.ts";
+import {
+  isSuperchip,
+  type NvidiaMig,
+  type NvidiaReading,
+  type NvidiaReadings,
+  PRODUCT_WITHOUT_PEERS,
+  pairKey,
+} from "./nvidia-reading.ts";
 import { askSmi, FORMAT, hasArg, linksSingly, MAX_GPUS, query } from "./nvidia-smi-query.ts";
 
 /** Cells of `topo -p2p r` (its legend). */
 const PEER_CELLS: Readonly<Record<string, string>> = wordTable({
   CNS: "the chipset does not support it",
-  GNS: "the GPU does not support it",
+  GNS: PRODUCT_WITHOUT_PEERS,
   TNS: "the topology does not support it",
   DR: "it is disabled by a registry key",
   NS: "it is not supported",

@@ -16,6 +16,7 @@ import {
   isSuperchip,
   type NvidiaReading,
   type NvidiaReadings,
+  PRODUCT_WITHOUT_PEERS,
   pairKey,
   throttleReasons,
 } from "./nvidia-reading.ts";
@@ -31,7 +32,7 @@ const FABRIC_STATES: Readonly<Record<number, string>> = { 1: "Not Started", 2: "
 /** nvmlGpuP2PStatus_t, in words. */
 const PEER_STATUS: Readonly<Record<number, string>> = {
   1: "the chipset does not support it",
-  2: "the GPU does not support it",
+  2: PRODUCT_WITHOUT_PEERS,
   3: "the I/O hub does not support it",
   4: "it is disabled by a registry key",
   5: "it is not supported",
@@ -201,7 +202,10 @@ async function build(context: ProbeContext, readings: NvidiaReadings, warnings: 
     warnings.push({
       source: "nvidia",
       message: `GPU ${a} and GPU ${b} cannot read each other's memory: ${why}`,
-      hint: "chorale doctor looks for the cause (ACS, IOMMU).",
+      hint:
+        why === PRODUCT_WITHOUT_PEERS
+          ? "The driver gives this product no peer access over PCIe; NCCL copies through host memory."
+          : "chorale doctor looks for the cause (ACS, IOMMU).",
     });
   }
   return { devices, warnings, ...(await linksOf(context, readings, warnings)) };
