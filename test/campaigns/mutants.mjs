@@ -1,9 +1,11 @@
 /**
  * Mutants of every file option of the command line, on all cores; the suite makes a few of each (mutants.test.ts):
- *   node test/campaigns/mutants.mjs [--mutants N] [--slow N] [--seed S] [--only REGEX] [--jobs N] [--minutes M]
+ *   node test/campaigns/mutants.mjs [--mutants N] [--slow N] [--seed S] [--only REGEX] [--jobs N] [--minutes M] [--logs DIR]
  * `--mutants`: of each option (10,000); `--slow`: of those whose calls start ranks or programs (a third of that).
- * `--minutes`: begins no mutants later. A fault is tried again, alone in a new process. Prints a table and exits 1 when a
- * call ended otherwise than with exit code 0, 1, 2 or 3 and a sentence, took 20 s, or a process needed 1 GB.
+ * `--minutes`: begins no mutants later; SIGTERM and SIGINT do the same. A fault is tried again, alone in a new process.
+ * `--logs`: a file per option in DIR, of what was made of it; the same command goes on where they end, with the same seed,
+ * and `--minutes 0` prints the table of what they hold. Exits 1 when a call ended otherwise than with exit code 0, 1, 2 or 3
+ * and a sentence, took 20 s, refused the file before it was changed, or when a process needed 1 GB.
  */
 import { fork } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -13,17 +15,24 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { transpileSources } from "../../scripts/transpile.mjs";
+import { appendResult, firstSeedOf, readResults, uncovered } from "./mutants-logs.mjs";
 
 const option = { type: "string" };
 const { values } = parseArgs({
-  options: { mutants: option, slow: option, seed: option, only: option, jobs: option, minutes: option },
+  options: { mutants: option, slow: option, seed: option, only: option, jobs: option, minutes: option, logs: option },
 });
 const mutants = Number(values.mutants ?? 10_000);
 const slow = Number(values.slow ?? Math.ceil(mutants / 3));
-const firstSeed = Number(values.seed ?? Date.now() % 1_000_000_000);
+const { logs } = values;
+const seed = Number(values.seed ?? Date.now() % 1_000_000_000);
+const firstSeed = logs === undefined ? seed : firstSeedOf(logs, seed);
 const only = new RegExp(values.only ?? "");
 const jobs = Number(values.jobs ?? availableParallelism());
-const endsAt = Date.now() + 60_000 * Number(values.minutes ?? 1e6);
+let endsAt = Date.now() + 60_000 * Number(values.minutes ?? 1e6);
+for (const signal of ["SIGINT", "SIGTERM"])
+  process.once(signal, () => {
+    endsAt = 0;
+  });
 
 /** Mutants of one order, and of one process: what calls leave behind is not counted as one call's memory for ever. */
 const [ORDER, SLOW_ORDER, PROCESS] = [100, 20, 1500];
@@ -126,16 +135,36 @@ const rows = all.map(({ name, isSlow }, index) => {
   const asked = only.test(name) ? (isSlow ? slow : mutants) : 0;
   return { name, index, isSlow, asked, made: 0, codes: {}, faults: [], worstMs: 0, worstSeed: 0, mostMb: 0 };
 });
+
+if (rows.every(({ asked }) => asked === 0)) {
+  end(first);
+  rmSync(worker);
+  rmSync(temporary, { recursive: true, force: true });
+  console.error(`no option's name matches ${only}, or no mutants were asked for`);
+  process.exit(2);
+}
+
+/** Adds what an order made to its option's row. */
+function count(row, { seed, count: made, codes, faults, worstMs, worstSeed, mostMb }) {
+  row.made += made;
+  for (const [code, times] of Object.entries(codes)) row.codes[code] = (row.codes[code] ?? 0) + times;
+  const order = { option: row.index, seed, count: made };
+  row.faults.push(...faults.map((fault) => ({ ...fault, order })));
+  if (worstMs > row.worstMs) [row.worstMs, row.worstSeed] = [worstMs, worstSeed];
+  // Of the process, which may have made other options' mutants before: no more than that.
+  row.mostMb = Math.max(row.mostMb, mostMb);
+}
+
 // All options advance alike, so that a run that is cut short has something of each.
 const orders = rows
-  .flatMap(({ index, isSlow, asked }) => {
-    const size = isSlow ? SLOW_ORDER : ORDER;
-    const num = Math.ceil(asked / size);
-    return Array.from({ length: num }, (_, i) => ({
+  .flatMap((row) => {
+    const { name, index, isSlow, asked } = row;
+    const before = logs === undefined || asked === 0 ? [] : readResults(logs, name);
+    for (const result of before) count(row, result);
+    return uncovered(before, firstSeed, asked, isSlow ? SLOW_ORDER : ORDER).map((order) => ({
+      ...order,
       option: index,
-      seed: firstSeed + i * size,
-      count: Math.min(size, asked - i * size),
-      share: i / num,
+      share: (order.seed - firstSeed) / asked,
     }));
   })
   .toSorted((a, b) => a.share - b.share);
@@ -144,25 +173,17 @@ async function work(process) {
   for (let order = orders.shift(); order !== undefined && Date.now() < endsAt; order = orders.shift()) {
     const row = rows[order.option];
     const before = process.most ?? 0;
-    const result = await obey(process, order);
-    for (const [code, count] of Object.entries(result.codes)) row.codes[code] = (row.codes[code] ?? 0) + count;
-    row.faults.push(...result.faults.map((fault) => ({ ...fault, order })));
-    if (result.worstMs > row.worstMs) [row.worstMs, row.worstSeed] = [result.worstMs, result.worstSeed];
-    // Of the process, which may have made other options' mutants before: no more than that.
-    row.mostMb = Math.max(row.mostMb, result.mostMb);
-    if (result.mostMb > MAX_MB && before <= MAX_MB)
-      row.faults.push({
-        seed: order.seed,
-        order,
-        problem: `the process held ${result.mostMb.toFixed(0)} MB`,
-        whole: true,
-      });
-    process.most = result.mostMb;
-    const done = result.lost ? result.at - order.seed + 1 : order.count;
-    row.made += done;
-    if (result.lost && done < order.count)
-      orders.unshift({ ...order, seed: order.seed + done, count: order.count - done });
-    if (result.lost || process.made >= PROCESS || result.mostMb > MAX_MB) {
+    const { lost, at, ...said } = await obey(process, order);
+    const made = lost ? at - order.seed + 1 : order.count;
+    const isLarge = said.mostMb > MAX_MB;
+    const large = { seed: order.seed, problem: `the process held ${said.mostMb.toFixed(0)} MB`, whole: true };
+    const faults = isLarge && before <= MAX_MB ? [...said.faults, large] : said.faults;
+    const result = { seed: order.seed, count: made, ...said, faults };
+    count(row, result);
+    if (logs !== undefined) appendResult(logs, row.name, result);
+    process.most = said.mostMb;
+    if (made < order.count) orders.unshift({ ...order, seed: order.seed + made, count: order.count - made });
+    if (lost || process.made >= PROCESS || isLarge) {
       end(process);
       process = start();
     }
@@ -204,7 +225,10 @@ for (const { name, made, codes, faults, worstMs, worstSeed, mostMb } of tried) {
 const sum = (of) => tried.reduce((total, row) => total + of(row), 0);
 const numFaults = sum(({ faults }) => faults.length);
 const short = tried.filter(({ made, asked }) => made < asked).length;
+const ends = [0, 1, 2, 3].map((code) => sum(({ codes }) => codes[code] ?? 0)).join("/");
 console.log(
-  `${tried.length} options, ${sum(({ made }) => made)} mutants from seed ${firstSeed}, ${numFaults} faults, ${short} options cut short, ${((Date.now() - began) / 1000).toFixed(0)} s on ${jobs} processes`,
+  `${tried.length} options, ${sum(({ made }) => made)} mutants from seed ${firstSeed}, exit 0/1/2/3 ${ends}, ${numFaults} faults, ` +
+    `at most ${Math.max(...tried.map(({ mostMb }) => mostMb)).toFixed(0)} MB, ${short} options cut short, ` +
+    `${((Date.now() - began) / 1000).toFixed(0)} s on ${jobs} processes`,
 );
 process.exitCode = numFaults > 0 ? 1 : 0;
