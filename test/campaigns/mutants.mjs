@@ -104,7 +104,7 @@ async function obey(process, order) {
   return new Promise((resolve) => {
     let at = order.seed;
     const lose = (problem) =>
-      finish({ codes: {}, faults: [{ seed: at, problem }], worstMs: 0, mostMb: 0, lost: true, at });
+      finish({ codes: {}, faults: [{ seed: at, problem }], totalMs: 0, worstMs: 0, mostMb: 0, lost: true, at });
     const late = () => lose(`did not end within ${HANG_MS / 1000} s`);
     let timer = setTimeout(late, HANG_MS);
     const finish = (result) => {
@@ -133,7 +133,19 @@ const first = start();
 const all = await first.options;
 const rows = all.map(({ name, isSlow }, index) => {
   const asked = only.test(name) ? (isSlow ? slow : mutants) : 0;
-  return { name, index, isSlow, asked, made: 0, codes: {}, faults: [], worstMs: 0, worstSeed: 0, mostMb: 0 };
+  return {
+    name,
+    index,
+    isSlow,
+    asked,
+    made: 0,
+    codes: {},
+    faults: [],
+    totalMs: 0,
+    worstMs: 0,
+    worstSeed: 0,
+    mostMb: 0,
+  };
 });
 
 if (rows.every(({ asked }) => asked === 0)) {
@@ -145,8 +157,9 @@ if (rows.every(({ asked }) => asked === 0)) {
 }
 
 /** Adds what an order made to its option's row. */
-function count(row, { seed, count: made, codes, faults, worstMs, worstSeed, mostMb }) {
+function count(row, { seed, count: made, codes, faults, totalMs, worstMs, worstSeed, mostMb }) {
   row.made += made;
+  row.totalMs += totalMs;
   for (const [code, times] of Object.entries(codes)) row.codes[code] = (row.codes[code] ?? 0) + times;
   const order = { option: row.index, seed, count: made };
   row.faults.push(...faults.map((fault) => ({ ...fault, order })));
@@ -215,11 +228,12 @@ for (const { name, faults } of tried)
     console.log(
       `FAULT ${name}: seed ${seed}${whole ? " and on" : ""}: ${cut(problem)}; alone: ${cut(alone ?? "not tried")}`,
     );
-console.log("option | mutants | exit 0/1/2/3 | faults | worst s (seed) | most MB");
-for (const { name, made, codes, faults, worstMs, worstSeed, mostMb } of tried) {
+console.log("option | mutants | exit 0/1/2/3 | faults | mean ms | worst s (seed) | most MB");
+for (const { name, made, codes, faults, totalMs, worstMs, worstSeed, mostMb } of tried) {
   const ends = [0, 1, 2, 3].map((code) => codes[code] ?? 0).join("/");
   console.log(
-    `${name} | ${made} | ${ends} | ${faults.length} | ${(worstMs / 1000).toFixed(2)} (${worstSeed}) | ${mostMb.toFixed(0)}`,
+    `${name} | ${made} | ${ends} | ${faults.length} | ${(totalMs / Math.max(1, made)).toFixed(1)} | ` +
+      `${(worstMs / 1000).toFixed(2)} (${worstSeed}) | ${mostMb.toFixed(0)}`,
   );
 }
 const sum = (of) => tried.reduce((total, row) => total + of(row), 0);

@@ -51,6 +51,12 @@ it.each(options.map((option) => [option.name, countOf(option), option] as const)
   Math.max(60_000, COUNT * 500),
 );
 
+it("leaves what it makes mutants of as it is, a Buffer, too", () => {
+  const content = Buffer.from("some text that is no JSON");
+  for (let seed = 0; seed < 50; seed++) mutateFile(content, new Random(seed));
+  expect(content.toString()).toBe("some text that is no JSON");
+});
+
 it("makes mutants of documents of any depth, the same for the same seed", () => {
   const deep = new TextEncoder().encode(`{"a": ${"[".repeat(20_000)}${"]".repeat(20_000)}, "b": 1}`);
   for (let seed = 0; seed < 10; seed++) {

@@ -68,15 +68,16 @@ process.on("message", async ({ option: index, seed, count }: Order) => {
     if (problem !== undefined) faults.push({ seed, problem });
     begun.add(index);
   }
-  let [worstMs, worstSeed] = [0, seed];
+  let [totalMs, worstMs, worstSeed] = [0, 0, seed];
   for (let at = seed; at < seed + count; at++) {
     process.send?.({ at });
     const { code = -1, problems, tookMs } = await tryMutant(option, at, place, call);
     codes[code] = (codes[code] ?? 0) + 1;
     faults.push(...problems.map((problem) => ({ seed: at, problem })));
+    totalMs += tookMs;
     if (tookMs > worstMs) [worstMs, worstSeed] = [tookMs, at];
     if (at % 16 === 0) await turn();
   }
-  process.send?.({ done: { codes, faults, worstMs, worstSeed, mostMb: mostMb() } });
+  process.send?.({ done: { codes, faults, totalMs, worstMs, worstSeed, mostMb: mostMb() } });
 });
 process.send?.({ options: options.map(({ name, isSlow = false }) => ({ name, isSlow })) });

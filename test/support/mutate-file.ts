@@ -112,7 +112,8 @@ function mutateBytes(bytes: Uint8Array, random: Random): Uint8Array {
       // Numbers of headers: the largest there are.
       return join(bytes.subarray(0, at), new Uint8Array(8).fill(random.pick([0, 0x7f, 0xff])), bytes.subarray(at + 8));
     default: {
-      const copy = bytes.slice();
+      // Not slice(): that of a Buffer is the same memory, and later mutants would be made of this one.
+      const copy = Uint8Array.from(bytes);
       for (let i = 0; i <= random.below(4); i++) copy[random.below(copy.length)] = random.below(256);
       return copy;
     }
