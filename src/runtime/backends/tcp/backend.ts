@@ -1,6 +1,8 @@
 /** One rank's door to a tcp world. */
+
+import { kMaxLength } from "node:buffer";
 import { closeSync, constants, ftruncateSync, openSync } from "node:fs";
-import { totalmem } from "node:os";
+import { freemem, totalmem } from "node:os";
 import {
   type ArrayOf,
   ClosedError,
@@ -162,17 +164,16 @@ class TcpBackend implements Backend {
     this.#checkOpen();
     parseDType(dtype);
     const bytes = numElements(shape) * sizeOf(dtype);
-    const limit = totalmem();
-    const refuse = (cause?: unknown) =>
-      new OutOfMemoryError("memory of this rank", bytes, limit, "Make smaller tensors, or more ranks on more hosts.", {
-        cause,
-      });
-    if (bytes > limit) throw refuse();
+    // Node 20 has no array of more than 4 GiB.
+    const limit = Math.min(totalmem(), kMaxLength);
+    const mend = "Make smaller tensors, or more ranks on more hosts.";
+    if (bytes > limit) throw new OutOfMemoryError("a tensor of this rank", bytes, limit, mend);
     try {
       const array = newArray(dtype, numElements(shape)) as ArrayOf<D>;
       return new Tensor(dtype, shape, new WorldStorage(this, array.buffer as ArrayBuffer));
     } catch (error) {
-      throw error instanceof RangeError ? refuse(error) : error;
+      if (!(error instanceof RangeError)) throw error;
+      throw new OutOfMemoryError("memory of this rank", bytes, freemem(), mend, { cause: error });
     }
   }
 
