@@ -26,10 +26,11 @@ export function registerStoredPlans({ plans = {} }: ChoiceDocument): void {
 /** @throws FormatError, PlanError for a plan that is not the one of the name. Whoever runs it proves it first. */
 function checkedPlan(name: string, json: StoredPlan["plan"]): ExecutionPlan {
   const { planFromJson } = createRequire(import.meta.url)("./plan-file.js") as typeof PlanFile;
-  const plan = planFromJson(json, name);
+  const where = `plan ${name} in this machine's file of choices (chorale tune --show; --reset removes the file)`;
+  const plan = planFromJson(json, where);
   const hash = hashPlan(plan);
   if (!name.endsWith(`-h${hash.slice(0, 8)}`)) {
-    throw new PlanError(name, [], `its hash is ${hash.slice(0, 8)}…: the document was changed after it was written`);
+    throw new PlanError(where, [], `its hash is ${hash.slice(0, 8)}…: the document was changed after it was written`);
   }
   return plan;
 }
