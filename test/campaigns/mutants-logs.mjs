@@ -2,7 +2,7 @@
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-const fileOf = (folder, option) => join(folder, `${option.replaceAll(/[^\w.]+/g, "-")}.jsonl`);
+const fileOf = (folder, option) => join(folder, `${encodeURIComponent(option)}.jsonl`);
 
 /** The seed that the folder's campaign began with; a new folder begins with `seed`. */
 export function firstSeedOf(folder, seed) {
