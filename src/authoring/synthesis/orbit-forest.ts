@@ -14,6 +14,7 @@ import { type LinearProgram, solveLinearProgram } from "./linear-program.ts";
 import { commonDenominator, Rational } from "./rational.ts";
 import { commonIntegers, commonIntegerWeights } from "./round.ts";
 import { gcd, outgoingOf, type ScaledGraph } from "./scaled-graph.ts";
+import { SharedRoutes } from "./shared-routes.ts";
 import { type Symmetry, symmetryOf } from "./symmetry.ts";
 
 /** `spread`: each root has its weight. `mirrored`: trees carry data both ways, and the roots are free. */
@@ -384,8 +385,7 @@ class OrbitProgram {
   /** The trees of all roots: the images of the columns by the group. */
   images(columns: readonly Column[], amounts: readonly number[]): RoutedTree[] {
     const { elements, roots } = this.#symmetry;
-    const numRanks = this.#graph.ranks.length;
-    const shared = new Map<string, readonly number[]>();
+    const routesSoFar = new SharedRoutes(this.#graph.numNodes);
     const trees: RoutedTree[] = [];
     let common = 0;
     const amountOf = (i: number) => (amounts[i] as number) * this.#multiplicity((columns[i] as Column).root);
@@ -395,15 +395,9 @@ class OrbitProgram {
       const root = roots[column.root]?.node as number;
       const { order } = depthsOf(column.parent, this.#graph.ranks.indexOf(root));
       for (const element of elements) {
-        const routes = order.slice(1).map((rank) => {
-          const image = (column.routes[rank] as readonly number[]).map((node) => element[node] as number);
-          if (numRanks > 512) return image;
-          const key = image.join(" ");
-          const known = shared.get(key);
-          if (known !== undefined) return known;
-          shared.set(key, image);
-          return image;
-        });
+        const routes = order
+          .slice(1)
+          .map((rank) => routesSoFar.shared((column.routes[rank] as number[]).map((node) => element[node] as number)));
         trees.push({ root: element[root] as number, amount: amountOf(i) / common, routes });
       }
     }
@@ -417,6 +411,11 @@ export interface OrbitForestOptions {
   readonly trees?: number;
 }
 
+export interface OrbitForest extends Forest {
+  /** It takes no longer than the bound that was asked for. */
+  readonly isExact: boolean;
+}
+
 /**
  * The forest that takes exactly `bound` for a unit of weight, mapped from trees of one root of each orbit. Where weights of
  * few digits do not reach it, the forest takes a little longer.
@@ -427,7 +426,7 @@ export async function orbitForest(
   weights: readonly number[],
   bound: Ratio,
   { mode = "spread", trees: most = Number.POSITIVE_INFINITY }: OrbitForestOptions = {},
-): Promise<Forest | undefined> {
+): Promise<OrbitForest | undefined> {
   const symmetry = symmetryOf(graph, weights);
   const program = new OrbitProgram(graph, symmetry, weights, mode);
   const reached = await program.generate(bound.above / bound.below);
@@ -442,5 +441,5 @@ export async function orbitForest(
     (most, column, i) => ((found.amounts[i] as number) > 0 ? Math.max(most, column.height) : most),
     0,
   );
-  return { trees, total: trees.reduce((sum, { amount }) => sum + amount, 0), height };
+  return { trees, total: trees.reduce((sum, { amount }) => sum + amount, 0), height, isExact: found === exact };
 }

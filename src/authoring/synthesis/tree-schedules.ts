@@ -2,7 +2,7 @@
  * Schedules of trees: all-gather and broadcast spread from their roots; reduce-scatter and reduce are the same on the
  * reversed network; all-reduce goes up each tree and down again.
  */
-import type { ScheduleTree } from "../certificate/index.ts";
+import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
@@ -14,13 +14,20 @@ import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
 import { Rational } from "./rational.ts";
 import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
+import { oncePerRoute } from "./shared-routes.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
-const turned = (routes: RoutedTree["routes"]): number[][] => routes.map((route) => [...route].reverse());
+/** Turns the routes of trees; equal ones stay one array. */
+function turner(): (routes: RoutedTree["routes"]) => (readonly number[])[] {
+  const turned = oncePerRoute((route) => [...route].reverse());
+  return (routes) => routes.map(turned);
+}
 
 /** Up to so many ranks relays are split off and trees packed, for whatever network; beyond, symmetry is tried first. */
 const MOST_BY_SPLITTING = 32;
+/** Up to so many, splitting and packing still end in a minute where symmetry leaves a gap. */
+const MOST_WHERE_SYMMETRY_FAILS = 64;
 
 /**
  * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
@@ -34,7 +41,8 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
   const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
   if (usable.ranks.length > MOST_BY_SPLITTING) {
     const large = await orbitForest(usable, weights, bound, trees);
-    if (large !== undefined) return large;
+    const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > MOST_WHERE_SYMMETRY_FAILS;
+    if (large !== undefined && isDone) return large;
   }
   const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
@@ -65,12 +73,15 @@ function timeOf(graph: ScaledGraph, trees: readonly ScheduleTree[]): Rational {
   return loads.time();
 }
 
-function treeOf(graph: ScaledGraph, tree: RoutedTree, total: number, ways: Ways): ScheduleTree {
+type Namer = (route: readonly number[]) => NetworkRoute;
+const namerOf = (graph: ScaledGraph): Namer => oncePerRoute((route) => idsOf(graph, route));
+
+function treeOf(graph: ScaledGraph, tree: RoutedTree, total: number, ways: Ways, named: Namer): ScheduleTree {
   return {
     root: graph.ids[tree.root] as string,
     weight: new Rational(BigInt(tree.amount), BigInt(total)).toString(),
-    ...(ways.down === undefined ? {} : { down: ways.down.map((route) => idsOf(graph, route)) }),
-    ...(ways.up === undefined ? {} : { up: ways.up.map((route) => idsOf(graph, route)) }),
+    ...(ways.down === undefined ? {} : { down: ways.down.map(named) }),
+    ...(ways.up === undefined ? {} : { up: ways.up.map(named) }),
   };
 }
 
@@ -82,9 +93,10 @@ function scheduleOf(graph: ScaledGraph, { trees, total }: Forest, ways: (tree: R
     total,
     listed.map(({ tree: { amount }, ways }) => ({ amount, ...ways })),
   );
+  const named = namerOf(graph);
   const schedule: Outcome["schedule"] = {
     kind: "trees",
-    trees: listed.map(({ tree, ways }) => treeOf(graph, tree, total, ways)),
+    trees: listed.map(({ tree, ways }) => treeOf(graph, tree, total, ways, named)),
   };
   return { time, schedule };
 }
@@ -105,6 +117,7 @@ export async function byTrees(problem: Problem): Promise<Outcome> {
   const gathers = gathersIn(problem);
   const bound = treesBound(problem);
   const forest = await forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem));
+  const turned = turner();
   const ways = ({ routes }: RoutedTree): Ways => (gathers ? { up: turned(routes) } : { down: routes });
   return { ...bound, ...scheduleOf(graph, forest, ways), height: forest.height };
 }
@@ -126,6 +139,7 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
   const down = await forestFor(problem, graph, weights);
   const isFixed = fewestSteps || treesPerRoot !== undefined;
   if (isSymmetric(graph)) {
+    const turned = turner();
     const mirrored = (forest: Forest): Outcome => ({
       ...bound,
       ...scheduleOf(graph, forest, ({ routes }) => ({ down: routes, up: turned(routes) })),
@@ -135,7 +149,8 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
     if (isFixed || simple.time.equals(bound.bound)) return simple;
     if (graph.ranks.length > MOST_BY_SPLITTING) {
       const large = await orbitForest(graph, weights, outward, { mode: "mirrored" });
-      return large === undefined ? simple : fastest(simple, mirrored(large));
+      const best = large === undefined ? simple : fastest(simple, mirrored(large));
+      if (large?.isExact || graph.ranks.length > MOST_WHERE_SYMMETRY_FAILS) return best;
     }
     const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
     return use === undefined
@@ -162,6 +177,8 @@ function unitsOf(graph: ScaledGraph, capacities: readonly number[], shares: read
 
 function paired(graph: ScaledGraph, down: Forest, up: Forest): ScheduleTree[] {
   const trees: ScheduleTree[] = [];
+  const turned = turner();
+  const named = namerOf(graph);
   for (const root of graph.ranks) {
     const ofRoot = ({ trees: all, total }: Forest) =>
       all
@@ -172,7 +189,7 @@ function paired(graph: ScaledGraph, down: Forest, up: Forest): ScheduleTree[] {
       const [a, b] = [spreads[i] as (typeof spreads)[number], gathers[j] as (typeof gathers)[number]];
       const weight = a.left.compare(b.left) < 0 ? a.left : b.left;
       const ways = { down: a.tree.routes, up: turned(b.tree.routes) };
-      trees.push({ ...treeOf(graph, a.tree, 1, ways), weight: weight.toString() });
+      trees.push({ ...treeOf(graph, a.tree, 1, ways, named), weight: weight.toString() });
       a.left = a.left.minus(weight);
       b.left = b.left.minus(weight);
       if (a.left.numerator === 0n) i++;
