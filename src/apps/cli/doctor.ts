@@ -107,6 +107,9 @@ async function explainDumps(path: string, json: boolean): Promise<number> {
         ...(mend === undefined ? [] : [`    ${mend}`]),
       ]),
       ...report.groups.flatMap(({ message, timings = [] }) => [indented(message), ...timings.map(describeTimings)]),
+      ...(report.leftOut === 0
+        ? []
+        : [`not explained: ${report.leftOut} more, of other runs or earlier generations; --flight FILE explains one`]),
     ];
     print(`${lines.join("\n")}\n`);
   }

@@ -327,6 +327,29 @@ describe("a flight-recorder dump", () => {
     expect(one?.message).toMatch(/waits for ranks \[3\]: rank 3 .*; rank 0 has called it and others since/);
   });
 
+  it("is of the latest run in a folder that has dumps of several, told apart by time, world and ranks", async () => {
+    const folder = scratchFolder("flight");
+    const write = (name: string, content: object) => writeFileSync(join(folder, name), JSON.stringify(content));
+    const at = (rank: number, call: string) => ({ rank, entries: [entry(1, call, "issued")] });
+    // Earlier: another backend, a later generation; the same world; hours ago, of a rank that the last run tells nothing of.
+    write("flight-50000000-7-3.json", { ...dump([0, 1, 2, 3].map(done), 3), backend: "mpi" });
+    write("flight-60000000-8-1.json", dump([0, 1].map(done), 1));
+    write("flight-40000000-8-1.json", dump([done(3)], 1));
+    write("flight-60100000-9-1.json", dump([at(2, "barrier()")], 1));
+    write("flight-60100500-9-1.json", dump([at(0, "barrier()"), { rank: 2, failed: "died", entries: [] }], 1));
+    write("flight-60099000-9-1.json", dump([at(1, "broadcast(f32, 4)")], 1));
+    const report = await explainFlight(folder);
+    expect(report).toMatchObject({
+      backend: "tcp",
+      generation: 1,
+      leftOut: 3,
+      failures: [{ rank: 2, failed: "died" }],
+    });
+    expect(report.groups[0]?.message).toBe(
+      "world: operation #1 differs between ranks: ranks [0, 2] called barrier(); ranks [1] called broadcast(f32, 4)",
+    );
+  });
+
   it("is read from a folder of one dump a rank, the latest generation first", async () => {
     const folder = scratchFolder("flight");
     for (const rank of [0, 1, 2])
@@ -342,6 +365,7 @@ describe("a flight-recorder dump", () => {
     const report = await explainFlight(folder);
     expect(report).toMatchObject({ generation: 2, failures: [{ rank: 3, failed: "out of memory" }] });
     expect(report.groups[0]?.message).toMatch(/rank 3 issued nothing in this group; failed: out of memory/);
+    expect(report.leftOut).toBe(1);
     writeFileSync(join(folder, "bad.json"), "{}");
     await expect(explainFlight(folder)).rejects.toThrow(/bad.json/);
     await expect(explainFlight("/no/such")).rejects.toThrow(/--flight/);

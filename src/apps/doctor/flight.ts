@@ -3,7 +3,7 @@
  * stuck in, who has issued it, who has not, and what those did last.
  */
 import { readdir, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { z } from "zod";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
@@ -15,6 +15,8 @@ import { knownCause } from "./known-causes.ts";
 /** Largest dump that is read: 1024 ranks with 1000 entries of 100 bytes are about 100 MB. */
 const MAX_DUMP_BYTES = 128 * 1024 * 1024;
 const MAX_DUMPS = 4096;
+/** The hosts of a world write their dumps within that time of each other: a host may be told late that the world failed. */
+const ONE_RUN_MS = 600_000;
 
 const dumpSchema = z.object({
   schemaVersion: z.literal(FLIGHT_SCHEMA_VERSION),
@@ -36,7 +38,8 @@ function mismatchInWords({ problem, sides }: z.infer<typeof mismatchSchema>): st
   return `${problem}: ${sides.map(({ rank, call }) => `rank ${rank} called ${call}`).join("; ")}`;
 }
 
-type Dump = z.infer<typeof dumpSchema>;
+/** `writtenMs`: as its file's name says, ms since 1970. */
+type Dump = z.infer<typeof dumpSchema> & { readonly writtenMs?: number };
 
 /** What one rank's timed calls of a group took on its stream. */
 export interface StreamTimings {
@@ -73,6 +76,8 @@ export interface FlightReport {
   /** `mend` where the failure's text is one of CUDA or NCCL that is known. */
   readonly failures: readonly { readonly rank: number; readonly failed: string; readonly mend?: string }[];
   readonly groups: readonly GroupDiagnosis[];
+  /** How many dumps were left out, because they are of other runs or earlier generations. */
+  readonly leftOut: number;
 }
 
 /**
@@ -96,13 +101,45 @@ export async function explainFlight(path: string): Promise<FlightReport> {
 }
 
 function readDump(path: string): Dump {
-  return checkSchema(dumpSchema, readJsonFile(path, MAX_DUMP_BYTES), path, "flight-recorder dump");
+  const dump = checkSchema(dumpSchema, readJsonFile(path, MAX_DUMP_BYTES), path, "flight-recorder dump");
+  const written = /^flight-(\d{1,15})-/.exec(basename(path))?.[1];
+  return written === undefined ? dump : { ...dump, writtenMs: Number(written) };
 }
 
-/** Puts dumps together; of several generations the latest is explained. */
+/** When a dump was made; of one that does not say, the last that it tells of. */
+function timeOf({ writtenMs, ranks }: Dump): number {
+  if (writtenMs !== undefined) return writtenMs;
+  const times = ranks.flatMap(({ entries }) => entries.map(({ timeMs, endMs = 0 }) => Math.max(timeMs, endMs)));
+  return times.reduce((latest, time) => Math.max(latest, time), 0);
+}
+
+/**
+ * The dumps of the latest run's last generation. The hosts of a world write one each, with calls of their own ranks: a dump
+ * that has calls of a rank once more is another run's.
+ */
+function latestRun(dumps: readonly Dump[]): readonly Dump[] {
+  const sorted = dumps
+    .map((dump) => ({ dump, time: timeOf(dump) }))
+    .sort((a, b) => b.time - a.time || b.dump.generation - a.dump.generation);
+  const [first] = sorted;
+  if (first === undefined) return [];
+  const { generation, backend, worldSize } = first.dump;
+  const told = new Set<number>();
+  const isOfRun = ({ dump, time }: (typeof sorted)[number]) => {
+    if (dump.generation !== generation || dump.backend !== backend || dump.worldSize !== worldSize) return false;
+    if (first.time - time > ONE_RUN_MS) return false;
+    const ranks = dump.ranks.filter(({ entries }) => entries.length > 0).map(({ rank }) => rank);
+    if (ranks.some((rank) => told.has(rank))) return false;
+    for (const rank of ranks) told.add(rank);
+    return true;
+  };
+  return sorted.filter(isOfRun).map(({ dump }) => dump);
+}
+
+/** Puts the dumps of a world together; of several runs and generations the latest is explained. */
 export function explain(dumps: readonly Dump[]): FlightReport {
-  const generation = Math.max(...dumps.map((dump) => dump.generation));
-  const latest = dumps.filter((dump) => dump.generation === generation);
+  const latest = latestRun(dumps);
+  const generation = latest[0]?.generation ?? 0;
   const ranks = new Map<number, readonly FlightEntry[]>();
   const failures = new Map<number, string>();
   const groups = new Map<string, readonly number[]>();
@@ -119,7 +156,7 @@ export function explain(dumps: readonly Dump[]): FlightReport {
     }
   }
   return {
-    worldSize: Math.max(...latest.map((dump) => dump.worldSize)),
+    worldSize: latest[0]?.worldSize ?? 0,
     generation,
     backend: latest[0]?.backend ?? "unknown",
     failures: [...failures]
@@ -135,6 +172,7 @@ export function explain(dumps: readonly Dump[]): FlightReport {
       // The ranks compared their calls before any of them was stuck.
       return { ...found, verdict: "mismatch", message: `${name}: ${told}` };
     }),
+    leftOut: dumps.length - latest.length,
   };
 }
 
