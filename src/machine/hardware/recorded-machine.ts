@@ -56,7 +56,7 @@ export async function openRecorded(root: string, options: { readonly tools?: str
   const names = await files.list("/");
   const expected = ["proc", "sys", "dev", "env.json", "nvml.json", "meta.json", "commands"];
   if (!names.some((name) => expected.includes(name))) {
-    throw new InvalidArgumentError("--root", root, `a folder with at least one of ${expected.join(", ")}`);
+    throw new InvalidArgumentError("recorded root", root, `a folder with at least one of ${expected.join(", ")}`);
   }
   const warnings: Warning[] = [];
   const read = async (name: string): Promise<unknown> => {
