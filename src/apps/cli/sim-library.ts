@@ -167,7 +167,10 @@ export function describeLibrary({
       ? processesAreAssumed
         ? [`1 or ${numRanks} devices a process (--processes says which)`]
         : []
-      : [`${options.devicesPerProcess} devices a process`]),
+      : [
+          `${options.devicesPerProcess} devices a process` +
+            (rows[0]?.library === "NCCL" ? "" : `, which ${rows[0]?.library}'s model does not time`),
+        ]),
   ];
   return `# ${parts.join(", ")}`;
 }

@@ -34,6 +34,8 @@ export interface NodeFabric {
   readonly numLinks: number;
   /** The devices hang on one switch, which can multicast and reduce where it is NVSwitch 3 or later. */
   readonly switched: boolean;
+  /** What a device sends to one other rank of its node: everything through a switch, the narrowest of its links without one. */
+  readonly pairGBps: number;
   /** The host's PCIe rate of a device, GB/s, 0 where another link joins them or it is unknown; and whether ranks of a node lie on more than one socket. */
   readonly pcieGBps: number;
   readonly crossesSockets: boolean;
@@ -60,7 +62,7 @@ export interface CollectiveMachine {
 }
 
 export interface MachineOptions {
-  /** False: devices of a host do not reach each other's memory over PCIe (`NCCL_P2P_DISABLE=1`, stock GeForce drivers). */
+  /** False: devices of a host do not reach each other's memory, over whatever link (`NCCL_P2P_DISABLE=1`, stock GeForce drivers). */
   readonly p2p?: boolean;
 }
 
@@ -189,6 +191,9 @@ export class CollectiveMachines {
       const other = a === first.id ? b : a;
       return switches.has(other) || ownNode.has(other) || ownNode.size === 1;
     });
+    const deviceGBps = inside.reduce((sum, link) => sum + (link.bandwidthGBps ?? 0), 0);
+    const switched = inside.some(({ a, b }) => switches.has(a) || switches.has(b));
+    const narrowest = Math.min(...inside.map((link) => link.bandwidthGBps ?? 0));
     const pcie = touching.filter(({ kind }) => kind === "pcie");
     const network = numNodes > 1 ? this.#networkOf(ranks, hosts.size / numNodes) : undefined;
     return {
@@ -199,10 +204,11 @@ export class CollectiveMachines {
       numNodes,
       numHosts: hosts.size,
       fabric: {
-        kind: onFabric ? "fabric" : options.p2p === false ? "shm" : "pcie",
-        deviceGBps: inside.reduce((sum, link) => sum + (link.bandwidthGBps ?? 0), 0),
+        kind: options.p2p === false ? "shm" : onFabric ? "fabric" : "pcie",
+        deviceGBps,
         numLinks: inside.reduce((sum, link) => sum + (link.count ?? 1), 0),
-        switched: inside.some(({ a, b }) => switches.has(a) || switches.has(b)),
+        switched,
+        pairGBps: switched ? deviceGBps : inside.length === 0 ? 0 : narrowest,
         pcieGBps: Math.max(...pcie.map((link) => link.bandwidthGBps ?? 0), 0),
         crossesSockets: new Set([...ownNode].map((id) => this.#devices.get(id)?.numaNode ?? 0)).size > 1,
       },

@@ -169,7 +169,37 @@ describe("other vendors (issue 22, 6)", () => {
     expect(predict("mi300x-8", "all_reduce", 1024)).toMatchObject({ library: "RCCL" });
     between(predict("mi300x-8", "all_reduce", 1024).timeUs, 13, 14.5);
   });
+  it("an exchange takes no more than the links of its two ends (point 9)", () => {
+    // A root and a neighbour have their own NICs alone: 50 GB/s of 400.
+    for (const op of ["sendrecv", "gather", "scatter"] as const) {
+      const bytes = op === "sendrecv" ? GIB : GIB / 2;
+      for (const system of ["2x hgx-h100-8", "2x mi300x-8", "2x gb200-nvl72", "2x hgx-h100-8 --nic 32x100EFA"])
+        expect(predict(system, op, GIB).timeUs).toBeGreaterThan(bytes / 50e3);
+    }
+    between(busGBps("2x hgx-h100-8", "sendrecv"), 36, 50);
+    // Pairs of a DGX-1 have one NVLink or two, those of a bridge all twelve.
+    between(busGBps("dgx1-v100", "sendrecv"), 12, 25);
+    between(busGBps("a100-pcie-nvlink-4", "sendrecv", {}, 2), 150, 300);
+    between(busGBps("mi300x-8", "sendrecv"), 35, 64);
+    between(busGBps("4x mi210", "sendrecv"), 10, 31.5);
+    const seen = predict("hgx-h100-8", "all_to_all", GIB).uncertainty;
+    expect(predict("hgx-h100-8", "sendrecv", GIB).uncertainty).toBeGreaterThan(seen);
+  });
+  it("without peer access a board of NVLink goes through its host, or is refused", () => {
+    const off = (system: string) => predictCollective("all_reduce", GIB, machineOf(system, 8, { p2p: false }));
+    between((GIB * 1.75) / (off("hgx-h100-8").timeUs * 1e3), 10, 40);
+    for (const system of ["mi300x-8", "gaudi3-8", "gb200-nvl72", "2x gh200-4"])
+      expect(() => off(system), system).toThrow(/meet in the memory of one host over PCIe/);
+  });
   it("each has its own library, or a refusal in words", () => {
+    for (const [system, op] of [
+      ["gaudi3-8", "sendrecv"],
+      ["trn2.48xlarge", "all_to_all"],
+      ["tpu-v5e-8", "gather"],
+    ] as const)
+      expect(() => predict(system, op, GIB)).toThrow(/modelled are all_reduce, all_gather/);
+    expect(predict("gaudi3-8", "all_to_all", GIB).library).toBe("HCCL");
+    expect(() => predict("gaudi3-8", "all_reduce", GIB, { blocking: true })).toThrow(/knows no host that waits/);
     expect(predict("gaudi3-8", "all_reduce", GIB).library).toBe("HCCL");
     expect(predict("trn1.32xlarge", "all_gather", GIB).library).toBe("Neuron");
     expect(predict("tpu-v5e-8", "all_gather", GIB).library).toBe("XLA");
@@ -182,15 +212,7 @@ describe("other vendors (issue 22, 6)", () => {
 });
 
 it("more bytes never take less time, and the uncertainty is stated (property)", () => {
-  const systems = [
-    "hgx-h100-8",
-    "2x hgx-a100-8",
-    "4x hgx-b200-8 --nic 8x400EFA",
-    "dgx1-v100",
-    "rtx4090-4",
-    "mi300x-8",
-    "gaudi3-8",
-  ];
+  const systems = ["hgx-h100-8", "2x hgx-a100-8", "4x hgx-b200-8 --nic 8x400EFA", "dgx1-v100", "rtx4090-4", "mi300x-8"];
   const machines = systems.map((system) => machineOf(system));
   fc.assert(
     fc.property(

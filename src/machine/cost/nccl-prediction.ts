@@ -32,7 +32,7 @@ import {
 import { type GenerationFit, NCCL_FIT, type NcclFit, type NetworkFit } from "./nccl-fit.ts";
 import { type NcclMachine, ncclTime } from "./nccl-model.ts";
 import { isSince, nvlsShareOf } from "./nccl-versions.ts";
-import { ncclUncertainty } from "./uncertainty.ts";
+import { ncclUncertainty, unseenFactor } from "./uncertainty.ts";
 
 /** PCIe 4 x16, for devices whose host link is of another kind or not known. */
 const UNKNOWN_PCIE_GBPS = 31.5;
@@ -51,6 +51,9 @@ interface Setting {
   /** Bus bandwidth of a ring within a node, and what leaves a node. */
   readonly ringGBps: number;
   readonly networkGBps: number;
+  /** What one device sends to one other: within a node, and between nodes through its own NICs. */
+  readonly pairGBps: number;
+  readonly networkPairGBps: number;
   readonly latencyFactor: number;
 }
 
@@ -68,24 +71,40 @@ function settingOf(machine: CollectiveMachine, options: EstimateOptions, fit: Nc
   const onFabric = fabric.kind === "fabric";
   const share = fabric.kind === "shm" ? fit.pcie.shm : fabric.crossesSockets ? fit.pcie.sockets : fit.pcie.socket;
   const { linkGBps, signalGBps } = NCCL_GENERATIONS[generation];
-  const ringGBps = onFabric
-    ? fabric.deviceGBps * (linkGBps / signalGBps) * own.ringEfficiency
-    : (fabric.pcieGBps || UNKNOWN_PCIE_GBPS) * share;
+  const payload = linkGBps / signalGBps;
+  const pcieGBps = (fabric.pcieGBps || UNKNOWN_PCIE_GBPS) * share;
+  const ringGBps = onFabric ? fabric.deviceGBps * payload * own.ringEfficiency : pcieGBps;
+  const pairGBps = onFabric ? fabric.pairGBps * payload * own.exchangeEfficiency : pcieGBps;
   const kind = machine.network?.kind;
   const network =
     kind === undefined ? undefined : ((kind === "efa" ? fit.efa[generation] : undefined) ?? fit.networks[kind]);
   const staged = !onFabric && fabric.pcieGBps > 0;
-  const networkGBps =
-    machine.network === undefined || network === undefined
-      ? Number.POSITIVE_INFINITY
-      : staged
-        ? Math.min(
-            machine.network.nodeGBps * network.efficiency * fit.hostStaging.networkShare,
-            fabric.pcieGBps * fit.hostStaging.pcieShare,
-          )
-        : machine.network.nodeGBps * network.efficiency;
+  const reached = (GBps: number, efficiency = 1) =>
+    staged
+      ? Math.min(GBps * efficiency * fit.hostStaging.networkShare, fabric.pcieGBps * fit.hostStaging.pcieShare)
+      : GBps * efficiency;
+  const { nodeGBps, numNics } = machine.network ?? { nodeGBps: 0, numNics: 1 };
+  const isAlone = machine.network === undefined;
+  const networkGBps = isAlone ? Number.POSITIVE_INFINITY : reached(nodeGBps, network?.efficiency);
+  const networkPairGBps = isAlone
+    ? Number.POSITIVE_INFINITY
+    : reached(nodeGBps / Math.min(g, numNics), network?.exchangeEfficiency);
   const latencyFactor = machine.numNodes > 1 ? own.networkLatencyFactor : own.latencyFactor;
-  return { machine, options, fit, generation, own, network, g, onFabric, ringGBps, networkGBps, latencyFactor };
+  return {
+    machine,
+    options,
+    fit,
+    generation,
+    own,
+    network,
+    g,
+    onFabric,
+    ringGBps,
+    networkGBps,
+    pairGBps,
+    networkPairGBps,
+    latencyFactor,
+  };
 }
 
 type Hop = { readonly intraUs: number; readonly networkUs: number };
@@ -171,19 +190,22 @@ function patUs(setting: Setting, op: TimedOperation, bytes: number): number {
   return latency + transferUs(bytes * timedBusFactor(op, n), 0.75 * protocolGBps(setting, "Simple", setting.ringGBps));
 }
 
-/** Sends and receives with every other rank, or with one neighbour. */
+/** Sends and receives with every other rank, or with one neighbour; between nodes a root or a neighbour has its own NICs alone. */
 function exchangeUs(setting: Setting, op: TimedOperation, bytes: number): number {
-  const { machine, g, fit, own, network, ringGBps, networkGBps } = setting;
+  const { machine, g, fit, own, network, ringGBps, networkGBps, pairGBps, networkPairGBps } = setting;
   const { numRanks: n, numNodes } = machine;
   const rooted = op === "gather" || op === "scatter";
   const insidePeers = op === "sendrecv" ? 1 : g - 1;
   const outsidePeers = op === "sendrecv" ? (numNodes > 1 ? 1 : 0) : n - g;
   const shareOf = (peers: number) => (op === "sendrecv" ? bytes : (bytes * peers) / n);
-  const inside = transferUs(g > 1 ? shareOf(insidePeers) : 0, (ringGBps / own.ringEfficiency) * own.exchangeEfficiency);
-  const senders = op === "sendrecv" || rooted ? 1 : g;
+  const all = (ringGBps / own.ringEfficiency) * own.exchangeEfficiency;
+  const inside = transferUs(g > 1 ? shareOf(insidePeers) : 0, op === "sendrecv" ? pairGBps : all);
   const racks = machine.numHosts > numNodes ? fit.exchange.rackShare : 1;
   const share = network === undefined ? 1 : (racks * network.exchangeEfficiency) / network.efficiency;
-  const outside = numNodes > 1 ? transferUs(shareOf(outsidePeers) * senders, networkGBps * share) : 0;
+  const outside =
+    op === "sendrecv" || rooted
+      ? transferUs(shareOf(outsidePeers), networkPairGBps)
+      : transferUs(shareOf(outsidePeers) * g, networkGBps * share);
   const latency =
     fit.exchange.baseUs +
     insidePeers * fit.exchange.peerUs +
@@ -310,6 +332,6 @@ export function ncclPrediction(
     algorithm: best.algorithm,
     protocol: best.protocol,
     numChannels,
-    uncertainty: ncclUncertainty(machine, sizeBytes),
+    uncertainty: ncclUncertainty(machine, sizeBytes) * unseenFactor(op),
   };
 }

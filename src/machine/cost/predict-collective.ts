@@ -18,6 +18,10 @@ export function switchesReduce({ family, arch, fabric }: CollectiveMachine): boo
   return family === "nvidia-gpu" && fabric.kind === "fabric" && fabric.switched && Number(arch) >= 9;
 }
 
+/** Whether devices without peer access have a way within their host that is known: not between the trays of a rack. */
+const reachesThroughPcie = ({ fabric, numHosts, numNodes }: CollectiveMachine) =>
+  numHosts === numNodes && (fabric.numLinks === 0 || fabric.pcieGBps > 0);
+
 /** Says whether NCCL or RCCL is modelled on these devices, between several nodes too. */
 export function hasLibraryModel({ family, arch, numNodes, network }: CollectiveMachine): boolean {
   if (numNodes > 1 && network === undefined) return false;
@@ -44,8 +48,21 @@ export function predictCollective(
     );
   if (machine.numNodes > 1 && machine.network === undefined)
     throw new InvalidArgumentError("topology", `${machine.numNodes} nodes`, "NICs that join them (--nic 8xNDR)");
+  // NCCL_P2P_DISABLE is NCCL's, and the memory of one host is no way to another.
+  if (machine.fabric.kind === "shm" && (machine.family !== "nvidia-gpu" || !reachesThroughPcie(machine)))
+    throw new InvalidArgumentError(
+      "p2p",
+      `off on ${machine.device}`,
+      "NVIDIA devices that meet in the memory of one host over PCIe",
+    );
   // What a model does not know it must not seem to heed.
   const asked = (["version", "algorithm", "protocol"] as const).find((name) => options[name] !== undefined);
+  if (options.blocking === true && machine.family !== "nvidia-gpu" && machine.family !== "amd-gpu")
+    throw new InvalidArgumentError(
+      "blocking",
+      true,
+      `nothing on ${machine.device}: its model knows no host that waits`,
+    );
   const heeds = machine.family === "nvidia-gpu" || (machine.family === "amd-gpu" && asked !== "version");
   if (asked !== undefined && !heeds)
     throw new InvalidArgumentError(asked, options[asked], `nothing on ${machine.device}: it is NCCL's`);

@@ -16,7 +16,7 @@ import {
 } from "./collective-estimate.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
 import type { NcclProtocol } from "./nccl-constants.ts";
-import { sizeClassOf } from "./uncertainty.ts";
+import { sizeClassOf, unseenFactor } from "./uncertainty.ts";
 
 interface RcclGeneration {
   /** Share of a device's xGMI links that rings and exchanges reach. */
@@ -120,14 +120,19 @@ export function rcclPrediction(
   const outside = across
     ? network.nodeGBps * (exchange ? fit.networkExchangeEfficiency : fit.networkEfficiency)
     : Number.POSITIVE_INFINITY;
+  // A neighbour is one link away; between nodes a root or a neighbour has its own NICs alone.
+  const pair = fabric.kind === "fabric" ? fabric.pairGBps * fit.exchangeEfficiency : inside;
+  const ownNics = outside / Math.min(g, network?.numNics ?? 1);
+  const isRooted = op === "gather" || op === "scatter";
   const moveUs = exchange
-    ? Math.max(
-        transferUs(
-          op === "sendrecv" ? sizeBytes : (sizeBytes * (g - 1)) / n,
-          op === "sendrecv" ? inside / Math.max(1, g - 1) : inside,
-        ),
-        across ? transferUs(op === "sendrecv" ? sizeBytes : (g * sizeBytes * (n - g)) / n, outside) : 0,
-      )
+    ? op === "sendrecv"
+      ? Math.max(g > 1 ? transferUs(sizeBytes, pair) : 0, transferUs(sizeBytes, ownNics))
+      : Math.max(
+          transferUs((sizeBytes * (g - 1)) / n, inside),
+          isRooted
+            ? transferUs((sizeBytes * (n - g)) / n, ownNics)
+            : transferUs((g * sizeBytes * (n - g)) / n, outside),
+        )
     : transferUs(sizeBytes * timedBusFactor(op, n), Math.min(inside, outside));
   const startUs = across ? fit.networkBaseUs + (numNodes - 2) * fit.networkNodeUs : fit.baseUs;
   const fillUs = across ? fit.networkFillUs : fit.fillUs;
@@ -139,6 +144,8 @@ export function rcclPrediction(
     protocol: best.protocol,
     numChannels: fabric.kind === "fabric" ? Math.max(1, 4 * fabric.numLinks) : 4,
     uncertainty:
-      (fit.numPosts > 2 ? 1 : 1.6) * { small: 0.5, medium: 0.5, large: across ? 0.2 : 0.15 }[sizeClassOf(sizeBytes)],
+      unseenFactor(op) *
+      (fit.numPosts > 2 ? 1 : 1.6) *
+      { small: 0.5, medium: 0.5, large: across ? 0.2 : 0.15 }[sizeClassOf(sizeBytes)],
   };
 }

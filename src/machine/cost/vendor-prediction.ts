@@ -3,7 +3,8 @@
  * links of a device reach, within one host or slice. Constants are fitted to what the vendors publish
  * (bench/results/simulator-accuracy.md, 2026-11-22), few points each, which the uncertainty says.
  *
- * Refuses what nothing is known of: several hosts, and operations other than these.
+ * Refuses what nothing is known of: several hosts, operations of a root, exchanges with a neighbour, and all-to-all where
+ * chips forward for one another (a torus), whose links this formula would count as if they were everybody's own.
  */
 import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
 import { type CollectiveEstimate, type TimedOperation, timedBusFactor, transferUs } from "./collective-estimate.ts";
@@ -18,13 +19,23 @@ interface VendorFit {
   /** Share of all links of a device. */
   readonly efficiency: number;
   readonly uncertainty: number;
+  readonly operations: readonly TimedOperation[];
 }
 
+const COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"] as const;
+
 const VENDORS: Readonly<Partial<Record<CollectiveMachine["family"], VendorFit>>> = {
-  gaudi: { library: "HCCL", baseUs: 20, rankUs: 0, efficiency: 0.975, uncertainty: 0.25 },
+  gaudi: {
+    library: "HCCL",
+    baseUs: 20,
+    rankUs: 0,
+    efficiency: 0.975,
+    uncertainty: 0.25,
+    operations: [...COLLECTIVES, "all_to_all"],
+  },
   // Two NeuronCores begin after 58 us, the 32 of sixteen chips after 145 to 150; up to 300 us were seen.
-  neuron: { library: "Neuron", baseUs: 47, rankUs: 6.2, efficiency: 0.2, uncertainty: 1 },
-  tpu: { library: "XLA", baseUs: 2, rankUs: 1, efficiency: 0.82, uncertainty: 0.5 },
+  neuron: { library: "Neuron", baseUs: 47, rankUs: 6.2, efficiency: 0.2, uncertainty: 1, operations: COLLECTIVES },
+  tpu: { library: "XLA", baseUs: 2, rankUs: 1, efficiency: 0.82, uncertainty: 0.5, operations: COLLECTIVES },
 };
 
 /**
@@ -46,6 +57,11 @@ export function vendorPrediction(
     throw new UnsupportedError(
       `${fit.library} on ${machine.numNodes} hosts`,
       "it is modelled within one host or slice",
+    );
+  if (!fit.operations.includes(op))
+    throw new UnsupportedError(
+      `${op} of ${fit.library} on ${machine.device}`,
+      `modelled are ${fit.operations.join(", ")}`,
     );
   const { fabric, numRanks: n } = machine;
   if (fabric.kind !== "fabric" || fabric.deviceGBps <= 0)
