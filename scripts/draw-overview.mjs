@@ -6,35 +6,19 @@
  *
  * It refuses to draw rooms and commands that do not exist, and text that is wider than its card.
  */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync } from "node:fs";
+import { box, drawDocument, fill, line, stroke } from "./svg-drawing.mjs";
 
 const root = new URL("../", import.meta.url);
-const target = new URL("docs/overview.svg", root);
 
-/** Name of a colour -> light, dark (where the reader prefers it). */
-const COLORS = {
-  page: ["#ffffff", "#0d1117"],
-  card: ["#f6f8fa", "#161b22"],
-  edge: ["#c5ccd6", "#3d444d"],
-  text: ["#1f2328", "#e6edf3"],
-  quiet: ["#57606a", "#9aa4af"],
-  blue: ["#0a58b8", "#6cb0ff"],
-  green: ["#1a6b37", "#56d374"],
-};
 const WIDTH = 1080;
 const HEIGHT = 588;
 const MARGIN = 28;
 const CARD = 226;
 const GAP = 40;
-const SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif";
-const MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 
 /** Left edge of a column of cards. */
 const column = (index) => MARGIN + index * (CARD + GAP);
-const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-const fill = (name) => `class="f-${name}" fill="${COLORS[name][0]}"`;
-const stroke = (name) => `class="s-${name}" stroke="${COLORS[name][0]}"`;
-
 /** Throws unless `name` is a folder of src/. */
 function room(name) {
   if (!existsSync(new URL(`src/${name}`, root))) throw new Error(`src/${name} does not exist: mend the picture`);
@@ -46,19 +30,6 @@ function command(name) {
   if (!existsSync(new URL(`src/apps/cli/${name}.ts`, root)))
     throw new Error(`chorale ${name} is no command: mend the picture`);
   return `chorale ${name}`;
-}
-
-/** One line of text; `width` is what it may take, by the mean width of a character in common fonts. */
-function line(x, y, text, { size = 13, color = "text", mono = false, bold = false, anchor = "start", width = CARD }) {
-  const estimate = text.length * size * (mono ? 0.6 : bold ? 0.57 : 0.51);
-  if (estimate > width) throw new Error(`"${text}" takes about ${Math.round(estimate)} of ${width} px`);
-  const weight = bold ? ' font-weight="600"' : "";
-  const align = anchor === "start" ? "" : ` text-anchor="${anchor}"`;
-  return `<text x="${x}" y="${y}" font-family="${mono ? MONO : SANS}" font-size="${size}"${weight}${align} ${fill(color)}>${escaped(text)}</text>`;
-}
-
-function box(x, y, width, height, color = "card") {
-  return `<rect x="${x}" y="${y}" width="${width}" height="${height}" rx="10" class="f-${color} s-edge" fill="${COLORS[color][0]}" stroke="${COLORS.edge[0]}"/>`;
 }
 
 /** A step of the walk: number, name, what it is, who makes it. */
@@ -202,21 +173,12 @@ const drawing = [
   }),
 ].flat();
 
-const rules = (theme) =>
-  Object.entries(COLORS)
-    .map(([name, shades]) => `.f-${name}{fill:${shades[theme]}} .s-${name}{stroke:${shades[theme]}}`)
-    .join(" ");
-const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-labelledby="title desc">
-<!-- Drawn by scripts/draw-overview.mjs. -->
-<title id="title">How data walks through chorale</title>
-<desc id="desc">Inventory, ShardingPlan, DeviceMesh, Communicator, Program, ExecutionPlan, Executor, with the rooms of src/ and the commands that make them.</desc>
-<style>@media (prefers-color-scheme: dark) { ${rules(1)} }</style>
-${drawing.join("\n")}
-</svg>
-`;
-
-if (!process.argv.includes("--check")) writeFileSync(target, svg);
-else if (!existsSync(target) || readFileSync(target, "utf8") !== svg) {
-  console.error("docs/overview.svg is out of date: node scripts/draw-overview.mjs draws it");
-  process.exit(1);
-}
+drawDocument({
+  name: "overview",
+  width: WIDTH,
+  height: HEIGHT,
+  title: "How data walks through chorale",
+  description:
+    "Inventory, ShardingPlan, DeviceMesh, Communicator, Program, ExecutionPlan, Executor, with the rooms of src/ and the commands that make them.",
+  drawing,
+});

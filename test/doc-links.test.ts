@@ -1,13 +1,14 @@
 /**
  * Links of the documents that are published lead to files that are published with them, and anchors to headings; README.md
- * links every guide and lists every room; the paths of src/ that README.md and CONTRIBUTING.md name exist; README's picture
- * is what its script draws.
+ * links every guide and lists every room; the paths of src/ that README.md and CONTRIBUTING.md name exist; the
+ * pictures are what their scripts draw.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative, sep } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { expect, it } from "vitest";
+import { type Certificate, checkCertificate, sealCertificate } from "../src/authoring/certificate/index.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { files } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { files: string[] };
@@ -97,8 +98,15 @@ it.each(["README.md", "CONTRIBUTING.md"])("%s names paths of src/ that exist", (
   expect(named.filter((path) => !path.includes("NAME") && !existsSync(join(root, path)))).toEqual([]);
 });
 
-it("docs/overview.svg is what scripts/draw-overview.mjs draws", () => {
-  const script = join(root, "scripts/draw-overview.mjs");
+it.each(["overview", "synthesis"])("docs/%s.svg is what its script draws", (name) => {
+  const script = join(root, `scripts/draw-${name}.mjs`);
   const { status, stderr } = spawnSync(process.execPath, [script, "--check"], { encoding: "utf8" });
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+});
+
+it("docs/synthesis.svg shows a certificate that holds", async () => {
+  const { example } = (await import(pathToFileURL(join(root, "scripts/synthesis-example.mjs")).href)) as {
+    example: Omit<Certificate, "seal">;
+  };
+  expect(checkCertificate(sealCertificate(example))).toEqual({ ok: true, faults: [], bound: "1/100", time: "1/100" });
 });
