@@ -233,6 +233,20 @@ describe("options", () => {
     expect(first({ speculation: { tokens: 3, acceptance: 0.7 } }).decodeTokensPerSecondPerUser).toBeGreaterThan(
       plain.decodeTokensPerSecondPerUser * 1.5,
     );
+    // Small chunks hold less and take longer; what hides half of the exchange leaves the other half.
+    const chunked = planModel({ ...base, contextTokens: 32_768, prefillChunkTokens: 512 }).plans[0];
+    const whole = planModel({ ...base, contextTokens: 32_768 }).plans[0];
+    expect(chunked?.memory.peakRankBytes).toBeLessThan(whole?.memory.peakRankBytes ?? 0);
+    expect(() => first({ prefillChunkTokens: 0 })).toThrow(/prefill chunk/);
+    const experts = (expertOverlap: number) => {
+      const model = modelPreset("deepseek-v3");
+      const mesh = { inventory: machine("hgx-h200-8"), batch: 64, constrain: { ep: 8 }, contextTokens: 4096 };
+      const [plan] = planModel({ ...mesh, model, expertOverlap }).plans;
+      return plan?.estimates.kind === "inference" ? plan.estimates : undefined;
+    };
+    const [shown, half, hidden] = [0, 0.5, 1].map((overlap) => experts(overlap)?.decodeStepMs ?? 0);
+    expect((shown ?? 0) + (hidden ?? 0)).toBeCloseTo(2 * (half ?? 0), 6);
+    expect(hidden).toBeLessThan(shown ?? 0);
     expect(planModel({ ...base, contextTokens: 200_000, batch: 1, forceContext: true }).plans).toHaveLength(1);
     expect(planModel({ ...base, gpuMemoryUtilization: 0.15 }).plans).toHaveLength(0);
     const train = (more: object) => planModel({ ...base, train: "lora", ...more }).plans[0]?.memory.peakRankBytes ?? 0;

@@ -36,6 +36,8 @@ export interface ModelOfTimeFlags {
   readonly forceContext?: boolean;
   readonly ropeScaling?: boolean;
   readonly prefixHits?: number;
+  readonly prefillChunk?: number;
+  readonly expertOverlap?: number;
   readonly speculate?: string;
   readonly gpuMemoryUtilization?: number;
   readonly allowCpu?: boolean;
@@ -61,6 +63,8 @@ export function addModelOfTimeOptions(command: Command): Command {
     .option("--force-context", "plan beyond the model's context (RoPE scaling)")
     .option("--rope-scaling", "the same as --force-context")
     .option("--prefix-hits <share>", "share of the prompt that a prefix cache holds", share)
+    .option("--prefill-chunk <tokens>", "most tokens of one pass of a prefill (default: 8192)", sized(1))
+    .option("--expert-overlap <share>", "share of the experts' exchange that is hidden behind computation", share)
     .option("--speculate <n:p>", "a draft proposes n tokens a step, each accepted with probability p: 3:0.7")
     .option("--micro-batch <n>", "training: sequences of one pass (default: the best)", sized(1))
     .option("--checkpointing <what>", `training: ${list(CHECKPOINTING)} (default: the least that fits)`)
@@ -92,6 +96,8 @@ const TRAINING_ONLY = [
 ] as const;
 const SERVING_ONLY = [
   ["prefixHits", "--prefix-hits"],
+  ["prefillChunk", "--prefill-chunk"],
+  ["expertOverlap", "--expert-overlap"],
   ["speculate", "--speculate"],
 ] as const;
 
@@ -115,6 +121,8 @@ export function modelOfTimeRequest(flags: ModelOfTimeFlags, train: string | unde
     allowCpu: flags.allowCpu,
     forceContext: flags.forceContext ?? flags.ropeScaling,
     prefixHits: flags.prefixHits,
+    prefillChunkTokens: flags.prefillChunk,
+    expertOverlap: flags.expertOverlap,
     speculation: flags.speculate === undefined ? undefined : speculation(flags.speculate),
     microBatch: flags.microBatch,
     checkpointing: flags.checkpointing as Checkpointing | undefined,

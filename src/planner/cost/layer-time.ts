@@ -54,6 +54,8 @@ export interface Slice {
   /** Training multiplies in 8-bit floats, at this peak. */
   readonly trainsInEight: boolean;
   readonly eightBitFlops: number | undefined;
+  /** Share of the experts' exchange that is hidden in serving. */
+  readonly expertOverlap: number;
 }
 
 /** One forward pass: `tokens` new tokens of `sequences` sequences, each attending to `context` tokens on average. */
@@ -231,7 +233,7 @@ export class LayerTimes {
           link: links.ep,
         }) *
         achievable.exchanges *
-        (training ? achievable.trainExchanges : 1);
+        (training ? achievable.trainExchanges : 1 - this.#slice.expertOverlap);
       // Sorting, padding and waiting for the fullest rank grow with the tokens; a few of them cost what kernels cost.
       const { expertOverheadUs } = achievable;
       const few = Math.min(expertOverheadUs, FEW_TOKENS_US);

@@ -1,5 +1,4 @@
 /** A layout to be judged, and how its batch goes through the pipeline: decode in turns, prefill in chunks, microbatches. */
-import { PREFILL_CHUNK_TOKENS } from "../cost/constants.ts";
 import type { Checkpointing } from "../memory/activations.ts";
 import type { ZeroStage } from "../memory/training.ts";
 import type { PlanAxisSizes } from "../plan.ts";
@@ -34,9 +33,10 @@ export function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
   const decodeBatches = Math.min(pp, batch);
   // What a prefix cache holds is not computed again; one token is, to have something to go on from.
   const prompt = Math.max(1, Math.ceil(workload.promptTokens * (1 - workload.prefixHits)));
-  let perPass = Math.max(1, Math.min(batch, Math.floor(PREFILL_CHUNK_TOKENS / prompt)));
+  const most = workload.prefillChunkTokens;
+  let perPass = Math.max(1, Math.min(batch, Math.floor(most / prompt)));
   perPass = Math.min(perPass, Math.ceil(batch / Math.min(batch, pp)));
-  const chunks = Math.ceil(prompt / PREFILL_CHUNK_TOKENS);
+  const chunks = Math.ceil(prompt / most);
   return {
     decodeBatches,
     decodeSequences: Math.ceil(batch / decodeBatches),

@@ -133,6 +133,7 @@ export class TableCache {
         rates,
         trainsInEight: this.#workload.trainPrecision === "fp8",
         eightBitFlops: eightBitFlops(kind.device, kind.ranksPerDevice),
+        expertOverlap: this.#workload.expertOverlap,
       }),
       counts: this.#counts,
       weights: prefix(weights.layers),
