@@ -4,7 +4,7 @@
  */
 import { InvalidArgumentError } from "../core/index.ts";
 import type { Inventory } from "../machine/topology/index.ts";
-import { DEFAULT_PRICES, type PriceCatalogue, withPrice } from "./cost/prices.ts";
+import { DEFAULT_PRICES, instancesFor, type PriceCatalogue, withPrice } from "./cost/prices.ts";
 import type { ShardingPlan } from "./plan.ts";
 import { type PlanRequest, planModel } from "./plan-model.ts";
 
@@ -15,6 +15,8 @@ export interface ComparedHardware {
   readonly plan: ShardingPlan | undefined;
   /** Accelerators that the plan leaves idle. */
   readonly idleDevices: number;
+  /** Accelerators of the hosts that are rented at this price and that the machine does not have. */
+  readonly rentedIdle: number;
   /** Why nothing fits. */
   readonly reason: string | undefined;
 }
@@ -47,12 +49,15 @@ export function compareHardware(
         name,
         plan: undefined,
         idleDevices: numAccelerators(inventory),
+        rentedIdle: 0,
         reason: why?.reason ?? "no layout fits",
       };
     }
     const plan = withPrice(first, inventory, prices);
     const used = new Set(plan.ranks.map((rank) => rank.deviceId)).size;
-    return { name, plan, idleDevices: Math.max(0, numAccelerators(inventory) - used), reason: undefined };
+    const idleDevices = Math.max(0, numAccelerators(inventory) - used);
+    const paidFor = instancesFor(first, inventory, prices)[0]?.idleDevices ?? 0;
+    return { name, plan, idleDevices, rentedIdle: Math.max(0, paidFor - idleDevices), reason: undefined };
   });
   const cost = ({ plan }: ComparedHardware) => plan?.estimates.costPerMillionTokens ?? Number.POSITIVE_INFINITY;
   const speed = ({ plan }: ComparedHardware) => (plan === undefined ? -1 : served(plan));

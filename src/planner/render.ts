@@ -121,11 +121,15 @@ export function explainLines(rejected: readonly Rejected[]): string[] {
   return ["why not:", ...sorted.map((item) => `  ${axesText(item.axes).padEnd(28)} ${item.reason}`)];
 }
 
+/** Layouts that are named when nothing fits. */
+const MAX_NAMED = 12;
+
 /** What to say when nothing fits. */
 export function renderNothing(outcome: PlanOutcome, modelName: string): string {
   return [
     `${printableLine(modelName)}: no layout fits`,
-    ...explainLines(outcome.rejected),
+    ...explainLines(outcome.rejected).slice(0, MAX_NAMED + 1),
+    ...(outcome.rejected.length > MAX_NAMED ? [`  and ${outcome.rejected.length - MAX_NAMED} more: see --json`] : []),
     ...outcome.notes.map((text) => `note: ${text}`),
     outcome.rejected.length > 0 &&
     outcome.rejected.every((item) => item.kind === "divisibility" || item.kind === "constraint")

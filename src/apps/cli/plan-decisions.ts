@@ -33,7 +33,7 @@ const short = (value: number) => Number(value.toPrecision(3)).toLocaleString("en
 const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0)} GiB`;
 
 function cells(row: ComparedHardware): string[] {
-  const { name, plan, idleDevices } = row;
+  const { name, plan, idleDevices, rentedIdle } = row;
   if (plan === undefined) return [printableLine(name), "no", "-", "-", "-", "-", "-", row.reason ?? ""];
   const { estimates, mesh } = plan;
   const serving = estimates.kind === "inference";
@@ -45,7 +45,10 @@ function cells(row: ComparedHardware): string[] {
     serving ? `${short(estimates.ttftMs)} ms` : "-",
     estimates.pricePerHour === undefined ? "-" : `$${short(estimates.pricePerHour)}`,
     estimates.costPerMillionTokens === undefined ? "-" : `$${short(estimates.costPerMillionTokens)}`,
-    idleDevices === 0 ? "none" : String(idleDevices),
+    [
+      ...(idleDevices > 0 || rentedIdle === 0 ? [idleDevices === 0 ? "none" : String(idleDevices)] : []),
+      ...(rentedIdle > 0 ? [`${rentedIdle} rented beside it`] : []),
+    ].join(" + "),
   ];
 }
 

@@ -146,8 +146,9 @@ export function generationOf(device: Device): string {
 const LLAMA_CPP_FAMILIES: ReadonlySet<Family> = new Set(["apple-gpu", "vulkan", "windows-gpu", "cpu", "intel-gpu"]);
 
 /**
- * The engine that people run a format with on such a device, where none is named: llama.cpp for GGUF, Apple, PCs and f16
- * on gaming cards; TensorRT-LLM for FP8, FP4 and f16 on NVIDIA; gpt-fast's PyTorch for int8 alone; vLLM for the rest.
+ * The engine that people run a format with on such a device, where none is named: llama.cpp for GGUF, Apple, PCs, and f16
+ * and MXFP4 on gaming and workstation cards; TensorRT-LLM for FP8, FP4 and f16 on NVIDIA; gpt-fast's PyTorch for int8
+ * alone; vLLM for the rest.
  */
 export function defaultEngine(device: Device, format: WeightFormat): Engine {
   if (format.gguf || LLAMA_CPP_FAMILIES.has(device.family) || format.name.startsWith("mlx")) return "llama.cpp";
@@ -156,6 +157,7 @@ export function defaultEngine(device: Device, format: WeightFormat): Engine {
   const generation = nvidiaGeneration(device.arch, device.name);
   if (generation === "spark") return "llama.cpp";
   const isDesktop = /GeForce|TITAN|RTX A\d|RTX \d000 Ada/.test(device.name);
+  if (format.name === "mxfp4" && isDesktop) return "llama.cpp";
   if (format.name === "f16") return isDesktop ? "llama.cpp" : "tensorrt-llm";
   if (format.name === "int8") return "pytorch";
   return format.compute === "f8e4m3" || format.fourBit ? "tensorrt-llm" : "vllm";

@@ -92,6 +92,8 @@ export interface Evaluated {
 export interface Infeasible {
   readonly kind: "memory" | "topology" | "slower";
   readonly reason: () => string;
+  /** Of the fullest rank, where memory is what is missing. */
+  readonly neededBytes?: number;
 }
 
 /** Up to this many orders of block classes along a pipeline are all tried; beyond, classes stay together. */
@@ -323,7 +325,7 @@ function evaluateArranged(
   if (schedule === undefined) return { kind: "topology", reason: () => "there are no devices" };
   const mostMemory = Math.max(...classes.map((blockClass) => blockClass.kind.availableBytes));
   if (models.every((stage) => stage.leastMemoryBytes() > mostMemory)) {
-    return { kind: "memory", reason: () => memoryReason(models, candidate) };
+    return tooFull(models, candidate);
   }
   const orders = classOrders(counts, pp);
   const splits = new Map<string, Split | "memory" | "slower">();
@@ -349,7 +351,7 @@ function evaluateArranged(
   if (chosen === undefined) {
     if (unreachable) return { kind: "topology", reason: () => "no network joins the hosts of its stages" };
     if (slower) return { kind: "slower", reason: () => "no split of its layers is as fast" };
-    return { kind: "memory", reason: () => memoryReason(models, candidate) };
+    return tooFull(models, candidate);
   }
   return {
     candidate,
@@ -437,9 +439,9 @@ function chooseReplicas(
 }
 
 /** Which rank is too full when the layers are spread evenly, and what fills it. */
-function memoryReason(models: readonly StageModel[], candidate: Candidate): string {
+function tooFull(models: readonly StageModel[], candidate: Candidate): Infeasible {
   const { pp } = candidate.axes;
-  let worst: { text: string; over: number } | undefined;
+  let worst: { stage: number; bytes: number; items: readonly (readonly [string, number])[] } | undefined;
   const largest = models.reduce((a, b) =>
     b.blockClass.kind.availableBytes > a.blockClass.kind.availableBytes ? b : a,
   );
@@ -449,20 +451,16 @@ function memoryReason(models: readonly StageModel[], candidate: Candidate): stri
     const end = Math.floor(((stage + 1) * numLayers) / pp);
     const items = largest.memory(first, end, stage);
     const bytes = Object.values(items).reduce((sum, item) => sum + item, 0);
-    const over = bytes - largest.blockClass.kind.availableBytes;
-    if (worst === undefined || over > worst.over) {
-      const fullest = Object.entries(items)
-        .sort((a, b) => b[1] - a[1])
-        .slice(0, 2)
-        .map(([name, size]) => `${name} ${gib(size)}`);
-      const name = largest.blockClass.kind.device.name;
-      worst = {
-        over,
-        text: `stage ${stage} needs ${gib(bytes)} a rank (${fullest.join(", ")}); ${name} has ${gib(largest.blockClass.kind.availableBytes)} free`,
-      };
-    }
+    if (worst === undefined || bytes > worst.bytes) worst = { stage, bytes, items: Object.entries(items) };
   }
-  return worst?.text ?? "does not fit";
+  const reason = () => {
+    if (worst === undefined) return "does not fit";
+    const fullest = [...worst.items].sort((a, b) => b[1] - a[1]).slice(0, 2);
+    const { device, availableBytes } = largest.blockClass.kind;
+    const filled = fullest.map(([name, size]) => `${name} ${gib(size)}`).join(", ");
+    return `stage ${worst.stage} needs ${gib(worst.bytes)} a rank (${filled}); ${device.name} has ${gib(availableBytes)} free`;
+  };
+  return { kind: "memory", reason, neededBytes: worst?.bytes ?? 0 };
 }
 
 /** GiB for people. */

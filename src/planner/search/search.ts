@@ -9,6 +9,7 @@ import type { ZeroStage } from "../memory/training.ts";
 import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
 import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
+import { Infeasibles } from "./infeasibles.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
 import { type NearLayout, nearLayouts, remember } from "./near-layouts.ts";
 import type { Candidate } from "./schedule.ts";
@@ -371,6 +372,7 @@ export function search(request: SearchRequest): SearchResult {
   const rejected: Rejected[] = [...enumeration.rejected];
   const best: Evaluated[] = [];
   const scores = new Map<string, Evaluated>();
+  const tooLarge = new Infeasibles();
   let numJudged = 0;
   let judgedAll = candidates.length;
   for (const [index, { candidate, classes, bound }] of candidates.entries()) {
@@ -385,9 +387,7 @@ export function search(request: SearchRequest): SearchResult {
     const judged = evaluate({ ...request, limit: worst }, candidate, classes);
     numJudged++;
     if ("reason" in judged) {
-      if (workload.batch !== undefined || candidate.batchPerReplica === 1) {
-        push(rejected, { axes: candidate.axes, kind: judged.kind, reason: judged.reason(), score: bound });
-      }
+      if (workload.batch !== undefined || candidate.batchPerReplica === 1) tooLarge.note(candidate.axes, judged, bound);
       continue;
     }
     remember(scores, judged);
@@ -401,6 +401,7 @@ export function search(request: SearchRequest): SearchResult {
     );
   }
   onProgress?.(candidates.length, candidates.length);
+  rejected.push(...tooLarge.rejected(MAX_REJECTED - rejected.length));
   const winner = best[0]?.candidate;
   const others = rejected.filter(
     (item) => winner === undefined || key(item.axes, 0) !== key(winner.axes, 0) || item.kind !== "slower",

@@ -1,0 +1,28 @@
+/** What could not be, once for the same axes: with the ZeRO stage, micro-batch and recomputation that came nearest to fitting. */
+import { PLAN_AXES, type PlanAxisSizes, type Rejected } from "../plan.ts";
+import type { Infeasible } from "./evaluate.ts";
+
+/** A layout that cannot be, with the objective's value that it would have at best. */
+interface Known {
+  readonly axes: PlanAxisSizes;
+  readonly why: Infeasible;
+  readonly score: number;
+}
+
+export class Infeasibles {
+  readonly #known = new Map<string, Known>();
+
+  note(axes: PlanAxisSizes, why: Infeasible, score: number): void {
+    const name = PLAN_AXES.map((axis) => axes[axis]).join();
+    const known = this.#known.get(name);
+    if (known === undefined || (why.neededBytes ?? 0) < (known.why.neededBytes ?? 0))
+      this.#known.set(name, { axes, why, score });
+  }
+
+  /** The first of them in words. */
+  rejected(most: number): readonly Rejected[] {
+    return [...this.#known.values()]
+      .slice(0, Math.max(0, most))
+      .map(({ axes, why, score }) => ({ axes, kind: why.kind, reason: why.reason(), score }));
+  }
+}
