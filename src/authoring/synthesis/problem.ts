@@ -28,6 +28,9 @@ export interface Problem {
   readonly fewestSteps: boolean;
 }
 
+/** Collectives whose data belongs to ranks, which may own different parts of it. */
+const SHARED: ReadonlySet<CertifiedCollective> = new Set(["all_gather", "reduce_scatter", "scatter", "gather"]);
+
 /** Checks what was asked for. @throws as `synthesize` */
 export function problemOf(network: Network, collective: CertifiedCollective, options: SynthesisOptions): Problem {
   const net = checkNetwork(network);
@@ -42,6 +45,13 @@ export function problemOf(network: Network, collective: CertifiedCollective, opt
   if (fewestSteps && treesPerRoot !== undefined) {
     throw new InvalidArgumentError("treesPerRoot", treesPerRoot, "nothing beside fewestSteps, which fixes the trees");
   }
+  if (shares !== undefined && !SHARED.has(collective)) {
+    throw new InvalidArgumentError(
+      "shares",
+      shares,
+      `none for ${collective}: only ${[...SHARED].join(", ")} have them`,
+    );
+  }
   const fractions = shares?.map((share) => Rational.parse(share));
   if (fractions !== undefined) {
     const total = fractions.reduce((a, b) => a.plus(b), Rational.ZERO);
@@ -52,6 +62,10 @@ export function problemOf(network: Network, collective: CertifiedCollective, opt
     ) {
       throw new InvalidArgumentError("shares", shares, `${graph.ranks.length} fractions of 0 or more that sum to 1`);
     }
+  }
+  const isRooted = collective === "scatter" || collective === "gather";
+  if (isRooted && fractions?.every(({ numerator }, rank) => rank === root || numerator === 0n)) {
+    throw new InvalidArgumentError("shares", shares, "a share for some rank besides the root: otherwise nothing moves");
   }
   const weights = fractions === undefined ? graph.ranks.map(() => 1) : commonIntegerWeights(fractions);
   return { net, graph, collective, root: rootNode, weights, treesPerRoot, fewestSteps };
