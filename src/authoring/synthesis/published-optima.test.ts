@@ -1,7 +1,6 @@
-import { readFileSync } from "node:fs";
-import { gunzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { type CertifiedCollective, checkCertificate, type Network } from "../certificate/index.ts";
+import { publishedNetwork, publishedTopologies } from "../../../test/support/published-topologies.ts";
+import { type CertifiedCollective, checkCertificate } from "../certificate/index.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { certify } from "./certify.ts";
 import { gatherBound, rationalOf } from "./cut-bounds.ts";
@@ -11,43 +10,11 @@ import { Rational } from "./rational.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
 
-/** Optima that an independent program computed in exact integers; test/fixtures/synthesis/README.md says what they are. */
-interface Published {
-  readonly name: string;
-  readonly ranks: number;
-  readonly capacity_scale: number;
-  readonly nodes: Readonly<Record<string, "gpu" | "switch">>;
-  readonly edges: readonly (readonly [string, string, number])[];
-  readonly allgather: { readonly inv_x: string };
-  readonly reducescatter: { readonly inv_x: string };
-  readonly broadcast: { readonly root: string; readonly time_per_GB: string };
-  readonly reduce: { readonly root: string; readonly time_per_GB: string };
-  readonly scatter: { readonly root: string; readonly lam_per_block: string };
-  readonly allreduce_time_per_GB: { readonly lower_bound: string; readonly optimum?: string };
-  readonly alltoall?: { readonly theta: string };
-  readonly fixed_k: Readonly<Record<string, string>>;
-  readonly bfb?: { readonly steps: number; readonly inv_x: string; readonly per_step: readonly string[] } | null;
-}
-
-const file = new URL("../../../test/fixtures/synthesis/topologies.json.gz", import.meta.url);
-const { topologies } = JSON.parse(gunzipSync(readFileSync(file)).toString()) as { topologies: Published[] };
-
-function networkOf({ nodes, edges, capacity_scale }: Published): Network {
-  return {
-    nodes: Object.entries(nodes).map(([id, kind]) => ({ id, kind: kind === "gpu" ? "rank" : "relay" })),
-    edges: edges.map(([from, to, capacity]) => ({
-      from,
-      to,
-      capacity: new Rational(BigInt(capacity), BigInt(capacity_scale)).toString(),
-    })),
-  };
-}
-
 /** Those of 64 ranks take seconds each: `CHORALE_SYNTHESIS=all` runs them too. */
-const tried = topologies.filter(({ ranks }) => ranks <= 32 || process.env.CHORALE_SYNTHESIS === "all");
+const tried = publishedTopologies.filter(({ ranks }) => ranks <= 32 || process.env.CHORALE_SYNTHESIS === "all");
 
 describe.each(tried)("$name", (published) => {
-  const network = networkOf(published);
+  const network = publishedNetwork(published);
   const { ranks } = checkNetwork(network);
   const rootOf = (id: string) => ranks.indexOf(checkNetwork(network).indexOf.get(id) as number);
   const ofAll = (text: string) => Rational.parse(text).over(new Rational(BigInt(ranks.length)));
