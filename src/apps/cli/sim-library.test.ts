@@ -7,7 +7,7 @@ import { runCli } from "../../../test/helpers/cli.ts";
 const MEASURED = `# nThread 1 nGpus 8 minBytes 1024 maxBytes 1073741824
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-        1024           256     float     sum      -1    16.00    0.06    0.11      0    15.70    0.07    0.12      0
+        1024           256     float     sum      -1    36.00    0.03    0.05      0    35.70    0.03    0.05      0
   1073741824     268435456     float     sum      -1   4000.0  268.43  469.76      0   4000.1  268.43  469.76      0
 # Out of bounds values : 0 OK
 `;
@@ -155,6 +155,24 @@ describe("chorale sim ALGORITHM", () => {
     expect(rows[0]?.busbwGBps).toBeGreaterThan(280);
     expect(rows[0]?.busbwGBps).toBeLessThan(350);
   });
+  it("takes of ring and two-shot the form that fills a mesh, and says so (issue 22, 7)", async () => {
+    const system = ["--arg", "numRanks=8", "--topology", "mi300x-8", "-b", "1K", "-e", "1G", "-f", "1048576"];
+    for (const [name, form, least] of [
+      ["two-shot-all-reduce", "mesh-all-reduce", 280],
+      ["ring-all-reduce", "multi-ring-all-reduce", 150],
+    ] as const) {
+      const { out } = await sim(name, ...system, "--json");
+      const { rows } = JSON.parse(out) as { rows: { busbwGBps: number; form?: string }[] };
+      expect(rows.at(-1)).toMatchObject({ form });
+      expect(rows.at(-1)!.busbwGBps).toBeGreaterThan(least);
+      expect(rows.at(-1)!.busbwGBps).toBeLessThan(350);
+    }
+    expect((await sim("two-shot-all-reduce", ...system)).out).toMatch(
+      /all links of the mesh at once: as .*mesh-all-re/,
+    );
+    const switched = await sim("two-shot-all-reduce", "--arg", "numRanks=8", "--topology", "hgx-h100-8", "-e", "1K");
+    expect(switched.out).not.toMatch(/mesh/);
+  });
   it("sends all-to-all between hosts to the receiver's own NIC (issue 22, 8)", async () => {
     const system = ["--topology", "2x hgx-h100-8", "-b", "1G", "-e", "1G", "--json"];
     const { rows } = JSON.parse((await sim("direct-all-to-all", "--arg", "numRanks=16", ...system)).out) as {
@@ -202,9 +220,16 @@ describe("chorale sim --measured", () => {
     expect(out).toMatch(/median \d+\.\d % off; the expected range holds 100 % of 2 sizes/);
     const { measured } = JSON.parse((await library(...args, "--json")).out) as { measured: { rows: object[] }[] };
     expect(measured[0]?.rows).toMatchObject([
-      { sizeBytes: 1024, measuredUs: 16 },
+      { sizeBytes: 1024, measuredUs: 36 },
       { sizeBytes: 2 ** 30, measuredUs: 4000 },
     ]);
+  });
+  it("takes the ranks of a process from the file, unless --processes says another number", async () => {
+    const args = ["--topology", "hgx-h100-8", "--measured", join(folder, "measured.txt")];
+    expect((await library(...args)).out).toMatch(/, 8 devices a process\n/);
+    expect((await library(...args, "--processes", "rank")).out).not.toMatch(/devices a process/);
+    const two = await library(...args, "--ranks", "2");
+    expect(two.out, "a file of more ranks than the job has").toMatch(/1 or 2 devices a process/);
   });
   it("refuses a file without rows", async () => {
     const { code, err } = await library("--topology", "hgx-h100-8", "--measured", join(folder, "empty.txt"));

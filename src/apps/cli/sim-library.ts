@@ -91,7 +91,9 @@ export function requireSwitch(flags: LibraryFlags, machine: CollectiveMachine): 
   );
 }
 
-/** Times the library's collective at every size. */
+/**
+ * Times the library's collective at every size. `ranksPerProcess` is what a measurement says of itself; `--processes` wins.
+ */
 export function libraryCurve(
   operation: TimedOperation,
   inventory: Inventory,
@@ -99,11 +101,15 @@ export function libraryCurve(
   sizes: readonly number[],
   flags: LibraryFlags,
   llGBps: number | undefined,
+  ranksPerProcess: number | undefined,
 ): LibraryCurve {
   const machine = collectiveMachineOf(inventory, devices, { p2p: isOn("--p2p", flags.p2p) !== false });
   requireSwitch(flags, machine);
+  const most = Math.ceil(machine.numRanks / machine.numHosts);
+  const isSaid = ranksPerProcess !== undefined && ranksPerProcess >= 1 && ranksPerProcess <= most;
+  const processes = flags.processes ?? (isSaid ? `${ranksPerProcess}` : undefined);
   const options: EstimateOptions = {
-    devicesPerProcess: devicesPerProcess(flags.processes, machine),
+    devicesPerProcess: devicesPerProcess(processes, machine),
     blocking: flags.blocking === true,
     nvls: isOn("--nvls", flags.nvls) ?? (flags.switch === true && switchesReduce(machine)),
     ...(flags.algorithm !== undefined && { algorithm: oneOf("--algorithm", flags.algorithm, LIBRARY_ALGORITHMS) }),
@@ -112,7 +118,7 @@ export function libraryCurve(
     ...(llGBps !== undefined && { llGBps }),
   };
   // Without --processes the range also covers one process for all ranks, as nccl-tests is mostly run on one host.
-  const perHost = flags.processes === undefined && machine.numNodes === 1 ? machine.numRanks : 1;
+  const perHost = processes === undefined && machine.numNodes === 1 ? machine.numRanks : 1;
   const rows = sizes.map((sizeBytes): LibraryRow => {
     const estimate = predictCollective(operation, sizeBytes, machine, options);
     const { timeUs } = estimate;

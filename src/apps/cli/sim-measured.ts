@@ -41,11 +41,23 @@ function fromTable(text: string): MeasuredPoint[] {
   return points;
 }
 
+/** `# nThread 1 nGpus 8 minBytes …`: ranks of one process, as nccl-tests and rccl-tests say above the table. */
+function ranksPerProcess(text: string): number | undefined {
+  const match = /^[^\n]*#\s*nThread (\d{1,4}) nGpus (\d{1,4})\b/m.exec(text);
+  return match === null ? undefined : Number(match[1]) * Number(match[2]);
+}
+
+export interface Measured {
+  readonly points: readonly MeasuredPoint[];
+  /** Where the file says it. */
+  readonly ranksPerProcess?: number;
+}
+
 /**
  * Reads measured times, ascending by size; of a size that stands there twice, the last counts.
  * @throws FormatError when there are no rows, or one has no time
  */
-export function readMeasured(path: string): MeasuredPoint[] {
+export function readMeasured(path: string): Measured {
   const text = readTextFile(path, MAX_FILE_BYTES);
   const points = text.trimStart().startsWith("{") ? fromJson(text, path) : fromTable(text);
   const used = points.filter(({ sizeBytes }) => sizeBytes > 0);
@@ -59,7 +71,11 @@ export function readMeasured(path: string): MeasuredPoint[] {
   );
   if (bad !== undefined) throw new FormatError(path, `has a row of ${bad.sizeBytes} bytes without a time`);
   const bySize = new Map(used.map((point) => [point.sizeBytes, point]));
-  return [...bySize.values()].sort((a, b) => a.sizeBytes - b.sizeBytes);
+  const ranks = ranksPerProcess(text);
+  return {
+    points: [...bySize.values()].sort((a, b) => a.sizeBytes - b.sizeBytes),
+    ...(ranks !== undefined && { ranksPerProcess: ranks }),
+  };
 }
 
 export interface Comparison {

@@ -1,6 +1,6 @@
 /**
  * What `sim` chooses for a library's algorithm where the user does not: as many instances as fill a device's links, the
- * machine's hosts as nodes, and, for algorithms whose steps overlap in pieces, several numbers of pieces, the fastest of
+ * machine's hosts as nodes, on a full mesh the form of an algorithm that uses all links at once, and, for algorithms whose steps overlap in pieces, several numbers of pieces, the fastest of
  * which is taken for each size.
  */
 import { existsSync } from "node:fs";
@@ -11,6 +11,8 @@ import { loadPlan } from "./program-file.ts";
 
 /** Numbers of pieces that are tried. */
 const PIECES = [1, 2, 8];
+/** Costs of ASTRA-sim's networks. */
+const IDEAL = "ideal";
 /** Plans of more strands than this are simulated in one variant. */
 const MOST_STRANDS = 16_384;
 
@@ -18,6 +20,21 @@ export interface PlanVariant {
   readonly plan: ExecutionPlan;
   /** What `sim` chose of its arguments. */
   readonly chosen: Readonly<Record<string, number>>;
+  /** The algorithm that stands for the one that was asked for. */
+  readonly form?: string;
+}
+
+const DIRECT: ReadonlySet<string> = new Set(["xgmi", "nvlink", "gaudi-roce"]);
+
+/** Whether each of three or more devices has a link of its own to every other. */
+function isFullMesh({ devices, links }: SimulatedMachine): boolean {
+  const ids = new Set(devices);
+  const pairs = new Set(
+    links.flatMap(({ from, to, kind }) =>
+      DIRECT.has(kind) && from !== to && ids.has(from) && ids.has(to) ? [`${from} ${to}`] : [],
+    ),
+  );
+  return ids.size > 2 && pairs.size === ids.size * (ids.size - 1);
 }
 
 /** Ranks of a host, where every host has as many and they follow each other. */
@@ -43,21 +60,29 @@ export async function loadVariants(
   const machine = machineOf(plan);
   if (isScript(file) || existsSync(file)) return { variants: [{ plan, chosen: {} }], machine };
   const { algorithm } = await import("../../authoring/algorithms/index.ts");
-  const { overlaps, hasLevels } = algorithm(file);
-  const chosen: Record<string, number> = {};
+  const { overlaps, hasLevels, meshForm } = algorithm(file);
   const perNode = hasLevels && args["ranksPerNode"] === undefined ? ranksPerHost(machine) : undefined;
-  if (perNode !== undefined) chosen["ranksPerNode"] = perNode;
-  if (args["instances"] === undefined) {
-    const instances = instancesToFill(plan, machine, parameters);
-    if (instances > 1) chosen["instances"] = instances;
-  }
-  const make = async (extra: Readonly<Record<string, number>>): Promise<PlanVariant> => ({
-    plan: Object.keys(extra).length === 0 ? plan : await loadPlan(file, { ...args, ...extra }, { verify: false }),
+  const choose = (of: ExecutionPlan): Record<string, number> => {
+    const instances = args["instances"] === undefined ? instancesToFill(of, machine, parameters) : 1;
+    return {
+      ...(perNode !== undefined && { ranksPerNode: perNode }),
+      ...(instances > 1 && { instances }),
+    };
+  };
+  const make = async (of: ExecutionPlan, name: string, extra: Record<string, number>): Promise<PlanVariant> => ({
+    plan: Object.keys(extra).length === 0 ? of : await loadPlan(name, { ...args, ...extra }, { verify: false }),
     chosen: extra,
+    ...(name !== file && { form: name }),
   });
-  const first = await make(chosen);
+  const chosen = choose(plan);
+  const first = await make(plan, file, chosen);
+  // A network of ASTRA-sim is there to compare plans as they are.
+  if (meshForm !== undefined && parameters.name !== IDEAL && isFullMesh(machine)) {
+    const form = await loadPlan(meshForm, args, { verify: false });
+    return { variants: [first, await make(form, meshForm, choose(form))], machine };
+  }
   const numStrands = first.plan.ranks.reduce((sum, { strands }) => sum + strands.length, 0);
   if (!overlaps || args["chunks"] !== undefined || numStrands > MOST_STRANDS) return { variants: [first], machine };
-  const others = await Promise.all(PIECES.slice(1).map((chunks) => make({ ...chosen, chunks })));
+  const others = await Promise.all(PIECES.slice(1).map((chunks) => make(plan, file, { ...chosen, chunks })));
   return { variants: [first, ...others], machine };
 }

@@ -153,8 +153,8 @@ interface PlanRun {
   readonly file: string;
   /** Of the last size, where `sim` chose among several. */
   readonly plan: ExecutionPlan;
-  /** Of each size, the arguments that `sim` chose. */
-  readonly chosen: readonly PlanVariant["chosen"][];
+  /** Of each size, the variant that `sim` chose. */
+  readonly chosen: readonly Pick<PlanVariant, "chosen" | "form">[];
   readonly results: readonly Simulation[];
   readonly optimum?: Optimum | undefined;
 }
@@ -183,7 +183,8 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     );
   if (flags.topology === CPU_TOPOLOGY) return simulateHere(files, flags);
   const dtype = parseDType(flags.dtype, "--dtype");
-  const measured = flags.measured === undefined ? undefined : readMeasured(flags.measured);
+  const measurement = flags.measured === undefined ? undefined : readMeasured(flags.measured);
+  const measured = measurement?.points;
   const list =
     measured?.map(({ sizeBytes }) => sizeBytes) ??
     sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
@@ -217,9 +218,12 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     // A multicasting switch and a broken link have other optima.
     const isPlain = flags.switch !== true && faults.length === 0;
     const optimum = isPlain ? await optimumOf(plan, inventory, machine, results) : undefined;
-    runs.push({ file, plan, chosen: fastest.map(({ variant }) => variant.chosen), results, optimum });
+    runs.push({ file, plan, chosen: fastest.map(({ variant }) => variant), results, optimum });
   }
-  const nccl = flags.nccl === true ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags) : undefined;
+  const nccl =
+    flags.nccl === true
+      ? libraryOf(runs[0]?.plan, inventory, list, parameters, flags, measurement?.ranksPerProcess)
+      : undefined;
   const curves: Curve[] = runs.map(({ file, results }) => ({ name: file, points: results }));
   if (nccl !== undefined) curves.push({ name: nccl.rows[0]?.library ?? "library", points: nccl.rows });
   const operations = new Set([...runs.map(({ plan }) => plan.collective.operation), ...(nccl ? [nccl.operation] : [])]);
@@ -258,6 +262,7 @@ function libraryOf(
   list: readonly number[],
   parameters: SystemParameters,
   flags: Flags,
+  ranksPerProcess: number | undefined,
 ): LibraryCurve {
   const operation = timedOperation(
     plan?.collective.operation ?? flags.op ?? "",
@@ -265,7 +270,8 @@ function libraryOf(
   );
   const given = flags.devices?.split(",");
   const numRanks = plan?.ranks.length ?? flags.ranks ?? (given ?? simulatedDevices(inventory)).length;
-  return libraryCurve(operation, inventory, placeRanks(numRanks, inventory, given), list, flags, parameters.ncclLLGBps);
+  const devices = placeRanks(numRanks, inventory, given);
+  return libraryCurve(operation, inventory, devices, list, flags, parameters.ncclLLGBps, ranksPerProcess);
 }
 
 function documentOf(
@@ -278,11 +284,15 @@ function documentOf(
 ): object {
   const documents = runs.map(({ file, plan, chosen, results, optimum }) => {
     const last = results.at(-1)!;
-    const { instances } = chosen[0] ?? {};
+    const { instances } = chosen[0]?.chosen ?? {};
     return {
       file,
       ...(instances === undefined ? {} : { instances }),
-      rows: results.map((result, i) => ({ ...row(result), ...chosen[i] })),
+      rows: results.map((result, i) => ({
+        ...row(result),
+        ...chosen[i]?.chosen,
+        ...(chosen[i]?.form !== undefined && { form: chosen[i].form }),
+      })),
       links: last.links.slice(0, 64).map((use) => ({ ...use, utilization: round(use.utilization, 4) })),
       criticalPath: describeCriticalPath(plan, last),
       ...(last.completed ? {} : { stuck: last.stuck }),
@@ -323,7 +333,7 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
   for (const { file, plan, chosen, results, optimum } of runs) {
     const last = results.at(-1)!;
     out.push(
-      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${describeChosen(chosen, results)}`,
+      `# ${file}: ${printableLine(plan.name ?? "plan")}, ${plan.ranks.length} ranks${describeChosen(file, chosen, results)}`,
       printTable(plan, results, dtype),
     );
     const stuck = explainStuck(last);
@@ -336,19 +346,30 @@ function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: k
   return out.join("\n");
 }
 
-/** What `sim` chose, and where it chose another number of pieces. */
-function describeChosen(chosen: PlanRun["chosen"], results: readonly Simulation[]): string {
-  const { instances, ranksPerNode } = chosen[0] ?? {};
+/** `2 from 1 KiB, 8 from 16 MiB`: a value of each size, where it changes. */
+function spansOf(values: readonly (string | number)[], results: readonly Simulation[]): string {
+  return values
+    .flatMap((value, i) => (value === values[i - 1] ? [] : [`${value} from ${formatSize(results[i]!.sizeBytes)}`]))
+    .join(", ");
+}
+
+/** What `sim` chose, and where it chose another number of pieces or another form. */
+function describeChosen(file: string, chosen: PlanRun["chosen"], results: readonly Simulation[]): string {
   const parts: string[] = [];
-  if (instances !== undefined) parts.push(`${instances} instances to fill the links (--arg instances=N)`);
-  if (ranksPerNode !== undefined) parts.push(`${ranksPerNode} ranks a node (--arg ranksPerNode=N)`);
-  const pieces = chosen.map(({ chunks }) => chunks ?? 1);
-  if (pieces.some((count) => count > 1)) {
-    const spans = pieces.flatMap((count, i) =>
-      count === pieces[i - 1] ? [] : [`${count} from ${formatSize(results[i]!.sizeBytes)}`],
+  const forms = chosen.map(({ form }) => form ?? file);
+  if (forms.some((form) => form !== file)) parts.push(`all links of the mesh at once: as ${spansOf(forms, results)}`);
+  const instances = chosen.map(({ chosen: { instances = 1 } }) => instances);
+  const fewest = Math.min(...instances);
+  const most = Math.max(...instances);
+  if (most > 1)
+    parts.push(
+      `${fewest === most ? most : spansOf(instances, results)} instances to fill the links (--arg instances=N)`,
     );
-    parts.push(`pieces that overlap: ${spans.join(", ")} (--arg chunks=N)`);
-  }
+  const { ranksPerNode } = chosen[0]?.chosen ?? {};
+  if (ranksPerNode !== undefined) parts.push(`${ranksPerNode} ranks a node (--arg ranksPerNode=N)`);
+  const pieces = chosen.map(({ chosen: { chunks = 1 } }) => chunks);
+  if (pieces.some((count) => count > 1))
+    parts.push(`pieces that overlap: ${spansOf(pieces, results)} (--arg chunks=N)`);
   return parts.map((part) => `, ${part}`).join("");
 }
 

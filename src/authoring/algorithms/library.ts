@@ -39,6 +39,8 @@ export interface AlgorithmEntry {
   readonly overlaps: boolean;
   /** Has a level within nodes and one between them: `ranksPerNode` says how large a node is. */
   readonly hasLevels: boolean;
+  /** The same steps with all links of a full mesh busy at once: a strand for each peer, or edge-disjoint rings. */
+  readonly meshForm?: string;
 }
 
 const twoOrMore = (n: number) => n >= 2;
@@ -78,13 +80,13 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("one-shot-all-reduce", "all_reduce", pairs.oneShotAllReduce),
   entry("one-shot-read-all-reduce", "all_reduce", pairs.oneShotReadAllReduce, { inPlace: false }),
   entry("one-shot-packet-all-reduce", "all_reduce", pairs.oneShotPacketAllReduce, { packets: true }),
-  entry("two-shot-all-reduce", "all_reduce", pairs.twoShotAllReduce),
+  entry("two-shot-all-reduce", "all_reduce", pairs.twoShotAllReduce, { meshForm: "mesh-all-reduce" }),
   entry("two-shot-packet-all-reduce", "all_reduce", pairs.twoShotPacketAllReduce, { packets: true }),
   entry("two-shot-read-all-reduce", "all_reduce", pairs.twoShotReadAllReduce),
   entry("two-shot-fused-read-all-reduce", "all_reduce", pairs.twoShotFusedReadAllReduce),
   entry("two-phase-all-reduce", "all_reduce", streaming.twoPhaseAllReduce),
   entry("streaming-all-reduce", "all_reduce", streaming.streamingAllReduce, { inPlace: false }),
-  entry("ring-all-reduce", "all_reduce", ring.ringAllReduce),
+  entry("ring-all-reduce", "all_reduce", ring.ringAllReduce, { meshForm: "multi-ring-all-reduce" }),
   entry("bidirectional-ring-all-reduce", "all_reduce", ring.bidirectionalRingAllReduce),
   entry("multi-ring-all-reduce", "all_reduce", mesh.multiRingAllReduce),
   entry("mesh-all-reduce", "all_reduce", mesh.meshAllReduce),
@@ -107,7 +109,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("recursive-doubling-all-gather", "all_gather", recursive.recursiveDoublingAllGather, { legal: powers }),
   entry("hierarchical-all-gather", "all_gather", grouped(hierarchical.hierarchicalAllGather), levels),
   entry("switch-all-gather", "all_gather", multicast.switchAllGather, { needsSwitch: true }),
-  entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter),
+  entry("direct-reduce-scatter", "reduce_scatter", pairs.directReduceScatter, { meshForm: "mesh-reduce-scatter" }),
   entry("one-pass-reduce-scatter", "reduce_scatter", onePass.onePassReduceScatter),
   entry("mesh-reduce-scatter", "reduce_scatter", mesh.meshReduceScatter),
   entry("packet-reduce-scatter", "reduce_scatter", pairs.packetReduceScatter, { packets: true }),
