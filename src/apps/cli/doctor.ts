@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { ffiProblem } from "../../foreign/native/index.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
+import type { Inventory } from "../../machine/topology/index.ts";
 import {
   diagnose,
   type EngineReport,
@@ -63,7 +64,7 @@ async function run(flags: Flags): Promise<number> {
   const engines = flags.root === undefined ? await findEngines() : [];
   if (flags.json === true) {
     printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);
-  } else print(render(findings, engines));
+  } else print(render(findings, engines, inventory));
   const code = hasError(findings) ? EXIT.checkFailed : EXIT.done;
   leaveIfStuck(inventory, code);
   return code;
@@ -73,13 +74,14 @@ function hasError(findings: readonly Finding[]): boolean {
   return findings.some((finding) => finding.severity === "error");
 }
 
-function render(findings: readonly Finding[], engines: readonly EngineReport[]): string {
+function render(findings: readonly Finding[], engines: readonly EngineReport[], { devices }: Inventory): string {
   const lines = findings.flatMap(({ code, severity, message, evidence, mend }) => [
     `${severity.padEnd(8)}${code}: ${message}`,
     ...(evidence ?? []).map((line) => `        > ${line}`),
     `        ${mend}`,
   ]);
-  if (findings.length === 0) lines.push("nothing wrong found");
+  const hasAccelerator = devices.some(({ family }) => family !== "cpu");
+  if (findings.length === 0) lines.push(`nothing wrong found${hasAccelerator ? "" : ", and no accelerator"}`);
   if (engines.length > 0) lines.push("", "engines");
   for (const engine of engines) {
     lines.push(`  ${engine.available ? "found  " : "absent "} ${engine.name}: ${engine.detail}`);

@@ -92,8 +92,41 @@ const permissions: Check = async ({ machine: { files } }) => {
   return findings;
 };
 
-const fromWarnings: Check = ({ inventory }) =>
+/** Warnings of detection about which another check has more to say. */
+const SAID_ELSEWHERE = /hidden from this process|NVLinks is up|AMD GPUs? (is|are) on the PCI bus|no permission to open/;
+
+const fromWarnings: Check = ({ inventory, bus }) =>
   inventory.warnings.flatMap((warning): Finding[] => {
+    if (SAID_ELSEWHERE.test(warning.message)) return [];
+    if (/no permission to query/.test(warning.message)) {
+      return [
+        {
+          code: "NO_PERMISSION",
+          severity: "error",
+          message: `${warning.source}: ${warning.message}.`,
+          mend: warning.hint ?? "Give this user access to the device's files.",
+        },
+      ];
+    }
+    const isOnBus = /NVIDIA GPUs? (is|are) on the PCI bus/.test(warning.message);
+    // Another driver's, or nobody's: DEVICE_WITHOUT_DRIVER.
+    if (
+      isOnBus &&
+      bus.some(({ vendor, kind, driver }) => vendor === "0x10de" && /^0x03/.test(kind) && driver !== "nvidia")
+    )
+      return [];
+    if (isOnBus || /cannot reach the NVIDIA driver/.test(warning.message)) {
+      return [
+        {
+          code: "DRIVER_UNREACHABLE",
+          severity: "error",
+          message: `${warning.source}: ${warning.message}.`,
+          mend:
+            warning.hint ??
+            "Look at dmesg for NVRM lines; load the kernel module (modprobe nvidia) or install the driver again.",
+        },
+      ];
+    }
     if (/driver is loaded but finds no device/.test(warning.message)) {
       return [
         {
@@ -207,7 +240,17 @@ const fromWarnings: Check = ({ inventory }) =>
         },
       ];
     }
-    return [];
+    // Detection warned, so something may be missing here: never "nothing wrong".
+    return [
+      {
+        code: "DETECTION_WARNING",
+        severity: "warning",
+        message: `${warning.source}: ${warning.message}.`,
+        mend:
+          warning.hint ??
+          "What was not understood is missing here, or its figures are: chorale detect lists what was read.",
+      },
+    ];
   });
 
 const masked: Check = ({ inventory, machine: { env } }) => {
