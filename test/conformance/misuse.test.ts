@@ -3,8 +3,10 @@
  * asks for more) and on the careful one (a deadline beside it): the same class and words everywhere, and the group works
  * afterwards. CHORALE_SEED repeats a run; CHORALE_MISUSES says how many, on cuda, tcp and mpi too.
  */
+import { readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { type BackendName, launch } from "chorale/world";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { useFakeGpu } from "../helpers/fake-gpu.ts";
 import { MPIS } from "../helpers/mpi.ts";
 
@@ -246,6 +248,9 @@ describe(`${calls} random misuses, seed ${seed}`, () => {
       expect(apart).toEqual([]);
       expect(answers.filter((text, i) => text !== reference.answers[i])).toEqual([]);
       expect([answers.length, sum, pending]).toEqual([most, 3, 0]);
+      // The folder of mpirun's ranks goes when mpirun has ended, a moment after them.
+      const folders = () => readdirSync(tmpdir()).filter((name) => name.startsWith("chorale-ranks-"));
+      await vi.waitFor(() => expect(folders()).toEqual([]), { timeout: 20_000 });
     },
   );
 });
