@@ -97,7 +97,7 @@ function end({ child, folder }) {
 }
 
 /** Has a process make the mutants of an order. A process that hangs or ends is a fault of the mutant that it was at. */
-async function obey(process, order) {
+async function obey(process, order, mayLeave) {
   await process.options;
   const { child } = process;
   process.made += order.count;
@@ -121,8 +121,12 @@ async function obey(process, order) {
         timer = setTimeout(late, HANG_MS);
       }
     };
-    const ended = (code, signal) =>
-      lose(`the process ended with ${signal ?? code}: ${process.said().trim().slice(-300)}`);
+    const ended = (code, signal) => {
+      const said = process.said().trim();
+      if (mayLeave && signal === null && code <= 3 && said === "")
+        finish({ codes: {}, faults: [], totalMs: 0, worstMs: 0, mostMb: 0, lost: true, at });
+      else lose(`the process ended with ${signal ?? code}: ${said.slice(-300)}`);
+    };
     child.on("message", hear);
     child.once("exit", ended);
     child.send(order);
@@ -131,12 +135,13 @@ async function obey(process, order) {
 
 const first = start();
 const all = await first.options;
-const rows = all.map(({ name, isSlow }, index) => {
+const rows = all.map(({ name, isSlow, mayLeave }, index) => {
   const asked = only.test(name) ? (isSlow ? slow : mutants) : 0;
   return {
     name,
     index,
     isSlow,
+    mayLeave,
     asked,
     made: 0,
     codes: {},
@@ -186,7 +191,7 @@ async function work(process) {
   for (let order = orders.shift(); order !== undefined && Date.now() < endsAt; order = orders.shift()) {
     const row = rows[order.option];
     const before = process.most ?? 0;
-    const { lost, at, ...said } = await obey(process, order);
+    const { lost, at, ...said } = await obey(process, order, row.mayLeave);
     const made = lost ? at - order.seed + 1 : order.count;
     const isLarge = said.mostMb > MAX_MB;
     const large = { seed: order.seed, problem: `the process held ${said.mostMb.toFixed(0)} MB`, whole: true };
@@ -196,7 +201,7 @@ async function work(process) {
     if (logs !== undefined) appendResult(logs, row.name, result);
     process.most = said.mostMb;
     if (made < order.count) orders.unshift({ ...order, seed: order.seed + made, count: order.count - made });
-    if (lost || process.made >= PROCESS || isLarge) {
+    if (lost || row.mayLeave || process.made >= PROCESS || isLarge) {
       end(process);
       process = start();
     }
@@ -212,7 +217,7 @@ for (const row of rows) {
     if (Date.now() > endsAt + 30_000) break;
     const process = start();
     const order = fault.whole ? fault.order : { ...fault.order, seed: fault.seed, count: 1 };
-    const again = await obey(process, order);
+    const again = await obey(process, order, row.mayLeave);
     const most = again.mostMb > MAX_MB ? `${again.mostMb.toFixed(0)} MB` : undefined;
     fault.alone = again.faults[0]?.problem ?? most ?? "nothing wrong";
     end(process);

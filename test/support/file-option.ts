@@ -12,6 +12,8 @@ export interface FileOption {
   readonly isMachineFile?: boolean;
   /** A call takes some tenths of a second, because it starts ranks or programs: campaigns make fewer mutants. */
   readonly isSlow?: boolean;
+  /** The command leaves its process, half a second after its end, when threads of ranks are late to stop. */
+  readonly mayLeave?: boolean;
 }
 
 /** Makes a call with the file that an option names, by its words or by the environment. */

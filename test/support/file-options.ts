@@ -395,6 +395,7 @@ export function fileOptions(folder: string): readonly FileOption[] {
       argv: (path) => ["launch", "-n", "2", "--timeout", "10", path],
       isProgram: true,
       isSlow: true,
+      mayLeave: true,
     },
     {
       name: "check --certificate",

@@ -80,4 +80,4 @@ process.on("message", async ({ option: index, seed, count }: Order) => {
   }
   process.send?.({ done: { codes, faults, totalMs, worstMs, worstSeed, mostMb: mostMb() } });
 });
-process.send?.({ options: options.map(({ name, isSlow = false }) => ({ name, isSlow })) });
+process.send?.({ options: options.map(({ name, isSlow = false, mayLeave = false }) => ({ name, isSlow, mayLeave })) });
