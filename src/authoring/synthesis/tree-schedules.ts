@@ -26,8 +26,8 @@ function turner(): (routes: RoutedTree["routes"]) => (readonly number[])[] {
 
 /** Up to so many ranks relays are split off and trees packed, for whatever network; beyond, symmetry is tried first. */
 const MOST_BY_SPLITTING = 32;
-/** Up to so many, splitting and packing still end in a minute where symmetry leaves a gap. */
-const MOST_WHERE_SYMMETRY_FAILS = 64;
+/** Up to so many, splitting and packing still end in a minute where symmetry leaves a gap; more, where there are no relays. */
+const mostWhereSymmetryFails = ({ ranks, numNodes }: ScaledGraph): number => (ranks.length === numNodes ? 128 : 64);
 
 /**
  * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
@@ -41,7 +41,7 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
   const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
   if (usable.ranks.length > MOST_BY_SPLITTING) {
     const large = await orbitForest(usable, weights, bound, trees);
-    const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > MOST_WHERE_SYMMETRY_FAILS;
+    const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > mostWhereSymmetryFails(usable);
     if (large !== undefined && isDone) return large;
   }
   const exact = exactUnits(usable, weights, bound);
@@ -150,7 +150,7 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
     if (graph.ranks.length > MOST_BY_SPLITTING) {
       const large = await orbitForest(graph, weights, outward, { mode: "mirrored" });
       const best = large === undefined ? simple : fastest(simple, mirrored(large));
-      if (large?.isExact || graph.ranks.length > MOST_WHERE_SYMMETRY_FAILS) return best;
+      if (large?.isExact || graph.ranks.length > mostWhereSymmetryFails(graph)) return best;
     }
     const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
     return use === undefined
