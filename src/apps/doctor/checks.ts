@@ -108,14 +108,14 @@ const fromWarnings: Check = ({ inventory, bus }) =>
         },
       ];
     }
-    const isOnBus = /NVIDIA GPUs? (is|are) on the PCI bus/.test(warning.message);
+    const isSilent = /neither NVML nor nvidia-smi answers/.test(warning.message);
     // Another driver's, or nobody's: DEVICE_WITHOUT_DRIVER.
     if (
-      isOnBus &&
+      isSilent &&
       bus.some(({ vendor, kind, driver }) => vendor === "0x10de" && /^0x03/.test(kind) && driver !== "nvidia")
     )
       return [];
-    if (isOnBus || /cannot reach the NVIDIA driver/.test(warning.message)) {
+    if (isSilent || /cannot reach the NVIDIA driver/.test(warning.message)) {
       return [
         {
           code: "DRIVER_UNREACHABLE",
