@@ -361,10 +361,8 @@ function describeChosen(file: string, chosen: PlanRun["chosen"], results: readon
   const instances = chosen.map(({ chosen: { instances = 1 } }) => instances);
   const fewest = Math.min(...instances);
   const most = Math.max(...instances);
-  if (most > 1)
-    parts.push(
-      `${fewest === most ? most : spansOf(instances, results)} instances to fill the links (--arg instances=N)`,
-    );
+  if (fewest < most) parts.push(`instances to fill the links: ${spansOf(instances, results)} (--arg instances=N)`);
+  else if (most > 1) parts.push(`${most} instances to fill the links (--arg instances=N)`);
   const { ranksPerNode } = chosen[0]?.chosen ?? {};
   if (ranksPerNode !== undefined) parts.push(`${ranksPerNode} ranks a node (--arg ranksPerNode=N)`);
   const pieces = chosen.map(({ chosen: { chunks = 1 } }) => chunks);

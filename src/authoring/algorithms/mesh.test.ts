@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { compile } from "../language/index.ts";
 import { meshAllReduce, meshReduceScatter, multiRingAllReduce, ringStrides } from "./index.ts";
+import { disjointRings } from "./mesh.ts";
 
 describe("algorithms for full meshes", () => {
   it.each([2, 3, 4, 5, 8])(
@@ -16,8 +17,12 @@ describe("algorithms for full meshes", () => {
     expect(ringStrides(7)).toEqual([1, 2, 3, 4, 5, 6]);
     expect(ringStrides(2)).toEqual([1]);
     for (const n of [3, 5, 8, 12]) {
-      const links = ringStrides(n).flatMap((stride) => Array.from({ length: n }, (_, i) => `${i} ${(i + stride) % n}`));
+      const rings = disjointRings(n);
+      for (const ring of rings) expect(new Set(ring).size).toBe(n);
+      const links = rings.flatMap((ring) => ring.map((rank, i) => `${rank} ${ring[(i + 1) % n]}`));
       expect(new Set(links).size).toBe(links.length);
     }
+    // Eight devices (MI300X, Gaudi): every link.
+    expect(disjointRings(8)).toHaveLength(7);
   });
 });

@@ -2,7 +2,8 @@
  * Algorithms for devices with a link to every other: every strand visits the peers in an order of its own, so that all
  * links carry data at once, where the plain direct algorithms have all strands at one peer at a time. A Latin square of
  * (strand, step) -> peer, as in round-robin all-to-all (Bruck et al., 1997); rings of coprime strides share no link, of
- * which there are as many as numbers below n that have no divisor in common with it.
+ * which there are as many as numbers below n that have no divisor in common with it. Eight devices have seven rings that
+ * use every link (Tillson: a Hamiltonian decomposition of K*_2m, 2m >= 8, J. Comb. Theory B 29, 1980).
  */
 import { allReduce, type Program, program, reduceScatter } from "../language/index.ts";
 import { type AlgorithmArgs, modulo, settings } from "./algorithm-args.ts";
@@ -70,21 +71,37 @@ export function ringStrides(n: number): readonly number[] {
     .filter((stride) => gcd(stride, n) === 1);
 }
 
-/** Ring all-reduce on several rings at once, one a strand: ring k passes every k-th rank, and no two share a link. */
+/** All 56 directed links of eight devices in seven rings; found by search, held by a test. */
+const RINGS_OF_EIGHT: readonly (readonly number[])[] = [
+  [0, 1, 5, 4, 2, 7, 3, 6],
+  [0, 2, 3, 5, 6, 7, 1, 4],
+  [0, 3, 1, 6, 4, 7, 2, 5],
+  [0, 4, 3, 2, 6, 5, 1, 7],
+  [0, 5, 7, 6, 2, 4, 1, 3],
+  [0, 6, 3, 7, 4, 5, 2, 1],
+  [0, 7, 5, 3, 4, 6, 1, 2],
+];
+
+/** Rings of all ranks, no two of which share a directed link: those of the strides, or more where they are known. */
+export function disjointRings(n: number): readonly (readonly number[])[] {
+  if (n === 8) return RINGS_OF_EIGHT;
+  return ringStrides(n).map((stride) => Array.from({ length: n }, (_, place) => modulo(place * stride, n)));
+}
+
+/** Ring all-reduce on several rings at once, one a strand, no two of which share a link. */
 export function multiRingAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
-  const strides = ringStrides(n);
+  const rings = disjointRings(n);
   return program(
     {
       ...settings("multi-ring-all-reduce", args),
-      collective: allReduce(n, { ...args, chunks: n * strides.length }),
+      collective: allReduce(n, { ...args, chunks: n * rings.length }),
     },
     (p) => {
-      for (const [strand, stride] of strides.entries()) {
+      for (const [strand, ring] of rings.entries()) {
         const inbox = p.ranks.map((rank) => rank.scratch(n - 1));
-        // Places on the ring: the rank at place i is i * stride.
-        const rankAt = (place: number) => p.rank(modulo(place * stride, n));
-        const chunk = (part: number) => modulo(part, n) * strides.length + strand;
+        const rankAt = (place: number) => p.rank(ring[modulo(place, n)]!);
+        const chunk = (part: number) => modulo(part, n) * rings.length + strand;
         const places = p.ranks.map((_, place) => place);
         for (let step = 0; step < n - 1; step++) {
           for (const place of places) {
