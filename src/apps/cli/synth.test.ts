@@ -67,7 +67,14 @@ describe("chorale synth", () => {
       "--json",
     );
     expect(made.code).toBe(0);
-    expect(JSON.parse(made.out)).toMatchObject({ bound: "3/500", time: "3/500", optimal: true, gap: 1, ranks: 8 });
+    expect(JSON.parse(made.out)).toMatchObject({
+      bound: "3/500",
+      time: "3/500",
+      optimal: true,
+      gap: 1,
+      ranks: 8,
+      heightBound: 4,
+    });
     expect((await runCli("check", plan)).code).toBe(0);
     const checked = await runCli("check", "--certificate", proof);
     expect(checked).toMatchObject({ code: 0, out: expect.stringContaining("nothing is faster than 3/500 s/GB") });
@@ -79,6 +86,7 @@ describe("chorale synth", () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--sensitivity");
     expect(code).toBe(0);
     expect(out).toContain("333.33 GB/s");
+    expect(out).toMatch(/at most \d+ steps, (the fewest possible|where at least \d+ are needed \(a gap of \d+\))\.\n/);
     expect(out).toMatch(/gpu0-gpu6 +1\.0417x/);
   });
 

@@ -108,6 +108,7 @@ interface Summary {
   readonly gap: number;
   readonly witness: Synthesis["witness"];
   readonly height: number;
+  readonly heightBound: number;
   readonly parts: number;
   readonly size: {
     readonly sizeBytes: number;
@@ -227,6 +228,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     gap: result.time.over(result.bound).toNumber(),
     witness: result.witness,
     height: result.height,
+    heightBound: result.heightBound,
     parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
     size: { sizeBytes, pieces, timeUs: pipelinedTime(result.height, stepUs(network), fluidUs, pieces), fluidUs },
     ...(flags.sensitivity === true ? { sensitivity: await sensitivity(network, collective, options) } : {}),
@@ -255,12 +257,16 @@ function witnessText({ witness, collective }: Synthesis): string {
 function render(summary: Summary, result: Synthesis): string {
   const { size } = summary;
   const kind = result.schedule.kind;
+  const steps =
+    summary.height === summary.heightBound
+      ? `at most ${summary.height} steps, the fewest possible`
+      : `at most ${summary.height} steps, where at least ${summary.heightBound} are needed (a gap of ${summary.height - summary.heightBound})`;
   const lines = [
     `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${summary.boundGBps.toFixed(2)} GB/s).`,
     `Why: ${witnessText(result)}.`,
     summary.optimal
-      ? `The schedule reaches it: ${summary.parts} ${kind}, at most ${summary.height} steps.`
-      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${summary.parts} ${kind}, at most ${summary.height} steps.`,
+      ? `The schedule reaches it: ${summary.parts} ${kind}, ${steps}.`
+      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${summary.parts} ${kind}, ${steps}.`,
     `At ${formatSize(size.sizeBytes)}, in ${size.pieces} piece${size.pieces === 1 ? "" : "s"}, links and their latency allow ${size.timeUs.toFixed(1)} us.`,
   ];
   if (summary.sensitivity !== undefined) {

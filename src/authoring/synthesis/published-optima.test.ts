@@ -40,6 +40,7 @@ describe.each(tried)("$name", (published) => {
       const oneWay = published.name === "teccl_dgx2_x2" && (collective === "all_reduce" || collective === "gather");
       if (!oneWay) expect(`${result.bound}`).toBe(`${optimum}`);
       expect(result.isOptimal || oneWay).toBe(true);
+      expect(result.height).toBeGreaterThanOrEqual(result.heightBound);
       if (result.isOptimal)
         expect(checkCertificate(JSON.parse(JSON.stringify(certify(result))))).toMatchObject({ ok: true, faults: [] });
     },
@@ -65,6 +66,8 @@ describe.each(tried)("$name", (published) => {
       if (collective === "all_to_all" && published.alltoall === undefined) return;
       const fewest = await synthesize(network, collective, { fewestSteps: true });
       expect(fewest.time.compare(fewest.bound)).toBeGreaterThanOrEqual(0);
+      if (collective === "all_reduce") expect(fewest.height).toBeGreaterThanOrEqual(fewest.heightBound);
+      else if (!fewest.isOptimal) expect(fewest.height).toBe(fewest.heightBound);
       if (published.bfb) expect(fewest.height).toBe(published.bfb.steps * (collective === "all_reduce" ? 2 : 1));
       // No step is skipped for lack of links: spread over the steps, the time is at most the sum of the steps' times.
       if (published.bfb && collective === "all_gather")

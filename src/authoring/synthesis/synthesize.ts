@@ -4,6 +4,7 @@
  * all-reduce: trees both ways by partitions; scatter, gather: one flow; all-to-all: a linear program.
  */
 import type { CertifiedCollective, Network } from "../certificate/index.ts";
+import { heightBound } from "./height-bound.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { allToAllBound, betweenAll, byPaths, pathsBound } from "./path-schedules.ts";
 import { type Problem, problemOf, type SynthesisOptions } from "./problem.ts";
@@ -15,6 +16,8 @@ export interface Synthesis extends Outcome {
   readonly options: SynthesisOptions;
   /** The schedule takes no longer than the bound. */
   readonly isOptimal: boolean;
+  /** A height that no schedule of trees or paths with this time is below; the least may lie between the two. */
+  readonly heightBound: number;
 }
 
 interface Method {
@@ -72,8 +75,9 @@ export async function synthesize(
   collective: CertifiedCollective,
   options: SynthesisOptions = {},
 ): Promise<Synthesis> {
-  const { bound, witness, time, schedule, height } = await METHODS[collective].solve(
-    problemOf(network, collective, options),
-  );
-  return { collective, network, options, bound, witness, time, schedule, height, isOptimal: time.equals(bound) };
+  const problem = problemOf(network, collective, options);
+  const { bound, witness, time, schedule, height } = await METHODS[collective].solve(problem);
+  const isOptimal = time.equals(bound);
+  const lowest = heightBound(problem, isOptimal ? { witness } : undefined);
+  return { collective, network, options, bound, witness, time, schedule, height, isOptimal, heightBound: lowest };
 }

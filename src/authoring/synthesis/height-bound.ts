@@ -1,0 +1,85 @@
+/** How few steps between ranks a schedule can have: what the network's width allows, and what its optimal time allows. */
+import type { Bound } from "./outcome.ts";
+import { type Problem, weightsOf } from "./problem.ts";
+import { outgoingOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
+
+const FAR = Number.POSITIVE_INFINITY;
+const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), 0);
+const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), FAR);
+
+/** By rank, the fewest steps from one rank to each, over nodes for which `isOpen` holds. Relays are passed within a step. */
+function stepsFrom(
+  graph: ScaledGraph,
+  outgoing: readonly (readonly number[])[],
+  source: number,
+  isOpen: (node: number) => boolean = () => true,
+): number[] {
+  const reached = new Array<number>(graph.numNodes).fill(FAR);
+  reached[source] = 0;
+  let frontier = [source];
+  for (let step = 1; frontier.length > 0; step++) {
+    const next: number[] = [];
+    // Relays join the list that is being walked: they are passed in the same step.
+    for (let i = 0; i < frontier.length; i++) {
+      for (const edge of outgoing[frontier[i] as number] as readonly number[]) {
+        const to = graph.edges[edge]?.to as number;
+        if ((reached[to] as number) < FAR || !isOpen(to)) continue;
+        reached[to] = step;
+        (graph.isRank[to] ? next : frontier).push(to);
+      }
+    }
+    frontier = next;
+  }
+  return graph.ranks.map((node) => reached[node] as number);
+}
+
+/**
+ * The fewest steps past a cut that is busy all the time. What starts inside crosses out exactly once (a second crossing
+ * would take longer than the optimum), so each tree of a rank inside has one first rank outside, and reaches all other
+ * ranks outside from there without coming back in: it could not leave again.
+ */
+function stepsPastCut(
+  graph: ScaledGraph,
+  weights: readonly number[],
+  steps: readonly (readonly number[])[],
+  inside: ReadonlySet<number>,
+): number {
+  const outgoing = outgoingOf(graph);
+  const isOutside = (node: number) => !inside.has(node);
+  const outside = [...graph.ranks.keys()].filter((rank) => isOutside(graph.ranks[rank] as number));
+  const beyond = outside.map((first) => {
+    const within = stepsFrom(graph, outgoing, graph.ranks[first] as number, isOutside);
+    return most(outside.map((rank) => within[rank] as number));
+  });
+  const ofRoot = (root: number) => least(outside.map((first, i) => (steps[root]?.[first] ?? FAR) + (beyond[i] ?? FAR)));
+  const roots = graph.ranks.flatMap((node, rank) => (inside.has(node) && (weights[rank] as number) > 0 ? [rank] : []));
+  return most(roots.map(ofRoot));
+}
+
+/**
+ * A height that no schedule of trees or paths is below: the fewest steps between the ranks that are farthest apart of those between which
+ * data moves (for all-reduce up to a root of a tree and down again, from the best root). An optimal schedule also keeps
+ * the cut of the witness busy with nothing but what has to cross it, which may force more steps. Less than the least
+ * height in general: what capacities force elsewhere is not counted.
+ * @param optimal the witness of a schedule that reaches its bound; without it only distances count
+ */
+export function heightBound(problem: Problem, optimal?: Pick<Bound, "witness">): number {
+  const { collective, root } = problem;
+  const gathers = collective === "reduce_scatter" || collective === "reduce" || collective === "gather";
+  const graph = gathers ? reversed(problem.graph) : problem.graph;
+  const outgoing = outgoingOf(graph);
+  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
+  if (collective === "all_reduce") {
+    return least(steps.map((from, rank) => most(from) + most(steps.map((to) => to[rank] as number))));
+  }
+  const weights = weightsOf(problem);
+  if (collective === "scatter" || collective === "gather") {
+    const from = steps[graph.ranks.indexOf(root)] as readonly number[];
+    return most(from.filter((_, rank) => (weights[rank] as number) > 0));
+  }
+  const apart = most(steps.filter((_, rank) => (weights[rank] as number) > 0).map(most));
+  if (collective === "all_to_all" || optimal?.witness.kind !== "cut") return apart;
+  const names = new Set(optimal.witness.inside);
+  const inside = new Set([...graph.ids.keys()].filter((node) => names.has(graph.ids[node] as string)));
+  return Math.max(apart, stepsPastCut(graph, weights, steps, inside));
+}
