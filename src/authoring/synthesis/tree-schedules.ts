@@ -147,15 +147,14 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
     });
     const simple = mirrored(down);
     if (isFixed || simple.time.equals(bound.bound)) return simple;
+    let best = simple;
     if (graph.ranks.length > MOST_BY_SPLITTING) {
       const large = await orbitForest(graph, weights, outward, { mode: "mirrored" });
-      const best = large === undefined ? simple : fastest(simple, mirrored(large));
+      if (large !== undefined) best = fastest(simple, mirrored(large));
       if (large?.isExact || graph.ranks.length > mostWhereSymmetryFails(graph)) return best;
     }
     const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
-    return use === undefined
-      ? simple
-      : fastest(simple, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
+    return use === undefined ? best : fastest(best, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
   }
   // Shards are reduced along one forest and spread along another; trees of one root are cut to common amounts.
   const both = (spreads: Forest, gathers: Forest) =>
