@@ -57,10 +57,10 @@ function stepsPastCut(
 }
 
 /**
- * A height that no schedule of trees or paths is below: the fewest steps between the ranks that are farthest apart of those between which
- * data moves (for all-reduce up to a root of a tree and down again, from the best root). An optimal schedule also keeps
- * the cut of the witness busy with nothing but what has to cross it, which may force more steps. Less than the least
- * height in general: what capacities force elsewhere is not counted.
+ * A height that no schedule of trees or paths is below: the fewest steps between the ranks that are farthest apart of
+ * those between which data moves (for all-reduce up to a root of a tree and down again, from the best root). An optimal
+ * schedule also keeps the cut of the witness busy with nothing but what has to cross it, which may force more steps. In
+ * general the least height is above it: what capacities force elsewhere is not counted.
  * @param optimal the witness of a schedule that reaches its bound; without it only distances count
  */
 export function heightBound(problem: Problem, optimal?: Pick<Bound, "witness">): number {
