@@ -135,7 +135,11 @@ describe("loads", () => {
 
   it("answers on the command line", async () => {
     const at = ["llama-3.1-8b", "--hardware", "h100", "--context", "4k", "--output", "512"];
-    expect((await plan(...at, "--slo", "ttft=0.5,tpot=0.05")).out).toMatch(/^\d+ user\(s\) at once keep/);
+    const { out } = await plan(...at, "--slo", "ttft=0.5,tpot=0.05");
+    const [, users, tpotMs, together] =
+      /^(\d+) user\(s\) at once keep[\s\S]+ ([\d.]+) ms a token, ([\d,]+) tokens\/s/.exec(out) ?? [];
+    const perSecond = Number(together?.replaceAll(",", ""));
+    expect(perSecond / ((Number(users) * 1e3) / Number(tpotMs))).toBeCloseTo(1, 1);
     expect(await plan(...at, "--slo", "tpot=0.000001")).toMatchObject({ code: 1 });
     expect((await plan(...at, "--users", "8")).out).toMatch(/^8 user/);
     expect(await plan(...at, "--slo", "speed=3")).toMatchObject({ code: 2 });

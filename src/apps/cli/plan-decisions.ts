@@ -71,7 +71,8 @@ export function renderComparison(rows: readonly ComparedHardware[]): string {
 export function renderLoad(load: Load | undefined, wanted: string): string {
   if (load === undefined) return `no load keeps ${wanted}`;
   const { plan } = load;
-  const perSecond = plan.estimates.kind === "inference" ? plan.estimates.decodeTokensPerSecond : 0;
+  // With the prefill of others between tokens, as in the time a token.
+  const perSecond = load.tpotSeconds > 0 ? load.users / load.tpotSeconds : 0;
   return [
     `${load.users} user(s) at once keep ${wanted}`,
     `first token ${short(load.ttftSeconds)} s, ${short(load.tpotSeconds * 1e3)} ms a token, ${short(perSecond)} tokens/s together`,
