@@ -6,10 +6,10 @@
 import { createReadStream, existsSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { createGunzip } from "node:zlib";
-import { build } from "esbuild";
+import { importTests } from "./bundle-tests.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { values } = parseArgs({ options: { data: { type: "string" }, verbose: { type: "boolean" } } });
@@ -20,17 +20,7 @@ if (!existsSync(data)) {
   process.exit(values.data === undefined ? 0 : 2);
 }
 
-const outfile = join(root, ".cache/conformance.mjs");
-await build({
-  entryPoints: [join(root, "test/mscclpp/check-conformance.ts")],
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  target: "node20",
-  outfile,
-  logLevel: "error",
-});
-const { checkConformance } = await import(pathToFileURL(outfile).href);
+const { checkConformance } = await importTests("test/mscclpp/check-conformance.ts");
 let passed = 0;
 let failed = 0;
 let sameText = 0;

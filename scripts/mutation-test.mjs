@@ -4,12 +4,12 @@
  * it, ../shared/conformance/mscclpp beside the repository where that is there.
  * Ends with a line of totals and exits 1 when the verifier passed a mutant that a run breaks, or flagged an equivalent.
  */
-import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { gunzipSync } from "node:zlib";
-import { build } from "esbuild";
+import { importTests } from "./bundle-tests.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { values } = parseArgs({
@@ -23,23 +23,7 @@ const { values } = parseArgs({
     kind: { type: "string" },
   },
 });
-// A folder of its own: shards run beside each other.
-const folder = `${root}.cache/mutation-${process.pid}`;
-const outfile = `${folder}/campaign.mjs`;
-mkdirSync(folder, { recursive: true });
-await build({
-  entryPoints: [`${root}test/oracle/index.ts`],
-  outfile,
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  target: "node20",
-  packages: "external",
-  logLevel: "error",
-});
-const { campaign, mscclppBases } = await import(pathToFileURL(outfile).href);
-// Loaded: the file is not needed any more.
-rmSync(folder, { recursive: true });
+const { campaign, mscclppBases } = await importTests("test/oracle/index.ts");
 const file = join(resolve(values.data ?? join(root, "../shared/conformance/mscclpp")), "programs.jsonl.gz");
 if (!existsSync(file)) console.log(`SKIPPED: MSCCL++'s programs, no ${file} (name its folder with --data DIR)`);
 const maxOps = Number(values["max-ops"]);

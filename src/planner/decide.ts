@@ -4,7 +4,7 @@
  */
 import { InvalidArgumentError } from "../core/index.ts";
 import type { Inventory } from "../machine/topology/index.ts";
-import { DEFAULT_PRICES, instancesFor, type PriceCatalogue, withPrice } from "./cost/prices.ts";
+import { DEFAULT_PRICES, instancesFor, type PriceCatalogue, pricedAs, withPrice } from "./cost/prices.ts";
 import type { ShardingPlan } from "./plan.ts";
 import { type PlanRequest, planModel } from "./plan-model.ts";
 
@@ -53,11 +53,12 @@ export function compareHardware(
         reason: why?.reason ?? "no layout fits",
       };
     }
-    const plan = withPrice(first, inventory, prices);
+    const [rental] = instancesFor(first, inventory, prices);
+    const plan = rental === undefined ? first : pricedAs(first, rental);
     const used = new Set(plan.ranks.map((rank) => rank.deviceId)).size;
     const idleDevices = Math.max(0, numAccelerators(inventory) - used);
-    const paidFor = instancesFor(first, inventory, prices)[0]?.idleDevices ?? 0;
-    return { name, plan, idleDevices, rentedIdle: Math.max(0, paidFor - idleDevices), reason: undefined };
+    const rentedIdle = Math.max(0, (rental?.idleDevices ?? 0) - idleDevices);
+    return { name, plan, idleDevices, rentedIdle, reason: undefined };
   });
   const cost = ({ plan }: ComparedHardware) => plan?.estimates.costPerMillionTokens ?? Number.POSITIVE_INFINITY;
   const speed = ({ plan }: ComparedHardware) => (plan === undefined ? -1 : served(plan));

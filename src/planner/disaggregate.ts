@@ -156,7 +156,8 @@ export function disaggregate(request: PlanRequest, level: ServiceLevel = {}): Di
     cp: 1,
     format: workload.kv,
   }).reduce((sum, bytes) => sum + bytes, 0);
-  const handover = (devices: number) => handoverBytes / (devices * deviceRate(inventory));
+  const rate = deviceRate(inventory);
+  const handover = (devices: number) => handoverBytes / (devices * rate);
   const planOf = (devices: number, own: Partial<PlanRequest>): ShardingPlan | undefined =>
     planModel({
       ...request,

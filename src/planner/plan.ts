@@ -27,6 +27,9 @@ const time = z.number().nonnegative();
 export const axisSizesSchema = z.object({ dp: positive, pp: positive, ep: positive, cp: positive, tp: positive });
 export type PlanAxisSizes = z.infer<typeof axisSizesSchema>;
 
+/** The sizes as a key of maps: equal for equal sizes. */
+export const axesKey = (axes: PlanAxisSizes): string => PLAN_AXES.map((axis) => axes[axis]).join();
+
 const coordsSchema = z.object({ dp: count, pp: count, ep: count, cp: count, tp: count });
 
 /** Half-open: [first, end). */

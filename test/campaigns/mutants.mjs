@@ -13,7 +13,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { build } from "esbuild";
+import { bundleTests } from "../../scripts/bundle-tests.mjs";
 import { transpileSources } from "../../scripts/transpile.mjs";
 import { appendResult, firstSeedOf, readResults, uncovered } from "./mutants-logs.mjs";
 
@@ -44,33 +44,23 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const temporary = mkdtempSync(join(tmpdir(), "chorale-mutants-"));
 const dev = await transpileSources();
 const worker = join(root, `.cache/mutants-${process.pid}.mjs`);
-await build({
-  entryPoints: [join(root, "test/support/mutants-worker.ts")],
-  outfile: worker,
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  target: "node20",
-  packages: "external",
-  logLevel: "error",
-  plugins: [
-    {
-      name: "sources as they are run",
-      setup({ onResolve, onLoad }) {
-        // The command line starts threads and processes from its own files: they are not bundled.
-        onResolve({ filter: /\/src\// }, ({ path, resolveDir }) => {
-          const file = relative(join(root, "src"), resolve(resolveDir, path));
-          return { path: pathToFileURL(join(dev, file.replace(/\.ts$/, ".js"))).href, external: true };
-        });
-        onLoad({ filter: /test\/support\/.*\.ts$/ }, ({ path }) => ({
-          contents: readFileSync(path, "utf8").replaceAll("import.meta.url", JSON.stringify(pathToFileURL(path).href)),
-          loader: "ts",
-          resolveDir: dirname(path),
-        }));
-      },
+await bundleTests("test/support/mutants-worker.ts", worker, [
+  {
+    name: "sources as they are run",
+    setup({ onResolve, onLoad }) {
+      // The command line starts threads and processes from its own files: they are not bundled.
+      onResolve({ filter: /\/src\// }, ({ path, resolveDir }) => {
+        const file = relative(join(root, "src"), resolve(resolveDir, path));
+        return { path: pathToFileURL(join(dev, file.replace(/\.ts$/, ".js"))).href, external: true };
+      });
+      onLoad({ filter: /test\/support\/.*\.ts$/ }, ({ path }) => ({
+        contents: readFileSync(path, "utf8").replaceAll("import.meta.url", JSON.stringify(pathToFileURL(path).href)),
+        loader: "ts",
+        resolveDir: dirname(path),
+      }));
     },
-  ],
-});
+  },
+]);
 
 let numProcesses = 0;
 /** Starts a process, and gives what it says first: the options. */

@@ -1,15 +1,5 @@
-/**
- * The verifier's campaigns at full length; CI runs the same at short settings:
- *   node test/campaigns/verifier.mjs [--exhaustive N] [--stride K] [--plans N] [--adversary N] [--seed S]
- * `--exhaustive`: all plans of up to N operations against every interleaving (5: 7.7 million plans, minutes), or each K-th.
- * `--plans`: N meaningless plans, those that are passed against random runs. `--adversary`: N of them, those that are passed
- * against a search for a schedule that breaks them. (Mutants of the library: `npm run mutation`.)
- * Prints counts and exits 1 when a plan was passed that some run breaks.
- */
-import { mkdirSync, rmSync } from "node:fs";
-import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { build } from "esbuild";
+import { importTests } from "../../scripts/bundle-tests.mjs";
 
 const option = { type: "string" };
 const { values } = parseArgs({
@@ -26,24 +16,7 @@ if (values.exhaustive === undefined && values.plans === undefined && values.adve
   process.exit(2);
 }
 const seed = Number(values.seed ?? Date.now() % 1_000_000);
-const root = fileURLToPath(new URL("../..", import.meta.url));
-const folder = `${root}.cache/campaign-${process.pid}`;
-mkdirSync(folder, { recursive: true });
-await build({
-  entryPoints: [`${root}test/oracle/index.ts`],
-  outfile: `${folder}/oracle.mjs`,
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  target: "node20",
-  packages: "external",
-  logLevel: "error",
-});
-const { compareAll, describeSmallPlan, meaninglessPlans, SHAPES } = await import(
-  pathToFileURL(`${folder}/oracle.mjs`).href
-);
-// Loaded: the file is not needed any more.
-rmSync(folder, { recursive: true });
+const { compareAll, describeSmallPlan, meaninglessPlans, SHAPES } = await importTests("test/oracle/index.ts");
 let wrong = 0;
 const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(0)} s`;
 if (values.exhaustive !== undefined) {

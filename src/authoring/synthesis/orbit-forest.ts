@@ -5,7 +5,6 @@
  * tree by those lengths is the next one. Ways between ranks lead over relays, which only pass on, so no relay has to be
  * removed. The result is exact: weights are rounded to fractions, and the load of every orbit is checked in integers.
  */
-
 import { cheapestTree, depthsOf, flattenTree } from "./cheapest-tree.ts";
 import type { Ratio } from "./cut-bounds.ts";
 import { solveExactly } from "./exact-solution.ts";

@@ -1,5 +1,4 @@
 /** Schedules of paths: scatter and gather cut one flow into paths, all-to-all the flows of a linear program. */
-
 import { type AllToAll, allToAll, boundByLengths, guessedLengths, type PathUse, pathWithFlow } from "./all-to-all.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { rationalOf, requireConnected, scatterBound } from "./cut-bounds.ts";

@@ -243,7 +243,8 @@ export class LayerTimes {
     }
     cost.communication += exchangedUs;
     // Norms, residuals, rotary embedding and activation function stream their operands through memory. Trainers shard norms
-    // and residuals over tp as well (sequence parallelism, arXiv 2205.05198): what memory/activations.ts counts of them is what is moved.
+    // and residuals over tp as well (sequence parallelism, arXiv 2205.05198): what memory/activations.ts counts of them is
+    // what is moved.
     const residual = (ELEMENTWISE_PASSES.hidden * hidden) / (training ? tp : 1);
     const streamed = tokens * (residual + (ELEMENTWISE_PASSES.columns * columns) / tp) * activationBytes;
     cost.memory += (streamed / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;

@@ -134,10 +134,13 @@ export function withPrice(
   prices: PriceCatalogue = DEFAULT_PRICES,
 ): ShardingPlan {
   const [cheapest] = instancesFor(plan, inventory, prices);
-  if (cheapest === undefined) return plan;
+  return cheapest === undefined ? plan : pricedAs(plan, cheapest);
+}
+
+/** Fills the price of a rental in, and the cost at it. */
+export function pricedAs(plan: ShardingPlan, { instance, count, pricePerHour, idleDevices }: Rental): ShardingPlan {
   const { estimates } = plan;
   const perSecond = tokensPerSecond(plan);
-  const { instance, count, pricePerHour, idleDevices } = cheapest;
   const priced = {
     ...estimates,
     pricePerHour,

@@ -70,14 +70,6 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   "hermes-4-14b": "qwen3-14b",
   "hermes-4-70b": "llama-3.1-70b",
   "hermes-4-405b": "llama-3.1-405b",
-  "gemma3-270m": "gemma-3-270m",
-  "gemma3-1b": "gemma-3-1b",
-  "gemma3-4b": "gemma-3-4b",
-  "gemma3-12b": "gemma-3-12b",
-  "gemma3-27b": "gemma-3-27b",
-  "gemma2-2b": "gemma-2-2b",
-  "gemma2-9b": "gemma-2-9b",
-  "gemma2-27b": "gemma-2-27b",
   "vicuna-7b": "llama-2-7b",
   "vicuna-13b": "llama-2-13b",
   "zephyr-7b": "mistral-7b-v0.1",
@@ -175,7 +167,7 @@ function plainName(text: string): string {
     .replace(/^(olmo-[23])-\d{4}-/, "$1-")
     .replace(/^mixtral-(\d+x\d+b)-v\d\.\d/, "mixtral-$1")
     .replace(/^(qwen\d(?:\.\d)?):?-?/, "$1-")
-    .replace(/^phi-?(\d)/, "phi-$1");
+    .replace(/^(phi|gemma)-?(\d)/, "$1-$2");
 }
 
 /** The name, then without each suffix, then without each pair, and so on: what is said stays as long as it is known. */

@@ -1,5 +1,5 @@
 /** What could not be, once for the same axes: with the ZeRO stage, micro-batch and recomputation that came nearest to fitting. */
-import { PLAN_AXES, type PlanAxisSizes, type Rejected } from "../plan.ts";
+import { axesKey, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import type { Infeasible } from "./evaluate.ts";
 
 /** A layout that cannot be, with the objective's value that it would have at best. */
@@ -13,7 +13,7 @@ export class Infeasibles {
   readonly #known = new Map<string, Known>();
 
   note(axes: PlanAxisSizes, why: Infeasible, score: number): void {
-    const name = PLAN_AXES.map((axis) => axes[axis]).join();
+    const name = axesKey(axes);
     const known = this.#known.get(name);
     if (known === undefined || (why.neededBytes ?? 0) < (known.why.neededBytes ?? 0))
       this.#known.set(name, { axes, why, score });

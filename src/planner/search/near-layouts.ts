@@ -3,7 +3,7 @@
  * Those that the search judged on its way, and the next few whose bound allows it.
  */
 import type { BlockClass } from "../placement/blocks.ts";
-import { PLAN_AXES, type PlanAxisSizes } from "../plan.ts";
+import { axesKey, type PlanAxisSizes } from "../plan.ts";
 import { type Context, type Evaluated, evaluate } from "./evaluate.ts";
 import type { Candidate } from "./schedule.ts";
 
@@ -20,11 +20,9 @@ const MAX_NEAR = 8;
 const MAX_NEAR_JUDGED = 6;
 const MAX_NEAR_DEVICES = 8;
 
-const nameOf = (axes: PlanAxisSizes) => PLAN_AXES.map((axis) => axes[axis]).join();
-
 /** Keeps the best of each combination of axes. */
 export function remember(judged: Map<string, Evaluated>, item: Evaluated): void {
-  const name = nameOf(item.candidate.axes);
+  const name = axesKey(item.candidate.axes);
   if (item.score < (judged.get(name)?.score ?? Number.POSITIVE_INFINITY)) judged.set(name, item);
 }
 
@@ -50,7 +48,7 @@ export function nearLayouts(context: Context, { best, judged, next, numDevices }
     const item = evaluate({ ...context, limit }, candidate, classes);
     if (!("reason" in item)) remember(judged, item);
   }
-  const shown = new Set(best.map(({ candidate }) => nameOf(candidate.axes)));
+  const shown = new Set(best.map(({ candidate }) => axesKey(candidate.axes)));
   return [...judged]
     .filter(([name, { score }]) => !shown.has(name) && score <= limit)
     .map(([, { candidate, score }]) => ({ axes: candidate.axes, ratio: score / first.score }))

@@ -5,9 +5,8 @@
  * brute force.
  */
 import { sendUs } from "../cost/collectives.ts";
-import type { ZeroStage } from "../memory/training.ts";
 import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
-import { PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
+import { axesKey, PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { Infeasibles } from "./infeasibles.ts";
 import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
@@ -51,8 +50,6 @@ interface Bounded {
   readonly classes: readonly BlockClass[];
   readonly bound: number;
 }
-
-const key = (axes: PlanAxisSizes, zero: ZeroStage) => `${PLAN_AXES.map((axis) => axes[axis]).join()} ${zero}`;
 
 /** Replica counts that differ in what they do to a batch: the fewest for each share, or as many as there are. */
 function replicaCounts(batch: number | undefined, most: number, ep: number): number[] {
@@ -404,7 +401,7 @@ export function search(request: SearchRequest): SearchResult {
   rejected.push(...tooLarge.rejected(MAX_REJECTED - rejected.length));
   const winner = best[0]?.candidate;
   const others = rejected.filter(
-    (item) => winner === undefined || key(item.axes, 0) !== key(winner.axes, 0) || item.kind !== "slower",
+    (item) => winner === undefined || axesKey(item.axes) !== axesKey(winner.axes) || item.kind !== "slower",
   );
   const numDevices = request.kinds.reduce((sum, kind) => sum + kind.ids.length, 0);
   const next = request.firstFit === true ? [] : candidates.slice(judgedAll);
@@ -425,7 +422,7 @@ function rejectSlower(
   const seen = new Set<string>();
   for (const { candidate, bound } of rest) {
     if (seen.size >= 8) return;
-    const name = key(candidate.axes, 0);
+    const name = axesKey(candidate.axes);
     if (seen.has(name)) continue;
     seen.add(name);
     push(rejected, {
@@ -439,7 +436,7 @@ function rejectSlower(
 
 /** Inserts into the sorted best; equal scores prefer fewer devices, then less memory. One entry for the same axes. */
 function keep(best: Evaluated[], item: Evaluated, top: number, lost: (loser: Evaluated) => void): void {
-  const same = best.findIndex((known) => key(known.candidate.axes, 0) === key(item.candidate.axes, 0));
+  const same = best.findIndex((known) => axesKey(known.candidate.axes) === axesKey(item.candidate.axes));
   if (same >= 0) {
     const known = best[same];
     if (known !== undefined && !better(item, known)) return;

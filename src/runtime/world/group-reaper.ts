@@ -2,7 +2,8 @@
  * Ends what ranks have started when their launcher is killed. A rank ends with its launcher (rank-link.ts), by a
  * signal of the kernel that it cannot answer, and its children would go on alone. A shell that holds the other end of a
  * pipe notices the launcher's end in any case: it has the numbers of the process groups that ranks lead, and of the
- * processes that ranks which are threads have started, and ends those that are still there. It has a session of its own, so that no Ctrl-C reaches it; on Windows there is none.
+ * processes that ranks which are threads have started, and ends those that are still there. It has a session of its own,
+ * so that no Ctrl-C reaches it; on Windows there is none.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 
