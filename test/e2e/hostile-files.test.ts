@@ -227,4 +227,21 @@ describe("files that are too much", () => {
       }
     }
   });
+
+  it("plans of billions of chunks end in words", async () => {
+    const text = new TextDecoder().decode(options[0]?.content);
+    const scratch = /"scratch":\{"chunks":\d+/g;
+    expect(text).toMatch(scratch);
+    const huge = text.replaceAll(scratch, `"scratch":{"chunks":${2 ** 32 + 3}`);
+    for (const plan of [huge, huge.replaceAll(/"size":\d+/g, `"size":${2 ** 32 + 3}`)])
+      for (const argv of [
+        ["check", "FILE"],
+        ["compile", "FILE", "--target", "cuda"],
+        ["sim", "FILE", "--topology", "hgx-h100-8", "-b", "1K", "-e", "1K"],
+        ["bench", "FILE", "-b", "1K", "-e", "1K"],
+      ]) {
+        const { code, err } = await end("huge.json", plan, ...argv);
+        expect(code, `${argv[0]}: ${err}`).toBeLessThanOrEqual(2);
+      }
+  });
 });

@@ -4,18 +4,35 @@
  * one that sends packets from a short chunk sends fewer of them, and one that waits for them in scratch only, to forward them or to keep
  * them there, would wait for the rest for ever. Such plans are for sizes that divide (docs/semantics.md, section 1).
  */
-import { bodyOf, type ExecutionPlan, type Range, type RemoteRange, type SimpleOp } from "./execution-plan.ts";
+import { UnsupportedError } from "../../core/index.ts";
+import {
+  type BufferPlan,
+  bodyOf,
+  type ExecutionPlan,
+  type Range,
+  type RemoteRange,
+  type SimpleOp,
+} from "./execution-plan.ts";
+
+/** Of all ranks together: four bytes are kept of each. */
+const MAX_SCRATCH_CHUNKS = 20_000_000;
 
 const known = new WeakMap<ExecutionPlan, boolean>();
 
-/** Says whether somebody waits for packets of a whole chunk that may be sent from a short one. */
+/**
+ * Says whether somebody waits for packets of a whole chunk that may be sent from a short one.
+ * @throws UnsupportedError for a plan of more than 20,000,000 chunks of scratch
+ */
 export function needsWholeChunks(plan: ExecutionPlan): boolean {
   const before = known.get(plan);
   if (before !== undefined) return before;
-  const needs = new PacketLevels(plan).find();
+  const hasParts = plan.ranks.some(({ input, output }) => isDivided(input) || isDivided(output));
+  const needs = hasParts && new PacketLevels(plan).find();
   known.set(plan, needs);
   return needs;
 }
+
+const isDivided = ({ chunks, segments }: BufferPlan) => chunks > Math.max(1, segments);
 
 /** Sends what lies there, packets or not, without waiting. */
 const isRaw = (op: SimpleOp) => op.kind === "put" && op.format === "pack" && op.channelKind === "port";
@@ -37,11 +54,13 @@ class PacketLevels {
       input: input.chunks / Math.max(1, input.segments),
       output: output.chunks / Math.max(1, output.segments),
     }));
+    const total = plan.ranks.reduce((sum, { scratch }) => sum + scratch.chunks, 0);
+    if (total > MAX_SCRATCH_CHUNKS)
+      throw new UnsupportedError(`a plan of ${total} chunks of scratch`, `at most ${MAX_SCRATCH_CHUNKS} are`);
     this.#sent = plan.ranks.map(({ scratch }) => new Int32Array(scratch.chunks));
   }
 
   find(): boolean {
-    if (this.#perPart.every(({ input, output }) => input <= 1 && output <= 1)) return false;
     const raw: { readonly rank: number; readonly op: SimpleOp }[] = [];
     this.#some((rank, op) => {
       if (isRaw(op)) raw.push({ rank, op });
@@ -60,6 +79,11 @@ class PacketLevels {
 
   #at(rank: number, { buffer, index }: Range, j: number): number {
     return buffer === "scratch" ? 0 : (index + j) % (this.#perPart[rank]?.[buffer] ?? 1);
+  }
+
+  /** Chunks of a range that scratch has: what lies behind its end is the verifier's to refuse. */
+  #lengthIn(rank: number, { index }: Range, size: number): number {
+    return Math.min(size, Math.max(0, (this.#sent[rank]?.length ?? 0) - index));
   }
 
   #sentTo(rank: number, { index }: Range, j: number): number {
@@ -95,28 +119,29 @@ class PacketLevels {
     switch (op.kind) {
       case "copy":
         if (op.format !== "pack") return false;
-        for (let j = 0; j < op.src.size; j++) if (this.#note(rank, op.dst, j, this.#at(rank, op.src, j))) isNew = true;
+        for (let j = 0; j < this.#lengthIn(rank, op.dst, op.src.size); j++)
+          if (this.#note(rank, op.dst, j, this.#at(rank, op.src, j))) isNew = true;
         return isNew;
       case "put": {
         if (op.format === "plain") return false;
         const raw = isRaw(op);
         for (const [i, dst] of op.dst.entries()) {
           const src = op.src[op.src.length === 1 ? 0 : i];
-          for (let j = 0; src !== undefined && j < src.size; j++) {
+          for (let j = 0; src !== undefined && j < this.#lengthIn(dst.rank, dst, src.size); j++) {
             const level = Math.max(this.#at(rank, src, j), raw ? this.#sentTo(rank, src, j) : 0);
             if (this.#note(dst.rank, dst, j, level)) isNew = true;
           }
         }
         return isNew;
       }
-      case "reduce":
-        if (!op.packets && op.packetDst === undefined) return false;
-        for (let j = 0; j < op.dst.size; j++) {
-          const level = this.#ofReduce(rank, op, j);
-          if (op.packetDst !== undefined && this.#note(rank, op.packetDst, j, level)) isNew = true;
-          if (op.packets) for (const dst of op.remoteDst) if (this.#note(dst.rank, dst, j, level)) isNew = true;
-        }
+      case "reduce": {
+        const targets: RemoteRange[] = op.packets ? [...op.remoteDst] : [];
+        if (op.packetDst !== undefined) targets.push({ rank, ...op.packetDst });
+        for (const dst of targets)
+          for (let j = 0; j < this.#lengthIn(dst.rank, dst, op.dst.size); j++)
+            if (this.#note(dst.rank, dst, j, this.#ofReduce(rank, op, j))) isNew = true;
         return isNew;
+      }
       default:
         // A forward by a switch sends what it waited for.
         return false;
@@ -126,7 +151,8 @@ class PacketLevels {
   /** Says whether an operation waits for packets of more of a chunk than may be sent. */
   #waitsForMore(rank: number, op: SimpleOp): boolean {
     const lacks = (range: Range, levelAt: (j: number) => number) => {
-      for (let j = 0; j < range.size; j++) if (levelAt(j) < this.#sentTo(rank, range, j)) return true;
+      const length = this.#lengthIn(rank, range, range.size);
+      for (let j = 0; j < length; j++) if (levelAt(j) < this.#sentTo(rank, range, j)) return true;
       return false;
     };
     switch (op.kind) {
