@@ -2,6 +2,7 @@
 import type { CudaDriver } from "../../foreign/cuda/index.ts";
 import type { ResourceLedger } from "../memory/index.ts";
 import { type CudaDevice, openDevice } from "./device.ts";
+import type { DeviceWaiting } from "./device-waiting.ts";
 import { MemoryPool, type SegmentListener, type SegmentSource } from "./memory-pool.ts";
 import { enablePeerAccess, PeerMemory } from "./peer-memory.ts";
 import { PinnedPool } from "./pinned.ts";
@@ -18,6 +19,8 @@ interface RankDeviceOptions<L extends SegmentListener> {
   readonly ordinal: number;
   readonly generation: number;
   readonly ledger: ResourceLedger | undefined;
+  /** How the rank waits for the device, once it is open. */
+  readonly waiting: DeviceWaiting;
   /** Most memory of the pool, bytes; the whole device where it is undefined. */
   readonly limitBytes: number | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
@@ -38,7 +41,7 @@ export interface OpenedRankDevice<L extends SegmentListener> {
 /** @throws InvalidArgumentError, OutOfMemoryError, NativeError; nothing is open then */
 export function openRankDevice<L extends SegmentListener>(
   driver: CudaDriver,
-  { ordinal, generation, ledger, limitBytes, interprocess, peers, segments }: RankDeviceOptions<L>,
+  { ordinal, generation, ledger, waiting, limitBytes, interprocess, peers, segments }: RankDeviceOptions<L>,
 ): OpenedRankDevice<L> {
   const device = openDevice(driver, ordinal, { ledger });
   try {
@@ -46,6 +49,7 @@ export function openRankDevice<L extends SegmentListener>(
     const pool = new MemoryPool(device, { ...(limitBytes === undefined ? {} : { limitBytes }), ...given });
     const pinned = new PinnedPool(device);
     const at = new RankDevice({ device, pool, pinned, main: CudaStream.create(device), generation });
+    device.waiting = waiting;
     const numReached = interprocess || peers === undefined ? 0 : enablePeerAccess(device, peers).length;
     return { at, peers: new PeerMemory(device, pool, { interprocess }), numReached, listener: given?.listener };
   } catch (error) {

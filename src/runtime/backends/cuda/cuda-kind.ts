@@ -12,11 +12,10 @@ import {
   SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
 import {
-  loadAttach,
+  attachRank,
   NCCL_KIND,
   type NcclHandle,
   type NcclOptions,
-  ncclAttachOptions,
   prepareNcclJoin,
   type Serving,
 } from "../nccl/internal.ts";
@@ -66,7 +65,6 @@ export const CUDA_KIND: BackendKind<CudaHandle, CudaOptions> = {
     ...NCCL_KIND.createHost(spec, options),
     ...(choices === undefined || choices === "shipped" ? {} : { choices }),
   }),
-  attach: async (host, rank, { choices: _, ...options }) =>
-    (await loadAttach())(host, rank, ncclAttachOptions(options, rank, host.generation), servingOf(host)),
+  attach: (host, rank, { choices: _, ...options }) => attachRank(host, rank, options, servingOf(host)),
   prepareJoin: (localRank, launcher) => prepareNcclJoin(localRank, launcher, servingOf),
 };

@@ -38,6 +38,7 @@ import {
 import { type OpenedRankDevice, openRankDevice, type SegmentSource } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
 import { nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
+import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
@@ -48,7 +49,6 @@ import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle } from "./nccl-handle.ts";
 import { openNcclControl } from "./nccl-host.ts";
 import { NcclRank } from "./nccl-rank.ts";
-import { openWithUniqueId } from "./open-communicator.ts";
 import { Registrations } from "./registrations.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";
 
@@ -147,14 +147,21 @@ export function attachServing(
   let opened: OpenedRankDevice<Registrations> | undefined;
   try {
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
-    const all = Array.from({ length: Math.min(handle.ranks, driver.numDevices) }, (_, peer) => peer);
+    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
+    const world = segment.group("world", all, 0, rank);
+    const jointTurn = segment.jointTurn(rank);
+    const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
+    const poller = new Poller();
+    const waiting = new WorldWaiting(segment, poller, timeoutMs);
     opened = openRankDevice(driver, {
       ordinal: options.device ?? rank,
       generation: handle.generation,
-      ledger: handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank),
+      ledger,
+      waiting,
       limitBytes: options.memoryLimitBytes,
       interprocess,
-      peers: options.device === undefined ? all : options.peers,
+      peers: options.device === undefined ? all.slice(0, driver.numDevices) : options.peers,
       segments:
         options.registerBuffers === true
           ? (device) => ({
@@ -166,9 +173,10 @@ export function attachServing(
     const { listener: registrations, numReached } = opened;
     const { info } = opened.at.device;
     const { backend, choicesOf, topologyOf } = serving;
-    const ncclRank = new NcclRank(library, opened, segment, {
+    const parts = { ...opened, segment, jointTurn, poller, waiting };
+    const ncclRank = new NcclRank(library, parts, {
       worldRank: rank,
-      timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+      timeoutMs,
       strictWork: options.strictWork ?? false,
       capabilities: ncclCapabilities(library, info, registrations !== undefined, {
         backend,
@@ -184,7 +192,8 @@ export function attachServing(
       reachesPeers: interprocess || handle.ranks === 1 || numReached >= handle.ranks - 1,
       choicesOf: choicesOf && ((place) => choicesOf(place, info, interprocess)),
     });
-    return new NcclBackend(handle, ncclRank, control, options.uniqueId);
+    const communicator = ncclRank.join("world", all, world, options.uniqueId);
+    return new NcclBackend(handle, ncclRank, control, communicator);
   } catch (error) {
     opened?.at.device.close();
     segment.presence.withdraw(rank);
@@ -255,16 +264,14 @@ export class NcclBackend implements Backend {
   #closed = false;
   #freed = false;
 
-  constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, uniqueId: Uint8Array | undefined) {
+  constructor(handle: NcclHandle, rank: NcclRank, shared: OpenControl, world: NcclCommunicator) {
     this.name = rank.settings.backend;
     this.rank = rank.settings.worldRank;
     this.worldSize = handle.ranks;
     this.generation = handle.generation;
     this.#rank = rank;
     this.#control = shared;
-    const all = Array.from({ length: handle.ranks }, (_, r) => r);
-    const control = rank.segment.group("world", all, 0, this.rank);
-    this.world = rank.communicator("world", all, control, openWithUniqueId(rank, control, all, uniqueId));
+    this.world = world;
     // A rank that has nothing to do must end its part too when the world fails: others wait for that. It may have failed already.
     this.#endWatch = rank.segment.onFailure(() => rank.endings.worldFailed());
     this.#releaseExit = guardExit(() => !this.#freed);
@@ -291,7 +298,7 @@ export class NcclBackend implements Backend {
     const instance = this.#instances.get(key) ?? 0;
     this.#instances.set(key, instance + 1);
     const control = this.#rank.segment.group(name, ranks, instance, member, "named");
-    return this.#rank.communicator(name, ranks, control, openWithUniqueId(this.#rank, control, ranks)).ready();
+    return this.#rank.join(name, ranks, control).ready();
   }
 
   /** Allocates a device tensor of zeros, for use by this rank. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */

@@ -5,4 +5,4 @@
  */
 export type { Serving } from "./backend.ts";
 export type { NcclHandle } from "./nccl-handle.ts";
-export { loadAttach, NCCL_KIND, type NcclOptions, ncclAttachOptions, prepareNcclJoin } from "./nccl-kind.ts";
+export { attachRank, NCCL_KIND, type NcclOptions, ncclAttachOptions, prepareNcclJoin } from "./nccl-kind.ts";

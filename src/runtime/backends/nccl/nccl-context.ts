@@ -2,7 +2,7 @@
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { PeerMemory, RankDevice } from "../../device/index.ts";
 import type { Choices } from "../../executor/internal.ts";
-import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import type { ControlSegment, GroupControl, JointTurn } from "../../memory/index.ts";
 import type { Poller } from "../../progress/index.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import type { GroupPlans } from "./group-plans.ts";
@@ -43,6 +43,7 @@ export interface NcclContext {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly segment: ControlSegment;
+  readonly jointTurn: JointTurn;
   readonly settings: NcclSettings;
   readonly poller: Poller;
   /** Four bytes on the device that barriers reduce. */
@@ -56,6 +57,8 @@ export interface NcclContext {
   readonly handles: BigUint64Array[];
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
   communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): Communicator;
+  /** Makes a communicator that opens with a unique id, the one of member 0, and tells its members that this rank has joined. */
+  join(group: string, ranks: readonly number[], control: GroupControl): Communicator;
   /** Says whether a handle is usable yet. @throws NativeError when NCCL gave up on it */
   isReady(comm: bigint): boolean;
 }

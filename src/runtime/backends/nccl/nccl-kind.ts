@@ -67,8 +67,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   createHost: ({ ranks, generation, isolation }) =>
     createNcclHost({ ranks, generation, interprocess: isolation === "process" }),
   releaseHost: releaseNcclHost,
-  attach: async (host, rank, options) =>
-    (await loadAttach())(host, rank, ncclAttachOptions(options, rank, host.generation), NCCL_ALONE),
+  attach: (host, rank, options) => attachRank(host, rank, options, NCCL_ALONE),
   // NCCL's groups end together: a dead rank is the end of all.
   fail: (host, rank, cause) => failNcclRank(host, rank, cause),
   bury: buryNcclRank,
@@ -97,14 +96,16 @@ export async function prepareNcclJoin(
     howToChoose: "CUDA_VISIBLE_DEVICES of each rank, or its local rank, chooses it",
     attach: async (published, rank, timeoutMs) => {
       const host = checkPublished(published);
-      return (await loadAttach())(host, rank, { device, timeoutMs }, servingOf(host));
+      const { attachServing } = await import("./backend.ts");
+      return attachServing(host, rank, { device, timeoutMs }, servingOf(host));
     },
   };
 }
 
-/** What attaches ranks, also those some of whose calls plans serve. */
-export async function loadAttach() {
-  return (await import("./backend.ts")).attachServing;
+/** Attaches a rank that the launcher started, also one some of whose calls plans serve. */
+export async function attachRank(host: NcclHandle, rank: number, options: NcclOptions, serving: Serving) {
+  const { attachServing } = await import("./backend.ts");
+  return attachServing(host, rank, ncclAttachOptions(options, rank, host.generation), serving);
 }
 
 /** What finds the libraries; worlds of other backends do not load it. */

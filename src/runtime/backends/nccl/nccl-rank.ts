@@ -1,7 +1,7 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
 import { CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import type { ControlSegment, GroupControl } from "../../memory/index.ts";
-import { Poller, WorldWaiting } from "../../progress/index.ts";
+import type { ControlSegment, GroupControl, JointTurn } from "../../memory/index.ts";
+import type { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
 import { CommunicatorTeardown } from "./communicator-teardown.ts";
 import { CapturedGraphs } from "./graphs.ts";
@@ -11,21 +11,27 @@ import type { NcclLibrary } from "./library.ts";
 import type { CommunicatorParts, NcclContext, NcclSettings } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
+import { IdOpening } from "./open-communicator.ts";
 import { CommQueue } from "./queue.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
-/** What a rank has opened of its device. */
-interface OpenedDevice {
+/** What a rank has opened before it opens communicators. */
+interface OpenedParts {
   readonly at: RankDevice;
   readonly peers: PeerMemory;
+  readonly segment: ControlSegment;
+  readonly jointTurn: JointTurn;
+  readonly poller: Poller;
+  readonly waiting: WorldWaiting;
 }
 
 export class NcclRank implements NcclContext {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly segment: ControlSegment;
+  readonly jointTurn: JointTurn;
   readonly settings: NcclSettings;
-  readonly poller = new Poller();
+  readonly poller: Poller;
   readonly waiting: WorldWaiting;
   readonly barrierWord: number;
   readonly peers: PeerMemory;
@@ -34,19 +40,21 @@ export class NcclRank implements NcclContext {
   capturing: NcclContext["capturing"];
   readonly handles: BigUint64Array[] = [];
 
-  constructor(library: NcclLibrary, { at, peers }: OpenedDevice, segment: ControlSegment, settings: NcclSettings) {
+  constructor(library: NcclLibrary, opened: OpenedParts, settings: NcclSettings) {
+    const { at } = opened;
     this.library = library;
     this.at = at;
-    this.peers = peers;
-    this.segment = segment;
+    this.peers = opened.peers;
+    this.segment = opened.segment;
+    this.jointTurn = opened.jointTurn;
+    this.poller = opened.poller;
+    this.waiting = opened.waiting;
     this.settings = settings;
     const word = at.pool.allocate(4, at.main, "barrier");
     this.barrierWord = Number(word.address);
     at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, at.main.handle);
     at.main.touched = true;
     this.#room = new KernelRoom(at.device.info.numMultiprocessors);
-    this.waiting = new WorldWaiting(this.segment, this.poller, settings.timeoutMs);
-    this.at.device.waiting = this.waiting;
     this.endings = new CommunicatorTeardown(this);
   }
 
@@ -97,6 +105,18 @@ export class NcclRank implements NcclContext {
     };
     const communicator = new NcclCommunicator(new NcclGroup(parts));
     this.endings.add(parts);
+    return communicator;
+  }
+
+  /**
+   * Makes a communicator that opens with a unique id, and tells its members that this rank has joined.
+   * @param ownId the id that the program brought; member 0's counts, which draws one otherwise
+   */
+  join(group: string, ranks: readonly number[], control: GroupControl, ownId?: Uint8Array): NcclCommunicator {
+    const opening = new IdOpening(this, control, ranks, ownId);
+    const communicator = this.communicator(group, ranks, control, opening);
+    // At once: joining is call 0, and calls may be queued before the communicator opens.
+    opening.join();
     return communicator;
   }
 

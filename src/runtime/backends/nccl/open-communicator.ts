@@ -17,34 +17,33 @@ const JOIN_CALL = 0x3f;
 /** What a rank says of its registrations when it joins. */
 const registersOf = (rank: NcclContext): number => (rank.settings.registrations === undefined ? 0 : 1);
 
-/** Opens a communicator of `control`'s members with a unique id: member 0 draws it unless the program brought one. */
-export function openWithUniqueId(
-  rank: NcclContext,
-  control: GroupControl,
-  ranks: readonly number[],
-  ownId?: Uint8Array,
-): Opening {
-  if (ownId !== undefined && ownId.length !== UNIQUE_ID_BYTES) {
-    throw new FormatError("uniqueId", `${ownId.length} bytes; an ncclUniqueId has ${UNIQUE_ID_BYTES}`);
-  }
-  const { library } = rank;
-  // At once: joining is call 0, and calls may be queued before the communicator opens.
-  if (control.member === 0) control.setBlob(ownId ?? library.uniqueId());
-  control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: library.versionCode, hash: registersOf(rank) });
-  return new IdOpening(rank, control, ranks);
-}
-
-/** Opens with the group's unique id, when all members have joined and it is their turn. */
-class IdOpening implements Opening {
+/**
+ * Opens with the group's unique id, when all members have joined and it is their turn. Member 0 draws the id unless the
+ * program brought one.
+ */
+export class IdOpening implements Opening {
   readonly #rank: NcclContext;
   readonly #control: GroupControl;
   readonly #ranks: readonly number[];
+  readonly #drawn: Uint8Array | undefined;
   handle: bigint | undefined;
 
-  constructor(rank: NcclContext, control: GroupControl, ranks: readonly number[]) {
+  constructor(rank: NcclContext, control: GroupControl, ranks: readonly number[], ownId?: Uint8Array) {
+    if (ownId !== undefined && ownId.length !== UNIQUE_ID_BYTES) {
+      throw new FormatError("uniqueId", `${ownId.length} bytes; an ncclUniqueId has ${UNIQUE_ID_BYTES}`);
+    }
     this.#rank = rank;
     this.#control = control;
     this.#ranks = ranks;
+    if (control.member === 0) this.#drawn = ownId ?? rank.library.uniqueId();
+  }
+
+  /** Tells the other members that this one has joined. */
+  join(): void {
+    const [rank, control] = [this.#rank, this.#control];
+    const { versionCode } = rank.library;
+    if (this.#drawn !== undefined) control.setBlob(this.#drawn);
+    control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: versionCode, hash: registersOf(rank) });
   }
 
   advance(): bigint | undefined {

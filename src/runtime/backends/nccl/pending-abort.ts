@@ -45,7 +45,7 @@ export class PendingAborts {
   constructor(rank: NcclContext, options: PendingAbortOptions) {
     this.#rank = rank;
     this.#options = options;
-    this.#turn = rank.segment.jointTurn(rank.settings.worldRank);
+    this.#turn = rank.jointTurn;
   }
 
   /** Whether this rank is in a turn that has not ended. When the world fails it is over: everything is aborted then. */

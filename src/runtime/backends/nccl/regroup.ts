@@ -1,10 +1,10 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import type { Communicator, GroupOpening } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
-import type { Arrival } from "../../progress/index.ts";
+import { type Arrival, JOIN_SEQ } from "../../progress/index.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
-import { openWithUniqueId, readChoices, splitNatively } from "./open-communicator.ts";
+import { readChoices, splitNatively } from "./open-communicator.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be
@@ -68,9 +68,9 @@ function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): Commun
   if (members.length === 0) return undefined;
   const ranks = worldRanks(parent, members);
   const control = childControl(parent, `${name}:${color}`, members, nth);
-  const child = given ?? openWithUniqueId(rank, control, ranks);
-  if (given !== undefined) control.publish(COLLECTIVE, 0, { call: 0, count: 0, hash: 0 });
-  return rank.communicator(name, ranks, control, child);
+  if (given === undefined) return rank.join(name, ranks, control);
+  control.publish(COLLECTIVE, JOIN_SEQ, { call: 0, count: 0, hash: 0 });
+  return rank.communicator(name, ranks, control, given);
 }
 
 /** The others may be dead: NCCL's own shrink needs a parent that was not aborted, and after a failure it is. */
@@ -78,7 +78,7 @@ function openedBySurvivors(parent: CommunicatorParts, { name, members, nth }: Gr
   const { rank } = parent;
   const ranks = worldRanks(parent, members);
   const control = childControl(parent, name, members, nth);
-  return rank.communicator(name, ranks, control, openWithUniqueId(rank, control, ranks));
+  return rank.join(name, ranks, control);
 }
 
 /** World ranks of members of a group. */

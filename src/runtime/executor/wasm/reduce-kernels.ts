@@ -240,7 +240,7 @@ interface KernelList {
   readonly entries: readonly { readonly dtype: DType; readonly op: KernelOp }[];
 }
 
-function listKernels(): KernelList {
+const KERNELS = ((): KernelList => {
   const entries: { dtype: DType; op: KernelOp }[] = [];
   const place = (dtype: DType, op: KernelOp): number => {
     const serving = canonical(dtype, op);
@@ -256,15 +256,15 @@ function listKernels(): KernelList {
     ]),
   ) as KernelIndex;
   return { index, entries };
-}
+})();
 
 /** The kernels' places in the table of a module to which `addReduceKernels` was applied first. */
-export const KERNEL_INDEX: KernelIndex = listKernels().index;
+export const KERNEL_INDEX: KernelIndex = KERNELS.index;
 
 /** Adds every kernel to `module` and, from entry 0, to its table. @returns their type, for `call_indirect` */
 export function addReduceKernels(module: ModuleBuilder): number {
   const copyTail = addCopyTail(module);
-  for (const { dtype, op } of listKernels().entries) module.tableEntry(addKernel(module, copyTail, dtype, op));
+  for (const { dtype, op } of KERNELS.entries) module.tableEntry(addKernel(module, copyTail, dtype, op));
   return module.typeIndex(KERNEL);
 }
 
