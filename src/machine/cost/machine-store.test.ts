@@ -69,7 +69,11 @@ describe("the machine's file", () => {
   it("is refused by name when it is broken, and what is written then replaces it", () => {
     const path = join(folder, "broken.json");
     const good = { schemaVersion: 1, machine: thisMachine() };
-    for (const text of ["{", "5", "{}", JSON.stringify({ ...good, choices: { date: "2026" } })]) {
+    const nested = JSON.stringify({ ...good, choices: section("DEEP") }).replace(
+      '"DEEP"',
+      "[".repeat(9000) + "]".repeat(9000),
+    );
+    for (const text of ["{", "5", "{}", nested, JSON.stringify({ ...good, choices: { date: "2026" } })]) {
       writeFileSync(path, text);
       expect(() => readMachineFile(path), text).toThrow(/broken\.json: .*`chorale tune --reset` removes/);
     }

@@ -7,7 +7,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { FormatError } from "../../core/index.ts";
-import { readTextFile } from "../../foreign/formats/internal.ts";
+import { parseStrictJson, readTextFile } from "../../foreign/formats/internal.ts";
 
 export const STORE_SCHEMA_VERSION = 1;
 /** Sections of the file. */
@@ -97,9 +97,9 @@ export function readMachineFile(path: string): MachineRecord | undefined {
     new FormatError(path, `${problem}; \`chorale tune --reset\` removes the file`, { cause });
   let value: Partial<MachineRecord> | null;
   try {
-    value = JSON.parse(text) as Partial<MachineRecord> | null;
+    value = parseStrictJson(text, path) as Partial<MachineRecord> | null;
   } catch (error) {
-    throw refuse("is not valid JSON", error);
+    throw refuse("is not valid JSON, or is nested too deep", error);
   }
   if (typeof value !== "object" || value === null || typeof value.schemaVersion !== "number") {
     throw refuse("has no schemaVersion");
