@@ -95,163 +95,138 @@ const permissions: Check = async ({ machine: { files } }) => {
 /** Warnings of detection about which another check has more to say. */
 const SAID_ELSEWHERE = /hidden from this process|NVLinks is up|AMD GPUs? (is|are) on the PCI bus|no permission to open/;
 
-const fromWarnings: Check = ({ inventory, bus }) =>
-  inventory.warnings.flatMap((warning): Finding[] => {
-    if (SAID_ELSEWHERE.test(warning.message)) return [];
-    if (/no permission to query/.test(warning.message)) {
-      return [
-        {
-          code: "NO_PERMISSION",
-          severity: "error",
-          message: `${warning.source}: ${warning.message}.`,
-          mend: warning.hint ?? "Give this user access to the device's files.",
-        },
-      ];
-    }
-    const isSilent = /neither NVML nor nvidia-smi answers/.test(warning.message);
-    // Another driver's, or nobody's: DEVICE_WITHOUT_DRIVER.
-    if (
-      isSilent &&
-      bus.some(({ vendor, kind, driver }) => vendor === "0x10de" && /^0x03/.test(kind) && driver !== "nvidia")
-    )
-      return [];
-    if (isSilent || /cannot reach the NVIDIA driver/.test(warning.message)) {
-      return [
-        {
-          code: "DRIVER_UNREACHABLE",
-          severity: "error",
-          message: `${warning.source}: ${warning.message}.`,
-          mend:
-            warning.hint ??
-            "Look at dmesg for NVRM lines; load the kernel module (modprobe nvidia) or install the driver again.",
-        },
-      ];
-    }
-    if (/driver is loaded but finds no device/.test(warning.message)) {
-      return [
-        {
-          code: "DRIVER_WITHOUT_DEVICE",
-          severity: "warning",
-          message: `${warning.source}: ${warning.message}.`,
-          mend: "Look at dmesg for Xid and NVRM lines: a GPU may have fallen off the bus. Reboot or reseat it; in a container or virtual machine, pass it through.",
-        },
-      ];
-    }
-    if (/different versions/.test(warning.message)) {
-      return [
-        {
-          code: "DRIVER_LIBRARY_MISMATCH",
-          severity: "error",
-          message: "The NVIDIA kernel module and the user-space libraries are of different versions.",
-          mend: "The driver was updated while it ran: reboot, or unload and load the nvidia modules. In a container, remove libnvidia-* that the image brings along.",
-        },
-      ];
-    }
-    if (/NVLinks are inactive/.test(warning.message)) {
-      return [
-        {
-          code: "INACTIVE_LINKS",
-          severity: "warning",
-          message: `${warning.message}.`,
-          mend: "Check nvidia-smi nvlink -s and the fabric manager (systemctl status nvidia-fabricmanager); reseat the bridge.",
-        },
-      ];
-    }
-    if (/cannot read each other's memory/.test(warning.message)) {
-      const isByProduct = /: the GPU does not support it$/.test(warning.message);
-      return [
-        {
-          code: "NO_PEER_ACCESS",
-          severity: isByProduct ? "info" : "warning",
-          message: `${warning.message}.`,
-          mend: isByProduct
-            ? (warning.hint ?? "")
-            : "See the findings on ACS and IOMMU; GPUs under different host bridges of some platforms cannot peer at all.",
-        },
-      ];
-    }
-    if (/uncorrected ECC/.test(warning.message)) {
-      return [
-        {
-          code: "ECC_ERRORS",
-          severity: "error",
-          message: `${warning.message}.`,
-          mend: "Drain the GPU and reset it; replace it if they come back.",
-        },
-      ];
-    }
-    if (/port \d+ is /.test(warning.message)) {
-      return [
-        {
-          code: "PORT_DOWN",
-          severity: "warning",
-          message: `${warning.message}.`,
-          mend: "Check the cable and the switch; ibstat shows the physical state.",
-        },
-      ];
-    }
-    if (/printed more than/.test(warning.message)) {
-      return [
-        {
-          code: "TOOL_TROUBLE",
-          severity: "warning",
-          message: `${warning.message}.`,
-          mend: "Its output was cut, so part of the hardware may be missing here. Run the tool by hand and look at what it prints.",
-        },
-      ];
-    }
-    if (/is lost: the driver cannot reach it/.test(warning.message)) {
-      return [
-        {
-          code: "GPU_LOST",
-          severity: "error",
-          message: `${warning.message}.`,
-          mend: warning.hint ?? "Reboot the host; reseat or replace the card if it comes back.",
-        },
-      ];
-    }
-    if (/infoROM of a GPU is corrupted/.test(warning.message)) {
-      return [
-        {
-          code: "INFOROM_CORRUPT",
-          severity: "warning",
-          message: `${warning.message}.`,
-          mend: "The GPU works, but its serial number, ECC and page-retirement records cannot be trusted: have it serviced.",
-        },
-      ];
-    }
-    if (/its NVLink fabric is not ready/.test(warning.message)) {
-      return [
-        {
-          code: "FABRIC_NOT_READY",
-          severity: "error",
-          message: `${warning.message}.`,
-          mend: warning.hint ?? "Start the fabric manager: systemctl start nvidia-fabricmanager.",
-        },
-      ];
-    }
-    if (/did not end within its deadline|did not return within/.test(warning.message)) {
-      return [
-        {
-          code: "TOOL_TROUBLE",
-          severity: "warning",
-          message: `${warning.message}.`,
-          mend: "The vendor's tool or driver hangs: look at dmesg; a reset or reboot is usual.",
-        },
-      ];
-    }
+/** What a warning of detection means. Of several rules that match, the first counts. */
+interface WarningRule extends Pick<Finding, "code" | "severity" | "mend"> {
+  readonly match: RegExp;
+  /** Said instead of the warning's own words. */
+  readonly message?: string;
+  /** Whether the message names the source that warned. */
+  readonly namesSource?: true;
+  /** Whether the warning's own hint, where it has one, says more than `mend`. */
+  readonly prefersHint?: true;
+}
+
+const WARNING_RULES: readonly WarningRule[] = [
+  {
+    match: /no permission to query/,
+    code: "NO_PERMISSION",
+    severity: "error",
+    mend: "Give this user access to the device's files.",
+    namesSource: true,
+    prefersHint: true,
+  },
+  {
+    match: /neither NVML nor nvidia-smi answers|cannot reach the NVIDIA driver/,
+    code: "DRIVER_UNREACHABLE",
+    severity: "error",
+    mend: "Look at dmesg for NVRM lines; load the kernel module (modprobe nvidia) or install the driver again.",
+    namesSource: true,
+    prefersHint: true,
+  },
+  {
+    match: /driver is loaded but finds no device/,
+    code: "DRIVER_WITHOUT_DEVICE",
+    severity: "warning",
+    mend: "Look at dmesg for Xid and NVRM lines: a GPU may have fallen off the bus. Reboot or reseat it; in a container or virtual machine, pass it through.",
+    namesSource: true,
+  },
+  {
+    match: /different versions/,
+    code: "DRIVER_LIBRARY_MISMATCH",
+    severity: "error",
+    message: "The NVIDIA kernel module and the user-space libraries are of different versions.",
+    mend: "The driver was updated while it ran: reboot, or unload and load the nvidia modules. In a container, remove libnvidia-* that the image brings along.",
+  },
+  {
+    match: /NVLinks are inactive/,
+    code: "INACTIVE_LINKS",
+    severity: "warning",
+    mend: "Check nvidia-smi nvlink -s and the fabric manager (systemctl status nvidia-fabricmanager); reseat the bridge.",
+  },
+  {
+    match: /cannot read each other's memory.*: the GPU does not support it$/s,
+    code: "NO_PEER_ACCESS",
+    severity: "info",
+    mend: "",
+    prefersHint: true,
+  },
+  {
+    match: /cannot read each other's memory/,
+    code: "NO_PEER_ACCESS",
+    severity: "warning",
+    mend: "See the findings on ACS and IOMMU; GPUs under different host bridges of some platforms cannot peer at all.",
+  },
+  {
+    match: /uncorrected ECC/,
+    code: "ECC_ERRORS",
+    severity: "error",
+    mend: "Drain the GPU and reset it; replace it if they come back.",
+  },
+  {
+    match: /port \d+ is /,
+    code: "PORT_DOWN",
+    severity: "warning",
+    mend: "Check the cable and the switch; ibstat shows the physical state.",
+  },
+  {
+    match: /printed more than/,
+    code: "TOOL_TROUBLE",
+    severity: "warning",
+    mend: "Its output was cut, so part of the hardware may be missing here. Run the tool by hand and look at what it prints.",
+  },
+  {
+    match: /is lost: the driver cannot reach it/,
+    code: "GPU_LOST",
+    severity: "error",
+    mend: "Reboot the host; reseat or replace the card if it comes back.",
+    prefersHint: true,
+  },
+  {
+    match: /infoROM of a GPU is corrupted/,
+    code: "INFOROM_CORRUPT",
+    severity: "warning",
+    mend: "The GPU works, but its serial number, ECC and page-retirement records cannot be trusted: have it serviced.",
+  },
+  {
+    match: /its NVLink fabric is not ready/,
+    code: "FABRIC_NOT_READY",
+    severity: "error",
+    mend: "Start the fabric manager: systemctl start nvidia-fabricmanager.",
+    prefersHint: true,
+  },
+  {
+    match: /did not end within its deadline|did not return within/,
+    code: "TOOL_TROUBLE",
+    severity: "warning",
+    mend: "The vendor's tool or driver hangs: look at dmesg; a reset or reboot is usual.",
+  },
+  {
     // Detection warned, so something may be missing here: never "nothing wrong".
-    return [
-      {
-        code: "DETECTION_WARNING",
-        severity: "warning",
-        message: `${warning.source}: ${warning.message}.`,
-        mend:
-          warning.hint ??
-          "What was not understood is missing here, or its figures are: chorale detect lists what was read.",
-      },
-    ];
+    match: /(?:)/,
+    code: "DETECTION_WARNING",
+    severity: "warning",
+    mend: "What was not understood is missing here, or its figures are: chorale detect lists what was read.",
+    namesSource: true,
+    prefersHint: true,
+  },
+];
+
+const fromWarnings: Check = ({ inventory, bus }) => {
+  const isOthers = bus.some(
+    ({ vendor, kind, driver }) => vendor === "0x10de" && /^0x03/.test(kind) && driver !== "nvidia",
+  );
+  return inventory.warnings.flatMap(({ source, message, hint }) => {
+    if (SAID_ELSEWHERE.test(message)) return [];
+    // A GPU that another driver has, or nobody: DEVICE_WITHOUT_DRIVER says so.
+    if (isOthers && /neither NVML nor nvidia-smi answers/.test(message)) return [];
+    const rule = WARNING_RULES.find(({ match }) => match.test(message));
+    if (rule === undefined) return [];
+    const { code, severity } = rule;
+    const said = rule.message ?? `${rule.namesSource ? `${source}: ` : ""}${message}.`;
+    const mend = (rule.prefersHint ? hint : undefined) ?? rule.mend;
+    return { code, severity, message: said, mend };
   });
+};
 
 const masked: Check = ({ inventory, machine: { env } }) => {
   const hidden = inventory.devices.filter((device) => !device.visible && device.parent === undefined);
@@ -267,14 +242,12 @@ const masked: Check = ({ inventory, machine: { env } }) => {
   const set = names
     .filter((name) => env[name] !== undefined)
     .map((name) => `${name}=${env[name]?.slice(0, 60).replace(/[^\x20-\x7e]/g, "?")}`);
-  return [
-    {
-      code: "MASKED_DEVICES",
-      severity: "info",
-      message: `${hidden.map((device) => device.id).join(", ")} hidden from this process by ${set.join(" ") || "its environment"}.`,
-      mend: "Unset the variable, or name the devices that should be used.",
-    },
-  ];
+  return {
+    code: "MASKED_DEVICES",
+    severity: "info",
+    message: `${hidden.map((device) => device.id).join(", ")} hidden from this process by ${set.join(" ") || "its environment"}.`,
+    mend: "Unset the variable, or name the devices that should be used.",
+  };
 };
 
 /** Peer-to-peer copies go through the root complex when ACS redirects them or an IOMMU translates them. */
@@ -320,31 +293,27 @@ const peerToPeer: Check = async ({ inventory, machine: { files }, bus }) => {
 };
 
 const pcieDegraded: Check = ({ inventory }) =>
-  inventory.devices.flatMap(({ id, pcie }): Finding[] => {
+  inventory.devices.flatMap(({ id, pcie }): Finding | Finding[] => {
     const { width, maxWidth } = pcie ?? {};
     if (width === undefined || maxWidth === undefined || width >= maxWidth) return [];
-    return [
-      {
-        code: "PCIE_NARROW",
-        severity: "warning",
-        message: `${id} runs on ${width} PCIe lanes of ${maxWidth}.`,
-        mend: "The slot may be wired so; otherwise reseat the card or the riser.",
-      },
-    ];
+    return {
+      code: "PCIE_NARROW",
+      severity: "warning",
+      message: `${id} runs on ${width} PCIe lanes of ${maxWidth}.`,
+      mend: "The slot may be wired so; otherwise reseat the card or the riser.",
+    };
   });
 
 const fabricManager: Check = ({ inventory, gpus, bus }) => {
   const switched = inventory.topology.nodes.some((node) => node.kind === "nvswitch");
   const hasSwitch = bus.some(({ vendor, kind }) => vendor === "0x10de" && kind.startsWith("0x0680"));
   if (switched || gpus.length < 2 || !hasSwitch) return [];
-  return [
-    {
-      code: "NVSWITCH_DOWN",
-      severity: "error",
-      message: "NVSwitches are on the bus, but no GPU has a link to them.",
-      mend: "Start the fabric manager of the driver's own version: systemctl start nvidia-fabricmanager.",
-    },
-  ];
+  return {
+    code: "NVSWITCH_DOWN",
+    severity: "error",
+    message: "NVSwitches are on the bus, but no GPU has a link to them.",
+    mend: "Start the fabric manager of the driver's own version: systemctl start nvidia-fabricmanager.",
+  };
 };
 
 const CHECKS: readonly Check[] = [

@@ -22,7 +22,8 @@ export interface ExaminedMachine {
   readonly gpus: readonly Device[];
   readonly bus: readonly PciFunction[];
 }
-export type Check = (about: ExaminedMachine) => Promise<Finding[]> | Finding[];
+/** One finding, or any number of them. */
+export type Check = (about: ExaminedMachine) => Promise<Finding | Finding[]> | Finding | Finding[];
 
 /** Most functions that the checks look at. */
 const MAX_FUNCTIONS = 4096;

@@ -37,27 +37,23 @@ const sharedMemory: Check = async ({ machine: { files }, facts, gpus }) => {
   const mend =
     "Docker: --shm-size=1g (or --ipc=host); Kubernetes: an emptyDir of medium Memory at /dev/shm; else mount -o remount,size=1g /dev/shm.";
   if (total < needed) {
-    return [
-      {
-        code: "SHM_SMALL",
-        severity: "warning",
-        message: `/dev/shm has ${mib(total)}; NCCL's ranks on ${gpus.length} GPUs want ${mib(needed)} or more where they cannot use peer access.`,
-        evidence,
-        mend,
-      },
-    ];
+    return {
+      code: "SHM_SMALL",
+      severity: "warning",
+      message: `/dev/shm has ${mib(total)}; NCCL's ranks on ${gpus.length} GPUs want ${mib(needed)} or more where they cannot use peer access.`,
+      evidence,
+      mend,
+    };
   }
   const free = facts.shm?.freeBytes;
   if (free === undefined || free >= needed) return [];
-  return [
-    {
-      code: "SHM_FULL",
-      severity: "warning",
-      message: `/dev/shm has ${mib(free)} free of ${mib(total)}; NCCL may want ${mib(needed)}.`,
-      evidence: [`statfs of /dev/shm: ${free} of ${total} bytes free`],
-      mend: "Remove what dead processes left there (ls -l /dev/shm; nccl-* of runs that are over), or make it larger.",
-    },
-  ];
+  return {
+    code: "SHM_FULL",
+    severity: "warning",
+    message: `/dev/shm has ${mib(free)} free of ${mib(total)}; NCCL may want ${mib(needed)}.`,
+    evidence: [`statfs of /dev/shm: ${free} of ${total} bytes free`],
+    mend: "Remove what dead processes left there (ls -l /dev/shm; nccl-* of runs that are over), or make it larger.",
+  };
 };
 
 const lockedMemory: Check = async ({ machine: { files }, inventory, gpus }) => {
@@ -70,15 +66,13 @@ const lockedMemory: Check = async ({ machine: { files }, inventory, gpus }) => {
   const line = limits.split("\n").find((entry) => entry.startsWith("Max locked memory"));
   const soft = /^Max locked memory\s+(\d+)\s/.exec(line ?? "")?.[1];
   if (line === undefined || soft === undefined || Number(soft) >= ENOUGH_LOCKED_BYTES) return [];
-  return [
-    {
-      code: "MEMLOCK_LOW",
-      severity: "warning",
-      message: `This process may lock ${Math.round(Number(soft) / 1024)} KiB of memory; RDMA adapters cannot register NCCL's buffers in that.`,
-      evidence: [line.replace(/\s+/g, " ").trim()],
-      mend: "ulimit -l unlimited (limits.conf: memlock; systemd: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1).",
-    },
-  ];
+  return {
+    code: "MEMLOCK_LOW",
+    severity: "warning",
+    message: `This process may lock ${Math.round(Number(soft) / 1024)} KiB of memory; RDMA adapters cannot register NCCL's buffers in that.`,
+    evidence: [line.replace(/\s+/g, " ").trim()],
+    mend: "ulimit -l unlimited (limits.conf: memlock; systemd: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1).",
+  };
 };
 
 /** Variables with which launchers tell how many ranks run on this host. */
@@ -142,15 +136,13 @@ const separateContainers: Check = async ({ machine: { files, env }, inventory, g
   const status = (await files.readText("/proc/self/status", 8192)) ?? "";
   const pid = /^Pid:\s+(\d+)/m.exec(status)?.[1];
   if (pid !== "1") return [];
-  return [
-    {
-      code: "IPC_UNUSABLE",
-      severity: "warning",
-      message: `This rank is process 1 of its container, and ${local.ranks} ranks run on the host: ranks in separate containers can share neither CUDA memory handles nor /dev/shm.`,
-      evidence: [`${local.name}=${local.ranks}`, "/proc/self/status: Pid: 1"],
-      mend: "Start all ranks of a host in one container, or give the containers the host's namespaces: --ipc=host --pid=host.",
-    },
-  ];
+  return {
+    code: "IPC_UNUSABLE",
+    severity: "warning",
+    message: `This rank is process 1 of its container, and ${local.ranks} ranks run on the host: ranks in separate containers can share neither CUDA memory handles nor /dev/shm.`,
+    evidence: [`${local.name}=${local.ranks}`, "/proc/self/status: Pid: 1"],
+    mend: "Start all ranks of a host in one container, or give the containers the host's namespaces: --ipc=host --pid=host.",
+  };
 };
 
 interface Variable {
@@ -236,19 +228,17 @@ function configured(text: string | undefined): ReadonlyMap<string, string> {
 const variables: Check = async ({ machine: { env, files }, gpus }) => {
   if (gpus.length === 0) return [];
   const file = configured(await files.readText("/etc/nccl.conf", 65_536));
-  return VARIABLES.flatMap(({ name, hurts, severity, what }): Finding[] => {
+  return VARIABLES.flatMap(({ name, hurts, severity, what }): Finding | Finding[] => {
     const value = env[name] ?? file.get(name);
     if (value === undefined || !hurts(value.trim())) return [];
     const where = env[name] === undefined ? "/etc/nccl.conf: " : "";
-    return [
-      {
-        code: "NCCL_VARIABLE",
-        severity,
-        message: `${name}: ${what}.`,
-        evidence: [`${where}${name}=${value.slice(0, 80).replace(/[^\x20-\x7e]/g, "?")}`],
-        mend: "Unset it, unless it was set to work round a fault that is still there.",
-      },
-    ];
+    return {
+      code: "NCCL_VARIABLE",
+      severity,
+      message: `${name}: ${what}.`,
+      evidence: [`${where}${name}=${value.slice(0, 80).replace(/[^\x20-\x7e]/g, "?")}`],
+      mend: "Unset it, unless it was set to work round a fault that is still there.",
+    };
   });
 };
 

@@ -36,15 +36,13 @@ const driverLibrary: Check = async ({ machine: { files } }) => {
     const library = /libcuda\.so\.(\d+\.[\d.]+)$/.exec(real ?? "")?.[1];
     if (real === undefined || library === undefined) continue;
     if (library === kernel) return [];
-    return [
-      {
-        code: "DRIVER_LIBRARY_MISMATCH",
-        severity: "error",
-        message: `The NVIDIA kernel module is ${kernel}, and the driver's library is ${library}.`,
-        evidence: [`kernel module: ${kernel}`, `${folder}/libcuda.so.1 -> ${real.split("/").at(-1)}`],
-        mend: "The driver was updated while it ran: reboot, or unload and load the nvidia modules. In a container, remove libcuda and libnvidia-* that the image brings along.",
-      },
-    ];
+    return {
+      code: "DRIVER_LIBRARY_MISMATCH",
+      severity: "error",
+      message: `The NVIDIA kernel module is ${kernel}, and the driver's library is ${library}.`,
+      evidence: [`kernel module: ${kernel}`, `${folder}/libcuda.so.1 -> ${real.split("/").at(-1)}`],
+      mend: "The driver was updated while it ran: reboot, or unload and load the nvidia modules. In a container, remove libcuda and libnvidia-* that the image brings along.",
+    };
   }
   return [];
 };
@@ -80,7 +78,7 @@ const cudaInit: Check = ({ facts: { cuda }, gpus }) => {
     message: "The CUDA driver does not start.",
     mend: "Look at dmesg for NVRM lines, and whether /dev/nvidiactl and /dev/nvidia-uvm are there (nvidia-modprobe -u -c=0).",
   };
-  return [{ severity: "error", ...known, evidence: [cuda.problem.slice(0, 300)] }];
+  return { severity: "error", ...known, evidence: [cuda.problem.slice(0, 300)] };
 };
 
 /** A newer major version of CUDA needs a newer driver; within one major version, minor versions are compatible (R525 on). */
@@ -128,39 +126,33 @@ const ncclLibrary: Check = ({ facts: { nccl } }) => {
   const update = "Install a newer NCCL: apt-get install libnccl2, or pip install nvidia-nccl-cu12 (cu13).";
   if (nccl.version === undefined) {
     if (nccl.problem === undefined || !/does not export|older than/.test(nccl.problem)) return [];
-    return [
-      {
-        code: "NCCL_TOO_OLD",
-        severity: "error",
-        message: `No NCCL here is ${OLDEST_NCCL} or newer, which the nccl backend needs.`,
-        evidence: [nccl.problem.slice(0, 300)],
-        mend: update,
-      },
-    ];
+    return {
+      code: "NCCL_TOO_OLD",
+      severity: "error",
+      message: `No NCCL here is ${OLDEST_NCCL} or newer, which the nccl backend needs.`,
+      evidence: [nccl.problem.slice(0, 300)],
+      mend: update,
+    };
   }
   if (compareVersions(nccl.version, OLDEST_NCCL) < 0) {
-    return [
-      {
-        code: "NCCL_TOO_OLD",
-        severity: "error",
-        message: `NCCL is ${nccl.version}; the nccl backend needs ${OLDEST_NCCL} or newer.`,
-        evidence: [`${where}: ${nccl.version}`],
-        mend: update,
-      },
-    ];
+    return {
+      code: "NCCL_TOO_OLD",
+      severity: "error",
+      message: `NCCL is ${nccl.version}; the nccl backend needs ${OLDEST_NCCL} or newer.`,
+      evidence: [`${where}: ${nccl.version}`],
+      mend: update,
+    };
   }
   const { version } = nccl;
   const stripped = (nccl.missing ?? []).filter(({ since }) => compareVersions(version, since) >= 0);
   if (stripped.length === 0) return [];
-  return [
-    {
-      code: "NCCL_SYMBOLS_MISSING",
-      severity: "warning",
-      message: `NCCL says it is ${version}, but lacks functions of that version: a stand-in, or a stripped build.`,
-      evidence: stripped.map(({ symbol, since }) => `${symbol} (since ${since}) is not in ${where}`),
-      mend: "Look which libnccl.so.2 is loaded (LD_LIBRARY_PATH, Python wheels), or name the right one in CHORALE_NCCL_LIBRARY.",
-    },
-  ];
+  return {
+    code: "NCCL_SYMBOLS_MISSING",
+    severity: "warning",
+    message: `NCCL says it is ${version}, but lacks functions of that version: a stand-in, or a stripped build.`,
+    evidence: stripped.map(({ symbol, since }) => `${symbol} (since ${since}) is not in ${where}`),
+    mend: "Look which libnccl.so.2 is loaded (LD_LIBRARY_PATH, Python wheels), or name the right one in CHORALE_NCCL_LIBRARY.",
+  };
 };
 
 const peerAccess: Check = ({ facts: { cuda }, inventory }) => {
@@ -169,22 +161,20 @@ const peerAccess: Check = ({ facts: { cuda }, inventory }) => {
     return [];
   const names = cuda?.names ?? [];
   const isByProduct = names.length > 0 && names.every((name) => /GeForce/.test(name));
-  return [
-    {
-      code: "NO_PEER_ACCESS",
-      severity: isByProduct ? "info" : "warning",
-      message: `${pairs.length} pair${pairs.length === 1 ? "" : "s"} of GPUs cannot reach each other's memory; NCCL copies through host memory between them.`,
-      evidence: [
-        `cuDeviceCanAccessPeer is 0: ${pairs
-          .slice(0, 8)
-          .map(([a, b]) => `${a}-${b}`)
-          .join(", ")}`,
-      ],
-      mend: isByProduct
-        ? "The driver gives GeForce GPUs no peer access over PCIe."
-        : "See the findings on ACS, IOMMU and NVLink; in a virtual machine the hypervisor must allow it; GPUs under different host bridges of some platforms cannot peer at all.",
-    },
-  ];
+  return {
+    code: "NO_PEER_ACCESS",
+    severity: isByProduct ? "info" : "warning",
+    message: `${pairs.length} pair${pairs.length === 1 ? "" : "s"} of GPUs cannot reach each other's memory; NCCL copies through host memory between them.`,
+    evidence: [
+      `cuDeviceCanAccessPeer is 0: ${pairs
+        .slice(0, 8)
+        .map(([a, b]) => `${a}-${b}`)
+        .join(", ")}`,
+    ],
+    mend: isByProduct
+      ? "The driver gives GeForce GPUs no peer access over PCIe."
+      : "See the findings on ACS, IOMMU and NVLink; in a virtual machine the hypervisor must allow it; GPUs under different host bridges of some platforms cannot peer at all.",
+  };
 };
 
 const linksDown: Check = ({ gpus }) => {
@@ -193,32 +183,26 @@ const linksDown: Check = ({ gpus }) => {
     return isOnBaseboard(gpu.name) && links?.active === 0 && Number(links.inactive) > 0;
   });
   if (dark.length === 0) return [];
-  return [
-    {
-      code: "LINKS_DOWN",
-      severity: "error",
-      message: `All NVLinks of ${dark.map((gpu) => gpu.id).join(", ")} are down.`,
-      evidence: dark.slice(0, 8).map((gpu) => `${gpu.id} (${gpu.name}): ${JSON.stringify(gpu.details?.["nvlinks"])}`),
-      mend: "Start the fabric manager of the driver's own version (systemctl status nvidia-fabricmanager), then nvidia-smi nvlink -s; reset or service the board if they stay down.",
-    },
-  ];
+  return {
+    code: "LINKS_DOWN",
+    severity: "error",
+    message: `All NVLinks of ${dark.map((gpu) => gpu.id).join(", ")} are down.`,
+    evidence: dark.slice(0, 8).map((gpu) => `${gpu.id} (${gpu.name}): ${JSON.stringify(gpu.details?.["nvlinks"])}`),
+    mend: "Start the fabric manager of the driver's own version (systemctl status nvidia-fabricmanager), then nvidia-smi nvlink -s; reset or service the board if they stay down.",
+  };
 };
 
 const mig: Check = ({ inventory, gpus }) => {
   const parents = new Set(inventory.devices.flatMap((d) => (d.family === "nvidia-gpu" ? (d.parent ?? []) : [])));
   const split = gpus.filter((gpu) => gpu.details?.["migEnabled"] === true || parents.has(gpu.id));
   if (split.length === 0) return [];
-  return [
-    {
-      code: "MIG_ENABLED",
-      severity: gpus.length > 1 ? "warning" : "info",
-      message: `MIG is on for ${split.map((gpu) => gpu.id).join(", ")}: a process sees one instance only, without NVLink and peer access, so NCCL has no second GPU there.`,
-      evidence: split.map(
-        (gpu) => `${gpu.id}: ${inventory.devices.filter((d) => d.parent === gpu.id).length} instances`,
-      ),
-      mend: "For collectives between GPUs turn MIG off (nvidia-smi -i N -mig 0, as root, with nothing running); single ranks may use an instance.",
-    },
-  ];
+  return {
+    code: "MIG_ENABLED",
+    severity: gpus.length > 1 ? "warning" : "info",
+    message: `MIG is on for ${split.map((gpu) => gpu.id).join(", ")}: a process sees one instance only, without NVLink and peer access, so NCCL has no second GPU there.`,
+    evidence: split.map((gpu) => `${gpu.id}: ${inventory.devices.filter((d) => d.parent === gpu.id).length} instances`),
+    mend: "For collectives between GPUs turn MIG off (nvidia-smi -i N -mig 0, as root, with nothing running); single ranks may use an instance.",
+  };
 };
 
 const MODE_QUERY = ["--query-gpu=index,persistence_mode,compute_mode", "--format=csv,noheader"];
@@ -306,32 +290,21 @@ const xid: Check = async ({ machine, gpus, bus }) => {
     const [, address, number] = /NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)/.exec(line) ?? [];
     return number === undefined ? [] : [{ line: line.trim().slice(0, 200), address, number: Number(number) }];
   });
-  const report = (found: typeof lines, grave: boolean): Finding[] => {
+  return [true, false].flatMap((grave): Finding | Finding[] => {
+    const found = lines.filter((one) => (GRAVE_XID[one.number] !== undefined) === grave);
     if (found.length === 0) return [];
     const numbers = [...new Set(found.map((one) => one.number))];
     const text = numbers.map((n) => (GRAVE_XID[n] === undefined ? `${n}` : `${n} (${GRAVE_XID[n]})`)).join(", ");
-    return [
-      {
-        code: "XID_ERRORS",
-        severity: grave ? "error" : "info",
-        message: `The kernel's log has Xid ${text} of ${[...new Set(found.map((one) => one.address))].join(", ")}.`,
-        evidence: found.slice(-4).map((one) => one.line),
-        mend: grave
-          ? "Drain the GPU, reset it or reboot, and have it serviced if it comes back (NVIDIA's XID Errors guide has the action for each number)."
-          : "A program's own fault (13, 31, 43, 45), or history: look at the time of the lines.",
-      },
-    ];
-  };
-  return [
-    ...report(
-      lines.filter((one) => GRAVE_XID[one.number] !== undefined),
-      true,
-    ),
-    ...report(
-      lines.filter((one) => GRAVE_XID[one.number] === undefined),
-      false,
-    ),
-  ];
+    return {
+      code: "XID_ERRORS",
+      severity: grave ? "error" : "info",
+      message: `The kernel's log has Xid ${text} of ${[...new Set(found.map((one) => one.address))].join(", ")}.`,
+      evidence: found.slice(-4).map((one) => one.line),
+      mend: grave
+        ? "Drain the GPU, reset it or reboot, and have it serviced if it comes back (NVIDIA's XID Errors guide has the action for each number)."
+        : "A program's own fault (13, 31, 43, 45), or history: look at the time of the lines.",
+    };
+  });
 };
 
 export const NVIDIA_CHECKS: readonly Check[] = [
