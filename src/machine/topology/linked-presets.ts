@@ -3,77 +3,23 @@ import { wordTable } from "../../core/index.ts";
 import { cpu, type Fabric, type FabricLink, fullMesh, type HostSpec, part, pcie } from "./preset-builder.ts";
 import { CPUS, type Entry, nvswitched } from "./preset-entry.ts";
 
-type Triple = readonly [a: number, b: number, count: number];
-const linksOf = (triples: readonly Triple[], perLinkGBps: number): FabricLink[] =>
-  triples.map(([a, b, count]) => ({ a, b, count, bandwidthGBps: perLinkGBps * count }));
+/** Reads links as `a-b*count`, one by default. */
+const linksOf = (text: string, perLinkGBps: number): FabricLink[] =>
+  text.split(" ").map((word) => {
+    const [a = 0, b = 0, count = 1] = word.split(/[-*]/).map(Number);
+    return { a, b, count, bandwidthGBps: perLinkGBps * count };
+  });
 
 /** The hybrid cube mesh of a DGX-1 with V100: six NVLinks of 25 GB/s a GPU. */
-const DGX1_LINKS: readonly Triple[] = [
-  [0, 1, 1],
-  [0, 2, 1],
-  [0, 3, 2],
-  [0, 4, 2],
-  [1, 2, 2],
-  [1, 3, 1],
-  [1, 5, 2],
-  [2, 3, 2],
-  [2, 6, 1],
-  [3, 7, 1],
-  [4, 5, 1],
-  [4, 6, 1],
-  [4, 7, 2],
-  [5, 6, 2],
-  [5, 7, 1],
-  [6, 7, 2],
-];
+const DGX1_LINKS = "0-1 0-2 0-3*2 0-4*2 1-2*2 1-3 1-5*2 2-3*2 2-6 3-7 4-5 4-6 4-7*2 5-6*2 5-7 6-7*2";
 
 /** The eight dies of a four-package MI250X node (Frontier, LUMI): 50 GB/s a link, 4 within a package. */
-const MI250X_LINKS: readonly Triple[] = [
-  [0, 1, 4],
-  [2, 3, 4],
-  [4, 5, 4],
-  [6, 7, 4],
-  [0, 6, 2],
-  [2, 4, 2],
-  [0, 2, 1],
-  [1, 3, 1],
-  [1, 5, 1],
-  [3, 7, 1],
-  [4, 6, 1],
-  [5, 7, 1],
-];
+const MI250X_LINKS = "0-1*4 2-3*4 4-5*4 6-7*4 0-6*2 2-4*2 0-2 1-3 1-5 3-7 4-6 5-7";
 
 /** The sixteen dies of an eight-package MI250 node (Azure, and the testbed of TACCL and ForestColl). */
-const MI250_16_LINKS: readonly Triple[] = [
-  [0, 1, 4],
-  [2, 3, 4],
-  [4, 5, 4],
-  [6, 7, 4],
-  [8, 9, 4],
-  [10, 11, 4],
-  [12, 13, 4],
-  [14, 15, 4],
-  [0, 4, 2],
-  [3, 7, 2],
-  [8, 12, 2],
-  [11, 15, 2],
-  [0, 8, 1],
-  [1, 5, 1],
-  [1, 9, 1],
-  [1, 10, 1],
-  [2, 6, 1],
-  [2, 9, 1],
-  [2, 10, 1],
-  [3, 11, 1],
-  [4, 6, 1],
-  [5, 6, 1],
-  [5, 7, 1],
-  [9, 13, 1],
-  [10, 14, 1],
-  [12, 14, 1],
-  [13, 14, 1],
-  [13, 15, 1],
-];
+const MI250_16_LINKS =
+  "0-1*4 2-3*4 4-5*4 6-7*4 8-9*4 10-11*4 12-13*4 14-15*4 0-4*2 3-7*2 8-12*2 11-15*2 0-8 1-5 1-9 1-10 2-6 " +
+  "2-9 2-10 3-11 4-6 5-6 5-7 9-13 10-14 12-14 13-14 13-15";
 
 /** Two cards under each bridge: 12 NVLinks of 25 GB/s on A100, 18 on H100 NVL's generation. */
 function bridged(
@@ -85,7 +31,7 @@ function bridged(
   source: string,
 ): Entry {
   const chip = part(key);
-  const pairs = Array.from({ length: num / 2 }, (_, i): Triple => [2 * i, 2 * i + 1, links]);
+  const pairs = Array.from({ length: num / 2 }, (_, i) => `${2 * i}-${2 * i + 1}*${links}`).join(" ");
   const perLinkGBps = generation === 4 ? 26.562 : 25;
   return {
     summary: `${num}x ${chip.name}, NVLink bridges between pairs`,
@@ -102,7 +48,7 @@ function bridged(
   };
 }
 
-function instinct(host: HostSpec["cpu"], num: number, links: readonly Triple[], key: string): HostSpec {
+function instinct(host: HostSpec["cpu"], num: number, links: string, key: string): HostSpec {
   const fabric: Fabric = { kind: "xgmi", generation: 3, links: linksOf(links, 50) };
   return {
     cpu: host,

@@ -1,11 +1,8 @@
 /** AMD's GPUs. Narrower patterns stand first. */
-import { GIB, type Part } from "./part.ts";
+import { GIB, type Part, partsOf } from "./part.ts";
 
-const AMD = { family: "amd-gpu", vendor: "AMD" } as const;
-
-export const AMD_PARTS: readonly Part[] = [
+export const AMD_PARTS: readonly Part[] = partsOf({ family: "amd-gpu", vendor: "AMD" }, [
   {
-    ...AMD,
     key: "mi355x",
     name: "AMD Instinct MI355X",
     memoryBytes: 288 * GIB,
@@ -17,7 +14,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI355X data sheet",
   },
   {
-    ...AMD,
     key: "mi325x",
     name: "AMD Instinct MI325X",
     memoryBytes: 256 * GIB,
@@ -29,7 +25,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI325X data sheet",
   },
   {
-    ...AMD,
     key: "mi300x",
     name: "AMD Instinct MI300X",
     memoryBytes: 192 * GIB,
@@ -41,7 +36,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI300X data sheet",
   },
   {
-    ...AMD,
     key: "mi250x",
     name: "AMD Instinct MI250X (one die)",
     memoryBytes: 64 * GIB,
@@ -53,7 +47,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI250X data sheet, halved: each of its two dies is a device",
   },
   {
-    ...AMD,
     key: "mi250",
     name: "AMD Instinct MI250 (one die)",
     memoryBytes: 64 * GIB,
@@ -65,7 +58,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI250 data sheet, halved: each of its two dies is a device",
   },
   {
-    ...AMD,
     key: "mi210",
     name: "AMD Instinct MI210",
     memoryBytes: 64 * GIB,
@@ -77,7 +69,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI210 data sheet",
   },
   {
-    ...AMD,
     key: "mi100",
     name: "AMD Instinct MI100",
     memoryBytes: 32 * GIB,
@@ -89,7 +80,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Instinct MI100 data sheet",
   },
   {
-    ...AMD,
     key: "pro-w7900",
     name: "AMD Radeon PRO W7900",
     memoryBytes: 48 * GIB,
@@ -101,7 +91,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Radeon PRO W7900 data sheet",
   },
   {
-    ...AMD,
     key: "rx7900xtx",
     name: "AMD Radeon RX 7900 XTX",
     memoryBytes: 24 * GIB,
@@ -113,7 +102,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Radeon RX 7900 XTX specifications",
   },
   {
-    ...AMD,
     key: "rx7900xt",
     name: "AMD Radeon RX 7900 XT",
     memoryBytes: 20 * GIB,
@@ -125,7 +113,6 @@ export const AMD_PARTS: readonly Part[] = [
     source: "AMD Radeon RX 7900 XT specifications",
   },
   {
-    ...AMD,
     key: "rx9070xt",
     name: "AMD Radeon RX 9070 XT",
     memoryBytes: 16 * GIB,
@@ -136,4 +123,4 @@ export const AMD_PARTS: readonly Part[] = [
     match: /RX 9070 XT/,
     source: "AMD Radeon RX 9070 XT specifications",
   },
-];
+]);

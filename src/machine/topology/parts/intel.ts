@@ -2,14 +2,12 @@
  * Intel's GPUs. Peaks of 16-bit floats are those of the matrix engines (XMX): half of the published 8-bit rate where Intel
  * gives only that. Narrower patterns stand first.
  */
-import { GIB, type Part } from "./part.ts";
+import { GIB, type Part, partsOf } from "./part.ts";
 
-const INTEL = { family: "intel-gpu", vendor: "Intel" } as const;
 const xmx = (i8: number, f32?: number) => ({ ...(f32 !== undefined && { f32 }), f16: i8 / 2, bf16: i8 / 2, i8 });
 
-export const INTEL_PARTS: readonly Part[] = [
+export const INTEL_PARTS: readonly Part[] = partsOf({ family: "intel-gpu", vendor: "Intel" }, [
   {
-    ...INTEL,
     key: "max1550",
     name: "Intel Data Center GPU Max 1550",
     memoryBytes: 128 * GIB,
@@ -21,7 +19,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Data Center GPU Max Series technical overview",
   },
   {
-    ...INTEL,
     key: "max1100",
     name: "Intel Data Center GPU Max 1100",
     memoryBytes: 48 * GIB,
@@ -33,7 +30,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Data Center GPU Max 1100 product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "flex170",
     name: "Intel Data Center GPU Flex 170",
     memoryBytes: 16 * GIB,
@@ -45,7 +41,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Data Center GPU Flex 170 product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "arc-b580",
     name: "Intel Arc B580",
     memoryBytes: 12 * GIB,
@@ -57,7 +52,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc B580 product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "arc-b570",
     name: "Intel Arc B570",
     memoryBytes: 10 * GIB,
@@ -69,7 +63,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc B570 product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "arc-pro-b60",
     name: "Intel Arc Pro B60",
     memoryBytes: 24 * GIB,
@@ -81,7 +74,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc Pro B-Series product brief",
   },
   {
-    ...INTEL,
     key: "arc-pro-b50",
     name: "Intel Arc Pro B50",
     memoryBytes: 16 * GIB,
@@ -93,7 +85,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc Pro B-Series product brief",
   },
   {
-    ...INTEL,
     key: "arc-a770",
     name: "Intel Arc A770",
     memoryBytes: 16 * GIB,
@@ -105,7 +96,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc A770 16 GB product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "arc-a750",
     name: "Intel Arc A750",
     memoryBytes: 8 * GIB,
@@ -117,7 +107,6 @@ export const INTEL_PARTS: readonly Part[] = [
     source: "Intel Arc A750 product specifications (ark.intel.com)",
   },
   {
-    ...INTEL,
     key: "arc-a380",
     name: "Intel Arc A380",
     memoryBytes: 6 * GIB,
@@ -128,4 +117,4 @@ export const INTEL_PARTS: readonly Part[] = [
     match: /\bArc(?:\(TM\))? A380\b/,
     source: "Intel Arc A380 product specifications (ark.intel.com)",
   },
-];
+]);

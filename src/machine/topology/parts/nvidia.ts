@@ -1,12 +1,10 @@
 /** NVIDIA's GPUs: memory as the driver reports it where that is known. Narrower patterns stand first. */
-import { MIB, type Part } from "./part.ts";
+import { MIB, type Part, partsOf } from "./part.ts";
 
-const NVIDIA = { family: "nvidia-gpu", vendor: "NVIDIA" } as const;
 const HOPPER = { f64: 67, f32: 67, f16: 989.4, bf16: 989.4, f8e4m3: 1978.9, f8e5m2: 1978.9, i8: 1978.9 };
 
-export const NVIDIA_PARTS: readonly Part[] = [
+export const NVIDIA_PARTS: readonly Part[] = partsOf({ family: "nvidia-gpu", vendor: "NVIDIA" }, [
   {
-    ...NVIDIA,
     key: "gb300",
     name: "NVIDIA GB300",
     memoryBytes: 284208 * MIB,
@@ -18,7 +16,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA GB300 NVL72 data sheet (sparse figures halved)",
   },
   {
-    ...NVIDIA,
     key: "gb200",
     name: "NVIDIA GB200",
     memoryBytes: 189471 * MIB,
@@ -30,7 +27,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA GB200 NVL72 data sheet (sparse figures halved)",
   },
   {
-    ...NVIDIA,
     key: "b300",
     name: "NVIDIA B300 SXM6 AC",
     memoryBytes: 275040 * MIB,
@@ -42,7 +38,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA HGX B300 specifications, an eighth of the board (sparse figures halved)",
   },
   {
-    ...NVIDIA,
     key: "b200",
     name: "NVIDIA B200",
     memoryBytes: 183359 * MIB,
@@ -54,7 +49,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA HGX B200 specifications, an eighth of the board (sparse figures halved)",
   },
   {
-    ...NVIDIA,
     key: "gh200-144",
     name: "NVIDIA GH200 144G HBM3e",
     memoryBytes: 147456 * MIB,
@@ -65,7 +59,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA GH200 Grace Hopper Superchip data sheet",
   },
   {
-    ...NVIDIA,
     key: "gh200-96",
     name: "NVIDIA GH200 480GB",
     memoryBytes: 97871 * MIB,
@@ -76,7 +69,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA GH200 Grace Hopper Superchip data sheet",
   },
   {
-    ...NVIDIA,
     key: "h200-nvl",
     name: "NVIDIA H200 NVL",
     memoryBytes: 143771 * MIB,
@@ -88,7 +80,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA H200 data sheet",
   },
   {
-    ...NVIDIA,
     key: "h200",
     name: "NVIDIA H200",
     memoryBytes: 143771 * MIB,
@@ -100,7 +91,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA H200 data sheet; memory as nvidia-smi reports it",
   },
   {
-    ...NVIDIA,
     key: "h100-pcie",
     name: "NVIDIA H100 PCIe",
     memoryBytes: 81559 * MIB,
@@ -112,7 +102,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA H100 Tensor Core GPU Architecture white paper, table 2",
   },
   {
-    ...NVIDIA,
     key: "h100-nvl",
     name: "NVIDIA H100 NVL",
     memoryBytes: 95830 * MIB,
@@ -124,7 +113,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA H100 data sheet",
   },
   {
-    ...NVIDIA,
     key: "h100",
     name: "NVIDIA H100 80GB HBM3",
     memoryBytes: 81559 * MIB,
@@ -136,7 +124,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA H100 data sheet; memory as nvidia-smi reports it",
   },
   {
-    ...NVIDIA,
     key: "a100-40",
     name: "NVIDIA A100-SXM4-40GB",
     memoryBytes: 40960 * MIB,
@@ -148,7 +135,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A100 Tensor Core GPU Architecture white paper",
   },
   {
-    ...NVIDIA,
     key: "a100-80-pcie",
     name: "NVIDIA A100 80GB PCIe",
     memoryBytes: 81920 * MIB,
@@ -160,7 +146,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A100 80GB data sheet",
   },
   {
-    ...NVIDIA,
     key: "a100-80",
     name: "NVIDIA A100-SXM4-80GB",
     memoryBytes: 81920 * MIB,
@@ -172,7 +157,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A100 80GB data sheet",
   },
   {
-    ...NVIDIA,
     key: "a30",
     name: "NVIDIA A30",
     memoryBytes: 24576 * MIB,
@@ -184,7 +168,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A30 data sheet",
   },
   {
-    ...NVIDIA,
     key: "a10g",
     name: "NVIDIA A10G",
     memoryBytes: 23028 * MIB,
@@ -196,7 +179,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A10G data sheet (AWS G5); memory as nvidia-smi reports it",
   },
   {
-    ...NVIDIA,
     key: "a10",
     name: "NVIDIA A10",
     memoryBytes: 23028 * MIB,
@@ -208,7 +190,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA A10 data sheet",
   },
   {
-    ...NVIDIA,
     key: "l40s",
     name: "NVIDIA L40S",
     memoryBytes: 46068 * MIB,
@@ -220,7 +201,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA L40S data sheet; memory as nvidia-smi reports it",
   },
   {
-    ...NVIDIA,
     key: "l40",
     name: "NVIDIA L40",
     memoryBytes: 46068 * MIB,
@@ -232,7 +212,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA L40 data sheet",
   },
   {
-    ...NVIDIA,
     key: "l4",
     name: "NVIDIA L4",
     memoryBytes: 23034 * MIB,
@@ -244,7 +223,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA L4 data sheet; memory as nvidia-smi reports it",
   },
   {
-    ...NVIDIA,
     key: "t4",
     name: "Tesla T4",
     memoryBytes: 15360 * MIB,
@@ -256,7 +234,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA T4 data sheet",
   },
   {
-    ...NVIDIA,
     key: "v100-32",
     name: "Tesla V100-SXM2-32GB",
     memoryBytes: 32768 * MIB,
@@ -268,7 +245,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA V100 data sheet",
   },
   {
-    ...NVIDIA,
     key: "v100-16",
     name: "Tesla V100-SXM2-16GB",
     memoryBytes: 16384 * MIB,
@@ -280,7 +256,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA V100 data sheet",
   },
   {
-    ...NVIDIA,
     key: "v100-pcie",
     name: "Tesla V100-PCIE-16GB",
     memoryBytes: 16384 * MIB,
@@ -292,7 +267,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA V100 data sheet",
   },
   {
-    ...NVIDIA,
     key: "rtx5090",
     name: "NVIDIA GeForce RTX 5090",
     memoryBytes: 32607 * MIB,
@@ -304,7 +278,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA RTX Blackwell GPU Architecture white paper (f32 accumulation)",
   },
   {
-    ...NVIDIA,
     key: "rtx4090",
     name: "NVIDIA GeForce RTX 4090",
     memoryBytes: 24564 * MIB,
@@ -316,7 +289,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA Ada GPU Architecture white paper (f32 accumulation)",
   },
   {
-    ...NVIDIA,
     key: "rtx3090",
     name: "NVIDIA GeForce RTX 3090",
     memoryBytes: 24576 * MIB,
@@ -328,7 +300,6 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source: "NVIDIA Ampere GA102 GPU Architecture white paper (f32 accumulation)",
   },
   {
-    ...NVIDIA,
     key: "gb10",
     name: "NVIDIA GB10",
     memoryBytes: 124_611 * MIB,
@@ -340,4 +311,4 @@ export const NVIDIA_PARTS: readonly Part[] = [
     source:
       "NVIDIA DGX Spark data sheet: 1 PFLOP sparse FP4, hence 1/4 of it sparse or 1/8 dense in 16 bits; of its 128 GB CUDA reports 121.69 GiB",
   },
-];
+]);

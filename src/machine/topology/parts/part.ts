@@ -21,3 +21,9 @@ export interface Part {
   readonly match: RegExp;
   readonly source: string;
 }
+
+type Maker = Pick<Part, "family" | "vendor">;
+
+/** The parts of one family and vendor. */
+export const partsOf = (maker: Maker, parts: readonly Omit<Part, keyof Maker>[]): Part[] =>
+  parts.map((one) => ({ ...maker, ...one }));
