@@ -25,6 +25,7 @@ import {
   pinned,
   readPoints,
   summary,
+  unmeasuredRange,
 } from "./planner-points.mjs";
 import { PRIORS, USUAL_SPREAD } from "./planner-priors.mjs";
 
@@ -182,19 +183,33 @@ function byCategory(rows) {
   return [...groups].sort(([x], [y]) => x.localeCompare(y));
 }
 
-function writeErrors({ rows }) {
-  const lines = heldOutRanges(rows).map(
-    ({ kind, low, high, points }) => `  ${JSON.stringify(kind)}: [${low}, ${high}, ${points}],`,
-  );
+function writeErrors({ rows, left }) {
+  const lines = heldOutRanges(rows).map(({ kind, low, high, points, generations }) => {
+    const name = /^\w+$/.test(kind) ? kind : JSON.stringify(kind);
+    const list = generations.map((own) => JSON.stringify(own)).join(", ");
+    return `  ${name}: {\n    low: ${low},\n    high: ${high},\n    points: ${points},\n    generations: [${list}],\n  },`;
+  });
+  const unmeasured = unmeasuredRange(left);
   writeFileSync(
     new URL("../src/planner/cost/estimate-errors.ts", import.meta.url),
     `/**
  * Written by bench/planner-fit.mjs; do not edit. Ratios of estimate to published speed by engine and what is estimated, of
- * points that the constants were not fitted to: the ends of the range that holds 86 % of them, and how many points.
+ * points that the constants were not fitted to: the ends of the range that holds 86 % of them, how many points, and of which
+ * generations of hardware.
  */
-export const ESTIMATE_ERRORS: Readonly<Record<string, readonly [low: number, high: number, count: number]>> = {
+export interface EstimateErrors {
+  readonly low: number;
+  readonly high: number;
+  readonly points: number;
+  readonly generations: readonly string[];
+}
+
+export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
 ${lines.join("\n")}
 };
+
+/** The same of ${unmeasured.points} points on hardware that no other source speaks of, estimated without their source. */
+export const UNMEASURED_ERRORS = { low: ${unmeasured.low}, high: ${unmeasured.high} } as const;
 `,
   );
 }
@@ -212,7 +227,12 @@ async function main() {
     const { value, plan } = estimate(planModel, item);
     if (typeof value !== "number") continue;
     // What memory lets in does not depend on the constants: batch and layout of the first plan stand.
-    const own = { ...pinned(item, plan), category: categoryOf(item.point), kind: kindOf(plan) };
+    const own = {
+      ...pinned(item, plan),
+      category: categoryOf(item.point),
+      kind: kindOf(plan),
+      generation: plan.workload.generation,
+    };
     items.push({ ...own, touched: touched(own, constantsOf(theta)) });
   }
   const iterations = Number(values.iterations);
@@ -247,8 +267,16 @@ async function main() {
     return left.map((item) => {
       const ratio = Math.exp(residual(item, without));
       const isTime = /ttft|latency/.test(item.point.metric);
-      const { category, kind, point } = item;
-      return { id: point.id, source: shortSource(point), category, kind, ratio, speed: isTime ? 1 / ratio : ratio };
+      const { category, kind, generation, point } = item;
+      return {
+        id: point.id,
+        source: shortSource(point),
+        category,
+        kind,
+        generation,
+        ratio,
+        speed: isTime ? 1 / ratio : ratio,
+      };
     });
   };
   const random = randomOf(Number(values.seed));
@@ -284,6 +312,7 @@ async function main() {
     );
   }
   const sources = [];
+  const alone = [];
   say("without each source");
   for (const source of new Set(items.map(({ point }) => shortSource(point)))) {
     const left = items.filter(({ point }) => shortSource(point) === source);
@@ -291,12 +320,14 @@ async function main() {
       left,
       items.filter(({ point }) => shortSource(point) !== source),
     );
+    alone.push(...out);
     for (const [category, ratios] of byCategory(out)) {
       sources.push({ source, category, ...summary(ratios) });
       say(`  ${source} | ${category}: ${said(summary(ratios))}`);
     }
   }
-  if (values.json !== undefined) writeFileSync(values.json, JSON.stringify({ rows: halves, table, sources }));
+  if (values.json !== undefined)
+    writeFileSync(values.json, JSON.stringify({ rows: halves, left: alone, table, sources }));
 }
 
 await main();

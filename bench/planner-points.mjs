@@ -91,6 +91,8 @@ export function requestOf(point) {
   else {
     const engine = engineOf(point);
     if (engine !== undefined) request.engine = engine;
+    // Its tables were made with -ub 2048.
+    if (/dgx-spark\.md/.test(point.source)) request.prefillChunkTokens = 2048;
   }
   return { model, hardware, request };
 }
@@ -247,6 +249,7 @@ export function heldOutRanges(rows) {
     return isFew ? [Math.min(low, allLow), Math.max(high, allHigh)] : [low, high];
   };
   return [...new Set(rows.map(({ kind }) => kind))].sort().map((kind) => {
+    const generations = [...new Set(rows.flatMap((row) => (row.kind === kind ? [row.generation] : [])))].sort();
     const own = rows.filter((row) => row.kind === kind);
     const ids = [...new Set(own.map(({ id }) => id))];
     const inside = ids.flatMap((id) => {
@@ -254,8 +257,21 @@ export function heldOutRanges(rows) {
       return own.filter((row) => row.id === id).map(({ speed }) => speed >= low && speed <= high);
     });
     const [low, high] = rangeOf(kind);
-    return { kind, low, high, points: ids.length, share: inside.filter(Boolean).length / inside.length };
+    return { kind, low, high, generations, points: ids.length, share: inside.filter(Boolean).length / inside.length };
   });
+}
+
+/**
+ * The range of estimates on hardware that nobody measured an engine on: from rows that were estimated without their source,
+ * those of a generation that no other source speaks of.
+ */
+export function unmeasuredRange(left) {
+  const alone = left.filter(
+    ({ kind, generation, source }) =>
+      !left.some((other) => other.kind === kind && other.generation === generation && other.source !== source),
+  );
+  const [low, high] = quantiles(alone.map(({ speed }) => speed));
+  return { low, high, points: alone.length };
 }
 
 /** The geometric mean, and the median of |ratio - 1|. */

@@ -171,6 +171,8 @@ export const shardingPlanSchema = z.object({
     zeroStage: z.union([z.literal(0), z.literal(1), z.literal(2), z.literal(3)]).optional(),
     /** Whose kernels and schedulers the times are those of. */
     engine: z.string().optional(),
+    /** Generation of the hardware whose constants timed it. */
+    generation: z.string().optional(),
     /** Training: sequences of one forward and backward pass, what is kept for the latter, and what updates the weights. */
     microBatch: positive.optional(),
     checkpointing: z.enum(["none", "selective", "full"]).optional(),

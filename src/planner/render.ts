@@ -58,9 +58,15 @@ function estimateLines(plan: ShardingPlan): string[] {
 
 /** How far the speed may be off, by what was measured of its kind. */
 function rangeLine(plan: ShardingPlan): string {
-  const { low, high, count, kind } = rangeOf(plan);
+  const { low, high, count, kind, measuredOn, isMeasured } = rangeOf(plan);
   const engine = plan.workload.engine === undefined ? "" : ` (${plan.workload.engine})`;
-  const basis = count === 0 ? `no measurement of ${kind} was compared` : `${count} published measurements of ${kind}`;
+  const known = `${count} published measurements of ${kind} on ${measuredOn.join(", ")}`;
+  const basis =
+    count === 0
+      ? `no measurement of ${kind} was compared`
+      : isMeasured
+        ? known
+        : `wider, as ${kind} was compared on no such hardware (${known})`;
   return `range       ${low.toFixed(2)} to ${high.toFixed(2)} times the speed${engine}: ${basis}`;
 }
 

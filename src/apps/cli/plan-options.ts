@@ -63,7 +63,7 @@ export function addModelOfTimeOptions(command: Command): Command {
     .option("--force-context", "plan beyond the model's context (RoPE scaling)")
     .option("--rope-scaling", "the same as --force-context")
     .option("--prefix-hits <share>", "share of the prompt that a prefix cache holds", share)
-    .option("--prefill-chunk <tokens>", "most tokens of one pass of a prefill (default: 8192)", sized(1))
+    .option("--prefill-chunk <tokens>", "most tokens of one pass of a prefill (default: 8192; llama.cpp 512)", sized(1))
     .option("--expert-overlap <share>", "share of the experts' exchange that is hidden behind computation", share)
     .option("--speculate <n:p>", "a draft proposes n tokens a step, each accepted with probability p: 3:0.7")
     .option("--micro-batch <n>", "training: sequences of one pass (default: the best)", sized(1))

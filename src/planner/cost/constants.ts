@@ -138,8 +138,11 @@ export const GATHER_OVERLAP = 0.5;
 /** What an optimizer in host memory is updated at: PCIe 4 both ways and a CPU's share of its memory, bytes/s. */
 export const HOST_BANDWIDTH = 25e9;
 
-/** Largest number of tokens in one forward pass: vLLM's default max_num_batched_tokens for chunked prefill on data-centre GPUs. */
-export const PREFILL_CHUNK_TOKENS = 8192;
+/**
+ * Largest number of tokens in one forward pass: vLLM's default max_num_batched_tokens for chunked prefill on data-centre GPUs,
+ * and llama.cpp's default --ubatch-size, in which several GPUs take turns.
+ */
+export const PREFILL_CHUNK_TOKENS = { "llama.cpp": 512, others: 8192 } as const;
 
 /** Memory that a process takes beside the model: driver context, libraries, workspaces, captured graphs. Bytes a rank. */
 export const FRAMEWORK_RESERVE_BYTES = {

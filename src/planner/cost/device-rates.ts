@@ -73,7 +73,9 @@ function productRate(
   }
   if (format.compute === "f8e4m3" && eight !== undefined) return of(eight, "matmul8");
   if (format.bits >= 16) return of(peak(device, format.compute) ?? half, "matmul16");
-  return of(half, "matmulPacked", true);
+  // llama.cpp multiplies packed weights in 8-bit integers, whose rate GeForce cards do not halve as they halve 16-bit floats'.
+  const integers = engine === "llama.cpp" ? (device.peakTflops?.i8 ?? 0) / 2 : 0;
+  return of(Math.max(half, integers), "matmulPacked", true);
 }
 
 export interface RateOptions {

@@ -1,16 +1,77 @@
 /**
  * Written by bench/planner-fit.mjs; do not edit. Ratios of estimate to published speed by engine and what is estimated, of
- * points that the constants were not fitted to: the ends of the range that holds 86 % of them, and how many points.
+ * points that the constants were not fitted to: the ends of the range that holds 86 % of them, how many points, and of which
+ * generations of hardware.
  */
-export const ESTIMATE_ERRORS: Readonly<Record<string, readonly [low: number, high: number, count: number]>> = {
-  "llama.cpp decode": [0.844, 1.2, 27],
-  "llama.cpp prefill": [0.763, 1.27, 8],
-  "llama.cpp serving": [0.792, 1.22, 5],
-  "pytorch decode": [0.892, 1.15, 11],
-  "tensorrt-llm prefill": [0.792, 1.28, 7],
-  "tensorrt-llm serving": [0.763, 1.22, 103],
-  training: [0.8, 1.53, 32],
-  "vllm decode": [0.905, 1.11, 12],
-  "vllm prefill": [0.792, 1.22, 3],
-  "vllm serving": [0.848, 1.22, 23],
+export interface EstimateErrors {
+  readonly low: number;
+  readonly high: number;
+  readonly points: number;
+  readonly generations: readonly string[];
+}
+
+export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
+  "llama.cpp decode": {
+    low: 0.843,
+    high: 1.2,
+    points: 27,
+    generations: ["ada", "ampere", "ampere-rtx", "apple", "hopper-pcie", "spark"],
+  },
+  "llama.cpp prefill": {
+    low: 0.718,
+    high: 1.22,
+    points: 8,
+    generations: ["ada", "ampere", "apple", "hopper-pcie", "spark"],
+  },
+  "llama.cpp serving": {
+    low: 0.792,
+    high: 1.22,
+    points: 5,
+    generations: ["spark"],
+  },
+  "pytorch decode": {
+    low: 0.892,
+    high: 1.15,
+    points: 11,
+    generations: ["ampere", "cdna2"],
+  },
+  "tensorrt-llm prefill": {
+    low: 0.792,
+    high: 1.28,
+    points: 7,
+    generations: ["ada", "ampere", "hopper"],
+  },
+  "tensorrt-llm serving": {
+    low: 0.763,
+    high: 1.22,
+    points: 103,
+    generations: ["ada", "ampere", "blackwell", "blackwell-rtx", "hopper"],
+  },
+  training: {
+    low: 0.8,
+    high: 1.53,
+    points: 32,
+    generations: ["ampere", "blackwell", "hopper", "neuron", "tpu"],
+  },
+  "vllm decode": {
+    low: 0.905,
+    high: 1.11,
+    points: 12,
+    generations: ["ampere", "cdna3"],
+  },
+  "vllm prefill": {
+    low: 0.792,
+    high: 1.22,
+    points: 3,
+    generations: ["gaudi2"],
+  },
+  "vllm serving": {
+    low: 0.848,
+    high: 1.22,
+    points: 23,
+    generations: ["cdna3", "gaudi2", "gaudi3"],
+  },
 };
+
+/** The same of 88 points on hardware that no other source speaks of, estimated without their source. */
+export const UNMEASURED_ERRORS = { low: 0.8, high: 1.21 } as const;

@@ -3,6 +3,7 @@
  * `engine/generation/name`, `generation/name`, `engine/name`, `name`. The values stand in fitted-constants.ts, written by
  * bench/planner-fit.mjs from published measurements and our own; what nothing was measured for keeps constants.ts's value.
  */
+import { wordTable } from "../../core/index.ts";
 import type { Device, Family } from "../../machine/topology/index.ts";
 import type { WeightFormat } from "../memory/formats.ts";
 import { ACHIEVABLE } from "./constants.ts";
@@ -143,6 +144,22 @@ export function generationOf(device: Device): string {
   }
 }
 
+/**
+ * Whose constants an engine is given on a generation that nobody measured it on: the nearest measured one's, all of them or
+ * only what it costs beside bytes and FLOPs, which is the engine's own. Without it MI355X had the overheads of plain PyTorch.
+ */
+const NEAREST: Readonly<Record<string, { readonly like: string; readonly names?: readonly ConstantName[] }>> =
+  wordTable({
+    "vllm/cdna4": { like: "vllm/cdna3" },
+    "vllm/cdna2": { like: "vllm/cdna3", names: ["layerOverheadUs", "stepOverheadUs", "sequenceOverheadUs"] },
+    ...Object.fromEntries(
+      ["hopper", "hopper-pcie", "blackwell", "ada", "blackwell-rtx", "ampere-rtx", "volta"].map((generation) => [
+        `vllm/${generation}`,
+        { like: "vllm/ampere", names: ["layerOverheadUs"] },
+      ]),
+    ),
+  });
+
 const LLAMA_CPP_FAMILIES: ReadonlySet<Family> = new Set(["apple-gpu", "vulkan", "windows-gpu", "cpu", "intel-gpu"]);
 
 /**
@@ -168,9 +185,11 @@ export function achievableOn(device: Device, engine: Engine, constants: TimeCons
   const generation = generationOf(device);
   const family = ACHIEVABLE[device.family];
   const base = { ...DEFAULTS, ...family, matmul16: family.matmul, matmul8: family.matmul };
+  const nearest = NEAREST[`${engine}/${generation}`];
   const keysOf = (name: ConstantName) => [
     `${engine}/${generation}/${name}`,
     `${generation}/${name}`,
+    ...(nearest !== undefined && (nearest.names?.includes(name) ?? true) ? [`${nearest.like}/${name}`] : []),
     `${engine}/${name}`,
     name,
   ];

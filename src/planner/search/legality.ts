@@ -1,4 +1,6 @@
 /** What divides what: the rules that a layout must keep, each with its equation in words. */
+import type { Device } from "../../machine/topology/index.ts";
+import { defaultEngine } from "../cost/profiles.ts";
 import type { WeightFormat } from "../memory/formats.ts";
 import { KV_PAGE_TOKENS } from "../memory/kv-cache.ts";
 import type { LayerSpec, ModelSpec } from "../model/spec.ts";
@@ -79,6 +81,15 @@ export function cpProblem(workload: Workload, cp: number): string | undefined {
   return share >= MIN_CP_TOKENS
     ? undefined
     : `cp=${cp}: ${workload.contextTokens} tokens leave ${share} a rank, fewer than ${MIN_CP_TOKENS}`;
+}
+
+/**
+ * Whether the engine gives each accelerator whole layers unless told otherwise: llama.cpp does (`--split-mode layer`; its
+ * `row` mode is deprecated, and published measurements on several GPUs are of layers). It cuts neither experts nor sequences.
+ */
+export function splitsByLayers(device: Device, workload: Workload): boolean {
+  if (workload.mode === "training" || device.family === "cpu") return false;
+  return (workload.engine ?? defaultEngine(device, workload.format)) === "llama.cpp";
 }
 
 /** The first rule that these sizes break; undefined when all hold. */

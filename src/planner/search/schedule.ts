@@ -1,4 +1,6 @@
 /** A layout to be judged, and how its batch goes through the pipeline: decode in turns, prefill in chunks, microbatches. */
+import { PREFILL_CHUNK_TOKENS } from "../cost/constants.ts";
+import type { Engine } from "../cost/profiles.ts";
 import type { Checkpointing } from "../memory/activations.ts";
 import type { ZeroStage } from "../memory/training.ts";
 import type { PlanAxisSizes } from "../plan.ts";
@@ -26,14 +28,17 @@ export interface Schedule {
   /** Microbatches of one training step. */
   readonly trainBatches: number;
 }
-/** Splits a replica's batch into what passes through the pipeline at once. */
-export function scheduleOf(workload: Workload, candidate: Candidate): Schedule {
+/**
+ * Splits a replica's batch into what passes through the pipeline at once. llama.cpp decodes all sequences in one batch, stage
+ * after stage: its stages overlap in prefill only.
+ */
+export function scheduleOf(workload: Workload, candidate: Candidate, engine: Engine): Schedule {
   const batch = candidate.batchPerReplica;
   const { pp } = candidate.axes;
-  const decodeBatches = Math.min(pp, batch);
+  const decodeBatches = engine === "llama.cpp" ? 1 : Math.min(pp, batch);
   // What a prefix cache holds is not computed again; one token is, to have something to go on from.
   const prompt = Math.max(1, Math.ceil(workload.promptTokens * (1 - workload.prefixHits)));
-  const most = workload.prefillChunkTokens;
+  const most = workload.prefillChunkTokens ?? PREFILL_CHUNK_TOKENS[engine === "llama.cpp" ? engine : "others"];
   let perPass = Math.max(1, Math.min(batch, Math.floor(most / prompt)));
   perPass = Math.min(perPass, Math.ceil(batch / Math.min(batch, pp)));
   const chunks = Math.ceil(prompt / most);

@@ -9,7 +9,7 @@ import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitCla
 import { axesKey, PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
 import { Infeasibles } from "./infeasibles.ts";
-import { cpProblem, epProblem, ppProblem, tpProblem } from "./legality.ts";
+import { cpProblem, epProblem, ppProblem, splitsByLayers, tpProblem } from "./legality.ts";
 import { type NearLayout, nearLayouts, remember } from "./near-layouts.ts";
 import type { Candidate } from "./schedule.ts";
 import { StageModel } from "./stage.ts";
@@ -118,13 +118,19 @@ class Enumeration {
   run(): void {
     const { model, workload, kinds, fabric, constraints } = this.#request;
     const most = Math.max(...kinds.map((kind) => largestDomain(kind, fabric)), 1);
-    for (const tp of sizes(constraints.tp, most)) {
+    const byLayers = kinds.filter((kind) => constraints.tp === undefined && splitsByLayers(kind.device, workload));
+    if (byLayers.length > 0 && most > 1) {
+      const reason = "llama.cpp splits by layers unless told otherwise: --constrain tp=2 plans its row mode";
+      this.#reject({ tp: 2 }, "constraint", reason);
+    }
+    for (const tp of sizes(constraints.tp, byLayers.length === kinds.length ? 1 : most)) {
       const problem = tpProblem(model, workload.format, tp);
       if (problem !== undefined) {
         this.#reject({ tp }, "divisibility", problem);
         continue;
       }
-      const units = kinds.flatMap((kind) => carveUnits(kind, fabric, tp));
+      const usable = tp === 1 ? kinds : kinds.filter((kind) => !byLayers.includes(kind));
+      const units = usable.flatMap((kind) => carveUnits(kind, fabric, tp));
       if (units.length === 0) {
         this.#reject({ tp }, "topology", `tp=${tp}: no island or host has ${tp} devices of one kind (at most ${most})`);
         continue;
@@ -136,14 +142,16 @@ class Enumeration {
   #withTp(tp: number, units: readonly UnitClass[]): void {
     const { model, workload, fabric, constraints } = this.#request;
     const numUnits = units.reduce((sum, unit) => sum + unit.units.length, 0);
-    const experts = model.layerKinds.some((kind) => kind.mlp.kind === "moe");
+    const byLayers = units.some(({ kind }) => splitsByLayers(kind.device, workload));
+    const experts = model.layerKinds.some((kind) => kind.mlp.kind === "moe") && !byLayers;
     for (const ep of sizes(constraints.ep, experts ? numUnits : 1)) {
       const epReason = epProblem(model, ep);
       if (epReason !== undefined) {
         if (constraints.ep !== undefined) this.#reject({ tp, ep }, "divisibility", epReason);
         continue;
       }
-      const free = workload.contextTokens >= MIN_FREE_CP_CONTEXT[workload.mode] ? CP_SIZES : [1];
+      const isLong = workload.contextTokens >= MIN_FREE_CP_CONTEXT[workload.mode];
+      const free = isLong && !byLayers ? CP_SIZES : [1];
       for (const cp of constraints.cp === undefined ? free : [constraints.cp]) {
         const cpReason = cpProblem(workload, cp);
         if (cpReason !== undefined) {

@@ -77,10 +77,10 @@ export class StageModel {
     this.workload = workload;
     this.candidate = candidate;
     this.blockClass = blockClass;
-    this.schedule = scheduleOf(workload, candidate);
     this.#dpLink = dpLink;
     this.#tables = cache.get(blockClass, candidate.axes);
     this.rates = this.#tables.rates;
+    this.schedule = scheduleOf(workload, candidate, this.rates.engine);
     this.#layerTimes = model.layerKinds.map((_, index) => this.#timeOf((phase) => this.layerCost(index, phase)));
     this.#embedding = this.#timeOf((phase) => this.endCost("embedding", phase));
     this.#head = this.#timeOf((phase) => this.endCost("head", phase));

@@ -1,6 +1,5 @@
 /** What is asked of the model: how many sequences, how long, in which formats, for inference or training. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { PREFILL_CHUNK_TOKENS } from "../cost/constants.ts";
 import { ENGINES, type Engine, type TimeConstants } from "../cost/profiles.ts";
 import { CHECKPOINTING, type Checkpointing } from "../memory/activations.ts";
 import { type KvFormatName, kvFormat, type WeightFormat, weightFormat } from "../memory/formats.ts";
@@ -55,7 +54,7 @@ export interface WorkloadRequest {
   readonly forceContext?: boolean;
   /** Share of the prompt's tokens that a prefix cache holds already. Default: 0. */
   readonly prefixHits?: number;
-  /** Most tokens of one pass of a prefill: vLLM's max_num_batched_tokens. Default: 8192. */
+  /** Most tokens of one pass of a prefill: vLLM's max_num_batched_tokens. Default: 8192; llama.cpp's 512. */
   readonly prefillChunkTokens?: number;
   /** Share of the experts' exchange that another half of the batch computes behind (two-batch overlap). Default: 0. */
   readonly expertOverlap?: number;
@@ -108,7 +107,8 @@ export interface Workload {
   readonly engine: Engine | undefined;
   readonly constants: TimeConstants | undefined;
   readonly prefixHits: number;
-  readonly prefillChunkTokens: number;
+  /** Undefined: the engine's default. */
+  readonly prefillChunkTokens: number | undefined;
   readonly expertOverlap: number;
   readonly speculation: Speculation | undefined;
   /** Tokens of a sequence that a decode step yields on average: 1 without speculation. */
@@ -176,11 +176,11 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
   if (!(prefixHits >= 0 && prefixHits < 1)) {
     throw new InvalidArgumentError("prefix hits", prefixHits, "a share from 0 to below 1");
   }
-  const { expertOverlap = 0, prefillChunkTokens = PREFILL_CHUNK_TOKENS } = request;
+  const { expertOverlap = 0, prefillChunkTokens } = request;
   if (!(expertOverlap >= 0 && expertOverlap <= 1)) {
     throw new InvalidArgumentError("expert overlap", expertOverlap, "a share from 0 to 1");
   }
-  count(prefillChunkTokens, "prefill chunk", 1, 2 ** 24);
+  if (prefillChunkTokens !== undefined) count(prefillChunkTokens, "prefill chunk", 1, 2 ** 24);
   const { speculation } = request;
   if (speculation !== undefined) {
     count(speculation.tokens, "speculated tokens", 1, 64);
