@@ -51,6 +51,21 @@ describe("chorale sim", () => {
 });
 
 describe("chorale synth", () => {
+  it("counts one tree and one step as one", async () => {
+    writeFileSync(
+      file("pair.network.json"),
+      JSON.stringify({
+        nodes: ["a", "b"].map((id) => ({ id, kind: "rank" })),
+        edges: [
+          { from: "a", to: "b", capacity: "10" },
+          { from: "b", to: "a", capacity: "10" },
+        ],
+      }),
+    );
+    const { out } = await runCli("synth", "broadcast", "--topology", file("pair.network.json"));
+    expect(out).toContain("1 tree, at most 1 step, the fewest possible");
+  });
+
   it("writes a plan that is right and a certificate that holds", async () => {
     const [plan, proof] = [file("plan.json"), file("proof.json")];
     const made = await runCli(

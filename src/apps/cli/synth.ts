@@ -241,6 +241,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
   return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
 }
 
+const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 function witnessText({ witness, collective }: Synthesis): string {
   const some = (ids: readonly string[]) =>
     ids.length > 12 ? `${ids.slice(0, 12).join(" ")} … (${ids.length})` : ids.join(" ");
@@ -256,18 +258,19 @@ function witnessText({ witness, collective }: Synthesis): string {
 
 function render(summary: Summary, result: Synthesis): string {
   const { size } = summary;
-  const kind = result.schedule.kind;
+  const { kind } = result.schedule;
+  const parts = counted(summary.parts, kind === "trees" ? "tree" : "path");
   const steps =
     summary.height === summary.heightBound
-      ? `at most ${summary.height} steps, the fewest possible`
-      : `at most ${summary.height} steps, where at least ${summary.heightBound} are needed (a gap of ${summary.height - summary.heightBound})`;
+      ? `at most ${counted(summary.height, "step")}, the fewest possible`
+      : `at most ${counted(summary.height, "step")}, where at least ${summary.heightBound} ${summary.heightBound === 1 ? "is" : "are"} needed (a gap of ${summary.height - summary.heightBound})`;
   const lines = [
     `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${summary.boundGBps.toFixed(2)} GB/s).`,
     `Why: ${witnessText(result)}.`,
     summary.optimal
-      ? `The schedule reaches it: ${summary.parts} ${kind}, ${steps}.`
-      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${summary.parts} ${kind}, ${steps}.`,
-    `At ${formatSize(size.sizeBytes)}, in ${size.pieces} piece${size.pieces === 1 ? "" : "s"}, links and their latency allow ${size.timeUs.toFixed(1)} us.`,
+      ? `The schedule reaches it: ${parts}, ${steps}.`
+      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
+    `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, links and their latency allow ${size.timeUs.toFixed(1)} us.`,
   ];
   if (summary.sensitivity !== undefined) {
     lines.push(

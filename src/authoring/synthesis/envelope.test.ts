@@ -50,8 +50,7 @@ describe("envelope", () => {
     const [small, large] = points as [EnvelopePoint, EnvelopePoint];
     expect(small.latencyBoundUs).toBe(6);
     expect(small.use).toMatch(/fewest-steps-1-|^[a-z-]+-all-gather$/);
-    expect(large.use).toMatch(/^synthesised-all-gather-(fewest-steps|forest)-\d\d+-/);
-    // 32 pieces, what is tried at first, reach 0.94; more are tried as long as they pay.
+    expect(large.use).toMatch(/^synthesised-all-gather-(fewest-steps|forest)-\d+-/);
     expect(large.bandwidthBoundUs / large.timeUs).toBeGreaterThan(0.96);
   });
 

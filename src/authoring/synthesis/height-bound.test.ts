@@ -1,5 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { CertifiedCollective, Network } from "../certificate/index.ts";
+import { resolveHardware } from "../../machine/hardware/index.ts";
+import { type CertifiedCollective, checkCertificate, type Network } from "../certificate/index.ts";
+import { certify } from "./certify.ts";
+import { networkOf } from "./network-of.ts";
+import { programOf } from "./program-of.ts";
 import { synthesize } from "./synthesize.ts";
 
 function network(links: readonly (readonly [string, string, number])[]): Network {
@@ -29,6 +33,28 @@ const TWO_BOXES = network([
   ["a0", "b0", 1],
   ["a0", "b2", 1],
 ]);
+
+describe("heights of optimal schedules", () => {
+  // By packing alone 7, 14, 7, 14 and 8; the bounds are 3, 4, 2, 4 and 1.
+  it.each([
+    ["mi250x-8", "all_gather", 3],
+    ["mi250x-8", "all_reduce", 6],
+    ["2x hgx-a100-8", "all_gather", 2],
+    ["2x hgx-a100-8", "all_reduce", 4],
+    ["4x hgx-h100-8", "all_gather", 2],
+  ] as const)("%s, %s: %i", async (preset, collective, height) => {
+    const result = await synthesize(networkOf(await resolveHardware(preset)), collective);
+    expect(result).toMatchObject({ isOptimal: true, height });
+    expect(checkCertificate(certify(result)).faults).toEqual([]);
+  });
+
+  it("mi250x-8 with two trees for each rank, all_gather: 3", async () => {
+    const result = await synthesize(networkOf(await resolveHardware("mi250x-8")), "all_gather", { treesPerRoot: 2 });
+    expect(result.height).toBe(3);
+    expect(result.schedule.kind === "trees" && result.schedule.trees.length).toBeLessThanOrEqual(16);
+    expect(() => programOf(result)).not.toThrow();
+  });
+});
 
 describe("the bound on steps", () => {
   it.each([

@@ -57,6 +57,24 @@ function stepsPastCut(
 }
 
 /**
+ * A height that no trees which spread from weighted roots are below: the distance to the farthest rank, and for trees that
+ * keep a cut busy with nothing but what has to cross it, the steps that this forces.
+ */
+export function leastHeight(graph: ScaledGraph, weights: readonly number[], busy?: ReadonlySet<number>): number {
+  const outgoing = outgoingOf(graph);
+  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
+  const apart = most(steps.filter((_, rank) => (weights[rank] as number) > 0).map(most));
+  return busy === undefined ? apart : Math.max(apart, stepsPastCut(graph, weights, steps, busy));
+}
+
+/** The same for trees that lead up to their roots and down again, with the best root: both ways together. */
+export function leastHeightBothWays(graph: ScaledGraph): number {
+  const outgoing = outgoingOf(graph);
+  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
+  return least(steps.map((from, rank) => most(from) + most(steps.map((to) => to[rank] as number))));
+}
+
+/**
  * A height that no schedule of trees or paths is below: the fewest steps between the ranks that are farthest apart of
  * those between which data moves (for all-reduce up to a root of a tree and down again, from the best root). An optimal
  * schedule also keeps the cut of the witness busy with nothing but what has to cross it, which may force more steps. In
@@ -67,19 +85,17 @@ export function heightBound(problem: Problem, optimal?: Pick<Bound, "witness">):
   const { collective, root } = problem;
   const gathers = collective === "reduce_scatter" || collective === "reduce" || collective === "gather";
   const graph = gathers ? reversed(problem.graph) : problem.graph;
-  const outgoing = outgoingOf(graph);
-  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
-  if (collective === "all_reduce") {
-    return least(steps.map((from, rank) => most(from) + most(steps.map((to) => to[rank] as number))));
-  }
+  if (collective === "all_reduce") return leastHeightBothWays(graph);
   const weights = weightsOf(problem);
   if (collective === "scatter" || collective === "gather") {
-    const from = steps[graph.ranks.indexOf(root)] as readonly number[];
+    const from = stepsFrom(graph, outgoingOf(graph), root);
     return most(from.filter((_, rank) => (weights[rank] as number) > 0));
   }
-  const apart = most(steps.filter((_, rank) => (weights[rank] as number) > 0).map(most));
-  if (collective === "all_to_all" || optimal?.witness.kind !== "cut") return apart;
+  if (collective === "all_to_all" || optimal?.witness.kind !== "cut") return leastHeight(graph, weights);
   const names = new Set(optimal.witness.inside);
-  const inside = new Set([...graph.ids.keys()].filter((node) => names.has(graph.ids[node] as string)));
-  return Math.max(apart, stepsPastCut(graph, weights, steps, inside));
+  return leastHeight(
+    graph,
+    weights,
+    new Set([...graph.ids.keys()].filter((node) => names.has(graph.ids[node] as string))),
+  );
 }

@@ -36,26 +36,44 @@ function textOf(terms: ReadonlyMap<number, number>): string {
   return parts.map((part, i) => (i % 12 === 11 ? `${part}\n` : part)).join(" ");
 }
 
+async function solve(program: LinearProgram, limitSeconds: number, isInteger: boolean): Promise<Solution> {
+  // Its types are of the CommonJS build; the module that is loaded has the loader as its default export.
+  solver ??= import("highs").then(({ default: load }) => (load as unknown as () => Promise<Solver>)());
+  const rows = program.rows.map(({ terms, relation, right }, i) => `r${i}: ${textOf(terms)} ${relation} ${right}`);
+  const integers = isInteger
+    ? `General\n${[...program.objective.keys()].map((column) => `x${column}`).join("\n")}\n`
+    : "";
+  const text = `Minimize\nobj: ${textOf(program.objective)}\nSubject To\n${rows.join("\n")}\n${integers}End\n`;
+  const options = { output_flag: false, time_limit: limitSeconds };
+  return (await solver).solve(
+    text,
+    isInteger ? { ...options, mip_rel_gap: 0.5, mip_max_nodes: 30 } : { ...options, solver: "simplex" },
+  ) as Solution;
+}
+
+function columnsOf({ Columns }: Solution, numColumns: number): Float64Array {
+  return Float64Array.from({ length: numColumns }, (_, i) => Columns[`x${i}`]?.Primal ?? 0);
+}
+
 /** Solves by the simplex method, so that solutions are vertices; undefined when infeasible or not solved in time. */
 export async function solveLinearProgram(
   program: LinearProgram,
   limitSeconds: number,
 ): Promise<LinearSolution | undefined> {
-  // Its types are of the CommonJS build; the module that is loaded has the loader as its default export.
-  solver ??= import("highs").then(({ default: load }) => (load as unknown as () => Promise<Solver>)());
-  const rows = program.rows.map(({ terms, relation, right }, i) => `r${i}: ${textOf(terms)} ${relation} ${right}`);
-  const text = `Minimize\nobj: ${textOf(program.objective)}\nSubject To\n${rows.join("\n")}\nEnd\n`;
-  const solution = (await solver).solve(text, {
-    output_flag: false,
-    solver: "simplex",
-    time_limit: limitSeconds,
-  }) as Solution;
+  const solution = await solve(program, limitSeconds, false);
   if (solution.Status !== "Optimal") return undefined;
-  const columns = new Float64Array(program.numColumns);
-  for (let i = 0; i < columns.length; i++) columns[i] = solution.Columns[`x${i}`]?.Primal ?? 0;
   return {
     objective: solution.ObjectiveValue,
-    columns,
+    columns: columnsOf(solution, program.numColumns),
     prices: Float64Array.from(solution.Rows, ({ Dual }) => Dual),
   };
+}
+
+/** Columns of the objective as integers, near to the least; undefined when there are none or none was found in time. */
+export async function solveIntegerProgram(
+  program: LinearProgram,
+  limitSeconds: number,
+): Promise<Float64Array | undefined> {
+  const solution = await solve(program, limitSeconds, true);
+  return solution.Status === "Optimal" ? columnsOf(solution, program.numColumns) : undefined;
 }

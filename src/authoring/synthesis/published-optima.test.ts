@@ -11,7 +11,8 @@ import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
 
 /** Those of 64 ranks take seconds each: `CHORALE_SYNTHESIS=all` runs them too. */
-const tried = publishedTopologies.filter(({ ranks }) => ranks <= 32 || process.env.CHORALE_SYNTHESIS === "all");
+const isFull = process.env.CHORALE_SYNTHESIS === "all";
+const tried = publishedTopologies.filter(({ ranks }) => ranks <= 32 || isFull);
 
 describe.each(tried)("$name", (published) => {
   const network = publishedNetwork(published);
@@ -32,7 +33,11 @@ describe.each(tried)("$name", (published) => {
       : [["all_to_all", ofAll(published.alltoall.theta)] as [CertifiedCollective, Rational]]),
   ];
 
-  it.each(expected)(
+  // On large networks these are the same search on the reversed network, seconds each.
+  const isMirror = (name: CertifiedCollective) => name === "reduce_scatter" || name === "reduce";
+  const asked = expected.filter(([name]) => isFull || ranks.length <= 16 || !isMirror(name));
+
+  it.each(asked)(
     "%s has the published optimum, a schedule that reaches it and a certificate",
     async (collective, optimum, root = 0) => {
       const result = await synthesize(network, collective, { root });

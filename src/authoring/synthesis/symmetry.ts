@@ -276,6 +276,15 @@ export function symmetryOf(graph: ScaledGraph, weights: readonly number[]): Symm
   return orbitsOf(graph, elements, finder);
 }
 
+/** The identity alone: every node and edge is an orbit by itself. */
+export function noSymmetry(graph: ScaledGraph, weights: readonly number[]): Symmetry {
+  return orbitsOf(
+    graph,
+    [Int32Array.from({ length: graph.numNodes }, (_, node) => node)],
+    new SymmetryFinder(graph, weights),
+  );
+}
+
 function orbitsOf(graph: ScaledGraph, elements: readonly Permutation[], finder: SymmetryFinder): Symmetry {
   const first = new Int32Array(graph.numNodes).fill(-1);
   const from: Permutation[] = new Array(graph.numNodes);

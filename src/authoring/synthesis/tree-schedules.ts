@@ -5,15 +5,17 @@
 import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
-import { gatherBound, rationalOf } from "./cut-bounds.ts";
+import { gatherBound, type Ratio, rationalOf } from "./cut-bounds.ts";
 import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, unitsForTrees } from "./forest.ts";
+import { leastHeight, leastHeightBothWays } from "./height-bound.ts";
 import { LinkLoads, type Ways, waysTime } from "./link-loads.ts";
 import { bestLinkUse, isBalanced, isSymmetric } from "./link-use.ts";
-import { orbitForest } from "./orbit-forest.ts";
+import { type OrbitForestOptions, orbitForest } from "./orbit-forest.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
 import { Rational } from "./rational.ts";
 import { cutWitness, idsOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
+import { MAX_CHUNKS } from "./schedule-layout.ts";
 import { oncePerRoute } from "./shared-routes.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));
@@ -38,23 +40,66 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
   const usable = fewestSteps || isBalanced(graph) ? graph : await balanced(graph, weights);
   if (fewestSteps || usable === undefined) return breadthFirst(graph, weights);
   const bound = gatherBound(usable, weights);
+  const busy = new Set([...usable.ids.keys()].filter((node) => bound.inside[node]));
+  const least = leastHeight(usable, weights, busy);
   const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
   if (usable.ranks.length > MOST_BY_SPLITTING) {
-    const large = await orbitForest(usable, weights, bound, trees);
+    const large = await orbitForest(usable, weights, bound, { ...trees, least });
     const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > mostWhereSymmetryFails(usable);
     if (large !== undefined && isDone) return large;
   }
   const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
   const isCut = treesPerRoot !== undefined && treesPerRoot < most;
-  return buildForest(usable, isCut ? unitsForTrees(usable, weights, treesPerRoot, bound) : exact);
+  if (isCut) {
+    const { capacities, roots } = unitsForTrees(usable, weights, treesPerRoot, bound);
+    const packed = buildForest(usable, { capacities, roots });
+    const used = withCapacities(usable, capacities);
+    return lowest(
+      packed,
+      used,
+      weights,
+      { above: 1, below: treesPerRoot },
+      { ...trees, least, mostParts: packed.total },
+    );
+  }
+  return lowest(buildForest(usable, exact), usable, weights, bound, { ...trees, least });
 }
+
+/** The packed forest, or one of lower trees that takes as long where column generation finds it. */
+async function lowest(
+  packed: Forest,
+  graph: ScaledGraph,
+  weights: readonly number[],
+  bound: Ratio,
+  options: OrbitForestOptions & { readonly least: number },
+): Promise<Forest> {
+  if (packed.height <= options.least) return packed;
+  const other = await orbitForest(graph, weights, bound, {
+    mostParts: mostPartsBeside(packed),
+    ...options,
+    seconds: SECONDS_FOR_HEIGHT,
+  });
+  if (other === undefined || !other.isExact || other.height > packed.height) return packed;
+  return other.height < packed.height || other.trees.length < packed.trees.length ? other : packed;
+}
+
+/** How long column generation may take where packing has found a forest already. */
+const SECONDS_FOR_HEIGHT = 1;
+/** Lower trees are not worth more parts: plans have at most four times as many chunks. */
+const MOST_PARTS = MAX_CHUNKS / 4;
+/** Where no exact forest can become a plan, their number says nothing. */
+const mostPartsBeside = ({ total }: Forest): number => (total <= MAX_CHUNKS ? MOST_PARTS : Number.POSITIVE_INFINITY);
 
 /** The graph with only what trees can use of its links. */
 async function balanced(graph: ScaledGraph, weights: readonly number[]): Promise<ScaledGraph | undefined> {
   const use = await bestLinkUse(graph, "spread", { weights });
   if (use === undefined) return undefined;
-  const edges = graph.edges.map(({ from, to }, i) => ({ from, to, capacity: use.down[i] as number }));
+  return withCapacities(graph, use.down);
+}
+
+function withCapacities(graph: ScaledGraph, capacities: readonly number[]): ScaledGraph {
+  const edges = graph.edges.map(({ from, to }, i) => ({ from, to, capacity: capacities[i] as number }));
   return { ...graph, edges: edges.filter(({ capacity }) => capacity > 0) };
 }
 
@@ -146,13 +191,18 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
       height: 2 * forest.height,
     });
     const simple = mirrored(down);
-    if (isFixed || simple.time.equals(bound.bound)) return simple;
-    let best = simple;
-    if (graph.ranks.length > MOST_BY_SPLITTING) {
-      const large = await orbitForest(graph, weights, outward, { mode: "mirrored" });
-      if (large !== undefined) best = fastest(simple, mirrored(large));
-      if (large?.isExact || graph.ranks.length > mostWhereSymmetryFails(graph)) return best;
-    }
+    const least = leastHeightBothWays(graph);
+    const isLowest = simple.height <= least && simple.time.equals(bound.bound);
+    if (isFixed || isLowest) return simple;
+    // A tree that carries data both ways may have any root: one in its middle.
+    const isLarge = graph.ranks.length > MOST_BY_SPLITTING;
+    const free = await orbitForest(graph, weights, outward, {
+      mode: "mirrored",
+      least: least / 2,
+      ...(isLarge ? {} : { mostParts: mostPartsBeside(down), seconds: SECONDS_FOR_HEIGHT }),
+    });
+    const best = free === undefined ? simple : fastest(simple, mirrored(free));
+    if (best.time.equals(bound.bound) || graph.ranks.length > mostWhereSymmetryFails(graph)) return best;
     const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
     return use === undefined ? best : fastest(best, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
   }
@@ -164,11 +214,23 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
   if (isFixed || simple.time.equals(bound.bound)) return simple;
   const use = await bestLinkUse(graph, "apart");
   if (use?.up === undefined) return simple;
-  const [spreads, gathers] = [unitsOf(graph, use.down, use.shares), unitsOf(graph, use.up, use.shares)];
-  return fastest(simple, both(buildForest(graph, spreads), buildForest(back, gathers)));
+  const spreads = await forestOfUse(graph, use.down, use.shares);
+  const gathers = await forestOfUse(back, use.up, use.shares);
+  return fastest(simple, both(spreads, gathers));
 }
 
-const fastest = (a: Outcome, b: Outcome): Outcome => (b.time.compare(a.time) < 0 ? b : a);
+/** The forest that uses of each link what it was given, as low as is found. */
+async function forestOfUse(graph: ScaledGraph, uses: readonly number[], shares: readonly number[]): Promise<Forest> {
+  const packed = buildForest(graph, unitsOf(graph, uses, shares));
+  const used = withCapacities(graph, uses);
+  return lowest(packed, used, shares, { above: 1, below: 1 }, { least: leastHeight(used, shares) });
+}
+
+/** The faster outcome; of equally fast ones that of fewer steps. */
+function fastest(a: Outcome, b: Outcome): Outcome {
+  const order = b.time.compare(a.time);
+  return order < 0 || (order === 0 && b.height < a.height) ? b : a;
+}
 
 function unitsOf(graph: ScaledGraph, capacities: readonly number[], shares: readonly number[]): TreeUnits {
   return { capacities, roots: new Map(graph.ranks.map((node, rank) => [node, shares[rank] as number])) };
