@@ -54,6 +54,11 @@ export function settings(name: string, args: AlgorithmArgs): Omit<ProgramOptions
   };
 }
 
+/** As `settings`, of programs that move packets: data with flags, which need scratch twice. */
+export function packetSettings(name: string, args: AlgorithmArgs): Omit<ProgramOptions, "collective"> {
+  return { ...settings(name, args), protocol: "LL", useDoubleScratchBuffer: true };
+}
+
 /** i modulo n, never negative. */
 export function modulo(i: number, n: number): number {
   return ((i % n) + n) % n;

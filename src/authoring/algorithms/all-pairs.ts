@@ -4,8 +4,19 @@
  * they announce their own arrival, so that no signal is needed. Results are the same bits on all ranks: whoever reduces
  * on its own does so in rank order.
  */
-import { allGather, allReduce, allToAll, allToAllV, type Program, program, reduceScatter } from "../language/index.ts";
-import { type AlgorithmArgs, after, settings } from "./algorithm-args.ts";
+import {
+  allGather,
+  allReduce,
+  allToAll,
+  allToAllV,
+  type Builder,
+  type Chunk,
+  type Program,
+  program,
+  type RankHandle,
+  reduceScatter,
+} from "../language/index.ts";
+import { type AlgorithmArgs, after, packetSettings, settings } from "./algorithm-args.ts";
 
 /** Everybody puts its input to everybody, and reduces all of it: 1 step, n - 1 times the data. */
 export function oneShotAllReduce(args: AlgorithmArgs): Program {
@@ -73,9 +84,7 @@ export function oneShotPacketAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
     {
-      ...settings("one-shot-packet-all-reduce", args),
-      protocol: "LL",
-      useDoubleScratchBuffer: true,
+      ...packetSettings("one-shot-packet-all-reduce", args),
       collective: allReduce(n, { ...args, chunks: n }),
     },
     (p) => {
@@ -112,20 +121,23 @@ export function oneShotPacketAllReduce(args: AlgorithmArgs): Program {
   );
 }
 
+/** Every rank puts part j of its input to rank j. @returns what a rank got from the others, in rank order */
+function putParts<P>(p: Builder<P>, put: (dst: Chunk<P, "scratch">, src: Chunk<P>) => void) {
+  const inbox = p.ranks.map((rank) => rank.scratch(p.ranks.length));
+  for (const rank of p.ranks) {
+    for (const owner of after(p.ranks, rank)) put(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
+  }
+  return (owner: RankHandle<P>) => p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
+}
+
 /** Rank r reduces chunk r of everybody and puts the result to everybody: 2 steps, twice the data. */
 export function twoShotAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
     { ...settings("two-shot-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) },
     (p) => {
-      const inbox = p.ranks.map((rank) => rank.scratch(n));
-      for (const rank of p.ranks) {
-        for (const owner of after(p.ranks, rank)) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
-      }
-      for (const owner of p.ranks) {
-        const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
-        p.reduce(owner.output.at(owner.id), owner.input.at(owner.id), others);
-      }
+      const got = putParts(p, (dst, src) => p.copy(dst, src));
+      for (const owner of p.ranks) p.reduce(owner.output.at(owner.id), owner.input.at(owner.id), got(owner));
       for (const owner of p.ranks) {
         for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(owner.id), owner.output.at(owner.id));
       }
@@ -138,9 +150,7 @@ export function twoShotPacketAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
     {
-      ...settings("two-shot-packet-all-reduce", args),
-      protocol: "LL",
-      useDoubleScratchBuffer: true,
+      ...packetSettings("two-shot-packet-all-reduce", args),
       collective: allReduce(n, { ...args, chunks: n * n }),
     },
     (p) => {
@@ -183,6 +193,21 @@ export function twoShotPacketAllReduce(args: AlgorithmArgs): Program {
   );
 }
 
+/** Adds an owner's chunk of everybody's input, which it loads: from the next rank on unless told otherwise. */
+export function loadAndAdd<P>(p: Builder<P>, owner: RankHandle<P>, from = after(p.ranks, owner)): void {
+  const c = owner.id;
+  p.reduce(
+    owner.output.at(c),
+    owner.input.at(c),
+    from.map((rank) => rank.input.at(c)),
+  );
+}
+
+/** Stores an owner's sums to everybody. */
+export function storeSums<P>(p: Builder<P>, owner: RankHandle<P>): void {
+  for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(owner.id), owner.output.at(owner.id));
+}
+
 /** Two-shot all-reduce that reads: the owner of a chunk loads it from everybody and stores the result to everybody. */
 export function twoShotReadAllReduce(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
@@ -190,13 +215,12 @@ export function twoShotReadAllReduce(args: AlgorithmArgs): Program {
     { ...settings("two-shot-read-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) },
     (p) => {
       for (const owner of p.ranks) {
-        const c = owner.id;
-        p.reduce(
-          owner.output.at(c),
-          owner.input.at(c),
-          p.ranks.filter((rank) => rank !== owner).map((rank) => rank.input.at(c)),
+        loadAndAdd(
+          p,
+          owner,
+          p.ranks.filter((rank) => rank !== owner),
         );
-        for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(c), owner.output.at(c));
+        storeSums(p, owner);
       }
     },
   );
@@ -219,14 +243,8 @@ export function twoShotFusedReadAllReduce(args: AlgorithmArgs): Program {
       for (const pair of pairs) pair.signal({ strand: 0, relaxed: true });
       for (const pair of pairs) pair.wait({ strand: 0, relaxed: true, sync: "after" });
       for (const owner of p.ranks) {
-        const c = owner.id;
-        const others = after(p.ranks, owner);
-        p.reduce(
-          owner.output.at(c),
-          owner.input.at(c),
-          others.map((rank) => rank.input.at(c)),
-        );
-        for (const rank of others) p.copy(rank.output.at(c), owner.output.at(c));
+        loadAndAdd(p, owner);
+        storeSums(p, owner);
       }
       for (const pair of pairs) pair.signal({ strand: 0, sync: "before" });
       for (const pair of pairs) pair.wait(0);
@@ -252,9 +270,7 @@ export function packetAllGather(args: AlgorithmArgs): Program {
   const { numRanks: n, inPlace } = args;
   return program(
     {
-      ...settings("packet-all-gather", args),
-      protocol: "LL",
-      useDoubleScratchBuffer: true,
+      ...packetSettings("packet-all-gather", args),
       collective: allGather(n, args),
     },
     (p) => {
@@ -275,15 +291,15 @@ export function packetAllGather(args: AlgorithmArgs): Program {
 export function directReduceScatter(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program({ ...settings("direct-reduce-scatter", args), collective: reduceScatter(n, args) }, (p) => {
-    const inbox = p.ranks.map((rank) => rank.scratch(n));
-    for (const rank of p.ranks) {
-      for (const owner of after(p.ranks, rank)) p.copy(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
-    }
-    for (const owner of p.ranks) {
-      const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
-      p.reduce(owner.output.at(0), owner.input.at(owner.id), others);
-    }
+    const got = putParts(p, (dst, src) => p.copy(dst, src));
+    for (const owner of p.ranks) p.reduce(owner.output.at(0), owner.input.at(owner.id), got(owner));
   });
+}
+
+/** Reduce-scatter in packets, which strand `send` sends and strand `receive` adds. */
+export function reduceScatterPackets<P>(p: Builder<P>, send: number, receive: number): void {
+  const got = putParts(p, (dst, src) => p.copyPackets(dst, src, send));
+  for (const owner of p.ranks) p.reducePackets(owner.output.at(0), owner.input.at(owner.id), got(owner), receive);
 }
 
 /** Direct reduce-scatter in packets. */
@@ -291,20 +307,11 @@ export function packetReduceScatter(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
     {
-      ...settings("packet-reduce-scatter", args),
-      protocol: "LL",
-      useDoubleScratchBuffer: true,
+      ...packetSettings("packet-reduce-scatter", args),
       collective: reduceScatter(n, args),
     },
     (p) => {
-      const inbox = p.ranks.map((rank) => rank.scratch(n));
-      for (const rank of p.ranks) {
-        for (const owner of after(p.ranks, rank)) p.copyPackets(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id));
-      }
-      for (const owner of p.ranks) {
-        const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
-        p.reducePackets(owner.output.at(0), owner.input.at(owner.id), others);
-      }
+      reduceScatterPackets(p, 0, 0);
     },
   );
 }

@@ -3,8 +3,9 @@
  * unit, senders and receivers being strands of their own, so that links are busy all the time; or it is pulled where it is
  * needed and pushed where it is wanted, in two phases.
  */
-import { allGather, allReduce, type Program, program, reduceScatter } from "../language/index.ts";
-import { type AlgorithmArgs, after, settings } from "./algorithm-args.ts";
+import { allGather, allReduce, type Builder, type Program, program, reduceScatter } from "../language/index.ts";
+import { type AlgorithmArgs, after, packetSettings, settings } from "./algorithm-args.ts";
+import { loadAndAdd, reduceScatterPackets, storeSums } from "./all-pairs.ts";
 
 export interface StreamingArgs extends AlgorithmArgs {
   /** Bytes that a strand sends before it says so. 64 KiB unless told. */
@@ -13,6 +14,30 @@ export interface StreamingArgs extends AlgorithmArgs {
 
 /** A signal costs some microseconds, in which a strand at a fair share of a link sends about as much. */
 const UNIT_BYTES = 65_536;
+
+/** Everybody pushes to each rank the chunk of its input that is for it, unit by unit, and adds what has come. */
+function pushAndAdd<P>(p: Builder<P>, unitBytes: number, chunkFor: (rank: number) => number): void {
+  const inbox = p.ranks.map((rank) => rank.scratch(p.ranks.length));
+  const unit = { unitBytes, numChunks: 1 };
+  const [send, receive] = [0, 1];
+  for (const rank of p.ranks) {
+    const channels = after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer));
+    p.loop(unit, () => {
+      for (const channel of channels) {
+        channel.put(inbox[channel.to]!.at(rank.id), rank.input.at(chunkFor(channel.to)), send);
+      }
+      for (const channel of channels) channel.signal(send);
+    });
+    p.loop(unit, () => {
+      for (const channel of channels) channel.wait(receive);
+      // In rank order: the same bits everywhere.
+      const [first, ...others] = p.ranks.map((peer) =>
+        peer === rank ? rank.input.at(chunkFor(rank.id)) : inbox[rank.id]!.at(peer.id),
+      );
+      rank.reduce(first!, others, { dst: rank.output.at(0), strand: receive });
+    });
+  }
+}
 
 /**
  * All-reduce in one step: everybody pushes its input to everybody, unit by unit, and adds what has come. For two ranks it
@@ -27,26 +52,7 @@ export function streamingAllReduce(args: StreamingArgs): Program {
       autoSync: "strand",
       collective: allReduce(n, { ...args, inPlace: false, chunks: 1 }),
     },
-    (p) => {
-      const inbox = p.ranks.map((rank) => rank.scratch(n));
-      const unit = { unitBytes, numChunks: 1 };
-      const [send, receive] = [0, 1];
-      for (const rank of p.ranks) {
-        const channels = after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer));
-        p.loop(unit, () => {
-          for (const channel of channels) channel.put(inbox[channel.to]!.at(rank.id), rank.input.at(0), send);
-          for (const channel of channels) channel.signal(send);
-        });
-        p.loop(unit, () => {
-          for (const channel of channels) channel.wait(receive);
-          // In rank order: the same bits everywhere.
-          const [first, ...others] = p.ranks.map((peer) =>
-            peer === rank ? rank.input.at(0) : inbox[rank.id]!.at(peer.id),
-          );
-          rank.reduce(first!, others, { dst: rank.output.at(0), strand: receive });
-        });
-      }
-    },
+    (p) => pushAndAdd(p, unitBytes, () => 0),
   );
 }
 
@@ -59,25 +65,7 @@ export function streamingReduceScatter(args: StreamingArgs): Program {
       autoSync: "strand",
       collective: reduceScatter(n, { ...args, inPlace: false }),
     },
-    (p) => {
-      const inbox = p.ranks.map((rank) => rank.scratch(n));
-      const unit = { unitBytes, numChunks: 1 };
-      const [send, receive] = [0, 1];
-      for (const rank of p.ranks) {
-        const channels = after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer));
-        p.loop(unit, () => {
-          for (const channel of channels) channel.put(inbox[channel.to]!.at(rank.id), rank.input.at(channel.to), send);
-          for (const channel of channels) channel.signal(send);
-        });
-        p.loop(unit, () => {
-          for (const channel of channels) channel.wait(receive);
-          const [first, ...others] = p.ranks.map((peer) =>
-            peer === rank ? rank.input.at(rank.id) : inbox[rank.id]!.at(peer.id),
-          );
-          rank.reduce(first!, others, { dst: rank.output.at(0), strand: receive });
-        });
-      }
-    },
+    (p) => pushAndAdd(p, unitBytes, (owner) => owner),
   );
 }
 
@@ -98,23 +86,10 @@ export function streamingPacketReduceScatter(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
   return program(
     {
-      ...settings("streaming-packet-reduce-scatter", { ...args, inPlace: false }),
-      protocol: "LL",
-      useDoubleScratchBuffer: true,
+      ...packetSettings("streaming-packet-reduce-scatter", { ...args, inPlace: false }),
       collective: reduceScatter(n, { ...args, inPlace: false }),
     },
-    (p) => {
-      const inbox = p.ranks.map((rank) => rank.scratch(n));
-      const [send, receive] = [0, 1];
-      for (const rank of p.ranks) {
-        for (const owner of after(p.ranks, rank))
-          p.copyPackets(inbox[owner.id]!.at(rank.id), rank.input.at(owner.id), send);
-      }
-      for (const owner of p.ranks) {
-        const others = p.ranks.filter((rank) => rank !== owner).map((rank) => inbox[owner.id]!.at(rank.id));
-        p.reducePackets(owner.output.at(0), owner.input.at(owner.id), others, receive);
-      }
-    },
+    (p) => reduceScatterPackets(p, 0, 1),
   );
 }
 
@@ -142,14 +117,9 @@ export function twoPhaseAllReduce(args: AlgorithmArgs): Program {
     { ...settings("two-phase-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) },
     (p) => {
       for (const owner of p.ranks) {
-        const c = owner.id;
-        p.reduce(
-          owner.output.at(c),
-          owner.input.at(c),
-          after(p.ranks, owner).map((rank) => rank.input.at(c)),
-        );
+        loadAndAdd(p, owner);
         owner.barrier([0]);
-        for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(c), owner.output.at(c));
+        storeSums(p, owner);
       }
     },
   );
