@@ -6,6 +6,7 @@
 export { Agreement, type Joining, MAX_BATCH_COLLECTIVES } from "./agreement.ts";
 export { type CallSide, disagreement, type PrintWords } from "./call-disagreement.ts";
 export { CallPublication } from "./call-publication.ts";
+export { CallQueue, type CallQueueOptions } from "./call-queue.ts";
 export { CallRecorder, type CallTimer, wantsTimings } from "./call-recorder.ts";
 export { type Arrival, CallSequence, type Extras, IN_PLACE, JOIN_SEQ, placeOf } from "./call-sequence.ts";
 export { CallSettlement } from "./call-settlement.ts";

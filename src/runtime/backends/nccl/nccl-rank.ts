@@ -4,6 +4,7 @@ import type { ControlSegment, GroupControl, JointTurn } from "../../memory/index
 import type { Poller, WorldWaiting } from "../../progress/index.ts";
 import { NcclCommunicator } from "./communicator.ts";
 import { CommunicatorTeardown } from "./communicator-teardown.ts";
+import { Completion } from "./completion.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import { GroupPlans } from "./group-plans.ts";
 import { KernelRoom } from "./kernel-room.ts";
@@ -13,6 +14,8 @@ import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
 import { IdOpening } from "./open-communicator.ts";
 import { CommQueue } from "./queue.ts";
+import { mixedRegistrations } from "./registrations.ts";
+import { StreamOrder } from "./stream-order.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
 /** What a rank has opened before it opens communicators. */
@@ -67,9 +70,13 @@ export class NcclRank implements NcclContext {
       at: this.at,
       control,
       stream,
+      order: new StreamOrder(this.at, stream),
+      completion: new Completion(this.at, stream),
       poller: this.poller,
       group,
       ranks,
+      generation: this.at.generation,
+      joinedApart: mixedRegistrations,
       opening,
       blocking,
       flightTimings,

@@ -1,11 +1,12 @@
 /** What a communicator's queue is made of. */
 
 import type { CudaStream, RankDevice } from "../../device/index.ts";
-import type { GroupControl } from "../../memory/index.ts";
-import type { Poller } from "../../progress/index.ts";
+import type { CallQueueOptions } from "../../progress/index.ts";
+import type { Completion } from "./completion.ts";
 import type { NcclLibrary } from "./library.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { Opening } from "./nccl-entry.ts";
+import type { StreamOrder } from "./stream-order.ts";
 
 /** How communicators of a rank end, as their queues see it. */
 export interface QueueEndings<Q> {
@@ -18,14 +19,14 @@ export interface QueueEndings<Q> {
 }
 
 /** @typeParam Q the queue */
-export interface QueueOptions<Q> {
+export interface QueueOptions<Q> extends CallQueueOptions {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
-  readonly control: GroupControl;
   readonly stream: CudaStream;
-  readonly poller: Poller;
-  readonly group: string;
-  readonly ranks: readonly number[];
+  /** Where the stream stands among the others. */
+  readonly order: StreamOrder;
+  /** Tells what the stream has done. */
+  readonly completion: Completion;
   readonly opening: Opening;
   readonly blocking: boolean;
   /** Whether calls are timed on the stream for the flight recorder. */

@@ -51,7 +51,8 @@ const ORDERS = new WeakMap<CudaStream, StreamOrder>();
 export class StreamOrder {
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
-  readonly #calls: Calls;
+  /** Whose calls are put on the stream: their queue sets it. */
+  calls!: Calls;
   /** What the stream is to be put behind once all calls are on it that were made before; the oldest first. */
   readonly #behind: Behind[] = [];
   readonly #mainDone: CudaEvent;
@@ -61,10 +62,9 @@ export class StreamOrder {
   /** Where the main stream was when the last call was held back. */
   #mainPoint: MainPoint | undefined;
 
-  constructor(at: RankDevice, stream: CudaStream, calls: Calls) {
+  constructor(at: RankDevice, stream: CudaStream) {
     this.#at = at;
     this.#stream = stream;
-    this.#calls = calls;
     ORDERS.set(stream, this);
     this.#mainDone = CudaEvent.create(at.device);
     this.#asked = CudaEvent.create(at.device);
@@ -130,7 +130,7 @@ export class StreamOrder {
       this.#asked.record(this.#stream);
       stream.waitFor(this.#asked);
     } else order.follow(this.#stream);
-    stream.follow(this.#calls);
+    stream.follow(this.calls);
     const { main } = this.#at;
     if (stream !== main) return;
     // Other communicators follow the main stream, which now follows this one.
@@ -142,7 +142,7 @@ export class StreamOrder {
   /** Puts calls made from now on behind what another stream has been given so far. */
   follow(stream: CudaStream): void {
     if (stream === this.#stream) return;
-    const { launched, numTaken } = this.#calls;
+    const { launched, numTaken } = this.calls;
     if (launched) this.#comeBehind(Number.POSITIVE_INFINITY);
     const event = launched ? this.#asked : CudaEvent.borrow(this.#at.device);
     try {
@@ -157,7 +157,7 @@ export class StreamOrder {
 
   /** Puts the stream behind what waited for calls to go there first, once they all have. */
   catchUp(): void {
-    if (this.#behind.length > 0 && this.#calls.launched) this.#comeBehind(Number.POSITIVE_INFINITY);
+    if (this.#behind.length > 0 && this.calls.launched) this.#comeBehind(Number.POSITIVE_INFINITY);
   }
 
   /** Ends it: no call is held back any more. */
