@@ -4,6 +4,7 @@
  */
 import { deepFreeze, InvalidArgumentError, printableLine, UnsupportedError } from "../core/index.ts";
 import {
+  cloudInstance,
   type Device,
   type Family,
   type Inventory,
@@ -233,7 +234,8 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
   const { method } = workload;
   const need =
     method === undefined ? modelBytes(model, workload.format) : estimateTrainingMemory(model, method).totalBytes;
-  const presets = PRESET_NAMES.filter((name) => !name.includes("N"))
+  // Boards, not the instances that rent them, and nothing that fits a palm.
+  const presets = PRESET_NAMES.filter((name) => cloudInstance(name) === undefined && !name.startsWith("jetson"))
     .flatMap((name) => {
       const inventory = presetInventory(name);
       const bytes = inventory.devices.reduce(

@@ -37,6 +37,10 @@ describe("models by name", () => {
 
   it.each([
     ["gemma3:27b", "gemma-3-27b"],
+    ["deepseek r1", "deepseek-r1"],
+    ["Llama 3.1 70B Instruct", "llama-3.1-70b"],
+    ["qwen 3 32b", "qwen3-32b"],
+    ["gpt oss 120b", "gpt-oss-120b"],
     ["phi4:14b", "phi-4"],
     ["deepseek-r1:7b", "deepseek-r1-distill-qwen-7b"],
     ["deepseek-r1:70b", "deepseek-r1-distill-llama-70b"],

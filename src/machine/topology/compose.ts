@@ -7,6 +7,7 @@ import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { CARD_PRESETS } from "./card-presets.ts";
 import { INVENTORY_SCHEMA_VERSION, type Inventory, type Link, type LinkKind, type TopologyNode } from "./inventory.ts";
 import { findPreset, PRESET_NAMES, partMachines, presetInventory } from "./presets.ts";
+import { respelled } from "./system-names.ts";
 
 /** Most hosts that one composition may have: 4096 hosts of 8 are more devices than anyone simulates one by one. */
 const MAX_HOSTS = 4096;
@@ -173,16 +174,25 @@ function addNetwork(nodes: TopologyNode[], links: Link[], nic: NicSpec, hosts: n
  * parseSystem("2x hgx-h100-8 --nic 8xNDR")?.devices.length // 18: two CPUs and sixteen GPUs
  */
 export function parseSystem(text: string): Inventory | undefined {
+  const exact = readSystem(text);
+  if (exact !== undefined) return exact;
+  for (const way of respelled(text)) {
+    const found = readSystem(way);
+    if (found !== undefined) return found;
+  }
+  const [, name] = /^\s*\d{1,6}\s*x\s*([a-z][a-z0-9._-]*)(?:\s|$)/i.exec(text) ?? [];
+  if (name !== undefined) throw new InvalidArgumentError("preset", name, `one of ${PRESET_NAMES.join(", ")}`);
+  return undefined;
+}
+
+function readSystem(text: string): Inventory | undefined {
   const named = parseParts(text);
   if (named !== undefined) return named;
   const match = /^\s*(?:(\d{1,6})\s*x\s*)?([a-z][a-z0-9._-]*)\s*(?:\s--nic[\s=]+(\S+))?\s*$/i.exec(text);
   if (match === null) return undefined;
   const [, countText, name = "", nicText] = match;
   const preset = findPreset(name.toLowerCase());
-  if (preset === undefined) {
-    if (countText === undefined) return undefined;
-    throw new InvalidArgumentError("preset", name, `one of ${PRESET_NAMES.join(", ")}`);
-  }
+  if (preset === undefined) return undefined;
   const unit = presetInventory(name.toLowerCase());
   const count = Number(countText ?? 1);
   if (nicText === undefined && count === 1) return unit;
@@ -207,8 +217,6 @@ function parseParts(text: string): Inventory | undefined {
     return undefined;
   // A slice of TPUs has a shape and links of its own.
   if (/^tpu-v\w+-\d+$/.test(unitName)) return undefined;
-  const apple = name.replace(/^apple\s+/, "").replace(/\s+/g, "-");
-  if (apple !== name && PRESET_NAMES.includes(apple)) return presetInventory(apple);
   const machines = partMachines(name);
   if (machines === undefined) return undefined;
   const preset = findPreset(machines.preset);

@@ -14,6 +14,12 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   a10080sxm: "a100-80",
   a10040sxm: "a100-40",
   a100sxm40: "a100-40",
+  a100sxm480: "a100-80",
+  a10080sxm4: "a100-80",
+  a10040sxm4: "a100-40",
+  a100sxm440: "a100-40",
+  a10080pcie: "a100-80-pcie",
+  a10040pcie: "a100-40-pcie",
   a100pcie: "a100-80-pcie",
   a100pcie80: "a100-80-pcie",
   a100pcie40: "a100-40-pcie",
@@ -21,11 +27,20 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   h100sxm5: "h100",
   h100hbm3: "h100",
   h10080: "h100",
+  h10080sxm: "h100",
+  h10080sxm5: "h100",
+  h100sxm80: "h100",
+  h100sxm580: "h100",
+  h10080pcie: "h100-pcie",
   h100pcie80: "h100-pcie",
   h100nvl94: "h100-nvl",
   h200sxm: "h200",
   h200141: "h200",
+  h200sxm141: "h200",
+  h200141sxm: "h200",
   b200sxm: "b200",
+  b200192: "b200",
+  b200180: "b200",
   gh200: "gh200-96",
   v100: "v100-16",
   v100sxm2: "v100-16",
@@ -41,9 +56,56 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   rtxpro6000blackwellserveredition: "rtx-pro-6000-server",
   pro6000: "rtx-pro-6000",
   rtx4080super: "rtx4080s",
+  "4080super": "rtx4080s",
+  rtx4070super: "rtx4070s",
+  "4070super": "rtx4070s",
+  "4070tisuper": "rtx4070ti-super",
+  rtx4070tis: "rtx4070ti-super",
+  rtx2080super: "rtx2080s",
+  "2080super": "rtx2080s",
+  rtx2070super: "rtx2070s",
+  "2070super": "rtx2070s",
+  gtx1660super: "gtx1660s",
+  "1660super": "gtx1660s",
+  rtxa4500: "a4500",
+  rtxa5500: "a5500",
+  rtxa2000: "a2000",
+  quadrortx6000: "rtx6000-turing",
+  quadrortx5000: "rtx5000-turing",
+  rtx6000blackwell: "rtx-pro-6000",
+  "5090mobile": "rtx5090-laptop",
+  "4090mobile": "rtx4090-laptop",
   spark: "gb10",
+  gb10spark: "gb10",
+  orinnano: "jetson-orin-nano",
+  orinnanosuper: "jetson-orin-nano",
+  jetsonorinnanosuper: "jetson-orin-nano",
+  orinnx: "jetson-orin-nx",
+  agxorin: "jetson-agx-orin",
+  jetsonorin: "jetson-agx-orin",
+  jetsonorinagx: "jetson-agx-orin",
+  agxthor: "jetson-agx-thor",
+  jetsonthor: "jetson-agx-thor",
+  ryzenaimax395: "strix-halo",
+  aimax395: "strix-halo",
+  ryzenaimax: "strix-halo",
+  "8060s": "strix-halo",
+  frameworkdesktop: "strix-halo",
   quadrortx8000: "rtx8000",
   w7900: "pro-w7900",
+  w7800: "pro-w7800",
+  w6800: "pro-w6800",
+  vii: "radeon-vii",
+  aipror9700: "r9700",
+  "6700xt": "rx6700xt",
+  "6800xt": "rx6800xt",
+  "6900xt": "rx6900xt",
+  "6950xt": "rx6950xt",
+  "7600xt": "rx7600xt",
+  "7700xt": "rx7700xt",
+  "7800xt": "rx7800xt",
+  "7900gre": "rx7900gre",
+  "9060xt": "rx9060xt",
   "7900xtx": "rx7900xtx",
   "7900xt": "rx7900xt",
   "9070xt": "rx9070xt",
@@ -67,10 +129,23 @@ const squeeze = (text: string) =>
 
 const BY_SQUEEZED = new Map(PARTS.map((part) => [squeeze(part.key), part]));
 
+/** A size of memory that a name has may differ from what the driver reports by this share: `24gb` is 24,564 MiB. */
+const SAME_MEMORY = 0.08;
+
 /** Finds a part by any usual spelling of its name; undefined when there is none. */
 export function partNamed(text: string): Part | undefined {
+  const exact = partSpelled(text);
+  const sized = /^(.*?)[\s(-]*(\d{1,3})\s*(?:gb|gib)\)?(.*)$/i.exec(text);
+  if (exact !== undefined || sized === null) return exact;
+  // `rtx 3060 12gb`: the size is its own.
+  const part = partSpelled(`${sized[1]} ${sized[3]}`);
+  const bytes = Number(sized[2]) * 2 ** 30;
+  return part !== undefined && Math.abs(part.memoryBytes / bytes - 1) <= SAME_MEMORY ? part : undefined;
+}
+
+function partSpelled(text: string): Part | undefined {
   const plain = squeeze(text);
-  const direct = BY_SQUEEZED.get(plain) ?? BY_SQUEEZED.get(`rtx${plain}`);
+  const direct = BY_SQUEEZED.get(plain) ?? BY_SQUEEZED.get(`rtx${plain}`) ?? BY_SQUEEZED.get(`gtx${plain}`);
   if (direct !== undefined) return direct;
   const alias = Object.hasOwn(ALIASES, plain) ? ALIASES[plain] : undefined;
   if (alias !== undefined) return partByKey(alias);

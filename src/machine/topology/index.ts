@@ -3,6 +3,8 @@
  * Refuses to look at this machine (hardware/ does), and to state a rate or a link that no source gave.
  * Start with inventory.ts, the schema that all else reads; then graph.ts, the questions to it.
  */
+
+export { type CloudInstance, cloudInstance } from "./cloud-instances.ts";
 export { composeInventory, INFINIBAND_RATES, type NicSpec, parseNic, parseSystem } from "./compose.ts";
 export { idPrefix } from "./device-ids.ts";
 export {

@@ -7,18 +7,22 @@ import type { DType } from "../../core/index.ts";
 import type { Device, Family } from "./inventory.ts";
 import { ACCELERATOR_PARTS } from "./parts/accelerators.ts";
 import { AMD_PARTS } from "./parts/amd.ts";
+import { AMD_CARDS } from "./parts/amd-cards.ts";
 import { INTEL_PARTS } from "./parts/intel.ts";
 import { NVIDIA_PARTS } from "./parts/nvidia.ts";
 import { NVIDIA_CARDS } from "./parts/nvidia-cards.ts";
 import type { Part } from "./parts/part.ts";
+import { UNIFIED_PARTS } from "./parts/unified.ts";
 
 export type { Part };
 
 /** Order matters: the first part whose pattern matches wins. */
 export const PARTS: readonly Part[] = [
+  ...UNIFIED_PARTS,
   ...NVIDIA_CARDS,
   ...NVIDIA_PARTS,
   ...AMD_PARTS,
+  ...AMD_CARDS,
   ...INTEL_PARTS,
   ...ACCELERATOR_PARTS,
 ];
@@ -40,6 +44,7 @@ export const APPLE_CHIPS: Readonly<
   "Apple M3 Ultra": { memoryBandwidthGBps: 819 },
   "Apple M4": { memoryBandwidthGBps: 120 },
   "Apple M4 Pro": { memoryBandwidthGBps: 273 },
+  "Apple M5": { memoryBandwidthGBps: 153.6 },
 };
 
 /** Finds the part that a vendor's device name stands for. */

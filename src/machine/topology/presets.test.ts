@@ -104,7 +104,7 @@ describe("presets", () => {
   it("know clouds' instances by name, each with its board and its network", () => {
     for (const name of Object.keys(CLOUD_INSTANCES)) {
       const one = presetInventory(name);
-      expect(one.devices.filter(({ family }) => family !== "cpu").length, name).toBeGreaterThanOrEqual(4);
+      expect(one.devices.filter(({ family }) => family !== "cpu").length, name).toBeGreaterThanOrEqual(1);
       const two = parseSystem(`2x ${name}`)!;
       expect(two.environment, name).toMatchObject({ hosts: 2, nic: CLOUD_INSTANCES[name]!.nic, nicIsAssumed: true });
     }

@@ -25,6 +25,7 @@ import {
 } from "./preset-builder.ts";
 import { CPUS, type Entry, nvswitched } from "./preset-entry.ts";
 import { tpuPreset } from "./tpu-presets.ts";
+import { UNIFIED_PRESETS } from "./unified-presets.ts";
 
 export type { Preset };
 
@@ -110,18 +111,7 @@ const TABLE: Readonly<Record<string, Entry>> = wordTable({
   ),
   "gb200-nvl72": nvl72("gb200", "NVIDIA GB200 NVL72 data sheet"),
   "gb300-nvl72": nvl72("gb300", "NVIDIA GB300 NVL72 data sheet"),
-  "dgx-spark": {
-    summary: "one GB10 with 128 GB of memory shared with its CPU",
-    sources: [part("gb10").source],
-    nic: "1x200GbE",
-    host: {
-      cpu: cpu("NVIDIA GB10 (10x Cortex-X925, 10x Cortex-A725)", 1, 20, 128, 273),
-      part: part("gb10"),
-      numDevices: 1,
-      hostLink: { kind: "nvlink-c2c", bandwidthGBps: 273 },
-      devicesPerPcieSwitch: 0,
-    },
-  },
+  ...UNIFIED_PRESETS,
   gh200: {
     summary: "one Grace Hopper superchip, 96 GB of HBM3",
     sources: [part("gh200-96").source],
@@ -216,6 +206,11 @@ const BOARDS: Readonly<Record<string, string>> = wordTable({
   gaudi2: "gaudi2-8",
   gaudi3: "gaudi3-8",
   gb10: "dgx-spark",
+  ...Object.fromEntries(
+    Object.keys(UNIFIED_PRESETS)
+      .filter((name) => name !== "dgx-spark")
+      .map((name) => [name, name]),
+  ),
   trainium1: "trn1.32xlarge",
   trainium2: "trn2.48xlarge",
   inferentia2: "inf2.48xlarge",
@@ -250,9 +245,11 @@ function entryOf(chip: Part): Entry {
     const rack = nvl72(chip.key, `NVIDIA ${chip.key.toUpperCase()} NVL72 data sheet`);
     return { ...rack, hosts: 1, host: { ...rack.host, fabric: nvswitched(4, 5, 18, 53.125, "NVLink Switch") } };
   }
-  const desktop = /GeForce|TITAN|RX \d/.test(chip.name);
+  const desktop = /GeForce|TITAN|RX \d|Arc |Radeon/.test(chip.name);
+  const isOld = chip.family === "nvidia-gpu" && Number(chip.arch) < 8;
   const host = desktop ? cpu("AMD Ryzen 9 7950X", 1, 16, 64, 83.2) : CPUS.genoa;
-  return cards(chip.key, 8, host, desktop ? 4 : Number(chip.arch) >= 9 ? 5 : 4, "a host of its PCIe generation");
+  const generation = isOld ? 3 : !desktop && Number(chip.arch) >= 9 ? 5 : 4;
+  return cards(chip.key, 8, host, generation, "a host of its PCIe generation");
 }
 
 /** A part by name, with a count: one device of it, up to eight in one machine. */
@@ -351,12 +348,18 @@ export function findPreset(name: string): Preset | undefined {
   if (instance !== undefined) {
     const board = findPreset(instance.preset);
     if (board === undefined) throw new InvalidArgumentError("preset", instance.preset, "a board that is known");
+    const build = () => {
+      const inventory = board.build();
+      // What it is rented as decides its price.
+      return { ...inventory, environment: { ...inventory.environment, instance: instance.name } };
+    };
     return {
       ...board,
       name,
       summary: `${board.summary}, ${instance.nic}`,
       sources: [...board.sources, instance.source],
       defaultNic: instance.nic,
+      build,
     };
   }
   const canonical = (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined) ?? name;

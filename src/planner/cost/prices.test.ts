@@ -51,6 +51,27 @@ describe("rentals", () => {
     expect(instancesFor(trained, served.inventory, prices)).toEqual([]);
   });
 
+  it("an instance of a provider costs what its own row says; where there is no such row, that is said", () => {
+    for (const [hardware, provider, name, price] of [
+      ["p5.48xlarge", "aws", "p5.48xlarge", 55.04],
+      ["a3-highgpu-8g", "gcp", "a3-highgpu-8g", 88.49],
+      ["Standard_ND96isr_H100_v5", "azure", "Standard_ND96isr_H100_v5", 98.32],
+    ] as const) {
+      const { plan, inventory } = planOn(hardware);
+      const rows = instancesFor(plan, inventory);
+      expect(rows.map(({ instance }) => [instance.provider, instance.name])).toEqual([[provider, name]]);
+      const priced = withPrice(plan, inventory);
+      expect(priced.estimates.pricePerHour).toBe(price);
+      expect(priced.notes.join()).toMatch(new RegExp(`${name}, on-demand, .*as of 20\\d\\d-\\d\\d \\(https:`));
+    }
+    const two = planOn("2x p5.48xlarge", { constrain: { pp: 2, tp: 8 } });
+    expect(withPrice(two.plan, two.inventory).estimates.pricePerHour).toBeCloseTo(2 * 55.04, 9);
+    const unknown = planOn("bm.gpu.h100.8");
+    const unpriced = withPrice(unknown.plan, unknown.inventory);
+    expect(unpriced.estimates.pricePerHour).toBeUndefined();
+    expect(unpriced.notes.join()).toContain("price: none is known of bm.gpu.h100.8; --prices FILE");
+  });
+
   it("every row has a source, a date and a part that is known", () => {
     for (const row of DEFAULT_PRICES.instances) {
       expect(row.source).toMatch(/^https:/);

@@ -6,9 +6,9 @@
  */
 
 import { z } from "zod";
-import { deepFreeze } from "../../core/index.ts";
+import { deepFreeze, printableLine } from "../../core/index.ts";
 import { checkSchema, readJsonFile } from "../../foreign/formats/index.ts";
-import { findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
+import { cloudInstance, findPart, type Inventory, partByKey } from "../../machine/topology/index.ts";
 import type { ShardingPlan } from "../plan.ts";
 import { PRICE_LISTS } from "./price-rows.ts";
 
@@ -82,8 +82,18 @@ export interface Rental {
   readonly idleDevices: number;
 }
 
+/** The instance that an inventory is, where it is one of a provider's by name; then no other may stand for it. */
+function instanceOf({ environment }: Inventory): string | undefined {
+  const named = environment?.["instance"];
+  if (typeof named === "string") return named;
+  const preset = environment?.["preset"];
+  return typeof preset === "string" && /^(trn|inf)\d\.\d+xlarge$/.test(preset) ? preset : undefined;
+}
+
+const plainName = ({ name }: Instance) => cloudInstance(name)?.name ?? name.toLowerCase();
+
 /**
- * The instances that hold a plan's devices as the plan timed them, cheapest first. What was timed over links inside a host
+ * The instances that hold a plan's devices as the plan timed them, cheapest first; the named one alone where the hardware is one. What was timed over links inside a host
  * is rented inside one: a replica in serving, every rank in training; plans over several hosts rent as many, each whole.
  */
 export function instancesFor(
@@ -107,7 +117,9 @@ export function instancesFor(
   // Devices that must be together, and how many times.
   const unit = numHosts > 1 ? fullest : Math.ceil(used.size / apart);
   const units = numHosts > 1 ? numHosts : Math.ceil(used.size / unit);
+  const named = instanceOf(inventory);
   return prices.instances
+    .filter((instance) => named === undefined || plainName(instance) === named)
     .filter((instance) => key !== undefined && (instance.part === key || partByKey(instance.part)?.name === name))
     .filter((instance) => instance.numDevices >= unit && !(instance.perDevice === true && numHosts > 1))
     .map((instance): Rental => {
@@ -127,14 +139,22 @@ function tokensPerSecond({ estimates, workload }: ShardingPlan): number {
   return estimates.requestMs > 0 ? (tokens * 1e3) / estimates.requestMs : 0;
 }
 
-/** Fills a plan's price and cost in, where the catalogue has its devices; the plan as it was otherwise. */
+/** Fills a plan's price and cost in, where the catalogue has its devices; a note says where it has none. */
 export function withPrice(
   plan: ShardingPlan,
   inventory: Inventory,
   prices: PriceCatalogue = DEFAULT_PRICES,
 ): ShardingPlan {
   const [cheapest] = instancesFor(plan, inventory, prices);
-  return cheapest === undefined ? plan : pricedAs(plan, cheapest);
+  return cheapest === undefined ? unpriced(plan, inventory) : pricedAs(plan, cheapest);
+}
+
+function unpriced(plan: ShardingPlan, inventory: Inventory): ShardingPlan {
+  const device = inventory.devices.find(({ id }) => id === plan.ranks[0]?.deviceId);
+  if (device === undefined || device.family === "cpu") return plan;
+  const what = instanceOf(inventory) ?? device.name;
+  const note = `price: none is known of ${printableLine(what)}; --prices FILE takes yours`;
+  return deepFreeze({ ...plan, notes: [...plan.notes, note] });
 }
 
 /** Fills the price of a rental in, and the cost at it. */
@@ -146,6 +166,6 @@ export function pricedAs(plan: ShardingPlan, { instance, count, pricePerHour, id
     pricePerHour,
     ...(perSecond > 0 ? { costPerMillionTokens: (pricePerHour / 3600 / perSecond) * 1e6 } : {}),
   };
-  const note = `price: ${count} x ${instance.provider} ${instance.name}, ${instance.kind}, ${instance.region}, as of ${instance.date}${idleDevices > 0 ? `; ${idleDevices} of its devices stay idle` : ""}`;
+  const note = `price: ${count} x ${instance.provider} ${instance.name}, ${instance.kind}, ${instance.region}, as of ${instance.date}${instance.source === undefined ? "" : ` (${instance.source})`}${idleDevices > 0 ? `; ${idleDevices} of its devices stay idle` : ""}`;
   return deepFreeze({ ...plan, estimates: priced, notes: [...plan.notes, note] });
 }

@@ -112,7 +112,7 @@ const NAMES = Object.keys({
 function nvidiaGeneration(arch: string | undefined, name: string): string {
   const capability = Number(arch);
   if (!(capability > 0)) return "nvidia";
-  if (capability >= 12.1) return "spark";
+  if (capability >= 12.1 || (capability >= 11 && capability < 12)) return "spark";
   if (capability >= 12) return "blackwell-rtx";
   if (capability >= 10) return "blackwell";
   if (capability >= 9) return /PCIe|NVL/.test(name) ? "hopper-pcie" : "hopper";
@@ -165,14 +165,14 @@ const LLAMA_CPP_FAMILIES: ReadonlySet<Family> = new Set(["apple-gpu", "vulkan", 
 /**
  * The engine that people run a format with on such a device, where none is named: llama.cpp for GGUF, Apple, PCs, and f16
  * and MXFP4 on gaming and workstation cards; TensorRT-LLM for FP8, FP4 and f16 on NVIDIA; gpt-fast's PyTorch for int8
- * alone; vLLM for the rest.
+ * alone; vLLM for the rest. Small systems of unified memory (DGX Spark, Jetson, Strix Halo) run llama.cpp.
  */
 export function defaultEngine(device: Device, format: WeightFormat): Engine {
   if (format.gguf || LLAMA_CPP_FAMILIES.has(device.family) || format.name.startsWith("mlx")) return "llama.cpp";
+  const isAccelerator = /Instinct|GH200|GB200|GB300/.test(device.name);
+  if (device.unifiedMemory === true && !isAccelerator && /^(amd|nvidia)-gpu$/.test(device.family)) return "llama.cpp";
   if (device.family === "amd-gpu" && format.name === "int8") return "pytorch";
   if (device.family !== "nvidia-gpu") return "vllm";
-  const generation = nvidiaGeneration(device.arch, device.name);
-  if (generation === "spark") return "llama.cpp";
   const isDesktop = /GeForce|TITAN|RTX A\d|RTX \d000 Ada/.test(device.name);
   if (format.name === "mxfp4" && isDesktop) return "llama.cpp";
   if (format.name === "f16") return isDesktop ? "llama.cpp" : "tensorrt-llm";

@@ -160,6 +160,8 @@ function plainName(text: string): string {
     .trim()
     .toLowerCase()
     .replace(/^.*\//, "")
+    .replace(/\s+/g, "-")
+    .replace(/^qwen-(\d)/, "qwen$1")
     .replace(/^(?:meta-|c4ai-)/, "")
     .replace(/^llama-?(\d)/, "llama-$1")
     .replace(/(\d)_(\d)(?=b(?:-|$)|[-_]nemotron|-\d+b|$)/, "$1.$2")

@@ -26,14 +26,16 @@ export interface KindOptions {
   readonly memoryShare?: number;
 }
 
-/** Share of an Apple chip's unified memory that its GPU may use (Metal's recommendedMaxWorkingSetSize on 64 GB and more). */
-const APPLE_GPU_SHARE = 0.75;
+/** Share of an Apple chip's unified memory that its GPU may use: Metal's recommendedMaxWorkingSetSize, up to 32 GB and above. */
+const APPLE_GPU_SHARE = { small: 2 / 3, large: 0.75 } as const;
+const APPLE_SMALL_BYTES = 32 * 1024 ** 3;
 
 /** What a device has for the plan: free memory where that is known, unless total is asked for. */
 export function availableMemory(device: Device, useTotalMemory: boolean): number {
   const bytes = (useTotalMemory ? device.memoryBytes : (device.memoryFreeBytes ?? device.memoryBytes)) ?? 0;
   if (device.family !== "apple-gpu" || device.memoryBytes === undefined) return bytes;
-  return Math.min(bytes, Math.floor(device.memoryBytes * APPLE_GPU_SHARE));
+  const share = APPLE_GPU_SHARE[device.memoryBytes <= APPLE_SMALL_BYTES ? "small" : "large"];
+  return Math.min(bytes, Math.floor(device.memoryBytes * share));
 }
 
 /** Groups devices into kinds. */

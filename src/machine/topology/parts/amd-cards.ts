@@ -1,0 +1,65 @@
+/**
+ * AMD's cards that people own, in rows: Radeon, Radeon PRO and older Instinct. Peaks of 16-bit floats are those of the matrix or
+ * packed units, dense, as AMD's product pages give them.
+ */
+import { GIB, type Part } from "./part.ts";
+
+type Row = readonly [
+  key: string,
+  name: string,
+  arch: string,
+  memoryGiB: number,
+  GBps: number,
+  tflops: readonly [f32: number, half: number, f8: number, i8: number],
+  watts: number,
+  match: RegExp,
+];
+
+/** RDNA 3 and CDNA have bf16, RDNA 2 and Vega do not. */
+const hasBf16 = (arch: string) => /^gfx(11|12|94|95)/.test(arch);
+
+const ROWS: readonly Row[] = [
+  ["mi50-32", "AMD Instinct MI50 32GB", "gfx906", 32, 1024, [13.3, 26.5, 0, 53], 300, /MI50 32/],
+  ["mi50", "AMD Instinct MI50", "gfx906", 16, 1024, [13.3, 26.5, 0, 53], 300, /MI50\b/],
+  ["mi60", "AMD Instinct MI60", "gfx906", 32, 1024, [14.7, 29.5, 0, 59], 300, /MI60\b/],
+  ["radeon-vii", "AMD Radeon VII", "gfx906", 16, 1024, [13.4, 26.9, 0, 53.8], 300, /Radeon VII/],
+  ["mi300a", "AMD Instinct MI300A", "gfx942", 128, 5300, [122.6, 980.6, 1961.2, 1961.2], 760, /MI300A/],
+  ["mi350x", "AMD Instinct MI350X", "gfx950", 288, 8000, [144.2, 2306.9, 4613.7, 4613.7], 1000, /MI350X/],
+  ["pro-w7800", "AMD Radeon PRO W7800", "gfx1100", 32, 576, [45.2, 90.5, 0, 90.5], 260, /PRO W7800/],
+  ["pro-w6800", "AMD Radeon PRO W6800", "gfx1030", 32, 512, [17.8, 35.7, 0, 71.3], 250, /PRO W6800/],
+  ["r9700", "AMD Radeon AI PRO R9700", "gfx1201", 32, 640, [47.8, 191, 383, 383], 300, /AI PRO R9700/],
+  ["rx9070", "AMD Radeon RX 9070", "gfx1201", 16, 640, [36.1, 145, 289, 289], 220, /RX 9070(?! XT)/],
+  ["rx9060xt", "AMD Radeon RX 9060 XT", "gfx1200", 16, 322, [25.6, 103, 205, 205], 160, /RX 9060 XT/],
+  ["rx7900gre", "AMD Radeon RX 7900 GRE", "gfx1100", 16, 576, [46, 92, 0, 92], 260, /RX 7900 GRE/],
+  ["rx7800xt", "AMD Radeon RX 7800 XT", "gfx1101", 16, 624, [37.3, 74.7, 0, 74.7], 263, /RX 7800 XT/],
+  ["rx7700xt", "AMD Radeon RX 7700 XT", "gfx1101", 12, 432, [35.2, 70.3, 0, 70.3], 245, /RX 7700 XT/],
+  ["rx7600xt", "AMD Radeon RX 7600 XT", "gfx1102", 16, 288, [22.6, 45.1, 0, 45.1], 190, /RX 7600 XT/],
+  ["rx7600", "AMD Radeon RX 7600", "gfx1102", 8, 288, [21.8, 43.5, 0, 43.5], 165, /RX 7600(?! XT)/],
+  ["rx6950xt", "AMD Radeon RX 6950 XT", "gfx1030", 16, 576, [23.7, 47.3, 0, 94.6], 335, /RX 6950 XT/],
+  ["rx6900xt", "AMD Radeon RX 6900 XT", "gfx1030", 16, 512, [23, 46.1, 0, 92.2], 300, /RX 6900 XT/],
+  ["rx6800xt", "AMD Radeon RX 6800 XT", "gfx1030", 16, 512, [20.7, 41.5, 0, 82.9], 300, /RX 6800 XT/],
+  ["rx6800", "AMD Radeon RX 6800", "gfx1030", 16, 512, [16.2, 32.3, 0, 64.7], 250, /RX 6800(?! XT)/],
+  ["rx6700xt", "AMD Radeon RX 6700 XT", "gfx1031", 12, 384, [13.2, 26.4, 0, 52.8], 230, /RX 6700 XT/],
+];
+
+export const AMD_CARDS: readonly Part[] = ROWS.map(
+  ([key, name, arch, memoryGiB, memoryBandwidthGBps, [f32, half, f8, i8], powerLimitWatts, match]) => ({
+    family: "amd-gpu",
+    vendor: "AMD",
+    key,
+    name,
+    memoryBytes: memoryGiB * GIB,
+    memoryBandwidthGBps,
+    peakTflops: {
+      f32,
+      f16: half,
+      ...(hasBf16(arch) && { bf16: half }),
+      ...(f8 > 0 && { f8e4m3: f8, f8e5m2: f8 }),
+      i8,
+    },
+    arch,
+    powerLimitWatts,
+    match,
+    source: `${name} specifications`,
+  }),
+);
