@@ -5,7 +5,7 @@
 
 import { wordTable } from "../../core/index.ts";
 
-type Config = Readonly<Record<string, unknown>>;
+export type Config = Readonly<Record<string, unknown>>;
 /** Hidden size, layers, heads, KV heads, MLP columns, vocabulary. */
 type Shape = readonly [number, number, number, number, number, number];
 
@@ -31,7 +31,7 @@ const K32 = 32_768;
 const K128 = 131_072;
 const K256 = 262_144;
 
-const llama = (shape: Shape, context: number, more: Config = {}) => dense("llama", shape, context, more);
+export const llama = (shape: Shape, context: number, more: Config = {}) => dense("llama", shape, context, more);
 const qwen2 = (shape: Shape, context = K32, more: Config = {}) => dense("qwen2", shape, context, more);
 const qwen3 = (shape: Shape, context = 40_960, more: Config = {}) =>
   dense("qwen3", shape, context, { head_dim: 128, ...more });
@@ -46,7 +46,14 @@ const mistral = (shape: Shape, context: number, more: Config = {}) =>
   dense("mistral", shape, context, { head_dim: 128, ...more });
 const cohere = (shape: Shape, context: number, more: Config = {}) =>
   dense("cohere", shape, context, { ...tied, dtype: "float16", ...more });
-const encoder = (model_type: string, hidden: number, layers: number, vocab: number, positions: number, types: number) =>
+export const encoder = (
+  model_type: string,
+  hidden: number,
+  layers: number,
+  vocab: number,
+  positions: number,
+  types: number,
+) =>
   dense(
     model_type,
     [hidden, layers, Math.max(12, hidden / 64), Math.max(12, hidden / 64), 4 * hidden, vocab],
@@ -64,7 +71,13 @@ const withText = (model_type: string, text_config: Config, vision_config: Config
 });
 
 /** A tower of SigLIP's shape, as all Gemma 3 from 4B have. */
-const SIGLIP = { hidden_size: 1152, image_size: 896, intermediate_size: 4304, num_hidden_layers: 27, patch_size: 14 };
+export const SIGLIP = {
+  hidden_size: 1152,
+  image_size: 896,
+  intermediate_size: 4304,
+  num_hidden_layers: 27,
+  patch_size: 14,
+};
 const gemma3 = (shape: Shape, headDim: number, sliding_window: number): Config =>
   dense("gemma3_text", shape, shape[0] > 2000 ? K128 : K32, { head_dim: headDim, sliding_window, ...tied });
 const gemma3n = (layers: number, columns: number): Config =>
@@ -104,7 +117,7 @@ const gptNeo = (hidden_size: number, num_layers: number, num_heads: number): Con
   num_heads,
   vocab_size: 50_257,
 });
-const gpt2 = (n_embd: number, n_layer: number, n_head: number): Config => ({
+export const gpt2 = (n_embd: number, n_layer: number, n_head: number): Config => ({
   model_type: "gpt2",
   dtype: "float32",
   n_embd,
@@ -133,7 +146,7 @@ const mpt = (d_model: number, n_layers: number, n_heads: number): Config => ({
 });
 const neox = (hidden: number, layers: number, heads: number): Config =>
   dense("gpt_neox", [hidden, layers, heads, heads, 4 * hidden, 50_304], 2048, { dtype: "float16" });
-const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
+export const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
 const BLOCK_FP8 = { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } };
 const deepseekV3 = (model_type: string, more: Config): Config => ({
   ...dense(model_type, [7168, 61, 128, 128, 18_432, 129_280], 163_840),

@@ -5,39 +5,11 @@
 import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { weightFormat } from "../memory/formats.ts";
 import { modelFromConfig } from "./from-config.ts";
-import { FAMILY_CONFIGS } from "./preset-families.ts";
+import { type Config, encoder, FAMILY_CONFIGS, gpt2, LATENT, llama, SIGLIP } from "./preset-families.ts";
 import { containedPreset, readName } from "./preset-names.ts";
 import type { ModelSpec } from "./spec.ts";
 
-type Config = Readonly<Record<string, unknown>>;
-
 const bf16 = { dtype: "bfloat16" };
-
-function llama(
-  [hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size]: readonly [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ],
-  max_position_embeddings: number,
-  more: Config = {},
-): Config {
-  return {
-    model_type: "llama",
-    hidden_size,
-    num_hidden_layers,
-    num_attention_heads,
-    num_key_value_heads,
-    intermediate_size,
-    vocab_size,
-    max_position_embeddings,
-    ...bf16,
-    ...more,
-  };
-}
 
 const LLAMA3 = 131_072;
 const qwen25 = { model_type: "qwen2" };
@@ -46,14 +18,7 @@ const gemma2 = { model_type: "gemma2", head_dim: 256, sliding_window: 4096, tie_
 const gemma3 = { model_type: "gemma3_text", head_dim: 256, sliding_window: 1024, tie_word_embeddings: true };
 const phi3 = { model_type: "phi3" };
 const mixtral = { model_type: "mixtral", num_local_experts: 8, num_experts_per_tok: 2 };
-const deepseek = {
-  model_type: "deepseek_v3",
-  ...bf16,
-  kv_lora_rank: 512,
-  qk_nope_head_dim: 128,
-  qk_rope_head_dim: 64,
-  v_head_dim: 128,
-};
+const deepseek = { model_type: "deepseek_v3", ...bf16, ...LATENT };
 const deepseekV3: Config = {
   ...deepseek,
   hidden_size: 7168,
@@ -93,10 +58,6 @@ function gptOss(num_hidden_layers: number, num_local_experts: number): Config {
   };
 }
 
-function gpt2(n_embd: number, n_layer: number, n_head: number): Config {
-  return { model_type: "gpt2", dtype: "float32", n_embd, n_layer, n_head, vocab_size: 50_257, n_positions: 1024 };
-}
-
 const LLAMA4_VISION = {
   hidden_size: 1408,
   intermediate_size: 5632,
@@ -127,20 +88,6 @@ function llama4(num_local_experts: number, interleave_moe_layer_step: number): C
       max_position_embeddings: 1_048_576,
     },
     vision_config: LLAMA4_VISION,
-  };
-}
-
-function bert(hidden_size: number, num_hidden_layers: number, num_attention_heads: number): Config {
-  return {
-    model_type: "bert",
-    dtype: "float32",
-    hidden_size,
-    num_hidden_layers,
-    num_attention_heads,
-    intermediate_size: 4 * hidden_size,
-    vocab_size: 30_522,
-    max_position_embeddings: 512,
-    type_vocab_size: 2,
   };
 }
 
@@ -219,13 +166,7 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
       sliding_window: 1024,
       max_position_embeddings: 131_072,
     },
-    vision_config: {
-      hidden_size: 1152,
-      image_size: 896,
-      intermediate_size: 4304,
-      num_hidden_layers: 27,
-      patch_size: 14,
-    },
+    vision_config: SIGLIP,
   },
   "phi-3-mini": llama([3072, 32, 32, 32, 8192, 32_064], 4096, { ...phi3, sliding_window: 2047 }),
   "phi-3-medium": llama([5120, 40, 40, 10, 17_920, 32_064], 4096, { ...phi3, sliding_window: 2047 }),
@@ -327,8 +268,8 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
     num_experts: 64,
     num_experts_per_tok: 8,
   }),
-  "bert-base": bert(768, 12, 12),
-  "bert-large": bert(1024, 24, 16),
+  "bert-base": encoder("bert", 768, 12, 30_522, 512, 2),
+  "bert-large": encoder("bert", 1024, 24, 30_522, 512, 2),
   ...FAMILY_CONFIGS,
 });
 
