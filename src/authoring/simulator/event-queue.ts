@@ -2,11 +2,13 @@
  * A queue of timed events: earliest first, of equal times the one that was added first. So runs repeat exactly. Events of
  * one time lie together, and the heap is one of times: in schedules that march in step most events are simultaneous.
  */
+import { NumberHeap } from "../../core/internal.ts";
+
 type Action = () => void;
 
 export class EventQueue {
-  /** Distinct times, as a binary heap. */
-  readonly #heap: number[] = [];
+  /** Distinct times. */
+  readonly #times = new NumberHeap();
   readonly #moments = new Map<number, Action[]>();
   /** What was added to last, mostly to be added to again. */
   #lastTime = Number.NaN;
@@ -22,7 +24,7 @@ export class EventQueue {
 
   /** Time of the earliest event, Infinity when there is none. */
   get nextTime(): number {
-    return this.#heap[0] ?? Number.POSITIVE_INFINITY;
+    return this.#times.first ?? Number.POSITIVE_INFINITY;
   }
 
   push(time: number, action: Action): void {
@@ -37,14 +39,14 @@ export class EventQueue {
       this.#moments.set(time, moment);
       // Earlier than the moment at hand: that one is gone on with later.
       if (time < this.nextTime) this.#leave();
-      this.#sink(time);
+      this.#times.push(time);
     } else moment.push(action);
     this.#lastTime = time;
     this.#lastMoment = moment;
   }
 
   pop(): Action {
-    const time = this.#heap[0]!;
+    const time = this.nextTime;
     if (this.#first === undefined) {
       this.#first = this.#moments.get(time)!;
       this.#done = 0;
@@ -55,7 +57,7 @@ export class EventQueue {
       this.#first = undefined;
       this.#moments.delete(time);
       if (this.#lastTime === time) this.#lastTime = Number.NaN;
-      this.#dropFirst();
+      this.#times.pop();
     }
     return action;
   }
@@ -65,37 +67,5 @@ export class EventQueue {
     if (this.#first === undefined) return;
     this.#first.splice(0, this.#done);
     this.#first = undefined;
-  }
-
-  #sink(time: number): void {
-    const heap = this.#heap;
-    let i = heap.length;
-    heap.push(time);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      const above = heap[parent]!;
-      if (above <= time) break;
-      heap[i] = above;
-      i = parent;
-    }
-    heap[i] = time;
-  }
-
-  #dropFirst(): void {
-    const heap = this.#heap;
-    const time = heap.pop()!;
-    const n = heap.length;
-    if (n === 0) return;
-    let i = 0;
-    for (;;) {
-      let child = 2 * i + 1;
-      if (child >= n) break;
-      if (child + 1 < n && heap[child + 1]! < heap[child]!) child++;
-      const below = heap[child]!;
-      if (below >= time) break;
-      heap[i] = below;
-      i = child;
-    }
-    heap[i] = time;
   }
 }

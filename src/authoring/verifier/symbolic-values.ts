@@ -8,6 +8,7 @@
  * it, and two places need not hold the same. So it is an unknown of its own for each place, and one for each packet that is read as
  * plain data; it never takes part in what is right, and two values that it went into are the same only where the same unknowns did.
  */
+import { NumberHeap } from "../../core/internal.ts";
 import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../plan/index.ts";
 
 export const UNDEFINED = 0;
@@ -261,10 +262,10 @@ export class Values {
     const mixed = new Set<PlanReduceOp>();
     const multiplicity = new Map<number, number>([[value, 1]]);
     // Kids have smaller numbers than their parents: descending order is a topological order.
-    const heap = new DescendingHeap();
-    heap.push(value);
+    const heap = new NumberHeap();
+    heap.push(-value);
     while (heap.size > 0) {
-      const id = heap.pop();
+      const id = -heap.pop();
       const times = multiplicity.get(id) ?? 0;
       if (id !== UNDEFINED && id <= this.#leaves) {
         leaves.set(id - 1, times);
@@ -278,7 +279,7 @@ export class Values {
       for (const kid of this.#kidsOf(id)) {
         const before = multiplicity.get(kid);
         multiplicity.set(kid, (before ?? 0) + times);
-        if (before === undefined) heap.push(kid);
+        if (before === undefined) heap.push(-kid);
       }
     }
     if (op !== undefined && IDEMPOTENT.has(op) && mixed.size === 0) {
@@ -345,43 +346,4 @@ function fingerprint(leaf: number): number {
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
   x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
   return x ^ (x >>> 16);
-}
-
-/** A small binary heap that gives the largest number first. */
-class DescendingHeap {
-  readonly #items: number[] = [];
-  get size(): number {
-    return this.#items.length;
-  }
-  push(item: number): void {
-    const items = this.#items;
-    let i = items.length;
-    items.push(item);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      if (items[parent]! >= item) break;
-      items[i] = items[parent]!;
-      i = parent;
-    }
-    items[i] = item;
-  }
-  pop(): number {
-    const items = this.#items;
-    const top = items[0]!;
-    const last = items.pop()!;
-    const n = items.length;
-    if (n > 0) {
-      let i = 0;
-      for (;;) {
-        let child = 2 * i + 1;
-        if (child >= n) break;
-        if (child + 1 < n && items[child + 1]! > items[child]!) child++;
-        if (items[child]! <= last) break;
-        items[i] = items[child]!;
-        i = child;
-      }
-      items[i] = last;
-    }
-    return top;
-  }
 }

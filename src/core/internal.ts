@@ -1,0 +1,5 @@
+/**
+ * The core's second door, for rooms of chorale alone: structures that are no part of the public surface.
+ * Start with number-heap.ts.
+ */
+export { NumberHeap } from "./number-heap.ts";
