@@ -2,7 +2,7 @@
  * The twelve element types. 16- and 8-bit floats have no JavaScript array of their own: their bits are kept in
  * Uint16Array and Uint8Array, and `float-formats.ts` converts.
  */
-import { InvalidArgumentError } from "./errors.ts";
+import { oneOf } from "./one-of.ts";
 import { wordTable } from "./word-table.ts";
 
 interface DTypeInfo {
@@ -111,7 +111,5 @@ export function holds(dtype: DType, array: unknown): boolean {
  * @throws InvalidArgumentError naming the dtypes
  */
 export function parseDType(text: string, argument = "dtype"): DType {
-  const dtype = DTYPE_NAMES.find((name) => name === text);
-  if (dtype === undefined) throw new InvalidArgumentError(argument, text, `one of ${DTYPE_NAMES.join(", ")}`);
-  return dtype;
+  return oneOf(text, argument, DTYPE_NAMES);
 }

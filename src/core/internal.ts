@@ -3,3 +3,4 @@
  * Start with number-heap.ts.
  */
 export { NumberHeap } from "./number-heap.ts";
+export { oneOf } from "./one-of.ts";

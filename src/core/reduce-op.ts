@@ -1,6 +1,6 @@
 /** Reduce operators, and what each means for each dtype. */
 import { DTYPES, type DType } from "./dtype.ts";
-import { InvalidArgumentError } from "./errors.ts";
+import { oneOf } from "./one-of.ts";
 
 /** The named operators. Bitwise ones are for integers only. Order here is ours: engines' enums differ, never share one. */
 export const REDUCE_OPS = ["sum", "prod", "min", "max", "avg", "band", "bor", "bxor"] as const;
@@ -24,7 +24,5 @@ export function isLegal(op: ReduceOp, dtype: DType): boolean {
  * @throws InvalidArgumentError naming the operators
  */
 export function parseReduceOp(text: string, argument = "redop"): NamedReduceOp {
-  const op = REDUCE_OPS.find((name) => name === text);
-  if (op === undefined) throw new InvalidArgumentError(argument, text, `one of ${REDUCE_OPS.join(", ")}`);
-  return op;
+  return oneOf(text, argument, REDUCE_OPS);
 }

@@ -8,4 +8,4 @@ export type { Buffers } from "./collectives/timed-calls.ts";
 export { contenderCall } from "./programs/program-calls.ts";
 export { type Measured, measureContenders } from "./programs/program-rank.ts";
 export type { Contender, ProgramJob } from "./programs/program-types.ts";
-export { flagsOf, integer, integers, oneOf } from "./script-flags.ts";
+export { flagsOf, integer, integers } from "./script-flags.ts";

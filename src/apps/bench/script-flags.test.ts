@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { integer, integers, oneOf, usageOf } from "./script-flags.ts";
+import { oneOf } from "../../core/internal.ts";
+import { integer, integers, usageOf } from "./script-flags.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-flags-"));
 const script = join(folder, "script.mjs");

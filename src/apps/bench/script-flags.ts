@@ -28,13 +28,6 @@ export function integers(text: string, flag: string, least = 1): number[] {
   return text.split(",").map((part) => integer(part, flag, least));
 }
 
-/** Reads one of several words. @throws InvalidArgumentError */
-export function oneOf<const W extends string>(text: string, flag: string, words: readonly W[]): W {
-  const found = words.find((word) => word === text);
-  if (found === undefined) throw new InvalidArgumentError(flag, text, `one of ${words.join(", ")}`);
-  return found;
-}
-
 type Parsed<C extends ParseArgsConfig> = ReturnType<typeof parseArgs<C>>;
 
 /** Why a command line cannot be taken, in one line, or `undefined` when an error is about something else. */

@@ -1,6 +1,8 @@
 /** `chorale detect`: the devices of this machine or of a recorded root. */
+
 import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import {
   acceleratorMemory,
   type DetectOptions,
@@ -118,8 +120,7 @@ interface View {
 
 function parseFormat(flags: Flags): Format {
   if (flags.format === undefined) return flags.json === true ? "json" : "table";
-  const format = FORMATS.find((name) => name === flags.format);
-  if (format === undefined) throw new InvalidArgumentError("--format", flags.format, `one of ${FORMATS.join(", ")}`);
+  const format = oneOf(flags.format, "--format", FORMATS);
   if (flags.json === true && format !== "json") {
     throw new InvalidArgumentError("--format", flags.format, "json or nothing, since --json is given");
   }

@@ -1,6 +1,8 @@
 /** `chorale topo`: how the devices are linked; with --measure, what the links carry. */
+
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import { detect, measureLinks, type PairMeasurement, resolveHardware } from "../../machine/hardware/index.ts";
 import { type Inventory, islands, ringOrders } from "../../machine/topology/index.ts";
 import { EXIT } from "./exit-codes.ts";
@@ -39,8 +41,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
 
 async function run(flags: Flags): Promise<number> {
   const wanted = flags.format ?? (flags.json === true ? "json" : "matrix");
-  const format = FORMATS.find((name) => name === wanted);
-  if (format === undefined) throw new InvalidArgumentError("--format", wanted, `one of ${FORMATS.join(", ")}`);
+  const format = oneOf(wanted, "--format", FORMATS);
   if (flags.json === true && format !== "json")
     throw new InvalidArgumentError("--format", wanted, "json or nothing, since --json is given");
   if (flags.hardware !== undefined && flags.root !== undefined) {

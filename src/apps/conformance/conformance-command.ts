@@ -1,6 +1,7 @@
 /** The conformance suite as a command, for hosts that have only Node. */
+import { oneOf } from "../../core/internal.ts";
 import { backendKind, parseBackend, parseBackendOptions, parseIsolation } from "../../runtime/world/index.ts";
-import { flagsOf, integer, integers, oneOf } from "../bench/internal.ts";
+import { flagsOf, integer, integers } from "../bench/internal.ts";
 import { type ConformanceOptions, runConformance } from "./run-conformance.ts";
 
 const USAGE = `node dist/apps/conformance/conformance-command.js [--full] [--seed N] [--ranks 2,4] [--backend threads]

@@ -2,7 +2,9 @@
  * Detection: all probes side by side, each with a deadline, on the live machine, a recorded root, or whatever the caller
  * puts in their place. A probe that fails or is late costs a warning, never the inventory.
  */
+
 import { InvalidArgumentError } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import { type Device, FAMILIES, type Family, INVENTORY_SCHEMA_VERSION, type Inventory } from "../topology/index.ts";
 import { assemble } from "./assemble.ts";
 import { readEnvironment } from "./environment.ts";
@@ -236,7 +238,5 @@ function tidy(warnings: readonly ProbeWarning[]): ProbeWarning[] {
  * @throws InvalidArgumentError naming the families
  */
 export function parseFamily(text: string, argument = "--family"): Family {
-  const family = FAMILIES.find((name) => name === text);
-  if (family === undefined) throw new InvalidArgumentError(argument, text, `one of ${FAMILIES.join(", ")}`);
-  return family;
+  return oneOf(text, argument, FAMILIES);
 }

@@ -2,7 +2,9 @@
  * A plan in the words of other engines: command lines and config files, for one named version of each, with only the
  * flags that this version has (`FLAGS`, checked by a test). What an engine cannot do is an error, not a wrong flag.
  */
-import { InvalidArgumentError, UnsupportedError, wordTable } from "../../core/index.ts";
+
+import { UnsupportedError, wordTable } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import type { PlanAxis, ShardingPlan } from "../plan.ts";
 import { EXPORT_TARGETS, EXPORT_VERSIONS, type ExportTarget } from "./engines.ts";
@@ -396,8 +398,7 @@ function shellWord(text: string): string {
  * if (plan !== undefined) exportPlan(plan, "vllm").command; // vllm serve llama-3.1-70b --tensor-parallel-size 8 ...
  */
 export function exportPlan(plan: ShardingPlan, target: string, options: ExportOptions = {}): Exported {
-  const name = EXPORT_TARGETS.find((known) => known === target);
-  if (name === undefined) throw new InvalidArgumentError("--export", target, `one of ${EXPORT_TARGETS.join(", ")}`);
+  const name = oneOf(target, "--export", EXPORT_TARGETS);
   const model = shellWord(options.modelPath ?? plan.model.name);
   const exported = EXPORTERS[name](plan, model, options.numHosts ?? 1);
   const notes = [...exported.notes];

@@ -18,9 +18,6 @@ export function verifiedText(key: Buffer, number: number, frame: Buffer): Buffer
   return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(key, number, text)) ? text : undefined;
 }
 
-/** Whether a signed frame of so many bytes has a text at all. */
-export const holdsText = (bytes: number): boolean => bytes > MAC_BYTES;
-
 function macOf(key: Buffer, number: number, text: Buffer): Buffer {
   const counter = Buffer.alloc(8);
   counter.writeBigUInt64BE(BigInt(number));

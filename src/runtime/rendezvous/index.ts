@@ -6,7 +6,7 @@
 export type { WorldFailure } from "./bootstrap-value.ts";
 export { Channel } from "./channel.ts";
 export { TcpBootstrap } from "./client.ts";
-export { holdsText, signed, verifiedText } from "./frame-mac.ts";
+export { signed, verifiedText } from "./frame-mac.ts";
 export type { Claims } from "./handshake.ts";
 export { checkOneHost, type ForeignPlace, parseAddress, rendezvousAddress } from "./launchers.ts";
 export { nodePlace, nodeRendezvous } from "./node-place.ts";

@@ -2,7 +2,9 @@
  * The backends whose ranks can be started, one line each. Adding one touches this line and the backend's own folder.
  * A kind is loaded when it is first used: a rank loads its own backend only, and `chorale --help` none.
  */
+
 import { InvalidArgumentError, parseSize } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import type { BackendKind } from "../comm/index.ts";
 
 const TABLE = {
@@ -32,9 +34,7 @@ export function backendKind(name: BackendName): Promise<BackendKind> {
 
 /** Reads a backend's name. @throws InvalidArgumentError naming the backends */
 export function parseBackend(text: string, argument = "backend"): BackendName {
-  const name = LAUNCH_BACKENDS.find((known) => known === text);
-  if (name === undefined) throw new InvalidArgumentError(argument, text, `one of ${LAUNCH_BACKENDS.join(", ")}`);
-  return name;
+  return oneOf(text, argument, LAUNCH_BACKENDS);
 }
 
 /**

@@ -4,7 +4,9 @@
  * restarts in so many seconds, as Erlang/OTP's and Akka's supervisors count); the growing delay keeps a rank that dies
  * at its start from being started in a loop.
  */
+
 import { InvalidArgumentError } from "../../core/index.ts";
+import { oneOf } from "../../core/internal.ts";
 import { DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
 import type { Job } from "./messages.ts";
 
@@ -48,9 +50,7 @@ export interface RestartPolicy {
 
 /** Reads a policy's name. @throws InvalidArgumentError naming the policies */
 export function parseFailurePolicy(text: string, argument = "onFailure"): FailurePolicy {
-  const policy = FAILURE_POLICIES.find((known) => known === text);
-  if (policy === undefined) throw new InvalidArgumentError(argument, text, `one of ${FAILURE_POLICIES.join(", ")}`);
-  return policy;
+  return oneOf(text, argument, FAILURE_POLICIES);
 }
 
 /** Checks the options and fills in what was not given. @throws InvalidArgumentError */

@@ -97,7 +97,7 @@ export class MpiBackend implements Backend {
     const key = `${name}:${ranks.join(",")}`;
     const instance = this.#instances.get(key) ?? 0;
     this.#instances.set(key, instance + 1);
-    const control = this.#rank.segment.group(name, ranks, instance, ranks.indexOf(this.rank), "named");
+    const control = this.#rank.options.segment.group(name, ranks, instance, ranks.indexOf(this.rank), "named");
     return this.#rank.communicator(name, ranks, control).ready();
   }
 
@@ -116,15 +116,15 @@ export class MpiBackend implements Backend {
   }
 
   fail(rank: number, cause: string): void {
-    this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+    this.#rank.options.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
   }
 
   get failure(): Failure | undefined {
-    return this.#freed ? undefined : this.#rank.segment.failure;
+    return this.#freed ? undefined : this.#rank.options.segment.failure;
   }
 
   capabilities(): Capabilities {
-    return this.#rank.capabilities;
+    return this.#rank.options.capabilities;
   }
 
   async close(): Promise<void> {
@@ -144,11 +144,11 @@ export class MpiBackend implements Backend {
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
     const first = this.#rank.groups.find(({ queue }) => queue.cause !== undefined)?.queue.cause;
     // Peers are to read what failed here first, and not that this rank has left because of it.
-    if (first !== undefined) this.#rank.segment.fail(failureOf(first));
+    if (first !== undefined) this.#rank.options.segment.fail(failureOf(first));
     else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     for (const { queue } of this.#rank.groups) queue.abandon(error);
     // The others may be waiting in MPI for ever.
-    this.#rank.mpi.broken = true;
+    this.#rank.options.mpi.broken = true;
     this.#free(`ended: ${error.message}`);
   }
 
@@ -156,11 +156,12 @@ export class MpiBackend implements Backend {
     if (this.#freed) return;
     this.#freed = true;
     this.#term.closed = why;
-    const { segment, poller } = this.#rank;
+    const { poller, options } = this.#rank;
+    const { segment } = options;
     poller.close();
-    this.#rank.mpi.numWorlds--;
+    this.#rank.options.mpi.numWorlds--;
     // Of a dead rank MPI_Finalize would wait for ever.
-    if (segment.failure?.code === "RANK_FAILED") this.#rank.mpi.broken = true;
+    if (segment.failure?.code === "RANK_FAILED") this.#rank.options.mpi.broken = true;
     segment.presence.end(this.rank);
     this.#control.close();
   }

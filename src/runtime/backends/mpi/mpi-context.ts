@@ -1,17 +1,23 @@
-/** What a group needs of its rank. */
+/** What a group knows of its rank; mpi-rank.ts puts it together. */
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 
-export interface MpiContext {
+export interface MpiRankOptions {
   readonly mpi: MpiProcess;
   readonly segment: ControlSegment;
   /** Rank in the world. */
   readonly rank: number;
+  readonly worldSize: number;
+  readonly generation: number;
   readonly timeoutMs: number;
   readonly strictWork: boolean;
   readonly capabilities: Capabilities;
+}
+
+export interface MpiContext {
+  readonly options: MpiRankOptions;
   /** The kernels, built at the first call that needs them. */
   readonly kernels: () => ReductionKernels;
   /** Makes the communicator of a new group. */

@@ -41,24 +41,24 @@ export class MpiGroup implements GroupDriver {
     const { group, ranks, control, generation } = queue.options;
     this.#rank = rank;
     this.queue = queue;
-    this.capabilities = rank.capabilities;
+    this.capabilities = rank.options.capabilities;
     this.place = { backend: "mpi", group, rank: control.member, ranks: Object.freeze([...ranks]), generation };
     this.#sequence = new CallSequence(ranks.length);
     this.#context = {
-      addresses: rank.mpi.addresses,
+      addresses: rank.options.mpi.addresses,
       sequence: this.#sequence,
       kernels: rank.kernels,
       rank: control.member,
       size: ranks.length,
     };
-    this.#messages = new PairMessages(rank.mpi, this.#sequence, (arrivals) => queue.allAgree(arrivals));
+    this.#messages = new PairMessages(rank.options.mpi, this.#sequence, (arrivals) => queue.allAgree(arrivals));
   }
 
   get failure(): ChoraleError | undefined {
     return this.queue.knownFailure();
   }
   get strictWork(): boolean {
-    return this.#rank.strictWork;
+    return this.#rank.options.strictWork;
   }
   get nextSeq(): number {
     return this.#sequence.next;
@@ -130,8 +130,8 @@ export class MpiGroup implements GroupDriver {
     const ranks = members.map((member) => this.place.ranks[member] ?? member);
     const { control } = this.queue.options;
     const label = how === "split" ? `${name}:${color}` : name;
-    const own = ranks.indexOf(this.#rank.rank);
-    const child = this.#rank.segment.group(`${this.place.group}>${label}`, ranks, nth, own, control.key);
+    const own = ranks.indexOf(this.#rank.options.rank);
+    const child = this.#rank.options.segment.group(`${this.place.group}>${label}`, ranks, nth, own, control.key);
     return this.#rank.communicator(name, ranks, child);
   }
 
@@ -157,7 +157,7 @@ export class MpiGroup implements GroupDriver {
     // No member makes a call after it has said so.
     control.announceClose();
     const over = () => control.failed;
-    const undelivered = await this.#messages.drain(group, this.#rank.timeoutMs, over);
+    const undelivered = await this.#messages.drain(group, this.#rank.options.timeoutMs, over);
     const failed = this.queue.knownFailure();
     const unseen = this.queue.close();
     this.#rank.retire(this);
@@ -170,7 +170,7 @@ export class MpiGroup implements GroupDriver {
     const first = parts.arrivals[0];
     const work = new QueuedWork<unknown>(this.queue, first === undefined ? 0 : placeOf(first), name, this.place.group);
     if (timeoutMs !== undefined) this.queue.expectOwnDeadlines();
-    this.queue.push(new MpiEntry(work, parts, timeoutMs ?? this.#rank.timeoutMs));
+    this.queue.push(new MpiEntry(work, parts, timeoutMs ?? this.#rank.options.timeoutMs));
     return work;
   }
 

@@ -1,45 +1,21 @@
 /** One rank's end of MPI: its groups, and what they share. */
-import { type Capabilities, GroupCommunicator } from "../../comm/index.ts";
-import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import { GroupCommunicator } from "../../comm/index.ts";
+import type { GroupControl } from "../../memory/index.ts";
 import { Poller } from "../../progress/index.ts";
-import type { MpiContext } from "./mpi-context.ts";
+import type { MpiContext, MpiRankOptions } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
-import type { MpiProcess } from "./mpi-process.ts";
 import { MpiQueue } from "./mpi-queue.ts";
 import { ReductionKernels } from "./reduction-kernels.ts";
 
-export interface MpiRankOptions {
-  readonly mpi: MpiProcess;
-  readonly segment: ControlSegment;
-  readonly rank: number;
-  readonly worldSize: number;
-  readonly generation: number;
-  readonly timeoutMs: number;
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
-}
-
 export class MpiRank implements MpiContext {
-  readonly mpi: MpiProcess;
-  readonly segment: ControlSegment;
-  readonly rank: number;
-  readonly generation: number;
-  readonly timeoutMs: number;
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
+  readonly options: MpiRankOptions;
   readonly poller = new Poller();
   /** The kernels, built at the first call that needs them. */
   readonly kernels: () => ReductionKernels;
   readonly #open = new Map<MpiGroup, GroupCommunicator<MpiGroup>>();
 
   constructor(options: MpiRankOptions) {
-    this.mpi = options.mpi;
-    this.segment = options.segment;
-    this.rank = options.rank;
-    this.generation = options.generation;
-    this.timeoutMs = options.timeoutMs;
-    this.strictWork = options.strictWork;
-    this.capabilities = options.capabilities;
+    this.options = options;
     let kernels: ReductionKernels | undefined;
     this.kernels = () => {
       kernels ??= new ReductionKernels(options.worldSize);
@@ -54,7 +30,8 @@ export class MpiRank implements MpiContext {
     control: GroupControl,
     comm?: number,
   ): GroupCommunicator<MpiGroup> {
-    const { mpi, poller, generation } = this;
+    const { poller } = this;
+    const { mpi, generation } = this.options;
     const driver = new MpiGroup(this, new MpiQueue({ mpi, control, poller, group, ranks, generation, comm }));
     const communicator = new GroupCommunicator(driver);
     this.#open.set(driver, communicator);

@@ -21,11 +21,6 @@ export class RequestPool {
     this.#statusIgnore = library.abi.statusIgnore;
   }
 
-  /** How many are in use. */
-  get numUsed(): number {
-    return this.#blocks.length * BLOCK - this.#free.length;
-  }
-
   /** A place for a request. */
   take(): number {
     const free = this.#free.pop();

@@ -131,9 +131,9 @@ class TcpBackend implements Backend {
   constructor(door: TcpRank, worldSize: number, bootstrap: Bootstrap, closeLog: () => void) {
     this.#door = door;
     this.#closeLog = closeLog;
-    this.rank = door.rank;
+    this.rank = door.options.rank;
     this.worldSize = worldSize;
-    this.generation = door.generation;
+    this.generation = door.options.generation;
     this.world = door.world;
     bootstrap.onFailure(({ rank, message }) => {
       if (rank >= 0 && rank !== this.rank) door.markGone(rank, message, false);
@@ -190,7 +190,7 @@ class TcpBackend implements Backend {
   }
 
   capabilities(): Capabilities {
-    return this.#door.capabilities;
+    return this.#door.options.capabilities;
   }
 
   abandon(cause: Error): void {

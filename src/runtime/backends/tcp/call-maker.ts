@@ -51,7 +51,7 @@ export class CallMaker {
 
   /** @throws OutOfMemoryError for a result's memory */
   make(call: GroupCall): CallParts {
-    const timeoutMs = call.timeoutMs ?? this.#context.timeoutMs;
+    const timeoutMs = call.timeoutMs ?? this.#context.options.timeoutMs;
     if (call.kind === "barrier") return this.#barrier(timeoutMs);
     const { peer } = call.call;
     return peer === undefined ? this.#collective(call, timeoutMs) : this.#pair(call, peer, timeoutMs);
@@ -90,7 +90,7 @@ export class CallMaker {
       work: this.#work(arrival, op),
       uses: [],
       sizeBytes: bytes?.length ?? 0,
-      timeoutMs: timeoutMs ?? this.#context.timeoutMs,
+      timeoutMs: timeoutMs ?? this.#context.options.timeoutMs,
       start,
       value: () => finish(given),
       drop: run.drop,

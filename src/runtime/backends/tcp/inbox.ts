@@ -168,12 +168,6 @@ export class Inbox {
     else this.#matches(head, post);
   }
 
-  /** Whether the other end has said that it has this message. */
-  hasHeardOf(name: MessageName): boolean {
-    const place = placeOf(name);
-    return this.#early.has(place) || this.#offers.has(place) || (this.#posts.get(place)?.received ?? 0) > 0;
-  }
-
   /** Whether messages wait for the other end to ask for them. */
   get hasLarge(): boolean {
     return this.#large.size > 0;

@@ -4,7 +4,7 @@
  * of them are on their way or wait there. Large ones are sent when the receiver has said where they go.
  */
 import { FormatError } from "../../../core/index.ts";
-import { holdsText, signed, verifiedText } from "../../rendezvous/index.ts";
+import { signed, verifiedText } from "../../rendezvous/index.ts";
 import type { Connection } from "./connection.ts";
 import {
   EAGER_BYTES,
@@ -12,7 +12,6 @@ import {
   HEAD_BYTES,
   type Head,
   KIND,
-  MAX_CONTROL_BYTES,
   MAX_FRAME_BYTES,
   type MessageName,
   type Print,
@@ -175,6 +174,3 @@ export class Link {
     return { kind, group, lane, seq, slot, print, extra, offset, bytes, total };
   }
 }
-
-/** Whether a control frame of so many bytes can be one. */
-export const isControlSize = (bytes: number): boolean => holdsText(bytes) && bytes <= MAX_CONTROL_BYTES;

@@ -1,21 +1,31 @@
 /** What the groups of one rank know of it; tcp-rank.ts puts it together. */
 import type { ChoraleError } from "../../../core/index.ts";
+import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { Link } from "./link.ts";
+import type { PeerSockets } from "./meet.ts";
 import type { Reducer } from "./reducer.ts";
 import type { WorkPump } from "./tcp-work.ts";
 
-export interface TcpContext {
+export interface TcpRankOptions {
   readonly rank: number;
+  readonly worldSize: number;
   readonly generation: number;
   readonly timeoutMs: number;
   readonly strictWork: boolean;
   readonly capabilities: Capabilities;
+  readonly flight: FlightLog;
+  readonly calls: SocketCalls;
+  /** Of every other rank, by rank. */
+  readonly peers: readonly (PeerSockets | undefined)[];
+}
+
+export interface TcpContext {
+  readonly options: TcpRankOptions;
   readonly reducer: Reducer;
   readonly pump: WorkPump;
-  readonly flight: FlightLog;
   /** The way to a rank of the world; `undefined` for this one itself. */
   linkOf(rank: number): Link | undefined;
   /** Why a rank of the world cannot be reached any more, if so. */

@@ -68,14 +68,14 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   #lookedAt = 0;
 
   constructor(context: TcpContext, group: string, ranks: readonly number[], key: GroupKey, label: string) {
-    const rank = ranks.indexOf(context.rank);
+    const rank = ranks.indexOf(context.options.rank);
     this.#context = context;
     this.#label = label;
     this.key = key;
     this.ranks = Object.freeze([...ranks]);
-    this.place = { backend: "tcp", group, rank, ranks: this.ranks, generation: context.generation };
-    this.capabilities = context.capabilities;
-    this.strictWork = context.strictWork;
+    this.place = { backend: "tcp", group, rank, ranks: this.ranks, generation: context.options.generation };
+    this.capabilities = context.options.capabilities;
+    this.strictWork = context.options.strictWork;
     this.#inboxes = ranks.map((other, member) => {
       const link = context.linkOf(other);
       return link === undefined ? undefined : new Inbox(member, link, this);
@@ -196,7 +196,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
 
   /** Waits until copies of what was sent have been asked for. */
   async #deliver(): Promise<ChoraleError | undefined> {
-    const until = runningTime() + this.#context.timeoutMs;
+    const until = runningTime() + this.#context.options.timeoutMs;
     const waiting = () =>
       this.#inboxes.findIndex((inbox, member) => inbox?.hasLarge === true && !this.#news.hasLeft(member));
     for (let member = waiting(); member >= 0 && this.#cause === undefined; member = waiting()) {
@@ -204,7 +204,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
         const ranks = [{ rank: this.ranks[member] ?? member, arrived: false }];
         return new TimeoutError(
           `closing group ${this.place.group}: a send was not received`,
-          this.#context.timeoutMs,
+          this.#context.options.timeoutMs,
           ranks,
         );
       }
@@ -283,7 +283,13 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     parts.work.activity = () => this.#news.activity(call);
     const { lane, print } = parts.arrival;
     const peer = lane.kind === "collective" ? undefined : lane.peer;
-    call.note = this.#context.flight.issue(this.place.group, placeOf(parts.arrival), print.call, print.count, peer);
+    call.note = this.#context.options.flight.issue(
+      this.place.group,
+      placeOf(parts.arrival),
+      print.call,
+      print.count,
+      peer,
+    );
     this.#pending.push(call);
     this.#advance();
     if (parts.work.state !== "done") this.#context.pump.kick();
@@ -314,7 +320,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const { arrival, start, work } = call.parts;
     call.state = "running";
     work.state = "running";
-    this.#context.flight.reach(call.note, "started");
+    this.#context.options.flight.reach(call.note, "started");
     if (call.isCollective) {
       const { seq, print } = arrival;
       this.#news.last = { seq, ...print };
@@ -352,7 +358,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
 
   #note({ parts, issuedAt, note }: PendingCall, ok: boolean): void {
     const counter = this.#counters.byCode[opCode(parts.op)];
-    this.#context.flight.reach(note, ok ? "done" : "failed");
+    this.#context.options.flight.reach(note, ok ? "done" : "failed");
     if (counter === undefined) return;
     if (!ok) {
       counter.failures++;
@@ -413,7 +419,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const who = late.map((one) => `rank ${one.rank} (${last(one)})`).join(", ");
     const seconds = Math.round(waitedMs / 1000);
     this.#context.warn(
-      `rank ${this.#context.rank} is in ${this.#nameOf(call)} for ${seconds} s, ${late.length === 0 ? "and all ranks have arrived" : `still waiting for ${who}`}`,
+      `rank ${this.#context.options.rank} is in ${this.#nameOf(call)} for ${seconds} s, ${late.length === 0 ? "and all ranks have arrived" : `still waiting for ${who}`}`,
     );
   }
 

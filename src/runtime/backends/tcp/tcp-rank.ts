@@ -4,9 +4,8 @@
  */
 import { createHash } from "node:crypto";
 import { AbortedError, type ChoraleError, RankFailedError } from "../../../core/index.ts";
-import { POLL_BROKEN, POLL_IN, POLL_OUT, type SocketCalls } from "../../../foreign/native/index.ts";
+import { POLL_BROKEN, POLL_IN, POLL_OUT } from "../../../foreign/native/index.ts";
 import {
-  type Capabilities,
   type Communicator,
   decodeFailure,
   errorOf,
@@ -16,12 +15,11 @@ import {
   refuseCalls,
 } from "../../comm/index.ts";
 import { Connection, type ConnectionListener } from "./connection.ts";
-import type { FlightLog } from "./flight-log.ts";
 import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf } from "./frame.ts";
 import { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { Reducer } from "./reducer.ts";
-import type { FrameTaker, TcpContext } from "./tcp-context.ts";
+import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
 
 /** How long turns of the event loop follow each other after something has arrived, ms; then timers, ever longer. */
@@ -38,19 +36,6 @@ const FAREWELL_MS = 1_000;
 
 const NOTHING = new Uint8Array(0);
 
-export interface TcpRankOptions {
-  readonly rank: number;
-  readonly worldSize: number;
-  readonly generation: number;
-  readonly timeoutMs: number;
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
-  readonly flight: FlightLog;
-  readonly calls: SocketCalls;
-  /** Of every other rank, by rank. */
-  readonly peers: readonly (PeerSockets | undefined)[];
-}
-
 interface OpenGroup {
   readonly driver: TcpGroup;
   readonly communicator: GroupCommunicator<TcpGroup>;
@@ -64,15 +49,9 @@ interface Orphan {
 }
 
 export class TcpRank implements TcpContext {
-  readonly rank: number;
-  readonly generation: number;
-  readonly timeoutMs: number;
-  readonly strictWork: boolean;
-  readonly capabilities: Capabilities;
+  readonly options: TcpRankOptions;
   readonly reducer = new Reducer();
-  readonly flight: FlightLog;
   readonly world: GroupCommunicator<TcpGroup>;
-  readonly #calls: SocketCalls;
   readonly #links: readonly (Link | undefined)[];
   readonly #connections: readonly Connection[];
   readonly #table: Int32Array;
@@ -83,7 +62,6 @@ export class TcpRank implements TcpContext {
   /** Payloads that were begun for groups which were not open. */
   readonly #adrift = new Set<Uint8Array>();
   readonly #gone = new Map<number, RankFailedError>();
-  readonly #listeners: ((failure: Failure) => void)[] = [];
   #first: RankFailedError | undefined;
   #activeAt = 0;
   #isScheduled = false;
@@ -91,14 +69,8 @@ export class TcpRank implements TcpContext {
   #isOver = false;
 
   constructor(options: TcpRankOptions) {
-    const { rank, worldSize, generation, peers, calls } = options;
-    this.rank = rank;
-    this.generation = generation;
-    this.timeoutMs = options.timeoutMs;
-    this.strictWork = options.strictWork;
-    this.capabilities = options.capabilities;
-    this.flight = options.flight;
-    this.#calls = calls;
+    const { worldSize, peers } = options;
+    this.options = options;
     this.#numOrphans = Array(worldSize).fill(0);
     this.#links = peers.map((peer, other) => (peer === undefined ? undefined : this.#linkTo(other, peer)));
     this.#connections = this.#links.flatMap((link) => link?.connections ?? []);
@@ -123,9 +95,6 @@ export class TcpRank implements TcpContext {
     return [...this.#groups.values()].map(({ communicator }) => communicator);
   }
 
-  onRankFailed(listener: (failure: Failure) => void): void {
-    this.#listeners.push(listener);
-  }
   linkOf(rank: number): Link | undefined {
     return this.#links[rank];
   }
@@ -141,7 +110,7 @@ export class TcpRank implements TcpContext {
   }
 
   #open(group: string, ranks: readonly number[], label: string): GroupCommunicator<TcpGroup> {
-    const key = keyFor(`${this.generation} ${label} [${ranks.join(",")}]`);
+    const key = keyFor(`${this.options.generation} ${label} [${ranks.join(",")}]`);
     const driver = new TcpGroup(this, group, ranks, key, label);
     const communicator = new GroupCommunicator(driver);
     this.#groups.set(keyOf(key), { driver, communicator });
@@ -172,7 +141,7 @@ export class TcpRank implements TcpContext {
         end: (head, payload) => this.#end(link, head, payload),
         over: (error) => this.#over(link, index === 0, error),
       };
-      return new Connection(socket, `rank ${rank} (${address})`, this.#calls, listener);
+      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener);
     });
     const link: Link = new Link(rank, address, connections, keys);
     return link;
@@ -255,7 +224,10 @@ export class TcpRank implements TcpContext {
     if (!isFirst && error === undefined) return;
     if (link.saidBye) {
       for (const { driver } of [...this.#groups.values()]) driver.hasLeft(link.rank);
-      this.#gone.set(link.rank, new RankFailedError(link.rank, this.generation, new Error("it has closed its world")));
+      this.#gone.set(
+        link.rank,
+        new RankFailedError(link.rank, this.options.generation, new Error("it has closed its world")),
+      );
       return;
     }
     link.finish();
@@ -266,7 +238,7 @@ export class TcpRank implements TcpContext {
   /** Ends every group that has `rank`. @param tells whether this rank may be the only one that knows */
   markGone(rank: number, cause: string, tells: boolean): void {
     if (this.#gone.has(rank) || this.#isOver) return;
-    const error = new RankFailedError(rank, this.generation, new Error(cause));
+    const error = new RankFailedError(rank, this.options.generation, new Error(cause));
     this.#gone.set(rank, error);
     this.#first ??= error;
     for (const { driver } of [...this.#groups.values()]) {
@@ -274,7 +246,6 @@ export class TcpRank implements TcpContext {
       if (tells) driver.fail(error);
       else driver.failHere(error);
     }
-    for (const listener of this.#listeners) listener(failureOf(error));
   }
 
   /** Says on all connections that `rank` is dead. */
@@ -292,7 +263,7 @@ export class TcpRank implements TcpContext {
     const told =
       first?.code === "RANK_FAILED"
         ? { rank: first.rank, cause: first.cause }
-        : { rank: this.rank, cause: cause.message };
+        : { rank: this.options.rank, cause: cause.message };
     for (const link of this.#links) {
       if (link === undefined || link.isOver) continue;
       link.control({ kind: "rank-failed", ...told });
@@ -360,7 +331,7 @@ export class TcpRank implements TcpContext {
         this.#table[2 * count + 1] = connection.isBlocked ? POLL_IN | POLL_OUT : POLL_IN;
         count++;
       }
-      const ready = this.#calls.poll(this.#table, count, waitMs);
+      const ready = this.options.calls.poll(this.#table, count, waitMs);
       if (ready > 0) this.#serve();
       const now = performance.now();
       for (const { driver } of this.#groups.values()) driver.look(now);
