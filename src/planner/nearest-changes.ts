@@ -12,7 +12,7 @@ import { type PlanRequest, planModel } from "./plan-model.ts";
 import { resolveWorkload } from "./search/workload.ts";
 import { addDevices } from "./what-if.ts";
 
-/** What the model takes at least, and what the accelerators have, in bytes of all devices together. */
+/** What the model takes at least, and what the accelerators have (their hosts too, where something is offloaded), in bytes of all. */
 export interface MemoryShortfall {
   readonly neededBytes: number;
   readonly availableBytes: number;
@@ -38,9 +38,12 @@ export function memoryShortfall(request: PlanRequest): MemoryShortfall {
     method === undefined
       ? modelBytes(model, format) + cache.reduce((sum, bytes) => sum + bytes, 0)
       : estimateTrainingMemory(model, method).totalBytes;
+  const onHosts = inventory.devices
+    .filter((device) => device.family === "cpu" && workload.offload !== "none")
+    .reduce((sum, device) => sum + availableMemory(device, useTotalMemory), 0);
   const availableBytes = accelerators(inventory).reduce(
     (sum, device) => sum + availableMemory(device, useTotalMemory) * gpuMemoryUtilization,
-    0,
+    onHosts,
   );
   return { neededBytes: Math.ceil(neededBytes), availableBytes: Math.floor(availableBytes) };
 }

@@ -39,7 +39,7 @@ export interface PlanRequest extends WorkloadRequest {
   readonly useTotalMemory?: boolean;
   /** Share of each accelerator's memory that the engine may take (vLLM's gpu_memory_utilization). Default 1. */
   readonly gpuMemoryUtilization?: number;
-  /** Plans on the CPU where no accelerator can serve. Default: only where there is no accelerator at all. */
+  /** Plans on the CPU where no accelerator can serve. Default: only where there is no accelerator at all; `false`: never. */
   readonly allowCpu?: boolean;
   /** When nothing fits, look for the smallest preset that would do. Default true. */
   readonly explainNothing?: boolean;
@@ -165,7 +165,12 @@ export function planModel(request: PlanRequest): PlanOutcome {
   }
   const workload = resolveWorkload(model, request, objective);
   const { pools, notes: leftOut } = poolsOf(inventory, useTotalMemory);
-  const notes = [...leftOut, ...warningsOf(inventory)];
+  const isBare = request.allowCpu === false && pools.every(({ family }) => family === "cpu");
+  const notes = [
+    ...leftOut,
+    ...warningsOf(inventory),
+    ...(isBare ? ["no accelerator is left; --allow-cpu plans on the CPU"] : []),
+  ];
   if (pools.length === 0) {
     throw new UnsupportedError(
       "planning on an inventory without usable devices",
@@ -180,7 +185,8 @@ export function planModel(request: PlanRequest): PlanOutcome {
   let numJudged = 0;
   for (const pool of pools) {
     // CPUs are planned for where there is no accelerator, or where they are asked for and no accelerator can serve.
-    const isAside = pools.some((other) => other.family !== "cpu") && request.allowCpu !== true;
+    const hasOthers = pools.some((other) => other.family !== "cpu");
+    const isAside = (hasOthers || request.allowCpu === false) && request.allowCpu !== true;
     if (pool.family === "cpu" && (plans.length > 0 || isAside)) continue;
     const kinds = deviceKinds(pool.devices, fabric, {
       useTotalMemory,

@@ -191,7 +191,14 @@ export const shardingPlanSchema = z.object({
   }),
   ranks: z.array(rankPlanSchema).min(1),
   /** The fullest rank's memory, and everything together. */
-  memory: z.object({ peakRankBytes: count, totalBytes: count, minHeadroomBytes: z.number().int(), fullestRank: count }),
+  memory: z.object({
+    peakRankBytes: count,
+    totalBytes: count,
+    minHeadroomBytes: z.number().int(),
+    fullestRank: count,
+    /** Of the fullest host, where training keeps something in host memory. */
+    host: z.object({ bytes: count, availableBytes: count.optional() }).optional(),
+  }),
   estimates: z.discriminatedUnion("kind", [inferenceEstimatesSchema, trainingEstimatesSchema]),
   rejected: z.array(rejectedSchema),
   /** Anything a reader should know: shared devices, assumed rates, unused devices. */

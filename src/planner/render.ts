@@ -1,9 +1,9 @@
 /** Plans as text for people: what runs where, memory, estimates, and why others lost. */
 import { printableLine } from "../core/index.ts";
 import { rangeOf } from "./cost/ranges.ts";
+import { gib } from "./gib.ts";
 import { PLAN_AXES, type PlannedRank, type Rejected, type ShardingPlan } from "./plan.ts";
 import type { PlanOutcome } from "./plan-model.ts";
-import { gib } from "./search/evaluate.ts";
 
 /** `tp 8 x pp 2`, axes of one left out; `1 rank` when all are one. */
 export function axesText(axes: Readonly<Record<(typeof PLAN_AXES)[number], number>>): string {
@@ -91,6 +91,13 @@ function rankLines(plan: ShardingPlan): string[] {
     : [...lines, `  (first rank of each stage of the first replica; ${plan.ranks.length} ranks in all: see --json)`];
 }
 
+/** Host memory, where training keeps something there. */
+function hostLine({ memory: { host } }: ShardingPlan): string[] {
+  if (host === undefined) return [];
+  const of = host.availableBytes === undefined ? "" : ` of ${gib(host.availableBytes)}`;
+  return [`host memory ${gib(host.bytes)}${of} on the fullest host, for what is offloaded or paged`];
+}
+
 /** A plan as lines of text. */
 export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boolean } = {}): string {
   const { model, workload, mesh } = plan;
@@ -102,6 +109,7 @@ export function renderPlan(plan: ShardingPlan, options: { readonly explain?: boo
     rangeLine(plan),
     `memory      ${gib(plan.memory.peakRankBytes)} on the fullest rank, ${gib(plan.memory.minHeadroomBytes)} left at least`,
     ...(fullest === undefined ? [] : [`            ${memoryText(fullest)}`]),
+    ...hostLine(plan),
     ...rankLines(plan),
     ...model.assumptions.map((text) => `assumed: ${printableLine(text)}`),
     ...plan.notes.map((text) => `note: ${text}`),
@@ -134,14 +142,21 @@ const MAX_NAMED = 12;
 export function renderNothing(outcome: PlanOutcome, modelName: string): string {
   return [
     `${printableLine(modelName)}: no layout fits`,
-    ...explainLines(outcome.rejected).slice(0, MAX_NAMED + 1),
+    ...(outcome.rejected.length === 0 ? [] : explainLines(outcome.rejected).slice(0, MAX_NAMED + 1)),
     ...(outcome.rejected.length > MAX_NAMED ? [`  and ${outcome.rejected.length - MAX_NAMED} more: see --json`] : []),
     ...outcome.notes.map((text) => `note: ${text}`),
-    outcome.rejected.length > 0 &&
+    ...endOfNothing(outcome),
+  ].join("\n");
+}
+
+/** What would help: nothing to say where nothing was tried. */
+function endOfNothing(outcome: PlanOutcome): string[] {
+  if (outcome.rejected.length === 0) return [];
+  return [
     outcome.rejected.every((item) => item.kind === "divisibility" || item.kind === "constraint")
       ? "no hardware mends this: the model's shape forbids it"
       : outcome.suggestion === undefined
         ? "no single preset is large enough: try a smaller --quant, --context or --batch, or several hosts (2x hgx-h200-8)"
         : `the smallest preset that would do: --hardware ${outcome.suggestion}`,
-  ].join("\n");
+  ];
 }

@@ -53,6 +53,8 @@ describe("models by name", () => {
   it("keeps what a suffix says of the context, the window and the vocabulary", async () => {
     expect((await loadModel("Qwen/Qwen3-4B-Instruct-2507")).contextLength).toBe(262_144);
     expect((await loadModel("Qwen/Qwen3-4B")).contextLength).toBe(40_960);
+    expect((await loadModel("Qwen/Qwen2.5-7B-Instruct-1M")).contextLength).toBe(1_010_000);
+    expect((await loadModel("Qwen/Qwen2.5-7B-Instruct")).contextLength).toBe(32_768);
     const windowOf = async (name: string) => {
       const attention = (await loadModel(name)).layerKinds[0]?.attention;
       return attention?.kind === "gqa" ? attention.window : undefined;

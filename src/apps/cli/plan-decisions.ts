@@ -102,9 +102,13 @@ export function renderDisaggregated(divided: Disaggregated | undefined, level: s
 /** What is missing, and what would fit here. */
 export function renderWayOut(shortfall: MemoryShortfall, changes: readonly NearestChange[]): string[] {
   const { neededBytes, availableBytes } = shortfall;
-  const lines = [
-    `needs ${gib(neededBytes)} at least (before activations and the engine's reserve), has ${gib(availableBytes)}`,
-  ];
+  // Where the sum would do, the reasons above say what does not.
+  const lines =
+    neededBytes <= availableBytes
+      ? []
+      : [
+          `needs ${gib(neededBytes)} at least (before activations and the engine's reserve), has ${gib(availableBytes)}`,
+        ];
   if (changes.length === 0) return [...lines, "no change of format, batch or context makes it fit on this hardware"];
   return [
     ...lines,

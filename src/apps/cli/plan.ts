@@ -96,6 +96,9 @@ function whatIf(inventory: Inventory, flags: Flags): Inventory {
   return (flags.link ?? []).reduce(changeLinks, fewer);
 }
 
+const hasAccelerator = (inventory: Inventory | undefined) =>
+  inventory?.devices.some(({ family }) => family !== "cpu") === true;
+
 /** Hosts that the plan's devices are on. */
 function hostsOf(plan: ShardingPlan, inventory: Inventory): number {
   const used = new Set(plan.ranks.map((rank) => rank.deviceId));
@@ -237,7 +240,7 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   const [model, ...machines] = await Promise.all([loadModel(modelText), ...names.map((name) => resolveHardware(name))]);
   const quant = flags.quant ?? flags.dtype;
   const train = trainingMethodOf(flags);
-  const asked = {
+  const asked: Omit<PlanRequest, "inventory"> & { allowCpu?: boolean } = {
     model,
     objective: objective === "cost" ? ("throughput" as const) : objective,
     constrain,
@@ -255,6 +258,9 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
     onProgress: progress(),
   };
   const inventories = machines.map((hardware) => whatIf(hardware, flags));
+  // Who takes the accelerators away asks what is left of them, not for a plan on the CPU.
+  const isBared = inventories.some((own, at) => !hasAccelerator(own) && hasAccelerator(machines[at]));
+  if (isBared && flags.allowCpu !== true) asked.allowCpu = false;
   const [inventory] = inventories;
   if (inventory === undefined) throw new InvalidArgumentError("--hardware", flags.hardware, "a machine");
   if (inventories.length > 1) {

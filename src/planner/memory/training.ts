@@ -34,6 +34,8 @@ export interface OptimizerSpec {
   readonly name: OptimizerName;
   /** Bytes of states for each trained parameter. */
   readonly stateBytes: number;
+  /** Bytes of states that wait in host memory. */
+  readonly pagedBytes: number;
   /** Bytes of an f32 copy of each trained parameter; 0 where the weights themselves are updated. */
   readonly masterBytes: number;
 }
@@ -43,22 +45,23 @@ export type OptimizerName = (typeof OPTIMIZERS)[number];
 
 /**
  * What an optimizer keeps. AdamW: two moments in f32. 8-bit: two bytes and block scales (arXiv 2110.02861), on bf16 weights
- * (the paged one keeps them in host memory). Adafactor: rows and columns (arXiv 1804.04235). SGD and Muon: one momentum.
+ * (the paged one keeps them in host memory; with a batch of one pass it is taken to be fused with the backward pass, so that no
+ * gradients are held, and where gradients are accumulated they are counted). Adafactor: rows and columns (arXiv 1804.04235). SGD and Muon: one momentum.
  * @throws InvalidArgumentError naming them
  */
 export function optimizerSpec(name: OptimizerName): OptimizerSpec {
   switch (name) {
     case "adamw":
-      return { name, stateBytes: OPTIMIZER_BYTES, masterBytes: MASTER_BYTES };
+      return { name, stateBytes: OPTIMIZER_BYTES, pagedBytes: 0, masterBytes: MASTER_BYTES };
     case "adamw-8bit":
-      return { name, stateBytes: 2.06, masterBytes: 0 };
+      return { name, stateBytes: 2.06, pagedBytes: 0, masterBytes: 0 };
     case "paged-adamw-8bit":
-      return { name, stateBytes: 0, masterBytes: 0 };
+      return { name, stateBytes: 0, pagedBytes: 2.06, masterBytes: 0 };
     case "adafactor":
-      return { name, stateBytes: 0.02, masterBytes: MASTER_BYTES };
+      return { name, stateBytes: 0.02, pagedBytes: 0, masterBytes: MASTER_BYTES };
     case "sgd":
     case "muon":
-      return { name, stateBytes: 4, masterBytes: MASTER_BYTES };
+      return { name, stateBytes: 4, pagedBytes: 0, masterBytes: MASTER_BYTES };
     default:
       throw new InvalidArgumentError("optimizer", name, `one of ${OPTIMIZERS.join(", ")}`);
   }

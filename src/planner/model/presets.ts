@@ -322,9 +322,12 @@ export function modelPreset(name: string): ModelSpec {
     model = modelFromConfig(MODEL_CONFIGS[key], `preset ${key}`, key);
     made.set(key, model);
   }
-  if (format === undefined && assumptions.length === 0) return model;
+  const isMillion = /[-_]1m(?=[-_.]|$)/i.test(name);
+  if (format === undefined && assumptions.length === 0 && !isMillion) return model;
   return {
     ...model,
+    // Qwen's cards of the -1M models: 1,010,000 tokens.
+    ...(isMillion ? { contextLength: key.startsWith("qwen") ? 1_010_000 : 2 ** 20 } : {}),
     weightFormat: format === undefined ? model.weightFormat : weightFormat(format).name,
     assumptions: [...model.assumptions, ...assumptions],
   };

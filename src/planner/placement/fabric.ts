@@ -72,6 +72,7 @@ export class Fabric {
   readonly #hostLink = new Map<string, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
   readonly #network = new Map<number, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
 
+  readonly #hostMemory = new Map<number, number>();
   readonly #machines: CollectiveMachines;
   readonly #archOf: ReadonlyMap<string, string>;
 
@@ -89,6 +90,8 @@ export class Fabric {
       const parent = device.parent === undefined ? undefined : islandOf.get(device.parent);
       const island = islandOf.get(device.id) ?? parent ?? alone++;
       this.#places.set(device.id, { host, island, numa: device.numaNode ?? Number.MAX_SAFE_INTEGER });
+      const memory = device.family === "cpu" ? (device.memoryFreeBytes ?? device.memoryBytes) : undefined;
+      if (memory !== undefined) this.#hostMemory.set(host, (this.#hostMemory.get(host) ?? 0) + memory);
       if (device.family !== "cpu" && device.parent === undefined) perHost.set(host, (perHost.get(host) ?? 0) + 1);
     }
     const netGBps = new Map<number, number>();
@@ -124,6 +127,11 @@ export class Fabric {
       const share = (netGBps.get(host) ?? 0) / Math.max(1, perHost.get(host) ?? 1);
       this.#network.set(host, { ...link, effectiveGBps: share });
     }
+  }
+
+  /** Memory of a host's CPUs, free where that is known; undefined where the inventory has no CPU there. */
+  hostMemoryBytes(host: number): number | undefined {
+    return this.#hostMemory.get(host);
   }
 
   place(id: string): Place {

@@ -17,6 +17,7 @@ import {
   type TrainingEstimates,
 } from "../plan.ts";
 import { batchUs, type Context, type Evaluated, hopTimes, type Replica, replicaTimes, totalBatch } from "./evaluate.ts";
+import { hostUse } from "./host-memory.ts";
 import { StageModel } from "./stage.ts";
 import type { Workload } from "./workload.ts";
 
@@ -278,6 +279,13 @@ export function modelSummary(model: ModelSpec): ShardingPlan["model"] {
   };
 }
 
+function hostMemory({ fabric }: Context, evaluated: Evaluated): Pick<ShardingPlan["memory"], "host"> {
+  const [fullest] = hostUse(evaluated, fabric);
+  if (fullest === undefined) return {};
+  const { bytes, availableBytes } = fullest;
+  return { host: { bytes, ...(availableBytes === undefined ? {} : { availableBytes }) } };
+}
+
 /** What the plan runs on, where it is of one generation. */
 function generationOfPlan({ stageModels }: Evaluated): { generation?: string } {
   const generations = new Set(stageModels.map(({ blockClass }) => generationOf(blockClass.kind.device)));
@@ -343,6 +351,7 @@ export function buildPlan(
       totalBytes: ranks.reduce((sum, rank) => sum + rank.memory.totalBytes, 0),
       minHeadroomBytes: Math.min(...ranks.map((rank) => rank.memory.headroomBytes)),
       fullestRank: fullest.rank,
+      ...hostMemory(context, evaluated),
     },
     estimates:
       workload.mode === "training" ? trainingEstimates(context, evaluated) : inferenceEstimates(context, evaluated),

@@ -1,10 +1,12 @@
 /** Judges one candidate: picks blocks for every replica, splits the layers, and scores the result. */
 import { sendUs } from "../cost/collectives.ts";
+import { gib } from "../gib.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
 import { type Block, nextBlocks, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
+import { hostProblem, hostUse } from "./host-memory.ts";
 import type { Candidate, Schedule } from "./schedule.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
 import { StageModel, type StageTime } from "./stage.ts";
@@ -94,6 +96,8 @@ export interface Infeasible {
   readonly reason: () => string;
   /** Of the fullest rank, where memory is what is missing. */
   readonly neededBytes?: number;
+  /** Only the hosts lack memory. */
+  readonly fitsDevices?: boolean;
 }
 
 /** Up to this many orders of block classes along a pipeline are all tried; beyond, classes stay together. */
@@ -353,13 +357,14 @@ function evaluateArranged(
     if (slower) return { kind: "slower", reason: () => "no split of its layers is as fast" };
     return tooFull(models, candidate);
   }
-  return {
+  const evaluated: Evaluated = {
     candidate,
     score: replicasScore(context, candidate, chosen),
     replicas: chosen,
     stageModels: models,
     schedule,
   };
+  return hostProblem(hostUse(evaluated, fabric), workload) ?? evaluated;
 
   function replicasScore(ctx: Context, of: Candidate, replicas: readonly Replica[]): number {
     const slowest = Math.max(...replicas.map((replica) => batchUs(ctx.workload, replica.times)));
@@ -461,9 +466,4 @@ function tooFull(models: readonly StageModel[], candidate: Candidate): Infeasibl
     return `stage ${worst.stage} needs ${gib(worst.bytes)} a rank (${filled}); ${device.name} has ${gib(availableBytes)} free`;
   };
   return { kind: "memory", reason, neededBytes: worst?.bytes ?? 0 };
-}
-
-/** GiB for people. */
-export function gib(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 2 : 1)} GiB`;
 }

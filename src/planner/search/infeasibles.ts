@@ -9,14 +9,19 @@ interface Known {
   readonly score: number;
 }
 
+/** What fits its devices and only lacks host memory is nearer than what lacks device memory. */
+function isNearer(a: Infeasible, b: Infeasible): boolean {
+  if (a.fitsDevices !== b.fitsDevices) return a.fitsDevices === true;
+  return (a.neededBytes ?? 0) < (b.neededBytes ?? 0);
+}
+
 export class Infeasibles {
   readonly #known = new Map<string, Known>();
 
   note(axes: PlanAxisSizes, why: Infeasible, score: number): void {
     const name = axesKey(axes);
     const known = this.#known.get(name);
-    if (known === undefined || (why.neededBytes ?? 0) < (known.why.neededBytes ?? 0))
-      this.#known.set(name, { axes, why, score });
+    if (known === undefined || isNearer(why, known.why)) this.#known.set(name, { axes, why, score });
   }
 
   /** The first of them in words. */

@@ -5,9 +5,10 @@
  * brute force.
  */
 import { sendUs } from "../cost/collectives.ts";
+import { gib } from "../gib.ts";
 import { type BlockClass, carveBlocks, carveUnits, type DeviceKind, type UnitClass } from "../placement/blocks.ts";
 import { axesKey, PLAN_AXES, type PlanAxis, type PlanAxisSizes, type Rejected } from "../plan.ts";
-import { batchUs, type Context, type Evaluated, evaluate, gib, replicaTimes, scoreOf } from "./evaluate.ts";
+import { batchUs, type Context, type Evaluated, evaluate, replicaTimes, scoreOf } from "./evaluate.ts";
 import { Infeasibles } from "./infeasibles.ts";
 import { cpProblem, epProblem, ppProblem, splitsByLayers, tpProblem } from "./legality.ts";
 import { type NearLayout, nearLayouts, remember } from "./near-layouts.ts";

@@ -160,7 +160,10 @@ export class StageModel {
       return { a: a * lost, b: b * lost };
     }
     const { zero, sync } = this.#exchange(first, end, isFirst, isLast);
-    return { a: a + zero, b: b + sync };
+    if (this.workload.offload !== "all") return { a: a + zero, b: b + sync };
+    // Weights come from the host for the forward and for the backward pass, behind the computation of the layer before.
+    const streamed = 2 * between(this.#tables.weights, first, end) * (this.workload.method?.trainedModels ?? 1);
+    return { a: Math.max(a, (streamed / HOST_BANDWIDTH) * 1e6) + zero, b: b + sync };
   }
 
   #trained(first: number, end: number, isFirst: boolean, isLast: boolean): number {
@@ -306,8 +309,9 @@ export class StageModel {
     items[AT.adapters] = method?.adapter === undefined ? 0 : this.#kept(trained, experts, 3) * 2;
     const { optimizer, gradientBytes, offload } = this.workload;
     const { microBatch, checkpointing } = this.candidate;
-    const isPaged = optimizer.name === "paged-adamw-8bit";
-    items[AT.gradients] = isPaged ? 0 : this.#kept(trained, experts, 2) * gradientBytes;
+    // Without accumulation each gradient is applied and freed as soon as it is there (LOMO, arXiv 2306.09782).
+    const isFused = optimizer.name === "paged-adamw-8bit" && trainBatches === 1;
+    items[AT.gradients] = isFused ? 0 : this.#kept(trained, experts, 2) * gradientBytes;
     items[AT.optimizerStates] = offload === "none" ? this.#kept(trained, experts, 1) * optimizer.stateBytes : 0;
     items[AT.masterWeights] = offload === "none" ? this.#kept(trained, experts, 1) * optimizer.masterBytes : 0;
     const saved = between(this.#tables.saved[checkpointing], first, end);
@@ -320,6 +324,35 @@ export class StageModel {
     // Weights and gradients wait in host memory, and come layer by layer.
     const share = Math.min(1, 2 / Math.max(1, end - first));
     for (const at of [AT.weights, AT.gradients]) items[at] = (items[at] ?? 0) * share;
+  }
+
+  /**
+   * What one rank keeps in its host's memory: states and master weights that are offloaded, with the gradients that update
+   * them there, and the weights too with `all`; the states of a paged optimizer.
+   */
+  hostBytes(first: number, end: number, stage: number): number {
+    const { optimizer, gradientBytes, offload, method } = this.workload;
+    if (this.workload.mode !== "training" || method === undefined) return 0;
+    const { pp } = this.candidate.axes;
+    const trained = this.#trained(first, end, stage === 0, stage === pp - 1);
+    const experts = this.#trainedExperts(first, end);
+    const states = this.#kept(trained, experts, 1) * (optimizer.stateBytes + optimizer.masterBytes);
+    const paged = this.#kept(trained, experts, 1) * optimizer.pagedBytes;
+    if (offload === "none") return Math.ceil(paged);
+    const gradients = this.#kept(trained, experts, 2) * gradientBytes;
+    if (offload === "optimizer") return Math.ceil(states + paged + gradients);
+    return Math.ceil(states + paged + gradients + this.#offloadedWeights(first, end, stage));
+  }
+
+  /** Weights of a stage, in bytes, that `offload: all` keeps in host memory. */
+  #offloadedWeights(first: number, end: number, stage: number): number {
+    const [table, head, tied] = this.#tables.endWeights;
+    const { method } = this.workload;
+    const isLast = stage === this.candidate.axes.pp - 1;
+    const ends = (stage === 0 ? table : 0) + (isLast ? head + (stage === 0 ? 0 : tied) : 0);
+    const weights = between(this.#tables.weights, first, end) + ends;
+    const kept = this.#kept(weights, between(this.#tables.expertWeights, first, end), 3);
+    return kept * ((method?.trainedModels ?? 1) + (method?.frozenModels ?? 0));
   }
 
   /** Training: what one layer's backward pass holds beside what is kept. Recomputed layers are there whole, with gradients. */
@@ -364,7 +397,9 @@ export class StageModel {
     const { numLayers } = this.model;
     const { axes } = this.candidate;
     const { group, zeroStage } = { group: axes.dp * axes.ep, zeroStage: this.candidate.zeroStage };
-    const weights = between(this.#tables.weights, 0, numLayers) / (zeroStage === 3 ? group : 1);
+    // Offloaded weights come two layers at a time.
+    const there = this.workload.offload === "all" ? Math.min(1, 2 / numLayers) : 1;
+    const weights = (between(this.#tables.weights, 0, numLayers) * there) / (zeroStage === 3 ? group : 1);
     return (weights + between(this.#tables.kv, 0, numLayers) * this.candidate.batchPerReplica) / axes.pp;
   }
 }

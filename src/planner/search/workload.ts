@@ -126,6 +126,12 @@ function count(value: number, argument: string, min: number, max: number): numbe
   return value;
 }
 
+/** LoRA of a checkpoint that is stored in 4 or 8 bits trains on it as it is: that is QLoRA. Others are expanded to 16 bits. */
+function onStoredBase(method: MethodSpec, model: ModelSpec): MethodSpec {
+  if (method.method !== "lora" || !/^(nf4|int8|gptq-|awq-)/.test(model.weightFormat)) return method;
+  return { ...method, method: "qlora", baseFormat: weightFormat(model.weightFormat) };
+}
+
 /**
  * Completes a request with the model's own figures.
  * @throws InvalidArgumentError for a number out of range, an unknown format or method, a context beyond the model's
@@ -143,7 +149,7 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
   }
   count(contextTokens, "context", 1, 2 ** 27);
   const training = request.train !== undefined;
-  const method = request.train === undefined ? undefined : trainingMethod(request.train);
+  const method = request.train === undefined ? undefined : onStoredBase(trainingMethod(request.train), model);
   const generates = model.isDecoder && !training && contextTokens > 1;
   const outputTokens = generates
     ? count(
