@@ -54,7 +54,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
       [],
     )
     .option("--strict", "warnings fail the check too")
-    .option("--certificate", "the files are certificates of `chorale synth`: check that nothing can be faster")
+    .option(
+      "--certificate",
+      "the files are certificates of `chorale synth`: check that nothing can be faster (exit 2: one cannot be read)",
+    )
     .option("--json", "print one JSON document")
     .action(async (files: string[], flags: Flags) =>
       exit(flags.certificate === true ? checkCertificates(files, flags.json === true) : await run(files, flags)),

@@ -17,6 +17,11 @@ beforeAll(() => {
   ].map(([from, to]) => ({ from, to, capacity: "10" }));
   writeFileSync(file("circle.network.json"), JSON.stringify({ nodes, edges }));
   writeFileSync(file("cut.network.json"), JSON.stringify({ nodes, edges: edges.slice(1) }));
+  const pair = [
+    { from: "a", to: "b", capacity: "10" },
+    { from: "b", to: "a", capacity: "10" },
+  ];
+  writeFileSync(file("pair.network.json"), JSON.stringify({ nodes: nodes.slice(0, 2), edges: pair }));
   writeFileSync(file("bad.network.json"), JSON.stringify({ nodes, edges: [{ from: "a", to: "x", capacity: "1" }] }));
 });
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -52,16 +57,6 @@ describe("chorale sim", () => {
 
 describe("chorale synth", () => {
   it("counts one tree and one step as one", async () => {
-    writeFileSync(
-      file("pair.network.json"),
-      JSON.stringify({
-        nodes: ["a", "b"].map((id) => ({ id, kind: "rank" })),
-        edges: [
-          { from: "a", to: "b", capacity: "10" },
-          { from: "b", to: "a", capacity: "10" },
-        ],
-      }),
-    );
     const { out } = await runCli("synth", "broadcast", "--topology", file("pair.network.json"));
     expect(out).toContain("1 tree, at most 1 step, the fewest possible");
   });
@@ -95,6 +90,22 @@ describe("chorale synth", () => {
     expect(checked).toMatchObject({ code: 0, out: expect.stringContaining("nothing is faster than 3/500 s/GB") });
     writeFileSync(proof, readFileSync(proof, "utf8").replace('"3/500"', '"3/501"'));
     expect((await runCli("check", "--certificate", proof)).code).toBe(1);
+  });
+
+  it("checks the other certificates where one cannot be read", async () => {
+    const [proof, wrong, broken] = [file("good.json"), file("wrong.json"), file("broken.json")];
+    await runCli("synth", "broadcast", "--topology", file("pair.network.json"), "--certificate", proof);
+    writeFileSync(wrong, readFileSync(proof, "utf8").replace("1/10", "1/20"));
+    writeFileSync(broken, readFileSync(proof, "utf8").slice(0, -20));
+    const { code, out } = await runCli("check", "--certificate", broken, wrong, file("absent.json"), proof);
+    expect(code).toBe(2);
+    expect(out).toMatch(
+      /broken\.json: cannot be read: .*\n.*wrong\.json: does not hold.*\n.*absent\.json: cannot be read/,
+    );
+    expect(out).toContain("good.json: proved: nothing is faster than 1/10 s/GB");
+    expect((await runCli("check", "--certificate", wrong, proof)).code).toBe(1);
+    const { ok, results } = JSON.parse((await runCli("check", "--certificate", proof, broken, "--json")).out);
+    expect([ok, results[0].ok, typeof results[1].unreadable]).toEqual([false, true, "string"]);
   });
 
   it("says which links bind", async () => {
