@@ -2,7 +2,7 @@
  * Decisions on top of plans: which hardware, how many users, what it costs. Each answer is a comparison of plans, so that
  * what is recommended is what `planModel` gives.
  */
-import { InvalidArgumentError } from "../core/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
 import type { Inventory } from "../machine/topology/index.ts";
 import { DEFAULT_PRICES, instancesFor, type PriceCatalogue, pricedAs, withPrice } from "./cost/prices.ts";
 import type { ShardingPlan } from "./plan.ts";
@@ -31,6 +31,18 @@ function served({ estimates, workload }: ShardingPlan): number {
   return estimates.requestMs > 0 ? (workload.batch * counted * 1e3) / estimates.requestMs : 0;
 }
 
+/** The best plan, or why there is none: too little memory, or an engine or a format that the devices do not have. */
+function firstPlan(request: PlanRequest): { first: ShardingPlan | undefined; reason: string | undefined } {
+  try {
+    const { plans, rejected } = planModel(request);
+    const why = rejected.find((item) => item.kind === "memory") ?? rejected[0];
+    return { first: plans[0], reason: plans.length > 0 ? undefined : (why?.reason ?? "no layout fits") };
+  } catch (error) {
+    if (error instanceof UnsupportedError) return { first: undefined, reason: error.message };
+    throw error;
+  }
+}
+
 /**
  * Plans the same request on several machines, with prices where the catalogue has them.
  * @returns one row each: those that fit first, the cheapest a million tokens of them first, then the fastest
@@ -41,17 +53,9 @@ export function compareHardware(
   prices: PriceCatalogue = DEFAULT_PRICES,
 ): readonly ComparedHardware[] {
   const rows = machines.map(({ name, inventory }): ComparedHardware => {
-    const { plans, rejected } = planModel({ ...request, inventory, top: 1, explainNothing: false });
-    const [first] = plans;
+    const { first, reason } = firstPlan({ ...request, inventory, top: 1, explainNothing: false });
     if (first === undefined) {
-      const why = rejected.find((item) => item.kind === "memory") ?? rejected[0];
-      return {
-        name,
-        plan: undefined,
-        idleDevices: numAccelerators(inventory),
-        rentedIdle: 0,
-        reason: why?.reason ?? "no layout fits",
-      };
+      return { name, plan: undefined, idleDevices: numAccelerators(inventory), rentedIdle: 0, reason };
     }
     const [rental] = instancesFor(first, inventory, prices);
     const plan = rental === undefined ? first : pricedAs(first, rental);

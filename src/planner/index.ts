@@ -26,14 +26,19 @@ export {
   type ServiceLevel,
 } from "./decide.ts";
 export { type Disaggregated, disaggregate, type WorkerPool } from "./disaggregate.ts";
+export { axisLimits, exportProblem } from "./engine-limits.ts";
+export { DEVICE_SUPPORT, devicesOf, enginesFor, runsEngine } from "./export/device-support.ts";
+export { ENGINE_NAMES, type EngineName, engineTitle } from "./export/engines.ts";
 export {
   EXPORT_TARGETS,
   EXPORT_VERSIONS,
   type Exported,
   type ExportOptions,
   type ExportTarget,
+  exportedModel,
   exportPlan,
   FLAGS,
+  numHostsOf,
   renderExport,
   visibleDevices,
 } from "./export/export.ts";
@@ -102,6 +107,7 @@ export {
   PLAN_AXES,
   type PlanAxis,
   type PlanAxisSizes,
+  type PlanDevices,
   type PlannedRank,
   parsePlan,
   planProblems,

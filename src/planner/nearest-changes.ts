@@ -2,7 +2,10 @@
  * What to say when nothing fits: how much memory is missing, and which changes make the model fit on this hardware. Every
  * change that is named has been planned.
  */
+import { UnsupportedError } from "../core/index.ts";
 import { findPart, type Inventory } from "../machine/topology/index.ts";
+import { engineNotes, exportProblem } from "./engine-limits.ts";
+import { EXPORT_TARGETS } from "./export/engines.ts";
 import { kvBytesByLayer } from "./memory/kv-cache.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
@@ -61,6 +64,8 @@ function halves(value: number, least = 1): number[] {
   return sizes;
 }
 
+const SMALL_CACHES = ["fp8", "q8_0"] as const;
+
 /** Attempts of each kind, in the order of what they give up: the first of a kind that fits is named. */
 function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
   const { model, inventory, train } = request;
@@ -94,9 +99,10 @@ function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
     (name) => name !== workload.format.name && workload.format.bits > (name === "fp8" || name === "int8" ? 8 : 4),
   );
   return [
-    isWide ? [change("--kv fp8", { kv: "fp8" })] : [],
+    // llama.cpp has no 8-bit floats.
+    isWide ? SMALL_CACHES.map((kv) => change(`--kv ${kv}`, { kv })) : [],
     lighter.map((quant) => change(`--quant ${quant}`, { quant })),
-    lighter.map((quant) => change(`--quant ${quant} --kv fp8`, { quant, kv: "fp8" })),
+    lighter.flatMap((quant) => SMALL_CACHES.map((kv) => change(`--quant ${quant} --kv ${kv}`, { quant, kv }))),
     batches,
     contexts,
     ...more(request, inventory),
@@ -120,25 +126,43 @@ function partKey(inventory: Inventory): string | undefined {
 }
 
 /**
- * Changes that make a request fit on its own hardware, nearest first: each has been planned. Empty where none helps.
+ * Changes that make a request fit on its own hardware, nearest first: each has been planned, and the export to `target` (by
+ * default to the plan's own engine) would take it. Empty where none helps.
  * @example
  * import { modelPreset, nearestChanges } from "chorale/planner";
  * import { presetInventory } from "chorale/topology";
  * nearestChanges({ model: modelPreset("llama-3.1-70b"), inventory: presetInventory("hgx-h100-1") })[0]?.change // "--quant awq-4-g128"
  */
-export function nearestChanges(request: PlanRequest, most = 5): readonly NearestChange[] {
+export function nearestChanges(request: PlanRequest, most = 5, target?: string): readonly NearestChange[] {
   const found: NearestChange[] = [];
   for (const kind of attempts(request)) {
     if (found.length >= most) break;
     for (const attempt of kind) {
-      const { plans } = planModel({ ...attempt.request, top: 1, allowCpu: false, explainNothing: false });
-      const [plan] = plans;
+      const plan = planOf(attempt.request);
       if (plan === undefined || isOnCpu(plan, attempt.request.inventory)) continue;
+      if (!isExportable(plan, attempt.request.inventory, target)) continue;
       found.push({ change: attempt.change, plan });
       break;
     }
   }
   return found;
+}
+
+/** The plan of an attempt; undefined where nothing fits, or the engine or the hardware lacks what it asks for. */
+function planOf(request: PlanRequest): ShardingPlan | undefined {
+  try {
+    return planModel({ ...request, top: 1, allowCpu: false, explainNothing: false }).plans[0];
+  } catch (error) {
+    if (error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+/** A format that no engine serves on the devices is no advice, and neither is what the engine's export would refuse. */
+function isExportable(plan: ShardingPlan, inventory: Inventory, target = plan.workload.engine): boolean {
+  if (plan.workload.mode === "inference" && engineNotes(plan, inventory).length > 0) return false;
+  const known = EXPORT_TARGETS.find((name) => name === target);
+  return known === undefined || exportProblem(plan, known, inventory) === undefined;
 }
 
 function isOnCpu(plan: ShardingPlan, inventory: Inventory): boolean {

@@ -12,6 +12,8 @@ import {
   presetInventory,
   usableDevices,
 } from "../machine/topology/index.ts";
+import { askedOf, hardwareOf } from "./asked.ts";
+import { axisLimits, devicesFor, engineNotes } from "./engine-limits.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
@@ -142,7 +144,7 @@ function better(a: ShardingPlan, b: ShardingPlan): number {
  * unevenly where devices differ, places the chattiest axes on the fastest links, and estimates speed and memory.
  * @returns frozen plans, best first, and why others lost; no plan when nothing fits
  * @throws InvalidArgumentError for an argument out of range or a constraint that no axis has
- * @throws UnsupportedError when the inventory has no device at all
+ * @throws UnsupportedError when the inventory has no device at all, or none on which the engine or the format can be had
  * @example
  * import { modelPreset, planModel } from "chorale/planner";
  * import { parseSystem } from "chorale/topology";
@@ -183,18 +185,23 @@ export function planModel(request: PlanRequest): PlanOutcome {
   const near: NearLayout[] = [];
   let numCandidates = 0;
   let numJudged = 0;
+  const unsupported: UnsupportedError[] = [];
+  const fixed = { ...axisLimits(request.train === undefined ? workload.engine : undefined), ...constrain };
   for (const pool of pools) {
     // CPUs are planned for where there is no accelerator, or where they are asked for and no accelerator can serve.
     const hasOthers = pools.some((other) => other.family !== "cpu");
     const isAside = (hasOthers || request.allowCpu === false) && request.allowCpu !== true;
     if (pool.family === "cpu" && (plans.length > 0 || isAside)) continue;
-    const kinds = deviceKinds(pool.devices, fabric, {
+    const usable = devicesFor(pool.devices, workload);
+    unsupported.push(...usable.problems);
+    if (usable.devices.length === 0) continue;
+    const kinds = deviceKinds(usable.devices, fabric, {
       useTotalMemory,
       ranksPerDevice: ranksPerDevice(pool, constrain, ranks),
       memoryShare: pool.family === "cpu" ? 1 : memoryShare,
     });
     const context = { model, workload, objective, fabric, cache: new TableCache(model, workload) };
-    const found = search({ ...context, kinds, constraints: constrain, ranks, top, onProgress: request.onProgress });
+    const found = search({ ...context, kinds, constraints: fixed, ranks, top, onProgress: request.onProgress });
     numCandidates += found.numCandidates;
     numJudged += found.numJudged;
     // Of the first pool that fits: scores of other families' devices are not compared here.
@@ -204,8 +211,20 @@ export function planModel(request: PlanRequest): PlanOutcome {
     }
     // A plan on the CPU is explained by what accelerators could not do, too.
     const why = pool.family === "cpu" ? [...rejected] : found.rejected;
-    for (const item of found.best) plans.push(buildPlan(context, item, why, poolNotes(pool, pools, notes)));
+    for (const item of found.best) {
+      const built = buildPlan(context, item, why, poolNotes(pool, pools, notes));
+      const plan = {
+        ...built,
+        workload: { ...built.workload, ...askedOf(model, request, workload) },
+        hardware: hardwareOf(built.ranks, pool.devices),
+      };
+      const left = usable.problems.map(({ message }) => `left out: ${message}`);
+      plans.push({ ...plan, notes: [...plan.notes, ...left, ...engineNotes(plan, inventory)] });
+    }
   }
+  // Where no device was even tried, what was asked for is impossible here, whatever the memory.
+  const [impossible] = unsupported;
+  if (impossible !== undefined && plans.length === 0 && numCandidates === 0) throw impossible;
   plans.sort(better);
   // More hardware helps where memory is short, not where a rule is broken.
   const onCpu =

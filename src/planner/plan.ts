@@ -10,6 +10,7 @@
  */
 import { z } from "zod";
 import { deepFreeze, FormatError } from "../core/index.ts";
+import { FAMILIES } from "../machine/topology/index.ts";
 
 export const SHARDING_PLAN_SCHEMA_VERSION = 1;
 
@@ -140,6 +141,16 @@ export const rejectedSchema = z.object({
 });
 export type Rejected = z.infer<typeof rejectedSchema>;
 
+/** Devices of one kind that a plan uses. */
+const planDevicesSchema = z.object({
+  family: z.enum(FAMILIES),
+  name: z.string(),
+  /** As in the inventory: NVIDIA's compute capability, AMD's gfx number. */
+  arch: z.string().optional(),
+  count: positive,
+});
+export type PlanDevices = z.infer<typeof planDevicesSchema>;
+
 export const shardingPlanSchema = z.object({
   schemaVersion: z.literal(SHARDING_PLAN_SCHEMA_VERSION),
   model: z.object({
@@ -178,7 +189,29 @@ export const shardingPlanSchema = z.object({
     checkpointing: z.enum(["none", "selective", "full"]).optional(),
     optimizer: z.string().optional(),
     precision: z.string().optional(),
+    gradients: z.string().optional(),
+    /** What the adapters of LoRA and prefix tuning are. */
+    adapter: z
+      .discriminatedUnion("kind", [
+        z.object({ kind: z.literal("lora"), rank: positive, targets: z.string() }),
+        z.object({ kind: z.literal("prefix"), tokens: positive }),
+      ])
+      .optional(),
+    /** What was asked for beyond the defaults; absent where it was not. */
+    pipelineSchedule: z.string().optional(),
+    offload: z.string().optional(),
+    gpuMemoryUtilization: z.number().positive().max(1).optional(),
+    prefixHits: z.number().min(0).max(1).optional(),
+    prefillChunkTokens: positive.optional(),
+    expertOverlap: z.number().min(0).max(1).optional(),
+    speculation: z.object({ tokens: positive, acceptance: z.number().min(0).max(1) }).optional(),
+    /** The model's own context, where the plan goes beyond it (RoPE scaling). */
+    modelContextTokens: positive.optional(),
+    /** The format that the model's own files are in. */
+    checkpointFormat: z.string().optional(),
   }),
+  /** The devices of the ranks by kind. */
+  hardware: z.array(planDevicesSchema).optional(),
   objective: z.enum(OBJECTIVES),
   /** The objective's value; lower is better (latency: ms a request; throughput: us a token; memory: bytes of the fullest rank). */
   score: z.number(),

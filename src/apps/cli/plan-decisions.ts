@@ -5,6 +5,9 @@ import {
   axesText,
   type ComparedHardware,
   type Disaggregated,
+  devicesOf,
+  ENGINE_NAMES,
+  engineTitle,
   type Load,
   type MemoryShortfall,
   MODEL_PRESETS,
@@ -137,5 +140,8 @@ export function renderList(what: string): string {
       ...parts.map((line) => `  ${line}`),
     ].join("\n");
   }
-  throw new InvalidArgumentError("--list", what, "models or hardware");
+  if (what === "engines") {
+    return ENGINE_NAMES.map((name) => `${name.padEnd(13)} ${engineTitle(name)}: ${devicesOf(name)}`).join("\n");
+  }
+  throw new InvalidArgumentError("--list", what, "models, hardware or engines");
 }

@@ -8,22 +8,25 @@ import type { Inventory } from "../../machine/topology/index.ts";
 import {
   addDevices,
   axesText,
+  axisLimits,
   changeLinks,
   cheapestPlan,
   compareHardware,
   DEFAULT_PRICES,
   disaggregate,
+  ENGINES,
   EXPORT_TARGETS,
   type Exported,
+  exportedModel,
   exportPlan,
   findWeightFormat,
-  hubId,
   type KvFormatName,
   largestLoad,
   loadModel,
   memoryShortfall,
   nearestChanges,
   nearLines,
+  numHostsOf,
   OBJECTIVES,
   PLAN_AXES,
   type PlanAxis,
@@ -39,6 +42,7 @@ import {
   visibleDevices,
   withoutDevices,
   withPrice,
+  type ZeroStage,
 } from "../../planner/index.ts";
 
 import { EXIT } from "./exit-codes.ts";
@@ -99,18 +103,11 @@ function whatIf(inventory: Inventory, flags: Flags): Inventory {
 const hasAccelerator = (inventory: Inventory | undefined) =>
   inventory?.devices.some(({ family }) => family !== "cpu") === true;
 
-/** Hosts that the plan's devices are on. */
-function hostsOf(plan: ShardingPlan, inventory: Inventory): number {
-  const used = new Set(plan.ranks.map((rank) => rank.deviceId));
-  const hosts = inventory.topology.nodes.filter((node) => used.has(node.id)).map((node) => node.host ?? 0);
-  return Math.max(1, new Set(hosts).size);
-}
-
 function exportOf(plan: ShardingPlan, target: string, modelPath: string, inventory: Inventory): Exported {
-  const numHosts = hostsOf(plan, inventory);
+  const numHosts = numHostsOf(plan, inventory);
   return exportPlan(plan, target, {
     // A folder or file is what the user has; a name is what the engine is to download.
-    modelPath: existsSync(modelPath) ? modelPath : (hubId(modelPath, plan.model.name) ?? modelPath),
+    ...exportedModel(plan, target, { text: modelPath, isPath: existsSync(modelPath) }),
     numHosts,
     ...(numHosts === 1 ? { env: visibleDevices(plan, inventory) } : {}),
   });
@@ -158,7 +155,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "a preset, accelerators by name (8x h100), an inventory file, a recorded root, N x any of them, or detect; with commas: compared",
       "detect",
     )
-    .option("--list <what>", "list the names of models or hardware")
+    .option("--list <what>", "list the names of models or hardware, or the engines with the devices that each runs on")
     .option("--users <n>", "the plan for that many users at once, with --slo whether it keeps it", sized(1))
     .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS")
     .option(
@@ -182,7 +179,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--add <devices>", "what if there were more: 4xH200 (repeatable)", collect)
     .option("--without <devices>", "what if these were gone: gpu3, or a family (repeatable)", collect)
     .option("--link <change>", "what if links were others: nvlink=off, pcie=64, nvlink=x0.5 (repeatable)", collect)
-    .option("--export <engine>", EXPORT_TARGETS.join(", "))
+    .option("--export <engine>", `a command line for it, with what it cannot do refused: ${EXPORT_TARGETS.join(", ")}`)
     .option("--prices <file>", "a price catalogue of your own, in place of the built-in one")
     .option("--top <k>", "show the K best", whole(1), 1)
     .option("--total-memory", "plan with total memory rather than what is free now")
@@ -231,10 +228,11 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   }
   checkMode(flags);
   const objective = parseObjective(flags.objective);
-  const constrain = flags.constrain === undefined ? {} : parseConstraints(flags.constrain);
-  if (flags.export !== undefined && !EXPORT_TARGETS.some((name) => name === flags.export)) {
-    throw new InvalidArgumentError("--export", flags.export, `one of ${EXPORT_TARGETS.join(", ")}`);
-  }
+  checkExport(flags);
+  const constrain = {
+    ...axisLimits(flags.export),
+    ...(flags.constrain === undefined ? {} : parseConstraints(flags.constrain)),
+  };
   const prices = flags.prices === undefined ? DEFAULT_PRICES : readPrices(flags.prices);
   const names = machinesOf(flags.hardware);
   const [model, ...machines] = await Promise.all([loadModel(modelText), ...names.map((name) => resolveHardware(name))]);
@@ -252,8 +250,9 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
     ...(flags.output === undefined ? {} : { outputTokens: flags.output }),
     ...(flags.batch === undefined ? {} : { batch: flags.batch }),
     ...(train === undefined ? {} : { train }),
+    ...engineOf(flags),
     ...modelOfTimeRequest(flags, flags.train),
-    ...(flags.zero === undefined ? {} : { zeroStage: flags.zero as 0 | 1 | 2 | 3 }),
+    ...zeroStageOf(flags),
     ...(flags.ranks === undefined ? {} : { ranks: flags.ranks }),
     onProgress: progress(),
   };
@@ -292,6 +291,31 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
     printJson({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) });
   else print(`${exported === undefined ? render(outcome, model.name, flags) : renderExport(exported)}\n`);
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
+}
+
+/** A target that is known, and no other engine's times beside it. */
+function checkExport({ export: target, engine }: Flags): void {
+  if (target === undefined) return;
+  if (!EXPORT_TARGETS.some((name) => name === target)) {
+    throw new InvalidArgumentError("--export", target, `one of ${EXPORT_TARGETS.join(", ")}`);
+  }
+  if (engine !== undefined && ENGINES.some((name) => name === target) && engine !== target) {
+    throw new InvalidArgumentError("--export", target, `${engine}, as --engine says, or no --engine`);
+  }
+}
+
+/** A plan that is exported is timed for the engine that it goes to. */
+function engineOf({ export: target, train }: Flags): Pick<PlanRequest, "engine"> {
+  const engine = ENGINES.find((name) => name === target);
+  return engine === undefined || train !== undefined ? {} : { engine };
+}
+
+/** The ZeRO stage that is asked for, or the one that the trainer of the export leaves no choice of. */
+function zeroStageOf({ zero, export: target, train, offload }: Flags): Pick<PlanRequest, "zeroStage"> {
+  if (zero !== undefined) return { zeroStage: zero as ZeroStage };
+  if (train === undefined) return {};
+  if (target === "megatron-lm") return { zeroStage: 1 };
+  return target === "deepspeed" && offload === "all" ? { zeroStage: 3 } : {};
 }
 
 /** `--lora-rank 8` beside `--train lora` is `lora-8`. */
@@ -338,7 +362,7 @@ function answerDisaggregated(request: PlanRequest, flags: Flags): number {
 function answerNothing(outcome: PlanOutcome, request: PlanRequest, name: string, flags: Flags): number {
   const lacksMemory = outcome.rejected.some((item) => item.kind === "memory");
   const shortfall = memoryShortfall(request);
-  const changes = lacksMemory ? nearestChanges({ ...request, onProgress: () => {} }) : [];
+  const changes = lacksMemory ? nearestChanges({ ...request, onProgress: () => {} }, undefined, flags.export) : [];
   if (flags.json === true) {
     const fits = changes.map(({ change, plan }) => ({ change, axes: plan.mesh.axes, memory: plan.memory }));
     printJson({ ...documentOf(outcome), shortfall, changes: fits });

@@ -5,6 +5,8 @@
  */
 import { wordTable } from "../../core/index.ts";
 import type { Device, Family } from "../../machine/topology/index.ts";
+import { runsEngine } from "../export/device-support.ts";
+import { servesFormat } from "../export/format-support.ts";
 import type { WeightFormat } from "../memory/formats.ts";
 import { ACHIEVABLE } from "./constants.ts";
 import { FITTED } from "./fitted-constants.ts";
@@ -165,9 +167,20 @@ const LLAMA_CPP_FAMILIES: ReadonlySet<Family> = new Set(["apple-gpu", "vulkan", 
 /**
  * The engine that people run a format with on such a device, where none is named: llama.cpp for GGUF, Apple, PCs, and f16
  * and MXFP4 on gaming and workstation cards; TensorRT-LLM for FP8, FP4 and f16 on NVIDIA; gpt-fast's PyTorch for int8
- * alone; vLLM for the rest. Small systems of unified memory (DGX Spark, Jetson, Strix Halo) run llama.cpp.
+ * alone; vLLM for the rest. Small systems of unified memory (DGX Spark, Jetson, Strix Halo) run llama.cpp. Where that engine
+ * does not run on the device, or not the format there, another that does.
  */
 export function defaultEngine(device: Device, format: WeightFormat): Engine {
+  const usual = usualEngine(device, format);
+  // What bf16 is not to be had for, f16 of the same size is.
+  const name = format.name === "bf16" ? "f16" : format.name;
+  const serves = (engine: Engine) => runsEngine(engine, device) && servesFormat(engine, "weights", name, device);
+  if (serves(usual)) return usual;
+  const other = ENGINES.find((engine) => engine !== "pytorch" && serves(engine));
+  return other ?? (runsEngine(usual, device) ? usual : "pytorch");
+}
+
+function usualEngine(device: Device, format: WeightFormat): Engine {
   if (format.gguf || LLAMA_CPP_FAMILIES.has(device.family) || format.name.startsWith("mlx")) return "llama.cpp";
   const isAccelerator = /Instinct|GH200|GB200|GB300/.test(device.name);
   if (device.unifiedMemory === true && !isAccelerator && /^(amd|nvidia)-gpu$/.test(device.family)) return "llama.cpp";

@@ -94,15 +94,13 @@ describe("export", () => {
   });
 
   it("TensorRT-LLM", () => {
-    expect(exportPlan(served, "tensorrt-llm", { modelPath: "m" }).command).toBe(
-      "trtllm-serve m --tp_size 4 --pp_size 2 --max_batch_size 32 --max_seq_len 4096",
+    const { command, files, notes } = exportPlan(served, "tensorrt-llm", { modelPath: "m" });
+    expect(command).toBe(
+      "trtllm-serve m --tp_size 4 --pp_size 2 --max_batch_size 32 --max_seq_len 4096 --extra_llm_api_options llm-api.yml",
     );
-    // No flag quantizes: a reader must know that the checkpoint has to be fp8 itself.
-    // A third note may say that the stages' layers differ in number.
-    expect(exportPlan(served, "tensorrt-llm").notes.slice(0, 2)).toEqual([
-      "the checkpoint itself must be in fp8 (ModelOpt)",
-      "the checkpoint itself must ask for a KV cache in fp8",
-    ]);
+    expect(files).toEqual({ "llm-api.yml": "kv_cache_config:\n  dtype: fp8\n" });
+    // No flag quantizes weights: a reader must know that the checkpoint has to be fp8 itself.
+    expect(notes[0]).toBe("the checkpoint itself must be in fp8 (ModelOpt)");
   });
 
   it("Megatron-LM", () => {
@@ -118,9 +116,11 @@ describe("export", () => {
     const { command, files } = exportPlan(wide, "deepspeed", { numHosts: 2 });
     expect(command).toBe("deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed_config ds_config.json");
     expect(JSON.parse(files["ds_config.json"] ?? "")).toEqual({
-      train_micro_batch_size_per_gpu: 1,
-      gradient_accumulation_steps: 4,
+      train_micro_batch_size_per_gpu: 4,
+      gradient_accumulation_steps: 1,
       bf16: { enabled: true },
+      optimizer: { type: "AdamW" },
+      data_types: { grad_accum_dtype: "bf16" },
       zero_optimization: { stage: 3, overlap_comm: true },
     });
   });
@@ -153,11 +153,12 @@ describe("export", () => {
   });
 
   it("chorale's own launch line comes with the plan, which reads back", () => {
-    const { command, files } = exportPlan(served, "chorale", { modelPath: "my model" });
+    const dense = plan("llama-3.1-70b", "hgx-h100-8", { constrain: { tp: 4, pp: 2, dp: 1 }, contextTokens: 4096 });
+    const { command, files } = exportPlan(dense, "chorale", { modelPath: "my model" });
     expect(command).toContain(
       "chorale launch -n 8 examples/sharded-llama/main.ts -- --model 'my model' --plan plan.json",
     );
-    expect(parsePlan(JSON.parse(files["plan.json"] ?? ""))).toEqual(served);
+    expect(parsePlan(JSON.parse(files["plan.json"] ?? ""))).toEqual(dense);
   });
 
   it("writes only flags that the named version has", () => {
@@ -186,7 +187,8 @@ describe("export", () => {
     expect(() => exportPlan(trained, "vllm")).toThrow(/is for inference/);
     expect(() => exportPlan(served, "deepspeed")).toThrow(/is for training/);
     expect(() => exportPlan(trained, "deepspeed")).toThrow(/--constrain pp=1/);
-    expect(() => exportPlan(served, "llama.cpp")).toThrow(/not both/);
+    const both = { quant: "q4_k_m", constrain: { tp: 4, pp: 2, dp: 1 }, contextTokens: 4096 };
+    expect(() => exportPlan(plan("llama-3.1-70b", "hgx-h100-8", both), "llama.cpp")).toThrow(/not both/);
     expect(() => exportPlan(plan("llama-3.1-8b", "l4", { quant: "fp8", contextTokens: 512 }), "llama.cpp")).toThrow(
       /weights in fp8 .*q4_k_m/,
     );

@@ -65,9 +65,65 @@ const IDS: Readonly<Record<string, string>> = wordTable({
   "minimax-m2": "MiniMaxAI/MiniMax-M2",
 });
 
+/** Repositories of quantized weights by their makers, or by who is known for them, for presets and formats; GGUF apart. */
+const QUANTIZED: Readonly<Record<string, Readonly<Record<string, string>>>> = wordTable({
+  "llama-3.1-8b": {
+    "awq-4-g128": "hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4",
+    "gptq-4-g128": "hugging-quants/Meta-Llama-3.1-8B-Instruct-GPTQ-INT4",
+    fp8: "nvidia/Llama-3.1-8B-Instruct-FP8",
+  },
+  "llama-3.1-70b": {
+    "awq-4-g128": "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4",
+    "gptq-4-g128": "hugging-quants/Meta-Llama-3.1-70B-Instruct-GPTQ-INT4",
+    fp8: "nvidia/Llama-3.1-70B-Instruct-FP8",
+  },
+  "llama-3.1-405b": {
+    "awq-4-g128": "hugging-quants/Meta-Llama-3.1-405B-Instruct-AWQ-INT4",
+    "gptq-4-g128": "hugging-quants/Meta-Llama-3.1-405B-Instruct-GPTQ-INT4",
+    fp8: "nvidia/Llama-3.1-405B-Instruct-FP8",
+    nvfp4: "nvidia/Llama-3.1-405B-Instruct-FP4",
+  },
+  "llama-3.3-70b": { fp8: "nvidia/Llama-3.3-70B-Instruct-FP8", nvfp4: "nvidia/Llama-3.3-70B-Instruct-FP4" },
+  "deepseek-r1": { nvfp4: "nvidia/DeepSeek-R1-FP4" },
+  ...Object.fromEntries(
+    ["0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"].map((size) => [
+      `qwen2.5-${size.toLowerCase()}`,
+      {
+        "awq-4-g128": `Qwen/Qwen2.5-${size}-Instruct-AWQ`,
+        "gptq-4-g128": `Qwen/Qwen2.5-${size}-Instruct-GPTQ-Int4`,
+        "gptq-8-g128": `Qwen/Qwen2.5-${size}-Instruct-GPTQ-Int8`,
+        "gguf:q4_k_m": `Qwen/Qwen2.5-${size}-Instruct-GGUF`,
+        "gguf:q8_0": `Qwen/Qwen2.5-${size}-Instruct-GGUF`,
+      },
+    ]),
+  ),
+  ...Object.fromEntries(
+    ["4B", "8B", "14B", "32B"].map((size) => [
+      `qwen3-${size.toLowerCase()}`,
+      {
+        "awq-4-g128": `Qwen/Qwen3-${size}-AWQ`,
+        "fp8-block128": `Qwen/Qwen3-${size}-FP8`,
+        "gguf:q4_k_m": `Qwen/Qwen3-${size}-GGUF`,
+        "gguf:q8_0": `Qwen/Qwen3-${size}-GGUF`,
+      },
+    ]),
+  ),
+  "gpt-oss-20b": { "gguf:mxfp4": "ggml-org/gpt-oss-20b-GGUF" },
+  "gpt-oss-120b": { "gguf:mxfp4": "ggml-org/gpt-oss-120b-GGUF" },
+});
+
+/** Says whether a name is one of the Hub: `owner/name`. */
+export const isHubId = (text: string): boolean => /^[\w.-]+\/[\w.-]+$/.test(text);
+
+/** A repository of a preset's weights in a format; undefined where none is known here. */
+export function quantizedHubId(preset: string, format: string): string | undefined {
+  const known = QUANTIZED[preset];
+  return known !== undefined && Object.hasOwn(known, format) ? known[format] : undefined;
+}
+
 /** The Hub id of what a user called a model: the id itself where it is one, else the preset's; undefined where none is known. */
 export function hubId(text: string, preset: string): string | undefined {
-  return /^[\w.-]+\/[\w.-]+$/.test(text) ? text : IDS[preset];
+  return isHubId(text) ? text : IDS[preset];
 }
 
 /** Presets whose id is known. */

@@ -1,0 +1,116 @@
+/**
+ * What an engine leaves possible: devices that it runs on, formats that it serves there, axes that it splits by. A request that
+ * names an engine is planned within these; one that names none is told where no engine serves what it asks for.
+ */
+import { UnsupportedError } from "../core/index.ts";
+import type { Device } from "../machine/topology/index.ts";
+import { deviceText, runsEngine } from "./export/device-support.ts";
+import { EXPORT_TARGETS, type ExportTarget, engineTitle } from "./export/engines.ts";
+import { exportPlan, numHostsOf } from "./export/export.ts";
+import { checkDevices, checkFormat } from "./export/exporter.ts";
+import { FP8_TRAINING_DEVICES, servesFormat, trainsInFp8 } from "./export/format-support.ts";
+import type { PlanAxisSizes, PlanDevices, ShardingPlan } from "./plan.ts";
+import type { Workload } from "./search/workload.ts";
+
+/** Engines that serve, of those whose speed is known. */
+const SERVING_ENGINES = ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "pytorch"] as const;
+/** PyTorch is what is left where none of these serves a format. */
+const SERVERS = SERVING_ENGINES.filter((engine) => engine !== "pytorch");
+
+/** Axes that an export has no words for: a plan for it has them at 1. */
+const AXIS_LIMITS: Readonly<Partial<Record<ExportTarget, Partial<PlanAxisSizes>>>> = {
+  vllm: { cp: 1 },
+  sglang: { cp: 1 },
+  "tensorrt-llm": { cp: 1 },
+  "llama.cpp": { ep: 1, cp: 1 },
+  chorale: { ep: 1, cp: 1 },
+  deepspeed: { pp: 1, ep: 1, cp: 1 },
+};
+
+/** Sizes of axes that a named engine leaves no choice of. */
+export function axisLimits(engine: string | undefined): Partial<PlanAxisSizes> {
+  const target = EXPORT_TARGETS.find((name) => name === engine);
+  return target === undefined ? {} : (AXIS_LIMITS[target] ?? {});
+}
+
+const kindOf = ({ family, name, arch }: Device): PlanDevices => ({
+  family,
+  name,
+  ...(arch === undefined ? {} : { arch }),
+  count: 1,
+});
+
+/** Why a request cannot be planned on a device: the engine or the hardware lacks what it asks for; undefined where it can. */
+function problemOn(device: Device, workload: Workload): UnsupportedError | undefined {
+  const { method, engine, format, kvName, trainPrecision } = workload;
+  const hardware = [kindOf(device)];
+  if (method !== undefined) {
+    return trainPrecision === "fp8" && !trainsInFp8(device)
+      ? new UnsupportedError(
+          `training in fp8 on ${deviceText(device)}`,
+          `${FP8_TRAINING_DEVICES}: plan with --train-precision bf16`,
+        )
+      : undefined;
+  }
+  if (engine === undefined) return undefined;
+  try {
+    checkDevices(engine, hardware, SERVING_ENGINES);
+    checkFormat(engine, "weights", format.name, hardware);
+    checkFormat(engine, "kv", kvName, hardware);
+    return undefined;
+  } catch (error) {
+    if (error instanceof UnsupportedError) return error;
+    throw error;
+  }
+}
+
+export interface UsableDevices {
+  readonly devices: readonly Device[];
+  /** Of each kind that is left out, why. */
+  readonly problems: readonly UnsupportedError[];
+}
+
+/** The devices on which a request can be planned. */
+export function devicesFor(devices: readonly Device[], workload: Workload): UsableDevices {
+  const problems = new Map<string, UnsupportedError>();
+  const usable = devices.filter((device) => {
+    const problem = problemOn(device, workload);
+    if (problem !== undefined) problems.set(problem.message, problem);
+    return problem === undefined;
+  });
+  return { devices: usable, problems: [...problems.values()] };
+}
+
+/** Why an export would refuse a plan; undefined where it would not. */
+export function exportProblem(
+  plan: ShardingPlan,
+  target: string,
+  inventory: Parameters<typeof numHostsOf>[1],
+): string | undefined {
+  try {
+    exportPlan(plan, target, { numHosts: numHostsOf(plan, inventory) });
+    return undefined;
+  } catch (error) {
+    if (error instanceof UnsupportedError) return error.message;
+    throw error;
+  }
+}
+
+/** What a plan for serving says of its engine: that no engine serves its format here, or that its export is refused. */
+export function engineNotes(plan: ShardingPlan, inventory: Parameters<typeof numHostsOf>[1]): readonly string[] {
+  const { mode, engine = "", weightFormat } = plan.workload;
+  if (mode === "training") return [];
+  const [first] = plan.hardware ?? [];
+  // MLX serves its own, and is no engine whose speed or flags are known here.
+  const isServed = (device: PlanDevices) =>
+    weightFormat.startsWith("mlx") ||
+    SERVERS.some((name) => runsEngine(name, device) && servesFormat(name, "weights", weightFormat, device));
+  if (first !== undefined && !isServed(first)) {
+    return [`no engine known here serves weights in ${weightFormat} on ${deviceText(first)}`];
+  }
+  const target = EXPORT_TARGETS.find((name) => name === engine);
+  const problem = target === undefined ? undefined : exportProblem(plan, target, inventory);
+  return target === undefined || problem === undefined
+    ? []
+    : [`cannot be exported to ${engineTitle(target)}: ${problem}`];
+}

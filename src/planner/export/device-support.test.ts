@@ -1,0 +1,112 @@
+import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../machine/topology/index.ts";
+import { modelPreset } from "../model/presets.ts";
+import { planModel } from "../plan-model.ts";
+import { DEVICE_SUPPORT, enginesFor } from "./device-support.ts";
+import { ENGINE_NAMES } from "./engines.ts";
+import { exportPlan } from "./export.ts";
+import { FORMAT_SOURCES, servesFormat, trainsInFp8 } from "./format-support.ts";
+
+function deviceOf(hardware: string) {
+  const device = parseSystem(hardware)?.devices.find(({ family }) => family !== "cpu");
+  if (device === undefined) throw new Error(`no accelerator in ${hardware}`);
+  return device;
+}
+
+describe("devices that engines run on", () => {
+  it("each row has a source", () => {
+    for (const engine of ENGINE_NAMES) expect(DEVICE_SUPPORT[engine].source, engine).toMatch(/\w{5}/);
+    for (const source of Object.values(FORMAT_SOURCES)) expect(source).toMatch(/docs|README/);
+  });
+
+  it.each([
+    ["h100", "vllm sglang tensorrt-llm deepspeed megatron-lm torchrun llama.cpp chorale pytorch"],
+    ["t4", "vllm sglang deepspeed megatron-lm torchrun llama.cpp chorale pytorch"],
+    ["v100", "vllm deepspeed megatron-lm torchrun llama.cpp chorale pytorch"],
+    ["p40", "deepspeed torchrun llama.cpp pytorch"],
+    ["mi300x", "vllm sglang deepspeed torchrun llama.cpp pytorch"],
+    ["mi100", "deepspeed torchrun llama.cpp pytorch"],
+    ["gaudi2", "vllm deepspeed torchrun pytorch"],
+    ["m3-max", "torchrun llama.cpp pytorch"],
+    ["trn2", "vllm torchrun pytorch"],
+    ["tpu-v5e-8", "vllm pytorch"],
+    ["arc-a770", "vllm sglang deepspeed torchrun llama.cpp pytorch"],
+  ])("%s: %s", (hardware, engines) => {
+    expect(enginesFor(deviceOf(hardware)).join(" ")).toBe(engines);
+  });
+
+  it.each([
+    // engine, format, where it is served, where it is not
+    ["vllm", "fp8", "a100 l4 h100 mi300x gaudi2", "v100 t4 trn2"],
+    ["vllm", "awq-4-g128", "t4 h100", "v100 gaudi2"],
+    ["sglang", "nvfp4", "b200", "h100 a100"],
+    ["tensorrt-llm", "fp8", "l40s h100 b200", "a100"],
+    ["tensorrt-llm", "nvfp4", "b200", "h100 a100 rtx3090"],
+    ["tensorrt-llm", "nf4", "", "h100"],
+    ["llama.cpp", "q4_k_m", "m3-max mi300x p40", ""],
+    ["llama.cpp", "fp8", "", "h100"],
+  ] as const)("%s serves %s on %s, not on %s", (engine, format, on, notOn) => {
+    for (const name of on.split(" ").filter(Boolean)) {
+      expect(servesFormat(engine, "weights", format, deviceOf(name)), name).toBe(true);
+    }
+    for (const name of notOn.split(" ").filter(Boolean)) {
+      expect(servesFormat(engine, "weights", format, deviceOf(name)), name).toBe(false);
+    }
+  });
+
+  it("FP8 is trained in where there are units for it", () => {
+    const names = ["h100", "l40s", "mi300x", "gaudi2", "a100", "v100", "mi210", "m3-max", "trn2"];
+    expect(names.filter((name) => trainsInFp8(deviceOf(name)))).toEqual(["h100", "l40s", "mi300x", "gaudi2"]);
+  });
+});
+
+describe("a plan on devices that an engine does not support", () => {
+  const inventory = (hardware: string) => {
+    const found = parseSystem(hardware);
+    if (found === undefined) throw new Error(hardware);
+    return found;
+  };
+  const model = modelPreset("llama-3.1-8b");
+
+  it("is not exported: the refusal names what the engine runs on, and what runs here", () => {
+    const [plan] = planModel({ model, inventory: inventory("mi300x") }).plans;
+    if (plan === undefined) throw new Error("no plan");
+    expect(plan.hardware).toEqual([{ family: "amd-gpu", name: "AMD Instinct MI300X", arch: "gfx942", count: 1 }]);
+    expect(() => exportPlan(plan, "tensorrt-llm")).toThrow(
+      "AMD Instinct MI300X in TensorRT-LLM 1.0 is not supported; it runs on NVIDIA GPUs from compute capability 8.0; here run vllm, sglang, llama.cpp",
+    );
+  });
+
+  it("is not planned for that engine, nor in formats that the hardware lacks", () => {
+    const plan = (hardware: string, more: object) => () =>
+      planModel({ model, inventory: inventory(hardware), contextTokens: 2048, ...more });
+    expect(plan("m3-max", { engine: "tensorrt-llm" })).toThrow(/Apple M3 Max in TensorRT-LLM .*here run llama\.cpp/);
+    expect(plan("h100", { engine: "tensorrt-llm", quant: "nvfp4" })).toThrow(/nvfp4 .*H100 .*plan with .*--quant fp8/);
+    expect(plan("a100", { engine: "vllm", kv: "fp8" })).toThrow(/a KV cache in fp8 .*A100/);
+    const fp8 = { train: "full", trainPrecision: "fp8", batch: 8 };
+    expect(plan("8x a100", fp8)).toThrow(/training in fp8 on NVIDIA A100.*--train-precision bf16/);
+    expect(plan("m3-max", fp8)).toThrow(/training in fp8 on Apple M3 Max/);
+    expect(plan("8x h100", fp8)().plans).toHaveLength(1);
+  });
+
+  it("uses the devices that the engine runs on, where there are others too, and says which are left out", () => {
+    const [a, b] = [inventory("h100"), inventory("v100")];
+    const mixed = {
+      ...a,
+      devices: [...a.devices, ...b.devices.map((device) => ({ ...device, id: `old-${device.id}` }))],
+      topology: {
+        ...a.topology,
+        nodes: [...a.topology.nodes, ...b.topology.nodes.map((node) => ({ ...node, id: `old-${node.id}`, host: 1 }))],
+      },
+    };
+    const [plan] = planModel({ model, inventory: mixed, engine: "tensorrt-llm" }).plans;
+    expect(plan?.hardware?.map(({ name }) => name)).toEqual(["NVIDIA H100 80GB HBM3"]);
+    expect(plan?.notes.join()).toContain("left out: Tesla V100");
+  });
+
+  it("says so where no engine was named and none serves the format", () => {
+    const [plan] = planModel({ model, inventory: inventory("v100"), quant: "fp8", contextTokens: 2048 }).plans;
+    expect(plan?.workload.engine).toBe("pytorch");
+    expect(plan?.notes.join()).toContain("no engine known here serves weights in fp8 on Tesla V100");
+  });
+});
