@@ -145,75 +145,30 @@ const separateContainers: Check = async ({ machine: { files, env }, inventory, g
   };
 };
 
-interface Variable {
-  readonly name: string;
-  /** Whether this value hurts. */
-  readonly hurts: (value: string) => boolean;
-  readonly severity: Finding["severity"];
-  readonly what: string;
-}
+/** A variable, whether a value of it hurts, how much, and what it does then. */
+type Variable = readonly [name: string, hurts: (value: string) => boolean, severity: Finding["severity"], what: string];
 
 const isOn = (value: string) => /^[1-9]\d*$/.test(value);
 const isSet = (value: string) => value !== "";
 
 const VARIABLES: readonly Variable[] = [
-  {
-    name: "NCCL_P2P_DISABLE",
-    hurts: isOn,
-    severity: "warning",
-    what: "GPUs do not read each other's memory; NVLink lies idle",
-  },
-  {
-    name: "NCCL_P2P_LEVEL",
-    hurts: (v) => /^(LOC|0)$/i.test(v),
-    severity: "warning",
-    what: "peer access is used between no two GPUs",
-  },
-  {
-    name: "NCCL_SHM_DISABLE",
-    hurts: isOn,
-    severity: "warning",
-    what: "GPUs without peer access talk over the network instead of shared memory",
-  },
-  { name: "NCCL_IB_DISABLE", hurts: isOn, severity: "info", what: "InfiniBand and RoCE are not used between hosts" },
-  {
-    name: "NCCL_NET_GDR_LEVEL",
-    hurts: (v) => /^(LOC|0)$/i.test(v),
-    severity: "info",
-    what: "adapters do not read GPU memory directly",
-  },
-  {
-    name: "NCCL_SOCKET_IFNAME",
-    hurts: (v) => /^=?lo$/.test(v),
-    severity: "info",
-    what: "only this host can be reached",
-  },
-  { name: "NCCL_ALGO", hurts: isSet, severity: "info", what: "NCCL does not choose the algorithm by size" },
-  { name: "NCCL_PROTO", hurts: isSet, severity: "info", what: "NCCL does not choose the protocol by size" },
-  {
-    name: "NCCL_MAX_NCHANNELS",
-    hurts: (v) => /^[1-4]$/.test(v),
-    severity: "warning",
-    what: "few channels carry large messages slowly",
-  },
-  {
-    name: "NCCL_MAX_CTAS",
-    hurts: (v) => /^[1-4]$/.test(v),
-    severity: "warning",
-    what: "few thread blocks carry large messages slowly",
-  },
-  {
-    name: "NCCL_DEBUG",
-    hurts: (v) => /^(INFO|TRACE)$/i.test(v),
-    severity: "info",
-    what: "NCCL prints at every start (TRACE: at every call)",
-  },
-  {
-    name: "CUDA_LAUNCH_BLOCKING",
-    hurts: isOn,
-    severity: "warning",
-    what: "every launch waits for its end: slow, and collectives of several GPUs of one process can wait for each other for ever",
-  },
+  ["NCCL_P2P_DISABLE", isOn, "warning", "GPUs do not read each other's memory; NVLink lies idle"],
+  ["NCCL_P2P_LEVEL", (v) => /^(LOC|0)$/i.test(v), "warning", "peer access is used between no two GPUs"],
+  ["NCCL_SHM_DISABLE", isOn, "warning", "GPUs without peer access talk over the network instead of shared memory"],
+  ["NCCL_IB_DISABLE", isOn, "info", "InfiniBand and RoCE are not used between hosts"],
+  ["NCCL_NET_GDR_LEVEL", (v) => /^(LOC|0)$/i.test(v), "info", "adapters do not read GPU memory directly"],
+  ["NCCL_SOCKET_IFNAME", (v) => /^=?lo$/.test(v), "info", "only this host can be reached"],
+  ["NCCL_ALGO", isSet, "info", "NCCL does not choose the algorithm by size"],
+  ["NCCL_PROTO", isSet, "info", "NCCL does not choose the protocol by size"],
+  ["NCCL_MAX_NCHANNELS", (v) => /^[1-4]$/.test(v), "warning", "few channels carry large messages slowly"],
+  ["NCCL_MAX_CTAS", (v) => /^[1-4]$/.test(v), "warning", "few thread blocks carry large messages slowly"],
+  ["NCCL_DEBUG", (v) => /^(INFO|TRACE)$/i.test(v), "info", "NCCL prints at every start (TRACE: at every call)"],
+  [
+    "CUDA_LAUNCH_BLOCKING",
+    isOn,
+    "warning",
+    "every launch waits for its end: slow, and collectives of several GPUs of one process can wait for each other for ever",
+  ],
 ];
 
 /** Reads `NAME=value` lines of NCCL's own configuration files. */
@@ -228,7 +183,7 @@ function configured(text: string | undefined): ReadonlyMap<string, string> {
 const variables: Check = async ({ machine: { env, files }, gpus }) => {
   if (gpus.length === 0) return [];
   const file = configured(await files.readText("/etc/nccl.conf", 65_536));
-  return VARIABLES.flatMap(({ name, hurts, severity, what }): Finding | Finding[] => {
+  return VARIABLES.flatMap(([name, hurts, severity, what]): Finding | Finding[] => {
     const value = env[name] ?? file.get(name);
     if (value === undefined || !hurts(value.trim())) return [];
     const where = env[name] === undefined ? "/etc/nccl.conf: " : "";
