@@ -37,15 +37,7 @@ export {
   thisMachine,
   writeMachineSection,
 } from "./machine-store.ts";
-export {
-  NCCL_BASE_US,
-  NCCL_GENERATIONS,
-  NCCL_HOP_US,
-  NCCL_LL_FRACTION,
-  NCCL_LL128_FRACTION,
-  NCCL_PROTOCOL_NAMES,
-  type NcclProtocol,
-} from "./nccl-constants.ts";
+export { NCCL_GENERATIONS, NCCL_PROTOCOL_NAMES, type NcclProtocol } from "./nccl-constants.ts";
 export { NCCL_FIT, NCCL_FIT_SOURCE } from "./nccl-fit.ts";
 export { type NcclAlgorithm, type NcclEstimate, type NcclMachine, ncclEstimate, ncclTime } from "./nccl-model.ts";
 export { ncclPrediction } from "./nccl-prediction.ts";

@@ -39,6 +39,7 @@ export {
   type KernelOp,
   MAX_INPUTS,
 } from "./wasm/reduce-kernels.ts";
+export { reduceOn } from "./wasm/reduce-module.ts";
 export {
   compileModule,
   instantiate,

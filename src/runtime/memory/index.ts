@@ -10,13 +10,7 @@ export type { Fingerprint, GroupControl } from "./group-control.ts";
 export { createHostControl, hostSegment, releaseHostControl } from "./host-control.ts";
 export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
-export {
-  createMappedControl,
-  type MappedControl,
-  type OpenControl,
-  openMappedControl,
-  removeMappedControl,
-} from "./mapped-segment.ts";
+export { type MappedControl, type OpenControl, openMappedControl } from "./mapped-segment.ts";
 export { nap } from "./nap.ts";
 export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 export {

@@ -1,20 +1,17 @@
 /**
  * What every backend with a queue of calls needs: call numbers and fingerprints, agreement, deadlines, settlement, polling.
  * It calls no engine: a backend gives completion marks, a timer and entries of its own.
- * Start reading at queue-entry.ts, then agreement.ts and call-settlement.ts.
+ * Start reading at queue-entry.ts and call-queue.ts, then agreement.ts and call-settlement.ts.
  */
-export { Agreement, type Joining, MAX_BATCH_COLLECTIVES } from "./agreement.ts";
-export { type CallSide, disagreement, type PrintWords } from "./call-disagreement.ts";
-export { CallPublication } from "./call-publication.ts";
+export { type Joining, MAX_BATCH_COLLECTIVES } from "./agreement.ts";
+export { disagreement } from "./call-disagreement.ts";
 export { CallQueue, type CallQueueOptions } from "./call-queue.ts";
-export { CallRecorder, type CallTimer, wantsTimings } from "./call-recorder.ts";
+export { type CallTimer, wantsTimings } from "./call-recorder.ts";
 export { type Arrival, CallSequence, type Extras, IN_PLACE, JOIN_SEQ, placeOf } from "./call-sequence.ts";
-export { CallSettlement } from "./call-settlement.ts";
 export { FirstCalls } from "./first-calls.ts";
 export { dumpSegment } from "./flight-dump.ts";
 export { FINISH_MS, InFlight } from "./in-flight.ts";
-export { blockUntil, type Pollable, Poller } from "./poller.ts";
+export { blockUntil, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
-export { QueueWatchdog } from "./queue-watchdog.ts";
-export { QueuedWork, type WorkDriver } from "./queued-work.ts";
+export { QueuedWork } from "./queued-work.ts";
 export { WorldWaiting } from "./world-waiting.ts";

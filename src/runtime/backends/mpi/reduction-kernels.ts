@@ -5,24 +5,20 @@
  */
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import {
-  addReduceKernels,
   CONTEXT,
-  compileModule,
   initContext,
-  instantiate,
   KERNEL_INDEX,
   type KernelOp,
   MAX_PAGES,
-  ModuleBuilder,
   newSharedMemory,
   PAGE_BYTES,
+  reduceOn,
   setParameter,
   type WasmFunction,
 } from "../../executor/internal.ts";
 
 /** Bytes of each input that are in the kernels' memory at once. */
 const TILE_BYTES = 65_536;
-const PARAMETERS = 8;
 
 export class ReductionKernels {
   readonly #bytes: Uint8Array;
@@ -34,16 +30,6 @@ export class ReductionKernels {
 
   /** @param maxInputs most inputs of a reduction: the ranks of the world */
   constructor(maxInputs: number) {
-    const module = new ModuleBuilder();
-    const kernelType = addReduceKernels(module);
-    module.function(
-      { params: Array.from({ length: PARAMETERS }, () => "i32" as const), results: [] },
-      (f) => {
-        for (let i = 1; i < PARAMETERS; i++) f.get(f.param(i));
-        f.get(f.param(0)).callIndirect(kernelType);
-      },
-      "reduce",
-    );
     this.#inTable = Math.ceil(CONTEXT.sizeBytes / 16) * 16;
     this.#outTable = this.#inTable + 4 * maxInputs;
     this.#tiles = Math.ceil((this.#outTable + 4) / 128) * 128;
@@ -52,7 +38,7 @@ export class ReductionKernels {
     this.#bytes = new Uint8Array(memory.buffer);
     this.#words = new Int32Array(memory.buffer);
     initContext(memory.buffer, 0);
-    this.#reduce = instantiate<{ readonly reduce: WasmFunction }>(compileModule(module.encode()), memory).reduce;
+    this.#reduce = reduceOn(memory);
   }
 
   /**

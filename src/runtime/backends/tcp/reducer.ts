@@ -13,20 +13,15 @@ import {
   type ReduceOp,
 } from "../../../core/index.ts";
 import {
-  addReduceKernels,
   CONTEXT,
-  compileModule,
   initContext,
-  instantiate,
   KERNEL_INDEX,
   type KernelOp,
   MAX_INPUTS,
-  ModuleBuilder,
   newSharedMemory,
   PAGE_BYTES,
+  reduceOn,
   setParameter,
-  type WasmFunction,
-  type WasmMemory,
 } from "../../executor/internal.ts";
 
 const BLOCK_BYTES = 32 * 1024;
@@ -61,24 +56,9 @@ export function operatorOf(dtype: DType, redop: ReduceOp, numRanks: number): Ope
   return { dtype, op: "preMulSum", parameter: value };
 }
 
-function buildKernels(memory: WasmMemory): WasmFunction {
-  const module = new ModuleBuilder();
-  const kernel = addReduceKernels(module);
-  const params = Array.from({ length: 8 }, () => "i32" as const);
-  module.function(
-    { params, results: [] },
-    (f) => {
-      for (let i = 1; i < params.length; i++) f.get(f.param(i));
-      f.get(f.param(0)).callIndirect(kernel);
-    },
-    "reduce",
-  );
-  return instantiate<{ reduce: WasmFunction }>(compileModule(module.encode()), memory).reduce;
-}
-
 export class Reducer {
   readonly #memory = newSharedMemory(Math.ceil(FIRST_FREE / PAGE_BYTES), MAX_BYTES / PAGE_BYTES);
-  readonly #reduce = buildKernels(this.#memory);
+  readonly #reduce = reduceOn(this.#memory);
   /** Free blocks by the power of two of their size. */
   readonly #free = new Map<number, number[]>();
   #end = FIRST_FREE;

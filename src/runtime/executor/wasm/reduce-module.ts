@@ -1,0 +1,20 @@
+/** The reduction kernels by themselves, as one function: for backends whose ranks share no memory. */
+import { ModuleBuilder } from "./assembler.ts";
+import { addReduceKernels } from "./reduce-kernels.ts";
+import { compileModule, instantiate, type WasmFunction, type WasmMemory } from "./webassembly.ts";
+
+/** @returns `reduce(kernel, inTable, numIn, outTable, numOut, start, end, context)` on this memory */
+export function reduceOn(memory: WasmMemory): WasmFunction {
+  const module = new ModuleBuilder();
+  const kernelType = addReduceKernels(module);
+  const params = Array.from({ length: 8 }, () => "i32" as const);
+  module.function(
+    { params, results: [] },
+    (f) => {
+      for (let i = 1; i < params.length; i++) f.get(f.param(i));
+      f.get(f.param(0)).callIndirect(kernelType);
+    },
+    "reduce",
+  );
+  return instantiate<{ readonly reduce: WasmFunction }>(compileModule(module.encode()), memory).reduce;
+}
