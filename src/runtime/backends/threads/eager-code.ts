@@ -53,7 +53,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): FunctionBuil
     (f) => {
       const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
       const [extra, input, output, spins] = [f.param(4), f.param(5), f.param(6), f.param(7)];
-      const [status, flag] = [f.local("i32"), f.local("i64")];
+      const [status, flag] = f.locals("i32", "i64");
       const setting = (field: number) => f.get(member).mem("i32.load", field);
       const leaveUnlessDone = () => {
         f.tee(status);
@@ -124,8 +124,8 @@ function slotAt(f: FunctionBuilder, number: Local, mask: Local, slotBytes: Local
 function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
     const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [at, left, peer, state] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-    const [bytes, sent, stride] = [f.local("i32"), f.local("i32"), f.local("i32")];
+    const [at, left, peer, state] = f.locals("i32", "i32", "i32", "i32");
+    const [bytes, sent, stride] = f.locals("i32", "i32", "i32");
     const { field } = ringOf(f, member);
     const [rings, ringStride, slotBytes] = [field(WAY.out), field(WAY.outStride), field(WAY.slotBytes)];
     const [mask, states, acks] = [field(WAY.mask), field(WAY.state), field(WAY.acksIn)];
@@ -179,14 +179,8 @@ function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
 function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
     const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [state, sent, slot] = [f.local("i32"), f.local("i32"), f.local("i32")];
-    const [at, left, peer, most, who] = [
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-    ];
+    const [state, sent, slot] = f.locals("i32", "i32", "i32");
+    const [at, left, peer, most, who] = f.locals("i32", "i32", "i32", "i32", "i32");
     const { field } = ringOf(f, member);
     const [ring, slotBytes, mask] = [field(WAY.out), field(WAY.slotBytes), field(WAY.mask)];
     const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
@@ -228,15 +222,9 @@ function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
 function addReceive(module: ModuleBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i64", "i32"], results: ["i32"] }, (f) => {
     const [member, flag, spins] = [f.param(0), f.param(1), f.param(2)];
-    const [at, left, peer, state, slot] = [
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-    ];
-    const [table, taken, own] = [f.local("i32"), f.local("i32"), f.local("i32")];
-    const [theirs, last, seen] = [f.local("i32"), f.local("i32"), f.local("i64")];
+    const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
+    const [table, taken, own] = f.locals("i32", "i32", "i32");
+    const [theirs, last, seen] = f.locals("i32", "i32", "i64");
     const { field } = ringOf(f, member);
     const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
     const [mask, states] = [field(WAY.mask), field(WAY.state)];
@@ -277,13 +265,7 @@ function addReceive(module: ModuleBuilder): FunctionBuilder {
 function addTake(module: ModuleBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i32"], results: [] }, (f) => {
     const [member, seq] = [f.param(0), f.param(1)];
-    const [at, left, peer, state, taken] = [
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-      f.local("i32"),
-    ];
+    const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
     const { field } = ringOf(f, member);
     const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
     f.get(member).mem("i32.load", MEMBER.receiveList).set(at);
@@ -307,8 +289,8 @@ function addTake(module: ModuleBuilder): FunctionBuilder {
 function addFinishing(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i32"], results: [] }, (f) => {
     const [member, input, output] = [f.param(0), f.param(1), f.param(2)];
-    const [kind, table, me, own, to] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-    const [at, left, peer, bytes] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [kind, table, me, own, to] = f.locals("i32", "i32", "i32", "i32", "i32");
+    const [at, left, peer, bytes] = f.locals("i32", "i32", "i32", "i32");
     const setting = (field: number) => f.get(member).mem("i32.load", field);
     const entry = (index: Local) => f.get(table).get(index).i32(2).op("i32.shl", "i32.add");
     setting(MEMBER.finish).tee(kind).i32(FINISH.nothing).op("i32.eq");

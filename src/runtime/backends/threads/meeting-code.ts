@@ -40,7 +40,7 @@ export function addMeetings(module: ModuleBuilder): MeetingCode {
   const rounds = (isArrival: boolean) =>
     module.function({ params: ["i32", isArrival ? "i64" : "i32", "i32"], results: ["i32"] }, (f) => {
       const [member, flag, spins] = [f.param(0), f.param(1), f.param(2)];
-      const [at, left, seen] = [f.local("i32"), f.local("i32"), f.local("i32")];
+      const [at, left, seen] = f.locals("i32", "i32", "i32");
       const stamp = () => {
         f.get(flag);
         if (isArrival) f.op("i32.wrap_i64");
@@ -87,7 +87,7 @@ export function addMeetings(module: ModuleBuilder): MeetingCode {
     });
   const announce = module.function({ params: ["i32", "i64"], results: [] }, (f) => {
     const [member, flag] = [f.param(0), f.param(1)];
-    const [at, left] = [f.local("i32"), f.local("i32")];
+    const [at, left] = f.locals("i32", "i32");
     f.get(member).mem("i32.load", MEMBER.meetings).tee(at).op("i32.eqz");
     f.if(() => f.op("return"));
     f.block(() =>

@@ -82,7 +82,7 @@ function slotsOf(f: FunctionBuilder, member: Local, seq: Local): FunctionBuilder
 function addRing(module: ModuleBuilder): FunctionBuilder {
   return module.function(signature(1, 0), (f) => {
     const member = f.param(0);
-    const [p, n, left, table, door] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [p, n, left, table, door] = f.locals("i32", "i32", "i32", "i32", "i32");
     f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
     f.if(() => f.op("return"));
     f.get(member).mem("i32.load", MEMBER.size).tee(n).i32(1).op("i32.sub").tee(left).op("i32.eqz");
@@ -112,7 +112,7 @@ function addPublish(module: ModuleBuilder): FunctionBuilder {
     (f) => {
       const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
       const [extra, input, output] = [f.param(4), f.param(5), f.param(6)];
-      const [slot, history] = [f.local("i32"), f.local("i32")];
+      const [slot, history] = f.locals("i32", "i32");
       slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
       f.set(slot);
       f.get(slot, call).mem("i32.store", SLOT.call).get(slot, count).mem("i32.store", SLOT.count);
@@ -148,9 +148,9 @@ function addArrived(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuild
     signature(4, 1),
     (f) => {
       const [member, seq, spins, passable] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-      const [p, n, slot, ahead] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-      const [call, count, extra] = [f.local("i32"), f.local("i32"), f.local("i32")];
-      const [inTable, outTable] = [f.local("i32"), f.local("i32")];
+      const [p, n, slot, ahead] = f.locals("i32", "i32", "i32", "i32");
+      const [call, count, extra] = f.locals("i32", "i32", "i32");
+      const [inTable, outTable] = f.locals("i32", "i32");
       slotsOf(f, member, seq).tee(slot).get(member).mem("i32.load", MEMBER.me);
       f.i32(SLOT.sizeBytes).op("i32.mul", "i32.add").tee(call);
       f.mem("i32.load", SLOT.count).set(count).get(call).mem("i32.load", SLOT.extra).set(extra);
@@ -204,7 +204,7 @@ function addFinished(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuil
     signature(3, 1),
     (f) => {
       const [member, seq, spins] = [f.param(0), f.param(1), f.param(2)];
-      const [p, n, word, ahead] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+      const [p, n, word, ahead] = f.locals("i32", "i32", "i32", "i32");
       f.get(member).mem("i32.load", MEMBER.size).set(n).get(member).mem("i32.load", MEMBER.done).set(word);
       f.loop(() => {
         spinUntil(f, word, seq, ahead, spins, p);
@@ -256,7 +256,7 @@ export function buildProtocol(): WasmModule {
   /** (member, seq, passable, spins) -> status: waits for all, by messages where the group is large and all are awake. */
   const come = module.function(signature(4, 1), (f) => {
     const [member, seq, passable, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [status, missed, flag] = [f.local("i32"), f.local("i32"), f.local("i64")];
+    const [status, missed, flag] = f.locals("i32", "i32", "i64");
     f.get(member).mem("i32.load", MEMBER.meetings);
     f.if(() => {
       f.get(member, seq).call(flagOf).set(flag);

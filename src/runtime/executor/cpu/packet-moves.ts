@@ -20,7 +20,7 @@ const lanes = (...picked: readonly number[]) => picked.flatMap((lane) => [0, 1, 
 export function addPacketMoves(module: ModuleBuilder): PacketMoves {
   const pack = module.function({ params: ["i32", "i32", "i32", "i32"], results: [] }, (f) => {
     const [to, from, bytes, flag] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [data, flags] = [f.local("v128"), f.local("v128")];
+    const [data, flags] = f.locals("v128", "v128");
     const word = f.local("i32");
     f.get(flag).op("i32x4.splat").set(flags);
     whileAtLeast(f, bytes, 16, [from, 16, to, 32], () => {
@@ -72,7 +72,7 @@ export function addPacketMoves(module: ModuleBuilder): PacketMoves {
   });
   const ready = module.function({ params: ["i32", "i32", "i32"], results: ["i32"] }, (f) => {
     const [at, bytes, flag] = [f.param(0), f.param(1), f.param(2)];
-    const [differ, flags] = [f.local("v128"), f.local("v128")];
+    const [differ, flags] = f.locals("v128", "v128");
     const left = f.local("i32");
     f.get(bytes).i32(3).op("i32.add").i32(2).op("i32.shr_u").tee(left).op("i32.eqz");
     f.if(() => f.i32(1).op("return"));

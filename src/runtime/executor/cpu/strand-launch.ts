@@ -10,8 +10,8 @@ export function addLaunch(module: ModuleBuilder): FunctionBuilder {
     { params: ["i32"], results: [] },
     (f) => {
       const run = f.param(0);
-      const [strand, left, flag, half] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
-      const [at, from] = [f.local("i32"), f.local("i32")];
+      const [strand, left, flag, half] = f.locals("i32", "i32", "i32", "i32");
+      const [at, from] = f.locals("i32", "i32");
       const each = (count: number, body: () => void) => {
         f.get(run).mem("i32.load", word(count)).set(left);
         f.block(() =>

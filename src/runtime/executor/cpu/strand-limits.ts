@@ -8,7 +8,7 @@ const word = (index: number) => 4 * index;
 export function addStrandLimits(module: ModuleBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i32"], results: ["i32"] }, (f) => {
     const [run, strand, pc] = [f.param(0), f.param(1), f.param(2)];
-    const [begin, end, lead, unitEnd] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [begin, end, lead, unitEnd] = f.locals("i32", "i32", "i32", "i32");
     f.get(pc).mem("i32.load", word(DATA.length)).set(end);
     f.get(strand).mem("i32.load", word(STRAND.unit)).i32(-1).op("i32.ne");
     f.get(pc).mem("i32.load", word(DATA.windowed)).op("i32.and");

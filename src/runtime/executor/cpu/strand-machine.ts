@@ -66,7 +66,7 @@ function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilde
     { params: ["i32", "i32"], results: ["i32"] },
     (f) => {
       const [run, spins] = [f.param(0), f.param(1)];
-      const [strand, end, open, moved] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+      const [strand, end, open, moved] = f.locals("i32", "i32", "i32", "i32");
       const cost = f.local("i32");
       const ring = () => {
         f.get(run).mem("i32.load", word(RUN.raised));
@@ -316,7 +316,7 @@ function addStep(
           setting(RUN.flag).call(packets.ready).op("i32.eqz");
           f.if(runAhead);
         });
-        const [rest, now, flying] = [f.local("i32"), f.local("i32"), f.local("i32")];
+        const [rest, now, flying] = f.locals("i32", "i32", "i32");
         f.get(length).set(rest);
         f.loop(() => {
           f.get(rest).i32(TILE_BYTES).get(rest).i32(TILE_BYTES).op("i32.lt_u", "select").set(now);

@@ -84,6 +84,9 @@ export class FunctionBuilder {
     this.#locals.push(type);
     return { index: this.signature.params.length + this.#locals.length - 1, type };
   }
+  locals<const T extends readonly ValueType[]>(...types: T): { readonly [K in keyof T]: Local } {
+    return types.map((type) => this.local(type)) as unknown as { readonly [K in keyof T]: Local };
+  }
 
   #opcode(code: number): void {
     if (code < 0x100) this.#code.push(code);

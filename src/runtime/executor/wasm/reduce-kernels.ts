@@ -78,7 +78,7 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     const [inTable, numIn, outTable, numOut] = [f.param(0), f.param(1), f.param(2), f.param(3)];
     const [start, end, context] = [f.param(4), f.param(5), f.param(6)];
     const i = start;
-    const [cursor, inEnd, outEnd, address] = [f.local("i32"), f.local("i32"), f.local("i32"), f.local("i32")];
+    const [cursor, inEnd, outEnd, address] = f.locals("i32", "i32", "i32", "i32");
     const parameter = f.local("v128");
     const made = recipe(dtype, op, [f.local("v128"), f.local("v128"), f.local("v128")]);
     const accumulators = Array.from({ length: 8 }, () => f.local("v128"));
@@ -197,7 +197,7 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     // The last bytes go through the context block, as one whole vector.
     f.get(i, end).op("i32.lt_u");
     f.if(() => {
-      const [length, to] = [f.local("i32"), f.local("i32")];
+      const [length, to] = f.locals("i32", "i32");
       f.get(end, i).op("i32.sub").set(length);
       f.get(inTable).set(cursor).get(context).i32(CONTEXT.tailIn).op("i32.add").set(to);
       f.loop(() => {

@@ -29,7 +29,7 @@ export function addWiden(module: ModuleBuilder): void {
       };
     });
     addTurns(module, `narrow_${dtype}`, (f, to, from) => {
-      const temporaries = [f.local("v128"), f.local("v128"), f.local("v128")] as const;
+      const temporaries = f.locals("v128", "v128", "v128");
       const made = recipe(dtype, "sum", temporaries);
       const lanes = Array.from({ length: made.accumulators }, () => f.local("v128"));
       return {
