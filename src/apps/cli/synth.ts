@@ -21,6 +21,8 @@ import {
   piecesFor,
   pipelinedTime,
   programOf,
+  STRAND_LAYOUTS,
+  type StrandLayout,
   type Synthesis,
   sensitivity,
   synthesize,
@@ -49,6 +51,7 @@ interface Flags {
   readonly fewestSteps?: boolean;
   readonly size: string;
   readonly pieces?: number;
+  readonly strands: StrandLayout;
   readonly redop: string;
   readonly sensitivity?: boolean;
   readonly envelope?: boolean;
@@ -79,6 +82,14 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--fewest-steps", "the schedule of the fewest steps, for small data, instead of the fastest for large data")
     .option("--size <bytes>", "the size that the plan is cut into pieces for", "64M")
     .option("--pieces <p>", "cut each tree's share into this many pieces, instead of by the size", whole(1))
+    .addOption(
+      new Option(
+        "--strands <layout>",
+        "what has a strand of what leaves a rank by one link: each way, or about equal loads",
+      )
+        .choices(STRAND_LAYOUTS)
+        .default("ways"),
+    )
     .addOption(
       new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute")
         .choices(PLAN_REDUCE_OPS)
@@ -211,7 +222,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
   }
   if (flags.output !== undefined) {
-    const plan = compile(programOf(result, { pieces, op: flags.redop as PlanReduceOp }));
+    const plan = compile(programOf(result, { pieces, strands: flags.strands, op: flags.redop as PlanReduceOp }));
     writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);

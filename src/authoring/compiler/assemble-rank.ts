@@ -36,6 +36,13 @@ export function assembleRank(
       port: each(record.port),
       switch: each(record.switches).map(({ buffer, ranks }) => ({ buffer: BUFFERS[buffer] as BufferKind, ranks })),
     },
+    ...(record.ways.length === 0
+      ? {}
+      : {
+          ways: record.ways.flatMap(({ kind, channel, nodes }) =>
+            Array.from({ length: instances }, (_, i) => ({ kind, channel: channel * instances + i, nodes })),
+          ),
+        }),
     semaphores: each(record.semaphores).map((initialValue) => ({ initialValue })),
     strands,
     tables: { remoteBuffers, channelKinds: record.channelKinds.map((kind) => KIND_NAMES[kind] as ChannelKind) },

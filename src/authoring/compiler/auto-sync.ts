@@ -69,7 +69,8 @@ export class AutoSync {
     strands: readonly RecordedStrand[],
     links: ReadonlyMap<string, ReadonlyMap<number, number>> = new Map(),
   ) {
-    this.links = new Map(links);
+    // Of several ways between two ranks, the last one's channels.
+    this.links = new Map([...links].map(([key, ids]) => [key.split(" ", 3).join(" "), ids]));
     this.context = context;
     this.ranks = ranks;
     this.strands = strands;

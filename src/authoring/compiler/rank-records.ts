@@ -1,5 +1,5 @@
 /** What is recorded of a program beside its operations: each rank's strands, channels, semaphores and buffers. */
-import type { ChannelKind } from "../plan/index.ts";
+import type { ChannelKind, ChannelWay } from "../plan/index.ts";
 import { Tape } from "./op-tape.ts";
 
 /** The buffer that packets live in, as the tapes count them. */
@@ -32,6 +32,8 @@ export interface RankRecord {
   readonly remotes: Map<number, { readonly id: number; readonly kinds: Set<number> }>;
   readonly semaphores: number[];
   readonly barriers: Map<string, number>;
+  /** Of channels that the program names one for. */
+  readonly ways: ChannelWay[];
 }
 
 export interface ChannelRecord {

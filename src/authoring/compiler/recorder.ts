@@ -41,7 +41,10 @@ export class Recorder {
   readonly sources: SourceLocation[] = [];
   /** Signals minus waits by "kind a b", as MSCCL++ counts them. */
   readonly signals = new Map<number, number>();
-  /** Pairs of channels that the language made for data, by "kind lower higher": nobody signals on them. */
+  /**
+   * Pairs of channels that the language made for data, by "kind lower higher" and the way, if it has one: nobody
+   * signals on them.
+   */
   readonly links = new Map<string, ReadonlyMap<number, number>>();
   private readonly sourceIds = new Map<string, number>();
   private seq = 0;
@@ -64,6 +67,7 @@ export class Recorder {
       remotes: new Map(),
       semaphores: [],
       barriers: new Map(),
+      ways: [],
     }));
   }
 

@@ -103,6 +103,7 @@ const rankPlan = z.strictObject({
     switch: z.array(z.strictObject({ buffer, ranks: counts })),
   }),
   semaphores: z.array(z.strictObject({ initialValue: count })),
+  ways: z.array(z.strictObject({ kind: channelKind, channel: count, nodes: z.array(z.string()) })).optional(),
   strands: z.array(
     z.strictObject({ id: count, ops: z.array(z.union([simpleOp, pipeline])), tables: tables.optional() }),
   ),

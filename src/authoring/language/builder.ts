@@ -123,6 +123,18 @@ export class Builder<P> {
     if (dst.rank === src.rank) this.recorder.copy(src.rank, "plain", dst, src, strandsOf(this.recorder, at));
     else this.recorder.put(this.link(src.rank, dst.rank), "plain", "none", dst, src, strandsOf(this.recorder, at));
   }
+  /**
+   * As `copy` to another rank, by the named nodes of the topology that the program is made for, from the source's device to
+   * the destination's: a simulator follows them. Each way between two ranks has channels of its own.
+   */
+  copyAlong(nodes: readonly string[], dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
+    needTwo(this.recorder, dst, src, CALLS.copyAlong);
+    this.recorder.need(dst.rank !== src.rank, "dst", dst.rank, "a chunk of another rank than src");
+    const isWay = Array.isArray(nodes) && nodes.length > 1 && nodes.every((node) => typeof node === "string");
+    this.recorder.need(isWay, "nodes", nodes, "ids of two or more nodes");
+    const link = this.link(src.rank, dst.rank, undefined, nodes);
+    this.recorder.put(link, "plain", "none", dst, src, strandsOf(this.recorder, at));
+  }
   /** As `copy`, in packets: dst, in scratch, says itself when it is there. */
   copyPackets<B extends BufferKind>(
     dst: Chunk<P, B> &
@@ -211,12 +223,23 @@ export class Builder<P> {
   }
 
   /** The channel that `copy` and `reduce` use from one rank to another. */
-  private link(from: number, to: number, kind: ChannelKind = this.links(from, to)): ChannelRecord {
-    const key = `${kind} ${Math.min(from, to)} ${Math.max(from, to)}`;
+  private link(
+    from: number,
+    to: number,
+    kind: ChannelKind = this.links(from, to),
+    nodes?: readonly string[],
+  ): ChannelRecord {
+    const pair = `${kind} ${Math.min(from, to)} ${Math.max(from, to)}`;
+    const key = nodes === undefined ? pair : `${pair} ${JSON.stringify(from < to ? nodes : [...nodes].reverse())}`;
     let ids = this.recorder.links.get(key);
     if (ids === undefined) {
       ids = pairChannels(this.recorder.ranks, kind, from, to);
       this.recorder.links.set(key, ids);
+      if (nodes !== undefined) {
+        const [here, there] = [ids.get(from) as number, ids.get(to) as number];
+        this.recorder.ranks[from]?.ways.push({ kind, channel: here, nodes });
+        this.recorder.ranks[to]?.ways.push({ kind, channel: there, nodes: [...nodes].reverse() });
+      }
     }
     return { kind: kind === "memory" ? MEMORY : PORT, id: ids.get(from) ?? 0, src: from, dst: to };
   }

@@ -11,6 +11,7 @@ export const CALLS = {
   strandGroup: "p.strandGroup([0, 1])",
   loop: "p.loop({ unitBytes, numChunks }, () => { … })",
   copy: "p.copy(dst, src, at?)",
+  copyAlong: "p.copyAlong(nodes, dst, src, at?)",
   copyPackets: "p.copyPackets(dst, src, at?)",
   forwardPackets: "p.forwardPackets(dst, src, at?)",
   reduce: "p.reduce(dst, src, others, at?)",

@@ -301,6 +301,16 @@ export interface BufferPlan {
   readonly segments: number;
 }
 
+/**
+ * The way that data of a channel takes in the topology that a plan was made for: ids of its nodes, from the rank's device to
+ * the peer's. Whoever simulates the plan there follows it; what the plan computes does not depend on it.
+ */
+export interface ChannelWay {
+  readonly kind: ChannelKind;
+  readonly channel: number;
+  readonly nodes: readonly string[];
+}
+
 export interface RankPlan {
   readonly rank: number;
   readonly input: BufferPlan;
@@ -308,6 +318,7 @@ export interface RankPlan {
   readonly scratch: BufferPlan;
   readonly channels: RankChannels;
   readonly semaphores: readonly SemaphorePlan[];
+  readonly ways?: readonly ChannelWay[];
   readonly strands: readonly Strand[];
   readonly tables?: RankTables;
 }

@@ -1,6 +1,7 @@
 /**
  * A plan's identity: two plans with the same hash do the same. FNV-1a (Fowler, Noll, Vo) over 64 bits in two lanes with
- * different offsets; for caches and names, not against an adversary. Names, source lines and file tables do not count.
+ * different offsets; for caches and names, not against an adversary. Names, source lines, file tables
+ * and ways through a topology do not count.
  */
 import type { ExecutionPlan } from "./execution-plan.ts";
 
@@ -8,7 +9,7 @@ import type { ExecutionPlan } from "./execution-plan.ts";
 export function hashPlan(plan: ExecutionPlan): string {
   const text = JSON.stringify({ ...plan, name: null, mode: null, sources: null }, (key, value: unknown) => {
     if (typeof value === "bigint") return value.toString();
-    if (key === "source" || key === "tables") return undefined;
+    if (key === "source" || key === "tables" || key === "ways") return undefined;
     // Fields in alphabetical order: a plan read from a file may have them in another.
     return typeof value === "object" && value !== null && !Array.isArray(value)
       ? Object.fromEntries(Object.entries(value).sort(([x], [y]) => (x < y ? -1 : 1)))

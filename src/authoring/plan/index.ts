@@ -11,6 +11,7 @@ export {
   type BufferPlan,
   bodyOf,
   type ChannelKind,
+  type ChannelWay,
   type CopyOp,
   type CustomCollective,
   channelOrdinal,

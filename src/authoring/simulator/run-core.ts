@@ -2,7 +2,7 @@
  * What every part of a run shares: the plan, the machine and its network, the strands, and the book of what was executed.
  * A strand advances until an operation has to wait; whoever ends that operation calls `finish`.
  */
-import type { ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../plan/index.ts";
+import type { ChannelKind, ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../plan/index.ts";
 import { Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";
 import { iterationsOf, type OpRecord, type RunPlanInput, type Strand } from "./run-state.ts";
@@ -23,6 +23,8 @@ export class RunCore {
   readonly strands: Strand[] = [];
   readonly records: OpRecord[] = [];
   readonly #execute: Execute;
+  /** By rank, the ways of its channels that the plan states. */
+  readonly #ways: readonly (Readonly<Record<ChannelKind, ReadonlyMap<number, Route>>> | undefined)[];
   /** Share of the links' rates that a rank's loads reach. */
   readonly efficiency: readonly number[];
 
@@ -38,6 +40,16 @@ export class RunCore {
       const chunks = rank.input.chunks + rank.output.chunks + rank.scratch.chunks - shared;
       const fits = chunks * input.chunkBytes <= this.costs.cacheBytes;
       return fits ? this.costs.efficiencyCached : this.costs.efficiency;
+    });
+    this.#ways = this.plan.ranks.map(({ rank, ways, channels }) => {
+      if (ways === undefined) return undefined;
+      const found = { memory: new Map<number, Route>(), port: new Map<number, Route>() };
+      for (const { kind, channel, nodes } of ways) {
+        const peer = channels[kind][channel];
+        const route = peer === undefined ? undefined : this.machine.along(rank, peer, nodes);
+        if (route !== undefined) found[kind].set(channel, route);
+      }
+      return found;
     });
     for (const rank of this.plan.ranks) {
       for (const strand of rank.strands) {
@@ -60,6 +72,12 @@ export class RunCore {
         });
       }
     }
+  }
+
+  /** The way that data takes over a channel: as the plan says, where this machine has it, or as the machine would choose. */
+  routeOf(rank: number, peer: number, kind: ChannelKind | undefined, channel: number | undefined): Route {
+    const stated = kind === undefined || channel === undefined ? undefined : this.#ways[rank]?.[kind].get(channel);
+    return stated ?? this.machine.route(rank, peer);
   }
 
   get chunkBytes(): number {

@@ -93,11 +93,12 @@ export class Moves {
   #loads(
     strand: Strand,
     loads: readonly { from: number; bytes: number }[],
-    stores: readonly { to: number; bytes: number }[],
+    stores: readonly { to: number; bytes: number; channel?: number | undefined }[],
     before?: () => void,
   ): void {
     const { rank } = strand;
     const cap = this.#core.costs.blockRemoteGBps / Math.max(1, loads.length + stores.length);
+    const wayOf = ({ to, channel }: (typeof stores)[number]) => this.#core.routeOf(rank, to, "memory", channel);
     let left = 1 + loads.length + stores.length;
     let readyAt = 0;
     let visibleAt = 0;
@@ -112,7 +113,7 @@ export class Moves {
       this.#core.net.at(at, () => {
         strand.time = this.#core.net.now;
         if (stores.length > 0) {
-          const latency = Math.max(...stores.map((store) => this.#core.machine.route(rank, store.to).latencyUs));
+          const latency = Math.max(...stores.map((store) => wayOf(store).latencyUs));
           visibleAt = Math.max(visibleAt, strand.time) + latency;
           strand.visibleAt = Math.max(strand.visibleAt, visibleAt);
         }
@@ -130,7 +131,7 @@ export class Moves {
       );
     }
     for (const store of stores) {
-      const route = this.#core.machine.route(rank, store.to);
+      const route = wayOf(store);
       const wait = loads.length > 0 ? 2 * route.latencyUs : 0;
       this.#core.net.at(this.#core.net.now + wait, () =>
         this.#core.net.start(
@@ -158,7 +159,11 @@ export class Moves {
       return;
     }
     const loads = op.remoteSrc.map((source) => ({ from: source.rank, bytes: part.bytes }));
-    const stores = op.remoteDst.map((target) => ({ to: target.rank, bytes: part.bytes }));
+    const stores = op.remoteDst.map((target, i) => ({
+      to: target.rank,
+      bytes: part.bytes,
+      channel: op.channelKind === "memory" ? op.channels[op.remoteSrc.length + i] : undefined,
+    }));
     this.#loads(strand, loads, stores);
   }
 

@@ -19,12 +19,13 @@ export class Ports {
   }
 
   /** Hands a request to the rank's proxy; `delivered` is told when it is visible at the peer. */
-  proxied(strand: Strand, peer: number, bytes: number, delivered: (at: number) => void): void {
+  proxied(strand: Strand, channel: number, bytes: number, delivered: (at: number) => void): void {
     strand.time += this.#core.costs.portPushUs;
     strand.outstanding++;
     const begin = Math.max(this.#proxyFree[strand.rank]!, strand.time) + this.#core.costs.proxyUs;
     this.#proxyFree[strand.rank] = begin;
-    const route = this.#core.machine.route(strand.rank, peer);
+    const peer = this.#core.rankPlan(strand).channels.port[channel]!;
+    const route = this.#core.routeOf(strand.rank, peer, "port", channel);
     this.#core.net.at(begin, () => {
       this.#core.net.start(
         route.links,
@@ -48,8 +49,7 @@ export class Ports {
   signal(strand: Strand, channels: readonly number[], record: number): void {
     for (const id of channels) {
       const counter = this.#sync.channel(strand.rank, "port", id, true);
-      const peer = this.#core.rankPlan(strand).channels.port[id]!;
-      this.proxied(strand, peer, 0, (at) => this.#sync.arrive(counter, at, record));
+      this.proxied(strand, id, 0, (at) => this.#sync.arrive(counter, at, record));
     }
   }
 
@@ -81,15 +81,15 @@ export class Ports {
         const source = op.src[op.src.length === 1 ? 0 : i]!;
         const part = share(strand, this.#core.chunkBytes, op, source.size, pipeline, packets);
         total += part.bytes;
-        this.proxied(strand, target.rank, packets ? 2 * part.bytes : part.bytes, (at) => {
+        const channel = op.channels[i] ?? op.channels[0]!;
+        this.proxied(strand, channel, packets ? 2 * part.bytes : part.bytes, (at) => {
           if (!packets) return;
           const [begin, end] = [target.index + part.begin, target.index + part.end];
           this.#packets.postAll(target.rank, target.buffer, begin, end, at, record);
         });
         if (op.notify === "none") return;
-        const channel = op.channels[i] ?? op.channels[0]!;
         const counter = this.#sync.channel(strand.rank, "port", channel, true);
-        this.proxied(strand, target.rank, 0, (at) => this.#sync.arrive(counter, at, record));
+        this.proxied(strand, channel, 0, (at) => this.#sync.arrive(counter, at, record));
       });
       this.#core.records[record]!.bytes = total;
       this.#core.records[record]!.endUs = strand.time;

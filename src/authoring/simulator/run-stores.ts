@@ -48,7 +48,7 @@ export class Stores {
       const source = op.src[op.src.length === 1 ? 0 : i]!;
       const part = share(strand, this.#core.chunkBytes, op, source.size, pipeline, packets);
       bytes += part.bytes;
-      const route = this.#core.machine.route(rank, target.rank);
+      const route = this.#core.routeOf(rank, target.rank, op.channelKind, op.channels[i]);
       const [begin, end] = [target.index + part.begin, target.index + part.end];
       if (packets)
         this.#packets.post(target.rank, target.buffer, begin, end, this.#core.net.now + route.latencyUs, record, true);

@@ -71,6 +71,7 @@ export class SimulatedMachine {
   /** Links of a node: the other end and the directed link that leads there. */
   readonly #out = new Map<string, { readonly to: string; readonly directed: number; readonly link: Link }[]>();
   readonly #routes = new Map<number, Route>();
+  readonly #ways = new Map<string, Route>();
   readonly #directed = new Map<Link, number>();
   readonly #tracksFreeLinks: boolean;
   readonly #memory: number[];
@@ -144,6 +145,25 @@ export class SimulatedMachine {
       route = this.#find(from, to);
       this.#routes.set(key, route);
     }
+    return route;
+  }
+
+  /** The way from one rank's device to another's by these nodes; undefined where they are not so joined here. */
+  along(from: number, to: number, nodes: readonly string[]): Route | undefined {
+    if (nodes[0] !== this.devices[from] || nodes[nodes.length - 1] !== this.devices[to]) return undefined;
+    const key = `${from}>${to} ${nodes.join(">")}`;
+    const known = this.#ways.get(key);
+    if (known !== undefined) return known;
+    const links: number[] = [];
+    for (const [i, node] of nodes.slice(1).entries()) {
+      const joined = (this.#out.get(nodes[i] as string) ?? []).filter((edge) => edge.to === node);
+      const capacity = ({ directed }: (typeof joined)[number]) => this.links[directed]!.capacityGBps;
+      if (joined.length === 0) return undefined;
+      const { directed } = joined.reduce((widest, edge) => (capacity(edge) > capacity(widest) ? edge : widest));
+      if (!this.#isFree(directed)) links.push(directed);
+    }
+    const route = { ...this.#describe(links, from, to), key };
+    this.#ways.set(key, route);
     return route;
   }
 

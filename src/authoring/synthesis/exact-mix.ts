@@ -19,11 +19,11 @@ const MOST_UNKNOWNS = 48;
 /** Heights that are tried for the lowest exact forest, from the least. */
 const MOST_HEIGHTS = 8;
 /** How long lower trees are sought once a forest reaches the bound. */
-const LOWERING_SECONDS = 1;
+const LOWERING_SECONDS = 3;
 /** Integer programs of more trees or constraints are not tried, nor for longer: each, and all together. */
 const MOST_INTEGERS = 250;
-const INTEGER_SECONDS = 0.3;
-const INTEGER_SECONDS_IN_ALL = 0.8;
+const INTEGER_SECONDS = 1;
+const INTEGER_SECONDS_IN_ALL = 2;
 /** Multiples of the least unit that are tried. */
 const FINEST = 12;
 const COARSER = [1, 2, 4];

@@ -13,5 +13,6 @@ export { piecesFor, pipelinedTime } from "./pipelining.ts";
 export type { SynthesisOptions } from "./problem.ts";
 export { type ProgramSettings, programOf } from "./program-of.ts";
 export { Rational } from "./rational.ts";
+export { STRAND_LAYOUTS, type StrandLayout } from "./schedule-layout.ts";
 export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";
 export { lowerBound, type Synthesis, synthesize } from "./synthesize.ts";

@@ -1,18 +1,25 @@
 /** The program of paths: each share goes from rank to rank, over scratch of those between, in pieces. */
-import type { SchedulePath } from "../certificate/index.ts";
+import type { NetworkRoute, SchedulePath } from "../certificate/index.ts";
 import type { Builder, Chunk } from "../language/index.ts";
 import { type Amounts, type Context, Waves } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";
 
-/** The ranks that a path visits; relays have no number. */
-function stopsOf({ route }: SchedulePath, rankOf: Context["rankOf"]): number[] {
-  return route.map((id): number | undefined => rankOf(id)).filter((rank) => rank !== undefined);
+/** A path's ways from rank to rank, in order: relays have no number. */
+function waysOf({ route }: SchedulePath, rankOf: Context["rankOf"]): NetworkRoute[] {
+  const stops = [...route.keys()].filter((i) => rankOf(route[i] as string) !== undefined);
+  return stops.slice(1).map((to, i) => route.slice(stops[i], to + 1));
 }
 
-/** Who sends to whom on a path. */
-export function pathHops(path: SchedulePath, rankOf: Context["rankOf"]): (readonly [from: number, to: number])[] {
-  const stops = stopsOf(path, rankOf);
-  return stops.slice(1).map((to, i) => [stops[i] as number, to] as const);
+/** Ways of all paths; equal ones are one array. */
+export function pathWays(paths: readonly SchedulePath[], rankOf: Context["rankOf"]): NetworkRoute[][] {
+  const known = new Map<string, NetworkRoute>();
+  const shared = (way: NetworkRoute): NetworkRoute => {
+    const name = JSON.stringify(way);
+    const one = known.get(name) ?? way;
+    known.set(name, one);
+    return one;
+  };
+  return paths.map((path) => waysOf(path, rankOf).map(shared));
 }
 
 /** Copies the part that a rank sends to itself. */
@@ -37,6 +44,7 @@ export function recordPaths<P>(
   p: Builder<P>,
   result: Synthesis,
   paths: readonly SchedulePath[],
+  ways: readonly (readonly NetworkRoute[])[],
   amounts: Amounts,
   context: Context,
 ): void {
@@ -44,24 +52,25 @@ export function recordPaths<P>(
   const part = (amounts.total / context.numRanks) * context.pieces;
   keepOwn(p, collective, result.options.root ?? 0, part, context);
   const used = new Map<string, number>();
-  const waves = new Waves();
+  const waves = new Waves(context.numRanks);
   for (const [i, path] of paths.entries()) {
     const amount = amounts.each[i] as number;
-    const stops = stopsOf(path, context.rankOf);
-    const [from, to] = [stops[0] as number, stops[stops.length - 1] as number];
+    const hops = ways[i] as readonly NetworkRoute[];
+    const [from, to] = [context.rankOf(path.route[0] as string), context.rankOf(path.route.at(-1) as string)];
     const before = used.get(`${from} ${to}`) ?? 0;
     used.set(`${from} ${to}`, before + amount * context.pieces);
     for (let piece = 0; piece < context.pieces; piece++) {
       const start = before + piece * amount;
       const at = (base: number) => [base * part + start, base * part + start + amount] as const;
       let source: Chunk<P> = p.rank(from).input.slice(...at(collective === "gather" ? 0 : to));
-      for (const [hop, stop] of stops.slice(1).entries()) {
-        waves.at(piece + hop, () => {
+      for (const [hop, way] of hops.entries()) {
+        const [sender, stop] = [context.rankOf(way[0] as string), context.rankOf(way.at(-1) as string)];
+        waves.at(piece + hop, sender, stop, () => {
           const into: Chunk<P> =
             stop === to
               ? p.rank(to).output.slice(...at(collective === "scatter" ? 0 : from))
               : p.rank(stop).scratch(amount).all;
-          p.copy(into, source, context.strandTo(stops[hop] as number, stop));
+          p.copyAlong(way, into, source, context.strandOf(way, piece));
           source = into;
         });
       }

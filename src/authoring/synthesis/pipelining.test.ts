@@ -42,15 +42,25 @@ describe("pieces", () => {
   );
 });
 
+it("follows the certified ways over GPUs outside the group", async () => {
+  const published = publishedTopologies.find(({ name }) => name === "dgx1_v100_group4");
+  const network = publishedNetwork(published as (typeof publishedTopologies)[number]);
+  for (const collective of ["all_gather", "all_reduce", "all_to_all"] as const) {
+    const result = await synthesize(network, collective);
+    const plan = compile(programOf(result, { pieces: 16 }), { verify: false });
+    const machine = { inventory: inventoryOf(network), parameters: parametersFor("ideal"), sizeBytes: 1e9 };
+    // By the simulator's own choice of ways it was up to three times as long.
+    expect(simulate(plan, machine).timeUs).toBeLessThan(1.05 * result.time.toNumber() * 1e6);
+  }
+});
+
 /** Minutes, for all of them: `CHORALE_SYNTHESIS=all`, one topology at a time with `-t NAME`. */
 describe.runIf(process.env.CHORALE_SYNTHESIS === "all").each(
   publishedTopologies.filter(({ name }) => name !== "teccl_dgx2_x2"), // its links differ by direction: no simulation
 )("$name", ({ ranks, nodes, ...published }) => {
   const network = publishedNetwork({ ranks, nodes, ...published });
-  // Pieces of different trees that meet at a switch or NIC wait for each other, which the formula does not know. A plan
-  // names ranks only: where other GPUs relay, a simulated machine takes one way between two ranks, not all of the schedule's.
-  const isGroup = published.name === "dgx1_v100_group4";
-  const slack = isGroup ? 3 : Object.values(nodes).includes("switch") ? 1.2 : 1.05;
+  // Pieces of different trees that meet at a switch or NIC wait for each other, which the formula does not know.
+  const slack = Object.values(nodes).includes("switch") ? 1.2 : 1.05;
 
   it.each(["all_gather", "all_reduce"] as const)(
     "%s of 1 GB: the plan is proved right, and takes what the formula says or less",

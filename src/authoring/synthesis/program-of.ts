@@ -19,10 +19,10 @@ import {
 } from "../language/index.ts";
 import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
 import { checkNetwork } from "./network.ts";
-import { pathHops, recordPaths } from "./path-program.ts";
-import { amountsOf, type Context, strandsOf } from "./schedule-layout.ts";
+import { pathWays, recordPaths } from "./path-program.ts";
+import { amountsOf, type Context, type StrandLayout, strandsOf } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";
-import { recordTrees, treeHops } from "./tree-program.ts";
+import { recordTrees, treeWays } from "./tree-program.ts";
 
 export interface ProgramSettings {
   readonly op?: PlanReduceOp;
@@ -30,6 +30,8 @@ export interface ProgramSettings {
   readonly pieces?: number;
   /** Replicas of the schedule, each on its share of every chunk: more thread blocks for wide links. 1 by default. */
   readonly instances?: number;
+  /** What has a strand of its own of what leaves a rank by one link; every way (`ways`) by default. */
+  readonly strands?: StrandLayout;
   /** Most strands of a rank: peers beyond share them. 64 by default. */
   readonly maxStrands?: number;
   readonly links?: ProgramOptions["links"];
@@ -83,7 +85,7 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
       "the bound and the certificate are there; plans need equal ones",
     );
   }
-  const { pieces = 1, maxStrands = 64, instances = 1, op, links } = settings;
+  const { pieces = 1, strands = "ways", maxStrands = 64, instances = 1, op, links } = settings;
   const net = checkNetwork(result.network);
   const numRanks = net.ranks.length;
   const numbers = new Map(net.ranks.map((node, rank) => [net.ids[node] as string, rank]));
@@ -96,11 +98,9 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
     parts,
   );
   const rankOf = (id: string) => numbers.get(id) as number;
-  const hops =
-    schedule.kind === "trees"
-      ? schedule.trees.flatMap((tree) => treeHops(tree, rankOf))
-      : schedule.paths.flatMap((path) => pathHops(path, rankOf));
-  const context: Context = { rankOf, numRanks, pieces, ...strandsOf(hops, maxStrands) };
+  const ways = schedule.kind === "trees" ? schedule.trees.map(treeWays) : pathWays(schedule.paths, rankOf);
+  const loads = ways.flatMap((own, i) => own.map((way) => ({ way, amount: amounts.each[i] as number })));
+  const context: Context = { rankOf, numRanks, pieces, ...strandsOf(loads, rankOf, strands, maxStrands) };
   return program(
     {
       name: `synthesised-${collective.replaceAll("_", "-")}`,
@@ -111,7 +111,7 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
     },
     (p) => {
       if (schedule.kind === "trees") recordTrees(p, result, schedule.trees, amounts, context);
-      else recordPaths(p, result, schedule.paths, amounts, context);
+      else recordPaths(p, result, schedule.paths, ways, amounts, context);
     },
   );
 }

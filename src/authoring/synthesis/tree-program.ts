@@ -7,12 +7,8 @@ import type { Synthesis } from "./synthesize.ts";
 const firstOf = (route: NetworkRoute): string => route[0] as string;
 const lastOf = (route: NetworkRoute): string => route[route.length - 1] as string;
 
-/** Who sends to whom in a tree. */
-export function treeHops(tree: ScheduleTree, rankOf: Context["rankOf"]): (readonly [from: number, to: number])[] {
-  return [...(tree.up ?? []), ...(tree.down ?? [])].map(
-    (route) => [rankOf(firstOf(route)), rankOf(lastOf(route))] as const,
-  );
-}
+/** The ways from rank to rank that a tree uses. */
+export const treeWays = (tree: ScheduleTree): NetworkRoute[] => [...(tree.up ?? []), ...(tree.down ?? [])];
 
 /** Where each tree's share begins. Trees of one root lie in that root's part, in the collectives that have parts. */
 function startsOf(
@@ -40,6 +36,7 @@ function startsOf(
 interface Hop {
   readonly from: number;
   readonly to: number;
+  readonly way: NetworkRoute;
   readonly up: boolean;
   readonly step: number;
 }
@@ -47,19 +44,20 @@ interface Hop {
 /** The hops of a tree, in an order in which each can be done: up from the leaves, then down from the root. */
 function hopsOf(tree: ScheduleTree, rankOf: Context["rankOf"]): { hops: Hop[]; gathered: number } {
   const pairs = (routes: readonly NetworkRoute[] | undefined) =>
-    (routes ?? []).map((route) => [rankOf(firstOf(route)), rankOf(lastOf(route))] as const);
+    (routes ?? []).map((way) => [rankOf(firstOf(way)), { to: rankOf(lastOf(way)), way }] as const);
   const parent = new Map(pairs(tree.up));
   // A rank sends up once its last child has; ranks are visited from the leaves by the number of children to come.
   const ready = new Map<number, number>();
   const pending = new Map<number, number>();
-  for (const above of parent.values()) pending.set(above, (pending.get(above) ?? 0) + 1);
+  for (const { to } of parent.values()) pending.set(to, (pending.get(to) ?? 0) + 1);
   const hops: Hop[] = [];
   const queue = [...parent.keys()].filter((rank) => !pending.has(rank));
   for (const from of queue) {
-    const to = parent.get(from);
-    if (to === undefined) continue;
+    const above = parent.get(from);
+    if (above === undefined) continue;
+    const { to, way } = above;
     const step = ready.get(from) ?? 0;
-    hops.push({ from, to, up: true, step });
+    hops.push({ from, to, way, up: true, step });
     ready.set(to, Math.max(ready.get(to) ?? 0, step + 1));
     const left = (pending.get(to) as number) - 1;
     pending.set(to, left);
@@ -67,12 +65,13 @@ function hopsOf(tree: ScheduleTree, rankOf: Context["rankOf"]): { hops: Hop[]; g
   }
   const root = rankOf(tree.root);
   const gathered = ready.get(root) ?? 0;
-  const children = new Map<number, number[]>();
-  for (const [from, to] of pairs(tree.down)) children.set(from, [...(children.get(from) ?? []), to]);
+  const children = new Map<number, { readonly to: number; readonly way: NetworkRoute }[]>();
+  for (const [from, child] of pairs(tree.down)) children.set(from, [...(children.get(from) ?? []), child]);
   let level = [root];
   for (let step = gathered; level.length > 0; step++) {
-    for (const from of level) for (const to of children.get(from) ?? []) hops.push({ from, to, up: false, step });
-    level = level.flatMap((from) => children.get(from) ?? []);
+    for (const from of level)
+      for (const { to, way } of children.get(from) ?? []) hops.push({ from, to, way, up: false, step });
+    level = level.flatMap((from) => (children.get(from) ?? []).map(({ to }) => to));
   }
   return { hops, gathered };
 }
@@ -86,6 +85,7 @@ class PieceOfTree<P> {
   readonly #part: number;
   readonly #start: number;
   readonly #end: number;
+  readonly #piece: number;
   readonly #inboxes = new Map<number, Chunk<P>[]>();
 
   constructor(
@@ -95,15 +95,17 @@ class PieceOfTree<P> {
     root: number,
     part: number,
     start: number,
-    end: number,
+    amount: number,
+    piece: number,
   ) {
     this.#p = p;
     this.#context = context;
     this.#collective = collective;
     this.#root = root;
     this.#part = part;
-    this.#start = start;
-    this.#end = end;
+    this.#start = start + piece * amount;
+    this.#end = this.#start + amount;
+    this.#piece = piece;
   }
 
   /** Where the share lies in a rank's output; undefined where the rank has no place for it. */
@@ -127,11 +129,11 @@ class PieceOfTree<P> {
     return into;
   }
 
-  record({ from, to, up }: Hop): void {
-    const strand = this.#context.strandTo(from, to);
+  record({ from, to, way, up }: Hop): void {
+    const strand = this.#context.strandOf(way, this.#piece);
     if (up) {
       const inbox = this.#p.rank(to).scratch(this.#end - this.#start).all;
-      this.#p.copy(inbox, this.#sum(from, strand), strand);
+      this.#p.copyAlong(way, inbox, this.#sum(from, strand), strand);
       this.#inboxes.set(to, [...(this.#inboxes.get(to) ?? []), inbox]);
       return;
     }
@@ -140,7 +142,7 @@ class PieceOfTree<P> {
     const source = fromInput
       ? this.#p.rank(from).input.slice(this.#start - offset, this.#end - offset)
       : this.#output(from);
-    this.#p.copy(this.#output(to) as Chunk<P>, source as Chunk<P>, strand);
+    this.#p.copyAlong(way, this.#output(to) as Chunk<P>, source as Chunk<P>, strand);
   }
 
   /** The root has everything: its sum is the result. */
@@ -181,20 +183,21 @@ export function recordTrees<P>(
   const starts = startsOf(trees, amounts, inParts, context);
   const part = (amounts.total / context.numRanks) * context.pieces;
   keepOwn(p, collective, result.options.root ?? 0, part, context);
-  const waves = new Waves();
+  const waves = new Waves(context.numRanks);
   for (const [i, tree] of trees.entries()) {
     const amount = amounts.each[i] as number;
+    const root = context.rankOf(tree.root);
     const { hops, gathered } = hopsOf(tree, context.rankOf);
     for (let piece = 0; piece < context.pieces; piece++) {
-      const start = (starts[i] as number) * context.pieces + piece * amount;
-      const share = new PieceOfTree(p, context, collective, context.rankOf(tree.root), part, start, start + amount);
+      const start = (starts[i] as number) * context.pieces;
+      const share = new PieceOfTree(p, context, collective, root, part, start, amount, piece);
       for (const hop of hops) {
-        if (hop.up) waves.at(2 * (piece + hop.step), () => share.record(hop));
+        if (hop.up) waves.at(2 * (piece + hop.step), hop.from, hop.to, () => share.record(hop));
       }
       // Between two waves: what the last children sent is summed before the root spreads it.
-      if (tree.up !== undefined) waves.at(2 * (piece + gathered) - 1, () => share.finish());
+      if (tree.up !== undefined) waves.at(2 * (piece + gathered) - 1, root, root, () => share.finish());
       for (const hop of hops) {
-        if (!hop.up) waves.at(2 * (piece + hop.step), () => share.record(hop));
+        if (!hop.up) waves.at(2 * (piece + hop.step), hop.from, hop.to, () => share.record(hop));
       }
     }
   }

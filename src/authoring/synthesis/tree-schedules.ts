@@ -85,7 +85,7 @@ async function lowest(
 }
 
 /** How long column generation may take where packing has found a forest already. */
-const SECONDS_FOR_HEIGHT = 1;
+const SECONDS_FOR_HEIGHT = 3;
 /** Lower trees are not worth more parts: plans have at most four times as many chunks. */
 const MOST_PARTS = MAX_CHUNKS / 4;
 /** Where no exact forest can become a plan, their number says nothing. */
