@@ -1,24 +1,13 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
 import type { MismatchError, RankActivity } from "../../core/index.ts";
 import { departed, describeWords, unpackCall, type WireOp } from "../comm/index.ts";
-import {
-  COLLECTIVE,
-  COLLECTIVE_RING,
-  type Fingerprint,
-  type GroupControl,
-  type Lane,
-  oppositeOf,
-  ringOf,
-} from "../memory/index.ts";
+import { COLLECTIVE, type Fingerprint, type GroupControl, type Lane, oppositeOf, ringOf } from "../memory/index.ts";
 import { disagreement } from "./call-disagreement.ts";
 import { type Arrival, IN_BATCH, JOIN_SEQ, MARK, placeOf } from "./call-sequence.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 
 /** Operations whose other two words carry data that may differ: lengths, color and key. */
 const OPEN_OPS: ReadonlySet<WireOp> = new Set(["broadcast_object", "gather_objects", "split"]);
-
-/** Collectives that one batch may have: with more, the last of them would overwrite what a member has yet to compare. */
-export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 
 /** Where `packCall` keeps the element type. */
 const dtypeBits = (call: number) => (call >>> 6) & 15;

@@ -3,7 +3,8 @@
  * It calls no engine: a backend gives completion marks, a timer and entries of its own.
  * Start reading at queue-entry.ts and call-queue.ts, then agreement.ts and call-settlement.ts.
  */
-export { type Joining, MAX_BATCH_COLLECTIVES } from "./agreement.ts";
+export type { Joining } from "./agreement.ts";
+export { batchTimeout, checkRoom, MAX_BATCH_COLLECTIVES } from "./batches.ts";
 export { disagreement } from "./call-disagreement.ts";
 export { CallQueue, type CallQueueOptions } from "./call-queue.ts";
 export { type CallTimer, wantsTimings } from "./call-recorder.ts";
@@ -14,4 +15,5 @@ export { FINISH_MS, InFlight } from "./in-flight.ts";
 export { blockUntil, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueuedWork } from "./queued-work.ts";
+export { readChoices } from "./split-choices.ts";
 export { WorldWaiting } from "./world-waiting.ts";

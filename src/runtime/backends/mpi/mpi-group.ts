@@ -15,10 +15,9 @@ import {
   packCall,
   readChoice,
   type SubmittedBatch,
-  writeChoice,
 } from "../../comm/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
-import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, QueuedWork } from "../../progress/index.ts";
+import { batchTimeout, CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
 import { CountLists } from "./move-calls.ts";
 import type { MpiContext } from "./mpi-context.ts";
 import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
@@ -76,10 +75,7 @@ export class MpiGroup implements GroupDriver {
 
   submitAll(calls: readonly GroupCall[]): SubmittedBatch {
     if (calls.length === 0) return { works: [] };
-    const numCollectives = calls.filter((one) => one.kind === "barrier" || one.call.peer === undefined).length;
-    if (numCollectives > MAX_BATCH_COLLECTIVES) {
-      throw new InvalidArgumentError("collectives in a batch", numCollectives, `at most ${MAX_BATCH_COLLECTIVES}`);
-    }
+    checkRoom(calls);
     const messages: Activity[] = [];
     const collectives: Activity[] = [];
     const prepared = this.#sequence.atomically(() =>
@@ -105,7 +101,6 @@ export class MpiGroup implements GroupDriver {
       ),
       value: result,
     }));
-    const timeouts = calls.flatMap(({ timeoutMs }) => timeoutMs ?? []);
     const parts: EntryParts = {
       op: prepared[0]?.op ?? "barrier",
       arrivals: prepared.flatMap(({ arrivals }) => arrivals),
@@ -116,7 +111,7 @@ export class MpiGroup implements GroupDriver {
       value: () => undefined,
       sizeBytes: prepared.reduce((sum, one) => sum + one.sizeBytes, 0),
     };
-    const whole = this.#push(parts, timeouts.length === 0 ? undefined : Math.min(...timeouts), "batch");
+    const whole = this.#push(parts, batchTimeout(calls), "batch");
     return { works: members.map(({ work }) => work), whole };
   }
 
@@ -182,15 +177,10 @@ export class MpiGroup implements GroupDriver {
   #split<T>({ bytes, finish }: ByteExchange<T>): EntryParts {
     const { color, key } = readChoice(bytes, this.place.rank);
     const arrival = this.#sequence.collective(packCall("split", undefined, undefined, 0), color, key);
-    const { control } = this.queue.options;
     let made: T | undefined;
     const step = () => {
-      const choices: Uint8Array[] = [];
-      for (let member = 0; member < control.size; member++) {
-        const print = control.read(member, COLLECTIVE, arrival.seq);
-        if (print === undefined) return false;
-        choices.push(writeChoice(print.count, print.hash));
-      }
+      const choices = readChoices(this.queue.options.control, arrival.seq);
+      if (choices === undefined) return false;
       made = finish(choices);
       return true;
     };

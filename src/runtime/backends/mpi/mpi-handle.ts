@@ -32,15 +32,6 @@ export function releaseMpiHost({ control }: MpiHandle): void {
   releaseHostControl(control);
 }
 
-/** Says, from the process that made the handle, that a rank is dead. The first cause stays. */
-export function failMpiRank(handle: MpiHandle, rank: number, cause: string): void {
-  hostSegment(handle.control)?.fail({ code: "RANK_FAILED", rank, generation: handle.generation, cause });
-}
-
-export function buryMpiRank(handle: MpiHandle, rank: number): void {
-  hostSegment(handle.control)?.presence.bury(rank);
-}
-
 export function dumpMpiFlight(handle: MpiHandle): FlightDump {
   const { generation, ranks } = handle;
   return dumpSegment(hostSegment(handle.control), { backend: "mpi", generation, worldSize: ranks });

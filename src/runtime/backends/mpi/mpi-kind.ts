@@ -1,15 +1,8 @@
 /** The mpi backend as the world knows it: ranks are processes that MPI's own launcher starts together. */
 import { type BackendKind, isDuration, isFlag } from "../../comm/index.ts";
+import { hostSegment } from "../../memory/index.ts";
 import type { MpiOptions } from "./backend.ts";
-import {
-  buryMpiRank,
-  createMpiHost,
-  dumpMpiFlight,
-  failMpiRank,
-  MAX_MPI_RANKS,
-  type MpiHandle,
-  releaseMpiHost,
-} from "./mpi-handle.ts";
+import { createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, type MpiHandle, releaseMpiHost } from "./mpi-handle.ts";
 
 export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   name: "mpi",
@@ -26,8 +19,9 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   createHost: createMpiHost,
   releaseHost: releaseMpiHost,
   attach: async (host, rank, options) => (await import("./backend.ts")).attachMpi(host, rank, options),
-  fail: (host, rank, cause) => failMpiRank(host, rank, cause),
-  bury: buryMpiRank,
+  fail: ({ control, generation }, rank, cause) =>
+    void hostSegment(control)?.fail({ code: "RANK_FAILED", rank, generation, cause }),
+  bury: ({ control }, rank) => hostSegment(control)?.presence.bury(rank),
   readFlight: dumpMpiFlight,
   libraries: async () => (await import("../../../foreign/mpi/index.ts")).mpiLibraries(),
   async startTogether(ranks, program, folder, given) {

@@ -29,7 +29,7 @@ import {
   type UncheckedOptions,
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../../device/index.ts";
-import { CallSequence, MAX_BATCH_COLLECTIVES, placeOf, type QueuedWork } from "../../progress/index.ts";
+import { batchTimeout, CallSequence, checkRoom, placeOf, type QueuedWork } from "../../progress/index.ts";
 import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
@@ -134,10 +134,7 @@ export class NcclGroup implements GroupDriver {
       work: this.issuer.work(placeOf(one.arrival), one.op),
       value: one.result,
     }));
-    const timeouts = calls.flatMap(({ timeoutMs }) => timeoutMs ?? []);
-    // It settles as one: the earliest deadline is that of all.
-    const timeoutMs = timeouts.length === 0 ? undefined : Math.min(...timeouts);
-    const whole = this.issuer.launch(prepared, "batch", { timeoutMs }, () => undefined, members);
+    const whole = this.issuer.launch(prepared, "batch", { timeoutMs: batchTimeout(calls) }, () => undefined, members);
     return { works: members.map(({ work }) => work), whole };
   }
 
@@ -350,13 +347,6 @@ function notInBatch(algorithm: string): UnsupportedError {
 
 function notInCapture(what: string): UnsupportedError {
   return new UnsupportedError(`${what} inside capture()`, "only collectives, send and recv can stand there");
-}
-
-/** Says whether a batch's collectives fit into it. @throws InvalidArgumentError */
-function checkRoom(calls: readonly GroupCall[]): void {
-  const numCollectives = calls.filter((one) => one.kind === "barrier" || one.call.peer === undefined).length;
-  if (numCollectives <= MAX_BATCH_COLLECTIVES) return;
-  throw new InvalidArgumentError("collectives in a batch", numCollectives, `at most ${MAX_BATCH_COLLECTIVES}`);
 }
 
 /** NCCL knows the memory of a captured call for longer than the graph lives: other memory must not come to its address. */

@@ -1,8 +1,7 @@
 /** How communicators are made: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
-import { writeChoice } from "../../comm/index.ts";
-import { COLLECTIVE, type Fingerprint, type GroupControl } from "../../memory/index.ts";
+import { COLLECTIVE, type GroupControl } from "../../memory/index.ts";
 import { JOIN_SEQ } from "../../progress/index.ts";
 import { decodeVersion } from "./library.ts";
 import type { NcclContext } from "./nccl-context.ts";
@@ -96,17 +95,6 @@ function allJoined(rank: NcclContext, control: GroupControl): boolean {
     throw mixedRegistrations(registers.map((hash, rank) => ({ rank, hash })));
   }
   return true;
-}
-
-/** Reads every member's choice in a split, in bytes; `undefined` until all have come. */
-export function readChoices(control: GroupControl, seq: number): readonly Uint8Array[] | undefined {
-  const prints: Fingerprint[] = [];
-  for (let member = 0; member < control.size; member++) {
-    const print = control.read(member, COLLECTIVE, seq);
-    if (print === undefined) return undefined;
-    prints.push(print);
-  }
-  return prints.map(({ count, hash }) => writeChoice(count, hash));
 }
 
 /**

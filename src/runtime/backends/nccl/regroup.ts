@@ -1,10 +1,10 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import type { Communicator, GroupOpening } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
-import { type Arrival, JOIN_SEQ } from "../../progress/index.ts";
+import { type Arrival, JOIN_SEQ, readChoices } from "../../progress/index.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
-import { readChoices, splitNatively } from "./open-communicator.ts";
+import { splitNatively } from "./open-communicator.ts";
 
 /**
  * With so many groups open or not yet freed, half of what the control segment holds, a split first lets closed ones be
