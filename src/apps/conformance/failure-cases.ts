@@ -5,113 +5,109 @@
 import type { MismatchError, TimeoutError } from "../../core/index.ts";
 import type { Communicator, Work } from "../../runtime/comm/index.ts";
 import { equal, fails, finish, holds, ownGroup, SOON, turn, works } from "./expectations.ts";
-import type { SemanticCase } from "./rank-context.ts";
+import type { RankContext, SemanticCase } from "./rank-context.ts";
 
 const f32 = (count: number) => new Float32Array(count).fill(1);
 const SHORT = { timeoutMs: 6_000 } as const;
 /** Deadline of a call that a rank is missing from: the ranks that make it do so well within it of each other. */
 const MISSING_MS = 800;
 
-interface Disagreement {
-  readonly what: string;
-  /** What rank 1 calls; everybody else makes the other call. */
-  readonly odd: (comm: Communicator) => Work<unknown>;
-  readonly even: (comm: Communicator) => Work<unknown>;
-  /** What the message must name of each side. */
-  readonly names: readonly RegExp[];
-}
+type Call = (comm: Communicator) => Work<unknown>;
+/** What rank 1 calls, and everybody else; and what the message must name of each side. */
+type Disagreement = readonly [what: string, odd: Call, even: Call, names: readonly RegExp[]];
 
 const DISAGREEMENTS: readonly Disagreement[] = [
-  {
-    what: "operation",
-    odd: (c) => c.broadcast(f32(8), SHORT),
-    even: (c) => c.allReduce(f32(8), SHORT),
-    names: [/all_?reduce/i, /broadcast/i],
-  },
-  {
-    what: "dtype",
-    odd: (c) => c.allReduce(new Int32Array(8), SHORT),
-    even: (c) => c.allReduce(f32(8), SHORT),
-    names: [/f32/, /i32/],
-  },
-  {
-    what: "count",
-    odd: (c) => c.allReduce(f32(9), SHORT),
-    even: (c) => c.allReduce(f32(8), SHORT),
-    names: [/\b8\b/, /\b9\b/],
-  },
-  {
-    what: "large count",
-    odd: (c) => c.allReduce(f32(600_000), SHORT),
-    even: (c) => c.allReduce(f32(500_000), SHORT),
-    names: [/600_?000/, /500_?000/],
-  },
-  {
-    what: "root",
-    odd: (c) => c.broadcast(f32(8), { ...SHORT, root: 1 }),
-    even: (c) => c.broadcast(f32(8), { ...SHORT, root: 2 }),
-    names: [/root 1|root[:= ]+1/, /root 2|root[:= ]+2/],
-  },
-  {
-    what: "reduce operator",
-    odd: (c) => c.allReduce(f32(8), { ...SHORT, op: "max" }),
-    even: (c) => c.allReduce(f32(8), { ...SHORT, op: "min" }),
-    names: [/max/, /min/],
-  },
-  {
-    what: "premultiplied scalar",
-    odd: (c) => c.allReduce(f32(8), { ...SHORT, op: c.preMulSum(2) }),
-    even: (c) => c.allReduce(f32(8), { ...SHORT, op: "sum" }),
-    names: [/pre_?mul_?sum/i, /sum/],
-  },
-  {
-    what: "barrier against a collective",
-    odd: (c) => c.barrier(SHORT),
-    even: (c) => c.allGather(f32(8), SHORT),
-    names: [/barrier/, /all_?gather/i],
-  },
-  {
-    what: "counts of a variable collective",
-    odd: (c) => c.allGatherV(f32(2), { ...SHORT, counts: [3, 2, 3] }),
-    even: (c) => c.allGatherV(f32(3), { ...SHORT, counts: [3, 3, 3] }),
-    names: [/all_?gather_?v/i],
-  },
-  {
-    what: "gather against scatter",
-    odd: (c) => c.scatter(f32(3), { ...SHORT, root: 0 }),
-    even: (c) => c.gather(f32(3), { ...SHORT, root: 0 }),
-    names: [/scatter/, /gather/],
-  },
+  ["operation", (c) => c.broadcast(f32(8), SHORT), (c) => c.allReduce(f32(8), SHORT), [/all_?reduce/i, /broadcast/i]],
+  ["dtype", (c) => c.allReduce(new Int32Array(8), SHORT), (c) => c.allReduce(f32(8), SHORT), [/f32/, /i32/]],
+  ["count", (c) => c.allReduce(f32(9), SHORT), (c) => c.allReduce(f32(8), SHORT), [/\b8\b/, /\b9\b/]],
+  [
+    "large count",
+    (c) => c.allReduce(f32(600_000), SHORT),
+    (c) => c.allReduce(f32(500_000), SHORT),
+    [/600_?000/, /500_?000/],
+  ],
+  [
+    "root",
+    (c) => c.broadcast(f32(8), { ...SHORT, root: 1 }),
+    (c) => c.broadcast(f32(8), { ...SHORT, root: 2 }),
+    [/root 1|root[:= ]+1/, /root 2|root[:= ]+2/],
+  ],
+  [
+    "reduce operator",
+    (c) => c.allReduce(f32(8), { ...SHORT, op: "max" }),
+    (c) => c.allReduce(f32(8), { ...SHORT, op: "min" }),
+    [/max/, /min/],
+  ],
+  [
+    "premultiplied scalar",
+    (c) => c.allReduce(f32(8), { ...SHORT, op: c.preMulSum(2) }),
+    (c) => c.allReduce(f32(8), { ...SHORT, op: "sum" }),
+    [/pre_?mul_?sum/i, /sum/],
+  ],
+  [
+    "barrier against a collective",
+    (c) => c.barrier(SHORT),
+    (c) => c.allGather(f32(8), SHORT),
+    [/barrier/, /all_?gather/i],
+  ],
+  [
+    "counts of a variable collective",
+    (c) => c.allGatherV(f32(2), { ...SHORT, counts: [3, 2, 3] }),
+    (c) => c.allGatherV(f32(3), { ...SHORT, counts: [3, 3, 3] }),
+    [/all_?gather_?v/i],
+  ],
+  [
+    "gather against scatter",
+    (c) => c.scatter(f32(3), { ...SHORT, root: 0 }),
+    (c) => c.gather(f32(3), { ...SHORT, root: 0 }),
+    [/scatter/, /gather/],
+  ],
 ];
 
-function mismatchCase(d: Disagreement): SemanticCase {
-  return {
-    name: `ranks that disagree on the ${d.what} all learn both sides`,
-    ranks: 3,
-    needs: ["split"],
-    async run(context) {
-      const group = await ownGroup(context, "mismatch");
-      await works(context, "before", group);
-      const began = Date.now();
-      const error = await fails(context, d.what, ["MISMATCH"], () =>
-        finish(group, (group.rank === 1 ? d.odd : d.even)(group)),
+/** What a case is, but for what it does in a group of its own, which may fail: the world goes on afterwards. */
+interface GroupCase extends Pick<SemanticCase, "name" | "ranks" | "needs"> {
+  readonly group: string;
+}
+
+const groupCase = (
+  { group: label, ...about }: GroupCase,
+  run: (context: RankContext, group: Communicator) => Promise<void>,
+): SemanticCase => ({
+  needs: ["split"],
+  ...about,
+  run: (context) => inOwnGroup(context, label, (group) => run(context, group)),
+});
+
+async function inOwnGroup(context: RankContext, label: string, run: (group: Communicator) => Promise<void>) {
+  const group = await ownGroup(context, label);
+  await run(group);
+  await works(context, "the world afterwards", context.comm);
+  await group.close().catch(() => {});
+}
+
+function isNamed(context: RankContext, error: Error | undefined, names: readonly RegExp[]): void {
+  const said = error?.message ?? "";
+  for (const name of names) holds(context, `the message names ${name}: ${said}`, name.test(said));
+}
+
+function mismatchCase([what, odd, even, names]: Disagreement): SemanticCase {
+  const name = `ranks that disagree on the ${what} all learn both sides`;
+  return groupCase({ name, ranks: 3, group: "mismatch" }, async (context, group) => {
+    await works(context, "before", group);
+    const began = Date.now();
+    const error = await fails(context, what, ["MISMATCH"], () => finish(group, (group.rank === 1 ? odd : even)(group)));
+    holds(context, "it took far less than the deadline", Date.now() - began < 5_000);
+    if (error !== undefined) {
+      isNamed(context, error, names);
+      const sides = (error as MismatchError).sides;
+      holds(
+        context,
+        "sides of rank 1 and of another",
+        sides.some((s) => s.rank === 1) && sides.some((s) => s.rank !== 1),
       );
-      holds(context, "it took far less than the deadline", Date.now() - began < 5_000);
-      if (error !== undefined) {
-        for (const name of d.names)
-          holds(context, `the message names ${name}: ${error.message}`, name.test(error.message));
-        const sides = (error as MismatchError).sides;
-        holds(
-          context,
-          "sides of rank 1 and of another",
-          sides.some((s) => s.rank === 1) && sides.some((s) => s.rank !== 1),
-        );
-      }
-      await fails(context, "new work afterwards", ["MISMATCH"], () => group.barrier(SHORT).wait());
-      await works(context, "the world afterwards", context.comm);
-      await group.close().catch(() => {});
-    },
-  };
+    }
+    await fails(context, "new work afterwards", ["MISMATCH"], () => group.barrier(SHORT).wait());
+  });
 }
 
 function missingCase(drive: "wait" | "await"): SemanticCase {
@@ -191,20 +187,16 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
       ];
       for (const storage of ["array", "tensor"] as const) {
         for (const [what, recv, names] of odd) {
-          const group = await ownGroup(context, `pair ${storage} ${what}`);
           const data = storage === "array" ? f32(4) : context.world.tensor("f32", [4]);
-          // A small send may be done before the receiver looks: then the next call says it.
-          const attempt = async () => {
-            if (group.rank === 1) return finish(group, recv(group));
-            await finish(group, group.send(data, 1, SHORT));
-            return group.barrier(SHORT);
-          };
-          const error = await fails(context, `${storage}: ${what}`, ["MISMATCH"], attempt);
-          for (const name of names) {
-            holds(context, `the message names ${name}: ${error?.message}`, name.test(error?.message ?? ""));
-          }
-          await works(context, "the world afterwards", context.comm);
-          await group.close().catch(() => {});
+          await inOwnGroup(context, `pair ${storage} ${what}`, async (group) => {
+            // A small send may be done before the receiver looks: then the next call says it.
+            const attempt = async () => {
+              if (group.rank === 1) return finish(group, recv(group));
+              await finish(group, group.send(data, 1, SHORT));
+              return group.barrier(SHORT);
+            };
+            isNamed(context, await fails(context, `${storage}: ${what}`, ["MISMATCH"], attempt), names);
+          });
         }
       }
     },
@@ -215,21 +207,18 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
     needs: ["split", "all_to_all_v"],
     async run(context) {
       for (const storage of ["array", "tensor"] as const) {
-        const group = await ownGroup(context, `counts ${storage}`);
-        const data = () => (storage === "array" ? f32(6) : context.world.tensor("f32", [6]));
-        // Rank 1 sends rank 2 three elements, and rank 2 expects two of it.
-        const odd = group.rank === 1 ? { sendCounts: [1, 2, 3], recvCounts: [2, 2, 2] } : undefined;
-        const counts = odd ?? { sendCounts: [2, 2, 2], recvCounts: group.rank === 0 ? [2, 1, 2] : [2, 2, 2] };
-        const received = counts.recvCounts.reduce((a, b) => a + b, 0);
-        const output = storage === "array" ? f32(received) : context.world.tensor("f32", [received]);
-        const error = await fails(context, `${storage}: counts`, ["MISMATCH"], () =>
-          finish(group, group.allToAllV(data(), { ...counts, output, ...SHORT })),
-        );
-        for (const name of [/rank 1/, /rank 2/, /\b3\b/, /\b2\b/]) {
-          holds(context, `the message names ${name}: ${error?.message}`, name.test(error?.message ?? ""));
-        }
-        await works(context, "the world afterwards", context.comm);
-        await group.close().catch(() => {});
+        await inOwnGroup(context, `counts ${storage}`, async (group) => {
+          const data = () => (storage === "array" ? f32(6) : context.world.tensor("f32", [6]));
+          // Rank 1 sends rank 2 three elements, and rank 2 expects two of it.
+          const odd = group.rank === 1 ? { sendCounts: [1, 2, 3], recvCounts: [2, 2, 2] } : undefined;
+          const counts = odd ?? { sendCounts: [2, 2, 2], recvCounts: group.rank === 0 ? [2, 1, 2] : [2, 2, 2] };
+          const received = counts.recvCounts.reduce((a, b) => a + b, 0);
+          const output = storage === "array" ? f32(received) : context.world.tensor("f32", [received]);
+          const error = await fails(context, `${storage}: counts`, ["MISMATCH"], () =>
+            finish(group, group.allToAllV(data(), { ...counts, output, ...SHORT })),
+          );
+          isNamed(context, error, [/rank 1/, /rank 2/, /\b3\b/, /\b2\b/]);
+        });
       }
     },
   },
@@ -256,26 +245,22 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
       }
     },
   },
-  {
-    name: "a receive that nobody answers times out and names the peer",
-    ranks: 2,
-    needs: ["split", "send"],
-    async run(context) {
-      const group = await ownGroup(context, "silent");
-      if (group.rank === 0) {
-        const error = await fails(context, "recv", ["TIMEOUT"], () => group.recv(f32(4), 1, { timeoutMs: 250 }));
-        holds(context, `rank 1 is named: ${error?.message}`, /\b1\b/.test(error?.message ?? ""));
-      }
-      await works(context, "the world afterwards", context.comm);
-      await group.close().catch(() => {});
+  groupCase(
+    {
+      name: "a receive that nobody answers times out and names the peer",
+      ranks: 2,
+      needs: ["split", "send"],
+      group: "silent",
     },
-  },
-  {
-    name: "abort fails the pending work of every rank with its reason",
-    ranks: 3,
-    needs: ["split"],
-    async run(context) {
-      const group = await ownGroup(context, "aborted");
+    async (context, group) => {
+      if (group.rank !== 0) return;
+      const error = await fails(context, "recv", ["TIMEOUT"], () => group.recv(f32(4), 1, { timeoutMs: 250 }));
+      holds(context, `rank 1 is named: ${error?.message}`, /\b1\b/.test(error?.message ?? ""));
+    },
+  ),
+  groupCase(
+    { name: "abort fails the pending work of every rank with its reason", ranks: 3, group: "aborted" },
+    async (context, group) => {
       const pending = group.rank === 2 ? undefined : group.allReduce(f32(100), SOON);
       await context.comm.barrier(SOON);
       const began = Date.now();
@@ -284,35 +269,22 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
       holds(context, "within a second", Date.now() - began < 1_500);
       holds(context, `the reason is there: ${error?.message}`, /enough of this/.test(error?.message ?? ""));
       await fails(context, "new work", ["ABORTED"], () => group.barrier(SHORT).wait());
-      await works(context, "the world afterwards", context.comm);
-      await group.close().catch(() => {});
     },
-  },
-  {
-    name: "an AbortSignal ends a call",
-    ranks: 2,
-    needs: ["split"],
-    async run(context) {
-      const group = await ownGroup(context, "signal");
-      if (group.rank === 0) {
-        const controller = new AbortController();
-        const work = group.allReduce(f32(4), { ...SOON, signal: controller.signal });
-        setImmediate(() => controller.abort(new Error("the user left")));
-        await fails(context, "the signalled call", ["ABORTED"], () => work);
-        await fails(context, "a call with a signal that is aborted already", ["ABORTED"], () =>
-          group.allReduce(f32(4), { signal: AbortSignal.abort("gone") }),
-        );
-      }
-      await works(context, "the world afterwards", context.comm);
-      await group.close().catch(() => {});
-    },
-  },
-  {
-    name: "survivors shrink a group that failed",
-    ranks: 4,
-    needs: ["split", "shrink"],
-    async run(context) {
-      const group = await ownGroup(context, "shrinking");
+  ),
+  groupCase({ name: "an AbortSignal ends a call", ranks: 2, group: "signal" }, async (context, group) => {
+    if (group.rank === 0) {
+      const controller = new AbortController();
+      const work = group.allReduce(f32(4), { ...SOON, signal: controller.signal });
+      setImmediate(() => controller.abort(new Error("the user left")));
+      await fails(context, "the signalled call", ["ABORTED"], () => work);
+      await fails(context, "a call with a signal that is aborted already", ["ABORTED"], () =>
+        group.allReduce(f32(4), { signal: AbortSignal.abort("gone") }),
+      );
+    }
+  }),
+  groupCase(
+    { name: "survivors shrink a group that failed", ranks: 4, needs: ["split", "shrink"], group: "shrinking" },
+    async (context, group) => {
       if (group.rank !== 2) {
         await fails(context, "without rank 2", ["TIMEOUT"], () => group.barrier({ timeoutMs: 300 }));
         const smaller = await group.shrink([2]);
@@ -322,10 +294,8 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
         equal(context, "sum", sum.data[0], 4);
         await smaller.close();
       }
-      await works(context, "the world afterwards", context.comm);
-      await group.close().catch(() => {});
     },
-  },
+  ),
   {
     name: "a failure that nobody looked at is no unhandled rejection, and close() reports it",
     ranks: 2,
