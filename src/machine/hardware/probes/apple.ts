@@ -76,17 +76,15 @@ function parseDisplays(text: string): Display[] {
     const name = get("sppci_model") ?? get("_name");
     if (name === undefined) return [];
     const metal = get("spdisplays_mtlgpufamilysupport") ?? get("spdisplays_metal_family") ?? get("spdisplays_metal");
-    return [
-      {
-        name,
-        vendor: vendorOf(get("spdisplays_vendor") ?? get("sppci_vendor"), name),
-        ...defined({
-          cores: count(get("sppci_cores")),
-          metal: metal?.replace(/^spdisplays_/, ""),
-          vramBytes: size(get("spdisplays_vram") ?? get("sppci_vram") ?? get("_spdisplays_vram")),
-        }),
-      },
-    ];
+    return {
+      name,
+      vendor: vendorOf(get("spdisplays_vendor") ?? get("sppci_vendor"), name),
+      ...defined({
+        cores: count(get("sppci_cores")),
+        metal: metal?.replace(/^spdisplays_/, ""),
+        vramBytes: size(get("spdisplays_vram") ?? get("sppci_vram") ?? get("_spdisplays_vram")),
+      }),
+    };
   });
 }
 

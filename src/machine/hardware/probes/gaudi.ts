@@ -73,22 +73,20 @@ async function readHlSmi(context: ProbeContext, warnings: ProbeWarning[]): Promi
         warnings.push(unreadableRow("hl-smi", row));
         return [];
       }
-      return [
-        draft(index, get("name"), {
-          ...defined({
-            uuid: get("uuid"),
-            pciAddress: pciAddress(get("bus_id")),
-            memoryBytes: mib(get("memory.total")),
-            memoryUsedBytes: mib(get("memory.used")),
-            memoryFreeBytes: mib(get("memory.free")),
-            temperatureC: number(get("temperature.aip")),
-            powerWatts: number(get("power.draw")),
-            utilizationPercent: percent(number(get("utilization.aip"))),
-            driverVersion: get("driver_version"),
-          }),
-          details: defined({ moduleId: count(get("module_id")) }),
+      return draft(index, get("name"), {
+        ...defined({
+          uuid: get("uuid"),
+          pciAddress: pciAddress(get("bus_id")),
+          memoryBytes: mib(get("memory.total")),
+          memoryUsedBytes: mib(get("memory.used")),
+          memoryFreeBytes: mib(get("memory.free")),
+          temperatureC: number(get("temperature.aip")),
+          powerWatts: number(get("power.draw")),
+          utilizationPercent: percent(number(get("utilization.aip"))),
+          driverVersion: get("driver_version"),
         }),
-      ];
+        details: defined({ moduleId: count(get("module_id")) }),
+      });
     });
 }
 

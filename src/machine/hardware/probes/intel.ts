@@ -110,18 +110,16 @@ function fromCsv(text: string, warnings: ProbeWarning[]): ToolDevice[] {
     const get = (name: string) => (columns.includes(name) ? field(cells[columns.indexOf(name)]) : undefined);
     const index = count(get("device id"));
     if (index === undefined) return [];
-    return [
-      {
-        index,
-        ...defined({
-          name: get("device name"),
-          uuid: get("uuid") ?? get("soc uuid"),
-          pciAddress: pciAddress(get("pci bdf address")),
-          memoryBytes: mibOrBytes(get("memory physical size")),
-          driverVersion: get("driver version"),
-        }),
-      },
-    ];
+    return {
+      index,
+      ...defined({
+        name: get("device name"),
+        uuid: get("uuid") ?? get("soc uuid"),
+        pciAddress: pciAddress(get("pci bdf address")),
+        memoryBytes: mibOrBytes(get("memory physical size")),
+        driverVersion: get("driver version"),
+      }),
+    };
   });
 }
 
@@ -145,18 +143,16 @@ function fromJson(text: string, warnings: ProbeWarning[]): ToolDevice[] {
       warnings.push({ source: "xpu-smi", message: "an entry without a usable device_id is left out" });
       return [];
     }
-    return [
-      {
-        index,
-        ...defined({
-          name: get("device_name"),
-          uuid: get("uuid"),
-          pciAddress: pciAddress(get("pci_bdf_address")),
-          memoryBytes: mibOrBytes(get("memory_physical_size_byte")),
-          driverVersion: get("driver_version"),
-        }),
-      },
-    ];
+    return {
+      index,
+      ...defined({
+        name: get("device_name"),
+        uuid: get("uuid"),
+        pciAddress: pciAddress(get("pci_bdf_address")),
+        memoryBytes: mibOrBytes(get("memory_physical_size_byte")),
+        driverVersion: get("driver_version"),
+      }),
+    };
   });
 }
 

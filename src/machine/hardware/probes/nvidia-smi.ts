@@ -255,16 +255,14 @@ function parseApps(
       const get = (column: string) => field(cells[columns.indexOf(column)]);
       const [gpu, pid] = [get("gpu_uuid"), count(get("pid"))];
       if (gpu === undefined || pid === undefined) return [];
-      return [
-        {
-          gpu,
-          pid,
-          ...defined({
-            name: get("process_name") ?? get("name"),
-            usedBytes: mib(get("used_gpu_memory") ?? get("used_memory")),
-          }),
-        },
-      ];
+      return {
+        gpu,
+        pid,
+        ...defined({
+          name: get("process_name") ?? get("name"),
+          usedBytes: mib(get("used_gpu_memory") ?? get("used_memory")),
+        }),
+      };
     });
 }
 

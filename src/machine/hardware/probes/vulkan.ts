@@ -76,16 +76,14 @@ function parseSummary(text: string) {
     if (name === undefined || /CPU|VIRTUAL/.test(kind) || /llvmpipe|swiftshader|softpipe/i.test(name)) return [];
     const vendorId = hex(get("vendorID")?.split(/[\s(]/)[0]);
     const api = get("apiVersion");
-    return [
-      {
-        index,
-        name,
-        vendor: VENDORS[vendorId ?? 0] ?? "unknown",
-        isIntegrated: /INTEGRATED/.test(kind),
-        ...defined({ uuid: get("deviceUUID"), driverVersion: get("driverInfo") ?? get("driverVersion") }),
-        details: defined({ apiVersion: api?.replace(/^\d+ \((.+)\)$/, "$1"), driver: get("driverName") }),
-      },
-    ];
+    return {
+      index,
+      name,
+      vendor: VENDORS[vendorId ?? 0] ?? "unknown",
+      isIntegrated: /INTEGRATED/.test(kind),
+      ...defined({ uuid: get("deviceUUID"), driverVersion: get("driverInfo") ?? get("driverVersion") }),
+      details: defined({ apiVersion: api?.replace(/^\d+ \((.+)\)$/, "$1"), driver: get("driverName") }),
+    };
   });
 }
 
