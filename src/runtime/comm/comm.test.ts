@@ -12,6 +12,7 @@ import {
   TimeoutError,
   tensor,
 } from "../../core/index.ts";
+import { loadedRoot } from "../world/location.ts";
 import {
   type Communicator,
   callSite,
@@ -173,7 +174,7 @@ describe("failures", () => {
     const whereAmI = () => callSite();
     expect(whereAmI()).toMatch(/^whereAmI \(.*comm\.test\.ts:\d+:\d+\)$/);
     // Frames of chorale's runtime are passed over, whoever called it.
-    const inRuntime = runInThisContext("(fn) => fn()", new URL("./call.ts", import.meta.url).href);
+    const inRuntime = runInThisContext("(fn) => fn()", new URL("runtime/comm/call.js", loadedRoot).href);
     expect((inRuntime as (fn: () => unknown) => unknown)(callSite)).toMatch(/comm\.test\.ts/);
   });
 });

@@ -1,6 +1,6 @@
 /**
  * Where the copy of chorale that is running lies. Worker threads and user modules must load that very copy: dist/ of
- * an installed package, or .cache/dev/ (the transpiled sources) when tests run src/ directly. A program that a bundler
+ * an installed package, or .cache/dev/ (the transpiled sources) when tests run src/ or their own copy, .cache/unit/. A program that a bundler
  * made has this file within itself: its ranks load the package that is installed beside it.
  */
 import { existsSync, readFileSync } from "node:fs";
@@ -13,6 +13,9 @@ import { UnavailableError } from "../../core/index.ts";
 const here: string =
   (import.meta as { url?: string }).url ?? pathToFileURL(process.argv[1] ?? join(process.cwd(), "bundle.cjs")).href;
 
+/** Folder of the modules of this process: that of the loadable copy, but for tests. */
+export const loadedRoot = new URL("../../", here);
+
 /** A file that every loadable copy has. */
 const RANK_ENTRY = "runtime/world/rank-entry";
 
@@ -23,13 +26,13 @@ export const packageRoot = new URL(copyRoot.pathname.endsWith("/.cache/dev/") ? 
 
 function findCopy(): URL {
   if (here.endsWith(".ts")) return new URL("../../../.cache/dev/", here);
-  const beside = new URL("../../", here);
-  if (existsSync(new URL(`${RANK_ENTRY}.js`, beside))) return beside;
+  if (loadedRoot.pathname.endsWith("/.cache/unit/")) return new URL("../dev/", loadedRoot);
+  if (existsSync(new URL(`${RANK_ENTRY}.js`, loadedRoot))) return loadedRoot;
   try {
     const installed = createRequire(here).resolve("chorale/world");
     return new URL("../../", pathToFileURL(installed));
   } catch {
-    return beside;
+    return loadedRoot;
   }
 }
 

@@ -16,7 +16,7 @@ import type * as Esbuild from "esbuild";
 import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError, wordTable } from "../../core/index.ts";
 import { makeOwnFolder } from "../memory/index.ts";
-import { copyRoot, entryPoints, packageRoot } from "./location.ts";
+import { copyRoot, entryPoints, loadedRoot, packageRoot } from "./location.ts";
 
 /** A user's file, made loadable. */
 export interface UserModule {
@@ -253,11 +253,10 @@ function withRequire(code: Uint8Array, path: string): Uint8Array | string {
  * classes would exist twice.
  */
 function runningCopyOf(path: string): string | undefined {
-  const copy = fileURLToPath(copyRoot);
-  if (path.startsWith(copy)) return pathToFileURL(path).href;
-  const sources = fileURLToPath(new URL("src/", packageRoot));
-  if (!path.startsWith(sources)) return undefined;
-  return new URL(path.slice(sources.length).replace(/\.tsx?$/, ".js"), copyRoot).href;
+  const folders = [copyRoot, loadedRoot, new URL("src/", packageRoot)].map((folder) => fileURLToPath(folder));
+  const folder = folders.find((folder) => path.startsWith(folder));
+  if (folder === undefined) return undefined;
+  return new URL(path.slice(folder.length).replace(/\.tsx?$/, ".js"), copyRoot).href;
 }
 
 function stamp(path: string): string | undefined {
