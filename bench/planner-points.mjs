@@ -41,6 +41,9 @@ export function trainingOf({ settings, source, note, id, command }) {
   if (/q,v|q and v/.test(`${source} ${note}`)) more.loraTargets = "qv";
   if (/unsloth/.test(source) || /8-bit optimizer/.test(note)) more.optimizer = "adamw-8bit";
   if (/8-bit paged optimizer/.test(source)) more.optimizer = "paged-adamw-8bit";
+  // torchtune's batch is what one pass of a device has.
+  const perPass = /torchtune/.test(source) ? /batch (\d+)/.exec(source)?.[1] : undefined;
+  if (perPass !== undefined && micro === undefined) more.microBatch = Number(perPass);
   if (/CPU offload/.test(source)) more.offload = "all";
   if (/DeepSpeed/.test(source)) more.gradients = "f32";
   if (/262144|beyond the model/.test(command + note)) more.forceContext = true;

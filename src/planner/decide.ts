@@ -5,7 +5,7 @@
 import { InvalidArgumentError, UnsupportedError } from "../core/index.ts";
 import type { Inventory } from "../machine/topology/index.ts";
 import { DEFAULT_PRICES, instancesFor, type PriceCatalogue, pricedAs, withPrice } from "./cost/prices.ts";
-import type { ShardingPlan } from "./plan.ts";
+import type { Rejected, ShardingPlan } from "./plan.ts";
 import { type PlanRequest, planModel } from "./plan-model.ts";
 
 /** One row of a comparison. */
@@ -31,12 +31,18 @@ function served({ estimates, workload }: ShardingPlan): number {
   return estimates.requestMs > 0 ? (workload.batch * counted * 1e3) / estimates.requestMs : 0;
 }
 
+/** Of the layouts that lack memory, the one that lacks least. */
+export function nearestMiss(rejected: readonly Rejected[]): Rejected | undefined {
+  const needed = ({ neededBytes = Number.POSITIVE_INFINITY }: Rejected) => neededBytes;
+  return rejected.filter(({ kind }) => kind === "memory").sort((a, b) => needed(a) - needed(b))[0];
+}
+
 /** The best plan, or why there is none: too little memory, or an engine or a format that the devices do not have. */
 function firstPlan(request: PlanRequest): { first: ShardingPlan | undefined; reason: string | undefined } {
   try {
-    const { plans, rejected } = planModel(request);
-    const why = rejected.find((item) => item.kind === "memory") ?? rejected[0];
-    return { first: plans[0], reason: plans.length > 0 ? undefined : (why?.reason ?? "no layout fits") };
+    const { plans, rejected, notes } = planModel(request);
+    const reason = nearestMiss(rejected)?.reason ?? rejected[0]?.reason ?? notes.at(-1) ?? "no layout fits";
+    return { first: plans[0], reason: plans.length > 0 ? undefined : reason };
   } catch (error) {
     if (error instanceof UnsupportedError) return { first: undefined, reason: error.message };
     throw error;
@@ -135,7 +141,8 @@ export interface Load {
 /** Most users that are tried. */
 const MAX_USERS = 1 << 16;
 
-function loadOf(request: PlanRequest, users: number, alone: ShardingPlan | undefined): Load | undefined {
+/** The load of so many users; `alone` is the plan of one, whose prefill a request waits for. Undefined where they do not fit. */
+export function loadOf(request: PlanRequest, users: number, alone: ShardingPlan | undefined): Load | undefined {
   const { plans } = planModel({ ...request, batch: users, objective: "throughput", top: 1, explainNothing: false });
   const [plan] = plans;
   if (plan === undefined || plan.estimates.kind !== "inference") return undefined;
@@ -150,6 +157,14 @@ function loadOf(request: PlanRequest, users: number, alone: ShardingPlan | undef
   };
 }
 
+/** Whether a load keeps a service level. */
+export function keepsLevel(load: Load, level: ServiceLevel): boolean {
+  return (
+    (level.ttft === undefined || load.ttftSeconds <= level.ttft) &&
+    (level.tpot === undefined || load.tpotSeconds <= level.tpot)
+  );
+}
+
 /**
  * The largest number of users at once that fits the memory and keeps a service level: doubled, then bisected. With
  * `users`, that load alone.
@@ -158,10 +173,7 @@ function loadOf(request: PlanRequest, users: number, alone: ShardingPlan | undef
 export function largestLoad(request: PlanRequest, level: ServiceLevel, users?: number): Load | undefined {
   checkServiceLevel(level);
   const [alone] = planModel({ ...request, batch: 1, top: 1, explainNothing: false }).plans;
-  const keeps = (load: Load | undefined): load is Load =>
-    load !== undefined &&
-    (level.ttft === undefined || load.ttftSeconds <= level.ttft) &&
-    (level.tpot === undefined || load.tpotSeconds <= level.tpot);
+  const keeps = (load: Load | undefined): load is Load => load !== undefined && keepsLevel(load, level);
   if (users !== undefined) {
     const load = loadOf(request, users, alone);
     return keeps(load) ? load : undefined;

@@ -43,6 +43,14 @@ export {
   visibleDevices,
 } from "./export/export.ts";
 export { hubId } from "./export/hub-ids.ts";
+export {
+  answerLoad,
+  type ComparedLoad,
+  compareLoads,
+  type LoadAnswer,
+  type LoadLimit,
+  loadChanges,
+} from "./load-limits.ts";
 export { CHECKPOINTING, type Checkpointing } from "./memory/activations.ts";
 export {
   effectiveBits,

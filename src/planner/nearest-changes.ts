@@ -75,7 +75,8 @@ function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
     request: { ...request, ...more },
   });
   const batches = halves(workload.batch ?? 1).map((batch) => change(`--batch ${batch}`, { batch }));
-  const contexts = halves(workload.contextTokens, 256).map((contextTokens) =>
+  const shorter = halves(workload.contextTokens, 256).filter((size) => size > (request.rolloutTokens ?? 0));
+  const contexts = shorter.map((contextTokens) =>
     change(`--context ${contextTokens}`, {
       contextTokens,
       ...(request.outputTokens === undefined
@@ -90,7 +91,10 @@ function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
       [change("--optimizer adamw-8bit", { optimizer: "adamw-8bit" })],
       [change("--offload optimizer", { offload: "optimizer" }), change("--offload all", { offload: "all" })],
       contexts,
-      [change("--train lora", { train: "lora" }), change("--train qlora", { train: "qlora" })],
+      // Adapters stand in for training the weights, not for PPO and its like.
+      /^(full|lora)/.test(train)
+        ? [change("--train lora", { train: "lora" }), change("--train qlora", { train: "qlora" })]
+        : [],
       ...more(request, inventory),
     ];
   }
@@ -109,10 +113,15 @@ function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
   ];
 }
 
+const FULL_HOST = 8;
+/** A cloud's instance is what it is. */
+const isInstance = ({ environment }: Inventory) => typeof environment?.["instance"] === "string";
+
 /** One to seven devices more of the kind that is there; for hosts of a cluster see the smallest preset. */
 function more(request: PlanRequest, inventory: Inventory): readonly (readonly Attempt[])[] {
   const key = partKey(inventory);
-  if (key === undefined) return [];
+  // A board of eight is full; several hosts are what --hardware says.
+  if (key === undefined || accelerators(inventory).length >= FULL_HOST || isInstance(inventory)) return [];
   const tries = [1, 2, 3, 4, 6, 7].map((count) => ({
     change: `--add ${count}x${key}`,
     request: { ...request, inventory: addDevices(inventory, `${count}x${key}`) },
@@ -127,18 +136,24 @@ function partKey(inventory: Inventory): string | undefined {
 
 /**
  * Changes that make a request fit on its own hardware, nearest first: each has been planned, and the export to `target` (by
- * default to the plan's own engine) would take it. Empty where none helps.
+ * default to the plan's own engine) would take it. Empty where none helps. `judge` gives the plan of a change that is good
+ * enough: by default any plan is.
  * @example
  * import { modelPreset, nearestChanges } from "chorale/planner";
  * import { presetInventory } from "chorale/topology";
  * nearestChanges({ model: modelPreset("llama-3.1-70b"), inventory: presetInventory("hgx-h100-1") })[0]?.change // "--quant awq-4-g128"
  */
-export function nearestChanges(request: PlanRequest, most = 5, target?: string): readonly NearestChange[] {
+export function nearestChanges(
+  request: PlanRequest,
+  most = 5,
+  target?: string,
+  judge: (changed: PlanRequest) => ShardingPlan | undefined = planOf,
+): readonly NearestChange[] {
   const found: NearestChange[] = [];
   for (const kind of attempts(request)) {
     if (found.length >= most) break;
     for (const attempt of kind) {
-      const plan = planOf(attempt.request);
+      const plan = judge(attempt.request);
       if (plan === undefined || isOnCpu(plan, attempt.request.inventory)) continue;
       if (!isExportable(plan, attempt.request.inventory, target)) continue;
       found.push({ change: attempt.change, plan });

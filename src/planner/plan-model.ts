@@ -20,6 +20,7 @@ import type { ModelSpec } from "./model/spec.ts";
 import { availableMemory, deviceKinds } from "./placement/blocks.ts";
 import { Fabric } from "./placement/fabric.ts";
 import { OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
+import { rolloutWorkload, withRollout } from "./rollout.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
 import type { NearLayout } from "./search/near-layouts.ts";
 import { type Constraints, search } from "./search/search.ts";
@@ -225,6 +226,15 @@ export function planModel(request: PlanRequest): PlanOutcome {
   // Where no device was even tried, what was asked for is impossible here, whatever the memory.
   const [impossible] = unsupported;
   if (impossible !== undefined && plans.length === 0 && numCandidates === 0) throw impossible;
+  const rollouts = rolloutWorkload(request, workload);
+  const served = { model, inventory, useTotalMemory, gpuMemoryUtilization: memoryShare, explainNothing: false };
+  const [rollout] =
+    rollouts === undefined || plans.length === 0
+      ? []
+      : planModel({ ...served, objective: "throughput", ...rollouts }).plans;
+  if (rollouts !== undefined && rollout === undefined && plans.length > 0) {
+    notes.push("the rollouts do not fit these devices: they are not counted");
+  }
   plans.sort(better);
   // More hardware helps where memory is short, not where a rule is broken.
   const onCpu =
@@ -238,7 +248,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
     rejected.some((item) => item.kind === "memory" || item.kind === "topology");
   return {
     model: modelSummary(model),
-    plans: plans.slice(0, top).map(deepFreeze),
+    plans: plans.slice(0, top).map((plan) => deepFreeze(withRollout(plan, rollout))),
     near,
     rejected,
     suggestion: needsMore ? smallestPreset(model, workload, request) : undefined,

@@ -120,6 +120,8 @@ export type InferenceEstimates = z.infer<typeof inferenceEstimatesSchema>;
 export const trainingEstimatesSchema = z.object({
   kind: z.literal("training"),
   stepMs: time,
+  /** Of the step: generating what it trains on, where rollouts are counted. */
+  rolloutMs: time.optional(),
   tokensPerSecond: time,
   /** Model FLOPs utilisation: 6 FLOPs per parameter and token (plus attention) over the peak. */
   mfu: z.number().min(0).max(1),
@@ -138,6 +140,8 @@ export const rejectedSchema = z.object({
   kind: z.enum(["divisibility", "topology", "memory", "slower", "constraint"]),
   /** The objective's value, where it could be estimated; lower is better. */
   score: z.number().optional(),
+  /** Memory: what the fullest rank (or host) needs. */
+  neededBytes: count.optional(),
 });
 export type Rejected = z.infer<typeof rejectedSchema>;
 

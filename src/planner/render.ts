@@ -37,6 +37,7 @@ function estimateLines(plan: ShardingPlan): string[] {
   if (estimates.kind === "training") {
     return [
       `step        ${ms(estimates.stepMs)}, ${short(estimates.tokensPerSecond)} tokens/s, MFU ${(estimates.mfu * 100).toFixed(0)} %`,
+      ...(estimates.rolloutMs === undefined ? [] : [`rollout     ${ms(estimates.rolloutMs)} of the step`]),
       `bottleneck  ${estimates.bottleneck}`,
       ...price,
       ...cost,

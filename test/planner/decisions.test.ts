@@ -142,8 +142,43 @@ describe("loads", () => {
     expect(perSecond / ((Number(users) * 1e3) / Number(tpotMs))).toBeCloseTo(1, 1);
     expect(await plan(...at, "--slo", "tpot=0.000001")).toMatchObject({ code: 1 });
     expect((await plan(...at, "--users", "8")).out).toMatch(/^8 user/);
+    expect(out).toMatch(/limited by {2}time a token: \d+ user\(s\) take [\d.]+ s, 0\.05 s allowed/);
     expect(await plan(...at, "--slo", "speed=3")).toMatchObject({ code: 2 });
     expect(await plan(...at, "--users", "8", "--batch", "3")).toMatchObject({ code: 2 });
+  });
+});
+
+describe("what bounds a load", () => {
+  const at = ["llama-3.1-8b", "--context", "4k", "--output", "512"];
+
+  it("is memory or time, with the numbers, the most that is served, and changes that serve it", async () => {
+    const memory = await plan(...at, "--hardware", "h100", "--users", "150");
+    expect(memory.code).toBe(1);
+    expect(memory.out).toMatch(/^150 user\(s\) at once are not served\nlimited by {2}memory: .* has 79\.6 GiB free/);
+    const change = /would keep it here:\n {2}(.*?) {2,}/.exec(memory.out)?.[1] ?? "";
+    const changed = await plan(...at, "--hardware", "h100", "--users", "150", ...change.split(" "));
+    expect([change, changed.code]).toEqual([expect.stringMatching(/^--/), 0]);
+    const most = /at most +(\d+) user/.exec(memory.out)?.[1] ?? "";
+    expect((await plan(...at, "--hardware", "h100", "--users", most)).code).toBe(0);
+    const time = await plan(...at, "--hardware", "l4", "--users", "4", "--slo", "tpot=0.05");
+    expect(time.out).toMatch(
+      /not served within tpot=0\.05\nlimited by {2}time a token: 4 user\(s\) take 0\.\d+ s, 0\.05 s allowed/,
+    );
+  });
+
+  it("several machines stand in one table: who serves, at which cost, and what stands in the way of the others", async () => {
+    const some = ["--hardware", "l4,h100,rtx4090", "--slo", "tpot=0.05"];
+    const { code, out } = await plan(...at, ...some);
+    expect([code, out]).toEqual([0, expect.stringMatching(/^hardware +users +layout .*\$\/M tokens +limit\n/)]);
+    const rows = out.trim().split("\n").slice(1);
+    expect(rows.at(-1)).toMatch(/^l4 +0 .*time a token: 1 user/);
+    const users = Number(/^h100 +(\d+)/m.exec(out)?.[1]);
+    const { load } = JSON.parse((await plan(...at, "--hardware", "h100", "--slo", "tpot=0.05", "--json")).out);
+    expect(load.users).toBe(users);
+    const asked = await plan(...at, ...some, "--users", "16");
+    expect(asked.out).toMatch(/^h100 +yes .*\n[\s\S]*^rtx4090 +no, \d+/m);
+    expect((await plan(...at, "--hardware", "l4,t4", "--users", "64")).code).toBe(1);
+    expect((await plan(...at, "--hardware", "l4,t4", "--users", "8", "--batch", "4")).code).toBe(2);
   });
 });
 

@@ -44,7 +44,7 @@ const FIELDS: Readonly<Record<keyof PlanRequest, readonly Sample[] | string>> = 
     serving({ quant }),
   ),
   kv: (["fp8", "f32", "int8", "q8_0", "q4_0", "nvfp4"] as const).map((kv) => serving({ kv })),
-  train: ["lora", "lora-8", "qlora", "prefix", "dpo", "rlhf", "distillation"].map((train) =>
+  train: ["lora", "lora-8", "qlora", "prefix", "dpo", "rlhf", "grpo", "distillation"].map((train) =>
     training({ train }, { zeroStage: 3, checkpointing: "full" }),
   ),
   zeroStage: ([0, 2, 3] as const).map((zeroStage) => training({ zeroStage })),
@@ -77,6 +77,7 @@ const FIELDS: Readonly<Record<keyof PlanRequest, readonly Sample[] | string>> = 
   ],
   objective: "which plan is best",
   ranks: "the axes say",
+  rolloutTokens: "time that a step waits for what another engine generates",
   top: "how many plans are shown",
   useTotalMemory: "what is taken for free",
   allowCpu: "which devices are tried",

@@ -8,7 +8,6 @@ import {
   devicesOf,
   ENGINE_NAMES,
   engineTitle,
-  type Load,
   type MemoryShortfall,
   MODEL_PRESETS,
   type NearestChange,
@@ -32,7 +31,7 @@ export function readServiceLevel(text: string): ServiceLevel {
   return level;
 }
 
-const short = (value: number) => Number(value.toPrecision(3)).toLocaleString("en");
+export const short = (value: number) => Number(value.toPrecision(3)).toLocaleString("en");
 const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0)} GiB`;
 
 function cells(row: ComparedHardware): string[] {
@@ -58,8 +57,14 @@ function cells(row: ComparedHardware): string[] {
 /** The comparison as a table: what fits first, the cheapest of it first. */
 export function renderComparison(rows: readonly ComparedHardware[]): string {
   const head = ["hardware", "fits", "layout", "tokens/s", "first token", "$/hour", "$/M tokens", "idle"];
-  const table = [head, ...rows.map(cells)];
-  const widths = head.map((_, at) => Math.max(...table.map((row) => (at === 7 ? 4 : (row[at] ?? "").length))));
+  return tableOf([head, ...rows.map(cells)]);
+}
+
+/** Rows under their head in columns; the last is as long as it is. */
+export function tableOf(table: readonly (readonly string[])[]): string {
+  const [head = []] = table;
+  const last = head.length - 1;
+  const widths = head.map((_, at) => Math.max(...table.map((row) => (at === last ? 4 : (row[at] ?? "").length))));
   return table
     .map((row) =>
       row
@@ -68,19 +73,6 @@ export function renderComparison(rows: readonly ComparedHardware[]): string {
         .trimEnd(),
     )
     .join("\n");
-}
-
-/** The load that a machine takes, or why it takes none. */
-export function renderLoad(load: Load | undefined, wanted: string): string {
-  if (load === undefined) return `no load keeps ${wanted}`;
-  const { plan } = load;
-  // With the prefill of others between tokens, as in the time a token.
-  const perSecond = load.tpotSeconds > 0 ? load.users / load.tpotSeconds : 0;
-  return [
-    `${load.users} user(s) at once keep ${wanted}`,
-    `first token ${short(load.ttftSeconds)} s, ${short(load.tpotSeconds * 1e3)} ms a token, ${short(perSecond)} tokens/s together`,
-    `layout      ${axesText(plan.mesh.axes)}`,
-  ].join("\n");
 }
 
 /** Workers for prompts and workers for tokens, beside devices that do both; or that no division keeps the level. */

@@ -33,6 +33,7 @@ export interface ModelOfTimeFlags {
   readonly offload?: string;
   readonly loraRank?: number;
   readonly loraTargets?: string;
+  readonly rollout?: number;
   readonly forceContext?: boolean;
   readonly ropeScaling?: boolean;
   readonly prefixHits?: number;
@@ -73,6 +74,11 @@ export function addModelOfTimeOptions(command: Command): Command {
     .option("--train-precision <dtype>", `training: linear layers in ${list(TRAIN_PRECISIONS)} (default: bf16)`)
     .option("--pipeline-schedule <name>", `training: ${list(PIPELINE_SCHEDULES)} (default: interleaved)`)
     .option("--offload <what>", `training: to host memory: ${list(OFFLOADS)} (default: none)`)
+    .option(
+      "--rollout <tokens>",
+      "training by PPO or GRPO: tokens that each sequence generates before a step",
+      sized(1),
+    )
     .option("--lora-rank <n>", "training: rank of the adapters, for lora and qlora", whole(1))
     .option("--lora-targets <what>", `training: matrices with adapters: ${list(LORA_TARGETS)} (default: all)`);
 }
@@ -93,6 +99,7 @@ const TRAINING_ONLY = [
   ["offload", "--offload"],
   ["loraRank", "--lora-rank"],
   ["loraTargets", "--lora-targets"],
+  ["rollout", "--rollout"],
 ] as const;
 const SERVING_ONLY = [
   ["prefixHits", "--prefix-hits"],
@@ -131,6 +138,7 @@ export function modelOfTimeRequest(flags: ModelOfTimeFlags, train: string | unde
     trainPrecision: flags.trainPrecision as TrainPrecision | undefined,
     pipelineSchedule: flags.pipelineSchedule as PipelineSchedule | undefined,
     offload: flags.offload as Offload | undefined,
+    rolloutTokens: flags.rollout,
     loraTargets: flags.loraTargets as LoraTargets | undefined,
   };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Partial<PlanRequest>;

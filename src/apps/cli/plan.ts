@@ -21,7 +21,6 @@ import {
   exportPlan,
   findWeightFormat,
   type KvFormatName,
-  largestLoad,
   loadModel,
   memoryShortfall,
   nearestChanges,
@@ -49,14 +48,8 @@ import { EXIT } from "./exit-codes.ts";
 import { collect, sized, whole } from "./option-readers.ts";
 
 import { print, printJson, showProgress } from "./output.ts";
-import {
-  readServiceLevel,
-  renderComparison,
-  renderDisaggregated,
-  renderList,
-  renderLoad,
-  renderWayOut,
-} from "./plan-decisions.ts";
+import { readServiceLevel, renderComparison, renderDisaggregated, renderList, renderWayOut } from "./plan-decisions.ts";
+import { asksForLoad, checkServes, printComparedLoads, printLoad } from "./plan-loads.ts";
 import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
 
 /** What the command line can ask for beside the planner's own objectives. */
@@ -156,8 +149,12 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "detect",
     )
     .option("--list <what>", "list the names of models or hardware, or the engines with the devices that each runs on")
-    .option("--users <n>", "the plan for that many users at once, with --slo whether it keeps it", sized(1))
-    .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS")
+    .option(
+      "--users <n>",
+      "whether that many users at once are served, with --slo whether it is kept, and what stands in the way",
+      sized(1),
+    )
+    .option("--slo <level>", "the largest load that keeps ttft=SECONDS,tpot=SECONDS, and what bounds it")
     .option(
       "--disaggregate",
       "prefill and decoding on workers of their own: how many of which size, with --slo what they keep",
@@ -172,7 +169,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--output <tokens>", "tokens that are generated", sized(0))
     .option("--batch <n>", "sequences in flight, all replicas together; a training step's batch", sized(1))
     .option("--objective <what>", CLI_OBJECTIVES.join(", "), "latency")
-    .option("--train <method>", "train: full, lora, lora-RANK, qlora, prefix, dpo, rlhf, distillation")
+    .option("--train <method>", "train: full, lora, lora-RANK, qlora, prefix, dpo, rlhf (ppo), grpo, distillation")
     .option("--zero <stage>", "ZeRO stage 0 to 3 (default: the best)", whole(0))
     .option("--constrain <axes>", "fix axes: tp=2,pp=2")
     .option("--ranks <n>", "fix the number of ranks; a CPU hosts several", whole(1))
@@ -263,15 +260,22 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   const [inventory] = inventories;
   if (inventory === undefined) throw new InvalidArgumentError("--hardware", flags.hardware, "a machine");
   if (inventories.length > 1) {
-    refuseWith(flags, "--hardware A,B", ["export", "outputFile", "slo", "users", "disaggregate"]);
+    refuseWith(flags, "--hardware A,B", ["export", "outputFile", "disaggregate"]);
     const named = inventories.map((own, at) => ({ name: names[at] ?? "", inventory: own }));
+    if (asksForLoad(flags)) {
+      checkLoadFlags(flags);
+      return printComparedLoads(asked, named, flags, prices);
+    }
     const rows = compareHardware(asked, named, prices);
     if (flags.json === true) printJson({ schemaVersion: 1, hardware: rows });
     else print(`${renderComparison(rows)}\n`);
     return rows.some((row) => row.plan !== undefined) ? EXIT.done : EXIT.checkFailed;
   }
   if (flags.disaggregate === true) return answerDisaggregated({ ...asked, inventory }, flags);
-  if (flags.slo !== undefined || flags.users !== undefined) return answerLoad({ ...asked, inventory }, flags);
+  if (asksForLoad(flags)) {
+    checkLoadFlags(flags);
+    return printLoad({ ...asked, inventory }, flags, prices);
+  }
   const request = { ...asked, inventory };
   const cheapest = objective === "cost" ? cheapestPlan(request, prices) : undefined;
   const found = cheapest === undefined ? planModel(request) : { ...planModel(request), plans: [cheapest], near: [] };
@@ -333,17 +337,9 @@ function refuseWith(flags: Flags, what: string, names: readonly (keyof Flags)[])
   }
 }
 
-/** `--users` and `--slo`: how many users the machine takes. */
-function answerLoad(request: PlanRequest, flags: Flags): number {
-  if (flags.train !== undefined)
-    throw new InvalidArgumentError("--slo", flags.slo ?? "", "no --train: it serves nobody");
+function checkLoadFlags(flags: Flags): void {
+  checkServes(flags, flags.train);
   refuseWith(flags, "--slo or --users", ["batch", "export", "outputFile"]);
-  const level = flags.slo === undefined ? {} : readServiceLevel(flags.slo);
-  const load = largestLoad(request, level, flags.users);
-  const wanted = flags.slo ?? "what memory allows";
-  if (flags.json === true) printJson({ schemaVersion: 1, load: load ?? null });
-  else print(`${renderLoad(load, flags.users === undefined ? wanted : `${wanted} with ${flags.users} users`)}\n`);
-  return load === undefined ? EXIT.checkFailed : EXIT.done;
 }
 
 /** `--disaggregate`: how many workers read prompts, and how many generate. */

@@ -114,11 +114,13 @@ const NAMES = Object.keys({
 function nvidiaGeneration(arch: string | undefined, name: string): string {
   const capability = Number(arch);
   if (!(capability > 0)) return "nvidia";
-  if (capability >= 12.1 || (capability >= 11 && capability < 12)) return "spark";
+  if (capability >= 12.1) return "spark";
   if (capability >= 12) return "blackwell-rtx";
+  if (capability >= 11) return "thor";
   if (capability >= 10) return "blackwell";
   if (capability >= 9) return /PCIe|NVL/.test(name) ? "hopper-pcie" : "hopper";
   if (capability >= 8.9) return "ada";
+  if (capability === 8.7) return "orin";
   if (capability >= 8.6) return "ampere-rtx";
   if (capability >= 8) return "ampere";
   return "volta";
@@ -152,6 +154,8 @@ export function generationOf(device: Device): string {
  */
 const NEAREST: Readonly<Record<string, { readonly like: string; readonly names?: readonly ConstantName[] }>> =
   wordTable({
+    "llama.cpp/thor": { like: "llama.cpp/spark" },
+    "llama.cpp/orin": { like: "llama.cpp/ampere-rtx" },
     "vllm/cdna4": { like: "vllm/cdna3" },
     "vllm/cdna2": { like: "vllm/cdna3", names: ["layerOverheadUs", "stepOverheadUs", "sequenceOverheadUs"] },
     ...Object.fromEntries(

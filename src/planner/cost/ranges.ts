@@ -30,6 +30,8 @@ const PARTS_OF: Readonly<Record<string, string>> = wordTable({
   "blackwell-rtx": "RTX PRO 6000 and RTX 50",
   spark: "DGX Spark",
   volta: "V100 and T4",
+  orin: "Jetson Orin",
+  thor: "Jetson Thor",
   cdna2: "MI250",
   cdna3: "MI300X",
   cdna4: "MI355X",

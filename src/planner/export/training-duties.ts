@@ -19,6 +19,7 @@ const METHODS: Readonly<Record<string, string>> = wordTable({
   prefix: "train prefixes of attention (PEFT's PrefixTuningConfig) with the base frozen",
   dpo: "train by DPO, with a frozen reference model on the same layout",
   rlhf: "train by PPO: policy and critic train, reference and reward model run forward on the same layout",
+  grpo: "train by GRPO: the policy trains, a reference model runs forward on the same layout",
   distillation: "distil from a frozen teacher of the same size on the same layout",
 });
 

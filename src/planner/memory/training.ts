@@ -9,7 +9,7 @@ import type { WeightFormat } from "./formats.ts";
 import { weightFormat } from "./formats.ts";
 import { modelBytes } from "./weights.ts";
 
-export const TRAINING_METHODS = ["full", "lora", "qlora", "prefix", "dpo", "rlhf", "distillation"] as const;
+export const TRAINING_METHODS = ["full", "lora", "qlora", "prefix", "dpo", "rlhf", "grpo", "distillation"] as const;
 export type TrainingMethod = (typeof TRAINING_METHODS)[number];
 
 export type ZeroStage = 0 | 1 | 2 | 3;
@@ -91,7 +91,7 @@ export interface MethodSpec {
 }
 
 /**
- * Reads a method's name: `full`, `lora`, `lora-32` (rank), `qlora`, `qlora-8bit`, `prefix`, `dpo`, `rlhf`,
+ * Reads a method's name: `full`, `lora`, `lora-32` (rank), `qlora`, `qlora-8bit`, `prefix`, `dpo`, `rlhf` (or `ppo`), `grpo`,
  * `distillation`.
  * @throws InvalidArgumentError naming the methods
  */
@@ -118,7 +118,11 @@ export function trainingMethod(text: string, argument = "train"): MethodSpec {
       return { ...base, method: "prefix", adapter: { kind: "prefix", tokens: 32 } };
     case "dpo":
       return { ...base, method: "dpo", frozenModels: 1 };
+    case "grpo":
+      // The policy trains, the reference runs forward; there is no critic (arXiv 2402.03300).
+      return { ...base, method: "grpo", frozenModels: 1 };
     case "rlhf":
+    case "ppo":
       // PPO: policy and critic train; reference and reward model run forward (InstructGPT, arXiv 2203.02155).
       return { ...base, method: "rlhf", trainedModels: 2, frozenModels: 2 };
     case "distillation":
@@ -127,7 +131,7 @@ export function trainingMethod(text: string, argument = "train"): MethodSpec {
       throw new InvalidArgumentError(
         argument,
         text,
-        "full, lora, lora-RANK, qlora, qlora-8bit, prefix, dpo, rlhf or distillation",
+        "full, lora, lora-RANK, qlora, qlora-8bit, prefix, dpo, rlhf (ppo), grpo or distillation",
       );
   }
 }

@@ -26,8 +26,12 @@ export class Infeasibles {
 
   /** The first of them in words. */
   rejected(most: number): readonly Rejected[] {
-    return [...this.#known.values()]
-      .slice(0, Math.max(0, most))
-      .map(({ axes, why, score }) => ({ axes, kind: why.kind, reason: why.reason(), score }));
+    return [...this.#known.values()].slice(0, Math.max(0, most)).map(({ axes, why, score }) => ({
+      axes,
+      kind: why.kind,
+      reason: why.reason(),
+      score,
+      ...(why.neededBytes === undefined ? {} : { neededBytes: Math.ceil(why.neededBytes) }),
+    }));
   }
 }

@@ -44,6 +44,8 @@ export interface WorkloadRequest {
   readonly pipelineSchedule?: PipelineSchedule;
   /** What waits in host memory: optimizer states, or these and the weights. Default: nothing. */
   readonly offload?: Offload;
+  /** Tokens of each sequence that the policy generates before a step of PPO or GRPO. Default: rollouts are not counted. */
+  readonly rolloutTokens?: number;
   /** Matrices that LoRA adapts. Default: all. */
   readonly loraTargets?: LoraTargets;
   /** Whose kernels and schedulers time the plan. Default: the engine that people run the format with on the device. */
