@@ -14,8 +14,8 @@ import type { Workload } from "./search/workload.ts";
 
 /** Engines that serve, of those whose speed is known. */
 const SERVING_ENGINES = ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "pytorch"] as const;
-/** PyTorch is what is left where none of these serves a format. */
-const SERVERS = SERVING_ENGINES.filter((engine) => engine !== "pytorch");
+/** Those with an export. PyTorch is what is left where none of them serves a format. */
+export const SERVERS = SERVING_ENGINES.filter((engine) => engine !== "pytorch");
 
 /** Axes that an export has no words for: a plan for it has them at 1. */
 const AXIS_LIMITS: Readonly<Partial<Record<ExportTarget, Partial<PlanAxisSizes>>>> = {

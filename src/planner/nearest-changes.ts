@@ -3,9 +3,12 @@
  * change that is named has been planned.
  */
 import { UnsupportedError } from "../core/index.ts";
-import { findPart, type Inventory } from "../machine/topology/index.ts";
-import { engineNotes, exportProblem } from "./engine-limits.ts";
-import { EXPORT_TARGETS } from "./export/engines.ts";
+import { type Device, findPart, type Inventory } from "../machine/topology/index.ts";
+import { exportProblem, SERVERS } from "./engine-limits.ts";
+import { runsEngine } from "./export/device-support.ts";
+import { EXPORT_TARGETS, type ExportTarget } from "./export/engines.ts";
+import { servesFormat } from "./export/format-support.ts";
+import { effectiveBits, weightFormat } from "./memory/formats.ts";
 import { kvBytesByLayer } from "./memory/kv-cache.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
@@ -64,10 +67,12 @@ function halves(value: number, least = 1): number[] {
   return sizes;
 }
 
+/** Formats to try, most exact first: of several, since no engine serves them all. llama.cpp has no 8-bit floats. */
 const SMALL_CACHES = ["fp8", "q8_0"] as const;
+const LIGHT_FORMATS = ["fp8", "int8", "q8_0", "awq-4-g128", "gptq-4-g128", "q4_k_m", "q3_k_m", "q2_k"] as const;
 
 /** Attempts of each kind, in the order of what they give up: the first of a kind that fits is named. */
-function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
+function attempts(request: PlanRequest, engine: string | undefined): readonly (readonly Attempt[])[] {
   const { model, inventory, train } = request;
   const workload = resolveWorkload(model, request, request.objective ?? "latency");
   const change = (text: string, more: Partial<PlanRequest>): Attempt => ({
@@ -99,11 +104,12 @@ function attempts(request: PlanRequest): readonly (readonly Attempt[])[] {
     ];
   }
   const isWide = workload.kv.bytes >= 2;
-  const lighter = ["fp8", "int8", "awq-4-g128", "q3_k_m", "q2_k"].filter(
-    (name) => name !== workload.format.name && workload.format.bits > (name === "fp8" || name === "int8" ? 8 : 4),
+  const lighter = LIGHT_FORMATS.filter(
+    (name) =>
+      effectiveBits(weightFormat(name)) < effectiveBits(workload.format) &&
+      accelerators(inventory).some((device) => isServed(device, name, engine)),
   );
   return [
-    // llama.cpp has no 8-bit floats.
     isWide ? SMALL_CACHES.map((kv) => change(`--kv ${kv}`, { kv })) : [],
     lighter.map((quant) => change(`--quant ${quant}`, { quant })),
     lighter.flatMap((quant) => SMALL_CACHES.map((kv) => change(`--quant ${quant} --kv ${kv}`, { quant, kv }))),
@@ -136,7 +142,7 @@ function partKey(inventory: Inventory): string | undefined {
 
 /**
  * Changes that make a request fit on its own hardware, nearest first: each has been planned, and the export to `target` (by
- * default to the plan's own engine) would take it. Empty where none helps. `judge` gives the plan of a change that is good
+ * default to any engine that serves) would take it. Empty where none helps. `judge` gives the plan of a change that is good
  * enough: by default any plan is.
  * @example
  * import { modelPreset, nearestChanges } from "chorale/planner";
@@ -150,12 +156,15 @@ export function nearestChanges(
   judge: (changed: PlanRequest) => ShardingPlan | undefined = planOf,
 ): readonly NearestChange[] {
   const found: NearestChange[] = [];
-  for (const kind of attempts(request)) {
+  const engine = target ?? request.engine;
+  for (const kind of attempts(request, engine)) {
     if (found.length >= most) break;
     for (const attempt of kind) {
       const plan = judge(attempt.request);
       if (plan === undefined || isOnCpu(plan, attempt.request.inventory)) continue;
-      if (!isExportable(plan, attempt.request.inventory, target)) continue;
+      if (!isExportable(plan, attempt.request.inventory, engine)) continue;
+      // The same plan as of a smaller change.
+      if (found.some((other) => other.plan.score === plan.score && sameMemory(other.plan, plan))) continue;
       found.push({ change: attempt.change, plan });
       break;
     }
@@ -173,12 +182,27 @@ function planOf(request: PlanRequest): ShardingPlan | undefined {
   }
 }
 
-/** A format that no engine serves on the devices is no advice, and neither is what the engine's export would refuse. */
-function isExportable(plan: ShardingPlan, inventory: Inventory, target = plan.workload.engine): boolean {
-  if (plan.workload.mode === "inference" && engineNotes(plan, inventory).length > 0) return false;
-  const known = EXPORT_TARGETS.find((name) => name === target);
-  return known === undefined || exportProblem(plan, known, inventory) === undefined;
+/** The engines that a plan may go to: the one that is named, else any that serves. */
+const enginesOf = (named: string | undefined): readonly ExportTarget[] =>
+  named === undefined ? SERVERS : EXPORT_TARGETS.filter((name) => name === named);
+
+/** Says whether a format of weights is to be had on a device. */
+function isServed(device: Device, format: string, named: string | undefined): boolean {
+  const engines = enginesOf(named);
+  return (
+    engines.length === 0 ||
+    engines.some((engine) => runsEngine(engine, device) && servesFormat(engine, "weights", format, device))
+  );
 }
+
+/** What every engine refuses is no advice. A training script of one's own refuses nothing. */
+function isExportable(plan: ShardingPlan, inventory: Inventory, named: string | undefined): boolean {
+  if (named === undefined && plan.workload.mode === "training") return true;
+  const engines = enginesOf(named);
+  return engines.length === 0 || engines.some((engine) => exportProblem(plan, engine, inventory) === undefined);
+}
+
+const sameMemory = (a: ShardingPlan, b: ShardingPlan) => a.memory.peakRankBytes === b.memory.peakRankBytes;
 
 function isOnCpu(plan: ShardingPlan, inventory: Inventory): boolean {
   const id = plan.ranks[0]?.deviceId;

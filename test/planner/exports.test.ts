@@ -84,6 +84,32 @@ describe("chorale plan --export", () => {
     expect(text).toMatch(/note: cannot be exported to \S+ [\d.]+: cp=2 in .*--constrain cp=1/);
   });
 
+  it("leaves memory that a server's pools cannot have", async () => {
+    const at = "llama-3.1-8b --hardware h100 --context 4k --objective throughput --export";
+    expect((await plan(`${at} vllm`)).text).toContain("--gpu-memory-utilization 0.95");
+    expect((await plan(`${at} sglang`)).text).toMatch(/--mem-fraction-static 0\.\d+/);
+    expect((await plan(`${at} vllm --gpu-memory-utilization 0.8`)).text).toContain("--gpu-memory-utilization 0.8");
+  });
+
+  it("asks for a folder or an id where no Hub id is known", async () => {
+    expect((await plan("grok-1 --hardware hgx-h200-8 --context 4k --export vllm --quant fp8")).text).toContain(
+      "no Hub id is known here for grok-1",
+    );
+  });
+
+  it("serves and trains in f16 where the GPUs have no bf16, and says so", async () => {
+    const served = await plan("qwen3-4b --hardware t4 --context 2k --export vllm");
+    expect(served.text).toMatch(/# these GPUs have no bf16[\s\S]*--dtype float16/);
+    const trained = await plan("qwen3-4b --hardware v100 --train lora --context 1k --batch 2 --export deepspeed");
+    expect(trained.text).toMatch(/"fp16"[\s\S]*# these GPUs have no bf16/);
+  });
+
+  it("gives every launcher of several hosts a place to meet", async () => {
+    const at = ["llama-3.1-70b", "--hardware", "4x hgx-h100-8", "--train", "full", "--batch", "256", "--export"];
+    expect((await runCli("plan", ...at, "megatron-lm")).out).toContain("--rdzv-endpoint $HEAD_ADDRESS:29500");
+    expect((await runCli("plan", ...at, "deepspeed")).out).toContain("--hostfile FILE");
+  });
+
   it("trains within what the trainer has, where the choice is free", async () => {
     const at = "llama-3.1-8b --train full --hardware hgx-h100-8 --export";
     expect((await plan(`${at} megatron-lm --train-precision fp8 --checkpointing full`)).text).toMatch(

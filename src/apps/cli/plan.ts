@@ -308,10 +308,14 @@ function checkExport({ export: target, engine }: Flags): void {
   }
 }
 
-/** A plan that is exported is timed for the engine that it goes to. */
-function engineOf({ export: target, train }: Flags): Pick<PlanRequest, "engine"> {
+/** Share of memory that a server's pools may take: what is left holds what other processes and fragments take. */
+const EXPORTED_MEMORY_SHARE = 0.95;
+
+/** A plan that is exported is timed for the engine that it goes to, and leaves memory that its pools cannot have. */
+function engineOf({ export: target, train }: Flags): Pick<PlanRequest, "engine" | "gpuMemoryUtilization"> {
   const engine = ENGINES.find((name) => name === target);
-  return engine === undefined || train !== undefined ? {} : { engine };
+  if (engine === undefined || train !== undefined) return {};
+  return engine === "llama.cpp" ? { engine } : { engine, gpuMemoryUtilization: EXPORTED_MEMORY_SHARE };
 }
 
 /** The ZeRO stage that is asked for, or the one that the trainer of the export leaves no choice of. */

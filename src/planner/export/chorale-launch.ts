@@ -1,5 +1,6 @@
 /** A plan as the launch line of chorale's own example, and the plan that it reads. */
 import { checkServing, type Exporter, refusal, refuseAxes, shellWord } from "./exporter.ts";
+import { isHubId } from "./hub-ids.ts";
 
 const TARGET = "chorale";
 
@@ -29,6 +30,7 @@ export const choraleLaunch: Exporter = (plan, { model }) => {
     env: {},
     files: { "plan.json": `${JSON.stringify(plan, null, 2)}\n` },
     notes: [
+      ...(isHubId(model) ? [`--model is a folder: download ${model} into one`] : []),
       `the plan has room for ${batch} sequence(s) of ${contextTokens} tokens: give --prompt once for each`,
       ...(isWide
         ? []

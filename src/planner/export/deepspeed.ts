@@ -2,8 +2,15 @@
 import { wordTable } from "../../core/index.ts";
 import type { ShardingPlan } from "../plan.ts";
 import { type Exporter, installNotes, needsMode, refusal, refuseAxes } from "./exporter.ts";
-import { lacksBf16 } from "./format-support.ts";
-import { checkpointingDuty, dutyNotes, methodDuty, ropeDuty, scheduleNotes } from "./training-duties.ts";
+import {
+  checkpointingDuty,
+  dutyNotes,
+  HALF_NOTE,
+  methodDuty,
+  ropeDuty,
+  scheduleNotes,
+  trainsInHalf,
+} from "./training-duties.ts";
 
 const TARGET = "deepspeed";
 
@@ -55,13 +62,6 @@ function offloadOf({ workload }: ShardingPlan): object {
   return { offload_optimizer: onHost, ...(offload === "all" ? { offload_param: onHost } : {}) };
 }
 
-/** bf16, or fp16 on GPUs that lack it. */
-export function trainsInHalf(plan: ShardingPlan): boolean {
-  return (plan.hardware ?? []).some(lacksBf16);
-}
-
-export const HALF_NOTE = "these GPUs have no bf16: it trains in fp16 with loss scaling, in the same bytes";
-
 export const deepspeed: Exporter = (plan, { model, numHosts }) => {
   needsMode(plan, TARGET, "training");
   refuseAxes(plan, TARGET, ["pp", "ep", "cp"], "its config file has no field for it");
@@ -106,6 +106,7 @@ export const deepspeed: Exporter = (plan, { model, numHosts }) => {
       "train.py is yours, and so is the learning rate (optimizer.params.lr)",
       ...installNotes(TARGET, plan),
       ...(needs === undefined ? [] : [`needs ${needs}`]),
+      ...(numHosts > 1 ? ["its launcher finds the hosts in /job/hostfile, or in --hostfile FILE"] : []),
       ...(isHalf ? [HALF_NOTE] : []),
       ...dutyNotes("train.py", [
         `load ${model} and read sequences of ${plan.workload.contextTokens} tokens`,

@@ -6,7 +6,7 @@ import { wordTable } from "../../core/index.ts";
 import { oneOf } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { MODEL_PRESETS, modelPreset } from "../model/presets.ts";
-import type { ShardingPlan } from "../plan.ts";
+import type { PlanDevices, ShardingPlan } from "../plan.ts";
 import { choraleLaunch } from "./chorale-launch.ts";
 import { deepspeed } from "./deepspeed.ts";
 import { EXPORT_TARGETS, EXPORT_VERSIONS, type ExportTarget, SERVING_TARGETS, TRAINING_TARGETS } from "./engines.ts";
@@ -27,6 +27,8 @@ export interface ExportOptions {
   readonly modelPath?: string;
   /** Whether the weights there are in the plan's format. Default: not known, and taken for granted. */
   readonly isQuantized?: boolean;
+  /** `modelPath` is neither a folder nor an id of the Hub: a note asks for one. */
+  readonly isUnknown?: boolean;
   /** Hosts that the plan's devices are on, in order; from `numHostsOf`. Default 1. */
   readonly numHosts?: number;
   /** Environment that shows the engine the plan's devices only, in rank order; from `visibleDevices`. */
@@ -40,6 +42,8 @@ export function numHostsOf(plan: ShardingPlan, inventory: Pick<Inventory, "topol
   return Math.max(1, new Set(hosts).size);
 }
 
+const servesModelOpt = ({ family, arch }: PlanDevices): boolean => family === "nvidia-gpu" && !(Number(arch) < 8.9);
+
 /**
  * The model of an export's command line, and whether its weights are in the plan's format: the user's own id or path, else the
  * repository that is known to hold the preset in that format, else the preset's own.
@@ -49,16 +53,19 @@ export function exportedModel(
   plan: ShardingPlan,
   target: string,
   { text, isPath }: { readonly text: string; readonly isPath: boolean },
-): Pick<ExportOptions, "modelPath" | "isQuantized"> {
+): Pick<ExportOptions, "modelPath" | "isQuantized" | "isUnknown"> {
   const { weightFormat, checkpointFormat } = plan.workload;
   const isQuantized = checkpointFormat === undefined || checkpointFormat === weightFormat;
   if (isPath || isHubId(text)) return { modelPath: text, isQuantized };
   const { name } = plan.model;
   const known = quantizedHubId(name, target === "llama.cpp" ? `gguf:${weightFormat}` : weightFormat);
-  if (known !== undefined) return { modelPath: known, isQuantized: true };
+  // ModelOpt's FP8 checkpoints are read where there are NVIDIA's units for it; elsewhere engines convert the base.
+  const isFor = !known?.startsWith("nvidia/") || (plan.hardware ?? []).every((device) => servesModelOpt(device));
+  if (known !== undefined && isFor) return { modelPath: known, isQuantized: true };
   // A preset's repository holds the preset's own format, whatever the name's suffix asked for.
   const own = MODEL_PRESETS.includes(name) ? modelPreset(name).weightFormat : checkpointFormat;
-  return { modelPath: hubId(text, name) ?? text, isQuantized: own === weightFormat };
+  const id = hubId(text, name);
+  return { modelPath: id ?? text, isQuantized: own === weightFormat, isUnknown: id === undefined };
 }
 
 /** What limits a driver to some of its devices. */
@@ -112,6 +119,9 @@ export function exportPlan(plan: ShardingPlan, target: string, options: ExportOp
     numHosts: options.numHosts ?? 1,
   });
   const notes = [...exported.notes];
+  if (options.isUnknown === true) {
+    notes.push(`no Hub id is known here for ${options.modelPath}: put a folder or an id in its place`);
+  }
   const env = { ...(name === "chorale" ? {} : options.env), ...exported.env };
   if (name === "deepspeed" && options.env !== undefined && Object.keys(options.env).length > 0) {
     notes.push("its launcher ignores visible devices beside --num_gpus: pass --include localhost:INDEXES in its place");

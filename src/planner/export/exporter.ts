@@ -107,6 +107,14 @@ export function unevenNote(plan: ShardingPlan): string[] {
   return isEven(counts) ? [] : [`splits layers evenly; the plan has ${counts.join(", ")}`];
 }
 
+/** A start of every rank by PyTorch's launcher, with a meeting place where there are several hosts. */
+export function torchrunWords(plan: ShardingPlan, numHosts: number, script: string): string[] {
+  const perHost = Math.ceil(plan.mesh.worldSize / numHosts);
+  const rendezvous =
+    numHosts > 1 ? ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$HEAD_ADDRESS:29500", "--rdzv-id", "chorale"] : [];
+  return ["torchrun", "--nnodes", String(numHosts), "--nproc-per-node", String(perHost), ...rendezvous, script];
+}
+
 /** Flags of sizes above 1. */
 export function sizes(pairs: readonly (readonly [string, number])[]): string[] {
   return pairs.flatMap(([flag, size]) => (size > 1 ? [flag, String(size)] : []));

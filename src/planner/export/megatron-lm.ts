@@ -1,9 +1,18 @@
 /** A plan as a command line of Megatron-LM. Flags: megatron/training/arguments.py of core_v0.12.0. */
 import type { ShardingPlan } from "../plan.ts";
-import { HALF_NOTE, trainsInHalf } from "./deepspeed.ts";
-import { type Exporter, installNotes, isEven, needsMode, option, refusal, sizes, stageLayers } from "./exporter.ts";
+import {
+  type Exporter,
+  installNotes,
+  isEven,
+  needsMode,
+  option,
+  refusal,
+  sizes,
+  stageLayers,
+  torchrunWords,
+} from "./exporter.ts";
 import { ropeScaling } from "./serving.ts";
-import { scheduleNotes } from "./training-duties.ts";
+import { HALF_NOTE, scheduleNotes, trainsInHalf } from "./training-duties.ts";
 
 const TARGET = "megatron-lm";
 /** Chunks of layers of a stage that the planner's interleaved schedule counts on. */
@@ -87,12 +96,11 @@ export const megatron: Exporter = (plan, { numHosts }) => {
     throw refusal(`ZeRO stage ${zeroStage}`, TARGET, "plan with --zero 1: its distributed optimizer is stage 1");
   }
   const { tp, pp, ep, cp, dp } = plan.mesh.axes;
-  const perHost = Math.ceil(plan.mesh.worldSize / numHosts);
   const rope = ropeScaling(plan, TARGET);
   const isHalf = trainsInHalf(plan);
   const { flags: scheduleFlags, notes } = schedule(plan);
   const words = [
-    ...["torchrun", "--nnodes", String(numHosts), "--nproc-per-node", String(perHost), "pretrain_gpt.py"],
+    ...torchrunWords(plan, numHosts, "pretrain_gpt.py"),
     ...sizes([
       ["--tensor-model-parallel-size", tp],
       ["--pipeline-model-parallel-size", pp],

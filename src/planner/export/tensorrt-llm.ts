@@ -128,7 +128,7 @@ export const tensorrt: Exporter = (plan, place) => {
         ? [`start it under mpirun or srun over the ${place.numHosts} hosts, with trtllm-llmapi-launch`]
         : []),
       // It has no flag for the weights' format: the checkpoint's own files say.
-      ...(isPlainDtype(workload.weightFormat) || place.isQuantized === true
+      ...(isPlainDtype(workload.weightFormat) || place.isQuantized !== undefined
         ? []
         : [`the checkpoint itself must be in ${workload.weightFormat} (ModelOpt)`]),
       ...(ep > 1 && !isAttentionApart

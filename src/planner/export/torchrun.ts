@@ -2,15 +2,17 @@
 
 import { wordTable } from "../../core/index.ts";
 import { PLAN_AXES, type ShardingPlan } from "../plan.ts";
-import { type Exporter, installNotes, refusal } from "./exporter.ts";
+import { type Exporter, installNotes, refusal, torchrunWords } from "./exporter.ts";
 import {
   checkpointingDuty,
   dutyNotes,
+  HALF_NOTE,
   methodDuty,
   optimizerDuty,
   precisionDuty,
   ropeDuty,
   scheduleNotes,
+  trainsInHalf,
 } from "./training-duties.ts";
 
 const TARGET = "torchrun";
@@ -32,7 +34,7 @@ function trainingDuties(plan: ShardingPlan): (string | undefined)[] {
   const steps = Math.max(1, Math.ceil(batch / (dp * ep * microBatch)));
   return [
     methodDuty(plan),
-    `take ${microBatch} sequence(s) of ${contextTokens} tokens a pass and accumulate ${steps} passes`,
+    `take ${microBatch} sequence(s) of ${contextTokens} tokens a pass and accumulate ${steps} pass(es)`,
     `shard by ZeRO stage ${zeroStage}`,
     optimizerDuty(plan),
     `keep gradients in ${gradients ?? "bf16"}`,
@@ -71,25 +73,14 @@ export const torchrun: Exporter = (plan, { model, numHosts }) => {
     );
   }
   const layout = PLAN_AXES.map((axis) => `${axis}=${plan.mesh.axes[axis]}`).join(" x ");
-  const perHost = Math.ceil(plan.mesh.worldSize / numHosts);
-  const rendezvous =
-    numHosts > 1 ? ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$HEAD_ADDRESS:29500", "--rdzv-id", "chorale"] : [];
-  const words = [
-    "torchrun",
-    "--nnodes",
-    String(numHosts),
-    "--nproc-per-node",
-    String(perHost),
-    ...rendezvous,
-    "script.py",
-  ];
   return {
-    command: words.join(" "),
+    command: torchrunWords(plan, numHosts, "script.py").join(" "),
     env: {},
     files: {},
     notes: [
       `script.py is yours; ranks are numbered as in the plan: ${layout}`,
       ...installNotes(TARGET, plan),
+      ...(plan.workload.mode === "training" && trainsInHalf(plan) ? [HALF_NOTE] : []),
       ...dutyNotes("script.py", [`load ${model}`]),
       ...dutyNotes("script.py", plan.workload.mode === "training" ? trainingDuties(plan) : servingDuties(plan)),
       ...scheduleNotes(plan),

@@ -4,6 +4,7 @@
  */
 import { wordTable } from "../../core/index.ts";
 import type { ShardingPlan } from "../plan.ts";
+import { lacksBf16 } from "./format-support.ts";
 
 /** What makes each optimizer in Python. */
 const OPTIMIZERS: Readonly<Record<string, string>> = wordTable({
@@ -81,3 +82,10 @@ export function scheduleNotes(plan: ShardingPlan): string[] {
     ? [`the plan has one stage: a pipeline schedule (${pipelineSchedule}) changes nothing`]
     : [];
 }
+
+/** bf16, or fp16 on GPUs that lack it. */
+export function trainsInHalf(plan: ShardingPlan): boolean {
+  return (plan.hardware ?? []).some(lacksBf16);
+}
+
+export const HALF_NOTE = "these GPUs have no bf16: it trains in fp16 with loss scaling, in the same bytes";

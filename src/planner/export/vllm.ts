@@ -16,6 +16,7 @@ import {
   checkpointOf,
   DRAFT_MODEL,
   draftNotes,
+  fullestMemory,
   hfRopeScaling,
   isPlainDtype,
   jsonWord,
@@ -54,12 +55,20 @@ function formats(plan: ShardingPlan, namesFormat: boolean): string[] {
   ];
 }
 
+const isOnCpus = (plan: ShardingPlan): boolean => plan.hardware?.some(({ family }) => family === "cpu") ?? false;
+
 /** The share of memory: as asked, or where the plan needs more than the default. */
 function memoryShare(plan: ShardingPlan): number | undefined {
   const { gpuMemoryUtilization } = plan.workload;
-  const isOnCpu = plan.hardware?.some(({ family }) => family === "cpu") ?? false;
+  // On CPUs the share is of nothing: VLLM_CPU_KVCACHE_SPACE says what the cache may take.
+  if (isOnCpus(plan)) return undefined;
   const needed = neededShare(plan);
-  return gpuMemoryUtilization ?? (needed > DEFAULT_SHARE && !isOnCpu ? needed : undefined);
+  return gpuMemoryUtilization ?? (needed > DEFAULT_SHARE ? needed : undefined);
+}
+
+/** The KV cache of the fullest rank in whole GiB, at least one. */
+function cacheGib(plan: ShardingPlan): number {
+  return Math.max(1, Math.ceil(fullestMemory(plan).kvBytes / 2 ** 30));
 }
 
 function speculative(plan: ShardingPlan): string[] {
@@ -110,7 +119,10 @@ export const vllm: Exporter = (plan, place) => {
   ];
   return {
     command: words.join(" "),
-    env: isEven(counts) ? {} : { VLLM_PP_LAYER_PARTITION: counts.join(",") },
+    env: {
+      ...(isEven(counts) ? {} : { VLLM_PP_LAYER_PARTITION: counts.join(",") }),
+      ...(isOnCpus(plan) ? { VLLM_CPU_KVCACHE_SPACE: String(cacheGib(plan)) } : {}),
+    },
     files: {},
     notes: [
       ...notes,
