@@ -85,6 +85,18 @@ function decoder(
   };
 }
 
+/** A text model in `text_config`, with a vision tower in front of it where the config has one. */
+function withTower(text: Architecture, tower: typeof gemma3VisionTower): Architecture {
+  return (config) => {
+    const own = config.optionalObject("text_config");
+    if (own === undefined) throw config.error("text_config", "is missing");
+    const draft = text(own);
+    const vision = config.optionalObject("vision_config");
+    if (vision === undefined) return draft;
+    return { ...draft, embeddings: [...draft.embeddings, ...tower(vision, draft.hiddenSize)] };
+  };
+}
+
 const llama = decoder((config) => {
   const bias = config.bool("attention_bias", false);
   return { attention: { qkvBias: bias, outBias: bias }, mlpBias: config.bool("mlp_bias", false) };
@@ -133,14 +145,7 @@ const gemma3Text = decoder(
   { tied: true, headDim: 256, numHeads: 8, numKvHeads: 4, vocabSize: 262_208 },
 );
 
-function gemma3(config: ConfigReader): Draft {
-  const text = config.optionalObject("text_config");
-  if (text === undefined) throw config.error("text_config", "is missing");
-  const draft = gemma3Text(text);
-  const vision = config.optionalObject("vision_config");
-  if (vision === undefined) return draft;
-  return { ...draft, embeddings: [...draft.embeddings, ...gemma3VisionTower(vision, draft.hiddenSize)] };
-}
+const gemma3 = withTower(gemma3Text, gemma3VisionTower);
 
 const phi3 = decoder((config) => {
   const window = config.optionalInt("sliding_window");
@@ -314,14 +319,7 @@ function llama4Text(config: ConfigReader): Draft {
   return { ...base, ...ends(base), layers };
 }
 
-function llama4(config: ConfigReader): Draft {
-  const text = config.optionalObject("text_config");
-  if (text === undefined) throw config.error("text_config", "is missing");
-  const draft = llama4Text(text);
-  const vision = config.optionalObject("vision_config");
-  if (vision === undefined) return draft;
-  return { ...draft, embeddings: [...draft.embeddings, ...llama4VisionTower(vision, draft.hiddenSize)] };
-}
+const llama4 = withTower(llama4Text, llama4VisionTower);
 
 /** `null` says that queries are not compressed; a config without the field has its class's default (DeepSeek-V3: 1536). */
 function queryRank(config: ConfigReader, type: string | undefined): number | undefined {
