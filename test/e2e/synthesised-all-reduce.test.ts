@@ -133,4 +133,42 @@ describe("a synthesised all-reduce", () => {
     expect(err).toMatch(message);
     expect(readFileSync(file, "utf8")).toContain("another");
   });
+
+  it("and an all-gather and a reduce-scatter of unequal shares run right", async () => {
+    const shares = ["1/2", "0", "1/3", "1/6"];
+    const network = join(folder, "line-of-four.network.json");
+    const ids = ["a", "b", "c", "d"];
+    const edges = ids.slice(1).flatMap((to, i) => [
+      { from: ids[i], to, capacity: "10" },
+      { from: to, to: ids[i], capacity: "10" },
+    ]);
+    writeFileSync(network, JSON.stringify({ nodes: ids.map((id) => ({ id, kind: "rank" })), edges }));
+    const words = ["--topology", network, "--pieces", "2", ...shares.flatMap((share) => ["--share", share])];
+    const files = ["all_gather", "reduce_scatter"].map((op) => join(folder, `${op}.json`));
+    for (const [i, op] of ["all_gather", "reduce_scatter"].entries()) {
+      expect(await runCli("synth", op, ...words, "-o", files[i] as string)).toMatchObject({ code: 0, err: "" });
+    }
+    const outcomes = await onRanks(
+      4,
+      async ({ comm, rank, load, data }) => {
+        const { planFromJson } =
+          await load<typeof import("../../src/authoring/interchange/index.ts")>("authoring/interchange");
+        const { provePlan } = await load<typeof import("../../src/authoring/verifier/index.ts")>("authoring/verifier");
+        const [gather, scatter] = [planFromJson(data[0]), planFromJson(data[1])];
+        if (!provePlan(gather).ok || !provePlan(scatter).ok) return "not proved";
+        const starts = [0, 180, 180, 300, 360];
+        const [start, end] = [starts[rank] as number, starts[rank + 1] as number];
+        const all = Float32Array.from({ length: 360 }, (_, i) => i);
+        const gathered = new Float32Array(360);
+        await comm.run(gather, { input: all.slice(start, end), output: gathered });
+        const scattered = new Float32Array(end - start);
+        await comm.run(scatter, { input: all.map((value) => value + rank), output: scattered });
+        await comm.close();
+        const wrong = scattered.findIndex((sum, i) => sum !== 4 * (start + i) + 6);
+        return gathered.every((value, i) => value === i) && wrong === -1 ? "right" : `wrong at ${wrong}`;
+      },
+      { data: files.map((file) => readFileSync(file, "utf8")) },
+    );
+    expect(valuesOf(outcomes)).toEqual(Array(4).fill("right"));
+  });
 });

@@ -26,6 +26,7 @@ import {
   type Synthesis,
   sensitivity,
   synthesize,
+  waveTimeUs,
 } from "../../authoring/synthesis/index.ts";
 import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
@@ -199,6 +200,16 @@ function stepUs(network: Network): number {
   return network.edges.reduce((most, { latencyUs = 0 }) => Math.max(most, latencyUs), 0);
 }
 
+/** Hops of which a schedule's time is summed up; of more, the formula of their height is taken, which is an upper estimate. */
+const MOST_HOPS = 300_000;
+
+function timeInPieces(result: Synthesis, sizeBytes: number, pieces: number): number {
+  const { network, schedule, height, time } = result;
+  const numHops = schedule.kind === "trees" ? schedule.trees.length * network.nodes.length : schedule.paths.length;
+  if (numHops <= MOST_HOPS) return waveTimeUs(result, sizeBytes, pieces, stepUs(network));
+  return pipelinedTime(height, stepUs(network), (time.toNumber() * sizeBytes) / 1000, pieces);
+}
+
 async function run(operation: string, flags: Flags): Promise<number> {
   const collective = CERTIFIED_COLLECTIVES.find((name) => name === operation) as CertifiedCollective | undefined;
   if (collective === undefined)
@@ -241,7 +252,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     height: result.height,
     heightBound: result.heightBound,
     parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
-    size: { sizeBytes, pieces, timeUs: pipelinedTime(result.height, stepUs(network), fluidUs, pieces), fluidUs },
+    size: { sizeBytes, pieces, timeUs: timeInPieces(result, sizeBytes, pieces), fluidUs },
     ...(flags.sensitivity === true ? { sensitivity: await sensitivity(network, collective, options) } : {}),
     ...(sizes === undefined ? {} : { envelope: envelope as Omit<Envelope, "plans"> }),
   };
@@ -281,7 +292,7 @@ function render(summary: Summary, result: Synthesis): string {
     summary.optimal
       ? `The schedule reaches it: ${parts}, ${steps}.`
       : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
-    `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, links and their latency allow ${size.timeUs.toFixed(1)} us.`,
+    `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, waves of one step each over links and their latency take ${size.timeUs.toFixed(1)} us.`,
   ];
   if (summary.sensitivity !== undefined) {
     lines.push(

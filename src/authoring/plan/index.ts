@@ -61,7 +61,7 @@ export {
 } from "./execution-plan.ts";
 export { EXECUTOR_LIMITS, type LimitViolation, limitViolations } from "./executor-limits.ts";
 export { hashPlan } from "./hash-plan.ts";
-export { checkPartBytes, chunkBytesOf, type PlanShape, partBytesOf, shapeOf } from "./part-sizes.ts";
+export { checkPartBytes, chunkBytesOf, type PlanShape, partBytesOf, shapeOf, takesWholeChunks } from "./part-sizes.ts";
 export {
   collectiveChunks,
   type Place,

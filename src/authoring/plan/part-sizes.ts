@@ -3,7 +3,7 @@
  * have one size, so one number says everything: the bytes of a part. `plan-layout.ts` has the rule in general.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
-import type { ExecutionPlan } from "./execution-plan.ts";
+import type { ExecutionPlan, PlanCollective } from "./execution-plan.ts";
 import { needsWholeChunks } from "./whole-chunks.ts";
 
 /**
@@ -13,6 +13,11 @@ import { needsWholeChunks } from "./whole-chunks.ts";
 const SMALL_GRANULE = 16;
 const LARGE_GRANULE = 128;
 const LARGE_CHUNK = 4096;
+
+/** Says whether a collective takes sizes of whole chunks only: chunks of different places meet, or parts differ. */
+export function takesWholeChunks({ operation }: Pick<PlanCollective, "operation">): boolean {
+  return operation === "custom" || operation === "test" || operation.endsWith("_v");
+}
 
 /** How a plan cuts what it is given. */
 export interface PlanShape {
@@ -27,8 +32,7 @@ export interface PlanShape {
 }
 
 export function shapeOf(plan: ExecutionPlan): PlanShape {
-  const { operation } = plan.collective;
-  const exact = operation === "custom" || operation === "test" || operation.endsWith("_v");
+  const exact = takesWholeChunks(plan.collective);
   let chunksPerPart = 0;
   for (const rank of plan.ranks) {
     for (const { chunks, segments } of [rank.input, rank.output]) {

@@ -9,7 +9,7 @@ export { inventoryOf } from "./inventory-of.ts";
 export { latencyBoundUs, simulatedLatencyUs } from "./latency-bound.ts";
 export { type CheckedNetwork, checkNetwork } from "./network.ts";
 export { type NetworkOptions, networkOf } from "./network-of.ts";
-export { piecesFor, pipelinedTime } from "./pipelining.ts";
+export { piecesFor, pipelinedTime, waveTimeUs } from "./pipelining.ts";
 export type { SynthesisOptions } from "./problem.ts";
 export { type ProgramSettings, programOf } from "./program-of.ts";
 export { Rational } from "./rational.ts";

@@ -6,6 +6,7 @@
 import { UnsupportedError } from "../../core/index.ts";
 import {
   allGather,
+  allGatherV,
   allReduce,
   allToAll,
   broadcast,
@@ -15,12 +16,13 @@ import {
   program,
   reduce,
   reduceScatter,
+  reduceScatterV,
   scatter,
 } from "../language/index.ts";
 import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
 import { checkNetwork } from "./network.ts";
 import { pathWays, recordPaths } from "./path-program.ts";
-import { amountsOf, type Context, type StrandLayout, strandsOf } from "./schedule-layout.ts";
+import { amountsOf, type Context, partStarts, type StrandLayout, strandsOf } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";
 import { recordTrees, treeWays } from "./tree-program.ts";
 
@@ -67,9 +69,20 @@ function collectiveOf(
   }
 }
 
+/** All-gather and reduce-scatter of parts that differ: as many chunks as the shares say. */
+function collectiveInParts(
+  { collective }: Synthesis,
+  starts: readonly number[],
+  pieces: number,
+  op: PlanReduceOp | undefined,
+): PlanCollective {
+  const counts = starts.slice(1).map((end, rank) => (end - (starts[rank] as number)) * pieces);
+  return collective === "all_gather" ? allGatherV(counts) : reduceScatterV(counts, op === undefined ? {} : { op });
+}
+
 /**
  * Makes the program of a result, to be compiled, verified, simulated, exported and run like any other.
- * @throws UnsupportedError for unequal shares, and where weights need more than 65,536 chunks
+ * @throws UnsupportedError for unequal shares of scatter and gather, and where weights need more than 65,536 chunks
  * @example
  * import { compile } from "chorale/language";
  * import { networkOf, programOf, synthesize } from "chorale/synthesis";
@@ -79,10 +92,11 @@ function collectiveOf(
  * console.log(plan.ranks.length); // 8
  */
 export function programOf(result: Synthesis, settings: ProgramSettings = {}): Program {
-  if (result.options.shares !== undefined) {
+  const { shares } = result.options;
+  if (shares !== undefined && result.schedule.kind === "paths") {
     throw new UnsupportedError(
-      "a program for unequal shares",
-      "the bound and the certificate are there; plans need equal ones",
+      `a program for unequal shares of ${result.collective}`,
+      "plans know them for all_gather and reduce_scatter; the bound and the certificate are there",
     );
   }
   const { pieces = 1, strands = "ways", maxStrands = 64, instances = 1, op, links } = settings;
@@ -92,11 +106,16 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
   const { schedule, collective } = result;
   const weights = schedule.kind === "trees" ? schedule.trees : schedule.paths;
   const parts =
-    schedule.kind === "trees" ? (/all_reduce|broadcast|^reduce$/.test(collective) ? 1 : numRanks) : numRanks;
+    schedule.kind === "trees"
+      ? shares !== undefined || /all_reduce|broadcast|^reduce$/.test(collective)
+        ? 1
+        : numRanks
+      : numRanks;
   const amounts = amountsOf(
     weights.map(({ weight }) => weight),
     parts,
   );
+  const starts = partStarts(amounts, numRanks, shares);
   const rankOf = (id: string) => numbers.get(id) as number;
   const ways = schedule.kind === "trees" ? schedule.trees.map(treeWays) : pathWays(schedule.paths, rankOf);
   const loads = ways.flatMap((own, i) => own.map((way) => ({ way, amount: amounts.each[i] as number })));
@@ -104,13 +123,16 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
   return program(
     {
       name: `synthesised-${collective.replaceAll("_", "-")}`,
-      collective: collectiveOf(result, numRanks, amounts.total, pieces, op),
+      collective:
+        shares === undefined
+          ? collectiveOf(result, numRanks, amounts.total, pieces, op)
+          : collectiveInParts(result, starts, pieces, op),
       autoSync: "full",
       instances,
       ...(links === undefined ? {} : { links }),
     },
     (p) => {
-      if (schedule.kind === "trees") recordTrees(p, result, schedule.trees, amounts, context);
+      if (schedule.kind === "trees") recordTrees(p, result, schedule.trees, amounts, starts, context);
       else recordPaths(p, result, schedule.paths, ways, amounts, context);
     },
   );

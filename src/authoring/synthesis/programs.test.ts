@@ -6,6 +6,26 @@ import { networkOf } from "./network-of.ts";
 import { programOf } from "./program-of.ts";
 import { synthesize } from "./synthesize.ts";
 
+describe("unequal shares", () => {
+  const network = networkOf(presetInventory("mi250x-8"));
+  // One rank with nothing of its own; one with a quarter of all.
+  const shares = ["1/4", "0", "1/8", "1/8", "1/8", "1/8", "1/8", "1/8"];
+
+  it.each(["all_gather", "reduce_scatter"] as const)("the program of %s is proved right", async (collective) => {
+    const result = await synthesize(network, collective, { shares });
+    const plan = compile(programOf(result, { pieces: 2 }));
+    const { operation, counts = [] } = plan.collective;
+    expect(operation).toBe(`${collective}_v`);
+    const total = counts.reduce((a, b) => a + b);
+    expect(counts.map((count) => (8 * count) / total)).toEqual([2, 0, 1, 1, 1, 1, 1, 1]);
+  });
+
+  it("are refused for scatter and gather", async () => {
+    const result = await synthesize(network, "scatter", { shares });
+    expect(() => programOf(result)).toThrow(/unequal shares of scatter/);
+  });
+});
+
 describe.each(["mi250x-8", "hgx-a100-8", "mi300x-8"])("on %s", (name) => {
   const network = networkOf(presetInventory(name));
   it.each(

@@ -12,6 +12,17 @@ export interface Amounts {
   readonly total: number;
 }
 
+/** Where each rank's part of the data begins, in the units of amounts; one more entry for the end. */
+export function partStarts({ total }: Amounts, numRanks: number, shares?: readonly string[]): number[] {
+  const starts = [0];
+  for (let rank = 0; rank < numRanks; rank++) {
+    const { numerator, denominator } = shares === undefined ? ONE_OF(numRanks) : Rational.parse(shares[rank] as string);
+    starts.push((starts[rank] as number) + Number((BigInt(total) * numerator) / denominator));
+  }
+  return starts;
+}
+const ONE_OF = (numRanks: number): Rational => new Rational(1n, BigInt(numRanks));
+
 export function amountsOf(weights: readonly string[], multiple: number): Amounts {
   const fractions = weights.map((weight) => Rational.parse(weight));
   const common = commonDenominator(fractions);

@@ -11,10 +11,10 @@
  * as it does elements. Where it sends none, the arrival of packets proves nothing: reads that are over because packets came are so
  * only for writes of their level at least (`performed-reads.ts`).
  *
- * Custom collectives take whole numbers of chunks only, and so do plans in which somebody waits for more packets than a short chunk
+ * Custom collectives and those with counts take whole numbers of chunks only, and so do plans in which somebody waits for more packets than a short chunk
  * has (`whole-chunks.ts` of plan/), and MSCCL++'s executor.
  */
-import { type BufferPlan, type ExecutionPlan, needsWholeChunks } from "../plan/index.ts";
+import { type BufferPlan, type ExecutionPlan, needsWholeChunks, takesWholeChunks } from "../plan/index.ts";
 import { placeOfSite, type Site } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import type { Findings } from "./findings.ts";
@@ -23,7 +23,7 @@ import type { Values } from "./symbolic-values.ts";
 /** Says whether sizes are allowed at which a chunk of input or output is shorter than another. */
 export function hasShortChunks(plan: ExecutionPlan): boolean {
   const { collective, ranks } = plan;
-  if (collective.operation === "custom" || collective.operation === "test") return false;
+  if (takesWholeChunks(collective)) return false;
   return (
     ranks.some(({ input, output }) => chunksOfPart(input) > 1 || chunksOfPart(output) > 1) && !needsWholeChunks(plan)
   );
