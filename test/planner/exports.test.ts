@@ -38,6 +38,8 @@ describe("chorale plan --export", () => {
     ["Qwen/Qwen3-8B-GGUF", "llama.cpp", "", "-hf Qwen/Qwen3-8B-GGUF:Q4_K_M"],
     ["Qwen/Qwen3-8B-GGUF", "llama.cpp", "--quant q8_0", "-hf Qwen/Qwen3-8B-GGUF:Q8_0"],
     ["qwen3-8b", "llama.cpp", "--quant q4_k_m", "-hf Qwen/Qwen3-8B-GGUF:Q4_K_M"],
+    ["Qwen/Qwen3-8B", "llama.cpp", "--quant q4_k_m", "-hf Qwen/Qwen3-8B-GGUF:Q4_K_M"],
+    ["openai/gpt-oss-20b", "llama.cpp", "", "-hf ggml-org/gpt-oss-20b-GGUF:MXFP4"],
     ["qwen3-8b", "llama.cpp", "--quant q3_k_m", "convert Qwen/Qwen3-8B to Qwen3-8B-q3_k_m.gguf first"],
     ["Qwen/Qwen3-8B-AWQ", "vllm", "", "vllm serve Qwen/Qwen3-8B-AWQ --max-model-len"],
     ["qwen3-8b", "vllm", "--quant awq", "vllm serve Qwen/Qwen3-8B-AWQ --max-model-len"],
@@ -116,6 +118,8 @@ describe("chorale plan --export", () => {
       /--fp8-format hybrid --grad-reduce-in-bf16 --optimizer adam --use-distributed-optimizer .*--recompute-granularity full/,
     );
     expect((await plan(`${at} deepspeed --offload all`)).text).toContain('"offload_param"');
+    const alone = "qwen3-0.6b --train full --hardware h100 --context 1k --batch 2 --export deepspeed";
+    expect((await plan(`${alone} --offload optimizer`)).text).toContain('"offload_optimizer"');
     expect((await plan(`${at} megatron-lm --offload optimizer`)).text).toContain("--optimizer-cpu-offload");
     expect((await plan(`${at} megatron-lm --optimizer muon`)).text).toMatch(/it has Adam and SGD/);
   });

@@ -323,7 +323,8 @@ function zeroStageOf({ zero, export: target, train, offload }: Flags): Pick<Plan
   if (zero !== undefined) return { zeroStage: zero as ZeroStage };
   if (train === undefined) return {};
   if (target === "megatron-lm") return { zeroStage: 1 };
-  return target === "deepspeed" && offload === "all" ? { zeroStage: 3 } : {};
+  if (target !== "deepspeed" || offload === undefined || offload === "none") return {};
+  return { zeroStage: offload === "all" ? 3 : 2 };
 }
 
 /** `--lora-rank 8` beside `--train lora` is `lora-8`. */

@@ -37,6 +37,33 @@ const wide = plan("llama-3.1-8b", "2x hgx-h100-8", {
   contextTokens: 4096,
 });
 
+/** With all that a server can be asked for, and all that a trainer can. */
+const asked = plan("qwen3-8b", "hgx-h100-8", {
+  constrain: { tp: 2, pp: 1, dp: 1, cp: 1 },
+  gpuMemoryUtilization: 0.9,
+  speculation: { tokens: 3, acceptance: 0.7 },
+  prefillChunkTokens: 2048,
+  prefixHits: 0.5,
+  contextTokens: 65_536,
+  forceContext: true,
+});
+const spread = plan("deepseek-v3", "hgx-h200-8", {
+  constrain: { tp: 1, ep: 8, pp: 1, dp: 1 },
+  batch: 8,
+  contextTokens: 4096,
+  expertOverlap: 0.5,
+  kv: "fp8",
+});
+const offloaded = plan("llama-3.1-8b", "hgx-h100-8", {
+  train: "full",
+  constrain: { tp: 2, pp: 1, dp: 4 },
+  zeroStage: 1,
+  trainPrecision: "fp8",
+  offload: "optimizer",
+  checkpointing: "full",
+  contextTokens: 4096,
+});
+
 /** Words that look like flags. */
 const flagsOf = (command: string) => command.split(/\s+/).filter((word) => /^--?[a-zA-Z]/.test(word));
 
@@ -164,7 +191,15 @@ describe("export", () => {
   it("writes only flags that the named version has", () => {
     for (const target of EXPORT_TARGETS) {
       expect(EXPORT_VERSIONS[target]).toMatch(/\d/);
-      for (const candidate of [served, trained, wide, plan("deepseek-v3", "hgx-h200-8", { objective: "throughput" })]) {
+      for (const candidate of [
+        served,
+        trained,
+        wide,
+        asked,
+        spread,
+        offloaded,
+        plan("deepseek-v3", "hgx-h200-8", { objective: "throughput" }),
+      ]) {
         let command: string;
         try {
           command = exportPlan(candidate, target, { numHosts: 2 }).command;
@@ -174,7 +209,10 @@ describe("export", () => {
         // Megatron is started by torchrun.
         const known: readonly string[] =
           target === "megatron-lm" ? [...FLAGS[target], ...FLAGS.torchrun] : FLAGS[target];
-        const own = command.replace(/^python -m \S+/, "").split(" -- ");
+        const own = command
+          .replace(/^python -m \S+/, "")
+          .replace(/'[^']*'/g, "JSON")
+          .split(" -- ");
         expect(
           own.flatMap(flagsOf).filter((flag) => !known.includes(flag)),
           `${target}: ${command}`,

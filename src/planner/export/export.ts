@@ -56,9 +56,12 @@ export function exportedModel(
 ): Pick<ExportOptions, "modelPath" | "isQuantized" | "isUnknown"> {
   const { weightFormat, checkpointFormat } = plan.workload;
   const isQuantized = checkpointFormat === undefined || checkpointFormat === weightFormat;
-  if (isPath || isHubId(text)) return { modelPath: text, isQuantized };
   const { name } = plan.model;
-  const known = quantizedHubId(name, target === "llama.cpp" ? `gguf:${weightFormat}` : weightFormat);
+  const isGguf = target === "llama.cpp";
+  const known = quantizedHubId(name, isGguf ? `gguf:${weightFormat}` : weightFormat);
+  // An id of the user's own stays, unless llama.cpp wants the same model in GGUF files.
+  const isPresets = isGguf && known !== undefined && text === hubId(name, name);
+  if (isPath || (isHubId(text) && !isPresets)) return { modelPath: text, isQuantized };
   // ModelOpt's FP8 checkpoints are read where there are NVIDIA's units for it; elsewhere engines convert the base.
   const isFor = !known?.startsWith("nvidia/") || (plan.hardware ?? []).every((device) => servesModelOpt(device));
   if (known !== undefined && isFor) return { modelPath: known, isQuantized: true };

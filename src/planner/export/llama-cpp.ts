@@ -40,7 +40,8 @@ function modelWords(plan: ShardingPlan, { model }: ExportPlace): { words: string
     return { words: ["-hf", shellWord(`${model}:${weightFormat.toUpperCase()}`)], notes: [] };
   }
   const file = `${model.replace(/^.*\//, "")}-${weightFormat}.gguf`;
-  const how = isPlainDtype(weightFormat) ? "convert_hf_to_gguf.py" : "convert_hf_to_gguf.py, then llama-quantize";
+  const keepsFormat = isPlainDtype(weightFormat) || weightFormat === "mxfp4";
+  const how = keepsFormat ? "convert_hf_to_gguf.py" : "convert_hf_to_gguf.py, then llama-quantize";
   return { words: ["-m", shellWord(file)], notes: [`convert ${model} to ${file} first (${how})`] };
 }
 

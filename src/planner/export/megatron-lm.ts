@@ -64,6 +64,13 @@ function optimizer({ workload }: ShardingPlan): string[] {
   if (offload === "all") {
     throw refusal("--offload all", TARGET, "it offloads optimizer states alone: plan with --offload optimizer");
   }
+  if (name !== "adamw") {
+    throw refusal(
+      `--offload optimizer with --optimizer ${name}`,
+      TARGET,
+      "it offloads Adam: plan with --optimizer adamw",
+    );
+  }
   if (zeroStage !== 1) {
     throw refusal(
       "--offload optimizer with --zero 0",
