@@ -80,6 +80,22 @@ describe("chorale plan --export", () => {
     }
   });
 
+  it("advises no fp8 where no engine multiplies it or reads it", async () => {
+    for (const hardware of ["v100", "m3-pro"]) {
+      const line = `llama-3.1-8b --hardware ${hardware} --context 32k --batch 8`;
+      const { changes } = JSON.parse((await runCli("plan", ...line.split(" "), "--json")).out) as {
+        changes: readonly { change: string }[];
+      };
+      expect(changes.length, line).toBeGreaterThan(0);
+      expect(changes.map(({ change }) => change).join(), line).not.toMatch(/fp8/);
+    }
+  });
+
+  it("keeps llama.cpp on the one device of a plan, where there are more", async () => {
+    const line = "qwen3-4b --hardware hgx-h100-8 --quant q8_0 --context 4k --ranks 1 --export llama.cpp";
+    expect((await plan(line)).text).toContain("--split-mode none");
+  });
+
   it("says of a plan that its engine's export would refuse it", async () => {
     const { code, text } = await plan("llama-3.1-8b --hardware hgx-h100-8 --quant fp8 --constrain cp=2 --context 32k");
     expect(code).toBe(0);

@@ -45,6 +45,14 @@ function modelWords(plan: ShardingPlan, { model }: ExportPlace): { words: string
   return { words: ["-m", shellWord(file)], notes: [`convert ${model} to ${file} first (${how})`] };
 }
 
+/** How its devices share the model. Unless told otherwise it spreads over all that it sees. */
+function splitFlags(plan: ShardingPlan, onCpu: boolean): string[] {
+  const { tp, pp } = plan.mesh.axes;
+  if (tp * pp === 1) return onCpu ? [] : ["--split-mode", "none"];
+  const shares = tp > 1 ? Array.from({ length: tp }, () => 1) : stageLayers(plan);
+  return ["--split-mode", tp > 1 ? "row" : "layer", "--tensor-split", shares.join(",")];
+}
+
 export const llamaCpp: Exporter = (plan, place) => {
   checkServing(plan, TARGET);
   refuseAxes(plan, TARGET, ["ep", "cp"], "it splits by layers or rows only");
@@ -71,12 +79,7 @@ export const llamaCpp: Exporter = (plan, place) => {
     "llama-server",
     ...model,
     ...["-ngl", onCpu ? "0" : String(plan.model.numLayers + 1)],
-    ...(tp * pp > 1
-      ? [
-          ...["--split-mode", tp > 1 ? "row" : "layer", "--tensor-split"],
-          (tp > 1 ? Array.from({ length: tp }, () => 1) : stageLayers(plan)).join(","),
-        ]
-      : []),
+    ...splitFlags(plan, onCpu),
     // Its context is shared by the slots.
     ...["-c", String(workload.contextTokens * workload.batchPerReplica), "-np", String(workload.batchPerReplica)],
     ...(prefillChunkTokens === undefined ? [] : ["-b", String(prefillChunkTokens), "-ub", String(prefillChunkTokens)]),
@@ -100,7 +103,11 @@ export const llamaCpp: Exporter = (plan, place) => {
     notes: [
       ...notes,
       ...installNotes(TARGET, plan),
-      ...(dp > 1 ? [`start it ${dp} times, one for each replica on devices of its own, behind a load balancer`] : []),
+      ...(dp > 1
+        ? [
+            `start it ${dp} times, one for each replica on devices of its own${tp * pp === 1 ? " (--main-gpu)" : ""}, behind a load balancer`,
+          ]
+        : []),
       ...(gpuMemoryUtilization === undefined
         ? []
         : [

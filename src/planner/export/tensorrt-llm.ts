@@ -123,7 +123,7 @@ export const tensorrt: Exporter = (plan, place) => {
     notes: [
       ...notes,
       ...installNotes(TARGET, plan),
-      ...(dp > 1 ? [`start it ${dp} times, one for each replica, behind a load balancer`] : []),
+      ...(dp > 1 ? [`start it ${dp} times, one for each replica on devices of its own, behind a load balancer`] : []),
       ...(place.numHosts > 1
         ? [`start it under mpirun or srun over the ${place.numHosts} hosts, with trtllm-llmapi-launch`]
         : []),
