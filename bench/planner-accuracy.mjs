@@ -11,7 +11,7 @@ import { readFileSync } from "node:fs";
 import { flagsOf } from "../dist/apps/bench/script-flags.js";
 import { resolveHardware } from "../dist/machine/hardware/index.js";
 import { axesText, loadModel, planModel } from "../dist/planner/index.js";
-import { categoryOf, estimate, heldOutRanges, readPoints, summary } from "./planner-points.mjs";
+import { categoryOf, estimate, heldOutRanges, readPoints, summary, unmeasuredRange } from "./planner-points.mjs";
 
 const { values, positionals } = flagsOf(
   import.meta.url,
@@ -113,7 +113,8 @@ lines.push(
 );
 
 if (values.check !== undefined) {
-  const { rows, table, sources } = JSON.parse(readFileSync(values.check, "utf8"));
+  const { rows, left, table, sources } = JSON.parse(readFileSync(values.check, "utf8"));
+  const unmeasured = unmeasuredRange(left);
   const span = ([low, high], show) => `${show(low)} to ${show(high)}`;
   lines.push(
     "",
@@ -146,11 +147,15 @@ if (values.check !== undefined) {
     "share is that of held-out estimates inside the range made without their own point; 80 to 90 % is aimed at. Kinds of fewer than 8",
     "points take at least the range of all.",
     "",
-    "| kind | points | low | high | inside |",
-    "|---|---|---|---|---|",
+    "| kind | points | low | high | inside | generations of hardware |",
+    "|---|---|---|---|---|---|",
     ...heldOutRanges(rows).map(
-      ({ kind, points: n, low, high, share }) => `| ${kind} | ${n} | ${low} | ${high} | ${percent(share)} |`,
+      ({ kind, points: n, low, high, share, generations }) =>
+        `| ${kind} | ${n} | ${low} | ${high} | ${percent(share)} | ${generations.join(", ")} |`,
     ),
+    "",
+    `On other hardware the ends are multiplied by those of the ${unmeasured.points} estimates above that were made without the only source of their`,
+    `hardware: ${unmeasured.low} and ${unmeasured.high}.`,
   );
 }
 process.stdout.write(`${lines.join("\n")}\n`);
