@@ -12,7 +12,8 @@ export function words(command) {
 }
 
 /** The engine that a point was measured with, as its source says. */
-export function engineOf({ source, group }) {
+export function engineOf({ source, group, command }) {
+  if (/gaudi/.test(command)) return undefined;
   if (/TensorRT-LLM/.test(source)) return "tensorrt-llm";
   if (/QwenLM.*vLLM|vllm/i.test(source)) return "vllm";
   if (/SGLang/.test(source)) return "sglang";
@@ -40,10 +41,11 @@ export function trainingOf({ settings, source, note, id, command }) {
   if (/interleaved schedule/.test(note)) more.pipelineSchedule = "interleaved";
   if (/q,v|q and v/.test(`${source} ${note}`)) more.loraTargets = "qv";
   if (/unsloth/.test(source) || /8-bit optimizer/.test(note)) more.optimizer = "adamw-8bit";
-  if (/8-bit paged optimizer/.test(source)) more.optimizer = "paged-adamw-8bit";
-  // torchtune's batch is what one pass of a device has.
-  const perPass = /torchtune/.test(source) ? /batch (\d+)/.exec(source)?.[1] : undefined;
-  if (perPass !== undefined && micro === undefined) more.microBatch = Number(perPass);
+  if (/8-bit paged optimizer/.test(source)) {
+    // torchtune's recipe steps in the backward pass, which leaves nothing to accumulate.
+    more.optimizer = "paged-adamw-8bit";
+    more.batch = more.microBatch;
+  }
   if (/CPU offload/.test(source)) more.offload = "all";
   if (/DeepSpeed/.test(source)) more.gradients = "f32";
   if (/262144|beyond the model/.test(command + note)) more.forceContext = true;

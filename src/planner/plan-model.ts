@@ -180,7 +180,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
       "give --hardware a preset or a file with visible devices of known memory",
     );
   }
-  const fabric = new Fabric(inventory);
+  const fabric = new Fabric(inventory, useTotalMemory);
   const plans: ShardingPlan[] = [];
   const rejected: Rejected[] = [];
   const near: NearLayout[] = [];

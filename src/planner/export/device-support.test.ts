@@ -42,6 +42,8 @@ describe("devices that engines run on", () => {
     ["sglang", "nvfp4", "b200", "h100 a100"],
     ["tensorrt-llm", "fp8", "l40s h100 b200", "a100"],
     ["tensorrt-llm", "nvfp4", "b200", "h100 a100 rtx3090"],
+    // Its published gpt-oss on H100 and H200 is in MXFP4.
+    ["tensorrt-llm", "mxfp4", "h100 h200 b200", "a100 l40s"],
     ["tensorrt-llm", "nf4", "", "h100"],
     ["llama.cpp", "q4_k_m", "m3-max mi300x p40", ""],
     ["llama.cpp", "fp8", "", "h100"],

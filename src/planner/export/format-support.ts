@@ -76,7 +76,8 @@ const ENGINE_FORMATS: Partial<Readonly<Record<EngineName, EngineFormats>>> = {
       // Hopper, and data-centre Blackwell by MXFP8.
       row(/^fp8-block128$/, "--quant fp8-block128", { "nvidia-gpu": 9 }),
       row(/^(awq|gptq)-4-/, "--quant awq-4-g128", { "nvidia-gpu": 8 }),
-      row(/^mxfp4$/, "--quant mxfp4", { "nvidia-gpu": 10 }),
+      // On Hopper the weights alone: its perf-overview has gpt-oss on H100 and H200.
+      row(/^mxfp4$/, "--quant mxfp4", { "nvidia-gpu": 9 }),
       row(/^nvfp4$/, "--quant nvfp4", { "nvidia-gpu": 10 }),
     ],
     kv: [row(/^(bf16|f16)$/, "--kv bf16", { "nvidia-gpu": 8 }), row(/^fp8$/, "--kv fp8", { "nvidia-gpu": 8 })],

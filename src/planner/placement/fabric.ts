@@ -76,7 +76,8 @@ export class Fabric {
   readonly #machines: CollectiveMachines;
   readonly #archOf: ReadonlyMap<string, string>;
 
-  constructor(inventory: Pick<Inventory, "devices" | "topology">) {
+  /** With `useTotalMemory` hosts have all of their memory, whatever is free. */
+  constructor(inventory: Pick<Inventory, "devices" | "topology">, useTotalMemory = false) {
     const { topology, devices } = inventory;
     this.#machines = new CollectiveMachines(inventory);
     this.#archOf = new Map(devices.map(({ id, family, arch }) => [id, `${family} ${arch ?? ""}`]));
@@ -90,7 +91,8 @@ export class Fabric {
       const parent = device.parent === undefined ? undefined : islandOf.get(device.parent);
       const island = islandOf.get(device.id) ?? parent ?? alone++;
       this.#places.set(device.id, { host, island, numa: device.numaNode ?? Number.MAX_SAFE_INTEGER });
-      const memory = device.family === "cpu" ? (device.memoryFreeBytes ?? device.memoryBytes) : undefined;
+      const free = useTotalMemory ? device.memoryBytes : (device.memoryFreeBytes ?? device.memoryBytes);
+      const memory = device.family === "cpu" ? free : undefined;
       if (memory !== undefined) this.#hostMemory.set(host, (this.#hostMemory.get(host) ?? 0) + memory);
       if (device.family !== "cpu" && device.parent === undefined) perHost.set(host, (perHost.get(host) ?? 0) + 1);
     }
