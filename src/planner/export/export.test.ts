@@ -234,6 +234,9 @@ describe("export", () => {
     expect(() => exportPlan(plan("llama-3.1-8b", "l4", { quant: "q4_k_m", contextTokens: 512 }), "vllm")).toThrow(
       /weights in q4_k_m/,
     );
+    const dense = plan("llama-3.1-8b", "h100", { quant: "mxfp4", contextTokens: 512 });
+    expect(() => exportPlan(dense, "vllm")).toThrow(/mxfp4 of a dense model/);
+    expect(exportPlan(plan("gpt-oss-20b", "h100", { contextTokens: 512 }), "vllm").command).toContain("vllm serve");
     expect(() => exportPlan(served, "ollama")).toThrow(/vllm, sglang/);
     expect(renderExport(exportPlan(wide, "deepspeed"))).toContain("# ds_config.json:");
   });

@@ -85,7 +85,18 @@ export function checkFormat(
 /** A plan for serving, on devices and in formats that the engine has. */
 export function checkServing(plan: ShardingPlan, target: ExportTarget): void {
   needsMode(plan, target, "inference");
-  checkFormat(target, "weights", plan.workload.weightFormat, plan.hardware ?? []);
+  const { weightFormat } = plan.workload;
+  checkFormat(target, "weights", weightFormat, plan.hardware ?? []);
+  // AMD's Quark has checkpoints of dense models in it, too.
+  const isDense = plan.ranks.every(({ shards }) => shards.experts === undefined);
+  const isAmd = plan.hardware?.[0]?.family === "amd-gpu";
+  if (weightFormat === "mxfp4" && isDense && !isAmd) {
+    throw refusal(
+      "mxfp4 of a dense model",
+      target,
+      "its kernels are those of experts (gpt-oss): plan with another --quant",
+    );
+  }
   checkFormat(target, "kv", plan.workload.kvFormat, plan.hardware ?? []);
 }
 
