@@ -108,6 +108,18 @@ describe("chorale synth", () => {
     expect([ok, results[0].ok, typeof results[1].unreadable]).toEqual([false, true, "string"]);
   });
 
+  it("says what a switch that multicasts would give, and writes its plan", async () => {
+    const plan = file("switch.json");
+    const words = ["synth", "all_reduce", "--topology", "hgx-h100-8"];
+    const { code, out } = await runCli(...words, "--multicast", "-o", plan);
+    expect(code).toBe(0);
+    expect(out).toMatch(/If nvswitch0 multicasts and reduces .*: 125\/53124 s\/GB .*, 12\.5 % above 250\/119529/);
+    expect(readFileSync(plan, "utf8")).toContain("switch-reduce-broadcast");
+    expect((await runCli("topo", "--bounds", "--hardware", "hgx-h100-8")).out).toContain("all_reduce 125/53124 s/GB");
+    expect((await runCli(...words, "--multicast")).err).toMatch(/-o with it/);
+    expect((await runCli("synth", "all_reduce", "--topology", "mi250x-8", "--multicast", "-o", plan)).code).toBe(2);
+  });
+
   it("says which links bind", async () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", "mi250x-8", "--sensitivity");
     expect(code).toBe(0);

@@ -1,6 +1,7 @@
 /** `chorale synth`: the provable optimum of a collective on a topology, a plan that reaches it, and the certificate. */
 import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
+import { switchAllReduce } from "../../authoring/algorithms/index.ts";
 import {
   CERTIFIED_COLLECTIVES,
   type CertifiedCollective,
@@ -17,6 +18,8 @@ import {
   type EdgeSensitivity,
   type Envelope,
   inventoryOf,
+  type MulticastTemplate,
+  multicastTemplate,
   networkOf,
   piecesFor,
   pipelinedTime,
@@ -54,6 +57,7 @@ interface Flags {
   readonly pieces?: number;
   readonly strands: StrandLayout;
   readonly redop: string;
+  readonly multicast?: boolean;
   readonly sensitivity?: boolean;
   readonly envelope?: boolean;
   readonly choices?: string;
@@ -96,6 +100,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
         .choices(PLAN_REDUCE_OPS)
         .default("sum"),
     )
+    .option(
+      "--multicast",
+      "for -o: the template of a switch that multicasts and reduces (all_reduce; needs NVLS or SHARP)",
+    )
     .option("--sensitivity", "say which links bind: the optimum with each at 90 % and 110 %")
     .option("--envelope", "simulate schedules of few steps and of many trees beside the library's algorithms, by size")
     .option("--choices <file>", "as --envelope, and add what is fastest to this file, for CHORALE_CHOICES")
@@ -128,6 +136,8 @@ interface Summary {
     readonly timeUs: number;
     readonly fluidUs: number;
   };
+  /** What a switch that multicasts and reduces would give. */
+  readonly multicast?: { readonly switch: string; readonly bound: string; readonly time: string; readonly gap: number };
   readonly sensitivity?: readonly EdgeSensitivity[];
   readonly envelope?: Omit<Envelope, "plans">;
 }
@@ -223,6 +233,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
     ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
     ...(flags.fewestSteps === undefined ? {} : { fewestSteps: flags.fewestSteps }),
   };
+  const template = collective === "all_reduce" ? multicastTemplate(network) : undefined;
+  if (flags.multicast === true) requireTemplate(flags, template);
   const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, 8);
@@ -233,7 +245,12 @@ async function run(operation: string, flags: Flags): Promise<number> {
     writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
   }
   if (flags.output !== undefined) {
-    const plan = compile(programOf(result, { pieces, strands: flags.strands, op: flags.redop as PlanReduceOp }));
+    const op = flags.redop as PlanReduceOp;
+    const plan = compile(
+      flags.multicast === true
+        ? switchAllReduce({ numRanks: checkNetwork(network).ranks.length, inPlace: true, op })
+        : programOf(result, { pieces, strands: flags.strands, op }),
+    );
     writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);
@@ -253,6 +270,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     heightBound: result.heightBound,
     parts: (result.schedule.kind === "trees" ? result.schedule.trees : result.schedule.paths).length,
     size: { sizeBytes, pieces, timeUs: timeInPieces(result, sizeBytes, pieces), fluidUs },
+    ...(template === undefined ? {} : { multicast: multicastSummary(template) }),
     ...(flags.sensitivity === true ? { sensitivity: await sensitivity(network, collective, options) } : {}),
     ...(sizes === undefined ? {} : { envelope: envelope as Omit<Envelope, "plans"> }),
   };
@@ -264,6 +282,28 @@ async function run(operation: string, flags: Flags): Promise<number> {
 }
 
 const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+/** @throws InvalidArgumentError where there is no template, or something else is asked for that it has not */
+function requireTemplate(flags: Flags, template: MulticastTemplate | undefined): void {
+  if (template === undefined)
+    throw new InvalidArgumentError("--multicast", true, "all_reduce on a topology where one switch joins all ranks");
+  if (flags.output === undefined) throw new InvalidArgumentError("--multicast", true, "-o with it: the plan's file");
+  if (flags.certificate !== undefined)
+    throw new InvalidArgumentError(
+      "--multicast",
+      true,
+      "no --certificate: it would be of the schedule without multicast",
+    );
+}
+
+function multicastSummary({ bound, time, ...template }: MulticastTemplate): NonNullable<Summary["multicast"]> {
+  return { switch: template.switch, bound: bound.toString(), time: time.toString(), gap: time.over(bound).toNumber() };
+}
+
+export function multicastText(template: NonNullable<Summary["multicast"]>): string {
+  const gap = ((template.gap - 1) * 100).toFixed(1);
+  return `If ${template.switch} multicasts and reduces (NVLS, SHARP; not counted on above): ${template.time} s/GB by switch-all-reduce, ${gap} % above ${template.bound}, which nothing is faster than even so.`;
+}
 
 function witnessText({ witness, collective }: Synthesis): string {
   const some = (ids: readonly string[]) =>
@@ -294,6 +334,7 @@ function render(summary: Summary, result: Synthesis): string {
       : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
     `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, waves of one step each over links and their latency take ${size.timeUs.toFixed(1)} us.`,
   ];
+  if (summary.multicast !== undefined) lines.push(multicastText(summary.multicast));
   if (summary.sensitivity !== undefined) {
     lines.push(
       summary.sensitivity.length === 0

@@ -1,6 +1,12 @@
 /** `chorale topo --bounds`: what no schedule of each collective is faster than on this machine, and why. */
 import { CERTIFIED_COLLECTIVES, type Network, type Witness } from "../../authoring/certificate/index.ts";
-import { checkNetwork, latencyBoundUs, lowerBound, networkOf } from "../../authoring/synthesis/index.ts";
+import {
+  checkNetwork,
+  latencyBoundUs,
+  lowerBound,
+  multicastTemplate,
+  networkOf,
+} from "../../authoring/synthesis/index.ts";
 import { UnsupportedError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
@@ -22,6 +28,8 @@ export interface MachineBounds {
   readonly bounds: readonly CollectiveBound[];
   /** Collectives whose bound takes too long here: `chorale synth` finds it. */
   readonly leftOut: readonly string[];
+  /** What an all-reduce would take if a switch of the fabric multicast and reduced, and what nothing is faster than then. */
+  readonly multicast?: { readonly switch: string; readonly bound: string; readonly time: string };
 }
 
 /**
@@ -56,7 +64,16 @@ export async function boundsOf(inventory: Inventory): Promise<MachineBounds> {
       witness,
     });
   }
-  return { ranks: ranks.map((node) => ids[node] as string), bounds, leftOut };
+  const switches = new Set(inventory.topology.nodes.filter(({ kind }) => kind === "nvswitch").map(({ id }) => id));
+  const template = multicastTemplate(network, (id) => switches.has(id));
+  return {
+    ranks: ranks.map((node) => ids[node] as string),
+    bounds,
+    leftOut,
+    ...(template === undefined
+      ? {}
+      : { multicast: { switch: template.switch, bound: `${template.bound}`, time: `${template.time}` } }),
+  };
 }
 
 function why({ witness }: CollectiveBound): string {
@@ -67,7 +84,7 @@ function why({ witness }: CollectiveBound): string {
   return `${witness.lengths.length} links by traffic and distance`;
 }
 
-export function renderBounds({ ranks, bounds, leftOut }: MachineBounds): string {
+export function renderBounds({ ranks, bounds, leftOut, multicast }: MachineBounds): string {
   const rows = bounds.map((one) => [
     one.operation,
     one.secondsPerGB,
@@ -80,6 +97,10 @@ export function renderBounds({ ranks, bounds, leftOut }: MachineBounds): string 
     `No schedule over these ${ranks.length} ranks is faster, by bandwidth and by latency (roots are rank 0; rates are the links' own):`,
     table(head, rows, [false, true, true, true, false]),
   ];
+  if (multicast !== undefined)
+    lines.push(
+      `If ${multicast.switch} multicasts and reduces (NVLS, SHARP; not counted on above): all_reduce ${multicast.time} s/GB by switch-all-reduce; nothing is faster than ${multicast.bound} even so.`,
+    );
   if (leftOut.length > 0) lines.push(`Left out for time: ${leftOut.join(", ")}; \`chorale synth\` finds the bound.`);
   return `${lines.join("\n")}\n`;
 }

@@ -7,6 +7,7 @@ export { certify } from "./certify.ts";
 export { type Envelope, type EnvelopeOptions, type EnvelopePoint, envelope } from "./envelope.ts";
 export { inventoryOf } from "./inventory-of.ts";
 export { latencyBoundUs, simulatedLatencyUs } from "./latency-bound.ts";
+export { type MulticastTemplate, multicastTemplate } from "./multicast.ts";
 export { type CheckedNetwork, checkNetwork } from "./network.ts";
 export { type NetworkOptions, networkOf } from "./network-of.ts";
 export { piecesFor, pipelinedTime, waveTimeUs } from "./pipelining.ts";
