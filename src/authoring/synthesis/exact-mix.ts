@@ -2,6 +2,7 @@
  * Exact mixes of columns: what the master program weighs in floating point, as integers that hold exactly. Few and even parts
  * are sought (each becomes a chunk), and low trees.
  */
+import { InvariantError } from "../../core/index.ts";
 import type { Ratio } from "./cut-bounds.ts";
 import { solveExactly } from "./exact-solution.ts";
 import { buildForest, type RoutedTree } from "./forest.ts";
@@ -52,7 +53,7 @@ export class MixSearch {
   }
 
   /**
-   * Weights of columns that take exactly `time`, of the least height that the columns allow: integers of `q` a unit.
+   * Weights of columns that take exactly `time`, of the least height that the columns allow, as integers.
    * @param highest no column is higher
    */
   async exact(highest = Number.POSITIVE_INFINITY): Promise<Mix | undefined> {
@@ -74,6 +75,8 @@ export class MixSearch {
           ? { columns: used, amounts: rounded.integers }
           : this.#vertex(used, weights);
       if (found !== undefined && this.#program.partsOf(found) <= this.#mostParts / PARTS_TO_SPARE) return found;
+      // Without a limit of parts networks are large: more trees to choose from would take minutes.
+      if (!Number.isFinite(this.#mostParts)) continue;
       this.#program.varyColumns(most);
       const varied = this.#program.columns.filter(({ height }) => height <= most);
       const inUnits = await this.#inUnits(varied);
@@ -138,9 +141,7 @@ export class MixSearch {
     return this.#program.holds(used, amounts, q, this.#bound) ? { columns: used, amounts } : undefined;
   }
 
-  /**
-   * Seeks an exact mix of lower trees than one that is known, one step lower each time, down to `least`.
-   */
+  /** Seeks an exact mix of lower trees than one that is known, one step lower each time, down to `least`. */
   async lowered(from: Mix, least: number): Promise<Mix> {
     const target = this.#bound.above / this.#bound.below;
     const deadline = performance.now() + LOWERING_SECONDS * 1000;
@@ -182,7 +183,13 @@ export class MixSearch {
       }
     }
     if (Math.min(...capacities, ...roots.values()) < 0) return undefined;
-    return [...trees, ...buildForest(program.graph, { capacities, roots }).trees];
+    try {
+      return [...trees, ...buildForest(program.graph, { capacities, roots }).trees];
+    } catch (error) {
+      // The solver's rounding took a whole tree for what was a little less.
+      if (error instanceof InvariantError) return undefined;
+      throw error;
+    }
   }
 }
 
