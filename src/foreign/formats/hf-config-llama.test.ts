@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { FormatError } from "../../core/index.ts";
-import { parseGenerationEos, parseLlamaConfig, readLlamaConfig } from "./index.ts";
+import { parseConfigText, parseGenerationEos, parseLlamaConfig, readLlamaConfig } from "./index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-config-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -117,6 +117,12 @@ describe("readLlamaConfig", () => {
     expect(readLlamaConfig(dir).eosTokenIds).toEqual([3, 4]);
     writeFileSync(join(dir, "generation_config.json"), '{"eos_token_id": 1, "eos_token_id": 2}');
     expect(() => readLlamaConfig(dir)).toThrow(/twice/);
+  });
+
+  it("names the whole document where a key stands twice", () => {
+    expect(() => parseConfigText('{"a": 1, "a": 2}', "config.json")).toThrow(
+      'config.json: (document): has the key "a" twice',
+    );
   });
 
   it("says which file is missing", () => {

@@ -71,23 +71,22 @@ function flawOf(text: string): string | undefined {
 
 /**
  * Reads a JSON text in which no object has a key twice, and which is not nested deeper than 64 levels.
- * @param where the file's path, for the error; `document` names the whole text as the field of a syntax error
+ * @param where the file's path, for the error; `document` names the whole text as the field of these errors
  * @throws FormatError when the text is not JSON, has a duplicate key or is nested too deep
  * @example
  * parseStrictJson('{"a": [1, 2]}', "a.json") // { a: [1, 2] }
  */
 export function parseStrictJson(text: string, where: string, document?: string): unknown {
+  const field = document === undefined ? {} : { field: document };
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (cause) {
-    throw new FormatError(where, `is not valid JSON (${cause instanceof Error ? cause.message : show(cause)})`, {
-      ...(document === undefined ? {} : { field: document }),
-      cause,
-    });
+    const why = cause instanceof Error ? cause.message : show(cause);
+    throw new FormatError(where, `is not valid JSON (${why})`, { ...field, cause });
   }
   const flaw = flawOf(text);
-  if (flaw !== undefined) throw new FormatError(where, flaw);
+  if (flaw !== undefined) throw new FormatError(where, flaw, field);
   return value;
 }
 
