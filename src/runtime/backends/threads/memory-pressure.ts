@@ -20,6 +20,11 @@ export function noteEnded(memory: WasmMemory): void {
   waitingBytes += memory.buffer.byteLength;
   if (waitingBytes < MAX_WAITING_BYTES) return;
   waitingBytes = 0;
+  // Not yet: what ends the generation still refers to it, and through it often to those before.
+  setImmediate(look).unref();
+}
+
+function look(): void {
   try {
     new ArrayBuffer(TOO_MUCH_BYTES);
   } catch {
