@@ -135,6 +135,8 @@ export interface RankActivity {
   readonly arrived: boolean;
   readonly lastOp?: string;
   readonly lastSeq?: number;
+  /** The call in which the rank waits instead, in another group or for one peer: `all_reduce(f32[4], sum) #0 of tp`. */
+  readonly waitsIn?: string;
   /** Of a plan: what each of the rank's strands waits for, with the program's line. */
   readonly strands?: readonly string[];
 }
@@ -159,7 +161,10 @@ export class TimeoutError extends ChoraleError {
     const list = (arrived: boolean) => ranks.filter((r) => r.arrived === arrived).map((r) => r.rank);
     const last = ranks
       .filter((r) => !r.arrived && r.strands === undefined)
-      .map((r) => `rank ${r.rank}: ${r.lastOp === undefined ? "no operation yet" : `${r.lastOp} #${r.lastSeq}`}`);
+      .map((r) => {
+        const waits = r.waitsIn === undefined ? "" : `, it waits in ${r.waitsIn}`;
+        return `rank ${r.rank}: ${r.lastOp === undefined ? "no operation yet" : `${r.lastOp} #${r.lastSeq}`}${waits}`;
+      });
     const who =
       ranks.length === 0
         ? ""

@@ -21,6 +21,8 @@ export class MemberNews {
   readonly #me: number;
   readonly #heard: (LastCall | undefined)[];
   readonly #left: (Farewell | undefined)[];
+  /** The call of another group, or of one peer, in which a member said that it waits. */
+  readonly #elsewhere: (string | undefined)[];
   /** This rank's own. */
   last: LastCall | undefined;
 
@@ -29,12 +31,18 @@ export class MemberNews {
     this.#me = me;
     this.#heard = ranks.map(() => undefined);
     this.#left = ranks.map(() => undefined);
+    this.#elsewhere = ranks.map(() => undefined);
   }
 
   hear(member: number, { lane, seq, print }: Head): void {
     if (lane !== LANE.collective || seq === 0) return;
     const known = this.#heard[member];
     if (known === undefined || known.seq < seq) this.#heard[member] = { seq, ...print };
+  }
+
+  /** @param call `undefined` when the member waits nowhere else any more */
+  hearElsewhere(member: number, call: string | undefined): void {
+    this.#elsewhere[member] = call;
   }
 
   /** The first farewell counts: it says most. */
@@ -55,7 +63,8 @@ export class MemberNews {
       const last =
         heard === undefined ? {} : { lastOp: describeWords(heard.call, heard.count >>> 0), lastSeq: heard.seq - 1 };
       const arrived = isMe || (lane.kind === "collective" ? (heard?.seq ?? 0) >= seq : member !== lane.peer);
-      return { rank, arrived, ...last };
+      const waitsIn = arrived ? undefined : this.#elsewhere[member];
+      return { rank, arrived, ...last, ...(waitsIn === undefined ? {} : { waitsIn }) };
     });
   }
 

@@ -1,6 +1,6 @@
 /** The errors of ranks that disagree, as data on one of them: what this rank has, and what a frame said. */
-import type { MismatchError } from "../../../core/index.ts";
-import { packCall, unpackCall, type WireOp } from "../../comm/index.ts";
+import { type CallTrace, type ChoraleError, MismatchError } from "../../../core/index.ts";
+import { callSite, failureOf, packCall, unpackCall, type WireOp } from "../../comm/index.ts";
 import { disagreement, placeOf } from "../../progress/index.ts";
 import { type Head, KIND, LANE, type Print } from "./frame.ts";
 
@@ -52,4 +52,13 @@ export function pairMismatch(dispute: Dispute, mine: Print, count: number): Mism
     side(me, theyGive ? "recv" : "send", member, count),
     side(member, theyGive ? "send" : "recv", me, head.extra),
   );
+}
+
+/** The error of a disagreement with the place of `rank`'s own call, which no other rank knows; every other error as it is. */
+export function located(error: ChoraleError, rank: number, trace: CallTrace): ChoraleError {
+  const failure = failureOf(error);
+  const site = callSite(trace);
+  if (failure.code !== "MISMATCH" || site === undefined) return error;
+  const sides = failure.sides.map((side) => ({ ...side, ...(side.rank === rank ? { callSite: site } : {}) }));
+  return new MismatchError(failure.problem, sides);
 }

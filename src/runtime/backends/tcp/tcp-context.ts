@@ -32,6 +32,8 @@ export interface TcpContext {
   goneRank(rank: number): ChoraleError | undefined;
   /** Opens a group. @param label tells it from every other group of the world; the same on all its ranks */
   open(group: string, ranks: readonly number[], label: string): Communicator;
+  /** The call that this rank waits in longest, but for the collectives of one group: `all_reduce(f32[4], sum) #0 of tp`. */
+  waitsElsewhere(but: FrameTaker): string | undefined;
   /** Forgets a group. */
   retire(group: FrameTaker): void;
   /** Says something to the person who runs the program. */
@@ -49,6 +51,10 @@ export interface FrameTaker {
   signal(member: number, head: Head): void;
   /** Ends it here: its ranks know, or are told by others. */
   failHere(error: ChoraleError): void;
+  /** The first call that runs; with `pairsOnly`, of the sends and receives. */
+  firstRunning(pairsOnly: boolean): string | undefined;
+  /** Another rank waits in a call of another group, or of one peer, and not in this group's collective. */
+  hearElsewhere(member: number, call: string | undefined): void;
   /** Looks whether something has come too late. @param now see `performance.now()` @returns whether calls are pending */
   look(now: number): boolean;
 }

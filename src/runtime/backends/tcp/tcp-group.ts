@@ -8,6 +8,7 @@ import {
   type RankActivity,
   RankFailedError,
   TimeoutError,
+  traceOfCall,
 } from "../../../core/index.ts";
 import {
   type ByteExchange,
@@ -32,12 +33,10 @@ import { CallMaker } from "./call-maker.ts";
 import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, type Print } from "./frame.ts";
 import { Inbox, type InboxOwner } from "./inbox.ts";
 import { MemberNews } from "./member-news.ts";
-import { callMismatch, isSameCall, pairMismatch } from "./mismatch.ts";
+import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
 import type { FrameTaker, TcpContext } from "./tcp-context.ts";
-import { type CallParts, PendingCall, type TcpWork } from "./tcp-work.ts";
+import { type CallParts, describeCall, PendingCall, type TcpWork } from "./tcp-work.ts";
 
-/** After this long a rank tells the others where it waits, ms: whoever names the missing one knows then who is not. */
-const ASK_MS = 50;
 /** After this long it says so to the person who runs the program, ms. */
 const WARN_MS = 5_000;
 /** How long collectives before one that failed elsewhere may take to end, ms: what they wait for is on its way. */
@@ -56,6 +55,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   readonly #inboxes: readonly (Inbox | undefined)[];
   readonly #maker: CallMaker;
   readonly #news: MemberNews;
+  /** What each member was last told of where this rank waits. */
+  readonly #toldElsewhere: (string | undefined)[] = [];
   readonly #counters = new OpCounters();
   /** In the order of issue. */
   #pending: PendingCall[] = [];
@@ -64,6 +65,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   #cause: ChoraleError | undefined;
   /** A failure of a collective that this rank has not come to. */
   #coming: { readonly seq: number; readonly error: ChoraleError; readonly untilMs: number } | undefined;
+  /** The call whose program is in the midst of making it. */
+  #issuing: PendingCall | undefined;
   #isAdvancing = false;
   #lookedAt = 0;
 
@@ -125,8 +128,9 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   }
 
   /** @param seq the collective that failed: the members may still end those before it */
-  #failAt(seq: number, error: ChoraleError): void {
+  #failAt(seq: number, found: ChoraleError): void {
     if (this.#cause !== undefined) return;
+    const error = this.#located(found, seq);
     this.failHere(error);
     const failure = Buffer.from(encodeFailure(failureOf(error), MAX_CONTROL_BYTES / 2)).toString();
     const message = { kind: "failed", group: [this.key.low, this.key.high], seq, failure };
@@ -142,8 +146,15 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   /** Ends it once the collectives before `seq` have ended here too: their data may be on its way. */
   failFrom(seq: number, error: ChoraleError): void {
     const untilMs = performance.now() + EARLIER_MS;
-    this.#coming ??= { seq, error, untilMs };
+    this.#coming ??= { seq, error: this.#located(error, seq), untilMs };
     this.#failIfDue(performance.now());
+  }
+
+  #located(error: ChoraleError, seq: number): ChoraleError {
+    const own = this.#pending.find((call) => call.isCollective && call.parts.arrival.seq === seq);
+    if (own === undefined) return error;
+    const trace = own.parts.work.trace ?? (own === this.#issuing ? traceOfCall(this.submit) : {});
+    return located(error, this.#context.options.rank, trace);
   }
 
   #failIfDue(now: number): void {
@@ -236,7 +247,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       return;
     }
     this.#news.hear(member, head);
-    if (head.kind === KIND.ask) this.#tellStatus(member, KIND.status);
+    if (head.kind === KIND.ask) {
+      this.#tellStatus(member, KIND.status);
+      this.#tellElsewhere(member, head.seq);
+    }
     if (head.kind === KIND.ask || head.kind === KIND.status) {
       this.#comparesWithRunning(member, head);
       return;
@@ -291,7 +305,9 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       peer,
     );
     this.#pending.push(call);
+    this.#issuing = call;
     this.#advance();
+    this.#issuing = undefined;
     if (parts.work.state !== "done") this.#context.pump.kick();
     return parts.work;
   }
@@ -407,15 +423,16 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
 
   #tellWaiting(call: PendingCall, now: number): void {
     const waitedMs = now - call.issuedAt;
-    if (!call.hasAsked && waitedMs > ASK_MS) {
-      call.hasAsked = true;
+    if (waitedMs > call.nextAskMs) {
+      call.nextAskMs = Math.min(4 * waitedMs, waitedMs + WARN_MS);
       for (const member of this.#inboxes.keys()) this.#tellStatus(member, KIND.ask);
     }
     if (call.hasWarned || waitedMs <= WARN_MS) return;
     call.hasWarned = true;
     const late = this.#news.activity(call).filter(({ arrived }) => !arrived);
-    const last = ({ lastOp, lastSeq }: RankActivity) =>
-      lastOp === undefined ? "no call yet" : `its last call: ${lastOp} #${lastSeq}`;
+    const last = ({ lastOp, lastSeq, waitsIn }: RankActivity) =>
+      (lastOp === undefined ? "no call yet" : `its last call: ${lastOp} #${lastSeq}`) +
+      (waitsIn === undefined ? "" : `, it waits in ${waitsIn}`);
     const who = late.map((one) => `rank ${one.rank} (${last(one)})`).join(", ");
     const seconds = Math.round(waitedMs / 1000);
     this.#context.warn(
@@ -429,6 +446,25 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     if (inbox === undefined || inbox.link.isOver) return;
     const name = { group: this.key, lane: LANE.collective, seq: last?.seq ?? 0, slot: 0 };
     inbox.link.signal(kind, name, last);
+  }
+
+  /** Tells a member that waits for this rank in a collective where this rank waits meanwhile, or that it no longer does. */
+  #tellElsewhere(member: number, seq: number): void {
+    const link = this.#inboxes[member]?.link;
+    if (link === undefined || link.isOver || (this.#news.last?.seq ?? 0) >= seq) return;
+    const call = this.#context.waitsElsewhere(this);
+    if (call === this.#toldElsewhere[member]) return;
+    this.#toldElsewhere[member] = call;
+    link.control({ kind: "elsewhere", group: [this.key.low, this.key.high], call });
+  }
+
+  hearElsewhere(member: number, call: string | undefined): void {
+    if (member >= 0) this.#news.hearElsewhere(member, call);
+  }
+
+  firstRunning(pairsOnly: boolean): string | undefined {
+    const call = this.#pending.find(({ state, isCollective }) => state === "running" && !(pairsOnly && isCollective));
+    return call === undefined ? undefined : `${describeCall(call)} of ${this.place.group}`;
   }
 
   /** A rank has closed its world: what it has not closed before, it has never opened. */

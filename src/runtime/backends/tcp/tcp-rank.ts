@@ -124,6 +124,14 @@ export class TcpRank implements TcpContext {
     return communicator;
   }
 
+  waitsElsewhere(but: FrameTaker): string | undefined {
+    for (const { driver } of this.#groups.values()) {
+      const call = driver.firstRunning(driver === but);
+      if (call !== undefined) return call;
+    }
+    return undefined;
+  }
+
   retire(group: FrameTaker): void {
     const key = keyOf(group.key);
     this.#groups.delete(key);
@@ -203,11 +211,14 @@ export class TcpRank implements TcpContext {
   }
 
   #control(link: Link, message: Readonly<Record<string, unknown>>): void {
-    const { kind, group, failure, seq, rank, cause } = message;
+    const { kind, group, failure, seq, rank, cause, call } = message;
     if (kind === "bye") link.saidBye = true;
     else if (kind === "rank-failed" && typeof rank === "number") this.markGone(rank, String(cause), false);
-    else if (kind === "failed" && Array.isArray(group) && typeof failure === "string") {
-      const key = { low: Number(group[0]), high: Number(group[1]) };
+    else if (kind === "elsewhere" && Array.isArray(group)) {
+      const known = this.#groups.get(keyOf(keyFrom(group)))?.driver;
+      known?.hearElsewhere(known.ranks.indexOf(link.rank), typeof call === "string" ? call : undefined);
+    } else if (kind === "failed" && Array.isArray(group) && typeof failure === "string") {
+      const key = keyFrom(group);
       const told = decodeFailure(Buffer.from(failure));
       const known = this.#groups.get(keyOf(key))?.driver;
       const head = { ...NO_HEAD, group: key, seq: Number(seq) || 0 };
@@ -365,6 +376,11 @@ const NO_HEAD: Head = Object.freeze({
   print: { call: 0, count: 0, hash: 0 },
   extra: 0,
 });
+
+/** As a control frame has it. */
+function keyFrom([low, high]: readonly unknown[]): GroupKey {
+  return { low: Number(low), high: Number(high) };
+}
 
 function keyFor(label: string): GroupKey {
   const hash = createHash("sha256").update(label).digest();

@@ -1,7 +1,7 @@
 /** Pending work over sockets, and the call that it stands for. */
 import { overlaps, type Region } from "../../../collectives/index.ts";
 import { type RankActivity, TimeoutError } from "../../../core/index.ts";
-import { callSite, checkWait, PendingWork, runningTime, type WireOp } from "../../comm/index.ts";
+import { callSite, checkWait, describeWords, PendingWork, runningTime, type WireOp } from "../../comm/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 
 /** What drives works: the sockets of their rank. */
@@ -15,6 +15,8 @@ export interface WorkPump {
 /** How long a thread that waits looks again and again before it blocks in the kernel, ms, and how long it then blocks. */
 const SPIN_MS = 0.05;
 const BLOCK_MS = 10;
+/** After this long a rank tells the others where it waits, ms: whoever names the missing one knows then who is not. */
+const FIRST_ASK_MS = 50;
 
 export class TcpWork<T> extends PendingWork<T> {
   readonly #pump: WorkPump;
@@ -75,8 +77,8 @@ export class PendingCall {
   readonly issuedAt = performance.now();
   readonly deadline: number;
   state: "queued" | "running" | "ended" = "queued";
-  /** The others were told that this rank waits here. */
-  hasAsked = false;
+  /** When this rank tells the others next that it waits here, and asks where they do, ms after the call's issue. */
+  nextAskMs = FIRST_ASK_MS;
   hasWarned = false;
   /** Its number in the flight log. */
   note = 0;
@@ -97,4 +99,9 @@ export class PendingCall {
       earlier.parts.uses.some((theirs) => (mine.writes || theirs.writes) && overlaps(mine.region, theirs.region)),
     );
   }
+}
+
+/** `all_reduce(f32[4], sum) #0` */
+export function describeCall({ parts: { arrival, work } }: PendingCall): string {
+  return `${describeWords(arrival.print.call, arrival.print.count >>> 0)} #${work.seq}`;
 }

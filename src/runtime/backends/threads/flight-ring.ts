@@ -75,13 +75,34 @@ export class FlightRing {
     if (entry !== 0) this.#words[entry + ENTRY.state / 4] = done ? 1 : 2;
   }
 
-  /** The last operation of any rank. */
-  lastOf(rank: number): { readonly op: string; readonly seq: number } | undefined {
+  /** The last operation of any rank, and of which group; `waits` when it has not ended. */
+  lastOf(rank: number): LastOperation | undefined {
     const count = this.#words[(rankBlock(rank) + RANK.flightCount) / 4]!;
     const at = (rankBlock(rank) + RANK.flight) / 4 + offsetOf(count - 1);
     if (this.#words[at] === 0) return undefined;
-    return { op: unpackCall(this.#words[at + 2]!).op, seq: seqAt(this.#words, at) };
+    const call = this.#words[at + 2]!;
+    const seq = seqAt(this.#words, at);
+    const text = `${describeWords(call, this.#words[at + 3]! >>> 0)} #${seq}`;
+    return { op: unpackCall(call).op, seq, text, group: this.#words[at]!, waits: this.#words[at + 4] === 0 };
   }
+}
+
+export interface LastOperation {
+  readonly op: string;
+  readonly seq: number;
+  readonly text: string;
+  /** Its group's block. */
+  readonly group: number;
+  readonly waits: boolean;
+}
+
+/** A group's name. @param group its block, which has not been freed */
+export function groupName(heap: Heap, group: number): string {
+  const all = heap.words((group >>> 0) + GROUP.ranks);
+  const key = all[((group >>> 0) + GROUP.key) / 4]! >>> 0;
+  const nameBytes = all[((group >>> 0) + GROUP.nameBytes) / 4]!;
+  heap.words(key + all[((group >>> 0) + GROUP.keyBytes) / 4]!);
+  return new TextDecoder().decode(new Uint8Array(heap.memory.buffer, key, nameBytes).slice());
 }
 
 /** Where entry `index` stands in a ring, in words; `index` may have wrapped. */
@@ -106,9 +127,7 @@ export function dumpFlight(handle: ThreadsHandle): FlightDump {
       const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
       const text = (at: number, length: number) => decoder.decode(new Uint8Array(all.buffer, at, length).slice());
       const size = all[(group + GROUP.size) / 4]!;
-      const key = all[(group + GROUP.key) / 4]! >>> 0;
-      heap.words(key + all[(group + GROUP.keyBytes) / 4]!);
-      const name = decoder.decode(new Uint8Array(heap.memory.buffer, key, all[(group + GROUP.nameBytes) / 4]!).slice());
+      const name = groupName(heap, group);
       const failureBytes = all[(group + GROUP.failureBytes) / 4]!;
       names.set(group | 0, name);
       groups.push({

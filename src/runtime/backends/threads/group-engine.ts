@@ -27,7 +27,7 @@ import { CallSteps } from "./call-steps.ts";
 import { MAX_FLAT_RANKS } from "./collective-path.ts";
 import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import { EagerRings } from "./eager-rings.ts";
-import type { FlightRing } from "./flight-ring.ts";
+import { type FlightRing, groupName } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
 import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf } from "./layout.ts";
@@ -410,7 +410,10 @@ export class GroupEngine implements Pumpable {
         return { rank, arrived: strands.length === 0, ...(strands.length === 0 ? {} : { strands }) };
       }
       const arrived = r === this.me || (work.peer === -1 ? this.#arrived(r, work) : work.peer !== r);
-      return { rank, arrived, ...(last === undefined ? {} : { lastOp: last.op, lastSeq: last.seq }) };
+      if (last === undefined) return { rank, arrived };
+      const isElsewhere = !arrived && last.waits && last.group !== (this.block | 0);
+      const waitsIn = isElsewhere ? `${last.text} of ${groupName(this.heap, last.group)}` : undefined;
+      return { rank, arrived, lastOp: last.op, lastSeq: last.seq, ...(waitsIn === undefined ? {} : { waitsIn }) };
     });
   }
 
