@@ -52,8 +52,14 @@ export default async function run(world, _data) {
         at: Date.now(),
         pid: process.pid,
       });
+      let saidAt = Date.now();
       // The world after a failure proves itself and ends.
-      for (let step = 0; now.generation === 1 || step < Number(steps); step++) await callOnce(now, draw);
+      for (let step = 0; now.generation === 1 || step < Number(steps); step++) {
+        await callOnce(now, draw);
+        if (Date.now() - saidAt < 500) continue;
+        saidAt = Date.now();
+        say({ kind: "step", rank: now.rank, generation: now.generation, at: saidAt });
+      }
       say({ kind: "finished", rank: now.rank, size: now.size, generation: now.generation });
       return;
     } catch (error) {

@@ -1,11 +1,15 @@
 /**
- * The campaign of worlds over several hosts: hosts are network namespaces of this machine, joined by a bridge. In each round
- * a world of `--hosts` times `--ranks` runs random collectives, something breaks at a random moment, and every survivor must
- * be told within the deadline, the launchers must end, nothing may be left running, and with shrink the survivors must go on
- * with right results. Needs root on Linux and `npm run build`:
+ * The campaign of worlds over several hosts: hosts are network namespaces of this machine, whose packets pass through this
+ * program (tun-hosts.mjs), or a bridge (`--net bridge`). In each round a world of `--hosts` times `--ranks` runs random
+ * collectives, something breaks at a random moment, and every survivor must be told within the deadline, the launchers must
+ * end, nothing may be left running, and with shrink the survivors must go on with right results. Needs root on Linux and
+ * `npm run build`:
  *   node test/campaigns/hosts.mjs [--rounds 20] [--hosts 2] [--ranks 2] [--seed 1] [--kinds KIND,KIND] [--host-timeout 2]
- *                                 [--main dist/apps/cli/main.js] [--json]
- * KINDS: kill-rank, kill-launcher, kill-first (the launcher with the rendezvous), cut-link, partition, stop-launcher.
+ *                                 [--net tun|bridge] [--main dist/apps/cli/main.js] [--json]
+ * KINDS: kill-rank, kill-launcher, kill-first (the launcher with the rendezvous), cut-link, partition, stop-launcher, vanish
+ * and vanish-first (a host whose processes end while its link is cut: nobody hears of it). Without a bridge also delay (200 ms
+ * each way for 3 s), loss (5 % for 3 s), and stop-short (a rank, 0.2 to 1.2 s): these must end no call, and a rank is killed
+ * after them.
  * Exits 1 when something was wrong, 3 where namespaces are not permitted.
  */
 import { spawn } from "node:child_process";
@@ -14,9 +18,14 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { makeHosts, pidsIn } from "./host-namespaces.mjs";
+import { makeTunHosts } from "./tun-hosts.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const KINDS = ["kill-rank", "kill-launcher", "kill-first", "cut-link", "partition", "stop-launcher"];
+/** Things get slow, and nothing may end. */
+const HARMLESS = ["delay", "loss", "stop-short"];
+const LOSSES = ["kill-rank", "kill-launcher", "kill-first", "cut-link", "partition", "stop-launcher"];
+const KINDS = [...LOSSES, "vanish", "vanish-first", ...HARMLESS];
+const SLOW_MS = 3_000;
 const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "20" },
@@ -24,6 +33,7 @@ const { values } = parseArgs({
     ranks: { type: "string", default: "2" },
     seed: { type: "string", default: "1" },
     kinds: { type: "string", default: KINDS.join(",") },
+    net: { type: "string", default: "tun" },
     "host-timeout": { type: "string", default: "2" },
     main: { type: "string", default: join(here, "../../dist/apps/cli/main.js") },
     json: { type: "boolean", default: false },
@@ -37,7 +47,8 @@ for (const kind of kinds) if (!KINDS.includes(kind)) throw new Error(`--kinds ${
 const TOLD_MS = hostTimeoutMs + 3_000;
 const ENDED_MS = TOLD_MS + 12_000;
 
-const { hosts, setLink, endAll, remove } = makeHosts(numHosts);
+const { hosts, setLink, setShape, endAll, remove } =
+  values.net === "tun" ? makeTunHosts(numHosts) : makeHosts(numHosts);
 
 let state = seed >>> 0;
 const draw = () => {
@@ -112,6 +123,13 @@ function breakWorld(kind, launchers, ready) {
       launchers[node].child.kill("SIGKILL");
       return { silent: ranksOf(node), mend: () => {}, lostHosts: [node] };
     }
+    case "vanish":
+    case "vanish-first": {
+      const node = kind === "vanish-first" ? 0 : victim;
+      setLink(node, "down");
+      endAll(hosts[node]);
+      return { silent: ranksOf(node), mend: () => setLink(node, "up"), lostHosts: [node], isCut: true, isDead: true };
+    }
     case "cut-link":
       setLink(victim, "down");
       return { silent: new Set(), mend: () => setLink(victim, "up"), lostHosts: [victim], isCut: true };
@@ -131,11 +149,33 @@ function breakWorld(kind, launchers, ready) {
   }
 }
 
+/** Makes the world slow for a while. @returns what went wrong */
+async function slowDown(kind, all, ready) {
+  const node = Math.floor(draw() * numHosts);
+  if (kind === "stop-short") {
+    const { pid } = ready[Math.floor(draw() * ready.length)];
+    process.kill(pid, "SIGSTOP");
+    await sleep(200 + draw() * 1_000);
+    process.kill(pid, "SIGCONT");
+  } else {
+    setShape(node, kind === "delay" ? { delayMs: 200 } : { loss: 0.05 });
+    await sleep(SLOW_MS);
+    setShape(node);
+  }
+  const since = Date.now();
+  const isAlive = () =>
+    new Set(all("step").flatMap(({ at, rank }) => (at > since ? [rank] : []))).size === ready.length;
+  await until(() => isAlive() || all("told").length > 0, 5_000);
+  const told = all("told").map(({ rank, message }) => `rank ${rank} was told while nothing was lost: ${message}`);
+  return isAlive() || told.length > 0 ? told : ["the ranks make no calls any more"];
+}
+
 const ranksOf = (node) => new Set(Array.from({ length: numRanks }, (_, i) => node * numRanks + i));
 
 async function round(number) {
-  const kind = kinds[number % kinds.length];
-  const mode = kind !== "kill-first" && draw() < 0.5 ? "shrink" : "end";
+  const named = kinds[number % kinds.length];
+  const kind = HARMLESS.includes(named) ? "kill-rank" : named;
+  const mode = !kind.endsWith("-first") && draw() < 0.5 ? "shrink" : "end";
   const faults = [];
   const began = Date.now();
   const launchers = startWorld(mode, Math.floor(draw() * 1e6));
@@ -148,8 +188,9 @@ async function round(number) {
   let rebuildMs;
   if (faults.length === 0) {
     await sleep(draw() * 400);
+    if (named !== kind) faults.push(...(await slowDown(named, all, all("ready"))));
     const at = Date.now();
-    const { silent, mend, lostHosts, isCut } = breakWorld(kind, launchers, all("ready"));
+    const { silent, mend, lostHosts, isCut, isDead } = breakWorld(kind, launchers, all("ready"));
     const expected = Array.from({ length: numHosts * numRanks }, (_, rank) => rank).filter((rank) => !silent.has(rank));
     const told = () => new Map(all("told").map((one) => [`${one.node} ${one.rank}`, one]));
     const first = () =>
@@ -186,8 +227,9 @@ async function round(number) {
       rebuildMs = Math.max(...all("ready").flatMap((one) => (one.generation > 1 ? [one.at - at] : [])));
     }
     for (const { node, exit } of launchers) {
-      const isDead = kind.startsWith("kill-") && kind !== "kill-rank" && lostHosts.includes(node);
-      const wanted = isDead ? null : mode === "shrink" && !lostHosts.includes(node) ? 0 : 1;
+      const isKilled = (kind.startsWith("kill-") && kind !== "kill-rank") || isDead === true;
+      const wanted =
+        isKilled && lostHosts.includes(node) ? null : mode === "shrink" && !lostHosts.includes(node) ? 0 : 1;
       if (exit !== undefined && exit.code !== wanted)
         faults.push(`the launcher of host ${node} ended with ${exit.code}, not ${wanted}`);
     }
@@ -197,7 +239,7 @@ async function round(number) {
   if (!(await until(() => orphans().length === 0, 5_000))) faults.push(`left running: ${orphans().length} processes`);
   if (faults.length > 0) for (const { text } of launchers) process.stderr.write(text.slice(-1500));
   for (const { child } of launchers) child.kill("SIGKILL");
-  return { number, kind, mode, formMs, detectMs, endMs, rebuildMs, faults };
+  return { number, kind: named, mode, formMs, detectMs, endMs, rebuildMs, faults };
 }
 
 const results = [];

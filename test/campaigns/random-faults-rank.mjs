@@ -1,0 +1,132 @@
+/** What each rank of random-faults.mjs does: seeded random collectives with checked results, until it is told to break. */
+import { existsSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** A small generator (mulberry32): every rank draws the same calls. */
+function generator(seed) {
+  let a = seed >>> 0;
+  return () => {
+    a = (a + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(a ^ (a >>> 15), 1 | a);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const say = (what) => console.log(JSON.stringify(what));
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const never = () => sleep(600_000);
+
+function check(data, expected, what) {
+  const at = data.findIndex((value, i) => value !== expected(i));
+  if (at >= 0) throw new Error(`WRONG: ${what}: element ${at} is ${data[at]}, not ${expected(at)}`);
+}
+
+/** Makes one call that all ranks draw alike. @returns its end, with the results checked */
+async function callOnce(world, draw) {
+  const { comm, rank, size } = world;
+  const count = 1 + Math.floor(2 ** (draw() * 15));
+  const kind = Math.floor(draw() * 7);
+  const root = Math.floor(draw() * size);
+  const total = (size * (size + 1)) / 2;
+  const x = world.tensor("i32", [count]);
+  x.data.fill(rank + 1);
+  if (kind === 0) check((await comm.allReduce(x)).data, () => total, `all_reduce of ${count}`);
+  else if (kind === 1) check((await comm.broadcast(x, { root })).data, () => root + 1, `broadcast of ${count}`);
+  else if (kind === 2) {
+    await comm.reduce(x, { root });
+    if (rank === root) check(x.data, () => total, `reduce of ${count}`);
+  } else if (kind === 3) {
+    const all = await comm.allGather(x);
+    check(all.data, (i) => Math.floor(i / count) + 1, `all_gather of ${count}`);
+  } else if (kind === 4) {
+    const many = world.tensor("i32", [count * size]);
+    for (let i = 0; i < many.data.length; i++) many.data[i] = rank + 1 + Math.floor(i / count);
+    check((await comm.reduceScatter(many)).data, () => total + size * rank, `reduce_scatter of ${count}`);
+  } else if (kind === 5) {
+    const got = world.tensor("i32", [count]);
+    const sending = comm.send(x, (rank + 1) % size);
+    const previous = (rank + size - 1) % size;
+    check((await comm.recv(got, previous)).data, () => previous + 1, `recv of ${count}`);
+    await sending;
+  } else await comm.barrier();
+}
+
+/** How a rank breaks itself; those that return go on. */
+const BREAKS = {
+  throw: () => {
+    throw new Error("this rank breaks");
+  },
+  exit: () => process.exit(3),
+  "exit-0": () => process.exit(0),
+  callback: async () => {
+    setTimeout(() => {
+      throw new Error("this rank breaks in a timer");
+    }, 1);
+    await never();
+  },
+  // In the midst of a call that the others wait in.
+  midcall: (world) => {
+    void world.comm.allReduce(world.tensor("i32", [200_000])).catch(() => {});
+    process.exit(4);
+  },
+  silent: never,
+  spin: () => {
+    for (;;);
+  },
+  abort: (world) => world.comm.abort("this rank gives up"),
+  mismatch: (world) => world.comm.allReduce(world.tensor("f64", [3])),
+  leave: (world) => world.rebuild(),
+  descriptors: (world) => {
+    const taken = [];
+    try {
+      for (;;) taken.push(openSync("/dev/null", "r"));
+    } catch {
+      // None is left: the world must go on, or fail in words, and this rank can rebuild or be replaced.
+    }
+    say({ kind: "exhausted", rank: world.rank, generation: world.generation, taken: taken.length });
+  },
+};
+
+function gauges() {
+  try {
+    const rss = Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? 0);
+    return { rssKiB: rss, fds: readdirSync("/proc/self/fd").length };
+  } catch {
+    return {};
+  }
+}
+
+export default async function run(first, { folder, seed }) {
+  let world = first;
+  const born = world.generation;
+  for (;;) {
+    const { generation, rank, size } = world;
+    const draw = generator(seed + generation);
+    const about = { rank, generation, pid: process.pid };
+    const order = join(folder, `${generation}-${rank}`);
+    try {
+      await world.comm.barrier();
+      say({ kind: "ready", ...about, size, born, at: Date.now(), ...gauges() });
+      for (let step = 0; ; step++) {
+        if (existsSync(order)) {
+          const how = readFileSync(order, "utf8");
+          if (how !== "") {
+            rmSync(order);
+            await BREAKS[how](world);
+          }
+        }
+        await callOnce(world, draw);
+        if (existsSync(join(folder, `ask-${generation}`))) {
+          const answer = join(folder, `answer-${generation}-${rank}`);
+          if (!existsSync(answer)) writeFileSync(answer, String(step));
+        }
+      }
+    } catch (error) {
+      const message = String(error.message).slice(0, 300);
+      say({ kind: "told", ...about, at: Date.now(), code: error.code, dead: error.rank, message });
+      if (error.code === undefined) throw error;
+      world = await world.rebuild();
+    }
+  }
+}

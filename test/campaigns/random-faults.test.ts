@@ -1,0 +1,18 @@
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+
+const script = fileURLToPath(new URL("random-faults.mjs", import.meta.url));
+const dist = fileURLToPath(new URL("../../.cache/dev", import.meta.url));
+
+/** The campaign has hundreds of events; here a few show that its script holds. */
+describe.skipIf(process.platform !== "linux")("random faults in one world", () => {
+  it("are told of, mended, and leave nothing, on threads", { timeout: 120_000 }, () => {
+    const kinds = "throw,midcall,leave";
+    const flags = ["--backend", "threads", "--events", "3", "--kinds", kinds, "--dist", dist, "--json"];
+    const { stdout, stderr } = spawnSync(process.execPath, [script, ...flags], { encoding: "utf8" });
+    const report = JSON.parse(stdout) as { table: { kind: string; events: number }[]; problems: string[] };
+    expect(report.problems, stderr).toEqual([]);
+    expect(report.table.map(({ kind, events }) => `${kind} ${events}`)).toEqual(kinds.split(",").map((k) => `${k} 1`));
+  });
+});
