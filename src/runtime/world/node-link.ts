@@ -74,7 +74,10 @@ export class NodeLink {
           if (typeof data !== "string") throw new FormatError(name, "sent a frame without data");
           reader.push(Buffer.from(data, "base64"));
         },
-        end: (error) => this.#lose(error === undefined ? "closed its connection without a word" : error.message),
+        end: (error) =>
+          this.#lose(
+            error === undefined ? "closed its connection without a word" : error.message.replace(`${name}: `, ""),
+          ),
       },
       MAX_UNREAD_BYTES,
     );
