@@ -17,6 +17,7 @@ import {
   checkNetwork,
   type EdgeSensitivity,
   type Envelope,
+  fastestStrands,
   inventoryOf,
   type MulticastTemplate,
   multicastTemplate,
@@ -55,7 +56,7 @@ interface Flags {
   readonly fewestSteps?: boolean;
   readonly size: string;
   readonly pieces?: number;
-  readonly strands: StrandLayout;
+  readonly strands?: StrandLayout;
   readonly redop: string;
   readonly multicast?: boolean;
   readonly sensitivity?: boolean;
@@ -90,10 +91,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .addOption(
       new Option(
         "--strands <layout>",
-        "what has a strand of what leaves a rank by one link: each way, or about equal loads",
-      )
-        .choices(STRAND_LAYOUTS)
-        .default("ways"),
+        "what has a strand of what leaves a rank by one link: each way, each way of each tree or path, or about equal loads (default: simulates which is fastest at --size)",
+      ).choices(STRAND_LAYOUTS),
     )
     .addOption(
       new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute")
@@ -249,7 +248,11 @@ async function run(operation: string, flags: Flags): Promise<number> {
     const plan = compile(
       flags.multicast === true
         ? switchAllReduce({ numRanks: checkNetwork(network).ranks.length, inPlace: true, op })
-        : programOf(result, { pieces, strands: flags.strands, op }),
+        : programOf(result, {
+            pieces,
+            op,
+            strands: flags.strands ?? fastestStrands(result, sizeBytes, { pieces, op }),
+          }),
     );
     writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
   }

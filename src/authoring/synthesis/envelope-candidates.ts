@@ -9,7 +9,8 @@ import { compile } from "../language/index.ts";
 import type { ExecutionPlan, PlanReduceOp } from "../plan/index.ts";
 import { instancesToFill, type SimulatedMachine, type SystemParameters } from "../simulator/index.ts";
 import { programOf } from "./program-of.ts";
-import { MAX_CHUNKS } from "./schedule-layout.ts";
+import { numHops, passesRelays } from "./schedule-hops.ts";
+import { MAX_CHUNKS, STRAND_LAYOUTS, type StrandLayout } from "./schedule-layout.ts";
 import { type Synthesis, synthesize } from "./synthesize.ts";
 
 /** Into how many pieces schedules are cut at first. */
@@ -23,7 +24,7 @@ export interface Candidate {
   readonly name: string;
   readonly isLibrary: boolean;
   readonly plan: ExecutionPlan;
-  /** Synthesised: the same schedule in twice as many pieces, and in twice as many instances, where there is such a plan. */
+  /** Synthesised: the same schedule in twice as many pieces, in twice as many instances, and with each other layout of strands, where there is such a plan. */
   readonly finer: () => readonly Candidate[];
 }
 
@@ -65,15 +66,17 @@ function isProgrammable(result: Synthesis): boolean {
   }
 }
 
-const numHops = ({ schedule }: Synthesis): number =>
-  schedule.kind === "trees"
-    ? schedule.trees.reduce((sum, { up = [], down = [] }) => sum + up.length + down.length, 0)
-    : schedule.paths.reduce((sum, { route }) => sum + route.length - 1, 0);
-
 /** Instances multiply chunks. */
 function mostInstances(plan: ExecutionPlan): number {
   const chunks = Math.max(...plan.ranks.map(({ input, output }) => Math.max(input.chunks, output.chunks)));
   return Math.max(1, Math.floor(MAX_CHUNKS / Math.max(chunks, 1)));
+}
+
+/** How often a plan repeats its schedule, and in what strands. */
+interface Cut {
+  readonly pieces: number;
+  readonly instances: number;
+  readonly strands: StrandLayout;
 }
 
 /** Makes the candidates of one schedule. */
@@ -83,39 +86,49 @@ class ScheduleCandidates {
   readonly #result: Synthesis;
   readonly #op: PlanReduceOp | undefined;
   readonly #hops: number;
+  readonly #layouts: readonly StrandLayout[];
 
   constructor(name: string, result: Synthesis, op: PlanReduceOp | undefined) {
     this.#name = name;
     this.#result = result;
     this.#op = op;
-    this.#hops = numHops(result);
+    this.#hops = numHops(result.schedule);
+    this.#layouts = passesRelays(result.schedule, result.network) ? STRAND_LAYOUTS : ["ways"];
   }
 
-  #compile(pieces: number, instances: number): ExecutionPlan {
+  #compile(cut: Cut): ExecutionPlan {
     const op = this.#op === undefined ? {} : { op: this.#op };
-    return compile(programOf(this.#result, { pieces, instances, ...op }), { verify: false });
+    return compile(programOf(this.#result, { ...cut, ...op }), { verify: false });
   }
 
-  #candidate(pieces: number, instances: number, plan: ExecutionPlan): Candidate {
+  #candidate(cut: Cut, plan: ExecutionPlan): Candidate {
+    const { pieces, instances, strands } = cut;
     const candidate: Candidate = {
-      name: `${this.#name}-${pieces}${instances === 1 ? "" : `-i${instances}`}`,
+      name: `${this.#name}-${pieces}${instances === 1 ? "" : `-i${instances}`}${strands === "ways" ? "" : `-${strands}`}`,
       isLibrary: false,
       plan,
       finer: () =>
-        [this.#finer(2 * pieces, instances), this.#finer(pieces, 2 * instances)].filter((one) => one !== undefined),
+        [
+          { ...cut, pieces: 2 * pieces },
+          { ...cut, instances: 2 * instances },
+          ...this.#layouts.filter((layout) => layout !== strands).map((layout) => ({ ...cut, strands: layout })),
+        ]
+          .map((next) => this.#finer(next))
+          .filter((one) => one !== undefined),
     };
-    this.#known.set(`${pieces} ${instances}`, candidate);
+    this.#known.set(keyOf(cut), candidate);
     return candidate;
   }
 
-  #finer(pieces: number, instances: number): Candidate | undefined {
-    const key = `${pieces} ${instances}`;
+  #finer(cut: Cut): Candidate | undefined {
+    const { pieces, instances } = cut;
+    const key = keyOf(cut);
     if (this.#known.has(key)) return this.#known.get(key);
     this.#known.set(key, undefined);
     if (this.#hops * pieces * instances > MOST_REFINED_HOPS || (pieces > 1 && this.#result.height <= 1))
       return undefined;
     try {
-      return this.#candidate(pieces, instances, this.#compile(pieces, instances));
+      return this.#candidate(cut, this.#compile(cut));
     } catch (error) {
       // More chunks than a program may have.
       if (error instanceof UnsupportedError) return undefined;
@@ -127,12 +140,15 @@ class ScheduleCandidates {
   *first(instancesOf: (plan: ExecutionPlan) => number): Generator<Candidate> {
     for (const pieces of PIECES) {
       if (pieces > 1 && (this.#hops * pieces > MOST_HOPS || this.#result.height <= 1)) break;
-      const single = this.#compile(pieces, 1);
+      const cut = { pieces, instances: 1, strands: "ways" } as const;
+      const single = this.#compile(cut);
       const instances = Math.min(instancesOf(single), mostInstances(single));
-      yield this.#candidate(pieces, instances, instances === 1 ? single : this.#compile(pieces, instances));
+      yield this.#candidate({ ...cut, instances }, instances === 1 ? single : this.#compile({ ...cut, instances }));
     }
   }
 }
+
+const keyOf = ({ pieces, instances, strands }: Cut): string => `${pieces} ${instances} ${strands}`;
 
 /** The plans of a schedule that are tried at every size. */
 export function synthesisedCandidates(

@@ -1,7 +1,7 @@
 /**
  * What is fastest at which size: the schedule of the fewest steps, the forest of one tree for each rank, the forest of the
- * highest bandwidth, each cut into pieces that follow each other and in as many instances as pay, and the library's
- * algorithms; all simulated on the same machine. Beside each size stand the bounds that nothing beats: latency along the longest of the shortest ways, and
+ * highest bandwidth, each cut into pieces that follow each other and in as many instances as pay, in the layout of strands
+ * that pays, and the library's algorithms; all simulated on the same machine. Beside each size stand the bounds that nothing beats: latency along the longest of the shortest ways, and
  * bandwidth. Refuses to measure: constants are the simulator's.
  */
 import { formatSize, InvalidArgumentError, PlanError } from "../../core/index.ts";
@@ -48,9 +48,9 @@ export interface Envelope {
   readonly numCandidates: number;
 }
 
-/** Schedules that take longer than this times the best so far are not tried in more pieces and instances. */
+/** Schedules that take longer than this times the best so far are not tried in more pieces, instances and layouts. */
 const WORTH_REFINING = 2;
-/** More pieces and instances have to save a fiftieth. */
+/** More pieces or instances, or other strands, have to save a fiftieth. */
 const WORTHWHILE = 0.98;
 
 /** A plan and what it takes at the size at hand. */
@@ -121,7 +121,7 @@ export async function envelope(
     let own: Timed | undefined;
     for (const candidates of ours) {
       let best = fastest(candidates, own === undefined ? undefined : own.timeUs * WORTH_REFINING);
-      // In more pieces and instances, as long as that is worth it.
+      // In more pieces, instances and other strands, as long as that is worth it.
       for (let next = best; next !== undefined; ) {
         best = next;
         next = fastest(best.candidate.finer(), best.timeUs * WORTHWHILE);

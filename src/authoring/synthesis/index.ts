@@ -16,4 +16,5 @@ export { type ProgramSettings, programOf } from "./program-of.ts";
 export { Rational } from "./rational.ts";
 export { STRAND_LAYOUTS, type StrandLayout } from "./schedule-layout.ts";
 export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";
+export { fastestStrands } from "./strand-choice.ts";
 export { lowerBound, type Synthesis, synthesize } from "./synthesize.ts";

@@ -70,7 +70,7 @@ export function recordPaths<P>(
             stop === to
               ? p.rank(to).output.slice(...at(collective === "scatter" ? 0 : from))
               : p.rank(stop).scratch(amount).all;
-          p.copyAlong(way, into, source, context.strandOf(way, piece));
+          p.copyAlong(way, into, source, context.strandOf(way, piece, i));
           source = into;
         });
       }

@@ -118,7 +118,7 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
   const starts = partStarts(amounts, numRanks, shares);
   const rankOf = (id: string) => numbers.get(id) as number;
   const ways = schedule.kind === "trees" ? schedule.trees.map(treeWays) : pathWays(schedule.paths, rankOf);
-  const loads = ways.flatMap((own, i) => own.map((way) => ({ way, amount: amounts.each[i] as number })));
+  const loads = ways.flatMap((own, i) => own.map((way) => ({ way, part: i, amount: amounts.each[i] as number })));
   const context: Context = { rankOf, numRanks, pieces, ...strandsOf(loads, rankOf, strands, maxStrands) };
   return program(
     {

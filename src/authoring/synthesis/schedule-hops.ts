@@ -1,5 +1,5 @@
 /** At which step a piece of a schedule takes which way: what programs and times at a finite size are made of. */
-import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
+import type { Network, NetworkRoute, Schedule, ScheduleTree } from "../certificate/index.ts";
 
 const firstOf = (route: NetworkRoute): string => route[0] as string;
 const lastOf = (route: NetworkRoute): string => route[route.length - 1] as string;
@@ -46,4 +46,20 @@ export function hopsOf(tree: ScheduleTree, rankOf: (id: string) => number): { ho
     level = level.flatMap((from) => (children.get(from) ?? []).map(({ to }) => to));
   }
   return { hops, gathered };
+}
+
+/** Hops of one piece of every tree or path; relays between two ranks count for paths. */
+export function numHops(schedule: Schedule): number {
+  return schedule.kind === "trees"
+    ? schedule.trees.reduce((sum, { up = [], down = [] }) => sum + up.length + down.length, 0)
+    : schedule.paths.reduce((sum, { route }) => sum + route.length - 1, 0);
+}
+
+/** Whether any data passes what is no rank: there, ways from one rank to several others share links. */
+export function passesRelays(schedule: Schedule, network: Network): boolean {
+  const relays = new Set(network.nodes.filter(({ kind }) => kind !== "rank").map(({ id }) => id));
+  const passes = (route: NetworkRoute) => route.some((node) => relays.has(node));
+  return schedule.kind === "trees"
+    ? schedule.trees.some(({ up = [], down = [] }) => up.some(passes) || down.some(passes))
+    : schedule.paths.some(({ route }) => passes(route));
 }

@@ -44,30 +44,33 @@ export interface Context {
   readonly rankOf: (id: string) => number;
   readonly numRanks: number;
   readonly pieces: number;
-  /** The strand of a rank for a piece that it sends by a way. */
-  readonly strandOf: (way: NetworkRoute, piece: number) => number;
+  /** The strand of a rank for a piece of a part of the schedule (a tree or path, by its number) that it sends by a way. */
+  readonly strandOf: (way: NetworkRoute, piece: number, part: number) => number;
   /** The strand of a rank for what it does alone. */
   readonly ownStrand: (rank: number) => number;
 }
 
-/** A way from rank to rank, and how much of the data goes by it. */
+/** A way from rank to rank, and how much of the data of one part of the schedule goes by it. */
 export interface Load {
   readonly way: NetworkRoute;
+  readonly part: number;
   readonly amount: number;
 }
 
 /**
  * What the strands are of those that send by one link. Links are shared evenly by the strands that use them, but loads of ways
  * differ, and a light way alone runs ahead: what has to be passed on at the next rank then comes late. Which is best depends
- * on where ways meet again: `ways`: one for each way; `even`: about equal loads: heavy ways have several, which take their
- * pieces in turn, light ones share; `few`: as many as ways as heavy as the heaviest one would be.
+ * on where ways meet again: `ways`: one for each way; `parts`: one for each way of each tree or path; `even`: about equal
+ * loads: heavy ways have several, which take their pieces in turn, light ones share; `few`: as many as ways as heavy as the
+ * heaviest one would be.
  */
-export const STRAND_LAYOUTS = ["ways", "even", "few"] as const;
+export const STRAND_LAYOUTS = ["ways", "parts", "even", "few"] as const;
 export type StrandLayout = (typeof STRAND_LAYOUTS)[number];
 
 /** Shares out the ways that leave a rank by one link. @returns by way, its strands, counted from 0; and their number */
 const LAYOUTS: Readonly<Record<StrandLayout, (ways: readonly (readonly [string, number])[]) => Sharing>> = {
-  ways: (ways) => ({ own: new Map(ways.map(([name], i) => [name, [i]])), count: ways.length }),
+  ways: oneEach,
+  parts: oneEach,
   few: (ways) => inBins(ways, 0, Math.floor((sumOf(ways) / (ways[0]?.[1] as number)) * (1 + 1e-9))),
   even: (ways) => {
     const even = sumOf(ways) / ways.length;
@@ -97,6 +100,10 @@ interface Sharing {
 const sumOf = (ways: readonly (readonly [string, number])[]): number =>
   ways.reduce((sum, [, amount]) => sum + amount, 0);
 
+function oneEach(ways: readonly (readonly [string, number])[]): Sharing {
+  return { own: new Map(ways.map(([name], i) => [name, [i]])), count: ways.length };
+}
+
 /** The heaviest first, each to the strand that has least. */
 function inBins(ways: readonly (readonly [string, number])[], first: number, count: number): Sharing {
   const bins = Array<number>(count).fill(0);
@@ -119,9 +126,13 @@ export function strandsOf(
   /** By rank and first link, each way's name and load. */
   const byLink = new Map<number, Map<string, Map<string, number>>>();
   const names = new Map<NetworkRoute, string>();
-  for (const { way, amount } of loads) {
+  const nameOf = (way: NetworkRoute, part: number): string => {
     const name = names.get(way) ?? JSON.stringify(way);
     names.set(way, name);
+    return layout === "parts" ? `${part} ${name}` : name;
+  };
+  for (const { way, part, amount } of loads) {
+    const name = nameOf(way, part);
     const rank = entry(byLink, rankOf(way[0] as string), () => new Map<string, Map<string, number>>());
     const ways = entry(rank, way[1] as string, () => new Map<string, number>());
     ways.set(name, (ways.get(name) ?? 0) + amount);
@@ -143,8 +154,8 @@ export function strandsOf(
     used.set(rank, first);
   }
   return {
-    strandOf: (way, piece) => {
-      const own = strands.get(names.get(way) as string) as number[];
+    strandOf: (way, piece, part) => {
+      const own = strands.get(nameOf(way, part)) as number[];
       return own[piece % own.length] as number;
     },
     ownStrand: (rank) => (used.get(rank) ?? 0) % maxStrands,

@@ -35,6 +35,7 @@ class PieceOfTree<P> {
   readonly #start: number;
   readonly #end: number;
   readonly #piece: number;
+  readonly #tree: number;
   readonly #inboxes = new Map<number, Chunk<P>[]>();
 
   constructor(
@@ -46,6 +47,7 @@ class PieceOfTree<P> {
     start: number,
     amount: number,
     piece: number,
+    tree: number,
   ) {
     this.#p = p;
     this.#context = context;
@@ -55,6 +57,7 @@ class PieceOfTree<P> {
     this.#start = start + piece * amount;
     this.#end = this.#start + amount;
     this.#piece = piece;
+    this.#tree = tree;
   }
 
   /** Where the share lies in a rank's output; undefined where the rank has no place for it. */
@@ -79,7 +82,7 @@ class PieceOfTree<P> {
   }
 
   record({ from, to, way, up }: Hop): void {
-    const strand = this.#context.strandOf(way, this.#piece);
+    const strand = this.#context.strandOf(way, this.#piece, this.#tree);
     if (up) {
       const inbox = this.#p.rank(to).scratch(this.#end - this.#start).all;
       this.#p.copyAlong(way, inbox, this.#sum(from, strand), strand);
@@ -141,7 +144,7 @@ export function recordTrees<P>(
     for (let piece = 0; piece < context.pieces; piece++) {
       const start = (starts[i] as number) * context.pieces;
       const partStart = inPieces[root] as number;
-      const share = new PieceOfTree(p, context, collective, root, partStart, start, amount, piece);
+      const share = new PieceOfTree(p, context, collective, root, partStart, start, amount, piece, i);
       for (const hop of hops) {
         if (hop.up) waves.at(2 * (piece + hop.step), hop.from, hop.to, () => share.record(hop));
       }
