@@ -65,5 +65,7 @@ export abstract class BaseHost implements RankHost {
     if (this.#exit !== undefined) return;
     this.#exit = { exitCode, reason };
     this.#listener?.exit(exitCode, reason);
+    // It leads to the rank's generation, and so to the shared memory of that.
+    this.#listener = undefined;
   }
 }

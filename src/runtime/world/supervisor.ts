@@ -250,6 +250,7 @@ export class Supervisor {
   }
 
   #onExit(member: Member, exitCode: number, reason: string): void {
+    this.#hosts.delete(member.host);
     if (member.over) return;
     const isCurrent = member.generation === this.#current;
     if (isCurrent && !member.failed && this.#ended === undefined && (exitCode !== 0 || !member.done)) {
