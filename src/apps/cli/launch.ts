@@ -4,7 +4,7 @@
  */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
-import { AbortedError, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
+import { AbortedError, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
 import {
   type BackendName,
@@ -17,25 +17,23 @@ import {
   LAUNCH_BACKENDS,
   launch,
   MAX_RANKS,
-  type NodesOptions,
-  nodePlace,
-  nodeRendezvous,
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 import { numStoppingThreads } from "../../runtime/world/internal.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
+import { commandsFor, describeHosts, type HostFlags, hostsOf, secretForAll, secretFromInput } from "./launch-hosts.ts";
 import { collect } from "./option-readers.ts";
-import { printError, whenPrinted } from "./output.ts";
+import { print, printError, whenPrinted } from "./output.ts";
 import { RankLogs } from "./rank-logs.ts";
+import { RemoteLaunchers } from "./remote-launchers.ts";
 
 /** How long the threads of ranks may take to stop, ms: one that is blocked in a system call does not. */
 const THREADS_MS = 500;
 /** What a timer can wait for, less than 25 days. */
 const MAX_SECONDS = 2_000_000;
 
-interface Flags {
-  readonly n: number;
+interface Flags extends HostFlags {
   readonly backend: BackendName;
   readonly isolation?: Isolation;
   readonly timeout?: number;
@@ -45,12 +43,8 @@ interface Flags {
   readonly restartDelay?: number;
   readonly minRanks?: number;
   readonly backendOption?: readonly string[];
-  readonly nnodes?: number | "env";
-  readonly nodeRank?: number | "env";
-  readonly rdzv?: string;
-  readonly joinTimeout?: number;
-  readonly hostTimeout?: number;
   readonly logDir?: string;
+  readonly dryRun?: boolean;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -68,7 +62,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "TypeScript or JavaScript file: calls joinWorld(), or exports default async (world) => result",
     )
     .argument("[args...]", "words for the script, after --")
-    .requiredOption("-n <ranks>", `number of ranks (of this host, with --nnodes), 1 to ${MAX_RANKS}`, parseRanks)
+    .option("-n <ranks>", `number of ranks (of each host, where there are several), 1 to ${MAX_RANKS}`, parseRanks)
     .addOption(
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
@@ -102,6 +96,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--rdzv <host:port>", "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT)")
     .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
     .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
+    .option(
+      "--hostfile <file>",
+      "hosts, one a line (NAME slots=RANKS): starts a launcher on each by ssh; the first is this one",
+    )
+    .option("--ssh <command>", "what reaches another host: COMMAND HOST WORDS (ssh)")
+    .option("--dry-run", "say what would be started where, and start nothing")
+    .addOption(new Option("--secret-stdin", "read the secret from standard input, and end with it").hideHelp())
     .option("--log-dir <folder>", "also write what each rank prints to FOLDER/rank-R.out and rank-R.err")
     .usage("-n N [--backend B] [--isolation I] [--timeout S] [--restarts K] [--on-failure P] SCRIPT [-- args]")
     .addHelpText(
@@ -119,7 +120,9 @@ Several hosts (--backend tcp): run the same command on each, with its own --node
 CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 0 supervises all ranks. Each launcher prints
 what its own ranks print, and all end with the same code:
   host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
-  host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts`,
+  host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts
+or let ssh do it, from host 0, with chorale, Node and the script at the same places everywhere:
+  chorale launch --hostfile hosts.txt --backend tcp train.ts     # lines such as: gpu-1 slots=4`,
     )
     .action(async (script: string, args: readonly string[], flags: Flags) => {
       exit(await runLaunch(script, args, flags));
@@ -127,6 +130,14 @@ what its own ranks print, and all end with the same code:
 }
 
 async function runLaunch(script: string, args: readonly string[], flags: Flags): Promise<number> {
+  const hosts = hostsOf(flags);
+  const commands = (port: number | string) => commandsFor(hosts, port, flags, flags.backendOption ?? [], script);
+  if (flags.dryRun === true) {
+    const how = `${flags.backend}${flags.isolation === undefined ? "" : ` in a ${flags.isolation} each`}, ${script}`;
+    const port = hosts.nodes?.rendezvous.replace(/^.*:/, "") ?? "";
+    print(`${describeHosts(hosts, commands(port === "0" ? "PORT" : port), how).join("\n")}\n`);
+    return EXIT.done;
+  }
   const controller = new AbortController();
   let caught: NodeJS.Signals | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
@@ -135,16 +146,29 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   };
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);
   let logs: RankLogs | undefined;
+  const remote = new RemoteLaunchers();
+  let unreachable: Error | undefined;
+  let hasBegun = false;
+  const onLost = (error: Error) => {
+    // Later the heartbeat says it, and the world may go on without that host.
+    if (hasBegun) return;
+    unreachable ??= error;
+    controller.abort(error.message);
+  };
   try {
-    const nodes = nodesOf(flags);
+    if (flags.secretStdin === true) await secretFromInput(() => controller.abort("whoever started it is gone"));
+    const secret = hosts.listed === undefined ? "" : secretForAll();
+    const onListening = (port: number) => remote.start(commands(port), secret, onLost);
+    const nodes = hosts.nodes && { ...hosts.nodes, ...(hosts.listed === undefined ? {} : { onListening }) };
     logs = flags.logDir === undefined ? undefined : new RankLogs(flags.logDir);
     await launch({
-      ranks: flags.n,
+      ranks: hosts.ranks,
       module: script,
       args,
       backend: flags.backend,
       signal: controller.signal,
       onEvent: (event) => {
+        hasBegun = true;
         if (event.kind === "world-ended" && event.unjoined !== undefined) tellUnjoined(event.unjoined);
         const text = describeEvent(event);
         if (text !== undefined && (flags.restarts ?? 0) + (flags.onFailure === undefined ? 0 : 1) > 0) {
@@ -164,6 +188,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     });
     return 0;
   } catch (error) {
+    if (unreachable !== undefined) throw unreachable;
     if (error instanceof RankFailedError) {
       const lack = lackOfRank(error);
       printError(`chorale launch: ${lack ?? describeFailure(error)}\n`);
@@ -175,6 +200,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     }
     throw error;
   } finally {
+    await remote.end();
     logs?.close();
     leaveWithoutStuckThreads();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
@@ -191,28 +217,6 @@ function leaveWithoutStuckThreads(): void {
     else whenPrinted(() => exitNow(Number(process.exitCode ?? EXIT.checkFailed)));
   };
   poll();
-}
-
-/** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */
-function nodesOf(flags: Flags): NodesOptions | undefined {
-  const { nnodes, nodeRank, rdzv, joinTimeout, hostTimeout } = flags;
-  if (nnodes === undefined && nodeRank === undefined) return undefined;
-  const here = nnodes === "env" || nodeRank === "env" ? nodePlace(process.env) : undefined;
-  const count = nnodes === "env" ? here?.count : nnodes;
-  const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
-  const rendezvous = rdzv ?? nodeRendezvous(process.env);
-  if (count === undefined) throw new InvalidArgumentError("--nnodes", "not given", "the number of hosts");
-  if (rank === undefined) throw new InvalidArgumentError("--node-rank", "not given", "this host's number, or env");
-  if (rendezvous === undefined) {
-    throw new InvalidArgumentError("--rdzv", "not given", "HOST:PORT, an address of host 0, also as CHORALE_RDZV");
-  }
-  return {
-    count,
-    rank,
-    rendezvous,
-    ...given("joinTimeoutMs", joinTimeout, (seconds) => seconds * 1000),
-    ...given("hostTimeoutMs", hostTimeout, (seconds) => seconds * 1000),
-  };
 }
 
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */

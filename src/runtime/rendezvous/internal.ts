@@ -5,3 +5,4 @@
  */
 export { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 export { foreignPlace } from "./launchers.ts";
+export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";

@@ -18,6 +18,8 @@ export interface NodesOptions {
   readonly joinTimeoutMs?: number;
   /** How long a host may be silent before it is taken for lost, ms; 10 s by default. */
   readonly hostTimeoutMs?: number;
+  /** On the first host: hears the port at which it listens, once it does. Whoever starts the other launchers needs it. */
+  readonly onListening?: (port: number) => void;
 }
 
 /** More launchers than this are taken for a typing error. */
@@ -35,6 +37,7 @@ export interface NodePlan {
   readonly hostTimeoutMs: number;
   readonly secret: string;
   readonly across: NonNullable<BackendKind["acrossHosts"]>;
+  readonly onListening: ((port: number) => void) | undefined;
 }
 
 /**
@@ -62,7 +65,12 @@ export function planNodes(options: NodesOptions, kind: BackendKind, isolation: I
   if (isolation !== "process") throw new InvalidArgumentError("isolation", isolation, '"process" on several hosts');
   if (typeof rendezvous !== "string") throw new InvalidArgumentError("nodes.rendezvous", rendezvous, "HOST:PORT");
   const address = parseAddress(rendezvous, "the rendezvous", rank === 0 ? 0 : 1);
-  return { count, rank, address, joinTimeoutMs, hostTimeoutMs, secret: rendezvousSecret(process.env), across };
+  const { onListening } = options;
+  if (onListening !== undefined && typeof onListening !== "function") {
+    throw new InvalidArgumentError("nodes.onListening", onListening, "a function");
+  }
+  const secret = rendezvousSecret(process.env);
+  return { count, rank, address, joinTimeoutMs, hostTimeoutMs, secret, across, onListening };
 }
 
 /** What a host says of itself when it knocks. */

@@ -197,7 +197,8 @@ export class RemoteNodes {
       welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, () => look())),
     });
     const where = `${address.host}:${door.port}`;
-    if (address.port === 0) process.stderr.write(`chorale: the rendezvous is at ${where}\n`);
+    if (plan.onListening !== undefined) plan.onListening(door.port);
+    else if (address.port === 0) process.stderr.write(`chorale: the rendezvous is at ${where}\n`);
     const words = () => `waiting at ${where} for ${describeHosts(missing())} of ${count}${describeRefusals(door)}`;
     const patience = sayWhenLong(words);
     try {

@@ -1,0 +1,170 @@
+/** Where the hosts of a launch come from: a file of hosts, the flags, or the environment of another starter. */
+import { randomBytes } from "node:crypto";
+import { fileURLToPath } from "node:url";
+import { InvalidArgumentError } from "../../core/index.ts";
+import { rendezvousSecret, SECRET_VARIABLES } from "../../runtime/rendezvous/internal.ts";
+import { type NodesOptions, nodePlace, nodeRendezvous, packageRoot } from "../../runtime/world/index.ts";
+import { type ListedHost, readHostFile } from "./host-file.ts";
+import { quoted, type RemoteCommand, remoteCommands } from "./remote-launchers.ts";
+
+/** A secret that comes by standard input is no longer than this, characters. */
+const MAX_SECRET_CHARS = 4096;
+
+export interface HostFlags {
+  readonly n?: number;
+  readonly nnodes?: number | "env";
+  readonly nodeRank?: number | "env";
+  readonly rdzv?: string;
+  readonly joinTimeout?: number;
+  readonly hostTimeout?: number;
+  readonly hostfile?: string;
+  readonly ssh?: string;
+  readonly secretStdin?: boolean;
+}
+
+export interface LaunchHosts {
+  /** Of this host. */
+  readonly ranks: number;
+  /** `undefined` for a world of one host that no flag spoke of. */
+  readonly nodes: NodesOptions | undefined;
+  /** Of a file: all of them, the first being this one. */
+  readonly listed: readonly ListedHost[] | undefined;
+}
+
+/** @throws InvalidArgumentError, UnavailableError */
+export function hostsOf(flags: HostFlags): LaunchHosts {
+  if (flags.hostfile === undefined) {
+    if (flags.n === undefined) throw new InvalidArgumentError("-n", "not given", "the number of ranks");
+    return { ranks: flags.n, nodes: nodesOf(flags), listed: undefined };
+  }
+  if (flags.nnodes !== undefined || flags.nodeRank !== undefined) {
+    throw new InvalidArgumentError("--hostfile", flags.hostfile, "no --nnodes and no --node-rank beside it");
+  }
+  const listed = readHostFile(flags.hostfile, flags.n);
+  const [first] = listed;
+  const name = first?.name ?? "";
+  const isLoopback = (one: string) => /^(localhost|127\.[\d.]+|::1)$/.test(one);
+  if (flags.rdzv === undefined && isLoopback(name) && listed.some((host) => !isLoopback(host.name))) {
+    throw new InvalidArgumentError(
+      "the first host",
+      name,
+      "a name by which the others reach it, or --rdzv ADDRESS:PORT (port 0: the system's choice)",
+    );
+  }
+  const rendezvous = flags.rdzv ?? `${name.includes(":") ? `[${name}]` : name}:0`;
+  return {
+    ranks: first?.ranks ?? 1,
+    nodes: { count: listed.length, rank: 0, rendezvous, ...timesOf(flags) },
+    listed,
+  };
+}
+
+/** The commands for the other hosts of a file. @param port at which this one listens */
+export function commandsFor(
+  { listed = [], nodes }: LaunchHosts,
+  port: number | string,
+  flags: HostFlags & { readonly backend: string; readonly isolation?: string; readonly logDir?: string },
+  backendOptions: readonly string[],
+  script: string,
+): readonly RemoteCommand[] {
+  const given = (name: string, value: string | number | undefined) =>
+    value === undefined ? [] : [name, String(value)];
+  return remoteCommands(listed, {
+    ssh: flags.ssh ?? "ssh",
+    rendezvous: (nodes?.rendezvous ?? "").replace(/:\d+$/, `:${port}`),
+    flags: [
+      ...given("--backend", flags.backend),
+      ...given("--isolation", flags.isolation),
+      ...given("--join-timeout", flags.joinTimeout),
+      ...given("--host-timeout", flags.hostTimeout),
+      ...given("--log-dir", flags.logDir),
+      ...backendOptions.flatMap((option) => given("--backend-option", option)),
+    ],
+    script,
+    program: [process.execPath, fileURLToPath(new URL("bin/chorale.mjs", packageRoot))],
+    env: process.env,
+  });
+}
+
+/** What a launch would do, a line for each host. */
+export function describeHosts(
+  { ranks, nodes, listed }: LaunchHosts,
+  commands: readonly RemoteCommand[],
+  how: string,
+): readonly string[] {
+  const numbered = (from: number, count: number) =>
+    count === 1 ? `rank ${from}` : `ranks ${from} to ${from + count - 1}`;
+  if (nodes === undefined) return [`this host: ${numbered(0, ranks)}, ${how}`];
+  if (listed === undefined) {
+    const { rank, count, rendezvous } = nodes;
+    const does = rank === 0 ? `listens at ${rendezvous} and supervises all ranks` : `connects to ${rendezvous}`;
+    return [`this is host ${rank} of ${count}: ${ranks} rank${ranks === 1 ? "" : "s"}, ${how}; ${does}`];
+  }
+  let from = 0;
+  return listed.map((host, node) => {
+    const who = `host ${node} (${host.target}): ${numbered(from, host.ranks)}, ${how}`;
+    from += host.ranks;
+    const words = commands.find((command) => command.node === node)?.words;
+    return words === undefined
+      ? `${who}; this one, listens at ${nodes.rendezvous} and supervises all ranks`
+      : `${who}\n  ${words.map(quoted).join(" ")}`;
+  });
+}
+
+/** The secret for the launchers of a file: the one that is set, or a new one. Sets it for this process. */
+export function secretForAll(): string {
+  if (SECRET_VARIABLES.every((name) => !process.env[name])) {
+    process.env["CHORALE_SECRET"] = randomBytes(32).toString("hex");
+  }
+  return rendezvousSecret(process.env);
+}
+
+/** Takes the secret from standard input, where it is the first line. @param ended is told when that input ends later */
+export function secretFromInput(ended: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    let isRead = false;
+    const { stdin } = process;
+    stdin.setEncoding("utf8").on("data", (chunk: string) => {
+      if (isRead) return;
+      text += chunk;
+      const end = text.indexOf("\n");
+      if (end < 0 && text.length <= MAX_SECRET_CHARS) return;
+      isRead = true;
+      process.env["CHORALE_SECRET"] = text.slice(0, Math.max(0, end)).trim();
+      text = "";
+      // The input alone must not keep this process.
+      (stdin as Partial<{ unref(): void }>).unref?.();
+      resolve();
+    });
+    stdin.on("error", () => {});
+    stdin.on("close", () => {
+      if (isRead) ended();
+      else
+        reject(new InvalidArgumentError("--secret-stdin", "nothing", "the secret as the first line of standard input"));
+    });
+  });
+}
+
+/** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */
+function nodesOf(flags: HostFlags): NodesOptions | undefined {
+  const { nnodes, nodeRank, rdzv } = flags;
+  if (nnodes === undefined && nodeRank === undefined) return undefined;
+  const here = nnodes === "env" || nodeRank === "env" ? nodePlace(process.env) : undefined;
+  const count = nnodes === "env" ? here?.count : nnodes;
+  const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
+  const rendezvous = rdzv ?? nodeRendezvous(process.env);
+  if (count === undefined) throw new InvalidArgumentError("--nnodes", "not given", "the number of hosts");
+  if (rank === undefined) throw new InvalidArgumentError("--node-rank", "not given", "this host's number, or env");
+  if (rendezvous === undefined) {
+    throw new InvalidArgumentError("--rdzv", "not given", "HOST:PORT, an address of host 0, also as CHORALE_RDZV");
+  }
+  return { count, rank, rendezvous, ...timesOf(flags) };
+}
+
+function timesOf({ joinTimeout, hostTimeout }: HostFlags): Pick<NodesOptions, "joinTimeoutMs" | "hostTimeoutMs"> {
+  return {
+    ...(joinTimeout === undefined ? {} : { joinTimeoutMs: joinTimeout * 1000 }),
+    ...(hostTimeout === undefined ? {} : { hostTimeoutMs: hostTimeout * 1000 }),
+  };
+}

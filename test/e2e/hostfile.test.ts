@@ -1,0 +1,113 @@
+/** Launches over a file of hosts: what stands for ssh here runs the command on this machine. */
+import { execFile } from "node:child_process";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { CLI_PROCESS, runCli } from "../helpers/cli.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "chorale-hostfile-"));
+const at = (name: string) => join(folder, name);
+const secret = "a secret that must stand in no argument";
+
+beforeAll(() => {
+  writeFileSync(at("ssh"), `#!/bin/sh\necho "$@" >> ${at("ssh.log")}\nshift 4\nexec sh -c "$*"\n`);
+  writeFileSync(at("broken-ssh"), "#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n");
+  for (const name of ["ssh", "broken-ssh"]) chmodSync(at(name), 0o755);
+  writeFileSync(at("hosts"), "# the machine\n127.0.0.1 slots=1\n\n127.0.0.1:2   # twice\n");
+  writeFileSync(
+    at("script.mjs"),
+    `export default async (world) => {
+      const x = world.tensor("f32", [1]);
+      x.data[0] = world.rank + 1;
+      await world.comm.allReduce(x);
+      console.log("node " + process.env.CHORALE_NODE_RANK + " of " + world.args[0] + ": " + x.data[0]);
+    };`,
+  );
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function launch(...words: string[]): Promise<{ code: number; out: string; err: string }> {
+  const env = { ...process.env, CHORALE_SECRET: secret };
+  return new Promise((resolve) => {
+    execFile(process.execPath, [...CLI_PROCESS, "launch", ...words], { env }, (error, out, err) => {
+      resolve({ code: error === null ? 0 : Number(error.code), out, err });
+    });
+  });
+}
+
+describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () => {
+  it("starts a launcher on each host, and shows the secret to nobody", { timeout: 60_000 }, async () => {
+    const words = [
+      "--hostfile",
+      at("hosts"),
+      "--ssh",
+      at("ssh"),
+      "--backend",
+      "tcp",
+      at("script.mjs"),
+      "--",
+      "this run",
+    ];
+    const { code, out, err } = await launch(...words);
+    expect([code, err]).toEqual([0, ""]);
+    expect(out.trim().split("\n").sort()).toEqual([
+      "[0] node 0 of this run: 6",
+      "[1] node 1 of this run: 6",
+      "[2] node 1 of this run: 6",
+    ]);
+    const commands = readFileSync(at("ssh.log"), "utf8");
+    expect(commands).toMatch(
+      /launch -n 2 --backend tcp --nnodes 2 --node-rank 1 --rdzv 127\.0\.0\.1:\d+ --secret-stdin/,
+    );
+    expect(commands).not.toContain(secret);
+  });
+
+  it("says at once which host cannot be reached, and why", { timeout: 60_000 }, async () => {
+    const began = performance.now();
+    const words = ["--hostfile", at("hosts"), "--ssh", at("broken-ssh"), "--backend", "tcp", at("script.mjs")];
+    const { code, err } = await launch(...words);
+    expect(code).toBe(3);
+    expect(err).toMatch(
+      /host 1 \(127\.0\.0\.1\) is not available: its launcher ended with code 255: Permission denied/,
+    );
+    expect(performance.now() - began).toBeLessThan(20_000);
+  });
+
+  it("says with --dry-run what it would start, and starts nothing", async () => {
+    const { code, out } = await runCli(
+      "launch",
+      "--hostfile",
+      at("hosts"),
+      "--dry-run",
+      "--backend",
+      "tcp",
+      "train.ts",
+    );
+    expect(code).toBe(0);
+    expect(out).toMatch(/^host 0 \(127\.0\.0\.1\): rank 0, tcp, train\.ts; this one, listens at 127\.0\.0\.1:0 and/);
+    expect(out).toMatch(
+      /\nhost 1 \(127\.0\.0\.1\): ranks 1 to 2, tcp, train\.ts\n {2}ssh -T -o BatchMode=yes 127\.0\.0\.1 'cd /,
+    );
+    const alone = await runCli("launch", "-n", "4", "--dry-run", "train.ts");
+    expect(alone.out).toBe("this host: ranks 0 to 3, threads, train.ts\n");
+    const flags = ["--backend", "tcp", "--nnodes", "2", "--node-rank", "1", "--rdzv", "10.0.0.1:29517"];
+    const second = await runCli("launch", "-n", "4", ...flags, "--dry-run", "train.ts");
+    expect(second.out).toBe("this is host 1 of 2: 4 ranks, tcp, train.ts; connects to 10.0.0.1:29517\n");
+  });
+
+  it("refuses files that list no hosts, or lines that could be options of ssh", async () => {
+    const refusal = async (text: string, ...flags: string[]) => {
+      writeFileSync(at("bad"), text);
+      const { code, err } = await runCli("launch", "--hostfile", at("bad"), ...flags, "--dry-run", "train.ts");
+      return `${code} ${err}`;
+    };
+    expect(await refusal("# nothing\n")).toMatch(/^2 .*a file that lists hosts/);
+    expect(await refusal("a slots=1\n-oProxyCommand=x slots=1\n")).toMatch(
+      /^2 .*line 2 of .*expected HOST, HOST:RANKS/,
+    );
+    expect(await refusal("a\n")).toMatch(/^2 .*a number of ranks \(slots=N\), or -n N/);
+    expect(await refusal("localhost slots=1\nother slots=1\n")).toMatch(/^2 .*a name by which the others reach it/);
+    expect(await refusal("a slots=1\n", "--nnodes", "2")).toMatch(/^2 .*no --nnodes and no --node-rank beside it/);
+  });
+});
