@@ -1,13 +1,14 @@
-/** What other launchers tell a process of its place: torchrun, Open MPI, MPICH and Slurm, by environment variables. */
+/** What other launchers tell a process of its place: torchrun, Open MPI, Flux, MPICH and its relatives, and Slurm, by environment variables. */
 import { InvalidArgumentError, UnavailableError, UnsupportedError } from "../../core/index.ts";
 
 interface ForeignLauncher {
   readonly name: string;
   readonly rank: string;
   readonly size: string;
-  readonly localRank: string;
+  /** Names of one thing: of these and of the next the first that is set counts. */
+  readonly localRank: readonly string[];
   /** Number of ranks on this host. */
-  readonly localSize?: string;
+  readonly localSize?: readonly string[];
   /** Number of hosts, where the launcher tells it. */
   readonly numHosts?: string;
   /** How often it has started the ranks again. */
@@ -19,23 +20,37 @@ const FOREIGN: readonly ForeignLauncher[] = [
     name: "torchrun",
     rank: "RANK",
     size: "WORLD_SIZE",
-    localRank: "LOCAL_RANK",
-    localSize: "LOCAL_WORLD_SIZE",
+    localRank: ["LOCAL_RANK"],
+    localSize: ["LOCAL_WORLD_SIZE"],
     restarts: "TORCHELASTIC_RESTART_COUNT",
   },
   {
     name: "Open MPI",
     rank: "OMPI_COMM_WORLD_RANK",
     size: "OMPI_COMM_WORLD_SIZE",
-    localRank: "OMPI_COMM_WORLD_LOCAL_RANK",
-    localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
+    localRank: ["OMPI_COMM_WORLD_LOCAL_RANK"],
+    localSize: ["OMPI_COMM_WORLD_LOCAL_SIZE"],
   },
-  { name: "MPICH", rank: "PMI_RANK", size: "PMI_SIZE", localRank: "MPI_LOCALRANKID", localSize: "MPI_LOCALNRANKS" },
+  {
+    name: "Flux",
+    rank: "FLUX_TASK_RANK",
+    size: "FLUX_JOB_SIZE",
+    localRank: ["FLUX_TASK_LOCAL_ID"],
+    numHosts: "FLUX_JOB_NNODES",
+  },
+  // Also Intel MPI's Hydra, and PALS of Cray systems.
+  {
+    name: "MPICH",
+    rank: "PMI_RANK",
+    size: "PMI_SIZE",
+    localRank: ["MPI_LOCALRANKID", "PMI_LOCAL_RANK"],
+    localSize: ["MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"],
+  },
   {
     name: "Slurm",
     rank: "SLURM_PROCID",
     size: "SLURM_STEP_NUM_TASKS",
-    localRank: "SLURM_LOCALID",
+    localRank: ["SLURM_LOCALID"],
     numHosts: "SLURM_STEP_NUM_NODES",
     restarts: "SLURM_RESTART_COUNT",
   },
@@ -76,11 +91,12 @@ export function foreignPlace(env: Environment): ForeignPlace | undefined {
   const size = read(found.size) ?? 1;
   const rank = read(found.rank) ?? 0;
   if (rank >= size) throw new InvalidArgumentError(found.rank, rank, `0 to ${size - 1}, as ${found.size} says`);
-  const localSize = read(found.localSize);
+  const setOne = (names: readonly string[] = []) => names.find((name) => env[name] !== undefined && env[name] !== "");
+  const localSize = read(setOne(found.localSize));
   const numHosts = read(found.numHosts);
   const spansHosts =
     localSize !== undefined && localSize !== size
-      ? `${localSize} of its ${size} ranks are on this host (${found.localSize})`
+      ? `${localSize} of its ${size} ranks are on this host (${setOne(found.localSize)})`
       : numHosts !== undefined && numHosts > 1
         ? `it has ${numHosts} hosts (${found.numHosts})`
         : undefined;
@@ -89,7 +105,7 @@ export function foreignPlace(env: Environment): ForeignPlace | undefined {
     variables: `${found.rank}, ${found.size}`,
     rank,
     size,
-    localRank: read(found.localRank) ?? rank,
+    localRank: read(setOne(found.localRank)) ?? rank,
     generation: 1 + (read(found.restarts) ?? 0),
     spansHosts,
   };

@@ -1,6 +1,6 @@
 /**
  * Which host of a world this is, as the program that started the launchers says it: one process a host, by Slurm, Open MPI,
- * MPICH, Kubernetes (indexed Job) or Kubeflow Trainer.
+ * MPICH, Flux, Kubernetes (indexed Job, JobSet) or Kubeflow Trainer.
  */
 import { InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 
@@ -11,6 +11,8 @@ interface NodeVariables {
   readonly count?: string;
   /** Number of the starter's processes on this host, which must be 1. */
   readonly perHost?: string;
+  /** The number of this process among those that share `node`, which must be the only one: 0. */
+  readonly others?: string;
 }
 
 const STARTERS: readonly NodeVariables[] = [
@@ -21,8 +23,16 @@ const STARTERS: readonly NodeVariables[] = [
     count: "OMPI_COMM_WORLD_SIZE",
     perHost: "OMPI_COMM_WORLD_LOCAL_SIZE",
   },
-  { name: "MPICH", node: "PMI_RANK", count: "PMI_SIZE", perHost: "MPI_LOCALNRANKS" },
+  { name: "Flux", node: "FLUX_TASK_RANK", count: "FLUX_JOB_SIZE", others: "FLUX_TASK_LOCAL_ID" },
+  { name: "MPICH", node: "PMI_RANK", count: "PMI_SIZE", perHost: "MPI_LOCALNRANKS", others: "PMI_LOCAL_RANK" },
   { name: "Slurm", node: "SLURM_PROCID", count: "SLURM_STEP_NUM_TASKS", perHost: "SLURM_STEP_TASKS_PER_NODE" },
+  // One Job of one pod for each host; the variables are set from the annotations of JobSet, as docs/multi-host.md shows.
+  {
+    name: "Kubernetes (JobSet)",
+    node: "JOB_GLOBAL_INDEX",
+    count: "JOBSET_GLOBAL_REPLICAS",
+    others: "JOB_COMPLETION_INDEX",
+  },
   { name: "Kubernetes (indexed Job)", node: "JOB_COMPLETION_INDEX" },
 ];
 
@@ -54,6 +64,10 @@ export function nodePlace(env: Environment): { readonly node: number; readonly c
   const onThisHost = perHost === undefined ? undefined : env[perHost]?.replace(/\(x\d+\)$/, "");
   if (onThisHost !== undefined && onThisHost !== "" && onThisHost !== "1") {
     throw new InvalidArgumentError(perHost ?? "", onThisHost, `1: ${name} must start one chorale launch on each host`);
+  }
+  const other = read(found.others);
+  if (other !== undefined && other !== 0) {
+    throw new InvalidArgumentError(found.others ?? "", other, `0: ${name} must start one chorale launch for each host`);
   }
   return { node: read(found.node) ?? 0, count: read(found.count) };
 }

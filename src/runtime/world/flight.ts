@@ -12,21 +12,29 @@ interface Failure {
   readonly error: { readonly name: string; readonly message: string; readonly failedRank?: number };
 }
 
+/** Whether this launcher was told to write dumps. */
+export function recordsFlight(): boolean {
+  const folder = process.env[FOLDER_VARIABLE];
+  return folder !== undefined && folder !== "";
+}
+
 /**
  * Writes the dump of one generation, which `read` gives, to the folder that CHORALE_FLIGHT_DIR names. Never throws.
  * @param failures of ranks of which the dump may say nothing
+ * @param host the end of the file's name, of a dump that another host sent
  * @returns its path; `undefined` when no folder is named, or it cannot be written, which is said on stderr
  */
 export function recordFlight(
   read: () => FlightDump,
   generation: number,
   failures: readonly Failure[] = [],
+  host = "",
 ): string | undefined {
   const folder = process.env[FOLDER_VARIABLE];
-  if (folder === undefined || folder === "") return undefined;
+  if (!recordsFlight() || folder === undefined) return undefined;
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}.json`);
+    const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}${host}.json`);
     // Under its name only when it is whole: a reader must not find half of it, nor this process's end leave it.
     const part = `${path}.part`;
     // Its user's alone (calls and failures are quoted in it), and never through a link or into a file that was there.

@@ -100,6 +100,10 @@ class Agent {
   /** This host's side of the current generation. */
   #handle: HostHandle | undefined;
   #isEnding = false;
+  /** The first host writes flight files. */
+  #sendsFlight = false;
+  /** The last generation whose failure was passed on. */
+  #failedGeneration = 0;
 
   constructor(spec: AgentSpec, socket: PeerSocket, over: (error?: Error) => void) {
     this.#spec = spec;
@@ -129,6 +133,9 @@ class Agent {
       case "terminate":
         this.#hosts.get(message.slot)?.terminate();
         return;
+      case "wants-flight":
+        this.#sendsFlight = true;
+        return;
       case "ended":
         this.#ended(message.failure);
     }
@@ -154,6 +161,8 @@ class Agent {
   }
 
   #toRank({ slot, message }: Extract<NodeMessage, { kind: "to-rank" }>): void {
+    // Also to ranks that are dead.
+    if (message.kind === "bootstrap-failed") this.#sendFlight(message.generation);
     const host = this.#hosts.get(slot);
     if (host === undefined) return;
     try {
@@ -184,6 +193,14 @@ class Agent {
     }
     const options = plan.across.optionsAt(backendOptions, this.#link.localAddress);
     return { ...place, engine: { ...engine, host: this.#handle, options } };
+  }
+
+  /** What this host's ranks did last in a generation that has failed. Goes before what they say of its end. */
+  #sendFlight(generation: number): void {
+    const handle = this.#handle;
+    if (!this.#sendsFlight || handle?.generation !== generation || this.#failedGeneration >= generation) return;
+    this.#failedGeneration = generation;
+    this.#link.send({ kind: "flight", dump: this.#spec.kind.readFlight(handle) });
   }
 
   #release(): void {

@@ -3,7 +3,7 @@
  * which each side learns that the other is gone, stopped or cut off. Every frame is authenticated; none is encrypted.
  */
 import { FormatError } from "../../core/index.ts";
-import { runningTime } from "../comm/index.ts";
+import { type FlightDump, runningTime } from "../comm/index.ts";
 import { Channel, type PeerSocket } from "../rendezvous/index.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
@@ -23,6 +23,9 @@ export type NodeMessage =
   | { readonly kind: "ended"; readonly failure?: WorldEnd }
   /** A host that joined was told to end. */
   | { readonly kind: "leaving"; readonly reason: string }
+  /** The first host writes flight files: the others are to send theirs when a generation fails, and do. */
+  | { readonly kind: "wants-flight" }
+  | { readonly kind: "flight"; readonly dump: FlightDump }
   | { readonly kind: "beat" };
 
 /** How a world failed. */

@@ -3,6 +3,7 @@ import { invariant, UnavailableError } from "../../core/index.ts";
 import { afterRunning } from "../comm/index.ts";
 import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
 import { BaseHost } from "./base-host.ts";
+import { recordFlight, recordsFlight } from "./flight.ts";
 import { PLACE_VARIABLES } from "./generation.ts";
 import type { Place, ToRank } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
@@ -131,7 +132,11 @@ class RemoteNode {
     if (message.kind === "hello") {
       this.#name = `host ${this.node} (${message.host}, process ${message.pid})`;
       this.#numRanks = Math.min(Math.max(0, Math.floor(Number(message.ranks)) || 0), MAX_HOST_RANKS);
+      if (recordsFlight()) this.#link.send({ kind: "wants-flight" });
       this.#onHello(this);
+    } else if (message.kind === "flight") {
+      const { dump } = message;
+      recordFlight(() => dump, dump.generation, [], `-host${this.node}`);
     } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
     else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
   }

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { FormatError, InvalidArgumentError, RankFailedError, UnavailableError } from "../../core/index.ts";
+import type { FlightDump } from "../comm/index.ts";
 import { nodePlace, nodeRendezvous, rendezvousSecret } from "../rendezvous/index.ts";
 import { backendKind } from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
@@ -99,8 +100,20 @@ describe.skipIf(process.platform !== "linux")("a world of two hosts", () => {
       expect(one.reason).toBeInstanceOf(RankFailedError);
       expect(one.reason.message).toMatch(/rank 1 failed .*killed by SIGKILL/);
     }
-    const dumps = readdirSync(folder).map((name) => readFileSync(join(folder, name), "utf8"));
-    expect(dumps).toHaveLength(2);
+    const names = readdirSync(folder);
+    // Both hosts are this process here, and share its folder: the first host's own, the other's, and what that sent before.
+    expect(names.map((name) => name.replace(/^flight-\d+-\d+-/, "")).sort()).toEqual([
+      "1-host1.json",
+      "1.json",
+      "1.json",
+    ]);
+    const dumps = names.map((name) => readFileSync(join(folder, name), "utf8"));
+    const sent = names.find((name) => name.includes("host1")) ?? "";
+    const { ranks: told } = JSON.parse(readFileSync(join(folder, sent), "utf8")) as FlightDump;
+    expect(told.map(({ entries }) => entries.map(({ call, state }) => `${call} ${state}`))).toEqual([
+      [],
+      [expect.stringMatching(/^barrier\(\) (done|started)$/)],
+    ]);
     for (const dump of dumps) expect(dump).not.toContain(secret);
     // Each host writes what it still has of its own ranks' calls, and nothing of the others'.
     for (const dump of dumps) {
@@ -245,6 +258,17 @@ describe("what starters say of hosts", () => {
     expect(nodePlace(openMpi)).toEqual({ node: 0, count: 2 });
     expect(nodePlace({ PMI_RANK: "1", PMI_SIZE: "2", MPI_LOCALNRANKS: "1" })).toEqual({ node: 1, count: 2 });
     expect(nodePlace({ JOB_COMPLETION_INDEX: "3" })).toEqual({ node: 3, count: undefined });
+    expect(nodePlace({ PMI_RANK: "1", PMI_SIZE: "2", PMI_LOCAL_RANK: "0" })).toEqual({ node: 1, count: 2 });
+    expect(() => nodePlace({ PMI_RANK: "1", PMI_SIZE: "2", PMI_LOCAL_RANK: "1" })).toThrow(
+      /PMI_LOCAL_RANK.*one chorale/,
+    );
+    const flux = { FLUX_TASK_RANK: "1", FLUX_JOB_SIZE: "2", FLUX_TASK_LOCAL_ID: "0", PMI_RANK: "1", PMI_SIZE: "2" };
+    expect(nodePlace(flux)).toEqual({ node: 1, count: 2 });
+    const jobSet = { JOB_GLOBAL_INDEX: "2", JOBSET_GLOBAL_REPLICAS: "4", JOB_COMPLETION_INDEX: "0" };
+    expect(nodePlace(jobSet)).toEqual({ node: 2, count: 4 });
+    expect(() => nodePlace({ ...jobSet, JOB_COMPLETION_INDEX: "1" })).toThrow(
+      /JobSet.*one chorale launch for each host/,
+    );
     expect(() => nodePlace({})).toThrow(/--nnodes N --node-rank R/);
     expect(() => nodePlace({ JOB_COMPLETION_INDEX: "x" })).toThrow(InvalidArgumentError);
     expect(nodeRendezvous({ PET_NODE_RANK: "0", PET_MASTER_ADDR: "a", PET_MASTER_PORT: "1" })).toBe("a:1");
