@@ -1,5 +1,6 @@
 /** The mpi backend under the launchers of Open MPI and MPICH, and under chorale's: right results, and every failure in its words. */
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { launch } from "chorale";
 import { runConformance } from "chorale/conformance";
@@ -123,6 +124,36 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
       },
     });
     await expect(dying).rejects.toThrow(/rank 1 failed.*killed/);
+  });
+
+  it("leaves no mpirun, rank or folder behind when its launcher is ended by a signal", {
+    timeout: 60_000,
+  }, async () => {
+    const program = `import { launch } from ${JSON.stringify(chorale)};
+      await launch({ ranks: 2, backend: "mpi", run: async (world) => {
+        await world.comm.barrier();
+        if (world.rank === 0) console.log(\`pids \${process.pid} \${process.ppid}\`);
+        await new Promise((resolve) => setTimeout(resolve, 50_000));
+      } });`;
+    const folders = () => readdirSync(temporary).filter((name) => name.startsWith("chorale-ranks-"));
+    const before = new Set(folders());
+    const env = { ...process.env, TMPDIR: temporary };
+    const launcher = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
+    let said = "";
+    for await (const text of launcher.stdout) {
+      said += text;
+      if (/pids \d+ \d+\n/.test(said)) break;
+    }
+    const made = folders().filter((name) => !before.has(name));
+    expect(made).toHaveLength(1);
+    const pids = said.match(/pids (\d+) (\d+)/)?.slice(1) ?? [];
+    expect(pids).toHaveLength(2);
+    launcher.kill("SIGTERM");
+    const left = () => [
+      ...pids.filter((pid) => existsSync(`/proc/${pid}/exe`)),
+      ...folders().filter((name) => made.includes(name)),
+    ];
+    await expect.poll(left, { timeout: 15_000 }).toEqual([]);
   });
 
   it("refuses worlds that are rebuilt, and threads", async () => {

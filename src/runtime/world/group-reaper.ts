@@ -8,22 +8,26 @@
 import { type ChildProcess, spawn } from "node:child_process";
 
 /**
- * Reads `+N` and `-N`; at the end of its input it ends what is left. N is a process, which ends with all that it has
- * started (of which Linux tells), or, below zero, a process group.
+ * Reads `+N`, `-N` and absolute paths; at the end of its input it ends what is left. N is a process, which ends with all that
+ * it has started (of which Linux tells), or, below zero, a process group. Paths are folders, removed when something was left.
  */
 const SCRIPT = `left=" "
-while read -r line; do
+while IFS= read -r line; do
   id="\${line#?}"
   case "$line" in
     +*) left="$left$id " ;;
     -*) left="\${left%% $id *} \${left#* $id }" ;;
+    /*) set -- "$@" "$line" ;;
   esac
 done
 end() {
   for child in $(cat /proc/$1/task/*/children 2>/dev/null); do end "$child"; done
   kill -s KILL -- "$1" 2>/dev/null
 }
-for id in $left; do end "$id"; done`;
+[ "$left" = " " ] && exit
+for id in $left; do end "$id"; done
+# What was killed may be in the midst of a write there.
+for folder in "$@"; do rm -rf -- "$folder" 2>/dev/null || { sleep 1; rm -rf -- "$folder"; }; done`;
 
 let shell: ChildProcess | undefined;
 const left = new Set<number>();
@@ -35,6 +39,14 @@ function tell(line: string): void {
 /** Ends the process group of `pid` together with this process, however this process ends. */
 export function endWithLauncher(pid: number): void {
   add(-pid);
+}
+
+/**
+ * Removes a folder of the group that was named last, when this process ends before the group does: a signal leaves it no time
+ * to do so. A name with a line break is left to the next process (owned-files.ts).
+ */
+export function removeWithLauncher(folder: string): void {
+  if (left.size > 0 && !folder.includes("\n")) tell(folder);
 }
 
 /** The rank is gone in good order: its number may be another's soon. */

@@ -11,7 +11,7 @@ import { invariant, NativeError } from "../../core/index.ts";
 import type { BackendKind } from "../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
 import { BaseHost } from "./base-host.ts";
-import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
+import { endWithLauncher, forgetGroup, removeWithLauncher } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
 import { LineSplitter, type OutputStream } from "./output.ts";
@@ -158,7 +158,10 @@ export class RankGang {
       detached: true,
       env: { ...process.env, ...start.env, ...env, [GANG_VARIABLE]: at.path },
     });
-    if (this.#child.pid !== undefined) endWithLauncher(this.#child.pid);
+    if (this.#child.pid !== undefined) {
+      endWithLauncher(this.#child.pid);
+      removeWithLauncher(at.folder);
+    }
     for (const stream of ["stdout", "stderr"] as const) {
       const lines = new LineSplitter((line) => this.#heard(stream, line));
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => lines.push(text));
