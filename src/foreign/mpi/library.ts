@@ -181,6 +181,9 @@ export function loadMpi(env: NodeJS.ProcessEnv = process.env): MpiLibrary | Unav
 function open(env: NodeJS.ProcessEnv): MpiLibrary | Unavailable {
   // UCX's own handlers would take the signals by which V8 catches WebAssembly traps.
   process.env["UCX_ERROR_SIGNALS"] ??= "";
+  // To try its hooks, UCX grows the heap by a page and takes the page back: if a thread of V8 allocates in between, that
+  // page is no longer UCX's, and the process crashes later (seen with MPICH 4.0.2 and UCX 1.13.1, once in 20 to 60 starts).
+  process.env["UCX_MEM_MMAP_HOOK_MODE"] ??= "none";
   const library = openLibrary(mpiLibrary(launchedBy(env)), env);
   if (!library.available) return library;
   try {
