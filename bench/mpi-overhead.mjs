@@ -12,7 +12,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch } from "chorale/world";
-import { flagsOf, integer, integers, oneOf } from "../dist/apps/bench/script-flags.js";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
+import { oneOf } from "../dist/core/internal.js";
 
 const config = {
   options: {

@@ -65,6 +65,40 @@ for (const mpi of MPIS) {
       expect(result.numPassed).toBeGreaterThan(20);
     });
 
+    it("runs plans inside the host where it is told to, in groups that overlap too", { timeout: 60_000 }, async () => {
+      const found = await launch({
+        ranks: 3,
+        backend: "mpi",
+        backendOptions: { choices: "plans" },
+        env,
+        run: async (world) => {
+          const { comm, rank } = world;
+          const low = await comm.split(rank < 2 ? 0 : -1);
+          const groups = [comm, low, await comm.split(rank > 0 ? 0 : -1)];
+          const sums: number[] = [];
+          // More than a piece of the shared memory, in all groups at once.
+          const count = 100_003;
+          const works = groups.flatMap((group, i) => {
+            if (!group) return [];
+            const x = new Float32Array(count).fill(rank + i + 1);
+            return [
+              group.allReduce(x),
+              group.allGather(x.subarray(0, 5)),
+              group.reduceScatter(new Float32Array(6).fill(rank)),
+            ];
+          });
+          for (const work of works.reverse()) sums.unshift(Number((await work).at(-1)));
+          return { sums, choices: comm.stats().choices };
+        },
+      });
+      expect(found.map(({ sums }) => sums)).toEqual([
+        [6, 6, 3, 5, 5, 1],
+        [6, 6, 3, 5, 5, 1, 9, 9, 3],
+        [6, 6, 3, 9, 9, 3],
+      ]);
+      expect(Object.keys(found[0]?.choices ?? {})).toContain("all_reduce two-shot-fused-read-all-reduce");
+    });
+
     it("tells both sides of a mismatch, on every rank", async () => {
       const { stdout } = await mpirun(mpi, 2, "mismatch");
       const [zero = "", one = ""] = linesOf(stdout);

@@ -19,7 +19,7 @@ export {
   openLibrary,
   type Signature,
 } from "./library.ts";
-export { mapShared, type SharedMapping } from "./mapping.ts";
+export { mapShared, mapSharedOver, type SharedMapping } from "./mapping.ts";
 export {
   cString,
   type OutValue,

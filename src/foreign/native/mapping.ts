@@ -1,10 +1,14 @@
 /** A file mapped into memory that processes share: mmap(2) of the C library, on Linux and macOS. */
-import { NativeError, UnavailableError } from "../../core/index.ts";
+import { InvalidArgumentError, NativeError, UnavailableError } from "../../core/index.ts";
 import { viewMemory } from "./foreign-memory.ts";
 import { koffi } from "./koffi.ts";
+import { addressOf } from "./prototypes.ts";
 
 const PROT_READ_WRITE = 1 | 2;
 const MAP_SHARED = 1;
+const MAP_FIXED = 0x10;
+/** Pages of every system have this many bytes, or more. */
+const LEAST_PAGE_BYTES = 4096;
 /** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS; the last differs between the systems. */
 const MAP_NOTHING_HERE = 0x02 | 0x10 | (process.platform === "darwin" ? 0x1000 : 0x20);
 
@@ -61,4 +65,22 @@ export function mapShared(fd: number, sizeBytes: number): SharedMapping {
       mmap(address, sizeBytes, PROT_READ_WRITE, MAP_NOTHING_HERE, -1, 0);
     },
   };
+}
+
+/**
+ * Maps the first `sizeBytes` of an open file over memory that is there already, such as a WebAssembly memory's: what the
+ * engine's code reads and writes there is shared by processes from now on. The memory begins on a page of its own, keeps its
+ * address, and goes with its owner; what it held is lost.
+ * @throws UnavailableError without FFI, or on other systems; NativeError, InvalidArgumentError for memory on no page boundary
+ */
+export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: number): void {
+  const address = addressOf(new Uint8Array(memory));
+  const isWhole = address % BigInt(LEAST_PAGE_BYTES) === 0n && sizeBytes % LEAST_PAGE_BYTES === 0;
+  if (!isWhole || sizeBytes > memory.byteLength) {
+    throw new InvalidArgumentError("memory", `${sizeBytes} of ${memory.byteLength} bytes at ${address}`, "whole pages");
+  }
+  const flags = MAP_SHARED | MAP_FIXED;
+  if (libc().mmap(address, sizeBytes, PROT_READ_WRITE, flags, fd, 0) === -1) {
+    throw new NativeError("C library", "mmap", koffi().errno(), `cannot map ${sizeBytes} bytes over memory`);
+  }
 }

@@ -102,9 +102,17 @@ const CUDA: readonly ChoiceTable[] = [
   })),
 ];
 
+/** MPI serves what nobody has measured. */
+const MPI: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
+  backend: "mpi",
+  collective,
+  ranks: ANY_RANKS,
+  rows: [{ fromBytes: 0, use: "mpi" }],
+}));
+
 export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
   date: "2026-11-22",
-  tables: [...THREADS, ...CUDA],
+  tables: [...THREADS, ...CUDA, ...MPI],
 };

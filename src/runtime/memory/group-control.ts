@@ -81,6 +81,11 @@ export class GroupControl {
     });
   }
 
+  /** Its number among the groups that are open, from 0; another group has it once all members have left. */
+  get index(): number {
+    return this.#layout.indexOf(this.#at);
+  }
+
   /** Tells this group apart from every other that is open, for names of groups within it. */
   get key(): string {
     return `${this.#words[this.#at + GROUP.key]},${this.#words[this.#at + GROUP.key + 1]}`;

@@ -22,4 +22,5 @@ export {
   ResourceLedger,
   takeLedger,
 } from "./resource-ledger.ts";
+export { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "./shared-arena.ts";
 export { RECLAIM } from "./turns.ts";

@@ -20,13 +20,8 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FormatError, OutOfMemoryError } from "../../core/index.ts";
 import { controlBytes } from "./control-layout.ts";
-import {
-  createMappedControl,
-  type MappedControl,
-  openMappedControl,
-  removeMappedControl,
-  sweep,
-} from "./mapped-segment.ts";
+import { sweep } from "./mapped-file.ts";
+import { createMappedControl, type MappedControl, openMappedControl, removeMappedControl } from "./mapped-segment.ts";
 
 const world = { ranks: 2, generation: 3 };
 const hasMmap = process.platform === "linux" || process.platform === "darwin";

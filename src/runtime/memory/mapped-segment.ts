@@ -1,20 +1,12 @@
 /**
- * The control segment of ranks that are processes: a file in /dev/shm (or the temporary folder) that each of them maps.
- * A header page says whose it is; the segment follows.
- *
- * The file has a random name, is its user's alone, and is gone as soon as the last rank has mapped it, so that no crash
- * afterwards can leave it behind. Whoever made it removes it at the world's end; a file of a maker that was killed before
- * is found by its name, which holds the maker's process number and start time, and removed by the next maker.
+ * The control segment of ranks that are processes: a file (mapped-file.ts) that each of them maps. A header page says whose
+ * it is; the segment follows. The file is gone as soon as the last rank has mapped it.
  */
-import { randomBytes } from "node:crypto";
-import { closeSync, constants, fstatSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
-import { FormatError, OutOfMemoryError } from "../../core/index.ts";
+import { FormatError } from "../../core/index.ts";
 import { mapShared, type SharedMapping } from "../../foreign/native/index.ts";
 import { controlBytes } from "./control-layout.ts";
 import { ControlSegment } from "./control-segment.ts";
-import { ownName, parseName, removeOrphans } from "./owned-files.ts";
+import { createMappedFile, NONCE_BYTES, nonceOf, removeMappedFile, withMappedFile } from "./mapped-file.ts";
 
 /** Where the control segment of processes is; plain data that travels to them. */
 export interface MappedControl {
@@ -32,22 +24,12 @@ export interface OpenControl {
 }
 
 const HEADER_BYTES = 4096;
-/** Bytes of zeros that one write reserves. */
-const RESERVE_BYTES = 4 * 2 ** 20;
 /** `chorctl` and the layout's number. */
 const MAGIC = Buffer.from("chorctl2");
-const NONCE_BYTES = 16;
 const RANKS_AT = 24;
 const GENERATION_AT = 28;
 const SIZE_AT = 32;
 const ATTACHED_WORD = 16;
-
-const KIND = "chorale";
-/** What follows the maker in the file's name. */
-const NONCE = /^[0-9a-f]{32}$/;
-
-/** Where segments are made, best first. */
-const folders = (): readonly string[] => ["/dev/shm", tmpdir()];
 
 function fileBytes(ranks: number): number {
   return HEADER_BYTES + controlBytes(ranks);
@@ -59,57 +41,23 @@ function fileBytes(ranks: number): number {
  */
 export function createMappedControl(
   world: { readonly ranks: number; readonly generation: number },
-  where: readonly string[] = folders(),
+  where?: readonly string[],
 ): MappedControl {
   const sizeBytes = fileBytes(world.ranks);
-  const reasons: string[] = [];
-  let most = 0;
-  for (const folder of where) sweep(folder);
-  for (const folder of where) {
-    try {
-      const { bavail, bsize } = statfsSync(folder);
-      most = Math.max(most, bavail * bsize);
-      // Refused before anything is written; space that others take meanwhile is noticed when it is reserved.
-      if (bavail * bsize < sizeBytes) {
-        reasons.push(`${folder} has ${bavail * bsize} bytes free`);
-        continue;
-      }
-      return { kind: "mapped", path: createFile(folder, sizeBytes, world), sizeBytes };
-    } catch (error) {
-      reasons.push(`${folder}: ${(error as Error).message}`);
-    }
-  }
-  throw new OutOfMemoryError(
-    "control segment of processes",
+  const header = (nonce: Buffer) => {
+    const bytes = Buffer.alloc(HEADER_BYTES);
+    MAGIC.copy(bytes);
+    nonce.copy(bytes, MAGIC.length);
+    bytes.writeUInt32LE(world.ranks, RANKS_AT);
+    bytes.writeUInt32LE(world.generation, GENERATION_AT);
+    bytes.writeBigUInt64LE(BigInt(sizeBytes), SIZE_AT);
+    return bytes;
+  };
+  return {
+    kind: "mapped",
+    path: createMappedFile("control segment of processes", sizeBytes, header, where),
     sizeBytes,
-    most,
-    `${reasons.join("; ")}. Give the container more shared memory (docker run --shm-size), or set TMPDIR.`,
-  );
-}
-
-function createFile(folder: string, sizeBytes: number, world: { ranks: number; generation: number }): string {
-  const nonce = randomBytes(NONCE_BYTES);
-  const path = join(folder, ownName(KIND, nonce.toString("hex")));
-  const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
-  const fd = openSync(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
-  try {
-    // Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS).
-    const zeros = Buffer.alloc(Math.min(sizeBytes, RESERVE_BYTES));
-    for (let at = 0; at < sizeBytes; ) at += writeSync(fd, zeros, 0, Math.min(zeros.length, sizeBytes - at), at);
-    const header = Buffer.alloc(HEADER_BYTES);
-    MAGIC.copy(header);
-    nonce.copy(header, MAGIC.length);
-    header.writeUInt32LE(world.ranks, RANKS_AT);
-    header.writeUInt32LE(world.generation, GENERATION_AT);
-    header.writeBigUInt64LE(BigInt(sizeBytes), SIZE_AT);
-    writeSync(fd, header, 0, HEADER_BYTES, 0);
-    return path;
-  } catch (error) {
-    unlinkSync(path);
-    throw error;
-  } finally {
-    closeSync(fd);
-  }
+  };
 }
 
 /**
@@ -128,24 +76,7 @@ export function openMappedControl(
   };
   const nonce = nonceOf(path) ?? refuse("its name is not one");
   if (sizeBytes !== fileBytes(world.ranks)) refuse(`${sizeBytes} bytes cannot hold ${world.ranks} ranks`);
-  let fd: number;
-  try {
-    fd = openSync(path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-  } catch (error) {
-    return refuse((error as Error).message, error);
-  }
-  let mapping: SharedMapping;
-  try {
-    const file = fstatSync(fd);
-    if (!file.isFile()) refuse("it is not a file");
-    if (process.geteuid !== undefined && file.uid !== process.geteuid()) refuse(`it belongs to user ${file.uid}`);
-    if ((file.mode & 0o077) !== 0) refuse(`others may open it (mode ${(file.mode & 0o777).toString(8)})`);
-    if (file.nlink > 1) refuse("it has a second name");
-    if (file.size !== sizeBytes) refuse(`it has ${file.size} bytes instead of ${sizeBytes}`);
-    mapping = mapShared(fd, sizeBytes);
-  } finally {
-    closeSync(fd);
-  }
+  const mapping: SharedMapping = withMappedFile(path, sizeBytes, refuse, (fd) => mapShared(fd, sizeBytes));
   try {
     const header = Buffer.from(mapping.buffer, 0, HEADER_BYTES);
     if (!header.subarray(0, MAGIC.length).equals(MAGIC)) refuse("it does not begin as one");
@@ -170,20 +101,5 @@ export function openMappedControl(
 
 /** Removes a segment's file. Memory that is mapped stays. Idempotent. */
 export function removeMappedControl({ path }: MappedControl): void {
-  if (nonceOf(path) === undefined) return;
-  try {
-    unlinkSync(path);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-  }
-}
-
-/** Removes this user's segments in `folder` whose makers are gone. @returns the files' names */
-export function sweep(folder: string): string[] {
-  return removeOrphans(folder, KIND, (file, rest) => file.isFile() && NONCE.test(rest));
-}
-
-function nonceOf(path: string): string | undefined {
-  const rest = parseName(KIND, basename(path))?.rest;
-  return rest !== undefined && NONCE.test(rest) ? rest : undefined;
+  removeMappedFile(path);
 }

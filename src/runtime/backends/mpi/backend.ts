@@ -21,8 +21,12 @@ import {
   failureOf,
   type GroupCommunicator,
 } from "../../comm/index.ts";
+import { SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { type OpenControl, openMappedControl } from "../../memory/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
+import { HostArena } from "./host-arena.ts";
+import type { HostChoices } from "./host-choices.ts";
+import type { HostPlans } from "./host-plans.ts";
 import type { MpiGroup } from "./mpi-group.ts";
 import { MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
@@ -35,6 +39,12 @@ export interface MpiOptions {
   readonly timeoutMs?: number;
   /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
   readonly strictWork?: boolean;
+  /**
+   * Which calls our plans serve in place of MPI, where all ranks are on one host: this machine's own tables (`chorale tune`)
+   * before the shipped ones by default; `shipped` alone; `mpi`, MPI alone; `plans`, whatever a plan can serve; or a document
+   * before the shipped ones, whose kernel `mpi` is MPI itself.
+   */
+  readonly choices?: HostChoices;
 }
 
 /**
@@ -55,6 +65,13 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
     throw new InvalidArgumentError("rank", rank, `a process of its own: this one is rank ${inTheWay} of that world`);
   }
   return new MpiBackend(mpi, handle, rank, control, options);
+}
+
+/** What the ranks of this host have for plans. */
+function hostPlansOf({ arena, ranks, choices, topology }: MpiHandle): HostPlans | undefined {
+  if (arena === undefined) return undefined;
+  const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
+  return { arena: new HostArena(arena, ranks), documents, topology };
 }
 
 export class MpiBackend implements Backend {
@@ -86,6 +103,7 @@ export class MpiBackend implements Backend {
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
       capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS),
+      host: hostPlansOf(handle),
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
     mpi.numWorlds++;

@@ -41,3 +41,7 @@ export class HostAddresses {
 export function part({ bytes, address }: Span, start: number, length: number): Span {
   return { bytes: bytes.subarray(start, start + length), address: length === 0 ? emptyAddress : address + start };
 }
+
+export function overlaps(a: Span, b: Span): boolean {
+  return a.address < b.address + b.bytes.length && b.address < a.address + a.bytes.length;
+}

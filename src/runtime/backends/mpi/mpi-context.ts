@@ -1,6 +1,7 @@
 /** What a group knows of its rank; mpi-rank.ts puts it together. */
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import type { HostPlans } from "./host-plans.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 
@@ -14,6 +15,8 @@ export interface MpiRankOptions {
   readonly timeoutMs: number;
   readonly strictWork: boolean;
   readonly capabilities: Capabilities;
+  /** Where the ranks are on one host that has room for it. */
+  readonly host: HostPlans | undefined;
 }
 
 export interface MpiContext {

@@ -18,6 +18,7 @@ import {
 } from "../../comm/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
 import { batchTimeout, CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
+import type { HostGroup } from "./host-plans.ts";
 import { CountLists } from "./move-calls.ts";
 import type { MpiContext } from "./mpi-context.ts";
 import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
@@ -36,7 +37,7 @@ export class MpiGroup implements GroupDriver {
   readonly #context: PrepareContext;
   readonly #messages: PairMessages;
 
-  constructor(rank: MpiContext, queue: MpiQueue) {
+  constructor(rank: MpiContext, queue: MpiQueue, plans: HostGroup | undefined) {
     const { group, ranks, control, generation } = queue.options;
     this.#rank = rank;
     this.queue = queue;
@@ -47,6 +48,7 @@ export class MpiGroup implements GroupDriver {
       addresses: rank.options.mpi.addresses,
       sequence: this.#sequence,
       kernels: rank.kernels,
+      plans,
       rank: control.member,
       size: ranks.length,
     };
@@ -132,7 +134,9 @@ export class MpiGroup implements GroupDriver {
 
   pending(): CommStats {
     const usedBytes = 0;
+    const { plans } = this.#context;
     return {
+      ...(plans !== undefined && { choices: plans.counts() }),
       operations: this.queue.settling.counters.snapshot(),
       pending: this.queue.pending,
       memory: { usedBytes, peakBytes: usedBytes, limitBytes: Number.MAX_SAFE_INTEGER },
@@ -155,6 +159,7 @@ export class MpiGroup implements GroupDriver {
     const undelivered = await this.#messages.drain(group, this.#rank.options.timeoutMs, over);
     const failed = this.queue.knownFailure();
     const unseen = this.queue.close();
+    this.#context.plans?.close();
     this.#rank.retire(this);
     if (unseen.length > 0) return { error: unseen[0] };
     // What a group that failed has sent is not missed.

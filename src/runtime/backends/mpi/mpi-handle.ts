@@ -1,14 +1,20 @@
 /** The handle of an MPI world on one host, and the launcher's side of it: the control segment that its ranks share. */
-import { FormatError } from "../../../core/index.ts";
+import { availableParallelism } from "node:os";
+import { FormatError, OutOfMemoryError } from "../../../core/index.ts";
 import type { FlightDump } from "../../comm/index.ts";
+import type { ChoiceDocument } from "../../executor/internal.ts";
 import {
   createHostControl,
   hostSegment,
   MAX_JOINT_RANKS,
   type MappedControl,
   releaseHostControl,
+  removeSharedArena,
+  type SharedArena,
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
+import { createHostArena } from "./host-arena.ts";
+import { choicesOf, type HostChoices } from "./host-choices.ts";
 
 /** Most ranks of a world: the control segment grows with their square. */
 export const MAX_MPI_RANKS = MAX_JOINT_RANKS;
@@ -19,17 +25,50 @@ export interface MpiHandle {
   readonly ranks: number;
   readonly generation: number;
   readonly control: MappedControl;
+  /** For plans inside the host; absent where there is no room for it. */
+  readonly arena?: SharedArena;
+  /** What the tables of choices call this host. */
+  readonly topology: string;
+  /** Tables that come before the shipped ones. */
+  readonly choices?: ChoiceDocument;
 }
 
+/** How tables name a host: by whether each rank has a core of its own. */
+const topologyOf = (ranks: number): string => (ranks > availableParallelism() ? "shared-cores" : "own-cores");
+
 /** Makes what the ranks share. @throws OutOfMemoryError, UnavailableError without FFI */
-export function createMpiHost(world: { readonly ranks: number; readonly generation: number }): MpiHandle {
+export function createMpiHost(
+  world: { readonly ranks: number; readonly generation: number },
+  given?: HostChoices,
+): MpiHandle {
   const { ranks, generation } = world;
-  return { kind: "mpi", ranks, generation, control: createHostControl({ ranks, generation }) };
+  const choices = choicesOf(given);
+  const control = createHostControl({ ranks, generation });
+  const arena = ranks > 1 ? arenaOf(ranks) : undefined;
+  return {
+    kind: "mpi",
+    ranks,
+    generation,
+    control,
+    topology: topologyOf(ranks),
+    ...(arena !== undefined && { arena }),
+    ...(choices !== undefined && { choices }),
+  };
+}
+
+function arenaOf(ranks: number): SharedArena | undefined {
+  try {
+    return createHostArena(ranks);
+  } catch (error) {
+    if (error instanceof OutOfMemoryError) return undefined;
+    throw error;
+  }
 }
 
 /** Removes it. Idempotent. */
-export function releaseMpiHost({ control }: MpiHandle): void {
+export function releaseMpiHost({ control, arena }: MpiHandle): void {
   releaseHostControl(control);
+  if (arena !== undefined) removeSharedArena(arena);
 }
 
 export function dumpMpiFlight(handle: MpiHandle): FlightDump {

@@ -1,12 +1,14 @@
 /** The mpi backend as the world knows it: ranks are processes that MPI's own launcher starts together. */
 import { type BackendKind, isDuration, isFlag } from "../../comm/index.ts";
+import { isChoices } from "../../executor/internal.ts";
 import { hostSegment } from "../../memory/index.ts";
 import type { MpiOptions } from "./backend.ts";
+import { CHOICE_WORDS } from "./host-choices.ts";
 import { createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, type MpiHandle, releaseMpiHost } from "./mpi-handle.ts";
 
 export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   name: "mpi",
-  options: { timeoutMs: isDuration, strictWork: isFlag },
+  options: { timeoutMs: isDuration, strictWork: isFlag, choices: isChoices(CHOICE_WORDS) },
   isolations: ["process"],
   isolationReason: "whose ranks are processes, since MPI knows no others",
   maxRanks: MAX_MPI_RANKS,
@@ -16,7 +18,7 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
     requireMpi();
     return MAX_MPI_RANKS;
   },
-  createHost: createMpiHost,
+  createHost: (spec, { choices }) => createMpiHost(spec, choices),
   releaseHost: releaseMpiHost,
   attach: async (host, rank, options) => (await import("./backend.ts")).attachMpi(host, rank, options),
   fail: ({ control, generation }, rank, cause) =>

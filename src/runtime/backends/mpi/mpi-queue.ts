@@ -16,6 +16,7 @@ import {
   mayOvertake,
   type QueuedWork,
 } from "../../progress/index.ts";
+import type { HostArena } from "./host-arena.ts";
 import type { CallTarget, MpiEntry } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 
@@ -26,6 +27,7 @@ const AWAIT_SPIN_MS = 0.04;
 const TURN_SPIN_MS = 1;
 /** Tests between two looks at the clock. */
 const TESTS = 16;
+const NONE: readonly never[] = Object.freeze([]);
 /** First word of the members' joining, call 0 of every group. */
 const JOIN_CALL = 0x3f;
 
@@ -33,6 +35,8 @@ export interface MpiQueueOptions extends CallQueueOptions {
   readonly mpi: MpiProcess;
   /** The communicator, where it is there already; otherwise it is made when all members have joined. */
   readonly comm: number | undefined;
+  /** Where this host's groups run plans, if they do. */
+  readonly arena?: HostArena | undefined;
 }
 
 /** Whether two calls use the same memory: MPI runs what it is given side by side, and calls have an order. */
@@ -189,6 +193,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
         this.adopt();
         return;
       }
+      // MPI goes on with the calls of all groups; the plans of other groups are gone on with here.
+      for (const call of this.options.arena?.running ?? NONE) call.advance();
       if (this.options.mpi.crowded) this.options.mpi.library.yieldCore();
     }
   }
@@ -259,7 +265,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
 
   protected stopEngine(): void {
     this.options.control.endTurn(this.options.ranks);
-    const { mpi } = this.options;
+    const { mpi, arena } = this.options;
+    for (const { activities } of this.running) for (const one of activities) arena?.running.delete(one);
     if (this.running.length > 0) {
       // MPI cannot take back what it was given, and may write there yet.
       mpi.abandoned.push(...this.running);

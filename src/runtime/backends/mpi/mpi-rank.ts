@@ -2,6 +2,7 @@
 import { GroupCommunicator } from "../../comm/index.ts";
 import type { GroupControl } from "../../memory/index.ts";
 import { Poller } from "../../progress/index.ts";
+import { HostGroup } from "./host-plans.ts";
 import type { MpiContext, MpiRankOptions } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
 import { MpiQueue } from "./mpi-queue.ts";
@@ -31,8 +32,19 @@ export class MpiRank implements MpiContext {
     comm?: number,
   ): GroupCommunicator<MpiGroup> {
     const { poller } = this;
-    const { mpi, generation } = this.options;
-    const driver = new MpiGroup(this, new MpiQueue({ mpi, control, poller, group, ranks, generation, comm }));
+    const { mpi, generation, host } = this.options;
+    const { index, member } = control;
+    // Before the queue says to the others that this member is there.
+    const plans =
+      host !== undefined && HostGroup.fits(ranks.length, index)
+        ? new HostGroup(host, group, ranks, member, index)
+        : undefined;
+    const arena = host?.arena;
+    const driver = new MpiGroup(
+      this,
+      new MpiQueue({ mpi, control, poller, group, ranks, generation, comm, arena }),
+      plans,
+    );
     const communicator = new GroupCommunicator(driver);
     this.#open.set(driver, communicator);
     return communicator;

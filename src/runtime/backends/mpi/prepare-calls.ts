@@ -4,6 +4,7 @@ import { sizeOf, type Tensor, tensor } from "../../../core/index.ts";
 import { asTensor, type BarrierCall, packCall, rolesOf, type TensorCall } from "../../comm/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
 import type { HostAddresses } from "./host-addresses.ts";
+import type { HostGroup } from "./host-plans.ts";
 import { EMPTY, moveCall } from "./move-calls.ts";
 import { type Activity, SingleCall } from "./mpi-entry.ts";
 import { reduceCall } from "./reduce-calls.ts";
@@ -13,6 +14,8 @@ export interface PrepareContext {
   readonly addresses: HostAddresses;
   readonly sequence: CallSequence;
   readonly kernels: () => ReductionKernels;
+  /** Where the group may run plans inside this host. */
+  readonly plans: HostGroup | undefined;
   readonly rank: number;
   readonly size: number;
 }
@@ -52,7 +55,9 @@ export function prepareCollective(context: PrepareContext, checked: TensorCall):
     send: reads ? addresses.span(given.data) : EMPTY,
     recv: writes ? addresses.span(target.data) : EMPTY,
   };
-  const activity = redop === undefined ? moveCall(made) : reduceCall({ ...made, redop, kernels: context.kernels });
+  const byMpi = () => (redop === undefined ? moveCall(made) : reduceCall({ ...made, redop, kernels: context.kernels }));
+  const { plans } = context;
+  const activity = plans === undefined ? byMpi() : plans.activity({ ...made, ...(redop && { redop }) }, byMpi);
   const arrival = sequence.of(op, dtype, count, { redop, root, counts });
   const varies = sendCounts !== undefined && recvCounts !== undefined;
   return {

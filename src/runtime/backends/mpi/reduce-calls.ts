@@ -4,7 +4,7 @@
  */
 import { type DType, type ReduceOp, sizeOf } from "../../../core/index.ts";
 import type { MpiDType, MpiOpName } from "../../../foreign/mpi/index.ts";
-import { part, type Span } from "./host-addresses.ts";
+import { overlaps, part, type Span } from "./host-addresses.ts";
 import { CountLists, EMPTY, type MpiCall, moveType, PIECE_BYTES, refuseLarge } from "./move-calls.ts";
 import { type Activity, type CallTarget, SingleCall, SteppedCall, type Steps } from "./mpi-entry.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
@@ -54,10 +54,6 @@ export function reduceCall(call: Reduction): Activity {
   const liesInInput = !isElementwise && overlaps(call.recv, call.send);
   if (isPlain(call.redop) && !isLarge && !liesInInput) return plainCall(call, op, call.send, call.recv);
   return new SteppedCall((steps) => reduceByMpi(call, op, steps));
-}
-
-function overlaps(a: Span, b: Span): boolean {
-  return a.address < b.address + b.bytes.length && b.address < a.address + a.bytes.length;
 }
 
 /** One call of MPI's reduction. */

@@ -1,0 +1,146 @@
+/**
+ * The memory in which ranks of one host run plans: places for groups, and in each place, for every rank, room for a piece of
+ * its input and of its result and for what plans count. All of it lies at the same addresses in a WebAssembly memory of each
+ * rank, over which one file is mapped (runtime/memory/shared-arena.ts); behind it is memory that is the rank's own.
+ */
+import { OutOfMemoryError } from "../../../core/index.ts";
+import {
+  buildExecutor,
+  type ExecutorMemory,
+  instantiate,
+  type MachineExports,
+  newSharedMemory,
+  PAGE_BYTES,
+} from "../../executor/internal.ts";
+import { attachSharedArena, createSharedArena, type SharedArena } from "../../memory/index.ts";
+
+/** Groups that may have a place at once: the first of the world, in the order of the control segment. */
+export const NUM_PLACES = 4;
+/** Plans that a place has room for. */
+export const NUM_SLOTS = 8;
+/** Most of a rank's input, or of its result, that is in the arena at once: small enough for a core's cache. */
+export const PIECE_BYTES = 256 * 1024;
+/** What follows a rank's result: kernels of some plans write whole vectors. */
+const MARGIN_BYTES = 128;
+/** A rank's own memory for prepared plans. */
+const OWN_BYTES = 8 * 2 ** 20;
+
+/** Of a slot: the plan's state, its counters. */
+const COUNTERS_AT = 1024;
+const SLOT_BYTES = 16 * 1024;
+/** Of a rank's part of a place: the word that counts pieces, the slots, two halves of input, the output. */
+const SLOTS_AT = 128;
+const INPUT_AT = SLOTS_AT + NUM_SLOTS * SLOT_BYTES;
+const INPUT_BYTES = PIECE_BYTES + MARGIN_BYTES;
+const OUTPUT_AT = INPUT_AT + 2 * INPUT_BYTES;
+const PART_BYTES = OUTPUT_AT + PIECE_BYTES + MARGIN_BYTES;
+/** Below the first place: address 0 is none, and the arena counts there who has come. */
+const PLACES_AT = PAGE_BYTES;
+
+const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
+const arenaBytes = (ranks: number) => PAGE_BYTES * pages(PLACES_AT + NUM_PLACES * ranks * PART_BYTES);
+
+/** Makes the arena of a world. @throws OutOfMemoryError when the host has no room for it */
+export const createHostArena = (ranks: number): SharedArena => createSharedArena(arenaBytes(ranks));
+
+/** Whether a plan's counters and state fit a slot. */
+export const fitsSlot = (stateBytes: number, counterBytes: number): boolean =>
+  stateBytes <= COUNTERS_AT && counterBytes <= SLOT_BYTES - COUNTERS_AT;
+
+export class HostArena implements ExecutorMemory {
+  readonly bytes: Uint8Array;
+  readonly #words: Int32Array;
+  readonly #memory: ReturnType<typeof newSharedMemory>;
+  readonly #ranks: number;
+  /** Calls under way: a thread that waits in one group goes on with those of the others, whose ranks may wait for it. */
+  readonly running = new Set<{ advance(): boolean }>();
+  #machine: MachineExports | undefined;
+  /** Free stretches of the rank's own memory, by address. */
+  #free: { at: number; bytes: number }[];
+  readonly #taken = new Map<number, number>();
+
+  /** @throws FormatError, NativeError */
+  constructor(arena: SharedArena, ranks: number) {
+    const numPages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+    this.#memory = newSharedMemory(numPages, numPages);
+    attachSharedArena(arena, this.#memory.buffer, ranks);
+    this.#ranks = ranks;
+    this.bytes = new Uint8Array(this.#memory.buffer);
+    this.#words = new Int32Array(this.#memory.buffer);
+    this.#free = [{ at: arena.sizeBytes, bytes: OWN_BYTES }];
+  }
+
+  /** The code that runs plans on this memory: some ten milliseconds to compile, at the first plan. */
+  get machine(): MachineExports {
+    this.#machine ??= instantiate<MachineExports>(buildExecutor(), this.#memory);
+    return this.#machine;
+  }
+
+  /** Where the part of a rank of the world in a place begins. */
+  part(place: number, rank: number): number {
+    return PLACES_AT + (place * this.#ranks + rank) * PART_BYTES;
+  }
+
+  /** The index of the word that counts the pieces a rank has put into a place. */
+  arrivals(place: number, rank: number): number {
+    return this.part(place, rank) / 4;
+  }
+
+  input(place: number, rank: number, half: number): number {
+    return this.part(place, rank) + INPUT_AT + half * INPUT_BYTES;
+  }
+
+  output(place: number, rank: number): number {
+    return this.part(place, rank) + OUTPUT_AT;
+  }
+
+  state(place: number, rank: number, slot: number): number {
+    return this.#slot(place, rank, slot);
+  }
+
+  counters(place: number, rank: number, slot: number): number {
+    return this.#slot(place, rank, slot) + COUNTERS_AT;
+  }
+
+  #slot(place: number, rank: number, slot: number): number {
+    return this.part(place, rank) + SLOTS_AT + slot * SLOT_BYTES;
+  }
+
+  /** Clears what an earlier group of the place has counted, of this rank. Before the other members can know of the group. */
+  clear(place: number, rank: number): void {
+    const at = this.part(place, rank);
+    this.bytes.fill(0, at, at + INPUT_AT);
+  }
+
+  words(): Int32Array {
+    return this.#words;
+  }
+
+  allocate(bytes: number, zeroed = true): number {
+    const needed = Math.max(128, Math.ceil(bytes / 128) * 128);
+    const found = this.#free.find((one) => one.bytes >= needed);
+    if (found === undefined) {
+      const most = Math.max(0, ...this.#free.map((one) => one.bytes));
+      throw new OutOfMemoryError("memory for plans of this rank", needed, most, "Use fewer plans.");
+    }
+    const { at } = found;
+    found.at += needed;
+    found.bytes -= needed;
+    this.#taken.set(at, needed);
+    if (zeroed) this.bytes.fill(0, at, at + needed);
+    return at;
+  }
+
+  free(address: number): void {
+    const bytes = this.#taken.get(address);
+    if (bytes === undefined) return;
+    this.#taken.delete(address);
+    const all = [...this.#free, { at: address, bytes }].sort((a, b) => a.at - b.at);
+    this.#free = [];
+    for (const one of all) {
+      const last = this.#free.at(-1);
+      if (last !== undefined && last.at + last.bytes === one.at) last.bytes += one.bytes;
+      else if (one.bytes > 0) this.#free.push(one);
+    }
+  }
+}

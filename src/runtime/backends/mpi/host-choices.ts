@@ -1,0 +1,47 @@
+/** Which calls inside a host are served by plans, and which by MPI: the tables that a world may be given by name. */
+import { COLLECTIVE_NAMES, type CollectiveName } from "../../../collectives/index.ts";
+import {
+  CHOICES_SCHEMA_VERSION,
+  type ChoiceDocument,
+  type KernelNames,
+  machineChoices,
+} from "../../executor/internal.ts";
+
+/** MPI is the one engine by hand. */
+export const MPI_KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["mpi"]])) as unknown as KernelNames;
+/** What a world may be told of its choices, beside documents of them. */
+export const CHOICE_WORDS = ["shipped", "mpi", "plans"] as const;
+export type HostChoices = ChoiceDocument | (typeof CHOICE_WORDS)[number];
+
+/** Plans that need no scratch and combine in one step: see `HostGroup`. */
+const PLANS = {
+  all_reduce: "two-shot-fused-read-all-reduce",
+  all_gather: "one-pass-all-gather",
+  reduce_scatter: "one-pass-reduce-scatter",
+  all_to_all: "one-pass-all-to-all",
+} as const;
+
+/** One thing for calls of all sizes. */
+const always = (source: string, uses: readonly (readonly [CollectiveName, string])[]): ChoiceDocument => ({
+  schemaVersion: CHOICES_SCHEMA_VERSION,
+  source,
+  date: "2026-11-23",
+  tables: uses.map(([collective, use]) => ({
+    backend: "mpi",
+    collective,
+    ranks: [1, 1 << 20],
+    rows: [{ fromBytes: 0, use }],
+  })),
+});
+
+/** The document that comes before the shipped one, if any does. */
+export function choicesOf(choices: HostChoices | undefined): ChoiceDocument | undefined {
+  if (choices === "shipped" || typeof choices === "object") return choices === "shipped" ? undefined : choices;
+  if (choices === "mpi")
+    return always(
+      "mpi",
+      COLLECTIVE_NAMES.map((op) => [op, "mpi"]),
+    );
+  if (choices === "plans") return always("plans", Object.entries(PLANS) as [CollectiveName, string][]);
+  return machineChoices();
+}

@@ -1,0 +1,180 @@
+/**
+ * One call that a plan serves inside a host, piece by piece: each rank copies its piece in and says so; when all have, the
+ * plan runs; then each copies its result out. Two halves for the input take turns, since a rank that is ahead fills the one
+ * for the next piece while others still read this one; further ahead it cannot be, for all meet at every piece.
+ */
+import { type DType, type ReduceOp, sizeOf } from "../../../core/index.ts";
+import type { KernelOp, PreparedPlan, ServingPlan } from "../../executor/internal.ts";
+import { overlaps, type Span } from "./host-addresses.ts";
+import { type HostArena, PIECE_BYTES } from "./host-arena.ts";
+import type { MpiCall } from "./move-calls.ts";
+import type { Activity, CallTarget } from "./mpi-entry.ts";
+
+/** A call that may be served by a plan. */
+export type HostCall = MpiCall & { readonly redop?: ReduceOp };
+
+/** A group's place in the arena, as its calls use it. */
+export interface PlanPlace {
+  readonly arena: HostArena;
+  readonly place: number;
+  /** Of the world. */
+  readonly ranks: readonly number[];
+  /** This rank's number among them. */
+  readonly me: number;
+  /** Pieces that this rank has put into the arena for this group. */
+  numPieces: number;
+  /** Address of two words for each rank, this rank's own: where the rank's input and its output are. */
+  readonly buffers: number;
+  /** The plan, prepared for a call that begins now; `undefined` when there is no room for another plan. */
+  ready(serving: ServingPlan, dtype: DType, op: KernelOp): PreparedPlan | undefined;
+}
+
+/** Polls of one word for which a look at a plan lasts. */
+const SPINS = 64;
+
+export class PlanCall implements Activity {
+  /** Later collectives must wait: their plans use the same memory. */
+  readonly stepped = true;
+  readonly #group: PlanPlace;
+  readonly #call: HostCall;
+  readonly #serving: ServingPlan;
+  readonly #mpi: () => Activity;
+  /** Where there was no room for the plan. */
+  #instead: Activity | undefined;
+  #plan: PreparedPlan | undefined;
+  #send: Uint8Array;
+  readonly #recv: Uint8Array;
+  /** Parts that a rank gives, and that it gets. */
+  readonly #numIn: number;
+  readonly #numOut: number;
+  /** Of the whole call, and of a piece of it. */
+  readonly #partBytes: number;
+  readonly #pieceBytes: number;
+  #at = 0;
+  #isRunning = false;
+  #isDone = false;
+
+  constructor(group: PlanPlace, call: HostCall, serving: ServingPlan, mpi: () => Activity) {
+    const { op, size, count, dtype, send, recv } = call;
+    this.#group = group;
+    this.#call = call;
+    this.#serving = serving;
+    this.#mpi = mpi;
+    this.#numIn = op === "reduce_scatter" || op === "all_to_all" ? size : 1;
+    this.#numOut = op === "all_gather" || op === "all_to_all" ? size : 1;
+    this.#partBytes = count * sizeOf(dtype);
+    this.#pieceBytes = pieceBytes(this.#partBytes, Math.max(this.#numIn, this.#numOut));
+    this.#send = send.bytes;
+    this.#recv = recv.bytes;
+  }
+
+  begin(target: CallTarget): void {
+    const group = this.#group;
+    const { dtype, redop, size, send, recv } = this.#call;
+    const op = kernelOp(redop);
+    this.#plan = group.ready(this.#serving, dtype, op);
+    if (this.#plan === undefined) {
+      this.#instead = this.#mpi();
+      this.#instead.begin(target);
+      return;
+    }
+    const prepared = this.#plan;
+    if (op === "avg") prepared.parameter(op, size);
+    if (typeof redop === "object") prepared.parameter(op, redop.scalar);
+    if (isShifted(send, recv, this.#partBytes)) this.#send = send.bytes.slice();
+    group.arena.running.add(this);
+    this.#bring();
+    this.advance();
+  }
+
+  advance(): boolean {
+    if (this.#instead !== undefined) return this.#instead.advance();
+    if (this.#isDone || this.#plan === undefined) return true;
+    const prepared = this.#plan;
+    if (!this.#isRunning) {
+      if (!this.#haveAllCome()) return false;
+      prepared.launch();
+      this.#isRunning = true;
+    }
+    if (!prepared.run(SPINS)) return false;
+    this.#isRunning = false;
+    this.#take();
+    this.#at += this.#length;
+    this.#isDone = this.#at >= this.#partBytes;
+    if (this.#isDone) this.#group.arena.running.delete(this);
+    else this.#bring();
+    return this.#isDone;
+  }
+
+  get #length(): number {
+    return Math.min(this.#pieceBytes, this.#partBytes - this.#at);
+  }
+
+  /** Copies this rank's piece in, and says so. */
+  #bring(): void {
+    const { arena, place, ranks, me, buffers } = this.#group;
+    const length = this.#length;
+    const half = this.#group.numPieces & 1;
+    const own = ranks[me] ?? 0;
+    const input = arena.input(place, own, half);
+    copyParts(this.#send, this.#at, this.#partBytes, arena.bytes, input, length, this.#numIn, length);
+    const words = arena.words();
+    ranks.forEach((rank, i) => {
+      words[buffers / 4 + 2 * i] = arena.input(place, rank, half);
+      words[buffers / 4 + 2 * i + 1] = arena.output(place, rank);
+    });
+    this.#plan?.bind(length);
+    this.#group.numPieces++;
+    Atomics.store(words, arena.arrivals(place, own), this.#group.numPieces | 0);
+  }
+
+  /** Whether all ranks have put this piece into the arena, or one behind it. */
+  #haveAllCome(): boolean {
+    const { arena, place, ranks, numPieces } = this.#group;
+    const words = arena.words();
+    for (const rank of ranks) {
+      if (((Atomics.load(words, arena.arrivals(place, rank)) - numPieces) | 0) < 0) return false;
+    }
+    return true;
+  }
+
+  /** Copies this rank's part of the result out. */
+  #take(): void {
+    const { arena, place, ranks, me } = this.#group;
+    const length = this.#length;
+    const output = arena.output(place, ranks[me] ?? 0);
+    copyParts(arena.bytes, output, length, this.#recv, this.#at, this.#partBytes, this.#numOut, length);
+  }
+}
+
+/** Copies `length` bytes of each of some parts, which are a stride apart. */
+function copyParts(
+  from: Uint8Array,
+  fromAt: number,
+  fromStride: number,
+  to: Uint8Array,
+  toAt: number,
+  toStride: number,
+  numParts: number,
+  length: number,
+): void {
+  for (let i = 0; i < numParts; i++) {
+    const start = fromAt + i * fromStride;
+    to.set(from.subarray(start, start + length), toAt + i * toStride);
+  }
+}
+
+/** Whether a piece of the result would be written where a later piece of the input is read. */
+function isShifted(send: Span, recv: Span, partBytes: number): boolean {
+  return overlaps(send, recv) && (recv.address - send.address) % partBytes !== 0;
+}
+
+export function kernelOp(redop: ReduceOp | undefined): KernelOp {
+  return redop === undefined ? "sum" : typeof redop === "object" ? "preMulSum" : redop;
+}
+
+/** Bytes of a part of a piece: of its parts, `numParts` are in the arena at once. */
+function pieceBytes(partBytes: number, numParts: number): number {
+  const most = Math.floor(PIECE_BYTES / numParts / 128) * 128;
+  return Math.min(partBytes, most);
+}
