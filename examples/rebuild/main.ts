@@ -9,6 +9,7 @@
  */
 import { parseArgs } from "node:util";
 import { RankFailedError, TimeoutError, tensor, type World } from "chorale";
+import { shareState } from "chorale/world";
 
 interface State {
   step: number;
@@ -46,10 +47,7 @@ export default async function main(first: World): Promise<State> {
 async function train(world: World, state: State, steps: number, kill: readonly number[] | undefined): Promise<void> {
   const { comm, rank, size } = world;
   // Who was started again knows nothing, and a survivor may be a step behind: whoever is furthest tells the others.
-  const reached = await comm.gatherObjects(state.step);
-  const root = reached.indexOf(Math.max(...reached));
-  await comm.broadcast(state.weights, { root });
-  state.step = reached[root] ?? 0;
+  state.step = (await shareState(world, { weights: state.weights }, state.step)).progress;
 
   // The world's tensors belong to a generation: they are made anew after each rebuild. Where they lie on devices, which this
   // program cannot write to itself, an ordinary tensor does.

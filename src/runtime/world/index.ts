@@ -30,6 +30,7 @@ export {
   type RestartOptions,
 } from "./restart-policy.ts";
 export { closeRankPool, runRanks } from "./run-ranks.ts";
+export { type SharedState, shareState } from "./share-state.ts";
 export { DEFAULT_GRACE_MS } from "./supervisor.ts";
 export { bundleUserModule, importUserModule, type UserModule } from "./user-module.ts";
 export { deviceOf, type World } from "./world.ts";
