@@ -26,6 +26,13 @@ const HARMLESS = ["delay", "loss", "stop-short"];
 const LOSSES = ["kill-rank", "kill-launcher", "kill-first", "cut-link", "partition", "stop-launcher"];
 const KINDS = [...LOSSES, "vanish", "vanish-first", ...HARMLESS];
 const SLOW_MS = 3_000;
+/** What the ranks of host 0 are told of a launcher that was silent. */
+const SILENCE = {
+  "cut-link": /does not answer/,
+  partition: /does not answer/,
+  vanish: /does not answer/,
+  "stop-launcher": /though its host answers/,
+};
 const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "20" },
@@ -209,6 +216,10 @@ async function round(number) {
     for (const { rank, code, message } of told().values()) {
       if (code !== "RANK_FAILED") faults.push(`rank ${rank} was told ${code}: ${message}`);
     }
+    const why = SILENCE[kind];
+    const atFirst = [...told().values()].filter(({ node }) => node === 0);
+    if (why !== undefined && !atFirst.some(({ message }) => why.test(message)))
+      faults.push(`nobody was told that the host ${why.source}: ${atFirst[0]?.message}`);
     detectMs = Math.max(0, ...[...heard.values()].map((one) => one.at - at));
     if (kind === "stop-launcher") mend();
     if (!(await until(() => launchers.every(({ exit }) => exit !== undefined), ENDED_MS))) {

@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect, createServer } from "node:net";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { knock, PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
 import { NodeLink, type NodeMessage } from "./node-link.ts";
 
@@ -107,4 +107,36 @@ describe("somebody between two launchers", () => {
       expect(slots(heard)).toEqual(Array.from({ length: before }, (_, i) => i));
     });
   }
+});
+
+describe("a launcher that says nothing", () => {
+  it("is said to be stopped or busy where its host answers", async () => {
+    const warned = vi.spyOn(process.stderr, "write").mockImplementation(() => true);
+    const lost = await new Promise<string>((resolve, reject) => {
+      PeerDoor.open({
+        secret,
+        host: "127.0.0.1",
+        refuse: () => undefined,
+        welcome: (_, socket) => {
+          const link = new NodeLink(socket, "the launcher of host 1", 1_500, { message: () => {}, lost: resolve });
+          cleanups.push(() => link.close());
+        },
+      })
+        .then(async (door) => {
+          cleanups.push(() => door.close());
+          const silent = await knock({ host: "127.0.0.1", port: door.port }, introduction, {
+            secret,
+            timeoutMs: 5_000,
+          });
+          cleanups.push(() => silent.socket.destroy());
+        })
+        .catch(reject);
+    });
+    const said = warned.mock.calls.map(([text]) => String(text)).join("");
+    warned.mockRestore();
+    expect(lost).toBe("was silent for 1.5 s, though its host answers: it is stopped, or too busy to speak");
+    expect(said).toMatch(
+      /^chorale: the launcher of host 1 is silent for \d\.\d s, though its host answers: it is stopped, or too busy to speak; it counts as lost after 1\.5 s\n$/,
+    );
+  });
 });

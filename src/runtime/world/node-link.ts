@@ -5,6 +5,7 @@
 import { FormatError } from "../../core/index.ts";
 import { type FlightDump, runningTime } from "../comm/index.ts";
 import { Channel, type PeerSocket } from "../rendezvous/index.ts";
+import { answers } from "./host-probe.ts";
 import type { FromRank, ToRank } from "./messages.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import type { ErrorRecord } from "./remote-error.ts";
@@ -39,6 +40,8 @@ export interface WorldEnd {
 /** How long the other host may be silent before it is taken for lost, ms. */
 export const DEFAULT_HOST_TIMEOUT_MS = 10_000;
 const BEAT_MS = 500;
+/** How much later a silent host is given up while it is not known whether it answers, ms. */
+const REASON_MS = 1_000;
 /** A frame of the channel has 128 KiB, base64 and signature included. */
 const PIECE_BYTES = 64 * 1024;
 /** Jobs and results of many ranks may wait for a slow network. */
@@ -57,6 +60,10 @@ export class NodeLink {
   readonly #beating: NodeJS.Timeout;
   readonly #listener: NodeListener;
   #heardAt = runningTime();
+  #isProbing = false;
+  /** Whether the silent launcher's host answered last. */
+  #isReachable: boolean | undefined;
+  #hasWarned = false;
   #over = false;
 
   /** @param name who is at the other end, for errors */
@@ -89,10 +96,46 @@ export class NodeLink {
     setImmediate(() => this.#channel.resume(rest));
     this.#beating = setInterval(() => {
       this.send({ kind: "beat" });
-      if (runningTime() - this.#heardAt < timeoutMs) return;
-      this.#lose(`was silent for ${timeoutMs / 1000} s: it is stopped, or the network between the hosts is cut`);
+      this.#watch(name, runningTime() - this.#heardAt, timeoutMs);
     }, BEAT_MS);
     this.#beating.unref();
+  }
+
+  /** Looks whether a launcher that says nothing is slow, stopped, or out of reach. */
+  #watch(name: string, silentMs: number, timeoutMs: number): void {
+    // Why it is silent is known a moment later, if the answer took its time.
+    if (silentMs >= timeoutMs + (this.#isReachable === undefined ? REASON_MS : 0)) {
+      this.#lose(`was silent for ${timeoutMs / 1000} s${this.#whySilent()}`);
+      return;
+    }
+    if (silentMs < Math.max(2 * BEAT_MS, timeoutMs / 2)) {
+      if (this.#hasWarned) process.stderr.write(`chorale: ${name} speaks again\n`);
+      this.#hasWarned = false;
+      this.#isReachable = undefined;
+      return;
+    }
+    if (this.#isProbing) return;
+    this.#isProbing = true;
+    const { remoteAddress = "", remotePort = 0 } = this.#channel.socket;
+    void answers(remoteAddress, remotePort).then((isThere) => {
+      this.#isProbing = false;
+      if (this.#over || runningTime() - this.#heardAt < BEAT_MS) return;
+      this.#isReachable = isThere;
+      if (runningTime() - this.#heardAt >= timeoutMs) this.#watch(name, timeoutMs, timeoutMs);
+      if (this.#hasWarned || this.#over) return;
+      this.#hasWarned = true;
+      const limit = `it counts as lost after ${timeoutMs / 1000} s`;
+      process.stderr.write(
+        `chorale: ${name} is silent for ${(silentMs / 1000).toFixed(1)} s${this.#whySilent()}; ${limit}\n`,
+      );
+    });
+  }
+
+  #whySilent(): string {
+    if (this.#isReachable === undefined) return "";
+    return this.#isReachable
+      ? ", though its host answers: it is stopped, or too busy to speak"
+      : ", and its host does not answer: it is down, or the network between the hosts is cut";
   }
 
   /** @throws DOMException `DataCloneError` */
