@@ -1,9 +1,11 @@
 import { describe, expect, it } from "vitest";
+import { publishedNetwork, publishedTopologies } from "../../../test/support/published-topologies.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import { checkCertificate, type Network } from "../certificate/index.ts";
 import { certify } from "./certify.ts";
 import { checkNetwork } from "./network.ts";
 import { networkOf } from "./network-of.ts";
+import { programOf } from "./program-of.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { symmetryOf } from "./symmetry.ts";
 import { synthesize } from "./synthesize.ts";
@@ -67,6 +69,15 @@ describe("forests by symmetry", () => {
       expect(result.isOptimal).toBe(true);
       expect(checkCertificate(certify(result)).faults).toEqual([]);
     }
+  });
+
+  it("are cut into few enough parts for a plan", async () => {
+    const published = publishedTopologies.find(({ name }) => name === "torus4x4x4");
+    const network = publishedNetwork(published as (typeof publishedTopologies)[number]);
+    const result = await synthesize(network, "all_gather");
+    expect(result.isOptimal).toBe(true);
+    // Its fewest trees reach the optimum with weights of nine digits: 1,113,833,472 chunks.
+    expect(() => programOf(result)).not.toThrow();
   });
 
   it("keep to the trees that are asked for, and say the gap", async () => {

@@ -10,7 +10,7 @@ import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, 
 import { leastHeight, leastHeightBothWays } from "./height-bound.ts";
 import { LinkLoads, type Ways, waysTime } from "./link-loads.ts";
 import { bestLinkUse, isBalanced, isSymmetric } from "./link-use.ts";
-import { type OrbitForestOptions, orbitForest } from "./orbit-forest.ts";
+import { type OrbitForest, type OrbitForestOptions, orbitForest } from "./orbit-forest.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { type Problem, weightsOf } from "./problem.ts";
 import { Rational } from "./rational.ts";
@@ -46,7 +46,8 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
   if (usable.ranks.length > MOST_BY_SPLITTING) {
     const large = await orbitForest(usable, weights, bound, { ...trees, least });
     const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > mostWhereSymmetryFails(usable);
-    if (large !== undefined && isDone) return large;
+    if (large !== undefined && isDone)
+      return treesPerRoot === undefined ? programmable(large, usable, weights, bound, least) : large;
   }
   const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
@@ -64,6 +65,19 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
     );
   }
   return lowest(buildForest(usable, exact), usable, weights, bound, { ...trees, least });
+}
+
+/** The forest, or one of as many steps whose parts are few enough for a plan, where its own are too many and one is found. */
+async function programmable(
+  forest: OrbitForest,
+  graph: ScaledGraph,
+  weights: readonly number[],
+  bound: Ratio,
+  least: number,
+): Promise<Forest> {
+  if (forest.total <= MAX_CHUNKS || graph.ranks.length > MOST_IN_PARTS) return forest;
+  const options = { least, mostParts: MAX_CHUNKS, seconds: SECONDS_FOR_HEIGHT };
+  return (await orbitForest(graph, weights, bound, options)) ?? forest;
 }
 
 /** The packed forest, or one of lower trees that takes as long where column generation finds it. */
@@ -84,6 +98,8 @@ async function lowest(
   return other.height < packed.height || other.trees.length < packed.trees.length ? other : packed;
 }
 
+/** A plan of more ranks has too many hops to be of use: parts of theirs are not made fewer. */
+const MOST_IN_PARTS = 128;
 /** How long column generation may take where packing has found a forest already. */
 const SECONDS_FOR_HEIGHT = 3;
 /** Lower trees are not worth more parts: plans have at most four times as many chunks. */
