@@ -63,7 +63,12 @@ export function hostsOf(flags: HostFlags): LaunchHosts {
 export function commandsFor(
   { listed = [], nodes }: LaunchHosts,
   port: number | string,
-  flags: HostFlags & { readonly backend: string; readonly isolation?: string; readonly logDir?: string },
+  flags: HostFlags & {
+    readonly backend: string;
+    readonly isolation?: string;
+    readonly bind?: string;
+    readonly logDir?: string;
+  },
   backendOptions: readonly string[],
   script: string,
 ): readonly RemoteCommand[] {
@@ -78,6 +83,7 @@ export function commandsFor(
       ...given("--join-timeout", flags.joinTimeout),
       ...given("--host-timeout", flags.hostTimeout),
       ...given("--log-dir", flags.logDir),
+      ...given("--bind", flags.bind),
       ...backendOptions.flatMap((option) => given("--backend-option", option)),
     ],
     script,

@@ -8,6 +8,8 @@ import { AbortedError, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
 import {
   type BackendName,
+  BINDINGS,
+  type Binding,
   DEFAULT_BACKEND,
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
@@ -44,6 +46,7 @@ interface Flags extends HostFlags {
   readonly minRanks?: number;
   readonly backendOption?: readonly string[];
   readonly logDir?: string;
+  readonly bind?: Binding;
   readonly dryRun?: boolean;
 }
 
@@ -96,6 +99,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--rdzv <host:port>", "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT)")
     .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
     .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
+    .addOption(
+      new Option("--bind <how>", "CPUs of ranks that are processes: a share each, or a NUMA node's (none)").choices(
+        BINDINGS,
+      ),
+    )
     .option(
       "--hostfile <file>",
       "hosts, one a line (NAME slots=RANKS): starts a launcher on each by ssh; the first is this one",
@@ -178,6 +186,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       ...given("nodes", nodes, (options) => options),
       ...given("onOutput", logs, (files) => files.take),
       ...given("isolation", flags.isolation, (how) => how),
+      ...given("bind", flags.bind, (how) => how),
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
       ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
       ...given("restarts", flags.restarts, (count) => count),

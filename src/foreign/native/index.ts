@@ -3,6 +3,7 @@
  * Knows no library in particular: the room that asks for one says what it is called and where to get it.
  * Start with library.ts.
  */
+export { boundTo } from "./affinity.ts";
 export { endWithParent, exitNow } from "./exit.ts";
 export { ffiProblem } from "./ffi-problem.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";

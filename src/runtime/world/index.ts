@@ -16,6 +16,7 @@ export {
   parseBackend,
   parseBackendOptions,
 } from "./backend-table.ts";
+export { BINDINGS, type Binding } from "./cpu-binding.ts";
 export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 export { type JoinOptions, joinWorld } from "./join.ts";
 export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";

@@ -19,6 +19,7 @@ import {
   DEFAULT_BACKEND,
   parseBackend,
 } from "./backend-table.ts";
+import { type Binding, CpuShares, parseBinding } from "./cpu-binding.ts";
 import type { WorldEvent } from "./events.ts";
 import { sendingFile } from "./function-origin.ts";
 import { serveNode } from "./node-agent.ts";
@@ -72,6 +73,11 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   readonly graceMs?: number;
   /** Environment variables of the ranks, beside this process's. Native libraries of ranks that are threads see only the latter. */
   readonly env?: Readonly<Record<string, string>>;
+  /**
+   * Which CPUs each rank may run on, of ranks that are processes: an equal share of this host's (`cores`), or those of a NUMA
+   * node (`numa`). `none` by default.
+   */
+  readonly bind?: Binding;
   /** Ends the world. */
   readonly signal?: AbortSignal;
   /** Hears what happens to the world: failures, rebuilds, generations. Also on the diagnostics channel `chorale:world`. */
@@ -112,8 +118,13 @@ export type LaunchOptions<R, D, B extends BackendName = BackendName> = CommonOpt
 export async function launch<R = unknown, D = undefined, B extends BackendName = BackendName>(
   options: LaunchOptions<R, D, B>,
 ): Promise<R[]> {
-  const newHost = (isolation: Isolation) =>
-    isolation === "process" ? new RankProcess({ ...options.env, ...withoutSecret(options) }) : new RankWorker();
+  let shares: CpuShares | undefined;
+  const newHost = (isolation: Isolation) => {
+    if (isolation !== "process") return new RankWorker();
+    const { bind = "none" } = options;
+    if (bind !== "none") shares ??= new CpuShares(bind, options.ranks);
+    return new RankProcess({ ...options.env, ...withoutSecret(options) }, shares?.take());
+  };
   return runWorld(options, newHost, false);
 }
 
@@ -132,6 +143,13 @@ export async function runWorld<R, D>(
   const isolation = parseIsolation(options.isolation ?? (reused ? undefined : kind.isolations[0]) ?? "thread");
   const takeHost = () => hostFor(isolation);
   checkIsolation(kind, isolation);
+  if (
+    parseBinding(options.bind ?? "none") !== "none" &&
+    (isolation !== "process" || kind.startTogether !== undefined)
+  ) {
+    const who = isolation === "thread" ? "ranks that are threads" : `${kind.name}, whose own launcher binds ranks`;
+    throw new InvalidArgumentError("bind", options.bind, `"none" with ${who}`);
+  }
   checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
@@ -246,6 +264,7 @@ const OPTIONS: Readonly<Record<keyof CommonOptions<unknown, BackendName> | "modu
   backendOptions: true,
   nodes: true,
   env: true,
+  bind: true,
   timeoutMs: true,
   graceMs: true,
   signal: true,

@@ -8,7 +8,9 @@ import type { Socket } from "node:net";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
+import { boundTo } from "../../foreign/native/index.ts";
 import { BaseHost } from "./base-host.ts";
+import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
@@ -30,16 +32,26 @@ export class RankProcess extends BaseHost {
   /** How the process ended, whose last words may still be in the pipes. */
   #ending: { readonly exitCode: number; readonly reason: string } | undefined;
 
-  /** @param env variables beside this process's, which the loader and native libraries see from the start */
-  constructor(env: Readonly<Record<string, string>> = {}) {
+  /**
+   * @param env variables beside this process's, which the loader and native libraries see from the start
+   * @param share the CPUs that it may run on; given back when it has ended
+   */
+  constructor(env: Readonly<Record<string, string>> = {}, share?: ReturnType<CpuShares["take"]>) {
     super();
     const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? [] : process.execArgv;
     const flags = own.filter((flag) => !DEBUGGER_FLAGS.test(flag));
-    this.#child = spawn(process.execPath, [...flags, fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
-      stdio: ["ignore", "pipe", "pipe", "pipe"],
-      detached: true,
-      env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
-    });
+    const start = () =>
+      spawn(process.execPath, [...flags, fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
+        stdio: ["ignore", "pipe", "pipe", "pipe"],
+        detached: true,
+        env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },
+      });
+    const bound = share === undefined ? undefined : boundTo(share.cpus, start);
+    this.#child = bound === undefined ? start() : bound.value;
+    if (bound?.isBound === false) {
+      process.emitWarning(`a rank could not be bound to the CPUs ${share?.cpus.join(", ")}`, "ChoraleWarning");
+    }
+    this.#child.once("exit", () => share?.free()).once("error", () => share?.free());
     if (this.#child.pid !== undefined) endWithLauncher(this.#child.pid);
     for (const stream of ["stdout", "stderr"] as const) {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.lines[stream].push(text));
