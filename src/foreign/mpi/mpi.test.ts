@@ -46,6 +46,47 @@ describe("the launcher of this process", () => {
     expect(launchedBy({ PMI_SIZE: "many", PMI_RANK: "0" })).toBeUndefined();
   });
 
+  /** What launchers set in each rank, of jobs of four tasks on two nodes: the variables by which ranks are told apart, as recorded in their documentation. */
+  const SLURM = {
+    SLURM_PROCID: "3",
+    SLURM_NTASKS: "4",
+    SLURM_STEP_NUM_TASKS: "4",
+    SLURM_LOCALID: "1",
+    SLURM_NNODES: "2",
+  };
+  it.each([
+    // Open MPI speaks PMIx to srun, and sets its own variables only after MPI_Init.
+    ["srun --mpi=pmix", { ...SLURM, PMIX_RANK: "3", PMIX_NAMESPACE: "slurm.pmix.17.0" }, "Slurm's srun", undefined],
+    ["srun --mpi=pmi2", { ...SLURM, PMI_RANK: "3", PMI_SIZE: "4", PMI_FD: "14" }, "Slurm's srun", undefined],
+    [
+      "a Kubeflow MPIJob's worker, which mpirun reaches by ssh",
+      { OMPI_COMM_WORLD_RANK: "3", OMPI_COMM_WORLD_SIZE: "4", OMPI_COMM_WORLD_LOCAL_RANK: "1", PMIX_RANK: "3" },
+      "Open MPI's mpirun",
+      "Open MPI",
+    ],
+    [
+      "a Kubeflow MPIJob of Intel MPI or MPICH, by Hydra",
+      { PMI_RANK: "3", PMI_SIZE: "4", MPI_LOCALRANKID: "1", MPI_LOCALNRANKS: "2", PMI_FD: "9" },
+      "MPICH's mpiexec",
+      "MPICH",
+    ],
+    // mpirun within a batch job of Slurm: the step is that of its daemons, one on each node.
+    [
+      "mpirun within sbatch",
+      { ...SLURM, SLURM_PROCID: "1", SLURM_STEP_NUM_TASKS: "2", OMPI_COMM_WORLD_RANK: "3", OMPI_COMM_WORLD_SIZE: "4" },
+      "Open MPI's mpirun",
+      "Open MPI",
+    ],
+    [
+      "Hydra within sbatch",
+      { ...SLURM, SLURM_PROCID: "1", PMI_RANK: "3", PMI_SIZE: "4", MPI_LOCALRANKID: "1", MPI_LOCALNRANKS: "2" },
+      "MPICH's mpiexec",
+      "MPICH",
+    ],
+  ])("is told in the environment of %s", (_, env, launcher, family) => {
+    expect(launchedBy(env)).toMatchObject({ launcher, family, size: 4, rank: 3 });
+  });
+
   it("has its own library looked for first", () => {
     const first = (env: Record<string, string>) => mpiLibrary(launchedBy(env)).files[0];
     expect(first({ PMI_SIZE: "3", PMI_RANK: "0" })).toBe("libmpich.so.12");

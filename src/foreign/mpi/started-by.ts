@@ -32,7 +32,9 @@ export function launchedBy(env: Environment = process.env): LaunchedBy | undefin
   for (const { launcher, family, size: sizeVariable, rank: rankVariable } of LAUNCHERS) {
     const [size, rank] = [Number(env[sizeVariable]), Number(env[rankVariable])];
     if (!(Number.isInteger(size) && size >= 1 && Number.isInteger(rank))) continue;
-    const isSlurm = env["SLURM_PROCID"] !== undefined;
+    // Within a batch job mpirun and Hydra have their daemons started by srun, whose variables the ranks inherit.
+    const isDaemons = env["OMPI_COMM_WORLD_SIZE"] !== undefined || env["MPI_LOCALRANKID"] !== undefined;
+    const isSlurm = env["SLURM_PROCID"] !== undefined && !isDaemons;
     return {
       launcher: isSlurm ? "Slurm's srun" : launcher,
       family: isSlurm ? undefined : family,
