@@ -99,6 +99,30 @@ for (const mpi of MPIS) {
       expect(Object.keys(found[0]?.choices ?? {})).toContain("all_reduce two-shot-fused-read-all-reduce");
     });
 
+    it("has everything done that was called before a barrier which has ended", { timeout: 60_000 }, async () => {
+      const states = await launch({
+        ranks: 2,
+        backend: "mpi",
+        env,
+        run: async ({ comm }) => {
+          const found = new Set<string>();
+          for (let i = 0; i < 20; i++) {
+            const works = [
+              comm.allReduce(new Float32Array(5000)),
+              comm.broadcast(new Float32Array(100), { root: i % 2 }),
+            ];
+            comm.barrier().wait();
+            for (const work of works) {
+              found.add(work.state);
+              await work;
+            }
+          }
+          return [...found];
+        },
+      });
+      expect(states).toEqual([["done"], ["done"]]);
+    });
+
     it("tells both sides of a mismatch, on every rank", async () => {
       const { stdout } = await mpirun(mpi, 2, "mismatch");
       const [zero = "", one = ""] = linesOf(stdout);

@@ -39,6 +39,8 @@ export interface MpiQueueOptions extends CallQueueOptions {
   readonly arena?: HostArena | undefined;
 }
 
+const isCollective = ({ ready }: MpiEntry): boolean => ready === undefined;
+
 /** Whether two calls use the same memory: MPI runs what it is given side by side, and calls have an order. */
 function touches({ regions: earlier }: MpiEntry, { regions: later }: MpiEntry): boolean {
   for (const a of earlier) for (const b of later) if (overlaps(a, b)) return true;
@@ -162,6 +164,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     if (entry.ready !== undefined) return this.guard(entry.ready) === true;
     // Those of all ranks must be in one order.
     if (this.running.some((one) => one.blocks)) return false;
+    // MPI's barrier may end before what was given to it earlier; on every other backend it does not.
+    if (entry.op === "barrier" && this.running.some(isCollective)) return false;
     if (!this.allAgree(entry.arrivals)) return false;
     return entry.step === undefined || this.guard(entry.step) === true;
   }
@@ -259,7 +263,6 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     if (this.finishing) return;
     this.finishing = true;
     const until = performance.now() + limitMs;
-    const isCollective = ({ ready }: MpiEntry) => ready === undefined;
     while (this.running.some(isCollective) && this.cause === undefined && performance.now() < until) this.#step();
   }
 
