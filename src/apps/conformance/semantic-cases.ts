@@ -9,9 +9,11 @@ import { INTERLEAVING_CASES } from "./interleaving-cases.ts";
 import { RANDOM_PROGRAMS } from "./random-programs.ts";
 import type { SemanticCase } from "./rank-context.ts";
 import { REFUSAL_CASES } from "./refusal-cases.ts";
+import { ROOTED_CASES } from "./rooted-cases.ts";
 
 export const SEMANTIC_CASES: readonly SemanticCase[] = [
   ...BEHAVIOUR_CASES,
+  ...ROOTED_CASES,
   ...RANDOM_PROGRAMS,
   ...INTERLEAVING_CASES,
   ...REFUSAL_CASES,
