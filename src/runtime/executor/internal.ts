@@ -22,6 +22,7 @@ export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
 export { reductionDepth } from "./cpu/reduction-depth.ts";
 export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
 export type { ServingPlan } from "./library-plans.ts";
+export { loadEarly } from "./load-early.ts";
 export { isChoices, machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";
 export { SERVED_COLLECTIVES } from "./served.ts";

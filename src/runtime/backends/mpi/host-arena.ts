@@ -54,6 +54,8 @@ export class HostArena implements ExecutorMemory {
   readonly #ranks: number;
   /** Calls under way: a thread that waits in one group goes on with those of the others, whose ranks may wait for it. */
   readonly running = new Set<{ advance(): boolean }>();
+  /** Pieces that went through, of all calls: a call that gets on is looked at again at once. */
+  numMoved = 0;
   #machine: MachineExports | undefined;
   /** Free stretches of the rank's own memory, by address. */
   #free: { at: number; bytes: number }[];

@@ -12,6 +12,7 @@ import {
   COUNTER_BYTES,
   type KernelOp,
   libraryPlans,
+  loadEarly,
   logsSelection,
   PreparedPlan,
   type Reach,
@@ -49,6 +50,7 @@ export class HostGroup implements PlanPlace {
   /** This rank's own words for the addresses of all ranks' inputs and outputs: another may be a piece ahead, or behind. */
   readonly buffers: number;
   readonly #choices: Choices;
+  #isClosed = false;
   readonly #serving = new Map<string, ServingPlan | undefined>();
   /** By plan: all ranks begin the same calls in the same order, so all number them alike. */
   readonly #slots = new Map<string, number>();
@@ -67,6 +69,7 @@ export class HostGroup implements PlanPlace {
       documents,
       tells ? (line) => process.stderr.write(`${line}\n`) : undefined,
     );
+    loadEarly(this.#choices, () => !this.#isClosed);
     this.buffers = host.arena.allocate(8 * ranks.length);
     host.arena.clear(place, ranks[me] ?? 0);
   }
@@ -140,6 +143,7 @@ export class HostGroup implements PlanPlace {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#forget();
     this.arena.free(this.buffers);
   }

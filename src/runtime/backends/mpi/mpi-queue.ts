@@ -99,12 +99,16 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   }
 
   poll(now: number): boolean {
+    const { arena, poller } = this.options;
+    const before = arena?.numMoved;
     this.#look(now);
     if (this.running.length > 0) {
-      this.options.poller.hurry();
+      poller.hurry();
       const until = performance.now() + TURN_SPIN_MS;
       while (this.running.length > 0 && this.cause === undefined && performance.now() < until) this.#step();
     }
+    // The ranks meet for every piece of a plan: one that naps holds up all of them, however long the call takes.
+    if (arena?.numMoved !== before) poller.add(this);
     return this.pending > 0;
   }
 

@@ -99,6 +99,7 @@ export class PlanCall implements Activity {
     if (!prepared.run(SPINS)) return false;
     this.#isRunning = false;
     this.#take();
+    this.#group.arena.numMoved++;
     this.#at += this.#length;
     this.#isDone = this.#at >= this.#partBytes;
     if (this.#isDone) this.#group.arena.running.delete(this);

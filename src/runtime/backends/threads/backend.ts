@@ -27,7 +27,7 @@ import {
   type Operand,
   refuseCalls,
 } from "../../comm/index.ts";
-import { instantiate } from "../../executor/internal.ts";
+import { instantiate, loadEarly } from "../../executor/internal.ts";
 import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
@@ -38,7 +38,7 @@ import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR,
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import { choicesOf, loadEarly } from "./served-call.ts";
+import { choicesOf } from "./served-call.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
 import { VerdictTable } from "./verdict-table.ts";

@@ -21,7 +21,6 @@ import {
   logsSelection,
   registeredAlgorithm,
   registerStoredPlans,
-  SERVED_COLLECTIVES,
   type ServingPlan,
   SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
@@ -47,21 +46,6 @@ export function choicesOf({ name, size, me, topology, machine }: GroupFacts): Ch
   const tells = me === 0 && logsSelection();
   const place = { backend: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
   return new Choices(place, documents, tells ? (line) => process.stderr.write(`${line}\n`) : undefined);
-}
-
-/**
- * Loads the library of algorithms, 60 to 110 ms, on a turn of the event loop that has nothing else to do, where the choices
- * name a plan: otherwise the first call that one serves would. `isOpen`: whether anybody may still call.
- */
-export function loadEarly(choices: Choices, isOpen: () => boolean): void {
-  if (SERVED_COLLECTIVES.every((op) => choices.firstPlanBytes(op) === Number.POSITIVE_INFINITY)) return;
-  setImmediate(() => {
-    try {
-      if (isOpen()) libraryPlans();
-    } catch {
-      // The call that needs it says what is wrong.
-    }
-  });
 }
 
 /** What serves a call, and has to be counted when it is done. @throws InvalidArgumentError for a wrong `algorithm:` */
