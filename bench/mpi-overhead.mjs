@@ -1,6 +1,7 @@
 /**
  * What the mpi backend adds to MPI: f32 all-reduces through `wait()` beside the same from C (MPI_Allreduce, and MPI_Iallreduce with
- * MPI_Wait; bench/peers/mpi-loop.c), in turn, each figure the median of its rounds. Then the longest stall of the event loop
+ * MPI_Wait; bench/peers/mpi-loop.c), in turn, each figure the median of its rounds; and the same by plans over shared memory
+ * inside the host (`choices: "plans"`), with how many times MPI's speed that is. Then the longest stall of the event loop
  * while 64 MiB are awaited, and what 10,000 collectives and 500 communicators leave behind. Needs Open MPI or MPICH with mpicc;
  * after `npm run build`:
  *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
@@ -102,21 +103,30 @@ try {
         .map((line) => line.split(" ").map(Number));
     const options = { ranks, backend: "mpi", env: { CHORALE_MPI_LIBRARY: library } };
     const c = fromC();
-    const results = await launch({ ...options, run: measure, data: { sizes, rounds } });
+    const by = (choices) => launch({ ...options, backendOptions: { choices }, run: measure, data: { sizes, rounds } });
+    const results = await by("mpi");
+    const planned = await by("plans");
     const again = fromC();
     const [{ rows }] = results;
     console.log(
-      `${mpi}, ${ranks} ranks: bytes, chorale wait() us, C MPI_Allreduce us, C MPI_Iallreduce us, over the faster C, bound`,
+      `${mpi}, ${ranks} ranks: bytes, chorale wait() us, C MPI_Allreduce us, C MPI_Iallreduce us, over the faster C, bound, by plans us, times as fast as by MPI`,
     );
     for (const [i, [bytes, us]] of rows.entries()) {
       const [blocking, pending] = [1, 2].map((column) => (c[i][column] + again[i][column]) / 2);
       const base = Math.min(blocking, pending);
       const bound = Math.max(2, base * 0.1);
-      const figures = [us, blocking, pending, us - base, bound].map((value) => value.toFixed(2).padStart(11));
+      const byPlans = planned[0].rows[i][1];
+      const figures = [us, blocking, pending, us - base, bound, byPlans, us / byPlans].map((value) =>
+        value.toFixed(2).padStart(11),
+      );
       console.log(`${String(bytes).padStart(10)} ${figures.join(" ")} ${us - base <= bound ? "" : "OVER"}`);
     }
-    const stall = Math.max(...results.map(({ stallMs }) => stallMs));
-    console.log(`longest stall of the event loop in an awaited 64 MiB all-reduce: ${stall.toFixed(1)} ms (at most 20)`);
+    for (const [name, found] of Object.entries({ MPI: results, plans: planned })) {
+      const stall = Math.max(...found.map(({ stallMs }) => stallMs));
+      console.log(
+        `longest stall of the event loop in an awaited 64 MiB all-reduce by ${name}: ${stall.toFixed(1)} ms (at most 20)`,
+      );
+    }
     if (!leaks) continue;
     const left = await launch({ ...options, run: leak });
     console.log(
