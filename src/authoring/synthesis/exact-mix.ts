@@ -66,7 +66,10 @@ export class MixSearch {
       const present = new Set(used.map(({ root }) => root));
       if (this.#program.weights.some((weight, root) => weight > 0 && !present.has(root))) continue;
       const time = this.#time;
-      const solution = await solveLinearProgram(this.#program.linearProgram(used, time), LP_SECONDS);
+      const solution = await solveLinearProgram(
+        this.#program.linearProgram(used, time),
+        this.#program.clock.wallSeconds(LP_SECONDS),
+      );
       if (solution === undefined) continue;
       const weights = solution.columns.subarray(0, used.length);
       const rounded = commonIntegers(weights);
@@ -104,9 +107,10 @@ export class MixSearch {
     if (seconds <= 0) return undefined;
     const master = this.#program.linearProgram(used, this.#time);
     const rows = master.rows.map((row) => ({ ...row, right: row.right * q }));
-    const began = performance.now();
-    const solution = await solveIntegerProgram({ ...master, rows }, seconds);
-    this.#integerSeconds -= (performance.now() - began) / 1000;
+    const { clock } = this.#program;
+    const began = clock.seconds;
+    const solution = await solveIntegerProgram({ ...master, rows }, clock.wallSeconds(seconds));
+    this.#integerSeconds -= clock.seconds - began;
     if (solution === undefined) return undefined;
     const amounts = Array.from(used, (_, i) => Math.round(solution[i] as number));
     return this.#program.holds(used, amounts, q, this.#bound) ? { columns: used, amounts } : undefined;
@@ -144,10 +148,11 @@ export class MixSearch {
   /** Seeks an exact mix of lower trees than one that is known, one step lower each time, down to `least`. */
   async lowered(from: Mix, least: number): Promise<Mix> {
     const target = this.#bound.above / this.#bound.below;
-    const deadline = performance.now() + LOWERING_SECONDS * 1000;
+    const { clock } = this.#program;
+    const deadline = clock.seconds + LOWERING_SECONDS;
     for (let best = from; ; ) {
       const most = heightOfMix(best) - 1;
-      const left = (deadline - performance.now()) / 1000;
+      const left = deadline - clock.seconds;
       if (most < least || left <= 0) return best;
       const reached = await this.#program.generate(target, most, left);
       const lower = reached !== undefined && reached <= target * (1 + 1e-9) ? await this.exact(most) : undefined;
@@ -167,7 +172,10 @@ export class MixSearch {
     const numParts = program.graph.ranks.reduce((sum, node) => sum + program.weightOf(node) * unit, 0);
     if (numParts > this.#mostParts) return undefined;
     const { columns } = program;
-    const solution = await solveLinearProgram(program.linearProgram(columns, this.#time), LP_SECONDS);
+    const solution = await solveLinearProgram(
+      program.linearProgram(columns, this.#time),
+      program.clock.wallSeconds(LP_SECONDS),
+    );
     if (solution === undefined) return undefined;
     const size = program.symmetry.elements.length;
     const amounts = columns.map(({ root }, i) =>
@@ -195,7 +203,10 @@ export class MixSearch {
 
 /** The fastest mix of at most `most` trees for each unit of weight, by rounding the fastest one. */
 export async function roundedMix(program: OrbitProgram, reached: number, most: number): Promise<Mix | undefined> {
-  const solution = await solveLinearProgram(program.linearProgram(program.columns, reached * (1 + 1e-9)), LP_SECONDS);
+  const solution = await solveLinearProgram(
+    program.linearProgram(program.columns, reached * (1 + 1e-9)),
+    program.clock.wallSeconds(LP_SECONDS),
+  );
   if (solution === undefined) return undefined;
   let best: { amounts: number[]; time: number } | undefined;
   for (const k of [...Array(MOST_ROUNDED).keys()].map((i) => i + 1).concat(FINE)) {

@@ -13,6 +13,7 @@ import { RankWays } from "./rank-ways.ts";
 import { gcd, type ScaledGraph } from "./scaled-graph.ts";
 import { SharedRoutes } from "./shared-routes.ts";
 import type { Symmetry } from "./symmetry.ts";
+import { WorkClock } from "./work-clock.ts";
 
 /** `spread`: each root has its weight. `mirrored`: trees carry data both ways, and the roots are free. */
 export type OrbitMode = "spread" | "mirrored";
@@ -36,12 +37,13 @@ export interface Mix {
 }
 
 const LONGEST_SECONDS = 20;
-/** For one linear program. */
+/** For one linear program. Like the limit above, of work and not of the wall's time (work-clock.ts). */
 export const LP_SECONDS = 10;
 /** Rounds of prices that differ a little, for more trees to choose from. */
 const VARIATIONS = 20;
 
 export class OrbitProgram {
+  readonly clock = new WorkClock();
   readonly graph: ScaledGraph;
   readonly symmetry: Symmetry;
   readonly #mode: OrbitMode;
@@ -189,13 +191,16 @@ export class OrbitProgram {
     this.price(new Float64Array(this.capacities.length), most);
     const numRoots = this.weights.filter((weight) => weight > 0).length;
     let smooth: Float64Array | undefined;
-    const deadline = performance.now() + seconds * 1000;
+    const deadline = this.clock.seconds + seconds;
     for (let reached: number | undefined; ; ) {
       const used = this.columns.filter(({ height }) => height <= most);
-      const solution = await solveLinearProgram(this.linearProgram(used, undefined), LP_SECONDS);
+      const solution = await solveLinearProgram(
+        this.linearProgram(used, undefined),
+        this.clock.wallSeconds(LP_SECONDS),
+      );
       if (solution === undefined) return reached;
       reached = solution.objective;
-      if (reached <= target * (1 + 1e-9) || performance.now() > deadline) return reached;
+      if (reached <= target * (1 + 1e-9) || this.clock.seconds > deadline) return reached;
       const prices = Float64Array.from(
         this.capacities,
         (capacity, orbit) => Math.max(0, -(solution.prices[numRoots + orbit] as number)) / capacity,
