@@ -99,8 +99,12 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     throw new InvalidArgumentError("operation", op, `one of ${SERVED_COLLECTIVES.join(", ")}`);
   }
   const kind = await backendKind(backend);
-  if (!Object.hasOwn(kind.options, "choices")) {
-    throw new UnsupportedError(`tune --backend ${backend}`, "that backend does not choose among algorithms");
+  // A call of each candidate names it, which ranks that are processes of one host alone cannot yet (mpi).
+  if (!Object.hasOwn(kind.options, "choices") || !kind.isolations.includes("thread")) {
+    throw new UnsupportedError(
+      `tune --backend ${backend}`,
+      "that backend does not choose among algorithms call by call",
+    );
   }
   if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
   await checkBench({ op, ranks, sizes, dtype, backend });

@@ -40,7 +40,7 @@ export interface MpiOptions {
   /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
   readonly strictWork?: boolean;
   /**
-   * Which calls our plans serve in place of MPI, where all ranks are on one host: this machine's own tables (`chorale tune`)
+   * Which calls our plans serve in place of MPI, where all ranks are on one host: this machine's own tables (CHORALE_CHOICES)
    * before the shipped ones by default; `shipped` alone; `mpi`, MPI alone; `plans`, whatever a plan can serve; or a document
    * before the shipped ones, whose kernel `mpi` is MPI itself.
    */
