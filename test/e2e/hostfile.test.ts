@@ -89,6 +89,20 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     expect(out).toMatch(
       /\nhost 1 \(127\.0\.0\.1\): ranks 1 to 2, tcp, train\.ts\n {2}ssh -T -o BatchMode=yes 127\.0\.0\.1 'cd /,
     );
+    // An address is of one host.
+    const options = ["--backend-option", "host=10.0.0.1", "--backend-option", "connections=2", "--bind", "numa"];
+    const more = await runCli(
+      "launch",
+      "--hostfile",
+      at("hosts"),
+      "--dry-run",
+      "--backend",
+      "tcp",
+      ...options,
+      "train.ts",
+    );
+    expect(more.out).toMatch(/ --bind numa --backend-option connections=2 --nnodes 2 /);
+    expect(more.out).not.toContain("host=10");
     const alone = await runCli("launch", "-n", "4", "--dry-run", "train.ts");
     expect(alone.out).toBe("this host: ranks 0 to 3, threads, train.ts\n");
     const flags = ["--backend", "tcp", "--nnodes", "2", "--node-rank", "1", "--rdzv", "10.0.0.1:29517"];

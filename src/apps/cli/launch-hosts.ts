@@ -84,7 +84,8 @@ export function commandsFor(
       ...given("--host-timeout", flags.hostTimeout),
       ...given("--log-dir", flags.logDir),
       ...given("--bind", flags.bind),
-      ...backendOptions.flatMap((option) => given("--backend-option", option)),
+      // An address to listen on is of one host.
+      ...backendOptions.flatMap((option) => (/^host=/.test(option) ? [] : given("--backend-option", option))),
     ],
     script,
     program: [process.execPath, fileURLToPath(new URL("bin/chorale.mjs", packageRoot))],

@@ -209,7 +209,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     }
     throw error;
   } finally {
-    await remote.end();
+    await remote.end(hasBegun);
     logs?.close();
     leaveWithoutStuckThreads();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);

@@ -9,10 +9,12 @@ import type { ListedHost } from "./host-file.ts";
 
 /** How long launchers that were told to end may take, ms. */
 const END_MS = 5_000;
+/** How long those may take that end because their world has, ms. */
+const SELF_MS = 3_000;
 const SAID_CHARACTERS = 2_000;
-/** Variables that go along; those that hold a secret, or say what another launcher set here, do not. */
+/** Variables that go along; those that hold a secret, or are of this host or rank alone, do not. */
 const SENT_VARIABLES =
-  /^(CHORALE_(?!SECRET|RDZV|RANK|WORLD_SIZE|NODE_RANK|LOCAL_|GENERATION|RANK_SOCKET)|NCCL_|LD_LIBRARY_PATH$)/;
+  /^(CHORALE_(?!SECRET|RDZV|TCP_HOST|RANK|WORLD_SIZE|NODE_RANK|LOCAL_|GENERATION)|NCCL_|LD_LIBRARY_PATH$)/;
 
 export interface RemoteCommand {
   readonly node: number;
@@ -97,14 +99,21 @@ export class RemoteLaunchers {
     }
   }
 
-  /** Waits until they have ended, which they do by themselves when the world has, and ends those that do not. */
-  async end(): Promise<void> {
+  /**
+   * Waits until they have ended, and ends those that do not.
+   * @param bySelf they have been told of the end of their world, and need time to say so
+   */
+  async end(bySelf: boolean): Promise<void> {
     this.#isOver = true;
-    for (const child of this.#children) child.stdin?.end();
-    const timer = setTimeout(() => {
+    const tell = () => {
+      for (const child of this.#children) child.stdin?.end();
+    };
+    const telling = setTimeout(tell, bySelf ? SELF_MS : 0);
+    const killing = setTimeout(() => {
       for (const child of this.#children) child.kill("SIGKILL");
-    }, END_MS);
+    }, END_MS + SELF_MS);
     await Promise.all(this.#ends);
-    clearTimeout(timer);
+    clearTimeout(telling);
+    clearTimeout(killing);
   }
 }

@@ -65,7 +65,12 @@ export abstract class BaseHost implements RankHost {
     if (this.#exit !== undefined) return;
     this.#exit = { exitCode, reason };
     this.#listener?.exit(exitCode, reason);
-    // It leads to the rank's generation, and so to the shared memory of that.
-    this.#listener = undefined;
+    // The rest of a listener leads to the rank's generation, and so to the shared memory of that.
+    if (this.#listener !== undefined) this.#listener = onlyLines(this.#listener);
   }
+}
+
+/** What a listener hears of a rank that is gone: lines may still come by another way. */
+function onlyLines({ line }: RankListener): RankListener {
+  return { line, message() {}, crash() {}, exit() {} };
 }

@@ -219,6 +219,7 @@ class Agent {
   }
 
   #leave(error: Error): void {
+    if (this.#isEnding) return;
     const { name, message } = error;
     this.#link.send({ kind: "leaving", reason: name === "AbortedError" ? `was ended: ${message}` : message });
     this.#end(error);

@@ -77,3 +77,8 @@ export function outputSink(
     }
   };
 }
+
+/** Gives out the lines of one rank. It keeps nothing else of the rank: lines may come when that is long gone. */
+export function linesOf(rank: number, emit: (line: OutputLine) => void): (stream: OutputStream, text: string) => void {
+  return (stream, text) => emit({ rank, stream, text });
+}

@@ -49,7 +49,11 @@ export class RemoteRank extends BaseHost {
     try {
       if (message.kind === "from-rank") this.take(message.message);
       else if (message.kind === "crash") this.crash(fromErrorRecord(message.error));
-      else if (message.kind === "exit") this.end(message.exitCode, message.reason);
+      else if (message.kind === "exit") {
+        this.end(message.exitCode, message.reason);
+        // Its node keeps it, and a listener leads to a generation.
+        this.listen(undefined);
+      }
     } catch (error) {
       this.crash(error);
       this.terminate();
@@ -70,6 +74,8 @@ class RemoteNode {
   readonly #onHello: (node: RemoteNode) => void;
   #name: string;
   #numRanks: number | undefined;
+  /** The last generation of which it sent a flight dump. */
+  #flightOf = 0;
   #lost: string | undefined;
 
   constructor(node: number, socket: PeerSocket, plan: NodePlan, onHello: (node: RemoteNode) => void) {
@@ -136,7 +142,11 @@ class RemoteNode {
       this.#onHello(this);
     } else if (message.kind === "flight") {
       const { dump } = message;
-      recordFlight(() => dump, dump.generation, [], `-host${this.node}`);
+      const generation = Number.isSafeInteger(dump?.generation) ? dump.generation : 0;
+      // One for each generation: its number stands in a file's name.
+      if (generation <= this.#flightOf) return;
+      this.#flightOf = generation;
+      recordFlight(() => dump, generation, [], `-host${this.node}`);
     } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
     else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
   }

@@ -16,7 +16,7 @@ import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf
 import { HostSide } from "./host-side.ts";
 import { KilledRankResources } from "./killed-rank-resources.ts";
 import type { FromRank } from "./messages.ts";
-import { outputSink } from "./output.ts";
+import { linesOf, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
@@ -158,7 +158,7 @@ export class Supervisor {
       this.#alive.add(member);
       this.#hosts.add(member.host);
       member.host.listen({
-        line: (stream, text) => emit({ rank: member.rank, stream, text }),
+        line: linesOf(member.rank, emit),
         message: (message) => this.#onMessage(member, message),
         crash: (error) => this.#fail(member, toErrorRecord(error)),
         exit: (exitCode, reason) => this.#onExit(member, exitCode, reason),

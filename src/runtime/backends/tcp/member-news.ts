@@ -9,6 +9,9 @@ export interface LastCall extends Print {
   readonly seq: number;
 }
 
+/** Of what a member says of its call, in errors. */
+const MAX_CALL_CHARS = 300;
+
 interface Farewell {
   /** The first collective that the member does not make. */
   readonly seq: number;
@@ -42,7 +45,7 @@ export class MemberNews {
 
   /** @param call `undefined` when the member waits nowhere else any more */
   hearElsewhere(member: number, call: string | undefined): void {
-    this.#elsewhere[member] = call;
+    this.#elsewhere[member] = call?.slice(0, MAX_CALL_CHARS);
   }
 
   /** The first farewell counts: it says most. */
