@@ -219,7 +219,7 @@ export async function runWorld<R, D>(
       host.terminate();
     }
     supervisor?.close();
-    remote?.end({ error: toErrorRecord(error), generation: 1 });
+    void remote?.end({ error: toErrorRecord(error), generation: 0 });
     // Ctrl-C ends the bundler as well: its failure is a consequence.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
     throw isCloneError(error)
@@ -228,10 +228,10 @@ export async function runWorld<R, D>(
   }
   try {
     const results = (await supervisor.finish()) as R[];
-    remote?.end();
+    await remote?.end();
     return results;
   } catch (error) {
-    remote?.end(worldEnd(error));
+    await remote?.end(worldEnd(error));
     throw error;
   } finally {
     // Ranks that were started together end together.

@@ -11,6 +11,8 @@ import { introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { fromErrorRecord } from "./remote-error.ts";
 
 const LOST_EXIT = 1;
+/** How long the last flight dump of another host may take to come, ms. */
+const LAST_FLIGHT_MS = 1_000;
 /** As `launch()` allows. */
 const MAX_HOST_RANKS = 256;
 
@@ -76,6 +78,8 @@ class RemoteNode {
   #numRanks: number | undefined;
   /** The last generation of which it sent a flight dump. */
   #flightOf = 0;
+  /** Called when its last dump is here, or will not come. */
+  #heardLast: (() => void) | undefined;
   #lost: string | undefined;
 
   constructor(node: number, socket: PeerSocket, plan: NodePlan, onHello: (node: RemoteNode) => void) {
@@ -121,8 +125,17 @@ class RemoteNode {
     return message;
   }
 
-  end(failure: WorldEnd | undefined): void {
+  /** Tells it that the world is over. Of a world that failed its last flight dump may still be on the way. */
+  async end(failure: WorldEnd | undefined): Promise<void> {
     this.#link.send({ kind: "ended", ...(failure === undefined ? {} : { failure }) });
+    const isAwaited = failure !== undefined && recordsFlight() && this.#flightOf < failure.generation;
+    if (isAwaited && this.#lost === undefined) {
+      this.#lost = "its world is over";
+      await new Promise<void>((resolve) => {
+        this.#heardLast = resolve;
+        setTimeout(resolve, LAST_FLIGHT_MS).unref();
+      });
+    }
     this.#link.close();
   }
 
@@ -147,11 +160,13 @@ class RemoteNode {
       if (generation <= this.#flightOf) return;
       this.#flightOf = generation;
       recordFlight(() => dump, generation, [], `-host${this.node}`);
+      this.#heardLast?.();
     } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
     else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
   }
 
   #gone(reason: string): void {
+    this.#heardLast?.();
     if (this.#lost !== undefined) return;
     this.#lost = reason;
     this.#link.close();
@@ -180,8 +195,8 @@ export class RemoteNodes {
   }
 
   /** Tells them that the world is over, and how. */
-  end(failure?: WorldEnd): void {
-    for (const node of this.#nodes) node.end(failure);
+  async end(failure?: WorldEnd): Promise<void> {
+    await Promise.all(this.#nodes.map((node) => node.end(failure)));
   }
 
   /**
@@ -238,7 +253,7 @@ export class RemoteNodes {
       });
     } catch (error) {
       const record = { name: "Error", message: `host 0 gave up: ${(error as Error)?.message ?? error}`, stack: "" };
-      for (const node of nodes.values()) node.end({ error: record, generation: 1 });
+      for (const node of nodes.values()) void node.end({ error: record, generation: 0 });
       throw error;
     } finally {
       clearTimeout(patience);
