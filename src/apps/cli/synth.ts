@@ -20,6 +20,7 @@ import {
   fastestStrands,
   inventoryOf,
   type MulticastTemplate,
+  mostPieces,
   multicastTemplate,
   networkOf,
   piecesFor,
@@ -236,7 +237,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (flags.multicast === true) requireTemplate(flags, template);
   const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
-  const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, 8);
+  const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, mostPieces(result)));
   if (result.isOptimal && flags.certificate !== undefined) {
     const certificate = certify(result);
     const { faults } = checkCertificate(certificate);

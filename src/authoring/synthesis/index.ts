@@ -12,7 +12,7 @@ export { type CheckedNetwork, checkNetwork } from "./network.ts";
 export { type NetworkOptions, networkOf } from "./network-of.ts";
 export { piecesFor, pipelinedTime, waveTimeUs } from "./pipelining.ts";
 export type { SynthesisOptions } from "./problem.ts";
-export { type ProgramSettings, programOf } from "./program-of.ts";
+export { mostPieces, type ProgramSettings, programOf } from "./program-of.ts";
 export { Rational } from "./rational.ts";
 export { STRAND_LAYOUTS, type StrandLayout } from "./schedule-layout.ts";
 export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";

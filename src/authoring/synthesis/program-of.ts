@@ -3,7 +3,7 @@
  * and run. Each rank has a strand for each peer; trees and paths are cut into pieces, so that a rank passes on one while it
  * gets the next.
  */
-import { UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
 import {
   allGather,
   allGatherV,
@@ -22,9 +22,25 @@ import {
 import type { PlanCollective, PlanReduceOp } from "../plan/index.ts";
 import { checkNetwork } from "./network.ts";
 import { pathWays, recordPaths } from "./path-program.ts";
+import { numHops } from "./schedule-hops.ts";
 import { amountsOf, type Context, partStarts, type StrandLayout, strandsOf } from "./schedule-layout.ts";
 import type { Synthesis } from "./synthesize.ts";
 import { recordTrees, treeWays } from "./tree-program.ts";
+
+/** More pieces than make so many hops take minutes and gigabytes to compile. */
+const MOST_HOPS_IN_PIECES = 2 ** 19;
+
+/**
+ * The most pieces that a schedule may be cut into: together 524,288 hops.
+ * @example
+ * import { mostPieces, networkOf, synthesize } from "chorale/synthesis";
+ * import { presetInventory } from "chorale/topology";
+ * const result = await synthesize(networkOf(presetInventory("mi300x-8")), "all_gather");
+ * console.log(mostPieces(result)); // 9362
+ */
+export function mostPieces({ schedule }: Synthesis): number {
+  return Math.max(1, Math.floor(MOST_HOPS_IN_PIECES / Math.max(1, numHops(schedule))));
+}
 
 export interface ProgramSettings {
   readonly op?: PlanReduceOp;
@@ -82,7 +98,8 @@ function collectiveInParts(
 
 /**
  * Makes the program of a result, to be compiled, verified, simulated, exported and run like any other.
- * @throws UnsupportedError for unequal shares of scatter and gather, and where weights need more than 65,536 chunks
+ * @throws UnsupportedError for unequal shares of scatter and gather, and where weights need more than 65,536 chunks;
+ *   InvalidArgumentError for more pieces than make 524,288 hops
  * @example
  * import { compile } from "chorale/language";
  * import { networkOf, programOf, synthesize } from "chorale/synthesis";
@@ -100,6 +117,13 @@ export function programOf(result: Synthesis, settings: ProgramSettings = {}): Pr
     );
   }
   const { pieces = 1, strands = "ways", maxStrands = 64, instances = 1, op, links } = settings;
+  const most = mostPieces(result);
+  if (!(Number.isInteger(pieces) && pieces >= 1 && pieces <= most))
+    throw new InvalidArgumentError(
+      "pieces",
+      pieces,
+      `an integer from 1 to ${most}, for a schedule of ${numHops(result.schedule)} hops`,
+    );
   const net = checkNetwork(result.network);
   const numRanks = net.ranks.length;
   const numbers = new Map(net.ranks.map((node, rank) => [net.ids[node] as string, rank]));

@@ -3,7 +3,8 @@ import { presetInventory } from "../../machine/topology/index.ts";
 import { CERTIFIED_COLLECTIVES, type CertifiedCollective } from "../certificate/index.ts";
 import { compile } from "../language/index.ts";
 import { networkOf } from "./network-of.ts";
-import { programOf } from "./program-of.ts";
+import { mostPieces, programOf } from "./program-of.ts";
+import { numHops } from "./schedule-hops.ts";
 import { synthesize } from "./synthesize.ts";
 
 describe("unequal shares", () => {
@@ -24,6 +25,13 @@ describe("unequal shares", () => {
     const result = await synthesize(network, "scatter", { shares });
     expect(() => programOf(result)).toThrow(/unequal shares of scatter/);
   });
+});
+
+it("refuses more pieces than can be compiled, and says how many can be", async () => {
+  const result = await synthesize(networkOf(presetInventory("mi250x-8")), "all_reduce");
+  expect(mostPieces(result)).toBe(Math.floor(524_288 / numHops(result.schedule)));
+  for (const pieces of [mostPieces(result) + 1, 0, 1.5])
+    expect(() => programOf(result, { pieces })).toThrow(/^pieces is .*an integer from 1 to \d+/);
 });
 
 describe.each(["mi250x-8", "hgx-a100-8", "mi300x-8"])("on %s", (name) => {
