@@ -21,7 +21,7 @@ import {
   failureOf,
   type GroupCommunicator,
 } from "../../comm/index.ts";
-import { SHIPPED_CHOICES } from "../../executor/internal.ts";
+import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { type OpenControl, openMappedControl } from "../../memory/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
@@ -71,6 +71,7 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
 function hostPlansOf({ arena, ranks, choices, topology }: MpiHandle): HostPlans | undefined {
   if (arena === undefined) return undefined;
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
+  if (choices !== undefined) registerStoredPlans(choices);
   return { arena: new HostArena(arena, ranks), documents, topology };
 }
 

@@ -5,6 +5,7 @@ import {
   type ChoiceDocument,
   type KernelNames,
   machineChoices,
+  SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
 
 /** MPI is the one engine by hand. */
@@ -34,14 +35,24 @@ const always = (source: string, uses: readonly (readonly [CollectiveName, string
   })),
 });
 
-/** The document that comes before the shipped one, if any does. */
+/** The document that comes before the shipped one, if any does: its tables for mpi. */
 export function choicesOf(choices: HostChoices | undefined): ChoiceDocument | undefined {
-  if (choices === "shipped" || typeof choices === "object") return choices === "shipped" ? undefined : choices;
+  if (choices === "shipped") return undefined;
   if (choices === "mpi")
     return always(
       "mpi",
       COLLECTIVE_NAMES.map((op) => [op, "mpi"]),
     );
   if (choices === "plans") return always("plans", Object.entries(PLANS) as [CollectiveName, string][]);
-  return machineChoices();
+  const document = choices ?? machineChoices();
+  const tables = document?.tables.filter(({ backend }) => backend === "mpi") ?? [];
+  return document === undefined || tables.length === 0 ? undefined : { ...document, tables };
+}
+
+/** Whether anything but MPI may serve a call: otherwise ranks need no memory for plans. */
+export function namesPlans(choices: ChoiceDocument | undefined): boolean {
+  const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
+  return documents.some(({ tables }) =>
+    tables.some(({ backend, rows }) => backend === "mpi" && rows.some(({ use }) => use !== "mpi")),
+  );
 }

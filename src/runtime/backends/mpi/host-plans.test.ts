@@ -5,6 +5,7 @@ import { type ChoiceDocument, loadLibraryPlans, SHIPPED_CHOICES } from "../../ex
 import { removeSharedArena, type SharedArena } from "../../memory/index.ts";
 import { HostAddresses } from "./host-addresses.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
+import { choicesOf, namesPlans } from "./host-choices.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { Activity } from "./mpi-entry.ts";
 import type { HostCall } from "./plan-call.ts";
@@ -129,6 +130,20 @@ describe.skipIf(!hasMmap)("plans inside a host", () => {
       return undefined as never;
     });
     expect(asked).toBe(1);
+  });
+});
+
+describe("the tables of an mpi world", () => {
+  it("are those for mpi alone, and say whether ranks need memory for plans", () => {
+    const others = { ...plans, tables: plans.tables.map((table) => ({ ...table, backend: "threads" })) };
+    expect(choicesOf({ ...plans, tables: [...plans.tables, ...others.tables] })?.tables).toEqual(plans.tables);
+    expect(choicesOf(others)).toBeUndefined();
+    expect([plans, choicesOf("plans"), choicesOf("mpi"), choicesOf("shipped")].map(namesPlans)).toEqual([
+      true,
+      true,
+      false,
+      false,
+    ]);
   });
 });
 

@@ -10,8 +10,8 @@ import { attachMpi } from "./backend.ts";
 import { checkMpiHandle, createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, releaseMpiHost } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 
-/** Room for a host's name, or for where the control segment is. */
-const NOTE_BYTES = 1024;
+/** Most that a rank may tell the others: where the shared memory is, with tables of choices. */
+const MAX_NOTE_BYTES = 4 * 2 ** 20;
 const NAP_MS = 0.2;
 
 /** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError */
@@ -46,14 +46,23 @@ export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: En
 /** Gives every rank a note of every other. @throws TimeoutError when one of them does not come, AbortedError when it is too long */
 function exchange(mpi: MpiProcess, note: string, timeoutMs: number): readonly string[] {
   const bytes = Buffer.from(note);
-  if (bytes.length > NOTE_BYTES)
-    throw new AbortedError(`a rank's note has ${bytes.length} bytes, more than ${NOTE_BYTES}`);
-  const all = mpi.addresses.fresh(NOTE_BYTES * mpi.size);
-  all.bytes.set(bytes, NOTE_BYTES * mpi.rank);
+  if (bytes.length > MAX_NOTE_BYTES)
+    throw new AbortedError(`a rank's note has ${bytes.length} bytes, more than ${MAX_NOTE_BYTES}`);
+  const length = Buffer.alloc(4);
+  length.writeUInt32LE(bytes.length);
+  const lengths = gather(mpi, length, 4, timeoutMs).map((one) => one.readUInt32LE());
+  const all = gather(mpi, bytes, Math.max(1, ...lengths), timeoutMs);
+  return all.map((one, rank) => one.toString("utf8", 0, lengths[rank]));
+}
+
+/** Gives every rank `width` bytes of every other. @throws TimeoutError */
+function gather(mpi: MpiProcess, bytes: Buffer, width: number, timeoutMs: number): readonly Buffer[] {
+  const all = mpi.addresses.fresh(width * mpi.size);
+  all.bytes.set(bytes, width * mpi.rank);
   const { api, abi, handles } = mpi.library;
   const type = handles.byte;
   const request = mpi.requests.take();
-  const status = api.MPI_Iallgather(abi.inPlace, 0, type, all.address, NOTE_BYTES, type, mpi.comm, request);
+  const status = api.MPI_Iallgather(abi.inPlace, 0, type, all.address, width, type, mpi.comm, request);
   mpi.library.check("MPI_Iallgather", status);
   const until = performance.now() + timeoutMs;
   while (!mpi.requests.done(request)) {
@@ -65,11 +74,9 @@ function exchange(mpi: MpiProcess, note: string, timeoutMs: number): readonly st
     nap(NAP_MS);
   }
   mpi.requests.give(request);
-  return Array.from({ length: mpi.size }, (_, rank) => {
-    const part = all.bytes.subarray(rank * NOTE_BYTES, (rank + 1) * NOTE_BYTES);
-    const end = part.indexOf(0);
-    return Buffer.from(end < 0 ? part : part.subarray(0, end)).toString();
-  });
+  return Array.from({ length: mpi.size }, (_, rank) =>
+    Buffer.from(all.bytes.buffer, all.bytes.byteOffset + rank * width, width),
+  );
 }
 
 function parse(text: string): unknown {

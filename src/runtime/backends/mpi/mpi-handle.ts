@@ -14,7 +14,7 @@ import {
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
 import { createHostArena } from "./host-arena.ts";
-import { choicesOf, type HostChoices } from "./host-choices.ts";
+import { choicesOf, type HostChoices, namesPlans } from "./host-choices.ts";
 
 /** Most ranks of a world: the control segment grows with their square. */
 export const MAX_MPI_RANKS = MAX_JOINT_RANKS;
@@ -25,7 +25,7 @@ export interface MpiHandle {
   readonly ranks: number;
   readonly generation: number;
   readonly control: MappedControl;
-  /** For plans inside the host; absent where there is no room for it. */
+  /** For plans inside the host; absent where no table names one, or there is no room for it. */
   readonly arena?: SharedArena;
   /** What the tables of choices call this host. */
   readonly topology: string;
@@ -44,7 +44,7 @@ export function createMpiHost(
   const { ranks, generation } = world;
   const choices = choicesOf(given);
   const control = createHostControl({ ranks, generation });
-  const arena = ranks > 1 ? arenaOf(ranks) : undefined;
+  const arena = ranks > 1 && namesPlans(choices) ? arenaOf(ranks) : undefined;
   return {
     kind: "mpi",
     ranks,
