@@ -28,7 +28,7 @@ export {
 export { type Disaggregated, disaggregate, type WorkerPool } from "./disaggregate.ts";
 export { axisLimits, exportProblem } from "./engine-limits.ts";
 export { DEVICE_SUPPORT, devicesOf, enginesFor, runsEngine } from "./export/device-support.ts";
-export { ENGINE_NAMES, type EngineName, engineTitle } from "./export/engines.ts";
+export { ENGINE_NAMES, type EngineName, engineTitle, SERVING_TARGETS, TRAINING_TARGETS } from "./export/engines.ts";
 export {
   EXPORT_TARGETS,
   EXPORT_VERSIONS,

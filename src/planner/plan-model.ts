@@ -258,17 +258,24 @@ export function planModel(request: PlanRequest): PlanOutcome {
   };
 }
 
-/** Said of a plan on CPUs where there are accelerators: they were not enough. */
+/** Said of a plan on CPUs: there are no accelerators, or they were not enough. */
 function poolNotes(pool: Pool, pools: readonly Pool[], notes: readonly string[]): readonly string[] {
-  const passedOver = pool.family === "cpu" && pools.some((other) => other.family !== "cpu");
-  return passedOver ? [...notes, "runs on the CPU: no accelerator here can serve this"] : notes;
+  if (pool.family !== "cpu") return notes;
+  const passedOver = pools.some((other) => other.family !== "cpu");
+  return [
+    ...notes,
+    passedOver ? "runs on the CPU: no accelerator here can serve this" : "runs on the CPU: no accelerator is here",
+  ];
 }
 
-/** The smallest preset, by memory, on which the same question has an answer. */
+/** The smallest preset, by memory, on which the same question has an answer: of the accelerators that are here, if any. */
 function smallestPreset(model: ModelSpec, workload: Workload, request: PlanRequest): string | undefined {
   const { method } = workload;
   const need =
     method === undefined ? modelBytes(model, workload.format) : estimateTrainingMemory(model, method).totalBytes;
+  const families = new Set<Family>(
+    request.inventory.devices.map(({ family }) => family).filter((family) => family !== "cpu"),
+  );
   // Boards, not the instances that rent them, and nothing that fits a palm.
   const presets = PRESET_NAMES.filter((name) => cloudInstance(name) === undefined && !name.startsWith("jetson"))
     .flatMap((name) => {
@@ -277,9 +284,10 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
         (sum, device) => sum + (device.family === "cpu" ? 0 : (device.memoryBytes ?? 0)),
         0,
       );
-      return bytes > need ? [{ name, inventory, bytes }] : [];
+      const isForeign = inventory.devices.every(({ family }) => !families.has(family));
+      return bytes > need ? [{ name, inventory, bytes, isForeign }] : [];
     })
-    .sort((a, b) => a.bytes - b.bytes);
+    .sort((a, b) => Number(a.isForeign) - Number(b.isForeign) || a.bytes - b.bytes);
   for (const { name, inventory } of presets) {
     const accelerators = { ...inventory, devices: inventory.devices.filter((device) => device.family !== "cpu") };
     const { pools } = poolsOf(accelerators, true);

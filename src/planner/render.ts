@@ -24,6 +24,13 @@ function memoryText(rank: PlannedRank): string {
   return items.join(", ");
 }
 
+/** What a decode step yields: one token, or with speculation what is accepted on average. */
+function stepText({ estimates, workload }: ShardingPlan): string {
+  if (workload.speculation === undefined || estimates.kind === "training") return "a token";
+  const tokens = (estimates.decodeTokensPerSecondPerUser * estimates.decodeStepMs) / 1e3;
+  return `a step of ${tokens.toFixed(1)} tokens`;
+}
+
 function estimateLines(plan: ShardingPlan): string[] {
   const { estimates } = plan;
   const generates = plan.workload.outputTokens > 0;
@@ -38,6 +45,7 @@ function estimateLines(plan: ShardingPlan): string[] {
     return [
       `step        ${ms(estimates.stepMs)}, ${short(estimates.tokensPerSecond)} tokens/s, MFU ${(estimates.mfu * 100).toFixed(0)} %`,
       ...(estimates.rolloutMs === undefined ? [] : [`rollout     ${ms(estimates.rolloutMs)} of the step`]),
+      `passes      ${estimates.microbatches} of micro-batch ${plan.workload.microBatch ?? 1}, checkpointing ${plan.workload.checkpointing ?? "none"}`,
       `bottleneck  ${estimates.bottleneck}`,
       ...price,
       ...cost,
@@ -49,7 +57,7 @@ function estimateLines(plan: ShardingPlan): string[] {
     ...(workload.outputTokens === 0
       ? []
       : [
-          `decode      ${ms(estimates.decodeStepMs)} a token, ${short(estimates.decodeTokensPerSecondPerUser)} tokens/s a user, ${short(estimates.decodeTokensPerSecond)} tokens/s together`,
+          `decode      ${ms(estimates.decodeStepMs)} ${stepText(plan)}, ${short(estimates.decodeTokensPerSecondPerUser)} tokens/s a user, ${short(estimates.decodeTokensPerSecond)} tokens/s together`,
         ]),
     `bottleneck  ${estimates.bottleneck} (memory bandwidth ${(estimates.memoryBandwidthUtilization * 100).toFixed(0)} %, compute ${(estimates.computeUtilization * 100).toFixed(0)} % used)`,
     ...price,

@@ -5,19 +5,34 @@
 import { InvalidArgumentError } from "../core/index.ts";
 import {
   type Device,
+  findPart,
   type Inventory,
   LINK_KINDS,
   type Link,
   PARTS,
   type Part,
+  parseSystem,
   partByKey,
   partFields,
   pcieGBps,
   type TopologyNode,
 } from "../machine/topology/index.ts";
 
+/** A part and how many of it, by any name that `--hardware` takes: `rtx 3090`, `4x a100`. */
+function namedDevices(text: string): { readonly part: Part; readonly count: number } | undefined {
+  try {
+    const named = (parseSystem(text)?.devices ?? []).filter(({ family }) => family !== "cpu");
+    const [first] = named;
+    const part = first === undefined ? undefined : findPart(first.family, first.name);
+    return part === undefined ? undefined : { part, count: named.length };
+  } catch (error) {
+    if (error instanceof InvalidArgumentError) return undefined;
+    throw error;
+  }
+}
+
 /** Part keys that a word may stand for, without its memory or form factor: `a100`, `mi300x`. */
-function findPart(name: string): Part | undefined {
+function partBeginning(name: string): Part | undefined {
   const lower = name.toLowerCase();
   return (
     partByKey(lower) ??
@@ -36,8 +51,9 @@ function findPart(name: string): Part | undefined {
  */
 export function addDevices(inventory: Inventory, text: string): Inventory {
   const match = /^\s*(?:(\d{1,4})\s*x\s*)?([A-Za-z][A-Za-z0-9.-]*)\s*$/.exec(text);
-  const part = match === null ? undefined : findPart(match[2] ?? "");
-  const count = Number(match?.[1] ?? 1);
+  const named = namedDevices(text);
+  const part = named?.part ?? (match === null ? undefined : partBeginning(match[2] ?? ""));
+  const count = named?.count ?? Number(match?.[1] ?? 1);
   if (part === undefined || count < 1) {
     throw new InvalidArgumentError(
       "--add",

@@ -135,6 +135,31 @@ describe("chorale plan", () => {
     expect(await refused("--constrain", "tp=2", "--ranks", "3")).toContain("a multiple of 2, as tp=2 asks");
     expect(await refused("--constrain", "tp=2,pp=1,dp=1,ep=1,cp=1", "--ranks", "4")).toContain("expected 2, as");
     expect(await refused("-o", join(root, "nowhere", "plan.json"))).toContain("--output-file");
+    expect(await refused("--train", "full", "--lora-targets", "qv")).toContain("--train lora or --train qlora");
+    expect(await refused("--train", "full", "--export", "vllm")).toContain("deepspeed, megatron-lm, torchrun");
+    expect(await refused("--expert-overlap", "0.5")).toContain("llama-3.1-8b has no experts");
+    expect(await refused("--speculate", "100:0.9")).toContain("1 to 64");
+  });
+
+  it("says that there are too few devices for --ranks, and names presets of the same family", async () => {
+    const { code, out } = await plan("llama-3.1-8b", "--hardware", "8x h100", "--ranks", "9");
+    expect([code, out]).toEqual([1, expect.stringContaining("needs 9 devices; 8 can be used")]);
+    expect(out).not.toMatch(/inf2|trn|no hardware mends/);
+  });
+
+  it("plans a machine of two kinds, written with a plus", async () => {
+    const { code, out } = await plan("llama-3.1-70b", "--hardware", "rtx 4090 + rtx 3090", "--quant", "q4_k_m");
+    expect([code, out]).toEqual([0, expect.stringContaining("pp 2 on 2 device(s)")]);
+    expect(out).toContain("none is known of one machine with NVIDIA GeForce RTX 4090 and NVIDIA GeForce RTX 3090");
+  });
+
+  it("prints what a step yields, how a training batch is cut, and limits that differ in the third digit", async () => {
+    const guessed = await plan("llama-3.1-8b", "--hardware", "h100", "--speculate", "3:0.7");
+    expect(guessed.out).toMatch(/ms a step of 2\.5 tokens/);
+    const trained = await plan("llama-3.1-8b", "--hardware", "8x h100", "--train", "full");
+    expect(trained.out).toMatch(/^passes {6}\d+ of micro-batch \d+, checkpointing (none|selective|full)$/m);
+    const late = await plan("llama-3.1-8b", "--hardware", "h100", "--slo", "tpot=0.0001");
+    expect(late.out).toMatch(/take 0\.0\d\d+ s, 0\.0001 s allowed/);
   });
 
   it("answers what-ifs", async () => {

@@ -66,7 +66,7 @@ const FIELDS: Readonly<Record<keyof PlanRequest, readonly Sample[] | string>> = 
   forceContext: "positions are scaled (tested below)",
   prefixHits: [serving({ prefixHits: 0.5 })],
   prefillChunkTokens: [serving({ prefillChunkTokens: 2048 })],
-  expertOverlap: [serving({ expertOverlap: 0.5 })],
+  expertOverlap: [serving({ expertOverlap: 0.5 }, { model: modelPreset("mixtral-8x7b") })],
   speculation: [serving({ speculation: { tokens: 3, acceptance: 0.7 } })],
   gpuMemoryUtilization: [serving({ gpuMemoryUtilization: 0.8 })],
   constrain: [

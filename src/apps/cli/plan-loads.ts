@@ -35,7 +35,10 @@ const NAMES = { ttft: "first token", tpot: "time a token" } as const;
 function limitText({ kind, users, seconds = 0, allowedSeconds = 0, reason = "" }: LoadLimit): string {
   if (kind === "unsupported") return reason;
   if (kind === "memory") return `memory: ${users} user(s) do not fit: ${reason}`;
-  return `${NAMES[kind]}: ${users} user(s) take ${short(seconds)} s, ${short(allowedSeconds)} s allowed (${kind})`;
+  // As exact as it takes to tell the two apart.
+  const digits = [3, 4, 5, 6].find((n) => seconds.toPrecision(n) !== allowedSeconds.toPrecision(n)) ?? 7;
+  const exact = (value: number) => String(Number(value.toPrecision(digits)));
+  return `${NAMES[kind]}: ${users} user(s) take ${exact(seconds)} s, ${exact(allowedSeconds)} s allowed (${kind})`;
 }
 
 /** With the prefill of others between tokens, as in the time a token. */

@@ -84,8 +84,13 @@ export function addModelOfTimeOptions(command: Command): Command {
 }
 
 function speculation(text: string): { tokens: number; acceptance: number } {
-  const match = /^(\d{1,2}):(0?\.\d+|0)$/.exec(text.trim());
-  if (match === null) throw new InvalidArgumentError("--speculate", text, "TOKENS:ACCEPTANCE, such as 3:0.7");
+  const match = /^(\d{1,3}):(0?\.\d+|0)$/.exec(text.trim());
+  if (match === null)
+    throw new InvalidArgumentError(
+      "--speculate",
+      text,
+      "TOKENS:ACCEPTANCE, up to 64 tokens and a share below 1, such as 3:0.7",
+    );
   return { tokens: Number(match[1]), acceptance: Number(match[2]) };
 }
 
@@ -121,6 +126,9 @@ export function modelOfTimeRequest(flags: ModelOfTimeFlags, train: string | unde
   }
   if (flags.loraRank !== undefined && !/^q?lora$/.test(train ?? "")) {
     throw new InvalidArgumentError("--lora-rank", flags.loraRank, "--train lora or --train qlora beside it");
+  }
+  if (flags.loraTargets !== undefined && !/^q?lora(?:-\d+)?$/.test(train ?? "")) {
+    throw new InvalidArgumentError("--lora-targets", flags.loraTargets, "--train lora or --train qlora beside it");
   }
   const given = {
     engine: flags.engine as Engine | undefined,

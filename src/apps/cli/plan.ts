@@ -37,7 +37,9 @@ import {
   renderExport,
   renderNothing,
   renderPlan,
+  SERVING_TARGETS,
   type ShardingPlan,
+  TRAINING_TARGETS,
   visibleDevices,
   withoutDevices,
   withPrice,
@@ -52,9 +54,9 @@ import { readServiceLevel, renderComparison, renderDisaggregated, renderList, re
 import { asksForLoad, checkServes, printComparedLoads, printLoad } from "./plan-loads.ts";
 import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
 
-/** What the command line can ask for beside the planner's own objectives. */
-/** Formats of weights that are no quantisation. */
+/** Formats of weights that are not quantized. */
 const DTYPES: readonly string[] = ["f32", "f16", "bf16", "fp8"];
+/** The planner's own objectives, and what is answered by comparing its plans. */
 const CLI_OBJECTIVES = [...OBJECTIVES, "cost"] as const;
 
 interface Flags extends ModelOfTimeFlags {
@@ -137,6 +139,12 @@ function machinesOf(text: string): readonly string[] {
   return names;
 }
 
+/** The machine that a name gives; `A + B` is machine A with devices B added to it. */
+async function machineOf(name: string): Promise<Inventory> {
+  const [base = name, ...added] = existsSync(name) ? [name] : name.split(/\s+\+\s+/);
+  return added.reduce(addDevices, await resolveHardware(base));
+}
+
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument(
@@ -145,7 +153,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option(
       "--hardware <what>",
-      "a preset, accelerators by name (8x h100), an inventory file, a recorded root, N x any of them, or detect; with commas: compared",
+      "a preset, accelerators by name (8x h100, rtx 4090 + rtx 3090), an inventory file, a recorded root, N x any of them, or detect; with commas: compared",
       "detect",
     )
     .option("--list <what>", "list the names of models or hardware, or the engines with the devices that each runs on")
@@ -232,7 +240,7 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   };
   const prices = flags.prices === undefined ? DEFAULT_PRICES : readPrices(flags.prices);
   const names = machinesOf(flags.hardware);
-  const [model, ...machines] = await Promise.all([loadModel(modelText), ...names.map((name) => resolveHardware(name))]);
+  const [model, ...machines] = await Promise.all([loadModel(modelText), ...names.map(machineOf)]);
   const quant = flags.quant ?? flags.dtype;
   const train = trainingMethodOf(flags);
   const asked: Omit<PlanRequest, "inventory"> & { allowCpu?: boolean } = {
@@ -297,11 +305,14 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
   return outcome.plans.length > 0 ? EXIT.done : EXIT.checkFailed;
 }
 
-/** A target that is known, and no other engine's times beside it. */
-function checkExport({ export: target, engine }: Flags): void {
+/** A target that is known and does what is asked for, and no other engine's times beside it. */
+function checkExport({ export: target, engine, train }: Flags): void {
   if (target === undefined) return;
   if (!EXPORT_TARGETS.some((name) => name === target)) {
     throw new InvalidArgumentError("--export", target, `one of ${EXPORT_TARGETS.join(", ")}`);
+  }
+  if (train !== undefined && SERVING_TARGETS.some((name) => name === target)) {
+    throw new InvalidArgumentError("--export", target, `${TRAINING_TARGETS.join(", ")} beside --train`);
   }
   if (engine !== undefined && ENGINES.some((name) => name === target) && engine !== target) {
     throw new InvalidArgumentError("--export", target, `${engine}, as --engine says, or no --engine`);
@@ -337,7 +348,8 @@ function refuseWith(flags: Flags, what: string, names: readonly (keyof Flags)[])
   for (const name of names) {
     if (flags[name] !== undefined) {
       const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-      throw new InvalidArgumentError(option, String(flags[name]), `no ${what} beside it`);
+      const value = flags[name] === true ? "set" : String(flags[name]);
+      throw new InvalidArgumentError(option, value, `no ${what} beside it`);
     }
   }
 }
@@ -350,7 +362,7 @@ function checkLoadFlags(flags: Flags): void {
 /** `--disaggregate`: how many workers read prompts, and how many generate. */
 function answerDisaggregated(request: PlanRequest, flags: Flags): number {
   if (flags.train !== undefined)
-    throw new InvalidArgumentError("--disaggregate", "true", "no --train: only serving has prompts to read");
+    throw new InvalidArgumentError("--disaggregate", "set", "no --train: only serving has prompts to read");
   refuseWith(flags, "--disaggregate", ["batch", "export", "outputFile", "ranks", "users", "explain"]);
   const level = flags.slo === undefined ? {} : readServiceLevel(flags.slo);
   const divided = disaggregate(request, level);

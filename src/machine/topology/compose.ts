@@ -216,7 +216,7 @@ function parseParts(text: string): Inventory | undefined {
   if (PRESET_NAMES.includes(name) || (PRESET_NAMES.includes(unitName) && (!isCard || match?.[2] !== undefined)))
     return undefined;
   // A slice of TPUs has a shape and links of its own.
-  if (/^tpu-v\w+-\d+$/.test(unitName)) return undefined;
+  if (/^tpu[\s-]v\w+-\d+$/.test(unitName)) return undefined;
   const machines = partMachines(name);
   if (machines === undefined) return undefined;
   const preset = findPreset(machines.preset);

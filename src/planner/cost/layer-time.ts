@@ -219,6 +219,11 @@ export class LayerTimes {
         this.#multiplyUs(shard.expert, perExpert, expertRows, training) / grouped,
         achievable.sharpness,
       );
+      if (training) {
+        // Each token's copies are sorted by expert, padded, weighted and summed up again: what small experts spend most time on.
+        const routed = (tokens * expertsPerToken * (hidden + layer.mlp.expertIntermediateSize) * activationBytes) / tp;
+        cost.memory += ((routed * achievable.trainRoutedPasses) / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
+      }
       columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
       exchangedUs =

@@ -152,7 +152,8 @@ export function withPrice(
 function unpriced(plan: ShardingPlan, inventory: Inventory): ShardingPlan {
   const device = inventory.devices.find(({ id }) => id === plan.ranks[0]?.deviceId);
   if (device === undefined || device.family === "cpu") return plan;
-  const what = instanceOf(inventory) ?? device.name;
+  const names = [...new Set((plan.hardware ?? []).map(({ name }) => name))];
+  const what = instanceOf(inventory) ?? (names.length > 1 ? `one machine with ${names.join(" and ")}` : device.name);
   const note = `price: none is known of ${printableLine(what)}; --prices FILE takes yours`;
   return deepFreeze({ ...plan, notes: [...plan.notes, note] });
 }

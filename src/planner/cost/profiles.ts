@@ -64,6 +64,8 @@ export interface Achievable {
   readonly train16: number;
   readonly train8: number;
   readonly trainGrouped: number;
+  /** Training: times that permuting moves the routed copies of a token through memory, forward. */
+  readonly trainRoutedPasses: number;
   readonly trainAttention: number;
   /** Training: share of tensor-parallel collectives that is not hidden. */
   readonly trainCollectives: number;
@@ -93,7 +95,8 @@ const DEFAULTS: Omit<
   exchanges: 1,
   train16: 0.6,
   train8: 0.5,
-  trainGrouped: 0.5,
+  trainGrouped: 0.75,
+  trainRoutedPasses: 18,
   trainAttention: 0.35,
   trainCollectives: 0.6,
   trainExchanges: 0.6,

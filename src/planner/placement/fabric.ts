@@ -73,6 +73,7 @@ export class Fabric {
   readonly #network = new Map<number, { kind: LinkKind; effectiveGBps: number; latencyUs: number }>();
 
   readonly #hostMemory = new Map<number, number>();
+  readonly #pairs = new Map<string, Map<string, GroupLink | undefined>>();
   readonly #machines: CollectiveMachines;
   readonly #archOf: ReadonlyMap<string, string>;
 
@@ -159,6 +160,14 @@ export class Fabric {
     if (link === undefined || distinct.length < 2) return link;
     let machine: CollectiveMachine | undefined;
     return { ...link, machine: () => (machine ??= this.#machineOf(distinct)) };
+  }
+
+  /** What joins two devices: asked for again and again while pipelines are placed, so it is remembered. */
+  pair(a: string, b: string): GroupLink | undefined {
+    const known = this.#pairs.get(a) ?? new Map<string, GroupLink | undefined>();
+    this.#pairs.set(a, known);
+    if (!known.has(b)) known.set(b, this.group([a, b]));
+    return known.get(b);
   }
 
   #machineOf(ids: readonly string[]): CollectiveMachine | undefined {

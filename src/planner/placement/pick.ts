@@ -92,7 +92,7 @@ function sequential(order: readonly number[], free: readonly (readonly Block[])[
     const after = blocks[stage + 1];
     if (after === undefined) hops.push(undefined);
     else {
-      const hop = fabric.group([block[0] ?? "", after[0] ?? ""]);
+      const hop = fabric.pair(block[0] ?? "", after[0] ?? "");
       if (hop === undefined) return undefined;
       hops.push(hop);
     }
@@ -131,7 +131,7 @@ function nearest(
     let best: { block: Block; hop: GroupLink; cost: number } | undefined;
     for (const block of free[cls] ?? []) {
       if (used.has(block)) continue;
-      const hop = fabric.group([from, block[0] ?? ""]);
+      const hop = fabric.pair(from, block[0] ?? "");
       if (hop === undefined) continue;
       const cost = sendUs(PROBE_BYTES, hop);
       if (best === undefined || cost < best.cost) best = { block, hop, cost };

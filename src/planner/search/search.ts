@@ -117,7 +117,12 @@ class Enumeration {
   }
 
   run(): void {
-    const { model, workload, kinds, fabric, constraints } = this.#request;
+    const { model, workload, kinds, fabric, constraints, ranks } = this.#request;
+    const room = kinds.reduce((sum, { ids, ranksPerDevice }) => sum + ids.length * ranksPerDevice, 0);
+    if (ranks !== undefined && ranks > room) {
+      this.#reject({ dp: ranks }, "topology", `needs ${ranks} devices; ${this.#numDevices} can be used`);
+      return;
+    }
     const most = Math.max(...kinds.map((kind) => largestDomain(kind, fabric)), 1);
     const byLayers = kinds.filter((kind) => constraints.tp === undefined && splitsByLayers(kind.device, workload));
     if (byLayers.length > 0 && most > 1) {

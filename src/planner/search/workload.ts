@@ -188,6 +188,9 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
   if (!(expertOverlap >= 0 && expertOverlap <= 1)) {
     throw new InvalidArgumentError("expert overlap", expertOverlap, "a share from 0 to 1");
   }
+  if (request.expertOverlap !== undefined && model.layerKinds.every(({ mlp }) => mlp.kind !== "moe")) {
+    throw new InvalidArgumentError("expert overlap", expertOverlap, `nothing: ${model.name} has no experts`);
+  }
   if (prefillChunkTokens !== undefined) count(prefillChunkTokens, "prefill chunk", 1, 2 ** 24);
   const { speculation } = request;
   if (speculation !== undefined) {
