@@ -1,6 +1,7 @@
 /** The mpi backend under the launchers of Open MPI and MPICH, and under chorale's: right results, and every failure in its words. */
 import { execFile, spawn } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch } from "chorale";
 import { runConformance } from "chorale/conformance";
@@ -225,16 +226,19 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
         if (world.rank === 0) console.log(\`pids \${process.pid} \${process.ppid}\`);
         await new Promise((resolve) => setTimeout(resolve, 50_000));
       } });`;
-    const folders = () => readdirSync(temporary).filter((name) => name.startsWith("chorale-ranks-"));
-    const before = new Set(folders());
-    const env = { ...process.env, TMPDIR: temporary };
+    // Too long for the path of a socket: the ranks' folder is in /tmp then.
+    const long = join(temporary, "long".repeat(20));
+    mkdirSync(long);
+    const env = { ...process.env, TMPDIR: long };
     const launcher = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
+    const folders = () =>
+      readdirSync("/tmp").filter((name) => name.startsWith("chorale-ranks-") && name.includes(`-${launcher.pid}-`));
     let said = "";
     for await (const text of launcher.stdout) {
       said += text;
       if (/pids \d+ \d+\n/.test(said)) break;
     }
-    const made = folders().filter((name) => !before.has(name));
+    const made = folders();
     expect(made).toHaveLength(1);
     const pids = said.match(/pids (\d+) (\d+)/)?.slice(1) ?? [];
     expect(pids).toHaveLength(2);

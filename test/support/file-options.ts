@@ -389,6 +389,13 @@ export function fileOptions(folder: string): readonly FileOption[] {
       }),
     ),
     {
+      // Never without --dry-run: what a changed line names is not to be reached.
+      name: "launch --hostfile",
+      file: "hosts.txt",
+      content: utf8("# two hosts\ngpu-1:2\nuser@gpu-2 slots=4\n"),
+      argv: (path) => ["launch", "--hostfile", path, "--backend", "tcp", "--dry-run", fileURLToPath(import.meta.url)],
+    },
+    {
       name: "launch: program",
       file: "script.ts",
       content: utf8(SCRIPT),

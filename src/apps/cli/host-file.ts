@@ -1,6 +1,6 @@
 /** Files that list hosts, as Open MPI, MPICH and Slurm's scripts write them: one a line, with its number of ranks. */
-import { readFileSync } from "node:fs";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { readTextFile } from "../../foreign/formats/index.ts";
 import { MAX_RANKS } from "../../runtime/world/index.ts";
 
 export interface ListedHost {
@@ -19,15 +19,11 @@ const LINE =
 /**
  * Reads a file of hosts. Empty lines and what follows a # are passed over.
  * @param ranks of hosts that do not say how many they have
- * @throws InvalidArgumentError for a file that cannot be read, a line that is none, and a list without hosts
+ * @throws InvalidArgumentError for a line that is none and a list without hosts; FormatError for a file that cannot be read,
+ *   is none, or has more than a mebibyte
  */
 export function readHostFile(path: string, ranks: number | undefined): readonly ListedHost[] {
-  let text: string;
-  try {
-    text = readFileSync(path, "utf8").slice(0, MAX_FILE_BYTES);
-  } catch (cause) {
-    throw new InvalidArgumentError("--hostfile", path, `a file that can be read (${(cause as Error).message})`);
-  }
+  const text = readTextFile(path, MAX_FILE_BYTES);
   const hosts = text.split(/\r?\n/).flatMap((line, index): ListedHost[] => {
     const words = line.replace(/#.*$/, "").trim();
     if (words === "") return [];

@@ -35,6 +35,8 @@ describe.skipIf(process.platform === "win32")("complaint", () => {
   it("2 and 3, mismatched calls hang or crash: both sides are printed at once, with this rank's line", async () => {
     const told = await onRanks(2, async (world) => {
       const x = world.tensor("f32", [4]);
+      // The later one finds the other's call there, and tells it.
+      if (world.rank === 1) await new Promise((resolve) => setTimeout(resolve, 200));
       const work = world.rank === 0 ? world.comm.allReduce(x) : world.comm.broadcast(x);
       const began = performance.now();
       const text = await work.then(String, String);

@@ -182,7 +182,7 @@ export class RankGang {
    */
   static async start(kind: BackendKind, ranks: number, env: Env = {}): Promise<RankGang> {
     const program = [process.execPath, fileURLToPath(loadableUrl("runtime/world/rank-entry"))];
-    const folder = makeOwnFolder(tmpdir(), "chorale-ranks", "the socket of the ranks");
+    const folder = makeOwnFolder(socketParent(), "chorale-ranks", "the socket of the ranks");
     try {
       const start = await kind.startTogether?.(ranks, program, folder, env);
       invariant(start !== undefined, `the ${kind.name} backend starts ranks together`);
@@ -296,3 +296,14 @@ interface Place {
   readonly server: Server;
 }
 type Env = Readonly<Record<string, string>>;
+
+/** The longest path of a Unix socket, bytes, without its end: macOS's limit; Linux allows four more. */
+const MAX_SOCKET_PATH = 103;
+/** What the own folder's name and the socket's add to it: a key, a process, a time and what makes it unique. */
+const OWN_PATH = 56;
+
+/** The folder for temporary files, or /tmp where its name would leave no room for a socket's, as on many clusters. */
+function socketParent(): string {
+  const folder = tmpdir();
+  return Buffer.byteLength(folder) + OWN_PATH <= MAX_SOCKET_PATH ? folder : "/tmp";
+}

@@ -80,7 +80,8 @@ const placeOf = (number: number) => (CALLS_AT + (number % MAX_CALLS) * CALL_WORD
 /** Reads what a `FlightLog` wrote, oldest first; nothing of memory that is none. */
 export function readFlightLog(memory: Uint8Array): readonly FlightEntry[] {
   if (memory.byteLength < FLIGHT_BYTES) return [];
-  const copy = memory.slice(0, FLIGHT_BYTES);
+  // A Buffer's own slice is no copy: its memory may be a part of Node's pool, which begins elsewhere.
+  const copy = Uint8Array.prototype.slice.call(memory, 0, FLIGHT_BYTES);
   const words = new Int32Array(copy.buffer);
   const times = new Float64Array(copy.buffer);
   if (words[0] !== MAGIC) return [];

@@ -114,6 +114,9 @@ describe("a rank's flight log", () => {
     expect(entries.at(-1)).toMatchObject({ group: "a group", seq: 7, op: "send", peer: 3, count: 5, state: "issued" });
     log.reach(last, "failed");
     expect(readFlightLog(new Uint8Array(memory)).at(-1)).toMatchObject({ state: "failed" });
+    // A part of a larger buffer, as Node's own pool gives it.
+    const part = Buffer.concat([Buffer.alloc(72, 1), Buffer.from(memory)]).subarray(72);
+    expect(readFlightLog(part)).toEqual(readFlightLog(new Uint8Array(memory)));
     expect(readFlightLog(new Uint8Array(FLIGHT_BYTES))).toEqual([]);
     expect(readFlightLog(new Uint8Array(10))).toEqual([]);
   });
