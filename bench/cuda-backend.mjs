@@ -1,12 +1,15 @@
-// What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
-// fresh inputs; then call by call. Candidates may be named, to find what a table should say.
-// NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16] [--from 1K] [--to 256M]
-//   [--candidates FILE.json] [--calls]   (after npm run build)
+/**
+ * What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
+ * fresh inputs; then call by call. Candidates may be named, to find what a table should say. After `npm run build`:
+ *   NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16]
+ *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--calls] [--json]
+ */
 import { readFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { launch } from "chorale/world";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
+import { oneOf } from "../dist/core/internal.js";
 
-const { values, positionals } = parseArgs({
+const config = {
   allowPositionals: true,
   options: {
     ops: { type: "string", default: "all_reduce,all_gather,reduce_scatter" },
@@ -17,8 +20,11 @@ const { values, positionals } = parseArgs({
     calls: { type: "boolean", default: false },
     json: { type: "boolean", default: false },
   },
-});
-const isolation = positionals[0] ?? "thread";
+};
+const { values, isolation } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
+  values,
+  isolation: oneOf(positionals[0] ?? "thread", "the isolation", ["thread", "process"]),
+}));
 const sizes = [];
 for (let bytes = Number(values.from); bytes <= Number(values.to); bytes *= 4) sizes.push(bytes);
 /** By operation: labels, each with the sizes that it is tried at. */

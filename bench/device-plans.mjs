@@ -1,9 +1,15 @@
-// Plans as generated kernels, driven from JavaScript on two GPUs: NVRTC, windows told to the peers, launches on a rank's stream,
-// graph replay beside NCCL's. Every result is compared with sums in float64 on fresh inputs and poisoned outputs.
-// node bench/device-plans.mjs [thread|process]   (after npm run build)
+/**
+ * Plans as generated kernels, driven from JavaScript on two GPUs: NVRTC, windows told to the peers, launches on a rank's
+ * stream, graph replay beside NCCL's. Every result is compared with sums in float64 on fresh inputs and poisoned outputs.
+ * node bench/device-plans.mjs [thread|process]   (after npm run build)
+ */
 import { launch } from "chorale/world";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
+import { oneOf } from "../dist/core/internal.js";
 
-const isolation = process.argv[2] ?? "thread";
+const isolation = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals }) =>
+  oneOf(positionals[0] ?? "thread", "the isolation", ["thread", "process"]),
+);
 const KI = 1024;
 const cases = [
   { name: "one-shot-packet-all-reduce", packets: "lines", instances: 1, bytes: [4 * KI] },

@@ -13,7 +13,8 @@
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
  */
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { flagsOf, integer, integers, oneOf } from "../dist/apps/bench/script-flags.js";
+import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
+import { oneOf } from "../dist/core/internal.js";
 
 const config = {
   options: {

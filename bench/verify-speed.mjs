@@ -5,7 +5,8 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { flagsOf, oneOf } from "../dist/apps/bench/script-flags.js";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
+import { oneOf } from "../dist/core/internal.js";
 
 const CASES = {
   "two-shot-packet-all-reduce 64": ["twoShotPacketAllReduce", { numRanks: 64 }],

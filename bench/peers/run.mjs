@@ -7,7 +7,8 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { setTimeout } from "node:timers/promises";
-import { flagsOf, integer, oneOf } from "../../dist/apps/bench/script-flags.js";
+import { flagsOf, integer } from "../../dist/apps/bench/script-flags.js";
+import { oneOf } from "../../dist/core/internal.js";
 import { findContenders } from "./contenders.mjs";
 import { checksOf } from "./targets.mjs";
 
