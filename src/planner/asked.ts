@@ -31,6 +31,12 @@ export function askedOf(model: ModelSpec, request: Asked, { method, contextToken
   }) satisfies Partial<ShardingPlan["workload"]>;
 }
 
+/** The cache as the engine that times the plan keeps it where none is asked for: llama.cpp's is f16, also beside bf16 weights. */
+export function cacheOf(request: Asked, { engine, kvFormat }: ShardingPlan["workload"]): { kvFormat: string } {
+  const isOwn = request.kv === undefined && engine === "llama.cpp" && kvFormat === "bf16";
+  return { kvFormat: isOwn ? "f16" : kvFormat };
+}
+
 /** The devices of ranks by kind, in the order of the first rank of each. */
 export function hardwareOf(ranks: readonly PlannedRank[], devices: readonly Device[]): PlanDevices[] {
   const byId = new Map(devices.map((device) => [device.id, device]));

@@ -8,7 +8,17 @@ import { deviceText, runsEngine } from "./export/device-support.ts";
 import { EXPORT_TARGETS, type ExportTarget, engineTitle } from "./export/engines.ts";
 import { exportPlan, numHostsOf } from "./export/export.ts";
 import { checkDevices, checkFormat } from "./export/exporter.ts";
-import { FP8_TRAINING_DEVICES, servesFormat, trainsInFp8 } from "./export/format-support.ts";
+import {
+  expandsWeights,
+  FP8_TRAINING_DEVICES,
+  isTiedToHardware,
+  lacksBf16,
+  servedOptions,
+  servesFormat,
+  trainsInFp8,
+} from "./export/format-support.ts";
+import { SERVED_IN_HALF } from "./export/serving.ts";
+import { HALF_NOTE } from "./export/training-duties.ts";
 import type { PlanAxisSizes, PlanDevices, ShardingPlan } from "./plan.ts";
 import type { Workload } from "./search/workload.ts";
 
@@ -40,6 +50,25 @@ const kindOf = ({ family, name, arch }: Device): PlanDevices => ({
   count: 1,
 });
 
+/** Says whether an engine with an export serves a format on a device. MLX serves its own, and is no engine whose flags are known here. */
+function isServed(format: string, device: PlanDevices | Device): boolean {
+  return (
+    format.startsWith("mlx") ||
+    SERVERS.some((name) => runsEngine(name, device) && servesFormat(name, "weights", format, device))
+  );
+}
+
+/** Refuses weights that need kernels which no engine has on the device; others, which PyTorch's libraries may load, get a note. */
+function unservedProblem(device: Device, { name, gguf }: Workload["format"]): UnsupportedError | undefined {
+  if (isServed(name, device) || !(gguf || isTiedToHardware(name, device))) return undefined;
+  const here = SERVERS.filter((server) => runsEngine(server, device));
+  const options = new Set(here.flatMap((server) => servedOptions(server, "weights", device)));
+  return new UnsupportedError(
+    `weights in ${name} on ${deviceText(device)} (no engine known here serves them there)`,
+    `plan with ${[...options].join(", ")}; or with --engine pytorch, where kernels of your own do`,
+  );
+}
+
 /** Why a request cannot be planned on a device: the engine or the hardware lacks what it asks for; undefined where it can. */
 function problemOn(device: Device, workload: Workload): UnsupportedError | undefined {
   const { method, engine, format, kvName, trainPrecision } = workload;
@@ -52,7 +81,7 @@ function problemOn(device: Device, workload: Workload): UnsupportedError | undef
         )
       : undefined;
   }
-  if (engine === undefined) return undefined;
+  if (engine === undefined) return unservedProblem(device, format);
   try {
     checkDevices(engine, hardware, SERVING_ENGINES);
     checkFormat(engine, "weights", format.name, hardware);
@@ -96,21 +125,24 @@ export function exportProblem(
   }
 }
 
-/** What a plan for serving says of its engine: that no engine serves its format here, or that its export is refused. */
+/** What a plan says of its engine: that its devices lack its format, that none serves it here, or that its export is refused. */
 export function engineNotes(plan: ShardingPlan, inventory: Parameters<typeof numHostsOf>[1]): readonly string[] {
-  const { mode, engine = "", weightFormat } = plan.workload;
-  if (mode === "training") return [];
+  const { mode, engine = "", weightFormat, activationFormat } = plan.workload;
   const [first] = plan.hardware ?? [];
-  // MLX serves its own, and is no engine whose speed or flags are known here.
-  const isServed = (device: PlanDevices) =>
-    weightFormat.startsWith("mlx") ||
-    SERVERS.some((name) => runsEngine(name, device) && servesFormat(name, "weights", weightFormat, device));
-  if (first !== undefined && !isServed(first)) {
-    return [`no engine known here serves weights in ${weightFormat} on ${deviceText(first)}`];
+  const isHalf = activationFormat === "bf16" && (plan.hardware ?? []).some(lacksBf16);
+  if (mode === "training") return isHalf ? [HALF_NOTE] : [];
+  const notes = isHalf ? [SERVED_IN_HALF] : [];
+  if (first !== undefined && !isServed(weightFormat, first)) {
+    return [...notes, `no engine known here serves weights in ${weightFormat} on ${deviceText(first)}`];
+  }
+  if (first !== undefined && expandsWeights(weightFormat, first)) {
+    notes.push(
+      `${deviceText(first)} does not multiply in ${weightFormat}: its weights are expanded to 16 bits as they are read, which saves memory and no arithmetic`,
+    );
   }
   const target = EXPORT_TARGETS.find((name) => name === engine);
   const problem = target === undefined ? undefined : exportProblem(plan, target, inventory);
   return target === undefined || problem === undefined
-    ? []
-    : [`cannot be exported to ${engineTitle(target)}: ${problem}`];
+    ? notes
+    : [...notes, `cannot be exported to ${engineTitle(target)}: ${problem}`];
 }

@@ -12,7 +12,7 @@ import {
   presetInventory,
   usableDevices,
 } from "../machine/topology/index.ts";
-import { askedOf, hardwareOf } from "./asked.ts";
+import { askedOf, cacheOf, hardwareOf } from "./asked.ts";
 import { axisLimits, devicesFor, engineNotes } from "./engine-limits.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
@@ -216,7 +216,7 @@ export function planModel(request: PlanRequest): PlanOutcome {
       const built = buildPlan(context, item, why, poolNotes(pool, pools, notes));
       const plan = {
         ...built,
-        workload: { ...built.workload, ...askedOf(model, request, workload) },
+        workload: { ...built.workload, ...cacheOf(request, built.workload), ...askedOf(model, request, workload) },
         hardware: hardwareOf(built.ranks, pool.devices),
       };
       const left = usable.problems.map(({ message }) => `left out: ${message}`);

@@ -106,9 +106,36 @@ describe("a plan on devices that an engine does not support", () => {
     expect(plan?.notes.join()).toContain("left out: Tesla V100");
   });
 
-  it("says so where no engine was named and none serves the format", () => {
-    const [plan] = planModel({ model, inventory: inventory("v100"), quant: "fp8", contextTokens: 2048 }).plans;
-    expect(plan?.workload.engine).toBe("pytorch");
-    expect(plan?.notes.join()).toContain("no engine known here serves weights in fp8 on Tesla V100");
+  it.each([
+    ["mi300x", "nvfp4", /weights in nvfp4 on AMD Instinct MI300X .*--quant fp8.*--engine pytorch/],
+    ["mi210", "fp8", /weights in fp8 on AMD Instinct MI210/],
+    ["v100", "fp8", /weights in fp8 on Tesla V100/],
+    ["m3-max", "fp8-block128", /on Apple M3 Max .*q4_k_m/],
+    ["gaudi3-8", "q4_k_m", /weights in q4_k_m on HL-325L/],
+  ])("on %s, weights in %s are refused where no engine is named and none serves them", (hardware, quant, message) => {
+    const request = { model, inventory: inventory(hardware), quant, contextTokens: 2048 };
+    expect(() => planModel(request)).toThrow(message);
+    expect(planModel({ ...request, engine: "pytorch" }).plans).toHaveLength(1);
+  });
+
+  it.each([
+    ["v100", { quant: "int8" }, "no engine known here serves weights in int8 on Tesla V100"],
+    ["v100-32gb", {}, "these GPUs have no bf16: it serves in float16"],
+    ["8x v100", { train: "lora", batch: 8 }, "these GPUs have no bf16: it trains in fp16"],
+    ["a100", { quant: "fp8" }, "does not multiply in fp8"],
+    ["h100", { quant: "nvfp4" }, "does not multiply in nvfp4"],
+  ])("on %s, a plan says what its devices lack: %o", (hardware, more, text) => {
+    const [plan] = planModel({ model, inventory: inventory(hardware), contextTokens: 2048, ...more }).plans;
+    expect(plan?.notes.join("\n")).toContain(text);
+  });
+
+  it.each([
+    ["a100", {}],
+    ["h100", { quant: "fp8" }],
+    ["b200", { quant: "nvfp4" }],
+    ["8x a100", { train: "lora", batch: 8 }],
+  ])("on %s, a plan with %o says nothing of the kind", (hardware, more) => {
+    const [plan] = planModel({ model, inventory: inventory(hardware), contextTokens: 2048, ...more }).plans;
+    expect(plan?.notes.join("\n")).not.toMatch(/these GPUs|does not multiply|no engine known/);
   });
 });

@@ -158,6 +158,18 @@ describe("export", () => {
     );
   });
 
+  it("llama.cpp keeps its cache in f16, its default, unless another is asked for", () => {
+    for (const quant of ["bf16", "f32", "q4_k_m"]) {
+      const own = plan("llama-3.1-8b", "h100", { engine: "llama.cpp", quant, contextTokens: 4096 });
+      expect(own.workload.kvFormat, quant).toBe("f16");
+      expect(exportPlan(own, "llama.cpp").command, quant).not.toContain("--cache-type");
+    }
+    const chosen = plan("llama-3.1-8b", "m3-max", { contextTokens: 4096 });
+    expect([chosen.workload.engine, chosen.workload.kvFormat]).toEqual(["llama.cpp", "f16"]);
+    const asked = plan("llama-3.1-8b", "h100", { engine: "llama.cpp", kv: "bf16", contextTokens: 4096 });
+    expect(exportPlan(asked, "llama.cpp").command).toMatch(/ --cache-type-k bf16 --cache-type-v bf16$/);
+  });
+
   it("llama.cpp splits by layers or by rows", () => {
     const piped = plan("llama-3.1-70b", "l40s-8", {
       quant: "q4_k_m",

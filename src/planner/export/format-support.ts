@@ -112,6 +112,21 @@ function hasRow({ on, elsewhere }: FormatRow, { family, arch }: DeviceKind): boo
   return !(Number(arch) < rule);
 }
 
+/** Narrow floats, which need units or kernels for the device; integers are expanded by PyTorch's libraries almost anywhere. */
+const NARROW_FLOATS = /^(fp8|fp8-block128|mxfp4|nvfp4)$/;
+/** Families whose engines' tables are complete for narrow floats: what they do not list there is not served. */
+const TABLED: ReadonlySet<Family> = new Set(["nvidia-gpu", "amd-gpu", "apple-gpu"]);
+
+/** Says whether a format cannot be served on a device where no engine lists it. NVFP4 is NVIDIA's own. */
+export const isTiedToHardware = (format: string, { family }: DeviceKind): boolean =>
+  (NARROW_FLOATS.test(format) && TABLED.has(family)) || (format === "nvfp4" && family !== "cpu");
+
+/** Says whether narrow floats are expanded to 16 bits on a device: FP8 needs NVIDIA's 8.9, FP4 its 10.0. */
+export function expandsWeights(format: string, { family, arch }: DeviceKind): boolean {
+  if (!NARROW_FLOATS.test(format) || family !== "nvidia-gpu") return false;
+  return Number(arch) < (format.startsWith("fp8") ? 8.9 : 10);
+}
+
 export type FormatUse = "weights" | "kv";
 
 /** Says whether an engine serves weights or a KV cache in a format on a device; engines without a table serve all. */
@@ -121,12 +136,9 @@ export function servesFormat(engine: EngineName, use: FormatUse, format: string,
 }
 
 /** What to ask for in its place on this device. */
-export function servedOptions(engine: EngineName, use: FormatUse, device: DeviceKind): string {
+export function servedOptions(engine: EngineName, use: FormatUse, device: DeviceKind): readonly string[] {
   const rows = ENGINE_FORMATS[engine]?.[use] ?? [];
-  return rows
-    .filter((item) => hasRow(item, device))
-    .map(({ option }) => option)
-    .join(", ");
+  return rows.filter((item) => hasRow(item, device)).map(({ option }) => option);
 }
 
 /** Why an engine cannot serve a format on a device, as the two halves of an UnsupportedError; undefined where it can. */
@@ -140,7 +152,7 @@ export function formatProblem(
   const subject = use === "kv" ? `a KV cache in ${format}` : `weights in ${format}`;
   return [
     `${subject} in ${engineTitle(engine)} on ${deviceText(device)}`,
-    `plan with ${servedOptions(engine, use, device)}`,
+    `plan with ${servedOptions(engine, use, device).join(", ")}`,
   ];
 }
 

@@ -24,12 +24,14 @@ export function checkCacheDtype({ workload }: ShardingPlan, target: ExportTarget
   }
 }
 
+export const SERVED_IN_HALF = "these GPUs have no bf16: it serves in float16, in the same bytes";
+
 /** The dtype of what is not quantized, by the engines' names, and a note where the GPUs do not have the plan's. */
 export function servingDtype(plan: ShardingPlan): { readonly dtype: string; readonly notes: readonly string[] } {
   const { weightFormat, activationFormat } = plan.workload;
   const name = isPlainDtype(weightFormat) ? weightFormat : activationFormat;
   if (name === "bf16" && (plan.hardware ?? []).some(lacksBf16)) {
-    return { dtype: "float16", notes: ["these GPUs have no bf16: it serves in float16, in the same bytes"] };
+    return { dtype: "float16", notes: [SERVED_IN_HALF] };
   }
   return { dtype: DTYPE_NAMES[name] ?? "auto", notes: [] };
 }

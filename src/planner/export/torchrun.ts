@@ -37,7 +37,7 @@ function trainingDuties(plan: ShardingPlan): (string | undefined)[] {
     `take ${microBatch} sequence(s) of ${contextTokens} tokens a pass and accumulate ${steps} pass(es)`,
     `shard by ZeRO stage ${zeroStage}`,
     optimizerDuty(plan),
-    `keep gradients in ${gradients ?? "bf16"}`,
+    `keep gradients in ${gradients === "f32" ? gradients : trainsInHalf(plan) ? "f16" : "bf16"}`,
     precisionDuty(plan),
     checkpointingDuty(plan),
     offload === undefined ? undefined : OFFLOADS[offload],

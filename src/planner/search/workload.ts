@@ -168,7 +168,9 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
     throw new InvalidArgumentError("quant", request.quant, "nothing: a training method brings its own format (qlora)");
   }
   const wide = format.name === "f32";
-  const kvName = request.kv ?? (wide ? "f32" : format.compute === "f16" ? "f16" : "bf16");
+  // llama.cpp keeps its cache in f16 unless told otherwise.
+  const isHalf = format.compute === "f16" || request.engine === "llama.cpp";
+  const kvName = request.kv ?? (isHalf ? "f16" : wide ? "f32" : "bf16");
   const oneOf = <T extends string>(value: T | undefined, names: readonly T[], argument: string): T => {
     const [first] = names;
     if (value !== undefined && !names.includes(value)) {
