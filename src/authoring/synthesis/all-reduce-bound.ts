@@ -2,10 +2,10 @@
 import type { Witness } from "../certificate/index.ts";
 import { gatherBound, rationalOf, requireConnected } from "./cut-bounds.ts";
 import { isSymmetric } from "./link-use.ts";
-import { FlowGraph, LARGEST_EXACT } from "./max-flow.ts";
+import { FlowGraph } from "./max-flow.ts";
 import { type PartitionBound, partitionBound } from "./partition-bound.ts";
 import { Rational } from "./rational.ts";
-import { cutWitness, leaving, nodesOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
+import { cutWitness, leaving, nodesOf, reversed, type ScaledGraph, totalCapacity } from "./scaled-graph.ts";
 
 const integer = (value: number): Rational => new Rational(BigInt(value));
 
@@ -57,7 +57,7 @@ function smallestCut(graph: ScaledGraph, from: readonly number[], to: readonly n
   const flow = new FlowGraph(graph.numNodes);
   for (const edge of graph.edges) flow.addEdge(edge.from, edge.to, edge.capacity);
   const [source, sink] = [flow.addNode(), flow.addNode()];
-  const endless = LARGEST_EXACT / 4096;
+  const endless = totalCapacity(graph) + 1;
   for (const node of from) flow.addEdge(source, node, endless);
   for (const node of to) flow.addEdge(node, sink, endless);
   flow.maxFlow(source, sink);

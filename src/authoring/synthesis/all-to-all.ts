@@ -52,12 +52,14 @@ export async function allToAll(net: CheckedNetwork, graph: ScaledGraph): Promise
   const numFlows = ranks.length * edges.length;
   if (numFlows > MAX_ALL_TO_ALL_COLUMNS) return undefined;
   const column = (source: number, edge: number) => source * edges.length + edge;
+  // In units of the widest link: solvers take coefficients far from 1 for 0.
+  const widest = edges.reduce((most, { capacity }) => Math.max(most, capacity), 0);
   const rows: { terms: Map<number, number>; relation: "<=" | "="; right: number }[] = edges.map(
     ({ capacity }, edge) => ({
       terms: new Map(
         [...ranks.keys()]
           .map((source) => [column(source, edge), 1] as [number, number])
-          .concat([[numFlows, -capacity]]),
+          .concat([[numFlows, -capacity / widest]]),
       ),
       relation: "<=",
       right: 0,

@@ -65,6 +65,7 @@ class LinkUseProgram {
     this.#numUses = mode === "apart" ? 2 : 1;
     this.#time = this.#numUses * numEdges + graph.ranks.length;
     const edgeOf = new Map(graph.edges.map(({ from, to }, i) => [from * graph.numNodes + to, i]));
+    const widest = graph.edges.reduce((most, { capacity }) => Math.max(most, capacity), 0);
     for (const [i, { from, to, capacity }] of graph.edges.entries()) {
       const terms = new Map([[i, 1]]);
       if (mode === "apart") terms.set(numEdges + i, 1);
@@ -73,7 +74,7 @@ class LinkUseProgram {
         if (back < i) continue;
         terms.set(back, 1);
       }
-      this.#rows.push({ terms: terms.set(this.#time, -capacity), relation: "<=", right: 0 });
+      this.#rows.push({ terms: terms.set(this.#time, -capacity / widest), relation: "<=", right: 0 });
     }
     if (weights === undefined) {
       const all = new Map(graph.ranks.map((_, rank) => [this.#share(rank), 1]));

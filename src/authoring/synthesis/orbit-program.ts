@@ -51,6 +51,8 @@ export class OrbitProgram {
   readonly weights: readonly number[];
   readonly #edgeOf: Map<number, number>;
   readonly capacities: Float64Array;
+  /** Of all capacities: the unit of what solvers get, which take coefficients far from 1 for 0. */
+  readonly #widest: number;
   readonly #back: Int32Array;
   readonly columns: Column[] = [];
   /** Of the last round. */
@@ -75,6 +77,7 @@ export class OrbitProgram {
       const back = this.#edgeOf.get(to * graph.numNodes + from);
       if (back !== undefined) this.#back[orbit] = symmetry.edgeOrbit[back] as number;
     }
+    this.#widest = this.capacities.reduce((most, capacity) => Math.max(most, capacity), 0);
     this.#routes = new SharedRoutes(graph.numNodes);
     this.#prices = new Float64Array(this.capacities.length);
     this.#ways = new RankWays(graph, symmetry);
@@ -164,11 +167,11 @@ export class OrbitProgram {
     for (const [orbit, capacity] of this.capacities.entries()) {
       const terms = new Map<number, number>();
       for (const [i, column] of used.entries()) {
-        const load = this.load(column, orbit) / capacity;
+        const load = (this.load(column, orbit) * this.#widest) / capacity;
         if (load > 0) terms.set(i, load);
       }
       if (time === undefined) terms.set(last, -1);
-      if (terms.size > 0) rows.push({ terms, relation: "<=", right: time ?? 0 });
+      if (terms.size > 0) rows.push({ terms, relation: "<=", right: (time ?? 0) * this.#widest });
       else rows.push({ terms: new Map([[0, 0]]), relation: "<=", right: 1 });
     }
     const objective =
@@ -199,7 +202,7 @@ export class OrbitProgram {
         this.clock.wallSeconds(LP_SECONDS),
       );
       if (solution === undefined) return reached;
-      reached = solution.objective;
+      reached = solution.objective / this.#widest;
       if (reached <= target * (1 + 1e-9) || this.clock.seconds > deadline) return reached;
       const prices = Float64Array.from(
         this.capacities,

@@ -28,8 +28,6 @@ interface OpenClass {
   readonly edges: [number, number][];
 }
 
-const INFINITE = Number.MAX_SAFE_INTEGER / 8192;
-
 /**
  * How much of an edge the current class may take, so that the other classes can still reach everybody: their trees come
  * from a common source, and what flows through `from` is this class's.
@@ -41,9 +39,12 @@ class Room {
   readonly #source: number;
   readonly #tap = new Map<number, number>();
   #others = 0;
+  /** As much as all trees together. */
+  readonly #endless: number;
 
-  constructor(capacities: Capacities, numNodes: number, classes: readonly OpenClass[]) {
+  constructor(capacities: Capacities, numNodes: number, classes: readonly OpenClass[], numTrees: number) {
     this.#numNodes = numNodes;
+    this.#endless = numTrees;
     this.#residual = new FlowGraph(numNodes);
     this.#source = this.#residual.addNode();
     for (const [from, to, capacity] of capacities.edges()) {
@@ -53,7 +54,7 @@ class Room {
       let entry = open.reached[0] as number;
       if (open.reached.length > 1) {
         entry = this.#residual.addNode();
-        for (const node of open.reached) this.#residual.addEdge(entry, node, INFINITE);
+        for (const node of open.reached) this.#residual.addEdge(entry, node, this.#endless);
       }
       this.#residual.addEdge(this.#source, entry, open.amount);
       this.#others += open.amount;
@@ -66,7 +67,7 @@ class Room {
       tap = this.#residual.addEdge(this.#source, from, 0);
       this.#tap.set(from, tap);
     }
-    this.#residual.setCapacity(tap, INFINITE);
+    this.#residual.setCapacity(tap, this.#endless);
     const room = this.#residual.maxFlow(this.#source, to, this.#others + most) - this.#others;
     this.#residual.setCapacity(tap, 0);
     return Math.min(most, room);
@@ -80,7 +81,7 @@ class Room {
   /** A class was cut in two: its rest waits among the others. */
   addOther(open: OpenClass): void {
     const entry = this.#residual.addNode();
-    for (const node of open.reached) this.#residual.addEdge(entry, node, INFINITE);
+    for (const node of open.reached) this.#residual.addEdge(entry, node, this.#endless);
     this.#residual.addEdge(this.#source, entry, open.amount);
     this.#others += open.amount;
   }
@@ -104,9 +105,10 @@ export function packTrees(graph: LogicalGraph, numNodes: number, ranks: readonly
         if (capacity > 0) yield [Math.floor(key / numNodes), key % numNodes, capacity] as const;
     },
   };
+  const numTrees = waiting.reduce((sum, { amount }) => sum + amount, 0);
   const done: TreeClass[] = [];
   for (let current = waiting.shift(); current !== undefined; current = waiting.shift()) {
-    const room = new Room(residual, numNodes, waiting);
+    const room = new Room(residual, numNodes, waiting, numTrees);
     const seen = new Set(current.reached);
     // Breadth first, which keeps trees shallow. An edge that had no room never gets any: cuts only tighten.
     for (let at = 0; at < current.reached.length && seen.size < ranks.length; at++) {

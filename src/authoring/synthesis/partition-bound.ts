@@ -5,8 +5,8 @@
  */
 import { invariant } from "../../core/index.ts";
 import { lowestTerms, type Ratio } from "./cut-bounds.ts";
-import { FlowGraph, LARGEST_EXACT } from "./max-flow.ts";
-import type { ScaledGraph } from "./scaled-graph.ts";
+import { FlowGraph } from "./max-flow.ts";
+import { type ScaledGraph, totalCapacity } from "./scaled-graph.ts";
 
 /** A part of the ranks and the smallest cut around it: what leaves the nodes inside. */
 export interface Part {
@@ -27,9 +27,11 @@ class CutAround {
   readonly #sink: number;
   readonly #feeds: readonly number[];
   readonly #drains: readonly number[];
+  readonly #endless: number;
 
   constructor(graph: ScaledGraph) {
     this.#graph = graph;
+    this.#endless = totalCapacity(graph) + 1;
     this.#flow = new FlowGraph(graph.numNodes);
     for (const { from, to, capacity } of graph.edges) this.#flow.addEdge(from, to, capacity);
     this.#source = this.#flow.addNode();
@@ -43,8 +45,8 @@ class CutAround {
     for (const [rank, node] of this.#graph.ranks.entries()) {
       const isMember = members.has(rank);
       if (isMember) ranks.push(node);
-      this.#flow.setCapacity(this.#feeds[rank]!, isMember ? LARGEST_EXACT / 4096 : 0);
-      this.#flow.setCapacity(this.#drains[rank]!, isMember ? 0 : LARGEST_EXACT / 4096);
+      this.#flow.setCapacity(this.#feeds[rank]!, isMember ? this.#endless : 0);
+      this.#flow.setCapacity(this.#drains[rank]!, isMember ? 0 : this.#endless);
     }
     const cut = this.#flow.maxFlow(this.#source, this.#sink);
     return { ranks, cut, inside: new Uint8Array(this.#flow.sourceSide(this.#source)).slice(0, this.#graph.numNodes) };
@@ -60,6 +62,7 @@ class Truncation {
   readonly #sink: number;
   readonly #feeds: readonly number[];
   readonly #drains: readonly number[];
+  #total = 0;
 
   constructor(graph: ScaledGraph) {
     this.#graph = graph;
@@ -72,17 +75,20 @@ class Truncation {
   }
 
   scale(q: number): void {
+    this.#total = totalCapacity(this.#graph) * q;
     for (const [i, link] of this.#links.entries())
       this.#flow.setCapacity(link, (this.#graph.edges[i]?.capacity as number) * q);
   }
 
   lowest(v: number, y: readonly number[], p: number): { value: number; members: number[] } {
     let rewards = 0;
+    // More than any cut of links, feeds and drains.
+    const endless = y.reduce((sum, value) => sum + Math.abs(value), this.#total) + 1;
     for (const [rank] of this.#graph.ranks.entries()) {
       const value = y[rank] ?? 0;
       // Ranks that come later stay outside; an earlier one inside costs -y, so leaving out a positive y costs y.
-      const feed = rank === v ? LARGEST_EXACT / 4096 : rank < v ? Math.max(value, 0) : 0;
-      const drain = rank > v ? LARGEST_EXACT / 4096 : rank < v ? Math.max(-value, 0) : 0;
+      const feed = rank === v ? endless : rank < v ? Math.max(value, 0) : 0;
+      const drain = rank > v ? endless : rank < v ? Math.max(-value, 0) : 0;
       if (rank < v) rewards += Math.max(value, 0);
       this.#flow.setCapacity(this.#feeds[rank]!, feed);
       this.#flow.setCapacity(this.#drains[rank]!, drain);

@@ -4,7 +4,7 @@ import type { CertifiedCollective, Network } from "../certificate/index.ts";
 import { type CheckedNetwork, checkNetwork } from "./network.ts";
 import { Rational } from "./rational.ts";
 import { commonIntegerWeights } from "./round.ts";
-import { type ScaledGraph, scaleNetwork } from "./scaled-graph.ts";
+import { LARGEST_TOTAL, type ScaledGraph, scaleNetwork, totalCapacity } from "./scaled-graph.ts";
 
 export interface SynthesisOptions {
   /** Rank that a rooted collective starts from or ends at, by its place among the ranks; 0 by default. */
@@ -31,6 +31,14 @@ export interface Problem {
 /** Collectives whose data belongs to ranks, which may own different parts of it. */
 const SHARED: ReadonlySet<CertifiedCollective> = new Set(["all_gather", "reduce_scatter", "scatter", "gather"]);
 
+function fractionOf(share: string): Rational {
+  try {
+    return Rational.parse(share);
+  } catch {
+    throw new InvalidArgumentError("shares", share, 'fractions of 0 or more such as "1/3" or "0.25"');
+  }
+}
+
 /** Checks what was asked for. @throws as `synthesize` */
 export function problemOf(network: Network, collective: CertifiedCollective, options: SynthesisOptions): Problem {
   const net = checkNetwork(network);
@@ -52,7 +60,7 @@ export function problemOf(network: Network, collective: CertifiedCollective, opt
       `none for ${collective}: only ${[...SHARED].join(", ")} have them`,
     );
   }
-  const fractions = shares?.map((share) => Rational.parse(share));
+  const fractions = shares?.map(fractionOf);
   if (fractions !== undefined) {
     const total = fractions.reduce((a, b) => a.plus(b), Rational.ZERO);
     if (
@@ -68,6 +76,14 @@ export function problemOf(network: Network, collective: CertifiedCollective, opt
     throw new InvalidArgumentError("shares", shares, "a share for some rank besides the root: otherwise nothing moves");
   }
   const weights = fractions === undefined ? graph.ranks.map(() => 1) : commonIntegerWeights(fractions);
+  const common = weights.reduce((sum, weight) => sum + weight, 0);
+  if (!(common * totalCapacity(graph) <= LARGEST_TOTAL)) {
+    throw new InvalidArgumentError(
+      "shares",
+      shares,
+      `fractions with fewer digits: their common denominator times all capacities is ${(common * totalCapacity(graph)).toExponential(1)}, of at most ${LARGEST_TOTAL.toExponential(1)}`,
+    );
+  }
   return { net, graph, collective, root: rootNode, weights, treesPerRoot, fewestSteps };
 }
 

@@ -3,7 +3,8 @@ import { InvalidArgumentError } from "../../core/index.ts";
 
 const FORM = /^(-?\d{1,400})(?:\/(\d{1,400})|\.(\d{1,60}))?$/;
 
-function gcd(a: bigint, b: bigint): bigint {
+/** The greatest common divisor; the first may be negative. */
+export function greatestDivisor(a: bigint, b: bigint): bigint {
   let [x, y] = [a < 0n ? -a : a, b];
   while (y !== 0n) [x, y] = [y, x % y];
   return x;
@@ -20,7 +21,7 @@ export class Rational {
   constructor(numerator: bigint, denominator = 1n) {
     if (denominator === 0n) throw new InvalidArgumentError("denominator", 0n, "another number than 0");
     const sign = denominator < 0n ? -1n : 1n;
-    const common = gcd(numerator, denominator * sign) || 1n;
+    const common = greatestDivisor(numerator, denominator * sign) || 1n;
     this.numerator = (sign * numerator) / common;
     this.denominator = (sign * denominator) / common;
   }
@@ -100,6 +101,6 @@ export class Rational {
 /** The least common multiple of the denominators: what all the fractions become integers by. */
 export function commonDenominator(values: Iterable<Rational>): bigint {
   let common = 1n;
-  for (const { denominator } of values) common = (common / gcd(common, denominator)) * denominator;
+  for (const { denominator } of values) common = (common / greatestDivisor(common, denominator)) * denominator;
   return common;
 }

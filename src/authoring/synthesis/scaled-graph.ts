@@ -3,7 +3,7 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import type { Witness } from "../certificate/index.ts";
 import { LARGEST_EXACT } from "./max-flow.ts";
 import type { CheckedNetwork } from "./network.ts";
-import { commonDenominator, Rational } from "./rational.ts";
+import { commonDenominator, greatestDivisor, Rational } from "./rational.ts";
 
 export interface ScaledEdge {
   readonly from: number;
@@ -23,6 +23,12 @@ export interface ScaledGraph {
   readonly unit: Rational;
 }
 
+/**
+ * Flows are exact up to `LARGEST_EXACT`; they carry capacities times weights, and the searches for partitions and trees add
+ * a few such sums.
+ */
+export const LARGEST_TOTAL = 2 ** Math.floor(Math.log2(LARGEST_EXACT / 8));
+
 /** The greatest common divisor of two integers of 0 or more. */
 export function gcd(a: number, b: number): number {
   let [x, y] = [a, b];
@@ -32,28 +38,35 @@ export function gcd(a: number, b: number): number {
 
 /**
  * Scales a network to integers without a common divisor.
- * @throws InvalidArgumentError when capacities need numbers of more than 53 bits: give them with fewer digits
+ * @throws InvalidArgumentError when capacities need numbers of more than 50 bits: give them with fewer digits
  */
 export function scaleNetwork(net: CheckedNetwork): ScaledGraph {
   const denominator = commonDenominator(net.edges.map(({ capacity }) => capacity));
-  const capacities = net.edges.map(({ capacity }) => Number(capacity.numerator * (denominator / capacity.denominator)));
-  const total = capacities.reduce((sum, capacity) => sum + capacity, 0) * net.ranks.length;
-  if (!(total <= LARGEST_EXACT)) {
-    throw new InvalidArgumentError(
-      "capacities",
-      `fractions over ${denominator}`,
-      `numbers with fewer digits: in common units they sum to ${total.toExponential(1)} over the ranks, of at most 9e15`,
-    );
-  }
-  const common = capacities.reduce(gcd, 0) || 1;
-  return {
+  const integers = net.edges.map(({ capacity }) => capacity.numerator * (denominator / capacity.denominator));
+  const common = integers.reduce(greatestDivisor, 0n) || 1n;
+  const capacities = integers.map((capacity) => Number(capacity / common));
+  const graph: ScaledGraph = {
     ids: net.ids,
     numNodes: net.ids.length,
     ranks: net.ranks,
     isRank: net.isRank,
-    edges: net.edges.map(({ from, to }, i) => ({ from, to, capacity: (capacities[i] as number) / common })),
-    unit: new Rational(BigInt(common), denominator),
+    edges: net.edges.map(({ from, to }, i) => ({ from, to, capacity: capacities[i] as number })),
+    unit: new Rational(common, denominator),
   };
+  const total = totalCapacity(graph) * net.ranks.length;
+  if (!(total <= LARGEST_TOTAL)) {
+    throw new InvalidArgumentError(
+      "capacities",
+      `fractions over ${denominator}`,
+      `numbers with fewer digits: in common units they sum to ${total.toExponential(1)} over the ranks, of at most ${LARGEST_TOTAL.toExponential(1)}`,
+    );
+  }
+  return graph;
+}
+
+/** The sum of all capacities: no cut is larger, so one more is as good as endless. */
+export function totalCapacity({ edges }: Pick<ScaledGraph, "edges">): number {
+  return edges.reduce((sum, { capacity }) => sum + capacity, 0);
 }
 
 /** The same graph with every edge turned round: what gathers there spreads here. */

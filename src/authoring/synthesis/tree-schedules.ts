@@ -33,12 +33,13 @@ const mostWhereSymmetryFails = ({ ranks, numNodes }: ScaledGraph): number => (ra
 
 /**
  * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
- * packed into the best balanced use of the links; where that cannot be had exactly, they have the fewest steps.
+ * packed into the best balanced use of the links; where that cannot be had exactly, their weights are rounded.
  */
 async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly number[]): Promise<Forest> {
   const { treesPerRoot, fewestSteps } = problem;
   const usable = fewestSteps || isBalanced(graph) ? graph : await balanced(graph, weights);
-  if (fewestSteps || usable === undefined) return breadthFirst(graph, weights);
+  if (fewestSteps) return breadthFirst(graph, weights);
+  if (usable === undefined) return roundedForest(graph, weights, treesPerRoot);
   const bound = gatherBound(usable, weights);
   const busy = new Set([...usable.ids.keys()].filter((node) => bound.inside[node]));
   const least = leastHeight(usable, weights, busy);
@@ -65,6 +66,20 @@ async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly
     );
   }
   return lowest(buildForest(usable, exact), usable, weights, bound, { ...trees, least });
+}
+
+/** Trees that are sought by their ways over relays, in rounded weights; or those of the fewest steps, where they are faster. */
+async function roundedForest(
+  graph: ScaledGraph,
+  weights: readonly number[],
+  treesPerRoot: number | undefined,
+): Promise<Forest> {
+  const fewest = breadthFirst(graph, weights);
+  const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
+  const rounded = await orbitForest(graph, weights, gatherBound(graph, weights), trees);
+  if (rounded === undefined) return fewest;
+  const time = (forest: Forest) => scheduleOf(graph, forest, ({ routes }) => ({ down: routes })).time;
+  return time(rounded).compare(time(fewest)) < 0 ? rounded : fewest;
 }
 
 /** The forest, or one of as many steps whose parts are few enough for a plan, where its own are too many and one is found. */
