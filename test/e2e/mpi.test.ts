@@ -177,6 +177,25 @@ for (const mpi of MPIS) {
 }
 
 describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
+  it("sums where some ranks are in place and others are not, which MPI has no call for", {
+    timeout: 60_000,
+  }, async () => {
+    const found = await launch({
+      ranks: 4,
+      backend: "mpi",
+      backendOptions: { choices: "mpi" },
+      env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
+      // From 64 KiB and four ranks on, Open MPI chooses its algorithm by that; more than 4 MiB go in pieces.
+      run: ({ comm, rank }) =>
+        [20_000, 1_200_000].flatMap((count) => {
+          const x = new Int32Array(count).fill(rank + 1);
+          const sum = comm.allReduce(x, rank === 0 ? {} : { output: new Int32Array(count) }).wait().data;
+          return [sum[0], sum[count - 1]];
+        }),
+    });
+    for (const sums of found) expect(sums).toEqual([10, 10, 10, 10]);
+  });
+
   it("names a rank that never calls, at the deadline", async () => {
     const { stdout } = await mpirun(OPEN_MPI, 3, "never");
     for (const line of linesOf(stdout))

@@ -30,13 +30,15 @@ export class SingleCall implements Activity {
   readonly stepped = false;
   readonly #symbol: string;
   readonly #issue: Issue | undefined;
+  readonly #done: (() => void) | undefined;
   #mpi: MpiProcess | undefined;
   #request = 0;
 
-  /** @param issue absent where there is nothing to move */
-  constructor(symbol: string, issue: Issue | undefined) {
+  /** @param issue absent where there is nothing to move @param done runs when MPI has ended the call */
+  constructor(symbol: string, issue: Issue | undefined, done?: () => void) {
     this.#symbol = symbol;
     this.#issue = issue;
+    this.#done = done;
   }
 
   begin(target: CallTarget): void {
@@ -58,6 +60,7 @@ export class SingleCall implements Activity {
     if (!mpi.requests.done(this.#request)) return false;
     mpi.requests.give(this.#request);
     this.#mpi = undefined;
+    this.#done?.();
     return true;
   }
 }

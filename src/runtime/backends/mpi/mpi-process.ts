@@ -8,6 +8,7 @@ import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
 import { emptyAddress, HostAddresses } from "./host-addresses.ts";
 import { RequestPool } from "./request-pool.ts";
+import { StagingPool } from "./staging-pool.ts";
 
 /** MPI_THREAD_FUNNELED: only the thread that initialised MPI calls it. */
 const THREAD_FUNNELED = 1;
@@ -22,6 +23,7 @@ export class MpiProcess {
   readonly comm: number;
   readonly requests: RequestPool;
   readonly addresses = new HostAddresses();
+  readonly staging = new StagingPool(this.addresses);
   /** Ranks outnumber cores: whoever looks in vain gives its core away. */
   crowded: boolean;
   /** What MPI may still write to or read from, since its calls can be given up but not taken back. */

@@ -59,10 +59,30 @@ export function reduceCall(call: Reduction): Activity {
 /** One call of MPI's reduction. */
 function plainCall(call: Reduction, op: MpiOpName, send: Span, recv: Span): Activity {
   const lists: CountLists[] = [];
-  return new SingleCall(symbolOf(call), (target, request) =>
-    issueReduction(call, op, send, recv, lists)(target, request),
+  if (!isInPlace(call, send, recv)) {
+    return new SingleCall(symbolOf(call), (target, request) =>
+      issueReduction(call, op, send, recv, lists)(target, request),
+    );
+  }
+  let giveBack = () => {};
+  return new SingleCall(
+    symbolOf(call),
+    (target, request) => {
+      const { staging } = target.mpi;
+      const copy = staging.copyOf(send.bytes);
+      giveBack = () => staging.give(copy);
+      return issueReduction(call, op, copy.span, recv, lists)(target, request);
+    },
+    () => giveBack(),
   );
 }
+
+/**
+ * Whether an all-reduce's input must be copied. MPI has MPI_IN_PLACE for calls that are in place on all ranks (MPI 3.1, 5.9.6):
+ * chorale leaves that to each of them, and Open MPI 4.1 then runs different algorithms on them, which hang. A copy costs less
+ * than it seems: Open MPI's own calls in place take as long.
+ */
+const isInPlace = ({ op }: Reduction, send: Span, recv: Span) => op === "all_reduce" && send.address === recv.address;
 
 const symbolOf = ({ op }: Reduction) =>
   op === "all_reduce" ? "MPI_Iallreduce" : op === "reduce" ? "MPI_Ireduce" : "MPI_Ireduce_scatter";
@@ -73,15 +93,12 @@ function issueReduction(call: Reduction, op: MpiOpName, send: Span, recv: Span, 
     const { api, abi, handles } = mpi.library;
     const type = handles.dtypes[call.dtype as MpiDType];
     const operator = handles.ops[op];
-    const isSame = send.address === recv.address;
     const count = send.bytes.length / sizeOf(call.dtype);
     switch (call.op) {
-      case "all_reduce": {
-        const from = isSame ? abi.inPlace : send.address;
-        return api.MPI_Iallreduce(from, recv.address, count, type, operator, comm, request);
-      }
+      case "all_reduce":
+        return api.MPI_Iallreduce(send.address, recv.address, count, type, operator, comm, request);
       case "reduce": {
-        const from = rank === call.root && isSame ? abi.inPlace : send.address;
+        const from = rank === call.root && send.address === recv.address ? abi.inPlace : send.address;
         const to = rank === call.root ? recv.address : 0;
         return api.MPI_Ireduce(from, to, count, type, operator, call.root, comm, request);
       }
@@ -121,8 +138,10 @@ function* reduceByMpi(call: Reduction, op: MpiOpName, steps: Steps): Generator<v
         if (end < bytes) yield;
       }
     }
-    steps.issue(symbolOf(call), issueReduction(call, op, from, to, keep));
+    const copy = isInPlace(call, from, to) ? steps.mpi.staging.copyOf(from.bytes) : undefined;
+    steps.issue(symbolOf(call), issueReduction(call, op, copy?.span ?? from, to, keep));
     yield;
+    if (copy !== undefined) steps.mpi.staging.give(copy);
     if (redop === "avg" && to.bytes.length > 0) {
       for (const [start, end] of tiles(to.bytes.length)) {
         kernels?.run(dtype, "avg", size, [to.bytes], to.bytes, start, end);
