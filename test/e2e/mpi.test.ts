@@ -185,7 +185,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
       backend: "mpi",
       backendOptions: { choices: "mpi" },
       env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
-      // From 64 KiB and four ranks on, Open MPI chooses its algorithm by that; more than 4 MiB go in pieces.
+      // From 64 KiB and four ranks on, Open MPI chooses its algorithm by that; more than 2 MiB go in pieces.
       run: ({ comm, rank }) =>
         [20_000, 1_200_000].flatMap((count) => {
           const x = new Int32Array(count).fill(rank + 1);

@@ -14,7 +14,7 @@ export const MAX_COUNT = 2 ** 31 - 1;
  * Largest stretch that one call of MPI moves or reduces: within one look at a call MPI may do all the work of it, and the
  * event loop stands still meanwhile.
  */
-export const PIECE_BYTES = 4 * 2 ** 20;
+export const PIECE_BYTES = 2 * 2 ** 20;
 
 export const EMPTY: Span = Object.freeze({ bytes: new Uint8Array(0), address: emptyAddress });
 
