@@ -1,8 +1,10 @@
 /**
  * What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
- * fresh inputs; then call by call. Candidates may be named, to find what a table should say. After `npm run build`:
+ * fresh inputs; then call by call. After `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16]
- *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--calls] [--json]
+ *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--calls] [--json]
+ * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
+ *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
  */
 import { readFileSync } from "node:fs";
 import { launch } from "chorale/world";
@@ -17,6 +19,7 @@ const config = {
     from: { type: "string", default: "1024" },
     to: { type: "string", default: String(256 << 20) },
     candidates: { type: "string" },
+    choices: { type: "string" },
     calls: { type: "boolean", default: false },
     json: { type: "boolean", default: false },
   },
@@ -39,7 +42,33 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
   const rows = [];
   const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
   const bits = { f32: 4, bf16: 2 };
-  const method = { all_reduce: "allReduce", all_gather: "allGather", reduce_scatter: "reduceScatter" };
+  // Of both buffers, in parts, what a rank has; what element `i` of its output is: element `at` of whose input, or a sum.
+  const root = 0;
+  const isRoot = world.rank === root;
+  const shapes = {
+    all_reduce: { method: "allReduce", parts: [1, 1], sums: true },
+    all_gather: { method: "allGather", parts: [1, n], from: (i, part) => [Math.floor(i / part), i % part] },
+    reduce_scatter: { method: "reduceScatter", parts: [n, 1], sums: true },
+    all_to_all: {
+      method: "allToAll",
+      parts: [n, n],
+      from: (i, part) => [Math.floor(i / part), world.rank * part + (i % part)],
+    },
+    broadcast: { method: "broadcast", parts: [1, 1], from: (i) => [root, i], rooted: true },
+    reduce: { method: "reduce", parts: [1, isRoot ? 1 : 0], sums: true, rooted: true },
+    gather: {
+      method: "gather",
+      parts: [1, isRoot ? n : 0],
+      from: (i, part) => [Math.floor(i / part), i % part],
+      rooted: true,
+    },
+    scatter: {
+      method: "scatter",
+      parts: [isRoot ? n : 0, 1],
+      from: (i, part) => [root, world.rank * part + i],
+      rooted: true,
+    },
+  };
   const round = (dtype, value) => {
     if (dtype === "f32") return Math.fround(value);
     const words = new Uint32Array(new Float32Array([value]).buffer);
@@ -50,9 +79,11 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
     for (const dtype of dtypes)
       for (const bytes of sizes) {
         const total = bytes / bits[dtype];
-        const [inCount, outCount] =
-          op === "all_reduce" ? [total, total] : op === "all_gather" ? [total / n, total] : [total, total / n];
-        const [x, y] = [world.tensor(dtype, [inCount]), world.tensor(dtype, [outCount])];
+        const { method, parts, from, sums, rooted } = shapes[op];
+        const whole = op === "all_reduce" || op === "broadcast" || op === "reduce";
+        const part = whole ? total : total / n;
+        const [inCount, outCount] = parts.map((count) => count * part);
+        const [x, y] = [inCount, outCount].map((count) => (count > 0 ? world.tensor(dtype, [count]) : undefined));
         // A period that no unit of the kernels divides; values of few bits, so that sums are exact.
         const value = (i, rank, turn) => ((i * 7 + rank * 3 + turn) % 61) - 30;
         // Values repeat after 61 elements.
@@ -65,13 +96,17 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
           return all;
         };
         const wanted = (i, turn) => {
-          if (op === "all_gather") return value(i % inCount, Math.floor(i / inCount), turn);
-          const at = op === "all_reduce" ? i : i + world.rank * outCount;
+          if (!sums) {
+            const [rank, at] = from(i, part);
+            return value(at, rank, turn);
+          }
+          const at = op === "reduce_scatter" ? i + world.rank * outCount : i;
           let sum = 0;
           for (let rank = 0; rank < n; rank++) sum += value(at, rank, turn);
           return round(dtype, sum);
         };
         const check = (turn) => {
+          if (y === undefined) return 0;
           const got = download(y, at);
           let wrong = 0;
           const step = outCount > 1 << 20 ? 37 : 1;
@@ -91,19 +126,17 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
         ];
         const contenders = [];
         for (const [turn, label] of labels.entries()) {
-          const options = { output: y, ...(label === "choice" ? {} : { algorithm: label }) };
-          const call = (group) => group[method[op]](x, options);
+          const options = {
+            ...(x !== undefined && y !== undefined && { output: y }),
+            ...(rooted && { root }),
+            ...(label === "choice" ? {} : { algorithm: label }),
+          };
+          const call = (group) => group[method](x ?? y, options);
           try {
-            upload(
-              x,
-              pack(inCount, (i) => value(i, world.rank, turn)),
-              at,
-            );
-            upload(
-              y,
-              pack(outCount, () => Number.NaN),
-              at,
-            );
+            const values = pack(inCount, (i) => value(i, world.rank, turn));
+            const poison = pack(outCount, () => Number.NaN);
+            if (x !== undefined) upload(x, values, at);
+            if (y !== undefined) upload(y, poison, at);
             await comm.barrier();
             const before = { ...comm.stats().choices };
             await call(comm);
@@ -137,8 +170,7 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
               : { op, dtype, bytes, label, refused },
           );
         }
-        world.free(x);
-        world.free(y);
+        for (const tensor of [x, y]) if (tensor !== undefined) world.free(tensor);
       }
   if (calls)
     for (const bytes of [1024, 65536])
@@ -177,14 +209,18 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
   return rows;
 };
 
-const [rows] = await launch({
+const choices = values.choices === undefined ? {} : { choices: JSON.parse(readFileSync(values.choices, "utf8")) };
+const all = await launch({
   ranks: 2,
   backend: "cuda",
+  backendOptions: choices,
   isolation,
   run,
   data: { ops: values.ops.split(","), dtypes: values.dtypes.split(","), sizes, candidates, calls: values.calls },
   timeoutMs: 400_000,
 });
+// What one rank found wrong is wrong.
+const rows = all[0].map((row, i) => (row.wrong === undefined ? row : { ...row, wrong: row.wrong + all[1][i].wrong }));
 if (values.json) console.log(JSON.stringify(rows));
 else {
   console.log(`ranks as ${isolation === "process" ? "processes" : "threads"}`);

@@ -55,13 +55,17 @@ const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
     direct("two-phase-all-reduce"),
     streaming("streaming-all-reduce"),
   ],
-  all_gather: [packets("packet-all-gather"), direct("streaming-all-gather")],
+  all_gather: [packets("packet-all-gather"), direct("streaming-all-gather"), streaming("staged-all-gather")],
   reduce_scatter: [
     packets("packet-reduce-scatter"),
     direct("read-reduce-scatter"),
     streaming("streaming-reduce-scatter"),
   ],
-  all_to_all: [direct("direct-all-to-all")],
+  all_to_all: [packets("packet-all-to-all"), direct("direct-all-to-all"), streaming("staged-all-to-all")],
+  broadcast: [packets("packet-broadcast"), direct("binomial-broadcast"), streaming("staged-broadcast")],
+  reduce: [packets("packet-reduce"), streaming("staged-reduce")],
+  gather: [packets("packet-gather"), direct("direct-gather"), streaming("staged-gather")],
+  scatter: [packets("packet-scatter"), direct("direct-scatter"), streaming("staged-scatter")],
 };
 
 /** Labels of what is worth measuring at a size: `NAME*INSTANCES@SHAPE`. */

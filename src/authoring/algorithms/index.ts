@@ -60,6 +60,20 @@ export {
 } from "./recursive.ts";
 export { bidirectionalRingAllReduce, ringAllGather, ringAllReduce, ringReduceScatter } from "./ring.ts";
 export {
+  packetAllToAll,
+  packetBroadcast,
+  packetGather,
+  packetReduce,
+  packetScatter,
+  type StagedArgs,
+  stagedAllGather,
+  stagedAllToAll,
+  stagedBroadcast,
+  stagedGather,
+  stagedReduce,
+  stagedScatter,
+} from "./staged.ts";
+export {
   readReduceScatter,
   type StreamingArgs,
   streamingAllGather,

@@ -15,6 +15,7 @@ import * as onePass from "./one-pass.ts";
 import * as point from "./point-to-point.ts";
 import * as recursive from "./recursive.ts";
 import * as ring from "./ring.ts";
+import * as staged from "./staged.ts";
 import * as streaming from "./streaming.ts";
 import * as multicast from "./switch-multicast.ts";
 import * as tree from "./tree.ts";
@@ -104,6 +105,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("one-pass-all-gather", "all_gather", onePass.onePassAllGather),
   entry("streaming-all-gather", "all_gather", streaming.streamingAllGather),
   entry("packet-all-gather", "all_gather", pairs.packetAllGather, { packets: true }),
+  entry("staged-all-gather", "all_gather", staged.stagedAllGather),
   entry("ring-all-gather", "all_gather", ring.ringAllGather),
   entry("bruck-all-gather", "all_gather", bruck.bruckAllGather),
   entry("recursive-doubling-all-gather", "all_gather", recursive.recursiveDoublingAllGather, { legal: powers }),
@@ -126,13 +128,19 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
   entry("chain-broadcast", "broadcast", tree.chainBroadcast, { takesChunks: true }),
   entry("scatter-all-gather-broadcast", "broadcast", tree.scatterAllGatherBroadcast),
+  entry("packet-broadcast", "broadcast", staged.packetBroadcast, { packets: true }),
+  entry("staged-broadcast", "broadcast", staged.stagedBroadcast),
   entry("binomial-reduce", "reduce", tree.binomialReduce),
   entry("chain-reduce", "reduce", tree.chainReduce, { takesChunks: true }),
   entry("scatter-gather-reduce", "reduce", tree.scatterGatherReduce),
+  entry("packet-reduce", "reduce", staged.packetReduce, { packets: true }),
+  entry("staged-reduce", "reduce", staged.stagedReduce),
   entry("direct-all-to-all", "all_to_all", pairs.directAllToAll, { inPlace: false }),
   entry("one-pass-all-to-all", "all_to_all", onePass.onePassAllToAll, { inPlace: false }),
   entry("pairwise-all-to-all", "all_to_all", point.pairwiseAllToAll, { inPlace: false }),
   entry("bruck-all-to-all", "all_to_all", bruck.bruckAllToAll, { inPlace: false }),
+  entry("packet-all-to-all", "all_to_all", staged.packetAllToAll, { inPlace: false, packets: true }),
+  entry("staged-all-to-all", "all_to_all", staged.stagedAllToAll, { inPlace: false }),
   entry("hierarchical-all-to-all", "all_to_all", grouped(hierarchical.hierarchicalAllToAll), {
     inPlace: false,
     legal: nodes,
@@ -151,9 +159,13 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   ),
   entry("direct-gather", "gather", tree.directGather),
   entry("binomial-gather", "gather", tree.binomialGather),
+  entry("packet-gather", "gather", staged.packetGather, { packets: true }),
+  entry("staged-gather", "gather", staged.stagedGather),
   entry("direct-scatter", "scatter", tree.directScatter),
   entry("one-pass-scatter", "scatter", onePass.onePassScatter),
   entry("binomial-scatter", "scatter", tree.binomialScatter),
+  entry("packet-scatter", "scatter", staged.packetScatter, { packets: true }),
+  entry("staged-scatter", "scatter", staged.stagedScatter),
   entry("dissemination-barrier", "barrier", point.disseminationBarrier, { inPlace: false }),
   entry(
     "direct-send-recv",

@@ -13,7 +13,7 @@ export interface StreamingArgs extends AlgorithmArgs {
 }
 
 /** A signal costs some microseconds, in which a strand at a fair share of a link sends about as much. */
-const UNIT_BYTES = 65_536;
+export const UNIT_BYTES = 65_536;
 
 /** Everybody pushes to each rank the chunk of its input that is for it, unit by unit, and adds what has come. */
 function pushAndAdd<P>(p: Builder<P>, unitBytes: number, chunkFor: (rank: number) => number): void {

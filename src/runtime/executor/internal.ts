@@ -25,7 +25,7 @@ export type { ServingPlan } from "./library-plans.ts";
 export { loadEarly } from "./load-early.ts";
 export { isChoices, machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";
-export { SERVED_COLLECTIVES } from "./served.ts";
+export { isServed, SERVED_COLLECTIVES } from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { registerStoredPlans } from "./stored-plans.ts";
 export { type ExecutorMemory, REACHES, type Reach } from "./transport.ts";

@@ -49,6 +49,9 @@ const choices: ChoiceDocument = {
       ranks: [2, 2],
       rows: rows([0, "packet-reduce-scatter@32.words"], [65536, "nccl"]),
     },
+    { backend: "cuda", collective: "broadcast", ranks: [2, 2], rows: rows([0, "packet-broadcast@32.lines"]) },
+    { backend: "cuda", collective: "reduce", ranks: [2, 2], rows: rows([0, "staged-reduce@32.unit1K"]) },
+    { backend: "cuda", collective: "gather", ranks: [2, 2], rows: rows([0, "staged-gather@32.unit1K"]) },
   ],
 };
 const common = { ranks: 2, backend: "cuda", backendOptions: { choices }, timeoutMs: 60_000 } as const;
@@ -91,6 +94,17 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
           fill(x);
           sample((await comm.allGather(x.slice(0, 10))) as typeof x);
           sample((await comm.reduceScatter(x.slice(0, 20), { op: "sum" })) as typeof x);
+          for (const root of [0, 1]) {
+            fill(x);
+            await comm.broadcast(x, { root });
+            sample(x);
+            fill(x);
+            await comm.reduce(x, { root });
+            sample(x);
+            const own = x.slice(0, 500);
+            await comm.gather(own, { root, ...(world.rank === root && { output: y }) });
+            sample(world.rank === root ? y : own);
+          }
           const host = await comm.allReduce(Int32Array.of(1 + world.rank, 5));
           found.push([...(host.data as Int32Array)].map(Number));
           return { found, choices: comm.stats().choices, backend: comm.backend, name: comm.capabilities().backend };
@@ -98,6 +112,17 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
       });
       const [first] = results;
       expect(results[1]?.found.slice(0, 6)).toEqual(first?.found.slice(0, 6));
+      // After a reduce to rank 0, the other rank has what it had; then it is the other way round.
+      const rooted = (root: number, rank: number) => [
+        [1000 * root, 1000 * root + 1, 1000 * root + 99, 1000 * root + 99],
+        ...(rank === root
+          ? [[1000, 1002, 1198, 1198], root === 0 ? [1000, 1002, 1198, 1099] : [0, 1, 99, 1198]]
+          : [
+              [1000 * rank, 1000 * rank + 1, 1000 * rank + 99, 1000 * rank + 99],
+              [1000 * rank, 1000 * rank + 1, 1000 * rank + 99, 1000 * rank + 99],
+            ]),
+      ];
+      expect(results[1]?.found.slice(8, 14)).toEqual([...rooted(0, 1), ...rooted(1, 1)]);
       expect(first?.found).toEqual([
         [1000, 1002, 1012, 1012],
         [1000, 1001, 1006, 1006],
@@ -107,6 +132,8 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
         [1000, 1001, 1099, 1099],
         [0, 1, 1009, 1009],
         [1000, 1002, 1018, 1018],
+        ...rooted(0, 0),
+        ...rooted(1, 0),
         [3, 10],
       ]);
       expect(first).toMatchObject({ backend: "cuda", name: "cuda" });
@@ -115,6 +142,9 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
         "all_reduce streaming-all-reduce@32.unit1K": 2,
         "all_gather packet-all-gather@32": 1,
         "reduce_scatter packet-reduce-scatter@32.words": 1,
+        "broadcast packet-broadcast@32.lines": 2,
+        "reduce staged-reduce@32.unit1K": 2,
+        "gather staged-gather@32.unit1K": 2,
       });
     },
   );
@@ -205,7 +235,7 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
         await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@33" }));
         await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@32" }));
         await refused(() => comm.allReduce(x, { algorithm: "nccl" }));
-        await refused(() => comm.broadcast(x, { algorithm: "nccl" }));
+        await refused(() => comm.allGatherV(x, { counts: [64, 64], algorithm: "nccl" }));
         // Room on one rank is missing: no rank opens it.
         const filler = comm.rank === 0 ? world.tensor("u8", [80 << 20]) : undefined;
         await refused(() =>

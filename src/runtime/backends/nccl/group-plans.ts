@@ -3,22 +3,24 @@
  * run themselves. They are launched on the group's stream, in the order of its calls, between calls of NCCL. What ranks tell
  * each other when a plan is opened goes by way of NCCL.
  */
-import { type ExecutionPlan, proofOf } from "../../../authoring/plan/index.ts";
+import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, type NamedReduceOp, sizeOf, UnsupportedError } from "../../../core/index.ts";
-import { errorOf, packCall, type WireOp } from "../../comm/index.ts";
+import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import { kernelFor, LoadedPlan } from "../../executor/index.ts";
-import { type Choice, type Choices, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
+import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import type { NcclLibrary } from "./library.ts";
-import { type CallPlans, type CallTarget, issue, type NcclCall, type Serving } from "./nccl-calls.ts";
+import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
 import type { CommQueue } from "./queue.ts";
 
 /** Kinds of calls that open plans begin here: above those of NCCL's calls (`kindOf`). */
 const FIRST_PLAN_KIND = 2 ** 44;
+/** Calls of one root have keys of their own: above the words of a packed call. */
+const ROOTS = 2 ** 32;
 /** Plans of programs that a group keeps open; the one that was not run for longest makes room, on all members alike. */
 const MAX_PROGRAMS = 64;
 /** Windows grow with the sizes they are for: each class of sizes has its own, this times the one before. */
@@ -81,18 +83,16 @@ export class GroupPlans implements SlotOwner, CallPlans {
     this.choices = parts.choices;
   }
 
-  /**
-   * The plan that serves a call, if one does. All members ask the same and get the same answer.
-   * @param part elements of a part
-   */
-  serving(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined): Serving | undefined {
+  /** The plan that serves a call, if one does. All members ask the same and get the same answer. */
+  serving(asked: PlannedCall): Serving | undefined {
     const { choices } = this;
     const { size } = this.#parts;
+    const { op, dtype, part, redop, root } = asked;
     if (choices === undefined || size === 1 || part === 0) return undefined;
-    const key = packCall(op, dtype, redop, 0);
+    const key = packCall(op, dtype, redop, 0) + root * ROOTS;
     let ranges = this.#ranges.get(key);
     if (ranges === undefined) {
-      ranges = isServedHere(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
+      ranges = isServed(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
       this.#ranges.set(key, ranges);
     }
     if (ranges.length === 0) return undefined;
@@ -102,17 +102,18 @@ export class GroupPlans implements SlotOwner, CallPlans {
     for (const range of ranges) {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
       if (range.serving === null) range.choice.calls++;
-      if (range.serving === undefined) range.serving = this.#serve(range, op as CollectiveName, dtype, redop) ?? null;
+      if (range.serving === undefined) range.serving = this.#serve(range, asked) ?? null;
       return range.serving?.slot.refusal === undefined ? (range.serving ?? undefined) : undefined;
     }
     return undefined;
   }
 
   /** What a call names with `algorithm:`. @throws InvalidArgumentError, UnsupportedError */
-  named(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined, label: string): Serving | undefined {
+  named(asked: PlannedCall, label: string): Serving | undefined {
     const { choices } = this;
     const { size } = this.#parts;
-    if (choices === undefined || !isServedHere(op)) {
+    const { op, dtype, part, redop, root } = asked;
+    if (choices === undefined || !isServed(op)) {
       const accepted =
         choices === undefined ? "nothing: NCCL serves every call" : "nothing: NCCL serves this operation";
       throw new InvalidArgumentError("algorithm", label, accepted);
@@ -122,10 +123,10 @@ export class GroupPlans implements SlotOwner, CallPlans {
     const choice = choices.named(collective, dtype, bytes, label);
     if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
     const maxBytes = classOf(bytes);
-    const key = `${label} ${packCall(op, dtype, redop, 0)} ${maxBytes}`;
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${maxBytes}`;
     let serving = this.#named.get(key);
     if (serving === undefined) {
-      serving = this.#servingOf(choice, collective, dtype, redop, maxBytes);
+      serving = this.#servingOf(choice, asked, maxBytes);
       this.#named.set(key, serving);
     }
     if (serving?.slot.refusal !== undefined) throw serving.slot.refusal;
@@ -277,15 +278,10 @@ export class GroupPlans implements SlotOwner, CallPlans {
     });
   }
 
-  #serve(
-    { choice, toBytes }: Range,
-    op: CollectiveName,
-    dtype: DType,
-    redop: NamedReduceOp | undefined,
-  ): PlanServing | undefined {
+  #serve({ choice, toBytes }: Range, asked: PlannedCall): PlanServing | undefined {
     if (choice.served.kind === "kernel") return undefined;
     try {
-      return this.#servingOf(choice, op, dtype, redop, toBytes - 1);
+      return this.#servingOf(choice, asked, toBytes - 1);
     } catch (error) {
       // On all members alike: the table is for other ranks than these.
       if (error instanceof UnsupportedError || error instanceof InvalidArgumentError) return undefined;
@@ -293,16 +289,10 @@ export class GroupPlans implements SlotOwner, CallPlans {
     }
   }
 
-  #servingOf(
-    choice: Choice,
-    op: CollectiveName,
-    dtype: DType,
-    redop: NamedReduceOp | undefined,
-    maxBytes: number,
-  ): PlanServing {
+  #servingOf(choice: Choice, { op, dtype, redop, root }: PlannedCall, maxBytes: number): PlanServing {
     const { size: numRanks } = this.#parts;
     const { served } = choice;
-    const request = { served, collective: op, numRanks, root: 0 };
+    const request = { served, collective: op as CollectiveName, numRanks, root };
     const { plan, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
     const { threads, packets, unroll } = served.shape ?? {};
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
@@ -313,7 +303,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
       ...(packets === undefined ? {} : { packets }),
       ...(unroll === undefined ? {} : { unroll }),
     };
-    return new PlanServing(this, this.#slot(plan, shape, maxBytes), choice, numRanks, worksInPlace);
+    return new PlanServing(this, this.#slot(plan, shape, maxBytes), choice, worksInPlace);
   }
 }
 
@@ -322,15 +312,17 @@ class PlanServing implements Serving {
   readonly slot: PlanSlot;
   readonly #plans: GroupPlans;
   readonly #choice: Choice;
-  readonly #numRanks: number;
+  /** Parts of this rank's buffers. */
+  readonly #parts: readonly [input: number, output: number];
   readonly #worksInPlace: () => boolean;
   #apart: Allocation | undefined;
 
-  constructor(plans: GroupPlans, slot: PlanSlot, choice: Choice, numRanks: number, worksInPlace: () => boolean) {
+  constructor(plans: GroupPlans, slot: PlanSlot, choice: Choice, worksInPlace: () => boolean) {
     this.#plans = plans;
     this.slot = slot;
     this.#choice = choice;
-    this.#numRanks = numRanks;
+    const { input, output } = slot.plan.ranks[plans.member] as RankPlan;
+    this.#parts = [partsOf(input), partsOf(output)];
     this.#worksInPlace = worksInPlace;
   }
 
@@ -338,7 +330,7 @@ class PlanServing implements Serving {
     return this.slot.kind;
   }
 
-  launch({ op, dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {
+  launch({ dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {
     const loaded = this.slot.opened(target);
     if (loaded === undefined) {
       if (this.slot.refusal !== undefined) this.#plans.choices?.refused(this.#choice, this.slot.refusal.message);
@@ -346,10 +338,7 @@ class PlanServing implements Serving {
     }
     this.#choice.calls++;
     const part = count * sizeOf(dtype);
-    const [inBytes, outBytes] = [
-      part * partsOf(op, "input", this.#numRanks),
-      part * partsOf(op, "output", this.#numRanks),
-    ];
+    const [inBytes, outBytes] = [part * this.#parts[0], part * this.#parts[1]];
     const lies = send < recv + outBytes && recv < send + inBytes;
     const stream = target.owner;
     if (!lies || this.#worksInPlace()) {
@@ -375,15 +364,9 @@ const ALL_GATHER = {
   recvCounts: [],
 } as const satisfies Partial<NcclCall>;
 
-/** Collectives in which all ranks do the same: what plans serve so far. */
-const SERVED: readonly WireOp[] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"];
-const isServedHere = (op: WireOp) => SERVED.includes(op);
-
-/** Parts of a rank's buffer. */
-function partsOf(op: WireOp, buffer: "input" | "output", numRanks: number): number {
-  if (op === "all_to_all") return numRanks;
-  if (op === "all_gather") return buffer === "output" ? numRanks : 1;
-  return op === "reduce_scatter" && buffer === "input" ? numRanks : 1;
+/** Parts of a rank's buffer; none where the collective gives it no such buffer. */
+function partsOf({ chunks, segments }: BufferPlan): number {
+  return chunks === 0 ? 0 : segments;
 }
 
 /** The largest size of the class that a size is in. */

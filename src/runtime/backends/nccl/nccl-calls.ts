@@ -39,12 +39,22 @@ export interface Serving extends CallServer {
   readonly kind: CallKind;
 }
 
+/** What plans are chosen by. */
+export interface PlannedCall {
+  readonly op: WireOp;
+  readonly dtype: DType;
+  /** Elements of a part. */
+  readonly part: number;
+  readonly redop: NamedReduceOp | undefined;
+  /** Of a rooted collective; 0 of others. */
+  readonly root: number;
+}
+
 /** What says which plan serves a call, if one does. All members ask the same and get the same answer. */
 export interface CallPlans {
-  /** @param part elements of a part */
-  serving(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined): Serving | undefined;
+  serving(asked: PlannedCall): Serving | undefined;
   /** What the call itself names. @throws InvalidArgumentError, UnsupportedError */
-  named(op: WireOp, dtype: DType, part: number, redop: NamedReduceOp | undefined, label: string): Serving | undefined;
+  named(asked: PlannedCall, label: string): Serving | undefined;
 }
 
 /** Where a call runs. */

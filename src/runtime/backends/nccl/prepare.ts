@@ -101,8 +101,8 @@ export function prepareCall(
       plans === undefined || typeof redop === "object"
         ? undefined
         : algorithm === undefined
-          ? plans.serving(op, call.dtype, part, redop)
-          : plans.named(op, call.dtype, part, redop, algorithm);
+          ? plans.serving({ op, dtype: call.dtype, part, redop, root })
+          : plans.named({ op, dtype: call.dtype, part, redop, root }, algorithm);
     const inPlace = context.registers && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
@@ -211,7 +211,7 @@ export function prepareQuickly(
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
   const mark = context.registers && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
-  const plan = plans?.serving(op, input.dtype, part, redop);
+  const plan = plans?.serving({ op, dtype: input.dtype, part, redop, root: 0 });
   const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
   return {
     op,
