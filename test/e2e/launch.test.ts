@@ -197,6 +197,7 @@ describe("chorale launch", () => {
     [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 256"],
     [["launch", "-n", "2", "--backend", "smoke", "x.ts"], "Allowed choices are threads"],
     [["launch", "-n", "2", "--bogus", "x.ts"], "unknown option '--bogus'"],
+    [["launch", "--ranks", "2", "x.ts"], "The number of ranks is -n: chorale launch -n 4 train.ts"],
     [["launch", "-n", "2", "x.ts", "--epochs", "3"], "stand after --: chorale launch -n 4 train.ts -- --epochs 3"],
     [["launch", "-n", "2", "--timeout", "soon", "x.ts"], "expected a number of seconds, 0.001 to"],
     [["launch", "-n", "2", "--restarts", "-1", "x.ts"], "expected an integer, 0 or more"],

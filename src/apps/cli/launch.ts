@@ -55,9 +55,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .configureOutput({
       outputError: (text, write) =>
         write(
-          text.includes("unknown option")
-            ? `${text}Options of the script stand after --: chorale launch -n 4 train.ts -- --epochs 3\n`
-            : text,
+          /unknown option '--(?:ranks|np|nproc|nproc-per-node|world-size)'/.test(text)
+            ? `${text}The number of ranks is -n: chorale launch -n 4 train.ts\n`
+            : text.includes("unknown option")
+              ? `${text}Options of the script stand after --: chorale launch -n 4 train.ts -- --epochs 3\n`
+              : text,
         ),
     })
     .argument(

@@ -17,6 +17,16 @@ describe("an absent library", () => {
     expect(absent.why).toContain("libno-such-thing.so.9");
   });
 
+  it("tells many places by their folders, once each", () => {
+    const files = ["libno-a.so", "libno-b.so"];
+    const absent = openLibrary({ ...base, files, folders: ["/nowhere/1", "/nowhere/2"] });
+    if (absent.available) throw new Error("it is there");
+    expect(absent.why).toMatch(
+      /^tried libno-a\.so, libno-b\.so: [^;]*; no file libno-a\.so, libno-b\.so in \/nowhere\/1, \/nowhere\/2$/,
+    );
+    expect(absent.tried).toHaveLength(6);
+  });
+
   it("is looked for only where a variable says, as a file or in a folder", () => {
     const spec = { ...base, files: ["liba.so.1", "liba.so"], folders: ["/opt/a"], variable: "A_LIB" };
     expect(candidates(spec, { A_LIB: "/x" })).toEqual(["/x", "/x/liba.so.1", "/x/liba.so"]);

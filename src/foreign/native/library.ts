@@ -3,7 +3,7 @@
  * library into NativeError. Knows nothing of any particular library.
  */
 import { existsSync } from "node:fs";
-import { isAbsolute, join } from "node:path";
+import { basename, dirname, isAbsolute, join } from "node:path";
 import type { LibraryHandle } from "koffi";
 import { NativeError, type Unavailable, UnavailableError, UnsupportedError } from "../../core/index.ts";
 import { koffi } from "./koffi.ts";
@@ -66,9 +66,23 @@ export interface NativeLibrary {
   close(): void;
 }
 
+const NO_FILE = "no such file";
+/** So many attempts are told one by one; more are told by what they have in common. */
+const FEW_ATTEMPTS = 3;
+
 /** Says in one line where a library was looked for. */
 export function describeAttempts(attempts: readonly Attempt[]): string {
-  return attempts.map(({ path, why }) => `${path}: ${why}`).join("; ");
+  if (attempts.length <= FEW_ATTEMPTS) return attempts.map(({ path, why }) => `${path}: ${why}`).join("; ");
+  const paths = attempts.filter(({ why }) => why === NO_FILE).map(({ path }) => path);
+  const files = [...new Set(paths.map((path) => basename(path)))].join(", ");
+  const folders = [...new Set(paths.map((path) => dirname(path)))].join(", ");
+  const others = attempts.filter(({ why }) => why !== NO_FILE);
+  const reasons = [...new Set(others.map(({ why }) => why))].map((why) => {
+    const named = others.filter((attempt) => attempt.why === why).map(({ path }) => path);
+    return `${named.join(", ")}: ${why}`;
+  });
+  if (paths.length > 0) reasons.push(`no file ${files} in ${folders}`);
+  return reasons.join("; ");
 }
 
 /** The paths that would be tried, in order. */
@@ -95,14 +109,14 @@ export function openLibrary(
     for (const path of candidates(spec, env)) {
       // The loader is not asked for a path that does not exist; a bare name it looks up itself.
       if (isAbsolute(path) && !existsSync(path)) {
-        tried.push({ path, why: "no such file" });
+        tried.push({ path, why: NO_FILE });
         continue;
       }
       let handle: LibraryHandle;
       try {
         handle = ffi.load(path);
       } catch (error) {
-        tried.push({ path, why: loaderMessage(error) });
+        tried.push({ path, why: loaderMessage(error, path) });
         continue;
       }
       const library = wrap(spec.name, path, handle);
@@ -131,9 +145,11 @@ export function openLibrary(
   return { available: false, what: spec.name, why, howToGetIt: spec.howToGetIt, tried };
 }
 
-function loaderMessage(error: unknown): string {
+/** What the system's loader said, without the path that stands before it anyway. */
+function loaderMessage(error: unknown, path: string): string {
   const text = error instanceof Error ? error.message : String(error);
-  return text.replace(/^Failed to load shared library:?\s*/i, "").split("\n")[0] ?? "could not be loaded";
+  const line = text.replace(/^Failed to load shared library:?\s*/i, "").split("\n")[0] || "could not be loaded";
+  return line.startsWith(`${path}: `) ? line.slice(path.length + 2) : line;
 }
 
 function wrap(name: string, path: string, handle: LibraryHandle): NativeLibrary {
