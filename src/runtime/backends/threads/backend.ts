@@ -27,7 +27,7 @@ import {
   type Operand,
   refuseCalls,
 } from "../../comm/index.ts";
-import { instantiate, loadEarly } from "../../executor/internal.ts";
+import { instantiate, loadEarly, type WasmModule } from "../../executor/internal.ts";
 import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
@@ -39,12 +39,12 @@ import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { choicesOf } from "./served-call.ts";
+import type { SharedWorld } from "./shared-world.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
 import { VerdictTable } from "./verdict-table.ts";
 
-const CAPABILITIES: Capabilities = Object.freeze({
-  backend: "threads",
+const CAPABILITIES: Omit<Capabilities, "backend"> = Object.freeze({
   dtypes: DTYPE_NAMES,
   reduceOps: Object.fromEntries(
     DTYPE_NAMES.map((dtype) => [dtype, [...REDUCE_OPS.filter((op) => isLegal(op, dtype)), "preMulSum"]]),
@@ -57,7 +57,7 @@ const CAPABILITIES: Capabilities = Object.freeze({
 });
 
 export class ThreadsBackend implements Backend {
-  readonly name = "threads";
+  readonly name: string;
   readonly rank: number;
   readonly worldSize: number;
   readonly generation: number;
@@ -65,7 +65,7 @@ export class ThreadsBackend implements Backend {
   readonly arena: Arena;
   readonly timeoutMs: number;
   readonly strictWork: boolean;
-  readonly #handle: ThreadsHandle;
+  readonly #handle: SharedWorld;
   readonly #capabilities: Capabilities;
   readonly #heap: Heap;
   readonly #wasm: ProtocolExports;
@@ -86,10 +86,13 @@ export class ThreadsBackend implements Backend {
    * @param firstCall the number that calls and messages begin with, the same on all ranks: for tests of numbers that take
    * hours to reach. Not one or two before a multiple of 2^32, whose stamp is what slots that were never used hold
    */
-  constructor(handle: ThreadsHandle, rank: number, options: AttachOptions = {}, firstCall = 0) {
-    if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
-      throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
-    }
+  constructor(
+    handle: SharedWorld & { readonly module: WasmModule },
+    rank: number,
+    options: AttachOptions = {},
+    firstCall = 0,
+  ) {
+    this.name = handle.kind;
     this.rank = checkRank(rank, handle.ranks);
     this.worldSize = handle.ranks;
     this.generation = handle.generation;
@@ -99,19 +102,22 @@ export class ThreadsBackend implements Backend {
     this.#firstCall = firstCall;
     this.#handle = handle;
     const features = { ...CAPABILITIES.features, memoryLimitBytes: handle.limitBytes };
-    this.#capabilities = Object.freeze({ ...CAPABILITIES, features: Object.freeze(features) });
-    this.#heap = new Heap(handle.memory, rank);
+    this.#capabilities = Object.freeze({ ...CAPABILITIES, backend: this.name, features: Object.freeze(features) });
+    this.#heap = new Heap(handle, rank);
     const words = this.#heap.words();
     if (Atomics.exchange(words, (rankBlock(rank) + RANK.attached) / 4, 1) === 1) {
       throw new InvalidArgumentError("rank", rank, `a rank that is not attached yet in generation ${this.generation}`);
     }
-    this.#wasm = instantiate<ProtocolExports>(handle.module, handle.memory);
+    const { waiting } = this.#heap;
+    this.#wasm = instantiate<ProtocolExports>(handle.module, handle.memory, {
+      wake: (door = 0) => waiting.notify(words, (door >>> 0) / 4),
+    });
     this.#heap.useZero((address, bytes) => {
       this.#wasm.zero(address, bytes);
     });
-    if (handle.ranks > 1) shareVerdicts(new VerdictTable(words));
+    if (handle.ranks > 1) shareVerdicts(new VerdictTable(this.#heap));
     const cores = options.cores ?? availableParallelism();
-    this.#driver = new Driver(words, rank, handle.ranks, handle.ranks > cores);
+    this.#driver = new Driver(words, waiting, rank, handle.ranks, handle.ranks > cores);
     this.#topology = cpuTopology(handle.ranks, cores);
     this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;
@@ -335,6 +341,7 @@ export class ThreadsBackend implements Backend {
     this.#driver.close();
     shareVerdicts(undefined);
     noteEnded(this.#handle.memory);
+    this.#handle.onClosed?.();
   }
 
   async close(): Promise<void> {
@@ -350,7 +357,8 @@ export class ThreadsBackend implements Backend {
     this.arena.closed = `belongs to generation ${this.generation}, which ended`;
     this.#driver.close();
     shareVerdicts(undefined);
-    wake(this.#heap.words(), this.rank);
+    wake(this.#heap, this.rank);
+    this.#handle.onClosed?.();
     if (first !== undefined) throw first.error;
   }
   [Symbol.asyncDispose](): Promise<void> {
@@ -398,5 +406,17 @@ export interface SharedStorageRecord {
  * @throws InvalidArgumentError for a rank out of range, or attached before
  */
 export function attachThreads(handle: ThreadsHandle, rank: number, options?: AttachOptions): Backend {
+  if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
+    throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
+  }
   return new ThreadsBackend(handle, rank, options);
+}
+
+/** As `attachThreads`, of any world of shared memory. @param world.module what `buildProtocol` made for its way of waiting */
+export function attachShared(
+  world: SharedWorld & { readonly module: WasmModule },
+  rank: number,
+  options: AttachOptions,
+): Backend {
+  return new ThreadsBackend(world, rank, options);
 }

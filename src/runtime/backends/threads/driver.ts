@@ -7,6 +7,7 @@
 import { runningTime } from "../../comm/index.ts";
 import { rankBlock } from "./host.ts";
 import { RANK, WORLD } from "./layout.ts";
+import type { WordWaiting } from "./shared-world.ts";
 
 /** What the driver needs to know of a group. */
 export interface Pumpable {
@@ -61,6 +62,7 @@ export class Driver {
   readonly #awaitSpins: number;
   #level = 0;
   readonly #words: Int32Array;
+  readonly #waiting: WordWaiting;
   readonly #door: number;
   readonly #sleeping: number;
   readonly #rung: number;
@@ -71,8 +73,9 @@ export class Driver {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #scheduled = false;
 
-  constructor(words: Int32Array, rank: number, numRanks: number, oversubscribed: boolean) {
+  constructor(words: Int32Array, waiting: WordWaiting, rank: number, numRanks: number, oversubscribed: boolean) {
     this.#words = words;
+    this.#waiting = waiting;
     this.oversubscribed = oversubscribed;
     const at = rankBlock(rank);
     this.#door = (at + RANK.doorbell) / 4;
@@ -163,7 +166,7 @@ export class Driver {
     const rung = Atomics.load(words, this.#door);
     this.#announceSleep(1);
     const progressed = this.#pumpAll() || work.engine.pump(0, true);
-    if (!progressed && !work.settled) Atomics.wait(words, this.#door, rung, ms);
+    if (!progressed && !work.settled) this.#waiting.wait(words, this.#door, rung, ms);
     this.#announceSleep(-1);
   }
 
@@ -217,8 +220,8 @@ export class Driver {
       // Something moved between the look and the announcement: look again, on the next turn.
       setImmediate(wake, false);
     } else {
-      const result = Atomics.waitAsync(words, this.#door, rung);
-      if (result.async) void result.value.then(() => wake(false));
+      const slept = this.#waiting.waitAsync(words, this.#door, rung);
+      if (slept !== undefined) void slept.then(() => wake(false));
       else setImmediate(wake, false);
     }
     const now = runningTime();
@@ -234,6 +237,6 @@ export class Driver {
     this.#epoch++;
     clearTimeout(this.#timer);
     this.#announceSleep(-1);
-    if (ring) Atomics.notify(this.#words, this.#door);
+    if (ring) this.#waiting.endAsync(this.#words, this.#door);
   }
 }

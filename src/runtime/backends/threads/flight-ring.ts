@@ -10,10 +10,10 @@ import {
   type FlightEntry,
   unpackCall,
 } from "../../comm/index.ts";
-import type { ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, rankBlock } from "./host.ts";
 import { ENTRY, GROUP, LAUNCHER, RANK, WORLD } from "./layout.ts";
+import type { SharedWorld } from "./shared-world.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 const STATES = ["issued", "done", "failed"] as const;
@@ -115,8 +115,8 @@ const seqAt = (words: Int32Array, at: number): number => words[at + 5]! * 2 ** 3
  * Reads the flight recorders of all ranks, dead ones included, from any thread that has the handle.
  * @returns a self-describing value, ready for JSON
  */
-export function dumpFlight(handle: ThreadsHandle): FlightDump {
-  const heap = new Heap(handle.memory, LAUNCHER);
+export function dumpFlight(handle: SharedWorld): FlightDump {
+  const heap = new Heap(handle, LAUNCHER);
   const words = heap.words();
   const times = new Float64Array(words.buffer, 0, words.length >> 1);
   const names = new Map<number, string>();
@@ -161,7 +161,7 @@ export function dumpFlight(handle: ThreadsHandle): FlightDump {
   });
   return {
     schemaVersion: FLIGHT_SCHEMA_VERSION,
-    backend: "threads",
+    backend: handle.kind,
     generation: handle.generation,
     worldSize: handle.ranks,
     host: hostname(),

@@ -257,7 +257,7 @@ export class GroupEngine implements Pumpable {
     this.words[line + DONE.leftBefore / 4] = stampOf(this.nextSeq);
     Atomics.store(this.words, line + DONE.left / 4, 1);
     Atomics.add(this.words, this.#numLeftWord, 1);
-    for (const [r, rank] of this.ranks.entries()) if (r !== this.me) wake(this.words, rank);
+    for (const [r, rank] of this.ranks.entries()) if (r !== this.me) wake(this.heap, rank);
   }
 
   /** Fails the group when what comes next needs a member that has closed it. @returns whether it did */
@@ -359,7 +359,7 @@ export class GroupEngine implements Pumpable {
       if (theirs !== undefined && theirs.code !== error.code) return this.failAll(theirs);
     }
     const failure = this.failAll(error);
-    for (const rank of this.ranks) wake(this.words, rank);
+    for (const rank of this.ranks) wake(this.heap, rank);
     return failure;
   }
 

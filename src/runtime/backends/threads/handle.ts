@@ -2,7 +2,8 @@
  * What travels from the launching thread to the ranks of a threads world: one shared WebAssembly memory, the compiled
  * kernels, and plain numbers. Structured-cloneable, so it goes through `workerData` or `postMessage`.
  */
-import type { ChoiceDocument, WasmMemory, WasmModule } from "../../executor/internal.ts";
+import type { ChoiceDocument, WasmModule } from "../../executor/internal.ts";
+import type { SharedWorld } from "./shared-world.ts";
 
 export interface ThreadsHostOptions {
   /** Number of ranks, 1 to 256. */
@@ -18,16 +19,10 @@ export interface ThreadsHostOptions {
   readonly generation?: number;
 }
 
-export interface ThreadsHandle {
+export interface ThreadsHandle extends Omit<SharedWorld, "waiting" | "growth" | "onClosed"> {
   readonly kind: "threads";
   readonly version: 1;
-  readonly ranks: number;
-  readonly generation: number;
-  readonly limitBytes: number;
-  readonly memory: WasmMemory;
   readonly module: WasmModule;
-  /** Tables that go before the shipped ones. */
-  readonly choices?: ChoiceDocument;
 }
 
 export interface AttachOptions {

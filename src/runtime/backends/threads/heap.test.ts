@@ -10,7 +10,7 @@ import { WORLD } from "./layout.ts";
 const MIB = 1024 * 1024;
 
 function newHeap(memoryLimitBytes: number): Heap {
-  return new Heap(createThreadsHost({ ranks: 2, memoryLimitBytes }).memory, 0);
+  return new Heap(createThreadsHost({ ranks: 2, memoryLimitBytes }), 0);
 }
 
 describe("the heap of a threads world", () => {
@@ -105,8 +105,8 @@ describe("the heap of a threads world", () => {
   });
 
   it("takes the lock from a dead holder", () => {
-    const { memory } = createThreadsHost({ ranks: 2 });
-    const [dying, other] = [new Heap(memory, 1), new Heap(memory, 0)];
+    const world = createThreadsHost({ ranks: 2 });
+    const [dying, other] = [new Heap(world, 1), new Heap(world, 0)];
     expect(() =>
       dying.locked(() => {
         other.breakLockOf(1);

@@ -6,6 +6,7 @@
 import { InvariantError, OutOfMemoryError } from "../../../core/index.ts";
 import { PAGE_BYTES, type WasmMemory } from "../../executor/internal.ts";
 import { LINE, WORLD } from "./layout.ts";
+import { type Growth, type SharedWorld, THREAD_WAITING, type WordWaiting } from "./shared-world.ts";
 
 /** Header words: size of the whole block in units of 128 bytes, a mark, the next free block's address. */
 const SIZE = 0;
@@ -18,6 +19,9 @@ const GROWTH_BYTES = 16 * 1024 * 1024;
 
 export class Heap {
   readonly memory: WasmMemory;
+  readonly waiting: WordWaiting;
+  readonly #kind: string;
+  readonly #growth: Growth | undefined;
   readonly #holder: number;
   #words: Int32Array;
   /** Every buffer that this thread has had of the memory: each growth makes another object of it. */
@@ -27,8 +31,11 @@ export class Heap {
   };
 
   /** @param rank of this thread, or LAUNCHER: whose lock is broken when it dies */
-  constructor(memory: WasmMemory, rank: number) {
+  constructor({ kind, memory, waiting, growth }: SharedWorld, rank: number) {
     this.memory = memory;
+    this.waiting = waiting ?? THREAD_WAITING;
+    this.#kind = kind;
+    this.#growth = growth;
     this.#holder = rank + 1;
     this.#words = new Int32Array(memory.buffer);
     this.#buffers.add(memory.buffer);
@@ -92,7 +99,7 @@ export class Heap {
     for (let tries = 0; Atomics.compareExchange(words, WORLD.lock, 0, this.#holder) !== 0; tries++) {
       if (tries <= 100) continue;
       if (performance.now() >= until) return false;
-      Atomics.wait(words, WORLD.lock, Atomics.load(words, WORLD.lock), 1);
+      this.waiting.wait(words, WORLD.lock, Atomics.load(words, WORLD.lock), 1);
     }
     return true;
   }
@@ -103,7 +110,7 @@ export class Heap {
       return body();
     } finally {
       Atomics.compareExchange(words, WORLD.lock, this.#holder, 0);
-      Atomics.notify(words, WORLD.lock, 1);
+      this.waiting.notify(words, WORLD.lock, 1);
     }
   }
 
@@ -119,7 +126,7 @@ export class Heap {
   }
 
   #wakeNext(): void {
-    Atomics.notify(this.#words, WORLD.lock, 1);
+    this.waiting.notify(this.#words, WORLD.lock, 1);
   }
 
   /**
@@ -255,14 +262,16 @@ export class Heap {
   }
 
   #grow(endAddress: number, bytes: number): void {
-    const current = this.memory.buffer.byteLength;
+    const growth = this.#growth;
+    const current = growth?.sizeBytes ?? this.memory.buffer.byteLength;
     if (endAddress <= current) return;
     const limit = Math.ceil(((this.#words[WORLD.heapLimit]! >>> 0) * LINE) / PAGE_BYTES) * PAGE_BYTES;
     const wanted = Math.min(limit, Math.max(endAddress, current + GROWTH_BYTES));
     try {
-      this.memory.grow(Math.ceil((wanted - current) / PAGE_BYTES));
+      if (growth !== undefined) growth.grow(endAddress, wanted);
+      else this.memory.grow(Math.ceil((wanted - current) / PAGE_BYTES));
     } catch (error) {
-      if (this.memory.buffer.byteLength >= endAddress) return;
+      if ((growth?.sizeBytes ?? this.memory.buffer.byteLength) >= endAddress) return;
       this.#refuse(bytes, error);
     }
     this.#words = new Int32Array(this.memory.buffer);
@@ -270,12 +279,13 @@ export class Heap {
 
   #refuse(bytes: number, cause?: unknown): never {
     const free = this.limitBytes - this.usedBytes;
+    const why = cause instanceof Error ? `. No more memory was given: ${cause.message}` : "";
     throw new OutOfMemoryError(
-      "communication memory of the threads backend",
+      `communication memory of the ${this.#kind} backend`,
       bytes,
       free,
       `${this.usedBytes} of ${this.limitBytes} bytes are in use by all ranks together (free blocks may lie apart). Free tensors ` +
-        "with world.free(), keep weights in private memory, or raise memoryLimitBytes (at most 4 GiB)",
+        `with world.free(), keep weights in private memory, or raise memoryLimitBytes (at most 4 GiB)${why}`,
       cause === undefined ? undefined : { cause },
     );
   }

@@ -2,11 +2,13 @@
 import { bytes as checkedBytes, InvalidArgumentError } from "../../../core/index.ts";
 import { encodeFailure } from "../../comm/index.ts";
 import {
+  type ChoiceDocument,
   MAX_PAGES,
   machineChoices,
   newSharedMemory,
   PAGE_BYTES,
   PLAN_CHOICES,
+  type WasmMemory,
   type WasmModule,
 } from "../../executor/internal.ts";
 import type { ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
@@ -14,6 +16,7 @@ import { Heap } from "./heap.ts";
 import { GROUP, LAUNCHER, LINE, MAGIC, RANK, WORLD } from "./layout.ts";
 import { noteEnded } from "./memory-pressure.ts";
 import { buildProtocol } from "./protocol.ts";
+import type { SharedWorld } from "./shared-world.ts";
 
 export const MAX_RANKS = 256;
 const MAX_BYTES = MAX_PAGES * PAGE_BYTES;
@@ -38,26 +41,9 @@ export function rankBlock(rank: number): number {
  */
 export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
   const { ranks, memoryLimitBytes = MAX_BYTES, generation = 1 } = options;
-  const given = options.choices ?? machineChoices();
-  const choices = given === "plans" ? PLAN_CHOICES : given;
-  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
-    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
-  }
-  const heapStart = Math.ceil(rankBlock(ranks) / LINE) * LINE;
-  checkedBytes(memoryLimitBytes, "memoryLimitBytes");
-  if (memoryLimitBytes > MAX_BYTES || memoryLimitBytes < 1024 * 1024) {
-    throw new InvalidArgumentError("memoryLimitBytes", memoryLimitBytes, `from 1 MiB to ${MAX_BYTES} (4 GiB)`);
-  }
-  const limitPages = Math.min(MAX_PAGES, Math.ceil((heapStart + memoryLimitBytes) / PAGE_BYTES));
-  const memory = newSharedMemory(Math.min(limitPages, Math.ceil(heapStart / PAGE_BYTES) + 16), limitPages);
-  const words = new Int32Array(memory.buffer);
-  words[WORLD.ranks] = ranks;
-  words[WORLD.generation] = generation;
-  words[WORLD.heapStart] = heapStart / LINE;
-  words[WORLD.heapTop] = heapStart / LINE;
-  words[WORLD.highWater] = heapStart / LINE;
-  words[WORLD.heapLimit] = Math.min(MAX_BYTES, heapStart + memoryLimitBytes) / LINE;
-  words[WORLD.magic] = MAGIC;
+  const { firstBytes, limitBytes, choices } = checkHost(ranks, memoryLimitBytes, options.choices);
+  const memory = newSharedMemory(firstBytes / PAGE_BYTES, limitBytes / PAGE_BYTES);
+  beginWorld(memory, { ranks, generation, memoryLimitBytes });
   return {
     kind: "threads",
     version: 1,
@@ -66,8 +52,51 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
     limitBytes: memoryLimitBytes,
     memory,
     module: protocolModule(),
-    ...(choices === undefined || choices === "shipped" ? {} : { choices }),
+    ...(choices === undefined ? {} : { choices }),
   };
+}
+
+/** What a world's memory is made of: its bytes at the beginning and at most, in whole pages, and the tables it is given. */
+export interface CheckedHost {
+  readonly firstBytes: number;
+  readonly limitBytes: number;
+  readonly choices: ChoiceDocument | undefined;
+}
+
+/** @throws InvalidArgumentError, FormatError for a broken file of this machine's choices */
+export function checkHost(ranks: number, memoryLimitBytes: number, wanted: ThreadsHostOptions["choices"]): CheckedHost {
+  const given = wanted ?? machineChoices();
+  const choices = given === "plans" ? PLAN_CHOICES : given === "shipped" ? undefined : given;
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
+    throw new InvalidArgumentError("ranks", ranks, `an integer from 1 to ${MAX_RANKS}`);
+  }
+  checkedBytes(memoryLimitBytes, "memoryLimitBytes");
+  if (memoryLimitBytes > MAX_BYTES || memoryLimitBytes < 1024 * 1024) {
+    throw new InvalidArgumentError("memoryLimitBytes", memoryLimitBytes, `from 1 MiB to ${MAX_BYTES} (4 GiB)`);
+  }
+  const heapStart = heapStartOf(ranks);
+  const limitPages = Math.min(MAX_PAGES, Math.ceil((heapStart + memoryLimitBytes) / PAGE_BYTES));
+  const firstPages = Math.min(limitPages, Math.ceil(heapStart / PAGE_BYTES) + 16);
+  return { firstBytes: firstPages * PAGE_BYTES, limitBytes: limitPages * PAGE_BYTES, choices };
+}
+
+const heapStartOf = (ranks: number) => Math.ceil(rankBlock(ranks) / LINE) * LINE;
+
+/** Writes a world's header into memory of zeros. */
+export function beginWorld(
+  memory: WasmMemory,
+  world: { readonly ranks: number; readonly generation: number; readonly memoryLimitBytes: number },
+): void {
+  const { ranks, generation, memoryLimitBytes } = world;
+  const heapStart = heapStartOf(ranks);
+  const words = new Int32Array(memory.buffer);
+  words[WORLD.ranks] = ranks;
+  words[WORLD.generation] = generation;
+  words[WORLD.heapStart] = heapStart / LINE;
+  words[WORLD.heapTop] = heapStart / LINE;
+  words[WORLD.highWater] = heapStart / LINE;
+  words[WORLD.heapLimit] = Math.min(MAX_BYTES, heapStart + memoryLimitBytes) / LINE;
+  words[WORLD.magic] = MAGIC;
 }
 
 /** How long the launching thread waits for the heap before it comes back later, ms. */
@@ -81,8 +110,8 @@ const DEAD_AFTER_MS = 10_000;
  * but comes back. The first cause stays; a lock that the rank took since is broken again.
  * @param caller the rank whose thread calls
  */
-export function failRank(handle: ThreadsHandle, rank: number, cause: string, caller = LAUNCHER): void {
-  const heap = new Heap(handle.memory, caller);
+export function failRank(handle: SharedWorld, rank: number, cause: string, caller = LAUNCHER): void {
+  const heap = new Heap(handle, caller);
   if (declareDead(handle, heap, rank, cause)) {
     markGroups({ handle, heap, rank, caller }, (ranks) => ranks.includes(rank));
   }
@@ -92,23 +121,23 @@ export function failRank(handle: ThreadsHandle, rank: number, cause: string, cal
  * Says that this generation of the world is over, because of `rank`: as `failRank`, but for every group, so that ranks
  * that talk only among themselves learn of it too. From the launching thread.
  */
-export function failWorld(handle: ThreadsHandle, rank: number, cause: string): void {
-  const heap = new Heap(handle.memory, LAUNCHER);
+export function failWorld(handle: SharedWorld, rank: number, cause: string): void {
+  const heap = new Heap(handle, LAUNCHER);
   declareDead(handle, heap, rank, cause);
   if (Atomics.compareExchange(heap.words(), WORLD.failedRank, 0, rank + 1) !== 0) return;
   markGroups({ handle, heap, rank, caller: LAUNCHER }, () => true);
 }
 
 /** Repairs what a rank's thread left half done when it ended: it may have held the heap's lock. */
-export function buryRank(handle: ThreadsHandle, rank: number): void {
-  const heap = new Heap(handle.memory, LAUNCHER);
+export function buryRank(handle: SharedWorld, rank: number): void {
+  const heap = new Heap(handle, LAUNCHER);
   heap.breakLockOf(rank);
   // It may have ended while it wrote down its own death.
   Atomics.compareExchange(heap.words(), (rankBlock(rank) + RANK.failed) / 4, -1, 1);
 }
 
 /** Writes a rank's cause of death where all can read it. @returns false when it was dead already */
-function declareDead(handle: ThreadsHandle, heap: Heap, rank: number, cause: string): boolean {
+function declareDead(handle: SharedWorld, heap: Heap, rank: number, cause: string): boolean {
   const words = heap.words();
   const at = rankBlock(rank);
   const isFirst = Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) === 0;
@@ -123,7 +152,7 @@ function declareDead(handle: ThreadsHandle, heap: Heap, rank: number, cause: str
 }
 
 interface Marking {
-  readonly handle: ThreadsHandle;
+  readonly handle: SharedWorld;
   readonly heap: Heap;
   /** Ranks that are dead. */
   readonly rank: number;
@@ -149,7 +178,7 @@ function markGroups(marking: Marking, concerns: (ranks: Int32Array) => boolean, 
     setTimeout(() => markGroups(marking, concerns, since), PATIENCE_MS);
     return;
   }
-  for (let r = 0; r < handle.ranks; r++) wake(words, r);
+  for (let r = 0; r < handle.ranks; r++) wake(heap, r);
 }
 
 /** Says that the launching thread is done with a world: V8 may collect its memory. */
@@ -158,10 +187,11 @@ export function releaseThreadsHost(handle: ThreadsHandle): void {
 }
 
 /** Wakes a rank whether or not it says that it sleeps. */
-export function wake(words: Int32Array, rank: number): void {
+export function wake(heap: Heap, rank: number): void {
+  const words = heap.words();
   const door = (rankBlock(rank) + RANK.doorbell) / 4;
   Atomics.add(words, door, 1);
-  Atomics.notify(words, door);
+  heap.waiting.notify(words, door);
 }
 
 /** Writes a failure into a group block, unless it has one. */

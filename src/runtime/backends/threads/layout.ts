@@ -16,6 +16,10 @@ export const WORLD = {
   firstGroup: 3,
   /** 1 + the rank whose end ended the generation for everybody; 0 while it lives. Groups opened later are born failed. */
   failedRank: 4,
+  /** How many processes have mapped the memory. */
+  mapped: 5,
+  /** How much of it may be used, in units of LINE, where it does not grow by itself. */
+  committed: 6,
   /** The heap's lock (0 free, else 1 + rank of its holder, or 0xffff for the launcher). */
   lock: 32,
   heapStart: 33,

@@ -278,10 +278,10 @@ export class PairChannels {
 
   /** Wakes a peer that sleeps. */
   #wake(peer: number): void {
-    const { words, ranks } = this.#engine;
+    const { heap, words, ranks } = this.#engine;
     if (Atomics.load(words, WORLD.sleepers) === 0) return;
     const rank = ranks[peer] as number;
-    if (Atomics.load(words, (rankBlock(rank) + RANK.sleeping) / 4) > 0) wake(words, rank);
+    if (Atomics.load(words, (rankBlock(rank) + RANK.sleeping) / 4) > 0) wake(heap, rank);
   }
 
   #peer(rank: number): Peer {

@@ -79,7 +79,7 @@ function slotsOf(f: FunctionBuilder, member: Local, seq: Local): FunctionBuilder
  * (member): wakes the members that sleep. Whoever has come to the end of a call does it, those just woken too: each begins
  * behind itself and leaves out whom another one wakes, so that many are woken side by side, each by one.
  */
-function addRing(module: ModuleBuilder): FunctionBuilder {
+function addRing(module: ModuleBuilder, wake: FunctionBuilder | undefined): FunctionBuilder {
   return module.function(signature(1, 0), (f) => {
     const member = f.param(0);
     const [p, n, left, table, door] = f.locals("i32", "i32", "i32", "i32", "i32");
@@ -98,7 +98,8 @@ function addRing(module: ModuleBuilder): FunctionBuilder {
         f.get(door).i32(1).mem("i32.atomic.rmw.xchg", RANK.rung).op("i32.eqz");
         f.if(() => {
           f.get(door).i32(1).mem("i32.atomic.rmw.add", RANK.doorbell).op("drop");
-          f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
+          if (wake === undefined) f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
+          else f.get(door).call(wake);
         });
       });
       f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
@@ -235,11 +236,16 @@ function addZero(module: ModuleBuilder): void {
   );
 }
 
-/** Compiles kernels and protocol. Made once per world: the module travels to the ranks with the handle. */
-export function buildProtocol(): WasmModule {
+/**
+ * Compiles kernels and protocol. Of threads, made once per world: the module travels to the ranks with the handle.
+ * @param wakes by what a rank wakes another: the engine's own instruction, which reaches threads of one process, or a
+ * function `wake` that is given the address of the other's doorbell
+ */
+export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
   const module = new ModuleBuilder();
+  const wake = wakes === "call" ? module.importFunction("wake", signature(1, 0)) : undefined;
   const typeIndex = addReduceKernels(module);
-  const ring = addRing(module);
+  const ring = addRing(module, wake);
   const publish = addPublish(module);
   const arrived = addArrived(module, ring);
   const finish = addFinish(module);

@@ -44,6 +44,8 @@ import { setCounts, setOperator } from "./work-parameters.ts";
 export interface GroupOwner extends MemoryOwner {
   readonly timeoutMs: number;
   readonly strictWork: boolean;
+  /** The backend's. */
+  readonly name: string;
   capabilities(): Capabilities;
   /** Opens this rank's end of a group. All members name the same ranks and purpose. */
   open(name: string, ranks: readonly number[], purpose: string): Communicator;
@@ -68,7 +70,7 @@ export class ThreadsGroup implements GroupDriver {
     this.#engine = engine;
     this.capabilities = owner.capabilities();
     const { name, ranks, me, generation } = engine;
-    this.place = { backend: "threads", group: name, rank: me, ranks, generation };
+    this.place = { backend: owner.name, group: name, rank: me, ranks, generation };
     this.#fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
     this.communicator = new GroupCommunicator(this);
   }

@@ -3,7 +3,9 @@
  * hash table that nothing leaves; when it is full, or an answer takes too long, a rank finds out for itself.
  */
 import type { SharedVerdicts } from "../../../authoring/plan/index.ts";
+import type { Heap } from "./heap.ts";
 import { VERDICT, WORLD } from "./layout.ts";
+import type { WordWaiting } from "./shared-world.ts";
 
 /** States of an entry; of a free one's key nothing is known, and of a claimed one's neither. */
 const STATE = { free: 0, claimed: 1, open: 2, no: 3, yes: 4 } as const;
@@ -15,12 +17,13 @@ const PATIENCE_MS = 5000;
 
 export class VerdictTable implements SharedVerdicts {
   readonly #words: Int32Array;
+  readonly #waiting: WordWaiting;
   /** Entries that this rank has to fill, by question. */
   readonly #own = new Map<string, number>();
 
-  /** @param words of the world, from its beginning */
-  constructor(words: Int32Array) {
-    this.#words = words;
+  constructor(heap: Heap) {
+    this.#words = heap.words();
+    this.#waiting = heap.waiting;
   }
 
   ask(question: string): boolean | undefined {
@@ -48,13 +51,13 @@ export class VerdictTable implements SharedVerdicts {
     if (state === undefined) return;
     this.#own.delete(question);
     Atomics.store(this.#words, state, answer ? STATE.yes : STATE.no);
-    Atomics.notify(this.#words, state);
+    this.#waiting.notify(this.#words, state);
   }
 
   #answer(state: number, question: string): boolean | undefined {
     const words = this.#words;
     // Asked again by the rank that is to answer: nobody else will.
-    if (!this.#own.has(question)) Atomics.wait(words, state, STATE.open, PATIENCE_MS);
+    if (!this.#own.has(question)) this.#waiting.wait(words, state, STATE.open, PATIENCE_MS);
     const now = Atomics.load(words, state);
     return now === STATE.open ? undefined : now === STATE.yes;
   }

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ModuleBuilder } from "./assembler.ts";
+import { type FunctionBuilder, ModuleBuilder } from "./assembler.ts";
 import { compileModule, instantiate, newSharedMemory, type WasmFunction } from "./webassembly.ts";
 
 const memory = newSharedMemory(1, 1);
@@ -28,6 +28,21 @@ describe("the assembler", () => {
       });
       expect(constant()).toBe(value);
     }
+  });
+
+  it("imports functions, which are numbered before the module's own", () => {
+    const heard: number[] = [];
+    const module = new ModuleBuilder();
+    const hear = module.importFunction("hear", { params: ["i32"], results: [] });
+    const twice = module.function({ params: ["i32"], results: [] }, (f) => {
+      for (let i = 0; i < 2; i++) f.get(f.param(0)).call(hear);
+    });
+    const call = (f: FunctionBuilder) => f.i32(7).call(twice).i32(8).call(hear);
+    module.function({ params: [], results: [] }, call, "run");
+    expect(() => module.importFunction("late", { params: [], results: [] })).toThrow("late is imported before");
+    const functions = { hear: (value = 0) => void heard.push(value) };
+    instantiate<{ run: WasmFunction }>(compileModule(module.encode()), memory, functions).run();
+    expect(heard).toEqual([7, 7, 8]);
   });
 
   it("writes loops, branches, locals and calls", () => {

@@ -205,6 +205,7 @@ export class FunctionBuilder {
 /** A module that imports the shared memory `env.memory`, up to 4 GiB. */
 export class ModuleBuilder {
   readonly #types: Signature[] = [];
+  readonly #imports: { name: string; signature: Signature }[] = [];
   readonly #functions: FunctionBuilder[] = [];
   readonly #exports: { name: string; index: number }[] = [];
   readonly #table: number[] = [];
@@ -214,8 +215,14 @@ export class ModuleBuilder {
     const found = this.#types.findIndex((type) => JSON.stringify(type) === key);
     return found >= 0 ? found : this.#types.push(signature) - 1;
   }
+  /** Imports the function `env.name`. Before any function of the module's own: their numbers follow. */
+  importFunction(name: string, signature: Signature): FunctionBuilder {
+    invariant(this.#functions.length === 0, `${name} is imported before functions are made`);
+    this.typeIndex(signature);
+    return new FunctionBuilder(this.#imports.push({ name, signature }) - 1, signature);
+  }
   function(signature: Signature, body: (f: FunctionBuilder) => void, exportName?: string): FunctionBuilder {
-    const f = new FunctionBuilder(this.#functions.length, signature);
+    const f = new FunctionBuilder(this.#imports.length + this.#functions.length, signature);
     this.typeIndex(signature);
     this.#functions.push(f);
     body(f);
@@ -232,12 +239,15 @@ export class ModuleBuilder {
     const valueTypes = (types: readonly ValueType[]) => vector(types.map((type) => [VALUE_TYPES[type]]));
     const types = this.#types.map(({ params, results }) => join([[0x60], valueTypes(params), valueTypes(results)]));
     const memory = join([text("env"), text("memory"), [0x02, 0x03], unsigned(0), unsigned(65_536)]);
+    const imports = this.#imports.map(({ name, signature }) =>
+      join([text("env"), text(name), [0x00], unsigned(this.typeIndex(signature))]),
+    );
     const tableSize = unsigned(this.#table.length);
     const elements = vector(this.#table.map((index) => unsigned(index)));
     return join([
       [0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
       section(1, vector(types)),
-      section(2, vector([memory])),
+      section(2, vector([memory, ...imports])),
       section(3, vector(this.#functions.map((f) => unsigned(this.typeIndex(f.signature))))),
       section(4, vector([join([[0x70, 0x01], tableSize, tableSize])])),
       section(7, vector(this.#exports.map(({ name, index }) => join([text(name), [0x00], unsigned(index)])))),

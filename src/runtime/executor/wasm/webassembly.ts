@@ -39,7 +39,11 @@ export function compileModule(bytes: Uint8Array<ArrayBuffer>): WasmModule {
   return new api.Module(bytes);
 }
 
-/** Instantiates a module that imports `env.memory`. */
-export function instantiate<Exports>(module: WasmModule, memory: WasmMemory): Exports {
-  return new api.Instance(module, { env: { memory } }).exports as Exports;
+/** Instantiates a module that imports `env.memory`, and functions by their names. */
+export function instantiate<Exports>(
+  module: WasmModule,
+  memory: WasmMemory,
+  functions: Readonly<Record<string, (...args: number[]) => void>> = {},
+): Exports {
+  return new api.Instance(module, { env: { memory, ...functions } }).exports as Exports;
 }
