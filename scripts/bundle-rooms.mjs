@@ -27,6 +27,7 @@ const BUNDLED = [
   "runtime/progress",
   "runtime/executor",
   "runtime/backends/threads",
+  "runtime/backends/shm",
   "runtime/backends/tcp",
   "runtime/backends/nccl",
   "runtime/backends/cuda",

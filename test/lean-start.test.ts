@@ -28,6 +28,7 @@ function loadedBy(...entries: string[]): { readonly files: readonly string[]; re
 
 it.each([
   ["threads", "threads"],
+  ["shm", "shm"],
   ["nccl", "nccl"],
   ["mpi", "mpi"],
   ["cuda", "nccl"],

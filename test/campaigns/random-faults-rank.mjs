@@ -1,5 +1,5 @@
 /** What each rank of random-faults.mjs does: seeded random collectives with checked results, until it is told to break. */
-import { existsSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** A small generator (mulberry32): every rank draws the same calls. */
@@ -52,6 +52,9 @@ async function callOnce(world, draw) {
   } else await comm.barrier();
 }
 
+/** Descriptors that a fault has used up, until the next generation. */
+const taken = [];
+
 /** How a rank breaks itself; those that return go on. */
 const BREAKS = {
   throw: () => {
@@ -78,7 +81,6 @@ const BREAKS = {
   mismatch: (world) => world.comm.allReduce(world.tensor("f64", [3])),
   leave: (world) => world.rebuild(),
   descriptors: (world) => {
-    const taken = [];
     try {
       for (;;) taken.push(openSync("/dev/null", "r"));
     } catch {
@@ -127,6 +129,8 @@ export default async function run(first, { folder, seed }) {
       say({ kind: "told", ...about, at: Date.now(), code: error.code, dead: error.rank, message });
       if (error.code === undefined) throw error;
       world = await world.rebuild();
+      // The next fault is another one's.
+      for (const fd of taken.splice(0)) closeSync(fd);
     }
   }
 }

@@ -50,7 +50,10 @@ export const ROOMS = [
 export type Room = (typeof ROOMS)[number];
 
 /** Backends that are another one and more. */
-const STANDS_ON: Readonly<Record<string, string>> = { "runtime/backends/cuda": "runtime/backends/nccl" };
+const STANDS_ON: Readonly<Record<string, string>> = {
+  "runtime/backends/shm": "runtime/backends/threads",
+  "runtime/backends/cuda": "runtime/backends/nccl",
+};
 
 /** The files through which other rooms come in. */
 const DOORS = ["index.ts", "internal.ts"];

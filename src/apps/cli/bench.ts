@@ -50,7 +50,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <how>", "what a rank runs in (thread, but for tcp and mpi: process)").choices(ISOLATIONS),
+      new Option("--isolation <how>", "what a rank runs in (thread, but for shm, tcp and mpi: process)").choices(
+        ISOLATIONS,
+      ),
     )
     .option(
       "--backend-option <key=value>",

@@ -72,7 +72,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <isolation>", "what a rank runs in (thread, but for tcp and mpi: process)").choices(
+      new Option("--isolation <isolation>", "what a rank runs in (thread, but for shm, tcp and mpi: process)").choices(
         ISOLATIONS,
       ),
     )

@@ -7,6 +7,7 @@ export { boundTo } from "./affinity.ts";
 export { endWithParent, exitNow } from "./exit.ts";
 export { ffiProblem } from "./ffi-problem.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";
+export { type FutexCalls, futexCalls } from "./futex.ts";
 export {
   type Attempt,
   candidates,

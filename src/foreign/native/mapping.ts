@@ -71,16 +71,19 @@ export function mapShared(fd: number, sizeBytes: number): SharedMapping {
  * Maps the first `sizeBytes` of an open file over memory that is there already, such as a WebAssembly memory's: what the
  * engine's code reads and writes there is shared by processes from now on. The memory begins on a page of its own, keeps its
  * address, and goes with its owner; what it held is lost.
+ * @returns lets the file go: the memory is zeros that are private to this process then
  * @throws UnavailableError without FFI, or on other systems; NativeError, InvalidArgumentError for memory on no page boundary
  */
-export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: number): void {
+export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: number): () => void {
   const address = addressOf(new Uint8Array(memory));
   const isWhole = address % BigInt(LEAST_PAGE_BYTES) === 0n && sizeBytes % LEAST_PAGE_BYTES === 0;
   if (!isWhole || sizeBytes > memory.byteLength) {
     throw new InvalidArgumentError("memory", `${sizeBytes} of ${memory.byteLength} bytes at ${address}`, "whole pages");
   }
   const flags = MAP_SHARED | MAP_FIXED;
-  if (libc().mmap(address, sizeBytes, PROT_READ_WRITE, flags, fd, 0) === -1) {
+  const { mmap } = libc();
+  if (mmap(address, sizeBytes, PROT_READ_WRITE, flags, fd, 0) === -1) {
     throw new NativeError("C library", "mmap", koffi().errno(), `cannot map ${sizeBytes} bytes over memory`);
   }
+  return () => void mmap(address, sizeBytes, PROT_READ_WRITE, MAP_NOTHING_HERE, -1, 0);
 }

@@ -1,5 +1,5 @@
 /**
- * The Communicator contract: what every backend (threads, tcp, mpi, nccl, cuda) implements and the conformance suite
+ * The Communicator contract: what every backend (threads, shm, tcp, mpi, nccl, cuda) implements and the conformance suite
  * checks. Shapes: `n` is the size of the group, `count` an element count.
  *
  * Issuing validates first and then queues; it never waits for a peer beyond a short bounded spin. Calls of a group run

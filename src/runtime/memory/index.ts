@@ -7,6 +7,13 @@ export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
 export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
 export type { Fingerprint, GroupControl } from "./group-control.ts";
+export {
+  createGrowingArena,
+  type GrowingArena,
+  type OpenArena,
+  openGrowingArena,
+  removeGrowingArena,
+} from "./growing-arena.ts";
 export { createHostControl, hostSegment, releaseHostControl } from "./host-control.ts";
 export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";

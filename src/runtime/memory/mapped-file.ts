@@ -5,7 +5,7 @@
  * and start time, and removed by the next maker.
  */
 import { randomBytes } from "node:crypto";
-import { closeSync, constants, fstatSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, statfsSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { OutOfMemoryError } from "../../core/index.ts";
@@ -64,9 +64,7 @@ function createFile(folder: string, sizeBytes: number, header: ((nonce: Buffer) 
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   const fd = openSync(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
-    // Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS).
-    const zeros = Buffer.alloc(Math.min(sizeBytes, RESERVE_BYTES));
-    for (let at = 0; at < sizeBytes; ) at += writeSync(fd, zeros, 0, Math.min(zeros.length, sizeBytes - at), at);
+    writeZeros(fd, 0, sizeBytes);
     const head = header?.(nonce);
     if (head !== undefined) writeSync(fd, head, 0, head.length, 0);
     return path;
@@ -88,6 +86,20 @@ export function withMappedFile<T>(
   refuse: (problem: string, cause?: unknown) => never,
   use: (fd: number) => T,
 ): T {
+  const fd = openMappedFile(path, { from: sizeBytes, to: sizeBytes }, refuse);
+  try {
+    return use(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** As `withMappedFile`, for a file that its users may have made longer. @returns its descriptor */
+export function openMappedFile(
+  path: string,
+  bytes: { readonly from: number; readonly to: number },
+  refuse: (problem: string, cause?: unknown) => never,
+): number {
   let fd: number;
   try {
     fd = openSync(path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
@@ -100,11 +112,33 @@ export function withMappedFile<T>(
     if (process.geteuid !== undefined && file.uid !== process.geteuid()) refuse(`it belongs to user ${file.uid}`);
     if ((file.mode & 0o077) !== 0) refuse(`others may open it (mode ${(file.mode & 0o777).toString(8)})`);
     if (file.nlink > 1) refuse("it has a second name");
-    if (file.size !== sizeBytes) refuse(`it has ${file.size} bytes instead of ${sizeBytes}`);
-    return use(fd);
-  } finally {
+    const { from, to } = bytes;
+    if (file.size < from || file.size > to)
+      refuse(`it has ${file.size} bytes instead of ${from}${from < to ? ` to ${to}` : ""}`);
+    return fd;
+  } catch (error) {
     closeSync(fd);
+    throw error;
   }
+}
+
+/**
+ * Makes a file longer, or reserves what it has no room for yet, by zeros from one byte to another.
+ * @throws Error of the system, with the file as long as before
+ */
+export function extendMappedFile(fd: number, fromBytes: number, toBytes: number): void {
+  try {
+    writeZeros(fd, fromBytes, toBytes);
+  } catch (error) {
+    ftruncateSync(fd, fromBytes);
+    throw error;
+  }
+}
+
+/** Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS). */
+function writeZeros(fd: number, fromBytes: number, toBytes: number): void {
+  const zeros = Buffer.alloc(Math.min(toBytes - fromBytes, RESERVE_BYTES));
+  for (let at = fromBytes; at < toBytes; ) at += writeSync(fd, zeros, 0, Math.min(zeros.length, toBytes - at), at);
 }
 
 /** Removes a file. Memory that is mapped stays. Idempotent. */

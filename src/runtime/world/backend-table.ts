@@ -9,6 +9,7 @@ import type { BackendKind } from "../comm/index.ts";
 
 const TABLE = {
   threads: async () => (await import("../backends/threads/internal.ts")).THREADS_KIND,
+  shm: async () => (await import("../backends/shm/internal.ts")).SHM_KIND,
   tcp: async () => (await import("../backends/tcp/internal.ts")).TCP_KIND,
   nccl: async () => (await import("../backends/nccl/internal.ts")).NCCL_KIND,
   mpi: async () => (await import("../backends/mpi/internal.ts")).MPI_KIND,

@@ -1,0 +1,71 @@
+/**
+ * Memory of processes that grows: a file (mapped-file.ts) whose whole possible length each of them maps over a WebAssembly
+ * memory, and which is made longer as more is needed. What lies behind its end must not be touched. Who may use how much, and
+ * who has come, its users count in the memory itself.
+ */
+import { closeSync } from "node:fs";
+import { FormatError } from "../../core/index.ts";
+import { mapSharedOver } from "../../foreign/native/index.ts";
+import { createMappedFile, extendMappedFile, nonceOf, openMappedFile, removeMappedFile } from "./mapped-file.ts";
+
+/** Where it is; plain data that travels to the ranks. */
+export interface GrowingArena {
+  readonly path: string;
+  /** Of the file, when it was made and at most: whole pages. */
+  readonly firstBytes: number;
+  readonly limitBytes: number;
+}
+
+/** An arena, mapped. */
+export interface OpenArena {
+  /** Makes the file longer. @throws Error of the system, with nothing changed */
+  extend(fromBytes: number, toBytes: number): void;
+  /** Closes the file; what is mapped stays. Idempotent. */
+  close(): void;
+  /** Also lets the memory go, which is zeros then. Idempotent. */
+  release(): void;
+}
+
+/** Makes an arena of zeros. @throws OutOfMemoryError when no folder has room for its beginning */
+export function createGrowingArena(firstBytes: number, limitBytes: number): GrowingArena {
+  return { path: createMappedFile("memory that processes share", firstBytes), firstBytes, limitBytes };
+}
+
+/** Removes its file. Memory that is mapped stays. Idempotent. */
+export function removeGrowingArena({ path }: GrowingArena): void {
+  removeMappedFile(path);
+}
+
+/**
+ * Maps an arena over `memory`.
+ * @throws FormatError when the file is not what `arena` says, or not this user's alone; NativeError, UnavailableError
+ */
+export function openGrowingArena(arena: GrowingArena, memory: SharedArrayBuffer): OpenArena {
+  const { path, firstBytes, limitBytes } = arena;
+  const refuse = (problem: string, cause?: unknown): never => {
+    throw new FormatError(path, `is no shared memory of this world: ${problem}`, { cause });
+  };
+  if (nonceOf(path) === undefined) refuse("its name is not one");
+  const fd = openMappedFile(path, { from: firstBytes, to: limitBytes }, refuse);
+  let isOpen = true;
+  const close = () => {
+    if (isOpen) closeSync(fd);
+    isOpen = false;
+  };
+  let unmap: (() => void) | undefined;
+  try {
+    unmap = mapSharedOver(memory, fd, limitBytes);
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return {
+    extend: (fromBytes, toBytes) => extendMappedFile(fd, fromBytes, toBytes),
+    close,
+    release: () => {
+      close();
+      unmap?.();
+      unmap = undefined;
+    },
+  };
+}
