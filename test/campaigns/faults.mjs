@@ -1,7 +1,7 @@
 /**
  * The fault campaign: one world that is broken again and again, and must come back each time with typed errors on every
  * survivor, right sums, and no device memory lost. Run on a host with GPUs after `npm run build`:
- *   node test/campaigns/faults.mjs [--backend nccl] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5]
+ *   node test/campaigns/faults.mjs [--backend nccl|cuda|…] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5]
  *                                  [--only KIND,KIND] [--deadline MS] [--big ELEMENTS] [--json]
  * A KIND is a way to break, alone or with the way in which the survivors wait: see kinds.mjs.
  * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone,
@@ -50,7 +50,7 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => {
   };
 });
 const { ranks, deadlineMs } = flags;
-const onDevices = flags.backend === "nccl";
+const onDevices = flags.backend === "nccl" || flags.backend === "cuda";
 const byProcess = flags.isolation === "process";
 const killings = ["throw", "exit", "callback", "midflight"];
 if (byProcess) killings.push(...ENDS_PROCESS);

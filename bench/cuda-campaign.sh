@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What a host with two GPUs is asked in one go: times beside NCCL and MSCCL++, plans against the CPU executor, millions of calls.
+# Steps have limits of their own; one that would end after the last second is left out. In the root of a build:
+#   bash bench/cuda-campaign.sh OUT INPUTS [seconds] [step...]
+# INPUTS: choices.json, cand-main.json, cand-more.json, cand-bf16.json (bench/cuda-backend.mjs), programs.json.gz
+# (bench/device-programs), plans/ and beside (bench/mscclpp). The table of all steps is printed last; OUT gets log and rows.
+set -u
+out=$1 inputs=$2 limit=${3:-560}
+shift 3 2>/dev/null || shift $#
+steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
+# NVLink multicast stays off: on shared hosts it can put GPUs out of service.
+export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
+export XDG_CACHE_HOME=$PWD/.campaign-cache
+mkdir -p "$out" "$XDG_CACHE_HOME"
+log=$out/log.txt rows=$out/rows.jsonl
+: >"$log" >"$rows"
+table=""
+main="all_reduce,all_gather,reduce_scatter" more="all_to_all,broadcast,reduce,gather,scatter"
+backend() { node bench/cuda-backend.mjs "$@" --choices "$inputs/choices.json" --json; }
+# This machine's own table, for programs that take none.
+machine() {
+  node --input-type=module -e 'import { readFileSync } from "node:fs"; const { writeMachineSection } = await import(process.cwd() + "/dist/machine/cost/index.js"); writeMachineSection(process.argv[1], "choices", { chorale: "campaign", date: "2026-11-24", data: JSON.parse(readFileSync(process.argv[2], "utf8")) })' "$1" "$inputs/choices.json"
+}
+run() {
+  case $1 in
+  smi) nvidia-smi -L && nvidia-smi topo -m && nvidia-smi --query-gpu=driver_version,clocks.sm,clocks.mem,power.draw --format=csv ;;
+  beside) "$inputs/beside" collectives --to 1073741824 --dtypes f32,bf16 ;;
+  thread) backend thread --ops $main --to 1073741824 --candidates "$inputs/cand-main.json" ;;
+  process) backend process --ops $main --to 1073741824 --candidates "$inputs/cand-main.json" ;;
+  calls) backend thread --ops all_reduce --to 1024 --calls && backend process --ops all_reduce --to 1024 --calls ;;
+  more-thread) backend thread --ops $more --candidates "$inputs/cand-more.json" ;;
+  more-process) backend process --ops $more --candidates "$inputs/cand-more.json" ;;
+  bf16) backend thread --ops all_reduce,reduce_scatter --dtypes bf16 --candidates "$inputs/cand-bf16.json" ;;
+  executor) "$inputs/beside" executor "$inputs/plans" ;;
+  ours) node bench/mscclpp/ours.mjs "$inputs/plans" ;;
+  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --worlds 10 ;;
+  programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --worlds 10 ;;
+  soak) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --json --seconds 45 ;;
+  soak-process) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --isolation process --graph 2000000 --direct 100000 --racing 100000 --json --seconds 25 ;;
+  faults) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --isolation process --ranks 2 --kills 10 --each 1 --json ;;
+  faults-thread) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
+  conformance) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
+  llama) for b in cuda nccl cuda nccl; do echo "$b"; node bench/gpu-llama.mjs --bench --tp 2 --context 128 --repeats 3 --steps 64 --backend $b; done ;;
+  *) echo "no step $1"; return 2 ;;
+  esac
+}
+limit_of() {
+  case $1 in
+  smi) echo 10 ;; beside) echo 70 ;; thread | process) echo 110 ;; calls) echo 30 ;; executor) echo 45 ;; ours) echo 60 ;;
+  programs*) echo 100 ;; soak) echo 75 ;; soak-process) echo 50 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
+  esac
+}
+for step in $steps; do
+  left=$((limit - SECONDS)) most=$(limit_of "$step")
+  if [ "$left" -lt 12 ]; then
+    table+="$step: left out"$'\n'
+    continue
+  fi
+  [ "$most" -gt "$left" ] && most=$left
+  begin=$SECONDS
+  echo "== $step" >>"$log"
+  export -f run backend machine
+  export inputs main more
+  timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
+  status=$?
+  cat "$out/step.out" "$out/step.err" >>"$log"
+  # Rows of any step: lists or one object a line, with the step's name.
+  node bench/cuda-campaign-rows.mjs "$step" <"$out/step.out" >>"$rows"
+  table+="$step: status $status, $((SECONDS - begin)) s"$'\n'
+  [ "$status" -ne 0 ] && table+="$(tail -n 3 "$out/step.err" | cut -c1-300)"$'\n'
+  rm -f "$out/step.out" "$out/step.err"
+done
+node bench/cuda-campaign-rows.mjs --table "$rows" | tee "$out/table.md"
+echo "$table" | tee -a "$out/table.md"
