@@ -22,8 +22,9 @@ import { Fabric } from "./placement/fabric.ts";
 import { OBJECTIVES, type Objective, PLAN_AXES, type Rejected, type ShardingPlan } from "./plan.ts";
 import { rolloutWorkload, withRollout } from "./rollout.ts";
 import { buildPlan, modelSummary } from "./search/build-plan.ts";
+import type { Constraints } from "./search/enumerate.ts";
 import type { NearLayout } from "./search/near-layouts.ts";
-import { type Constraints, search } from "./search/search.ts";
+import { search } from "./search/search.ts";
 import { TableCache } from "./search/stage-tables.ts";
 import { resolveWorkload, type Workload, type WorkloadRequest } from "./search/workload.ts";
 

@@ -201,6 +201,8 @@ export const shardingPlanSchema = z.object({
         z.object({ kind: z.literal("prefix"), tokens: positive }),
       ])
       .optional(),
+    /** Chunks of layers of each stage where training interleaves its pipeline. */
+    pipelineChunks: positive.optional(),
     /** What was asked for beyond the defaults; absent where it was not. */
     pipelineSchedule: z.string().optional(),
     offload: z.string().optional(),

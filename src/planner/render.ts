@@ -31,6 +31,13 @@ function stepText({ estimates, workload }: ShardingPlan): string {
   return `a step of ${tokens.toFixed(1)} tokens`;
 }
 
+/** How micro-batches pass through a pipeline. */
+function pipelineText({ mesh, workload }: ShardingPlan): string {
+  const { pipelineChunks: chunks, pipelineSchedule } = workload;
+  if (mesh.axes.pp === 1) return "";
+  return chunks === undefined ? `, ${pipelineSchedule ?? "1f1b"}` : `, interleaved in ${chunks} chunks a stage`;
+}
+
 function estimateLines(plan: ShardingPlan): string[] {
   const { estimates } = plan;
   const generates = plan.workload.outputTokens > 0;
@@ -45,7 +52,7 @@ function estimateLines(plan: ShardingPlan): string[] {
     return [
       `step        ${ms(estimates.stepMs)}, ${short(estimates.tokensPerSecond)} tokens/s, MFU ${(estimates.mfu * 100).toFixed(0)} %`,
       ...(estimates.rolloutMs === undefined ? [] : [`rollout     ${ms(estimates.rolloutMs)} of the step`]),
-      `passes      ${estimates.microbatches} of micro-batch ${plan.workload.microBatch ?? 1}, checkpointing ${plan.workload.checkpointing ?? "none"}`,
+      `passes      ${estimates.microbatches} of micro-batch ${plan.workload.microBatch ?? 1}, checkpointing ${plan.workload.checkpointing ?? "none"}${pipelineText(plan)}`,
       `bottleneck  ${estimates.bottleneck}`,
       ...price,
       ...cost,

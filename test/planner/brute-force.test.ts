@@ -9,6 +9,7 @@ import type { Inventory } from "../../src/machine/topology/index.ts";
 import { CHECKPOINTING, type PlanAxisSizes, type PlanRequest, planModel } from "../../src/planner/index.ts";
 import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.ts";
 import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
+import { allowsLayers, chunkCounts, makesRounds } from "../../src/planner/search/chunks.ts";
 import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
 import { axesProblem } from "../../src/planner/search/legality.ts";
 import type { Candidate } from "../../src/planner/search/schedule.ts";
@@ -69,6 +70,9 @@ function byStage(ids: readonly string[], { dp, pp, ep, tp }: PlanAxisSizes): str
   ).flat(2);
 }
 
+const interleavings = (numLayers: number, pp: number, microbatches: number): readonly number[] =>
+  makesRounds(pp, microbatches) ? [...chunkCounts(numLayers, pp), 1] : [1];
+
 class BruteForce {
   readonly #request: PlanRequest;
   readonly #inventory: Inventory;
@@ -99,6 +103,7 @@ class BruteForce {
         zeroStage: 0,
         microBatch: 1,
         checkpointing: "none",
+        chunks: 1,
       };
       const score = this.#candidate(candidate);
       if (score < best.score) best = { score, axes };
@@ -122,13 +127,14 @@ class BruteForce {
       const fills = (size: number) => batchPerReplica % size === 0 && (size === 1 || batchPerReplica / size >= axes.pp);
       for (const zeroStage of [0, 1, 2, 3] as const)
         for (const microBatch of [1, 2, 4, 8, 16].filter(fills))
-          for (const checkpointing of CHECKPOINTING) {
-            const candidate = { axes, batchPerReplica, zeroStage, microBatch, checkpointing };
-            for (const order of [byReplica(ids, axes), byStage(ids, axes)]) {
-              const score = this.#trained(candidate, order);
-              if (score < best.score) best = { score, candidate };
+          for (const chunks of interleavings(model.numLayers, axes.pp, batchPerReplica / microBatch))
+            for (const checkpointing of CHECKPOINTING) {
+              const candidate = { axes, batchPerReplica, zeroStage, microBatch, checkpointing, chunks };
+              for (const order of [byReplica(ids, axes), byStage(ids, axes)]) {
+                const score = this.#trained(candidate, order);
+                if (score < best.score) best = { score, candidate };
+              }
             }
-          }
     }
     return best;
   }
@@ -203,6 +209,7 @@ class BruteForce {
     const totals = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0 };
     for (const [index, stage] of stages.entries()) {
       const [first = 0, end = 0] = [bounds[index], bounds[index + 1]];
+      if (!allowsLayers(candidate.chunks, index, stages.length, end - first)) return Number.POSITIVE_INFINITY;
       const memory = Object.values(stage.memory(first, end, index)).reduce((sum, bytes) => sum + bytes, 0);
       if (memory > stage.blockClass.kind.availableBytes) return Number.POSITIVE_INFINITY;
       const time = stage.time(first, end, index === 0, index === stages.length - 1);

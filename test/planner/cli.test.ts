@@ -264,4 +264,16 @@ describe("speed of planning", () => {
     }
     expect(cpuMs(() => void planModel({ model: modelPreset("llama-3.1-8b"), inventory: one }))).toBeLessThan(50);
   });
+
+  it("of a batch of 15,360 on 2,048 GPUs few candidates are made, and fewer judged", async () => {
+    const { modelPreset, planModel } = await import("../../src/planner/index.ts");
+    const inventory = parseSystem("256x hgx-h100-8");
+    if (inventory === undefined) throw new Error("no preset");
+    const request = { model: modelPreset("mixtral-8x22b"), inventory, train: "full", batch: 15_360 };
+    const { numCandidates, numJudged, plans } = planModel(request);
+    expect(plans).toHaveLength(1);
+    // Made all at once, these were 1.2 million, 1,556 of them judged.
+    expect(numCandidates).toBeLessThan(50_000);
+    expect(numJudged).toBeLessThan(1000);
+  });
 });

@@ -204,6 +204,30 @@ describe("costs and lists", () => {
     expect([code, err]).toEqual([2, expect.stringContaining("--prices")]);
   });
 
+  it.each([
+    ["mixtral-8x7b", "hgx-h100-8", { batch: 16 }],
+    ["llama-3.1-8b", "hgx-h100-8", { train: "full", batch: 64, contextTokens: 4096 }],
+  ])("of %s on %s (%o), every layout within 10 %% is listed", (name, hardware, more) => {
+    const request = { model: modelPreset(name), inventory: machine(hardware), ...more };
+    const { plans, near } = planModel(request);
+    const best = plans[0]?.score ?? 0;
+    const listed = new Set([...near.map(({ axes }) => axes), plans[0]?.mesh.axes].map((axes) => JSON.stringify(axes)));
+    const missing: string[] = [];
+    for (const dp of [1, 2, 4, 8])
+      for (const pp of [1, 2, 4, 8])
+        for (const ep of [1, 2, 4, 8])
+          for (const tp of [1, 2, 4, 8]) {
+            const isDense = ep > 1 && name.startsWith("llama");
+            if (dp * pp * ep * tp > 8 || isDense) continue;
+            const constrain = { dp, pp, ep, cp: 1, tp };
+            const [plan] = planModel({ ...request, constrain, explainNothing: false }).plans;
+            if (plan === undefined || plan.score > best * 1.1) continue;
+            if (!listed.has(JSON.stringify(plan.mesh.axes))) missing.push(JSON.stringify(plan.mesh.axes));
+          }
+    expect(missing).toEqual([]);
+    expect(near.length).toBeGreaterThan(0);
+  });
+
   it("layouts within 10 % of the chosen one are listed, nearest first", () => {
     const { plans, near } = planModel({
       model: modelPreset("llama-3.1-70b"),

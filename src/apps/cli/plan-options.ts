@@ -72,7 +72,10 @@ export function addModelOfTimeOptions(command: Command): Command {
     .option("--optimizer <name>", `training: ${list(OPTIMIZERS)} (default: adamw)`)
     .option("--gradients <dtype>", `training: ${list(GRADIENT_FORMATS)} (default: bf16)`)
     .option("--train-precision <dtype>", `training: linear layers in ${list(TRAIN_PRECISIONS)} (default: bf16)`)
-    .option("--pipeline-schedule <name>", `training: ${list(PIPELINE_SCHEDULES)} (default: interleaved)`)
+    .option(
+      "--pipeline-schedule <name>",
+      `training: ${list(PIPELINE_SCHEDULES)} (default: interleaved where the layers divide, else 1f1b)`,
+    )
     .option("--offload <what>", `training: to host memory: ${list(OFFLOADS)} (default: none)`)
     .option(
       "--rollout <tokens>",

@@ -107,6 +107,8 @@ export const FLAGS: Readonly<Record<ExportTarget, readonly string[]>> = {
     "--pipeline-model-parallel-size",
     "--context-parallel-size",
     "--expert-model-parallel-size",
+    "--account-for-embedding-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split",
     "--decoder-first-pipeline-num-layers",
     "--decoder-last-pipeline-num-layers",
     "--num-layers",

@@ -15,12 +15,21 @@ import { ropeScaling } from "./serving.ts";
 import { HALF_NOTE, scheduleNotes, trainsInHalf } from "./training-duties.ts";
 
 const TARGET = "megatron-lm";
-/** Chunks of layers of a stage that the planner's interleaved schedule counts on. */
-const CHUNKS = 4;
 
 /** A first or last stage of another size; other splits have no flags. */
-function unevenFlags(counts: readonly number[]): string[] {
+function unevenFlags(counts: readonly number[], chunks: number): string[] {
   if (isEven(counts)) return [];
+  // The embedding and the loss in place of a layer each.
+  const [embedding, loss] = [counts[0] ?? 0, counts.at(-1) ?? 0].map((count) => (count % chunks === 0 ? 0 : 1));
+  const filled = counts.map(
+    (count, stage) => count + (stage === 0 ? (embedding ?? 0) : stage === counts.length - 1 ? (loss ?? 0) : 0),
+  );
+  if (isEven(filled)) {
+    return [
+      ...(embedding === 1 ? ["--account-for-embedding-in-pipeline-split"] : []),
+      ...(loss === 1 ? ["--account-for-loss-in-pipeline-split"] : []),
+    ];
+  }
   const middle = counts.slice(1, -1);
   if (!isEven(middle.length > 0 ? middle : [0])) {
     throw refusal(`a split of ${counts.join(", ")} layers`, TARGET, "only its first and last stage may differ");
@@ -31,12 +40,10 @@ function unevenFlags(counts: readonly number[]): string[] {
   ];
 }
 
-/** The pipeline's schedule: what was asked for, or the planner's own, where the layers allow it. */
+/** The pipeline's schedule. */
 function schedule(plan: ShardingPlan): { flags: string[]; notes: string[] } {
-  const { pp } = plan.mesh.axes;
-  const { pipelineSchedule: asked } = plan.workload;
-  if (pp === 1) return { flags: [], notes: scheduleNotes(plan) };
-  if (asked === "1f1b") return { flags: [], notes: [] };
+  const { pipelineSchedule: asked, pipelineChunks: chunks } = plan.workload;
+  if (plan.mesh.axes.pp === 1) return { flags: [], notes: scheduleNotes(plan) };
   if (asked === "zero-bubble") {
     throw refusal(
       "--pipeline-schedule zero-bubble",
@@ -44,14 +51,10 @@ function schedule(plan: ShardingPlan): { flags: string[]; notes: string[] } {
       "it has 1F1B and interleaved schedules: plan with --pipeline-schedule interleaved or 1f1b",
     );
   }
-  const microbatches = plan.estimates.kind === "training" ? plan.estimates.microbatches : 0;
-  const divides = stageLayers(plan).every((count) => count % CHUNKS === 0) && microbatches % pp === 0;
-  if (divides) return { flags: ["--num-virtual-stages-per-pipeline-rank", String(CHUNKS)], notes: [] };
-  const why = `stages of ${stageLayers(plan).join(", ")} layers with ${microbatches} microbatches do not divide into ${CHUNKS} chunks and rounds of ${pp}`;
-  if (asked !== undefined) {
-    throw refusal("--pipeline-schedule interleaved", TARGET, `${why}: plan with --pipeline-schedule 1f1b`);
-  }
-  return { flags: [], notes: [`runs 1F1B, since ${why}: --pipeline-schedule 1f1b plans for that`] };
+  return {
+    flags: chunks === undefined ? [] : ["--num-virtual-stages-per-pipeline-rank", String(chunks)],
+    notes: [],
+  };
 }
 
 function optimizer({ workload }: ShardingPlan): string[] {
@@ -114,7 +117,7 @@ export const megatron: Exporter = (plan, { numHosts }) => {
       ["--context-parallel-size", cp],
       ["--expert-model-parallel-size", ep],
     ]),
-    ...unevenFlags(stageLayers(plan)),
+    ...unevenFlags(stageLayers(plan), workload.pipelineChunks ?? 1),
     ...scheduleFlags,
     ...["--num-layers", String(model.numLayers), "--hidden-size", String(model.hiddenSize)],
     ...["--num-attention-heads", String(model.numHeads)],

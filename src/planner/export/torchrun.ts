@@ -27,9 +27,15 @@ const SCHEDULES: Readonly<Record<string, string>> = wordTable({
   "zero-bubble": "ScheduleInterleavedZeroBubble",
 });
 
+function pipelineDuty({ workload }: ShardingPlan): string {
+  const { pipelineChunks: chunks, pipelineSchedule = chunks === undefined ? "1f1b" : "interleaved" } = workload;
+  const each = chunks === undefined ? "" : `, ${chunks} stages of it a rank`;
+  return `run torch.distributed.pipelining's ${SCHEDULES[pipelineSchedule]}${each}`;
+}
+
 function trainingDuties(plan: ShardingPlan): (string | undefined)[] {
   const { workload, mesh } = plan;
-  const { zeroStage = 0, microBatch = 1, batch, contextTokens, gradients, pipelineSchedule, offload } = workload;
+  const { zeroStage = 0, microBatch = 1, batch, contextTokens, gradients, offload } = workload;
   const { dp, ep, pp } = mesh.axes;
   const steps = Math.max(1, Math.ceil(batch / (dp * ep * microBatch)));
   return [
@@ -41,7 +47,7 @@ function trainingDuties(plan: ShardingPlan): (string | undefined)[] {
     precisionDuty(plan),
     checkpointingDuty(plan),
     offload === undefined ? undefined : OFFLOADS[offload],
-    pp > 1 ? `run torch.distributed.pipelining's ${SCHEDULES[pipelineSchedule ?? "interleaved"]}` : undefined,
+    pp > 1 ? pipelineDuty(plan) : undefined,
     ropeDuty(plan),
   ];
 }

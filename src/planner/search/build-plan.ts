@@ -332,6 +332,7 @@ export function buildPlan(
             checkpointing: evaluated.candidate.checkpointing,
             optimizer: workload.optimizer.name,
             precision: workload.trainPrecision,
+            ...(evaluated.candidate.chunks > 1 ? { pipelineChunks: evaluated.candidate.chunks } : {}),
           }),
       weightFormat: workload.format.name,
       kvFormat: workload.kvName,

@@ -6,12 +6,14 @@ import type { BlockClass } from "../placement/blocks.ts";
 import type { Fabric, GroupLink } from "../placement/fabric.ts";
 import { type Block, nextBlocks, pickBlocks } from "../placement/pick.ts";
 import type { Objective } from "../plan.ts";
+import { allowsLayers, evenStages } from "./chunks.ts";
+import { fitsEvenly } from "./fits.ts";
 import { hostProblem, hostUse } from "./host-memory.ts";
 import type { Candidate, Schedule } from "./schedule.ts";
 import { bestSplit, type Split, type StageChoice, type Totals } from "./split.ts";
 import { StageModel, type StageTime } from "./stage.ts";
 import type { TableCache } from "./stage-tables.ts";
-import { INTERLEAVED_CHUNKS, type PipelineSchedule, type Workload } from "./workload.ts";
+import type { Workload } from "./workload.ts";
 
 /** Times of a replica from its split's totals, in microseconds. */
 export interface ReplicaTimes {
@@ -21,20 +23,10 @@ export interface ReplicaTimes {
   readonly fillUs: number;
 }
 
-/**
- * Share of 1F1B's bubble that a schedule leaves: an interleaved one a part for each of the chunks of a stage (arXiv
- * 2104.04473; published recipes have 4 to 8 of them), zero-bubble a third (arXiv 2401.10241).
- */
-const BUBBLE: Readonly<Record<PipelineSchedule, number>> = {
-  "1f1b": 1,
-  interleaved: 1 / INTERLEAVED_CHUNKS,
-  "zero-bubble": 1 / 3,
-};
-
 /** Pipelining: microbatches follow each other, the slowest stage sets the pace. */
 export function replicaTimes(workload: Workload, schedule: Schedule, totals: Totals): ReplicaTimes {
   if (workload.mode === "training") {
-    const idle = BUBBLE[workload.pipelineSchedule] * (totals.sumA - totals.maxA);
+    const idle = schedule.idleShare * (totals.sumA - totals.maxA);
     return { stepUs: schedule.trainBatches * totals.maxA + idle, fillUs: totals.maxB };
   }
   return {
@@ -165,13 +157,18 @@ function splitReplica(
 ): Split | "memory" | "slower" {
   const { model, workload, objective } = context;
   const numStages = candidate.axes.pp;
+  const { chunks } = candidate;
   const size = model.numLayers + 1;
-  // Times depend on the class and on being first or last, memory on the stage too (microbatches in flight).
+  // Times depend on the class, on being first or last and on how many layers of which kind; memory on the stage too
+  // (microbatches in flight).
   const times = new Map<number, StageTime>();
+  const [firstKind] = context.cache.counts;
+  const isFewKinds = model.layerKinds.length <= 2;
   const timeOf = (stage: number, stageModel: StageModel, first: number, end: number): StageTime => {
     const [isFirst, isLast] = [stage === 0, stage === numStages - 1];
     const role = (classes[stage] ?? 0) * 4 + (isFirst ? 1 : 0) + (isLast ? 2 : 0);
-    const at = (role * size + first) * size + end;
+    const ofFirstKind = (firstKind?.[end] ?? 0) - (firstKind?.[first] ?? 0);
+    const at = isFewKinds ? (role * size + ofFirstKind) * size + (end - first) : (role * size + first) * size + end;
     const known = times.get(at);
     if (known !== undefined) return known;
     const time = stageModel.time(first, end, isFirst, isLast);
@@ -210,7 +207,12 @@ function splitReplica(
         batchUs(workload, replicaTimes(workload, schedule, totals)),
         totals.maxMemory,
       ),
-    { withMemory: objective === "memory", limit: context.limit ?? Number.POSITIVE_INFINITY },
+    {
+      withMemory: objective === "memory",
+      limit: context.limit ?? Number.POSITIVE_INFINITY,
+      even: evenStages(model.numLayers, numStages, chunks),
+      allows: (stage, numLayers) => chunks === 1 || allowsLayers(chunks, stage, numStages, numLayers),
+    },
   );
   if (split !== undefined) return split;
   return fitsSomehow(model.numLayers, numStages, memoryOf) ? "slower" : "memory";
@@ -264,15 +266,19 @@ export function evaluate(
   classes: readonly BlockClass[],
 ): Evaluated | Infeasible {
   const { pp, dp } = candidate.axes;
-  const near = evaluateArranged(context, candidate, classes);
   const [only] = classes;
+  if (classes.length === 1 && only !== undefined && only.blocks.length >= pp * dp) {
+    const stage = new StageModel(context.cache, context.model, context.workload, candidate, only, undefined);
+    if (!fitsEvenly(stage)) return tooFull([stage], candidate);
+  }
+  const near = evaluateArranged(context, candidate, classes, "replicas");
   if (context.workload.mode !== "training" || pp === 1 || dp === 1 || only === undefined || classes.length > 1)
     return near;
   const limit = Math.min(
     context.limit ?? Number.POSITIVE_INFINITY,
     "reason" in near ? Number.POSITIVE_INFINITY : near.score,
   );
-  const other = evaluateArranged({ ...context, limit }, candidate, [replicasTogether(only, pp, dp)]);
+  const other = evaluateArranged({ ...context, limit }, candidate, [replicasTogether(only, pp, dp)], "stages");
   if ("reason" in other) return near;
   return "reason" in near || other.score < near.score ? other : near;
 }
@@ -305,8 +311,9 @@ function evaluateArranged(
   context: Context,
   candidate: Candidate,
   classes: readonly BlockClass[],
+  inRows: "replicas" | "stages",
 ): Evaluated | Infeasible {
-  const { model, workload, objective, fabric } = context;
+  const { model, workload, objective, fabric, cache } = context;
   const { pp, dp, ep } = candidate.axes;
   const counts = classes.map((blockClass) => blockClass.blocks.length);
   const total = counts.reduce((sum, count) => sum + count, 0);
@@ -318,13 +325,16 @@ function evaluateArranged(
     };
   }
   const exchanges = dp * ep > 1 && workload.mode === "training";
-  const dpGroup = exchanges ? fabric.group(peersOf(classes, candidate)) : undefined;
+  const [first] = classes;
+  const { cp, tp } = candidate.axes;
+  const ownGroup = () => fabric.group(peersOf(classes, candidate));
+  const isOne = classes.length === 1 && first !== undefined;
+  const name = `${inRows} ${[dp, pp, ep, cp, tp].join()}`;
+  const dpGroup = !exchanges ? undefined : isOne ? cache.groupLink(first.links, name, ownGroup) : ownGroup();
   if (exchanges && dpGroup === undefined) {
     return { kind: "topology", reason: () => "no network joins the hosts of its replicas" };
   }
-  const models = classes.map(
-    (blockClass) => new StageModel(context.cache, model, workload, candidate, blockClass, dpGroup),
-  );
+  const models = classes.map((blockClass) => new StageModel(cache, model, workload, candidate, blockClass, dpGroup));
   const schedule = models[0]?.schedule;
   if (schedule === undefined) return { kind: "topology", reason: () => "there are no devices" };
   const mostMemory = Math.max(...classes.map((blockClass) => blockClass.kind.availableBytes));

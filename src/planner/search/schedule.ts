@@ -14,7 +14,15 @@ export interface Candidate {
   /** Training: sequences of one forward and backward pass, and what is kept for the latter. */
   readonly microBatch: number;
   readonly checkpointing: Checkpointing;
+  /** Chunks of layers that each stage of an interleaved pipeline holds; 1: not interleaved. */
+  readonly chunks: number;
 }
+
+/** What distinguishes nothing in inference. */
+export const PLAIN = { zeroStage: 0, microBatch: 1, checkpointing: "none", chunks: 1 } as const;
+
+/** Share of 1F1B's bubble that a zero-bubble schedule leaves (arXiv 2401.10241). */
+const ZERO_BUBBLE = 1 / 3;
 
 /** How a batch goes through the pipeline. */
 export interface Schedule {
@@ -27,7 +35,10 @@ export interface Schedule {
   readonly prefillSequences: number;
   /** Microbatches of one training step. */
   readonly trainBatches: number;
+  /** Share of 1F1B's bubble that the schedule leaves: an interleaved one a part for each chunk of a stage (arXiv 2104.04473). */
+  readonly idleShare: number;
 }
+
 /**
  * Splits a replica's batch into what passes through the pipeline at once. llama.cpp decodes all sequences in one batch, stage
  * after stage: its stages overlap in prefill only.
@@ -49,5 +60,6 @@ export function scheduleOf(workload: Workload, candidate: Candidate, engine: Eng
     prefillTokens: chunks > 1 ? Math.ceil(prompt / chunks) : perPass * prompt,
     prefillSequences: chunks > 1 ? 1 : perPass,
     trainBatches: Math.ceil(batch / candidate.microBatch),
+    idleShare: workload.pipelineSchedule === "zero-bubble" ? ZERO_BUBBLE : 1 / candidate.chunks,
   };
 }

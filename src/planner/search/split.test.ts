@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { evenStages } from "./chunks.ts";
 import { bestSplit, type StageChoice, type Totals } from "./split.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
@@ -78,7 +79,10 @@ describe("the split of layers over stages", () => {
             }),
           );
         }
-        const found = bestSplit(input.layers.length, input.stages.length, cost, score, { withMemory: which === 3 });
+        const found = bestSplit(input.layers.length, input.stages.length, cost, score, {
+          withMemory: which === 3,
+          even: evenStages(input.layers.length, input.stages.length, 1),
+        });
         if (best === Number.POSITIVE_INFINITY) expect(found).toBeUndefined();
         else {
           expect(found).toBeDefined();
@@ -93,8 +97,13 @@ describe("the split of layers over stages", () => {
 
   it("gives nothing when there are more stages than layers, and nothing above the limit", () => {
     const cost = () => ({ a: 1, b: 1, memoryBytes: 1 });
-    expect(bestSplit(2, 3, cost, ({ sumA }) => sumA)).toBeUndefined();
-    expect(bestSplit(4, 2, cost, ({ sumA }) => sumA, { limit: 1.9 })).toBeUndefined();
-    expect(bestSplit(4, 2, cost, ({ sumA }) => sumA, { limit: 2 })?.sumA).toBe(2);
+    const of = (layers: number, stages: number, limit?: number) =>
+      bestSplit(layers, stages, cost, ({ sumA }) => sumA, {
+        even: evenStages(layers, stages, 1),
+        ...(limit === undefined ? {} : { limit }),
+      });
+    expect(of(2, 3)).toBeUndefined();
+    expect(of(4, 2, 1.9)).toBeUndefined();
+    expect(of(4, 2, 2)?.sumA).toBe(2);
   });
 });

@@ -31,6 +31,13 @@ interface Entry extends Totals {
   readonly previous: Entry | undefined;
 }
 
+export interface SplitOptions {
+  readonly withMemory?: boolean;
+  readonly limit?: number;
+  readonly allows?: (stage: number, numLayers: number) => boolean;
+  readonly even: readonly number[] | undefined;
+}
+
 /** Sums that differ by less than this count as equal: otherwise rounding alone would keep thousands of splits. */
 const SAME = 1 + 1e-9;
 
@@ -68,11 +75,12 @@ function aloneTotals({ a, b, memoryBytes }: StageChoice): Totals {
 }
 
 /** The score of layers spread evenly; Infinity when that does not fit. */
-function evenScore(numLayers: number, numStages: number, cost: StageCost, score: (totals: Totals) => number): number {
+function evenScore(counts: readonly number[], cost: StageCost, score: (totals: Totals) => number): number {
   let totals: Totals = { sumA: 0, maxA: 0, sumB: 0, maxB: 0, maxMemory: 0 };
-  for (let stage = 0; stage < numStages; stage++) {
-    const first = Math.floor((stage * numLayers) / numStages);
-    const end = Math.floor(((stage + 1) * numLayers) / numStages);
+  let end = 0;
+  for (const [stage, count] of counts.entries()) {
+    const first = end;
+    end += count;
     const choice = end > first ? cost(stage, first, end) : undefined;
     if (choice === undefined) return Number.POSITIVE_INFINITY;
     totals = {
@@ -91,18 +99,20 @@ function evenScore(numLayers: number, numStages: number, cost: StageCost, score:
  * @param cost time and memory must not fall when a stage gets more layers
  * @param score must not fall when a total grows
  * @param options.limit scores above it are of no interest
+ * @param options.allows whether a stage may have so many layers
+ * @param options.even layers of each stage, spread evenly as far as `allows` lets them; nothing where no split is allowed
  */
 export function bestSplit(
   numLayers: number,
   numStages: number,
   cost: StageCost,
   score: (totals: Totals) => number,
-  options: { readonly withMemory?: boolean; readonly limit?: number } = {},
+  options: SplitOptions,
 ): Split | undefined {
-  const withMemory = options.withMemory ?? false;
+  const { withMemory = false, allows = () => true, even } = options;
+  if (even === undefined) return undefined;
   // Totals only grow and the score with them: what is worse than an even split already cannot end better.
-  const limit =
-    Math.min(options.limit ?? Number.POSITIVE_INFINITY, evenScore(numLayers, numStages, cost, score)) * SAME;
+  const limit = Math.min(options.limit ?? Number.POSITIVE_INFINITY, evenScore(even, cost, score)) * SAME;
   const isInteresting = (stage: number, first: number, end: number) => {
     const choice = cost(stage, first, end);
     return choice !== undefined && score(aloneTotals(choice)) <= limit;
@@ -124,6 +134,7 @@ export function bestSplit(
     for (const [first, entries] of states) {
       const lowest = Math.max(first + 1, least[stage + 1] as number);
       for (let end = lowest; end <= numLayers - after; end++) {
+        if (!allows(stage, end - first)) continue;
         const choice = cost(stage, first, end);
         if (choice === undefined) break;
         if (score(aloneTotals(choice)) > limit) break;

@@ -11,7 +11,9 @@ import { adapterElements } from "../memory/training.ts";
 import { shardElements, weightBytes } from "../memory/weights.ts";
 import type { ModelSpec } from "../model/spec.ts";
 import type { BlockClass } from "../placement/blocks.ts";
+import type { GroupLink } from "../placement/fabric.ts";
 import type { PlanAxisSizes } from "../plan.ts";
+import { chunkCounts } from "./chunks.ts";
 import type { Workload } from "./workload.ts";
 
 /** Dense peak of 8-bit floats, FLOP/s; undefined where the device has none. */
@@ -64,12 +66,15 @@ export class TableCache {
   readonly #workload: Workload;
   /** By the links of a class: its kind and links decide, not which blocks it lists. */
   readonly #tables = new Map<BlockClass["links"], Map<string, Tables>>();
-  readonly #counts: readonly Float64Array[];
+  /** For each layer kind, how many of the layers before an index are of that kind. */
+  readonly counts: readonly Float64Array[];
+  readonly #chunks = new Map<number, readonly number[]>();
+  readonly #groups = new Map<BlockClass["links"], Map<string, GroupLink | undefined>>();
 
   constructor(model: ModelSpec, workload: Workload) {
     this.#model = model;
     this.#workload = workload;
-    this.#counts = model.layerKinds.map((_, kind) => prefix(model.layers.map((own) => (own === kind ? 1 : 0))));
+    this.counts = model.layerKinds.map((_, kind) => prefix(model.layers.map((own) => (own === kind ? 1 : 0))));
   }
 
   get(blockClass: BlockClass, { tp, ep, cp }: PlanAxisSizes): Tables {
@@ -85,6 +90,27 @@ export class TableCache {
       ofClass.set(key, tables);
     }
     return tables;
+  }
+
+  /** Chunks that a pipeline of so many stages may interleave. */
+  chunkCounts(pp: number): readonly number[] {
+    let counts = this.#chunks.get(pp);
+    if (counts === undefined) {
+      counts = chunkCounts(this.#model.numLayers, pp);
+      this.#chunks.set(pp, counts);
+    }
+    return counts;
+  }
+
+  /** The link of a group of ranks, which many candidates share; `name` tells it from others of the class with these links. */
+  groupLink(links: BlockClass["links"], name: string, make: () => GroupLink | undefined): GroupLink | undefined {
+    let ofClass = this.#groups.get(links);
+    if (ofClass === undefined) {
+      ofClass = new Map();
+      this.#groups.set(links, ofClass);
+    }
+    if (!ofClass.has(name)) ofClass.set(name, make());
+    return ofClass.get(name);
   }
 
   #make({ kind, links }: BlockClass, tp: number, ep: number, cp: number): Tables {
@@ -135,7 +161,7 @@ export class TableCache {
         eightBitFlops: eightBitFlops(kind.device, kind.ranksPerDevice),
         expertOverlap: this.#workload.expertOverlap,
       }),
-      counts: this.#counts,
+      counts: this.counts,
       weights: prefix(weights.layers),
       elements: prefix(elements?.layers ?? []),
       adapters: prefix(adapters),

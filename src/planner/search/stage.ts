@@ -22,7 +22,7 @@ import type { GroupLink } from "../placement/fabric.ts";
 import { MEMORY_ITEMS, type MemoryItem } from "../plan.ts";
 import { type Candidate, type Schedule, scheduleOf } from "./schedule.ts";
 import { between, type TableCache, type Tables } from "./stage-tables.ts";
-import { INTERLEAVED_CHUNKS, type Workload } from "./workload.ts";
+import type { Workload } from "./workload.ts";
 
 /** Cards of less are PCs' and workstations'. */
 const SMALL_CARD_BYTES = 64 * 1024 ** 3;
@@ -166,6 +166,14 @@ export class StageModel {
     return { a: Math.max(a, (streamed / HOST_BANDWIDTH) * 1e6) + zero, b: b + sync };
   }
 
+  /** What any stage of so many layers takes at least, whichever layers they are, without its ends and exchanges. */
+  leastTime(numLayers: number): StageTime {
+    return {
+      a: numLayers * Math.min(...this.#layerTimes.map(({ a }) => a)),
+      b: numLayers * Math.min(...this.#layerTimes.map(({ b }) => b)),
+    };
+  }
+
   #trained(first: number, end: number, isFirst: boolean, isLast: boolean): number {
     const method = this.workload.method;
     if (method === undefined) return 0;
@@ -301,8 +309,8 @@ export class StageModel {
     // One forward, one backward: a stage holds as many microbatches as there are stages from it to the end.
     // An interleaved one holds some chunks of layers more (arXiv 2104.04473, section 2.2).
     const { trainBatches } = this.schedule;
-    const isInterleaved = this.workload.pipelineSchedule === "interleaved" && axes.pp > 1;
-    const more = isInterleaved ? (axes.pp - 1) / INTERLEAVED_CHUNKS : 0;
+    const { chunks } = this.candidate;
+    const more = chunks > 1 ? (axes.pp - 1) / chunks : 0;
     const inFlight = Math.min(axes.pp - stage + more, trainBatches);
     items[AT.weights] = kept * (method?.trainedModels ?? 1);
     items[AT.referenceModels] = kept * (method?.frozenModels ?? 0);

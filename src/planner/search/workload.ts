@@ -40,7 +40,7 @@ export interface WorkloadRequest {
   readonly gradients?: GradientFormat;
   /** What linear layers multiply in. Default: bf16. */
   readonly trainPrecision?: TrainPrecision;
-  /** Default: interleaved, as published recipes run; `1f1b` keeps fewer activations and has a larger bubble. */
+  /** Default: the faster of interleaved, where the layers divide, and `1f1b`, which keeps fewer activations. */
   readonly pipelineSchedule?: PipelineSchedule;
   /** What waits in host memory: optimizer states, or these and the weights. Default: nothing. */
   readonly offload?: Offload;
@@ -67,8 +67,6 @@ export interface WorkloadRequest {
 export const TRAIN_PRECISIONS = ["bf16", "fp8"] as const;
 export type TrainPrecision = (typeof TRAIN_PRECISIONS)[number];
 export const PIPELINE_SCHEDULES = ["interleaved", "1f1b", "zero-bubble"] as const;
-/** Chunks of layers that each stage of an interleaved pipeline holds. */
-export const INTERLEAVED_CHUNKS = 4;
 export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
 export const OFFLOADS = ["none", "optimizer", "all"] as const;
 export type Offload = (typeof OFFLOADS)[number];
@@ -103,7 +101,8 @@ export interface Workload {
   readonly optimizer: OptimizerSpec;
   readonly gradientBytes: number;
   readonly trainPrecision: TrainPrecision;
-  readonly pipelineSchedule: PipelineSchedule;
+  /** Undefined: choose. */
+  readonly pipelineSchedule: PipelineSchedule | undefined;
   readonly offload: Offload;
   readonly loraTargets: LoraTargets;
   readonly engine: Engine | undefined;
@@ -234,7 +233,8 @@ export function resolveWorkload(model: ModelSpec, request: WorkloadRequest, obje
     optimizer: optimizerSpec(request.optimizer ?? "adamw"),
     gradientBytes: gradientBytes(request.gradients ?? "bf16"),
     trainPrecision: oneOf(request.trainPrecision, TRAIN_PRECISIONS, "train precision"),
-    pipelineSchedule: oneOf(request.pipelineSchedule, PIPELINE_SCHEDULES, "pipeline schedule"),
+    pipelineSchedule:
+      request.pipelineSchedule && oneOf(request.pipelineSchedule, PIPELINE_SCHEDULES, "pipeline schedule"),
     offload: oneOf(request.offload, OFFLOADS, "offload"),
     loraTargets: oneOf(request.loraTargets, LORA_TARGETS, "LoRA targets"),
     engine: request.engine,
