@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { interpret } from "../../../test/support/interpret.ts";
 import { ALGORITHMS, algorithm } from "../algorithms/index.ts";
+import type { Network } from "../certificate/index.ts";
 import { compile } from "../language/index.ts";
+import { programOf, synthesize } from "../synthesis/index.ts";
 import { verifyPlan } from "../verifier/index.ts";
 import { planFromJson, planToJson } from "./chorale-json.ts";
 import { readMscclXml } from "./read-msccl-xml.ts";
@@ -62,6 +64,22 @@ describe("MSCCL algorithm files", () => {
     expect(written).toContain("ring-all-reduce");
     expect(written).toContain("halving-doubling-all-reduce");
     expect(written.length).toBeGreaterThan(10);
+  });
+
+  it("come back right from synthesised plans: strands that wait for each other, and roots other than rank 0", async () => {
+    const ring: Network = {
+      nodes: ["a", "b", "c", "d"].map((id) => ({ id, kind: "rank" })),
+      edges: ["ab", "bc", "cd", "da", "ba"].map(([from = "", to = ""]) => ({ from, to, capacity: "10" })),
+    };
+    for (const collective of ["all_reduce", "broadcast", "reduce"] as const) {
+      const plan = compile(programOf(await synthesize(ring, collective, { root: 2 }), { pieces: 2 }));
+      const back = readMscclXml(writeMscclXml(plan), collective);
+      expect(back.collective.root ?? 2).toBe(2);
+      expect(verifyPlan(back, { lint: false }).findings, collective).toEqual([]);
+      if (collective !== "all_reduce") continue;
+      expect(plan.ranks.some(({ semaphores }) => semaphores.length > 0)).toBe(true);
+      for (let seed = 1; seed <= 20; seed++) expect(interpret(back, seed)).toBeUndefined();
+    }
   });
 
   it("cannot express packets, and say so", () => {

@@ -93,9 +93,15 @@ function collectiveOf(
   n: number,
   perLoop: number,
   inPlace: boolean,
+  sizes: readonly { readonly input: number; readonly output: number }[],
   fail: (problem: string, attribute?: string) => never,
 ): PlanCollective {
   const base = { numRanks: n, inPlace };
+  /** The format names no root: it is the one rank that has what the others have not, and 0 where all have it. */
+  const rootBy = (side: "input" | "output"): number => {
+    const having = sizes.flatMap((size, rank) => (size[side] > 0 ? [rank] : []));
+    return having.length === 1 ? (having[0] as number) : 0;
+  };
   const part = (): number =>
     perLoop % n === 0
       ? perLoop / n
@@ -110,9 +116,9 @@ function collectiveOf(
     case "alltoall":
       return { ...base, operation: "all_to_all", chunksPerPart: part() };
     case "broadcast":
-      return { ...base, operation: "broadcast", chunksPerPart: perLoop, root: 0 };
+      return { ...base, operation: "broadcast", chunksPerPart: perLoop, root: rootBy("input") };
     case "reduce":
-      return { ...base, operation: "reduce", chunksPerPart: perLoop, root: 0 };
+      return { ...base, operation: "reduce", chunksPerPart: perLoop, root: rootBy("output") };
     default:
       return { ...base, inPlace: false, operation: "custom", chunksPerPart: 1 };
   }
@@ -138,6 +144,7 @@ export function readMscclXml(text: string, where = "algorithm"): ExecutionPlan {
     n,
     algo.int("nchunksperloop", 1, sizes[0]?.input ?? 1),
     inPlace,
+    sizes,
     algo.fail,
   );
   if (collective.operation === "custom") {

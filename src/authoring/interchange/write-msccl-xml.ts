@@ -1,11 +1,14 @@
 /**
  * Writes a plan as an MSCCL algorithm file. A strand becomes thread blocks: one for its local work, one for each peer it
  * sends to and one for each it receives from, chained by dependences in the strand's order. A put becomes `s`, and `r`
- * where the receiver waits for its signal. Only plans of plain copies, puts and sums over channels can be written so.
+ * where the receiver waits for its signal. What another strand received or made, as signals and semaphores say, is waited for
+ * by a step that does nothing. Only plans of plain copies, puts and sums over channels can be written so; what is written is
+ * read again and verified, since blocks order less than strands and signals do.
  */
 import { UnsupportedError } from "../../core/index.ts";
 import type { ExecutionPlan, Op, Range } from "../plan/index.ts";
-import { requireShape } from "../verifier/index.ts";
+import { requireShape, verifyPlan } from "../verifier/index.ts";
+import { readMscclXml } from "./read-msccl-xml.ts";
 import { escapeXml } from "./xml-subset.ts";
 
 interface Place {
@@ -17,7 +20,8 @@ interface XmlStep {
   readonly src: Range;
   readonly dst: Range;
   readonly count: number;
-  readonly dep: Place | undefined;
+  /** Of a gate, known once all strands are written. */
+  dep: Place | undefined;
   awaited: boolean;
 }
 interface Tb {
@@ -35,14 +39,22 @@ function unsupported(what: string): never {
   throw new UnsupportedError(`${what} in an MSCCL file`, "it knows plain copies, puts that are signalled, and sums");
 }
 
-/** Messages that a signal announces: what was put on the way since the last one. */
-interface Message {
-  readonly dst: Range;
-  readonly wire: string;
+/** What a signal announces. */
+interface Announcement {
+  /** What was put to its rank since the last one. */
+  readonly messages: readonly { readonly dst: Range; readonly wire: string }[];
+  /** By wire, how many messages its strand had sent to its rank: they are there too, whoever received them. */
+  readonly covered: ReadonlyMap<string, number>;
 }
 
 class RankWriter {
   readonly blocks: Tb[] = [];
+  /** Where messages are received, by wire. */
+  readonly received = new Map<string, Place[]>();
+  /** What stands before each release, by semaphore. */
+  readonly released = new Map<number, (Place | undefined)[]>();
+  /** Steps that wait for what may be written later. */
+  readonly gates: { readonly at: Place; readonly target: () => Place | undefined }[] = [];
   private readonly keys = new Map<string, Tb>();
 
   block(key: string, send: number, recv: number, channel: number): Tb {
@@ -53,6 +65,24 @@ class RankWriter {
       this.blocks.push(tb);
     }
     return tb;
+  }
+
+  /** Adds a step that does nothing, after `previous` and what `target` will say. */
+  gate(local: Tb, previous: Place | undefined, target: () => Place | undefined): Place {
+    const nop = { type: "nop", src: NOWHERE, dst: NOWHERE, count: 0 } as const;
+    if (previous !== undefined && previous.block !== local) append(local, [previous], nop);
+    const at = append(local, [], nop);
+    this.gates.push({ at, target });
+    return at;
+  }
+
+  resolve(): void {
+    for (const { at, target } of this.gates) {
+      const dep = target();
+      if (dep === undefined || dep.block === at.block) continue;
+      (at.block.steps[at.step] as XmlStep).dep = dep;
+      (dep.block.steps[dep.step] as XmlStep).awaited = true;
+    }
   }
 }
 
@@ -72,7 +102,7 @@ function append(tb: Tb, deps: readonly (Place | undefined)[], step: Omit<XmlStep
 
 /**
  * Writes an MSCCL algorithm.
- * @throws UnsupportedError naming the first operation that the format cannot express; PlanError for a plan that does not
+ * @throws UnsupportedError naming the first operation that the format cannot express, or what its blocks do not order; PlanError for a plan that does not
  *   hold together
  */
 export function writeMscclXml(plan: ExecutionPlan): string {
@@ -90,13 +120,14 @@ export function writeMscclXml(plan: ExecutionPlan): string {
     return { name: sending ? `${kind} ${rank} ${peer} ${ordinal}` : `${kind} ${peer} ${rank} ${ordinal}`, peer };
   };
   // Pass 1: what each signal announces, by wire.
-  const announced = new Map<string, Message[][]>();
+  const announced = new Map<string, Announcement[]>();
   /** Which channel number a pair of strands uses: one block sends and one receives on each. */
   const numbers = new Map<string, number>();
   const perPair = new Map<string, number>();
   for (const rank of plan.ranks) {
     for (const strand of rank.strands) {
       const pending = new Map<number, Range[]>();
+      const sent = new Map<number, ReadonlyMap<string, number>>();
       const notify = (name: string, peer: number) => {
         const list = announced.get(name) ?? [];
         announced.set(name, list);
@@ -107,7 +138,11 @@ export function writeMscclXml(plan: ExecutionPlan): string {
           numbers.set(wire, perPair.get(pair) ?? 0);
           perPair.set(pair, (perPair.get(pair) ?? 0) + 1);
         }
-        list.push(messages);
+        const before = sent.get(peer) ?? new Map<string, number>();
+        const covered =
+          messages.length === 0 ? before : new Map(before).set(wire, (before.get(wire) ?? 0) + messages.length);
+        sent.set(peer, covered);
+        list.push({ messages, covered });
         pending.delete(peer);
       };
       for (const op of strand.ops) {
@@ -129,8 +164,11 @@ export function writeMscclXml(plan: ExecutionPlan): string {
   const ranks = plan.ranks.map((rank) => {
     const writer = new RankWriter();
     const heard = new Map<string, number>();
+    const acquired = new Map<number, number>();
     for (const strand of rank.strands) {
       let previous: Place | undefined;
+      /** By wire, how many messages this strand knows to be there. */
+      const known = new Map<string, number>();
       const local = () => writer.block(`${strand.id} local`, -1, -1, 0);
       const put = (to: number, src: Range, dst: Range, wire: string) => {
         const tb = writer.block(`send ${wire}`, to, -1, numbers.get(wire) ?? 0);
@@ -175,14 +213,32 @@ export function writeMscclXml(plan: ExecutionPlan): string {
             previous = append(local(), [previous], { type: "re", src, dst: op.dst, count: src.size });
           for (const { rank: to, ...dst } of op.remoteDst) put(to, op.dst, dst, wireFor(to, at));
         },
+        acquire: (op) => {
+          for (const id of op.semaphores) {
+            const index = acquired.get(id) ?? 0;
+            acquired.set(id, index + 1);
+            previous = writer.gate(local(), previous, () => writer.released.get(id)?.[index]);
+          }
+        },
+        release: (op) => {
+          for (const id of op.semaphores) writer.released.set(id, [...(writer.released.get(id) ?? []), previous]);
+        },
         wait: (op) => {
           for (const id of op.channels) {
             const { name, peer } = wireOf(rank.rank, op.channelKind, id, false);
             const index = heard.get(name) ?? 0;
             heard.set(name, index + 1);
-            for (const { dst, wire } of announced.get(name)?.[index] ?? []) {
+            const { messages = [], covered = [] } = announced.get(name)?.[index] ?? {};
+            for (const { dst, wire } of messages) {
               const tb = writer.block(`recv ${wire}`, -1, peer, numbers.get(wire) ?? 0);
               previous = append(tb, [previous], { type: "r", src: dst, dst, count: dst.size });
+              writer.received.set(wire, [...(writer.received.get(wire) ?? []), previous]);
+              known.set(wire, (writer.received.get(wire) as Place[]).length);
+            }
+            for (const [wire, count] of covered) {
+              if ((known.get(wire) ?? 0) >= count) continue;
+              known.set(wire, count);
+              previous = writer.gate(local(), previous, () => writer.received.get(wire)?.[count - 1]);
             }
           }
         },
@@ -194,6 +250,7 @@ export function writeMscclXml(plan: ExecutionPlan): string {
         else write(op, at);
       });
     }
+    writer.resolve();
     return writer;
   });
   const c = plan.collective;
@@ -226,5 +283,8 @@ export function writeMscclXml(plan: ExecutionPlan): string {
     out.push("  </gpu>");
   });
   out.push("</algo>", "");
-  return out.join("\n");
+  const xml = out.join("\n");
+  const [finding] = verifyPlan(readMscclXml(xml), { lint: false }).findings;
+  if (finding !== undefined) unsupported(`the order of this plan's strands (${finding.message})`);
+  return xml;
 }
