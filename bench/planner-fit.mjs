@@ -56,7 +56,7 @@ const priorOf = (name) => (typeof PRIORS[name] === "number" ? [PRIORS[name], USU
 const PRIOR = NAMES.map((name) => Math.log(priorOf(name)[0]));
 const SPREAD = NAMES.map((name) => priorOf(name)[1]);
 /** Fractions of a peak stay below it. */
-const isFraction = (name) => /Bandwidth$|matmul|attention$|rouped$|train(?!Coll|Routed)/i.test(name);
+const isFraction = (name) => /Bandwidth$|matmul|attention$|rouped$|train(?!Coll|Routed|Bias)/i.test(name);
 const LARGEST = NAMES.map((name) => (isFraction(name) ? Math.log(0.97) : Number.POSITIVE_INFINITY));
 // What is no longer fitted must not stand in the way of what is.
 for (const name of Object.keys(FITTED)) if (!(name in PRIORS)) delete FITTED[name];

@@ -39,6 +39,7 @@ export function trainingOf({ settings, source, note, id, command }) {
   if (/fp8|float8/i.test(`${source} ${group(note)} ${id}`) && !/BF16|bf16, selective|A100/.test(source))
     more.trainPrecision = "fp8";
   if (/interleaved schedule/.test(note)) more.pipelineSchedule = "interleaved";
+  if (/\b1F1B\b/.test(source)) more.pipelineSchedule = "1f1b";
   if (/q,v|q and v/.test(`${source} ${note}`)) more.loraTargets = "qv";
   if (/unsloth/.test(source) || /8-bit optimizer/.test(note)) more.optimizer = "adamw-8bit";
   if (/8-bit paged optimizer/.test(source)) {

@@ -81,6 +81,7 @@ interface KindShard {
   readonly attention: Group;
   readonly dense: Group;
   readonly expert: Group;
+  readonly hasExpertBias: boolean;
 }
 
 function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec): Group {
@@ -99,6 +100,7 @@ function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec)
 function shardOf(layer: LayerSpec, slice: Slice): KindShard {
   const matrices = layer.weights.filter((weight) => weight.shape.length > 1);
   return {
+    hasExpertBias: layer.weights.some(({ perExpert, shape }) => perExpert && shape.length === 1),
     attention: groupOf(
       matrices.filter((weight) => weight.component === "attention"),
       slice,
@@ -137,9 +139,11 @@ function roofline(cost: Cost, memoryUs: number, computeUs: number, sharpness: nu
 export class LayerTimes {
   readonly #slice: Slice;
   readonly #shards: readonly KindShard[];
+  readonly #hasExperts: boolean;
 
   constructor(slice: Slice) {
     this.#slice = slice;
+    this.#hasExperts = slice.model.layerKinds.some(({ mlp }) => mlp.kind === "moe");
     this.#shards = slice.model.layerKinds.map((layer) => shardOf(layer, slice));
   }
 
@@ -156,7 +160,8 @@ export class LayerTimes {
     if (training) {
       const isEight = this.#slice.trainsInEight && group.isFormatted;
       const flops = isEight ? (this.#slice.eightBitFlops ?? attentionFlops) : attentionFlops;
-      return ((2 * elements * rows) / (flops * (isEight ? achievable.train8 : achievable.train16))) * 1e6;
+      const half = this.#hasExperts ? achievable.trainMixture16 : achievable.train16;
+      return ((2 * elements * rows) / (flops * (isEight ? achievable.train8 : half))) * 1e6;
     }
     const flops = group.isFormatted ? product.flops : attentionFlops;
     const fraction = achievable[group.isFormatted ? product.kind : "matmul16"];
@@ -221,8 +226,11 @@ export class LayerTimes {
       );
       if (training) {
         // Each token's copies are sorted by expert, padded, weighted and summed up again: what small experts spend most time on.
-        const routed = (tokens * expertsPerToken * (hidden + layer.mlp.expertIntermediateSize) * activationBytes) / tp;
-        cost.memory += ((routed * achievable.trainRoutedPasses) / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
+        const copies = (tokens * expertsPerToken * activationBytes) / tp;
+        // Biases of experts are added expert by expert, and their parts put together again, around both products.
+        const inner = shard.hasExpertBias ? hidden + 2 * layer.mlp.expertIntermediateSize : 0;
+        const routed = copies * (hidden * achievable.trainRoutedPasses + inner * achievable.trainBiasPasses);
+        cost.memory += (routed / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
       }
       columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
