@@ -1,5 +1,5 @@
 /**
- * The threads backend against MPI libraries, or builds of it against each other, in one run and interleaved round by round:
+ * The threads backend, or shm, against MPI libraries, or builds of it against each other, in one run and interleaved round by round:
  *
  *   node bench/mpi-compare.mjs --ranks 2,4,8,16 --peer "Open MPI=mpirun --bind-to core -n {n} ./peer-openmpi" \
  *     --peer "MPICH=mpiexec.mpich -bind-to core -n {n} ./peer-mpich" [options]
@@ -8,6 +8,7 @@
  * (`mpicc.mpich -O2 -o peer-mpich bench/peers/openmpi-peer.c`). Nothing else is needed, so that it also runs on a host
  * without network, from a folder with dist/, bench/ and the two programs.
  *
+ *   --backend shm,threads   ours, each as a contender; the first one is compared. Default: threads
  *   --lib NAME=DIR      another build of ours to measure beside this one (its dist/ folder); may be repeated
  *   --ops, --sizes      default: all, and 64 B to 16 MiB       --rounds 3, --repeats 7, --calls 0.5: see threads-micro.mjs
  *   --warm 20000        and --warm-ms 300: see threads-micro.mjs
@@ -30,6 +31,7 @@ const config = {
   options: {
     ranks: { type: "string", default: "2" },
     peer: { type: "string", multiple: true, default: [] },
+    backend: { type: "string", default: "threads" },
     lib: { type: "string", multiple: true, default: [] },
     ops: { type: "string", default: OPS },
     sizes: { type: "string", default: "64,1K,4K,16K,64K,256K,1M,4M,16M" },
@@ -68,12 +70,17 @@ const { ops, sizes, repeats, calls, warm } = values;
 const prefix = values.prefix.split(" ").filter((word) => word !== "");
 
 const mpiCalls = (bytes) => Math.max(3, Math.round(Math.min(5000, (2 ** 26 / bytes) * 0.25) * Math.min(1, 2 * calls)));
-const ours = [{ name: "chorale", value: own }, ...values.lib.map((text) => named(text, "--lib"))].map(
-  ({ name, value }) => ({
-    name,
+const builds = [{ name: "chorale", value: own }, ...values.lib.map((text) => named(text, "--lib"))];
+const backends = values.backend.split(",");
+const ours = builds
+  .flatMap((build) => backends.map((backend) => ({ ...build, backend })))
+  .map(({ name, value, backend }) => ({
+    name: backends.length === 1 ? name : `${name} ${backend}`,
     run: (n) => {
       const lib = pathToFileURL(`${resolve(value)}/`).href;
       const args = [
+        "--backend",
+        backend,
         "--ranks",
         String(n),
         "--ops",
@@ -94,8 +101,7 @@ const ours = [{ name: "chorale", value: own }, ...values.lib.map((text) => named
         .split("\n");
       return lines.map((line) => line.split(" ")).map(([, op, , bytes, us]) => [op, Number(bytes), Number(us)]);
     },
-  }),
-);
+  }));
 const peers = values.peer
   .map((text) => named(text, "--peer"))
   .map(({ name, value }) => ({

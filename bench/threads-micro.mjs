@@ -1,23 +1,27 @@
 /**
- * What one call of the threads backend costs, through its public API: `node bench/threads-micro.mjs [options]` after
+ * What one call of the threads backend costs, or of shm, whose ranks are processes, through its public API: `node bench/threads-micro.mjs [options]` after
  * `npm run build`. For profiling and tuning; comparisons with other libraries are bench/peers.
  *
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
  *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
  *   --warm 20000     calls of each operation before it is measured, at each size up to 16 KiB: the compilers' time
  *   --warm-ms 1000   no longer than this: with 16 ranks, so many calls of all operations and sizes took minutes
+ *   --backend threads|shm
  *   --cores 32       wait as on a host of so many cores, whatever this one has: to try a larger host's way of waiting here
  *   --choices plans  algorithms alone serve what they can; `shipped` (default) is what serves it otherwise
  *   --lib DIR        another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size): microseconds per call, the slowest rank's, median (and minimum) over the repeats.
  */
+import { fork } from "node:child_process";
+import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
 
 const config = {
   options: {
+    backend: { type: "string", default: "threads" },
     ranks: { type: "string", default: "2" },
     ops: { type: "string", default: "all_reduce" },
     sizes: { type: "string", default: "1K,4K,16K,64K,256K,1M,4M,16M,64M" },
@@ -75,9 +79,15 @@ function warmUp(comm, call, clock, most, ms) {
   }
 }
 
-async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm, warmMs, cores }) {
-  const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
-  const backend = attachThreads(handle, index, cores === undefined ? {} : { cores });
+/** What the launcher knows of a backend. */
+async function kindOf(name, lib) {
+  const { THREADS_KIND, SHM_KIND } = await import(new URL(`runtime/backends/${name}/internal.js`, lib).href);
+  return { threads: THREADS_KIND, shm: SHM_KIND }[name];
+}
+
+async function rank(job, report) {
+  const { handle, index, ops, sizes, mode, repeats, lib, calls, warm, warmMs, cores } = job;
+  const backend = await (await kindOf(job.backend, lib)).attach(handle, index, cores === undefined ? {} : { cores });
   const comm = backend.world;
   for (const op of ops) {
     for (const bytes of sizes) {
@@ -100,16 +110,22 @@ async function rank({ handle, index, ops, sizes, mode, repeats, lib, calls, warm
       }
       comm.allReduce(times, { op: "max" }).wait();
       const sorted = Array.from(times.data).sort((a, b) => a - b);
-      if (index === 0) parentPort.postMessage({ op, bytes, medianUs: sorted[repeats >> 1], minUs: sorted[0] });
+      if (index === 0) report({ op, bytes, medianUs: sorted[repeats >> 1], minUs: sorted[0] });
       for (const tensor of [...Object.values(tensors), times]) backend.free(tensor);
     }
   }
   await backend.close();
 }
 
-if (isMainThread) {
+if (process.send !== undefined && isMainThread) {
+  process.once("message", async (job) => {
+    await rank(job, (row) => process.send(row));
+    process.disconnect();
+  });
+} else if (isMainThread) {
   const { worlds, ...work } = flagsOf(import.meta.url, config, ({ values }) => ({
     worlds: integers(values.ranks, "--ranks"),
+    backend: oneOf(values.backend, "--backend", ["threads", "shm"]),
     ops: values.ops.split(","),
     sizes: values.sizes.split(",").map(bytesOf),
     mode: oneOf(values.mode, "--mode", ["wait", "await"]),
@@ -121,20 +137,30 @@ if (isMainThread) {
     warm: integer(values.warm, "--warm", 0),
     warmMs: integer(values["warm-ms"], "--warm-ms", 0),
   }));
-  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
+  const kind = await kindOf(work.backend, work.lib);
+  const start = (job) => {
+    if (work.backend === "threads") return new Worker(new URL(import.meta.url), { workerData: job });
+    const child = fork(fileURLToPath(import.meta.url), { serialization: "advanced" });
+    child.send(job);
+    return child;
+  };
   for (const ranks of worlds) {
-    const handle = createThreadsHost({ ranks, choices: work.choices });
+    const handle = kind.createHost(
+      { ranks, generation: 1 },
+      { choices: work.choices, ...(work.cores === undefined ? {} : { cores: work.cores }) },
+    );
     const job = { handle, ...work };
     await Promise.all(
       Array.from({ length: ranks }, (_, index) => {
-        const worker = new Worker(new URL(import.meta.url), { workerData: { ...job, index } });
+        const worker = start({ ...job, index });
         worker.on("message", ({ op, bytes, medianUs, minUs }) => {
           console.log(`${ranks} ${op} ${work.mode} ${bytes} ${medianUs.toFixed(2)} ${minUs.toFixed(2)}`);
         });
         return new Promise((resolve, reject) => worker.on("error", reject).on("exit", resolve));
       }),
     );
+    kind.releaseHost(handle);
   }
 } else {
-  await rank(workerData);
+  await rank(workerData, (row) => parentPort.postMessage(row));
 }

@@ -292,7 +292,7 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     ["no address", { MASTER_PORT: "" }, "UNAVAILABLE", "CHORALE_RDZV=127.0.0.1:29517"],
     ["a wrong address", { CHORALE_RDZV: "nowhere" }, "INVALID_ARGUMENT", "HOST:PORT"],
     ["several hosts", { LOCAL_WORLD_SIZE: "1" }, "UNSUPPORTED", "1 of its 2 ranks are on this host"],
-    ["the threads backend", { CHORALE_BACKEND: "threads" }, "UNAVAILABLE", "CHORALE_BACKEND=tcp or nccl"],
+    ["the threads backend", { CHORALE_BACKEND: "threads" }, "UNAVAILABLE", "CHORALE_BACKEND=shm or tcp or nccl"],
     ["an unknown backend", { CHORALE_BACKEND: "smoke" }, "INVALID_ARGUMENT", "CHORALE_BACKEND"],
     ["a rank that is none", { RANK: "x" }, "INVALID_ARGUMENT", "RANK"],
     ["no GPU", { FAKE_CUDA_DEVICES: "0" }, "UNAVAILABLE", "NO_DEVICE"],
