@@ -9,8 +9,8 @@ const MAP_SHARED = 1;
 const MAP_FIXED = 0x10;
 /** Pages of every system have this many bytes, or more. */
 const LEAST_PAGE_BYTES = 4096;
-/** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS; the last differs between the systems. */
-const MAP_NOTHING_HERE = 0x02 | 0x10 | (process.platform === "darwin" ? 0x1000 : 0x20);
+/** MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS; the last differs between the systems. On Linux MAP_NORESERVE too: no page is touched. */
+const MAP_NOTHING_HERE = 0x02 | 0x10 | (process.platform === "darwin" ? 0x1000 : 0x20 | 0x4000);
 
 interface Functions {
   mmap(address: bigint | number, length: number, protection: number, flags: number, fd: number, offset: number): number;

@@ -4,7 +4,17 @@ import type { FlightDump, HostSpec } from "../../comm/index.ts";
 import { MAX_PAGES, PAGE_BYTES } from "../../executor/internal.ts";
 import { createGrowingArena, removeGrowingArena } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
-import { beginWorld, buryRank, checkHost, dumpFlight, failRank, failWorld, LINE, WORLD } from "../threads/internal.ts";
+import {
+  beginWorld,
+  buryRank,
+  checkHost,
+  dumpFlight,
+  failRank,
+  failWorld,
+  LINE,
+  noteEnded,
+  WORLD,
+} from "../threads/internal.ts";
 import type { ShmHandle, ShmOptions } from "./shm-handle.ts";
 import { type OpenWorld, openWorld } from "./shm-world.ts";
 
@@ -40,8 +50,11 @@ export function createShmHost({ ranks, generation }: HostSpec, options: ShmOptio
 /** Removes what is left of it. Idempotent. */
 export function releaseShmHost({ arena }: ShmHandle): void {
   removeGrowingArena(arena);
-  made.get(arena.path)?.arena.release();
+  const open = made.get(arena.path);
+  if (open === undefined) return;
   made.delete(arena.path);
+  open.arena.release();
+  noteEnded(open.world.memory);
 }
 
 export function failShmRank({ arena }: ShmHandle, rank: number, cause: string, everybody: boolean): void {
