@@ -22,6 +22,7 @@ beforeAll(() => {
     { from: "b", to: "a", capacity: "10" },
   ];
   writeFileSync(file("pair.network.json"), JSON.stringify({ nodes: nodes.slice(0, 2), edges: pair }));
+  writeFileSync(file("number.network.json"), JSON.stringify({ nodes, edges: [{ from: "a", to: "b", capacity: 25 }] }));
   writeFileSync(file("bad.network.json"), JSON.stringify({ nodes, edges: [{ from: "a", to: "x", capacity: "1" }] }));
 });
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -151,6 +152,12 @@ describe("chorale synth", () => {
     expect((JSON.parse(out) as { boundGBps: number }).boundGBps).toBeCloseTo((200 / 7) * (2 ** 30 / 1e9), 9);
   });
 
+  it("leads a group over all links where the fast ones join it only through GPUs outside", async () => {
+    const words = ["synth", "all_gather", "--topology", "mi250x-8", "--devices", "gpu0,gpu7"];
+    expect((await runCli(...words)).out).toContain("1/72 s/GB");
+    expect((await runCli(...words, "--relay-devices")).out).toContain("1/500 s/GB");
+  });
+
   it("takes one-way networks from a file", async () => {
     const { code, out } = await runCli("synth", "all_gather", "--topology", file("circle.network.json"));
     expect(code).toBe(0);
@@ -176,6 +183,8 @@ describe("chorale synth", () => {
       /not connected/,
     ]),
     [["synth", "all_gather", "--links", "string", "--topology", "mi250x-8"], /--links/],
+    [["synth", "all_gather", "--root", "2", "--topology", "mi250x-8"], /--root is 2; expected nothing for all_gather/],
+    [["synth", "broadcast", "--redop", "max", "--topology", "mi250x-8"], /--redop is "max"; expected nothing for/],
     [["synth", "all_gather", "--devices", "gpu0,gpu99", "--topology", "mi250x-8"], /gpu99/],
   ])("refuses %j with a sentence", async (words, message) => {
     const { code, err } = await runCli(...words);
@@ -187,6 +196,7 @@ describe("chorale synth", () => {
   it.each([
     ["cut.network.json", /not connected/],
     ["bad.network.json", /edges\[0\]\.to/],
+    ["number.network.json", /edges\[0\]\.capacity: expected a fraction above 0 as text/],
     ["missing.network.json", /missing\.network\.json/],
   ])("refuses %s", async (name, message) => {
     const { code, err } = await runCli("synth", "all_gather", "--topology", file(name));

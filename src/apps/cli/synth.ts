@@ -38,6 +38,7 @@ import { readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
+import { listed } from "./node-names.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
@@ -47,8 +48,8 @@ interface Flags {
   readonly topology: string;
   readonly output?: string;
   readonly certificate?: string;
-  readonly root: number;
-  readonly share: readonly string[];
+  readonly root?: number;
+  readonly share?: readonly string[];
   readonly devices?: string;
   readonly relayDevices?: boolean;
   readonly links?: string;
@@ -58,7 +59,7 @@ interface Flags {
   readonly size: string;
   readonly pieces?: number;
   readonly strands?: StrandLayout;
-  readonly redop: string;
+  readonly redop?: PlanReduceOp;
   readonly multicast?: boolean;
   readonly sensitivity?: boolean;
   readonly envelope?: boolean;
@@ -79,8 +80,8 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option("-o, --output <file>", "write the plan, as chorale's JSON")
     .option("--certificate <file>", "write the certificate, for `chorale check --certificate`")
-    .option("--root <rank>", "of broadcast, reduce, scatter and gather", whole(0), 0)
-    .option("--share <fraction>", "one for each rank: what part of the data is its own", collect, [])
+    .option("--root <rank>", "of broadcast, reduce, scatter and gather (default: 0)", whole(0))
+    .option("--share <fraction>", "one for each rank: what part of the data is its own (default: equal)", collect)
     .option("--devices <ids>", "the ranks' devices, comma-separated (default: the visible accelerators)")
     .option("--relay-devices", "accelerators outside the group pass data on")
     .option("--links <kinds>", `links that count, comma-separated: ${LINK_KINDS.join(", ")}`)
@@ -96,9 +97,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
       ).choices(STRAND_LAYOUTS),
     )
     .addOption(
-      new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute")
-        .choices(PLAN_REDUCE_OPS)
-        .default("sum"),
+      new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute (default: sum)").choices(
+        PLAN_REDUCE_OPS,
+      ),
     )
     .option(
       "--multicast",
@@ -198,8 +199,8 @@ async function envelopeFor(
     parameters,
     devices: devicesOf(flags),
     sizes: sizeRange(parseSize(flags.min ?? "1K", "-b"), parseSize(flags.max ?? "256M", "-e"), flags.factor),
-    root: flags.root,
-    op: flags.redop as PlanReduceOp,
+    root: flags.root ?? 0,
+    op: flags.redop ?? "sum",
   });
   if (flags.choices !== undefined) storeEnvelope(flags.choices, found);
   return { found, parameters };
@@ -225,11 +226,13 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (collective === undefined)
     throw new InvalidArgumentError("OPERATION", operation, CERTIFIED_COLLECTIVES.join(", "));
   const sizeBytes = parseSize(flags.size, "--size");
+  requireFor(ROOTED, collective, "--root", flags.root);
+  requireFor(REDUCING, collective, "--redop", flags.redop);
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
   const { network, inventory } = await machineFor(flags);
   const options = {
-    root: flags.root,
-    ...(flags.share.length === 0 ? {} : { shares: flags.share }),
+    ...(flags.root === undefined ? {} : { root: flags.root }),
+    ...(flags.share === undefined ? {} : { shares: flags.share }),
     ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
     ...(flags.fewestSteps === undefined ? {} : { fewestSteps: flags.fewestSteps }),
   };
@@ -245,7 +248,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
   }
   if (flags.output !== undefined) {
-    const op = flags.redop as PlanReduceOp;
+    const op = flags.redop ?? "sum";
     const plan = compile(
       flags.multicast === true
         ? switchAllReduce({ numRanks: checkNetwork(network).ranks.length, inPlace: true, op })
@@ -285,6 +288,20 @@ async function run(operation: string, flags: Flags): Promise<number> {
   return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
 }
 
+const ROOTED: readonly CertifiedCollective[] = ["broadcast", "reduce", "scatter", "gather"];
+const REDUCING: readonly CertifiedCollective[] = ["all_reduce", "reduce", "reduce_scatter"];
+
+/** @throws InvalidArgumentError for an option that says nothing about this collective: it would be ignored */
+function requireFor(
+  some: readonly CertifiedCollective[],
+  collective: CertifiedCollective,
+  name: string,
+  value: unknown,
+) {
+  if (value !== undefined && !some.includes(collective))
+    throw new InvalidArgumentError(name, value, `nothing for ${collective}: it is for ${some.join(", ")}`);
+}
+
 const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 /** @throws InvalidArgumentError where there is no template, or something else is asked for that it has not */
@@ -310,8 +327,7 @@ export function multicastText(template: NonNullable<Summary["multicast"]>): stri
 }
 
 function witnessText({ witness, collective }: Synthesis): string {
-  const some = (ids: readonly string[]) =>
-    ids.length > 12 ? `${ids.slice(0, 12).join(" ")} … (${ids.length})` : ids.join(" ");
+  const some = (ids: readonly string[]) => listed(ids, 12);
   switch (witness.kind) {
     case "cut":
       return `the links that ${/reduce|gather$/.test(collective) && collective !== "all_gather" ? "enter" : "leave"} {${some(witness.inside)}} are busy all the time`;
@@ -321,6 +337,9 @@ function witnessText({ witness, collective }: Synthesis): string {
       return `traffic times distance fills these links: ${some(witness.lengths.map(({ from, to, length }) => `${from}>${to} ${length}`))}`;
   }
 }
+
+/** That bind, in the table; more fill the screen. */
+const MOST_LINKS = 32;
 
 function render(summary: Summary, result: Synthesis): string {
   const { size } = summary;
@@ -346,7 +365,7 @@ function render(summary: Summary, result: Synthesis): string {
         : table(
             ["link", "time at 90 %", "at 110 %"],
             summary.sensitivity
-              .slice(0, 32)
+              .slice(0, MOST_LINKS)
               .map(({ from, to, narrower, wider }) => [
                 `${from}-${to}`,
                 `${narrower.toFixed(4)}x`,
@@ -355,6 +374,9 @@ function render(summary: Summary, result: Synthesis): string {
             [false, true, true],
           ),
     );
+    const left = summary.sensitivity.length - MOST_LINKS;
+    if (left > 0)
+      lines.push(`… and ${counted(left, "link")} that ${left === 1 ? "binds" : "bind"} less; --json has all.`);
   }
   return `${lines.join("\n")}\n`;
 }

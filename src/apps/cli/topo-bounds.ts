@@ -10,6 +10,7 @@ import {
 import { UnsupportedError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
+import { listed } from "./node-names.ts";
 
 /** Programs of all-to-all beyond this take seconds. */
 const MOST_FLOWS = 5000;
@@ -77,9 +78,7 @@ export async function boundsOf(inventory: Inventory): Promise<MachineBounds> {
 }
 
 function why({ witness }: CollectiveBound): string {
-  const some = (names: readonly string[]) =>
-    names.length > 6 ? `${names.slice(0, 6).join(" ")} … (${names.length})` : names.join(" ");
-  if (witness.kind === "cut") return `links of {${some(witness.inside)}}`;
+  if (witness.kind === "cut") return `links of {${listed(witness.inside, 6)}}`;
   if (witness.kind === "partition") return `links among ${witness.parts.length} parts`;
   return `${witness.lengths.length} links by traffic and distance`;
 }

@@ -11,16 +11,17 @@ const [MAX_NODES, MAX_EDGES, MAX_ROUTES] = [65_536, 1_048_576, 4_000_000];
 
 const strict = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.strictObject(shape, {
-    error: ({ code, keys }) => (code === "unrecognized_keys" ? `${keys.join(", ")} does not belong here` : undefined),
+    error: ({ code, keys }) =>
+      code === "unrecognized_keys"
+        ? `${keys.join(", ")} does not belong here`
+        : `expected an object with ${Object.keys(shape).join(", ")}`,
   });
 const FRACTION = "\\d{1,400}(?:/0{0,399}[1-9]\\d{0,399}|\\.\\d{1,60})?$";
-const fraction = z
-  .string()
-  .regex(new RegExp(`^${FRACTION}`), 'expected a fraction of 0 or more as text, such as "7/50"');
+const NOT_NEGATIVE = 'expected a fraction of 0 or more as text, such as "7/50"';
+const fraction = z.string(NOT_NEGATIVE).regex(new RegExp(`^${FRACTION}`), NOT_NEGATIVE);
 /** Some digit above the line is not 0. */
-const positive = z
-  .string()
-  .regex(new RegExp(`^(?=[0.]*[1-9])${FRACTION}`), 'expected a fraction above 0 as text, such as "25" or "63/2"');
+const ABOVE_0 = 'expected a fraction above 0 as text, such as "25" or "63/2"';
+const positive = z.string(ABOVE_0).regex(new RegExp(`^(?=[0.]*[1-9])${FRACTION}`), ABOVE_0);
 const ids = z.array(z.string()).max(MAX_NODES);
 const routes = z.array(z.array(z.string()).min(2).max(MAX_NODES)).max(MAX_ROUTES);
 

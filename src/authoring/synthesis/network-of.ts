@@ -6,7 +6,6 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import {
   FAST_KINDS,
   type Inventory,
-  islands,
   LINK_KINDS,
   type Link,
   type LinkKind,
@@ -33,12 +32,16 @@ function defaultRanks(inventory: Pick<Inventory, "devices">): string[] {
     .map(({ id }) => id);
 }
 
-function linksOf(inventory: Pick<Inventory, "devices" | "topology">, ranks: readonly string[]): ReadonlySet<LinkKind> {
-  const wanted = new Set(ranks);
-  const joined = islands(inventory).some(
-    ({ devices, kind }) => kind !== undefined && devices.filter((id) => wanted.has(id)).length === wanted.size,
-  );
-  return joined ? FAST_KINDS : new Set(LINK_KINDS);
+const acceleratorsOf = ({ devices }: Pick<Inventory, "devices">): ReadonlySet<string> =>
+  new Set(devices.filter(({ family }) => family !== "cpu").map(({ id }) => id));
+
+/** Whether links lead from the first rank to all others: links of machines lead both ways. */
+function joinsRanks({ edges }: Network, ranks: readonly string[]): boolean {
+  const neighbours = new Map<string, string[]>();
+  for (const { from, to } of edges) neighbours.set(from, [...(neighbours.get(from) ?? []), to]);
+  const reached = new Set(ranks.slice(0, 1));
+  for (const id of reached) for (const next of neighbours.get(id) ?? []) reached.add(next);
+  return ranks.every((id) => reached.has(id));
 }
 
 /** Leaves out relays that lead nowhere: with one neighbour or none. */
@@ -65,7 +68,7 @@ function pruned(network: Network): Network {
 export function networkOf(inventory: Pick<Inventory, "devices" | "topology">, options: NetworkOptions = {}): Network {
   const ranks = options.devices ?? defaultRanks(inventory);
   const known = new Map(inventory.topology.nodes.map((node) => [node.id, node]));
-  const accelerators = new Set(inventory.devices.filter(({ family }) => family !== "cpu").map(({ id }) => id));
+  const accelerators = acceleratorsOf(inventory);
   for (const id of ranks) {
     if (!known.has(id) || !inventory.devices.some((device) => device.id === id)) {
       throw new InvalidArgumentError(
@@ -78,7 +81,20 @@ export function networkOf(inventory: Pick<Inventory, "devices" | "topology">, op
   if (new Set(ranks).size !== ranks.length || ranks.length < 2) {
     throw new InvalidArgumentError("devices", ranks, "at least 2 different devices");
   }
-  const kinds = options.links === undefined ? linksOf(inventory, ranks) : new Set(options.links);
+  if (options.links !== undefined) return networkOver(inventory, ranks, new Set(options.links), options);
+  const fast = networkOver(inventory, ranks, FAST_KINDS, options);
+  return joinsRanks(fast, ranks) ? fast : networkOver(inventory, ranks, new Set(LINK_KINDS), options);
+}
+
+/** The network over links of some kinds. */
+function networkOver(
+  inventory: Pick<Inventory, "devices" | "topology">,
+  ranks: readonly string[],
+  kinds: ReadonlySet<LinkKind>,
+  options: NetworkOptions,
+): Network {
+  const known = new Map(inventory.topology.nodes.map((node) => [node.id, node]));
+  const accelerators = acceleratorsOf(inventory);
   const isRank = new Set(ranks);
   const used = (id: string) =>
     isRank.has(id) || (known.has(id) && (options.relayDevices === true || !accelerators.has(id)));
