@@ -2,7 +2,6 @@
  * One rank's door to NCCL. Ranks of one host, as threads or processes, share a control segment (see runtime/memory); data
  * moves through NCCL alone. A rank uses the visible CUDA device of its number by default.
  */
-import { threadId } from "node:worker_threads";
 import {
   AbortedError,
   type ArrayOf,
@@ -37,7 +36,7 @@ import {
 } from "../../device/index.ts";
 import { type OpenedRankDevice, openRankDevice, type SegmentSource } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
-import { nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
+import { enterControl, nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
 import { Poller, WorldWaiting } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
@@ -131,26 +130,13 @@ export function attachServing(
   checkAttach(handle, rank, options, driver.numDevices);
   const config = encodeConfig(options.config ?? {}, library.versionCode, options.blocking ?? true);
   if (options.registerBuffers === true) checkRegistrations(library, options);
-  const control = openNcclControl(handle);
-  const { segment } = control;
-  const inTheWay = segment.presence.enter(rank, process.pid, threadId);
-  if (inTheWay !== undefined) {
-    control.close();
-    throw new InvalidArgumentError(
-      "rank",
-      rank,
-      inTheWay === rank
-        ? "a rank that is not attached yet"
-        : `a rank with a thread or process of its own: this thread is rank ${inTheWay} of that world, and NCCL's calls block it until other ranks make theirs`,
-    );
-  }
+  const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
+  const control = enterControl(openNcclControl(handle), rank, all);
+  const { segment, jointTurn } = control;
   let opened: OpenedRankDevice<Registrations> | undefined;
   try {
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
-    const world = segment.group("world", all, 0, rank);
-    const jointTurn = segment.jointTurn(rank);
     const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
     const poller = new Poller();
     const waiting = new WorldWaiting(segment, poller, timeoutMs);
@@ -192,12 +178,11 @@ export function attachServing(
       reachesPeers: interprocess || handle.ranks === 1 || numReached >= handle.ranks - 1,
       choicesOf: choicesOf && ((place) => choicesOf(place, info, interprocess)),
     });
-    const communicator = ncclRank.join("world", all, world, options.uniqueId);
+    const communicator = ncclRank.join("world", all, control.world, options.uniqueId);
     return new NcclBackend(handle, ncclRank, control, communicator);
   } catch (error) {
     opened?.at.device.close();
-    segment.presence.withdraw(rank);
-    control.close();
+    control.withdraw();
     throw error;
   }
 }
