@@ -15,8 +15,6 @@ export type MpiOpName = "sum" | "prod" | "min" | "max" | "band" | "bor" | "bxor"
 /** The handles that chorale uses, as numbers. */
 export interface MpiHandles {
   readonly commWorld: number;
-  readonly commNull: number;
-  readonly requestNull: number;
   readonly errorsReturn: number;
   readonly byte: number;
   readonly dtypes: Readonly<Record<MpiDType, number>>;
@@ -63,8 +61,6 @@ const OPEN_MPI: MpiAbi = {
     const dtypes = Object.entries(OPEN_MPI_DTYPES).map(([dtype, name]) => [dtype, at(`ompi_mpi_${name}`)]);
     return {
       commWorld: at(OPEN_MPI_WORLD),
-      commNull: at("ompi_mpi_comm_null"),
-      requestNull: at("ompi_request_null"),
       errorsReturn: at("ompi_mpi_errors_return"),
       byte: at("ompi_mpi_byte"),
       dtypes: Object.fromEntries(dtypes) as Record<MpiDType, number>,
@@ -89,8 +85,6 @@ const MPICH: MpiAbi = {
   statusIgnore: 1,
   handles: () => ({
     commWorld: 0x44000000,
-    commNull: 0x04000000,
-    requestNull: 0x2c000000,
     errorsReturn: 0x54000001,
     byte: 0x4c00010d,
     dtypes: {
@@ -124,8 +118,6 @@ const MPI_5: MpiAbi = {
   statusIgnore: 0,
   handles: () => ({
     commWorld: 0x101,
-    commNull: 0x100,
-    requestNull: 0x180,
     errorsReturn: 0x142,
     byte: 0x247,
     dtypes: {
