@@ -1,11 +1,12 @@
 /**
  * What the mpi backend adds to MPI: f32 all-reduces through `wait()` beside the same from C (MPI_Allreduce, and MPI_Iallreduce with
- * MPI_Wait; bench/peers/mpi-loop.c), in turn, each figure the median of its rounds; and the same by plans over shared memory
- * inside the host (`choices: "plans"`), with how many times MPI's speed that is. Then the longest stall of the event loop
- * while 64 MiB are awaited, and what 10,000 collectives and 500 communicators leave behind. Needs Open MPI or MPICH with mpicc;
- * after `npm run build`:
- *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
- * A quiet machine with a core for each rank: on fewer, every figure is the scheduler's.
+ * MPI_Wait; bench/peers/mpi-loop.c), in turn, each figure the median of its rounds; and the same inside the host by the exchange
+ * over shared memory, by plans, and by what is chosen without being told (`choices`), with how many times as fast as by MPI
+ * alone the last is. Then the longest stall of the event loop while 64 MiB are awaited, and what 10,000 collectives and 500
+ * communicators leave behind. Needs Open MPI or MPICH with mpicc; after `npm run build`:
+ *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--ms N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
+ * `--ms`: about how long the rounds of a size take together. Ranks 2, 4 and 8 take one to two minutes. A quiet machine with a
+ * core for each rank: on fewer, every figure is the scheduler's.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -20,14 +21,16 @@ const config = {
   options: {
     ranks: { type: "string", default: "2,4" },
     rounds: { type: "string", default: "7" },
+    ms: { type: "string", default: "150" },
     mpi: { type: "string", default: "openmpi" },
     sizes: { type: "string", default: "8,64,1024,8192,65536,1048576,8388608,67108864" },
     leaks: { type: "boolean", default: false },
   },
 };
-const { rankCounts, rounds, mpi, sizes, leaks } = flagsOf(import.meta.url, config, ({ values }) => ({
+const { rankCounts, rounds, ms, mpi, sizes, leaks } = flagsOf(import.meta.url, config, ({ values }) => ({
   rankCounts: integers(values.ranks, "--ranks"),
   rounds: integer(values.rounds, "--rounds"),
+  ms: integer(values.ms, "--ms"),
   mpi: oneOf(values.mpi, "--mpi", ["openmpi", "mpich"]),
   sizes: integers(values.sizes, "--sizes", 4),
   leaks: values.leaks,
@@ -37,16 +40,22 @@ const launcher = mpi === "mpich" ? "mpiexec.mpich" : "mpirun.openmpi";
 const flags = mpi === "mpich" ? [] : ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
 
 /** Runs on each rank. */
-const measure = async (world, { sizes, rounds }) => {
+const measure = async (world, { sizes, rounds, ms }) => {
   const { comm } = world;
   const rows = [];
   for (const bytes of sizes) {
     const input = world.tensor("f32", [bytes / 4]);
     const output = world.tensor("f32", [bytes / 4]);
-    const calls = bytes <= 65536 ? 1000 : bytes <= 2 ** 20 ? 50 : 5;
     const options = { output };
     const times = [];
-    for (let i = 0; i < Math.min(calls, 500); i++) comm.allReduce(input, options).wait();
+    // What serves this size may be measured in the first call; small ones are compiled after some hundreds.
+    const numWarm = bytes <= 65536 ? 400 : 2;
+    for (let i = 0; i < numWarm; i++) comm.allReduce(input, options).wait();
+    const began = performance.now();
+    for (let i = 0; i < 3; i++) comm.allReduce(input, options).wait();
+    const callMs = new Float64Array([(performance.now() - began) / 3]);
+    comm.broadcast(callMs).wait();
+    const calls = Math.min(1000, Math.max(1, Math.floor(ms / rounds / callMs[0])));
     for (let round = 0; round < rounds; round++) {
       comm.barrier().wait();
       const start = performance.now();
@@ -66,7 +75,7 @@ const measure = async (world, { sizes, rounds }) => {
   setImmediate(tick);
   for (let i = 0; i < 3; i++) await comm.allReduce(large);
   going = false;
-  return { rows, stallMs };
+  return { rows, stallMs, choices: comm.stats().choices };
 };
 
 /** Runs on each rank: what is left after 10,000 collectives and 500 communicators. */
@@ -95,7 +104,7 @@ try {
   const source = fileURLToPath(new URL("peers/mpi-loop.c", import.meta.url));
   execFileSync(mpi === "mpich" ? "mpicc.mpich" : "mpicc.openmpi", ["-O2", source, "-o", loop]);
   for (const ranks of rankCounts) {
-    const argv = [...flags, "-n", String(ranks), loop, sizes.join(","), String(rounds)];
+    const argv = [...flags, "-n", String(ranks), loop, sizes.join(","), String(rounds), String(ms)];
     const fromC = () =>
       execFileSync(launcher, argv, { encoding: "utf8", env: { ...process.env, TMPDIR: folder } })
         .trim()
@@ -103,25 +112,28 @@ try {
         .map((line) => line.split(" ").map(Number));
     const options = { ranks, backend: "mpi", env: { CHORALE_MPI_LIBRARY: library } };
     const c = fromC();
-    const by = (choices) => launch({ ...options, backendOptions: { choices }, run: measure, data: { sizes, rounds } });
-    const results = await by("mpi");
-    const planned = await by("plans");
+    const by = (backendOptions) => launch({ ...options, backendOptions, run: measure, data: { sizes, rounds, ms } });
+    const results = await by({ choices: "mpi" });
+    const exchanged = await by({ choices: "exchange" });
+    const planned = await by({ choices: "plans" });
+    const chosen = await by({});
     const again = fromC();
     const [{ rows }] = results;
     console.log(
-      `${mpi}, ${ranks} ranks: bytes, chorale wait() us, C MPI_Allreduce us, C MPI_Iallreduce us, over the faster C, bound, by plans us, times as fast as by MPI`,
+      `${mpi}, ${ranks} ranks: bytes, MPI alone through wait() us, C MPI_Allreduce us, C MPI_Iallreduce us, over the faster C, bound, exchange us, plans us, as chosen us, chosen: times as fast as MPI alone`,
     );
     for (const [i, [bytes, us]] of rows.entries()) {
       const [blocking, pending] = [1, 2].map((column) => (c[i][column] + again[i][column]) / 2);
       const base = Math.min(blocking, pending);
       const bound = Math.max(2, base * 0.1);
-      const byPlans = planned[0].rows[i][1];
-      const figures = [us, blocking, pending, us - base, bound, byPlans, us / byPlans].map((value) =>
-        value.toFixed(2).padStart(11),
+      const [byExchange, byPlans, asChosen] = [exchanged, planned, chosen].map(([first]) => first.rows[i][1]);
+      const figures = [us, blocking, pending, us - base, bound, byExchange, byPlans, asChosen, us / asChosen].map(
+        (value) => value.toFixed(2).padStart(11),
       );
       console.log(`${String(bytes).padStart(10)} ${figures.join(" ")} ${us - base <= bound ? "" : "OVER"}`);
     }
-    for (const [name, found] of Object.entries({ MPI: results, plans: planned })) {
+    console.log(`chosen: ${JSON.stringify(chosen[0].choices ?? "MPI alone")}`);
+    for (const [name, found] of Object.entries({ "MPI alone": results, "what is chosen": chosen })) {
       const stall = Math.max(...found.map(({ stallMs }) => stallMs));
       console.log(
         `longest stall of the event loop in an awaited 64 MiB all-reduce by ${name}: ${stall.toFixed(1)} ms (at most 20)`,

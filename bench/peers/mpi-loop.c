@@ -1,4 +1,7 @@
-/* All-reduces of f32 by MPI from C, back to back: `mpi-loop SIZES ROUNDS`, prints "bytes blocking_us iallreduce_us" for each size. */
+/*
+ * All-reduces of f32 by MPI from C, back to back: `mpi-loop SIZES ROUNDS MS`, prints "bytes blocking_us iallreduce_us" for each
+ * size. MS is about how long the rounds of a size and kind take together.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +37,11 @@ int main(int argc, char **argv) {
     float *in = malloc(bytes), *out = malloc(bytes);
     memset(in, 0, bytes);
     memset(out, 0, bytes);
-    int calls = bytes <= 65536 ? 1000 : bytes <= (1 << 20) ? 50 : 5;
+    measure(in, out, bytes / 4, 3, 0);
+    double us = measure(in, out, bytes / 4, 3, 0);
+    MPI_Bcast(&us, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    int calls = (int)(atof(argv[3]) * 1000 / rounds / us);
+    calls = calls < 1 ? 1 : calls > 1000 ? 1000 : calls;
     for (int round = 0; round < rounds; round++)
       for (int blocking = 0; blocking < 2; blocking++)
         times[blocking][round] = measure(in, out, bytes / 4, calls, blocking);

@@ -66,39 +66,53 @@ for (const mpi of MPIS) {
       expect(result.numPassed).toBeGreaterThan(20);
     });
 
-    it("runs plans inside the host where it is told to, in groups that overlap too", { timeout: 60_000 }, async () => {
-      const found = await launch({
-        ranks: 3,
-        backend: "mpi",
-        backendOptions: { choices: "plans" },
-        env,
-        run: async (world) => {
-          const { comm, rank } = world;
-          const low = await comm.split(rank < 2 ? 0 : -1);
-          const groups = [comm, low, await comm.split(rank > 0 ? 0 : -1)];
-          const sums: number[] = [];
-          // More than a piece of the shared memory, in all groups at once.
-          const count = 100_003;
-          const works = groups.flatMap((group, i) => {
-            if (!group) return [];
-            const x = new Float32Array(count).fill(rank + i + 1);
-            return [
-              group.allReduce(x),
-              group.allGather(x.subarray(0, 5)),
-              group.reduceScatter(new Float32Array(6).fill(rank)),
-            ];
-          });
-          for (const work of works.reverse()) sums.unshift(Number((await work).at(-1)));
-          return { sums, choices: comm.stats().choices };
-        },
-      });
-      expect(found.map(({ sums }) => sums)).toEqual([
-        [6, 6, 3, 5, 5, 1],
-        [6, 6, 3, 5, 5, 1, 9, 9, 3],
-        [6, 6, 3, 9, 9, 3],
-      ]);
-      expect(Object.keys(found[0]?.choices ?? {})).toContain("all_reduce two-shot-fused-read-all-reduce");
-    });
+    const served = [
+      ["exchange", /^all_reduce exchange/],
+      ["plans", /^all_reduce two-shot-fused-read-all-reduce/],
+      ["measured", /^all_reduce (mpi|exchange)/],
+    ] as const;
+    it.each(mpi === OPEN_MPI ? served : served.slice(0, 1))(
+      "has %s serve inside the host where it is told to, in groups that overlap too",
+      {
+        timeout: 60_000,
+      },
+      async (choices, label) => {
+        const found = await launch({
+          ranks: 3,
+          backend: "mpi",
+          backendOptions: { choices },
+          env,
+          run: async (world) => {
+            const { comm, rank } = world;
+            const low = await comm.split(rank < 2 ? 0 : -1);
+            const groups = [comm, low, await comm.split(rank > 0 ? 0 : -1)];
+            const sums: number[] = [];
+            // More than a piece of the shared memory, in all groups at once.
+            const count = 100_003;
+            const works = groups.flatMap((group, i) => {
+              if (!group) return [];
+              const x = new Float32Array(count).fill(rank + i + 1);
+              return [
+                group.allReduce(x),
+                group.allGather(x.subarray(0, 5)),
+                group.reduceScatter(new Float32Array(6).fill(rank)),
+              ];
+            });
+            for (const work of works.reverse()) sums.unshift(Number((await work).at(-1)));
+            return { sums, choices: comm.stats().choices };
+          },
+        });
+        expect(found.map(({ sums }) => sums)).toEqual([
+          [6, 6, 3, 5, 5, 1],
+          [6, 6, 3, 5, 5, 1, 9, 9, 3],
+          [6, 6, 3, 9, 9, 3],
+        ]);
+        expect(Object.keys(found[0]?.choices ?? {})[0]).toMatch(label);
+        // One answer on all ranks.
+        expect(found[1]?.choices).toEqual(found[0]?.choices);
+        expect(found[2]?.choices).toEqual(found[0]?.choices);
+      },
+    );
 
     it("has everything done that was called before a barrier which has ended", { timeout: 60_000 }, async () => {
       const states = await launch({
@@ -124,7 +138,7 @@ for (const mpi of MPIS) {
       expect(states).toEqual([["done"], ["done"]]);
     });
 
-    it.each(mpi === OPEN_MPI ? (["mpi", "plans"] as const) : (["mpi"] as const))(
+    it.each(mpi === OPEN_MPI ? (["mpi", "exchange"] as const) : (["mpi"] as const))(
       "keeps the event loop alive while 64 MiB are summed (by %s)",
       { timeout: 60_000 },
       async (choices) => {

@@ -84,6 +84,8 @@ export class MpiLibrary {
   readonly abilities: Readonly<Record<keyof typeof MPI_ABILITIES, boolean>>;
   /** Yields this core to another process. */
   readonly yieldCore: () => void;
+  /** C's memcpy: to one address, from another, so many bytes. */
+  readonly copy: (to: number, from: number, bytes: number) => void;
 
   constructor(library: NativeLibrary) {
     this.path = library.path;
@@ -106,6 +108,8 @@ export class MpiLibrary {
     // The C library is among the library's dependencies, so its symbols are found through it.
     const sched = library.has("sched_yield") ? library.bind("sched_yield", "int", []) : undefined;
     this.yieldCore = () => void sched?.();
+    const memcpy = library.bind("memcpy", "intptr_t", ["intptr_t", "intptr_t", "size_t"]);
+    this.copy = (to, from, bytes) => void memcpy(to, from, bytes);
   }
 
   /** @throws NativeError when `status` is not MPI_SUCCESS */

@@ -40,9 +40,10 @@ export interface MpiOptions {
   /** Calls that nobody awaited or waited for make `close` throw; otherwise they are a warning. */
   readonly strictWork?: boolean;
   /**
-   * Which calls our plans serve in place of MPI, where all ranks are on one host: this machine's own tables (CHORALE_CHOICES)
-   * before the shipped ones by default; `shipped` alone; `mpi`, MPI alone; `plans`, whatever a plan can serve; or a document
-   * before the shipped ones, whose kernel `mpi` is MPI itself.
+   * What serves calls in place of MPI, where all ranks are on one host. By default this machine's own tables (CHORALE_CHOICES),
+   * and where there are none and each rank has a core, `measured`: the faster of MPI and our exchange over shared memory. `mpi`,
+   * MPI alone; `exchange`, whatever that can serve; `plans`, whatever a plan can; `shipped`, the shipped tables; or a document
+   * before those, whose kernels are `mpi` and `exchange`.
    */
   readonly choices?: HostChoices;
 }
@@ -68,11 +69,11 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
 }
 
 /** What the ranks of this host have for plans. */
-function hostPlansOf({ arena, ranks, choices, topology }: MpiHandle): HostPlans | undefined {
+function hostPlansOf({ arena, ranks, choices, topology, measures }: MpiHandle): HostPlans | undefined {
   if (arena === undefined) return undefined;
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
   if (choices !== undefined) registerStoredPlans(choices);
-  return { arena: new HostArena(arena, ranks), documents, topology };
+  return { arena: new HostArena(arena, ranks), documents, topology, measures };
 }
 
 export class MpiBackend implements Backend {

@@ -4,6 +4,7 @@
  * rank, over which one file is mapped (runtime/memory/shared-arena.ts); behind it is memory that is the rank's own.
  */
 import { OutOfMemoryError } from "../../../core/index.ts";
+import { addressOf } from "../../../foreign/native/index.ts";
 import {
   buildExecutor,
   type ExecutorMemory,
@@ -13,6 +14,7 @@ import {
   PAGE_BYTES,
 } from "../../executor/internal.ts";
 import { attachSharedArena, createSharedArena, type SharedArena } from "../../memory/index.ts";
+import { ArenaReducer } from "./arena-reducer.ts";
 
 /** Groups that may have a place at once: the first of the world, in the order of the control segment. */
 export const NUM_PLACES = 4;
@@ -28,7 +30,7 @@ const OWN_BYTES = 8 * 2 ** 20;
 /** Of a slot: the plan's state, its counters. */
 const COUNTERS_AT = 1024;
 const SLOT_BYTES = 16 * 1024;
-/** Of a rank's part of a place: the word that counts pieces, the slots, two halves of input, the output. */
+/** Of a rank's part of a place: the word that counts steps, the slots, two halves of input, the output. */
 const SLOTS_AT = 128;
 const INPUT_AT = SLOTS_AT + NUM_SLOTS * SLOT_BYTES;
 const INPUT_BYTES = PIECE_BYTES + MARGIN_BYTES;
@@ -49,6 +51,8 @@ export const fitsSlot = (stateBytes: number, counterBytes: number): boolean =>
 
 export class HostArena implements ExecutorMemory {
   readonly bytes: Uint8Array;
+  /** Where all of it begins in this process. */
+  readonly address: number;
   readonly #words: Int32Array;
   readonly #memory: ReturnType<typeof newSharedMemory>;
   readonly #ranks: number;
@@ -57,6 +61,7 @@ export class HostArena implements ExecutorMemory {
   /** Pieces that went through, of all calls: a call that gets on is looked at again at once. */
   numMoved = 0;
   #machine: MachineExports | undefined;
+  #reducer: ArenaReducer | undefined;
   /** Free stretches of the rank's own memory, by address. */
   #free: { at: number; bytes: number }[];
   readonly #taken = new Map<number, number>();
@@ -68,6 +73,7 @@ export class HostArena implements ExecutorMemory {
     attachSharedArena(arena, this.#memory.buffer, ranks);
     this.#ranks = ranks;
     this.bytes = new Uint8Array(this.#memory.buffer);
+    this.address = Number(addressOf(this.bytes));
     this.#words = new Int32Array(this.#memory.buffer);
     this.#free = [{ at: arena.sizeBytes, bytes: OWN_BYTES }];
   }
@@ -78,12 +84,18 @@ export class HostArena implements ExecutorMemory {
     return this.#machine;
   }
 
+  /** The reduction kernels on this memory, compiled at the first reduction by hand. */
+  get reducer(): ArenaReducer {
+    this.#reducer ??= new ArenaReducer(this.#memory, this.#ranks, (bytes) => this.allocate(bytes));
+    return this.#reducer;
+  }
+
   /** Where the part of a rank of the world in a place begins. */
   part(place: number, rank: number): number {
     return PLACES_AT + (place * this.#ranks + rank) * PART_BYTES;
   }
 
-  /** The index of the word that counts the pieces a rank has put into a place. */
+  /** The index of the word that counts the steps a rank has taken in a place. */
   arrivals(place: number, rank: number): number {
     return this.part(place, rank) / 4;
   }
@@ -94,6 +106,11 @@ export class HostArena implements ExecutorMemory {
 
   output(place: number, rank: number): number {
     return this.part(place, rank) + OUTPUT_AT;
+  }
+
+  /** A half of the output: room for what one of two ranks or more reduces of a piece. */
+  share(place: number, rank: number, half: number): number {
+    return this.output(place, rank) + (half * PIECE_BYTES) / 2;
   }
 
   state(place: number, rank: number, slot: number): number {

@@ -8,10 +8,20 @@ import {
   SHIPPED_CHOICES,
 } from "../../executor/internal.ts";
 
-/** MPI is the one engine by hand. */
-export const MPI_KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["mpi"]])) as unknown as KernelNames;
+/** Collectives that the exchange inside the host makes, and plans: those whose calls can be cut into pieces. */
+const EXCHANGED = [
+  "all_reduce",
+  "all_gather",
+  "reduce_scatter",
+  "all_to_all",
+] as const satisfies readonly CollectiveName[];
+export const isExchanged = (op: string): op is (typeof EXCHANGED)[number] => EXCHANGED.some((one) => one === op);
+/** By hand: MPI itself, and the exchange. */
+export const MPI_KERNELS = Object.fromEntries(
+  COLLECTIVE_NAMES.map((op) => [op, isExchanged(op) ? ["mpi", "exchange"] : ["mpi"]]),
+) as unknown as KernelNames;
 /** What a world may be told of its choices, beside documents of them. */
-export const CHOICE_WORDS = ["shipped", "mpi", "plans"] as const;
+export const CHOICE_WORDS = ["measured", "shipped", "mpi", "exchange", "plans"] as const;
 export type HostChoices = ChoiceDocument | (typeof CHOICE_WORDS)[number];
 
 /** Plans that need no scratch and combine in one step: see `HostGroup`. */
@@ -37,11 +47,16 @@ const always = (source: string, uses: readonly (readonly [CollectiveName, string
 
 /** The document that comes before the shipped one, if any does: its tables for mpi. */
 export function choicesOf(choices: HostChoices | undefined): ChoiceDocument | undefined {
-  if (choices === "shipped") return undefined;
+  if (choices === "shipped" || choices === "measured") return undefined;
   if (choices === "mpi")
     return always(
       "mpi",
       COLLECTIVE_NAMES.map((op) => [op, "mpi"]),
+    );
+  if (choices === "exchange")
+    return always(
+      "exchange",
+      EXCHANGED.map((op) => [op, "exchange"]),
     );
   if (choices === "plans") return always("plans", Object.entries(PLANS) as [CollectiveName, string][]);
   const document = choices ?? machineChoices();

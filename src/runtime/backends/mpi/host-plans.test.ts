@@ -1,13 +1,15 @@
-/** Plans between ranks of one host, without MPI: two ends in one process, each with a WebAssembly memory of its own. */
+/** Plans and the exchange between ranks of one host, without MPI: all in one process, each with a WebAssembly memory of its own. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { newArray } from "../../../core/index.ts";
-import { type ChoiceDocument, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
+import { openLibrary } from "../../../foreign/native/index.ts";
+import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { removeSharedArena, type SharedArena } from "../../memory/index.ts";
 import { HostAddresses } from "./host-addresses.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
 import { choicesOf, namesPlans } from "./host-choices.ts";
+import { rowsOf } from "./host-measurement.ts";
 import { HostGroup } from "./host-plans.ts";
-import type { Activity } from "./mpi-entry.ts";
+import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { HostCall } from "./plan-call.ts";
 
 const hasMmap = process.platform === "linux" || process.platform === "darwin";
@@ -17,7 +19,7 @@ const USES = {
   reduce_scatter: "one-pass-reduce-scatter",
   all_to_all: "one-pass-all-to-all",
 } as const;
-const plans: ChoiceDocument = {
+const documentOf = (rowsOf: (plan: string) => ChoiceTable["rows"]): ChoiceDocument => ({
   schemaVersion: 1,
   source: "test",
   date: "2026-01-01",
@@ -25,31 +27,53 @@ const plans: ChoiceDocument = {
     backend: "mpi",
     collective: collective as keyof typeof USES,
     ranks: [2, 16],
-    rows: [{ fromBytes: 0, use }],
+    rows: rowsOf(use),
   })),
+});
+const plans = documentOf((use) => [{ fromBytes: 0, use }]);
+const DOCUMENTS = {
+  plans,
+  "the exchange": documentOf(() => [{ fromBytes: 0, use: "exchange" }]),
+  "both, by size": documentOf((use) => [
+    { fromBytes: 0, use },
+    { fromBytes: 2048, use: "exchange" },
+    { fromBytes: 600_000, use },
+  ]),
 };
 const RANKS = 3;
+/** More than a piece. */
+const large = PIECE_BYTES / 4 + 1001;
 const addresses = new HostAddresses();
 const never = (): Activity => {
   throw new Error("MPI was asked");
 };
+/** What a call inside the host uses of MPI's process. */
+function withoutMpi(): CallTarget {
+  const libc = openLibrary({ name: "C", files: ["libc.so.6", "libSystem.B.dylib"], howToGetIt: "" });
+  if (!libc.available) throw new Error(libc.why);
+  const copy = libc.bind("memcpy", "intptr_t", ["intptr_t", "intptr_t", "size_t"]);
+  return { mpi: { library: { copy }, addresses } } as unknown as CallTarget;
+}
 
-describe.skipIf(!hasMmap)("plans inside a host", () => {
+describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host by %s", (_, document) => {
   let shared: SharedArena;
   let groups: HostGroup[];
+  let target: CallTarget;
   beforeAll(async () => {
     await loadLibraryPlans();
+    target = withoutMpi();
     shared = createHostArena(RANKS);
     const ranks = Array.from({ length: RANKS }, (_, rank) => rank);
     groups = ranks.map((me) => {
-      const host = { arena: new HostArena(shared, RANKS), documents: [plans, SHIPPED_CHOICES], topology: "own-cores" };
+      const arena = new HostArena(shared, RANKS);
+      const host = { arena, documents: [document, SHIPPED_CHOICES], topology: "own-cores", measures: false };
       return new HostGroup(host, "world", ranks, me, 0);
     });
   });
   afterAll(() => removeSharedArena(shared));
 
-  /** Runs a call on all ranks, in turn. @returns each rank's result */
-  function run(op: keyof typeof USES, dtype: "f32" | "bf16" | "i8", count: number, inPlace = false) {
+  /** Makes a call on all ranks. */
+  function make(op: keyof typeof USES, dtype: "f32" | "bf16" | "i8", count: number, inPlace = false) {
     const [numIn, numOut] = [
       op === "reduce_scatter" || op === "all_to_all" ? RANKS : 1,
       op === "all_gather" || op === "all_to_all" ? RANKS : 1,
@@ -76,16 +100,57 @@ describe.skipIf(!hasMmap)("plans inside a host", () => {
         recv: addresses.span(outputs[rank] as Float32Array),
         ...(op === "all_reduce" || op === "reduce_scatter" ? { redop: "sum" as const } : {}),
       };
-      const activity = group.activity(call, never);
-      activity.begin(undefined as never);
-      return activity;
+      return group.activity(call, never);
     });
-    for (let rounds = 0; !calls.map((call) => call.advance()).every(Boolean); rounds++)
-      expect(rounds).toBeLessThan(1e6);
+    return { given, outputs, calls };
+  }
+
+  /** Runs a call on all ranks, in turn. @returns each rank's result */
+  function run(...call: Parameters<typeof make>) {
+    const { given, outputs, calls } = make(...call);
+    for (const one of calls) one.begin(target);
+    for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++) expect(rounds).toBeLessThan(1e6);
     return { given, outputs };
   }
 
-  const large = PIECE_BYTES / 4 + 1001;
+  it("has ranks that run ahead of others wait where they must", () => {
+    const counts = [5, 400, 3000, large];
+    const random = seeded(20);
+    const all = Array.from({ length: 16 }, () => {
+      const op = (["all_reduce", "all_gather", "reduce_scatter", "all_to_all"] as const)[random(4)] ?? "all_reduce";
+      return { op, ...make(op, "f32", counts[random(counts.length)] ?? 5, op === "all_reduce" && random(2) === 0) };
+    });
+    const at = groups.map(() => 0);
+    const begun = groups.map(() => -1);
+    // Each goes on with its own next call as soon as the one before is done, for as long as chance has it.
+    for (let steps = 0; at.some((place) => place < all.length); steps++) {
+      expect(steps).toBeLessThan(1e6);
+      const rank = random(RANKS);
+      for (let i = random(20); i >= 0; i--) {
+        const place = at[rank] ?? 0;
+        const call = all[place]?.calls[rank];
+        if (call === undefined) break;
+        if (begun[rank] !== place) call.begin(target);
+        begun[rank] = place;
+        if (call.advance()) at[rank] = place + 1;
+      }
+    }
+    for (const { op, given, outputs } of all) {
+      const part = (given[0]?.length ?? 0) / (op === "reduce_scatter" || op === "all_to_all" ? RANKS : 1);
+      const sum = (i: number) => given.reduce((total, input) => total + Number(input[i]), 0);
+      for (const [rank, output] of outputs.entries()) {
+        const expected = (i: number) => {
+          if (op === "all_reduce") return sum(i);
+          if (op === "reduce_scatter") return sum(rank * part + i);
+          const from = given[Math.floor(i / part)];
+          return Number(from?.[op === "all_gather" ? i % part : rank * part + (i % part)]);
+        };
+        const wrong = Array.from(output as Float32Array, (value, i) => value - expected(i)).findIndex(Boolean);
+        expect([op, part, rank, wrong]).toEqual([op, part, rank, -1]);
+      }
+    }
+  });
+
   it.each([1, 5, 1024, large, 3 * large])("sums %i elements", (count) => {
     for (const inPlace of [false, true]) {
       const { given, outputs } = run("all_reduce", "f32", count, inPlace);
@@ -138,14 +203,29 @@ describe("the tables of an mpi world", () => {
     const others = { ...plans, tables: plans.tables.map((table) => ({ ...table, backend: "threads" })) };
     expect(choicesOf({ ...plans, tables: [...plans.tables, ...others.tables] })?.tables).toEqual(plans.tables);
     expect(choicesOf(others)).toBeUndefined();
-    expect([plans, choicesOf("plans"), choicesOf("mpi"), choicesOf("shipped")].map(namesPlans)).toEqual([
-      true,
-      true,
-      false,
-      false,
-    ]);
+    expect(
+      [plans, choicesOf("exchange"), choicesOf("plans"), choicesOf("mpi"), choicesOf("shipped")].map(namesPlans),
+    ).toEqual([true, true, true, false, false]);
   });
 });
+
+describe("what is measured", () => {
+  it("has the exchange serve sizes where it is faster by a tenth at both ends", () => {
+    const uses = (takenUs: readonly number[]) => rowsOf(takenUs).map(({ use }) => use);
+    expect(uses([10, 20, 20, 10, 30, 10, 40, 10])).toEqual(["mpi", "mpi", "exchange", "exchange", "exchange"]);
+    expect(uses([20, 10, 20, 10, 30, 28, 40, 50])).toEqual(["mpi", "exchange", "mpi", "mpi", "mpi"]);
+    expect(rowsOf([20, 10, 20, 10, 30, 28, 40, 50])[1]).toEqual({ fromBytes: 65_536, use: "exchange", timeUs: 10 });
+  });
+});
+
+/** Numbers below a bound, the same each time. */
+function seeded(seed: number): (bound: number) => number {
+  let state = seed;
+  return (bound) => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
+    return (state >>> 8) % bound;
+  };
+}
 
 function bytes(array: ArrayBufferView): Buffer {
   return Buffer.from(array.buffer, array.byteOffset, array.byteLength);

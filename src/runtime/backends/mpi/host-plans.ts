@@ -6,9 +6,11 @@
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, sizeOf } from "../../../core/index.ts";
 import {
+  CHOICES_SCHEMA_VERSION,
   type Choice,
   type ChoiceDocument,
   Choices,
+  type ChoiceTable,
   COUNTER_BYTES,
   type KernelOp,
   libraryPlans,
@@ -20,13 +22,14 @@ import {
   registeredAlgorithm,
   type ServingPlan,
 } from "../../executor/internal.ts";
+import { ChosenCall } from "./chosen-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
-import { MPI_KERNELS } from "./host-choices.ts";
-import type { Activity } from "./mpi-entry.ts";
+import { isExchanged, MPI_KERNELS } from "./host-choices.ts";
+import { ExchangeCall } from "./host-exchange.ts";
+import { LEAST_EXCHANGED_BYTES, measureCollective } from "./host-measurement.ts";
+import type { Activity, Steps } from "./mpi-entry.ts";
 import { type HostCall, kernelOp, PlanCall, type PlanPlace } from "./plan-call.ts";
 
-/** Collectives whose calls can be cut into pieces here; the others are MPI's whatever a table says. */
-const CUT = new Set<string>(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]);
 /** Operators whose result depends on when it is rounded. */
 const ROUNDING = new Set<KernelOp>(["sum", "prod", "avg", "preMulSum"]);
 /** Prepared plans that a group keeps; when there are more, it starts anew. */
@@ -37,7 +40,11 @@ export interface HostPlans {
   readonly arena: HostArena;
   readonly documents: readonly ChoiceDocument[];
   readonly topology: string;
+  /** Measurements in the group decide, before all documents. */
+  readonly measures: boolean;
 }
+
+type MakeByMpi = (call: HostCall) => Activity;
 
 export class HostGroup implements PlanPlace {
   readonly arena: HostArena;
@@ -47,9 +54,13 @@ export class HostGroup implements PlanPlace {
   readonly me: number;
   /** Pieces that this rank has put into the arena for this group. */
   numPieces = 0;
+  /** Steps that it has told the others of. */
+  numTold = 0;
   /** This rank's own words for the addresses of all ranks' inputs and outputs: another may be a piece ahead, or behind. */
   readonly buffers: number;
   readonly #choices: Choices;
+  /** Tables of what was measured in this group, where that decides. */
+  readonly #measured: { readonly tables: ChoiceTable[] } | undefined;
   #isClosed = false;
   readonly #serving = new Map<string, ServingPlan | undefined>();
   /** By plan: all ranks begin the same calls in the same order, so all number them alike. */
@@ -62,11 +73,18 @@ export class HostGroup implements PlanPlace {
     this.place = place;
     this.ranks = ranks;
     this.me = me;
-    const { topology, documents } = host;
+    const { topology, documents, measures } = host;
+    const measured: ChoiceDocument & { readonly tables: ChoiceTable[] } = {
+      schemaVersion: CHOICES_SCHEMA_VERSION,
+      source: "measured",
+      date: "in this world",
+      tables: [],
+    };
+    this.#measured = measures ? measured : undefined;
     const tells = me === 0 && logsSelection();
     this.#choices = new Choices(
       { backend: "mpi", group: name, numRanks: ranks.length, topology, kernels: MPI_KERNELS },
-      documents,
+      measures ? [measured, ...documents] : documents,
       tells ? (line) => process.stderr.write(`${line}\n`) : undefined,
     );
     loadEarly(this.#choices, () => !this.#isClosed);
@@ -79,17 +97,37 @@ export class HostGroup implements PlanPlace {
     return size > 1 && place < NUM_PLACES;
   }
 
-  /** What makes a call: a plan where one is chosen, and `mpi` otherwise. All members come to the same answer. */
-  activity(call: HostCall, mpi: () => Activity): Activity {
+  /** What makes a call: what the tables choose, or a measurement. All members come to the same answer. */
+  activity(call: HostCall, mpi: MakeByMpi): Activity {
     const { op, size, count, dtype } = call;
-    if (!CUT.has(op) || count === 0) return mpi();
-    const collective = op as CollectiveName;
-    const choice = this.#choices.choose(collective, dtype, reportedCount(op, size, count) * sizeOf(dtype));
+    if (!isExchanged(op) || count === 0) return mpi(call);
+    const collective: CollectiveName = op;
+    const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
+    if (this.#measured === undefined) return this.#chosen(call, collective, sizeBytes, mpi);
+    if (sizeBytes < LEAST_EXCHANGED_BYTES) return mpi(call);
+    const { tables } = this.#measured;
+    const isMeasured = () => tables.some((table) => table.collective === collective);
+    const exchange = (one: HostCall) => new ExchangeCall(this, one);
+    const measure = function* (steps: Steps): Generator<void> {
+      const rows = yield* measureCollective(collective, { mpi, exchange }, steps);
+      tables.push({ backend: "mpi", collective, ranks: [size, size], rows });
+    };
+    return new ChosenCall({
+      choose: () => (isMeasured() ? this.#chosen(call, collective, sizeBytes, mpi) : undefined),
+      measure,
+    });
+  }
+
+  #chosen(call: HostCall, collective: CollectiveName, sizeBytes: number, mpi: MakeByMpi): Activity {
+    const { dtype } = call;
+    const choice = this.#choices.choose(collective, dtype, sizeBytes);
     choice.calls++;
-    if (choice.served.kind === "kernel") return mpi();
+    if (choice.served.kind === "kernel") {
+      return choice.served.name === "exchange" ? new ExchangeCall(this, call) : mpi(call);
+    }
     const serving = this.#servingOf(choice, collective);
-    if (serving === undefined || !isRoundedOnce(serving, dtype, kernelOp(call.redop))) return mpi();
-    return new PlanCall(this, call, serving, mpi);
+    if (serving === undefined || !isRoundedOnce(serving, dtype, kernelOp(call.redop))) return mpi(call);
+    return new PlanCall(this, call, serving, () => mpi(call));
   }
 
   /** Calls that each choice served. */

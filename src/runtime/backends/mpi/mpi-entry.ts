@@ -20,6 +20,8 @@ export interface Activity {
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */
   advance(): boolean;
+  /** Gives it up, since its group has failed. */
+  stop?(): void;
 }
 
 /** Issues one call. @param request where MPI writes the request @returns MPI's status */

@@ -25,10 +25,12 @@ export interface MpiHandle {
   readonly ranks: number;
   readonly generation: number;
   readonly control: MappedControl;
-  /** For plans inside the host; absent where no table names one, or there is no room for it. */
+  /** For collectives inside the host; absent where MPI serves everything, or there is no room for it. */
   readonly arena?: SharedArena;
   /** What the tables of choices call this host. */
   readonly topology: string;
+  /** Whether measurements choose between MPI and the exchange inside the host. */
+  readonly measures: boolean;
   /** Tables that come before the shipped ones. */
   readonly choices?: ChoiceDocument;
 }
@@ -43,14 +45,18 @@ export function createMpiHost(
 ): MpiHandle {
   const { ranks, generation } = world;
   const choices = choicesOf(given);
+  const topology = topologyOf(ranks);
+  // Where ranks share cores, MPI alone is left as it is: nothing that is measured there holds for the next call.
+  const measures = given === "measured" || (given === undefined && choices === undefined && topology === "own-cores");
   const control = createHostControl({ ranks, generation });
-  const arena = ranks > 1 && namesPlans(choices) ? arenaOf(ranks) : undefined;
+  const arena = ranks > 1 && (measures || namesPlans(choices)) ? arenaOf(ranks) : undefined;
   return {
     kind: "mpi",
     ranks,
     generation,
     control,
-    topology: topologyOf(ranks),
+    topology,
+    measures,
     ...(arena !== undefined && { arena }),
     ...(choices !== undefined && { choices }),
   };

@@ -272,8 +272,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
 
   protected stopEngine(): void {
     this.options.control.endTurn(this.options.ranks);
-    const { mpi, arena } = this.options;
-    for (const { activities } of this.running) for (const one of activities) arena?.running.delete(one);
+    const { mpi } = this.options;
+    for (const { activities } of this.running) for (const one of activities) one.stop?.();
     if (this.running.length > 0) {
       // MPI cannot take back what it was given, and may write there yet.
       mpi.abandoned.push(...this.running);

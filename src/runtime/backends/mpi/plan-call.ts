@@ -5,10 +5,13 @@
  */
 import { type DType, type ReduceOp, sizeOf } from "../../../core/index.ts";
 import type { KernelOp, PreparedPlan, ServingPlan } from "../../executor/internal.ts";
-import { overlaps, type Span } from "./host-addresses.ts";
+import { type HostAddresses, overlaps, type Span } from "./host-addresses.ts";
 import { type HostArena, PIECE_BYTES } from "./host-arena.ts";
 import type { MpiCall } from "./move-calls.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
+
+/** Copies bytes from one address to another, as C does: V8's copies to and from shared memory take three times as long. */
+export type Copy = (to: number, from: number, bytes: number) => void;
 
 /** A call that may be served by a plan. */
 export type HostCall = MpiCall & { readonly redop?: ReduceOp };
@@ -21,8 +24,10 @@ export interface PlanPlace {
   readonly ranks: readonly number[];
   /** This rank's number among them. */
   readonly me: number;
-  /** Pieces that this rank has put into the arena for this group. */
+  /** Pieces that this rank has put into the arena for this group: they take turns in two halves. */
   numPieces: number;
+  /** Steps that it has told the others of. */
+  numTold: number;
   /** Address of two words for each rank, this rank's own: where the rank's input and its output are. */
   readonly buffers: number;
   /** The plan, prepared for a call that begins now; `undefined` when there is no room for another plan. */
@@ -42,8 +47,8 @@ export class PlanCall implements Activity {
   /** Where there was no room for the plan. */
   #instead: Activity | undefined;
   #plan: PreparedPlan | undefined;
-  #send: Uint8Array;
-  readonly #recv: Uint8Array;
+  #send: Span;
+  #copy: Copy = () => {};
   /** Parts that a rank gives, and that it gets. */
   readonly #numIn: number;
   readonly #numOut: number;
@@ -55,7 +60,7 @@ export class PlanCall implements Activity {
   #isDone = false;
 
   constructor(group: PlanPlace, call: HostCall, serving: ServingPlan, mpi: () => Activity) {
-    const { op, size, count, dtype, send, recv } = call;
+    const { op, size, count, dtype, send } = call;
     this.#group = group;
     this.#call = call;
     this.#serving = serving;
@@ -64,13 +69,12 @@ export class PlanCall implements Activity {
     this.#numOut = op === "all_gather" || op === "all_to_all" ? size : 1;
     this.#partBytes = count * sizeOf(dtype);
     this.#pieceBytes = pieceBytes(this.#partBytes, Math.max(this.#numIn, this.#numOut));
-    this.#send = send.bytes;
-    this.#recv = recv.bytes;
+    this.#send = send;
   }
 
   begin(target: CallTarget): void {
     const group = this.#group;
-    const { dtype, redop, size, send, recv } = this.#call;
+    const { dtype, redop, size } = this.#call;
     const op = kernelOp(redop);
     this.#plan = group.ready(this.#serving, dtype, op);
     if (this.#plan === undefined) {
@@ -81,7 +85,8 @@ export class PlanCall implements Activity {
     const prepared = this.#plan;
     if (op === "avg") prepared.parameter(op, size);
     if (typeof redop === "object") prepared.parameter(op, redop.scalar);
-    if (isShifted(send, recv, this.#partBytes)) this.#send = send.bytes.slice();
+    this.#send = apartFromResult(this.#call, target.mpi.addresses);
+    this.#copy = target.mpi.library.copy;
     group.arena.running.add(this);
     this.#bring();
     this.advance();
@@ -102,9 +107,14 @@ export class PlanCall implements Activity {
     this.#group.arena.numMoved++;
     this.#at += this.#length;
     this.#isDone = this.#at >= this.#partBytes;
-    if (this.#isDone) this.#group.arena.running.delete(this);
+    if (this.#isDone) this.stop();
     else this.#bring();
     return this.#isDone;
+  }
+
+  stop(): void {
+    this.#instead?.stop?.();
+    this.#group.arena.running.delete(this);
   }
 
   get #length(): number {
@@ -118,7 +128,10 @@ export class PlanCall implements Activity {
     const half = this.#group.numPieces & 1;
     const own = ranks[me] ?? 0;
     const input = arena.input(place, own, half);
-    copyParts(this.#send, this.#at, this.#partBytes, arena.bytes, input, length, this.#numIn, length);
+    const from = this.#send.address + this.#at;
+    for (let i = 0; i < this.#numIn; i++) {
+      this.#copy(arena.address + input + i * length, from + i * this.#partBytes, length);
+    }
     const words = arena.words();
     ranks.forEach((rank, i) => {
       words[buffers / 4 + 2 * i] = arena.input(place, rank, half);
@@ -126,15 +139,16 @@ export class PlanCall implements Activity {
     });
     this.#plan?.bind(length);
     this.#group.numPieces++;
-    Atomics.store(words, arena.arrivals(place, own), this.#group.numPieces | 0);
+    this.#group.numTold++;
+    Atomics.store(words, arena.arrivals(place, own), this.#group.numTold | 0);
   }
 
   /** Whether all ranks have put this piece into the arena, or one behind it. */
   #haveAllCome(): boolean {
-    const { arena, place, ranks, numPieces } = this.#group;
+    const { arena, place, ranks, numTold } = this.#group;
     const words = arena.words();
     for (const rank of ranks) {
-      if (((Atomics.load(words, arena.arrivals(place, rank)) - numPieces) | 0) < 0) return false;
+      if (((Atomics.load(words, arena.arrivals(place, rank)) - numTold) | 0) < 0) return false;
     }
     return true;
   }
@@ -143,31 +157,19 @@ export class PlanCall implements Activity {
   #take(): void {
     const { arena, place, ranks, me } = this.#group;
     const length = this.#length;
-    const output = arena.output(place, ranks[me] ?? 0);
-    copyParts(arena.bytes, output, length, this.#recv, this.#at, this.#partBytes, this.#numOut, length);
+    const from = arena.address + arena.output(place, ranks[me] ?? 0);
+    const to = this.#call.recv.address + this.#at;
+    for (let i = 0; i < this.#numOut; i++) this.#copy(to + i * this.#partBytes, from + i * length, length);
   }
 }
 
-/** Copies `length` bytes of each of some parts, which are a stride apart. */
-function copyParts(
-  from: Uint8Array,
-  fromAt: number,
-  fromStride: number,
-  to: Uint8Array,
-  toAt: number,
-  toStride: number,
-  numParts: number,
-  length: number,
-): void {
-  for (let i = 0; i < numParts; i++) {
-    const start = fromAt + i * fromStride;
-    to.set(from.subarray(start, start + length), toAt + i * toStride);
-  }
-}
-
-/** Whether a piece of the result would be written where a later piece of the input is read. */
-function isShifted(send: Span, recv: Span, partBytes: number): boolean {
-  return overlaps(send, recv) && (recv.address - send.address) % partBytes !== 0;
+/** A call's input; a copy of it where a piece of the result would be written where a later piece of the input is read. */
+export function apartFromResult({ send, recv, count, dtype }: HostCall, addresses: HostAddresses): Span {
+  const isShifted = overlaps(send, recv) && (recv.address - send.address) % (count * sizeOf(dtype)) !== 0;
+  if (!isShifted) return send;
+  const copy = addresses.fresh(send.bytes.length);
+  copy.bytes.set(send.bytes);
+  return copy;
 }
 
 export function kernelOp(redop: ReduceOp | undefined): KernelOp {

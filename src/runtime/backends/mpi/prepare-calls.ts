@@ -7,6 +7,7 @@ import type { HostAddresses } from "./host-addresses.ts";
 import type { HostGroup } from "./host-plans.ts";
 import { EMPTY, moveCall } from "./move-calls.ts";
 import { type Activity, SingleCall } from "./mpi-entry.ts";
+import type { HostCall } from "./plan-call.ts";
 import { reduceCall } from "./reduce-calls.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 
@@ -55,9 +56,10 @@ export function prepareCollective(context: PrepareContext, checked: TensorCall):
     send: reads ? addresses.span(given.data) : EMPTY,
     recv: writes ? addresses.span(target.data) : EMPTY,
   };
-  const byMpi = () => (redop === undefined ? moveCall(made) : reduceCall({ ...made, redop, kernels: context.kernels }));
-  const { plans } = context;
-  const activity = plans === undefined ? byMpi() : plans.activity({ ...made, ...(redop && { redop }) }, byMpi);
+  const byMpi = (one: HostCall) =>
+    one.redop === undefined ? moveCall(one) : reduceCall({ ...one, redop: one.redop, kernels: context.kernels });
+  const whole = redop === undefined ? made : { ...made, redop };
+  const activity = context.plans === undefined ? byMpi(whole) : context.plans.activity(whole, byMpi);
   const arrival = sequence.of(op, dtype, count, { redop, root, counts });
   const varies = sendCounts !== undefined && recvCounts !== undefined;
   return {

@@ -1,0 +1,43 @@
+/** The reduction kernels on an arena: inputs and output are addresses in its WebAssembly memory. */
+import type { DType, ReduceOp } from "../../../core/index.ts";
+import {
+  CONTEXT,
+  initContext,
+  KERNEL_INDEX,
+  reduceOn,
+  setParameter,
+  type WasmFunction,
+  type WasmMemory,
+} from "../../executor/internal.ts";
+import { kernelOp } from "./plan-call.ts";
+
+export class ArenaReducer {
+  readonly #buffer: ArrayBufferLike;
+  readonly #words: Int32Array;
+  readonly #reduce: WasmFunction;
+  readonly #context: number;
+  readonly #inTable: number;
+  readonly #outTable: number;
+
+  /** @param allocate gives memory of this rank alone */
+  constructor(memory: WasmMemory, ranks: number, allocate: (bytes: number) => number) {
+    this.#buffer = memory.buffer;
+    this.#words = new Int32Array(memory.buffer);
+    this.#reduce = reduceOn(memory);
+    this.#context = allocate(CONTEXT.sizeBytes);
+    this.#inTable = allocate(4 * (ranks + 1));
+    this.#outTable = this.#inTable + 4 * ranks;
+    initContext(memory.buffer, this.#context);
+  }
+
+  /** Reduces `length` bytes of all ranks' inputs, in order. */
+  run(dtype: DType, redop: ReduceOp, inputs: readonly number[], output: number, length: number): void {
+    const op = kernelOp(redop);
+    if (typeof redop === "object") setParameter(this.#buffer, this.#context, dtype, op, redop.scalar);
+    else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, inputs.length);
+    const kernel = KERNEL_INDEX[dtype][op] as number;
+    this.#words.set(inputs, this.#inTable / 4);
+    this.#words[this.#outTable / 4] = output;
+    this.#reduce(kernel, this.#inTable, inputs.length, this.#outTable, 1, 0, length, this.#context);
+  }
+}
