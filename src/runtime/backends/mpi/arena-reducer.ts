@@ -9,7 +9,7 @@ import {
   type WasmFunction,
   type WasmMemory,
 } from "../../executor/internal.ts";
-import { kernelOp } from "./plan-call.ts";
+import { kernelOp } from "./host-call.ts";
 
 export class ArenaReducer {
   readonly #buffer: ArrayBufferLike;

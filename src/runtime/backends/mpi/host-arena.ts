@@ -86,6 +86,9 @@ export class HostArena implements ExecutorMemory {
 
   /** The reduction kernels on this memory, compiled at the first reduction by hand. */
   get reducer(): ArenaReducer {
+    return this.compileReducer();
+  }
+  compileReducer(): ArenaReducer {
     this.#reducer ??= new ArenaReducer(this.#memory, this.#ranks, (bytes) => this.allocate(bytes));
     return this.#reducer;
   }

@@ -10,8 +10,9 @@
 import { sizeOf } from "../../../core/index.ts";
 import type { Span } from "./host-addresses.ts";
 import { PIECE_BYTES } from "./host-arena.ts";
+import { apartFromResult, type Copy, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
-import { apartFromResult, type Copy, type HostCall, type PlanPlace } from "./plan-call.ts";
+import type { PlanPlace } from "./plan-call.ts";
 
 /** Shares of a piece begin at cache lines. */
 const LINE_BYTES = 128;
@@ -59,6 +60,8 @@ export class ExchangeCall implements Activity {
     this.#firstTold = group.numTold;
     group.numPieces += this.#numPieces;
     group.numTold += this.#numPieces * (this.#isAllReduce ? 2 : 1);
+    // Compiled by all ranks in their first call: one whose share of it is empty would have to in a later one.
+    if (this.#call.redop !== undefined) group.arena.compileReducer();
     group.arena.running.add(this);
     this.#bring(0);
     this.#awaited = this.#numTold;

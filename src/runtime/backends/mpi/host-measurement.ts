@@ -5,8 +5,8 @@
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { ChoiceRow } from "../../executor/internal.ts";
+import type { HostCall } from "./host-call.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
-import type { HostCall } from "./plan-call.ts";
 
 /** Sizes that are measured, of the larger of a rank's two buffers. Smaller calls are MPI's. */
 const SIZES = [64 * 1024, 256 * 1024, 2 ** 20, 4 * 2 ** 20] as const;

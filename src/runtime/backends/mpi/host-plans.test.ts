@@ -6,11 +6,11 @@ import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICE
 import { removeSharedArena, type SharedArena } from "../../memory/index.ts";
 import { HostAddresses } from "./host-addresses.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
+import type { HostCall } from "./host-call.ts";
 import { choicesOf, namesPlans } from "./host-choices.ts";
 import { rowsOf } from "./host-measurement.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
-import type { HostCall } from "./plan-call.ts";
 
 const hasMmap = process.platform === "linux" || process.platform === "darwin";
 const USES = {

@@ -24,11 +24,12 @@ import {
 } from "../../executor/internal.ts";
 import { ChosenCall } from "./chosen-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
+import { type HostCall, kernelOp } from "./host-call.ts";
 import { isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { LEAST_EXCHANGED_BYTES, measureCollective } from "./host-measurement.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
-import { type HostCall, kernelOp, PlanCall, type PlanPlace } from "./plan-call.ts";
+import { PlanCall, type PlanPlace } from "./plan-call.ts";
 
 /** Operators whose result depends on when it is rounded. */
 const ROUNDING = new Set<KernelOp>(["sum", "prod", "avg", "preMulSum"]);

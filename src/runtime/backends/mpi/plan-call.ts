@@ -3,18 +3,12 @@
  * plan runs; then each copies its result out. Two halves for the input take turns, since a rank that is ahead fills the one
  * for the next piece while others still read this one; further ahead it cannot be, for all meet at every piece.
  */
-import { type DType, type ReduceOp, sizeOf } from "../../../core/index.ts";
+import { type DType, sizeOf } from "../../../core/index.ts";
 import type { KernelOp, PreparedPlan, ServingPlan } from "../../executor/internal.ts";
-import { type HostAddresses, overlaps, type Span } from "./host-addresses.ts";
+import type { Span } from "./host-addresses.ts";
 import { type HostArena, PIECE_BYTES } from "./host-arena.ts";
-import type { MpiCall } from "./move-calls.ts";
+import { apartFromResult, type Copy, type HostCall, kernelOp } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
-
-/** Copies bytes from one address to another, as C does: V8's copies to and from shared memory take three times as long. */
-export type Copy = (to: number, from: number, bytes: number) => void;
-
-/** A call that may be served by a plan. */
-export type HostCall = MpiCall & { readonly redop?: ReduceOp };
 
 /** A group's place in the arena, as its calls use it. */
 export interface PlanPlace {
@@ -161,19 +155,6 @@ export class PlanCall implements Activity {
     const to = this.#call.recv.address + this.#at;
     for (let i = 0; i < this.#numOut; i++) this.#copy(to + i * this.#partBytes, from + i * length, length);
   }
-}
-
-/** A call's input; a copy of it where a piece of the result would be written where a later piece of the input is read. */
-export function apartFromResult({ send, recv, count, dtype }: HostCall, addresses: HostAddresses): Span {
-  const isShifted = overlaps(send, recv) && (recv.address - send.address) % (count * sizeOf(dtype)) !== 0;
-  if (!isShifted) return send;
-  const copy = addresses.fresh(send.bytes.length);
-  copy.bytes.set(send.bytes);
-  return copy;
-}
-
-export function kernelOp(redop: ReduceOp | undefined): KernelOp {
-  return redop === undefined ? "sum" : typeof redop === "object" ? "preMulSum" : redop;
 }
 
 /** Bytes of a part of a piece: of its parts, `numParts` are in the arena at once. */

@@ -4,10 +4,10 @@ import { sizeOf, type Tensor, tensor } from "../../../core/index.ts";
 import { asTensor, type BarrierCall, packCall, rolesOf, type TensorCall } from "../../comm/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
 import type { HostAddresses } from "./host-addresses.ts";
+import type { HostCall } from "./host-call.ts";
 import type { HostGroup } from "./host-plans.ts";
 import { EMPTY, moveCall } from "./move-calls.ts";
 import { type Activity, SingleCall } from "./mpi-entry.ts";
-import type { HostCall } from "./plan-call.ts";
 import { reduceCall } from "./reduce-calls.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 
