@@ -183,6 +183,10 @@ describe("chorale synth", () => {
       /not connected/,
     ]),
     [["synth", "all_gather", "--links", "string", "--topology", "mi250x-8"], /--links/],
+    [
+      ["synth", "all_gather", "--pieces", "99999999", "--topology", "hgx-a100-8"],
+      /--pieces is 99999999; expected 1 to \d+/,
+    ],
     [["synth", "all_gather", "--root", "2", "--topology", "mi250x-8"], /--root is 2; expected nothing for all_gather/],
     [["synth", "broadcast", "--redop", "max", "--topology", "mi250x-8"], /--redop is "max"; expected nothing for/],
     [["synth", "all_gather", "--devices", "gpu0,gpu99", "--topology", "mi250x-8"], /gpu99/],

@@ -240,7 +240,10 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (flags.multicast === true) requireTemplate(flags, template);
   const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
-  const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, mostPieces(result)));
+  const most = Math.max(1, mostPieces(result));
+  if (flags.pieces !== undefined && flags.pieces > most)
+    throw new InvalidArgumentError("--pieces", flags.pieces, `1 to ${most} for this schedule`);
+  const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, most));
   if (result.isOptimal && flags.certificate !== undefined) {
     const certificate = certify(result);
     const { faults } = checkCertificate(certificate);
