@@ -1,6 +1,6 @@
 /**
  * Answers the questions of bench/results/planner-questions.md anew: runs each command that stands there and writes its first
- * lines below it, with the exit code. Of the ranks the first is kept.
+ * lines below it, with the exit code. Of the ranks the first is kept, of the layouts that do not fit three.
  *
  *   npm run build && node bench/planner-questions.mjs [FILE]
  */
@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 const file = process.argv[2] ?? fileURLToPath(new URL("results/planner-questions.md", import.meta.url));
 const program = fileURLToPath(new URL("../bin/chorale.mjs", import.meta.url));
 const MAX_LINES = 16;
+const MAX_REFUSED = 3;
 
 /** Words of a command line, with quotes. */
 const words = (line) => [...line.matchAll(/"([^"]*)"|(\S+)/g)].map((match) => match[1] ?? match[2]);
@@ -20,18 +21,21 @@ function answer(command) {
     encoding: "utf8",
     timeout: 120_000,
   });
-  let ranks = 0;
+  let [ranks, refused] = [0, 0];
   const kept = `${stdout}${stderr}`
     .trimEnd()
     .split("\n")
-    .filter((line) => !/^ {2}(rank|\(first rank)/.test(line) || ranks++ === 0);
+    .filter((line) => !/^ {2}(rank|\(first rank)/.test(line) || ranks++ === 0)
+    .filter(
+      (line) => !/^ {2}(\S.* (stage \d+ needs|not divisible)|and \d+ more)/.test(line) || refused++ < MAX_REFUSED,
+    );
   return [...kept.slice(0, MAX_LINES), `(exit code ${status})`].join("\n");
 }
 
 const today = new Date().toISOString().slice(0, 10);
 const [head = "", ...questions] = readFileSync(file, "utf8").split(/^(?=## )/m);
 const answered = questions.map((question) => {
-  const [, title, command] = /^(.*?)\n+```\n(chorale .*)\n```/s.exec(question) ?? [];
+  const [, title, command] = /^(.*)\n+```\n(chorale .*)\n```/.exec(question) ?? [];
   if (command === undefined) throw new Error(`no command below: ${question.slice(0, 80)}`);
   return `${title}\n\n\`\`\`\n${command}\n\`\`\`\n\n\`\`\`\n${answer(command)}\n\`\`\`\n`;
 });

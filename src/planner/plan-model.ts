@@ -14,6 +14,7 @@ import {
 } from "../machine/topology/index.ts";
 import { askedOf, cacheOf, hardwareOf } from "./asked.ts";
 import { axisLimits, devicesFor, engineNotes } from "./engine-limits.ts";
+import { lacksBf16 } from "./export/format-support.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
@@ -292,8 +293,10 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
   for (const { name, inventory } of presets) {
     const accelerators = { ...inventory, devices: inventory.devices.filter((device) => device.family !== "cpu") };
     const { pools } = poolsOf(accelerators, true);
+    const { devices } = devicesFor(pools[0]?.devices ?? [], workload);
+    if (devices.length === 0 || (workload.activationFormat === "bf16" && devices.some(lacksBf16))) continue;
     const fabric = new Fabric(accelerators);
-    const kinds = deviceKinds(pools[0]?.devices ?? [], fabric, { useTotalMemory: true, ranksPerDevice: 1 });
+    const kinds = deviceKinds(devices, fabric, { useTotalMemory: true, ranksPerDevice: 1 });
     const context = {
       model,
       workload,

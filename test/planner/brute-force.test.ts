@@ -273,6 +273,36 @@ describe("the search", () => {
     expect(compared).toBeGreaterThan(numRuns / 3);
   }, 1_800_000);
 
+  it("leaves devices of one host to one replica where a network is slower for what is sent", () => {
+    const request = requestOf(
+      {
+        ...{
+          model_type: "llama",
+          hidden_size: 64,
+          num_hidden_layers: 4,
+          num_attention_heads: 8,
+          num_key_value_heads: 8,
+        },
+        ...{ head_dim: 16, intermediate_size: 96, vocab_size: 100, max_position_embeddings: 4096, dtype: "bfloat16" },
+      },
+      {
+        hosts: [
+          { devices: [0], islandSize: 1 },
+          { devices: [0], islandSize: 1 },
+          { devices: [0, 1, 0], islandSize: 1 },
+        ],
+        parts: [
+          { name: "Small", memoryMiB: 1040, bandwidthGBps: 50, tflops: 5 },
+          { name: "Small 2", memoryMiB: 1040, bandwidthGBps: 50, tflops: 60 },
+        ],
+        network: true,
+        linkGBps: 25,
+      },
+      { objective: "latency", contextTokens: 4096, batch: 2, quant: "q4_k_m" },
+    );
+    expect(planModel(request).plans[0]?.score).toBeCloseTo(new BruteForce(request).best().score, 3);
+  });
+
   // A case of training tries a hundred times as many candidates.
   const trained = Math.ceil(numRuns / 20);
   it(`of training steps is beaten by no mesh, variant or split either (seed ${seed}, ${trained} cases)`, () => {

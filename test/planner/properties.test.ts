@@ -32,7 +32,10 @@ function divisionProblems(config: Config, plan: ShardingPlan): string[] {
   const columns = gpt2
     ? [4 * num("n_embd")]
     : latent
-      ? [num("moe_intermediate_size"), num("intermediate_size")]
+      ? // Its first layers are dense; there may be no others.
+        plan.model.numLayers > num("first_k_dense_replace")
+        ? [num("moe_intermediate_size"), num("intermediate_size")]
+        : [num("intermediate_size")]
       : [num("intermediate_size")];
   // A model whose every layer is a mixture has no dense MLP.
   for (const size of columns) if (size % tp !== 0) problems.push(`columns ${size} % tp ${tp}`);

@@ -18,13 +18,13 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ada", "ampere", "ampere-rtx", "apple", "hopper-pcie", "spark"],
   },
   "llama.cpp prefill": {
-    low: 0.718,
+    low: 0.717,
     high: 1.22,
     points: 8,
     generations: ["ada", "ampere", "apple", "hopper-pcie", "spark"],
   },
   "llama.cpp serving": {
-    low: 0.792,
+    low: 0.793,
     high: 1.22,
     points: 5,
     generations: ["spark"],
@@ -36,31 +36,31 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ampere", "cdna2"],
   },
   "tensorrt-llm prefill": {
-    low: 0.792,
+    low: 0.793,
     high: 1.28,
     points: 7,
     generations: ["ada", "ampere", "hopper"],
   },
   "tensorrt-llm serving": {
     low: 0.763,
-    high: 1.22,
+    high: 1.23,
     points: 103,
     generations: ["ada", "ampere", "blackwell", "blackwell-rtx", "hopper"],
   },
   training: {
-    low: 0.8,
-    high: 1.53,
+    low: 0.799,
+    high: 1.31,
     points: 32,
     generations: ["ampere", "blackwell", "hopper", "neuron", "tpu"],
   },
   "vllm decode": {
-    low: 0.905,
+    low: 0.904,
     high: 1.11,
     points: 12,
     generations: ["ampere", "cdna3"],
   },
   "vllm prefill": {
-    low: 0.792,
+    low: 0.793,
     high: 1.22,
     points: 3,
     generations: ["gaudi2"],
@@ -74,4 +74,4 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
 };
 
 /** The same of 88 points on hardware that no other source speaks of, estimated without their source. */
-export const UNMEASURED_ERRORS = { low: 0.8, high: 1.21 } as const;
+export const UNMEASURED_ERRORS = { low: 0.796, high: 1.21 } as const;

@@ -3,7 +3,6 @@
  * ones in order are tried first; where those are not next to each other, every place to start from is tried, and each
  * next stage goes to the nearest block that is left.
  */
-import { sendUs } from "../cost/collectives.ts";
 import type { BlockClass } from "./blocks.ts";
 import type { Fabric, GroupLink } from "./fabric.ts";
 
@@ -15,8 +14,8 @@ export interface Picked {
   readonly hops: readonly (GroupLink | undefined)[];
 }
 
-/** Hops are compared by what a message of this size costs: hidden states of a few tokens. */
-const PROBE_BYTES = 64 * 1024;
+/** What a hop adds to a pipeline's time. */
+export type HopCost = (hop: GroupLink | undefined) => number;
 
 /** Above this many free blocks only their order is tried. */
 const MAX_COMPARED = 48;
@@ -33,7 +32,9 @@ export function pickBlocks(
   classes: readonly BlockClass[],
   taken: ReadonlySet<Block>,
   fabric: Fabric,
+  hopCost: HopCost,
 ): Picked | undefined {
+  const costOf = ({ hops }: Picked) => hops.reduce((sum, hop) => sum + hopCost(hop), 0);
   const free = classes.map(({ blocks }) => (taken.size === 0 ? blocks : blocks.filter((block) => !taken.has(block))));
   const inOrder = sequential(order, free, fabric);
   if (inOrder?.hops.every((hop) => hop === undefined || hop.scope === "island" || hop.scope === "device"))
@@ -49,7 +50,7 @@ export function pickBlocks(
     bestLeft = starts.find((start) => placeKey(start.block, fabric) === place)?.numNear ?? bestLeft;
   }
   for (const { block, numNear } of starts) {
-    const picked = nearest(order, free, block, fabric);
+    const picked = nearest(order, free, block, fabric, hopCost);
     if (picked === undefined) continue;
     const cost = costOf(picked);
     // Of equal ones, the place that has the fewest blocks left over keeps the roomier ones whole.
@@ -71,10 +72,6 @@ export function nextBlocks(
 ): Picked | undefined {
   const free = classes.map(({ blocks }) => blocks.filter((block) => !taken.has(block)));
   return sequential(order, free, fabric);
-}
-
-function costOf({ hops }: Picked): number {
-  return hops.reduce((sum, hop) => sum + sendUs(PROBE_BYTES, hop), 0);
 }
 
 function sequential(order: readonly number[], free: readonly (readonly Block[])[], fabric: Fabric): Picked | undefined {
@@ -122,6 +119,7 @@ function nearest(
   free: readonly (readonly Block[])[],
   start: Block,
   fabric: Fabric,
+  hopCost: HopCost,
 ): Picked | undefined {
   const blocks: Block[] = [start];
   const hops: (GroupLink | undefined)[] = [];
@@ -133,7 +131,7 @@ function nearest(
       if (used.has(block)) continue;
       const hop = fabric.pair(from, block[0] ?? "");
       if (hop === undefined) continue;
-      const cost = sendUs(PROBE_BYTES, hop);
+      const cost = hopCost(hop);
       if (best === undefined || cost < best.cost) best = { block, hop, cost };
       // Nothing is nearer than the same island.
       if (hop.scope === "island" || hop.scope === "device") break;

@@ -342,12 +342,20 @@ function evaluateArranged(
     return tooFull(models, candidate);
   }
   const orders = classOrders(counts, pp);
+  // What a hop adds where its stage does not set the pace.
+  const [stage] = models;
+  const hopUs = (hop: GroupLink | undefined): number => {
+    const { a, b } = (stage === undefined ? undefined : hopTimes(stage, hop)) ?? { a: 0, b: 0 };
+    return batchUs(workload, replicaTimes(workload, schedule, { sumA: a, maxA: 0, sumB: b, maxB: 0, maxMemory: 0 }));
+  };
   const splits = new Map<string, Split | "memory" | "slower">();
   let unreachable = false;
   let slower = false;
   const judge = (order: readonly number[], taken: Set<Block>): Replica | undefined => {
     // Gradients are exchanged between the blocks in their order, so it stands.
-    const picked = exchanges ? nextBlocks(order, classes, taken, fabric) : pickBlocks(order, classes, taken, fabric);
+    const picked = exchanges
+      ? nextBlocks(order, classes, taken, fabric)
+      : pickBlocks(order, classes, taken, fabric, hopUs);
     if (picked === undefined) {
       unreachable = true;
       return undefined;
