@@ -9,7 +9,7 @@ export function judgeFfi(problem: Unavailable | undefined): Finding[] {
     {
       code: "NO_FFI",
       severity: "warning",
-      message: `${problem.what} is missing: NVML, CUDA and NCCL cannot be called, whether they are installed or not.`,
+      message: `${problem.what} is missing: NVML, CUDA, NCCL and MPI cannot be called, whether they are installed or not, and ranks cannot run on shm or tcp.`,
       evidence: [problem.why],
       mend: `${problem.howToGetIt}. It is an optional dependency: npm leaves it out with --omit=optional.`,
     },

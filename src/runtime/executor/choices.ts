@@ -56,6 +56,8 @@ export type KernelNames = Readonly<Record<CollectiveName, readonly string[]>>;
 /** Where choices are made: facts that are the same on all ranks of a group. */
 export interface ChoicePlace {
   readonly backend: string;
+  /** The backend whose tables are used, where that is another one. */
+  readonly tablesOf?: string;
   readonly group: string;
   readonly numRanks: number;
   readonly topology: string;
@@ -247,10 +249,10 @@ export class Choices {
 
   /** @param dtype `undefined`: for any */
   #fits(table: ChoiceTable, collective: string, dtype: DType | undefined): boolean {
-    const { backend, topology, numRanks } = this.#place;
+    const { backend, tablesOf = backend, topology, numRanks } = this.#place;
     const [least, most] = table.ranks;
     return (
-      table.backend === backend &&
+      table.backend === tablesOf &&
       table.collective === collective &&
       numRanks >= least &&
       numRanks <= most &&

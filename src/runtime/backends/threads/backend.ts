@@ -157,6 +157,7 @@ export class ThreadsBackend implements Backend {
       flight: this.#flight,
       firstCall: this.#firstCall,
       choices: choicesOf({
+        backend: this.name,
         name,
         size: ranks.length,
         me: ranks.indexOf(this.rank),

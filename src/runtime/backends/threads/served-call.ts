@@ -31,6 +31,7 @@ export const KERNELS = Object.fromEntries(
 ) as unknown as KernelNames;
 
 export interface GroupFacts {
+  readonly backend: string;
   readonly name: string;
   readonly size: number;
   readonly me: number;
@@ -40,11 +41,12 @@ export interface GroupFacts {
 }
 
 /** The choices of a group. One of its ranks tells of them where `CHORALE_LOG` asks for it. */
-export function choicesOf({ name, size, me, topology, machine }: GroupFacts): Choices {
+export function choicesOf({ backend, name, size, me, topology, machine }: GroupFacts): Choices {
   const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
   if (machine !== undefined) registerStoredPlans(machine);
   const tells = me === 0 && logsSelection();
-  const place = { backend: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
+  // What serves threads best serves processes with the same memory: one set of tables.
+  const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
   return new Choices(place, documents, tells ? (line) => process.stderr.write(`${line}\n`) : undefined);
 }
 
