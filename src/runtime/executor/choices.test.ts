@@ -71,6 +71,28 @@ describe("choices", () => {
     }
   });
 
+  it.each([
+    ["processes", "all_gather", 2 ** 24, "staged-all-gather*88@512.unit64K"],
+    ["processes", "all_reduce", 2 ** 30, "streaming-all-reduce*66@512.unit256K"],
+    ["processes", "all_reduce", 2 ** 30 + 1, "nccl"],
+    ["processes", "all_to_all", 2 ** 26, "staged-all-to-all*66@512.unit128K"],
+    ["processes", "broadcast", 2 ** 28, "nccl"],
+    ["processes", "reduce", 2 ** 22, "packet-reduce*128@512.lines"],
+    ["processes", "gather", 2 ** 24, "nccl"],
+    ["processes", "scatter", 2 ** 24, "staged-scatter*66@512.unit64K"],
+    ["threads", "all_reduce", 2 ** 28, "streaming-all-reduce*66@512.unit256K"],
+    ["threads", "broadcast", 1024, "nccl"],
+  ] as const)("of two H200s have for %s and %s of %d bytes %s", (how, collective, bytes, label) => {
+    const topology = `nvidia-h200 ${how}`;
+    const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
+    const choices = new Choices({ ...place(2, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
+    expect(choices.choose(collective, "f32", bytes).served.label).toBe(label);
+    // No row names what the library does not have.
+    for (const table of SHIPPED_CHOICES.tables.filter((one) => one.topology === topology))
+      for (const { fromBytes, use } of table.rows)
+        expect(choices.choose(table.collective, "f32", fromBytes).served.label).toBe(use);
+  });
+
   it("come from the first document with a table that fits ranks, dtype and topology, by size", () => {
     const own = document(
       { ...table, topology: "shared-cores", rows: [{ fromBytes: 0, use: "binomial-all-reduce" }] },
@@ -136,7 +158,7 @@ describe("choices", () => {
     expect(lines).toEqual([
       "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",
       "chorale select: all_reduce of f32, 5 B, group world of 2 ranks on threads (own-cores): two-shot-kernel, a kernel, from 0 B; algorithm:",
-      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): direct-kernel, a kernel, from 0 B; shipped 2026-11-22",
+      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): direct-kernel, a kernel, from 0 B; shipped 2026-11-24",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
   });

@@ -19,67 +19,108 @@ const THREADS: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
 /** Rows by first size. */
 const rows = (...list: readonly (readonly [fromBytes: number, use: string])[]) =>
   list.map(([fromBytes, use]) => ({ fromBytes, use }));
-const [KI, MI] = [1024, 1024 * 1024];
+const [KI, MI, GI] = [1024, 1024 ** 2, 1024 ** 3];
 
 /** Packets up to some MiB: no barrier, and right also where a result lies on its input. */
-const PACKETS = {
-  all_reduce: [
-    [0, "one-shot-packet-all-reduce*2@256.lines"],
-    [8 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
-    [128 * KI + 1, "one-shot-packet-all-reduce*64@512.lines"],
-  ],
-  all_gather: [
-    [0, "packet-all-gather*4@256.lines"],
-    [32 * KI + 1, "packet-all-gather*32@256.lines"],
-    [128 * KI + 1, "packet-all-gather*64@256.lines"],
-    [512 * KI + 1, "packet-all-gather*128@512.lines"],
-  ],
-  reduce_scatter: [
-    [0, "packet-reduce-scatter*4@256.lines"],
-    [32 * KI + 1, "packet-reduce-scatter*32@256.lines"],
-    [128 * KI + 1, "packet-reduce-scatter*64@256.lines"],
-    [512 * KI + 1, "packet-reduce-scatter*128@512.lines"],
-  ],
-} as const;
+const packets = (collective: string) =>
+  [
+    [0, `packet-${collective}*4@256.lines`],
+    [32 * KI + 1, `packet-${collective}*32@256.lines`],
+    [128 * KI + 1, `packet-${collective}*64@256.lines`],
+    [512 * KI + 1, `packet-${collective}*128@512.lines`],
+  ] as const;
+const ALL_REDUCE_PACKETS = [
+  [0, "one-shot-packet-all-reduce*2@256.lines"],
+  [8 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
+  [128 * KI + 1, "one-shot-packet-all-reduce*64@512.lines"],
+] as const;
 
-/** 2x H200 over NVLink: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-23.md. Above the last size NCCL serves. */
+/**
+ * 2x H200 over NVLink: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-24.md. Above the last size that was
+ * measured NCCL serves where a plan's scratch grows with the message, and wherever a plan is not 1.03 times as fast. Rooted
+ * collectives and all_to_all were measured among processes alone.
+ */
 const H200_PAIR: readonly ChoiceTable[] = (
   [
     [
       "threads",
       "all_reduce",
       rows(
-        ...PACKETS.all_reduce,
+        ...ALL_REDUCE_PACKETS,
         [6 * MI + 1, "two-phase-all-reduce*64@256"],
         [40 * MI + 1, "two-phase-all-reduce*132@512"],
+        [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
+        [GI + 1, "two-phase-all-reduce*132@512"],
       ),
     ],
-    ["threads", "all_gather", rows(...PACKETS.all_gather, [8 * MI + 1, "streaming-all-gather*66@512"])],
+    ["threads", "all_gather", rows(...packets("all-gather"), [8 * MI + 1, "streaming-all-gather*66@512"])],
     [
       "threads",
       "reduce_scatter",
       rows(
-        ...PACKETS.reduce_scatter,
+        ...packets("reduce-scatter"),
         [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
         [40 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
         [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
-        [512 * MI + 1, "nccl"],
+        [GI + 1, "nccl"],
       ),
     ],
     [
       "processes",
       "all_reduce",
-      rows(...PACKETS.all_reduce, [6 * MI + 1, "streaming-all-reduce*66@512.unit128K"], [512 * MI + 1, "nccl"]),
+      rows(
+        ...ALL_REDUCE_PACKETS,
+        [6 * MI + 1, "streaming-all-reduce*100@512.unit64K"],
+        [40 * MI + 1, "streaming-all-reduce*66@512.unit128K"],
+        [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
+        [GI + 1, "nccl"],
+      ),
     ],
-    ["processes", "all_gather", rows(...PACKETS.all_gather, [40 * MI + 1, "nccl"])],
+    [
+      "processes",
+      "all_gather",
+      rows(
+        ...packets("all-gather"),
+        [8 * MI + 1, "staged-all-gather*88@512.unit64K"],
+        [40 * MI + 1, "staged-all-gather*66@512.unit128K"],
+        [GI + 1, "nccl"],
+      ),
+    ],
     [
       "processes",
       "reduce_scatter",
       rows(
-        ...PACKETS.reduce_scatter,
+        ...packets("reduce-scatter"),
         [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
         [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
-        [512 * MI + 1, "nccl"],
+        [GI + 1, "nccl"],
+      ),
+    ],
+    [
+      "processes",
+      "all_to_all",
+      rows(
+        ...packets("all-to-all"),
+        [8 * MI + 1, "staged-all-to-all*66@512.unit64K"],
+        [40 * MI + 1, "staged-all-to-all*66@512.unit128K"],
+        [256 * MI + 1, "nccl"],
+      ),
+    ],
+    [
+      "processes",
+      "broadcast",
+      rows(...packets("broadcast"), [8 * MI + 1, "staged-broadcast*66@512.unit128K"], [128 * MI + 1, "nccl"]),
+    ],
+    ["processes", "reduce", rows(...packets("reduce"), [8 * MI + 1, "nccl"])],
+    ["processes", "gather", rows(...packets("gather"), [8 * MI + 1, "nccl"])],
+    [
+      "processes",
+      "scatter",
+      rows(
+        ...packets("scatter"),
+        [8 * MI + 1, "staged-scatter*66@512.unit64K"],
+        [40 * MI + 1, "staged-scatter*66@512.unit128K"],
+        [256 * MI + 1, "nccl"],
       ),
     ],
   ] as const
@@ -113,6 +154,6 @@ const MPI: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
 export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
-  date: "2026-11-22",
+  date: "2026-11-24",
   tables: [...THREADS, ...CUDA, ...MPI],
 };
