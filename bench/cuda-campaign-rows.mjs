@@ -77,6 +77,10 @@ if (file === undefined) {
     console.log(
       `executor: ${pairs.length} pairs, ours ${mean(pairs.map(({ us, own }) => us / own)).toFixed(3)}x in the geometric mean; wrong: theirs ${executor.filter(({ wrong }) => wrong > 0).length}, ours ${ours.filter(({ wrong }) => wrong > 0).length}, refused ${ours.filter(({ refused }) => refused).length}`,
     );
-  for (const step of ["programs", "programs-process", "soak", "soak-process", "faults", "faults-thread"])
-    for (const row of of(step)) console.log(JSON.stringify(row).slice(0, 600));
+  for (const step of ["programs", "programs-process", "soak", "soak-process", "faults", "faults-thread"]) {
+    const told = of(step);
+    // A step that ended has a line of all; of one that did not, its last line says how far it came.
+    const whole = told.filter(({ progress }) => progress === undefined);
+    for (const row of whole.length > 0 ? whole : told.slice(-1)) console.log(JSON.stringify(row).slice(0, 1200));
+  }
 }

@@ -33,21 +33,24 @@ run() {
   bf16) backend thread --ops all_reduce,reduce_scatter --dtypes bf16 --candidates "$inputs/cand-bf16.json" ;;
   executor) "$inputs/beside" executor "$inputs/plans" ;;
   ours) node bench/mscclpp/ours.mjs "$inputs/plans" ;;
-  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --worlds 10 ;;
-  programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --worlds 10 ;;
-  soak) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --json --seconds 45 ;;
+  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --seconds 65 ;;
+  programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --seconds 65 ;;
+  soak) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --json --seconds 75 ;;
   soak-process) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --isolation process --graph 2000000 --direct 100000 --racing 100000 --json --seconds 25 ;;
   faults) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --isolation process --ranks 2 --kills 10 --each 1 --json ;;
   faults-thread) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
-  conformance) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
+  conformance-thread) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node dist/apps/conformance/conformance-command.js --backend cuda --ranks 2 ;;
+  conformance) node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
   llama) for b in cuda nccl cuda nccl; do echo "$b"; node bench/gpu-llama.mjs --bench --tp 2 --context 128 --repeats 3 --steps 64 --backend $b; done ;;
   *) echo "no step $1"; return 2 ;;
   esac
 }
+# What carries the step's mark in its environment, and still runs.
+left_of() { grep -lsaz "^CHORALE_CAMPAIGN=$$-$1\$" /proc/[0-9]*/environ | cut -d/ -f3; }
 limit_of() {
   case $1 in
   smi) echo 10 ;; beside) echo 70 ;; thread | process) echo 110 ;; calls) echo 30 ;; executor) echo 45 ;; ours) echo 60 ;;
-  programs*) echo 100 ;; soak) echo 75 ;; soak-process) echo 50 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
+  programs*) echo 105 ;; soak) echo 100 ;; soak-process) echo 50 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
   esac
 }
 for step in $steps; do
@@ -61,12 +64,30 @@ for step in $steps; do
   echo "== $step" >>"$log"
   export -f run backend machine
   export inputs main more
-  timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
+  CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?
+  # The shell of a step ends before what it started, and a rank leads a group of its own: what is left spins on the GPUs, and
+  # all later times would be wrong.
+  left_over=0
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    pids=$(left_of "$step")
+    [ -z "$pids" ] && break
+    # What ends by itself has a moment for it.
+    [ "$left_over" -eq 0 ] && sleep 1 && pids=$(left_of "$step")
+    [ -z "$pids" ] && break
+    left_over=$(wc -w <<<"$pids")
+    # shellcheck disable=SC2086
+    kill -KILL $pids 2>/dev/null
+    sleep 0.5
+  done
   cat "$out/step.out" "$out/step.err" >>"$log"
   # Rows of any step: lists or one object a line, with the step's name.
   node bench/cuda-campaign-rows.mjs "$step" <"$out/step.out" >>"$rows"
-  table+="$step: status $status, $((SECONDS - begin)) s"$'\n'
+  line="$step: status $status, $((SECONDS - begin)) s"
+  [ "$left_over" -gt 0 ] && line+=", $left_over processes left behind and killed${pids:+, some still there: $(echo $pids)}"
+  [ "$status" -ge 124 ] && nvidia-smi --query-gpu=index,utilization.gpu,memory.used --format=csv,noheader >>"$log" 2>&1
+  echo "$line"
+  table+="$line"$'\n'
   [ "$status" -ne 0 ] && table+="$(tail -n 3 "$out/step.err" | cut -c1-300)"$'\n'
   rm -f "$out/step.out" "$out/step.err"
 done

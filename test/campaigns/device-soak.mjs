@@ -4,7 +4,8 @@
  *   calls every rank issues in an order of its own. Whole outputs are poisoned before and compared after every round.
  *   node test/campaigns/device-soak.mjs [--backend cuda] [--isolation thread|process] [--graph 10000000] [--direct 300000]
  *     [--racing 200000] [--seconds 120] [--choices FILE.json] [--json]   (after npm run build)
- * Exits 1 for a wrong result or a call that fails. Stops early, and says so, when `--seconds` are over.
+ * Exits 1 for a wrong result or a call that fails. Three fifths of `--seconds` are for the graphs, a fifth for each of the others;
+ * a phase ends early when they are over. With `--json` a line tells of each round.
  */
 import { readFileSync } from "node:fs";
 import { launch, parseBackend, parseIsolation } from "chorale/world";
@@ -33,13 +34,14 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
   json: values.json,
 }));
 
-const run = async (world, { graph: wanted, direct, racing, seconds }) => {
+const run = async (world, { graph: wanted, direct, racing, seconds, json }) => {
   const { upload, download } = await import("chorale/device");
   const { deviceOf } = await import("chorale/world");
+  const { writeSync } = await import("node:fs");
   const { comm } = world;
   const at = deviceOf(world);
   const n = comm.size;
-  const end = performance.now() + 1000 * seconds;
+  const began = performance.now();
   /** Calls of a round, each on its own piece of the buffers, of a length of its own. */
   const CALLS = 5000;
   const LENGTHS = [1, 3, 8, 33, 64, 100, 256];
@@ -90,8 +92,13 @@ const run = async (world, { graph: wanted, direct, racing, seconds }) => {
     return { x, y, begin, wanted, wrong, issue, poison };
   };
   const told = {};
-  const enough = async () => {
-    const { data } = await comm.allReduce(Int32Array.of(performance.now() > end ? 1 : 0), { op: "max" });
+  /** At once, also where the next call never ends. */
+  const tell = (phase, calls, wrong) => {
+    if (json && world.rank === 0) writeSync(1, `${JSON.stringify({ progress: phase, calls, wrong })}\n`);
+  };
+  const enough = async (share) => {
+    const over = performance.now() > began + 1000 * seconds * share;
+    const { data } = await comm.allReduce(Int32Array.of(over ? 1 : 0), { op: "max" });
     return data[0] === 1;
   };
 
@@ -106,17 +113,18 @@ const run = async (world, { graph: wanted, direct, racing, seconds }) => {
     let calls = 0;
     let us = 0;
     for (let turn = 1; calls < wanted; turn++) {
-      if (turn % 8 === 0 && (await enough())) break;
+      if (turn > 1 && (await enough(0.6))) break;
       // Back to back: the same data again and again, then other data. Poison in between needs no host.
       set.begin(turn);
       await comm.barrier();
-      const began = performance.now();
-      const times = 20;
+      const start = performance.now();
+      const times = 50;
       for (let k = 1; k < times; k++) comm.replay(graph);
       comm.replay(graph).wait();
-      us += (performance.now() - began) * 1000;
+      us += (performance.now() - start) * 1000;
       calls += times * CALLS;
       wrong += set.wrong(set.wanted(turn));
+      tell("graph", calls, wrong);
     }
     graph.close();
     told.graph = { calls, wrong, usACall: us / calls };
@@ -126,16 +134,17 @@ const run = async (world, { graph: wanted, direct, racing, seconds }) => {
     const set = makeSet(2);
     let [calls, wrong, us] = [0, 0, 0];
     for (let turn = 0; calls < direct; turn++) {
-      if (turn % 8 === 7 && (await enough())) break;
+      if (turn > 0 && (await enough(0.8))) break;
       set.begin(turn);
       await comm.barrier();
-      const began = performance.now();
+      const start = performance.now();
       let last;
       for (let k = 0; k < CALLS; k++) last = set.issue(comm, k);
       last.wait();
-      us += (performance.now() - began) * 1000;
+      us += (performance.now() - start) * 1000;
       calls += CALLS;
       wrong += set.wrong(set.wanted(turn));
+      tell("direct", calls, wrong);
     }
     told.direct = { calls, wrong, usACall: us / calls };
   }
@@ -145,7 +154,7 @@ const run = async (world, { graph: wanted, direct, racing, seconds }) => {
     const sets = [makeSet(3), makeSet(4)];
     let [calls, wrong] = [0, 0];
     for (let turn = 0; calls < racing; turn++) {
-      if (turn % 8 === 7 && (await enough())) break;
+      if (turn > 0 && (await enough(1))) break;
       for (const set of sets) set.begin(turn);
       await comm.barrier();
       const at = [0, 0];
@@ -163,6 +172,7 @@ const run = async (world, { graph: wanted, direct, racing, seconds }) => {
       for (const one of last) await one;
       calls += 2 * CALLS;
       for (const set of sets) wrong += set.wrong(set.wanted(turn));
+      tell("racing", calls, wrong);
     }
     told.racing = { calls, wrong, choices: groups.map((group) => group.stats().choices) };
     for (const group of groups) await group.close();
