@@ -5,7 +5,7 @@
  * alone the last is. Then the longest stall of the event loop while 64 MiB are awaited, and what 10,000 collectives and 500
  * communicators leave behind. Needs Open MPI or MPICH with mpicc; after `npm run build`:
  *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--ms N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
- * `--ms`: about how long the rounds of a size take together. Ranks 2, 4 and 8 take one to two minutes. A quiet machine with a
+ * `--ms`: about how long the rounds of a size take together. A quiet machine with a
  * core for each rank: on fewer, every figure is the scheduler's.
  */
 import { execFileSync } from "node:child_process";
@@ -48,14 +48,18 @@ const measure = async (world, { sizes, rounds, ms }) => {
     const output = world.tensor("f32", [bytes / 4]);
     const options = { output };
     const times = [];
+    const callMs = () => {
+      const began = performance.now();
+      for (let i = 0; i < 3; i++) comm.allReduce(input, options).wait();
+      const took = new Float64Array([(performance.now() - began) / 3]);
+      comm.broadcast(took).wait();
+      return took[0];
+    };
     // What serves this size may be measured in the first call; small ones are compiled after some hundreds.
-    const numWarm = bytes <= 65536 ? 400 : 2;
+    comm.allReduce(input, options).wait();
+    const numWarm = Math.min(400, Math.floor(ms / callMs()));
     for (let i = 0; i < numWarm; i++) comm.allReduce(input, options).wait();
-    const began = performance.now();
-    for (let i = 0; i < 3; i++) comm.allReduce(input, options).wait();
-    const callMs = new Float64Array([(performance.now() - began) / 3]);
-    comm.broadcast(callMs).wait();
-    const calls = Math.min(1000, Math.max(1, Math.floor(ms / rounds / callMs[0])));
+    const calls = Math.min(1000, Math.max(1, Math.floor(ms / rounds / callMs())));
     for (let round = 0; round < rounds; round++) {
       comm.barrier().wait();
       const start = performance.now();
