@@ -1,11 +1,10 @@
 /**
  * Runs plans on two GPUs and compares what their buffers hold with what the CPU executor left there (prepare.ts), bit for bit.
  *   node bench/device-programs/run.mjs FILE.json.gz [thread|process] [--worlds 14] [--seconds 100] [--backend cuda]
- * (after npm run build.) So many worlds share the plans, each in a process of its own: most of the time NVRTC compiles, one
- * kernel at a time in a process, and threads of several worlds would wait for each other in the driver while kernels wait for
- * theirs. After `--seconds` no plan is begun, and half as long later what still runs is killed; the line then says how far
- * each world came. Exits 1 when something differs, a world does not end, or a plan does not run that no rule refuses: among
- * processes, plans that reach other ranks' buffers.
+ * (after npm run build.) So many worlds share the plans, each in a process of its own: most of the time NVRTC compiles, and ten
+ * worlds of threads in one process once did not end, nobody knows why. After `--seconds` no plan is begun, and half as long later
+ * what still runs is killed; the line then says how far each world came. Exits 1 when something differs, a world does not end, or
+ * a plan does not run that no rule refuses: among processes, plans that reach other ranks' buffers.
  */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
