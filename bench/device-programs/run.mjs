@@ -126,6 +126,7 @@ function startWorld(k) {
   let stderr = "";
   let late = false;
   createInterface({ input: child.stdout }).on("line", (line) => {
+    if (!line.startsWith('{"rank"')) return;
     const { rank, begin: name, ...row } = JSON.parse(line);
     at[rank] = name === undefined ? `after ${row.name}` : `in ${name} ${row.dtype} ${row.count}`;
     if (name === undefined) found.push(row);
