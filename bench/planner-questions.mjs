@@ -7,8 +7,10 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { flagsOf } from "../dist/apps/bench/script-flags.js";
 
-const file = process.argv[2] ?? fileURLToPath(new URL("results/planner-questions.md", import.meta.url));
+const own = fileURLToPath(new URL("results/planner-questions.md", import.meta.url));
+const file = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals }) => positionals[0] ?? own);
 const program = fileURLToPath(new URL("../bin/chorale.mjs", import.meta.url));
 const MAX_LINES = 16;
 const MAX_REFUSED = 3;

@@ -1,6 +1,7 @@
 /**
- * What one call of the threads backend costs, or of shm, whose ranks are processes, through its public API: `node bench/threads-micro.mjs [options]` after
- * `npm run build`. For profiling and tuning; comparisons with other libraries are bench/peers.
+ * What one call of the threads backend costs, or of shm, whose ranks are processes, through its public API:
+ * `node bench/threads-micro.mjs [options]` after `npm run build`. For profiling and tuning; comparisons with other
+ * libraries are bench/peers.
  *
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
  *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
@@ -79,10 +80,16 @@ function warmUp(comm, call, clock, most, ms) {
   }
 }
 
-/** What the launcher knows of a backend. */
+/** What the launcher and its ranks call of a backend; that of threads as the oldest builds have it. */
 async function kindOf(name, lib) {
-  const { THREADS_KIND, SHM_KIND } = await import(new URL(`runtime/backends/${name}/internal.js`, lib).href);
-  return { threads: THREADS_KIND, shm: SHM_KIND }[name];
+  const load = (file) => import(new URL(`runtime/backends/${name}/${file}.js`, lib).href);
+  if (name === "shm") return (await load("internal")).SHM_KIND;
+  const { attachThreads, createThreadsHost } = await load("index");
+  return {
+    createHost: ({ ranks }, { choices }) => createThreadsHost({ ranks, choices }),
+    attach: attachThreads,
+    releaseHost: () => {},
+  };
 }
 
 async function rank(job, report) {

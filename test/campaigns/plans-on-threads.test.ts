@@ -138,7 +138,8 @@ describe("plans that the verifier rejects as a deadlock or a race", () => {
       const errors = findings.filter(({ severity }) => severity === "error");
       if (ok || !errors.some(({ code }) => code === "deadlock" || code === "race")) continue;
       if (!errors.every(({ code }) => CODES.has(code))) continue;
-      const cases = [{ dtype: "i32", op: "sum", count: 16, seed: i, shift: 0 } as const];
+      // Whole chunks of every plan: some wait for the packets of whole ones, and refuse other sizes.
+      const cases = [{ dtype: "i32", op: "sum", count: 96, seed: i, shift: 0 } as const];
       const plan = { ...mutant.plan, name: `${base.name}, seed ${i}: ${mutant.what}` };
       const list = jobs.get(plan.ranks.length) ?? [];
       jobs.set(plan.ranks.length, [...list, { plan, timeoutMs: DEADLINE_MS, cases }]);
