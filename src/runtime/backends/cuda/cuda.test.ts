@@ -206,6 +206,42 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     }
   });
 
+  it("fails calls that a member stopped, though the device is done with them", { timeout: 60_000 }, async () => {
+    // Two turns, and how the three calls ended: 1 well, 2 with the abort's error.
+    const shared = new Int32Array(new SharedArrayBuffer(20));
+    const ended = launch({
+      ...common,
+      data: shared,
+      run: async (world, turns) => {
+        const { comm } = world;
+        const [x, y] = [world.tensor("f32", [100]), world.tensor("f32", [100])];
+        await comm.allReduce(x, { output: y });
+        if (comm.rank === 1) {
+          while (Atomics.load(turns, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+          comm.allReduce(x, { output: y });
+          comm.abort("rank 1 gives up");
+          Atomics.store(turns, 1, 1);
+          Atomics.notify(turns, 1);
+          return;
+        }
+        const works = [1, 2, 3].map(() => comm.allReduce(x, { output: y }));
+        // Time for marks behind them; then nobody looks while the other rank makes one of the three and stops the rest.
+        const ends = Promise.allSettled(works);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        Atomics.store(turns, 0, 1);
+        Atomics.wait(turns, 1, 0, 10_000);
+        const { stream } = comm as { stream?: { isDone(): boolean } };
+        for (const until = performance.now() + 10_000; stream?.isDone() === false && performance.now() < until; );
+        (await ends).forEach((end, i) => {
+          if (end.status === "fulfilled") turns[2 + i] = 1;
+          else if ((end.reason as { code: string }).code === "ABORTED") turns[2 + i] = 2;
+        });
+      },
+    });
+    await expect(ended).rejects.toThrow("rank 1 gives up");
+    expect([...shared.subarray(3)]).toEqual([2, 2]);
+  });
+
   it("refuses what is not proved, differs between ranks, or cannot be opened; the group goes on", {
     timeout: 120_000,
   }, async () => {

@@ -291,9 +291,15 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     this.#settleFirst(this.#inFlight.numDone);
   }
 
+  /**
+   * Settles the oldest `count` calls, which the stream is done with. Once a member has failed, those alone that every member
+   * has made: a member that stops its plans stops everybody's, and what waited for it has ended with whatever was there.
+   */
   #settleFirst(count: number): void {
-    if (count === 0) return;
-    this.#inFlight.settle(count);
+    const hasFailed = count > 0 && this.options.control.failed;
+    const whole = hasFailed ? Math.min(count, this.#inFlight.numWhole(this.agreement)) : count;
+    if (whole === 0) return;
+    this.#inFlight.settle(whole);
     if (this.waiting.length > 0) this.pump();
   }
 
