@@ -22,6 +22,8 @@ export const NUM_PLACES = 4;
 export const NUM_SLOTS = 8;
 /** Most of a rank's input, or of its result, that is in the arena at once: small enough for a core's cache. */
 export const PIECE_BYTES = 256 * 1024;
+/** Cache lines are as long, or shorter. */
+export const LINE_BYTES = 128;
 /** What follows a rank's result: kernels of some plans write whole vectors. */
 const MARGIN_BYTES = 128;
 /** A rank's own memory for prepared plans. */
@@ -98,8 +100,22 @@ export class HostArena implements ExecutorMemory {
     return PLACES_AT + (place * this.#ranks + rank) * PART_BYTES;
   }
 
+  /** Says that a rank has taken `count` steps in a place. */
+  tell(place: number, rank: number, count: number): void {
+    Atomics.store(this.words(), this.#stepsOf(place, rank), count | 0);
+  }
+
+  /** Whether all of `ranks` have taken `count` steps in a place, or more. */
+  haveTold(place: number, ranks: readonly number[], count: number): boolean {
+    const words = this.words();
+    for (const rank of ranks) {
+      if (((Atomics.load(words, this.#stepsOf(place, rank)) - count) | 0) < 0) return false;
+    }
+    return true;
+  }
+
   /** The index of the word that counts the steps a rank has taken in a place. */
-  arrivals(place: number, rank: number): number {
+  #stepsOf(place: number, rank: number): number {
     return this.part(place, rank) / 4;
   }
 
@@ -165,4 +181,9 @@ export class HostArena implements ExecutorMemory {
       else if (one.bytes > 0) this.#free.push(one);
     }
   }
+}
+
+/** Bytes of a part of a piece: of its parts, `numParts` are in the arena at once, each from a cache line on. */
+export function pieceBytes(partBytes: number, numParts: number): number {
+  return Math.min(partBytes, Math.floor(PIECE_BYTES / numParts / LINE_BYTES) * LINE_BYTES);
 }

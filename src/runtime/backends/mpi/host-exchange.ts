@@ -9,13 +9,10 @@
  */
 import { sizeOf } from "../../../core/index.ts";
 import type { Span } from "./host-addresses.ts";
-import { PIECE_BYTES } from "./host-arena.ts";
+import { LINE_BYTES, pieceBytes } from "./host-arena.ts";
 import { apartFromResult, type Copy, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
-
-/** Shares of a piece begin at cache lines. */
-const LINE_BYTES = 128;
 
 export class ExchangeCall implements Activity {
   /** Later collectives must wait: they use the same memory. */
@@ -46,8 +43,7 @@ export class ExchangeCall implements Activity {
     this.#isAllReduce = op === "all_reduce";
     this.#numIn = op === "reduce_scatter" || op === "all_to_all" ? size : 1;
     this.#partBytes = count * sizeOf(dtype);
-    const most = Math.floor(PIECE_BYTES / this.#numIn / LINE_BYTES) * LINE_BYTES;
-    this.#pieceBytes = Math.min(this.#partBytes, most);
+    this.#pieceBytes = pieceBytes(this.#partBytes, this.#numIn);
     this.#numPieces = Math.ceil(this.#partBytes / this.#pieceBytes);
     this.#send = send;
   }
@@ -111,17 +107,12 @@ export class ExchangeCall implements Activity {
   #tell(): void {
     const { arena, place, ranks, me } = this.#group;
     this.#numTold++;
-    Atomics.store(arena.words(), arena.arrivals(place, ranks[me] ?? 0), (this.#firstTold + this.#numTold) | 0);
+    arena.tell(place, ranks[me] ?? 0, this.#firstTold + this.#numTold);
   }
 
   #haveAllTold(): boolean {
     const { arena, place, ranks } = this.#group;
-    const words = arena.words();
-    const awaited = this.#firstTold + this.#awaited;
-    for (const rank of ranks) {
-      if (((Atomics.load(words, arena.arrivals(place, rank)) - awaited) | 0) < 0) return false;
-    }
-    return true;
+    return arena.haveTold(place, ranks, this.#firstTold + this.#awaited);
   }
 
   /** Copies this rank's piece in, and says so. */
@@ -150,7 +141,7 @@ export class ExchangeCall implements Activity {
     arena.reducer.run(dtype, redop, inputs, arena.share(place, ranks[me] ?? 0, half), length);
   }
 
-  /** The bytes of a piece that a rank reduces. */
+  /** The bytes of a piece that a rank reduces, from a cache line on. */
   #shareOf(piece: number, rank: number): readonly [start: number, end: number] {
     const length = this.#lengthOf(piece);
     const share = Math.ceil(length / this.#call.size / LINE_BYTES) * LINE_BYTES;

@@ -6,7 +6,7 @@
 import { type DType, sizeOf } from "../../../core/index.ts";
 import type { KernelOp, PreparedPlan, ServingPlan } from "../../executor/internal.ts";
 import type { Span } from "./host-addresses.ts";
-import { type HostArena, PIECE_BYTES } from "./host-arena.ts";
+import { type HostArena, pieceBytes } from "./host-arena.ts";
 import { apartFromResult, type Copy, type HostCall, kernelOp } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 
@@ -134,17 +134,13 @@ export class PlanCall implements Activity {
     this.#plan?.bind(length);
     this.#group.numPieces++;
     this.#group.numTold++;
-    Atomics.store(words, arena.arrivals(place, own), this.#group.numTold | 0);
+    arena.tell(place, own, this.#group.numTold);
   }
 
   /** Whether all ranks have put this piece into the arena, or one behind it. */
   #haveAllCome(): boolean {
     const { arena, place, ranks, numTold } = this.#group;
-    const words = arena.words();
-    for (const rank of ranks) {
-      if (((Atomics.load(words, arena.arrivals(place, rank)) - numTold) | 0) < 0) return false;
-    }
-    return true;
+    return arena.haveTold(place, ranks, numTold);
   }
 
   /** Copies this rank's part of the result out. */
@@ -155,10 +151,4 @@ export class PlanCall implements Activity {
     const to = this.#call.recv.address + this.#at;
     for (let i = 0; i < this.#numOut; i++) this.#copy(to + i * this.#partBytes, from + i * length, length);
   }
-}
-
-/** Bytes of a part of a piece: of its parts, `numParts` are in the arena at once. */
-function pieceBytes(partBytes: number, numParts: number): number {
-  const most = Math.floor(PIECE_BYTES / numParts / 128) * 128;
-  return Math.min(partBytes, most);
 }
