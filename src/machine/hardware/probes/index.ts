@@ -1,3 +1,8 @@
+/**
+ * The probes of all families of devices, each in a file of its own; what several need stands beside them.
+ * Refuses nothing: a probe that cannot read its devices says so in a warning.
+ * Start with probe.ts one folder up (what a probe is), then nvidia.ts or apple.ts.
+ */
 import type { Probe } from "../probe.ts";
 import { intelNpuProbe, unknownAccelProbe, xdnaProbe } from "./accel.ts";
 import { amdProbe } from "./amd.ts";
