@@ -1,47 +1,61 @@
-// One rank under mpirun: `mpirun -n N node mpi-rank.mjs CHORALE_URL WHAT`.
-const [, , url, what] = process.argv;
+/**
+ * One rank under mpirun: `mpirun -n N node mpi-rank.mjs CHORALE_URL WHAT…`. What each case finds is one line, which begins
+ * with the case and the rank. Cases that end a group have one of their own, so that the world lives on for the next.
+ */
+const [, , url, ...whats] = process.argv;
 const { joinWorld } = await import(url);
 const world = await joinWorld({ timeoutMs: 2500 });
-const { comm } = world;
-const say = (...words) => process.stdout.write(`${words.join(" ")}\n`);
-const failure = (error) => `${error.code}: ${error.message.replaceAll("\n", " ")}`;
-switch (what) {
-  case "sum": {
-    const x = new Float32Array(4).fill(world.rank + 1);
+const { comm, rank } = world;
+
+/** @param run gives what is to be said; a failure is said in its words */
+const CASES = {
+  sum: async () => {
+    const x = new Float32Array(4).fill(rank + 1);
     await comm.allReduce(x);
-    const pair = await comm.split(world.rank % 2);
-    const y = pair.allReduce(BigInt64Array.of(BigInt(world.rank))).wait();
-    say(`rank ${world.rank} of ${world.size}: ${x[0]}, ${y.data[0]}, ${world.backend}`);
-    break;
-  }
-  case "mismatch":
+    const pair = await comm.split(rank % 2);
+    const y = pair.allReduce(BigInt64Array.of(BigInt(rank))).wait();
+    return `of ${world.size}: ${x[0]}, ${y.data[0]}, ${world.backend}`;
+  },
+  mismatch: async () => {
+    const pair = await comm.split(rank < 2 ? 0 : -1);
+    await pair?.allReduce(new Float32Array(rank === 0 ? 4 : 8));
+  },
+  never: async () => {
+    const group = await comm.split(0);
+    await comm.barrier();
     try {
-      await comm.allReduce(new Float32Array(world.rank === 0 ? 4 : 8));
-    } catch (error) {
-      say(`rank ${world.rank}: ${failure(error)}`);
+      if (rank !== 1) await group.barrier({ timeoutMs: 700 });
+    } finally {
+      // Until then rank 1 has not left the group.
+      await comm.barrier();
     }
-    break;
-  case "never":
-    if (world.rank === 1) await new Promise((resolve) => setTimeout(resolve, 1500));
-    else {
-      try {
-        await comm.barrier({ timeoutMs: 700 });
-      } catch (error) {
-        say(`rank ${world.rank}: ${failure(error)}`);
+  },
+  order: async () => {
+    const states = new Set();
+    for (let i = 0; i < 20; i++) {
+      const works = [comm.allReduce(new Float32Array(5000)), comm.broadcast(new Float32Array(100), { root: i % 2 })];
+      comm.barrier().wait();
+      for (const work of works) {
+        states.add(work.state);
+        await work;
       }
     }
-    break;
-  case "die":
+    return [...states].join();
+  },
+  rebuild: () => world.rebuild(),
+  die: async () => {
     await comm.barrier();
-    if (world.rank === 1) process.kill(process.pid, "SIGKILL");
+    if (rank === 1) process.kill(process.pid, "SIGKILL");
     await comm.barrier();
-    break;
-  case "rebuild":
-    try {
-      await world.rebuild();
-    } catch (error) {
-      say(`rank ${world.rank}: ${failure(error)}`);
-    }
-    break;
+  },
+};
+for (const what of whats) {
+  let said;
+  try {
+    said = await CASES[what]();
+  } catch (error) {
+    said = `${error.code}: ${error.message.replaceAll("\n", " ")}`;
+  }
+  if (said !== undefined) process.stdout.write(`${what} ${rank} ${said}\n`);
 }
 await world.close().catch(() => {});
