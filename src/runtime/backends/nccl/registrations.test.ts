@@ -83,7 +83,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
     { timeout: 60_000 },
     async (_, isolation, ranks) => {
       const before = heldByFakeGpu(library ?? "");
-      const seed = 1 + Math.floor(Math.random() * 2 ** 30);
+      const seed = Number(process.env["CHORALE_SEED"] ?? 1 + Math.floor(Math.random() * 2 ** 30));
       const run = { ...registered, isolation, ranks, run: mixed, data: { seed } } as const;
       const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path, NCCL_NVLS_ENABLE: "0" } : {};
       const said: string[] = [];
