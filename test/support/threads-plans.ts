@@ -125,7 +125,8 @@ export async function plansOnThreads(
       const { deepFreeze } = await load<typeof Core>("core");
       const done: unknown[] = [];
       await comm.barrier();
-      let before = 0;
+      // After the first job, which makes what stays; of one job alone nothing can be said.
+      let before = Number.POSITIVE_INFINITY;
       for (const [j, { plan: given, proof, timeoutMs, cases }] of jobs.entries()) {
         if (j === 1) before = comm.stats().memory.usedBytes;
         const plan = deepFreeze(given);
@@ -192,7 +193,7 @@ export async function plansOnThreads(
       // What only finalizers free comes back on a later turn.
       for (let i = 0; i < 10; i++) await turn(1);
       await comm.barrier();
-      return { done, grown: comm.stats().memory.usedBytes - before };
+      return { done, grown: Math.max(0, comm.stats().memory.usedBytes - before) };
     },
     { data: [jobs, inputs, drive] },
   );
