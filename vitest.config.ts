@@ -82,6 +82,8 @@ export default defineConfig({
     // What was tuned on the machine that runs the tests must not change them.
     env: { CHORALE_CHOICES: "shipped" },
     setupFiles: ["test/file-setup.ts"],
+    // Says what was found, not "[ …(2) ]".
+    chaiConfig: { truncateThreshold: 4000 },
     testTimeout: 30_000,
     hookTimeout: 30_000,
     pool: "forks",
