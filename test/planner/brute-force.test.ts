@@ -303,6 +303,32 @@ describe("the search", () => {
     expect(planModel(request).plans[0]?.score).toBeCloseTo(new BruteForce(request).best().score, 3);
   });
 
+  it("spreads experts over hosts that hold different numbers of its devices", () => {
+    // Seed 198703847: two devices of the part that is chosen on one host, one on another; what joins them was told by the
+    // host of the first of them, so that another order of the same three seemed faster.
+    const request = requestOf(
+      {
+        ...{ model_type: "mixtral", hidden_size: 256, num_hidden_layers: 1, num_attention_heads: 1, head_dim: 16 },
+        ...{ num_key_value_heads: 1, intermediate_size: 96, vocab_size: 100, max_position_embeddings: 4096 },
+        ...{ tie_word_embeddings: false, dtype: "bfloat16", num_local_experts: 6, num_experts_per_tok: 2 },
+      },
+      {
+        hosts: [
+          { devices: [1, 1, 0], islandSize: 1 },
+          { devices: [1], islandSize: 1 },
+        ],
+        parts: [
+          { name: "Small", memoryMiB: 1040, bandwidthGBps: 50, tflops: 5 },
+          { name: "Small 2", memoryMiB: 4096, bandwidthGBps: 50, tflops: 5 },
+        ],
+        network: true,
+        linkGBps: 25,
+      },
+      { objective: "latency", contextTokens: 16, quant: "f32" },
+    );
+    expect(planModel(request).plans[0]?.score).toBeCloseTo(new BruteForce(request).best().score, 3);
+  });
+
   // A case of training tries a hundred times as many candidates.
   const trained = Math.ceil(numRuns / 20);
   it(`of training steps is beaten by no mesh, variant or split either (seed ${seed}, ${trained} cases)`, () => {

@@ -4,7 +4,7 @@
  * units make a block, which holds one pipeline stage of one replica.
  */
 import type { Device } from "../../machine/topology/index.ts";
-import { type Fabric, type GroupLink, SCOPES } from "./fabric.ts";
+import { type Fabric, type GroupLink, slower } from "./fabric.ts";
 
 /** Devices that compute alike and have (nearly) the same memory for the plan. */
 export interface DeviceKind {
@@ -143,12 +143,6 @@ export interface BlockClass {
   readonly blocks: readonly (readonly string[])[];
 }
 
-function worse(a: GroupLink | undefined, b: GroupLink): GroupLink {
-  if (a === undefined) return b;
-  const order = SCOPES.indexOf(a.scope) - SCOPES.indexOf(b.scope);
-  return order > 0 || (order === 0 && a.effectiveGBps <= b.effectiveGBps) ? a : b;
-}
-
 /**
  * Joins ep * cp neighbouring units into blocks; undefined links mean an axis of one. Blocks are carved inside islands (racks
  * of one NVLink domain) first, then inside hosts, then out of what is left: a block that straddles two is a class of its
@@ -198,8 +192,8 @@ function joinBlocks(
     const cpGroup = cp > 1 ? fabric.group(heads.slice(0, cp)) : undefined;
     const epGroup = ep > 1 ? fabric.group(heads.filter((_, index) => index % cp === 0)) : undefined;
     if ((cp > 1 && cpGroup === undefined) || (ep > 1 && epGroup === undefined)) continue;
-    if (cpGroup !== undefined) cpLink = worse(cpLink, cpGroup);
-    if (epGroup !== undefined) epLink = worse(epLink, epGroup);
+    if (cpGroup !== undefined) cpLink = slower(cpLink, cpGroup);
+    if (epGroup !== undefined) epLink = slower(epLink, epGroup);
     blocks.push(units.flat());
   }
   if (blocks.length === 0) return [];

@@ -6,7 +6,7 @@
 import { type CollectiveMachine, CollectiveMachines } from "../../machine/cost/index.ts";
 import { FAST_KINDS, type Inventory, type LinkKind, linkCost, type Topology } from "../../machine/topology/index.ts";
 
-export const SCOPES = ["device", "island", "host", "network"] as const;
+const SCOPES = ["device", "island", "host", "network"] as const;
 export type Scope = (typeof SCOPES)[number];
 
 /** What joins a set of devices: per device, one direction, as large messages reach it. */
@@ -17,7 +17,7 @@ export interface GroupLink {
   readonly latencyUs: number;
   /** Hosts that the set spans. */
   readonly hosts: number;
-  /** For sets that span hosts: the link inside a host, where there are several devices in one. */
+  /** For sets that span hosts: the slowest link inside one of them, where one has several of the devices. */
   readonly inner?: GroupLink;
   /** The set as a collective library sees it, where its devices are alike; worked out when first asked for. */
   readonly machine?: () => CollectiveMachine | undefined;
@@ -63,6 +63,13 @@ function islandsOf(topology: Topology): ReadonlyMap<string, number> {
     if (FAST_KINDS.has(link.kind) && a !== undefined && b !== undefined) parent[find(a)] = find(b);
   }
   return new Map([...index].map(([id, at]) => [id, find(at)]));
+}
+
+/** The farther of two links; of one scope, the one that carries less. */
+export function slower(a: GroupLink | undefined, b: GroupLink): GroupLink {
+  if (a === undefined) return b;
+  const order = SCOPES.indexOf(a.scope) - SCOPES.indexOf(b.scope);
+  return order > 0 || (order === 0 && a.effectiveGBps <= b.effectiveGBps) ? a : b;
 }
 
 /** Queries over one inventory. */
@@ -155,11 +162,32 @@ export class Fabric {
 
   /** What joins these devices; undefined when nothing does (two hosts without a network). One device: its own memory. */
   group(ids: readonly string[]): GroupLink | undefined {
-    const distinct = [...new Set(ids)];
+    const distinct = this.#fullestHostFirst([...new Set(ids)]);
     const link = this.#linkOf(distinct);
     if (link === undefined || distinct.length < 2) return link;
     let machine: CollectiveMachine | undefined;
     return { ...link, machine: () => (machine ??= this.#machineOf(distinct)) };
+  }
+
+  /**
+   * The devices by host, the host with the most of them first: what joins a set must not depend on the order in which it is
+   * given, and a collective library is described by its first device's host.
+   */
+  #fullestHostFirst(ids: readonly string[]): readonly string[] {
+    const byHost = this.#byHost(ids);
+    if (byHost.size < 2) return ids;
+    return [...byHost].sort(([a, x], [b, y]) => y.length - x.length || a - b).flatMap(([, members]) => members);
+  }
+
+  #byHost(ids: readonly string[]): ReadonlyMap<number, readonly string[]> {
+    const hosts = new Map<number, string[]>();
+    for (const id of ids) {
+      const { host } = this.place(id);
+      const members = hosts.get(host);
+      if (members === undefined) hosts.set(host, [id]);
+      else members.push(id);
+    }
+    return hosts;
   }
 
   /** What joins two devices: asked for again and again while pipelines are placed, so it is remembered. */
@@ -183,9 +211,8 @@ export class Fabric {
       const fast = this.#island(distinct);
       if (fast !== undefined) return fast;
     }
-    const hosts = new Set(places.map((place) => place.host));
-    if (hosts.size === 1) return this.#host(distinct);
-    return this.#across(distinct, places, hosts);
+    const hosts = this.#byHost(distinct);
+    return hosts.size === 1 ? this.#host(distinct) : this.#across(hosts);
   }
 
   #island(ids: readonly string[]): GroupLink | undefined {
@@ -222,13 +249,15 @@ export class Fabric {
     };
   }
 
-  #across(ids: readonly string[], places: readonly Place[], hosts: ReadonlySet<number>): GroupLink | undefined {
-    const links = [...hosts].map((host) => this.#network.get(host));
+  #across(hosts: ReadonlyMap<number, readonly string[]>): GroupLink | undefined {
+    const links = [...hosts.keys()].map((host) => this.#network.get(host));
     if (links.some((link) => link === undefined)) return undefined;
     const known = links.filter((link) => link !== undefined);
-    const firstHost = places[0]?.host;
-    const together = ids.filter((_, index) => places[index]?.host === firstHost);
-    const inner = together.length > 1 ? this.#linkOf(together) : undefined;
+    let inner: GroupLink | undefined;
+    for (const members of hosts.values()) {
+      const link = members.length > 1 ? this.#linkOf(members) : undefined;
+      if (link !== undefined) inner = slower(inner, link);
+    }
     return {
       scope: "network",
       kind: known[0]?.kind ?? "ethernet",
