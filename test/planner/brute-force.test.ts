@@ -11,7 +11,7 @@ import type { BlockClass, DeviceKind } from "../../src/planner/placement/blocks.
 import { Fabric, type GroupLink } from "../../src/planner/placement/fabric.ts";
 import { allowsLayers, chunkCounts, makesRounds } from "../../src/planner/search/chunks.ts";
 import { batchUs, hopTimes, replicaTimes, scoreOf } from "../../src/planner/search/evaluate.ts";
-import { axesProblem } from "../../src/planner/search/legality.ts";
+import { axesProblem, splitsByLayers } from "../../src/planner/search/legality.ts";
 import type { Candidate } from "../../src/planner/search/schedule.ts";
 import { StageModel } from "../../src/planner/search/stage.ts";
 import { TableCache } from "../../src/planner/search/stage-tables.ts";
@@ -226,11 +226,12 @@ class BruteForce {
     return scoreOf(this.#workload, this.#objective, candidate, us, totals.maxMemory);
   }
 
-  /** Devices of one part; tp groups inside a host or an island; everything joined. */
+  /** Devices of one part; tp groups inside a host or an island; everything joined. Engines that split by layers have no groups. */
   #block(ids: readonly string[], { ep, tp }: PlanAxisSizes): BlockClass | undefined {
     const devices = ids.map((id) => this.#inventory.devices.find((device) => device.id === id));
     const [device] = devices;
     if (device === undefined || devices.some((other) => other?.name !== device.name)) return undefined;
+    if (ep * tp > 1 && splitsByLayers(device, this.#workload)) return undefined;
     let tpLink: GroupLink | undefined;
     for (let at = 0; at < ep; at++) {
       const group = ids.slice(at * tp, (at + 1) * tp);
