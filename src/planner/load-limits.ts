@@ -60,6 +60,8 @@ export interface LoadAnswer {
   /** The largest load that keeps the level, where that is another one. */
   readonly largest: Load | undefined;
   readonly limit: LoadLimit | undefined;
+  /** What one user alone breaks, where more were asked for and not even one is served. */
+  readonly limitOfOne: LoadLimit | undefined;
 }
 
 /**
@@ -71,12 +73,14 @@ export function answerLoad(request: PlanRequest, level: ServiceLevel, users?: nu
   const load = largestLoad(request, level, users);
   if (load === undefined) {
     const limit = limitAt(request, level, users ?? 1);
-    return { load, largest: users === undefined || users === 1 ? undefined : largestLoad(request, level), limit };
+    if (users === undefined || users === 1) return { load, largest: undefined, limit, limitOfOne: undefined };
+    const largest = largestLoad(request, level);
+    return { load, largest, limit, limitOfOne: largest === undefined ? limitAt(request, level, 1) : undefined };
   }
-  if (users !== undefined) return { load, largest: undefined, limit: undefined };
+  if (users !== undefined) return { load, largest: undefined, limit: undefined, limitOfOne: undefined };
   // The search is exact to a 64th: a little beyond it, the limit shows.
   const beyond = load.users + Math.max(1, Math.ceil(load.users / 32));
-  return { load, largest: undefined, limit: limitAt(request, level, beyond) };
+  return { load, largest: undefined, limit: limitAt(request, level, beyond), limitOfOne: undefined };
 }
 
 /** Changes after which a machine serves so many users within the level, nearest first; each has been planned. */
@@ -122,6 +126,7 @@ function supportedAnswer(request: PlanRequest, level: ServiceLevel, users: numbe
       load: undefined,
       largest: undefined,
       limit: { kind: "unsupported", users: users ?? 1, reason: error.message },
+      limitOfOne: undefined,
     };
   }
 }

@@ -137,12 +137,12 @@ describe("loads", () => {
     const at = ["llama-3.1-8b", "--hardware", "h100", "--context", "4k", "--output", "512"];
     const { out } = await plan(...at, "--slo", "ttft=0.5,tpot=0.05");
     const [, users, tpotMs, together] =
-      /^(\d+) user\(s\) at once keep[\s\S]+ ([\d.]+) ms a token, ([\d,]+) tokens\/s/.exec(out) ?? [];
+      /^(\d+) users at once keep[\s\S]+ ([\d.]+) ms a token, ([\d,]+) tokens\/s/.exec(out) ?? [];
     const perSecond = Number(together?.replaceAll(",", ""));
     expect(perSecond / ((Number(users) * 1e3) / Number(tpotMs))).toBeCloseTo(1, 1);
     expect(await plan(...at, "--slo", "tpot=0.000001")).toMatchObject({ code: 1 });
     expect((await plan(...at, "--users", "8")).out).toMatch(/^8 user/);
-    expect(out).toMatch(/limited by {2}time a token: \d+ user\(s\) take [\d.]+ s, 0\.05 s allowed/);
+    expect(out).toMatch(/limited by {2}time a token: \d+ users take [\d.]+ s, 0\.05 s allowed/);
     expect(await plan(...at, "--slo", "speed=3")).toMatchObject({ code: 2 });
     expect(await plan(...at, "--users", "8", "--batch", "3")).toMatchObject({ code: 2 });
   });
@@ -154,7 +154,7 @@ describe("what bounds a load", () => {
   it("is memory or time, with the numbers, the most that is served, and changes that serve it", async () => {
     const memory = await plan(...at, "--hardware", "h100", "--users", "150");
     expect(memory.code).toBe(1);
-    expect(memory.out).toMatch(/^150 user\(s\) at once are not served\nlimited by {2}memory: .* has 79\.6 GiB free/);
+    expect(memory.out).toMatch(/^150 users at once are not served\nlimited by {2}memory: .* has 79\.6 GiB free/);
     const change = /would keep it here:\n {2}(.*?) {2,}/.exec(memory.out)?.[1] ?? "";
     const changed = await plan(...at, "--hardware", "h100", "--users", "150", ...change.split(" "));
     expect([change, changed.code]).toEqual([expect.stringMatching(/^--/), 0]);
@@ -162,8 +162,24 @@ describe("what bounds a load", () => {
     expect((await plan(...at, "--hardware", "h100", "--users", most)).code).toBe(0);
     const time = await plan(...at, "--hardware", "l4", "--users", "4", "--slo", "tpot=0.05");
     expect(time.out).toMatch(
-      /not served within tpot=0\.05\nlimited by {2}time a token: 4 user\(s\) take 0\.\d+ s, 0\.05 s allowed/,
+      /not served within tpot=0\.05\nlimited by {2}time a token: 4 users take 0\.\d+ s, 0\.05 s allowed/,
     );
+  });
+
+  it("says what one user alone breaks where not even one is served, and nothing of it where one is", async () => {
+    const slow = await plan(...at, "--hardware", "h100", "--users", "150", "--slo", "tpot=0.001");
+    expect(slow.code).toBe(1);
+    expect(slow.out).toMatch(
+      /memory: 150 users do not fit: .*\nnot one {5}time a token: 1 user takes 0\.0\d+ s, 0\.001 s allowed/,
+    );
+    expect(slow.out).not.toMatch(/at most/);
+    const large = ["llama-3.1-70b", "--context", "4k", "--hardware", "h100", "--users", "4"];
+    expect((await plan(...large)).out).toMatch(/\nnot one {5}memory: 1 user does not fit: .*needs 13\d/);
+    const { limitOfOne } = JSON.parse((await plan(...large, "--json")).out);
+    expect(limitOfOne).toMatchObject({ kind: "memory", users: 1 });
+    expect((await plan(...at, "--hardware", "h100", "--users", "150")).out).not.toMatch(/not one/);
+    const table = await plan(...at, "--hardware", "l4,t4", "--users", "4", "--slo", "tpot=0.02");
+    expect(table.out).toMatch(/^l4 +no, not 1 .*: 4 users take .*; not one: time a token: 1 user takes/m);
   });
 
   it("several machines stand in one table: who serves, at which cost, and what stands in the way of the others", async () => {
@@ -176,7 +192,7 @@ describe("what bounds a load", () => {
     const { load } = JSON.parse((await plan(...at, "--hardware", "h100", "--slo", "tpot=0.05", "--json")).out);
     expect(load.users).toBe(users);
     const asked = await plan(...at, ...some, "--users", "16");
-    expect(asked.out).toMatch(/^h100 +yes .*\n[\s\S]*^rtx4090 +no, \d+/m);
+    expect(asked.out).toMatch(/^h100 +yes .*\n[\s\S]*^rtx4090 +no, at most \d+/m);
     expect((await plan(...at, "--hardware", "l4,t4", "--users", "64")).code).toBe(1);
     expect((await plan(...at, "--hardware", "l4,t4", "--users", "8", "--batch", "4")).code).toBe(2);
   });

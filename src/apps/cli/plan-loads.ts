@@ -31,29 +31,32 @@ export const asksForLoad = (flags: LoadFlags): boolean => flags.users !== undefi
 const levelOf = ({ slo }: LoadFlags): ServiceLevel => (slo === undefined ? {} : readServiceLevel(slo));
 const NAMES = { ttft: "first token", tpot: "time a token" } as const;
 
+const people = (num: number) => (num === 1 ? "1 user" : `${num} users`);
+
 /** What so many users break, with the numbers. */
 function limitText({ kind, users, seconds = 0, allowedSeconds = 0, reason = "" }: LoadLimit): string {
   if (kind === "unsupported") return reason;
-  if (kind === "memory") return `memory: ${users} user(s) do not fit: ${reason}`;
+  if (kind === "memory") return `memory: ${people(users)} ${users === 1 ? "does" : "do"} not fit: ${reason}`;
   // As exact as it takes to tell the two apart.
   const digits = [3, 4, 5, 6].find((n) => seconds.toPrecision(n) !== allowedSeconds.toPrecision(n)) ?? 7;
   const exact = (value: number) => String(Number(value.toPrecision(digits)));
-  return `${NAMES[kind]}: ${users} user(s) take ${exact(seconds)} s, ${exact(allowedSeconds)} s allowed (${kind})`;
+  return `${NAMES[kind]}: ${people(users)} ${users === 1 ? "takes" : "take"} ${exact(seconds)} s, ${exact(allowedSeconds)} s allowed (${kind})`;
 }
 
 /** With the prefill of others between tokens, as in the time a token. */
 const together = ({ users, tpotSeconds }: Load) => (tpotSeconds > 0 ? users / tpotSeconds : 0);
 
 function renderLoad(
-  { load, largest, limit }: LoadAnswer,
+  { load, largest, limit, limitOfOne }: LoadAnswer,
   { users, slo }: LoadFlags,
   changes: readonly NearestChange[],
 ): string {
   if (load === undefined) {
     return [
-      `${users === undefined ? "not even one user is" : `${users} user(s) at once are not`} served${slo === undefined ? "" : ` within ${slo}`}`,
+      `${users === undefined ? "not even one user is" : `${people(users)} at once ${users === 1 ? "is" : "are"} not`} served${slo === undefined ? "" : ` within ${slo}`}`,
       ...(limit === undefined ? [] : [`limited by  ${limitText(limit)}`]),
-      ...(largest === undefined ? [] : [`at most     ${largest.users} user(s): --users ${largest.users}`]),
+      ...(limitOfOne === undefined ? [] : [`not one     ${limitText(limitOfOne)}`]),
+      ...(largest === undefined ? [] : [`at most     ${people(largest.users)}: --users ${largest.users}`]),
       ...(changes.length === 0 ? [] : ["would keep it here:"]),
       ...changes.map(({ change, plan }) => `  ${change.padEnd(34)} ${axesText(plan.mesh.axes)}`),
     ].join("\n");
@@ -61,7 +64,7 @@ function renderLoad(
   const { plan, ttftSeconds, tpotSeconds } = load;
   const { pricePerHour, costPerMillionTokens } = plan.estimates;
   return [
-    `${load.users} user(s) at once ${slo === undefined ? "fit" : `keep ${slo}`}`,
+    `${people(load.users)} at once ${slo === undefined ? "fit" : "keep"}${load.users === 1 ? "s" : ""}${slo === undefined ? "" : ` ${slo}`}`,
     `first token ${short(ttftSeconds)} s, ${short(tpotSeconds * 1e3)} ms a token, ${short(together(load))} tokens/s together`,
     `layout      ${axesText(plan.mesh.axes)}`,
     ...(pricePerHour === undefined || costPerMillionTokens === undefined
@@ -81,12 +84,13 @@ export function printLoad(request: PlanRequest, flags: LoadFlags, prices: PriceC
     load === undefined ? found : { ...found, load: { ...load, plan: withPrice(load.plan, request.inventory, prices) } };
   const changes = load === undefined ? loadChanges(request, level, flags.users ?? 1) : [];
   if (flags.json === true) {
-    const { largest, limit } = answer;
+    const { largest, limit, limitOfOne } = answer;
     const named = changes.map(({ change, plan }) => ({ change, axes: plan.mesh.axes }));
     printJson({
       schemaVersion: 1,
       load: answer.load ?? null,
       ...(limit === undefined ? {} : { limit }),
+      ...(limitOfOne === undefined ? {} : { limitOfOne }),
       ...(largest === undefined ? {} : { largestUsers: largest.users }),
       ...(load === undefined ? { changes: named } : {}),
     });
@@ -94,10 +98,13 @@ export function printLoad(request: PlanRequest, flags: LoadFlags, prices: PriceC
   return load === undefined ? EXIT.checkFailed : EXIT.done;
 }
 
-function cells({ name, load, largest, limit }: ComparedLoad, users: number | undefined): string[] {
-  const why = limit === undefined ? "" : limitText(limit);
+function cells({ name, load, largest, limit, limitOfOne }: ComparedLoad, users: number | undefined): string[] {
+  const why = [limit, limitOfOne]
+    .flatMap((found) => (found === undefined ? [] : [limitText(found)]))
+    .join("; not one: ");
   if (load === undefined) {
-    const most = largest === undefined ? "no" : `no, ${largest.users}`;
+    const most =
+      largest === undefined ? (limitOfOne === undefined ? "no" : "no, not 1") : `no, at most ${largest.users}`;
     return [printableLine(name), users === undefined ? "0" : most, "-", "-", "-", "-", "-", "-", why];
   }
   const { plan, ttftSeconds, tpotSeconds } = load;
