@@ -1,5 +1,4 @@
-/** What is rented for a plan, and the script that looks prices up again. */
-import { readFileSync } from "node:fs";
+/** What is rented for a plan. */
 import { describe, expect, it } from "vitest";
 import { parseSystem } from "../../machine/topology/index.ts";
 import { modelPreset } from "../model/presets.ts";
@@ -77,35 +76,5 @@ describe("rentals", () => {
       expect(row.source).toMatch(/^https:/);
       expect(parseSystem(row.part), row.name).toBeDefined();
     }
-  });
-});
-
-describe("refresh-prices", () => {
-  const text = readFileSync(new URL("price-rows.ts", import.meta.url), "utf8");
-  const load = async () =>
-    (await import(new URL("../../../scripts/refresh-prices.mjs", import.meta.url).href)) as {
-      azurePrice: (answer: object, name: string) => number | undefined;
-      awsPrice: (answer: object, name: string) => number | undefined;
-      withPrice: (text: string, name: string, price: number, date: string) => string;
-      namesOf: (text: string, provider: string) => readonly (readonly [string, number])[];
-    };
-
-  it("reads both lists, passes over spot and Windows, and changes one row", async () => {
-    const { azurePrice, awsPrice, withPrice: changed, namesOf } = await load();
-    const offer = (more: object) => ({
-      armSkuName: "X",
-      type: "Consumption",
-      unitOfMeasure: "1 Hour",
-      retailPrice: 5,
-      ...more,
-    });
-    const Items = [offer({ skuName: "X Spot", retailPrice: 1 }), offer({ productName: "X Windows", retailPrice: 2 })];
-    expect(azurePrice({ Items }, "X")).toBeUndefined();
-    expect(azurePrice({ Items: [...Items, offer({})] }, "X")).toBe(5);
-    expect(awsPrice({ regions: { east: { a: { "Instance Type": "X", price: "3.5" } } } }, "X")).toBe(3.5);
-    expect(namesOf(text, "azure").map(([name]) => name)).toContain("Standard_NC40ads_H100_v5");
-    expect(namesOf(text, "aws").every(([name]) => !name.startsWith("Standard"))).toBe(true);
-    expect(changed(text, "g6.xlarge", 0.9, "2027-01")).toContain('["g6.xlarge", "l4", 1, 0.9, "none", "2027-01"]');
-    expect(() => changed(text, "no-such", 1, "2027-01")).toThrow("no-such");
   });
 });
