@@ -159,7 +159,7 @@ describe("chorale plan", () => {
     const trained = await plan("llama-3.1-8b", "--hardware", "8x h100", "--train", "full");
     expect(trained.out).toMatch(/^passes {6}\d+ of micro-batch \d+, checkpointing (none|selective|full)$/m);
     const late = await plan("llama-3.1-8b", "--hardware", "h100", "--slo", "tpot=0.0001");
-    expect(late.out).toMatch(/take 0\.0\d\d+ s, 0\.0001 s allowed/);
+    expect(late.out).toMatch(/1 user takes 0\.0\d\d+ s, 0\.0001 s allowed/);
   });
 
   it("answers what-ifs", async () => {
