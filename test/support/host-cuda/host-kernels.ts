@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { chunkBytesOf, type ExecutionPlan, shapeOf } from "../../../src/authoring/plan/index.ts";
 import { type DType, sizeOf, viewAs } from "../../../src/core/index.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "../../../src/runtime/executor/cuda/generate.ts";
-import { launchWords, packetChunkBytes, windowBytes } from "../../../src/runtime/executor/cuda/launch-words.ts";
+import { launchWords, type WindowSizes, windowBytes } from "../../../src/runtime/executor/cuda/launch-words.ts";
 import type { LocalBuffers } from "../local-ranks.ts";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -87,6 +87,12 @@ class HostMemory {
   }
 }
 
+/** One launch of a plan on all ranks. */
+export interface HostLaunch {
+  readonly partBytes: number;
+  readonly buffers: readonly LocalBuffers[];
+}
+
 /** All ranks of a plan over one memory, by its generated kernel. */
 export class HostRanks {
   readonly plan: ExecutionPlan;
@@ -98,7 +104,7 @@ export class HostRanks {
   readonly #state: readonly number[];
   readonly #abort: number;
   #windows: readonly number[] = [];
-  #capacity = -1;
+  #sizes: WindowSizes | undefined;
 
   constructor(plan: ExecutionPlan, kernels: HostKernels, options: CudaOptions & { readonly seed?: number }) {
     this.plan = plan;
@@ -115,48 +121,58 @@ export class HostRanks {
     });
   }
 
-  /** Runs the plan, `launches` times one after the other on every rank. @returns undefined, or what went wrong */
-  launch(partBytes: number, buffers: readonly LocalBuffers[], launches = 1): string | undefined {
-    const { kernel, memory } = this;
-    const chunk = chunkBytesOf(shapeOf(this.plan), partBytes);
-    const window = windowBytes(kernel, chunk);
-    if (window.bytes > this.#capacity) {
-      // As the runtime does between launches: counters have to stay, data need not.
+  /** Runs the plan once on every rank. @returns undefined, or what went wrong */
+  launch(partBytes: number, buffers: readonly LocalBuffers[]): string | undefined {
+    return this.launchAll([{ partBytes, buffers }]);
+  }
+
+  /** Runs the plan several times, with nothing between a rank's launches. @returns undefined, or what went wrong */
+  launchAll(launches: readonly HostLaunch[]): string | undefined {
+    const { kernel, memory, plan } = this;
+    const shape = shapeOf(plan);
+    const chunks = launches.map(({ partBytes }) => chunkBytesOf(shape, partBytes));
+    const wanted = windowBytes(kernel, Math.max(...chunks));
+    if (this.#sizes === undefined || wanted.bytes > this.#sizes.bytes) {
+      // Anew, as for another class of sizes; but counters go on.
       const old = this.#windows;
-      this.#windows = this.plan.ranks.map((_, rank) => {
-        const at = memory.allocate(window.bytes);
+      this.#windows = plan.ranks.map((_, rank) => {
+        const at = memory.allocate(wanted.bytes);
         const bytes = new Uint8Array(memory.memory.buffer);
         if (old[rank] !== undefined) bytes.copyWithin(at, old[rank], old[rank] + kernel.window.bytes);
         return at;
       });
-      this.#capacity = window.bytes;
+      this.#sizes = wanted;
     }
-    const rows = buffers.flatMap(({ input, output }, rank) => [
-      kernel.blocks[rank]!,
-      ...launchWords(kernel, {
-        rank,
-        input: BigInt(input),
-        output: BigInt(output),
-        state: BigInt(this.#state[rank]!),
-        abort: BigInt(this.#abort),
-        partBytes,
-        chunkBytes: chunk,
-        windows: this.#windows.map(BigInt),
-      }),
-    ]);
-    const size = rows.length / buffers.length - 1;
+    const sizes = this.#sizes;
+    const rows = plan.ranks.map(({ rank }) =>
+      launches.flatMap(({ partBytes, buffers }, i) =>
+        launchWords(kernel, {
+          rank,
+          input: BigInt(buffers[rank]!.input),
+          output: BigInt(buffers[rank]!.output),
+          state: BigInt(this.#state[rank]!),
+          abort: BigInt(this.#abort),
+          partBytes,
+          chunkBytes: chunks[i]!,
+          sizes,
+          windows: this.#windows.map(BigInt),
+        }),
+      ),
+    );
+    const size = rows[0]!.length / launches.length;
     const head = [
       this.#index,
       this.#seed++,
-      launches,
-      buffers.length,
+      launches.length,
+      rows.length,
       kernel.threads,
       size,
-      ADDRESSES | (-1n << BigInt(size - buffers.length)),
+      ADDRESSES | (-1n << BigInt(size - rows.length)),
     ];
+    const all = [...head, ...rows.flatMap((row, rank) => [kernel.blocks[rank]!, ...row])];
     const wrong = this.#kernels.run(
       memory.used,
-      [...head, ...rows].map((word) => BigInt.asIntN(64, BigInt(word))),
+      all.map((word) => BigInt.asIntN(64, BigInt(word))),
     );
     if (wrong !== undefined) return wrong;
     const at = this.#state.find((state) => this.view("u32", state + 4 * kernel.state.report, 4)[0] !== 0);
@@ -169,5 +185,3 @@ export class HostRanks {
     return viewAs(dtype, this.memory.memory.buffer, address, bytes / sizeOf(dtype));
   }
 }
-
-export { packetChunkBytes };

@@ -1,6 +1,7 @@
 // host MEMORY-FILE PARAMETERS-FILE: launches kernels over the memory in a file. The parameters are words of 8 bytes:
-// kernel, seed, launches, ranks, threads, words of a launch; then of each rank: blocks, and the launch's words, of which
-// those that hold addresses (as the mask's bits say) are offsets in the memory.
+// kernel, seed, launches, ranks, threads, words of a launch, mask; then of each rank: blocks, and the words of each of its
+// launches, of which those that hold addresses (as the mask's bits say) are offsets in the memory. A rank's launches follow
+// each other as on a stream; ranks wait for each other only where the kernel does.
 static void run(unsigned low, unsigned high) {
   auto* f = (shim::Fiber*)((unsigned long long)high << 32 | low);
   f->kernel(f->launch);
@@ -20,12 +21,14 @@ int main(int, char** argv) {
   const auto kernel = words[0], seed = words[1], launches = words[2], ranks = words[3], threads = words[4], size = words[5],
              mask = words[6];
   std::mt19937 random(seed);
-  struct Rank { std::vector<unsigned long long> launch; unsigned blocks; unsigned left; std::vector<shim::Fiber*> alive; };
+  struct Rank { std::vector<std::vector<unsigned long long>> launches; unsigned blocks; unsigned next; std::vector<shim::Fiber*> alive;
+                shim::Block* late = nullptr; unsigned rounds = 0; };
   std::vector<Rank> all(ranks);
   size_t at = 7;
   constexpr size_t STACK = 64 << 10;
   std::vector<char*> stacks;
   auto begin = [&](Rank& rank) {
+    const auto& launch = rank.launches[rank.next++];
     for (unsigned b = 0; b < rank.blocks; b++) {
       auto* block = new shim::Block();
       block->index = b;
@@ -35,7 +38,7 @@ int main(int, char** argv) {
         auto* f = new shim::Fiber();
         f->block = block;
         f->thread = t;
-        f->launch = rank.launch.data();
+        f->launch = launch.data();
         f->kernel = KERNELS[kernel];
         f->gridSize = rank.blocks;
         getcontext(&f->context);
@@ -53,26 +56,31 @@ int main(int, char** argv) {
   };
   for (auto& rank : all) {
     rank.blocks = words[at++];
-    for (size_t w = 0; w < size; w++, at++) {
-      const bool isAddress = w >= 64 || (mask >> w & 1);
-      rank.launch.push_back(isAddress ? (unsigned long long)memory + words[at] : words[at]);
-    }
-    rank.left = launches;
+    rank.launches.resize(launches);
+    for (auto& launch : rank.launches)
+      for (size_t w = 0; w < size; w++, at++) {
+        const bool isAddress = w >= 64 || (mask >> w & 1);
+        launch.push_back(isAddress ? (unsigned long long)memory + words[at] : words[at]);
+      }
+    rank.next = 0;
   }
   unsigned idle = 0;
   for (;;) {
     const auto before = shim::moves;
     bool any = false, ended = false;
     for (auto& rank : all) {
-      if (rank.alive.empty() && rank.left > 0) { rank.left--; begin(rank); }
+      if (rank.alive.empty() && rank.next < launches) begin(rank);
       if (rank.alive.empty()) continue;
       any = true;
       if (random() % 4 == 0) continue;
+      // Now and then a block falls behind the others.
+      if (rank.rounds > 0) rank.rounds--;
+      else if (random() % 16 == 0) { rank.rounds = random() % 24; rank.late = rank.alive[random() % rank.alive.size()]->block; }
       // Fibers from a random one on, block after block; sometimes only a part of them.
       const size_t n = rank.alive.size(), from = random() % n, many = random() % 3 == 0 ? 1 + random() % n : n;
       for (size_t k = 0; k < many; k++) {
         auto* f = rank.alive[(from + k) % n];
-        if (!f->isDone) shim::enter(f);
+        if (!f->isDone && (rank.rounds == 0 || f->block != rank.late)) shim::enter(f);
       }
       std::vector<shim::Fiber*> alive;
       for (auto* f : rank.alive) {

@@ -46,11 +46,13 @@ describe("the source", () => {
 
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
-        const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;
+        const uint4 last = loadPacket16(strandState(L, strand));
+        const u32 launch = last.x + 1;
+        if (isResized(L, last)) meetAfterResize(L, launch);
         const i64 half = launch & 1u;
         strand_0(L, rank, strand, launch, half);
         __syncthreads();
-        if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;
+        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
       }
       "
     `);
@@ -81,13 +83,14 @@ describe("the source", () => {
 
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
-        const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;
+        const uint4 last = loadPacket16(strandState(L, strand));
+        const u32 launch = last.x + 1;
         CHORALE_SHARED(Buffers, buffers);
         if (strand == 0) greet(L, launch);
         const i64 half = 0;
         strand_0(L, rank, strand, launch, half, buffers);
         __syncthreads();
-        if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;
+        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
         // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.
         if (strand == 0) meetRanks(L, launch, buffers);
         partRanks(L, gridDim.x, launch);

@@ -13,6 +13,7 @@ import {
   COUNTER_STRIDE,
   GREETING_BYTES,
   launchStruct,
+  STRAND_WORDS,
   type StateLayout,
   stateLayout,
   type WindowLayout,
@@ -113,6 +114,9 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const reachesBuffers = dataSteps(ranks).some(({ ins, outs }) =>
     [...ins, ...outs].some(({ own, buffer }) => !own && (buffer === "input" || buffer === "output")),
   );
+  const usesScratch = dataSteps(ranks).some(({ ins, outs }) =>
+    [...ins, ...outs].some(({ buffer }) => buffer === "scratch"),
+  );
   const relaunches = options.relaunches === true;
   const meets = reachesBuffers || !relaunches;
   const parts = options.endsAlone !== true;
@@ -152,7 +156,9 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     WINDOW_COUNTERS: window.counters,
     WINDOW_GREETINGS: window.greetings,
     WINDOW_FAREWELLS: window.farewells,
-    STATE_LAUNCHES: state.launches,
+    WINDOW_RESIZES: window.resizes,
+    STRAND_WORDS,
+    STATE_STRANDS: state.strands,
     STATE_TAKEN: state.taken,
     STATE_SEMAPHORES: state.semaphores,
     STATE_BARRIERS: state.barriers,
@@ -177,7 +183,12 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...(format === undefined ? [] : [format === "lines" ? PRELUDE.lines : PRELUDE.packets]),
     ...numbers.tables,
     ...bodies,
-    kernel(ranks, shapes, { meets, parts, numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1 }),
+    kernel(ranks, shapes, {
+      meets,
+      parts,
+      resizes: relaunches && (usesScratch || usesPackets),
+      numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1,
+    }),
   ];
   return {
     source: `${source.filter((text) => text !== "").join("\n\n")}\n`,
@@ -190,7 +201,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     scratchChunks: Math.max(0, ...plan.ranks.map(({ scratch }) => scratch.chunks)),
     numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1,
     packets: format,
-    usesScratch: dataSteps(ranks).some(({ ins, outs }) => [...ins, ...outs].some(({ buffer }) => buffer === "scratch")),
+    usesScratch,
     reachesBuffers,
   };
 }
@@ -237,15 +248,26 @@ function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: Packet
   ];
 }
 
+/** What a kernel does besides its strands' steps. */
+interface KernelEnds {
+  readonly meets: boolean;
+  readonly parts: boolean;
+  /** Ranks meet where the size is another than in the launch before. */
+  readonly resizes: boolean;
+  readonly numHalves: number;
+}
+
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, parts, numHalves }: { readonly meets: boolean; readonly parts: boolean; readonly numHalves: number },
+  { meets, parts, resizes, numHalves }: KernelEnds,
 ): string {
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
     "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
-    "  const u32 launch = loadWord(L.state + STATE_LAUNCHES + strand) + 1;",
+    "  const uint4 last = loadPacket16(strandState(L, strand));",
+    "  const u32 launch = last.x + 1;",
+    ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
     `  const i64 half = ${numHalves === 2 ? "launch & 1u" : "0"};`,
   ];
@@ -279,7 +301,7 @@ function kernel(
   }
   lines.push(
     "  __syncthreads();",
-    "  if (threadIdx.x == 0) *(volatile u32*)(L.state + STATE_LAUNCHES + strand) = launch;",
+    "  if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));",
     ...(meets
       ? [
           "  // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.",

@@ -19,6 +19,8 @@ export interface WindowLayout {
   readonly greetings: number;
   /** Of each peer: the last launch that it has ended. */
   readonly farewells: number;
+  /** Of each peer: the last launch of another size than the one before that it has begun. */
+  readonly resizes: number;
   /** A word for the host of any rank: launches here end at once when it is not 0. */
   readonly abort: number;
   readonly bytes: number;
@@ -28,14 +30,15 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
   const numCounters = Math.max(0, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
   const greetings = COUNTER_STRIDE * numCounters;
   const farewells = greetings + 2 * GREETING_BYTES * numRanks;
-  const abort = farewells + COUNTER_STRIDE * numRanks;
-  return { counters: 0, greetings, farewells, abort, bytes: roundUp(abort + COUNTER_STRIDE, 128) };
+  const resizes = farewells + COUNTER_STRIDE * numRanks;
+  const abort = resizes + COUNTER_STRIDE * numRanks;
+  return { counters: 0, greetings, farewells, resizes, abort, bytes: roundUp(abort + COUNTER_STRIDE, 128) };
 }
 
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
 export interface StateLayout {
-  /** Of each strand: the last launch that it has ended. */
-  readonly launches: number;
+  /** Of each strand, `STRAND_WORDS` words: the last launch that it has ended, and the size of that one's parts (two words). */
+  readonly strands: number;
   /** Of each counter: how often it was waited for. */
   readonly taken: number;
   readonly semaphores: number;
@@ -49,6 +52,8 @@ export interface StateLayout {
   readonly report: number;
   readonly words: number;
 }
+/** One load of a thread: 16 bytes. */
+export const STRAND_WORDS = 4;
 /** Words of a report: 1 when there is one, strand, operation, operation in the pipeline's body + 1, what was seen, what was wanted. */
 export const REPORT_WORDS = 6;
 
@@ -60,12 +65,12 @@ export interface StateCounts {
 }
 /** @param counts the most of any rank: one layout holds for all */
 export function stateLayout(counts: StateCounts): StateLayout {
-  const taken = counts.numStrands;
+  const taken = STRAND_WORDS * counts.numStrands;
   const semaphores = taken + counts.numCounters;
   const barriers = semaphores + counts.numSemaphores;
   const lock = barriers + 2 * counts.numBarriers;
   const report = lock + 2;
-  return { launches: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
+  return { strands: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
 }
 
 /** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */

@@ -20,7 +20,7 @@ import {
 } from "../../device/index.ts";
 import { compileCached } from "./cubin-cache.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
-import { launchWords, windowBytes } from "./launch-words.ts";
+import { launchWords, type WindowSizes, windowBytes } from "./launch-words.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
 const THREADS_PER_MULTIPROCESSOR = 2048;
@@ -89,7 +89,7 @@ export class LoadedPlan {
   readonly #entry: CudaKernel;
   readonly #shape: LaunchShape;
   readonly #window: Allocation;
-  readonly #windowBytes: number;
+  readonly #sizes: WindowSizes;
   readonly #state: Allocation;
   /** Holds the word that ends launches, and what the semaphores begin with. */
   readonly #pinned: PinnedBuffer;
@@ -108,7 +108,7 @@ export class LoadedPlan {
     this.#parts = parts;
     this.kernel = kernel;
     this.#maxChunkBytes = largestChunk(plan, rank, maxBytes);
-    this.#windowBytes = windowBytes(kernel, this.#maxChunkBytes).bytes;
+    this.#sizes = windowBytes(kernel, this.#maxChunkBytes);
     this.#shape = { grid: [kernel.blocks[rank]!], block: [kernel.threads] };
     const cubin = compileCached(requireNvrtc(), kernel.source, at.device.info.computeCapability);
     try {
@@ -116,7 +116,7 @@ export class LoadedPlan {
       this.#entry = module.kernel(kernel.entry);
       const fromPool = (pool: typeof at.pool, bytes: number, label: string) =>
         this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
-      this.#window = fromPool(peers.pool, this.#windowBytes, "window of a plan");
+      this.#window = fromPool(peers.pool, this.#sizes.bytes, "window of a plan");
       const stateBytes = 4 * kernel.state.words;
       this.#state = fromPool(at.pool, stateBytes, "state of a plan");
       const first = kernel.semaphores[rank]!;
@@ -124,7 +124,7 @@ export class LoadedPlan {
       new Uint32Array(this.#pinned.buffer, 0, 1 + first.length).set([1, ...first]);
       const clear = ({ address }: Allocation, bytes: number) =>
         at.device.call("cuMemsetD8Async", "plan", address, 0, bytes, stream.handle);
-      clear(this.#window, this.#windowBytes);
+      clear(this.#window, this.#sizes.bytes);
       clear(this.#state, stateBytes);
       if (first.length > 0) {
         const [to, from] = [this.#state.address + BigInt(4 * kernel.state.semaphores), this.#pinned.address + 4n];
@@ -149,7 +149,7 @@ export class LoadedPlan {
 
   /** What the peers must know of this rank's window. */
   describe(): Int32Array {
-    return this.#parts.peers.describe(this.#window.address, this.#windowBytes);
+    return this.#parts.peers.describe(this.#window.address, this.#sizes.bytes);
   }
 
   /** Takes the peers' notes, by rank; the own one is not looked at. @throws NativeError for memory that cannot be reached */
@@ -199,6 +199,7 @@ export class LoadedPlan {
         abort: this.#window.address + BigInt(this.kernel.window.abort),
         partBytes,
         chunkBytes: chunkBytesOf(shapeOf(plan), partBytes),
+        sizes: this.#sizes,
         windows: this.#windows,
         scalar: this.#scalar,
       }),

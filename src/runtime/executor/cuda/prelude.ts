@@ -65,7 +65,19 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
 }`;
 
 /** Between launches: which ranks are there, where their buffers are, and whether they are done. */
-const MEETING = `// Where the buffers of the ranks are in this launch.
+const MEETING = `// What strands remember of a launch: its number, and the size of its parts.
+__device__ __forceinline__ char* strandState(const Launch& L, int strand) {
+  return (char*)(L.state + STATE_STRANDS + STRAND_WORDS * strand);
+}
+__device__ __forceinline__ uint4 remembered(const Launch& L, u32 launch) {
+  uint4 v;
+  v.x = launch; v.y = (u32)L.part; v.z = (u32)((u64)L.part >> 32); v.w = 0;
+  return v;
+}
+__device__ __forceinline__ bool isResized(const Launch& L, uint4 last) {
+  return last.y != (u32)L.part || last.z != (u32)((u64)L.part >> 32);
+}
+// Where the buffers of the ranks are in this launch.
 struct Buffers { char* input[NUM_RANKS]; char* output[NUM_RANKS]; };
 
 __device__ __forceinline__ uint4 packet(u64 value, u32 flag) {
@@ -99,6 +111,17 @@ __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
     buffers.input[peer] = own ? L.input : readGreeting(L, at, flag);
     buffers.output[peer] = own ? L.output : readGreeting(L, at + 16, flag);
   }
+  __syncthreads();
+}
+// Where a launch is of another size than the one before, other things lie in a place of scratch. What orders launches of one
+// size says nothing of that: all ranks begin this launch, and so have ended those before, before anything is written.
+__device__ inline void meetAfterResize(const Launch& L, u32 launch) {
+  if (strandOfBlock() == 0)
+    for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
+      if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_RESIZES + COUNTER_STRIDE * L.rank), launch);
+  for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
+    if (peer != (int)L.rank)
+      await(L, (u32*)(L.window[L.rank] + WINDOW_RESIZES + COUNTER_STRIDE * peer), launch, Site{-1, 0});
   __syncthreads();
 }
 // The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
