@@ -115,7 +115,7 @@ export class ThreadsBackend implements Backend {
     this.#heap.useZero((address, bytes) => {
       this.#wasm.zero(address, bytes);
     });
-    if (handle.ranks > 1) shareVerdicts(new VerdictTable(this.#heap));
+    if (handle.ranks > 1) shareVerdicts(new VerdictTable(this.#heap, rank));
     const cores = options.cores ?? availableParallelism();
     this.#driver = new Driver(words, waiting, rank, handle.ranks, handle.ranks > cores);
     this.#topology = cpuTopology(handle.ranks, cores);

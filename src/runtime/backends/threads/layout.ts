@@ -37,8 +37,8 @@ export const WORLD = {
   verdicts: 128,
   sizeBytes: 512 + 256 * 16,
 } as const;
-/** Entries of the table of verdicts, word indexes: a key of two words, and how far the answer is. */
-export const VERDICT = { state: 0, key: 1, words: 4, numEntries: 256 } as const;
+/** Entries of the table of verdicts, word indexes: a key of two words, how far the answer is, and the rank that finds it. */
+export const VERDICT = { state: 0, key: 1, owner: 3, words: 4, numEntries: 256 } as const;
 export const MAGIC = 0x63686f72;
 export const LAUNCHER = 0xffff;
 

@@ -13,7 +13,11 @@ const MAX_WAITING_BYTES = 64 * 2 ** 20;
  */
 const TOO_MUCH_BYTES = 2 ** 32;
 
+/** What leaves a generation may refer to it a little longer, ms: an error that is handled, a call that is awaited. */
+const LATER_MS = 200;
+
 let waitingBytes = 0;
+let later: NodeJS.Timeout | undefined;
 
 /** Notes that this thread will not use `memory` any more. Never throws. */
 export function noteEnded(memory: WasmMemory): void {
@@ -22,6 +26,8 @@ export function noteEnded(memory: WasmMemory): void {
   waitingBytes = 0;
   // Not yet: what ends the generation still refers to it, and through it often to those before.
   setImmediate(look).unref();
+  clearTimeout(later);
+  later = setTimeout(look, LATER_MS).unref();
 }
 
 function look(): void {

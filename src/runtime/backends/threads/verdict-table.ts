@@ -3,7 +3,9 @@
  * hash table that nothing leaves; when it is full, or an answer takes too long, a rank finds out for itself.
  */
 import type { SharedVerdicts } from "../../../authoring/plan/index.ts";
+import { runningTime } from "../../comm/index.ts";
 import type { Heap } from "./heap.ts";
+import { causeOf } from "./host.ts";
 import { VERDICT, WORLD } from "./layout.ts";
 import type { WordWaiting } from "./shared-world.ts";
 
@@ -12,16 +14,22 @@ const STATE = { free: 0, claimed: 1, open: 2, no: 3, yes: 4 } as const;
 
 /** Entries that are looked at for one question. */
 const MAX_PROBES = 16;
-/** Longest wait for a peer's answer: it may have died over it, ms. */
-const PATIENCE_MS = 5000;
+/** Longest wait for a peer's answer: it may be stopped, or have died unnoticed, ms. */
+const PATIENCE_MS = 2000;
+/** How often a wait looks whether the peer has died. Each look also counts as time of this rank's deadlines. */
+const LOOK_MS = 50;
+/** Looks at an entry that a peer is writing; it takes far fewer, unless it died over it. */
+const MAX_LOOKS = 100_000;
 
 export class VerdictTable implements SharedVerdicts {
   readonly #words: Int32Array;
   readonly #waiting: WordWaiting;
+  readonly #rank: number;
   /** Entries that this rank has to fill, by question. */
   readonly #own = new Map<string, number>();
 
-  constructor(heap: Heap) {
+  constructor(heap: Heap, rank: number) {
+    this.#rank = rank;
     this.#words = heap.words();
     this.#waiting = heap.waiting;
   }
@@ -36,12 +44,14 @@ export class VerdictTable implements SharedVerdicts {
       if (Atomics.compareExchange(words, state, STATE.free, STATE.claimed) === STATE.free) {
         words[key] = a;
         words[key + 1] = b;
+        words[at + VERDICT.owner] = this.#rank;
         Atomics.store(words, state, STATE.open);
         this.#own.set(question, state);
         return undefined;
       }
-      while (Atomics.load(words, state) === STATE.claimed);
-      if (words[key] === a && words[key + 1] === b) return this.#answer(state, question);
+      for (let looks = 0; Atomics.load(words, state) === STATE.claimed; looks++)
+        if (looks > MAX_LOOKS) return undefined;
+      if (words[key] === a && words[key + 1] === b) return this.#answer(at, question);
     }
     return undefined;
   }
@@ -54,12 +64,20 @@ export class VerdictTable implements SharedVerdicts {
     this.#waiting.notify(this.#words, state);
   }
 
-  #answer(state: number, question: string): boolean | undefined {
+  #answer(at: number, question: string): boolean | undefined {
     const words = this.#words;
+    const state = at + VERDICT.state;
+    const isOpen = () => Atomics.load(words, state) === STATE.open;
+    const until = runningTime() + PATIENCE_MS;
     // Asked again by the rank that is to answer: nobody else will.
-    if (!this.#own.has(question)) this.#waiting.wait(words, state, STATE.open, PATIENCE_MS);
-    const now = Atomics.load(words, state);
-    return now === STATE.open ? undefined : now === STATE.yes;
+    const isMine = this.#own.has(question);
+    while (!isMine && isOpen() && runningTime() < until && causeOf(words, words[at + VERDICT.owner]!) === undefined) {
+      this.#waiting.wait(words, state, STATE.open, LOOK_MS);
+    }
+    if (!isOpen()) return Atomics.load(words, state) === STATE.yes;
+    // Whoever waits for it as well need not find out too.
+    this.#own.set(question, state);
+    return undefined;
   }
 }
 
