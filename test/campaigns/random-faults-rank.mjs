@@ -90,10 +90,22 @@ const BREAKS = {
   },
 };
 
+/** The longest time in which this rank's event loop did not turn, ms: a late report may be the machine's. */
+let stoodMs = 0;
+let turnedAt = performance.now();
+setInterval(() => {
+  const now = performance.now();
+  stoodMs = Math.max(stoodMs, now - turnedAt);
+  turnedAt = now;
+}, 20).unref();
+
 function gauges() {
   try {
-    const rss = Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? 0);
-    return { rssKiB: rss, fds: readdirSync("/proc/self/fd").length };
+    const status = readFileSync("/proc/self/status", "utf8");
+    const [rssKiB, sharedKiB] = ["VmRSS", "RssShmem"].map((name) =>
+      Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(status)?.[1] ?? 0),
+    );
+    return { rssKiB, sharedKiB, fds: readdirSync("/proc/self/fd").length };
   } catch {
     return {};
   }
@@ -109,6 +121,7 @@ export default async function run(first, { folder, seed }) {
     const order = join(folder, `${generation}-${rank}`);
     try {
       await world.comm.barrier();
+      stoodMs = 0;
       say({ kind: "ready", ...about, size, born, at: Date.now(), ...gauges() });
       for (let step = 0; ; step++) {
         if (existsSync(order)) {
@@ -126,7 +139,8 @@ export default async function run(first, { folder, seed }) {
       }
     } catch (error) {
       const message = String(error.message).slice(0, 300);
-      say({ kind: "told", ...about, at: Date.now(), code: error.code, dead: error.rank, message });
+      const stood = Math.round(Math.max(stoodMs, performance.now() - turnedAt));
+      say({ kind: "told", ...about, at: Date.now(), code: error.code, dead: error.rank, message, stood });
       if (error.code === undefined) throw error;
       world = await world.rebuild();
       // The next fault is another one's.

@@ -239,7 +239,10 @@ for (let number = 0; number < events; number++) {
     const one = told.get(rank);
     if (one === undefined) problems.push(`${what}: rank ${rank} was not told`);
     else if (one.code === undefined) problems.push(`${what}: rank ${rank} was told without a code: ${one.message}`);
-    else if (one.at - at > TOLD_MS) problems.push(`${what}: rank ${rank} was told after ${one.at - at} ms`);
+    else if (one.at - at > TOLD_MS)
+      problems.push(
+        `${what}: rank ${rank} was told after ${one.at - at} ms (its event loop stood still for ${one.stood} ms): ${one.message}`,
+      );
     if (one?.message.includes("WRONG")) problems.push(`${what}: ${one.message}`);
   }
   if (!isBack || ended !== undefined) {
@@ -285,8 +288,11 @@ for (const life of byProcess ? lives.values() : []) {
   )
     problems.push(`rank ${late.rank}, ${life.length} generations: ${early.fds} descriptors, then ${late.fds}`);
   const grownMiB = (late.rssKiB - early.rssKiB) / 1024;
+  const sharedMiB = (late.sharedKiB - early.sharedKiB) / 1024;
   if (life.length > 10 && grownMiB > 40 + life.length)
-    problems.push(`rank ${late.rank}: ${grownMiB.toFixed(0)} MiB more after ${life.length} generations`);
+    problems.push(
+      `rank ${late.rank}: ${grownMiB.toFixed(0)} MiB more after ${life.length} generations, ${sharedMiB.toFixed(0)} of them shared`,
+    );
 }
 stop.abort("the campaign is over");
 await world;
