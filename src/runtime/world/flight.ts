@@ -19,6 +19,29 @@ export function recordsFlight(): boolean {
 }
 
 /**
+ * As `recordFlight`, in two steps: reads at once, and writes when asked to. Survivors are told between them, because a disk may
+ * be slow. @returns writes it, and gives its path as `recordFlight` does
+ */
+export function takeFlight(
+  read: () => FlightDump,
+  generation: number,
+  failures: readonly Failure[],
+): () => string | undefined {
+  if (!recordsFlight()) return () => undefined;
+  const known = [...failures];
+  let dump: FlightDump;
+  try {
+    dump = read();
+  } catch (error) {
+    return () => {
+      process.stderr.write(`chorale: cannot read what the ranks did last: ${String(error)}\n`);
+      return undefined;
+    };
+  }
+  return () => recordFlight(() => dump, generation, known);
+}
+
+/**
  * Writes the dump of one generation, which `read` gives, to the folder that CHORALE_FLIGHT_DIR names. Never throws.
  * @param failures of ranks of which the dump may say nothing
  * @param host the end of the file's name, of a dump that another host sent

@@ -2,10 +2,12 @@
 import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import type { RunningTimer } from "../comm/index.ts";
 import { BootstrapStore } from "./bootstrap.ts";
-import type { HostSide } from "./host-side.ts";
+import { takeFlight } from "./flight.ts";
+import { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, fromErrorRecord } from "./remote-error.ts";
+import type { WorldSpec } from "./world-spec.ts";
 
 /** A rank of one generation. Its host may serve the next one too. */
 export interface Member {
@@ -45,15 +47,24 @@ export class Generation {
   readonly sinceMs: number;
   /** Its groups were told that it is over. */
   condemned = false;
-  recorded = false;
   /** What is to happen to its members later, and must not keep its memory once it is over. */
   readonly timers: RunningTimer[] = [];
+
+  #isRecorded = false;
 
   constructor(number: number, shared: HostSide, sinceMs = performance.now()) {
     this.sinceMs = sinceMs;
     this.number = number;
     this.shared = shared;
     this.store = new BootstrapStore(number);
+  }
+
+  /** Makes what the ranks of a generation share. @throws what the backend's `createHost` throws */
+  static of(spec: WorldSpec, number: number, ranks: number, sinceMs?: number): Generation {
+    const { kind, backendOptions, isolation, worldSecret } = spec;
+    const secret = worldSecret === undefined ? {} : { worldSecret };
+    const shared = new HostSide(kind, { ranks, generation: number, isolation, ...secret }, backendOptions);
+    return new Generation(number, shared, sinceMs);
   }
 
   /** Adds the next rank. */
@@ -76,6 +87,13 @@ export class Generation {
     this.members.push(member);
     this.store.addRank((message) => host.send(message));
     return member;
+  }
+
+  /** Reads what its ranks did last, once. @returns writes it down, and gives the file's path if there is one */
+  takeFlight(): () => string | undefined {
+    if (this.#isRecorded) return () => undefined;
+    this.#isRecorded = true;
+    return takeFlight(() => this.shared.readFlight(), this.number, this.failures);
   }
 
   /** The failure that the others follow from: one that only reports another rank's, or a refusal, is a consequence. */

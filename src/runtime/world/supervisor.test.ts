@@ -1,6 +1,7 @@
 /** The supervisor alone, with hosts that do what the test says: orders of events that threads show once in a while. */
 import { existsSync, readdirSync } from "node:fs";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { AbortedError } from "../../core/index.ts";
 import { NCCL_KIND } from "../backends/nccl/nccl-kind.ts";
 import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
@@ -90,6 +91,7 @@ const rebuild = { kind: "rebuild", generation: 1 } as const;
 describe("the supervisor", () => {
   afterEach(() => {
     vi.useRealTimers();
+    vi.unstubAllEnvs();
   });
 
   it.each([0, 3])("does not count on a rank that calls process.exit(%i) while it waits for a rebuild", async (code) => {
@@ -116,6 +118,22 @@ describe("the supervisor", () => {
     expect(events.filter(({ kind }) => kind === "rank-failed")).toEqual([
       expect.objectContaining({ rank: 1, generation: 1, message: `called process.exit(${code})` }),
     ]);
+    supervisor.close();
+  });
+
+  it("tells the survivors of a failure before it writes down what the ranks did: a disk may be slow", async () => {
+    const folder = scratchFolder("flight-order");
+    vi.stubEnv("CHORALE_FLIGHT_DIR", folder);
+    const written: number[] = [];
+    const hosts = [new FakeHost(), new FakeHost()];
+    const [dying, survivor] = hosts as [FakeHost, FakeHost];
+    survivor.send = ({ kind }) => void (kind === "bootstrap-failed" && written.push(readdirSync(folder).length));
+    const supervisor = world(hosts, {});
+    const finished = supervisor.finish();
+    dying.exit(1);
+    expect([written, readdirSync(folder).length]).toEqual([[0], 1]);
+    survivor.exit(1);
+    await expect(finished).rejects.toThrow("rank 0 failed (generation 1): its thread exited with code 1");
     supervisor.close();
   });
 

@@ -11,11 +11,10 @@
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
 import { eventSink, type NewWorldEvent, worldEnded } from "./events.ts";
-import { recordFlight } from "./flight.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
-import { HostSide } from "./host-side.ts";
 import { KilledRankResources } from "./killed-rank-resources.ts";
 import type { FromRank } from "./messages.ts";
+import { type Entry, fillPlaces } from "./next-places.ts";
 import { linesOf, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
@@ -76,7 +75,7 @@ export class Supervisor {
    * @throws what the backend says, or structuredClone of the job's data: the hosts are then the caller's to end
    */
   start(hosts: readonly RankHost[]): void {
-    const generation = this.#newGeneration(FIRST_GENERATION, hosts.length);
+    const generation = Generation.of(this.#spec, FIRST_GENERATION, hosts.length);
     const members = hosts.map((host) => generation.add(host));
     this.#enter(
       generation,
@@ -136,13 +135,6 @@ export class Supervisor {
     current?.shared.release();
   }
 
-  #newGeneration(number: number, ranks: number, sinceMs?: number): Generation {
-    const { kind, backendOptions, isolation, worldSecret } = this.#spec;
-    const secret = worldSecret === undefined ? {} : { worldSecret };
-    const shared = new HostSide(kind, { ranks, generation: number, isolation, ...secret }, backendOptions);
-    return new Generation(number, shared, sinceMs);
-  }
-
   #newHost(instead: RankHost): RankHost {
     const host = this.#spec.takeHost(instead);
     this.#hosts.add(host);
@@ -150,7 +142,7 @@ export class Supervisor {
   }
 
   /** Makes a generation the current one, and tells each rank its place. */
-  #enter(generation: Generation, entries: readonly { readonly member: Member; readonly was?: number }[]): void {
+  #enter(generation: Generation, entries: readonly Entry[]): void {
     const { env, job, kind, policy } = this.#spec;
     this.#current = generation;
     const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
@@ -276,12 +268,13 @@ export class Supervisor {
       ...(error.code === undefined ? {} : { code: error.code }),
       ...(error.failedRank === undefined ? {} : { becauseOfRank: error.failedRank }),
     });
-    this.#record(generation);
+    const record = this.#record(generation);
     const text = `${error.name}: ${error.message}`;
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
     if (mayRebuild) this.#condemn(generation, rank, text);
     else generation.shared.fail(rank, text);
     generation.store.fail({ rank, message: error.message });
+    record();
     if (lost !== undefined && host.kind === "thread") {
       const why = `the device of rank ${rank} is lost to this process (${lost}), and all ranks are threads of this process: end the process and start another, or launch with isolation "process"`;
       this.#fatal ??= { rank, error: { ...error, message: `${error.message}; ${why}` } };
@@ -409,14 +402,9 @@ export class Supervisor {
     const places = shrinks ? survivors : old.members;
     let next = old;
     try {
-      next = this.#newGeneration(old.number + 1, places.length, gathering.sinceMs);
-      const replaced = new Set(places.filter((member) => !isSurvivor(member)));
-      const entries = places.map((member, rank) => {
-        const isReplaced = replaced.has(member);
-        const share = this.#leftovers.shareOf(rank, isReplaced ? member : undefined, replaced);
-        if (isReplaced) return { member: next.add(this.#newHost(member.host), share) };
-        return { member: next.add(member.host, share), was: member.rank };
-      });
+      next = Generation.of(this.#spec, old.number + 1, places.length, gathering.sinceMs);
+      const replace = (host: RankHost) => this.#newHost(host);
+      const entries = fillPlaces(next, { places, leftovers: this.#leftovers, replace });
       for (const member of survivors) this.#alive.delete(member);
       old.shared.release();
       this.#enter(next, entries);
@@ -439,13 +427,8 @@ export class Supervisor {
 
   #tellRefused({ generation, host }: Member): void {
     const cause = generation.firstFailure?.error;
-    const reason = this.#refused ?? "";
-    host.send({
-      kind: "rebuild-refused",
-      generation: generation.number,
-      reason,
-      ...(cause === undefined ? {} : { cause }),
-    });
+    const because = { reason: this.#refused ?? "", ...(cause === undefined ? {} : { cause }) };
+    host.send({ kind: "rebuild-refused", generation: generation.number, ...because });
   }
 
   /** The survivors may clean up for a while, then they are ended. */
@@ -469,9 +452,10 @@ export class Supervisor {
     if (this.#ended !== undefined) return;
     this.#ended = error;
     this.#disperse();
-    this.#record(this.#current);
+    const record = this.#record(this.#current);
     this.#current.store.fail({ rank: -1, message: error.message });
     for (const member of this.#alive) this.#terminate(member, error.message);
+    record();
     this.#timers.after(EVICTION_MS, () => this.#finish());
     this.#look();
   }
@@ -490,11 +474,12 @@ export class Supervisor {
     this.#look();
   }
 
-  #record(generation: Generation): void {
-    if (generation.recorded) return;
-    generation.recorded = true;
-    const { number, failures } = generation;
-    const path = recordFlight(() => generation.shared.readFlight(), number, failures);
-    if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: number, path });
+  /** Reads what the ranks did last. @returns writes it down: the survivors are told first, for a disk may be slow */
+  #record(generation: Generation): () => void {
+    const write = generation.takeFlight();
+    return () => {
+      const path = write();
+      if (path !== undefined) this.#emit({ kind: "flight-recorded", generation: generation.number, path });
+    };
   }
 }
