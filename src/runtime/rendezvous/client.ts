@@ -8,12 +8,15 @@ import {
   MismatchError,
   type MismatchSide,
   type RankActivity,
+  RankFailedError,
   TimeoutError,
 } from "../../core/index.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import { StoreClient } from "./store-client.ts";
+import type { StoreAnswer } from "./value-store.ts";
 
 /** Pauses between attempts to reach a store that is not there yet, ms. */
 const FIRST_PAUSE_MS = 20;
@@ -42,6 +45,8 @@ export class TcpBootstrap implements Bootstrap {
   readonly #joined: Set<number>;
   readonly #answers = new Map<number, Answer>();
   readonly #listeners: ((cause: WorldFailure) => void)[] = [];
+  /** The store of programs. */
+  readonly store: StoreClient;
   #nextId = 1;
   #failure: WorldFailure | undefined;
   #over: Error | undefined;
@@ -55,6 +60,7 @@ export class TcpBootstrap implements Bootstrap {
     this.#failure = failure;
     this.#localAddress = (channel.socket.localAddress ?? "").replace(/^::ffff:/, "");
     channel.socket.unref();
+    this.store = new StoreClient(claims.worldSize, (id, ask) => channel.send({ kind: "store", id, ask }));
   }
 
   /**
@@ -221,6 +227,7 @@ export class TcpBootstrap implements Bootstrap {
       const problem = typeof error === "string" ? new InvalidArgumentError("value", "refused", error) : undefined;
       this.#answers.get(id)?.(typeof value === "string" ? value : undefined, problem);
     } else if (kind === "joined" && typeof rank === "number") this.#joined.add(rank);
+    else if (kind === "store-answer" && typeof id === "number") this.store.take(id, message["answer"] as StoreAnswer);
     else if (kind === "failed" && typeof rank === "number") this.#fail({ rank, message: String(text) });
     else if (kind === "closed") this.#finish(new ClosedError("the rendezvous", "was closed by its host"));
   }
@@ -228,6 +235,7 @@ export class TcpBootstrap implements Bootstrap {
   #fail(cause: WorldFailure): void {
     if (this.#failure !== undefined || this.#over !== undefined) return;
     this.#failure = cause;
+    this.store.fail(new RankFailedError(cause.rank, this.generation, new Error(cause.message)));
     for (const listener of this.#listeners) listener(cause);
   }
 
@@ -241,6 +249,7 @@ export class TcpBootstrap implements Bootstrap {
     if (this.#over !== undefined) return;
     this.#over = error;
     for (const answer of [...this.#answers.values()]) answer(undefined, error);
+    this.store.end(error);
   }
 }
 

@@ -13,3 +13,5 @@ export { nodePlace, nodeRendezvous } from "./node-place.ts";
 export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door.ts";
 export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";
 export { RendezvousStore } from "./store.ts";
+export { StoreClient, type StoreOptions, storeOver, type WorldStore } from "./store-client.ts";
+export { type Asker, isStoreAsk, type StoreAnswer, type StoreAsk, ValueStore } from "./value-store.ts";

@@ -359,4 +359,24 @@ describe("a stranger at the rendezvous", () => {
     expect(await a.get("k")).toEqual(Uint8Array.of(2));
     await expect(b.get("k", { timeoutMs: 2_000 })).rejects.toThrow();
   });
+
+  it("keeps what programs set when its rank dies, and tells who waits for that rank", async () => {
+    const { store } = await open();
+    const a = await join(store, 0);
+    const proxy = await openProxy(store);
+    const host = "127.0.0.1";
+    const b = await TcpBootstrap.join({ secret, claims: claims(1), host, port: proxy.port, timeoutMs: 2_000 });
+    await Promise.all([a.store.barrier("all"), b.store.barrier("all")]);
+    expect([await b.store.add("n", 5), await a.store.add("n", 2)]).toEqual([5, 7]);
+    // A key of the bootstrap is another one.
+    await b.set("k", Uint8Array.of(1));
+    expect(await a.store.find("k")).toBeUndefined();
+    const waiting = [a.store.get("result of 1"), a.store.barrier("all")];
+    proxy.cut();
+    for (const one of await Promise.allSettled(waiting)) {
+      expect(String((one as PromiseRejectedResult).reason)).toMatch(/rank 1 failed .*without leaving the rendezvous/);
+    }
+    expect([await a.store.find("n"), await a.store.add("n")]).toEqual(["7", 8]);
+    await expect(b.store.add("n")).rejects.toThrow("the rendezvous is gone");
+  });
 });

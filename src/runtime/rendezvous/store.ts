@@ -22,6 +22,7 @@ import {
   prove,
   sessionKeys,
 } from "./handshake.ts";
+import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
 /** Longer than any rank takes to prove itself, ms. */
 const HANDSHAKE_MS = 10_000;
@@ -57,6 +58,7 @@ export interface StoreOptions {
 interface Member {
   readonly claims: Claims;
   readonly channel: Channel;
+  readonly asker: Asker;
   readonly waiting: Set<string>;
   left: boolean;
 }
@@ -76,6 +78,8 @@ export class RendezvousStore {
   readonly #refused: string[] = [];
   readonly #values = new Map<string, string>();
   readonly #waiting = new Map<string, Question[]>();
+  /** What the ranks' programs keep. */
+  readonly #programs = new ValueStore();
   #totalBytes = 0;
   #failure: WorldFailure | undefined;
   #timer: RunningTimer | undefined;
@@ -230,7 +234,13 @@ export class RendezvousStore {
       return undefined;
     }
     channel.secure(sessionKeys(this.#secret, "store", nonces));
-    const member: Member = { claims, channel, waiting: new Set(), left: false };
+    const { rank, worldSize } = claims;
+    const asker: Asker = {
+      rank,
+      worldSize,
+      answer: (id, answer) => channel.send({ kind: "store-answer", id, answer }),
+    };
+    const member: Member = { claims, channel, asker, waiting: new Set(), left: false };
     this.#members.set(claims.rank, member);
     for (const other of this.#members.values()) other.channel.send({ kind: "joined", rank: claims.rank });
     if (this.#members.size === this.#claims.worldSize) this.#timer?.cancel();
@@ -274,6 +284,10 @@ export class RendezvousStore {
         this.#waiting.set(key, [...(this.#waiting.get(key) ?? []), { member, id }]);
         return;
       }
+      case "store":
+        if (!isId(id) || !isStoreAsk(message["ask"])) throw new FormatError(peer, "asked the store what it cannot");
+        this.#programs.ask(member.asker, id, message["ask"]);
+        return;
       case "fail":
         if (typeof rank !== "number" || typeof text !== "string")
           throw new FormatError(peer, "sent a `fail` with an invalid rank or text");
@@ -307,6 +321,7 @@ export class RendezvousStore {
 
   #gone(member: Member, error: Error | undefined): void {
     const { rank, pid } = member.claims;
+    this.#programs.forget(member.asker);
     if (this.#closed || member.left) return;
     const why = error === undefined ? "its connection ended" : error.message;
     this.fail({ rank, message: `process ${pid} closed its connection without leaving the rendezvous: ${why}` });

@@ -1,6 +1,7 @@
 /** One generation of a world, from the launcher's side: its members, what they share, and what became of them. */
 import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import type { RunningTimer } from "../comm/index.ts";
+import type { Asker } from "../rendezvous/internal.ts";
 import { BootstrapStore } from "./bootstrap.ts";
 import { takeFlight } from "./flight.ts";
 import { HostSide } from "./host-side.ts";
@@ -14,6 +15,8 @@ export interface Member {
   readonly generation: Generation;
   readonly host: RankHost;
   readonly rank: number;
+  /** As it asks the world's store. */
+  readonly asker: Asker;
   /** What it frees before it attaches. */
   readonly reap: readonly Reap[];
   attached: boolean;
@@ -69,10 +72,20 @@ export class Generation {
 
   /** Adds the next rank. */
   add(host: RankHost, reap: readonly Reap[] = []): Member {
+    const rank = this.members.length;
+    const worldSize = () => this.members.length;
+    const asker: Asker = {
+      rank,
+      get worldSize() {
+        return worldSize();
+      },
+      answer: (id, answer) => host.send({ kind: "store-answer", generation: this.number, id, answer }),
+    };
     const member: Member = {
       generation: this,
       host,
-      rank: this.members.length,
+      rank,
+      asker,
       reap,
       attached: false,
       joined: false,

@@ -5,7 +5,7 @@
  */
 
 export { ISOLATIONS, type Isolation, parseIsolation } from "../comm/index.ts";
-export { nodePlace, nodeRendezvous } from "../rendezvous/index.ts";
+export { nodePlace, nodeRendezvous, type StoreOptions, type WorldStore } from "../rendezvous/index.ts";
 export {
   type BackendName,
   type BackendOptions,
@@ -34,4 +34,4 @@ export { closeRankPool, runRanks } from "./run-ranks.ts";
 export { type SharedState, shareState } from "./share-state.ts";
 export { DEFAULT_GRACE_MS } from "./supervisor.ts";
 export { bundleUserModule, importUserModule, type UserModule } from "./user-module.ts";
-export { deviceOf, type World } from "./world.ts";
+export { deviceOf, storeOf, type World } from "./world.ts";

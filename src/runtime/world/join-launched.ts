@@ -116,6 +116,7 @@ export async function joinLaunched(
     const world = createWorld(backend, {
       args: process.argv.slice(2),
       data: undefined,
+      store: door.store,
       onClosed: leave,
       onFailure: (listener) =>
         door.onFailure((cause) => listener(new RankFailedError(cause.rank, generation, new Error(cause.message)))),

@@ -1,6 +1,6 @@
 /** `joinWorld()`: how a program learns which rank it is. */
 import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { foreignPlace } from "../rendezvous/internal.ts";
+import { type Asker, foreignPlace, StoreClient, storeOver, ValueStore } from "../rendezvous/internal.ts";
 import { type BackendName, backendKind, DEFAULT_BACKEND, LAUNCH_BACKENDS, parseBackend } from "./backend-table.ts";
 import { soloBootstrap } from "./bootstrap.ts";
 import { HostSide } from "./host-side.ts";
@@ -124,7 +124,12 @@ async function backendsThatJoin(): Promise<readonly BackendName[]> {
 }
 
 /** The world of a rank that nobody launched: it rebuilds without asking anybody. */
-async function soloWorld(generation: number, backend: BackendName, options: JoinOptions): Promise<World> {
+async function soloWorld(
+  generation: number,
+  backend: BackendName,
+  options: JoinOptions,
+  values = new ValueStore(),
+): Promise<World> {
   const { timeoutMs } = options;
   const kind = await backendKind(backend);
   const attachOptions = timeoutMs === undefined ? {} : { timeoutMs };
@@ -136,13 +141,18 @@ async function soloWorld(generation: number, backend: BackendName, options: Join
       release();
       throw error;
     });
+  const asker: Asker = { rank: 0, worldSize: 1, answer: (id, answer) => store.take(id, answer) };
+  const store: StoreClient = new StoreClient(1, (id, ask) => values.ask(asker, id, ask));
   const request = () => {
     release();
-    return soloWorld(generation + 1, backend, options);
+    values.forget(asker);
+    store.end(storeOver(generation));
+    return soloWorld(generation + 1, backend, options, values);
   };
   const world = createWorld(attached, {
     args: process.argv.slice(2),
     data: undefined,
+    store,
     onClosed: release,
     rebuild: { refusal: undefined, request },
   });

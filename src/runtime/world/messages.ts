@@ -1,5 +1,6 @@
 /** What the launcher and a rank say to each other. Plain data that structuredClone and IPC can carry. */
 import { FormatError, show } from "../../core/index.ts";
+import { isStoreAsk, type StoreAnswer, type StoreAsk } from "../rendezvous/internal.ts";
 import type { EngineHandle } from "./host-side.ts";
 import type { OutputStream } from "./output.ts";
 import { type ErrorRecord, isErrorRecord } from "./remote-error.ts";
@@ -56,6 +57,12 @@ export type ToRank =
       readonly key: string;
       readonly value: Uint8Array;
     }
+  | {
+      readonly kind: "store-answer";
+      readonly generation: number;
+      readonly id: number;
+      readonly answer: StoreAnswer;
+    }
   /** The generation is over: a rank failed, or left it to rebuild. */
   | { readonly kind: "bootstrap-failed"; readonly generation: number; readonly rank: number; readonly message: string };
 
@@ -85,6 +92,8 @@ export type FromRank =
       readonly value: Uint8Array;
     }
   | { readonly kind: "bootstrap-get"; readonly generation: number; readonly key: string }
+  /** The rank's program asks the world's store. */
+  | { readonly kind: "store"; readonly generation: number; readonly id: number; readonly ask: StoreAsk }
   | { readonly kind: "bootstrap-fail"; readonly generation: number; readonly rank: number; readonly message: string };
 
 const isNumber = (value: unknown) => typeof value === "number";
@@ -106,6 +115,7 @@ const CHECKS: { readonly [K in FromRank["kind"]]: (message: Fields) => boolean }
     isNumber(generation) && (timeoutMs === undefined || Number.isFinite(timeoutMs)) && isTextOrNone(lost),
   "bootstrap-set": ({ generation, key, value }) => isNumber(generation) && isText(key) && value instanceof Uint8Array,
   "bootstrap-get": ({ generation, key }) => isNumber(generation) && isText(key),
+  store: ({ generation, id, ask }) => isNumber(generation) && isNumber(id) && isStoreAsk(ask),
   "bootstrap-fail": ({ generation, rank, message }) => isNumber(generation) && isNumber(rank) && isText(message),
 };
 

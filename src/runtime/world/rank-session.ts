@@ -4,6 +4,7 @@
  */
 import { AbortedError, ClosedError, NativeError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import { afterRunning, type Backend } from "../comm/index.ts";
+import { StoreClient, storeOver, type WorldFailure } from "../rendezvous/internal.ts";
 import { backendKind } from "./backend-table.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { offerWorld } from "./join.ts";
@@ -24,6 +25,7 @@ export class RankSession {
   readonly #job: Job;
   readonly #post: (message: FromRank) => void;
   #bootstrap: PortBootstrap | undefined;
+  #store: StoreClient | undefined;
   #backend: Backend | undefined;
   #world: World | undefined;
   #rebuilding: Promise<World> | undefined;
@@ -72,6 +74,8 @@ export class RankSession {
       const first = cause === undefined ? "" : `; the first failure: ${cause.name}: ${cause.message}`;
       this.#refusal = new AbortedError(`world.rebuild() was refused: ${reason}${first}`, options);
       this.#answer.reject(this.#refusal);
+    } else if (message.kind === "store-answer") {
+      if (message.generation === this.#bootstrap?.generation) this.#store?.take(message.id, message.answer);
     } else this.#bootstrap?.receive(message);
   }
 
@@ -102,21 +106,25 @@ export class RankSession {
     const bootstrap = new PortBootstrap(rank, worldSize, generation, this.#post);
     this.#bootstrap = bootstrap;
     this.#backend = undefined;
+    const store = new StoreClient(worldSize, (id, ask) => this.#post({ kind: "store", generation, id, ask }));
+    this.#store = store;
     const kind = await backendKind(engine.backend);
     for (const left of place.reap) await kind.reap?.(left.engine.host, left.rank);
     const backend = await kind.attach(engine.host, rank, engine.options, bootstrap);
     this.#backend = backend;
+    const failed = ({ rank: dead, message }: WorldFailure) =>
+      dead < 0 ? new AbortedError(message) : new RankFailedError(dead, generation, new Error(message));
+    bootstrap.onFailure((cause) => store.fail(failed(cause)));
     const world = createWorld(backend, {
       args: this.#job.args,
       data: this.#job.data,
-      onFailure: (listener) =>
-        bootstrap.onFailure(({ rank: dead, message }) =>
-          listener(dead < 0 ? new AbortedError(message) : new RankFailedError(dead, generation, new Error(message))),
-        ),
+      store,
+      onFailure: (listener) => bootstrap.onFailure((cause) => listener(failed(cause))),
       rebuild: {
         refusal: this.#job.rebuild.refusal,
         request: (cause, timeoutMs) => {
           bootstrap.close(cause);
+          store.end(storeOver(generation));
           this.#rebuilding = this.#rebuild(backend, timeoutMs);
           return this.#rebuilding;
         },

@@ -10,6 +10,7 @@
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
+import { ValueStore } from "../rendezvous/internal.ts";
 import { eventSink, type NewWorldEvent, worldEnded } from "./events.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
 import { KilledRankResources } from "./killed-rank-resources.ts";
@@ -47,6 +48,8 @@ export class Supervisor {
   /** Everybody who ever lived here and is not over yet. */
   readonly #alive = new Set<Member>();
   readonly #hosts = new Set<RankHost>();
+  /** Of the ranks' programs: it outlives generations. */
+  readonly #store = new ValueStore();
   readonly #finished: Promise<void>;
   #finish: () => void = () => {};
   #current!: Generation;
@@ -145,6 +148,7 @@ export class Supervisor {
   #enter(generation: Generation, entries: readonly Entry[]): void {
     const { env, job, kind, policy } = this.#spec;
     this.#current = generation;
+    this.#store.restart();
     const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
     for (const { member } of entries) {
       this.#alive.add(member);
@@ -212,6 +216,9 @@ export class Supervisor {
         return;
       case "unjoined":
         this.#unjoined.add(member.rank);
+        return;
+      case "store":
+        if (isCurrent && !member.over) this.#store.ask(member.asker, message.id, message.ask);
         return;
       // Their hosts have taken these.
       case "output":
@@ -469,6 +476,7 @@ export class Supervisor {
   #over(member: Member): void {
     if (member.over) return;
     member.over = true;
+    this.#store.forget(member.asker);
     this.#alive.delete(member);
     member.host.flush();
     this.#look();

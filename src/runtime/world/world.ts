@@ -20,6 +20,7 @@ import {
 } from "../../mesh/internal.ts";
 import type { Backend, Capabilities, Communicator, Runnable, RunOptions, Work } from "../comm/index.ts";
 import type { RankDevice } from "../device/index.ts";
+import { storeOver, type WorldStore } from "../rendezvous/internal.ts";
 import { checkMs } from "./restart-policy.ts";
 
 /** One rank's world. Made by `joinWorld()`. */
@@ -104,6 +105,8 @@ export interface World extends AsyncDisposable {
 export interface WorldContext {
   readonly args: readonly string[];
   readonly data: unknown;
+  /** Absent where the ranks reach each other by the engine alone. */
+  readonly store?: WorldStore;
   /** Sets who hears, once, that the generation is over. */
   readonly onFailure?: (listener: (error: Error) => void) => void;
   /** Runs when `close()` is done, also when it threw. */
@@ -127,6 +130,28 @@ export function isRebuilding(world: World): boolean {
 }
 
 const devices = new WeakMap<World, object>();
+const stores = new WeakMap<World, WorldStore>();
+
+/**
+ * Gives the store of this rank's world: values, counters and barriers of its programs, which outlive ranks and generations.
+ * @throws ClosedError for a world that this rank has left; UnsupportedError in one that MPI's own launcher has started
+ * @example
+ * import { joinWorld } from "chorale";
+ * import { storeOf } from "chorale/world";
+ *
+ * const world = await joinWorld();
+ * const store = storeOf(world);
+ * await store.set("checkpoint", "step-1200.safetensors");
+ * console.log(await store.get("checkpoint", { timeoutMs: 5_000 })); // step-1200.safetensors
+ * console.log(await store.add("tickets")); // 1: every rank that adds gets another number
+ * await store.barrier("all here");
+ */
+export function storeOf(world: World): WorldStore {
+  const store = stores.get(world);
+  if (store !== undefined) return store;
+  if (isRebuilding(world)) throw storeOver(world.generation);
+  throw new UnsupportedError("a store in this world", `its ranks know each other through ${world.backend} alone`);
+}
 
 /**
  * Gives this rank's device (context, memory pool, pinned memory, main stream), for programs that run kernels of their
@@ -173,6 +198,7 @@ class BackendWorld implements World {
     this.#onClosed = context.onClosed;
     context.onFailure?.((error) => this.#over.abort(error));
     if (backend.device !== undefined) devices.set(this, backend.device);
+    if (context.store !== undefined) stores.set(this, context.store);
   }
 
   get comm(): Communicator {
@@ -277,6 +303,7 @@ class BackendWorld implements World {
     this.#rebuild = undefined;
     this.#groups.clear();
     devices.delete(this);
+    stores.delete(this);
     const next = request(cause, timeoutMs);
     this.#over.abort(cause);
     return next;
