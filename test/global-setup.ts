@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import { transpileSources } from "../scripts/transpile.mjs";
 import { useFreshTemporaryFolder } from "./support/temporary-folder.ts";
 
@@ -8,8 +9,9 @@ export default async function setup(): Promise<void> {
   if (done) return;
   done = true;
   useFreshTemporaryFolder();
-  // TypeScript's command keeps V8's compiled code in the temporary folder, which a run must leave empty.
-  process.env.NODE_DISABLE_COMPILE_CACHE = "1";
+  // Every process of a run loads the same modules: Node 22 and newer compile them once, which saves a tenth of the CPU time.
+  // Without a folder of its own TypeScript's command keeps compiled code in the temporary one, which a run must leave empty.
+  process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL("../.cache/compile", import.meta.url));
   // Worker threads and child processes cannot run our TypeScript on Node 20: give them a fresh transpiled copy.
   await transpileSources();
 }
