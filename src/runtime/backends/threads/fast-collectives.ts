@@ -21,7 +21,7 @@ import { apart, sumOfCounts } from "./argument-checks.ts";
 import { FastIssue } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
-import { COPY, namedKernel } from "./move.ts";
+import { COPY, LastKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
 import { PlannedCalls } from "./planned-calls.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
@@ -39,6 +39,7 @@ export class FastCollectives {
   /** By operation's code: the smallest size that a plan may serve. */
   readonly #firstPlan: readonly number[];
   readonly #plans: PlannedCalls;
+  readonly #kernels = new LastKernel();
   #parts: Parts | undefined;
 
   constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
@@ -110,7 +111,7 @@ export class FastCollectives {
 
   /** The kernel of a named operator that the dtype has; -1 asks for the careful path. */
   #kernel(input: Tensor, op: ReduceOp): number {
-    const kernel = namedKernel(input.dtype, op);
+    const kernel = this.#kernels.of(input.dtype, op);
     if (kernel === undefined) return -1;
     if (op === "avg") this.#engine.useParameter(input.dtype, op, this.#engine.size);
     return kernel;

@@ -2,8 +2,8 @@
  * Issues checked calls on world tensors without any step between: one object per call, no deadline before the first sleep.
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
-import type { ReduceOp, Tensor } from "../../../core/index.ts";
-import { opCode, packCall, type WireOp } from "../../comm/index.ts";
+import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
+import { opCode, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
@@ -16,13 +16,39 @@ export const EAGER_BYTES = 1024 * 1024;
 
 const ALL_REDUCE = opCode("all_reduce");
 
+/** The word of the last call of an operation: programs repeat themselves, and packing one looks up three words. */
+interface LastWord {
+  dtype: DType | undefined;
+  redop: ReduceOp | undefined;
+  root: number;
+  word: number;
+}
+
 export class FastIssue {
   readonly #engine: GroupEngine;
   readonly #timeoutMs: number;
+  /** By the operation's code. */
+  readonly #lastWords: readonly LastWord[] = WIRE_OPS.map(() => ({
+    dtype: undefined,
+    redop: undefined,
+    root: -1,
+    word: 0,
+  }));
 
   constructor(engine: GroupEngine, timeoutMs: number) {
     this.#engine = engine;
     this.#timeoutMs = timeoutMs;
+  }
+
+  #wordOf(code: number, op: WireOp, dtype: DType, redop: ReduceOp | undefined, root: number): number {
+    const last = this.#lastWords[code] as LastWord;
+    if (last.dtype !== dtype || last.redop !== redop || last.root !== root) {
+      last.word = packCall(op, dtype, redop, root);
+      last.dtype = dtype;
+      last.redop = redop;
+      last.root = root;
+    }
+    return last.word;
   }
 
   /** Makes the work of a call on world tensors. Its arguments are right. */
@@ -42,7 +68,7 @@ export class FastIssue {
     const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
     engine.driver.count(work.seq);
     work.code = code;
-    work.call = packCall(op, typed.dtype, redop, root);
+    work.call = this.#wordOf(code, op, typed.dtype, redop, root);
     work.count = count;
     work.input = input;
     work.output = output;
