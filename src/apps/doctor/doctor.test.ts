@@ -160,6 +160,19 @@ describe("a flight-recorder dump", () => {
     expect(explain([dump([0, 1, 2, 3].map(done))]).groups[0]?.verdict).toBe("complete");
   });
 
+  it("says where the strands of a plan stood, and does not blame the transport then", () => {
+    const stands = ["strand 0 at op 8, wait memory 0 (ring.ts:36:11)"];
+    const at = (rank: number) => ({
+      rank,
+      entries: [{ ...entry(1, "run(sum, parts of 8 x f32)", "failed"), ...(rank === 2 ? { strands: stands } : {}) }],
+    });
+    const { groups } = explain([dump([0, 1, 2, 3].map(at))]);
+    expect(groups[0]?.message).toBe(
+      "world: all ranks are in run(sum, parts of 8 x f32) (#1) and none has finished" +
+        "; rank 2 stood in its plan: strand 0 at op 8, wait memory 0 (ring.ts:36:11)",
+    );
+  });
+
   it("names the mismatch that the ranks found themselves", () => {
     const at = (rank: number) => ({ rank, entries: [entry(1, "all_reduce(f32[4], preMulSum)", "failed")] });
     const sides = [0, 3].map((rank) => ({ rank, call: `all_reduce(f32[4], preMulSum) with scalar ${rank}` }));

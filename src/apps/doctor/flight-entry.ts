@@ -18,6 +18,7 @@ export const entrySchema: z.ZodType<FlightEntry> = z.object({
   dtype: z.string().exactOptional(),
   count: z.number().exactOptional(),
   inBatch: z.boolean().exactOptional(),
+  strands: z.array(z.string()).exactOptional(),
 });
 
 /** How far a call came on a rank, in words. */

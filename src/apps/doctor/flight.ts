@@ -200,6 +200,11 @@ const waitingIn = ({ rank, entry: { call, seq, state, timeMs } }: { rank: number
   timeMs,
 });
 
+/** Where a rank stood in the plan that served a call, where the dump tells. */
+function strandsInWords(rank: number, { strands = [] }: FlightEntry): string {
+  return strands.length === 0 ? "" : `; rank ${rank} stood in its plan: ${strands.join("; ")}`;
+}
+
 function diagnoseGroup(
   group: string,
   members: readonly number[],
@@ -274,6 +279,7 @@ function diagnoseGroup(
   // Engines that say how far a call came tell more than who has called it.
   const tells = at.some(({ entry }) => entry.reached !== undefined || /started|running/.test(entry.state));
   const progress = tells ? at.map(({ rank, entry }) => `; rank ${rank} ${progressOf(entry)}`).join("") : "";
+  const strands = at.map(({ rank, entry }) => strandsInWords(rank, entry)).join("");
   const done = at.filter(({ entry }) => entry.state === "done").map(({ rank }) => rank);
   const ahead = past.map((rank) => `; rank ${rank} has called it and others since: it ${lastOf(rank)}`).join("");
   const message =
@@ -282,10 +288,10 @@ function diagnoseGroup(
       : missing.length === 0 && done.length > 0
         ? `${group}: ${call} (#${seq}) is done on ranks [${done.join(", ")}] and not on the others${progress}`
         : missing.length === 0
-          ? `${group}: all ranks are in ${call} (#${seq}) and none has finished${pairs.length === 0 ? ": the transport is stuck, not the program" : ""}${progress}`
+          ? `${group}: all ranks are in ${call} (#${seq}) and none has finished${pairs.length === 0 && strands === "" ? ": the transport is stuck, not the program" : ""}${progress}`
           : `${group}: ${call} (#${seq}) waits for ranks [${missing.map((m) => m.rank).join(", ")}]: ${missing.map((m) => `rank ${m.rank} ${m.last}`).join("; ")}${ahead}${progress}`;
   // Who hangs in a send or receive does not come to the operation behind it.
-  const said = inPairs === "" ? message : `${message}; ${inPairs}`;
+  const said = [message + strands, inPairs].filter((text) => text !== "").join("; ");
   return {
     group,
     ranks: members,

@@ -27,6 +27,8 @@ export interface FlightEntry {
   /** With `peer`: the type and number of the elements (modulo 2^32). */
   readonly dtype?: string;
   readonly count?: number;
+  /** Of a call that failed while a plan served it: where each strand stood that had not ended, and the program's line. */
+  readonly strands?: readonly string[];
   /** With `peer`: whether it stands in a batch, and so waits for the other end; outside of one a send is a copy. */
   readonly inBatch?: boolean;
 }

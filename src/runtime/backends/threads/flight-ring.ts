@@ -12,7 +12,7 @@ import {
 } from "../../comm/index.ts";
 import { Heap } from "./heap.ts";
 import { causeOf, rankBlock } from "./host.ts";
-import { ENTRY, GROUP, LAUNCHER, RANK, WORLD } from "./layout.ts";
+import { ENTRY, GROUP, groupLayout, LAUNCHER, RANK, stampOf, TEXT_BYTES, WORLD } from "./layout.ts";
 import type { SharedWorld } from "./shared-world.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
@@ -111,6 +111,20 @@ const offsetOf = (index: number): number => (index & (RANK.flightEntries - 1)) *
 /** The number of the call whose entry is at `at`. */
 const seqAt = (words: Int32Array, at: number): number => words[at + 5]! * 2 ** 32 + (words[at + 1]! >>> 0);
 
+/** Where a rank's strands stood in the call of this stamp, when that failed: what `PeerCalls.noteStrands` left. */
+function strandsNoted(words: Int32Array, at: number): { stamp: number; strands: readonly string[] } | undefined {
+  const length = words[at / 4 + 1]!;
+  if (length <= 0 || length > TEXT_BYTES - 8) return undefined;
+  try {
+    const text = new TextDecoder().decode(new Uint8Array(words.buffer, at + 8, length).slice());
+    const { strands } = JSON.parse(text) as { readonly strands?: readonly string[] };
+    return strands === undefined ? undefined : { stamp: words[at / 4]!, strands };
+  } catch {
+    // It is being written.
+    return undefined;
+  }
+}
+
 /**
  * Reads the flight recorders of all ranks, dead ones included, from any thread that has the handle.
  * @returns a self-describing value, ready for JSON
@@ -120,6 +134,7 @@ export function dumpFlight(handle: SharedWorld): FlightDump {
   const words = heap.words();
   const times = new Float64Array(words.buffer, 0, words.length >> 1);
   const names = new Map<number, string>();
+  const strands = new Map<string, readonly string[]>();
   const groups: { name: string; ranks: number[]; failure: unknown }[] = [];
   const decoder = new TextDecoder();
   const readGroups = () => {
@@ -129,10 +144,17 @@ export function dumpFlight(handle: SharedWorld): FlightDump {
       const size = all[(group + GROUP.size) / 4]!;
       const name = groupName(heap, group);
       const failureBytes = all[(group + GROUP.failureBytes) / 4]!;
+      const ranks = Array.from(all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size));
+      const { texts } = groupLayout(size, all[(group + GROUP.keyBytes) / 4]!);
+      const told = heap.words(group + texts + size * TEXT_BYTES);
+      for (const [r, rank] of ranks.entries()) {
+        const noted = strandsNoted(told, group + texts + r * TEXT_BYTES);
+        if (noted !== undefined) strands.set(`${group | 0} ${rank} ${noted.stamp}`, noted.strands);
+      }
       names.set(group | 0, name);
       groups.push({
         name,
-        ranks: Array.from(all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size)),
+        ranks,
         failure: failureBytes === 0 ? null : (JSON.parse(text(group + GROUP.failure, failureBytes)) as unknown),
       });
       group = all[(group + GROUP.next) / 4]! >>> 0;
@@ -147,13 +169,16 @@ export function dumpFlight(handle: SharedWorld): FlightDump {
       const at = (rankBlock(rank) + RANK.flight) / 4 + offsetOf(count + i);
       if (words[at] === 0) return [];
       const call = words[at + 2]!;
+      const state = STATES[words[at + 4]!] ?? "issued";
+      const stood = state === "done" ? undefined : strands.get(`${words[at]!} ${rank} ${stampOf(seqAt(words, at))}`);
       const entry: FlightEntry = {
         group: names.get(words[at]!) ?? "(closed)",
         seq: seqAt(words, at),
         op: unpackCall(call).op,
         call: describeWords(call, words[at + 3]! >>> 0),
-        state: STATES[words[at + 4]!] ?? "issued",
+        state,
         timeMs: times[(at + ENTRY.time / 4) >> 1]!,
+        ...(stood === undefined ? {} : { strands: stood }),
       };
       return [entry];
     }).flat();

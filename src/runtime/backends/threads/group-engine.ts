@@ -38,6 +38,9 @@ import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type ExchangeCounts, PHASE, type ThreadsWork } from "./threads-work.ts";
 
+/** From when on the flight recorder is told where the strands of a plan stand. */
+const LONG_MS = 500;
+
 export interface EngineParts {
   readonly name: string;
   readonly ranks: readonly number[];
@@ -343,10 +346,20 @@ export class GroupEngine implements Pumpable {
   failAll(error: ChoraleError): ChoraleError {
     this.failure ??= error;
     const pending = this.#queue.slice(this.#head);
+    if (pending[0] !== undefined) this.#noteStrands(pending[0]);
     this.#queue.length = 0;
     this.#head = 0;
     for (const work of [...pending, ...this.pairs.takePending()]) this.failWork(work, this.failure);
     return this.failure;
+  }
+
+  /** For the flight recorder: where the strands of a call stand that fails or takes long, here and on dead ranks. */
+  #noteStrands({ run, phase, seq }: ThreadsWork<unknown>): void {
+    if (run === undefined || phase !== PHASE.strands) return;
+    for (const [r, rank] of this.ranks.entries()) {
+      if (r !== this.me && causeOf(this.words, rank) === undefined) continue;
+      this.peerCalls.noteStrands(r, seq, this.plans.waiting(run.plan, run.block, r));
+    }
   }
 
   /** Fails the group on all ranks, unless it failed already: then the first cause counts, here too. */
@@ -391,6 +404,8 @@ export class GroupEngine implements Pumpable {
         );
         return Number.POSITIVE_INFINITY;
       }
+      // The launcher writes its dump as soon as a rank dies, before the others hear of it.
+      if (now - (work.deadline - work.timeoutMs) >= LONG_MS) this.#noteStrands(work);
       next = Math.min(next, work.deadline, work.nextLook(now));
     }
     return next;

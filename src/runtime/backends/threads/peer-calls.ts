@@ -156,6 +156,18 @@ export class PeerCalls {
     Atomics.store(words, at / 4, stampOf(work.seq));
   }
 
+  /** Leaves for the flight recorder where a member's strands stand in the plan of a call. What does not fit is counted. */
+  noteStrands(r: number, seq: number, strands: readonly string[]): void {
+    const { words } = this.#engine;
+    const at = this.#textAt(r);
+    if (strands.length === 0) return;
+    Atomics.store(words, at / 4, 0);
+    const bytes = strandsText(strands, TEXT_BYTES - 8);
+    new Uint8Array(words.buffer, at + 8, bytes.length).set(bytes);
+    words[at / 4 + 1] = bytes.length;
+    Atomics.store(words, at / 4, stampOf(seq));
+  }
+
   #awaitTexts(seq: number, there: readonly number[]): void {
     const { words } = this.#engine;
     for (const r of there) {
@@ -179,4 +191,15 @@ export class PeerCalls {
       return undefined;
     }
   }
+}
+
+/** As many of the strands as fit, as JSON; the first one is cut where even it is too long. */
+function strandsText(strands: readonly string[], mostBytes: number): Uint8Array {
+  const encode = (list: readonly string[]) => new TextEncoder().encode(JSON.stringify({ strands: list }));
+  for (let kept = strands.length; kept > 0; kept--) {
+    const more = kept === strands.length ? [] : [`and ${strands.length - kept} more`];
+    const bytes = encode([...strands.slice(0, kept), ...more]);
+    if (bytes.length <= mostBytes) return bytes;
+  }
+  return encode([strands[0]?.slice(0, 100) ?? "", `and ${strands.length - 1} more`]);
 }

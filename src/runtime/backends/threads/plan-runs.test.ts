@@ -1,7 +1,8 @@
 /** `comm.run` on threads: results, refusals, fingerprints, hangs. The executor's own tests are in executor/cpu. */
 import { describe, expect, it } from "vitest";
-import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import { onRanks, type Rank, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
 import type * as Algorithms from "../../../authoring/algorithms/index.ts";
+import { createThreadsHost, dumpFlight } from "./index.ts";
 
 describe("run on threads", () => {
   it.each([2, 4])(
@@ -214,7 +215,8 @@ describe("run on threads", () => {
   });
 
   it("ends a forced plan that hangs at its deadline, says where each strand stands, and lives on", async () => {
-    const outcomes = await onRanks(2, async ({ comm, backend, n, load }) => {
+    const handle = createThreadsHost({ ranks: 2 });
+    const run = async ({ comm, backend, n, load }: Rank) => {
       const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");
       const { deepFreeze } = await load<typeof import("../../../core/index.ts")>("core");
       const { provePlan } = await load<typeof import("../../../authoring/verifier/index.ts")>("authoring/verifier");
@@ -245,7 +247,12 @@ describe("run on threads", () => {
       )) as Error;
       const after = await group.run(algorithm("ring-all-reduce").make({ numRanks: n }), { input: input.fill(1) });
       return [refused, error.message, after?.data[0]];
-    });
+    };
+    const outcomes = await onRanks(2, run, { handle });
+    const strands = [expect.stringMatching(/^strand 0 at op \d+, wait memory \d+ \(.*ring.*:\d+:\d+\)$/)];
+    expect(dumpFlight(handle).ranks[0]?.entries).toContainEqual(
+      expect.objectContaining({ op: "run", state: "failed", strands }),
+    );
     for (const value of valuesOf(outcomes) as [string, string, number][]) {
       expect(value[0]).toMatch(/force: true[\s\S]*(deadlock|unmatched)/);
       expect(value[1]).toMatch(
