@@ -175,6 +175,11 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     return quick ?? this.#issue({ op: "recv", data: output, options, peer });
   }
   run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
+    const quick = this.#direct ? this.driver.quickRun?.(plan, optionsOf(options) as RunOptions) : undefined;
+    if (quick !== undefined) {
+      this.#notes.count(quick);
+      return quick;
+    }
     this.checkAlone("run", options);
     if (this.driver.run === undefined) {
       throw new UnsupportedError(`run on ${this.backend}`, "this backend runs no plans");

@@ -13,6 +13,8 @@ import type {
   Data,
   ReduceOptions,
   RootOptions,
+  Runnable,
+  RunOptions,
   VOptions,
 } from "./contract.ts";
 import type { PlanCall } from "./plan-call.ts";
@@ -120,4 +122,6 @@ export interface GroupDriver {
     options: UncheckedOptions,
     peer: number,
   ): PendingWork<unknown> | undefined;
+  /** As `quick`, for a run of a plan that this group has run before. */
+  quickRun?(plan: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined;
 }

@@ -4,7 +4,7 @@
  * not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods return undefined then.
  */
 import type { OperationName } from "../../../collectives/index.ts";
-import { type NamedReduceOp, type ReduceOp, Tensor } from "../../../core/index.ts";
+import type { NamedReduceOp, ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type Data,
@@ -24,7 +24,7 @@ import { stampOf } from "./layout.ts";
 import { COPY, LastKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
 import { PlannedCalls } from "./planned-calls.ts";
-import { type Arena, SharedStorage } from "./storage.ts";
+import { type Arena, ownTensor } from "./storage.ts";
 import { type Parts, ThreadsWork } from "./threads-work.ts";
 import { partsOf } from "./work-parameters.ts";
 
@@ -97,12 +97,8 @@ export class FastCollectives {
     );
   }
 
-  /** The argument, if it is a tensor of this world that is not empty and not freed. */
   #own(data: Data | undefined): Tensor | undefined {
-    if (!(data instanceof Tensor) || data.size === 0) return undefined;
-    const { storage } = data;
-    if (!(storage instanceof SharedStorage) || storage.arena !== this.#arena) return undefined;
-    return storage.freed === undefined && this.#arena.closed === undefined ? data : undefined;
+    return ownTensor(this.#arena, data);
   }
 
   #isRoot(root: number): boolean {

@@ -7,14 +7,29 @@ import { opCode, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
-import type { PlannedCall } from "./planned-calls.ts";
 import { IN_SECOND_PHASE, IN_STRANDS } from "./protocol.ts";
-import { PHASE, ThreadsWork } from "./threads-work.ts";
+import { PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
 const ALL_REDUCE = opCode("all_reduce");
+
+/** A plan that is ready for calls of one kind. */
+export interface Planned {
+  /** Counts the calls, where a choice is served. */
+  readonly choice: { calls: number } | undefined;
+  /** Of the plan, in the fingerprint. */
+  readonly extra: number;
+  readonly detail: string;
+  /** Whether this rank has an input and an output. */
+  readonly reads: boolean;
+  readonly writes: boolean;
+  /** The prepared plan as a work of a size has it. */
+  running(partBytes: number): RunningPlan;
+  /** Sets the size. @returns false when that failed */
+  bind(partBytes: number): boolean;
+}
 
 /** The word of the last call of an operation: programs repeat themselves, and packing one looks up three words. */
 interface LastWord {
@@ -52,7 +67,7 @@ export class FastIssue {
   }
 
   /** Makes the work of a call on world tensors. Its arguments are right. */
-  begin(
+  begin<T = Tensor>(
     code: number,
     op: WireOp,
     typed: Tensor,
@@ -63,9 +78,9 @@ export class FastIssue {
     count: number,
     bytes: number,
     kernel: number,
-  ): ThreadsWork<Tensor> {
+  ): ThreadsWork<T> {
     const engine = this.#engine;
-    const work = new ThreadsWork<Tensor>(engine, engine.nextSeq++, op);
+    const work = new ThreadsWork<T>(engine, engine.nextSeq++, op);
     engine.driver.count(work.seq);
     work.code = code;
     work.call = this.#wordOf(code, op, typed.dtype, redop, root);
@@ -93,7 +108,7 @@ export class FastIssue {
   }
 
   /** Leaves a call that is begun to the group's engine. */
-  #hand(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number, phase: number): ThreadsWork<Tensor> {
+  #hand<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, phase: number): ThreadsWork<T> {
     const engine = this.#engine;
     work.reportedBytes = reportedBytes;
     work.timeoutMs = this.#timeoutMs;
@@ -127,7 +142,7 @@ export class FastIssue {
   }
 
   /** A call that a plan serves: one call into WebAssembly where all are there. */
-  plan(planned: PlannedCall, work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+  plan<T>(planned: Planned, work: ThreadsWork<T>, result: T, reportedBytes: number): ThreadsWork<T> {
     const engine = this.#engine;
     const { wasm, member, driver } = engine;
     work.choice = planned.choice;

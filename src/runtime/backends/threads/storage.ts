@@ -1,5 +1,5 @@
 /** Tensors' memory in a threads world: a block of its shared memory, usable until freed or until the world ends. */
-import type { Storage } from "../../../core/index.ts";
+import { type Storage, Tensor } from "../../../core/index.ts";
 
 /** What the blocks of one world have in common, on one rank. */
 export interface Arena {
@@ -36,4 +36,12 @@ export class SharedStorage implements Storage {
   get closed(): string | undefined {
     return this.freed ?? this.arena.closed;
   }
+}
+
+/** What a caller gave, if it is a tensor of the arena's world that is not empty and not freed. */
+export function ownTensor(arena: Arena, data: unknown): Tensor | undefined {
+  if (!(data instanceof Tensor) || data.size === 0) return undefined;
+  const { storage } = data;
+  if (!(storage instanceof SharedStorage) || storage.arena !== arena) return undefined;
+  return storage.freed === undefined && arena.closed === undefined ? data : undefined;
 }

@@ -22,6 +22,8 @@ import {
   type PendingWork,
   type PlanCall,
   packCall,
+  type Runnable,
+  type RunOptions,
   rolesOf,
   type SubmittedBatch,
   type TensorCall,
@@ -35,6 +37,7 @@ import type { GroupEngine } from "./group-engine.ts";
 import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";
 import { planWork } from "./plan-work.ts";
+import { RepeatedRuns } from "./repeated-runs.ts";
 import { choiceFor, countChoices, planCallOf } from "./served-call.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
@@ -62,6 +65,7 @@ export class ThreadsGroup implements GroupDriver {
   readonly capabilities: Capabilities;
   readonly communicator: GroupCommunicator;
   readonly #fast: FastCollectives;
+  readonly #runs: RepeatedRuns;
   readonly #engine: GroupEngine;
   readonly #owner: GroupOwner;
 
@@ -72,6 +76,7 @@ export class ThreadsGroup implements GroupDriver {
     const { name, ranks, me, generation } = engine;
     this.place = { backend: owner.name, group: name, rank: me, ranks, generation };
     this.#fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
+    this.#runs = new RepeatedRuns(engine, owner.arena, owner.timeoutMs);
     this.communicator = new GroupCommunicator(this);
   }
 
@@ -98,6 +103,10 @@ export class ThreadsGroup implements GroupDriver {
     peer: number,
   ): PendingWork<unknown> | undefined {
     return this.#fast.call(op, data as Data, options, peer);
+  }
+
+  quickRun(plan: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined {
+    return this.#runs.call(plan, options);
   }
 
   submit(call: GroupCall): PendingWork<unknown> {
@@ -128,6 +137,7 @@ export class ThreadsGroup implements GroupDriver {
 
   run(call: PlanCall): PendingWork<Tensor | undefined> {
     const work = planWork(this.#owner, this.#engine, call);
+    this.#runs.learn(call);
     const eager = work.reportedBytes <= EAGER_BYTES;
     this.#launch(work as ThreadsWork<unknown>, eager ? this.#engine.driver.issueSpins : 0);
     return work;

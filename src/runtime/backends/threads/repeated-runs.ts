@@ -1,0 +1,198 @@
+/**
+ * Runs of a plan that this group has run before, on world tensors and without options: `comm.run` in a loop costs what the
+ * same plan costs as a choice. What is learnt of a run is what the careful path found (plan-call.ts, plan-work.ts); a call
+ * that differs in anything but its size takes that path again.
+ */
+import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
+import {
+  ChoraleError,
+  type DType,
+  type NamedReduceOp,
+  type ReduceOp,
+  sizeOf,
+  type Tensor,
+} from "../../../core/index.ts";
+import { opCode, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import { apart } from "./argument-checks.ts";
+import { FastIssue } from "./fast-issue.ts";
+import type { GroupEngine } from "./group-engine.ts";
+import { COPY } from "./move.ts";
+import type { PlanRun } from "./plan-runs.ts";
+import { isCarriedAsIs, plainExtra, planDetail } from "./plan-work.ts";
+import { type Arena, ownTensor } from "./storage.ts";
+import type { RunningPlan, ThreadsWork } from "./threads-work.ts";
+
+const RUN = opCode("run");
+/** Runs that are remembered: programs with more of them take the careful path for some. */
+const MAX_KNOWN = 16;
+
+/** A run as it was checked: all but the buffers, and the size, which may change. */
+class KnownRun {
+  readonly choice = undefined;
+  readonly plan: ExecutionPlan;
+  readonly dtype: DType;
+  readonly op: NamedReduceOp;
+  readonly extra: number;
+  readonly detail: string;
+  readonly reads: boolean;
+  readonly writes: boolean;
+  readonly run: PlanRun;
+  readonly #endsAlone: boolean;
+  /** Parts of this rank's buffers. */
+  readonly #inputParts: number;
+  readonly #outputParts: number;
+  #inputBytes = -1;
+  #outputBytes = -1;
+  #running: RunningPlan | undefined;
+
+  constructor(call: PlanCall, rank: number, run: PlanRun) {
+    const { plan } = call;
+    const { input, output } = plan.ranks[rank] as RankPlan;
+    const { exact } = run.prepared.shape;
+    this.plan = plan;
+    this.dtype = call.dtype;
+    this.op = call.op as NamedReduceOp;
+    this.extra = plainExtra(run.hashWord);
+    this.detail = planDetail(call);
+    this.reads = input.chunks !== 0;
+    this.writes = output.chunks !== 0;
+    this.run = run;
+    this.#endsAlone = call.endsAlone;
+    this.#inputParts = exact ? input.chunks : input.segments;
+    this.#outputParts = exact ? output.chunks : output.segments;
+  }
+
+  /** Bytes of a part for buffers of these sizes; -1 for sizes that the plan refuses. */
+  partBytes(inputBytes: number, outputBytes: number): number {
+    const known = this.#running;
+    if (known !== undefined && inputBytes === this.#inputBytes && outputBytes === this.#outputBytes) {
+      return known.partBytes;
+    }
+    const { minMessageSizeBytes: least, maxMessageSizeBytes: most } = this.plan.options;
+    const message = Math.max(inputBytes, outputBytes);
+    if (message < least || message > most) return -1;
+    const partBytes = this.reads ? inputBytes / this.#inputParts : outputBytes / this.#outputParts;
+    if (this.writes && partBytes * this.#outputParts !== outputBytes) return -1;
+    if (partBytes % sizeOf(this.dtype) !== 0 || !this.#isTaken(partBytes)) return -1;
+    this.#inputBytes = inputBytes;
+    this.#outputBytes = outputBytes;
+    this.#running = { ...this.run, plan: this.plan, partBytes, endsAlone: this.#endsAlone };
+    return partBytes;
+  }
+
+  #isTaken(partBytes: number): boolean {
+    try {
+      checkPartBytes(this.run.prepared.shape, partBytes);
+      return true;
+    } catch (error) {
+      if (error instanceof ChoraleError) return false;
+      throw error;
+    }
+  }
+
+  /** Of the size that `partBytes` was asked for last. */
+  running(): RunningPlan {
+    return this.#running as RunningPlan;
+  }
+
+  /** Sets the size. @returns false when that failed */
+  bind(partBytes: number): boolean {
+    try {
+      this.run.prepared.bind(partBytes);
+      return true;
+    } catch (error) {
+      if (error instanceof ChoraleError) return false;
+      throw error;
+    }
+  }
+}
+
+export class RepeatedRuns {
+  readonly #engine: GroupEngine;
+  readonly #arena: Arena;
+  readonly #issue: FastIssue;
+  /** The last one used first. */
+  readonly #known: KnownRun[] = [];
+
+  constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
+    this.#engine = engine;
+    this.#arena = arena;
+    this.#issue = new FastIssue(engine, timeoutMs);
+  }
+
+  /** Remembers a run that was checked and issued, where its like can be issued without the checks. */
+  learn(call: PlanCall): void {
+    const { plan, hash, dtype, shared, op } = call;
+    if (shared !== undefined || proofOf(plan)?.ok !== true) return;
+    if (typeof op !== "string" || op === "avg" || !isCarriedAsIs(call)) return;
+    const run = this.#engine.plans.open(plan, hash, dtype, op);
+    if (this.#known.some((one) => one.run === run && one.plan === plan)) return;
+    if (this.#known.length >= MAX_KNOWN) this.#known.pop();
+    this.#known.unshift(new KnownRun(call, this.#engine.me, run));
+  }
+
+  /** Issues a run like one before; `undefined` for every other call, and for what is wrong with this one. */
+  call(given: Runnable, options: RunOptions): ThreadsWork<Tensor | undefined> | undefined {
+    const engine = this.#engine;
+    if (this.#known.length === 0 || !engine.isIdle || typeof given !== "object" || given === null) return undefined;
+    if (!isPlain(options)) return undefined;
+    if (engine.failure !== undefined || engine.hasLeavers || engine.words[engine.stateWord] !== 0) return undefined;
+    const input = ownTensor(this.#arena, options.input);
+    const output = ownTensor(this.#arena, options.output);
+    if (input === undefined && options.input !== undefined) return undefined;
+    if (output === undefined && options.output !== undefined) return undefined;
+    const dtype = (input ?? output)?.dtype;
+    const known = dtype === undefined ? undefined : this.#find(given, dtype, options.op);
+    if (known === undefined || known.reads !== (input !== undefined) || known.writes !== (output !== undefined)) {
+      return undefined;
+    }
+    if (output !== undefined && output.dtype !== dtype) return undefined;
+    const [from, inputBytes] = [input?.byteOffset ?? 0, input?.sizeBytes ?? 0];
+    const [to, outputBytes] = [output?.byteOffset ?? 0, output?.sizeBytes ?? 0];
+    if (known.reads && known.writes && !apart(from, inputBytes, to, outputBytes)) return undefined;
+    const partBytes = known.partBytes(inputBytes, outputBytes);
+    if (partBytes < 0 || !engine.plans.again(known.run)) return undefined;
+    const typed = (input ?? output) as Tensor;
+    const count = partBytes / sizeOf(known.dtype);
+    const work = this.#issue.begin<Tensor | undefined>(
+      RUN,
+      "run",
+      typed,
+      known.op,
+      0,
+      from,
+      to,
+      count,
+      partBytes,
+      COPY,
+    );
+    return this.#issue.plan(known, work, output, Math.max(inputBytes, outputBytes));
+  }
+
+  #find(given: Runnable, dtype: DType, op: ReduceOp | undefined): KnownRun | undefined {
+    const plan = "plan" in given && typeof given.plan === "function" ? given.plan() : (given as ExecutionPlan);
+    for (let i = 0; i < this.#known.length; i++) {
+      const one = this.#known[i] as KnownRun;
+      if (one.plan !== plan || one.dtype !== dtype || (op ?? plan.collective.reduceOp ?? "sum") !== one.op) continue;
+      if (i > 0) {
+        this.#known[i] = this.#known[0] as KnownRun;
+        this.#known[0] = one;
+      }
+      return one;
+    }
+    return undefined;
+  }
+}
+
+/** Whether a call has nothing but buffers and an operator. */
+function isPlain(options: RunOptions): boolean {
+  const { signal, timeoutMs, dtype, force } = options;
+  const { algorithm } = options as { readonly algorithm?: unknown };
+  return (
+    signal === undefined &&
+    timeoutMs === undefined &&
+    dtype === undefined &&
+    force === undefined &&
+    algorithm === undefined
+  );
+}
