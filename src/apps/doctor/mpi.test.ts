@@ -2,8 +2,8 @@ import { expect, it } from "vitest";
 import { judgeMpi, readMpiFacts } from "./mpi.ts";
 
 const [open, mpich] = [
-  { family: "Open MPI", path: "libmpi.so.40" },
-  { family: "MPICH", path: "libmpich.so.12" },
+  { family: "Open MPI", path: "libmpi.so.40", name: "Open MPI 4.1.4", ulfm: "none" },
+  { family: "MPICH", path: "libmpich.so.12", name: "MPICH 4.0.2", ulfm: "aborts" },
 ] as const;
 
 it("warns of a launcher whose library is not here", () => {
@@ -12,14 +12,18 @@ it("warns of a launcher whose library is not here", () => {
       code: "MPI_MIXED",
       severity: "warning",
       message: expect.stringContaining("mpirun is MPICH's, but no library of it was found"),
-      evidence: ["libmpi.so.40: Open MPI", "mpirun --version: HYDRA build details:"],
+      evidence: ["libmpi.so.40: Open MPI 4.1.4, without ULFM", "mpirun --version: HYDRA build details:"],
     },
   ]);
 });
 
 it("tells of two MPIs beside each other, and whose mpirun stands first", () => {
   expect(judgeMpi({ libraries: [open, mpich], mpirun: "mpirun (Open MPI) 4.1.4" })).toMatchObject([
-    { severity: "info", message: expect.stringContaining("both here; mpirun is Open MPI's") },
+    {
+      severity: "info",
+      message: expect.stringContaining("both here; mpirun is Open MPI's"),
+      evidence: expect.arrayContaining(["libmpich.so.12: MPICH 4.0.2, whose ULFM aborts the process that calls it"]),
+    },
   ]);
 });
 

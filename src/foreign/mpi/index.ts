@@ -4,5 +4,6 @@
  * Start with library.ts; abi.ts holds the handles of the three binary interfaces.
  */
 export { MPI_ABIS, type MpiAbiName, type MpiDType, type MpiHandles, type MpiOpName } from "./abi.ts";
-export { MpiLibrary, mpiLibraries, requireMpi } from "./library.ts";
+export { describeMpi, MpiLibrary, mpiLibraries, requireMpi } from "./library.ts";
 export { launchedBy } from "./started-by.ts";
+export type { UlfmState } from "./ulfm.ts";

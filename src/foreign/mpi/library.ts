@@ -17,6 +17,7 @@ import {
 import { abiOf, type MpiAbi, type MpiHandles, OPEN_MPI_WORLD } from "./abi.ts";
 import { MPI_ABILITIES, MPI_PROTOTYPES, type MpiSymbol } from "./prototypes.ts";
 import { type LaunchedBy, launchedBy } from "./started-by.ts";
+import { type UlfmState, ulfmOf } from "./ulfm.ts";
 
 /** MPI_MAX_LIBRARY_VERSION_STRING is 256 in Open MPI and 8192 in MPICH. */
 const VERSION_BYTES = 8192;
@@ -82,6 +83,7 @@ export class MpiLibrary {
   /** Its version string, in full. */
   readonly versionText: string;
   readonly abilities: Readonly<Record<keyof typeof MPI_ABILITIES, boolean>>;
+  readonly ulfm: UlfmState;
   /** Yields this core to another process. */
   readonly yieldCore: () => void;
   /** C's memcpy: to one address, from another, so many bytes. */
@@ -105,6 +107,7 @@ export class MpiLibrary {
     this.abilities = Object.fromEntries(
       Object.entries(MPI_ABILITIES).map(([ability, symbol]) => [ability, library.has(symbol)]),
     ) as Record<keyof typeof MPI_ABILITIES, boolean>;
+    this.ulfm = ulfmOf(library, this.name);
     // The C library is among the library's dependencies, so its symbols are found through it.
     const sched = library.has("sched_yield") ? library.bind("sched_yield", "int", []) : undefined;
     this.yieldCore = () => void sched?.();
@@ -156,6 +159,12 @@ function versionOf(library: NativeLibrary): string {
   const ask = library.bind("MPI_Get_library_version", "int", ["intptr_t", "intptr_t"]);
   ask(addressNumber(text), addressNumber(length));
   return cString(Buffer.from(text.buffer)).trim();
+}
+
+/** What a library is called, and what is known of its ULFM. Initialises nothing. */
+export function describeMpi(library: NativeLibrary): { readonly name: string; readonly ulfm: UlfmState } {
+  const name = shortName(versionOf(library));
+  return { name, ulfm: ulfmOf(library, name) };
 }
 
 function shortName(text: string): string {

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { abiOf, MPI_ABIS, OPEN_MPI_WORLD } from "./abi.ts";
 import { mpiLibrary } from "./library.ts";
 import { launchedBy } from "./started-by.ts";
+import { ulfmOf } from "./ulfm.ts";
 
 describe("the binary interface of an MPI", () => {
   const exporting = (...symbols: string[]) => ({ has: (symbol: string) => symbols.includes(symbol) });
@@ -27,6 +28,13 @@ describe("the binary interface of an MPI", () => {
       expect(new Set(all).size).toBe(all.length);
     }
   });
+});
+
+it("knows of ULFM what was tried, and not what is exported", () => {
+  const exporting = { has: (symbol: string) => symbol === "MPIX_Comm_shrink" };
+  expect(ulfmOf({ has: () => false }, "Open MPI 4.1.4")).toBe("none");
+  expect(ulfmOf(exporting, "MPICH 4.0.2")).toBe("aborts");
+  expect(ulfmOf(exporting, "Open MPI 5.0.3")).toBe("untried");
 });
 
 describe("the launcher of this process", () => {

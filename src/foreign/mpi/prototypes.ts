@@ -41,8 +41,6 @@ export type MpiSymbol = keyof typeof MPI_PROTOTYPES;
 
 /** Symbols that show whether a library can do more than MPI 3.1 requires. */
 export const MPI_ABILITIES = {
-  /** User-level failure mitigation: survivors of a death make a communicator of their own. */
-  ulfm: "MPIX_Comm_shrink",
   largeCounts: "MPI_Allreduce_c",
   persistentCollectives: "MPI_Allreduce_init",
   sessions: "MPI_Session_init",

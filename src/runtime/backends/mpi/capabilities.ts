@@ -6,7 +6,7 @@ import { type Capabilities, WIRE_OPS } from "../../comm/index.ts";
 /** Graphs are a device's, and plans run on memory that ranks share. */
 const NOT_HERE: ReadonlySet<string> = new Set(["replay", "run"]);
 
-export function mpiCapabilities({ name, abi, path, abilities }: MpiLibrary, maxRanks: number): Capabilities {
+export function mpiCapabilities({ name, abi, path, abilities, ulfm }: MpiLibrary, maxRanks: number): Capabilities {
   return {
     backend: "mpi",
     engineVersion: name,
@@ -22,6 +22,7 @@ export function mpiCapabilities({ name, abi, path, abilities }: MpiLibrary, maxR
       library: path,
       abi: abi.name,
       ...abilities,
+      ulfm,
       accumulatesInF32: true,
       minMaxPropagatesNan: true,
       mixedInPlace: true,
