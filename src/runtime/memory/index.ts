@@ -5,7 +5,7 @@
  */
 export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
-export { enterControl } from "./enter-control.ts";
+export { type EnteredControl, enterControl } from "./enter-control.ts";
 export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
 export type { Fingerprint, GroupControl } from "./group-control.ts";
 export {

@@ -22,7 +22,7 @@ import {
   type GroupCommunicator,
 } from "../../comm/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
-import { type OpenControl, openMappedControl } from "../../memory/index.ts";
+import { type EnteredControl, enterControl, type OpenControl, openMappedControl } from "../../memory/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
 import type { HostChoices } from "./host-choices.ts";
@@ -59,13 +59,14 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
     const place = `rank ${rank} of ${handle.ranks}`;
     throw new InvalidArgumentError("rank", place, `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
   }
-  const control = openMappedControl(handle.control, handle, { attach: true });
-  const inTheWay = control.segment.presence.enter(rank, process.pid, 0);
-  if (inTheWay !== undefined) {
-    control.close();
-    throw new InvalidArgumentError("rank", rank, `a process of its own: this one is rank ${inTheWay} of that world`);
+  const all = Array.from({ length: mpi.size }, (_, r) => r);
+  const control = enterControl(openMappedControl(handle.control, handle, { attach: true }), rank, all);
+  try {
+    return new MpiBackend(mpi, handle, rank, control, options);
+  } catch (error) {
+    control.withdraw();
+    throw error;
   }
-  return new MpiBackend(mpi, handle, rank, control, options);
 }
 
 /** What the ranks of this host have for plans. */
@@ -89,7 +90,7 @@ export class MpiBackend implements Backend {
   #closed = false;
   #freed = false;
 
-  constructor(mpi: MpiProcess, handle: MpiHandle, rank: number, control: OpenControl, options: MpiOptions) {
+  constructor(mpi: MpiProcess, handle: MpiHandle, rank: number, control: EnteredControl, options: MpiOptions) {
     const { ranks: worldSize, generation } = handle;
     this.rank = rank;
     this.worldSize = worldSize;
@@ -108,8 +109,9 @@ export class MpiBackend implements Backend {
       host: hostPlansOf(handle),
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
+    this.world = this.#rank.communicator("world", all, control.world, mpi.comm);
+    // Last: what is refused above is no world.
     mpi.numWorlds++;
-    this.world = this.#rank.communicator("world", all, control.segment.group("world", all, 0, rank), mpi.comm);
   }
 
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
