@@ -2,6 +2,8 @@
  * One rank under mpirun: `mpirun -n N node mpi-rank.mjs CHORALE_URL WHAT…`. What each case finds is one line, which begins
  * with the case and the rank. Cases that end a group have one of their own, so that the world lives on for the next.
  */
+import { sumsBothWays } from "./sums-both-ways.mjs";
+
 const [, , url, ...whats] = process.argv;
 const { joinWorld } = await import(url);
 const world = await joinWorld({ timeoutMs: 2500 });
@@ -16,6 +18,7 @@ const CASES = {
     const y = pair.allReduce(BigInt64Array.of(BigInt(rank))).wait();
     return `of ${world.size}: ${x[0]}, ${y.data[0]}, ${world.backend}`;
   },
+  small: () => sumsBothWays(world),
   mismatch: async () => {
     const pair = await comm.split(rank < 2 ? 0 : -1);
     await pair?.allReduce(new Float32Array(rank === 0 ? 4 : 8));

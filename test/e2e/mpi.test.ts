@@ -3,7 +3,7 @@ import { execFile, spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { launch, type World } from "chorale";
+import { launch } from "chorale";
 import { runConformance } from "chorale/conformance";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { ChoiceDocument, ChoiceRow } from "../../src/runtime/executor/internal.ts";
@@ -16,6 +16,7 @@ const chorale = new URL("../../.cache/dev/index.js", import.meta.url).href;
 /** Open MPI may leave its session's files behind. */
 const temporary = scratchFolder("mpi");
 const program = fileURLToPath(new URL("mpi-rank.mjs", import.meta.url));
+const inHost = new URL("mpi-in-host-rank.mjs", import.meta.url);
 
 interface Ended {
   readonly code: number;
@@ -61,48 +62,12 @@ const served = (...rows: readonly ChoiceRow[]): ChoiceDocument => ({
 const [SMALL, MIDDLE, LARGE] = [{ fromBytes: 0 }, { fromBytes: 512 * 1024 }, { fromBytes: 2 ** 20 }] as const;
 const PLAN = "two-shot-fused-read-all-reduce";
 
-/** In a world of three: sums of three sizes in groups that overlap, and how long 64 MiB keep the event loop of two ranks. */
-async function serveInHost(world: World) {
-  const { comm, rank } = world;
-  const low = await comm.split(rank < 2 ? 0 : -1);
-  const groups = [comm, low, await comm.split(rank > 0 ? 0 : -1)];
-  const sums: number[] = [];
-  // All of them more than a piece of the shared memory, in all groups at once.
-  for (const count of [100_003, 200_003, 300_003]) {
-    const works = groups.flatMap((group, i) => {
-      if (!group) return [];
-      const x = new Float32Array(count).fill(rank + i + 1);
-      return [
-        group.allReduce(x),
-        group.allGather(x.subarray(0, 5)),
-        group.reduceScatter(new Float32Array(6).fill(rank)),
-      ];
-    });
-    const found: number[] = [];
-    for (const work of works.reverse()) found.unshift(Number((await work).at(-1)));
-    sums.push(...found);
-  }
-  const { choices } = comm.stats();
-  let longestMs = 0;
-  if (low !== undefined) {
-    const large = world.tensor("f32", [2 ** 24]);
-    const { readFileSync } = await import("node:fs");
-    // The main thread's time on a core, not the clock's: how long others hold the core, and what V8 compiles in other
-    // threads meanwhile, is no matter of ours.
-    const ranMs = () => Number.parseInt(readFileSync(`/proc/self/task/${process.pid}/schedstat`, "utf8"), 10) / 1e6;
-    let [last, going] = [ranMs(), true];
-    const tick = () => {
-      const now = ranMs();
-      longestMs = Math.max(longestMs, now - last);
-      last = now;
-      if (going) setImmediate(tick);
-    };
-    setImmediate(tick);
-    await low.allReduce(large);
-    going = false;
-  }
-  await comm.barrier();
-  return { sums, choices, longestMs };
+/** What each rank of mpi-in-host-rank.mjs finds. */
+interface Served {
+  readonly small: string;
+  readonly sums: readonly number[];
+  readonly choices: Readonly<Record<string, number>> | undefined;
+  readonly longestMs: number;
 }
 
 const linesOf = (text: string) =>
@@ -118,7 +83,7 @@ for (const mpi of MPIS) {
     describe("under its own launcher, without a word of configuration but the backend", () => {
       let ended: Ended;
       beforeAll(async () => {
-        ended = await mpirun(mpi, 3, ["sum", "order", "rebuild", "mismatch", "never"], env);
+        ended = await mpirun(mpi, 3, ["sum", "small", "order", "rebuild", "mismatch", "never"], env);
       }, 70_000);
       /** What each rank said in a case, without the case's name. */
       const said = (what: string) =>
@@ -127,6 +92,10 @@ for (const mpi of MPIS) {
       it("joins, moves and reduces", () => {
         expect(ended).toMatchObject({ code: 0, stderr: "" });
         expect(said("sum")).toEqual(["0 of 3: 6, 2, mpi", "1 of 3: 6, 1, mpi", "2 of 3: 6, 2, mpi"]);
+      });
+
+      it("has calls that go the short way meet those that go the long way", () => {
+        expect(said("small")).toEqual(["0 right", "1 right", "2 right"]);
       });
 
       it("has everything done that was called before a barrier which has ended", () => {
@@ -170,7 +139,13 @@ for (const mpi of MPIS) {
         mpi === OPEN_MPI
           ? served({ ...SMALL, use: "exchange" }, { ...MIDDLE, use: PLAN }, { ...LARGE, use: "exchange" })
           : served({ ...SMALL, use: "exchange" }, { ...LARGE, use: "mpi" });
-      const found = await launch({ ranks: 3, backend: "mpi", backendOptions: { choices }, env, run: serveInHost });
+      const found = await launch<Served>({
+        ranks: 3,
+        backend: "mpi",
+        backendOptions: { choices },
+        env,
+        module: inHost,
+      });
       const [all, low, high] = [
         [6, 6, 3],
         [5, 5, 1],
@@ -178,6 +153,7 @@ for (const mpi of MPIS) {
       ];
       const thrice = (...sums: readonly (readonly number[] | undefined)[]) => [sums, sums, sums].flat(2);
       expect(found.map(({ sums }) => sums)).toEqual([thrice(all, low), thrice(all, low, high), thrice(all, high)]);
+      expect(found.map(({ small }) => small)).toEqual(["right", "right", "right"]);
       const used = found.map(({ choices }) => Object.keys(choices ?? {}).map((label) => label.split(" ")[1]));
       expect(new Set(used[0])).toEqual(new Set(mpi === OPEN_MPI ? ["exchange", PLAN] : ["exchange", "mpi"]));
       // One answer on all ranks.

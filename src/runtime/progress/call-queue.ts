@@ -119,14 +119,15 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
   /** Gives the engine the calls that wait, in order, as far as they are ready: sends and receives may overtake each other. */
   protected giveReady(): void {
     const { waiting } = this;
-    const blocked: E[] = [];
+    let blocked: E[] | undefined;
     for (let i = 0; i < waiting.length; ) {
       const entry = waiting[i];
       if (entry === undefined || this.isFull || this.#cause !== undefined) return;
       // In order: what is behind it is not published either.
       if (!entry.announced) return;
-      if (!this.mayPass(entry, blocked) || !this.isReady(entry)) {
+      if ((blocked !== undefined && !this.mayPass(entry, blocked)) || !this.isReady(entry)) {
         if (entry.ready === undefined) return;
+        blocked ??= [];
         blocked.push(entry);
         i++;
         continue;

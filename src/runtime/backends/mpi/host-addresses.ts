@@ -17,13 +17,17 @@ export class HostAddresses {
   /** The address of a view's first byte. The view must be kept for as long as MPI uses it. */
   of(view: ArrayBufferView): number {
     if (view.byteLength === 0) return emptyAddress;
-    const { buffer } = view;
+    return this.at(view.buffer, view.byteOffset);
+  }
+
+  /** The address of a byte of a buffer that is not empty. */
+  at(buffer: ArrayBufferLike, byteOffset: number): number {
     let base = this.#known.get(buffer);
     if (base === undefined) {
       base = Number(addressOf(new Uint8Array(buffer)));
       this.#known.set(buffer, base);
     }
-    return base + view.byteOffset;
+    return base + byteOffset;
   }
 
   span(view: ArrayBufferView): Span {

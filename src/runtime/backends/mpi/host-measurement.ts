@@ -8,9 +8,10 @@ import type { ChoiceRow } from "../../executor/internal.ts";
 import type { HostCall } from "./host-call.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 
-/** Sizes that are measured, of the larger of a rank's two buffers. Smaller calls are MPI's. */
+/** Sizes that are measured, of the larger of a rank's two buffers. Smaller calls are the exchange's: it has one meeting of
+ * the ranks, as every call has whose fingerprints are compared, and MPI has its own behind that. */
 const SIZES = [64 * 1024, 256 * 1024, 2 ** 20, 4 * 2 ** 20] as const;
-export const LEAST_EXCHANGED_BYTES = SIZES[0];
+export const LEAST_MEASURED_BYTES = SIZES[0];
 /** The middle of so many rounds counts. */
 const ROUNDS = 5;
 /** How much faster the exchange must be where it is to serve: less may be chance. */

@@ -27,8 +27,9 @@ import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts
 import { type HostCall, kernelOp } from "./host-call.ts";
 import { isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
-import { LEAST_EXCHANGED_BYTES, measureCollective } from "./host-measurement.ts";
+import { LEAST_MEASURED_BYTES, measureCollective } from "./host-measurement.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
+import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import { PlanCall, type PlanPlace } from "./plan-call.ts";
 
 /** Operators whose result depends on when it is rounded. */
@@ -59,9 +60,12 @@ export class HostGroup implements PlanPlace {
   numTold = 0;
   /** This rank's own words for the addresses of all ranks' inputs and outputs: another may be a piece ahead, or behind. */
   readonly buffers: number;
+  readonly inputs: readonly (readonly number[])[];
   readonly #choices: Choices;
   /** Tables of what was measured in this group, where that decides. */
   readonly #measured: { readonly tables: ChoiceTable[] } | undefined;
+  /** Calls below what is measured, by collective: the exchange serves them. */
+  readonly #small = new Map<CollectiveName, number>();
   #isClosed = false;
   readonly #serving = new Map<string, ServingPlan | undefined>();
   /** By plan: all ranks begin the same calls in the same order, so all number them alike. */
@@ -90,6 +94,7 @@ export class HostGroup implements PlanPlace {
     );
     loadEarly(this.#choices, () => !this.#isClosed);
     this.buffers = host.arena.allocate(8 * ranks.length);
+    this.inputs = [0, 1].map((half) => ranks.map((rank) => host.arena.input(place, rank, half)));
     host.arena.clear(place, ranks[me] ?? 0);
   }
 
@@ -105,18 +110,48 @@ export class HostGroup implements PlanPlace {
     const collective: CollectiveName = op;
     const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
     if (this.#measured === undefined) return this.#chosen(call, collective, sizeBytes, mpi);
-    if (sizeBytes < LEAST_EXCHANGED_BYTES) return mpi(call);
+    if (sizeBytes < LEAST_MEASURED_BYTES) {
+      this.count(collective, dtype, sizeBytes);
+      return this.#exchange(call);
+    }
     const { tables } = this.#measured;
-    const isMeasured = () => tables.some((table) => table.collective === collective);
-    const exchange = (one: HostCall) => new ExchangeCall(this, one);
+    const exchange = (one: HostCall) => this.#exchange(one);
     const measure = function* (steps: Steps): Generator<void> {
       const rows = yield* measureCollective(collective, { mpi, exchange }, steps);
       tables.push({ backend: "mpi", collective, ranks: [size, size], rows });
     };
     return new ChosenCall({
-      choose: () => (isMeasured() ? this.#chosen(call, collective, sizeBytes, mpi) : undefined),
+      choose: () => (this.#isMeasured(collective) ? this.#chosen(call, collective, sizeBytes, mpi) : undefined),
       measure,
     });
+  }
+
+  /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does or it is to be measured. */
+  serves(collective: CollectiveName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
+    if (this.#measured !== undefined) {
+      if (sizeBytes < LEAST_MEASURED_BYTES) return "exchange";
+      if (!this.#isMeasured(collective)) return undefined;
+    }
+    const { served } = this.#choices.choose(collective, dtype, sizeBytes);
+    return served.kind === "kernel" && (served.name === "mpi" || served.name === "exchange") ? served.name : undefined;
+  }
+
+  /** Counts a call that was served as the tables say. */
+  count(collective: CollectiveName, dtype: DType, sizeBytes: number): void {
+    if (this.#measured !== undefined && sizeBytes < LEAST_MEASURED_BYTES) {
+      this.#small.set(collective, (this.#small.get(collective) ?? 0) + 1);
+    } else this.#choices.choose(collective, dtype, sizeBytes).calls++;
+  }
+
+  #isMeasured(collective: CollectiveName): boolean {
+    return this.#measured?.tables.some((table) => table.collective === collective) === true;
+  }
+
+  #exchange(call: HostCall): Activity {
+    const { op, size, count, dtype, redop, send, recv } = call;
+    const sizeBytes = count * sizeOf(dtype);
+    if (op !== "all_reduce" || redop === undefined || !isOneRound(sizeBytes, size)) return new ExchangeCall(this, call);
+    return new OneRoundReduction(this, { dtype, redop, send: send.address, recv: recv.address, sizeBytes });
   }
 
   #chosen(call: HostCall, collective: CollectiveName, sizeBytes: number, mpi: MakeByMpi): Activity {
@@ -124,7 +159,7 @@ export class HostGroup implements PlanPlace {
     const choice = this.#choices.choose(collective, dtype, sizeBytes);
     choice.calls++;
     if (choice.served.kind === "kernel") {
-      return choice.served.name === "exchange" ? new ExchangeCall(this, call) : mpi(call);
+      return choice.served.name === "exchange" ? this.#exchange(call) : mpi(call);
     }
     const serving = this.#servingOf(choice, collective);
     if (serving === undefined || !isRoundedOnce(serving, dtype, kernelOp(call.redop))) return mpi(call);
@@ -133,7 +168,12 @@ export class HostGroup implements PlanPlace {
 
   /** Calls that each choice served. */
   counts(): Record<string, number> {
-    return this.#choices.counts();
+    const counts = this.#choices.counts();
+    for (const [collective, calls] of this.#small) {
+      const key = `${collective} exchange`;
+      counts[key] = (counts[key] ?? 0) + calls;
+    }
+    return counts;
   }
 
   /** The plan of a choice; `undefined` where it does not fit the arena. */

@@ -6,6 +6,7 @@ import {
   type Capabilities,
   type CommStats,
   type Communicator,
+  type Data,
   type GroupCall,
   type GroupDriver,
   type GroupOpening,
@@ -15,6 +16,7 @@ import {
   packCall,
   readChoice,
   type SubmittedBatch,
+  type UncheckedOptions,
 } from "../../comm/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
 import { batchTimeout, CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
@@ -25,6 +27,7 @@ import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } fro
 import type { MpiQueue } from "./mpi-queue.ts";
 import { PairMessages } from "./pair-messages.ts";
 import { type PrepareContext, type Prepared, prepareBarrier, prepareCollective } from "./prepare-calls.ts";
+import { quickAllReduce } from "./quick-calls.ts";
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -73,6 +76,13 @@ export class MpiGroup implements GroupDriver {
     }
     const { op, arrivals, activity, regions, result, sizeBytes } = this.#prepare(call);
     return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes }, call.timeoutMs);
+  }
+
+  quick(op: string, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
+    if (op !== "all_reduce" || !this.queue.isIdle) return undefined;
+    const { mpi, generation } = this.#rank.options;
+    const parts = quickAllReduce(this.#context, mpi, generation, data, options);
+    return parts === undefined ? undefined : this.#push(parts, undefined);
   }
 
   submitAll(calls: readonly GroupCall[]): SubmittedBatch {

@@ -24,6 +24,8 @@ export interface PlanPlace {
   numTold: number;
   /** Address of two words for each rank, this rank's own: where the rank's input and its output are. */
   readonly buffers: number;
+  /** By half: where each rank's input begins, of a call of one round. */
+  readonly inputs: readonly (readonly number[])[];
   /** The plan, prepared for a call that begins now; `undefined` when there is no room for another plan. */
   ready(serving: ServingPlan, dtype: DType, op: KernelOp): PreparedPlan | undefined;
 }

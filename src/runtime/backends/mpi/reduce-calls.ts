@@ -31,13 +31,13 @@ export interface Reduction extends MpiCall {
 }
 
 /** The operator that MPI applies, if it has one for this call; averages and scaled sums are sums to it. */
-function nativeOp(dtype: DType, redop: ReduceOp): MpiOpName | undefined {
+export function nativeOp(dtype: DType, redop: ReduceOp): MpiOpName | undefined {
   const name = typeof redop === "object" || redop === "avg" ? "sum" : redop;
   return NATIVE[dtype]?.find((one) => one === name);
 }
 
 /** Whether the result is MPI's own, with nothing to do before or after. */
-const isPlain = (redop: ReduceOp) => typeof redop === "string" && redop !== "avg";
+export const isPlain = (redop: ReduceOp) => typeof redop === "string" && redop !== "avg";
 
 /** What reduces. */
 export function reduceCall(call: Reduction): Activity {
