@@ -23,7 +23,7 @@ import { Random } from "../oracle/random.ts";
 let compiled: WasmModule | undefined;
 
 /** Hands out memory and never takes it back. Every block is filled with `poison` unless zeros are asked for. */
-class Bump implements ExecutorMemory {
+export class Bump implements ExecutorMemory {
   readonly memory: WasmMemory;
   #top = 1024;
   constructor() {

@@ -16,8 +16,9 @@ export {
   logsSelection,
   type StoredPlan,
 } from "./choices.ts";
+export { type FarBuffers, FarRun } from "./cpu/far-run.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";
-export { buildExecutor } from "./cpu/module.ts";
+export { buildExecutor, type ExecutorExports } from "./cpu/module.ts";
 export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
 export { reductionDepth } from "./cpu/reduction-depth.ts";
 export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
@@ -28,7 +29,7 @@ export { PLAN_CHOICES } from "./plan-choices.ts";
 export { isServed, SERVED_COLLECTIVES } from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { registerStoredPlans } from "./stored-plans.ts";
-export { type ExecutorMemory, REACHES, type Reach } from "./transport.ts";
+export { type ExecutorMemory, type FarForm, type FarPlace, type FarPort, REACHES, type Reach } from "./transport.ts";
 export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";
 export { addCopy } from "./wasm/copy.ts";
 export { initContext, setParameter } from "./wasm/kernel-context.ts";

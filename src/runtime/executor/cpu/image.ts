@@ -7,6 +7,9 @@
  * runs slowly until V8 has optimised it, and holds its code for ever. Which of the two is faster has not been measured.
  */
 
+/** Bytes from the beginning of a structure to one of its words. */
+export const word = (index: number): number => 4 * index;
+
 /** Operations of the machine. The numbers are places in its jump table. */
 export const CODE = {
   end: 0,
@@ -23,6 +26,10 @@ export const CODE = {
   release: 11,
   loop: 12,
   repeat: 13,
+  /** Data from or for a rank whose memory is not this one: `far-run.ts` moves it. */
+  far: 14,
+  /** Waits until what was put at far ranks is there. */
+  fence: 15,
 } as const;
 export type Code = keyof typeof CODE;
 
@@ -75,8 +82,13 @@ export const STRAND = {
   done: 6,
   /** Address of the first record. */
   first: 7,
-  words: 8,
+  /** How far JavaScript is with the record at which the strand stands: `FAR`. */
+  far: 8,
+  words: 9,
 } as const;
+
+/** What becomes of a record that JavaScript executes: the machine asks for it, and goes on when it is done. */
+export const FAR = { none: 0, asked: 1, begun: 2, done: 3 } as const;
 
 /** The context's words. */
 export const RUN = {

@@ -2,13 +2,17 @@
 import { ModuleBuilder } from "../wasm/assembler.ts";
 import { addCopy } from "../wasm/copy.ts";
 import { addReduceKernels } from "../wasm/reduce-kernels.ts";
+import { addReduce, type ReduceExports } from "../wasm/reduce-module.ts";
 import { compileModule, type WasmModule } from "../wasm/webassembly.ts";
-import { addStrandMachine } from "./strand-machine.ts";
+import { addStrandMachine, type MachineExports } from "./strand-machine.ts";
 
-/** Compiles it: some ten milliseconds, once per process. Instances export `MachineExports`. */
+export type ExecutorExports = MachineExports & ReduceExports;
+
+/** Compiles it: some ten milliseconds, once per process. Instances export `ExecutorExports`. */
 export function buildExecutor(): WasmModule {
   const module = new ModuleBuilder();
   const kernelType = addReduceKernels(module);
+  addReduce(module, kernelType);
   addStrandMachine(module, { kernelType, copy: addCopy(module) });
   return compileModule(module.encode());
 }

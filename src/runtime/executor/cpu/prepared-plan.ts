@@ -14,25 +14,13 @@ import {
 import { type DType, InvalidArgumentError, invariant, sizeOf } from "../../../core/index.ts";
 import type { ExecutorMemory, Transport } from "../transport.ts";
 import { initContext, setParameter } from "../wasm/kernel-context.ts";
-import { CONTEXT, COPY_KERNEL, KERNEL_INDEX, type KernelOp } from "../wasm/reduce-kernels.ts";
-import {
-  BARRIER,
-  BASE,
-  BODIES,
-  CODE,
-  COUNTER_BYTES,
-  DATA,
-  LOOP,
-  RECORD,
-  RUN,
-  SEMAPHORES,
-  SIGNAL,
-  STRAND,
-  TILE_BYTES,
-  WAIT,
-} from "./image.ts";
+import { CONTEXT, type KernelOp } from "../wasm/reduce-kernels.ts";
+import { withFarRanks } from "./far-records.ts";
+import { BASE, BODIES, COUNTER_BYTES, DATA, LOOP, RECORD, RUN, STRAND, TILE_BYTES } from "./image.ts";
+import type { CounterRef } from "./leading-sync.ts";
 import { lowerRank, sendsPackets } from "./lower.ts";
-import type { DataRecord, Stretch, SyncRecord } from "./records.ts";
+import { RecordWriter, wordsOf } from "./record-writer.ts";
+import type { DataRecord, FarRecord, FenceRecord, PartedRecord } from "./records.ts";
 import type { MachineExports } from "./strand-machine.ts";
 
 export interface PreparedPlanParts {
@@ -47,6 +35,18 @@ export interface PreparedPlanParts {
   readonly machine: MachineExports;
   /** What is passed to the machine's `ring`. */
   readonly bell?: number;
+}
+
+/** What of a prepared plan is left to JavaScript, and where. */
+export interface FarParts {
+  readonly records: ReadonlyMap<number, FarRecord | FenceRecord>;
+  /** By the word that counts them. */
+  readonly signals: ReadonlyMap<number, CounterRef>;
+  /** Addresses of the context and of the strands. */
+  readonly run: number;
+  readonly strands: number;
+  /** Addresses of the words that hold where this rank's scratch and packets begin. */
+  readonly bases: { readonly scratch: number; readonly packets: number };
 }
 
 /** Where a strand stands. */
@@ -77,6 +77,9 @@ export class PreparedPlan {
   readonly #memory: ExecutorMemory;
   readonly #machine: MachineExports;
   readonly #transport: Transport;
+  /** What is left to a `FarRun`, by the addresses of records; and the words that count signals to far ranks. */
+  readonly #far = new Map<number, FarRecord | FenceRecord>();
+  readonly #farSignals = new Map<number, CounterRef>();
   readonly #block: number;
   readonly #run: number;
   readonly #context: number;
@@ -108,7 +111,10 @@ export class PreparedPlan {
     this.#memory = memory;
     this.#machine = parts.machine;
     this.#transport = transport;
+    const isFar = transport.isFar?.bind(transport);
     const lowered = lowerRank(plan, rank, { met: true });
+    const all: readonly (readonly PartedRecord[])[] =
+      isFar === undefined ? lowered.strands : withFarRanks(lowered.strands, isFar);
     this.#sendsPackets = sendsPackets(plan);
     this.#numHalves = plan.options.useDoubleScratchBuffer ? 2 : 1;
     this.#scratchChunks = Math.max(0, ...plan.ranks.map((r) => r.scratch.chunks));
@@ -129,7 +135,7 @@ export class PreparedPlan {
     const barriers = place(8 * lowered.barriers.length);
     const bases = place(8 * plan.ranks.length);
     const entries = place(4 * BASE.words * plan.ranks.length);
-    const code = place(4 * lowered.strands.flat().reduce((sum, { record }) => sum + wordsOf(record), 0));
+    const code = place(4 * all.flat().reduce((sum, { record }) => sum + wordsOf(record), 0));
     this.#block = memory.allocate(bytes);
     this.#words = memory.words(this.#block + bytes);
     const at = (offset: number) => this.#block + offset;
@@ -165,6 +171,7 @@ export class PreparedPlan {
       dtype,
       op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (parts.op ?? kernelOp(own)) : kernelOp(own)),
       base: ({ rank: of, buffer, packets }) => {
+        if (isFar?.(of) === true) return 0;
         if (buffer !== "scratch") {
           if (of !== rank) reachesBuffers = true;
           return transport.map(of, buffer);
@@ -172,13 +179,17 @@ export class PreparedPlan {
         scratchRanks.add(of);
         return baseOf(of) + (packets ? 4 : 0);
       },
-      signal: ({ rank: of, counter }) => transport.signal(of, counter),
+      signal: (ref) => {
+        const word = transport.signal(ref.rank, ref.counter);
+        if (isFar?.(ref.rank) === true) this.#farSignals.set(word, ref);
+        return word;
+      },
       wait: (counter) => transport.wait(counter),
       taken: (counter) => transport.state + STATE_BYTES + 4 * counter,
       semaphore: (id) => at(semaphores) + 4 * id,
       barrier: (id) => at(barriers) + 8 * id,
     });
-    lowered.strands.forEach((records, strand) => {
+    all.forEach((records, strand) => {
       const starts = records.map(({ record, op, body }) => {
         const address = next;
         next += 4 * wordsOf(record);
@@ -188,6 +199,7 @@ export class PreparedPlan {
         const after = record.code === "loop" ? i + record.length + 2 : record.code === "repeat" ? i - record.length : 0;
         writer.write(address, address + 4 * wordsOf(record), record, starts[after]?.address ?? 0);
         this.#words[address / 4 + RECORD.place] = op * BODIES + (body === undefined ? 0 : body + 1);
+        if (record.code === "far" || record.code === "fence") this.#far.set(address, record);
         if ("ins" in record) pushRow(rows, address / 4, record);
         else if (record.code === "loop")
           loops.push(address / 4, starts[i + record.length + 1]!.address / 4, record.numChunks, record.unitBytes);
@@ -352,6 +364,23 @@ export class PreparedPlan {
     return this.#run;
   }
 
+  /** What a `FarRun` needs: see there. */
+  get farParts(): FarParts {
+    const words = (buffer: "scratch" | "packets") => this.#transport.map(this.rank, buffer);
+    return {
+      records: this.#far,
+      signals: this.#farSignals,
+      run: this.#run,
+      strands: this.#strands,
+      bases: { scratch: words("scratch"), packets: words("packets") },
+    };
+  }
+
+  /** Bytes of a half of scratch: where packets lie, twice as many. */
+  get halfBytes(): number {
+    return this.#capacity;
+  }
+
   /** Bytes of a chunk as bound. */
   get chunkBytes(): number {
     return this.#chunkBytes;
@@ -401,99 +430,8 @@ function kernelOp(op: PlanReduceOp): KernelOp {
   return op;
 }
 
-function pushRow(rows: number[], at: number, record: DataRecord): void {
+function pushRow(rows: number[], at: number, record: DataRecord | FarRecord): void {
   const { chunks, from, to, tbg, ins, outs } = record;
   rows.push(at, chunks, from, to, tbg?.index ?? 0, tbg?.size ?? 1, ins.length + outs.length);
   for (const { buffer, segment, chunk } of [...ins, ...outs]) rows.push(buffer === "scratch" ? 1 : 0, segment, chunk);
-}
-
-/** Words of a record. */
-function wordsOf(record: DataRecord | SyncRecord): number {
-  switch (record.code) {
-    case "signal":
-      return SIGNAL.addresses + record.counters.length;
-    case "wait":
-      return WAIT.entries + 3 * record.counters.length;
-    case "acquire":
-    case "release":
-      return SEMAPHORES.entries + 2 * record.semaphores.length;
-    case "barrier":
-      return BARRIER.numStrands + 1;
-    case "loop":
-    case "repeat":
-      return LOOP.after + 1;
-    case "end":
-      return RECORD.operands;
-    default:
-      return DATA.ranges + 2 * (record.ins.length + record.outs.length);
-  }
-}
-
-/** Where what records name lies. */
-interface Places {
-  readonly dtype: DType;
-  readonly op: (op: PlanReduceOp) => KernelOp;
-  readonly base: (stretch: Stretch) => number;
-  readonly signal: (counter: { readonly rank: number; readonly counter: number }) => number;
-  readonly wait: (counter: number) => number;
-  readonly taken: (counter: number) => number;
-  readonly semaphore: (id: number) => number;
-  readonly barrier: (id: number) => number;
-}
-
-class RecordWriter {
-  readonly #words: Int32Array;
-  readonly #places: Places;
-
-  constructor(words: Int32Array, places: Places) {
-    this.#words = words;
-    this.#places = places;
-  }
-
-  write(address: number, next: number, record: DataRecord | SyncRecord, after: number): void {
-    const at = address / 4;
-    const places = this.#places;
-    const put = (field: number, ...values: readonly number[]) => this.#words.set(values, at + field);
-    put(RECORD.code, CODE[record.code], next);
-    switch (record.code) {
-      case "signal":
-        put(SIGNAL.relaxed, Number(record.relaxed), record.counters.length, ...record.counters.map(places.signal));
-        break;
-      case "wait": {
-        const entries = record.counters.flatMap(({ id, times }) => [places.wait(id), places.taken(id), times]);
-        put(WAIT.count, record.counters.length, ...entries);
-        break;
-      }
-      case "acquire": {
-        const entries = record.semaphores.flatMap(({ id, times }) => [places.semaphore(id), times]);
-        put(SEMAPHORES.count, record.semaphores.length, ...entries);
-        break;
-      }
-      case "release":
-        put(
-          SEMAPHORES.count,
-          record.semaphores.length,
-          ...record.semaphores.flatMap((id) => [places.semaphore(id), 1]),
-        );
-        break;
-      case "barrier":
-        put(BARRIER.address, places.barrier(record.barrier), record.numStrands);
-        break;
-      case "loop":
-      case "repeat":
-        put(LOOP.after, after);
-        break;
-      case "end":
-        break;
-      default: {
-        const { ins, outs } = record;
-        const kernel = record.op === undefined ? COPY_KERNEL : KERNEL_INDEX[places.dtype][places.op(record.op)];
-        if (kernel === undefined) {
-          throw new InvalidArgumentError("op", record.op, `an operator that ${places.dtype} has`);
-        }
-        put(DATA.windowed, Number(record.windowed), ins.length, outs.length, kernel, Number(record.raw));
-        for (const [i, stretch] of [...ins, ...outs].entries()) put(DATA.ranges + 2 * i, places.base(stretch));
-      }
-    }
-  }
 }

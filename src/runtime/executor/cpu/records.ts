@@ -1,5 +1,6 @@
 /** The strand machine's operations as data, before they have addresses: what `lower.ts` makes of a plan's. */
 import type { BufferKind, GroupSlice, PlanReduceOp } from "../../../authoring/plan/index.ts";
+import type { FarForm } from "../transport.ts";
 import type { Code } from "./image.ts";
 import type { CounterRef } from "./leading-sync.ts";
 
@@ -26,6 +27,19 @@ export interface DataRecord {
   readonly windowed: boolean;
   readonly raw: boolean;
 }
+/**
+ * Data from or for ranks whose memory is not this one, which the machine leaves to `far-run.ts`. `packets`: plain data
+ * arrives as packets; `raw`: packets arrive as they lie here, with the number of the launch, which all ranks count alike.
+ */
+export interface FarRecord extends Omit<DataRecord, "code"> {
+  readonly code: "far";
+  readonly form: FarForm;
+}
+/** Waits until all plain data that this rank put at `ranks` is there. */
+export interface FenceRecord {
+  readonly code: "fence";
+  readonly ranks: readonly number[];
+}
 export type SyncRecord =
   | { readonly code: "signal"; readonly counters: readonly CounterRef[]; readonly relaxed: boolean }
   | { readonly code: "wait"; readonly counters: readonly Counted[]; readonly relaxed: boolean }
@@ -46,4 +60,9 @@ export interface StrandRecord {
   /** Index of the operation in the strand, and in the pipeline's body: for reports. */
   readonly op: number;
   readonly body: number | undefined;
+}
+
+/** A strand's record where some ranks are far. */
+export interface PartedRecord extends Omit<StrandRecord, "record"> {
+  readonly record: StrandRecord["record"] | FarRecord | FenceRecord;
 }

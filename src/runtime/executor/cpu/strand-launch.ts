@@ -1,8 +1,6 @@
 /** The start of a launch: strands at their beginning, semaphores as they begin, and the ranks' scratch as it lies now. */
 import type { FunctionBuilder, ModuleBuilder } from "../wasm/assembler.ts";
-import { BASE, RUN, STRAND } from "./image.ts";
-
-const word = (index: number) => 4 * index;
+import { BASE, RUN, STRAND, word } from "./image.ts";
 
 /** (run): see `MachineExports.launch`. */
 export function addLaunch(module: ModuleBuilder): FunctionBuilder {
@@ -44,7 +42,7 @@ export function addLaunch(module: ModuleBuilder): FunctionBuilder {
       each(RUN.numStrands, () => {
         f.get(strand, strand).mem("i32.load", word(STRAND.first)).mem("i32.store", word(STRAND.pc));
         f.get(strand).i32(-1).mem("i32.store", word(STRAND.unit));
-        for (const field of [STRAND.ahead, STRAND.unitStart, STRAND.round, STRAND.barrier, STRAND.done])
+        for (const field of [STRAND.ahead, STRAND.unitStart, STRAND.round, STRAND.barrier, STRAND.done, STRAND.far])
           f.get(strand).i32(0).mem("i32.store", word(field));
         f.get(strand).i32(word(STRAND.words)).op("i32.add").set(strand);
       });

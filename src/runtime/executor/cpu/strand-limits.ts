@@ -1,8 +1,6 @@
 /** Which bytes of an operation a strand moves now: within a pipeline, those of the unit that it is at. */
 import type { FunctionBuilder, ModuleBuilder } from "../wasm/assembler.ts";
-import { DATA, RUN, STRAND } from "./image.ts";
-
-const word = (index: number) => 4 * index;
+import { DATA, RUN, STRAND, word } from "./image.ts";
 
 /** (run, strand, pc) -> whether there is anything to do: sets RUN.begin and RUN.end. */
 export function addStrandLimits(module: ModuleBuilder): FunctionBuilder {

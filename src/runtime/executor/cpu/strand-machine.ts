@@ -14,6 +14,7 @@ import {
   CODE,
   type Code,
   DATA,
+  FAR,
   LOOP,
   RECORD,
   RUN,
@@ -22,6 +23,7 @@ import {
   STRAND,
   TILE_BYTES,
   WAIT,
+  word,
 } from "./image.ts";
 import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
 import { addLaunch } from "./strand-launch.ts";
@@ -57,8 +59,6 @@ export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): Ma
   const step = addStep(module, parts, packets, limits);
   return { launch: addLaunch(module), runStrands: addRun(module, parts, step) };
 }
-
-const word = (index: number) => 4 * index;
 
 /** Runs the strands in turn until all have ended, or wait and the polls are used up. */
 function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilder): FunctionBuilder {
@@ -126,9 +126,7 @@ function addStep(
     const operand = (index: number) => f.get(pc).mem("i32.load", word(index));
     const field = (index: number) => f.get(strand).mem("i32.load", word(index));
     const setting = (index: number) => f.get(run).mem("i32.load", word(index));
-    const waits = () => {
-      f.get(strand, pc).mem("i32.store", word(STRAND.pc)).get(moved).op("return");
-    };
+    const waits = () => f.get(strand, pc).mem("i32.store", word(STRAND.pc)).get(moved).op("return");
     const raise = () => f.get(run).i32(1).mem("i32.store", word(RUN.raised));
     const add = (target: Local, value: number) => f.get(target).i32(value).op("i32.add").set(target);
     /** Leaves the address of the range whose pair of words is at `at`, `twice` for packets. */
@@ -189,7 +187,7 @@ function addStep(
             },
             () => {
               f.get(x).i32(CODE.copy).op("i32.ge_s").get(x).i32(CODE.reducePackets).op("i32.le_s", "i32.and");
-              f.op("i32.eqz").brIf(2);
+              f.get(x).i32(CODE.far).op("i32.eq", "i32.or", "i32.eqz").brIf(2);
             },
           );
           f.get(ahead).mem("i32.load", word(RECORD.next)).set(ahead).br(0);
@@ -210,6 +208,18 @@ function addStep(
         }),
       );
       raise();
+    };
+
+    /** Leaves the record to JavaScript, and stays at it until that is done. */
+    const byJavaScript = (next: (depth: number) => void) => {
+      field(STRAND.far).i32(FAR.done).op("i32.eq");
+      f.if(() => {
+        f.get(strand).i32(FAR.none).mem("i32.store", word(STRAND.far));
+        next(1);
+      });
+      field(STRAND.far).op("i32.eqz");
+      f.if(() => f.get(strand).i32(FAR.asked).mem("i32.store", word(STRAND.far)));
+      waits();
     };
 
     const cases: Record<Code, (next: (depth: number) => void) => void> = {
@@ -457,6 +467,8 @@ function addStep(
         });
         f.get(strand).i32(-1).mem("i32.store", word(STRAND.unit));
       },
+      far: byJavaScript,
+      fence: byJavaScript,
     };
 
     field(STRAND.pc).set(pc);

@@ -3,10 +3,13 @@ import { ModuleBuilder } from "./assembler.ts";
 import { addReduceKernels } from "./reduce-kernels.ts";
 import { compileModule, instantiate, type WasmFunction, type WasmMemory } from "./webassembly.ts";
 
-/** @returns `reduce(kernel, inTable, numIn, outTable, numOut, start, end, context)` on this memory */
-export function reduceOn(memory: WasmMemory): WasmFunction {
-  const module = new ModuleBuilder();
-  const kernelType = addReduceKernels(module);
+export interface ReduceExports {
+  /** (kernel, inTable, numIn, outTable, numOut, start, end, context) */
+  readonly reduce: WasmFunction;
+}
+
+/** Exports the kernels of a module as one function. @param kernelType as `addReduceKernels` gave it */
+export function addReduce(module: ModuleBuilder, kernelType: number): void {
   const params = Array.from({ length: 8 }, () => "i32" as const);
   module.function(
     { params, results: [] },
@@ -16,5 +19,11 @@ export function reduceOn(memory: WasmMemory): WasmFunction {
     },
     "reduce",
   );
-  return instantiate<{ readonly reduce: WasmFunction }>(compileModule(module.encode()), memory).reduce;
+}
+
+/** @returns `ReduceExports.reduce` on this memory */
+export function reduceOn(memory: WasmMemory): WasmFunction {
+  const module = new ModuleBuilder();
+  addReduce(module, addReduceKernels(module));
+  return instantiate<ReduceExports>(compileModule(module.encode()), memory).reduce;
 }
