@@ -16,11 +16,20 @@ export {
   logsSelection,
   type StoredPlan,
 } from "./choices.ts";
+export {
+  choiceFor,
+  knownPlanOf,
+  planCallOf,
+  SERVED_OPINION,
+} from "./chosen-plan.ts";
+export { type Carriage, carriageOf, isCarriedAsIs, scalarOf } from "./cpu/carriage.ts";
 export { type FarBuffers, FarRun } from "./cpu/far-run.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";
 export { buildExecutor, type ExecutorExports } from "./cpu/module.ts";
+export { type BufferHost, PlanBuffers } from "./cpu/plan-buffers.ts";
 export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
 export { reductionDepth } from "./cpu/reduction-depth.ts";
+export { strandLines } from "./cpu/strand-lines.ts";
 export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
 export type { ServingPlan } from "./library-plans.ts";
 export { loadEarly } from "./load-early.ts";

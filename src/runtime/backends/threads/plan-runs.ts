@@ -2,7 +2,7 @@
  * Plans on a group of threads: what the members of a group share of a plan (counters, where each one's scratch lies), and
  * this rank's prepared plans. A shared block is found by a key, the first to come makes it, the last to let go frees it.
  */
-import { bodyOf, type ExecutionPlan, formatOp, type Op, type SimpleOp } from "../../../authoring/plan/index.ts";
+import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import type { DType } from "../../../core/index.ts";
 import {
   COUNTER_BYTES,
@@ -11,6 +11,7 @@ import {
   PreparedPlan,
   REACHES,
   type Reach,
+  strandLines,
   strandPositions,
 } from "../../executor/internal.ts";
 import type { Heap } from "./heap.ts";
@@ -252,24 +253,8 @@ export class PlanRuns {
     const layout = blockLayout(plan);
     const context = heap.words(block + layout.sizeBytes)[(block + layout.contexts) / 4 + rank]! >>> 0;
     if (context === 0) return [];
-    return strandPositions(heap.words(context + PAGE_BYTES), context).flatMap(({ strand, op, body }) => {
-      if (op === undefined) return [];
-      const outer = plan.ranks[rank]?.strands[strand]?.ops[op];
-      const inner = outer?.kind === "pipeline" && body !== undefined ? outer.body[body] : outer;
-      if (inner === undefined) return [`strand ${strand} at its end`];
-      const line = lineOf(plan, plan.ranks[rank]?.strands[strand]?.ops ?? [], op, inner);
-      return [`strand ${strand} at op ${op}, ${formatOp(inner)}${line}`];
-    });
+    return strandLines(plan, rank, strandPositions(heap.words(context + PAGE_BYTES), context));
   }
-}
-
-/** The program's line of an operation. What the compiler put in stands before the operation that needs it. */
-function lineOf(plan: ExecutionPlan, ops: readonly Op[], at: number, op: SimpleOp | Op): string {
-  const numbered = (list: readonly Op[]) => list.flatMap((one) => bodyOf(one)).find((one) => one.source !== undefined);
-  const found = op.source === undefined ? numbered(ops.slice(at)) : op;
-  const source = plan.sources[found?.source ?? numbered([...ops.slice(0, at)].reverse())?.source ?? -1];
-  if (source === undefined) return "";
-  return ` (${op.source === undefined ? "near " : ""}${source.file}:${source.line}:${source.column})`;
 }
 
 /** The words by which the ranks find a block: two hashes of the name, the plan's own hash, and its length. */

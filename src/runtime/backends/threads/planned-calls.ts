@@ -5,10 +5,16 @@
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { ChoraleError, type DType, type NamedReduceOp } from "../../../core/index.ts";
 import { rolesOf } from "../../comm/index.ts";
-import type { Choice, Choices, ServingPlan } from "../../executor/internal.ts";
+import {
+  type Choice,
+  type Choices,
+  isCarriedAsIs,
+  knownPlanOf,
+  SERVED_OPINION,
+  type ServingPlan,
+} from "../../executor/internal.ts";
 import type { PlanRun, PlanRuns } from "./plan-runs.ts";
-import { isCarriedAsIs, plainExtra, planDetail } from "./plan-work.ts";
-import { knownPlanOf, SERVED_OPINION } from "./served-call.ts";
+import { plainExtra, planDetail } from "./plan-work.ts";
 import type { RunningPlan } from "./threads-work.ts";
 
 /** The group, as far as its plans need it. */

@@ -13,12 +13,13 @@ import {
   type Tensor,
 } from "../../../core/index.ts";
 import { opCode, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import { isCarriedAsIs } from "../../executor/internal.ts";
 import { apart } from "./argument-checks.ts";
 import { FastIssue } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY } from "./move.ts";
 import type { PlanRun } from "./plan-runs.ts";
-import { isCarriedAsIs, plainExtra, planDetail } from "./plan-work.ts";
+import { plainExtra, planDetail } from "./plan-work.ts";
 import { type Arena, ownTensor } from "./storage.ts";
 import type { RunningPlan, ThreadsWork } from "./threads-work.ts";
 

@@ -30,7 +30,7 @@ import {
   type UncheckedOptions,
   type WireOp,
 } from "../../comm/index.ts";
-import type { Choice } from "../../executor/internal.ts";
+import { type Choice, choiceFor, planCallOf } from "../../executor/internal.ts";
 import { FastCollectives } from "./fast-collectives.ts";
 import { EAGER_BYTES } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -38,7 +38,7 @@ import { SLOT } from "./layout.ts";
 import { PairWork } from "./pair-channels.ts";
 import { planWork } from "./plan-work.ts";
 import { RepeatedRuns } from "./repeated-runs.ts";
-import { choiceFor, countChoices, planCallOf } from "./served-call.ts";
+import { countChoices } from "./served-call.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
 import { setCounts, setOperator } from "./work-parameters.ts";

@@ -1,0 +1,76 @@
+/**
+ * From a collective to the plan that was chosen for it, by a table of choices or by the call itself: a call that a plan serves
+ * becomes the same run as `comm.run` makes.
+ */
+import {
+  agreedCount,
+  COLLECTIVE_NAMES,
+  type CollectiveName,
+  overlaps,
+  reportedCount,
+} from "../../collectives/index.ts";
+import { sizeOf } from "../../core/index.ts";
+import { type Operand, type PlanCall, rolesOf, type TensorCall } from "../comm/index.ts";
+import { libraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+import type { Choice, Choices } from "./choices.ts";
+import type { ServingPlan } from "./library-plans.ts";
+
+/** What serves a call, and has to be counted when it is done. @throws InvalidArgumentError for a wrong `algorithm:` */
+export function choiceFor(choices: Choices, { call, algorithm }: TensorCall): Choice | undefined {
+  const op = call.op as CollectiveName;
+  if (!COLLECTIVE_NAMES.includes(op)) return undefined;
+  const bytes = reportedCount(op, call.numRanks, agreedCount(call)) * sizeOf(call.dtype);
+  return algorithm === undefined
+    ? choices.choose(op, call.dtype, bytes)
+    : choices.named(op, call.dtype, bytes, algorithm);
+}
+
+/** By choice, which one group makes for one collective: the plans that served its calls, by root. */
+const serving = new WeakMap<Choice, ServingPlan[]>();
+
+function servingPlanOf(choice: Choice, collective: CollectiveName, numRanks: number, root: number): ServingPlan {
+  const byRoot = serving.get(choice) ?? [];
+  if (byRoot.length === 0) serving.set(choice, byRoot);
+  const { served } = choice;
+  byRoot[root] ??= libraryPlans().servingPlan({ served, collective, numRanks, root }, registeredAlgorithm(served.name));
+  return byRoot[root];
+}
+
+/** The plan that served a choice's calls with this root before, if one did. */
+export function knownPlanOf(choice: Choice, root: number): ServingPlan | undefined {
+  return serving.get(choice)?.[root];
+}
+
+/** What the library's and the program's own algorithms are, in reports: nothing else serves a collective. */
+export const SERVED_OPINION = "which is proved";
+
+/** A call as a run of the plan that was chosen for it. @throws PlanError for an algorithm of the program's own that is wrong */
+export function planCallOf({ call, input, output, outputCount, timeoutMs }: TensorCall, choice: Choice): PlanCall {
+  const { op, dtype, numRanks, root = 0, redop = "sum" } = call;
+  const { plan, hash, endsAlone, worksInPlace } = servingPlanOf(choice, op as CollectiveName, numRanks, root);
+  const { reads, writes, inPlace } = rolesOf(call);
+  const target = writes ? (output ?? (inPlace ? input : undefined)) : undefined;
+  const lies = reads && target !== undefined && overlaps(input.region, target.region);
+  return {
+    kind: "plan",
+    plan,
+    hash,
+    dtype,
+    op: redop,
+    partBytes: agreedCount(call) * sizeOf(dtype),
+    input: reads ? input : undefined,
+    // The plan is the same on all ranks, and out of place: a rank that is not gets its result by way of another buffer.
+    output: lies && !worksInPlace() ? apart(target) : target,
+    inputCount: reads ? input.count : 0,
+    outputCount,
+    shared: undefined,
+    endsAlone,
+    opinion: SERVED_OPINION,
+    timeoutMs,
+  };
+}
+
+/** The same elements as an array that is no tensor of the world: results are copied there. */
+function apart(target: Operand): Operand {
+  return target.tensor === undefined ? target : { ...target, tensor: undefined, array: target.tensor.data };
+}
