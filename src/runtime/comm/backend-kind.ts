@@ -49,6 +49,8 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   readonly isolations: readonly Isolation[];
   /** Why they run in nothing else, as a clause about the backend: `whose ranks ...`. */
   readonly isolationReason?: string;
+  /** Whether calls may name the algorithm that serves them, and run plans of their own. */
+  readonly servesPlans?: true;
   /** Most ranks of a world on any machine. */
   readonly maxRanks: number;
   /** Whether every rank needs a device of its own. */

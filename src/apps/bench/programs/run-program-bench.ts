@@ -69,7 +69,7 @@ export async function benchProgram(options: ProgramBenchOptions): Promise<Progra
   const root = plan.collective.root ?? 0;
   await checkBench({ op, ranks, sizes: options.sizes, backend, dtype, redop, root });
   const kind = await backendKind(backend);
-  if (!Object.hasOwn(kind.options, "choices")) {
+  if (kind.servesPlans !== true) {
     const accepted = "it is measured beside what a backend chooses, and that one does not choose among algorithms";
     throw new UnsupportedError(`bench of a program on ${backend}`, accepted);
   }

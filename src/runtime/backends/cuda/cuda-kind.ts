@@ -60,6 +60,7 @@ function servingOf({ choices }: CudaHandle): Serving {
 export const CUDA_KIND: BackendKind<CudaHandle, CudaOptions> = {
   ...NCCL_KIND,
   name: "cuda",
+  servesPlans: true,
   options: { ...NCCL_KIND.options, choices: isChoices(["shipped"]) },
   createHost: (spec, { choices = machineChoices(), ...options }) => ({
     ...NCCL_KIND.createHost(spec, options),

@@ -10,6 +10,7 @@ export const SHM_KIND: BackendKind<ShmHandle, ShmOptions> = {
   options: THREADS_KIND.options,
   isolations: ["process"],
   isolationReason: "whose ranks are processes; as threads they are the threads backend's",
+  servesPlans: true,
   maxRanks: MAX_RANKS,
   usesDevices: false,
   availableRanks: () => MAX_RANKS,

@@ -51,6 +51,13 @@ export function dissemination({ rank, size }: Place): Strand {
   return rounds;
 }
 
+/** Every rank tells every other, behind all that it has sent there before. */
+export function farewell(place: Place): Schedule {
+  const sends = others(place).map((to) => ({ to, from: EMPTY }));
+  const recvs = others(place).map((from) => ({ from, into: EMPTY }));
+  return single("farewell", [{ sends, recvs, then: NONE }]);
+}
+
 function single(name: string, strand: Strand, scratchBytes = 0, opening?: Strand): Schedule {
   return {
     name,

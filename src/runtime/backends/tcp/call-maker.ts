@@ -1,22 +1,33 @@
 /** Makes calls of what `GroupCommunicator` has checked: buffers, numbers, and what begins each. */
-import { agreedCount, type CollectiveName, reportedCount } from "../../../collectives/index.ts";
+import {
+  agreedCount,
+  COLLECTIVE_NAMES,
+  type CollectiveName,
+  operationInfo,
+  reportedCount,
+} from "../../../collectives/index.ts";
 import { sizeOf, tensor } from "../../../core/index.ts";
 import {
   asTensor,
   type ByteExchange,
   type GroupCall,
   type GroupPlace,
+  hashNumbers,
+  type PlanCall,
   packCall,
   rolesOf,
   type TensorCall,
   type WireOp,
 } from "../../comm/index.ts";
+import { type Choice, Choices, choiceFor, type KernelNames, planCallOf, scalarOf } from "../../executor/internal.ts";
 import { type Arrival, CallSequence, placeOf } from "../../progress/index.ts";
 import { allGather, barrier, equalParts } from "./algorithms.ts";
 import { scheduleOf } from "./choose.ts";
 import { EAGER_BYTES, type GroupKey, LANE } from "./frame.ts";
+import { GroupPlans } from "./group-plans.ts";
 import type { Inbox } from "./inbox.ts";
-import { operatorOf } from "./reducer.ts";
+import type { PlanFrames } from "./plan-frames.ts";
+import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
 import { type CallBuffers, type Carrier, ScheduleRun } from "./schedule-run.ts";
 import type { TcpContext } from "./tcp-context.ts";
@@ -27,12 +38,16 @@ const SECOND_PART = 2 ** 24;
 const SIZE_BYTES = 8;
 
 const NOTHING = new Uint8Array(0);
+/** What serves calls that name no algorithm: the schedules of choose.ts, by size. */
+const KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["socket-kernel"]])) as unknown as KernelNames;
 const NO_BUFFERS: CallBuffers = { input: NOTHING, output: NOTHING, operator: undefined };
 
 export class CallMaker {
   readonly sequence: CallSequence;
-  /** How often each algorithm served, by `collective algorithm`. */
-  readonly choices = new Map<string, number>();
+  readonly plans: GroupPlans;
+  /** How often each schedule served, by `collective schedule`. */
+  readonly #served = new Map<string, number>();
+  readonly #choices: Choices;
   /** Messages that were sent to each member. */
   readonly sent: number[];
   readonly #context: TcpContext;
@@ -40,7 +55,16 @@ export class CallMaker {
   readonly #key: GroupKey;
   readonly #inboxes: readonly (Inbox | undefined)[];
 
-  constructor(context: TcpContext, place: GroupPlace, key: GroupKey, inboxes: readonly (Inbox | undefined)[]) {
+  constructor(
+    context: TcpContext,
+    place: GroupPlace,
+    key: GroupKey,
+    inboxes: readonly (Inbox | undefined)[],
+    frames: PlanFrames,
+  ) {
+    const { backend, group, rank, ranks } = place;
+    this.plans = new GroupPlans(context.planMemory, frames, { rank, size: ranks.length });
+    this.#choices = new Choices({ backend, group, numRanks: ranks.length, topology: "sockets", kernels: KERNELS }, []);
     this.#context = context;
     this.#place = place;
     this.#key = key;
@@ -49,12 +73,20 @@ export class CallMaker {
     this.sent = place.ranks.map(() => 0);
   }
 
-  /** @throws OutOfMemoryError for a result's memory */
+  /** How often each algorithm served, by `collective algorithm`. */
+  get choices(): Readonly<Record<string, number>> {
+    return { ...Object.fromEntries(this.#served), ...this.#choices.counts() };
+  }
+
+  /** @throws OutOfMemoryError for a result's memory, InvalidArgumentError for an algorithm that is none here */
   make(call: GroupCall): CallParts {
     const timeoutMs = call.timeoutMs ?? this.#context.options.timeoutMs;
     if (call.kind === "barrier") return this.#barrier(timeoutMs);
     const { peer } = call.call;
-    return peer === undefined ? this.#collective(call, timeoutMs) : this.#pair(call, peer, timeoutMs);
+    if (peer !== undefined) return this.#pair(call, peer, timeoutMs);
+    const choice = call.algorithm === undefined ? undefined : choiceFor(this.#choices, call);
+    if (choice?.served.kind === "plan") return this.plan(planCallOf(call, choice), { call, choice });
+    return this.#collective(call, timeoutMs);
   }
 
   /** An exchange of bytes: of their sizes first, then of themselves. */
@@ -124,9 +156,9 @@ export class CallMaker {
     const target = output ?? (inPlace ? input : undefined);
     const fresh = writes && target === undefined ? tensor(dtype, [outputCount]) : undefined;
     const result = fresh ?? asTensor(target ?? input);
-    const into = fresh === undefined ? bytesOf((target ?? input).region) : asBytes(fresh.data);
+    const into = fresh === undefined ? viewOf((target ?? input).region) : asBytes(fresh.data);
     const buffers: CallBuffers = {
-      input: reads ? bytesOf(input.region) : NOTHING,
+      input: reads ? viewOf(input.region) : NOTHING,
       output: writes ? into : NOTHING,
       operator: redop === undefined ? undefined : operatorOf(dtype, redop, size),
     };
@@ -146,11 +178,58 @@ export class CallMaker {
       start: (done) => {
         const schedule = scheduleOf(call, { rank: this.#place.rank, size, elementBytes }, part * elementBytes);
         const choice = `${op} ${schedule.name}`;
-        this.choices.set(choice, (this.choices.get(choice) ?? 0) + 1);
+        this.#served.set(choice, (this.#served.get(choice) ?? 0) + 1);
         run(schedule, buffers, 0, done);
       },
       value: () => result,
       drop: run.drop,
+    };
+  }
+
+  /**
+   * A run of a plan. @param as the collective that it serves
+   * @throws InvalidArgumentError, OutOfMemoryError, UnsupportedError
+   */
+  plan(call: PlanCall, as?: { readonly call: TensorCall; readonly choice: Choice }): CallParts {
+    const { plan, hash, dtype, op, partBytes, inputCount, outputCount, input, output, opinion } = call;
+    const running = this.plans.prepare(call);
+    const name = (as?.call.call.op ?? "run") as CollectiveName | "run";
+    const elementBytes = sizeOf(dtype);
+    const count = as === undefined ? partBytes / elementBytes : agreedCount(as.call.call);
+    const redop = name === "run" || operationInfo(name).reduces ? op : undefined;
+    const words = [0, 8].map((at) => Number.parseInt(hash.slice(at, at + 8), 16));
+    const hashed = hashNumbers([...words, scalarOf(op, dtype), Math.floor(count / 2 ** 32)]);
+    const arrival: Arrival = {
+      ...this.sequence.collective(packCall(name, dtype, redop, as?.call.call.root ?? 0), count | 0, hashed),
+      hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
+    };
+    const run = this.#runner(arrival);
+    const uses: MemoryUse[] = [];
+    if (input !== undefined) uses.push({ region: input.region, writes: call.shared?.in === "input" });
+    if (output !== undefined) uses.push({ region: output.region, writes: true });
+    return {
+      op: name,
+      arrival,
+      work: this.#work(arrival, name),
+      uses,
+      sizeBytes:
+        name === "run"
+          ? Math.max(inputCount, outputCount) * elementBytes
+          : reportedCount(name, this.#place.ranks.length, count) * elementBytes,
+      timeoutMs: call.timeoutMs ?? this.#context.options.timeoutMs,
+      detail: `, plan ${plan.name ?? ""} (${hash}), ${opinion}`,
+      strands: () => running.strands,
+      start: (done) => {
+        if (as !== undefined) as.choice.calls++;
+        const schedule = (one: Schedule, firstSlot: number, ended: () => void) =>
+          run(one, NO_BUFFERS, firstSlot, ended);
+        running.start(arrival.seq, arrival.print, schedule, done);
+      },
+      value: () => running.finish(),
+      drop: () => {
+        run.drop();
+        running.drop();
+      },
     };
   }
 
@@ -159,7 +238,7 @@ export class CallMaker {
     const arrival = this.sequence.of(op, dtype, input.count, { peer, outsideBatch: true });
     const { print, seq } = arrival;
     const name = { group: this.#key, lane: LANE.pair, seq, slot: 0 };
-    const bytes = bytesOf(input.region);
+    const bytes = viewOf(input.region);
     const isSend = op === "send";
     if (isSend) this.sent[peer] = seq + 1;
     const start = (done: () => void) => {
@@ -211,10 +290,6 @@ export class CallMaker {
     };
     return Object.assign(run, { drop: () => current?.end() });
   }
-}
-
-function bytesOf({ storage, byteOffset, sizeBytes }: TensorCall["input"]["region"]): Uint8Array {
-  return new Uint8Array(storage as ArrayBuffer, byteOffset, sizeBytes);
 }
 
 function asBytes(array: ArrayBufferView): Uint8Array {

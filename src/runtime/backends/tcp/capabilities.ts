@@ -13,7 +13,7 @@ export const TCP_CAPABILITIES: Capabilities = Object.freeze({
   reduceOps: Object.fromEntries(
     DTYPE_NAMES.map((dtype) => [dtype, [...REDUCE_OPS.filter((op) => isLegal(op, dtype)), "preMulSum" as const]]),
   ),
-  operations: [...OPERATION_NAMES, "broadcast_object", "gather_objects", "batch", "split", "shrink"],
+  operations: [...OPERATION_NAMES, "broadcast_object", "gather_objects", "batch", "split", "shrink", "run"],
   deviceTensors: false,
   hostTensors: true,
   maxRanks: MAX_TCP_RANKS,

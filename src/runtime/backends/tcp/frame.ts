@@ -23,6 +23,16 @@ export const KIND = {
   close: 7,
   /** JSON with a signature. */
   control: 8,
+  /** Data for a place of the receiver, in a plan that both run: see plan-frames.ts, as for all that follow. */
+  put: 9,
+  /** The question for data of a place, and its answer. */
+  get: 10,
+  got: 11,
+  /** Raises a counter of the plan. */
+  raise: 12,
+  /** Asks whether all that was put before is there, which the answer says. */
+  fence: 13,
+  fenced: 14,
 } as const;
 export type FrameKind = (typeof KIND)[keyof typeof KIND];
 
@@ -69,12 +79,19 @@ export interface Head extends MessageName {
   readonly offset: number;
   readonly total: number;
   readonly print: Print;
-  /** Elements that the pair exchanges in an all-to-all of varying sizes; number of messages in `close`. */
+  /** Elements that the pair exchanges in an all-to-all of varying sizes; number of messages in `close`, of a question. */
   readonly extra: number;
 }
 
 const MARK = 0x43480000;
 const KINDS = new Set<number>(Object.values(KIND));
+/** Most bytes of a frame; none of the others. */
+const MAX_BYTES: ReadonlyMap<number, number> = new Map([
+  [KIND.data, MAX_FRAME_BYTES],
+  [KIND.put, MAX_FRAME_BYTES],
+  [KIND.got, MAX_FRAME_BYTES],
+  [KIND.control, MAX_CONTROL_BYTES],
+]);
 
 /** Writes a head at the start of `words`. */
 export function writeHead(words: Int32Array, head: Head): void {
@@ -117,7 +134,7 @@ export function readHead(words: Int32Array, peer: string): Head {
     print: { call: words[11] ?? 0, count: words[12] ?? 0, hash: words[13] ?? 0 },
     extra: wide(words[14], words[15]),
   };
-  const limit = kind === KIND.data ? MAX_FRAME_BYTES : kind === KIND.control ? MAX_CONTROL_BYTES : 0;
+  const limit = MAX_BYTES.get(kind) ?? 0;
   if (head.bytes > limit) throw new FormatError(peer, `sent a frame of ${head.bytes} bytes; expected at most ${limit}`);
   if (head.lane !== LANE.collective && head.lane !== LANE.pair) {
     throw new FormatError(peer, `sent a frame of lane ${head.lane}; expected 0 or 1`);

@@ -112,6 +112,29 @@ export class Link {
     this.#first.write(this.#head, undefined);
   }
 
+  /**
+   * Sends a frame of a plan, on the connection that keeps the order of all of them. The payload must stay as it is until
+   * `done` was called, perhaps before this returns.
+   */
+  plan(
+    kind: FrameKind,
+    name: MessageName,
+    more: { readonly print: Print; readonly offset: number; readonly total: number; readonly extra: number },
+    payload?: Uint8Array,
+    done?: () => void,
+  ): void {
+    if (this.isOver) return;
+    const bytes = payload?.length ?? 0;
+    writeHead(this.#words, this.#headOf(kind, { ...name, ...more }, more.offset, bytes, more.total));
+    if (payload === undefined || bytes > EAGER_BYTES || this.#first.isBlocked) {
+      this.#first.write(this.#head, payload, done);
+      return;
+    }
+    this.#frame.set(payload, HEAD_BYTES);
+    this.#first.write(this.#frame.subarray(0, HEAD_BYTES + bytes), undefined);
+    done?.();
+  }
+
   /** Sends a signed object. */
   control(value: object): void {
     const text = Buffer.from(JSON.stringify(value));

@@ -1,5 +1,5 @@
 /** What a rank has heard of the members of a group: the last call of each, and who has left. */
-import type { RankActivity } from "../../../core/index.ts";
+import { type ChoraleError, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { describeWords } from "../../comm/index.ts";
 import { type Head, LANE, type Print } from "./frame.ts";
 import type { PendingCall } from "./tcp-work.ts";
@@ -58,8 +58,9 @@ export class MemberNews {
   }
 
   /** Which members have come to a call, as far as this rank has heard, and what each did last. */
-  activity({ parts: { arrival } }: PendingCall): readonly RankActivity[] {
-    const { lane, seq } = arrival;
+  activity({ state, parts }: PendingCall): readonly RankActivity[] {
+    const { lane, seq } = parts.arrival;
+    const strands = state === "running" ? (parts.strands?.() ?? []) : [];
     return this.#ranks.map((rank, member) => {
       const isMe = member === this.#me;
       const heard = isMe ? this.last : this.#heard[member];
@@ -67,7 +68,8 @@ export class MemberNews {
         heard === undefined ? {} : { lastOp: describeWords(heard.call, heard.count >>> 0), lastSeq: heard.seq - 1 };
       const arrived = isMe || (lane.kind === "collective" ? (heard?.seq ?? 0) >= seq : member !== lane.peer);
       const waitsIn = arrived ? undefined : this.#elsewhere[member];
-      return { rank, arrived, ...last, ...(waitsIn === undefined ? {} : { waitsIn }) };
+      const stands = isMe && strands.length > 0 ? { strands } : {};
+      return { rank, arrived, ...last, ...(waitsIn === undefined ? {} : { waitsIn }), ...stands };
     });
   }
 
@@ -84,4 +86,22 @@ export class MemberNews {
     }
     return undefined;
   }
+}
+
+/** Who is late, and what each did last: `still waiting for rank 2 (its last call: barrier() #16)`. */
+export function lateText(activity: readonly RankActivity[]): string {
+  const late = activity.filter(({ arrived }) => !arrived);
+  if (late.length === 0) return "and all ranks have arrived";
+  const last = ({ lastOp, lastSeq, waitsIn }: RankActivity) =>
+    (lastOp === undefined ? "no call yet" : `its last call: ${lastOp} #${lastSeq}`) +
+    (waitsIn === undefined ? "" : `, it waits in ${waitsIn}`);
+  return `still waiting for ${late.map((one) => `rank ${one.rank} (${last(one)})`).join(", ")}`;
+}
+
+/** The deadline of another rank with where this rank's strands stand, which that one cannot know; other errors as they are. */
+export function withStrands(error: ChoraleError, rank: number, strands: readonly string[]): ChoraleError {
+  if (!(error instanceof TimeoutError) || strands.length === 0) return error;
+  const { op, timeoutMs, callSite } = error;
+  const ranks = error.ranks.map((one) => (one.rank === rank ? { ...one, strands } : one));
+  return new TimeoutError(op, timeoutMs, ranks, { callSite });
 }

@@ -3,6 +3,7 @@
  * in their memory, so what peers send is reduced where it arrived; a program's own buffers are staged in blocks that
  * stay in the cache.
  */
+import type { Region } from "../../../collectives/index.ts";
 import {
   DTYPES,
   type DType,
@@ -29,10 +30,11 @@ const CONTEXT_AT = 1024;
 const TABLE_AT = CONTEXT_AT + Math.ceil(CONTEXT.sizeBytes / 64) * 64;
 const STAGED_IN_AT = TABLE_AT + 4 * (MAX_INPUTS + 16);
 const STAGED_OUT_AT = STAGED_IN_AT + BLOCK_BYTES;
-const FIRST_FREE = STAGED_OUT_AT + BLOCK_BYTES;
+/** Blocks are at multiples of their least size. */
+const LEAST_BYTES = 256;
+const FIRST_FREE = Math.ceil((STAGED_OUT_AT + BLOCK_BYTES) / LEAST_BYTES) * LEAST_BYTES;
 /** Of all groups together: schedules bound what they take. */
 const MAX_BYTES = 2 ** 30;
-const LEAST_BYTES = 256;
 
 /** Where a buffer is: an address in the kernels' memory, or a program's own. */
 export type BufferPlace = number | Uint8Array;
@@ -57,18 +59,18 @@ export function operatorOf(dtype: DType, redop: ReduceOp, numRanks: number): Ope
 }
 
 export class Reducer {
-  readonly #memory = newSharedMemory(Math.ceil(FIRST_FREE / PAGE_BYTES), MAX_BYTES / PAGE_BYTES);
-  readonly #reduce = reduceOn(this.#memory);
+  readonly memory = newSharedMemory(Math.ceil(FIRST_FREE / PAGE_BYTES), MAX_BYTES / PAGE_BYTES);
+  readonly #reduce = reduceOn(this.memory);
   /** Free blocks by the power of two of their size. */
   readonly #free = new Map<number, number[]>();
   #end = FIRST_FREE;
   usedBytes = 0;
   peakBytes = 0;
   readonly limitBytes = MAX_BYTES;
-  #table = new Int32Array(this.#memory.buffer, TABLE_AT, MAX_INPUTS + 1);
+  #table = new Int32Array(this.memory.buffer, TABLE_AT, MAX_INPUTS + 1);
 
   constructor() {
-    initContext(this.#memory.buffer, CONTEXT_AT);
+    initContext(this.memory.buffer, CONTEXT_AT);
   }
 
   /** Takes scratch, whose contents are anything. @throws OutOfMemoryError */
@@ -77,10 +79,10 @@ export class Reducer {
     const known = this.#free.get(bytes)?.pop();
     const at = known ?? this.#end;
     if (known === undefined) {
-      const missing = at + bytes - this.#memory.buffer.byteLength;
+      const missing = at + bytes - this.memory.buffer.byteLength;
       if (at + bytes > MAX_BYTES)
         throw new OutOfMemoryError("scratch of collectives", bytes, MAX_BYTES - at, "Use fewer groups at a time.");
-      if (missing > 0) this.#memory.grow(Math.ceil(missing / PAGE_BYTES));
+      if (missing > 0) this.memory.grow(Math.ceil(missing / PAGE_BYTES));
       this.#end = at + bytes;
     }
     this.usedBytes += bytes;
@@ -97,7 +99,7 @@ export class Reducer {
   }
 
   bytes(address: number, sizeBytes: number): Uint8Array {
-    return new Uint8Array(this.#memory.buffer, address, sizeBytes);
+    return new Uint8Array(this.memory.buffer, address, sizeBytes);
   }
 
   /** Combines `inputs`, of which at most one is a program's own, in their order. The output may be an input. */
@@ -108,7 +110,7 @@ export class Reducer {
     sizeBytes: number,
   ): void {
     const kernel = KERNEL_INDEX[dtype][op] as number;
-    if (parameter !== undefined) setParameter(this.#memory.buffer, CONTEXT_AT, dtype, op, parameter);
+    if (parameter !== undefined) setParameter(this.memory.buffer, CONTEXT_AT, dtype, op, parameter);
     const staged = inputs.find((one) => typeof one !== "number") as Uint8Array | undefined;
     const table = this.#table;
     const outAt = TABLE_AT + 4 * inputs.length;
@@ -124,6 +126,11 @@ export class Reducer {
       if (typeof output !== "number") output.set(this.bytes(STAGED_OUT_AT, bytes), from);
     }
   }
+}
+
+/** The bytes of a program's memory. */
+export function viewOf({ storage, byteOffset, sizeBytes }: Region): Uint8Array {
+  return new Uint8Array(storage as ArrayBuffer, byteOffset, sizeBytes);
 }
 
 function blockBytes(sizeBytes: number): number {

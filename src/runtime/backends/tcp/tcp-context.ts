@@ -6,6 +6,7 @@ import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
+import type { PlanMemory } from "./plan-memory.ts";
 import type { Reducer } from "./reducer.ts";
 import type { WorkPump } from "./tcp-work.ts";
 
@@ -25,6 +26,7 @@ export interface TcpRankOptions {
 export interface TcpContext {
   readonly options: TcpRankOptions;
   readonly reducer: Reducer;
+  readonly planMemory: PlanMemory;
   readonly pump: WorkPump;
   /** The way to a rank of the world; `undefined` for this one itself. */
   linkOf(rank: number): Link | undefined;
@@ -47,7 +49,7 @@ export interface FrameTaker {
   readonly ranks: readonly number[];
   /** Says where a frame's payload goes. @throws FormatError */
   begin(member: number, head: Head): Uint8Array | undefined;
-  end(member: number, head: Head): void;
+  end(member: number, head: Head, payload: Uint8Array): void;
   signal(member: number, head: Head): void;
   /** Ends it here: its ranks know, or are told by others. */
   failHere(error: ChoraleError): void;

@@ -5,8 +5,8 @@
 import {
   type ChoraleError,
   InvariantError,
-  type RankActivity,
   RankFailedError,
+  type Tensor,
   TimeoutError,
   traceOfCall,
 } from "../../../core/index.ts";
@@ -25,6 +25,7 @@ import {
   OpCounters,
   opCode,
   type PendingWork,
+  type PlanCall,
   runningTime,
   type SubmittedBatch,
 } from "../../comm/index.ts";
@@ -32,10 +33,12 @@ import { placeOf } from "../../progress/index.ts";
 import { CallMaker } from "./call-maker.ts";
 import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, type Print } from "./frame.ts";
 import { Inbox, type InboxOwner } from "./inbox.ts";
-import { MemberNews } from "./member-news.ts";
+import { lateText, MemberNews, withStrands } from "./member-news.ts";
 import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
+import { PlanFrames } from "./plan-frames.ts";
 import type { FrameTaker, TcpContext } from "./tcp-context.ts";
 import { type CallParts, describeCall, PendingCall, type TcpWork } from "./tcp-work.ts";
+import { untilDelivered } from "./undelivered.ts";
 
 /** After this long it says so to the person who runs the program, ms. */
 const WARN_MS = 5_000;
@@ -50,10 +53,12 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   readonly ranks: readonly number[];
   readonly capabilities;
   readonly strictWork: boolean;
+  readonly takesAlgorithms = true;
   readonly #context: TcpContext;
   readonly #label: string;
   readonly #inboxes: readonly (Inbox | undefined)[];
   readonly #maker: CallMaker;
+  readonly #plans: PlanFrames;
   readonly #news: MemberNews;
   /** What each member was last told of where this rank waits. */
   readonly #toldElsewhere: (string | undefined)[] = [];
@@ -83,7 +88,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       const link = context.linkOf(other);
       return link === undefined ? undefined : new Inbox(member, link, this);
     });
-    this.#maker = new CallMaker(context, this.place, key, this.#inboxes);
+    this.#plans = new PlanFrames(key, this.#inboxes, context.planMemory);
+    this.#maker = new CallMaker(context, this.place, key, this.#inboxes, this.#plans);
     this.#news = new MemberNews(this.ranks, rank);
   }
 
@@ -103,6 +109,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     return { works: made.map((parts) => this.#issue(parts)) };
   }
 
+  run(call: PlanCall): PendingWork<Tensor | undefined> {
+    return this.#issue(this.#maker.plan(call)) as PendingWork<Tensor | undefined>;
+  }
+
   exchange<T>(exchange: ByteExchange<T>): PendingWork<T> {
     return this.#issue(this.#maker.exchange(exchange)) as PendingWork<T>;
   }
@@ -118,7 +128,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     return {
       operations: this.#counters.snapshot(),
       pending: this.#pending.length,
-      choices: Object.fromEntries(this.#maker.choices),
+      choices: this.#maker.choices,
       memory: { usedBytes, peakBytes, limitBytes },
     };
   }
@@ -154,7 +164,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const own = this.#pending.find((call) => call.isCollective && call.parts.arrival.seq === seq);
     if (own === undefined) return error;
     const trace = own.parts.work.trace ?? (own === this.#issuing ? traceOfCall(this.submit) : {});
-    return located(error, this.#context.options.rank, trace);
+    const { rank } = this.#context.options;
+    return located(withStrands(error, rank, own.parts.strands?.() ?? []), rank, trace);
   }
 
   #failIfDue(now: number): void {
@@ -172,6 +183,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       for (const connection of inbox?.link.connections ?? []) connection.letGo(isOurs);
       inbox?.clear();
     }
+    this.#plans.clear();
     const lost = this.#pending;
     this.#pending = [];
     for (const call of lost) {
@@ -191,7 +203,11 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   }
 
   async close(): Promise<{ readonly error: unknown } | undefined> {
-    const undelivered = await this.#deliver();
+    const undelivered = await untilDelivered(this.#context, this.place, () =>
+      this.#cause !== undefined
+        ? -1
+        : this.#inboxes.findIndex((inbox, member) => inbox?.hasLarge === true && !this.#news.hasLeft(member)),
+    );
     const next = this.#maker.sequence.next + 1;
     for (const [member, inbox] of this.#inboxes.entries()) {
       if (inbox === undefined || inbox.link.isOver || this.#cause !== undefined) continue;
@@ -199,30 +215,11 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       inbox.link.signal(KIND.close, name, undefined, 0, this.#maker.sent[member] ?? 0);
     }
     for (const inbox of this.#inboxes) inbox?.clear();
+    this.#maker.plans.close();
     this.#context.retire(this);
     const unseen = this.#failures.find((work) => !work.seen);
     if (unseen !== undefined) return { error: unseen.error };
     return undelivered === undefined ? undefined : { error: undelivered };
-  }
-
-  /** Waits until copies of what was sent have been asked for. */
-  async #deliver(): Promise<ChoraleError | undefined> {
-    const until = runningTime() + this.#context.options.timeoutMs;
-    const waiting = () =>
-      this.#inboxes.findIndex((inbox, member) => inbox?.hasLarge === true && !this.#news.hasLeft(member));
-    for (let member = waiting(); member >= 0 && this.#cause === undefined; member = waiting()) {
-      if (runningTime() > until) {
-        const ranks = [{ rank: this.ranks[member] ?? member, arrived: false }];
-        return new TimeoutError(
-          `closing group ${this.place.group}: a send was not received`,
-          this.#context.options.timeoutMs,
-          ranks,
-        );
-      }
-      this.#context.pump.turn(0);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-    return undefined;
   }
 
   // What arrives.
@@ -231,12 +228,14 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     if (this.#cause !== undefined) return undefined;
     this.#news.hear(member, head);
     if (!this.#comparesWithRunning(member, head)) return undefined;
+    if (head.kind !== KIND.data) return this.#plans.place(member, head);
     return this.#inboxes[member]?.begin(head);
   }
 
-  end(member: number, head: Head): void {
+  end(member: number, head: Head, payload: Uint8Array): void {
     if (this.#cause !== undefined) return;
-    this.#inboxes[member]?.end(head);
+    if (head.kind !== KIND.data) this.#plans.arrived(member, head, payload);
+    else this.#inboxes[member]?.end(head);
   }
 
   signal(member: number, head: Head): void {
@@ -258,6 +257,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     if (!this.#comparesWithRunning(member, head)) return;
     if (head.kind === KIND.grant) this.#inboxes[member]?.grant(head);
     else if (head.kind === KIND.offer) this.#inboxes[member]?.offer(head);
+    else this.#plans.told(member, head);
   }
 
   /** Compares a frame of the collective that runs with this rank's own call. */
@@ -408,7 +408,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
         const { work, timeoutMs } = call.parts;
         const site = work.trace === undefined ? undefined : callSite(work.trace);
         this.#failAt(
-          seqOf(call),
+          call.seq,
           new TimeoutError(this.#nameOf(call), timeoutMs, this.#news.activity(call), { callSite: site }),
         );
         return false;
@@ -418,7 +418,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   }
 
   #nameOf({ parts }: PendingCall): string {
-    return `${parts.op} #${parts.work.seq} of ${this.place.group}`;
+    return `${parts.op} #${parts.work.seq} of ${this.place.group}${parts.detail ?? ""}`;
   }
 
   #tellWaiting(call: PendingCall, now: number): void {
@@ -429,15 +429,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     }
     if (call.hasWarned || waitedMs <= WARN_MS) return;
     call.hasWarned = true;
-    const late = this.#news.activity(call).filter(({ arrived }) => !arrived);
-    const last = ({ lastOp, lastSeq, waitsIn }: RankActivity) =>
-      (lastOp === undefined ? "no call yet" : `its last call: ${lastOp} #${lastSeq}`) +
-      (waitsIn === undefined ? "" : `, it waits in ${waitsIn}`);
-    const who = late.map((one) => `rank ${one.rank} (${last(one)})`).join(", ");
-    const seconds = Math.round(waitedMs / 1000);
-    this.#context.warn(
-      `rank ${this.#context.options.rank} is in ${this.#nameOf(call)} for ${seconds} s, ${late.length === 0 ? "and all ranks have arrived" : `still waiting for ${who}`}`,
-    );
+    const where = `rank ${this.#context.options.rank} is in ${this.#nameOf(call)}`;
+    this.#context.warn(`${where} for ${Math.round(waitedMs / 1000)} s, ${lateText(this.#news.activity(call))}`);
   }
 
   #tellStatus(member: number, kind: typeof KIND.ask | typeof KIND.status): void {
@@ -495,6 +488,3 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     }
   }
 }
-
-/** The number of a collective; 0 of a send or receive. */
-const seqOf = ({ isCollective, parts }: PendingCall): number => (isCollective ? parts.arrival.seq : 0);

@@ -19,6 +19,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   name: "tcp",
   options: { timeoutMs: isDuration, strictWork: isFlag, host: isAddress, connections: isConnections },
   isolations: ["process", "thread"],
+  servesPlans: true,
   maxRanks: MAX_TCP_RANKS,
   usesDevices: false,
   availableRanks: () => MAX_TCP_RANKS,

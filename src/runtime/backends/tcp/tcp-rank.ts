@@ -3,7 +3,7 @@
  * from the event loop or for a thread that waits, and knows which ranks are gone.
  */
 import { createHash } from "node:crypto";
-import { AbortedError, type ChoraleError, RankFailedError } from "../../../core/index.ts";
+import { AbortedError, type ChoraleError, FormatError, RankFailedError } from "../../../core/index.ts";
 import { POLL_BROKEN, POLL_IN, POLL_OUT } from "../../../foreign/native/index.ts";
 import {
   type Communicator,
@@ -18,6 +18,7 @@ import { Connection, type ConnectionListener } from "./connection.ts";
 import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf } from "./frame.ts";
 import { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
+import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
 import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
@@ -51,6 +52,7 @@ interface Orphan {
 export class TcpRank implements TcpContext {
   readonly options: TcpRankOptions;
   readonly reducer = new Reducer();
+  readonly planMemory = new PlanMemory(this.reducer);
   readonly world: GroupCommunicator<TcpGroup>;
   readonly #links: readonly (Link | undefined)[];
   readonly #connections: readonly Connection[];
@@ -157,8 +159,11 @@ export class TcpRank implements TcpContext {
 
   #begin(from: number, head: Head): Uint8Array {
     this.#activeAt = performance.now();
-    if (head.kind !== KIND.data) return head.bytes === 0 ? NOTHING : new Uint8Array(head.bytes);
+    const isPlanned = head.kind === KIND.put || head.kind === KIND.got;
+    if (head.kind !== KIND.data && !isPlanned) return head.bytes === 0 ? NOTHING : new Uint8Array(head.bytes);
     const group = this.#groups.get(keyOf(head.group))?.driver;
+    if (group === undefined && isPlanned && !this.#retired.has(keyOf(head.group)))
+      throw new FormatError(`rank ${from}`, "sent data of a plan to a group that this rank has not opened");
     if (group !== undefined) return group.begin(group.ranks.indexOf(from), head) ?? new Uint8Array(head.bytes);
     const payload = new Uint8Array(head.bytes);
     if (!this.#retired.has(keyOf(head.group))) this.#adrift.add(payload);
@@ -174,7 +179,7 @@ export class TcpRank implements TcpContext {
       const orphan = { from: link.rank, head, payload };
       if (group === undefined) this.#keep(link, orphan);
       else if (wasAdrift) this.#deliver(group, orphan);
-      else if (head.kind === KIND.data) group.end(group.ranks.indexOf(link.rank), head);
+      else if (head.bytes > 0 || head.kind === KIND.data) group.end(group.ranks.indexOf(link.rank), head, payload);
       else group.signal(group.ranks.indexOf(link.rank), head);
       if (group?.failure !== undefined) this.#dropped(link, head);
     }
@@ -206,7 +211,7 @@ export class TcpRank implements TcpContext {
     if (failure !== undefined) group.failFrom(head.seq, errorOf(failure));
     else if (head.kind === KIND.data) {
       group.begin(member, head)?.set(payload);
-      group.end(member, head);
+      group.end(member, head, payload);
     } else group.signal(member, head);
   }
 

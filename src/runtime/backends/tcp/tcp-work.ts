@@ -63,6 +63,10 @@ export interface CallParts {
   readonly uses: readonly MemoryUse[];
   readonly sizeBytes: number;
   readonly timeoutMs: number;
+  /** What reports say of it beside its name. */
+  readonly detail?: string;
+  /** Where its strands stand, of one that runs a plan. */
+  readonly strands?: () => readonly string[];
   /** Begins it; `done` is called once, perhaps before it returns. @throws what fails the group */
   readonly start: (done: () => void) => void;
   /** Makes the result. @throws what fails the group */
@@ -90,6 +94,11 @@ export class PendingCall {
 
   get isCollective(): boolean {
     return this.parts.arrival.lane.kind === "collective";
+  }
+
+  /** The number of a collective; 0 of a send or receive. */
+  get seq(): number {
+    return this.isCollective ? this.parts.arrival.seq : 0;
   }
 
   /** Whether this call must wait for one that was issued earlier. */

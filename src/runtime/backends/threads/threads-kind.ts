@@ -19,6 +19,7 @@ export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
   },
   isolations: ["thread"],
   isolationReason: "whose ranks share the memory of one process",
+  servesPlans: true,
   maxRanks: MAX_RANKS,
   usesDevices: false,
   availableRanks: () => MAX_RANKS,
