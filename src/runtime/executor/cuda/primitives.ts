@@ -66,7 +66,11 @@ __device__ __forceinline__ u32 loadWord(const u32* at) { return *(const volatile
 __device__ __forceinline__ void rest() {}
 __device__ __forceinline__ bool allOfWarp(bool value) { return __all_sync(0xffffffffu, value); }
 // Lines of 128 bytes: stored by eight threads of a warp together, loaded by all of a warp together ("at" may be null).
-__device__ __forceinline__ void storeLine(char* at, uint4 v) { storePacket16(at, v); }
+// The eight come together first: where they diverged before, two stores would let the number arrive before the data.
+__device__ __forceinline__ void storeLine(char* at, uint4 v) {
+  __syncwarp(0xffu << (threadIdx.x & 24u));
+  storePacket16(at, v);
+}
 __device__ __forceinline__ uint4 loadOfLine(const char* at) {
   uint4 v;
   v.x = v.y = v.z = v.w = 0;
