@@ -126,8 +126,20 @@ export class HostRanks {
     return this.launchAll([{ partBytes, buffers }]);
   }
 
-  /** Runs the plan several times, with nothing between a rank's launches. @returns undefined, or what went wrong */
-  launchAll(launches: readonly HostLaunch[]): string | undefined {
+  /** Has launches end at once, those of all ranks. */
+  end(): void {
+    this.view("u32", this.#abort, 4)[0] = 1;
+  }
+
+  /**
+   * Runs the plan several times, with nothing between a rank's launches.
+   * @param running the ranks that do so
+   * @returns undefined, or what went wrong
+   */
+  launchAll(
+    launches: readonly HostLaunch[],
+    running: readonly number[] = this.plan.ranks.map(({ rank }) => rank),
+  ): string | undefined {
     const { kernel, memory, plan } = this;
     const shape = shapeOf(plan);
     const chunks = launches.map(({ partBytes }) => chunkBytesOf(shape, partBytes));
@@ -144,7 +156,7 @@ export class HostRanks {
       this.#sizes = wanted;
     }
     const sizes = this.#sizes;
-    const rows = plan.ranks.map(({ rank }) =>
+    const rows = running.map((rank) =>
       launches.flatMap(({ partBytes, buffers }, i) =>
         launchWords(kernel, {
           rank,
@@ -167,9 +179,9 @@ export class HostRanks {
       rows.length,
       kernel.threads,
       size,
-      ADDRESSES | (-1n << BigInt(size - rows.length)),
+      ADDRESSES | (-1n << BigInt(size - plan.ranks.length)),
     ];
-    const all = [...head, ...rows.flatMap((row, rank) => [kernel.blocks[rank]!, ...row])];
+    const all = [...head, ...rows.flatMap((row, i) => [kernel.blocks[running[i]!]!, ...row])];
     const wrong = this.#kernels.run(
       memory.used,
       all.map((word) => BigInt.asIntN(64, BigInt(word))),

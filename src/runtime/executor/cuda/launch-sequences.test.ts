@@ -89,9 +89,10 @@ function sequence(ranks: HostRanks, random: Random): { launches: HostLaunch[]; w
 }
 
 describe.skipIf(!hasHostCompiler())("launches of changing sizes, one behind the other", () => {
-  const kernels = new HostKernels();
+  const [kernels, endable] = [new HostKernels(), new HostKernels()];
   afterAll(() => {
     kernels.close();
+    endable.close();
   });
 
   it("neither take each other's packets nor overwrite each other's data", { timeout: 120_000 }, () => {
@@ -113,5 +114,20 @@ describe.skipIf(!hasHostCompiler())("launches of changing sizes, one behind the 
       }),
     );
     expect(found).toEqual([]);
+  });
+
+  it("end soon behind one that was ended, though a peer never comes", () => {
+    const plan = library("one-shot-packet-all-reduce", 2);
+    // Fewer turns than a wait takes until it looks for the second time: it may not need them.
+    const own = { dtype: "u32", relaunches: true, endsAlone: true, debugTurns: 100, seed } as const;
+    const ended = [{}, { packets: "lines" } as const].map((options) => {
+      const ranks = new HostRanks(plan, endable, { ...own, ...options });
+      const { launches } = sequence(ranks, new Random(seed));
+      return { ranks, launches };
+    });
+    for (const { ranks, launches } of ended) {
+      ranks.end();
+      expect(ranks.launchAll(launches, [0])).toBe(undefined);
+    }
   });
 });
