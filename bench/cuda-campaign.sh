@@ -4,10 +4,13 @@
 #   bash bench/cuda-campaign.sh OUT INPUTS [seconds] [step...]
 # INPUTS: choices.json, cand-main.json, cand-more.json, cand-bf16.json (bench/cuda-backend.mjs), programs.json.gz
 # (bench/device-programs), plans/ and beside (bench/mscclpp). The table of all steps is printed last; OUT gets log and rows.
+# The step `confirm` stands for those that look for hangs and wrong results, and needs none of INPUTS on hosts that tables are
+# shipped for: bash bench/cuda-campaign.sh OUT . 560 confirm
 set -u
 out=$1 inputs=$2 limit=${3:-560}
 shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
+[ "$steps" = confirm ] && steps="smi soak-long resizes soak-process faults-thread faults conformance-thread"
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
@@ -16,9 +19,17 @@ log=$out/log.txt rows=$out/rows.jsonl
 : >"$log" >"$rows"
 table=""
 main="all_reduce,all_gather,reduce_scatter" more="all_to_all,broadcast,reduce,gather,scatter"
-backend() { node bench/cuda-backend.mjs "$@" --choices "$inputs/choices.json" --json; }
+# A table in the place of the shipped ones.
+given=
+[ -f "$inputs/choices.json" ] && given="--choices $inputs/choices.json"
+# shellcheck disable=SC2086
+backend() { node bench/cuda-backend.mjs "$@" $given --json; }
+# shellcheck disable=SC2086
+soak() { node test/campaigns/device-soak.mjs $given --json "$@"; }
 # This machine's own table, for programs that take none.
 machine() {
+  [ -n "$given" ] || return 0
+  export CHORALE_CHOICES=$1
   node --input-type=module -e 'import { readFileSync } from "node:fs"; const { writeMachineSection } = await import(process.cwd() + "/dist/machine/cost/index.js"); writeMachineSection(process.argv[1], "choices", { chorale: "campaign", date: "2026-11-24", data: JSON.parse(readFileSync(process.argv[2], "utf8")) })' "$1" "$inputs/choices.json"
 }
 run() {
@@ -35,11 +46,14 @@ run() {
   ours) node bench/mscclpp/ours.mjs "$inputs/plans" ;;
   programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --seconds 65 ;;
   programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --seconds 65 ;;
-  soak) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --json --seconds 75 ;;
-  soak-process) node test/campaigns/device-soak.mjs --choices "$inputs/choices.json" --isolation process --graph 2000000 --direct 100000 --racing 100000 --json --seconds 25 ;;
-  faults) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --isolation process --ranks 2 --kills 10 --each 1 --json ;;
-  faults-thread) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
-  conformance-thread) machine "$PWD/machine.json" && CHORALE_CHOICES=$PWD/machine.json node dist/apps/conformance/conformance-command.js --backend cuda --ranks 2 ;;
+  soak) soak --seconds 75 ;;
+  soak-long) soak --seconds 150 ;;
+  soak-process) soak --isolation process --graph 2000000 --direct 100000 --racing 100000 --seconds 25 ;;
+  # shellcheck disable=SC2086
+  resizes) for isolation in thread process; do node bench/cuda-resizes.mjs $isolation $given --json; done ;;
+  faults) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --isolation process --ranks 2 --kills 10 --each 1 --json ;;
+  faults-thread) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
+  conformance-thread) machine "$PWD/machine.json" && node dist/apps/conformance/conformance-command.js --backend cuda --ranks 2 ;;
   conformance) node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
   llama) for b in cuda nccl cuda nccl; do echo "$b"; node bench/gpu-llama.mjs --bench --tp 2 --context 128 --repeats 3 --steps 64 --backend $b; done ;;
   *) echo "no step $1"; return 2 ;;
@@ -50,7 +64,7 @@ left_of() { grep -lsaz "^CHORALE_CAMPAIGN=$$-$1\$" /proc/[0-9]*/environ | cut -d
 limit_of() {
   case $1 in
   smi) echo 10 ;; beside) echo 70 ;; thread | process) echo 110 ;; calls) echo 30 ;; executor) echo 45 ;; ours) echo 60 ;;
-  programs*) echo 105 ;; soak) echo 100 ;; soak-process) echo 50 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
+  programs*) echo 105 ;; soak) echo 100 ;; soak-long) echo 180 ;; soak-process) echo 50 ;; resizes) echo 40 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
   esac
 }
 for step in $steps; do
@@ -62,8 +76,8 @@ for step in $steps; do
   [ "$most" -gt "$left" ] && most=$left
   begin=$SECONDS
   echo "== $step" >>"$log"
-  export -f run backend machine
-  export inputs main more
+  export -f run backend machine soak
+  export inputs given main more
   CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?
   # The shell of a step ends before what it started, and a rank leads a group of its own: what is left spins on the GPUs, and
