@@ -7,7 +7,6 @@ import type { DType } from "../../core/index.ts";
 import type { Device, Family } from "./inventory.ts";
 import { ACCELERATOR_PARTS } from "./parts/accelerators.ts";
 import { AMD_PARTS } from "./parts/amd.ts";
-import { AMD_CARDS } from "./parts/amd-cards.ts";
 import { INTEL_PARTS } from "./parts/intel.ts";
 import { NVIDIA_PARTS } from "./parts/nvidia.ts";
 import { NVIDIA_CARDS } from "./parts/nvidia-cards.ts";
@@ -22,7 +21,6 @@ export const PARTS: readonly Part[] = [
   ...NVIDIA_CARDS,
   ...NVIDIA_PARTS,
   ...AMD_PARTS,
-  ...AMD_CARDS,
   ...INTEL_PARTS,
   ...ACCELERATOR_PARTS,
 ];

@@ -1,6 +1,14 @@
 /** Accelerators that are no GPUs: Gaudi, TPUs, Trainium and Inferentia. Narrower patterns stand first. */
 import { GIB, type Part, partsOf } from "./part.ts";
 
+type TpuRow = readonly [arch: string, memoryGiB: number, GBps: number, bf16: number, i8: number, match: RegExp];
+const TPUS: readonly TpuRow[] = [
+  ["v4", 32, 1228, 275, 275, /^TPU v4$/],
+  ["v5e", 16, 819, 197, 393, /^TPU v5(e| lite)$/],
+  ["v5p", 95, 2765, 459, 918, /^TPU v5p$/],
+  ["v6e", 32, 1640, 918, 1836, /^TPU v6(e| lite)$/],
+];
+
 export const ACCELERATOR_PARTS: readonly Part[] = [
   ...partsOf({ family: "gaudi", vendor: "Intel" }, [
     {
@@ -37,48 +45,18 @@ export const ACCELERATOR_PARTS: readonly Part[] = [
       source: "Habana Gaudi HL-205 data sheet",
     },
   ]),
-  ...partsOf({ family: "tpu", vendor: "Google" }, [
-    {
-      key: "tpu-v4",
-      name: "TPU v4",
-      memoryBytes: 32 * GIB,
-      memoryBandwidthGBps: 1228,
-      peakTflops: { bf16: 275, i8: 275 },
-      arch: "v4",
-      match: /^TPU v4$/,
-      source: "Google Cloud TPU v4 documentation",
-    },
-    {
-      key: "tpu-v5e",
-      name: "TPU v5e",
-      memoryBytes: 16 * GIB,
-      memoryBandwidthGBps: 819,
-      peakTflops: { bf16: 197, i8: 393 },
-      arch: "v5e",
-      match: /^TPU v5(e| lite)$/,
-      source: "Google Cloud TPU v5e documentation",
-    },
-    {
-      key: "tpu-v5p",
-      name: "TPU v5p",
-      memoryBytes: 95 * GIB,
-      memoryBandwidthGBps: 2765,
-      peakTflops: { bf16: 459, i8: 918 },
-      arch: "v5p",
-      match: /^TPU v5p$/,
-      source: "Google Cloud TPU v5p documentation",
-    },
-    {
-      key: "tpu-v6e",
-      name: "TPU v6e",
-      memoryBytes: 32 * GIB,
-      memoryBandwidthGBps: 1640,
-      peakTflops: { bf16: 918, i8: 1836 },
-      arch: "v6e",
-      match: /^TPU v6(e| lite)$/,
-      source: "Google Cloud TPU v6e documentation",
-    },
-  ]),
+  ...TPUS.map(([arch, memoryGiB, memoryBandwidthGBps, bf16, i8, match]) => ({
+    family: "tpu" as const,
+    vendor: "Google",
+    key: `tpu-${arch}`,
+    name: `TPU ${arch}`,
+    memoryBytes: memoryGiB * GIB,
+    memoryBandwidthGBps,
+    peakTflops: { bf16, i8 },
+    arch,
+    match,
+    source: `Google Cloud TPU ${arch} documentation`,
+  })),
   ...partsOf({ family: "neuron", vendor: "AWS" }, [
     {
       key: "trainium1",

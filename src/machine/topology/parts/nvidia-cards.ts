@@ -2,11 +2,18 @@
  * NVIDIA's PCIe cards that people own, in rows: GeForce of ten years, RTX workstation cards, older data-centre cards, and Hopper
  * for China. Dense peaks from the architecture white papers and data sheets; GeForce with f32 accumulation, which halves them.
  */
-import { MIB, type Part } from "./part.ts";
+import { MIB, type Part, peaksOf, type Tflops } from "./part.ts";
 
-/** Dense TFLOP/s of f32, of 16-bit floats, of FP8 and of int8; 0 for what the card does not have. */
-type Tflops = readonly [f32: number, half: number, f8: number, i8: number];
-/** `f64` where it is more than a fraction of f32. */
+/** What does not follow from the rest of a row. The source is a data sheet, `of` the product by another name, unless it is `source`. */
+interface More {
+  /** Where it is more than a fraction of f32. */
+  readonly f64?: number;
+  readonly of?: string;
+  /** Behind the name of the data sheet. */
+  readonly note?: string;
+  readonly source?: string;
+}
+/** The power limit is 0 where none is published. */
 type Row = readonly [
   key: string,
   name: string,
@@ -15,29 +22,23 @@ type Row = readonly [
   tflops: Tflops,
   watts: number,
   match: RegExp,
-  more?: { readonly f64: number },
+  more?: More,
 ];
 
-function cards(arch: string, rows: readonly Row[]): Part[] {
-  return rows.map(([key, name, memoryMiB, memoryBandwidthGBps, [f32, half, f8, i8], powerLimitWatts, match, more]) => ({
+/** NVIDIA's parts of a compute capability. */
+export function cards(arch: string, rows: readonly Row[]): Part[] {
+  return rows.map(([key, name, memoryMiB, memoryBandwidthGBps, tflops, powerLimitWatts, match, more = {}]) => ({
     family: "nvidia-gpu",
     vendor: "NVIDIA",
     key,
     name,
     memoryBytes: memoryMiB * MIB,
     memoryBandwidthGBps,
-    peakTflops: {
-      ...more,
-      f32,
-      ...(half > 0 && { f16: half }),
-      ...(half > 0 && Number(arch) >= 8 && { bf16: half }),
-      ...(f8 > 0 && { f8e4m3: f8, f8e5m2: f8 }),
-      ...(i8 > 0 && { i8 }),
-    },
+    peakTflops: peaksOf(tflops, Number(arch) >= 8, more),
     arch,
-    powerLimitWatts,
+    ...(powerLimitWatts > 0 && { powerLimitWatts }),
     match,
-    source: `NVIDIA ${name.replace(/^NVIDIA /, "")} data sheet`,
+    source: `NVIDIA ${more.source ?? `${more.of ?? name.replace(/^NVIDIA /, "")} data sheet${more.note ?? ""}`}`,
   }));
 }
 

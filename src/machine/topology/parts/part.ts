@@ -27,3 +27,22 @@ type Maker = Pick<Part, "family" | "vendor">;
 /** The parts of one family and vendor. */
 export const partsOf = (maker: Maker, parts: readonly Omit<Part, keyof Maker>[]): Part[] =>
   parts.map((one) => ({ ...maker, ...one }));
+
+/** Dense TFLOP/s of f32, of 16-bit floats, of FP8 and of int8; 0 for what the part does not have. */
+export type Tflops = readonly [f32: number, half: number, f8: number, i8: number];
+
+/** @param more those that do not follow from the four, such as f64 where it is more than a fraction of f32 */
+export function peaksOf(
+  [f32, half, f8, i8]: Tflops,
+  hasBf16: boolean,
+  more: { readonly f64?: number | undefined; readonly bf16?: number | undefined } = {},
+): Part["peakTflops"] {
+  return {
+    ...(more.f64 !== undefined && { f64: more.f64 }),
+    f32,
+    ...(half > 0 && { f16: half }),
+    ...(half > 0 && hasBf16 && { bf16: more.bf16 ?? half }),
+    ...(f8 > 0 && { f8e4m3: f8, f8e5m2: f8 }),
+    ...(i8 > 0 && { i8 }),
+  };
+}
