@@ -31,12 +31,26 @@ describe("models by name", () => {
     ["mlx-community/Qwen3-30B-A3B-8bit", "mlx-8-g64"],
     ["unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "nf4"],
     ["deepseek-ai/DeepSeek-V3", "fp8-block128"],
+    ["llama3.3:70b-instruct-q8_0", "q8_0"],
+    ["gemma3:27b-it-q4_0", "q4_0"],
+    ["gemma3:27b-it-qat", "q4_0"],
+    ["Qwen3-8B-Q4_K_M.gguf", "q4_k_m"],
+    ["hf.co/unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M", "q4_k_m"],
+    ["unsloth/Qwen3-30B-A3B-GGUF:UD-Q4_K_XL", "q4_k_m"],
+    ["unsloth/Qwen3-30B-A3B-GGUF:UD-Q2_K_XL", "q2_k"],
+    ["unsloth/Qwen3-8B-GGUF:BF16", "bf16"],
+    ["amd/Llama-3.3-70B-Instruct-MXFP4-Preview", "mxfp4"],
   ])("%s is in %s", async (name, format) => {
     expect((await loadModel(name)).weightFormat).toBe(format);
   });
 
   it.each([
     ["gemma3:27b", "gemma-3-27b"],
+    ["mixtral:8x7b", "mixtral-8x7b"],
+    ["mistral-small:latest", "mistral-small-24b"],
+    ["openai/gpt-oss-safeguard-20b", "gpt-oss-20b"],
+    ["internlm/internlm2_5-7b-chat", "internlm2.5-7b"],
+    ["nvidia/Llama-3_1-Nemotron-70B", "llama-3.1-70b"],
     ["deepseek r1", "deepseek-r1"],
     ["Llama 3.1 70B Instruct", "llama-3.1-70b"],
     ["qwen 3 32b", "qwen3-32b"],

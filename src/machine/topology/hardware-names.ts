@@ -73,9 +73,15 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   quadrortx6000: "rtx6000-turing",
   quadrortx5000: "rtx5000-turing",
   rtx6000blackwell: "rtx-pro-6000",
+  rtx6000pro: "rtx-pro-6000",
+  rtx6000problackwell: "rtx-pro-6000",
+  rtx6000promaxq: "rtx-pro-6000-max-q",
+  pro6000maxq: "rtx-pro-6000-max-q",
+  h203e: "h20-141",
   "5090mobile": "rtx5090-laptop",
   "4090mobile": "rtx4090-laptop",
   spark: "gb10",
+  dgxspark: "gb10",
   gb10spark: "gb10",
   orinnano: "jetson-orin-nano",
   orinnanosuper: "jetson-orin-nano",
@@ -94,6 +100,7 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   quadrortx8000: "rtx8000",
   w7900: "pro-w7900",
   w7800: "pro-w7800",
+  w780048: "pro-w7800-48",
   w6800: "pro-w6800",
   vii: "radeon-vii",
   aipror9700: "r9700",
@@ -140,7 +147,8 @@ export function partNamed(text: string): Part | undefined {
   // `rtx 3060 12gb`: the size is its own.
   const part = partSpelled(`${sized[1]} ${sized[3]}`);
   const bytes = Number(sized[2]) * 2 ** 30;
-  return part !== undefined && Math.abs(part.memoryBytes / bytes - 1) <= SAME_MEMORY ? part : undefined;
+  const own = part?.installedBytes ?? part?.memoryBytes ?? 0;
+  return Math.abs(own / bytes - 1) <= SAME_MEMORY ? part : undefined;
 }
 
 function partSpelled(text: string): Part | undefined {

@@ -30,8 +30,15 @@ const QUANTIZED: readonly (readonly [RegExp, string, string?])[] = [
   [/[-_]mlx[-_]?(?:4bit|4)?$/, "mlx-4-g64"],
   [/[-_](?:mlx[-_])?([3568])bit(?:[-_]mlx)?$/, "mlx-$1-g64"],
   [/[-_](?:mlx[-_])?4bit(?:[-_]mlx)?$/, "mlx-4-g64"],
-  [/[-_](?:qat[-_])?(?:ud[-_])?(iq[1-4]_[a-z]{1,3}|q[2-8]_(?:[01]|k(?:_[sml])?))(?:[-_]gguf)?$/, "$1"],
-  [/[-_]gguf$/, "q4_k_m", "a GGUF repository holds many files: q4_k_m assumed"],
+  // `Qwen3-8B-Q4_K_M.gguf`, and `Qwen3-8B-GGUF:Q4_K_M` as llama.cpp and Ollama name a file of a repository.
+  [/[-_.](?:gguf[-_])?(?:qat[-_])?(?:ud[-_])?(iq[1-4]_[a-z]{1,3}|q[2-8]_(?:[01]|k(?:_[sml])?))(?:[-_.]gguf)?$/, "$1"],
+  // Unsloth's dynamic mixes, which give some tensors more bits than the mix of the same name.
+  [/[-_.](?:gguf[-_])?ud[-_](q[345])_k_xl(?:[-_.]gguf)?$/, "$1_k_m", "a dynamic mix (UD): $1_k_m assumed"],
+  [/[-_.](?:gguf[-_])?ud[-_](q[26])_k_xl(?:[-_.]gguf)?$/, "$1_k", "a dynamic mix (UD): $1_k assumed"],
+  [/[-_.](?:gguf[-_])?ud[-_](q8)_k_xl(?:[-_.]gguf)?$/, "$1_0", "a dynamic mix (UD): $1_0 assumed"],
+  [/[-_]gguf[-_](b?f16|f32)$/, "$1"],
+  [/[-_.]gguf$/, "q4_k_m", "a GGUF repository holds many files: q4_k_m assumed"],
+  [/[-_]qat$/, "q4_0", "a model trained for quantization: q4_0 assumed"],
   [/[-_](?:int8|8bit)$/, "int8"],
   [/[-_]int4$/, "int4"],
   [/[-_]bf16$/, "bf16"],
@@ -151,6 +158,8 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   "aya-23-35b": "command-r",
   "dbrx-instruct": "dbrx",
   "gpt-oss": "gpt-oss-20b",
+  "gpt-oss-safeguard-20b": "gpt-oss-20b",
+  "gpt-oss-safeguard-120b": "gpt-oss-120b",
   gptj: "gpt-j-6b",
 });
 
@@ -164,8 +173,9 @@ function plainName(text: string): string {
     .replace(/^qwen-(\d)/, "qwen$1")
     .replace(/^(?:meta-|c4ai-)/, "")
     .replace(/^llama-?(\d)/, "llama-$1")
-    .replace(/(\d)_(\d)(?=b(?:-|$)|[-_]nemotron|-\d+b|$)/, "$1.$2")
+    .replace(/:latest$/, "")
     .replace(/:/g, "-")
+    .replace(/(?<![-_.]q)(\d)_(\d)(?=b(?:-|$)|[-_]nemotron|-\d+b|$)/, "$1.$2")
     .replace(/^(olmo-[23])-\d{4}-/, "$1-")
     .replace(/^mixtral-(\d+x\d+b)-v\d\.\d/, "mixtral-$1")
     .replace(/^(qwen\d(?:\.\d)?):?-?/, "$1-")
@@ -191,14 +201,15 @@ const bits = (mask: number) => mask.toString(2).replaceAll("0", "").length;
 
 /** Reads a name. */
 export function readName(text: string): ReadName {
-  let name = plainName(text);
+  // AMD's and NVIDIA's previews of a quantized copy say so last.
+  let name = plainName(text).replace(/((?:nvfp4|fp4|mxfp4|fp8|int4|int8|awq|gptq)(?:[-_]kv)?)[-_]preview$/, "$1");
   let format: string | undefined;
   let assumption: string | undefined;
   for (const [pattern, target, why] of QUANTIZED) {
     const match = pattern.exec(name);
     if (match === null || match.index === 0) continue;
     format = target.replace("$1", match[1] ?? "");
-    assumption = why;
+    assumption = why?.replaceAll("$1", match[1] ?? "");
     name = name.slice(0, match.index);
     break;
   }

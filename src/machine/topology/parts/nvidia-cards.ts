@@ -51,7 +51,17 @@ export const NVIDIA_CARDS: readonly Part[] = [
       1792,
       [125, 503.8, 1007.6, 1007.6],
       600,
-      /RTX PRO 6000 Blackwell(?! Server)/,
+      /RTX PRO 6000 Blackwell(?! (?:Server|Max-Q))/,
+    ],
+    // Its data sheet: 110 TFLOPS in f32 and 3,511 sparse FP4 TOPS at half the power.
+    [
+      "rtx-pro-6000-max-q",
+      "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+      97_887,
+      1792,
+      [110, 438.9, 877.8, 877.8],
+      300,
+      /RTX PRO 6000 Blackwell Max-Q/,
     ],
     [
       "rtx-pro-6000-server",
@@ -215,7 +225,8 @@ export const NVIDIA_CARDS: readonly Part[] = [
     ["gtx1060", "NVIDIA GeForce GTX 1060 6GB", 6144, 192, [4.4, 0, 0, 17.5], 120, /GTX 1060 6GB/],
   ]),
   ...cards("9.0", [
-    ["h20", "NVIDIA H20", 97_871, 4000, [44, 148, 296, 296], 500, /\bH20\b/],
+    ["h20", "NVIDIA H20", 97_871, 4000, [44, 148, 296, 296], 500, /\bH20\b(?!-3e)/],
+    ["h20-141", "NVIDIA H20-3e", 143_771, 4800, [44, 148, 296, 296], 500, /\bH20-3e\b/],
     ["h800", "NVIDIA H800", 81_559, 3350, [67, 989.4, 1978.9, 1978.9], 700, /\bH800\b/],
   ]),
   ...cards("8.0", [

@@ -12,6 +12,8 @@ export interface Part {
   readonly name: string;
   /** As the driver reports it where that is known (H100: 81559 MiB), else the data sheet's. */
   readonly memoryBytes: number;
+  /** What the machine is sold with, where its accelerator may take a part of it alone. */
+  readonly installedBytes?: number;
   readonly memoryBandwidthGBps: number;
   readonly peakTflops: Partial<Record<DType, number>>;
   readonly arch: string;

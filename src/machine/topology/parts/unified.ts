@@ -61,6 +61,7 @@ export const UNIFIED_PARTS: readonly Part[] = [
     key: "strix-halo",
     name: "AMD Radeon 8060S (Ryzen AI Max+ 395)",
     memoryBytes: 96 * GIB,
+    installedBytes: 128 * GIB,
     memoryBandwidthGBps: 256,
     peakTflops: { f32: 29.7, f16: 59.4, bf16: 59.4, i8: 59.4 },
     arch: "gfx1151",
