@@ -11,6 +11,7 @@ import { checkDevices, checkFormat } from "./export/exporter.ts";
 import {
   expandsWeights,
   FP8_TRAINING_DEVICES,
+  hasTables,
   isTiedToHardware,
   lacksBf16,
   servedOptions,
@@ -69,6 +70,31 @@ function unservedProblem(device: Device, { name, gguf }: Workload["format"]): Un
   );
 }
 
+/** Servers that run on a device and serve both formats there. */
+function serversOf(device: PlanDevices | Device, weights: string, kv: string): readonly (typeof SERVERS)[number][] {
+  return SERVERS.filter(
+    (name) =>
+      runsEngine(name, device) &&
+      servesFormat(name, "weights", weights, device) &&
+      servesFormat(name, "kv", kv, device),
+  );
+}
+
+/**
+ * Refuses a KV cache that no engine has beside these weights on a device whose engines are known. Of NVFP4 the hardware alone
+ * is asked: engines get it release by release.
+ */
+function unservedKvProblem(device: Device, { name }: Workload["format"], kv: string): UnsupportedError | undefined {
+  const here = SERVERS.filter((server) => runsEngine(server, device) && servesFormat(server, "weights", name, device));
+  const hasUnits = kv === "nvfp4" && device.family === "nvidia-gpu" && !(Number(device.arch) < 10);
+  if (here.length === 0 || !hasTables(device) || hasUnits || serversOf(device, name, kv).length > 0) return undefined;
+  const options = new Set(here.flatMap((server) => servedOptions(server, "kv", device)));
+  return new UnsupportedError(
+    `a KV cache in ${kv} beside weights in ${name} on ${deviceText(device)} (no engine known here serves them together there)`,
+    `plan with ${[...options].join(", ")}; or with --engine pytorch, where kernels of your own do`,
+  );
+}
+
 /** Why a request cannot be planned on a device: the engine or the hardware lacks what it asks for; undefined where it can. */
 function problemOn(device: Device, workload: Workload): UnsupportedError | undefined {
   const { method, engine, format, kvName, trainPrecision } = workload;
@@ -81,7 +107,7 @@ function problemOn(device: Device, workload: Workload): UnsupportedError | undef
         )
       : undefined;
   }
-  if (engine === undefined) return unservedProblem(device, format);
+  if (engine === undefined) return unservedProblem(device, format) ?? unservedKvProblem(device, format, kvName);
   try {
     checkDevices(engine, hardware, SERVING_ENGINES);
     checkFormat(engine, "weights", format.name, hardware);
@@ -142,7 +168,9 @@ export function engineNotes(plan: ShardingPlan, inventory: Parameters<typeof num
   }
   const target = EXPORT_TARGETS.find((name) => name === engine);
   const problem = target === undefined ? undefined : exportProblem(plan, target, inventory);
-  return target === undefined || problem === undefined
-    ? notes
-    : [...notes, `cannot be exported to ${engineTitle(target)}: ${problem}`];
+  if (target === undefined || problem === undefined) return notes;
+  const others = SERVERS.filter((name) => name !== target && exportProblem(plan, name, inventory) === undefined);
+  const elsewhere =
+    others.length === 0 ? "" : `; another engine can: ${others.map((name) => `--engine ${name}`).join(", ")}`;
+  return [...notes, `cannot be exported to ${engineTitle(target)}: ${problem}${elsewhere}`];
 }

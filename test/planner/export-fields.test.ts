@@ -43,7 +43,11 @@ const FIELDS: Readonly<Record<keyof PlanRequest, readonly Sample[] | string>> = 
   quant: ["f16", "fp8", "awq-4-g128", "gptq-4-g128", "int8", "nf4", "mxfp4", "nvfp4", "q4_k_m"].map((quant) =>
     serving({ quant }),
   ),
-  kv: (["fp8", "f32", "int8", "q8_0", "q4_0", "nvfp4"] as const).map((kv) => serving({ kv })),
+  kv: [
+    ...(["fp8", "f32", "int8", "q8_0", "q4_0"] as const).map((kv) => serving({ kv })),
+    // Hopper has no units for it: only kernels of the user's own.
+    serving({ kv: "nvfp4" }, { engine: "pytorch" }),
+  ],
   train: ["lora", "lora-8", "qlora", "prefix", "dpo", "rlhf", "grpo", "distillation"].map((train) =>
     training({ train }, { zeroStage: 3, checkpointing: "full" }),
   ),

@@ -119,6 +119,26 @@ describe("a plan on devices that an engine does not support", () => {
   });
 
   it.each([
+    ["v100-32gb", { kv: "fp8" }, /a KV cache in fp8 beside weights in bf16 on Tesla V100.*plan with .*--kv f16/],
+    ["h100", { kv: "nvfp4" }, /a KV cache in nvfp4 .* on NVIDIA H100.*plan with --kv bf16, --kv fp8/],
+    ["rtx4090", { quant: "q4_k_m", kv: "fp8" }, /beside weights in q4_k_m on .*4090.*--kv q8_0/],
+    ["rtx4090", { quant: "fp8", kv: "q8_0" }, /a KV cache in q8_0 beside weights in fp8 /],
+    ["m3-max", { quant: "q4_k_m", kv: "fp8" }, /on Apple M3 Max.*--kv q8_0/],
+  ] as const)("on %s, %j is refused: no engine serves the two formats together there", (hardware, more, message) => {
+    const request = { model, inventory: inventory(hardware), contextTokens: 2048, ...more };
+    expect(() => planModel(request)).toThrow(message);
+    expect(planModel({ ...request, engine: "pytorch" }).plans).toHaveLength(1);
+  });
+
+  it("names another engine where the usual one lacks the format of the cache", () => {
+    const request = { model, inventory: inventory("rtx3090"), contextTokens: 2048, kv: "fp8" } as const;
+    const [plan] = planModel(request).plans;
+    expect(plan?.notes.join()).toMatch(/cannot be exported to vLLM .*another engine can: --engine sglang/);
+    expect(planModel({ ...request, engine: "sglang" }).plans[0]?.notes.join()).not.toMatch(/cannot be exported/);
+    expect(planModel({ ...request, inventory: inventory("b200"), kv: "nvfp4" }).plans).toHaveLength(1);
+  });
+
+  it.each([
     ["v100", { quant: "int8" }, "no engine known here serves weights in int8 on Tesla V100"],
     ["v100-32gb", {}, "these GPUs have no bf16: it serves in float16"],
     ["8x v100", { train: "lora", batch: 8 }, "these GPUs have no bf16: it trains in fp16"],

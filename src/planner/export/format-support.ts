@@ -117,6 +117,9 @@ const NARROW_FLOATS = /^(fp8|fp8-block128|mxfp4|nvfp4)$/;
 /** Families whose engines' tables are complete for narrow floats: what they do not list there is not served. */
 const TABLED: ReadonlySet<Family> = new Set(["nvidia-gpu", "amd-gpu", "apple-gpu"]);
 
+/** Says whether the engines' tables name all that is served on a device. */
+export const hasTables = ({ family }: DeviceKind): boolean => TABLED.has(family);
+
 /** Says whether a format cannot be served on a device where no engine lists it. NVFP4 is NVIDIA's own. */
 export const isTiedToHardware = (format: string, { family }: DeviceKind): boolean =>
   (NARROW_FLOATS.test(format) && TABLED.has(family)) || (format === "nvfp4" && family !== "cpu");
