@@ -108,6 +108,11 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     const flags = ["--backend", "tcp", "--nnodes", "2", "--node-rank", "1", "--rdzv", "10.0.0.1:29517"];
     const second = await runCli("launch", "-n", "4", ...flags, "--dry-run", "train.ts");
     expect(second.out).toBe("this is host 1 of 2: 4 ranks, tcp, train.ts; connects to 10.0.0.1:29517\n");
+    const range = (text: string) =>
+      runCli("launch", "-n", "4", ...flags.with(3, text), "--dry-run", "train.ts").then(({ out, err }) => out + err);
+    expect(await range("2:4")).toContain("this is host 1 of 2 to 4: 4 ranks");
+    expect(await range("4:2")).toContain("expected MIN:MAX, with no more hosts at least than at most");
+    expect(await range("0:2")).toContain("expected a number of hosts, MIN:MAX, or env");
   });
 
   it("refuses files that list no hosts, or lines that could be options of ssh", async () => {

@@ -3,7 +3,13 @@ import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { rendezvousSecret, SECRET_VARIABLES } from "../../runtime/rendezvous/internal.ts";
-import { type NodesOptions, nodePlace, nodeRendezvous, packageRoot } from "../../runtime/world/index.ts";
+import {
+  type HostRange,
+  type NodesOptions,
+  nodePlace,
+  nodeRendezvous,
+  packageRoot,
+} from "../../runtime/world/index.ts";
 import { type ListedHost, readHostFile } from "./host-file.ts";
 import { quoted, type RemoteCommand, remoteCommands } from "./remote-launchers.ts";
 
@@ -12,11 +18,12 @@ const MAX_SECRET_CHARS = 4096;
 
 export interface HostFlags {
   readonly n?: number;
-  readonly nnodes?: number | "env";
+  readonly nnodes?: number | HostRange | "env";
   readonly nodeRank?: number | "env";
   readonly rdzv?: string;
   readonly joinTimeout?: number;
   readonly hostTimeout?: number;
+  readonly lastCall?: number;
   readonly hostfile?: string;
   readonly ssh?: string;
   readonly secretStdin?: boolean;
@@ -103,7 +110,8 @@ export function describeHosts(
     count === 1 ? `rank ${from}` : `ranks ${from} to ${from + count - 1}`;
   if (nodes === undefined) return [`this host: ${numbered(0, ranks)}, ${how}`];
   if (listed === undefined) {
-    const { rank, count, rendezvous } = nodes;
+    const { rank, rendezvous } = nodes;
+    const count = typeof nodes.count === "number" ? nodes.count : `${nodes.count.min} to ${nodes.count.max}`;
     const does = rank === 0 ? `listens at ${rendezvous} and supervises all ranks` : `connects to ${rendezvous}`;
     return [`this is host ${rank} of ${count}: ${ranks} rank${ranks === 1 ? "" : "s"}, ${how}; ${does}`];
   }
@@ -169,8 +177,10 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
   return { count, rank, rendezvous, ...timesOf(flags) };
 }
 
-function timesOf({ joinTimeout, hostTimeout }: HostFlags): Pick<NodesOptions, "joinTimeoutMs" | "hostTimeoutMs"> {
+function timesOf(flags: HostFlags): Pick<NodesOptions, "joinTimeoutMs" | "hostTimeoutMs" | "lastCallMs"> {
+  const { joinTimeout, hostTimeout, lastCall } = flags;
   return {
+    ...(lastCall === undefined ? {} : { lastCallMs: lastCall * 1000 }),
     ...(joinTimeout === undefined ? {} : { joinTimeoutMs: joinTimeout * 1000 }),
     ...(hostTimeout === undefined ? {} : { hostTimeoutMs: hostTimeout * 1000 }),
   };

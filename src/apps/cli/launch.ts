@@ -14,6 +14,7 @@ import {
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
   type FailurePolicy,
+  type HostRange,
   ISOLATIONS,
   type Isolation,
   LAUNCH_BACKENDS,
@@ -96,10 +97,19 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
       collect,
     )
-    .option("--nnodes <n>", "number of hosts, or env: what Slurm, Open MPI, MPICH or Kubeflow says", parseNodes)
+    .option(
+      "--nnodes <n>",
+      "number of hosts, MIN:MAX of them, or env: what Slurm, Open MPI, MPICH or Kubeflow says",
+      parseNodes,
+    )
     .option("--node-rank <r>", "number of this host, from 0, or env (of a Kubernetes indexed Job too)", parseNodeRank)
     .option("--rdzv <host:port>", "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT)")
     .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
+    .option(
+      "--last-call <seconds>",
+      "with MIN:MAX hosts: how long further ones are awaited once MIN came (10)",
+      parseDelay,
+    )
     .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
     .addOption(
       new Option("--bind <how>", "CPUs of ranks that are processes: a share each, or a NUMA node's (none)").choices(
@@ -131,6 +141,8 @@ CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 
 what its own ranks print, and all end with the same code:
   host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
   host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts
+With --nnodes MIN:MAX the world begins with the hosts that have come, goes on without those that are lost while MIN are left
+(--on-failure respawn, or shrink), and is formed anew when a host comes, or comes back: scripts need world.rebuild().
 or let ssh do it, from host 0, with chorale, Node and the script at the same places everywhere:
   chorale launch --hostfile hosts.txt --backend tcp train.ts     # lines such as: gpu-1 slots=4`,
     )
@@ -293,10 +305,13 @@ function parseRanks(text: string): number {
   return ranks;
 }
 
-function parseNodes(text: string): number | "env" {
+function parseNodes(text: string): number | HostRange | "env" {
   if (text === "env") return text;
-  if (!/^\d{1,4}$/.test(text) || Number(text) < 1) throw new InvalidOption("expected a number of hosts, or env");
-  return Number(text);
+  const [, min, max] = /^(\d{1,4})(?::(\d{1,4}))?$/.exec(text) ?? [];
+  if (min === undefined || Number(min) < 1) throw new InvalidOption("expected a number of hosts, MIN:MAX, or env");
+  if (max === undefined) return Number(min);
+  if (Number(max) < Number(min)) throw new InvalidOption("expected MIN:MAX, with no more hosts at least than at most");
+  return { min: Number(min), max: Number(max) };
 }
 
 function parseNodeRank(text: string): number | "env" {

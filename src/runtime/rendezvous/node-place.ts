@@ -36,6 +36,12 @@ const STARTERS: readonly NodeVariables[] = [
   { name: "Kubernetes (indexed Job)", node: "JOB_COMPLETION_INDEX" },
 ];
 
+/** The fewest and the most hosts, as torchrun writes them: MIN:MAX. */
+interface NodeRange {
+  readonly min: number;
+  readonly max: number;
+}
+
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
@@ -44,7 +50,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * @throws UnavailableError when nothing says it; InvalidArgumentError for a variable that is no number, or more than one
  *   launcher on this host
  */
-export function nodePlace(env: Environment): { readonly node: number; readonly count: number | undefined } {
+export function nodePlace(env: Environment): { readonly node: number; readonly count: number | NodeRange | undefined } {
   const found = STARTERS.find(({ node }) => env[node] !== undefined && env[node] !== "");
   if (found === undefined) {
     throw new UnavailableError(
@@ -69,7 +75,9 @@ export function nodePlace(env: Environment): { readonly node: number; readonly c
   if (other !== undefined && other !== 0) {
     throw new InvalidArgumentError(found.others ?? "", other, `0: ${name} must start one chorale launch for each host`);
   }
-  return { node: read(found.node) ?? 0, count: read(found.count) };
+  const [, min, max] = /^(\d{1,6}):(\d{1,6})$/.exec(env[found.count ?? ""] ?? "") ?? [];
+  const count = min === undefined ? read(found.count) : { min: Number(min), max: Number(max) };
+  return { node: read(found.node) ?? 0, count };
 }
 
 /** Where the launchers meet, where the starter says it; `undefined` where nothing does. */

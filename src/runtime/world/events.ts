@@ -3,6 +3,7 @@
  * `chorale:world` (node:diagnostics_channel) of the launching process.
  */
 import { channel } from "node:diagnostics_channel";
+import type { ErrorRecord } from "./remote-error.ts";
 
 /** Name of the diagnostics channel on which every world's events are published. */
 export const WORLD_CHANNEL = "chorale:world";
@@ -69,6 +70,33 @@ export type WorldEvent = Common &
 type Distribute<E> = E extends WorldEvent ? Omit<E, "timeMs"> : never;
 /** An event before it has its time. */
 export type NewWorldEvent = Distribute<WorldEvent>;
+
+/** Who is in a generation. */
+export function generationStarted(
+  generation: number,
+  entries: readonly { readonly member: { readonly rank: number }; readonly was?: number }[],
+): Extract<NewWorldEvent, { kind: "generation-started" }> {
+  const ranks = entries.map(({ member: { rank }, was }) => ({ rank, ...(was === undefined ? {} : { was }) }));
+  return { kind: "generation-started", generation, worldSize: entries.length, ranks };
+}
+
+/** How a rank failed. */
+export function rankFailed(
+  generation: number,
+  { rank, error }: { readonly rank: number; readonly error: ErrorRecord },
+  how: "failed" | "evicted",
+): Extract<NewWorldEvent, { kind: "rank-failed" }> {
+  const { message, code, failedRank } = error;
+  return {
+    kind: "rank-failed",
+    generation,
+    rank,
+    how,
+    message,
+    ...(code === undefined ? {} : { code }),
+    ...(failedRank === undefined ? {} : { becauseOfRank: failedRank }),
+  };
+}
 
 /** How a world ended. @param unjoined ranks that ended without having joined it */
 export function worldEnded(

@@ -24,7 +24,7 @@ import type { WorldEvent } from "./events.ts";
 import { sendingFile } from "./function-origin.ts";
 import { serveNode } from "./node-agent.ts";
 import type { WorldEnd } from "./node-link.ts";
-import { type NodesOptions, planNodes } from "./node-options.ts";
+import { type NodePlan, type NodesOptions, planNodes } from "./node-options.ts";
 import type { OutputLine } from "./output.ts";
 import { RankGang } from "./rank-gang.ts";
 import type { RankHost } from "./rank-host.ts";
@@ -154,7 +154,8 @@ export async function runWorld<R, D>(
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
   const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation);
-  const checked = restartPolicy(options, plan === undefined ? ranks : MAX_RANKS);
+  const limits = limitsOf(options, plan);
+  const checked = restartPolicy(limits, plan === undefined ? ranks : MAX_RANKS);
   if (checked.onFailure !== "end" && kind.rebuildRefusal !== undefined) {
     throw new InvalidArgumentError(
       "onFailure",
@@ -182,14 +183,14 @@ export async function runWorld<R, D>(
     }
     if (plan !== undefined) {
       await bundling;
-      remote = await RemoteNodes.gather(plan, signal);
+      remote = await RemoteNodes.gather(plan, ranks, signal);
     }
     const numRanks = ranks + (remote?.numRanks ?? 0);
     checkRanks(kind, numRanks, "ranks of all hosts");
-    const policy = remote === undefined ? checked : restartPolicy(options, numRanks);
+    const policy = remote === undefined ? checked : restartPolicy(limits, numRanks);
     const gang = kind.startTogether === undefined ? undefined : await RankGang.start(kind, ranks, options.env);
     while (hosts.length < ranks) hosts.push(gang?.member(hosts.length) ?? takeHost());
-    hosts.push(...(remote?.start() ?? []));
+    hosts.push(...(remote?.admit() ?? []));
     const module = await bundling;
     // A signal that came meanwhile fires no event any more.
     if (signal?.aborted) throw new AbortedError(String(signal.reason));
@@ -198,14 +199,17 @@ export async function runWorld<R, D>(
     const { graceMs, env, onOutput, onEvent } = options;
     const { backendOptions: given } = options;
     const backendOptions = plan?.across.optionsAt(given ?? {}, remote?.address ?? "") ?? given;
-    const limits = { policy, timeoutMs, graceMs, signal };
     supervisor = new Supervisor({
       ranks: numRanks,
       kind,
       backendOptions,
       isolation,
       worldSecret: plan?.secret,
-      ...limits,
+      policy,
+      timeoutMs,
+      graceMs,
+      signal,
+      hosts: plan?.minCount === undefined ? undefined : remote,
       env,
       onOutput,
       onEvent,
@@ -238,6 +242,19 @@ export async function runWorld<R, D>(
     for (const host of supervisor.reusable()) kind.startTogether === undefined ? giveBack(host) : host.terminate();
     supervisor.close();
   }
+}
+
+/** The limits of rebuilds; where the number of hosts may change, a world is rebuilt unless told otherwise. @throws InvalidArgumentError */
+function limitsOf<R, D>(options: LaunchOptions<R, D>, plan: NodePlan | undefined): RestartOptions {
+  if (plan?.minCount === undefined) return options;
+  if (options.onFailure !== "end") return { onFailure: "respawn", ...definedOf(options) };
+  throw new InvalidArgumentError("onFailure", "end", `"respawn" or "shrink" where the number of hosts may change`);
+}
+
+/** The restart options that were given. */
+function definedOf(options: RestartOptions): RestartOptions {
+  const names = ["onFailure", "restarts", "restartWindowMs", "restartDelayMs", "rebuildTimeoutMs", "minRanks"] as const;
+  return Object.fromEntries(names.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
 }
 
 /** Ranks of several hosts get their world from their launcher, and need no secret. */

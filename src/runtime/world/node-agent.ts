@@ -16,7 +16,7 @@ import { knock, type PeerSocket } from "../rendezvous/index.ts";
 import { recordFlight } from "./flight.ts";
 import type { FromRank, Job, Place } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
-import { introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
+import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { type OutputLine, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
@@ -67,10 +67,11 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
       try {
         return await knock(address, introductionOf(plan), { secret, timeoutMs, names });
       } catch (error) {
-        if (error instanceof InvalidArgumentError) throw error;
+        const isTaken = plan.minCount !== undefined && String(error).includes(IS_TAKEN);
+        if (error instanceof InvalidArgumentError && !isTaken) throw error;
         const { code } = error as { readonly code?: string };
         const text = error instanceof Error ? error.message : String(error);
-        why = error instanceof FormatError ? text : `${REASONS[code ?? ""] ?? text} (${code ?? "no code"})`;
+        why = isTaken || error instanceof FormatError ? text : `${REASONS[code ?? ""] ?? text} (${code ?? "no code"})`;
         if (runningTime() + PAUSE_MS > until) {
           throw new UnavailableError(
             peer,

@@ -25,6 +25,8 @@ export interface RankHost {
   readonly exited: boolean;
   /** Number of the host it runs on; absent for the first, where the supervisor is. */
   readonly node?: number;
+  /** Whether that host is gone. */
+  readonly hostLost?: boolean;
   /** Sets the listener of this rank. A rank that is dead already is reported at once. */
   listen(listener: RankListener | undefined): void;
   /** @throws DOMException `DataCloneError` when the job's data cannot be copied */

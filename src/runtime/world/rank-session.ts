@@ -114,7 +114,11 @@ export class RankSession {
     this.#backend = backend;
     const failed = ({ rank: dead, message }: WorldFailure) =>
       dead < 0 ? new AbortedError(message) : new RankFailedError(dead, generation, new Error(message));
-    bootstrap.onFailure((cause) => store.fail(failed(cause)));
+    bootstrap.onFailure((cause) => {
+      store.fail(failed(cause));
+      // The generation is over though nobody died, so that others can come in: no peer says so to a rank that is alone.
+      if (cause.rank === rank && !this.#failed) backend.fail(rank, cause.message);
+    });
     const world = createWorld(backend, {
       args: this.#job.args,
       data: this.#job.data,

@@ -1,13 +1,14 @@
 /** The supervisor's side of ranks on other hosts: each host's launcher starts them and passes on what they say. */
 import { invariant, UnavailableError } from "../../core/index.ts";
-import { afterRunning } from "../comm/index.ts";
+import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
 import { BaseHost } from "./base-host.ts";
+import type { ElasticHosts } from "./elastic-hosts.ts";
 import { recordFlight, recordsFlight } from "./flight.ts";
 import { PLACE_VARIABLES } from "./generation.ts";
 import type { Place, ToRank } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
-import { introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
+import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { fromErrorRecord } from "./remote-error.ts";
 
 const LOST_EXIT = 1;
@@ -30,6 +31,10 @@ export class RemoteRank extends BaseHost {
 
   get node(): number {
     return this.#owner.node;
+  }
+
+  get hostLost(): boolean {
+    return this.#owner.lost !== undefined;
   }
 
   /** Starts another rank on the same host. @throws UnavailableError when the host is gone */
@@ -96,6 +101,10 @@ class RemoteNode {
   /** Number of ranks that it was asked to start; `undefined` before it has said so. */
   get numRanks(): number | undefined {
     return this.#numRanks;
+  }
+  /** Whether it can have ranks: it has said how many, and is not lost. */
+  get isHere(): boolean {
+    return this.#numRanks !== undefined && this.#lost === undefined;
   }
   get lost(): string | undefined {
     return this.#lost;
@@ -174,44 +183,86 @@ class RemoteNode {
   }
 }
 
-/** The other hosts of a world, all of which have come. */
-export class RemoteNodes {
+/** The other hosts of a world. Where their number may change, some may come later, or come back. */
+export class RemoteNodes implements ElasticHosts {
   /** The address of this host by which one of them came. */
   readonly address: string;
-  readonly #nodes: readonly RemoteNode[];
+  readonly minHosts: number;
+  readonly waitMs: number;
+  readonly #nodes: Map<number, RemoteNode>;
+  readonly #door: PeerDoor | undefined;
+  /** Those that ranks were started on. */
+  readonly #admitted = new Set<RemoteNode>();
+  #onHost: (node: number) => void = () => {};
 
-  constructor(nodes: readonly RemoteNode[], address: string) {
+  /** @param door at which others may still come */
+  constructor(nodes: Map<number, RemoteNode>, address: string, plan: NodePlan, door: PeerDoor | undefined) {
     this.#nodes = nodes;
     this.address = address;
+    this.minHosts = plan.minCount ?? plan.count;
+    this.waitMs = plan.joinTimeoutMs;
+    this.#door = door;
   }
 
   get numRanks(): number {
-    return this.#nodes.reduce((sum, { numRanks = 0 }) => sum + numRanks, 0);
+    return this.#here().reduce((sum, { numRanks = 0 }) => sum + numRanks, 0);
   }
 
-  /** Starts their ranks, in the order of hosts. @throws UnavailableError when a host is gone already */
-  start(): RemoteRank[] {
-    return this.#nodes.flatMap((node) => Array.from({ length: node.numRanks ?? 0 }, () => node.start()));
+  get numHosts(): number {
+    return 1 + this.#here().length;
+  }
+
+  get hasWaiting(): boolean {
+    return this.#here().some((node) => !this.#admitted.has(node));
+  }
+
+  listen(onHost: (node: number) => void): void {
+    this.#onHost = onHost;
+  }
+
+  /** Hears of a host that came when the world had begun. @param ownRanks of the first host */
+  came(node: RemoteNode, ownRanks: number): void {
+    const numRanks = ownRanks + this.numRanks;
+    if (numRanks <= MAX_HOST_RANKS) {
+      this.#onHost(node.node);
+      return;
+    }
+    const message = `with it the world would have ${numRanks} ranks, and at most ${MAX_HOST_RANKS} can be`;
+    void node.end({ error: { name: "Error", message, stack: "" }, generation: 0 });
+    this.#nodes.delete(node.node);
+  }
+
+  /** Starts the ranks of hosts that have none, in the order of hosts. @throws UnavailableError when a host is gone already */
+  admit(): RemoteRank[] {
+    const fresh = this.#here().filter((node) => !this.#admitted.has(node));
+    for (const node of fresh) this.#admitted.add(node);
+    return fresh.flatMap((node) => Array.from({ length: node.numRanks ?? 0 }, () => node.start()));
   }
 
   /** Tells them that the world is over, and how. */
   async end(failure?: WorldEnd): Promise<void> {
-    await Promise.all(this.#nodes.map((node) => node.end(failure)));
+    this.#door?.close();
+    await Promise.all([...this.#nodes.values()].map((node) => node.end(failure)));
+  }
+
+  #here(): RemoteNode[] {
+    return [...this.#nodes.values()].filter(({ isHere }) => isHere).sort((a, b) => a.node - b.node);
   }
 
   /**
-   * Listens until every other host has come.
+   * Listens until every other host has come; where their number may change, until enough have, and the others had their time.
+   * @param ownRanks of this host
    * @throws UnavailableError when the address cannot be listened on, or naming the hosts that did not come in time
    */
-  static async gather(plan: NodePlan, signal?: AbortSignal): Promise<RemoteNodes> {
+  static async gather(plan: NodePlan, ownRanks: number, signal?: AbortSignal): Promise<RemoteNodes> {
     const { address, secret, count, joinTimeoutMs } = plan;
-    const own = introductionOf(plan);
+    const minCount = plan.minCount ?? count;
+    const mine = introductionOf(plan);
     const nodes = new Map<number, RemoteNode>();
     const missing = () => {
-      const has = (node: number) => nodes.get(node)?.numRanks !== undefined && nodes.get(node)?.lost === undefined;
-      return Array.from({ length: count - 1 }, (_, i) => i + 1).filter((node) => !has(node));
+      return Array.from({ length: count - 1 }, (_, i) => i + 1).filter((node) => nodes.get(node)?.isHere !== true);
     };
-    let look = () => {};
+    let look: (node?: RemoteNode) => void = () => {};
     const door = await PeerDoor.open({
       secret,
       ...address,
@@ -219,22 +270,23 @@ export class RemoteNodes {
       caller: "host",
       refuse: (theirs) => {
         const taken = nodes.get(theirs.from);
-        if (theirs.version !== own.version) return `it runs ${theirs.version}, and host 0 ${own.version}`;
+        if (theirs.version !== mine.version) return `it runs ${theirs.version}, and host 0 ${mine.version}`;
         if (theirs.worldSize !== count) return `it was told of ${theirs.worldSize} hosts, and host 0 of ${count}`;
         if (theirs.from < 1 || theirs.from >= count) return `host numbers go from 1 to ${count - 1}`;
-        return taken !== undefined && taken.lost === undefined ? `host ${theirs.from} has come already` : undefined;
+        return taken !== undefined && taken.lost === undefined ? `host ${theirs.from} ${IS_TAKEN}` : undefined;
       },
-      welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, () => look())),
+      welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, (node) => look(node))),
     });
     const where = `${address.host}:${door.port}`;
     if (plan.onListening !== undefined) plan.onListening(door.port);
     else if (address.port === 0) process.stderr.write(`chorale: the rendezvous is at ${where}\n`);
-    const words = () => `waiting at ${where} for ${describeHosts(missing())} of ${count}${describeRefusals(door)}`;
+    const all = minCount < count ? `${minCount} to ${count}` : `${count}`;
+    const words = () => `waiting at ${where} for ${describeHosts(missing())} of ${all}${describeRefusals(door)}`;
     const patience = sayWhenLong(words);
     try {
       await new Promise<void>((resolve, reject) => {
         const timer = afterRunning(joinTimeoutMs, () => {
-          const why = `${describeHosts(missing())} of ${count} did not come to ${where} within ${joinTimeoutMs / 1000} s${describeRefusals(door)}`;
+          const why = `${describeHosts(missing())} of ${all} did not come to ${where} within ${joinTimeoutMs / 1000} s${describeRefusals(door)}`;
           const how =
             "Run the same command there with its own --node-rank, and see that a firewall lets it reach that port.";
           settle(() => reject(new UnavailableError("the world", why, how)));
@@ -242,11 +294,20 @@ export class RemoteNodes {
         const onAbort = () => settle(() => reject(signal?.reason));
         const settle = (then: () => void) => {
           timer.cancel();
+          lastCall?.cancel();
           signal?.removeEventListener("abort", onAbort);
           then();
         };
+        let lastCall: RunningTimer | undefined;
+        const isEnough = () => count - missing().length >= minCount;
         look = () => {
           if (missing().length === 0) settle(resolve);
+          else if (isEnough()) {
+            lastCall ??= afterRunning(plan.lastCallMs, () => {
+              lastCall = undefined;
+              if (isEnough()) settle(resolve);
+            });
+          }
         };
         signal?.addEventListener("abort", onAbort);
         look();
@@ -254,16 +315,19 @@ export class RemoteNodes {
     } catch (error) {
       const record = { name: "Error", message: `host 0 gave up: ${(error as Error)?.message ?? error}`, stack: "" };
       for (const node of nodes.values()) void node.end({ error: record, generation: 0 });
+      door.close();
       throw error;
     } finally {
       clearTimeout(patience);
-      door.close();
     }
-    const sorted = [...nodes.values()].sort((a, b) => a.node - b.node);
     const isWildcard = address.host === "0.0.0.0" || address.host === "::";
-    const [first] = sorted;
-    invariant(first !== undefined || count === 1, "every other host has come");
-    return new RemoteNodes(sorted, isWildcard ? (first?.localAddress ?? "127.0.0.1") : address.host);
+    const [first] = [...nodes.values()];
+    invariant(first !== undefined || minCount === 1, "enough hosts have come");
+    const own = isWildcard ? (first?.localAddress ?? "127.0.0.1") : address.host;
+    if (plan.minCount === undefined) door.close();
+    const remote = new RemoteNodes(nodes, own, plan, plan.minCount === undefined ? undefined : door);
+    look = (node) => node !== undefined && remote.came(node, ownRanks);
+    return remote;
   }
 }
 

@@ -249,6 +249,8 @@ describe("what several hosts are refused with", () => {
 describe("what starters say of hosts", () => {
   it("is read from their variables", () => {
     expect(nodePlace({ PET_NODE_RANK: "1", PET_NNODES: "4" })).toEqual({ node: 1, count: 4 });
+    expect(nodePlace({ PET_NODE_RANK: "1", PET_NNODES: "2:4" })).toEqual({ node: 1, count: { min: 2, max: 4 } });
+    expect(() => nodePlace({ PET_NODE_RANK: "1", PET_NNODES: "2:" })).toThrow(InvalidArgumentError);
     const slurm = { SLURM_PROCID: "2", SLURM_STEP_NUM_TASKS: "3", SLURM_STEP_TASKS_PER_NODE: "1(x3)" };
     expect(nodePlace(slurm)).toEqual({ node: 2, count: 3 });
     expect(() => nodePlace({ ...slurm, SLURM_STEP_TASKS_PER_NODE: "4(x3)" })).toThrow(

@@ -11,11 +11,12 @@
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
 import { ValueStore } from "../rendezvous/internal.ts";
-import { eventSink, type NewWorldEvent, worldEnded } from "./events.ts";
+import { HostCount } from "./elastic-hosts.ts";
+import { eventSink, generationStarted, type NewWorldEvent, rankFailed, worldEnded } from "./events.ts";
 import { failureError, Generation, hasFinished, isSurvivor, type Member, placeOf } from "./generation.ts";
 import { KilledRankResources } from "./killed-rank-resources.ts";
 import type { FromRank } from "./messages.ts";
-import { type Entry, fillPlaces } from "./next-places.ts";
+import { type Entry, formNext } from "./next-places.ts";
 import { linesOf, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
@@ -32,7 +33,6 @@ const LEAVE_MS = 500;
 const EVICTION_MS = 5_000;
 /** How long the report of a failure may take to come here, after its consequences did, ms. */
 const HEARSAY_MS = 100;
-/** Generation 0 is private memory's. */
 const FIRST_GENERATION = 1;
 
 export class Supervisor {
@@ -41,6 +41,7 @@ export class Supervisor {
   readonly #emit: (event: NewWorldEvent) => void;
   readonly #graceMs: number;
   readonly #timers = new Timers();
+  readonly #hostCount: HostCount;
   /** Hosts whose programs returned with timers or the like still there. */
   readonly #unfinished = new Set<RankHost>();
   readonly #unjoined = new Set<number>();
@@ -68,6 +69,7 @@ export class Supervisor {
     this.#budget = new RestartBudget(spec.policy);
     this.#emit = eventSink(spec.onEvent);
     this.#graceMs = spec.graceMs ?? DEFAULT_GRACE_MS;
+    this.#hostCount = new HostCount(spec.hosts, this.#timers);
     this.#finished = new Promise((resolve) => {
       this.#finish = resolve;
     });
@@ -84,6 +86,7 @@ export class Supervisor {
       generation,
       members.map((member) => ({ member })),
     );
+    this.#hostCount.listen(() => this.#grow());
   }
 
   /**
@@ -147,6 +150,7 @@ export class Supervisor {
   /** Makes a generation the current one, and tells each rank its place. */
   #enter(generation: Generation, entries: readonly Entry[]): void {
     const { env, job, kind, policy } = this.#spec;
+    const rebuild = rebuildTerms(policy, EVICTION_MS + this.#hostCount.waitMs, kind.rebuildRefusal);
     this.#current = generation;
     this.#store.restart();
     const emit = outputSink(this.#spec.onOutput, (error) => this.#end(error));
@@ -163,14 +167,9 @@ export class Supervisor {
     for (const { member, was } of entries) {
       const place = placeOf(member, env);
       if (was !== undefined) member.host.send({ kind: "rebuilt", place });
-      else member.host.run({ ...job, ...place, rebuild: rebuildTerms(policy, EVICTION_MS, kind.rebuildRefusal) });
+      else member.host.run({ ...job, ...place, rebuild });
     }
-    this.#emit({
-      kind: "generation-started",
-      generation: generation.number,
-      worldSize: entries.length,
-      ranks: entries.map(({ member, was }) => ({ rank: member.rank, ...(was === undefined ? {} : { was }) })),
-    });
+    this.#emit(generationStarted(generation.number, entries));
   }
 
   #onMessage(member: Member, message: FromRank): void {
@@ -207,6 +206,7 @@ export class Supervisor {
           const durationMs = performance.now() - generation.sinceMs;
           const worldSize = generation.members.length;
           this.#emit({ kind: "generation-ready", generation: generation.number, worldSize, durationMs });
+          if (this.#hostCount.hasWaiting) this.#grow();
         }
         return;
       case "rebuild":
@@ -266,15 +266,7 @@ export class Supervisor {
     if (member.failed || this.#ended !== undefined || generation !== this.#current) return;
     member.failed = true;
     generation.failures.push({ rank, error });
-    this.#emit({
-      kind: "rank-failed",
-      generation: generation.number,
-      rank,
-      how,
-      message: error.message,
-      ...(error.code === undefined ? {} : { code: error.code }),
-      ...(error.failedRank === undefined ? {} : { becauseOfRank: error.failedRank }),
-    });
+    this.#emit(rankFailed(generation.number, { rank, error }, how));
     const record = this.#record(generation);
     const text = `${error.name}: ${error.message}`;
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
@@ -309,13 +301,27 @@ export class Supervisor {
     generation.store.fail({ rank, message: cause });
   }
 
-  /** Waits for the survivors, from the first reason to do so on. */
-  #gather(because: string, timeoutMs?: number): void {
+  /** A host has come: the rebuild that is under way takes it in, or one that begins for it; a world that ends does not. */
+  #grow(): void {
+    if (this.#gathering !== undefined) this.#look();
+    this.#hostCount.growSoon(() => {
+      const { members } = this.#current;
+      const isOver = this.#ended !== undefined || this.#refused !== undefined || this.#windingDown;
+      if (isOver || this.#gathering !== undefined || !this.#hostCount.hasWaiting) return;
+      // Before all have attached they cannot rebuild; one that has returned is not run again.
+      if (members.some((member) => !member.attached || hasFinished(member))) return;
+      const because = "another host has come, and the world is formed anew";
+      this.#condemn(this.#current, 0, because);
+      this.#gather(because, undefined, true);
+    });
+  }
+
+  /** Waits for the survivors, from the first reason to do so on. @param isFree it is no failure, and not counted */
+  #gather(because: string, timeoutMs?: number, isFree = false): void {
     if (this.#refused !== undefined) return;
-    const { rebuildTimeoutMs } = this.#spec.policy;
-    const limitMs = Math.min(timeoutMs ?? rebuildTimeoutMs, rebuildTimeoutMs);
+    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, this.#spec.policy.rebuildTimeoutMs);
     if (this.#gathering === undefined) {
-      const taken = this.#budget.take(performance.now());
+      const taken = isFree ? { delayMs: 0 } : this.#budget.take(performance.now());
       if (taken === undefined) {
         // A survivor may ask before its peer's failure is heard of here, which is to be told with the refusal.
         const waitMs = this.#current.failures.length === 0 ? HEARSAY_MS : 0;
@@ -341,6 +347,7 @@ export class Supervisor {
   /** Awaits nobody any more. */
   #disperse(): void {
     this.#gathering?.end();
+    this.#hostCount.end();
     this.#gathering = undefined;
   }
 
@@ -362,6 +369,8 @@ export class Supervisor {
     this.#timers.after(EVICTION_MS, () => {
       if (this.#gathering !== gathering || this.#delaying) return;
       const stuck = this.#missing().map(({ rank }) => rank);
+      // All are here, and hosts are awaited.
+      if (stuck.length === 0) return;
       this.#refuse(`rank ${stuck.join(", ")} could not be ended within ${EVICTION_MS} ms: it is in native code`);
     });
   }
@@ -380,16 +389,15 @@ export class Supervisor {
       return;
     }
     if (this.#missing().length > 0 || this.#delaying) return;
+    if (!this.#hostCount.isEnough((why) => this.#refuse(why))) return;
     const { delayMs } = gathering;
-    if (delayMs <= 0) {
-      this.#rebuild(gathering);
-      return;
-    }
-    this.#delaying = true;
-    this.#timers.after(delayMs, () => {
-      this.#delaying = false;
-      this.#look();
-    });
+    this.#delaying = delayMs > 0;
+    if (!this.#delaying) this.#rebuild(gathering);
+    else
+      this.#timers.after(delayMs, () => {
+        this.#delaying = false;
+        this.#look();
+      });
   }
 
   /** Makes the next generation of those who are here. */
@@ -397,8 +405,7 @@ export class Supervisor {
     const old = this.#current;
     const { policy } = this.#spec;
     const survivors = old.members.filter(isSurvivor);
-    const shrinks = policy.onFailure === "shrink";
-    if (shrinks && survivors.length < policy.minRanks) {
+    if (policy.onFailure === "shrink" && survivors.length < policy.minRanks) {
       const left = survivors.length === 0 ? "no rank is" : `only ${survivors.length} ranks are`;
       this.#refuse(`${left} left, and minRanks is ${policy.minRanks}`);
       return;
@@ -406,17 +413,17 @@ export class Supervisor {
     for (const timer of old.timers.splice(0)) this.#timers.cancel(timer);
     this.#disperse();
     this.#leftovers.add(old, ({ failed, over }) => failed || over);
-    const places = shrinks ? survivors : old.members;
-    let next = old;
     try {
-      next = Generation.of(this.#spec, old.number + 1, places.length, gathering.sinceMs);
-      const replace = (host: RankHost) => this.#newHost(host);
-      const entries = fillPlaces(next, { places, leftovers: this.#leftovers, replace });
+      const { next, entries } = formNext(this.#spec, old, {
+        joined: this.#hostCount.admit(),
+        sinceMs: gathering.sinceMs,
+        leftovers: this.#leftovers,
+        replace: (host) => this.#newHost(host),
+      });
       for (const member of survivors) this.#alive.delete(member);
       old.shared.release();
       this.#enter(next, entries);
     } catch (error) {
-      if (next !== this.#current) next.shared.release();
       this.#refuse(`the next generation could not be started: ${(error as Error).message}`);
     }
   }

@@ -1,5 +1,6 @@
 /** What a supervisor is told: `launch()`'s options, checked and filled in. */
 import type { BackendKind, Isolation } from "../comm/index.ts";
+import type { ElasticHosts } from "./elastic-hosts.ts";
 import type { WorldEvent } from "./events.ts";
 import type { Job, Place } from "./messages.ts";
 import type { OutputLine } from "./output.ts";
@@ -14,6 +15,8 @@ export interface WorldSpec {
   /** The secret that the hosts of the world share, where there are several. */
   readonly worldSecret?: string | undefined;
   readonly policy: RestartPolicy;
+  /** Where the number of hosts may change. */
+  readonly hosts?: ElasticHosts | undefined;
   readonly timeoutMs: number | undefined;
   readonly graceMs: number | undefined;
   readonly signal: AbortSignal | undefined;
