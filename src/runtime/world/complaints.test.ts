@@ -4,7 +4,7 @@
  */
 import { afterAll, describe, expect, it } from "vitest";
 import { RankFailedError } from "../../core/index.ts";
-import type { LaunchOptions } from "./launch.ts";
+import { type LaunchOptions, launch } from "./launch.ts";
 import { closeRankPool, runRanks } from "./run-ranks.ts";
 
 afterAll(() => closeRankPool());
@@ -121,6 +121,14 @@ describe.skipIf(process.platform === "win32")("complaint", () => {
       1,
       expect.objectContaining({ name: "TypeError", message: "the data loader found a file of 0 bytes" }),
     ]);
+  });
+
+  it("13, rank 0 as single point: it dies, and the store, its values and the world of the others go on", async () => {
+    const module = new URL("../../../test/e2e/ranks/storing.ts", import.meta.url);
+    const policy = { onFailure: "shrink", graceMs: 300 } as const;
+    const got = await launch({ ranks: 3, backend: "tcp", isolation: "thread", module, data: { dying: 0 }, ...policy });
+    const told = ["rank 0 failed (generation 1): Error: this rank dies", "ClosedError"];
+    expect(got).toEqual(Array(2).fill([true, told, "step 17", "3", 2]));
   });
 
   it("15, sends that need everybody: two ranks talk first, while the third does something else", async () => {

@@ -168,6 +168,9 @@ describe.skipIf(process.platform !== "linux")("ranks of torchrun on two hosts", 
       FormatError,
     );
     for (const one of [made, adopted]) kind.releaseHost(one);
+    // Ranks listen at the address by which their launcher reached host 0: an interface that is known to work (complaint 11).
+    expect(kind.acrossHosts?.optionsAt({}, "10.1.2.3")).toEqual({ host: "10.1.2.3" });
+    expect(kind.acrossHosts?.optionsAt({ host: "10.9.9.9" } as object, "10.1.2.3")).toEqual({ host: "10.9.9.9" });
 
     const world = JSON.stringify(loadableUrl("runtime/world/index").href);
     const program = `import { joinWorld } from ${world};

@@ -7,7 +7,7 @@ import { storeOf } from "./world.ts";
 describe("the store of a launched world", () => {
   it("counts for all ranks, and outlives a rank and its generation", { timeout: 30_000 }, async () => {
     const module = new URL("../../../test/e2e/ranks/storing.ts", import.meta.url);
-    const got = await launch({ ranks: 3, onFailure: "shrink", module });
+    const got = await launch({ ranks: 3, onFailure: "shrink", module, data: { dying: 1 } });
     const told = ["rank 1 failed (generation 1): Error: this rank dies", "ClosedError"];
     expect(got).toEqual(Array(2).fill([true, told, "step 17", "3", 2]));
   });
