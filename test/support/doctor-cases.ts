@@ -23,6 +23,16 @@ const HEALTHY: GpuFacts = {
   shm: { totalBytes: 2 ** 30, freeBytes: 2 ** 29 },
 };
 
+/** Interfaces of a host with containers; the fast one is down. */
+const NETS = {
+  "/sys/class/net/lo/operstate": "unknown\n",
+  "/sys/class/net/eth0/operstate": "up\n",
+  "/sys/class/net/ib0/operstate": "down\n",
+  "/sys/class/net/docker0/operstate": "up\n",
+  "/sys/class/net/veth1a2b/operstate": "up\n",
+};
+const HCA = { "/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n" };
+
 /** A machine of NVIDIA GPUs on a baseboard, all well but for what `root` says. */
 export function rootOf({
   files = {},
@@ -425,5 +435,51 @@ export const CASES: readonly {
     mend: /Unset it/,
     // Without a GPU nobody reads it.
     good: { gpus: 0, env: { NCCL_DEBUG: "TRACE" } },
+  },
+  {
+    code: "NCCL_VARIABLE",
+    severity: "info",
+    title: "NCCL_HOSTID",
+    bad: { env: { NCCL_HOSTID: "other" } },
+    evidence: /NCCL_HOSTID=other/,
+    mend: /Unset it/,
+    good: { env: { NCCL_HOSTID: "" } },
+  },
+  {
+    code: "NCCL_INTERFACE",
+    severity: "error",
+    title: "NCCL_SOCKET_IFNAME that names nothing here",
+    bad: { env: { NCCL_SOCKET_IFNAME: "=eth" }, files: NETS },
+    evidence: /NCCL_SOCKET_IFNAME==eth/,
+    mend: /\(eth0, ib0\)/,
+    // A beginning is enough.
+    good: { env: { NCCL_SOCKET_IFNAME: "eth" }, files: NETS },
+  },
+  {
+    code: "NCCL_INTERFACE",
+    severity: "warning",
+    title: "NCCL_SOCKET_IFNAME that names a bridge of containers",
+    bad: { env: { NCCL_SOCKET_IFNAME: "docker,veth" }, files: NETS },
+    evidence: /docker,veth/,
+    mend: /reaches the other hosts/,
+    good: { env: { NCCL_SOCKET_IFNAME: "^docker,veth,lo" }, files: NETS },
+  },
+  {
+    code: "NCCL_INTERFACE",
+    severity: "error",
+    title: "NCCL_SOCKET_IFNAME that names an interface that is down, in NCCL's own file",
+    bad: { files: { ...NETS, "/etc/nccl.conf": "NCCL_SOCKET_IFNAME=ib0\n" } },
+    evidence: /\/etc\/nccl.conf: NCCL_SOCKET_IFNAME=ib0/,
+    mend: /Name the beginning/,
+    good: { files: { ...NETS, "/etc/nccl.conf": "NCCL_SOCKET_IFNAME=ib0,eth0\n" } },
+  },
+  {
+    code: "NCCL_INTERFACE",
+    severity: "warning",
+    title: "NCCL_IB_HCA that names no adapter",
+    bad: { env: { NCCL_IB_HCA: "mlx5_2:1" }, files: HCA },
+    evidence: /mlx5_0/,
+    mend: /adapters that are there/,
+    good: { env: { NCCL_IB_HCA: "=mlx5_0:1" }, files: HCA },
   },
 ];

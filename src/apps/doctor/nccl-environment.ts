@@ -4,6 +4,7 @@
  */
 import type { Check } from "./examined-machine.ts";
 import type { Finding } from "./finding.ts";
+import { namedInterfaces } from "./nccl-interfaces.ts";
 
 const MIB = 2 ** 20;
 /** What Docker gives a container. */
@@ -157,6 +158,8 @@ const VARIABLES: readonly Variable[] = [
   ["NCCL_SHM_DISABLE", isOn, "warning", "GPUs without peer access talk over the network instead of shared memory"],
   ["NCCL_IB_DISABLE", isOn, "info", "InfiniBand and RoCE are not used between hosts"],
   ["NCCL_NET_GDR_LEVEL", (v) => /^(LOC|0)$/i.test(v), "info", "adapters do not read GPU memory directly"],
+  ["NCCL_NET", (v) => /^socket$/i.test(v), "info", "InfiniBand, RoCE and network plugins are not used between hosts"],
+  ["NCCL_HOSTID", isSet, "info", "ranks with another value count as on another host: no peer access, no shared memory"],
   ["NCCL_SOCKET_IFNAME", (v) => /^=?lo$/.test(v), "info", "only this host can be reached"],
   ["NCCL_ALGO", isSet, "info", "NCCL does not choose the algorithm by size"],
   ["NCCL_PROTO", isSet, "info", "NCCL does not choose the protocol by size"],
@@ -197,10 +200,21 @@ const variables: Check = async ({ machine: { env, files }, gpus }) => {
   });
 };
 
+const interfaces: Check = async (about) => {
+  const { env, files } = about.machine;
+  const file = configured(await files.readText("/etc/nccl.conf", 65_536));
+  const settingOf = (name: string) => {
+    const value = env[name] ?? file.get(name);
+    return value === undefined ? undefined : { value, where: env[name] === undefined ? "/etc/nccl.conf: " : "" };
+  };
+  return namedInterfaces(settingOf)(about);
+};
+
 export const NCCL_ENVIRONMENT_CHECKS: readonly Check[] = [
   sharedMemory,
   lockedMemory,
   ranksPerGpu,
   separateContainers,
   variables,
+  interfaces,
 ];
