@@ -1,7 +1,9 @@
 /**
- * The allocator of a world's shared memory: first fit over a list of free blocks sorted by address, neighbours merged,
- * the last one given back to the untouched top. All ranks share it under one lock, so memory that one rank frees
- * serves every other. Blocks are aligned to 128 bytes, and have a header of as many before them.
+ * The allocator of a world's shared memory: lists of free blocks by classes of sizes (powers of two), neighbours merged by the sizes
+ * in their headers (boundary tags; Knuth, The Art of Computer Programming 1, 2.5), the last one given back to the untouched
+ * top. All ranks share it under one lock, so memory that one rank frees serves every other, and each change takes a few steps
+ * however many blocks there are: garbage collection frees tensors by the ten thousand. Blocks are aligned to 128 bytes, and
+ * have a header of as many before them.
  */
 import { InvariantError, OutOfMemoryError } from "../../../core/index.ts";
 import { runningTime } from "../../comm/index.ts";
@@ -9,14 +11,26 @@ import { PAGE_BYTES, type WasmMemory } from "../../executor/internal.ts";
 import { LINE, WORLD } from "./layout.ts";
 import { type Growth, type SharedWorld, THREAD_WAITING, type WordWaiting } from "./shared-world.ts";
 
-/** Header words: size of the whole block in units of 128 bytes, a mark, the next free block's address. */
+/**
+ * Header words: size of the whole block in units of 128 bytes, a mark, the next and the previous free block of its class, and the
+ * size of the block that lies before it, 0 for the first.
+ */
 const SIZE = 0;
 const MARK = 1;
 const NEXT = 2;
+const PREVIOUS = 3;
+const BEFORE = 4;
+/** Blocks of the size's own class that are looked at; those of higher classes all fit. Before memory runs out, all are. */
+const MAX_LOOKS = 16;
+/** Classes of sizes up to 4 GiB. */
+const NUM_CLASSES = 26;
 const USED = 0x75736564;
 const FREE = 0x66726565;
 /** Memory is grown by at least this much: every growth is told to all threads. */
 const GROWTH_BYTES = 16 * 1024 * 1024;
+
+/** The class of a size in units of LINE: its highest bit. */
+const classOf = (units: number) => 31 - Math.clz32(units);
 
 export class Heap {
   readonly memory: WasmMemory;
@@ -158,104 +172,125 @@ export class Heap {
   }
 
   #take(units: number, bytes: number): { block: number; dirtyUnits: number } {
-    let words = this.words();
-    let previous = 0;
-    let block = words[WORLD.freeList]! >>> 0;
-    while (block !== 0) {
-      const at = this.#header(block);
-      words = this.words();
-      const size = words[at + SIZE]! >>> 0;
-      const next = words[at + NEXT]! >>> 0;
-      if (size >= units) {
-        const rest = size - units;
-        let replacement = next;
-        if (rest > 1) {
-          replacement = block + units;
-          const restAt = this.#header(replacement);
-          this.#write(restAt, rest, FREE, next);
-          this.#write(at, units, USED, 0);
-        } else this.#write(at, size, USED, 0);
-        if (previous === 0) words[WORLD.freeList] = replacement;
-        else words[this.#header(previous) + NEXT] = replacement;
-        this.#account(rest > 1 ? units : size);
-        return { block, dirtyUnits: rest > 1 ? units : size };
-      }
-      previous = block;
-      block = next;
-    }
+    const words = this.#words;
     const top = words[WORLD.heapTop]! >>> 0;
-    const limit = words[WORLD.heapLimit]! >>> 0;
-    if (top + units > limit) this.#refuse(bytes);
+    const isFull = top + units > words[WORLD.heapLimit]! >>> 0;
+    const block = this.#find(units, isFull ? Number.POSITIVE_INFINITY : MAX_LOOKS);
+    if (block !== 0) return { block, dirtyUnits: this.#use(block, units) };
+    if (isFull) this.#refuse(bytes);
+    return this.#takeTop(top, units, bytes);
+  }
+
+  /** A free block of at least `units`, 0 when none is found. */
+  #find(units: number, maxLooks: number): number {
+    const own = classOf(units);
+    for (let list = own; list < NUM_CLASSES; list++) {
+      let block = this.#words[WORLD.freeLists + list]! >>> 0;
+      for (let looks = 0; block !== 0 && looks < maxLooks; looks++) {
+        const at = this.#header(block);
+        if (this.#words[at + SIZE]! >>> 0 >= units) return block;
+        block = this.#words[at + NEXT]! >>> 0;
+      }
+    }
+    return 0;
+  }
+
+  /** Takes a free block; what it has beyond `units` stays free. @returns how much was taken */
+  #use(block: number, units: number): number {
+    this.#unlink(block);
+    const at = this.#header(block);
+    const size = this.#words[at + SIZE]! >>> 0;
+    const rest = size - units;
+    const taken = rest > 1 ? units : size;
+    this.#write(at, taken, USED);
+    if (rest > 1) this.#release(block + units, rest, units);
+    this.#account(taken);
+    return taken;
+  }
+
+  /** Takes memory that is in no block. */
+  #takeTop(top: number, units: number, bytes: number): { block: number; dirtyUnits: number } {
     this.#grow((top + units) * LINE, bytes);
-    words = this.words((top + units) * LINE);
+    const words = this.words((top + units) * LINE);
     words[WORLD.heapTop] = top + units;
     const clean = words[WORLD.highWater]! >>> 0;
     words[WORLD.highWater] = Math.max(clean, top + units);
-    this.#write(this.#header(top), units, USED, 0);
+    const at = this.#header(top);
+    this.#write(at, units, USED);
+    words[at + BEFORE] = words[WORLD.lastUnits]!;
+    words[WORLD.lastUnits] = units;
     this.#account(units);
     return { block: top, dirtyUnits: Math.max(0, Math.min(units, clean - top)) };
   }
 
-  #give(block: number): void {
-    const at = this.#header(block);
-    const words = this.words();
-    if (words[at + MARK] !== USED) throw new InvariantError(`block ${block} is freed twice (this is a bug in chorale)`);
-    let size = words[at + SIZE]! >>> 0;
+  #give(given: number): void {
+    const at = this.#header(given);
+    if (this.#words[at + MARK] !== USED)
+      throw new InvariantError(`block ${given} is freed twice (this is a bug in chorale)`);
+    let block = given;
+    let size = this.#words[at + SIZE]! >>> 0;
+    this.#words[at + MARK] = FREE;
     this.#account(-size);
-    let previous = 0;
-    let next = words[WORLD.freeList]! >>> 0;
-    while (next !== 0 && next < block) {
-      previous = next;
-      next = words[this.#header(next) + NEXT]! >>> 0;
-    }
-    if (next !== 0 && block + size === next) {
+    const next = block + size;
+    if (next < this.#words[WORLD.heapTop]! >>> 0) {
       const nextAt = this.#header(next);
-      size += words[nextAt + SIZE]! >>> 0;
-      next = words[nextAt + NEXT]! >>> 0;
+      if (this.#words[nextAt + MARK] === FREE) {
+        this.#unlink(next);
+        size += this.#words[nextAt + SIZE]! >>> 0;
+      }
     }
-    this.#write(at, size, FREE, next);
-    if (previous === 0) {
-      words[WORLD.freeList] = block;
-      this.#lowerTop(0, block, size);
+    let before = this.#words[at + BEFORE]! >>> 0;
+    if (before > 0) {
+      const previousAt = this.#header(block - before);
+      if (this.#words[previousAt + MARK] === FREE) {
+        block -= before;
+        this.#unlink(block);
+        size += before;
+        before = this.#words[previousAt + BEFORE]! >>> 0;
+      }
+    }
+    this.#release(block, size, before);
+  }
+
+  /** Puts a block, whose neighbours are in use, into its list; the last one goes back to the top. */
+  #release(block: number, size: number, before: number): void {
+    const words = this.#words;
+    if (block + size === words[WORLD.heapTop]! >>> 0) {
+      words[WORLD.heapTop] = block;
+      words[WORLD.lastUnits] = before;
       return;
     }
-    const previousAt = this.#header(previous);
-    const previousSize = words[previousAt + SIZE]! >>> 0;
-    if (previous + previousSize === block) {
-      this.#write(previousAt, previousSize + size, FREE, next);
-      this.#lowerTop(this.#before(previous), previous, previousSize + size);
-    } else {
-      words[previousAt + NEXT] = block;
-      this.#lowerTop(previous, block, size);
-    }
+    const list = WORLD.freeLists + classOf(size);
+    const first = words[list]! >>> 0;
+    this.#write(this.#header(block), size, FREE);
+    this.#set(block, BEFORE, before);
+    this.#set(block, NEXT, first);
+    this.#set(block, PREVIOUS, 0);
+    words[list] = block;
+    if (first !== 0) this.#set(first, PREVIOUS, block);
+    this.#set(block + size, BEFORE, size);
   }
 
-  /** The free block before `block` in the list, 0 when it is the first. */
-  #before(block: number): number {
-    const words = this.words();
-    let previous = 0;
-    let current = words[WORLD.freeList]! >>> 0;
-    while (current !== 0 && current !== block) {
-      previous = current;
-      current = words[this.#header(current) + NEXT]! >>> 0;
-    }
-    return previous;
+  /** Takes a free block out of its list. */
+  #unlink(block: number): void {
+    const at = this.#header(block);
+    // After the header was looked for: that may have made the view longer.
+    const words = this.#words;
+    const [next, previous] = [words[at + NEXT]! >>> 0, words[at + PREVIOUS]! >>> 0];
+    if (previous === 0) words[WORLD.freeLists + classOf(words[at + SIZE]! >>> 0)] = next;
+    else this.#set(previous, NEXT, next);
+    if (next !== 0) this.#set(next, PREVIOUS, previous);
   }
 
-  /** A free block at the top leaves the list. */
-  #lowerTop(previous: number, block: number, size: number): void {
-    const words = this.words();
-    if (block + size !== words[WORLD.heapTop]! >>> 0) return;
-    words[WORLD.heapTop] = block;
-    if (previous === 0) words[WORLD.freeList] = 0;
-    else words[this.#header(previous) + NEXT] = 0;
+  /** Sets a word of a block's header, also of one that this thread's view does not reach yet. */
+  #set(block: number, word: number, value: number): void {
+    const at = this.#header(block);
+    this.#words[at + word] = value;
   }
 
-  #write(at: number, size: number, mark: number, next: number): void {
-    const words = this.words();
-    words[at + SIZE] = size;
-    words[at + MARK] = mark;
-    words[at + NEXT] = next;
+  #write(at: number, size: number, mark: number): void {
+    this.#words[at + SIZE] = size;
+    this.#words[at + MARK] = mark;
   }
 
   #account(units: number): void {

@@ -26,13 +26,15 @@ export const WORLD = {
   /** End of what was ever handed out: memory above it is still zero. */
   heapTop: 34,
   heapLimit: 35,
-  /** First free block, 0 when there is none. */
-  freeList: 36,
+  /** Size of the block that ends at the top, in units of LINE; 0 when there is none. */
+  lastUnits: 36,
   usedBytes: 37,
   peakBytes: 38,
   highWater: 39,
   /** Number of threads asleep or about to be: a waker looks further only when it is not 0. */
   sleepers: 64,
+  /** First free block of each class of sizes (heap.ts), 0 where there is none. */
+  freeLists: 96,
   /** What ranks tell each other of plans (verdict-table.ts). */
   verdicts: 128,
   sizeBytes: 512 + 256 * 16,
