@@ -46,6 +46,46 @@ describe.skipIf(!available)("graphs and order (needs a C++ compiler)", () => {
     }
   });
 
+  it("keeps two graphs of many calls on the stream, while others wait for their turn", async () => {
+    const found = await launch({
+      ranks: 2,
+      backend: "nccl",
+      timeoutMs: 30_000,
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, looked) => {
+        const CALLS = 4500;
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const { queue } = comm.parts;
+        const x = world.tensor("u32", [1]);
+        await comm.allReduce(x);
+        await comm.allReduce(x, { op: "max" });
+        const [large, small] = [CALLS, 1].map((calls) =>
+          comm.capture((group) => {
+            for (let i = 0; i < calls; i++) group.allReduce(x, { op: "max" });
+            group.allReduce(x);
+          }),
+        );
+        world.upload(x, Uint32Array.of(1));
+        await comm.barrier();
+        if (large === undefined || small === undefined) throw new Error("no graph");
+        // Rank 0 goes ahead: what its peer has not replayed does not end.
+        if (comm.rank === 1) Atomics.wait(looked, 0, 0, 20_000);
+        for (let i = 0; i < 3; i++) comm.replay(large);
+        const last = comm.replay(small);
+        const [onStream, pending] = [queue["running"].length, queue.pending];
+        Atomics.store(looked, 0, 1);
+        Atomics.notify(looked, 0);
+        await last;
+        const sum = [...world.download(x)];
+        for (const graph of [large, small]) graph.close();
+        return { onStream, pending, sum, left: queue.pending };
+      },
+    });
+    expect(found[0]).toMatchObject({ onStream: 2, pending: 4 });
+    // Each graph doubles it: 2 ranks.
+    for (const { sum, left } of found) expect([sum, left]).toEqual([[2 ** 4], 0]);
+  });
+
   it("refuses what no graph can hold, and goes on", async () => {
     const [found] = await launch({
       ranks: 2,

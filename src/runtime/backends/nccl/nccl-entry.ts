@@ -14,6 +14,8 @@ export interface EntryParts extends CommonParts {
   readonly target?: DeviceStorage | undefined;
   /** As `source` and `target`, of a call that has more. */
   readonly storages?: readonly DeviceStorage[];
+  /** Collectives that go onto the stream with it: 1, but for graphs. */
+  readonly numCalls?: number;
 }
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -24,6 +26,7 @@ export class Entry extends QueueEntry {
   readonly source: DeviceStorage | undefined;
   readonly target: DeviceStorage | undefined;
   readonly storages: readonly DeviceStorage[];
+  readonly numCalls: number;
   /** Where the main stream was when the call was taken, of one that was held back. */
   main: MainPoint | undefined = undefined;
 
@@ -34,6 +37,7 @@ export class Entry extends QueueEntry {
     this.source = parts.source;
     this.target = parts.target;
     this.storages = parts.storages ?? NONE;
+    this.numCalls = parts.numCalls ?? 1;
   }
 
   override countUse(by: 1 | -1): void {

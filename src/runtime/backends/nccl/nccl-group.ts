@@ -220,7 +220,8 @@ export class NcclGroup implements GroupDriver {
       runGraph(this.stream);
       return 0;
     };
-    const parts: EntryParts = { op: "replay", arrivals: [arrival], run, storages, value: () => undefined };
+    const numCalls = Math.max(1, numCollectives);
+    const parts: EntryParts = { op: "replay", arrivals: [arrival], run, storages, numCalls, value: () => undefined };
     return this.issuer.push(parts, { timeoutMs });
   }
 

@@ -22,8 +22,16 @@ import type { StreamOrder } from "./stream-order.ts";
 import { StreamTimer } from "./stream-timer.ts";
 import { NCCL_RESULT } from "./symbols.ts";
 
-/** Calls in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
+/** Calls and replays in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
 const MAX_IN_FLIGHT = 512;
+/**
+ * Calls in graphs that are in flight; a graph of more has one other behind it. A thread that the driver blocks neither notices that a
+ * peer has failed nor ends what waits for it, and what is behind an ended launch is launched all the same. Some 20 ms of small calls:
+ * far longer than any pause between two looks, so that the stream never runs dry.
+ */
+const MAX_CALLS_IN_FLIGHT = 8192;
+/** Calls in graphs that share a mark: the next go to the stream as soon as so many are done. */
+const CALLS_A_MARK = MAX_CALLS_IN_FLIGHT / 4;
 /** Calls after which finished ones are looked for while issuing. */
 const HARVEST_EVERY = 64;
 /** How long `then` looks for the end itself before the event loop takes over: most small collectives end within it. */
@@ -39,6 +47,9 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** Calls in flight. */
   protected readonly running: readonly Entry[];
   #target: CallTarget | undefined;
+  /** Calls in flight, those of graphs counted, and how many of them no mark is behind. */
+  #numOnStream = 0;
+  #numUnmarked = 0;
   /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
   #issuing = false;
 
@@ -189,7 +200,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       this.options.blocking &&
       entry.ready === undefined &&
       entry.step === undefined &&
-      this.running.length < MAX_IN_FLIGHT &&
+      !this.isFull &&
       this.firstCalls.allWarm(entry.kinds) &&
       !this.options.endings.holdsBack(this)
     );
@@ -204,7 +215,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   }
 
   protected override get isFull(): boolean {
-    return this.running.length >= MAX_IN_FLIGHT;
+    const { length } = this.running;
+    return length >= MAX_IN_FLIGHT || (length > 1 && this.#numOnStream >= MAX_CALLS_IN_FLIGHT);
   }
 
   protected mayPass(entry: Entry, blocked: readonly Entry[]): boolean {
@@ -252,12 +264,14 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       return;
     }
     this.#inFlight.add(entry);
+    this.#numOnStream += entry.numCalls;
+    this.#numUnmarked += entry.numCalls;
     if (this.recorder.timings) {
       this.handle.untilAccepted();
       this.guard(() => this.recorder.started(entry));
     } else this.recorder.started(entry);
     // The other end of a send waits for it to be there, not for somebody to look.
-    if (entry.ready !== undefined) this.#mark();
+    if (entry.ready !== undefined || this.#numUnmarked >= CALLS_A_MARK) this.#mark();
   }
 
   /** Puts the entry on the stream. @returns NCCL's status */
@@ -278,6 +292,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   #mark(): void {
     // The last call may not be on the stream yet.
     if (this.#inFlight.marked || this.cause !== undefined || !this.handle.accepts) return;
+    this.#numUnmarked = 0;
     this.guard(() => this.#inFlight.mark());
   }
 
@@ -299,6 +314,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     const hasFailed = count > 0 && this.options.control.failed;
     const whole = hasFailed ? Math.min(count, this.#inFlight.numWhole(this.agreement)) : count;
     if (whole === 0) return;
+    for (let i = 0; i < whole; i++) this.#numOnStream -= this.running[i]?.numCalls ?? 0;
     this.#inFlight.settle(whole);
     if (this.waiting.length > 0) this.pump();
   }
@@ -356,5 +372,6 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   protected forgetRunning(): void {
     this.#inFlight.clear();
+    this.#numOnStream = 0;
   }
 }
