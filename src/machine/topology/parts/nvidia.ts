@@ -15,7 +15,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
   ...cards("10.3", [
     [
       "gb300",
-      "NVIDIA GB300",
+      "GB300",
       284_208,
       8000,
       [80, 2500, 5000, 0],
@@ -25,7 +25,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
     ],
     [
       "b300",
-      "NVIDIA B300 SXM6 AC",
+      "B300 SXM6 AC",
       275_040,
       8000,
       [75, 2250, 4500, 0],
@@ -37,7 +37,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
   ...cards("10.0", [
     [
       "gb200",
-      "NVIDIA GB200",
+      "GB200",
       189_471,
       8000,
       [80, 2500, 5000, 5000],
@@ -45,25 +45,16 @@ export const NVIDIA_PARTS: readonly Part[] = [
       /\bGB200\b/,
       { f64: 40, of: "GB200 NVL72", note: HALVED },
     ],
-    [
-      "b200",
-      "NVIDIA B200",
-      183_359,
-      8000,
-      [75, 2250, 4500, 4500],
-      1000,
-      /\bB200\b/,
-      { f64: 37, source: `HGX B200${EIGHTH}` },
-    ],
+    ["b200", "B200", 183_359, 8000, [75, 2250, 4500, 4500], 1000, /\bB200\b/, { f64: 37, source: `HGX B200${EIGHTH}` }],
   ]),
   ...cards("9.0", [
-    ["gh200-144", "NVIDIA GH200 144G HBM3e", 147_456, 4900, HOPPER, 0, /\bGH200 (144|141)/, { f64: 67, of: GRACE }],
-    ["gh200-96", "NVIDIA GH200 480GB", 97_871, 4000, HOPPER, 0, /\bGH200\b/, { f64: 67, of: GRACE }],
-    ["h200-nvl", "NVIDIA H200 NVL", 143_771, 4800, HOPPER_NVL, 600, /\bH200 NVL\b/, { f64: 60, of: "H200" }],
-    ["h200", "NVIDIA H200", 143_771, 4800, HOPPER, 700, /\bH200\b/, { f64: 67, note: SEEN }],
+    ["gh200-144", "GH200 144G HBM3e", 147_456, 4900, HOPPER, 0, /\bGH200 (144|141)/, { f64: 67, of: GRACE }],
+    ["gh200-96", "GH200 480GB", 97_871, 4000, HOPPER, 0, /\bGH200\b/, { f64: 67, of: GRACE }],
+    ["h200-nvl", "H200 NVL", 143_771, 4800, HOPPER_NVL, 600, /\bH200 NVL\b/, { f64: 60, of: "H200" }],
+    ["h200", "H200", 143_771, 4800, HOPPER, 700, /\bH200\b/, { f64: 67, note: SEEN }],
     [
       "h100-pcie",
-      "NVIDIA H100 PCIe",
+      "H100 PCIe",
       81_559,
       2039,
       [51.2, 756.4, 1512.9, 1512.9],
@@ -71,13 +62,13 @@ export const NVIDIA_PARTS: readonly Part[] = [
       /\bH100 PCIe\b/,
       { f64: 51.2, source: "H100 Tensor Core GPU Architecture white paper, table 2" },
     ],
-    ["h100-nvl", "NVIDIA H100 NVL", 95_830, 3900, HOPPER_NVL, 400, /\bH100 NVL\b/, { f64: 60, of: "H100" }],
-    ["h100", "NVIDIA H100 80GB HBM3", 81_559, 3350, HOPPER, 700, /\bH100\b/, { f64: 67, of: "H100", note: SEEN }],
+    ["h100-nvl", "H100 NVL", 95_830, 3900, HOPPER_NVL, 400, /\bH100 NVL\b/, { f64: 60, of: "H100" }],
+    ["h100", "H100 80GB HBM3", 81_559, 3350, HOPPER, 700, /\bH100\b/, { f64: 67, of: "H100", note: SEEN }],
   ]),
   ...cards("8.0", [
     [
       "a100-40",
-      "NVIDIA A100-SXM4-40GB",
+      "A100-SXM4-40GB",
       40_960,
       1555,
       A100,
@@ -85,27 +76,18 @@ export const NVIDIA_PARTS: readonly Part[] = [
       /\bA100\b.*40GB/,
       { f64: 19.5, source: "A100 Tensor Core GPU Architecture white paper" },
     ],
-    [
-      "a100-80-pcie",
-      "NVIDIA A100 80GB PCIe",
-      81_920,
-      1935,
-      A100,
-      300,
-      /\bA100 80GB PCIe\b/,
-      { f64: 19.5, of: "A100 80GB" },
-    ],
-    ["a100-80", "NVIDIA A100-SXM4-80GB", 81_920, 2039, A100, 400, /\bA100\b/, { f64: 19.5, of: "A100 80GB" }],
-    ["a30", "NVIDIA A30", 24_576, 933, [10.3, 165, 0, 330], 165, /\bA30\b/, { f64: 10.3 }],
+    ["a100-80-pcie", "A100 80GB PCIe", 81_920, 1935, A100, 300, /\bA100 80GB PCIe\b/, { f64: 19.5, of: "A100 80GB" }],
+    ["a100-80", "A100-SXM4-80GB", 81_920, 2039, A100, 400, /\bA100\b/, { f64: 19.5, of: "A100 80GB" }],
+    ["a30", "A30", 24_576, 933, [10.3, 165, 0, 330], 165, /\bA30\b/, { f64: 10.3 }],
   ]),
   ...cards("8.6", [
-    ["a10g", "NVIDIA A10G", 23_028, 600, [31.5, 70, 0, 140], 300, /\bA10G\b/, { note: ` (AWS G5)${SEEN}` }],
-    ["a10", "NVIDIA A10", 23_028, 600, [31.2, 125, 0, 250], 150, /\bA10\b/],
+    ["a10g", "A10G", 23_028, 600, [31.5, 70, 0, 140], 300, /\bA10G\b/, { note: ` (AWS G5)${SEEN}` }],
+    ["a10", "A10", 23_028, 600, [31.2, 125, 0, 250], 150, /\bA10\b/],
   ]),
   ...cards("8.9", [
-    ["l40s", "NVIDIA L40S", 46_068, 864, [91.6, 362, 733, 733], 350, /\bL40S\b/, { note: SEEN }],
-    ["l40", "NVIDIA L40", 46_068, 864, [90.5, 181, 362, 362], 300, /\bL40\b/],
-    ["l4", "NVIDIA L4", 23_034, 300, [30.3, 121, 242.5, 242.5], 72, /\bL4\b/, { note: SEEN }],
+    ["l40s", "L40S", 46_068, 864, [91.6, 362, 733, 733], 350, /\bL40S\b/, { note: SEEN }],
+    ["l40", "L40", 46_068, 864, [90.5, 181, 362, 362], 300, /\bL40\b/],
+    ["l4", "L4", 23_034, 300, [30.3, 121, 242.5, 242.5], 72, /\bL4\b/, { note: SEEN }],
   ]),
   ...cards("7.5", [["t4", "Tesla T4", 15_360, 320, [8.1, 65, 0, 130], 70, /\bT4\b/, { of: "T4" }]]),
   ...cards("7.0", [
@@ -143,7 +125,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
   ...cards("12.0", [
     [
       "rtx5090",
-      "NVIDIA GeForce RTX 5090",
+      "GeForce RTX 5090",
       32_607,
       1792,
       [104.8, 209.5, 419, 838],
@@ -155,7 +137,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
   ...cards("8.9", [
     [
       "rtx4090",
-      "NVIDIA GeForce RTX 4090",
+      "GeForce RTX 4090",
       24_564,
       1008,
       [82.6, 165.2, 330.3, 660.6],
@@ -167,7 +149,7 @@ export const NVIDIA_PARTS: readonly Part[] = [
   ...cards("8.6", [
     [
       "rtx3090",
-      "NVIDIA GeForce RTX 3090",
+      "GeForce RTX 3090",
       24_576,
       936,
       [35.6, 71, 0, 284],
