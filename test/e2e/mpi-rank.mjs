@@ -19,6 +19,14 @@ const CASES = {
     return `of ${world.size}: ${x[0]}, ${y.data[0]}, ${world.backend}`;
   },
   small: () => sumsBothWays(world),
+  // MPI may need the sender for a large message, which has nothing to wait for but others.
+  sent: async () => {
+    const x = new Float32Array(100_000).fill(rank + 1);
+    if (rank === 0) await comm.send(x, 1);
+    if (rank === 1) await comm.recv(x, 0);
+    await comm.barrier();
+    return x.at(-1);
+  },
   mismatch: async () => {
     const pair = await comm.split(rank < 2 ? 0 : -1);
     await pair?.allReduce(new Float32Array(rank === 0 ? 4 : 8));

@@ -83,7 +83,7 @@ for (const mpi of MPIS) {
     describe("under its own launcher, without a word of configuration but the backend", () => {
       let ended: Ended;
       beforeAll(async () => {
-        ended = await mpirun(mpi, 3, ["sum", "small", "order", "rebuild", "mismatch", "never"], env);
+        ended = await mpirun(mpi, 3, ["sum", "small", "sent", "order", "rebuild", "mismatch", "never"], env);
       }, 70_000);
       /** What each rank said in a case, without the case's name. */
       const said = (what: string) =>
@@ -96,6 +96,10 @@ for (const mpi of MPIS) {
 
       it("has calls that go the short way meet those that go the long way", () => {
         expect(said("small")).toEqual(["0 right", "1 right", "2 right"]);
+      });
+
+      it("has a large message arrive whose sender waits for others", () => {
+        expect(said("sent")).toEqual(["0 1", "1 1", "2 3"]);
       });
 
       it("has everything done that was called before a barrier which has ended", () => {

@@ -55,7 +55,13 @@ export class MpiGroup implements GroupDriver {
       rank: control.member,
       size: ranks.length,
     };
-    this.#messages = new PairMessages(rank.options.mpi, this.#sequence, (arrivals) => queue.allAgree(arrivals));
+    const sweep = () => this.#messages.sweep();
+    this.#messages = new PairMessages(
+      rank.options.mpi,
+      this.#sequence,
+      (arrivals) => queue.allAgree(arrivals),
+      () => queue.goOnSending(sweep, rank.options.timeoutMs),
+    );
   }
 
   get failure(): ChoraleError | undefined {

@@ -51,6 +51,9 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected readonly running: MpiEntry[] = [];
   #target: CallTarget | undefined;
   #pumping = false;
+  /** Goes on with messages that this rank has sent and nobody here waits for. @returns how many are under way */
+  #sweep: () => number = () => 0;
+  #sweepUntil = 0;
 
   constructor(options: MpiQueueOptions) {
     super(options);
@@ -64,6 +67,15 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     const mismatch = this.agreement.disagreement(arrivals);
     if (mismatch !== undefined) this.fail(mismatch);
     return mismatch === undefined;
+  }
+
+  /**
+   * Has MPI go on with messages that are under way, though no call is pending here: it may need their sender for that. For
+   * `forMs` at most, so that a message that nobody ever receives keeps no process alive.
+   */
+  goOnSending(sweep: () => number, forMs: number): void {
+    this.#sweep = sweep;
+    this.#sweepUntil = performance.now() + forMs;
   }
 
   /** Whether a call that is taken now is the only one, of a group that is open and well. */
@@ -120,7 +132,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     }
     // The ranks meet for every piece of a plan: one that naps holds up all of them, however long the call takes.
     if (arena?.numMoved !== before) poller.add(this);
-    return this.pending > 0;
+    const isSending = this.cause === undefined && now < this.#sweepUntil && this.#sweep() > 0;
+    return this.pending > 0 || isSending;
   }
 
   protected release(): void {
@@ -217,6 +230,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
         this.adopt();
         return;
       }
+      if (now < this.#sweepUntil && this.#sweep() === 0) this.#sweepUntil = 0;
       // MPI goes on with the calls of all groups; the plans of other groups are gone on with here.
       for (const call of this.options.arena?.running ?? NONE) call.advance();
       if (this.options.mpi.crowded) this.options.mpi.library.yieldCore();

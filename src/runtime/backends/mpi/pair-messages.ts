@@ -29,13 +29,21 @@ export class PairMessages {
   readonly #mpi: MpiProcess;
   readonly #sequence: CallSequence;
   readonly #allAgree: (arrivals: readonly Arrival[]) => boolean;
+  readonly #goOn: () => void;
   readonly #outgoing: Outgoing[] = [];
   /** By operation and peer: how many were issued, and how many MPI has. Those of a pair go in order. */
   readonly #issued = new Map<string, number>();
   readonly #begun = new Map<string, number>();
 
-  constructor(mpi: MpiProcess, sequence: CallSequence, allAgree: (arrivals: readonly Arrival[]) => boolean) {
+  /** @param goOn has `sweep` called from now on, for a while */
+  constructor(
+    mpi: MpiProcess,
+    sequence: CallSequence,
+    allAgree: (arrivals: readonly Arrival[]) => boolean,
+    goOn: () => void,
+  ) {
     this.#mpi = mpi;
+    this.#goOn = goOn;
     this.#sequence = sequence;
     this.#allAgree = allAgree;
   }
@@ -63,6 +71,7 @@ export class PairMessages {
         const activity = message(true, data, sizeOf(input.dtype), input.dtype, peer);
         activity.begin(target);
         this.#outgoing.push({ peer, activity, data });
+        this.#goOn();
       },
       advance: () => true,
     };
