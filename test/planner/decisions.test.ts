@@ -182,6 +182,17 @@ describe("what bounds a load", () => {
     expect(table.out).toMatch(/^l4 +no, not 1 .*: 4 users take .*; not one: time a token: 1 user takes/m);
   });
 
+  it("is memory on a rack too, where more sizes of tp do not divide than a result has room for", () => {
+    const request = { model: modelPreset("qwen3-0.6b"), inventory: machine("gb200-nvl72"), explainNothing: false };
+    const { plans, rejected } = planModel({ ...request, batch: 100_000 });
+    expect(plans).toEqual([]);
+    expect(rejected.filter(({ kind }) => kind === "divisibility").length).toBeGreaterThan(50);
+    const needed = rejected.flatMap(({ kind, neededBytes = 0 }) => (kind === "memory" ? [neededBytes] : []));
+    // 100,000 sequences on 72 GPUs, 0.875 GiB of cache each: 1,215 GiB on each GPU, and a little beside them.
+    expect(Math.min(...needed) / 2 ** 30).toBeGreaterThan(1215);
+    expect(Math.min(...needed) / 2 ** 30).toBeLessThan(1240);
+  });
+
   it("several machines stand in one table: who serves, at which cost, and what stands in the way of the others", async () => {
     const some = ["--hardware", "l4,h100,rtx4090", "--slo", "tpot=0.05"];
     const { code, out } = await plan(...at, ...some);

@@ -24,9 +24,17 @@ export class Infeasibles {
     if (known === undefined || isNearer(why, known.why)) this.#known.set(name, { axes, why, score });
   }
 
-  /** The first of them in words. */
+  /** The one that came nearest to fitting and the first of the others, in words. */
   rejected(most: number): readonly Rejected[] {
-    return [...this.#known.values()].slice(0, Math.max(0, most)).map(({ axes, why, score }) => ({
+    const known = [...this.#known.values()];
+    const nearest = known
+      .filter(({ why }) => why.kind === "memory")
+      .reduce<Known | undefined>(
+        (best, one) => (best === undefined || isNearer(one.why, best.why) ? one : best),
+        undefined,
+      );
+    const sorted = nearest === undefined ? known : [nearest, ...known.filter((one) => one !== nearest)];
+    return sorted.slice(0, Math.max(0, most)).map(({ axes, why, score }) => ({
       axes,
       kind: why.kind,
       reason: why.reason(),

@@ -14,6 +14,9 @@ import { Infeasibles } from "./infeasibles.ts";
 import { type NearLayout, nearLayouts, remember } from "./near-layouts.ts";
 import { type Bounded, candidatesOf, groupBound } from "./variants.ts";
 
+/** Layouts that lack memory have so much room in a result, however many sizes of axes do not divide. */
+const MIN_TOO_LARGE = 16;
+
 export interface SearchResult {
   /** Best first, distinct in their axes. */
   readonly best: readonly Evaluated[];
@@ -70,7 +73,7 @@ export function search(request: SearchRequest): SearchResult {
   }
   if (request.firstFit !== true) rejectSlower(rejected, frontier.rest(), best[0]?.score ?? worstOf(), objective);
   onProgress?.(numJudged, numJudged);
-  rejected.push(...tooLarge.rejected(MAX_REJECTED - rejected.length));
+  rejected.push(...tooLarge.rejected(Math.max(MIN_TOO_LARGE, MAX_REJECTED - rejected.length)));
   const winner = best[0]?.candidate;
   const others = rejected.filter(
     (item) => winner === undefined || axesKey(item.axes) !== axesKey(winner.axes) || item.kind !== "slower",
