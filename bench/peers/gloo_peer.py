@@ -23,7 +23,8 @@ root = 0
 
 
 def make_call(source, target, n):
-    part = n // size
+    # Fewer elements than ranks have no parts, which operations without parts do not need.
+    part = max(1, n // size)
     parts_in, parts_out = list(source.split(part))[:size], list(target.split(part))[:size]
     if op == "all_reduce":  # in place only: Gloo has no other form in PyTorch
         return lambda: dist.all_reduce(target)
