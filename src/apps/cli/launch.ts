@@ -193,7 +193,9 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
         hasBegun = true;
         if (event.kind === "world-ended" && event.unjoined !== undefined) tellUnjoined(event.unjoined);
         const text = describeEvent(event);
-        if (text !== undefined && (flags.restarts ?? 0) + (flags.onFailure === undefined ? 0 : 1) > 0) {
+        const mayRebuild =
+          (flags.restarts ?? 0) > 0 || flags.onFailure !== undefined || typeof hosts.nodes?.count === "object";
+        if (text !== undefined && mayRebuild) {
           printError(`chorale launch: ${text}\n`);
         }
       },
@@ -258,8 +260,11 @@ function describeEvent(event: WorldEvent): string | undefined {
   switch (event.kind) {
     case "rank-failed":
       return `rank ${event.rank} ${event.how} (generation ${event.generation}): ${event.message}`;
-    case "rebuild-started":
-      return `rebuild ${event.restart} begins: survivors have ${event.timeoutMs} ms${event.delayMs > 0 ? `, the next generation waits ${event.delayMs} ms` : ""}`;
+    case "rebuild-started": {
+      // That of a failure is told with the rank that failed.
+      const why = /^rank \d+ /.test(event.because) ? "" : ` (${event.because})`;
+      return `rebuild ${event.restart} begins${why}: survivors have ${event.timeoutMs} ms${event.delayMs > 0 ? `, the next generation waits ${event.delayMs} ms` : ""}`;
+    }
     case "generation-started": {
       if (event.generation === 1) return undefined;
       const fresh = event.ranks.filter(({ was }) => was === undefined).map(({ rank }) => rank);
