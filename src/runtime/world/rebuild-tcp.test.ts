@@ -55,11 +55,12 @@ describe.skipIf(process.platform === "win32")("a world over tcp", () => {
       data: {},
       onOutput: ({ text }) => void told.push(text),
       run: async (world) => {
-        await world.comm.barrier();
-        if (world.rank === 1) process.kill(process.pid, "SIGKILL");
         const began = performance.now();
         const drive = () => (world.rank === 0 ? world.comm.barrier().wait() : world.comm.barrier());
         try {
+          // Rank 1 may be dead before its peers have come through this one: then this one tells them.
+          await world.comm.barrier();
+          if (world.rank === 1) process.kill(process.pid, "SIGKILL");
           await drive();
         } catch (error) {
           const { code, rank } = error as { code?: string; rank?: number };
