@@ -5,11 +5,19 @@
  *
  *   --ranks 2,4,8   --ops all_reduce,…   --sizes 1K,…,16M   --repeats 15   --block-us 400   --warm-ms 150
  *   --use NAME[,NAME]  plans of which each serves a world; left out: what `choices: "plans"` names
+ *   --against DIR   in place of plans another build (its dist/ folder), by its shipped choices; may be repeated
+ *   --pin=NICE      Linux: each rank's thread on a core of its own with this nice value, for machines that are not quiet. Compilers
+ *                   then need --warm-ms 500 and more
  *   --lib DIR       another build to measure (default ../dist/)
  *
  * One line per (ranks, op, size, plan): microseconds per call of the slowest rank, kernel and plan, median and minimum
  * over the repeats, then plan / kernel: the median of the repeats' ratios, and the ratio of the minima.
  */
+import { execFileSync } from "node:child_process";
+import { readlinkSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 
@@ -22,6 +30,8 @@ const config = {
     repeats: { type: "string", default: "15" },
     "block-us": { type: "string", default: "400" },
     "warm-ms": { type: "string", default: "150" },
+    against: { type: "string", multiple: true, default: [] },
+    pin: { type: "string" },
     lib: { type: "string", default: new URL("../dist/", import.meta.url).href },
   },
 };
@@ -76,9 +86,21 @@ function way(backend, op, bytes) {
   };
 }
 
-async function rank({ handles, names, index, ops, sizes, repeats, lib, blockUs, warmMs }) {
-  const { attachThreads } = await import(new URL("runtime/backends/threads/index.js", lib).href);
-  const backends = handles.map((handle) => attachThreads(handle, index, {}));
+/** Gives this thread a core of its own. After the backend has counted the cores. */
+function pinTo(core, nice) {
+  const thread = readlinkSync("/proc/thread-self").split("/")[2];
+  execFileSync("taskset", ["-cp", String(core), thread]);
+  execFileSync("renice", ["-n", nice, "-p", thread]);
+}
+
+const threadsOf = (lib) => import(new URL("runtime/backends/threads/index.js", lib).href);
+
+async function rank({ handles, libs, names, index, ops, sizes, repeats, blockUs, warmMs, pin }) {
+  const backends = [];
+  for (const [i, handle] of handles.entries()) {
+    backends.push((await threadsOf(libs[i])).attachThreads(handle, index, {}));
+  }
+  if (pin !== undefined) pinTo(index % availableParallelism(), pin);
   for (const op of ops) {
     for (const bytes of sizes) {
       const ways = backends.map((backend) => way(backend, op, bytes));
@@ -105,7 +127,7 @@ async function rank({ handles, names, index, ops, sizes, repeats, lib, blockUs, 
 }
 
 if (isMainThread) {
-  const { worlds, use, ...work } = flagsOf(import.meta.url, config, ({ values }) => ({
+  const { worlds, use, lib, against, ...work } = flagsOf(import.meta.url, config, ({ values }) => ({
     worlds: integers(values.ranks, "--ranks"),
     ops: values.ops.split(","),
     sizes: values.sizes.split(",").map(bytesOf),
@@ -114,8 +136,9 @@ if (isMainThread) {
     blockUs: integer(values["block-us"], "--block-us"),
     warmMs: integer(values["warm-ms"], "--warm-ms"),
     lib: values.lib,
+    against: values.against.map((folder) => pathToFileURL(`${resolve(folder)}/`).href),
+    pin: values.pin,
   }));
-  const { createThreadsHost } = await import(new URL("runtime/backends/threads/index.js", work.lib).href);
   const only = (name) => ({
     schemaVersion: 1,
     source: name,
@@ -129,12 +152,21 @@ if (isMainThread) {
   });
   console.log("ranks op bytes plan kernel_us (min) plan_us (min) ratio ratio_of_minima");
   for (const ranks of worlds) {
-    const choices = ["shipped", ...(use.length === 0 ? ["plans"] : use.map(only))];
-    const names = ["kernel", ...(use.length === 0 ? ["plans"] : use)];
-    const handles = choices.map((one) => createThreadsHost({ ranks, choices: one }));
+    const plans = use.length > 0 ? use : against.length > 0 ? [] : ["plans"];
+    const ways = [
+      { name: "kernel", from: lib, choices: "shipped" },
+      ...plans.map((name) => ({ name, from: lib, choices: name === "plans" ? name : only(name) })),
+      ...against.map((from) => ({ name: fileURLToPath(from), from, choices: "shipped" })),
+    ];
+    const names = ways.map(({ name }) => name);
+    const libs = ways.map(({ from }) => from);
+    const handles = [];
+    for (const { from, choices } of ways) {
+      handles.push((await threadsOf(from)).createThreadsHost({ ranks, choices }));
+    }
     await Promise.all(
       Array.from({ length: ranks }, (_, index) => {
-        const worker = new Worker(new URL(import.meta.url), { workerData: { handles, names, index, ...work } });
+        const worker = new Worker(new URL(import.meta.url), { workerData: { handles, libs, names, index, ...work } });
         worker.on("message", ({ op, bytes, names, times }) => {
           const [kernel, ...plans] = times;
           plans.forEach((plan, i) => {
