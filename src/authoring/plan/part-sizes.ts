@@ -31,7 +31,19 @@ export interface PlanShape {
   readonly needsWhole: boolean;
 }
 
+const shapes = new WeakMap<ExecutionPlan, PlanShape>();
+
+/** Looks at every operation: what it finds of a frozen plan is kept. */
 export function shapeOf(plan: ExecutionPlan): PlanShape {
+  const known = shapes.get(plan);
+  if (known !== undefined) return known;
+  const shape = findShape(plan);
+  // Whoever freezes a plan freezes all of it: see `deepFreeze`.
+  if (Object.isFrozen(plan) && Object.isFrozen(plan.ranks)) shapes.set(plan, shape);
+  return shape;
+}
+
+function findShape(plan: ExecutionPlan): PlanShape {
   const exact = takesWholeChunks(plan.collective);
   let chunksPerPart = 0;
   for (const rank of plan.ranks) {
