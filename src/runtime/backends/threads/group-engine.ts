@@ -38,7 +38,7 @@ import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { type ExchangeCounts, PHASE, type ThreadsWork } from "./threads-work.ts";
 
-/** From when on the flight recorder is told where the strands of a plan stand. */
+/** From when on, and how often, the flight recorder is told where the strands of a plan stand. */
 const LONG_MS = 500;
 
 export interface EngineParts {
@@ -101,6 +101,8 @@ export class GroupEngine implements Pumpable {
   /** Calls since the last one that was timed. The first calls are slower than the rest: the sixteenth is timed first. */
   #ticks = SAMPLE_EVERY - 16;
   readonly #failed: ThreadsWork<unknown>[] = [];
+  /** When strands were noted last. */
+  #notedAt = 0;
 
   constructor(parts: EngineParts) {
     this.name = parts.name;
@@ -405,7 +407,10 @@ export class GroupEngine implements Pumpable {
         return Number.POSITIVE_INFINITY;
       }
       // The launcher writes its dump as soon as a rank dies, before the others hear of it.
-      if (now - (work.deadline - work.timeoutMs) >= LONG_MS) this.#noteStrands(work);
+      if (now - Math.max(work.deadline - work.timeoutMs, this.#notedAt) >= LONG_MS) {
+        this.#notedAt = now;
+        this.#noteStrands(work);
+      }
       next = Math.min(next, work.deadline, work.nextLook(now));
     }
     return next;
