@@ -109,6 +109,11 @@ export class Generation {
     return takeFlight(() => this.shared.readFlight(), this.number, this.failures);
   }
 
+  /** Who failed by a rank's report: that rank, or the one that it heard of, maybe before the launcher saw it end. */
+  blamed(rank: number, { failedRank }: ErrorRecord): number {
+    return failedRank !== undefined && failedRank < this.members.length ? failedRank : rank;
+  }
+
   /** The failure that the others follow from: one that only reports another rank's, or a refusal, is a consequence. */
   get firstFailure(): RankFailure | undefined {
     return (

@@ -137,6 +137,23 @@ describe("the supervisor", () => {
     supervisor.close();
   });
 
+  it("tells survivors who failed, though a peer reports it before the launcher sees the end of that rank", async () => {
+    const hosts = [new FakeHost("process"), new FakeHost("process"), new FakeHost("process")];
+    const [survivor, dying, reporter] = hosts as [FakeHost, FakeHost, FakeHost];
+    const told: unknown[] = [];
+    survivor.send = (message) => void (message.kind === "bootstrap-failed" && told.push(message.rank));
+    const supervisor = world(hosts, { isolation: "process" });
+    const finished = supervisor.finish();
+    const error = { name: "RankFailedError", code: "RANK_FAILED", message: "rank 1 failed", stack: "", failedRank: 1 };
+    reporter.say({ kind: "failed", error });
+    reporter.exit(1);
+    dying.exit(1);
+    survivor.exit(1);
+    await expect(finished).rejects.toMatchObject({ rank: 1 });
+    expect(told).toEqual([1]);
+    supervisor.close();
+  });
+
   it("hears a signal that is aborted while the world starts", async () => {
     const host = new FakeHost();
     const controller = new AbortController();

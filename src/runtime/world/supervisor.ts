@@ -272,7 +272,7 @@ export class Supervisor {
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
     if (mayRebuild) this.#condemn(generation, rank, text);
     else generation.shared.fail(rank, text);
-    generation.store.fail({ rank, message: error.message });
+    generation.store.fail({ rank: generation.blamed(rank, error), message: error.message });
     record();
     if (lost !== undefined && host.kind === "thread") {
       const why = `the device of rank ${rank} is lost to this process (${lost}), and all ranks are threads of this process: end the process and start another, or launch with isolation "process"`;
