@@ -119,8 +119,10 @@ export class CommunicatorTeardown {
   #makesQuiet({ options }: CommQueue): boolean {
     if (this.#waiting.size === 0) return false;
     const [since = 0] = this.#waiting.values();
-    const waitedMs = (performance.now() - since) % FREE_AGAIN_MS;
-    const isTime = waitedMs > FREE_AFTER_MS && waitedMs < FREE_AFTER_MS + HOLD_BACK_MS;
+    const waitedMs = performance.now() - since;
+    // Later by the clock that ranks share: one that heard of the last close a second after another would never hold back with it.
+    const isAgain = Date.now() % FREE_AGAIN_MS < HOLD_BACK_MS;
+    const isTime = waitedMs > FREE_AFTER_MS && (waitedMs < FREE_AFTER_MS + HOLD_BACK_MS || isAgain);
     // Others may be in NCCL already with a call whose turn was granted.
     return isTime && isHoldWindow() && !options.control.granted;
   }
