@@ -7,6 +7,8 @@ import { ControlSegment } from "../memory/control-segment.ts";
 import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../memory/lanes.ts";
 import { Agreement } from "./agreement.ts";
 import { type Arrival, CallSequence } from "./call-sequence.ts";
+import { QueueEntry } from "./queue-entry.ts";
+import { QueuedWork, type WorkDriver } from "./queued-work.ts";
 
 const ranks = [0, 1];
 
@@ -23,7 +25,7 @@ function members(before: number, registers: readonly number[] = []) {
     (control) => new Agreement({ control, ranks, group: "world", generation: 1, joinedApart: mixedRegistrations }),
   );
   if (a === undefined || b === undefined) throw new Error("no members");
-  return [a, b] as const;
+  return [a, b, controls] as const;
 }
 
 const collective = (seq: number, count: number): Arrival => {
@@ -85,6 +87,24 @@ describe.each([5, 2 ** 31, 2 ** 32])("agreement around call %i", (wrap) => {
     b.announce([recv(wrap - 3, 4)]);
     expect([a.mayAnnounce([collective(seq, 4)]), a.mayAnnounce([collective(seq + 1, 4)])]).toEqual([true, false]);
     expect([a.mayAnnounce([send(sent, 4)]), a.mayAnnounce([send(sent + 1, 4)])]).toEqual([true, false]);
+  });
+});
+
+describe("a member that has closed the group", () => {
+  const work = new QueuedWork({} as WorkDriver, 4, "all_reduce", "world");
+  const entry = new QueueEntry(work, { op: "all_reduce", arrivals: [collective(5, 4)] }, 1000);
+
+  it("is not waited for", () => {
+    const [a, , controls] = members(5);
+    controls[1]?.announceClose();
+    expect(() => a.refuseDeparted(entry)).toThrow(/^rank 1 failed \(generation 1\): it has left group world/);
+  });
+
+  it("is not blamed where it left because the group had failed", () => {
+    const [a, , controls] = members(5);
+    controls[1]?.fail({ code: "ABORTED", reason: "of this" });
+    controls[1]?.announceClose();
+    expect(() => a.refuseDeparted(entry)).not.toThrow();
   });
 });
 

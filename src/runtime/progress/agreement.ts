@@ -199,6 +199,8 @@ export class Agreement {
       for (let member = 0; member < control.size; member++) {
         // In this order: what a member does before it closes is seen.
         if (member === control.member || !control.hasClosed(member) || this.#memberArrived(member, arrival)) continue;
+        // It left because the group had failed: that failure is the cause.
+        if (control.failed) return;
         throw departed(this.#ranks[member] ?? member, this.#generation, this.#group, `${op} #${work.seq}`);
       }
     }
