@@ -7,7 +7,7 @@ import { programOf } from "./program-of.ts";
 import { synthesize } from "./synthesize.ts";
 
 function network(links: readonly (readonly [string, string, number])[]): Network {
-  const ids = [...new Set(links.flat())].sort();
+  const ids = [...new Set(links.flatMap(([from, to]) => [from, to]))].sort();
   return {
     nodes: ids.map((id) => ({ id, kind: id.startsWith("s") ? ("relay" as const) : ("rank" as const) })),
     edges: links.flatMap(([from, to, capacity]) => [
