@@ -7,9 +7,11 @@ import { NativeError, type Unavailable, UnavailableError } from "../../core/inde
 import {
   addressOf,
   bindAll,
+  copyMemory,
   cString,
   keepLoaded,
   type LibrarySpec,
+  type MemoryCopy,
   type NativeLibrary,
   openLibrary,
   type StatusFunction,
@@ -87,7 +89,7 @@ export class MpiLibrary {
   /** Yields this core to another process. */
   readonly yieldCore: () => void;
   /** C's memcpy: to one address, from another, so many bytes. */
-  readonly copy: (to: number, from: number, bytes: number) => void;
+  readonly copy: MemoryCopy;
 
   constructor(library: NativeLibrary) {
     this.path = library.path;
@@ -111,8 +113,7 @@ export class MpiLibrary {
     // The C library is among the library's dependencies, so its symbols are found through it.
     const sched = library.has("sched_yield") ? library.bind("sched_yield", "int", []) : undefined;
     this.yieldCore = () => void sched?.();
-    const memcpy = library.bind("memcpy", "intptr_t", ["intptr_t", "intptr_t", "size_t"]);
-    this.copy = (to, from, bytes) => void memcpy(to, from, bytes);
+    this.copy = copyMemory();
   }
 
   /** @throws NativeError when `status` is not MPI_SUCCESS */

@@ -4,6 +4,7 @@
  * Start with library.ts.
  */
 export { boundTo } from "./affinity.ts";
+export { copyMemory, type MemoryCopy } from "./copy-memory.ts";
 export { endWithParent, exitNow } from "./exit.ts";
 export { ffiProblem } from "./ffi-problem.ts";
 export { emptyViews, viewMemory } from "./foreign-memory.ts";

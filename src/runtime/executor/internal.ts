@@ -22,6 +22,7 @@ export {
   planCallOf,
   SERVED_OPINION,
 } from "./chosen-plan.ts";
+export { ArenaReducer, kernelOp } from "./cpu/arena-reducer.ts";
 export { type Carriage, carriageOf, isCarriedAsIs, scalarOf } from "./cpu/carriage.ts";
 export { type FarBuffers, FarRun } from "./cpu/far-run.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";

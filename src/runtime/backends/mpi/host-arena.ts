@@ -6,6 +6,7 @@
 import { OutOfMemoryError } from "../../../core/index.ts";
 import { addressOf } from "../../../foreign/native/index.ts";
 import {
+  ArenaReducer,
   buildExecutor,
   type ExecutorMemory,
   instantiate,
@@ -14,7 +15,6 @@ import {
   PAGE_BYTES,
 } from "../../executor/internal.ts";
 import { attachSharedArena, createSharedArena, type SharedArena } from "../../memory/index.ts";
-import { ArenaReducer } from "./arena-reducer.ts";
 
 /** Groups that may have a place at once: the first of the world, in the order of the control segment. */
 export const NUM_PLACES = 4;

@@ -1,11 +1,7 @@
 /** A call that may be served inside the host, and what every way of serving it needs. */
 import { type ReduceOp, sizeOf } from "../../../core/index.ts";
-import type { KernelOp } from "../../executor/internal.ts";
-import { type HostAddresses, overlaps, type Span } from "./host-addresses.ts";
+import { type HostAddresses, overlaps, type Span } from "../../memory/index.ts";
 import type { MpiCall } from "./move-calls.ts";
-
-/** Copies bytes from one address to another, as C does: V8's copies to and from shared memory take three times as long. */
-export type Copy = (to: number, from: number, bytes: number) => void;
 
 /** A call that may be served inside the host. */
 export type HostCall = MpiCall & { readonly redop?: ReduceOp };
@@ -17,8 +13,4 @@ export function apartFromResult({ send, recv, count, dtype }: HostCall, addresse
   const copy = addresses.fresh(send.bytes.length);
   copy.bytes.set(send.bytes);
   return copy;
-}
-
-export function kernelOp(redop: ReduceOp | undefined): KernelOp {
-  return redop === undefined ? "sum" : typeof redop === "object" ? "preMulSum" : redop;
 }

@@ -8,9 +8,10 @@
  * since all have told that they were done with it: within a call, and from one call to the next.
  */
 import { sizeOf } from "../../../core/index.ts";
-import type { Span } from "./host-addresses.ts";
+import type { MemoryCopy } from "../../../foreign/native/index.ts";
+import type { Span } from "../../memory/index.ts";
 import { LINE_BYTES, pieceBytes } from "./host-arena.ts";
-import { apartFromResult, type Copy, type HostCall } from "./host-call.ts";
+import { apartFromResult, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
@@ -26,7 +27,7 @@ export class ExchangeCall implements Activity {
   readonly #pieceBytes: number;
   readonly #numPieces: number;
   #send: Span;
-  #copy: Copy = () => {};
+  #copy: MemoryCopy = () => {};
   /** Of the group, before this call: pieces, and what this rank has told. */
   #firstPiece = 0;
   #firstTold = 0;

@@ -13,6 +13,7 @@ import {
   type ChoiceTable,
   COUNTER_BYTES,
   type KernelOp,
+  kernelOp,
   libraryPlans,
   loadEarly,
   logsSelection,
@@ -24,7 +25,7 @@ import {
 } from "../../executor/internal.ts";
 import { ChosenCall } from "./chosen-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
-import { type HostCall, kernelOp } from "./host-call.ts";
+import type { HostCall } from "./host-call.ts";
 import { isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { LEAST_MEASURED_BYTES, measureCollective } from "./host-measurement.ts";

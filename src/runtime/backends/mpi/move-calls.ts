@@ -5,7 +5,7 @@
 import type { OperationName } from "../../../collectives/index.ts";
 import { type DType, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { MpiHandles } from "../../../foreign/mpi/index.ts";
-import { emptyAddress, type HostAddresses, part, type Span } from "./host-addresses.ts";
+import { emptyAddress, type HostAddresses, part, type Span } from "../../memory/index.ts";
 import { type Activity, type CallTarget, SingleCall, SteppedCall } from "./mpi-entry.ts";
 
 /** MPI counts elements with a C int. */

@@ -6,7 +6,7 @@ import { availableParallelism } from "node:os";
 import { isMainThread } from "node:worker_threads";
 import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
-import { emptyAddress, HostAddresses } from "./host-addresses.ts";
+import { emptyAddress, HostAddresses } from "../../memory/index.ts";
 import { RequestPool } from "./request-pool.ts";
 import { StagingPool } from "./staging-pool.ts";
 

@@ -6,7 +6,7 @@
  * It takes a half of the input as a piece of an exchange does, by the same count, so the two may follow each other.
  */
 import type { DType, ReduceOp } from "../../../core/index.ts";
-import type { Copy } from "./host-call.ts";
+import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
@@ -30,7 +30,7 @@ export class OneRoundReduction implements Activity {
   readonly stepped = true;
   readonly #group: PlanPlace;
   readonly #call: AddressedReduction;
-  #copy: Copy | undefined;
+  #copy: MemoryCopy | undefined;
   #half = 0;
   #awaited = 0;
   #isDone = false;
@@ -41,7 +41,7 @@ export class OneRoundReduction implements Activity {
   }
 
   /** Copies this rank's input in, and says so: before the call's turn too, when every earlier call of the group is done here. */
-  bring(copy: Copy): void {
+  bring(copy: MemoryCopy): void {
     const group = this.#group;
     const { arena, place, ranks, me } = group;
     const own = ranks[me] ?? 0;

@@ -5,8 +5,8 @@
  */
 import { AbortedError, sizeOf } from "../../../core/index.ts";
 import { asTensor, type TensorCall } from "../../comm/index.ts";
+import { part, type Span } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
-import { part, type Span } from "./host-addresses.ts";
 import { moveType, PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, SingleCall, SteppedCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";

@@ -4,10 +4,11 @@
  * for the next piece while others still read this one; further ahead it cannot be, for all meet at every piece.
  */
 import { type DType, sizeOf } from "../../../core/index.ts";
-import type { KernelOp, PreparedPlan, ServingPlan } from "../../executor/internal.ts";
-import type { Span } from "./host-addresses.ts";
+import type { MemoryCopy } from "../../../foreign/native/index.ts";
+import { type KernelOp, kernelOp, type PreparedPlan, type ServingPlan } from "../../executor/internal.ts";
+import type { Span } from "../../memory/index.ts";
 import { type HostArena, pieceBytes } from "./host-arena.ts";
-import { apartFromResult, type Copy, type HostCall, kernelOp } from "./host-call.ts";
+import { apartFromResult, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 
 /** A group's place in the arena, as its calls use it. */
@@ -44,7 +45,7 @@ export class PlanCall implements Activity {
   #instead: Activity | undefined;
   #plan: PreparedPlan | undefined;
   #send: Span;
-  #copy: Copy = () => {};
+  #copy: MemoryCopy = () => {};
   /** Parts that a rank gives, and that it gets. */
   readonly #numIn: number;
   readonly #numOut: number;

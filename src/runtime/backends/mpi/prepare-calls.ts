@@ -2,8 +2,8 @@
 import { agreedCount, type Region, reportedCount } from "../../../collectives/index.ts";
 import { sizeOf, type Tensor, tensor } from "../../../core/index.ts";
 import { asTensor, type BarrierCall, packCall, rolesOf, type TensorCall } from "../../comm/index.ts";
+import type { HostAddresses } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
-import type { HostAddresses } from "./host-addresses.ts";
 import type { HostCall } from "./host-call.ts";
 import type { HostGroup } from "./host-plans.ts";
 import { EMPTY, moveCall } from "./move-calls.ts";

@@ -4,7 +4,7 @@
  */
 import { type DType, type ReduceOp, sizeOf } from "../../../core/index.ts";
 import type { MpiDType, MpiOpName } from "../../../foreign/mpi/index.ts";
-import { overlaps, part, type Span } from "./host-addresses.ts";
+import { overlaps, part, type Span } from "../../memory/index.ts";
 import { CountLists, EMPTY, type MpiCall, moveType, PIECE_BYTES, refuseLarge } from "./move-calls.ts";
 import { type Activity, type CallTarget, SingleCall, SteppedCall, type Steps } from "./mpi-entry.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";

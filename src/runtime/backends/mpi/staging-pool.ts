@@ -1,5 +1,5 @@
 /** Memory that MPI reads in place of a caller's, used again: fresh memory costs a fault for every page. */
-import { type HostAddresses, part, type Span } from "./host-addresses.ts";
+import { type HostAddresses, part, type Span } from "../../memory/index.ts";
 
 /** Most that is kept of one size. */
 const MAX_KEPT = 4;

@@ -1,10 +1,10 @@
-/** Where host memory lies, for MPI: a look-up per buffer, so that a call gives MPI numbers alone. */
-import { addressOf } from "../../../foreign/native/index.ts";
+/** Where host memory lies, for libraries: a look-up per buffer, so that a call gives numbers alone. */
+import { addressOf } from "../../foreign/native/index.ts";
 
 /** In place of the address of what has no bytes. */
 export const emptyAddress = 0;
 
-/** A stretch of host memory that MPI reads or writes. */
+/** A stretch of host memory that a library reads or writes. */
 export interface Span {
   readonly bytes: Uint8Array;
   readonly address: number;
@@ -14,7 +14,7 @@ export class HostAddresses {
   /** Of buffers, which do not move; small typed arrays do until their buffer is asked for. */
   readonly #known = new WeakMap<ArrayBufferLike, number>();
 
-  /** The address of a view's first byte. The view must be kept for as long as MPI uses it. */
+  /** The address of a view's first byte. The view must be kept for as long as the address is used. */
   of(view: ArrayBufferView): number {
     if (view.byteLength === 0) return emptyAddress;
     return this.at(view.buffer, view.byteOffset);

@@ -1,15 +1,9 @@
 /** The reduction kernels on an arena: inputs and output are addresses in its WebAssembly memory. */
 import type { DType, ReduceOp } from "../../../core/index.ts";
-import {
-  CONTEXT,
-  initContext,
-  KERNEL_INDEX,
-  reduceOn,
-  setParameter,
-  type WasmFunction,
-  type WasmMemory,
-} from "../../executor/internal.ts";
-import { kernelOp } from "./host-call.ts";
+import { initContext, setParameter } from "../wasm/kernel-context.ts";
+import { CONTEXT, KERNEL_INDEX, type KernelOp } from "../wasm/reduce-kernels.ts";
+import { reduceOn } from "../wasm/reduce-module.ts";
+import type { WasmFunction, WasmMemory } from "../wasm/webassembly.ts";
 
 export class ArenaReducer {
   readonly #buffer: ArrayBufferLike;
@@ -40,4 +34,9 @@ export class ArenaReducer {
     this.#words[this.#outTable / 4] = output;
     this.#reduce(kernel, this.#inTable, inputs.length, this.#outTable, 1, 0, length, this.#context);
   }
+}
+
+/** The kernel of an operator; of what only copies, any will do. */
+export function kernelOp(redop: ReduceOp | undefined): KernelOp {
+  return redop === undefined ? "sum" : typeof redop === "object" ? "preMulSum" : redop;
 }
