@@ -8,10 +8,9 @@ import type { MpiDType } from "../../../foreign/mpi/index.ts";
 import type { Data, OutputOptions } from "../../comm/index.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { PIECE_BYTES } from "./move-calls.ts";
-import type { Activity, EntryParts } from "./mpi-entry.ts";
+import { type Activity, type EntryParts, SingleCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
-import { PlainReduction } from "./plain-reduction.ts";
 import type { PrepareContext } from "./prepare-calls.ts";
 import { isPlain, nativeOp } from "./reduce-calls.ts";
 
@@ -77,12 +76,9 @@ export function quickAllReduce(
   } else {
     if (native === undefined || (isInPlace && storage.buffer === output.storage.buffer)) return undefined;
     const { dtypes, ops } = mpi.library.handles;
-    activity = new PlainReduction(
-      addressOf(input),
-      addressOf(output),
-      input.size,
-      dtypes[dtype as MpiDType],
-      ops[native],
+    const [send, recv, type, operator] = [addressOf(input), addressOf(output), dtypes[dtype as MpiDType], ops[native]];
+    activity = new SingleCall("MPI_Iallreduce", ({ mpi: { library }, comm }, request) =>
+      library.api.MPI_Iallreduce(send, recv, input.size, type, operator, comm, request),
     );
   }
   plans?.count("all_reduce", dtype, sizeBytes);
