@@ -72,8 +72,10 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   /**
    * Says, from the launcher's thread, that a rank is dead: to its groups, or to `everybody` when the generation is over.
    * Idempotent: the first cause stays.
+   * @param blamed the rank that survivors are told of: another one where `rank` ended because that one died. The launcher
+   * may not have seen that death yet, so it is not to be taken for dead.
    */
-  fail(host: H, rank: number, cause: string, everybody: boolean): void;
+  fail(host: H, rank: number, cause: string, everybody: boolean, blamed?: number): void;
   /** Repairs shared memory in which a rank's thread or process may have ended in the midst of a change. */
   bury(host: H, rank: number): void;
   /**

@@ -254,8 +254,11 @@ export interface Backend extends AsyncDisposable {
   upload?<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void;
   /** Copies a device tensor to the host, and waits. Only of backends with device tensors. */
   download?<D extends DType>(source: Tensor<D>): ArrayOf<D>;
-  /** Says that `rank` is dead: on every survivor, pending and later work fails with `RankFailedError`. */
-  fail(rank: number, cause: string): void;
+  /**
+   * Says that `rank` is dead: on every survivor, pending and later work fails with `RankFailedError`.
+   * @param blamed the rank which that error names: another one where `rank` ends because that one died
+   */
+  fail(rank: number, cause: string, blamed?: number): void;
   capabilities(): Capabilities;
   /**
    * Ends this rank's part at once, without waiting for anybody: pending work fails with `cause`, what the rank holds is

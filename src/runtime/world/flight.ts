@@ -2,15 +2,10 @@
 import { closeSync, constants, mkdirSync, openSync, renameSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { FlightDump } from "../comm/index.ts";
+import { culpritOf, type RankFailure } from "./remote-error.ts";
 
 /** The environment variable that names the folder for dumps. */
 const FOLDER_VARIABLE = "CHORALE_FLIGHT_DIR";
-
-/** What the launcher knows of a rank that failed, which its backend may not have heard yet. */
-interface Failure {
-  readonly rank: number;
-  readonly error: { readonly name: string; readonly message: string; readonly failedRank?: number };
-}
 
 /** Whether this launcher was told to write dumps. */
 export function recordsFlight(): boolean {
@@ -25,7 +20,7 @@ export function recordsFlight(): boolean {
 export function takeFlight(
   read: () => FlightDump,
   generation: number,
-  failures: readonly Failure[],
+  failures: readonly RankFailure[],
 ): () => string | undefined {
   if (!recordsFlight()) return () => undefined;
   const known = [...failures];
@@ -50,7 +45,7 @@ export function takeFlight(
 export function recordFlight(
   read: () => FlightDump,
   generation: number,
-  failures: readonly Failure[] = [],
+  failures: readonly RankFailure[] = [],
   host = "",
 ): string | undefined {
   const folder = process.env[FOLDER_VARIABLE];
@@ -79,12 +74,13 @@ export function recordFlight(
   }
 }
 
-function withFailures(dump: FlightDump, failures: readonly Failure[]): FlightDump {
+function withFailures(dump: FlightDump, failures: readonly RankFailure[]): FlightDump {
   if (failures.length === 0) return dump;
+  // Who reports another one's end has not failed by itself.
+  const culprits = failures.map((failure) => culpritOf(failure, dump.worldSize));
   const ranks = dump.ranks.map((one) => {
-    // Who reports another one's end has not failed by itself.
-    const error = failures.find(({ rank, error: { failedRank } }) => (failedRank ?? rank) === one.rank)?.error;
-    return { ...one, failed: one.failed ?? (error && `${error.name}: ${error.message}`) };
+    const culprit = culprits.find(({ rank }) => rank === one.rank);
+    return { ...one, failed: one.failed ?? culprit?.text };
   });
   return { ...dump, ranks };
 }

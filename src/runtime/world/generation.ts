@@ -7,7 +7,7 @@ import { takeFlight } from "./flight.ts";
 import { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
-import { type ErrorRecord, fromErrorRecord } from "./remote-error.ts";
+import { type Culprit, culpritOf, fromErrorRecord, type RankFailure } from "./remote-error.ts";
 import type { WorldSpec } from "./world-spec.ts";
 
 /** A rank of one generation. Its host may serve the next one too. */
@@ -33,11 +33,6 @@ export interface Member {
   /** Why the launcher ended it. */
   ended: string | undefined;
   value: unknown;
-}
-
-export interface RankFailure {
-  readonly rank: number;
-  readonly error: ErrorRecord;
 }
 
 export class Generation {
@@ -109,9 +104,20 @@ export class Generation {
     return takeFlight(() => this.shared.readFlight(), this.number, this.failures);
   }
 
-  /** Who failed by a rank's report: that rank, or the one that it heard of, maybe before the launcher saw it end. */
-  blamed(rank: number, { failedRank }: ErrorRecord): number {
-    return failedRank !== undefined && failedRank < this.members.length ? failedRank : rank;
+  /**
+   * Who is to blame for a failure: the rank itself, or the one that it heard of, maybe before the launcher saw that one end.
+   * Whoever is told of a failure is told this.
+   */
+  culprit(failure: RankFailure): Culprit {
+    const passed = new Set([failure.rank]);
+    let found = culpritOf(failure, this.members.length);
+    while (!passed.has(found.rank)) {
+      passed.add(found.rank);
+      const { rank } = found;
+      const own = this.failures.find((known) => known.rank === rank);
+      if (own !== undefined) found = culpritOf(own, this.members.length);
+    }
+    return found;
   }
 
   /** The failure that the others follow from: one that only reports another rank's, or a refusal, is a consequence. */
@@ -190,7 +196,7 @@ export function isSurvivor({ joined, failed, over }: Member): boolean {
 }
 
 /** The error that a world ends with: the rank that failed, and the original cause. */
-export function failureError({ rank, error }: RankFailure, generation: number): RankFailedError {
-  const origin = error.failedRank === undefined ? error : (error.cause ?? error);
-  return new RankFailedError(error.failedRank ?? rank, generation, fromErrorRecord(origin));
+export function failureError(failure: RankFailure, generation: Generation): RankFailedError {
+  const { rank, error } = generation.culprit(failure);
+  return new RankFailedError(rank, generation.number, fromErrorRecord(error));
 }

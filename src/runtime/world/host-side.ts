@@ -19,14 +19,14 @@ export class HostSide {
     this.handle = { backend: kind.name as BackendName, host: kind.createHost(spec, options), options };
   }
 
-  /** Says that a rank is dead. Idempotent: the first cause stays. */
-  fail(rank: number, cause: string): void {
-    this.kind.fail(this.handle.host, rank, cause, false);
+  /** Says that a rank is dead, and which one is to blame. Idempotent: the first cause stays. */
+  fail(rank: number, cause: string, blamed = rank): void {
+    this.kind.fail(this.handle.host, rank, cause, false, blamed);
   }
 
   /** As `fail`, but for every group: the generation is over, also for ranks that talk only among themselves. */
-  failEverybody(rank: number, cause: string): void {
-    this.kind.fail(this.handle.host, rank, cause, true);
+  failEverybody(rank: number, cause: string, blamed = rank): void {
+    this.kind.fail(this.handle.host, rank, cause, true, blamed);
   }
 
   bury(rank: number): void {

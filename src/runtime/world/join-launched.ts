@@ -129,10 +129,11 @@ export async function joinLaunched(
     });
     left = (message) => {
       if (world.closed) return;
-      backend.fail(rank, message);
-      // This rank may end because of another one, of which the rendezvous has not heard yet.
+      // This rank may end because of another one, of which nobody else has heard yet.
       const first = backend.failure;
-      tell?.(first?.code === "RANK_FAILED" ? { rank: first.rank, message: first.cause } : { rank, message });
+      const culprit = first?.code === "RANK_FAILED" ? { rank: first.rank, message: first.cause } : { rank, message };
+      backend.fail(rank, culprit.message, culprit.rank);
+      tell?.(culprit);
     };
     endWithProgram(world, left);
     return world;

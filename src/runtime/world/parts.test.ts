@@ -8,7 +8,7 @@ import type { FlightDump } from "../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "./bootstrap.ts";
 import { recordFlight } from "./flight.ts";
 import { LineSplitter } from "./output.ts";
-import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, type RestartOptions, restartPolicy } from "./restart-policy.ts";
 
 describe.skipIf(process.platform === "win32")("flight dumps", () => {
@@ -18,12 +18,12 @@ describe.skipIf(process.platform === "win32")("flight dumps", () => {
     try {
       const ranks = [0, 1, 2, 3].map((rank) => ({ rank, failed: rank === 3 ? "said so" : undefined, entries: [] }));
       const failures = [
-        { rank: 1, error: { name: "RankFailedError", message: "rank 0 failed: gone", failedRank: 0 } },
-        { rank: 3, error: { name: "Error", message: "late" } },
+        { rank: 1, error: { ...plainRecord("rank 0 failed: gone"), failedRank: 0, cause: plainRecord("gone") } },
+        { rank: 3, error: plainRecord("late") },
       ];
-      const path = recordFlight(() => ({ ranks }) as unknown as FlightDump, 1, failures) ?? "";
+      const path = recordFlight(() => ({ worldSize: 4, ranks }) as unknown as FlightDump, 1, failures) ?? "";
       const dump = JSON.parse(readFileSync(path, "utf8")) as FlightDump;
-      const told = ["RankFailedError: rank 0 failed: gone", undefined, undefined, "said so"];
+      const told = ["gone", undefined, undefined, "said so"];
       expect(dump.ranks.map(({ failed }) => failed)).toEqual(told);
     } finally {
       vi.unstubAllEnvs();

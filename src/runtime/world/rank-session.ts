@@ -9,7 +9,7 @@ import { backendKind } from "./backend-table.ts";
 import { PortBootstrap } from "./bootstrap.ts";
 import { offerWorld } from "./join.ts";
 import type { FromRank, Job, Place, ToRank } from "./messages.ts";
-import { fromErrorRecord, MAX_CAUSES, toErrorRecord } from "./remote-error.ts";
+import { culpritOf, fromErrorRecord, MAX_CAUSES, toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
 /** What is between a rank's own deadline and the launcher's, which is to come first, ms. */
@@ -91,7 +91,9 @@ export class RankSession {
     // The launcher first: what the survivors do once they know must not overtake this.
     this.#post({ kind: "failed", error: record, ...(lost === undefined ? {} : { lost }) });
     // Also when another rank's death caused this: ranks that wait for this one in a group of their own must know.
-    this.#backend?.fail(this.#backend.rank, `${record.name}: ${record.message}`);
+    const { rank, worldSize } = this.#backend ?? { rank: 0, worldSize: 0 };
+    const culprit = culpritOf({ rank, error: record }, worldSize);
+    this.#backend?.fail(rank, culprit.text, culprit.rank);
     this.abandon(`${record.name}: ${record.message}`);
   }
 

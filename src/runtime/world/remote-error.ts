@@ -13,6 +13,26 @@ export interface ErrorRecord {
   readonly cause?: ErrorRecord;
 }
 
+/** A rank that failed, and of what. */
+export interface RankFailure {
+  readonly rank: number;
+  readonly error: ErrorRecord;
+}
+
+export interface Culprit extends RankFailure {
+  /** In one line, as peers are told of it. */
+  readonly text: string;
+}
+
+/** Who failed by the report of a rank: that rank, or the one of this world whose death it speaks of, with that one's cause. */
+export function culpritOf({ rank, error }: RankFailure, worldSize: number): Culprit {
+  const { failedRank = -1, cause = error } = error;
+  const isHeard = failedRank >= 0 && failedRank < worldSize;
+  // What was heard is such a line already.
+  if (isHeard) return { rank: failedRank, error: cause, text: cause.message };
+  return { rank, error, text: `${error.name}: ${error.message}` };
+}
+
 /** A chain of causes longer than this is cut: it may be a circle. */
 export const MAX_CAUSES = 8;
 

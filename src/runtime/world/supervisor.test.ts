@@ -3,13 +3,17 @@ import { existsSync, readdirSync } from "node:fs";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { AbortedError } from "../../core/index.ts";
+import type { NcclHandle } from "../backends/nccl/nccl-handle.ts";
+import { ncclFailure } from "../backends/nccl/nccl-host.ts";
 import { NCCL_KIND } from "../backends/nccl/nccl-kind.ts";
+import { attachThreads, type ThreadsHandle } from "../backends/threads/index.ts";
 import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
-import type { Isolation } from "../comm/index.ts";
+import { errorOf, type Failure, type Isolation } from "../comm/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { runWorld } from "./launch.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { RankHost, RankListener } from "./rank-host.ts";
+import { plainRecord } from "./remote-error.ts";
 import { type RestartOptions, restartPolicy } from "./restart-policy.ts";
 import { Supervisor } from "./supervisor.ts";
 
@@ -137,22 +141,41 @@ describe("the supervisor", () => {
     supervisor.close();
   });
 
-  it("tells survivors who failed, though a peer reports it before the launcher sees the end of that rank", async () => {
-    const hosts = [new FakeHost("process"), new FakeHost("process"), new FakeHost("process")];
-    const [survivor, dying, reporter] = hosts as [FakeHost, FakeHost, FakeHost];
-    const told: unknown[] = [];
-    survivor.send = (message) => void (message.kind === "bootstrap-failed" && told.push(message.rank));
-    const supervisor = world(hosts, { isolation: "process" });
-    const finished = supervisor.finish();
-    const error = { name: "RankFailedError", code: "RANK_FAILED", message: "rank 1 failed", stack: "", failedRank: 1 };
-    reporter.say({ kind: "failed", error });
-    reporter.exit(1);
-    dying.exit(1);
-    survivor.exit(1);
-    await expect(finished).rejects.toMatchObject({ rank: 1 });
-    expect(told).toEqual([1]);
-    supervisor.close();
-  });
+  it.each([
+    ["end", "thread"],
+    ["end", "process"],
+    ["respawn", "thread"],
+    ["respawn", "process"],
+  ] as const)(
+    "tells survivors who failed, though a peer reports it before that rank ends (%s, %s)",
+    async (onFailure, kind) => {
+      const hosts = [new FakeHost(kind), new FakeHost(kind), new FakeHost(kind)];
+      const [survivor, dying, reporter] = hosts as [FakeHost, FakeHost, FakeHost];
+      const told: unknown[] = [];
+      survivor.send = (message) =>
+        void (message.kind === "bootstrap-failed" && told.push([message.rank, message.message]));
+      let call: (() => Promise<unknown>) | undefined;
+      survivor.run = ({ engine: { host } }) => {
+        if (kind === "process") call = async () => Promise.reject(errorOf(ncclFailure(host as NcclHandle) as Failure));
+        else call = async () => attachThreads(host as ThreadsHandle, 0).world.barrier();
+      };
+      const supervisor = world(hosts, { isolation: kind, onFailure }, () => {
+        throw new Error("no host is left");
+      });
+      const finished = supervisor.finish();
+      const error = {
+        ...plainRecord("rank 1 failed (generation 1): gone"),
+        failedRank: 1,
+        cause: plainRecord("gone"),
+      };
+      reporter.say({ kind: "failed", error });
+      expect(told).toEqual([[1, "gone"]]);
+      await expect(call?.()).rejects.toThrow("rank 1 failed (generation 1): gone");
+      for (const host of [reporter, dying, survivor]) host.exit(1);
+      await expect(finished).rejects.toMatchObject({ rank: 1 });
+      supervisor.close();
+    },
+  );
 
   it("hears a signal that is aborted while the world starts", async () => {
     const host = new FakeHost();

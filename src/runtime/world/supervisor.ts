@@ -19,7 +19,7 @@ import type { FromRank } from "./messages.ts";
 import { type Entry, formNext } from "./next-places.ts";
 import { linesOf, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
-import { type ErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
+import { type ErrorRecord, plainRecord, type RankFailure, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
 import { SurvivorDeadline } from "./survivor-deadline.ts";
 import { Timers } from "./timers.ts";
@@ -62,7 +62,7 @@ export class Supervisor {
   #windingDown = false;
   #ended: Error | undefined;
   /** The failure that makes this process unfit, if there was one. */
-  #fatal: { readonly rank: number; readonly error: ErrorRecord } | undefined;
+  #fatal: RankFailure | undefined;
 
   constructor(spec: WorldSpec) {
     this.#spec = spec;
@@ -118,7 +118,7 @@ export class Supervisor {
       await this.#leftovers.freeAll();
     }
     const failure = this.#fatal ?? this.#current.firstFailure;
-    const error = this.#ended ?? (failure === undefined ? undefined : failureError(failure, this.#current.number));
+    const error = this.#ended ?? (failure === undefined ? undefined : failureError(failure, this.#current));
     const generation = this.#current.number;
     this.#emit(worldEnded(generation, error, this.#unjoined));
     if (error !== undefined) throw error;
@@ -268,11 +268,11 @@ export class Supervisor {
     generation.failures.push({ rank, error });
     this.#emit(rankFailed(generation.number, { rank, error }, how));
     const record = this.#record(generation);
-    const text = `${error.name}: ${error.message}`;
+    const culprit = generation.culprit({ rank, error });
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
-    if (mayRebuild) this.#condemn(generation, rank, text);
-    else generation.shared.fail(rank, text);
-    generation.store.fail({ rank: generation.blamed(rank, error), message: error.message });
+    if (mayRebuild) this.#condemn(generation, rank, culprit.text, culprit.rank);
+    else generation.shared.fail(rank, culprit.text, culprit.rank);
+    generation.store.fail({ rank: culprit.rank, message: culprit.error.message });
     record();
     if (lost !== undefined && host.kind === "thread") {
       const why = `the device of rank ${rank} is lost to this process (${lost}), and all ranks are threads of this process: end the process and start another, or launch with isolation "process"`;
@@ -294,11 +294,11 @@ export class Supervisor {
   }
 
   /** Tells every rank of a generation that it is over because of one. */
-  #condemn(generation: Generation, rank: number, cause: string): void {
-    generation.shared.failEverybody(rank, cause);
+  #condemn(generation: Generation, rank: number, cause: string, blamed = rank): void {
+    generation.shared.failEverybody(rank, cause, blamed);
     if (generation.condemned) return;
     generation.condemned = true;
-    generation.store.fail({ rank, message: cause });
+    generation.store.fail({ rank: blamed, message: cause });
   }
 
   /** A host has come: the rebuild that is under way takes it in, or one that begins for it; a world that ends does not. */

@@ -137,8 +137,8 @@ export class MpiBackend implements Backend {
     });
   }
 
-  fail(rank: number, cause: string): void {
-    this.#rank.options.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+  fail(rank: number, cause: string, blamed = rank): void {
+    this.#rank.options.segment.fail({ code: "RANK_FAILED", rank: blamed, generation: this.generation, cause });
   }
 
   get failure(): Failure | undefined {

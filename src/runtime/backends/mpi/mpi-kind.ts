@@ -21,8 +21,8 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   createHost: (spec, { choices }) => createMpiHost(spec, choices),
   releaseHost: releaseMpiHost,
   attach: async (host, rank, options) => (await import("./backend.ts")).attachMpi(host, rank, options),
-  fail: ({ control, generation }, rank, cause) =>
-    void hostSegment(control)?.fail({ code: "RANK_FAILED", rank, generation, cause }),
+  fail: ({ control, generation }, rank, cause, _everybody, blamed = rank) =>
+    void hostSegment(control)?.fail({ code: "RANK_FAILED", rank: blamed, generation, cause }),
   bury: ({ control }, rank) => hostSegment(control)?.presence.bury(rank),
   readFlight: dumpMpiFlight,
   libraries: async () => (await import("../../../foreign/mpi/index.ts")).mpiLibraries(),

@@ -343,8 +343,8 @@ export class NcclBackend implements Backend {
   }
 
   /** Says that `rank` is dead: on every survivor, pending and later work fails with RankFailedError. The first cause stays. */
-  fail(rank: number, cause: string): void {
-    this.#rank.segment.fail({ code: "RANK_FAILED", rank, generation: this.generation, cause });
+  fail(rank: number, cause: string, blamed = rank): void {
+    this.#rank.segment.fail({ code: "RANK_FAILED", rank: blamed, generation: this.generation, cause });
   }
 
   /** Why the world has failed, if it has: what the first rank to fail wrote. */

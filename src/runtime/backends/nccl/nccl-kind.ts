@@ -69,7 +69,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   releaseHost: releaseNcclHost,
   attach: (host, rank, options) => attachRank(host, rank, options, NCCL_ALONE),
   // NCCL's groups end together: a dead rank is the end of all.
-  fail: (host, rank, cause) => failNcclRank(host, rank, cause),
+  fail: (host, rank, cause, _everybody, blamed = rank) => failNcclRank(host, blamed, cause),
   bury: buryNcclRank,
   reap: async (host, rank) => void (await import("./reap.ts")).reapNccl(host, rank),
   readFlight: dumpNcclFlight,

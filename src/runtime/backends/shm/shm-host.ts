@@ -57,9 +57,17 @@ export function releaseShmHost({ arena }: ShmHandle): void {
   noteEnded(open.world.memory);
 }
 
-export function failShmRank({ arena }: ShmHandle, rank: number, cause: string, everybody: boolean): void {
+export function failShmRank(
+  { arena }: ShmHandle,
+  rank: number,
+  cause: string,
+  everybody: boolean,
+  blamed?: number,
+): void {
   const open = made.get(arena.path);
-  if (open !== undefined) (everybody ? failWorld : failRank)(open.world, rank, cause);
+  if (open === undefined) return;
+  if (everybody) failWorld(open.world, rank, cause, blamed);
+  else failRank(open.world, rank, cause, { blamed });
 }
 
 export function buryShmRank({ arena }: ShmHandle, rank: number): void {

@@ -184,9 +184,9 @@ class TcpBackend implements Backend {
     storage.isFree = true;
   }
 
-  fail(rank: number, cause: string): void {
+  fail(rank: number, cause: string, blamed = rank): void {
     checkWorldRank(rank, this.worldSize);
-    this.#door.tellGone(rank, cause);
+    this.#door.tellGone(rank, cause, blamed);
   }
 
   capabilities(): Capabilities {

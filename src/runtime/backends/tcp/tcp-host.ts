@@ -63,7 +63,9 @@ export function releaseTcpHost({ flightFolder }: TcpHandle): void {
 }
 
 /** Notes that a rank is dead. The ranks hear it from its connections, and from the launcher's bootstrap. */
-export function failTcpRank({ flightFolder = "" }: TcpHandle, rank: number, cause: string): void {
+export function failTcpRank({ flightFolder = "" }: TcpHandle, rank: number, cause: string, blamed = rank): void {
+  // Who only ends because of another rank has not failed by itself.
+  if (blamed !== rank) return;
   const known = failed.get(flightFolder) ?? new Map<number, string>();
   failed.set(flightFolder, known);
   if (!known.has(rank)) known.set(rank, cause);

@@ -28,7 +28,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   attach: async (host, rank, options, bootstrap) =>
     (await import("./backend.ts")).attachTcp(host, rank, options, bootstrap),
   // Ranks hear of a death by their connections, and of the end of a generation by the bootstrap.
-  fail: (host, rank, cause) => failTcpRank(host, rank, cause),
+  fail: (host, rank, cause, _everybody, blamed = rank) => failTcpRank(host, rank, cause, blamed),
   bury: () => {},
   readFlight: readTcpFlight,
   libraries: async () => [],

@@ -216,9 +216,10 @@ export class TcpRank implements TcpContext {
   }
 
   #control(link: Link, message: Readonly<Record<string, unknown>>): void {
-    const { kind, group, failure, seq, rank, cause, call } = message;
+    const { kind, group, failure, seq, rank, cause, call, blamed } = message;
     if (kind === "bye") link.saidBye = true;
-    else if (kind === "rank-failed" && typeof rank === "number") this.markGone(rank, String(cause), false);
+    else if (kind === "rank-failed" && typeof rank === "number")
+      this.markGone(rank, String(cause), false, typeof blamed === "number" ? blamed : rank);
     else if (kind === "elsewhere" && Array.isArray(group)) {
       const known = this.#groups.get(keyOf(keyFrom(group)))?.driver;
       known?.hearElsewhere(known.ranks.indexOf(link.rank), typeof call === "string" ? call : undefined);
@@ -251,10 +252,14 @@ export class TcpRank implements TcpContext {
     this.markGone(link.rank, `${why} (${link.address}): its process is gone, or the way to it`, true);
   }
 
-  /** Ends every group that has `rank`. @param tells whether this rank may be the only one that knows */
-  markGone(rank: number, cause: string, tells: boolean): void {
+  /**
+   * Ends every group that has `rank`.
+   * @param tells whether this rank may be the only one that knows
+   * @param blamed the rank that is named: another one where `rank` ends because that one died
+   */
+  markGone(rank: number, cause: string, tells: boolean, blamed = rank): void {
     if (this.#gone.has(rank) || this.#isOver) return;
-    const error = new RankFailedError(rank, this.options.generation, new Error(cause));
+    const error = new RankFailedError(blamed, this.options.generation, new Error(cause));
     this.#gone.set(rank, error);
     this.#first ??= error;
     for (const { driver } of [...this.#groups.values()]) {
@@ -264,12 +269,13 @@ export class TcpRank implements TcpContext {
     }
   }
 
-  /** Says on all connections that `rank` is dead. */
-  tellGone(rank: number, cause: string): void {
+  /** Says on all connections that `rank` is dead, and which rank is to blame. */
+  tellGone(rank: number, cause: string, blamed: number): void {
+    const message = { kind: "rank-failed", rank, cause, ...(blamed === rank ? {} : { blamed }) };
     for (const link of this.#links) {
-      if (link !== undefined && !link.isOver && link.rank !== rank) link.control({ kind: "rank-failed", rank, cause });
+      if (link !== undefined && !link.isOver && link.rank !== rank) link.control(message);
     }
-    this.markGone(rank, cause, false);
+    this.markGone(rank, cause, false, blamed);
   }
 
   /** Leaves at once: its groups fail here, and the others are told why. */

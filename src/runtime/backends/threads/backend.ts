@@ -33,7 +33,7 @@ import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
-import { causeOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
+import { deathOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
 import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR, RANK, SLOT, WORLD } from "./layout.ts";
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
@@ -213,8 +213,8 @@ export class ThreadsBackend implements Backend {
       control[WORLD.firstGroup] = block;
       const ended = control[WORLD.failedRank]! - 1;
       for (const r of ended < 0 ? ranks : [...ranks, ended]) {
-        const cause = causeOf(control, r);
-        if (cause !== undefined) markRankFailed(heap, block, r, this.generation, cause);
+        const death = deathOf(control, r);
+        if (death !== undefined) markRankFailed(heap, block, death, this.generation);
       }
       return block;
     });
@@ -319,8 +319,8 @@ export class ThreadsBackend implements Backend {
     if (this.arena.closed !== undefined) throw new ClosedError("world", this.arena.closed);
   }
 
-  fail(rank: number, cause: string): void {
-    failRank(this.#handle, checkRank(rank, this.worldSize), cause, this.rank);
+  fail(rank: number, cause: string, blamed?: number): void {
+    failRank(this.#handle, checkRank(rank, this.worldSize), cause, { blamed, caller: this.rank });
   }
 
   capabilities(): Capabilities {

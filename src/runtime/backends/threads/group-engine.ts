@@ -29,7 +29,7 @@ import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import { EagerRings } from "./eager-rings.ts";
 import { type FlightRing, groupName } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
-import { causeOf, markFailure, rankBlock, wake } from "./host.ts";
+import { causeOf, deathOf, markFailure, rankBlock, wake } from "./host.ts";
 import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf } from "./layout.ts";
 import { meetingTable } from "./meeting-code.ts";
 import { PairChannels } from "./pair-channels.ts";
@@ -386,12 +386,12 @@ export class GroupEngine implements Pumpable {
 
   #readFailure(): ChoraleError | undefined {
     for (let tries = 0; tries < 100_000 && Atomics.load(this.words, this.stateWord) === -1; tries++);
-    const dead = this.ranks.find((rank) => causeOf(this.words, rank) !== undefined);
+    const dead = this.ranks.map((rank) => deathOf(this.words, rank)).find((death) => death !== undefined);
     const length = this.words[(this.block + GROUP.failureBytes) / 4]!;
     if (length > 0) {
       return errorOf(decodeFailure(new Uint8Array(this.words.buffer, this.block + GROUP.failure, length)));
     }
-    return dead === undefined ? undefined : new RankFailedError(dead, this.generation, causeOf(this.words, dead));
+    return dead === undefined ? undefined : new RankFailedError(dead.blamed, this.generation, dead.cause);
   }
 
   checkDeadlines(now: number): number {

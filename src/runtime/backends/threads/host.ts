@@ -108,11 +108,18 @@ const DEAD_AFTER_MS = 10_000;
  * Says that `rank` is dead: pending and later work of every group that it belongs to fails with `RankFailedError`, and
  * sleeping ranks are woken. From any thread; the launching one never waits for ranks here, which may be dead themselves,
  * but comes back. The first cause stays; a lock that the rank took since is broken again.
- * @param caller the rank whose thread calls
+ * @param by `blamed`: the rank that the error names, another one where this one ended because that one died; `caller`: the
+ * rank whose thread calls
  */
-export function failRank(handle: SharedWorld, rank: number, cause: string, caller = LAUNCHER): void {
+export function failRank(
+  handle: SharedWorld,
+  rank: number,
+  cause: string,
+  by: { readonly blamed?: number | undefined; readonly caller?: number } = {},
+): void {
+  const { blamed = rank, caller = LAUNCHER } = by;
   const heap = new Heap(handle, caller);
-  if (declareDead(handle, heap, rank, cause)) {
+  if (declareDead(handle, heap, rank, { blamed, cause })) {
     markGroups({ handle, heap, rank, caller }, (ranks) => ranks.includes(rank));
   }
 }
@@ -121,9 +128,9 @@ export function failRank(handle: SharedWorld, rank: number, cause: string, calle
  * Says that this generation of the world is over, because of `rank`: as `failRank`, but for every group, so that ranks
  * that talk only among themselves learn of it too. From the launching thread.
  */
-export function failWorld(handle: SharedWorld, rank: number, cause: string): void {
+export function failWorld(handle: SharedWorld, rank: number, cause: string, blamed = rank): void {
   const heap = new Heap(handle, LAUNCHER);
-  declareDead(handle, heap, rank, cause);
+  declareDead(handle, heap, rank, { blamed, cause });
   if (Atomics.compareExchange(heap.words(), WORLD.failedRank, 0, rank + 1) !== 0) return;
   markGroups({ handle, heap, rank, caller: LAUNCHER }, () => true);
 }
@@ -136,8 +143,14 @@ export function buryRank(handle: SharedWorld, rank: number): void {
   Atomics.compareExchange(heap.words(), (rankBlock(rank) + RANK.failed) / 4, -1, 1);
 }
 
+/** Why a rank is dead, and which one its peers are told of. */
+export interface Death {
+  readonly blamed: number;
+  readonly cause: string;
+}
+
 /** Writes a rank's cause of death where all can read it. @returns false when it was dead already */
-function declareDead(handle: SharedWorld, heap: Heap, rank: number, cause: string): boolean {
+function declareDead(handle: SharedWorld, heap: Heap, rank: number, { blamed, cause }: Death): boolean {
   const words = heap.words();
   const at = rankBlock(rank);
   const isFirst = Atomics.compareExchange(words, (at + RANK.failed) / 4, 0, -1) === 0;
@@ -145,6 +158,7 @@ function declareDead(handle: SharedWorld, heap: Heap, rank: number, cause: strin
     const text = new TextEncoder().encode(cause).subarray(0, RANK.maxCauseBytes);
     new Uint8Array(handle.memory.buffer, at + RANK.cause, text.length).set(text);
     words[(at + RANK.causeBytes) / 4] = text.length;
+    words[(at + RANK.blamed) / 4] = blamed + 1;
     Atomics.store(words, (at + RANK.failed) / 4, 1);
   }
   heap.breakLockOf(rank);
@@ -163,12 +177,12 @@ function markGroups(marking: Marking, concerns: (ranks: Int32Array) => boolean, 
   const { handle, heap, rank, caller } = marking;
   const words = heap.words();
   const mark = () => {
-    const cause = causeOf(words, rank) ?? "unknown";
+    const death = deathOf(words, rank) ?? { blamed: rank, cause: "unknown" };
     for (let group = words[WORLD.firstGroup]! >>> 0; group !== 0; ) {
       const all = heap.words(group + GROUP.ranks + 4 * handle.ranks);
       const size = all[(group + GROUP.size) / 4]!;
       const ranks = all.subarray((group + GROUP.ranks) / 4, (group + GROUP.ranks) / 4 + size);
-      if (concerns(ranks)) markRankFailed(heap, group, rank, handle.generation, cause);
+      if (concerns(ranks)) markRankFailed(heap, group, death, handle.generation);
       group = all[(group + GROUP.next) / 4]! >>> 0;
     }
   };
@@ -204,8 +218,8 @@ export function markFailure(heap: Heap, group: number, text: Uint8Array): boolea
   return true;
 }
 
-export function markRankFailed(heap: Heap, group: number, rank: number, generation: number, cause: string): void {
-  const failure = { code: "RANK_FAILED", rank, generation, cause } as const;
+export function markRankFailed(heap: Heap, group: number, { blamed, cause }: Death, generation: number): void {
+  const failure = { code: "RANK_FAILED", rank: blamed, generation, cause } as const;
   markFailure(heap, group, encodeFailure(failure, GROUP.maxFailureBytes));
 }
 
@@ -215,4 +229,12 @@ export function causeOf(words: Int32Array, rank: number): string | undefined {
   if (Atomics.load(words, (at + RANK.failed) / 4) !== 1) return undefined;
   const length = words[(at + RANK.causeBytes) / 4]!;
   return new TextDecoder().decode(new Uint8Array(words.buffer, at + RANK.cause, length).slice());
+}
+
+/** As `causeOf`, with the rank that is to blame. */
+export function deathOf(words: Int32Array, rank: number): Death | undefined {
+  const cause = causeOf(words, rank);
+  if (cause === undefined) return undefined;
+  const blamed = words[(rankBlock(rank) + RANK.blamed) / 4]! - 1;
+  return { blamed: blamed < 0 ? rank : blamed, cause };
 }

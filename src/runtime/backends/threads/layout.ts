@@ -57,6 +57,8 @@ export const RANK = {
   /** Number of entries ever written to the ring, modulo 2^32. */
   flightCount: 136,
   attached: 140,
+  /** 1 + the rank that is named when this one is dead: another one where it ended because that one died; 0 for itself. */
+  blamed: 144,
   cause: 256,
   maxCauseBytes: 768,
   flight: 1024,

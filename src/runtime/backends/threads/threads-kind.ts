@@ -26,7 +26,8 @@ export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
   createHost: ({ ranks, generation }, options) => createThreadsHost({ ...options, ranks, generation }),
   releaseHost: releaseThreadsHost,
   attach: async (host, rank, options) => (await import("./backend.ts")).attachThreads(host, rank, options),
-  fail: (host, rank, cause, everybody) => (everybody ? failWorld : failRank)(host, rank, cause),
+  fail: (host, rank, cause, everybody, blamed) =>
+    everybody ? failWorld(host, rank, cause, blamed) : failRank(host, rank, cause, { blamed }),
   bury: buryRank,
   readFlight: dumpFlight,
   libraries: async () => [],

@@ -1,0 +1,75 @@
+/** Who is named when a rank dies: that one, to everybody, also where another one reports it first. */
+import { describe, expect, it } from "vitest";
+import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
+import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
+import { launch } from "./launch.ts";
+import { culpritOf, plainRecord } from "./remote-error.ts";
+
+const reported = (failedRank: number) => ({
+  ...plainRecord(`rank ${failedRank} failed (generation 1): gone`),
+  failedRank,
+  cause: plainRecord("gone"),
+});
+
+describe("the culprit of a failure", () => {
+  it("is the rank whose death is reported, with that one's cause", () => {
+    expect(culpritOf({ rank: 1, error: reported(2) }, 3)).toEqual({
+      rank: 2,
+      error: plainRecord("gone"),
+      text: "gone",
+    });
+  });
+
+  it("is the reporting rank where the world has no such rank", () => {
+    for (const error of [plainRecord("mine"), reported(3), reported(-1)]) {
+      expect(culpritOf({ rank: 1, error }, 3)).toMatchObject({ rank: 1, error });
+    }
+  });
+
+  it.each(["threads", "shm", "tcp"] as const)(
+    "is named to a group that has only the rank that reports it (%s)",
+    { timeout: 60_000 },
+    async (backend) => {
+      const told: string[] = [];
+      const running = launch({
+        ranks: 3,
+        backend,
+        data: {},
+        onOutput: ({ text, rank }) => void (rank === 0 && told.push(text)),
+        run: async (world) => {
+          const pair = await world.comm.split(world.rank === 2 ? -1 : 0, world.rank);
+          // Rank 2 dies when the others have their group: its end must not overtake that.
+          const word = new Int32Array(1);
+          if (world.rank === 2) for (const peer of [0, 1]) await world.comm.recv(word, peer);
+          else await world.comm.send(word, 2);
+          if (world.rank === 2) throw new Error("the origin");
+          if (world.rank === 1) await world.comm.barrier();
+          try {
+            await pair?.barrier();
+          } catch (error) {
+            const { rank, cause } = error as { rank: number; cause: Error };
+            console.log(`rank ${rank}: ${cause.message}`);
+          }
+        },
+      });
+      await expect(running).rejects.toMatchObject({ rank: 2, cause: { message: "the origin" } });
+      // By the launcher, or by a peer.
+      expect(told).toEqual([expect.stringMatching(/^rank 2: (Error: )?the origin$/)]);
+    },
+  );
+
+  it.each([false, true])("is not taken for dead before the launcher sees it end (everybody: %s)", async (everybody) => {
+    const handle = createThreadsHost({ ranks: 3, generation: 1 });
+    const ranks = [0, 1, 2].map((rank) => attachThreads(handle, rank));
+    const apart = await Promise.all(ranks.slice(1).map((rank) => rank.group("apart", [1, 2])));
+    THREADS_KIND.fail(handle, 0, "it was killed", everybody, 1);
+    const refusal = "rank 1 failed (generation 1): it was killed";
+    for (const { world } of ranks.slice(1)) await expect(async () => world.barrier()).rejects.toThrow(refusal);
+    // Its other groups go on until the launcher sees it end, unless the generation is over.
+    const barriers = async () => Promise.all(apart.map((group) => group.barrier()));
+    if (everybody) await expect(barriers()).rejects.toThrow(refusal);
+    else await barriers();
+    for (const rank of ranks) rank.abandon(new Error("enough"));
+    THREADS_KIND.releaseHost(handle);
+  });
+});
