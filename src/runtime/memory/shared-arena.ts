@@ -16,9 +16,10 @@ export interface SharedArena {
 /** The first word counts who has mapped it. */
 const ATTACHED_WORD = 0;
 
-/** Makes an arena of zeros. @throws OutOfMemoryError when no folder has room */
-export function createSharedArena(sizeBytes: number): SharedArena {
-  return { path: createMappedFile("memory for data that processes share", sizeBytes), sizeBytes };
+/** Makes an arena of zeros. @param folder where, if not wherever there is room @throws OutOfMemoryError when there is none */
+export function createSharedArena(sizeBytes: number, folder?: string): SharedArena {
+  const where = folder === undefined ? undefined : [folder];
+  return { path: createMappedFile("memory for data that processes share", sizeBytes, undefined, where), sizeBytes };
 }
 
 /** Removes its file. Memory that is mapped stays. Idempotent. */
@@ -28,14 +29,16 @@ export function removeSharedArena({ path }: SharedArena): void {
 
 /**
  * Maps an arena over the first bytes of `memory`, as one of so many ranks; the last one removes the file.
+ * @returns lets the arena go: those bytes are zeros of this rank alone then
  * @throws FormatError when the file is not what `arena` says, or not this user's alone; NativeError
  */
-export function attachSharedArena(arena: SharedArena, memory: SharedArrayBuffer, ranks: number): void {
+export function attachSharedArena(arena: SharedArena, memory: SharedArrayBuffer, ranks: number): () => void {
   const { path, sizeBytes } = arena;
   const refuse = (problem: string, cause?: unknown): never => {
     throw new FormatError(path, `is no shared memory of this world: ${problem}`, { cause });
   };
   if (nonceOf(path) === undefined) refuse("its name is not one");
-  withMappedFile(path, sizeBytes, refuse, (fd) => mapSharedOver(memory, fd, sizeBytes));
+  const unmap = withMappedFile(path, sizeBytes, refuse, (fd) => mapSharedOver(memory, fd, sizeBytes));
   if (Atomics.add(new Int32Array(memory), ATTACHED_WORD, 1) + 1 === ranks) removeSharedArena(arena);
+  return unmap;
 }

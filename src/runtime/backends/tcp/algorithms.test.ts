@@ -1,6 +1,7 @@
 /** Every collective's schedule on all ranks at once, without sockets: what one rank sends is what another one receives. */
 import { describe, expect, it } from "vitest";
 import { Random } from "../../../../test/oracle/random.ts";
+import { MessageExchange } from "../../../../test/support/message-exchange.ts";
 import { type Call, findWrong, OPERATION_NAMES, outputCount, referenceOutput } from "../../../collectives/index.ts";
 import { sizeOf } from "../../../core/index.ts";
 import { allReduce, dissemination } from "./algorithms.ts";
@@ -8,55 +9,10 @@ import { scheduleOf } from "./choose.ts";
 import { EAGER_BYTES } from "./frame.ts";
 import { operatorOf, Reducer } from "./reducer.ts";
 import { MAX_ROUNDS, type Schedule } from "./schedule.ts";
-import { type Carrier, ScheduleRun } from "./schedule-run.ts";
+import { ScheduleRun } from "./schedule-run.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`tcp schedules seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
-
-/** Carries messages between ranks of this test in a random order, and copies each when it is delivered. */
-class Exchange {
-  readonly #random: Random;
-  readonly #posts = new Map<string, { into: Uint8Array; done: () => void }>();
-  readonly #sent: { key: string; payload: Uint8Array; done: () => void }[] = [];
-  numMessages = 0;
-  bytes = 0;
-
-  constructor(random: Random) {
-    this.#random = random;
-  }
-
-  of(rank: number): Carrier {
-    return {
-      send: (to, slot, payload, _extra, done) => void this.#sent.push({ key: `${rank} ${to} ${slot}`, payload, done }),
-      receive: (from, slot, into, _extra, done) => {
-        const key = `${from} ${rank} ${slot}`;
-        expect(this.#posts.has(key), `two receives of message ${key}`).toBe(false);
-        this.#posts.set(key, { into, done });
-      },
-    };
-  }
-
-  /** Delivers one message that is waited for. @returns whether there was one */
-  step(): boolean {
-    const ready = this.#sent.filter(({ key }) => this.#posts.has(key));
-    const chosen = ready[this.#random.below(Math.max(1, ready.length))];
-    if (chosen === undefined) return false;
-    this.#sent.splice(this.#sent.indexOf(chosen), 1);
-    const post = this.#posts.get(chosen.key);
-    this.#posts.delete(chosen.key);
-    expect(post?.into.length, `size of message ${chosen.key}`).toBe(chosen.payload.length);
-    post?.into.set(chosen.payload);
-    this.numMessages++;
-    this.bytes += chosen.payload.length;
-    chosen.done();
-    post?.done();
-    return true;
-  }
-
-  get left(): number {
-    return this.#sent.length + this.#posts.size;
-  }
-}
 
 interface Side {
   readonly schedule: Schedule;
@@ -64,8 +20,8 @@ interface Side {
   readonly output: Uint8Array;
 }
 
-function runAll(sides: readonly Side[], call: Call | undefined, random: Random): Exchange {
-  const exchange = new Exchange(random);
+function runAll(sides: readonly Side[], call: Call | undefined, random: Random): MessageExchange {
+  const exchange = new MessageExchange(random);
   const reducer = new Reducer();
   let done = 0;
   for (const [rank, { schedule, input, output }] of sides.entries()) {

@@ -29,8 +29,9 @@ import {
 } from "../../comm/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
+import { hostMark } from "./host-identity.ts";
 import { meet } from "./meet.ts";
-import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
+import { HIERARCHY_MODES, type HierarchyMode, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
 import { TcpRank } from "./tcp-rank.ts";
 
@@ -46,6 +47,7 @@ export async function attachTcp(
   rank: number,
   options: TcpOptions,
   bootstrap: Bootstrap,
+  { joined = false } = {},
 ): Promise<Backend> {
   const { ranks, generation, secret, flightFolder } = handle;
   const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false, connections = 1 } = options;
@@ -65,12 +67,23 @@ export async function attachTcp(
       flight,
       calls,
       peers,
+      hierarchy: modeOf(options),
+      hostMark: hostMark({ folder: flightFolder, joined }),
+      folder: flightFolder,
     });
     return new TcpBackend(door, ranks, bootstrap, log.close);
   } catch (error) {
     log.close();
     throw error;
   }
+}
+
+/** @throws InvalidArgumentError for a word that is none */
+function modeOf({ hierarchy }: TcpOptions): HierarchyMode {
+  const given = hierarchy ?? (process.env["CHORALE_TCP_HIERARCHY"] || "auto");
+  const found = HIERARCHY_MODES.find((mode) => mode === given);
+  if (found === undefined) throw new InvalidArgumentError("CHORALE_TCP_HIERARCHY", given, HIERARCHY_MODES.join(", "));
+  return found;
 }
 
 /** Memory of a rank's flight log: of a file that the launcher reads, where there is one. */

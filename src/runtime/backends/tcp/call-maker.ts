@@ -23,9 +23,10 @@ import { type Choice, Choices, choiceFor, type KernelNames, planCallOf, scalarOf
 import { type Arrival, CallSequence, placeOf } from "../../progress/index.ts";
 import { allGather, barrier, equalParts } from "./algorithms.ts";
 import { scheduleOf } from "./choose.ts";
-import { EAGER_BYTES, type GroupKey, LANE } from "./frame.ts";
+import { EAGER_BYTES, type GroupKey, LANE, NO_HEAD, type Print } from "./frame.ts";
 import { GroupPlans } from "./group-plans.ts";
-import type { Inbox } from "./inbox.ts";
+import { type CallWays, Hierarchy } from "./hierarchy.ts";
+import type { Inbox, InboxOwner } from "./inbox.ts";
 import type { PlanFrames } from "./plan-frames.ts";
 import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
@@ -40,11 +41,30 @@ const SIZE_BYTES = 8;
 const NOTHING = new Uint8Array(0);
 /** What serves calls that name no algorithm: the schedules of choose.ts, by size. */
 const KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["socket-kernel"]])) as unknown as KernelNames;
+/** A barrier's. */
+const NO_DATA = {
+  dtype: "u8",
+  redop: undefined,
+  root: 0,
+  partBytes: 0,
+  sizeBytes: 0,
+  input: NOTHING,
+  output: NOTHING,
+} as const;
 const NO_BUFFERS: CallBuffers = { input: NOTHING, output: NOTHING, operator: undefined };
+
+/** What runs the schedules of one collective. */
+interface Runner {
+  (schedule: Schedule, buffers: CallBuffers, firstSlot: number, done: () => void): void;
+  drop(): void;
+  /** What carries its messages, whose slots count from one on. */
+  carrierFrom(firstSlot: number): Carrier;
+}
 
 export class CallMaker {
   readonly sequence: CallSequence;
   readonly plans: GroupPlans;
+  readonly hierarchy: Hierarchy;
   /** How often each schedule served, by `collective schedule`. */
   readonly #served = new Map<string, number>();
   readonly #choices: Choices;
@@ -54,6 +74,7 @@ export class CallMaker {
   readonly #place: GroupPlace;
   readonly #key: GroupKey;
   readonly #inboxes: readonly (Inbox | undefined)[];
+  readonly #owner: InboxOwner;
 
   constructor(
     context: TcpContext,
@@ -61,10 +82,13 @@ export class CallMaker {
     key: GroupKey,
     inboxes: readonly (Inbox | undefined)[],
     frames: PlanFrames,
+    owner: InboxOwner,
   ) {
     const { backend, group, rank, ranks } = place;
     this.plans = new GroupPlans(context.planMemory, frames, { rank, size: ranks.length });
     this.#choices = new Choices({ backend, group, numRanks: ranks.length, topology: "sockets", kernels: KERNELS }, []);
+    this.hierarchy = new Hierarchy(context, place, key);
+    this.#owner = owner;
     this.#context = context;
     this.#place = place;
     this.#key = key;
@@ -75,7 +99,12 @@ export class CallMaker {
 
   /** How often each algorithm served, by `collective algorithm`. */
   get choices(): Readonly<Record<string, number>> {
-    return { ...Object.fromEntries(this.#served), ...this.#choices.counts() };
+    return { ...Object.fromEntries(this.#served), ...this.hierarchy.counts, ...this.#choices.counts() };
+  }
+
+  close(): void {
+    this.plans.close();
+    this.hierarchy.close();
   }
 
   /** @throws OutOfMemoryError for a result's memory, InvalidArgumentError for an algorithm that is none here */
@@ -141,7 +170,13 @@ export class CallMaker {
       uses: [],
       sizeBytes: 0,
       timeoutMs,
-      start: (done) => run(schedule, NO_BUFFERS, 0, done),
+      start: (done) => {
+        const call = { ...NO_DATA, op: "barrier" };
+        this.hierarchy.start(
+          call,
+          this.#ways(arrival, run, () => run(schedule, NO_BUFFERS, 0, done), done),
+        );
+      },
       value: () => undefined,
       drop: run.drop,
     };
@@ -165,6 +200,8 @@ export class CallMaker {
     const part = agreedCount(call);
     const arrival = this.sequence.of(op, dtype, part, call);
     const run = this.#runner(arrival);
+    const partBytes = part * elementBytes;
+    const sizeBytes = reportedCount(op as CollectiveName, size, part) * elementBytes;
     const uses: MemoryUse[] = [];
     if (reads) uses.push({ region: input.region, writes: false });
     if (writes && fresh === undefined) uses.push({ region: (target ?? input).region, writes: true });
@@ -173,13 +210,17 @@ export class CallMaker {
       arrival,
       work: this.#work(arrival, op),
       uses,
-      sizeBytes: reportedCount(op as CollectiveName, size, part) * elementBytes,
+      sizeBytes,
       timeoutMs,
       start: (done) => {
-        const schedule = scheduleOf(call, { rank: this.#place.rank, size, elementBytes }, part * elementBytes);
-        const choice = `${op} ${schedule.name}`;
-        this.#served.set(choice, (this.#served.get(choice) ?? 0) + 1);
-        run(schedule, buffers, 0, done);
+        const flat = () => {
+          const schedule = scheduleOf(call, { rank: this.#place.rank, size, elementBytes }, partBytes);
+          const choice = `${op} ${schedule.name}`;
+          this.#served.set(choice, (this.#served.get(choice) ?? 0) + 1);
+          run(schedule, buffers, 0, done);
+        };
+        const hosted = { op, dtype, redop, root: call.root ?? 0, partBytes, sizeBytes, ...buffers };
+        this.hierarchy.start(hosted, this.#ways(arrival, run, flat, done));
       },
       value: () => result,
       drop: run.drop,
@@ -270,25 +311,34 @@ export class CallMaker {
   }
 
   /** Makes what runs the schedules of one collective. */
-  #runner({ seq, print }: Arrival) {
+  #runner({ seq, print }: Arrival): Runner {
     let current: ScheduleRun | undefined;
     const group = this.#key;
     const lane = LANE.collective;
+    const carrierFrom = (firstSlot: number): Carrier => ({
+      send: (to, slot, payload, extra, sent) => {
+        const message = { group, lane, seq, slot: firstSlot + slot, print, extra, payload, done: sent };
+        this.#inboxes[to]?.send(message);
+      },
+      receive: (from, slot, into, extra, arrived) => {
+        const name = { group, lane, seq, slot: firstSlot + slot };
+        this.#inboxes[from]?.receive(name, print, extra, into, arrived);
+      },
+    });
     const run = (schedule: Schedule, buffers: CallBuffers, firstSlot: number, done: () => void) => {
-      const carrier: Carrier = {
-        send: (to, slot, payload, extra, sent) => {
-          const message = { group, lane, seq, slot: firstSlot + slot, print, extra, payload, done: sent };
-          this.#inboxes[to]?.send(message);
-        },
-        receive: (from, slot, into, extra, arrived) => {
-          const name = { group, lane, seq, slot: firstSlot + slot };
-          this.#inboxes[from]?.receive(name, print, extra, into, arrived);
-        },
-      };
-      current = new ScheduleRun(schedule, buffers, this.#context.reducer, carrier, done);
+      current = new ScheduleRun(schedule, buffers, this.#context.reducer, carrierFrom(firstSlot), done);
       current.start();
     };
-    return Object.assign(run, { drop: () => current?.end() });
+    return Object.assign(run, { drop: () => current?.end(), carrierFrom });
+  }
+
+  /** The ways in which a collective may be made. */
+  #ways({ seq, print }: Arrival, run: Runner, flat: () => void, done: () => void): CallWays {
+    const disagree = (member: number, theirs: Print) => {
+      const head = { ...NO_HEAD, group: this.#key, seq, print: theirs };
+      this.#owner.compare(member, head, { print, extra: 0, bytes: 0 });
+    };
+    return { carrier: run.carrierFrom(0), gather: run, print, disagree, flat, done };
   }
 }
 

@@ -33,6 +33,8 @@ export const KIND = {
   /** Asks whether all that was put before is there, which the answer says. */
   fence: 13,
   fenced: 14,
+  /** Something has changed in the memory of the host that both are on. */
+  wake: 15,
 } as const;
 export type FrameKind = (typeof KIND)[keyof typeof KIND];
 
@@ -82,6 +84,20 @@ export interface Head extends MessageName {
   /** Elements that the pair exchanges in an all-to-all of varying sizes; number of messages in `close`, of a question. */
   readonly extra: number;
 }
+
+/** A head of nothing. */
+export const NO_HEAD: Head = Object.freeze({
+  kind: KIND.control,
+  bytes: 0,
+  group: { low: 0, high: 0 },
+  lane: 0,
+  seq: 0,
+  slot: 0,
+  offset: 0,
+  total: 0,
+  print: { call: 0, count: 0, hash: 0 },
+  extra: 0,
+});
 
 const MARK = 0x43480000;
 const KINDS = new Set<number>(Object.values(KIND));

@@ -5,7 +5,7 @@ import { type Introduction, knock, PeerDoor, type PeerSocket } from "../../rende
 import type { LinkKeys } from "./link.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
-const FRAMES = 2;
+const FRAMES = 3;
 
 /** The connections to one peer. */
 export interface PeerSockets {

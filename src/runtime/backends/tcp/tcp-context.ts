@@ -4,10 +4,12 @@ import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
+import type { HostTurns } from "./host-turns.ts";
 import type { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 import type { Reducer } from "./reducer.ts";
+import type { HierarchyMode } from "./tcp-handle.ts";
 import type { WorkPump } from "./tcp-work.ts";
 
 export interface TcpRankOptions {
@@ -21,6 +23,10 @@ export interface TcpRankOptions {
   readonly calls: SocketCalls;
   /** Of every other rank, by rank. */
   readonly peers: readonly (PeerSockets | undefined)[];
+  /** Whether ranks of a host use its memory; what its host is called, and where its launcher keeps files, if known. */
+  readonly hierarchy: HierarchyMode;
+  readonly hostMark: Buffer | undefined;
+  readonly folder: string | undefined;
 }
 
 export interface TcpContext {
@@ -28,6 +34,8 @@ export interface TcpContext {
   readonly reducer: Reducer;
   readonly planMemory: PlanMemory;
   readonly pump: WorkPump;
+  /** What goes on in memory of this host. */
+  readonly hosts: HostTurns;
   /** The way to a rank of the world; `undefined` for this one itself. */
   linkOf(rank: number): Link | undefined;
   /** Why a rank of the world cannot be reached any more, if so. */

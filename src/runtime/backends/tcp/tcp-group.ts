@@ -89,7 +89,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       return link === undefined ? undefined : new Inbox(member, link, this);
     });
     this.#plans = new PlanFrames(key, this.#inboxes, context.planMemory);
-    this.#maker = new CallMaker(context, this.place, key, this.#inboxes, this.#plans);
+    this.#maker = new CallMaker(context, this.place, key, this.#inboxes, this.#plans, this);
     this.#news = new MemberNews(this.ranks, rank);
   }
 
@@ -184,6 +184,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       inbox?.clear();
     }
     this.#plans.clear();
+    this.#maker.hierarchy.close();
     const lost = this.#pending;
     this.#pending = [];
     for (const call of lost) {
@@ -215,7 +216,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       inbox.link.signal(KIND.close, name, undefined, 0, this.#maker.sent[member] ?? 0);
     }
     for (const inbox of this.#inboxes) inbox?.clear();
-    this.#maker.plans.close();
+    this.#maker.close();
     this.#context.retire(this);
     const unseen = this.#failures.find((work) => !work.seen);
     if (unseen !== undefined) return { error: unseen.error };

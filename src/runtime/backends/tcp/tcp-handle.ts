@@ -1,6 +1,10 @@
 /** What the ranks of one generation get from their launcher. */
 import type { HostHandle } from "../../comm/index.ts";
 
+/** Whether ranks of a host use its memory: where it is known to be faster, always, or never. */
+export const HIERARCHY_MODES = ["auto", "on", "off"] as const;
+export type HierarchyMode = (typeof HIERARCHY_MODES)[number];
+
 export interface TcpHandle extends HostHandle {
   readonly kind: "tcp";
   /** By which the ranks know each other. Never leaves the way between a launcher and its own ranks. */
@@ -21,4 +25,9 @@ export interface TcpOptions {
   readonly host?: string;
   /** Connections of each pair of ranks, which share large messages; 1 by default. */
   readonly connections?: number;
+  /**
+   * Whether ranks of one host exchange data by shared memory, and hosts by sockets: where that is known to be faster (`auto`, the
+   * default), always (`on`) or never (`off`); CHORALE_TCP_HIERARCHY says the same. `off` on one rank counts for its groups.
+   */
+  readonly hierarchy?: HierarchyMode;
 }

@@ -2,7 +2,7 @@
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_TCP_RANKS } from "./capabilities.ts";
-import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
+import { HIERARCHY_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
 /** More of them gain nothing and cost descriptors. */
@@ -15,9 +15,18 @@ const isConnections: OptionCheck = (value) =>
     ? undefined
     : `an integer from 1 to ${MAX_CONNECTIONS}`;
 
+const isMode: OptionCheck = (value) =>
+  HIERARCHY_MODES.some((mode) => mode === value) ? undefined : `one of ${HIERARCHY_MODES.join(", ")}`;
+
 export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   name: "tcp",
-  options: { timeoutMs: isDuration, strictWork: isFlag, host: isAddress, connections: isConnections },
+  options: {
+    timeoutMs: isDuration,
+    strictWork: isFlag,
+    host: isAddress,
+    connections: isConnections,
+    hierarchy: isMode,
+  },
   isolations: ["process", "thread"],
   servesPlans: true,
   maxRanks: MAX_TCP_RANKS,
@@ -46,7 +55,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
     howToChoose: "start each rank in a process of its own",
     attach: async (host, rank, timeoutMs, { bootstrap, address }) => {
       const options = TCP_KIND.acrossHosts?.optionsAt({ timeoutMs }, address) ?? { timeoutMs };
-      return (await import("./backend.ts")).attachTcp(host as TcpHandle, rank, options, bootstrap);
+      return (await import("./backend.ts")).attachTcp(host as TcpHandle, rank, options, bootstrap, { joined: true });
     },
   }),
 };

@@ -15,7 +15,8 @@ import {
   refuseCalls,
 } from "../../comm/index.ts";
 import { Connection, type ConnectionListener } from "./connection.ts";
-import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf } from "./frame.ts";
+import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf, NO_HEAD } from "./frame.ts";
+import { HostTurns } from "./host-turns.ts";
 import { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
@@ -53,6 +54,7 @@ export class TcpRank implements TcpContext {
   readonly options: TcpRankOptions;
   readonly reducer = new Reducer();
   readonly planMemory = new PlanMemory(this.reducer);
+  readonly hosts = new HostTurns();
   readonly world: GroupCommunicator<TcpGroup>;
   readonly #links: readonly (Link | undefined)[];
   readonly #connections: readonly Connection[];
@@ -173,6 +175,7 @@ export class TcpRank implements TcpContext {
   #end(link: Link, head: Head, payload: Uint8Array): void {
     if (head.kind === KIND.control) this.#control(link, link.readControl(payload));
     else if (head.kind === KIND.credit) link.refill(head.total);
+    else if (head.kind === KIND.wake) this.hosts.advance();
     else {
       const group = this.#groups.get(keyOf(head.group))?.driver;
       const wasAdrift = this.#adrift.delete(payload);
@@ -333,7 +336,10 @@ export class TcpRank implements TcpContext {
     this.#isScheduled = false;
     const isEager = performance.now() - this.#activeAt < EAGER_MS;
     this.turn(isEager ? TURN_WAIT_MS : 0);
-    if (this.#isBusy) this.kick();
+    if (!this.#isBusy) return;
+    // The event loop does something else now, and is woken by a frame.
+    this.hosts.rest(TURN_WAIT_MS);
+    this.kick();
   };
 
   get #isBusy(): boolean {
@@ -353,8 +359,9 @@ export class TcpRank implements TcpContext {
         this.#table[2 * count + 1] = connection.isBlocked ? POLL_IN | POLL_OUT : POLL_IN;
         count++;
       }
-      const ready = this.options.calls.poll(this.#table, count, waitMs);
+      const ready = this.options.calls.poll(this.#table, count, this.hosts.rest(waitMs));
       if (ready > 0) this.#serve();
+      this.hosts.rise();
       const now = performance.now();
       for (const { driver } of this.#groups.values()) driver.look(now);
     } finally {
@@ -374,19 +381,6 @@ export class TcpRank implements TcpContext {
     }
   }
 }
-
-const NO_HEAD: Head = Object.freeze({
-  kind: KIND.control,
-  bytes: 0,
-  group: { low: 0, high: 0 },
-  lane: 0,
-  seq: 0,
-  slot: 0,
-  offset: 0,
-  total: 0,
-  print: { call: 0, count: 0, hash: 0 },
-  extra: 0,
-});
 
 /** As a control frame has it. */
 function keyFrom([low, high]: readonly unknown[]): GroupKey {

@@ -24,11 +24,18 @@ export class ArenaReducer {
     initContext(memory.buffer, this.#context);
   }
 
-  /** Reduces `length` bytes of all ranks' inputs, in order. */
-  run(dtype: DType, redop: ReduceOp, inputs: readonly number[], output: number, length: number): void {
+  /** Reduces `length` bytes of all ranks' inputs, in order. The output may be an input. @param divisor of an average */
+  run(
+    dtype: DType,
+    redop: ReduceOp,
+    inputs: readonly number[],
+    output: number,
+    length: number,
+    divisor = inputs.length,
+  ): void {
     const op = kernelOp(redop);
     if (typeof redop === "object") setParameter(this.#buffer, this.#context, dtype, op, redop.scalar);
-    else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, inputs.length);
+    else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, divisor);
     const kernel = KERNEL_INDEX[dtype][op] as number;
     this.#words.set(inputs, this.#inTable / 4);
     this.#words[this.#outTable / 4] = output;

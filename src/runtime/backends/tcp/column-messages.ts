@@ -1,0 +1,60 @@
+/** Messages of one collective between hosts: what a rank sends to and receives from members of other hosts, in rounds. */
+import type { HostLayout } from "./host-layout.ts";
+import type { Carrier } from "./schedule-run.ts";
+
+/** Slots of messages: behind those of schedules and of exchanges in two parts. */
+const MEETING_SLOTS = 2 ** 25 + 2 ** 22;
+const PIECE_SLOTS = 2 ** 25 + 2 ** 23;
+const ROUNDS = 4;
+/** Pieces whose messages can be told apart. */
+export const MAX_PIECES = 2 ** 22;
+
+export interface Parcel {
+  /** Group rank of the other end. */
+  readonly peer: number;
+  readonly bytes: Uint8Array;
+}
+
+const NOTHING = new Uint8Array(0);
+
+export class ColumnMessages {
+  readonly #carrier: Carrier;
+  readonly #layout: HostLayout;
+
+  constructor(carrier: Carrier, layout: HostLayout) {
+    this.#carrier = carrier;
+    this.#layout = layout;
+  }
+
+  /** Sends and receives messages of a piece. @param round of the piece, from 0 @param done all have left and are there */
+  swap(piece: number, round: number, sends: readonly Parcel[], receives: readonly Parcel[], done: () => void): void {
+    this.#swap(PIECE_SLOTS + piece * ROUNDS + round, sends, receives, done);
+  }
+
+  /** Hears of the same column of every other host, through others. Columns that not all hosts have do nothing. */
+  meet(done: () => void): void {
+    const { hosts, host, column, numColumns } = this.#layout;
+    const numHosts = hosts.length;
+    const at = (index: number) => hosts[(index + numHosts) % numHosts]?.[column] ?? 0;
+    const from = (step: number): void => {
+      if (step >= numHosts || column >= numColumns) {
+        done();
+        return;
+      }
+      const sends = [{ peer: at(host + step), bytes: NOTHING }];
+      const receives = [{ peer: at(host - step), bytes: NOTHING }];
+      this.#swap(MEETING_SLOTS + Math.log2(step), sends, receives, () => from(2 * step));
+    };
+    from(1);
+  }
+
+  #swap(slot: number, sends: readonly Parcel[], receives: readonly Parcel[], done: () => void): void {
+    let left = sends.length + receives.length + 1;
+    const one = () => {
+      if (--left === 0) done();
+    };
+    for (const { peer, bytes } of sends) this.#carrier.send(peer, slot, bytes, 0, one);
+    for (const { peer, bytes } of receives) this.#carrier.receive(peer, slot, bytes, 0, one);
+    one();
+  }
+}

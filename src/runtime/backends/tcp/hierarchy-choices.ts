@@ -1,0 +1,37 @@
+/** Which collectives are made host by host: by collective, size and layout; measured in bench/results/tcp-hosts-2026-11-24.md. */
+import type { CollectiveName } from "../../../collectives/index.ts";
+import { CHOICES_SCHEMA_VERSION, type ChoiceDocument, type ChoiceRow } from "../../executor/internal.ts";
+import type { HostLayout } from "./host-layout.ts";
+import type { HierarchyMode } from "./tcp-handle.ts";
+
+export const HIERARCHICAL = "hierarchical";
+const FLAT = "flat";
+const BOTH = [FLAT, HIERARCHICAL] as const;
+
+/** Collectives that can be made so, and how they can be made. */
+export const KINDS = {
+  all_reduce: BOTH,
+  all_gather: BOTH,
+  broadcast: BOTH,
+  reduce: BOTH,
+  reduce_scatter: BOTH,
+  barrier: BOTH,
+} as const;
+export type PiecedName = keyof typeof KINDS;
+
+const always: readonly ChoiceRow[] = [{ fromBytes: 0, use: HIERARCHICAL }];
+
+/** The tables of a group. */
+export function hierarchyTables(_layout: HostLayout, mode: HierarchyMode): ChoiceDocument {
+  return {
+    schemaVersion: CHOICES_SCHEMA_VERSION,
+    source: mode === "on" ? "hierarchy: on" : "shipped",
+    date: "2026-11-24",
+    tables: Object.keys(KINDS).map((collective) => ({
+      backend: "tcp",
+      collective: collective as CollectiveName,
+      ranks: [2, 1 << 20],
+      rows: always,
+    })),
+  };
+}

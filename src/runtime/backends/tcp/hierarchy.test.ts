@@ -1,0 +1,251 @@
+/** Collectives host by host, all ranks of all hosts in this thread: shared memory is real, messages are handed over. */
+import { existsSync } from "node:fs";
+import { afterEach, describe, expect, it } from "vitest";
+import { scratchFolder } from "../../../../test/helpers/scratch.ts";
+import { Random } from "../../../../test/oracle/random.ts";
+import { MessageExchange } from "../../../../test/support/message-exchange.ts";
+import { type CollectiveName, findWrong, referenceOutput } from "../../../collectives/index.ts";
+import { type DType, newArray, type ReduceOp, sizeOf } from "../../../core/index.ts";
+import { HostAddresses } from "../../memory/index.ts";
+import { ColumnMessages } from "./column-messages.ts";
+import { hostMark } from "./host-identity.ts";
+import { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
+import { createHostMemory, HostMemory, PIECE_BYTES } from "./host-memory.ts";
+import { HostPlace } from "./host-place.ts";
+import type { PieceCallParts } from "./piece-call.ts";
+import { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
+import { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";
+import { PieceRun, type PieceWork } from "./piece-run.ts";
+
+const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+console.log(`hierarchy seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
+
+const folder = scratchFolder("hierarchy");
+const KEY = { low: 1, high: 2 };
+const PRINT = { call: 3, count: 4, hash: 5 };
+const WORKS: Readonly<Record<string, (parts: PieceCallParts) => PieceWork>> = {
+  all_reduce: allReducePieces,
+  reduce: reducePieces,
+  reduce_scatter: reduceScatterPieces,
+  broadcast: broadcastPieces,
+  all_gather: allGatherPieces,
+};
+
+/** Members on hosts: the mark of each one's host, by group rank. */
+class Members {
+  readonly layouts: readonly HostLayout[];
+  readonly places: readonly HostPlace[];
+  readonly paths: readonly string[];
+
+  constructor(marks: readonly string[]) {
+    this.layouts = marks.map((_, me) => layoutOf(marks, me));
+    const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, folder));
+    this.paths = arenas.map(({ path }) => path);
+    const size = marks.length;
+    this.places = this.layouts.map((layout) => {
+      const arena = arenas[layout.host] as (typeof arenas)[number];
+      const memory = new HostMemory(arena, ownRow(layout).length, layout.column, size);
+      return new HostPlace({ layout, memory, activities: new Set(), key: KEY, links: [] });
+    });
+  }
+
+  get size(): number {
+    return this.places.length;
+  }
+
+  /** Runs what each rank does in a random order. @returns how many ended */
+  run(make: (rank: number, messages: ColumnMessages) => PieceWork, random: Random, except = -1): number {
+    const exchange = new MessageExchange(random);
+    let done = 0;
+    const runs = this.places.map((place, rank) => {
+      const work = make(rank, new ColumnMessages(exchange.of(rank), place.layout));
+      const disagree = () => expect.unreachable("all make the same call");
+      return new PieceRun(place, work, { print: PRINT, disagree, done: () => done++ });
+    });
+    for (const [rank, run] of runs.entries()) if (rank !== except) run.start();
+    const others = runs.filter((_, rank) => rank !== except);
+    const goOn = () => {
+      const first = random.below(others.length);
+      return others.some((_, i) => others[(first + i) % others.length]?.advance());
+    };
+    while (random.chance(0.5) ? exchange.step() || goOn() : goOn() || exchange.step());
+    if (except < 0) expect(exchange.left).toBe(0);
+    for (const run of runs) run.stop();
+    return done;
+  }
+
+  close(): void {
+    for (const { memory } of this.places) memory.close();
+  }
+}
+
+let members: Members | undefined;
+afterEach(() => members?.close());
+
+/** Ranks on so many hosts, every host with one at least. */
+function marksOf(random: Random, size: number, hosts: number): string[] {
+  const marks = Array.from({ length: size }, (_, rank) => `host ${rank < hosts ? rank : random.below(hosts)}`);
+  return marks.sort(() => random.fraction() - 0.5);
+}
+
+/** Small integers, which every element type here has exactly, and sums and products of few of them too. */
+function inputOf(random: Random, dtype: DType, count: number) {
+  const data = newArray(dtype, count);
+  for (let i = 0; i < count; i++) data[i] = random.below(3) as never;
+  return data;
+}
+
+describe.skipIf(process.platform === "win32")("collectives of ranks that share hosts", () => {
+  it("give what each means, on any layout, one call after the other", { timeout: 60_000 }, () => {
+    const random = new Random(seed);
+    const addresses = new HostAddresses();
+    for (const [size, hosts] of [
+      [2, 1],
+      [3, 2],
+      [4, 2],
+      [5, 3],
+      [7, 3],
+      [8, 4],
+    ] as const) {
+      members = new Members(marksOf(random, size, hosts));
+      for (let round = 0; round < 6; round++) {
+        const op = random.pick(Object.keys(WORKS)) as CollectiveName;
+        const dtype = random.pick(["f32", "i32", "u8", "f64"] as const);
+        const redop: ReduceOp = random.pick(["sum", "max", "avg", "prod"]);
+        const pieces = random.pick([0, 0, 0, 0.3, 3.2]) / (op === "all_gather" || op === "reduce_scatter" ? size : 1);
+        const count = 1 + random.below(40) + Math.floor((pieces * PIECE_BYTES) / sizeOf(dtype));
+        const root = random.below(size);
+        const [given, got] = [
+          op === "reduce_scatter" ? size * count : count,
+          op === "all_gather" ? size * count : count,
+        ];
+        const inputs = members.places.map(() => inputOf(random, dtype, given));
+        const inPlace = random.chance(0.4) && given === got;
+        const outputs = inputs.map((input) => (inPlace ? input.slice() : newArray(dtype, got)));
+        const [reads, writes] = [
+          (r: number) => op !== "broadcast" || r === root,
+          (r: number) => op !== "reduce" || r === root,
+        ];
+        const { layouts, places } = members;
+        const ended = members.run((rank, messages) => {
+          const place = places[rank] as HostPlace;
+          const output = outputs[rank] as (typeof outputs)[number];
+          const input = inPlace && reads(rank) ? output : (inputs[rank] as typeof output);
+          const none = new Uint8Array(0);
+          return (WORKS[op] as (parts: PieceCallParts) => PieceWork)({
+            ...{ op, dtype, redop, root, size, rank, messages, memory: place.memory },
+            layout: layouts[rank] as HostLayout,
+            partBytes: count * sizeOf(dtype),
+            input: addresses.span(reads(rank) ? input : none),
+            output: addresses.span(writes(rank) ? output : none),
+          });
+        }, random);
+        const what = `${op} ${redop} of ${dtype}[${count}], root ${root}, ${layoutText(layouts[0] as HostLayout)}, round ${round}`;
+        expect(ended, what).toBe(size);
+        for (const [rank, output] of outputs.entries()) {
+          if (!writes(rank)) continue;
+          const options = { numRanks: size, rank, count, root };
+          for (const { at, expected } of referenceOutput(op, dtype, redop, inputs, options)) {
+            expect(findWrong(expected, output, at), `${what}, rank ${rank}`).toBeUndefined();
+          }
+        }
+      }
+      members.close();
+    }
+  });
+
+  it("give all ranks the same bits, whatever the sums round", () => {
+    const random = new Random(seed + 1);
+    const addresses = new HostAddresses();
+    members = new Members(marksOf(random, 7, 3));
+    const { places } = members;
+    for (const count of [3, 100_003]) {
+      const data = places.map(() =>
+        Float32Array.from({ length: count }, () => random.fraction() * 10 ** random.below(8)),
+      );
+      members.run((rank, messages) => {
+        const { layout, memory } = places[rank] as HostPlace;
+        const span = addresses.span(data[rank] as Float32Array);
+        const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: 7, rank } as const;
+        return allReducePieces({ ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages });
+      }, random);
+      for (const one of data)
+        expect(Buffer.compare(Buffer.from(one.buffer), Buffer.from((data[0] as Float32Array).buffer))).toBe(0);
+    }
+  });
+
+  it("let nobody leave a barrier, a broadcast or a reduce that one rank has not come to", () => {
+    const random = new Random(seed + 2);
+    for (const absent of [3, 4]) {
+      members = new Members(["a", "b", "a", "c", "a", "b"]);
+      expect(
+        members.run(
+          (rank, messages) => barrierPieces((members as Members).layouts[rank] as HostLayout, messages),
+          random,
+          absent,
+        ),
+      ).toBe(0);
+      members.close();
+      for (const make of [broadcastPieces, reducePieces]) {
+        members = new Members(["a", "b", "a", "c", "a", "b"]);
+        const { places, layouts } = members;
+        const data = new Float32Array(5);
+        const span = new HostAddresses().span(data);
+        const ended = members.run(
+          (rank, messages) =>
+            make({
+              ...{ op: "reduce", dtype: "f32", redop: "sum", root: 5, size: 6, rank, partBytes: 20, messages },
+              ...{
+                input: span,
+                output: span,
+                layout: layouts[rank] as HostLayout,
+                memory: (places[rank] as HostPlace).memory,
+              },
+            }),
+          random,
+          absent,
+        );
+        expect(ended).toBe(0);
+        members.close();
+      }
+    }
+  });
+
+  it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {
+    members = new Members(["a", "a"]);
+    expect(members.paths.filter((path) => existsSync(path))).toEqual([]);
+    const found: unknown[] = [];
+    const work: PieceWork = {
+      numPieces: 1,
+      shares: false,
+      bring: () => {},
+      work: (_p, _s, done) => done(),
+      take: () => {},
+    };
+    const runs = members.places.map(
+      (place, rank) =>
+        new PieceRun(place, work, {
+          print: { ...PRINT, count: rank },
+          disagree: (member, theirs) => void found.push([rank, member, theirs.count]),
+          done: () => expect.unreachable("the calls differ"),
+        }),
+    );
+    for (const run of runs) run.start();
+    runs[0]?.advance();
+    expect(found).toEqual([
+      [1, 0, 0],
+      [0, 1, 1],
+    ]);
+  });
+
+  it("share a host where one launcher started them, one network holds them, or CHORALE_HOST_ID says so", () => {
+    const mark = (folder: string | undefined, joined: boolean, id?: string) =>
+      hostMark({ folder, joined }, id === undefined ? {} : { CHORALE_HOST_ID: id })?.toString("hex");
+    expect(mark("/x/1", false)).toBe(mark("/x/1", false));
+    expect(mark("/x/1", false)).not.toBe(mark("/x/2", false));
+    expect(mark("/x/1", false, "h")).toBe(mark("/x/2", false, "h"));
+    expect(mark("/x/1", false, "h")).not.toBe(mark("/x/1", false, "i"));
+    expect(mark("/x/1", true)).toBe(mark("/x/2", true));
+    expect(mark(undefined, false)).toBeUndefined();
+  });
+});

@@ -1,0 +1,178 @@
+/**
+ * Collectives of a group whose ranks share hosts: shared memory inside a host, sockets between hosts. Which calls are made so,
+ * and which by the schedules that know no hosts, is a table's, by collective, size and layout.
+ */
+import type { CollectiveName } from "../../../collectives/index.ts";
+import { type DType, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
+import type { GroupPlace } from "../../comm/index.ts";
+import { Choices, type KernelNames, logsSelection } from "../../executor/internal.ts";
+import { HostAddresses, type Span } from "../../memory/index.ts";
+import { ColumnMessages, MAX_PIECES } from "./column-messages.ts";
+import type { GroupKey, Print } from "./frame.ts";
+import { HIERARCHICAL, hierarchyTables, KINDS, type PiecedName } from "./hierarchy-choices.ts";
+import { layoutText } from "./host-layout.ts";
+import { HostPlace } from "./host-place.ts";
+import { HostSetup, type RunGathering, type Setup } from "./host-setup.ts";
+import type { PieceCallParts } from "./piece-call.ts";
+import { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
+import { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";
+import { PieceRun, type PieceWork } from "./piece-run.ts";
+import type { Carrier } from "./schedule-run.ts";
+import type { TcpContext } from "./tcp-context.ts";
+
+const WORKS: Readonly<Record<Exclude<PiecedName, "barrier">, (parts: PieceCallParts) => PieceWork>> = {
+  all_reduce: allReducePieces,
+  all_gather: allGatherPieces,
+  broadcast: broadcastPieces,
+  reduce: reducePieces,
+  reduce_scatter: reduceScatterPieces,
+};
+
+/** Operators whose result depends on when it is rounded. */
+const ROUNDS = (redop: ReduceOp | undefined) =>
+  typeof redop === "object" || redop === "sum" || redop === "prod" || redop === "avg";
+
+/** A call as its group has it. */
+export interface HostedCall {
+  readonly op: string;
+  readonly dtype: DType;
+  readonly redop: ReduceOp | undefined;
+  readonly root: number;
+  readonly partBytes: number;
+  /** Bytes of the larger of a rank's two buffers. */
+  readonly sizeBytes: number;
+  readonly input: Uint8Array;
+  readonly output: Uint8Array;
+}
+
+/** The ways to make a call. */
+export interface CallWays {
+  readonly carrier: Carrier;
+  readonly gather: RunGathering;
+  readonly print: Print;
+  /** Fails the group because a member, by group rank, makes another call. */
+  readonly disagree: (member: number, theirs: Print) => void;
+  /** Makes it by a schedule that knows no hosts. */
+  readonly flat: () => void;
+  readonly done: () => void;
+}
+
+export class Hierarchy {
+  readonly #context: TcpContext;
+  readonly #group: GroupPlace;
+  readonly #key: GroupKey;
+  readonly #addresses = new HostAddresses();
+  #setup: HostSetup | undefined;
+  #place: HostPlace | "flat" | undefined;
+  #choices: Choices | undefined;
+  #running: PieceRun | undefined;
+  readonly #counts = new Map<string, number>();
+
+  constructor(context: TcpContext, group: GroupPlace, key: GroupKey) {
+    this.#context = context;
+    this.#group = group;
+    this.#key = key;
+    if (group.ranks.length === 1) this.#place = "flat";
+  }
+
+  /** Calls that it served, by `collective hierarchical`. */
+  get counts(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  /** Begins a call: inside hosts and between them, or flat. */
+  start(call: HostedCall, ways: CallWays): void {
+    const { op, partBytes } = call;
+    if (this.#place === "flat" || !isPieced(op) || (partBytes === 0 && op !== "barrier")) {
+      ways.flat();
+      return;
+    }
+    if (this.#place !== undefined) {
+      this.#serve(this.#place, op, call, ways);
+      return;
+    }
+    const { rank, ranks } = this.#group;
+    const { hostMark: mark, hierarchy: mode, folder } = this.#context.options;
+    this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder }, ways.gather);
+    this.#setup.start((setup) => {
+      this.#setup = undefined;
+      const place = this.#settle(setup);
+      if (place === undefined) ways.flat();
+      else this.#serve(place, op, call, ways);
+    });
+  }
+
+  #settle({ layout, mode, memory, why }: Setup): HostPlace | undefined {
+    const { group, ranks, rank } = this.#group;
+    const tells = rank === 0 && logsSelection() ? (line: string) => process.stderr.write(`${line}\n`) : undefined;
+    if (memory === undefined) {
+      this.#place = "flat";
+      tells?.(
+        `chorale select: group ${group} of ${ranks.length} ranks on tcp (${layoutText(layout)}): sockets between all ranks; ${why}`,
+      );
+      return undefined;
+    }
+    const links = (layout.hosts[layout.host] ?? []).map((member) => this.#context.linkOf(ranks[member] ?? -1));
+    const { activities } = this.#context.hosts;
+    const place = new HostPlace({ layout, memory, activities, key: this.#key, links });
+    this.#place = place;
+    const kernels = KINDS as unknown as KernelNames;
+    const topology = layoutText(layout);
+    this.#choices = new Choices(
+      { backend: "tcp", group, numRanks: ranks.length, topology, kernels },
+      [hierarchyTables(layout, mode)],
+      tells,
+    );
+    return place;
+  }
+
+  #serve(place: HostPlace, op: PiecedName, call: HostedCall, ways: CallWays): void {
+    const { carrier, flat, print, disagree } = ways;
+    const messages = new ColumnMessages(carrier, place.layout);
+    const work = this.#isChosen(place, op, call) ? this.#work(place, op, call, messages) : undefined;
+    if (work === undefined || work.numPieces > MAX_PIECES) {
+      flat();
+      return;
+    }
+    this.#counts.set(`${op} ${HIERARCHICAL}`, (this.#counts.get(`${op} ${HIERARCHICAL}`) ?? 0) + 1);
+    this.#running = new PieceRun(place, work, {
+      print,
+      disagree,
+      done: () => {
+        this.#running = undefined;
+        ways.done();
+      },
+    });
+    this.#running.start();
+  }
+
+  #isChosen(place: HostPlace, op: PiecedName, { dtype, redop, sizeBytes }: HostedCall): boolean {
+    // 16- and 8-bit floats are rounded once, which two steps would do twice.
+    if (place.layout.hosts.length > 1 && isSmallFloat(dtype) && ROUNDS(redop)) return false;
+    return this.#choices?.choose(op as CollectiveName, dtype, sizeBytes).served.name === HIERARCHICAL;
+  }
+
+  #work({ layout, memory }: HostPlace, op: PiecedName, call: HostedCall, messages: ColumnMessages): PieceWork {
+    if (op === "barrier") return barrierPieces(layout, messages);
+    const { rank, ranks } = this.#group;
+    const { dtype, redop, root, partBytes, input, output } = call;
+    const span = (bytes: Uint8Array): Span => ({ bytes, address: this.#addresses.of(bytes) });
+    return WORKS[op]({
+      ...{ op, dtype, redop, root, partBytes, layout, memory, messages, rank },
+      size: ranks.length,
+      input: span(input),
+      output: span(output),
+    });
+  }
+
+  /** Ends what runs, and lets the memory go: the group has failed, or is closed. */
+  close(): void {
+    this.#setup?.stop();
+    this.#running?.stop();
+    const place = this.#place;
+    this.#place = "flat";
+    if (typeof place === "object") place.memory.close();
+  }
+}
+
+const isPieced = (op: string): op is PiecedName => Object.hasOwn(KINDS, op);

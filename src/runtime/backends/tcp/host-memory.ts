@@ -1,0 +1,149 @@
+/**
+ * The memory that the members of a group on one host share: a line of words for each, in which it says how far it is, then a
+ * few slots for each, with room for a piece of its input and of a result. It lies below a WebAssembly memory of each rank, so
+ * that the reduction kernels work on all of it; behind it is room that is the rank's own.
+ */
+import { addressOf, copyMemory, type MemoryCopy } from "../../../foreign/native/index.ts";
+import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../../executor/internal.ts";
+import { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "../../memory/index.ts";
+import type { Print } from "./frame.ts";
+
+/** Pieces that may be under way. */
+export const NUM_SLOTS = 3;
+/** Most bytes of a piece of a rank's input, and of what it reduces or receives of one. */
+export const PIECE_BYTES = 256 * 1024;
+/** Cache lines are as long, or shorter. */
+export const LINE_BYTES = 128;
+/** Below it lies what counts who has come. */
+const LINES_AT = LINE_BYTES;
+const SLOT_BYTES = 2 * PIECE_BYTES;
+/** The rank's own of a slot: what it receives of other hosts, each from a line on. */
+const OWN_SLOT_BYTES = PIECE_BYTES + 256 * LINE_BYTES;
+/** And the tables of the kernels. */
+const OWN_BYTES = NUM_SLOTS * OWN_SLOT_BYTES + 64 * 1024;
+
+/** What members count: pieces that they have brought, have ready for the others, and have done with. */
+export const COUNT = { brought: 0, shared: 1, taken: 2 } as const;
+export type Count = (typeof COUNT)[keyof typeof COUNT];
+/** Words of a member's line behind those: whether it sleeps, and the call of the piece in each slot. */
+const SLEEPS = 3;
+const PRINTS = 4;
+const PRINT_WORDS = 4;
+
+const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
+const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
+const fileBytes = (members: number) => PAGE_BYTES * pages(partsAt(members) + members * NUM_SLOTS * SLOT_BYTES);
+
+/** Makes the file of a group's members on this host. @param folder where, if anywhere @throws OutOfMemoryError */
+export const createHostMemory = (members: number, folder: string | undefined): SharedArena =>
+  createSharedArena(fileBytes(members), folder);
+
+/** The file that another member made, by its path. */
+export const hostMemoryAt = (path: string, members: number): SharedArena => ({ path, sizeBytes: fileBytes(members) });
+
+export class HostMemory {
+  readonly copy: MemoryCopy;
+  readonly reducer: ArenaReducer;
+  /** Where all of it begins in this process. */
+  readonly address: number;
+  readonly #arena: SharedArena;
+  readonly #bytes: Uint8Array;
+  readonly #words: Int32Array;
+  readonly #members: number;
+  readonly #me: number;
+  readonly #ownAt: number;
+  readonly #unmap: () => void;
+
+  /** @throws FormatError, NativeError, UnavailableError, RangeError where no memory is left */
+  constructor(arena: SharedArena, members: number, me: number, maxInputs: number) {
+    this.copy = copyMemory();
+    const numPages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+    const memory = newSharedMemory(numPages, numPages);
+    this.#unmap = attachSharedArena(arena, memory.buffer, members);
+    this.#arena = arena;
+    this.#bytes = new Uint8Array(memory.buffer);
+    this.#words = new Int32Array(memory.buffer);
+    this.address = Number(addressOf(this.#bytes));
+    this.#members = members;
+    this.#me = me;
+    this.#ownAt = arena.sizeBytes;
+    let free = arena.sizeBytes + NUM_SLOTS * OWN_SLOT_BYTES;
+    this.reducer = new ArenaReducer(memory, maxInputs, (bytes) => {
+      const at = free;
+      free += Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
+      return at;
+    });
+  }
+
+  /** Where a member's piece of its input lies in a slot. */
+  input(member: number, slot: number): number {
+    return partsAt(this.#members) + (member * NUM_SLOTS + slot) * SLOT_BYTES;
+  }
+
+  /** Where it has what it reduced, or received for the others. */
+  output(member: number, slot: number): number {
+    return this.input(member, slot) + PIECE_BYTES;
+  }
+
+  /** Room for what this rank alone needs of a piece. */
+  own(slot: number): number {
+    return this.#ownAt + slot * OWN_SLOT_BYTES;
+  }
+
+  bytes(at: number, length: number): Uint8Array {
+    return this.#bytes.subarray(at, at + length);
+  }
+
+  /** Says how many pieces this rank has counted. */
+  tell(what: Count, count: number): void {
+    Atomics.store(this.#words, this.#lineOf(this.#me) + what, count | 0);
+  }
+
+  /** Whether all members have counted so many, or more. */
+  haveTold(what: Count, count: number): boolean {
+    for (let member = 0; member < this.#members; member++) {
+      if (((Atomics.load(this.#words, this.#lineOf(member) + what) - count) | 0) < 0) return false;
+    }
+    return true;
+  }
+
+  /** Says of which call this rank's piece in a slot is, before it says that it is there. */
+  sign(slot: number, { call, count, hash }: Print): void {
+    const at = this.#printAt(this.#me, slot);
+    this.#words[at] = call;
+    this.#words[at + 1] = count;
+    this.#words[at + 2] = hash;
+  }
+
+  /** The call of a member's piece, where it is another one. */
+  otherThan(slot: number, member: number, { call, count, hash }: Print): Print | undefined {
+    const at = this.#printAt(member, slot);
+    const words = this.#words;
+    if (words[at] === call && words[at + 1] === count && words[at + 2] === hash) return undefined;
+    return { call: words[at] ?? 0, count: words[at + 1] ?? 0, hash: words[at + 2] ?? 0 };
+  }
+
+  /** Says whether this rank must be woken when something changes. */
+  sleeps(does: boolean): void {
+    Atomics.store(this.#words, this.#lineOf(this.#me) + SLEEPS, does ? 1 : 0);
+  }
+
+  /** Whether a member must be woken, once. */
+  takeSleeper(member: number): boolean {
+    const at = this.#lineOf(member) + SLEEPS;
+    return Atomics.load(this.#words, at) === 1 && Atomics.exchange(this.#words, at, 0) === 1;
+  }
+
+  close(): void {
+    removeSharedArena(this.#arena);
+    this.#unmap();
+  }
+
+  #lineOf(member: number): number {
+    return (LINES_AT + member * LINE_BYTES) / 4;
+  }
+
+  #printAt(member: number, slot: number): number {
+    return this.#lineOf(member) + PRINTS + slot * PRINT_WORDS;
+  }
+}

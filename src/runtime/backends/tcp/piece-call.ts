@@ -1,0 +1,113 @@
+/** A collective that ranks make host by host: its buffers, and what every kind of it needs. */
+import type { CollectiveName } from "../../../collectives/index.ts";
+import type { DType, ReduceOp } from "../../../core/index.ts";
+import type { Span } from "../../memory/index.ts";
+import type { ColumnMessages, Parcel } from "./column-messages.ts";
+import type { HostLayout } from "./host-layout.ts";
+import { type HostMemory, LINE_BYTES, PIECE_BYTES } from "./host-memory.ts";
+
+export interface PieceCallParts {
+  readonly op: CollectiveName;
+  readonly dtype: DType;
+  readonly redop: ReduceOp | undefined;
+  readonly root: number;
+  /** Ranks of the group. */
+  readonly size: number;
+  /** This rank's number in the group. */
+  readonly rank: number;
+  /** Of one rank's part, or of the whole where there are no parts. */
+  readonly partBytes: number;
+  readonly input: Span;
+  readonly output: Span;
+  readonly layout: HostLayout;
+  readonly memory: HostMemory;
+  readonly messages: ColumnMessages;
+}
+
+/** A stretch of bytes. */
+export interface Stretch {
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** Pieces of whole lines, so that no element is cut. */
+export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(bytes / LINE_BYTES) * LINE_BYTES);
+
+/** Lines that so many bytes take. */
+export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
+
+export class PieceTools {
+  readonly parts: PieceCallParts;
+  readonly pieceBytes: number;
+  readonly numPieces: number;
+  readonly numHosts: number;
+  /** Members of this host. */
+  readonly row: readonly number[];
+
+  constructor(parts: PieceCallParts, pieceBytes: number) {
+    this.parts = parts;
+    this.pieceBytes = Math.min(PIECE_BYTES, wholeLines(pieceBytes));
+    this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
+    this.numHosts = parts.layout.hosts.length;
+    this.row = parts.layout.hosts[parts.layout.host] ?? [];
+  }
+
+  piece(index: number): Stretch {
+    const at = index * this.pieceBytes;
+    return { at, bytes: Math.min(this.pieceBytes, this.parts.partBytes - at) };
+  }
+
+  /** What one of several does of a stretch, from a line on. */
+  share(bytes: number, index: number, count: number): Stretch {
+    const each = Math.ceil(bytes / count / LINE_BYTES) * LINE_BYTES;
+    const at = Math.min(bytes, index * each);
+    return { at, bytes: Math.min(bytes, at + each) - at };
+  }
+
+  /** Copies a stretch of the program's input into this host's memory. */
+  bring(from: number, to: number, bytes: number): void {
+    const { memory, input } = this.parts;
+    if (bytes > 0) memory.copy(memory.address + to, input.address + from, bytes);
+  }
+
+  /** Copies a stretch of this host's memory to the program's output. */
+  take(from: number, to: number, bytes: number): void {
+    const { memory, output } = this.parts;
+    if (bytes > 0) memory.copy(output.address + to, memory.address + from, bytes);
+  }
+
+  /** Combines what all of this host have brought, at a place of their pieces. */
+  reduceRow(slot: number, offset: number, to: number, bytes: number): void {
+    const { memory } = this.parts;
+    const inputs = this.row.map((_, member) => memory.input(member, slot) + offset);
+    this.#reduce(this.numHosts === 1 ? "whole" : "first", inputs, to, bytes);
+  }
+
+  /** Combines what hosts have reduced, in their order. */
+  reduceHosts(inputs: readonly number[], to: number, bytes: number): void {
+    this.#reduce("second", inputs, to, bytes);
+  }
+
+  #reduce(step: "whole" | "first" | "second", inputs: readonly number[], to: number, bytes: number): void {
+    const { dtype, redop = "sum", memory, size } = this.parts;
+    if (bytes <= 0) return;
+    // What is divided is so once, at the end; what is multiplied, at the beginning.
+    const isLate = step === "first" && redop === "avg";
+    const isEarly = step === "second" && typeof redop === "object";
+    memory.reducer.run(dtype, isLate || isEarly ? "sum" : redop, inputs, to, bytes, size);
+  }
+
+  /** Group rank of a column of another host. */
+  at(host: number, column: number): number {
+    return this.parts.layout.hosts[host]?.[column] ?? 0;
+  }
+
+  /** The other hosts. */
+  get otherHosts(): readonly number[] {
+    return Array.from({ length: this.numHosts }, (_, host) => host).filter((host) => host !== this.parts.layout.host);
+  }
+
+  parcel(peer: number, at: number, bytes: number): Parcel {
+    return { peer, bytes: this.parts.memory.bytes(at, bytes) };
+  }
+}

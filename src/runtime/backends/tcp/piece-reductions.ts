@@ -1,0 +1,205 @@
+/** All-reduce, reduce and reduce-scatter host by host: ranks combine inside their hosts first, then what the hosts have. */
+
+import { PIECE_BYTES } from "./host-memory.ts";
+import { linesFor, type PieceCallParts, PieceTools, type Stretch, wholeLines } from "./piece-call.ts";
+import type { PieceWork } from "./piece-run.ts";
+
+/** Up to so many bytes of all inputs of a host each rank combines all of them, which spares a second meeting. */
+const ALONE_BYTES = 16 * 1024;
+
+/** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
+const ONE_ROUND_BYTES = 1024;
+
+/**
+ * All-reduce. Large pieces: each column reduces its share of the piece, all-reduces it with the same column of the other
+ * hosts, and all take the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
+ */
+export function allReducePieces(parts: PieceCallParts): PieceWork {
+  const tools = new PieceTools(parts, PIECE_BYTES);
+  const { memory, layout } = parts;
+  const { numHosts, row } = tools;
+  const { column } = layout;
+  const numColumns = numHosts === 1 ? row.length : layout.numColumns;
+  const isAlone = parts.partBytes * row.length <= ALONE_BYTES && layout.isEven;
+  const shareOf = (bytes: number, index: number) =>
+    isAlone ? { at: 0, bytes } : tools.share(bytes, index, numColumns);
+  return {
+    numPieces: tools.numPieces,
+    shares: !isAlone,
+    bring: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      tools.bring(at, memory.input(column, slot), bytes);
+    },
+    work: (piece, slot, done) => {
+      if (column >= numColumns) {
+        done();
+        return;
+      }
+      const share = shareOf(tools.piece(piece).bytes, column);
+      const to = memory.output(column, slot);
+      tools.reduceRow(slot, share.at, to, share.bytes);
+      if (numHosts === 1) done();
+      else allReduceColumn(tools, { piece, slot, at: to, bytes: share.bytes, done });
+    },
+    take: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      if (isAlone) {
+        tools.take(memory.output(column, slot), at, bytes);
+        return;
+      }
+      for (let i = 0; i < numColumns; i++) {
+        const index = (column + i) % numColumns;
+        const share = shareOf(bytes, index);
+        tools.take(memory.output(index, slot), at + share.at, share.bytes);
+      }
+    },
+  };
+}
+
+interface ColumnShare extends Stretch {
+  readonly piece: number;
+  readonly slot: number;
+  readonly done: () => void;
+}
+
+/** All-reduces a stretch of this host's memory with the same column of the other hosts, in place. */
+function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: ColumnShare): void {
+  const { memory, messages, layout } = tools.parts;
+  const { numHosts, otherHosts } = tools;
+  const { host, column } = layout;
+  const own = memory.own(slot);
+  const peer = (other: number) => tools.at(other, column);
+  // With two hosts each gives the other all that it has; with more, each combines its cut, and gives that to all.
+  const cut = (index: number): Stretch => (numHosts === 2 ? { at: 0, bytes } : tools.share(bytes, index, numHosts));
+  const mine = cut(host);
+  const stride = linesFor(PIECE_BYTES / numHosts);
+  const isDirect = numHosts === 2 || bytes <= ONE_ROUND_BYTES;
+  const received = (other: number) => (numHosts === 2 ? own : own + other * stride);
+  const inputs = Array.from({ length: numHosts }, (_, other) =>
+    other === host ? at + (isDirect ? 0 : mine.at) : received(other),
+  );
+  if (isDirect) {
+    const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
+    const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), bytes));
+    messages.swap(piece, 0, sends, receives, () => {
+      tools.reduceHosts(inputs, at, bytes);
+      done();
+    });
+    return;
+  }
+  const cuts = otherHosts.map((other) => {
+    const theirs = cut(other);
+    return tools.parcel(peer(other), at + theirs.at, theirs.bytes);
+  });
+  const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), mine.bytes));
+  messages.swap(piece, 0, cuts, receives, () => {
+    tools.reduceHosts(inputs, at + mine.at, mine.bytes);
+    const sends = otherHosts.map((other) => tools.parcel(peer(other), at + mine.at, mine.bytes));
+    messages.swap(piece, 1, sends, cuts, done);
+  });
+}
+
+/** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root takes them. */
+export function reducePieces(parts: PieceCallParts): PieceWork {
+  const { layout, memory, messages, root, rank } = parts;
+  const numHosts = layout.hosts.length;
+  const { host, column } = layout;
+  const numColumns = numHosts === 1 ? (layout.hosts[0]?.length ?? 1) : layout.numColumns;
+  // What the other hosts send of a share must fit what a rank has for itself.
+  const tools = new PieceTools(parts, numHosts === 1 ? PIECE_BYTES : wholeLines(PIECE_BYTES / numHosts) * numColumns);
+  const rootHost = layout.hosts.findIndex((row) => row.includes(root));
+  const stride = linesFor(PIECE_BYTES / numHosts);
+  return {
+    numPieces: tools.numPieces,
+    shares: true,
+    bring: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      tools.bring(at, memory.input(column, slot), bytes);
+    },
+    work: (piece, slot, done) => {
+      if (column >= numColumns) {
+        done();
+        return;
+      }
+      const share = tools.share(tools.piece(piece).bytes, column, numColumns);
+      const to = memory.output(column, slot);
+      tools.reduceRow(slot, share.at, to, share.bytes);
+      if (numHosts === 1) {
+        done();
+        return;
+      }
+      const own = memory.own(slot);
+      const send = () => {
+        if (host !== rootHost) {
+          messages.swap(piece, 0, [tools.parcel(tools.at(rootHost, column), to, share.bytes)], [], done);
+          return;
+        }
+        const receives = tools.otherHosts.map((other) =>
+          tools.parcel(tools.at(other, column), own + other * stride, share.bytes),
+        );
+        messages.swap(piece, 0, [], receives, () => {
+          const inputs = layout.hosts.map((_, other) => (other === host ? to : own + other * stride));
+          tools.reduceHosts(inputs, to, share.bytes);
+          done();
+        });
+      };
+      // Ranks that only give end when they have heard of everybody all the same.
+      if (piece === 0) messages.meet(send);
+      else send();
+    },
+    take: (piece, slot) => {
+      if (rank !== root) return;
+      const { at, bytes } = tools.piece(piece);
+      for (let i = 0; i < numColumns; i++) {
+        const share = tools.share(bytes, i, numColumns);
+        tools.take(memory.output(i, slot), at + share.at, share.bytes);
+      }
+    },
+  };
+}
+
+/** Reduce-scatter: a rank combines its host's inputs for itself and for its columns elsewhere, and sends those to them. */
+export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
+  const { layout, memory, messages, size, rank, partBytes } = parts;
+  const tools = new PieceTools(parts, PIECE_BYTES / size);
+  const { numHosts, row } = tools;
+  const { host, column, hosts } = layout;
+  const stride = tools.pieceBytes;
+  // Members of other hosts that this rank combines for.
+  const targets = tools.otherHosts.flatMap((other) =>
+    (hosts[other] ?? []).filter((_, place) => place % row.length === column),
+  );
+  return {
+    numPieces: tools.numPieces,
+    shares: false,
+    bring: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      const to = memory.input(column, slot);
+      for (let member = 0; member < size; member++) tools.bring(member * partBytes + at, to + member * stride, bytes);
+    },
+    work: (piece, slot, done) => {
+      const { bytes } = tools.piece(piece);
+      const out = memory.output(column, slot);
+      const own = memory.own(slot);
+      tools.reduceRow(slot, rank * stride, out, bytes);
+      const sends = targets.map((member, i) => {
+        const at = out + (i + 1) * stride;
+        tools.reduceRow(slot, member * stride, at, bytes);
+        return tools.parcel(member, at, bytes);
+      });
+      const receives = tools.otherHosts.map((other) => {
+        const from = tools.at(other, column % (hosts[other]?.length ?? 1));
+        return tools.parcel(from, own + other * stride, bytes);
+      });
+      messages.swap(piece, 0, sends, receives, () => {
+        const inputs = hosts.map((_, other) => (other === host ? out : own + other * stride));
+        if (numHosts > 1) tools.reduceHosts(inputs, out, bytes);
+        done();
+      });
+    },
+    take: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      tools.take(memory.output(column, slot), at, bytes);
+    },
+  };
+}

@@ -1,0 +1,135 @@
+/**
+ * Runs one collective of ranks that share hosts, piece by piece: each rank brings a piece into its host's memory; when all of
+ * the host have, the rank does its share of it, and talks to the other hosts; when what others read is there, each takes what
+ * it is to have. Pieces follow each other, as many at a time as there are slots: members count what they have done, and a
+ * slot is used again when all have taken the piece before.
+ */
+import type { Print } from "./frame.ts";
+import { COUNT, NUM_SLOTS } from "./host-memory.ts";
+import type { HostActivity, HostPlace } from "./host-place.ts";
+
+/** What a collective does with its pieces, on one rank. */
+export interface PieceWork {
+  /** One or more; the same on all ranks. */
+  readonly numPieces: number;
+  /** A rank takes what others of its host have ready: it waits until all have. */
+  readonly shares: boolean;
+  bring(piece: number, slot: number): void;
+  /** All of the host have brought it. `done` is called once, perhaps before it returns. */
+  work(piece: number, slot: number, done: () => void): void;
+  take(piece: number, slot: number): void;
+}
+
+export interface PieceCall {
+  readonly print: Print;
+  /** Says that a member's piece, by group rank, is of another call. */
+  readonly disagree: (member: number, theirs: Print) => void;
+  readonly done: () => void;
+}
+
+export class PieceRun implements HostActivity {
+  readonly #place: HostPlace;
+  readonly #work: PieceWork;
+  readonly #call: PieceCall;
+  /** Number of the first piece, of all that the group has had. */
+  readonly #first: number;
+  readonly #isReady: boolean[] = Array(NUM_SLOTS).fill(false);
+  #brought = 0;
+  #begun = 0;
+  #shared = 0;
+  #taken = 0;
+  #isAdvancing = false;
+  #isOver = false;
+
+  constructor(place: HostPlace, work: PieceWork, call: PieceCall) {
+    this.#place = place;
+    this.#work = work;
+    this.#call = call;
+    this.#first = place.numPieces;
+    place.numPieces += work.numPieces;
+  }
+
+  start(): void {
+    this.#place.activities.add(this);
+    this.advance();
+  }
+
+  stop(): void {
+    this.#isOver = true;
+    this.#place.activities.delete(this);
+    this.sleeps(false);
+  }
+
+  sleeps(does: boolean): void {
+    this.#place.memory.sleeps(does);
+  }
+
+  advance(): boolean {
+    // What ends within a step goes on in the loop that took it.
+    if (this.#isAdvancing || this.#isOver) return false;
+    this.#isAdvancing = true;
+    let moved = false;
+    while (!this.#isOver && this.#step()) moved = true;
+    this.#isAdvancing = false;
+    if (moved) this.#place.wake();
+    if (!this.#isOver && this.#taken === this.#work.numPieces) {
+      this.stop();
+      this.#call.done();
+    }
+    return moved;
+  }
+
+  #step(): boolean {
+    const { memory } = this.#place;
+    const { numPieces, shares } = this.#work;
+    const first = this.#first;
+    if (this.#taken < this.#shared && (!shares || memory.haveTold(COUNT.shared, first + this.#taken + 1))) {
+      this.#work.take(this.#taken, this.#slotOf(this.#taken));
+      this.#taken++;
+      memory.tell(COUNT.taken, first + this.#taken);
+      return true;
+    }
+    if (this.#begun < this.#brought && memory.haveTold(COUNT.brought, first + this.#begun + 1)) {
+      const piece = this.#begun;
+      const slot = this.#slotOf(piece);
+      if (!this.#agrees(slot)) return false;
+      this.#begun++;
+      this.#isReady[slot] = false;
+      this.#work.work(piece, slot, () => {
+        this.#isReady[slot] = true;
+        this.advance();
+      });
+      return true;
+    }
+    if (this.#shared < this.#begun && this.#isReady[this.#slotOf(this.#shared)] === true) {
+      this.#shared++;
+      memory.tell(COUNT.shared, first + this.#shared);
+      return true;
+    }
+    if (this.#brought < numPieces && memory.haveTold(COUNT.taken, first + this.#brought + 1 - NUM_SLOTS)) {
+      const slot = this.#slotOf(this.#brought);
+      this.#work.bring(this.#brought, slot);
+      memory.sign(slot, this.#call.print);
+      this.#brought++;
+      memory.tell(COUNT.brought, first + this.#brought);
+      return true;
+    }
+    return false;
+  }
+
+  #slotOf(piece: number): number {
+    return (this.#first + piece) % NUM_SLOTS;
+  }
+
+  /** Compares what all of the host have in a slot with this rank's call. */
+  #agrees(slot: number): boolean {
+    const { memory, row } = this.#place;
+    for (const [member, rank] of row.entries()) {
+      const other = memory.otherThan(slot, member, this.#call.print);
+      if (other === undefined) continue;
+      this.#call.disagree(rank, other);
+      return false;
+    }
+    return true;
+  }
+}
