@@ -54,7 +54,7 @@ const choices: ChoiceDocument = {
     { backend: "cuda", collective: "gather", ranks: [2, 2], rows: rows([0, "staged-gather@32.unit1K"]) },
   ],
 };
-const common = { ranks: 2, backend: "cuda", backendOptions: { choices }, timeoutMs: 60_000 } as const;
+const common = { ranks: 2, backend: "cuda", backendOptions: { choices }, timeoutMs: 110_000 } as const;
 
 describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++)", () => {
   afterAll(() => {

@@ -221,7 +221,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     const codes = await launch({
       ranks: 2,
       backend: "nccl",
-      backendOptions: { memoryLimitBytes: 8 * 2 ** 20, timeoutMs: 10_000 },
+      backendOptions: { memoryLimitBytes: 8 * 2 ** 20, timeoutMs: 60_000 },
       data: kind,
       run: async (world, kind) => {
         const { deviceOf } = await import("chorale/world");
@@ -265,7 +265,8 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     });
     const told = kind === "allocate" ? "OUT_OF_MEMORY" : "TIMEOUT";
     expect(codes).toEqual([`${told} TIMEOUT`, "TIMEOUT"]);
-    expect(performance.now() - start).toBeLessThan(8000);
+    // Whoever waits for the group's own deadline is seen, also on a busy host.
+    expect(performance.now() - start).toBeLessThan(20_000);
   });
 
   it("tells a failed group once to who waits for what was ordered behind it, and not to who waits for something else", async () => {
@@ -340,7 +341,8 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
       },
     }).catch((error) => error);
     expect(failure.message).toContain("rank 1 dies");
-    expect(performance.now() - start).toBeLessThan(8000);
+    // Whoever waits for the group's own deadline is seen, also on a busy host.
+    expect(performance.now() - start).toBeLessThan(20_000);
   });
 
   it("leaves with a call in flight, again and again, without a peer reading memory that is gone", {
