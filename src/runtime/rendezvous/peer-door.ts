@@ -7,14 +7,11 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { afterRunning } from "../comm/index.ts";
 import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
+import { Entrance } from "./entrance.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 
-/** How long a stranger may take to prove itself, ms. */
-const HANDSHAKE_MS = 10_000;
-/** Connections that have not proved themselves yet; the oldest goes when there are more. */
+/** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 256;
-/** What is said of strangers in errors. */
-const MAX_REFUSALS = 16;
 
 /** What the knocking rank says of itself. Both sides compare everything but `from` and `index` with their own. */
 export interface Introduction {
@@ -54,17 +51,32 @@ export interface DoorOptions {
 }
 
 export class PeerDoor {
-  readonly #secret: Buffer;
-  readonly #options: DoorOptions;
+  readonly #entrance: Entrance;
   readonly #server: Server;
-  /** Ends each of them, with a reason. */
-  readonly #strangers = new Set<(reason: string) => void>();
-  readonly #refused: string[] = [];
 
-  private constructor(options: DoorOptions) {
-    this.#secret = checkSecret(options.secret);
-    this.#options = options;
-    this.#server = createServer((socket) => this.#greet(socket));
+  private constructor({ secret, handshakeMs, caller = "rank", refuse, welcome, onRefused }: DoorOptions) {
+    this.#entrance = new Entrance({
+      secret,
+      handshakeMs,
+      maxStrangers: MAX_STRANGERS,
+      onRefused,
+      word: { kind: "knock", field: "introduction" },
+      admit: (text, peer) => {
+        const introduction = parseIntroduction(text, peer);
+        const refused = refuse(introduction);
+        if (refused !== undefined) {
+          return { answer: { refused }, refused: `${caller} ${introduction.from} (${peer}): ${refused}` };
+        }
+        return {
+          answer: {},
+          enter: (channel, keys) => {
+            handOver(channel, keys, (socket) => welcome(introduction, socket));
+            return undefined;
+          },
+        };
+      },
+    });
+    this.#server = createServer((socket) => this.#entrance.greet(socket));
     this.#server.unref();
   }
 
@@ -90,77 +102,17 @@ export class PeerDoor {
   }
   /** Why connections were refused. */
   get refusals(): readonly string[] {
-    return this.#refused;
+    return this.#entrance.refusals;
   }
   /** How many connections have not proved themselves yet. */
   get numStrangers(): number {
-    return this.#strangers.size;
+    return this.#entrance.numStrangers;
   }
 
   /** Listens no more, and drops strangers. Connections that were let in stay. */
   close(): void {
     this.#server.close();
-    for (const refuse of [...this.#strangers]) refuse("a connection was still unknown when all ranks had come");
-  }
-
-  #greet(socket: Socket): void {
-    const peer = `${socket.remoteAddress ?? "somebody"}:${socket.remotePort ?? 0}`;
-    const nonce = newNonce();
-    const leave = () => {
-      clearTimeout(timer);
-      return this.#strangers.delete(refuse);
-    };
-    const refuse = (reason: string) => {
-      if (!leave()) return;
-      this.#note(reason);
-      channel.destroy();
-    };
-    const timer = setTimeout(
-      () => refuse(`${peer} did not prove itself in time`),
-      this.#options.handshakeMs ?? HANDSHAKE_MS,
-    ).unref();
-    const channel: Channel = new Channel(socket, peer, {
-      message: (message) => {
-        leave();
-        this.#admit(channel, peer, nonce, message);
-      },
-      end: (error) => refuse(error?.message ?? `${peer} left before it had proved itself`),
-    });
-    this.#strangers.add(refuse);
-    const [oldest] = this.#strangers;
-    if (this.#strangers.size > MAX_STRANGERS) oldest?.("a connection that did not prove itself made room for another");
-    channel.send({ kind: "hello", protocol: PROTOCOL, nonce });
-  }
-
-  #note(reason: string): void {
-    if (this.#refused.length < MAX_REFUSALS) this.#refused.push(reason);
-    this.#options.onRefused?.(reason);
-  }
-
-  /** @throws FormatError, which ends the connection */
-  #admit(channel: Channel, peer: string, nonce: string, message: Readonly<Record<string, unknown>>): void {
-    if (message["kind"] !== "knock" || typeof message["introduction"] !== "string") {
-      throw new FormatError(peer, "did not begin with a handshake");
-    }
-    const text = message["introduction"];
-    const nonces = { store: nonce, rank: parseNonce(message["nonce"], peer) };
-    if (!isProof(message["proof"], prove(this.#secret, "rank", nonces, text))) {
-      this.#note(`${peer} does not know the secret`);
-      channel.send({ kind: "stranger" });
-      channel.close();
-      return;
-    }
-    const introduction = parseIntroduction(text, peer);
-    const refusal = this.#options.refuse(introduction);
-    const answer = JSON.stringify(refusal === undefined ? {} : { refused: refusal });
-    channel.send({ kind: "answer", answer, proof: prove(this.#secret, "store", nonces, answer) });
-    if (refusal !== undefined) {
-      this.#note(`${this.#options.caller ?? "rank"} ${introduction.from} (${peer}): ${refusal}`);
-      channel.close();
-      return;
-    }
-    const keys = sessionKeys(this.#secret, "store", nonces);
-    handOver(channel, keys, (socket) => this.#options.welcome(introduction, socket));
+    this.#entrance.close("a connection was still unknown when all ranks had come");
   }
 }
 

@@ -4,29 +4,16 @@
  * place is taken, is refused with the reason. A connection that ends before its rank has left is a rank that died: all others are
  * told. What a stranger sends ends the stranger's connection and nothing else.
  */
-import { createServer, type Server, type Socket } from "node:net";
+import { createServer, type Server } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
-import { Channel, LISTEN_ERRORS } from "./channel.ts";
-import {
-  type Claims,
-  checkSecret,
-  describeClaims,
-  differences,
-  isProof,
-  newNonce,
-  PROTOCOL,
-  parseClaims,
-  parseNonce,
-  prove,
-  sessionKeys,
-} from "./handshake.ts";
+import { type Channel, type ChannelKeys, type ChannelListener, LISTEN_ERRORS } from "./channel.ts";
+import { type Admission, Entrance } from "./entrance.ts";
+import { type Claims, describeClaims, differences, parseClaims } from "./handshake.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
-/** Longer than any rank takes to prove itself, ms. */
-const HANDSHAKE_MS = 10_000;
-/** Connections that have not proved themselves yet; the oldest goes when there are more. */
+/** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 64;
 /** Most keys, and bytes of all values: ranks exchange ids and addresses. */
 const MAX_KEYS = 16_384;
@@ -69,13 +56,11 @@ interface Question {
 }
 
 export class RendezvousStore {
-  readonly #secret: Buffer;
   readonly #claims: Claims;
   readonly #options: StoreOptions;
   readonly #server: Server;
-  readonly #strangers = new Set<Channel>();
+  readonly #entrance: Entrance;
   readonly #members = new Map<number, Member>();
-  readonly #refused: string[] = [];
   readonly #values = new Map<string, string>();
   readonly #waiting = new Map<string, Question[]>();
   /** What the ranks' programs keep. */
@@ -86,10 +71,21 @@ export class RendezvousStore {
   #closed = false;
 
   private constructor(options: StoreOptions) {
-    this.#secret = checkSecret(options.secret);
     this.#claims = options.claims;
     this.#options = options;
-    this.#server = createServer((socket) => this.#welcome(socket));
+    this.#entrance = new Entrance({
+      secret: options.secret,
+      handshakeMs: options.handshakeMs,
+      maxStrangers: MAX_STRANGERS,
+      onRefused: options.onRefused,
+      word: { kind: "join", field: "claims" },
+      admit: (text, peer) => this.#admit(parseClaims(text, peer), peer),
+    });
+    this.#server = createServer((socket) => {
+      // Only ranks that wait for something keep their own process; the store keeps none.
+      socket.unref();
+      this.#entrance.greet(socket);
+    });
     // Ranks leave when they are done; the store must not keep its process.
     this.#server.unref();
   }
@@ -145,7 +141,7 @@ export class RendezvousStore {
     if (this.#closed) return;
     this.#closed = true;
     this.#timer?.cancel();
-    for (const channel of this.#strangers) channel.destroy();
+    this.#entrance.close("a connection was still unknown when the rendezvous ended");
     for (const { channel } of this.#members.values()) {
       channel.send({ kind: "closed" });
       channel.close();
@@ -157,83 +153,23 @@ export class RendezvousStore {
     const { worldSize } = this.#claims;
     if (this.#members.size === worldSize) return;
     const ranks = Array.from({ length: worldSize }, (_, rank) => ({ rank, arrived: this.#members.has(rank) }));
-    const refused = this.#refused.length === 0 ? "" : `; refused: ${this.#refused.slice(0, 5).join("; ")}`;
+    const { refusals } = this.#entrance;
+    const refused = refusals.length === 0 ? "" : `; refused: ${refusals.slice(0, 5).join("; ")}`;
     const missing = ranks.find(({ arrived }) => !arrived)?.rank ?? -1;
     this.fail({ rank: missing, message: new TimeoutError("the rendezvous", timeoutMs, ranks).message + refused });
   }
 
-  #welcome(socket: Socket): void {
-    const peer = `${socket.remoteAddress ?? "somebody"}:${socket.remotePort ?? 0}`;
-    const nonce = newNonce();
-    let member: Member | undefined;
-    const deadline = setTimeout(
-      () => refuse("did not prove itself in time"),
-      this.#options.handshakeMs ?? HANDSHAKE_MS,
-    ).unref();
-    const leave = () => {
-      clearTimeout(deadline);
-      this.#strangers.delete(channel);
-    };
-    const refuse = (reason: string) => {
-      leave();
-      this.#note(`${peer} ${reason}`);
-      channel.destroy();
-    };
-    const channel: Channel = new Channel(socket, peer, {
-      message: (message) => {
-        if (member !== undefined) this.#handle(member, message);
-        else {
-          member = this.#join(channel, peer, nonce, message);
-          leave();
-        }
-      },
-      end: (error) => {
-        leave();
-        if (member !== undefined) this.#gone(member, error);
-        else this.#note(error?.message ?? `${peer} left before it had joined`);
-      },
-    });
-    // Only ranks that wait for something keep their own process; the store keeps none.
-    socket.unref();
-    this.#strangers.add(channel);
-    const [oldest] = this.#strangers;
-    if (this.#strangers.size > MAX_STRANGERS && oldest !== undefined) {
-      this.#strangers.delete(oldest);
-      this.#note("a connection that did not prove itself made room for another");
-      oldest.destroy();
-    }
-    channel.send({ kind: "hello", protocol: PROTOCOL, nonce });
-  }
-
-  #note(reason: string): void {
-    if (this.#refused.length < MAX_STRANGERS) this.#refused.push(reason);
-    this.#options.onRefused?.(reason);
-  }
-
-  /** Lets a rank in, or says why not. @throws FormatError, which ends the connection */
-  #join(channel: Channel, peer: string, nonce: string, message: Readonly<Record<string, unknown>>): Member | undefined {
-    if (message["kind"] !== "join" || typeof message["claims"] !== "string") {
-      throw new FormatError(peer, "did not begin with a handshake");
-    }
-    const text = message["claims"];
-    const nonces = { store: nonce, rank: parseNonce(message["nonce"], peer) };
-    if (!isProof(message["proof"], prove(this.#secret, "rank", nonces, text))) {
-      this.#note(`${peer} does not know the secret`);
-      channel.send({ kind: "stranger" });
-      channel.close();
-      return undefined;
-    }
-    // From here on the peer is one of ours, though perhaps not of this world.
-    const claims = parseClaims(text, peer);
+  #admit(claims: Claims, peer: string): Admission {
     const refusal = this.#refusal(claims);
-    const answer = JSON.stringify(refusal ?? { joined: [...this.#members.keys()], failure: this.#failure });
-    channel.send({ kind: "answer", answer, proof: prove(this.#secret, "store", nonces, answer) });
-    if (refusal !== undefined) {
-      this.#note(`rank ${claims.rank} (${peer}): ${refusal.refused}`);
-      channel.close();
-      return undefined;
-    }
-    channel.secure(sessionKeys(this.#secret, "store", nonces));
+    if (refusal !== undefined) return { answer: refusal, refused: `rank ${claims.rank} (${peer}): ${refusal.refused}` };
+    return {
+      answer: { joined: [...this.#members.keys()], failure: this.#failure },
+      enter: (channel, keys) => this.#enter(claims, channel, keys),
+    };
+  }
+
+  #enter(claims: Claims, channel: Channel, keys: ChannelKeys): ChannelListener {
+    channel.secure(keys);
     const { rank, worldSize } = claims;
     const asker: Asker = {
       rank,
@@ -244,7 +180,7 @@ export class RendezvousStore {
     this.#members.set(claims.rank, member);
     for (const other of this.#members.values()) other.channel.send({ kind: "joined", rank: claims.rank });
     if (this.#members.size === this.#claims.worldSize) this.#timer?.cancel();
-    return member;
+    return { message: (message) => this.#handle(member, message), end: (error) => this.#gone(member, error) };
   }
 
   #refusal(claims: Claims): { readonly refused: string; readonly sides?: readonly object[] } | undefined {
