@@ -1,10 +1,13 @@
 """What Gloo (through PyTorch, CPU tensors) does with the sizes and ranks of `npm run bench:peers`.
 
 python3 gloo_peer.py RANK SIZE STORE_FILE OP BYTES:ITERATIONS [BYTES:ITERATIONS ...]
+python3 gloo_peer.py RANK SIZE STORE_FILE serve SOCKET   runs the cases that SOCKET says: see served-ranks.mjs
 """
 
 import json
 import os
+import resource
+import socket
 import sys
 import time
 from datetime import timedelta
@@ -22,7 +25,7 @@ dist.init_process_group(
 root = 0
 
 
-def make_call(source, target, n):
+def make_call(source, target, n, op=op):
     # Fewer elements than ranks have no parts, which operations without parts do not need.
     part = max(1, n // size)
     parts_in, parts_out = list(source.split(part))[:size], list(target.split(part))[:size]
@@ -48,6 +51,41 @@ def make_call(source, target, n):
         return exchange
     return None  # reduce_scatter and all_to_all: not in this Gloo
 
+
+def cpu_us():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return (usage.ru_utime + usage.ru_stime) * 1e6
+
+
+def serve(path):
+    """Runs what the other end of a socket says, until it closes it."""
+    with socket.socket(socket.AF_UNIX) as parent:
+        parent.connect(path)
+        lines = parent.makefile("rw")
+        print(json.dumps({"who": "gloo", "rank": rank}), file=lines, flush=True)
+        for line in lines:
+            case = json.loads(line)
+            n = max(1, case["bytes"] // 4)
+            source, target = torch.zeros(n), torch.zeros(n)
+            call = make_call(source, target, n, case["op"])
+            if call is None:
+                print(json.dumps({"us": -1, "cpuUs": 0}), file=lines, flush=True)
+                continue
+            for _ in range(case["warm"]):
+                call()
+            dist.barrier()
+            before = cpu_us()
+            began = time.perf_counter()
+            for _ in range(case["iterations"]):
+                call()
+            us = (time.perf_counter() - began) * 1e6 / case["iterations"]
+            spent = (cpu_us() - before) / case["iterations"]
+            print(json.dumps({"us": us, "cpuUs": spent}), file=lines, flush=True)
+
+
+if op == "serve":
+    serve(sys.argv[5])
+    sys.exit(0)
 
 for argument in sys.argv[5:]:
     bytes_, iterations = (int(x) for x in argument.split(":"))
