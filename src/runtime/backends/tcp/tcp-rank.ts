@@ -21,6 +21,7 @@ import { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
+import { SpinBudget } from "./spin.ts";
 import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
 
@@ -55,6 +56,7 @@ export class TcpRank implements TcpContext {
   readonly reducer = new Reducer();
   readonly planMemory = new PlanMemory(this.reducer);
   readonly hosts = new HostTurns();
+  readonly spins = new SpinBudget();
   readonly world: GroupCommunicator<TcpGroup>;
   readonly #links: readonly (Link | undefined)[];
   readonly #connections: readonly Connection[];

@@ -3,17 +3,18 @@ import { overlaps, type Region } from "../../../collectives/index.ts";
 import { type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { callSite, checkWait, describeWords, PendingWork, runningTime, type WireOp } from "../../comm/index.ts";
 import type { Arrival } from "../../progress/index.ts";
+import type { SpinBudget } from "./spin.ts";
 
 /** What drives works: the sockets of their rank. */
 export interface WorkPump {
+  readonly spins: SpinBudget;
   /** Sees that the event loop drives what is pending. */
   kick(): void;
   /** Serves all sockets once. @param waitMs how long the thread may block until something arrives */
   turn(waitMs: number): void;
 }
 
-/** How long a thread that waits looks again and again before it blocks in the kernel, ms, and how long it then blocks. */
-const SPIN_MS = 0.05;
+/** How long a thread that waits blocks in the kernel at a time, ms. */
 const BLOCK_MS = 10;
 /** After this long a rank tells the others where it waits, ms: whoever names the missing one knows then who is not. */
 const FIRST_ASK_MS = 50;
@@ -35,10 +36,20 @@ export class TcpWork<T> extends PendingWork<T> {
     const began = performance.now();
     const limitMs = options?.timeoutMs ?? Number.POSITIVE_INFINITY;
     const until = runningTime(began) + limitMs;
-    for (let now = began; ; now = performance.now()) {
-      this.#pump.turn(now - began > SPIN_MS ? BLOCK_MS : 0);
-      if (this.settled) return this.result();
-      if (runningTime(performance.now()) > until) {
+    const { spins } = this.#pump;
+    let spinMs = spins.take();
+    for (let now = began; ; ) {
+      this.#pump.turn(spinMs > 0 ? 0 : BLOCK_MS);
+      if (this.settled) {
+        if (spinMs > 0) spins.tell(performance.now() - began <= spinMs);
+        return this.result();
+      }
+      now = performance.now();
+      if (spinMs > 0 && now - began > spinMs) {
+        spins.tell(false);
+        spinMs = 0;
+      }
+      if (runningTime(now) > until) {
         const what = `${this.op} #${this.seq} of ${this.group}`;
         throw new TimeoutError(what, limitMs, this.activity(), { callSite: callSite() });
       }
