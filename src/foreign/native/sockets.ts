@@ -21,6 +21,9 @@ export const POLL_BROKEN = 8 | 16 | 32;
 /** Nothing can be read or written now. */
 export const WOULD_BLOCK = -constants.errno.EAGAIN;
 
+/** Linux: IPPROTO_TCP, TCP_CONGESTION. */
+const CONGESTION = { level: 6, option: 13 } as const;
+
 export interface SocketCalls {
   /** Writes what the kernel takes. @returns the number of bytes, `WOULD_BLOCK`, or another error's number, negative */
   send(fd: number, bytes: Uint8Array, more: boolean): number;
@@ -32,6 +35,12 @@ export interface SocketCalls {
    * @returns how many are ready
    */
   poll(table: Int32Array, count: number, timeoutMs: number): number;
+  /**
+   * Has the kernel send as fast as the other end takes it, for a connection within the host, where nothing can be
+   * congested. Some systems' congestion control paces what it sends by a timer (BBR), which costs a third of loopback's
+   * bandwidth. @returns whether it does so now: elsewhere, or where it may not, the system's own stays
+   */
+  unpaced(fd: number): boolean;
 }
 
 let bound: SocketCalls | undefined;
@@ -47,6 +56,8 @@ export function socketCalls(): SocketCalls {
   const send = library.func("send", "intptr_t", ["int", "void *", "size_t", "int"]);
   const recv = library.func("recv", "intptr_t", ["int", "void *", "size_t", "int"]);
   const poll = library.func("poll", "int", ["void *", "unsigned long", "int"]);
+  const setsockopt = library.func("setsockopt", "int", ["int", "int", "int", "void *", "unsigned int"]);
+  const reno = Buffer.from("reno");
   const { EINTR } = constants.errno;
   const again = (call: () => number): number => {
     for (;;) {
@@ -60,6 +71,8 @@ export function socketCalls(): SocketCalls {
     send: (fd, bytes, more) => again(() => send(fd, bytes, bytes.length, MSG_NOSIGNAL | (more ? MSG_MORE : 0))),
     receive: (fd, bytes) => again(() => recv(fd, bytes, bytes.length, 0)),
     poll: (table, count, timeoutMs) => Math.max(0, poll(table, count, timeoutMs)),
+    unpaced: (fd) =>
+      process.platform === "linux" && setsockopt(fd, CONGESTION.level, CONGESTION.option, reno, reno.length) === 0,
   };
   return bound;
 }

@@ -64,6 +64,7 @@ export class Connection {
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.unref();
+    if (socket.remoteAddress !== undefined && socket.remoteAddress === socket.localAddress) calls.unpaced(fd);
   }
 
   /** Begins to take what arrives. @param rest what the handshake read beyond its own end */
