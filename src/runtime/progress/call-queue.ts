@@ -133,7 +133,8 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
         continue;
       }
       if (this.#cause !== undefined) return;
-      waiting.splice(i, 1);
+      if (i === 0) waiting.shift();
+      else waiting.splice(i, 1);
       if (entry.step === undefined) this.give(entry);
       else this.settling.settle(entry, performance.now());
       this.publishing.ran(entry);

@@ -158,7 +158,7 @@ export class MpiEntry extends QueueEntry {
       const one = running[i];
       if (one !== undefined && !one.advance()) running[left++] = one;
     }
-    running.length = left;
+    if (left < running.length) running.length = left;
     if (this.#numBegun < this.activities.length) this.begin(target);
     return running.length === 0 && this.#numBegun === this.activities.length;
   }

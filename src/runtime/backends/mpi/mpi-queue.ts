@@ -255,7 +255,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
         i++;
         continue;
       }
-      running.splice(i, 1);
+      if (i === 0) running.shift();
+      else running.splice(i, 1);
       this.settling.settle(entry, performance.now());
     }
     this.pump();
