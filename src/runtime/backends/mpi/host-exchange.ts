@@ -122,7 +122,10 @@ export class ExchangeCall implements Activity {
     const length = this.#lengthOf(piece);
     const to = arena.address + arena.input(place, ranks[me] ?? 0, this.#halfOf(piece));
     const from = this.#send.address + piece * this.#pieceBytes;
-    for (let i = 0; i < this.#numIn; i++) this.#copy(to + i * length, from + i * this.#partBytes, length);
+    for (let i = 0; i < this.#numIn; i++) {
+      if (i === me && this.#call.op === "all_to_all") continue;
+      this.#copy(to + i * length, from + i * this.#partBytes, length);
+    }
     this.#tell();
   }
 
@@ -162,7 +165,7 @@ export class ExchangeCall implements Activity {
       return;
     }
     for (let i = 0; i < size; i++) {
-      // Each begins with another rank's part.
+      // Its own part first, and then those of the ranks behind it: no two ranks read the same at a time.
       const member = (me + i) % size;
       const rank = ranks[member] ?? 0;
       if (op === "all_reduce") {
@@ -170,8 +173,15 @@ export class ExchangeCall implements Activity {
         if (end > start) this.#copy(to + start, arena.address + arena.share(place, rank, half), end - start);
         continue;
       }
+      const target = to + member * this.#partBytes;
+      if (member === me) {
+        // Straight from the input, and before another's part is written where the two buffers are one.
+        const own = this.#send.address + piece * this.#pieceBytes + (op === "all_to_all" ? me * this.#partBytes : 0);
+        if (own !== target) this.#copy(target, own, length);
+        continue;
+      }
       const from = arena.input(place, rank, half) + (op === "all_to_all" ? me * length : 0);
-      this.#copy(to + member * this.#partBytes, arena.address + from, length);
+      this.#copy(target, arena.address + from, length);
     }
   }
 }
