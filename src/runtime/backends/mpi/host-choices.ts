@@ -1,5 +1,6 @@
 /** Which calls inside a host are served by plans, and which by MPI: the tables that a world may be given by name. */
 import { COLLECTIVE_NAMES, type CollectiveName } from "../../../collectives/index.ts";
+import { oneOf } from "../../../core/internal.ts";
 import {
   CHOICES_SCHEMA_VERSION,
   type ChoiceDocument,
@@ -25,6 +26,15 @@ export const CHOICE_WORDS = ["measured", "shipped", "mpi", "exchange", "plans"] 
 export type HostChoices = ChoiceDocument | (typeof CHOICE_WORDS)[number];
 
 /** Plans that need no scratch and combine in one step: see `HostGroup`. */
+/** Says what serves where no program does: MPI's own launchers hand no options of ours to the ranks. */
+const CHOICES_VARIABLE = "CHORALE_MPI_CHOICES";
+
+/** What the environment says of a world's choices. @throws InvalidArgumentError for what is none of the words */
+export function choicesOfEnvironment(env: NodeJS.ProcessEnv = process.env): HostChoices | undefined {
+  const said = env[CHOICES_VARIABLE];
+  return said === undefined || said === "" ? undefined : oneOf(said, CHOICES_VARIABLE, CHOICE_WORDS);
+}
+
 const PLANS = {
   all_reduce: "two-shot-fused-read-all-reduce",
   all_gather: "one-pass-all-gather",

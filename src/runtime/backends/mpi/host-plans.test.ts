@@ -6,7 +6,7 @@ import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICE
 import { HostAddresses, removeSharedArena, type SharedArena } from "../../memory/index.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
-import { choicesOf, namesPlans } from "./host-choices.ts";
+import { choicesOf, choicesOfEnvironment, namesPlans } from "./host-choices.ts";
 import { rowsOf } from "./host-measurement.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
@@ -197,6 +197,15 @@ describe("the tables of an mpi world", () => {
     expect(
       [plans, choicesOf("exchange"), choicesOf("plans"), choicesOf("mpi"), choicesOf("shipped")].map(namesPlans),
     ).toEqual([true, true, true, false, false]);
+  });
+
+  it("may be named by the environment, in a word that is known", () => {
+    const said = ["exchange", "", undefined].map((CHORALE_MPI_CHOICES) =>
+      choicesOfEnvironment({ CHORALE_MPI_CHOICES }),
+    );
+    expect(said).toEqual(["exchange", undefined, undefined]);
+    const wrong = () => choicesOfEnvironment({ CHORALE_MPI_CHOICES: "fast" });
+    expect(wrong).toThrow(/CHORALE_MPI_CHOICES.*fast.*one of measured, shipped, mpi, exchange, plans/s);
   });
 });
 

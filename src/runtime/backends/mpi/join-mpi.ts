@@ -7,6 +7,7 @@ import { AbortedError, FormatError, TimeoutError, UnsupportedError } from "../..
 import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
 import { machine, nap } from "../../memory/index.ts";
 import { attachMpi } from "./backend.ts";
+import { choicesOfEnvironment } from "./host-choices.ts";
 import { checkMpiHandle, createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, releaseMpiHost } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 
@@ -14,8 +15,9 @@ import { type MpiProcess, startMpi } from "./mpi-process.ts";
 const MAX_NOTE_BYTES = 4 * 2 ** 20;
 const NAP_MS = 0.2;
 
-/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError */
+/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError, InvalidArgumentError for CHORALE_MPI_CHOICES */
 export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: EngineJoin): Promise<JoinedEngine> {
+  const choices = choicesOfEnvironment();
   const mpi = startMpi();
   checkRanks(
     { name: "mpi", maxRanks: MAX_MPI_RANKS, usesDevices: false },
@@ -27,7 +29,7 @@ export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: En
     const where = [...new Set(hosts)].map((host) => `${hosts.filter((one) => one === host).length} on ${host}`);
     throw new UnsupportedError("a world of several hosts on the mpi backend", `the ranks are ${where.join(", ")}`);
   }
-  const made = mpi.rank === 0 ? createMpiHost({ ranks: mpi.size, generation }) : undefined;
+  const made = mpi.rank === 0 ? createMpiHost({ ranks: mpi.size, generation }, choices) : undefined;
   try {
     const [told = ""] = exchange(mpi, made === undefined ? "" : JSON.stringify(made), timeoutMs);
     const handle = checkMpiHandle(parse(told));

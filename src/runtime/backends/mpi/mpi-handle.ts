@@ -14,7 +14,7 @@ import {
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
 import { createHostArena } from "./host-arena.ts";
-import { choicesOf, type HostChoices, namesPlans } from "./host-choices.ts";
+import { choicesOf, choicesOfEnvironment, type HostChoices, namesPlans } from "./host-choices.ts";
 
 /** Most ranks of a world: the control segment grows with their square. */
 export const MAX_MPI_RANKS = MAX_JOINT_RANKS;
@@ -38,10 +38,13 @@ export interface MpiHandle {
 /** How tables name a host: by whether each rank has a core of its own. */
 const topologyOf = (ranks: number): string => (ranks > availableParallelism() ? "shared-cores" : "own-cores");
 
-/** Makes what the ranks share. @throws OutOfMemoryError, UnavailableError without FFI */
+/**
+ * Makes what the ranks share.
+ * @throws OutOfMemoryError, UnavailableError without FFI, InvalidArgumentError for what the environment says of choices
+ */
 export function createMpiHost(
   world: { readonly ranks: number; readonly generation: number },
-  given?: HostChoices,
+  given: HostChoices | undefined = choicesOfEnvironment(),
 ): MpiHandle {
   const { ranks, generation } = world;
   const choices = choicesOf(given);
