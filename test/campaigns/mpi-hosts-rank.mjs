@@ -24,6 +24,8 @@ for (const count of [1, 1000, 300_000]) {
     check(`ranks of ${name}`, String([...all.data]), String(group.ranks));
   }
 }
+// What MPI serves alone has no choices to count.
+check("calls served", JSON.stringify(comm.stats().choices), undefined);
 const next = (rank + 1) % size;
 const token = new Int32Array(1);
 const [, got] = await Promise.all([comm.send(Int32Array.of(rank), next), comm.recv(token, (rank + size - 1) % size)]);

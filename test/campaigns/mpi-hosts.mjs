@@ -2,6 +2,7 @@
  * Worlds of the mpi backend over pretended hosts: each is a network namespace of this machine (host-namespaces.mjs), mpirun
  * starts its daemons there by an agent in the place of ssh, and MPI's data goes through TCP alone. The namespaces share this
  * machine's memory, and so do chorale's control words: what is shown is MPI's way and the ranks' places, not a second host.
+ * MPI is told to serve every call, as it would between hosts: the exchange over shared memory would serve most of them.
  * Open MPI; root on Linux:
  *   node test/campaigns/mpi-hosts.mjs [--hosts 2] [--ranks 2] [--url file:///…/dist/index.js]
  * Prints what each rank found. Exits 1 when something was wrong, 3 where namespaces are not permitted.
@@ -46,7 +47,18 @@ try {
     ...["--map-by", "slot", "--host", hosts.map(({ address }) => `${address}:${perHost}`).join(",")],
     ...["-n", String(numHosts * perHost)],
     ...Object.entries(mca).flatMap(([name, value]) => ["--mca", name, value]),
-    ...["-x", "CHORALE_BACKEND=mpi", "-x", `TMPDIR=${folder}`, process.execPath, rank, values.url, values.hosts],
+    ...[
+      "-x",
+      "CHORALE_BACKEND=mpi",
+      "-x",
+      `TMPDIR=${folder}`,
+      "-x",
+      "CHORALE_MPI_CHOICES=mpi",
+      process.execPath,
+      rank,
+      values.url,
+      values.hosts,
+    ],
   ];
   const env = { ...process.env, TMPDIR: folder, NO_COLOR: "1" };
   const { stdout, stderr, status } = spawnSync("ip", words, { encoding: "utf8", timeout: 120_000, env });
