@@ -206,7 +206,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
         const { writeSync } = await import("node:fs");
         // By itself, as native libraries print: through mpirun.
         writeSync(1, `raw ${world.rank}\n`);
-        const x = world.tensor("f16", [40_000]).fill(world.rank + 0.5);
+        const x = world.tensor("f16", [140_000]).fill(world.rank + 0.5);
         await world.comm.allReduce(x);
         return { sums: [x.at(0), x.at(-1)], choices: Object.keys(world.comm.stats().choices ?? {}) };
       },

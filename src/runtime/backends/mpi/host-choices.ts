@@ -16,7 +16,8 @@ const EXCHANGED = [
   "reduce_scatter",
   "all_to_all",
 ] as const satisfies readonly CollectiveName[];
-export const isExchanged = (op: string): op is (typeof EXCHANGED)[number] => EXCHANGED.some((one) => one === op);
+export type ExchangedName = (typeof EXCHANGED)[number];
+export const isExchanged = (op: string): op is ExchangedName => EXCHANGED.some((one) => one === op);
 /** By hand: MPI itself, and the exchange. */
 export const MPI_KERNELS = Object.fromEntries(
   COLLECTIVE_NAMES.map((op) => [op, isExchanged(op) ? ["mpi", "exchange"] : ["mpi"]]),
@@ -25,7 +26,6 @@ export const MPI_KERNELS = Object.fromEntries(
 export const CHOICE_WORDS = ["measured", "shipped", "mpi", "exchange", "plans"] as const;
 export type HostChoices = ChoiceDocument | (typeof CHOICE_WORDS)[number];
 
-/** Plans that need no scratch and combine in one step: see `HostGroup`. */
 /** Says what serves where no program does: MPI's own launchers hand no options of ours to the ranks. */
 const CHOICES_VARIABLE = "CHORALE_MPI_CHOICES";
 
@@ -35,6 +35,7 @@ export function choicesOfEnvironment(env: NodeJS.ProcessEnv = process.env): Host
   return said === undefined || said === "" ? undefined : oneOf(said, CHOICES_VARIABLE, CHOICE_WORDS);
 }
 
+/** Plans that need no scratch and combine in one step: see `HostGroup`. */
 const PLANS = {
   all_reduce: "two-shot-fused-read-all-reduce",
   all_gather: "one-pass-all-gather",

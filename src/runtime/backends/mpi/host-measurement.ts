@@ -6,19 +6,36 @@
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { ChoiceRow } from "../../executor/internal.ts";
 import type { HostCall } from "./host-call.ts";
+import type { ExchangedName } from "./host-choices.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 
-/** Sizes that are measured, of the larger of a rank's two buffers. Smaller calls are the exchange's: it has one meeting of
- * the ranks, as every call has whose fingerprints are compared, and MPI has its own behind that. */
-const SIZES = [64 * 1024, 256 * 1024, 2 ** 20, 4 * 2 ** 20] as const;
-export const LEAST_MEASURED_BYTES = SIZES[0];
-/** The middle of so many rounds counts. */
-const ROUNDS = 5;
+/** Sizes that may be measured, of the larger of a rank's two buffers. */
+const SIZES = [8 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 2 ** 20, 4 * 2 ** 20] as const;
+/**
+ * From where on a collective is measured. Smaller calls are the exchange's, which was as fast or faster there on every machine that was
+ * measured: it meets once, as every call does whose fingerprints are compared, and MPI has its own meeting behind that. Of all-to-alls MPI copies parts
+ * straight from one process to another where the kernel lets it, which is faster from some kilobytes on.
+ */
+const LEAST_MEASURED_BYTES: Readonly<Record<ExchangedName, number>> = {
+  all_reduce: 256 * 1024,
+  all_gather: 64 * 1024,
+  reduce_scatter: 64 * 1024,
+  all_to_all: 8 * 1024,
+};
+/** Whether what serves a call is measured, rather than known. */
+export const isToMeasure = (collective: ExchangedName, sizeBytes: number): boolean =>
+  sizeBytes >= LEAST_MEASURED_BYTES[collective];
+const sizesOf = (collective: ExchangedName) => SIZES.filter((sizeBytes) => isToMeasure(collective, sizeBytes));
+/** Sizes whose calls last microseconds, and what is timed of them: so many calls one after another. */
+const SHORT_BYTES = 64 * 1024;
+const SHORT_CALLS = 8;
+/** The shortest of so many rounds counts: the others waited for something else that ran. */
+const ROUNDS = 4;
 /** How much faster the exchange must be where it is to serve: less may be chance. */
 const LEAST_GAIN = 1.1;
 /** How long a look at a measured call may last, ms: the event loop goes on in between. */
 const LOOK_MS = 5;
-const MOST_US = 2 ** 30;
+const MOST_NS = 2 ** 31 - 1;
 
 /** The two ways to make a call. */
 export interface Ways {
@@ -28,27 +45,27 @@ export interface Ways {
 
 /** Measures a collective, for the steps of a call. @returns the rows of its table */
 export function* measureCollective(
-  collective: CollectiveName,
+  collective: ExchangedName,
   { mpi, exchange }: Ways,
   steps: Steps,
 ): Generator<void, readonly ChoiceRow[]> {
   const { addresses, library } = steps.mpi;
-  const most = SIZES[SIZES.length - 1] as number;
+  const sizes = sizesOf(collective);
+  const most = Math.max(...sizes);
   const [send, recv] = [addresses.fresh(most), addresses.fresh(most)];
-  const taken = Int32Array.from({ length: 2 * SIZES.length }, () => 0);
-  for (const [i, sizeBytes] of SIZES.entries()) {
+  const taken = new Int32Array(2 * sizes.length).fill(MOST_NS);
+  for (const [i, sizeBytes] of sizes.entries()) {
+    const numCalls = sizeBytes <= SHORT_BYTES ? SHORT_CALLS : 1;
     const call = callOf(collective, sizeBytes, steps, { send, recv });
-    const times: [number[], number[]] = [[], []];
     for (let round = 0; round <= ROUNDS; round++) {
       for (const [way, make] of [mpi, exchange].entries()) {
-        const tookUs = yield* timed(make(call), steps);
+        let tookUs = 0;
+        for (let i = 0; i < numCalls; i++) tookUs += yield* timed(make(call), steps);
+        const at = 2 * i + way;
         // The first round compiles, and touches memory.
-        if (round > 0) times[way]?.push(tookUs);
+        if (round > 0) taken[at] = Math.min(taken[at] ?? MOST_NS, (tookUs * 1000) / numCalls);
         yield;
       }
-    }
-    for (const [way, all] of times.entries()) {
-      taken[2 * i + way] = Math.min(MOST_US, Math.ceil(all.sort((a, b) => a - b)[ROUNDS >> 1] ?? MOST_US));
     }
   }
   const all = addresses.span(taken);
@@ -58,18 +75,18 @@ export function* measureCollective(
     library.api.MPI_Iallreduce(all.address, slowest.address, taken.length, dtypes.i32, ops.max, comm, request),
   );
   yield;
-  return rowsOf(new Int32Array(slowest.bytes.buffer, slowest.bytes.byteOffset, taken.length));
+  return rowsOf(sizes, new Int32Array(slowest.bytes.buffer, slowest.bytes.byteOffset, taken.length));
 }
 
-/** @param takenUs by size: by MPI, by the exchange */
-export function rowsOf(takenUs: ArrayLike<number>): readonly ChoiceRow[] {
-  const gains = SIZES.map((_, i) => (takenUs[2 * i] ?? 0) >= LEAST_GAIN * (takenUs[2 * i + 1] ?? 0));
+/** @param takenNs by size: by MPI, by the exchange */
+export function rowsOf(sizes: readonly number[], takenNs: ArrayLike<number>): readonly ChoiceRow[] {
+  const gains = sizes.map((_, i) => (takenNs[2 * i] ?? 0) >= LEAST_GAIN * (takenNs[2 * i + 1] ?? 0));
   const rows: ChoiceRow[] = [{ fromBytes: 0, use: "mpi" }];
-  for (const [i, fromBytes] of SIZES.entries()) {
+  for (const [i, fromBytes] of sizes.entries()) {
     // Sizes between two that were measured are the exchange's when both are.
     const isExchanged = gains[i] === true && gains[i + 1] !== false;
     const use = isExchanged ? "exchange" : "mpi";
-    rows.push({ fromBytes, use, timeUs: takenUs[2 * i + (isExchanged ? 1 : 0)] ?? 0 });
+    rows.push({ fromBytes, use, timeUs: (takenNs[2 * i + (isExchanged ? 1 : 0)] ?? 0) / 1000 });
   }
   return rows;
 }

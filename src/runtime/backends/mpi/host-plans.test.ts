@@ -211,10 +211,16 @@ describe("the tables of an mpi world", () => {
 
 describe("what is measured", () => {
   it("has the exchange serve sizes where it is faster by a tenth at both ends", () => {
-    const uses = (takenUs: readonly number[]) => rowsOf(takenUs).map(({ use }) => use);
-    expect(uses([10, 20, 20, 10, 30, 10, 40, 10])).toEqual(["mpi", "mpi", "exchange", "exchange", "exchange"]);
-    expect(uses([20, 10, 20, 10, 30, 28, 40, 50])).toEqual(["mpi", "exchange", "mpi", "mpi", "mpi"]);
-    expect(rowsOf([20, 10, 20, 10, 30, 28, 40, 50])[1]).toEqual({ fromBytes: 65_536, use: "exchange", timeUs: 10 });
+    const sizes = [65_536, 262_144, 1_048_576];
+    const rows = (takenUs: readonly number[]) =>
+      rowsOf(
+        sizes,
+        takenUs.map((us) => 1000 * us),
+      );
+    const uses = (takenUs: readonly number[]) => rows(takenUs).map(({ use }) => use);
+    expect(uses([10, 20, 20, 10, 30, 10])).toEqual(["mpi", "mpi", "exchange", "exchange"]);
+    expect(uses([20, 10, 20, 10, 30, 28])).toEqual(["mpi", "exchange", "mpi", "mpi"]);
+    expect(rows([20, 10, 20, 10, 30, 28])[1]).toEqual({ fromBytes: 65_536, use: "exchange", timeUs: 10 });
   });
 });
 

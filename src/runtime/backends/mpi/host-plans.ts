@@ -26,9 +26,9 @@ import {
 import { ChosenCall } from "./chosen-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
-import { isExchanged, MPI_KERNELS } from "./host-choices.ts";
+import { type ExchangedName, isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
-import { LEAST_MEASURED_BYTES, measureCollective } from "./host-measurement.ts";
+import { isToMeasure, measureCollective } from "./host-measurement.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import { PlanCall, type PlanPlace } from "./plan-call.ts";
@@ -108,10 +108,10 @@ export class HostGroup implements PlanPlace {
   activity(call: HostCall, mpi: MakeByMpi): Activity {
     const { op, size, count, dtype } = call;
     if (!isExchanged(op) || count === 0) return mpi(call);
-    const collective: CollectiveName = op;
+    const collective: ExchangedName = op;
     const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
     if (this.#measured === undefined) return this.#chosen(call, collective, sizeBytes, mpi);
-    if (sizeBytes < LEAST_MEASURED_BYTES) {
+    if (!isToMeasure(collective, sizeBytes)) {
       this.count(collective, dtype, sizeBytes);
       return this.#exchange(call);
     }
@@ -128,9 +128,9 @@ export class HostGroup implements PlanPlace {
   }
 
   /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does or it is to be measured. */
-  serves(collective: CollectiveName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
+  serves(collective: ExchangedName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
     if (this.#measured !== undefined) {
-      if (sizeBytes < LEAST_MEASURED_BYTES) return "exchange";
+      if (!isToMeasure(collective, sizeBytes)) return "exchange";
       if (!this.#isMeasured(collective)) return undefined;
     }
     const { served } = this.#choices.choose(collective, dtype, sizeBytes);
@@ -138,8 +138,8 @@ export class HostGroup implements PlanPlace {
   }
 
   /** Counts a call that was served as the tables say. */
-  count(collective: CollectiveName, dtype: DType, sizeBytes: number): void {
-    if (this.#measured !== undefined && sizeBytes < LEAST_MEASURED_BYTES) {
+  count(collective: ExchangedName, dtype: DType, sizeBytes: number): void {
+    if (this.#measured !== undefined && !isToMeasure(collective, sizeBytes)) {
       this.#small.set(collective, (this.#small.get(collective) ?? 0) + 1);
     } else this.#choices.choose(collective, dtype, sizeBytes).calls++;
   }
